@@ -1,0 +1,74 @@
+# What a contributor runs. Needs Go, make and git; nothing else is fetched but Go modules.
+
+VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# The shipped binaries are static and the same wherever they are built.
+GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserver.Version=v1.37.2+coxswain.$(VERSION)"
+
+# The race detector needs a C compiler; without one the tests run all the same.
+RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## say what can be made
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## bin/coxswain and bin/kubectl-lite, static
+	$(GOBUILD) -o bin/ ./cmd/...
+
+.PHONY: up
+up: build ## build, then run a control plane in the foreground, data in ./.coxswain
+	@exec bin/coxswain up --data-dir ./.coxswain
+
+.PHONY: demo
+demo: build ## run the tour of examples/ on a control plane of its own, then end it
+	@COXSWAIN=bin/coxswain KUBECTL="$(KUBECTL)" sh examples/demo.sh
+
+.PHONY: test
+test: ## unit and integration tests, with the race detector
+	go test $(RACE) -timeout 9m ./...
+
+.PHONY: e2e
+e2e: build kubectl helm ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
+	COXSWAIN_BIN=$(CURDIR)/bin HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))" \
+		go test -tags e2e -p 1 -count=1 -timeout 20m -v ./test/...
+
+.PHONY: soak
+soak: build ## an hour of faults: 100 kills, pauses and cut-offs, and informers of every client-go release
+	COXSWAIN_SOAK=100 COXSWAIN_BIN=$(CURDIR)/bin go test -tags e2e -count=1 -timeout 60m -v ./test/linearizability
+	COMPAT_CLIENT_GO=v0.32.0,v0.33.0,v0.34.0,v0.35.0,v0.36.0,v0.37.2 go test -tags e2e -count=1 -timeout 60m -v ./test/compat
+
+# The real kubectl, from its module, where none is on the PATH.
+.PHONY: kubectl
+kubectl:
+	@command -v kubectl >/dev/null || test -x .tools/kubectl || { set -x; \
+		cd test/kubectl && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2" -o ../../.tools/kubectl .; }
+
+# The real Helm, always the release of test/helm/go.mod: another's output may differ.
+.PHONY: helm
+helm:
+	@test -n "$(HELM)" || test -x .tools/helm || { set -x; \
+		cd test/helm && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o ../../.tools/helm helm.sh/helm/v3/cmd/helm; }
+
+.PHONY: bench
+bench: build ## the load generator on servers of its own (BENCH has its flags), then the Go benchmarks, short
+	go run ./bench $(BENCH)
+	go test -run '^$$' -bench . -benchtime 200ms -benchmem ./...
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, and the floors of the architecture
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -l:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	go vet -tags e2e ./test/...
+	go run $(STATICCHECK) ./...
+	go run $(STATICCHECK) -tags e2e ./test/...
+	go test -count=1 ./test
+
+.PHONY: size
+size: build ## what each binary weighs, and what each direct dependency adds
+	@ls -l bin | awk 'NR > 1 {printf "%8.1f MB  bin/%s\n", $$5 / 1e6, $$NF}'
+	@go run ./test/size ./cmd/coxswain
+	@go run ./test/size ./cmd/kubectl-lite
