@@ -1,0 +1,337 @@
+package api
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+)
+
+func horizontalPodAutoscalers() *Resource {
+	return &Resource{
+		Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers", Namespaced: true,
+		ShortNames: []string{"hpa"},
+		Categories: []string{"all"},
+		New:        func() Object { return &autoscalingv2.HorizontalPodAutoscaler{} },
+		NewList:    func() runtime.Object { return &autoscalingv2.HorizontalPodAutoscalerList{} },
+
+		Default:  with(defaultAutoscaler),
+		Validate: checked(validateAutoscaler),
+		Status: statusOf(
+			func(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerStatus {
+				return &h.Status
+			},
+			(*autoscalingv2.HorizontalPodAutoscalerStatus).DeepCopy,
+		).checkedBy(checked2(func(h, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+			return counts(field.NewPath("status"), []count{{"currentReplicas", h.Status.CurrentReplicas}, {"desiredReplicas", h.Status.DesiredReplicas}})
+		})),
+
+		Columns: []metav1.TableColumnDefinition{
+			nameColumn,
+			column("Reference", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"]),
+			column("Targets", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["metrics"]),
+			column("MinPods", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["minReplicas"]),
+			column("MaxPods", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["maxReplicas"]),
+			column("Replicas", "string", autoscalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()["currentReplicas"]),
+			ageColumn,
+		},
+		Cells: row(func(h *autoscalingv2.HorizontalPodAutoscaler) []any {
+			least := unset
+			if h.Spec.MinReplicas != nil {
+				least = strconv.Itoa(int(*h.Spec.MinReplicas))
+			}
+			return []any{
+				h.Name, h.Spec.ScaleTargetRef.Kind + "/" + h.Spec.ScaleTargetRef.Name, targetsCell(h.Spec.Metrics, h.Status.CurrentMetrics),
+				least, int64(h.Spec.MaxReplicas), int64(h.Status.CurrentReplicas), age(h.CreationTimestamp),
+			}
+		}),
+	}
+}
+
+func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
+	setDefaultPtr(&h.Spec.MinReplicas, 1)
+	if len(h.Spec.Metrics) == 0 {
+		h.Spec.Metrics = []autoscalingv2.MetricSpec{{
+			Type: autoscalingv2.ResourceMetricSourceType,
+			Resource: &autoscalingv2.ResourceMetricSource{
+				Name:   corev1.ResourceCPU,
+				Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: ptr.To[int32](80)},
+			},
+		}}
+	}
+	if b := h.Spec.Behavior; b != nil {
+		b.ScaleUp = scalingRules(b.ScaleUp, autoscalingv2.HPAScalingRules{
+			StabilizationWindowSeconds: ptr.To[int32](0),
+			Policies:                   []autoscalingv2.HPAScalingPolicy{{Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: 15}, {Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15}},
+		})
+		b.ScaleDown = scalingRules(b.ScaleDown, autoscalingv2.HPAScalingRules{
+			Policies: []autoscalingv2.HPAScalingPolicy{{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15}},
+		})
+	}
+}
+
+// scalingRules fills one direction's rules from what Kubernetes does without any.
+func scalingRules(rules *autoscalingv2.HPAScalingRules, standard autoscalingv2.HPAScalingRules) *autoscalingv2.HPAScalingRules {
+	if rules == nil {
+		rules = &autoscalingv2.HPAScalingRules{}
+	}
+	setDefaultPtr(&rules.SelectPolicy, autoscalingv2.MaxChangePolicySelect)
+	if rules.StabilizationWindowSeconds == nil {
+		rules.StabilizationWindowSeconds = standard.StabilizationWindowSeconds
+	}
+	if len(rules.Policies) == 0 {
+		rules.Policies = standard.Policies
+	}
+	return rules
+}
+
+func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+	at, spec := field.NewPath("spec"), &h.Spec
+	var errs field.ErrorList
+	if spec.MinReplicas != nil && *spec.MinReplicas < 1 && !scalesToZero(spec) {
+		errs = append(errs, field.Invalid(at.Child("minReplicas"), *spec.MinReplicas, "must be greater than or equal to 1"))
+	}
+	if spec.MaxReplicas < 1 {
+		errs = append(errs, field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than 0"))
+	}
+	if spec.MinReplicas != nil && spec.MaxReplicas < *spec.MinReplicas {
+		errs = append(errs, field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than or equal to `minReplicas`"))
+	}
+	errs = append(errs, validateReference(spec.ScaleTargetRef, at.Child("scaleTargetRef"))...)
+	for i := range spec.Metrics {
+		errs = append(errs, validateMetric(&spec.Metrics[i], at.Child("metrics").Index(i))...)
+	}
+	if b := spec.Behavior; b != nil {
+		errs = append(errs, validateScalingRules(b.ScaleUp, at.Child("behavior", "scaleUp"))...)
+		errs = append(errs, validateScalingRules(b.ScaleDown, at.Child("behavior", "scaleDown"))...)
+	}
+	return errs
+}
+
+// scalesToZero needs a metric that can be measured when no pod runs.
+func scalesToZero(spec *autoscalingv2.HorizontalPodAutoscalerSpec) bool {
+	if *spec.MinReplicas != 0 {
+		return false
+	}
+	for _, m := range spec.Metrics {
+		if m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType {
+			return true
+		}
+	}
+	return false
+}
+
+func validateReference(ref autoscalingv2.CrossVersionObjectReference, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, part := range []struct{ name, value string }{{"kind", ref.Kind}, {"name", ref.Name}} {
+		if part.value == "" {
+			errs = append(errs, field.Required(at.Child(part.name), ""))
+			continue
+		}
+		errs = append(errs, invalid(at.Child(part.name), part.value, path.IsValidPathSegmentName(part.value))...)
+	}
+	return errs
+}
+
+func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if m.Type == "" {
+		return field.ErrorList{field.Required(at.Child("type"), "must specify a metric source type")}
+	}
+	errs = append(errs, oneOf(at.Child("type"), m.Type, autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
+		autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType)...)
+	if len(errs) > 0 {
+		return errs
+	}
+	for _, source := range []struct {
+		kind  autoscalingv2.MetricSourceType
+		name  string
+		set   bool
+		check func(at *field.Path) field.ErrorList
+	}{
+		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(at *field.Path) field.ErrorList {
+			errs := validateReference(m.Object.DescribedObject, at.Child("describedObject"))
+			errs = append(errs, validateTarget(m.Object.Target, at.Child("target"), true, true, false)...)
+			return append(errs, required(at.Child("metric", "name"), m.Object.Metric.Name)...)
+		}},
+		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(at *field.Path) field.ErrorList {
+			errs := validateTarget(m.External.Target, at.Child("target"), true, true, false)
+			return append(errs, required(at.Child("metric", "name"), m.External.Metric.Name)...)
+		}},
+		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(at *field.Path) field.ErrorList {
+			errs := validateTarget(m.Pods.Target, at.Child("target"), false, true, false)
+			return append(errs, required(at.Child("metric", "name"), m.Pods.Metric.Name)...)
+		}},
+		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(at *field.Path) field.ErrorList {
+			errs := required(at.Child("name"), string(m.Resource.Name))
+			return append(errs, validateTarget(m.Resource.Target, at.Child("target"), false, true, true)...)
+		}},
+		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil, func(at *field.Path) field.ErrorList {
+			errs := required(at.Child("name"), string(m.ContainerResource.Name))
+			errs = append(errs, required(at.Child("container"), m.ContainerResource.Container)...)
+			return append(errs, validateTarget(m.ContainerResource.Target, at.Child("target"), false, true, true)...)
+		}},
+	} {
+		at := at.Child(source.name)
+		switch {
+		case source.kind == m.Type && !source.set:
+			errs = append(errs, field.Required(at, "must populate information for the given metric source"))
+		case source.kind == m.Type:
+			errs = append(errs, source.check(at)...)
+		case source.set:
+			errs = append(errs, field.Forbidden(at, "must populate the given metric source only"))
+		}
+	}
+	return errs
+}
+
+// validateTarget wants exactly one of the kinds of value that the metric can be compared with.
+func validateTarget(t autoscalingv2.MetricTarget, at *field.Path, value, average, utilization bool) field.ErrorList {
+	errs := requiredOneOf(at.Child("type"), t.Type, autoscalingv2.AverageValueMetricType, autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType)
+	if t.Value != nil && t.Value.Sign() != 1 {
+		errs = append(errs, field.Invalid(at.Child("value"), t.Value.String(), "must be positive"))
+	}
+	if t.AverageValue != nil && t.AverageValue.Sign() != 1 {
+		errs = append(errs, field.Invalid(at.Child("averageValue"), t.AverageValue.String(), "must be positive"))
+	}
+	if t.AverageUtilization != nil && *t.AverageUtilization < 1 {
+		errs = append(errs, field.Invalid(at.Child("averageUtilization"), *t.AverageUtilization, "must be greater than 0"))
+	}
+	set := 0
+	for _, have := range []bool{value && t.Value != nil, average && t.AverageValue != nil, utilization && t.AverageUtilization != nil} {
+		if have {
+			set++
+		}
+	}
+	switch {
+	case set == 0 && utilization:
+		errs = append(errs, field.Required(at.Child("averageUtilization"), "must set either a target raw value or a target utilization"))
+	case set == 0 && value:
+		errs = append(errs, field.Required(at.Child("averageValue"), "must set either a target value for metric or a per-pod target"))
+	case set == 0:
+		errs = append(errs, field.Required(at.Child("averageValue"), "must specify a positive target averageValue"))
+	case set > 1 && utilization:
+		errs = append(errs, field.Forbidden(at.Child("averageValue"), "may not set both a target raw value and a target utilization"))
+	case set > 1:
+		errs = append(errs, field.Forbidden(at.Child("value"), "may not set both a target value for metric and a per-pod target"))
+	}
+	return errs
+}
+
+func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) field.ErrorList {
+	if r == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	const hour, halfHour = 3600, 1800
+	if s := r.StabilizationWindowSeconds; s != nil {
+		at := at.Child("stabilizationWindowSeconds")
+		if errs = append(errs, nonNegative(at, *s)...); *s > hour {
+			errs = append(errs, field.Invalid(at, *s, fmt.Sprintf("must be less than or equal to %v", hour)))
+		}
+	}
+	if p := r.SelectPolicy; p != nil {
+		errs = append(errs, oneOf(at.Child("selectPolicy"), *p, autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)...)
+	}
+	if len(r.Policies) == 0 {
+		errs = append(errs, field.Required(at.Child("policies"), "must specify at least one Policy"))
+	}
+	for i, p := range r.Policies {
+		at := at.Child("policies").Index(i)
+		errs = append(errs, oneOf(at.Child("type"), p.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)...)
+		errs = append(errs, positiveSpread(at.Child("value"), p.Value)...)
+		errs = append(errs, positiveSpread(at.Child("periodSeconds"), p.PeriodSeconds)...)
+		if p.PeriodSeconds > halfHour {
+			errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %v", halfHour)))
+		}
+	}
+	if t := r.Tolerance; t != nil && t.Sign() < 0 {
+		errs = append(errs, field.Invalid(at.Child("tolerance"), t.String(), "must be greater than or equal to 0"))
+	}
+	return errs
+}
+
+// targetsCell shows each metric as current/wanted; beyond two the rest is counted.
+func targetsCell(specs []autoscalingv2.MetricSpec, current []autoscalingv2.MetricStatus) string {
+	if len(specs) == 0 {
+		return none
+	}
+	const shown = 2
+	var list []string
+	for i := range min(len(specs), shown) {
+		var now *autoscalingv2.MetricStatus
+		if i < len(current) {
+			now = &current[i]
+		}
+		list = append(list, targetCell(&specs[i], now))
+	}
+	cell := strings.Join(list, ", ")
+	if len(specs) > shown {
+		cell += fmt.Sprintf(" + %d more...", len(specs)-shown)
+	}
+	return cell
+}
+
+func targetCell(m *autoscalingv2.MetricSpec, now *autoscalingv2.MetricStatus) string {
+	var target autoscalingv2.MetricTarget
+	var is autoscalingv2.MetricValueStatus
+	name := ""
+	switch {
+	case m.Resource != nil:
+		name, target = string(m.Resource.Name)+": ", m.Resource.Target
+		if now != nil && now.Resource != nil {
+			is = now.Resource.Current
+		}
+	case m.ContainerResource != nil:
+		name, target = string(m.ContainerResource.Name)+": ", m.ContainerResource.Target
+		if now != nil && now.ContainerResource != nil {
+			is = now.ContainerResource.Current
+		}
+	case m.Pods != nil:
+		target = m.Pods.Target
+		if now != nil && now.Pods != nil {
+			is = now.Pods.Current
+		}
+	case m.Object != nil:
+		target = m.Object.Target
+		if now != nil && now.Object != nil {
+			is = now.Object.Current
+		}
+	case m.External != nil:
+		target = m.External.Target
+		if now != nil && now.External != nil {
+			is = now.External.Current
+		}
+	default:
+		return "<unknown type>"
+	}
+	wanted := func(q, now *resource.Quantity, suffix string) string {
+		if now == nil {
+			return name + unknown + "/" + q.String() + suffix
+		}
+		return name + now.String() + "/" + q.String() + suffix
+	}
+	switch {
+	case target.AverageValue != nil:
+		suffix := ""
+		if m.Object != nil || m.External != nil {
+			suffix = " (avg)"
+		}
+		return wanted(target.AverageValue, is.AverageValue, suffix)
+	case target.Value != nil:
+		return wanted(target.Value, is.Value, "")
+	case target.AverageUtilization != nil && is.AverageUtilization != nil:
+		return fmt.Sprintf("%s%d%%/%d%%", name, *is.AverageUtilization, *target.AverageUtilization)
+	case target.AverageUtilization != nil:
+		return fmt.Sprintf("%s%s/%d%%", name, unknown, *target.AverageUtilization)
+	}
+	return name + unknown + "/<auto>"
+}

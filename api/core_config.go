@@ -1,0 +1,217 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func configMaps() *Resource {
+	return &Resource{
+		Version: "v1", Kind: "ConfigMap", Plural: "configmaps", Namespaced: true,
+		ShortNames: []string{"cm"},
+		New:        func() Object { return &corev1.ConfigMap{} },
+		NewList:    func() runtime.Object { return &corev1.ConfigMapList{} },
+
+		Validate:       checked(validateConfigMap),
+		ValidateUpdate: checked2(validateConfigMapUpdate),
+
+		Columns: []metav1.TableColumnDefinition{
+			nameColumn,
+			column("Data", "string", corev1.ConfigMap{}.SwaggerDoc()["data"]),
+			ageColumn,
+		},
+		Cells: row(func(cm *corev1.ConfigMap) []any {
+			return []any{cm.Name, int64(len(cm.Data) + len(cm.BinaryData)), age(cm.CreationTimestamp)}
+		}),
+	}
+}
+
+func validateConfigMap(cm *corev1.ConfigMap) field.ErrorList {
+	var errs field.ErrorList
+	total := 0
+	data, binary := field.NewPath("data"), field.NewPath("binaryData")
+	for key, value := range cm.Data {
+		errs = append(errs, invalid(data.Key(key), key, utilvalidation.IsConfigMapKey(key))...)
+		if _, both := cm.BinaryData[key]; both {
+			errs = append(errs, field.Invalid(data.Key(key), key, "duplicate of key present in binaryData"))
+		}
+		total += len(value)
+	}
+	for key, value := range cm.BinaryData {
+		errs = append(errs, invalid(binary.Key(key), key, utilvalidation.IsConfigMapKey(key))...)
+		total += len(value)
+	}
+	if total > corev1.MaxSecretSize {
+		// The path is empty as kube-apiserver's is: no one key is at fault.
+		errs = append(errs, field.TooLong(field.NewPath(""), "" /*unused*/, corev1.MaxSecretSize))
+	}
+	return errs
+}
+
+func validateConfigMapUpdate(cm, old *corev1.ConfigMap) field.ErrorList {
+	if !isTrue(old.Immutable) {
+		return nil
+	}
+	errs := stillImmutable(cm.Immutable)
+	errs = append(errs, frozen(cm.Data, old.Data, "data")...)
+	return append(errs, frozen(cm.BinaryData, old.BinaryData, "binaryData")...)
+}
+
+func secrets() *Resource {
+	return &Resource{
+		Version: "v1", Kind: "Secret", Plural: "secrets", Namespaced: true,
+		New:     func() Object { return &corev1.Secret{} },
+		NewList: func() runtime.Object { return &corev1.SecretList{} },
+
+		Default:        with(defaultSecret),
+		Validate:       checked(validateSecret),
+		ValidateUpdate: checked2(validateSecretUpdate),
+		Fields:         []string{"type"},
+
+		Columns: []metav1.TableColumnDefinition{
+			nameColumn,
+			column("Type", "string", corev1.Secret{}.SwaggerDoc()["type"]),
+			column("Data", "string", corev1.Secret{}.SwaggerDoc()["data"]),
+			ageColumn,
+		},
+		Cells: row(func(s *corev1.Secret) []any {
+			return []any{s.Name, string(s.Type), int64(len(s.Data)), age(s.CreationTimestamp)}
+		}),
+	}
+}
+
+// defaultSecret also merges stringData, which is for writing only and never stored.
+func defaultSecret(s *corev1.Secret) {
+	if s.Type == "" {
+		s.Type = corev1.SecretTypeOpaque
+	}
+	if len(s.StringData) > 0 && s.Data == nil {
+		s.Data = make(map[string][]byte, len(s.StringData))
+	}
+	for key, value := range s.StringData {
+		s.Data[key] = []byte(value)
+	}
+	s.StringData = nil
+}
+
+func validateSecret(s *corev1.Secret) field.ErrorList {
+	var errs field.ErrorList
+	data := field.NewPath("data")
+	total := 0
+	for key, value := range s.Data {
+		errs = append(errs, invalid(data.Key(key), key, utilvalidation.IsConfigMapKey(key))...)
+		total += len(value)
+	}
+	if total > corev1.MaxSecretSize {
+		errs = append(errs, field.TooLong(data, "" /*unused*/, corev1.MaxSecretSize))
+	}
+	return append(errs, validateSecretType(s, data)...)
+}
+
+// validateSecretType checks that a secret of a known type has the keys that its readers expect.
+func validateSecretType(s *corev1.Secret, data *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	requireKey := func(key string) {
+		if _, ok := s.Data[key]; !ok {
+			errs = append(errs, field.Required(data.Key(key), ""))
+		}
+	}
+	requireJSON := func(key string) {
+		requireKey(key)
+		if content, ok := s.Data[key]; ok {
+			if err := json.Unmarshal(content, &map[string]any{}); err != nil {
+				errs = append(errs, field.Invalid(data.Key(key), "<secret contents redacted>", err.Error()))
+			}
+		}
+	}
+	switch s.Type {
+	case corev1.SecretTypeServiceAccountToken:
+		if s.Annotations[corev1.ServiceAccountNameKey] == "" {
+			errs = append(errs, field.Required(field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey), ""))
+		}
+	case corev1.SecretTypeDockercfg:
+		requireJSON(corev1.DockerConfigKey)
+	case corev1.SecretTypeDockerConfigJson:
+		requireJSON(corev1.DockerConfigJsonKey)
+	case corev1.SecretTypeBasicAuth:
+		_, user := s.Data[corev1.BasicAuthUsernameKey]
+		_, password := s.Data[corev1.BasicAuthPasswordKey]
+		if !user && !password {
+			requireKey(corev1.BasicAuthUsernameKey)
+			requireKey(corev1.BasicAuthPasswordKey)
+		}
+	case corev1.SecretTypeSSHAuth:
+		if len(s.Data[corev1.SSHAuthPrivateKey]) == 0 {
+			errs = append(errs, field.Required(data.Key(corev1.SSHAuthPrivateKey), ""))
+		}
+	case corev1.SecretTypeTLS:
+		requireKey(corev1.TLSCertKey)
+		requireKey(corev1.TLSPrivateKeyKey)
+	}
+	return errs
+}
+
+func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
+	errs := unchanged(s.Type, old.Type, field.NewPath("type"))
+	if isTrue(old.Immutable) {
+		errs = append(errs, stillImmutable(s.Immutable)...)
+		errs = append(errs, frozen(s.Data, old.Data, "data")...)
+	}
+	return errs
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+func stillImmutable(immutable *bool) field.ErrorList {
+	if isTrue(immutable) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("immutable"), "field is immutable when `immutable` is set")}
+}
+
+// frozen refuses a change of the content of an immutable ConfigMap or Secret.
+func frozen[V string | []byte](value, old map[string]V, name string) field.ErrorList {
+	same := len(value) == len(old)
+	for key, v := range value {
+		o, ok := old[key]
+		same = same && ok && string(v) == string(o)
+	}
+	if same {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath(name), "field is immutable when `immutable` is set")}
+}
+
+func serviceAccounts() *Resource {
+	return &Resource{
+		Version: "v1", Kind: "ServiceAccount", Plural: "serviceaccounts", Namespaced: true,
+		ShortNames: []string{"sa"},
+		New:        func() Object { return &corev1.ServiceAccount{} },
+		NewList:    func() runtime.Object { return &corev1.ServiceAccountList{} },
+		Warnings:   warned(warnServiceAccount),
+
+		Columns: []metav1.TableColumnDefinition{
+			nameColumn,
+			column("Secrets", "string", corev1.ServiceAccount{}.SwaggerDoc()["secrets"]),
+			ageColumn,
+		},
+		Cells: row(func(sa *corev1.ServiceAccount) []any {
+			return []any{sa.Name, int64(len(sa.Secrets)), age(sa.CreationTimestamp)}
+		}),
+	}
+}
+
+func warnServiceAccount(sa *corev1.ServiceAccount) []string {
+	const key = "kubernetes.io/enforce-mountable-secrets"
+	var warnings []string
+	if _, ok := sa.Annotations[key]; ok {
+		warnings = append(warnings, fmt.Sprintf("metadata.annotations[%s]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets", key))
+	}
+	return warnings
+}

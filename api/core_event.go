@@ -1,0 +1,140 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func events() *Resource {
+	return &Resource{
+		Version: "v1", Kind: "Event", Plural: "events", Namespaced: true,
+		Expires:    true,
+		ShortNames: []string{"ev"},
+		New:        func() Object { return &corev1.Event{} },
+		NewList:    func() runtime.Object { return &corev1.EventList{} },
+
+		Validate: checked(validateEvent),
+		Fields: []string{
+			"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+			"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
+			"reason", "reportingComponent", "source", "type",
+		},
+		FieldIndex: "involvedObject.uid",
+		FieldPaths: map[string]string{"source": "source.component"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column("Last Seen", "string", corev1.Event{}.SwaggerDoc()["lastTimestamp"]),
+			column("Type", "string", corev1.Event{}.SwaggerDoc()["type"]),
+			column("Reason", "string", corev1.Event{}.SwaggerDoc()["reason"]),
+			column("Object", "string", corev1.Event{}.SwaggerDoc()["involvedObject"]),
+			wide("Subobject", "string", corev1.ObjectReference{}.SwaggerDoc()["fieldPath"]),
+			wide("Source", "string", corev1.Event{}.SwaggerDoc()["source"]),
+			column("Message", "string", corev1.Event{}.SwaggerDoc()["message"]),
+			wide("First Seen", "string", corev1.Event{}.SwaggerDoc()["firstTimestamp"]),
+			wide("Count", "string", corev1.Event{}.SwaggerDoc()["count"]),
+			wideName,
+		},
+		Cells: row(eventCells),
+	}
+}
+
+var wideName = metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Priority: 1,
+	Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]}
+
+// eventCells reads both forms of an event: the old with first and last timestamps and a
+// count, the new with one time and a series.
+func eventCells(e *corev1.Event) []any {
+	first := age(e.FirstTimestamp)
+	if e.FirstTimestamp.IsZero() {
+		first = microAge(e.EventTime)
+	}
+	last := age(e.LastTimestamp)
+	if e.LastTimestamp.IsZero() {
+		last = first
+	}
+	count := e.Count
+	if e.Series != nil {
+		last, count = microAge(e.Series.LastObservedTime), e.Series.Count
+	} else if count == 0 {
+		count = 1
+	}
+	object := strings.ToLower(e.InvolvedObject.Kind)
+	if e.InvolvedObject.Name != "" {
+		object += "/" + e.InvolvedObject.Name
+	}
+	return []any{
+		last, e.Type, e.Reason, object, e.InvolvedObject.FieldPath, sourceCell(e),
+		strings.TrimSpace(e.Message), first, int64(count), e.Name,
+	}
+}
+
+func sourceCell(e *corev1.Event) string {
+	component, host := e.Source.Component, e.Source.Host
+	if component == "" {
+		component, host = e.ReportingController, e.ReportingInstance
+	}
+	if host == "" {
+		return component
+	}
+	return component + ", " + host
+}
+
+// validateEvent checks old events loosely, as they always were, and those that carry an
+// eventTime for what the new API added.
+func validateEvent(e *corev1.Event) field.ErrorList {
+	errs := validateEventNamespace(e)
+	if !e.EventTime.IsZero() {
+		errs = append(errs, requiredName(e.ReportingController, field.NewPath("reportingController"))...)
+		errs = append(errs, requiredWithin(e.ReportingInstance, 128, field.NewPath("reportingInstance"))...)
+		errs = append(errs, requiredWithin(e.Action, 128, field.NewPath("action"))...)
+		errs = append(errs, requiredWithin(e.Reason, 128, field.NewPath("reason"))...)
+		if len(e.Message) > 1024 {
+			errs = append(errs, field.Invalid(field.NewPath("message"), "", "can have at most 1024 characters"))
+		}
+	}
+	return append(errs, invalid(field.NewPath("namespace"), e.Namespace, namespaceComplaints(e.Namespace))...)
+}
+
+// validateEventNamespace keeps an old event beside what it tells of. Those of cluster-wide
+// objects are in default or, new ones, in kube-system.
+func validateEventNamespace(e *corev1.Event) field.ErrorList {
+	of, in := e.InvolvedObject.Namespace, e.Namespace
+	fits := of == in || of == "" && in == metav1.NamespaceDefault
+	if !e.EventTime.IsZero() {
+		fits = of != "" || in == metav1.NamespaceDefault || in == metav1.NamespaceSystem
+	}
+	if fits {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), of, "does not match event.namespace")}
+}
+
+func namespaceComplaints(ns string) []string {
+	if ns == "" {
+		return nil
+	}
+	return utilvalidation.IsDNS1123Subdomain(ns)
+}
+
+func requiredName(value string, path *field.Path) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return qualifiedName(path, value)
+}
+
+func requiredWithin(value string, limit int, path *field.Path) field.ErrorList {
+	switch {
+	case value == "":
+		return field.ErrorList{field.Required(path, "")}
+	case len(value) > limit:
+		return field.ErrorList{field.Invalid(path, "", fmt.Sprintf("can have at most %d characters", limit))}
+	}
+	return nil
+}

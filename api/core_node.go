@@ -1,0 +1,190 @@
+package api
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func nodes() *Resource {
+	return &Resource{
+		Version: "v1", Kind: "Node", Plural: "nodes",
+		ShortNames: []string{"no"},
+		New:        func() Object { return &corev1.Node{} },
+		NewList:    func() runtime.Object { return &corev1.NodeList{} },
+
+		Default:        with(defaultNode),
+		ValidateName:   validation.NameIsDNSSubdomain,
+		Validate:       checked(validateNode),
+		ValidateUpdate: checked2(validateNodeUpdate),
+		// A kubelet registers with its status, so a create keeps it.
+		Status: &Status{
+			Copy:     with2(func(to, from *corev1.Node) { to.Status = *from.Status.DeepCopy() }),
+			Reset:    func(Object) {},
+			Validate: checked2(validateNodeStatus),
+		},
+		Fields:    []string{"spec.unschedulable"},
+		FieldZero: map[string]string{"spec.unschedulable": "false"},
+
+		Columns: []metav1.TableColumnDefinition{
+			nameColumn,
+			column("Status", "string", "The status of the node"),
+			column("Roles", "string", "The roles of the node"),
+			ageColumn,
+			column("Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kubeletVersion"]),
+			wide("Internal-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
+			wide("External-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
+			wide("OS-Image", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["osImage"]),
+			wide("Kernel-Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kernelVersion"]),
+			wide("Container-Runtime", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["containerRuntimeVersion"]),
+		},
+		Cells: row(nodeCells),
+	}
+}
+
+// defaultNode keeps the single and the plural form of the pod network alike.
+func defaultNode(n *corev1.Node) {
+	roundResources(n.Status.Capacity)
+	if n.Status.Allocatable == nil && len(n.Status.Capacity) > 0 {
+		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+	}
+	roundResources(n.Status.Allocatable)
+	switch {
+	case n.Spec.PodCIDR != "" && len(n.Spec.PodCIDRs) == 0:
+		n.Spec.PodCIDRs = []string{n.Spec.PodCIDR}
+	case n.Spec.PodCIDR == "" && len(n.Spec.PodCIDRs) > 0:
+		n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
+	}
+}
+
+func nodeCells(n *corev1.Node) []any {
+	info := &n.Status.NodeInfo
+	return []any{
+		n.Name, nodeStatusCell(n), joinOrNone(nodeRoles(n)), age(n.CreationTimestamp), info.KubeletVersion,
+		nodeAddress(n, corev1.NodeInternalIP), nodeAddress(n, corev1.NodeExternalIP),
+		orUnknown(info.OSImage), orUnknown(info.KernelVersion), orUnknown(info.ContainerRuntimeVersion),
+	}
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return unknown
+	}
+	return s
+}
+
+func nodeStatusCell(n *corev1.Node) string {
+	status := "Unknown"
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			status = "NotReady"
+			if c.Status == corev1.ConditionTrue {
+				status = "Ready"
+			}
+		}
+	}
+	if n.Spec.Unschedulable {
+		status += ",SchedulingDisabled"
+	}
+	return status
+}
+
+// nodeRoles come from the labels node-role.kubernetes.io/<role> and kubernetes.io/role=<role>.
+func nodeRoles(n *corev1.Node) []string {
+	var roles []string
+	for key, value := range n.Labels {
+		role, found := strings.CutPrefix(key, "node-role.kubernetes.io/")
+		if key == "kubernetes.io/role" {
+			role, found = value, true
+		}
+		if found && role != "" && !slices.Contains(roles, role) {
+			roles = append(roles, role)
+		}
+	}
+	slices.Sort(roles)
+	return roles
+}
+
+func nodeAddress(n *corev1.Node, kind corev1.NodeAddressType) string {
+	for _, a := range n.Status.Addresses {
+		if a.Type == kind {
+			return a.Address
+		}
+	}
+	return none
+}
+
+func validateNode(n *corev1.Node) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := validateTaints(n.Spec.Taints, path.Child("taints"))
+	at := path.Child("podCIDRs")
+	if len(n.Spec.PodCIDRs) > 2 {
+		errs = append(errs, field.Invalid(at, n.Spec.PodCIDRs, "may specify no more than one CIDR for each IP family"))
+	}
+	for i, cidr := range n.Spec.PodCIDRs {
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at.Index(i), cidr, true, nil)...)
+	}
+	return append(errs, validateNodeResources(&n.Status)...)
+}
+
+func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range taints {
+		t, at := &taints[i], path.Index(i)
+		errs = append(errs, qualifiedName(at.Child("key"), t.Key)...)
+		errs = append(errs, invalid(at.Child("value"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
+		errs = append(errs, taintEffect(t.Effect, at.Child("effect"))...)
+		if slices.ContainsFunc(taints[:i], func(o corev1.Taint) bool { return o.MatchTaint(t) }) {
+			duplicate := field.Duplicate(at, t)
+			duplicate.Detail = "taints must be unique by key and effect pair"
+			errs = append(errs, duplicate)
+		}
+	}
+	return errs
+}
+
+func validateNodeResources(s *corev1.NodeStatus) field.ErrorList {
+	var errs field.ErrorList
+	for name, q := range s.Capacity {
+		errs = append(errs, validateQuantity(name, q, field.NewPath("status", "capacity").Key(string(name)))...)
+	}
+	for name, q := range s.Allocatable {
+		errs = append(errs, validateQuantity(name, q, field.NewPath("status", "allocatable").Key(string(name)))...)
+	}
+	return errs
+}
+
+// validateNodeUpdate lets taints and schedulability change; the pod network and the
+// provider's identity are set once.
+func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
+	path := field.NewPath("spec")
+	var errs field.ErrorList
+	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
+		errs = append(errs, field.Forbidden(path.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
+	}
+	if old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID {
+		errs = append(errs, field.Forbidden(path.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
+	}
+	if !equality.Semantic.DeepEqual(n.Spec.ConfigSource, old.Spec.ConfigSource) && n.Spec.ConfigSource != nil {
+		errs = append(errs, field.Forbidden(path.Child("configSource"), "configSource is not supported"))
+	}
+	return errs
+}
+
+func validateNodeStatus(n, _ *corev1.Node) field.ErrorList {
+	errs := validateNodeResources(&n.Status)
+	path := field.NewPath("status", "addresses")
+	for i, a := range n.Status.Addresses {
+		if slices.Contains(n.Status.Addresses[:i], a) {
+			errs = append(errs, field.Duplicate(path.Index(i), a))
+		}
+	}
+	return errs
+}

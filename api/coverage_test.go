@@ -1,0 +1,81 @@
+package api
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write docs/api-coverage.md anew")
+
+const coverageFile = "../docs/api-coverage.md"
+
+// TestCoverage_DocumentIsWhatIsRegistered keeps docs/api-coverage.md true.
+func TestCoverage_DocumentIsWhatIsRegistered(t *testing.T) {
+	want := coverage()
+	if *update {
+		require.NoError(t, os.WriteFile(coverageFile, []byte(want), 0o644))
+	}
+	have, err := os.ReadFile(coverageFile)
+	require.NoError(t, err)
+	require.Equal(t, want, string(have), "go test ./api -run TestCoverage -update writes it anew")
+}
+
+// notServed is what Kubernetes v1.37 serves by default and Coxswain does not.
+var notServed = []string{
+	"core/v1: ComponentStatus; pods' log, exec, attach, portforward and proxy; services' and nodes' proxy; serviceaccounts' token; the bindings resource",
+	"authentication.k8s.io: TokenReview; authorization.k8s.io: the access reviews",
+	"apiextensions.k8s.io (custom resources) and apiregistration.k8s.io (aggregation)",
+	"resource.k8s.io (dynamic resource allocation)",
+}
+
+func coverage() string {
+	var b strings.Builder
+	b.WriteString(`# API coverage
+
+Generated from the registrations in ` + "`api/`" + ` by ` + "`go test ./api -run TestCoverage -update`" + `.
+
+Every kind is read and written as JSON, YAML and Kubernetes protobuf, and read as Table and
+PartialObjectMetadata. A verb in brackets is not served. A kind with create alone is a question: it is
+answered and not stored.
+
+| group/version | kind | resource | scope | verbs | subresources | selectable fields |
+|---|---|---|---|---|---|---|
+`)
+	verbs := []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	for _, r := range NewRegistry(Builtin()...).Snapshot().Resources {
+		scope := "cluster"
+		if r.Namespaced {
+			scope = "namespace"
+		}
+		served := "all"
+		if r.Review {
+			served = "create"
+		} else if len(r.NoVerbs) > 0 {
+			list := slices.Clone(verbs)
+			for i, v := range list {
+				if slices.Contains(r.NoVerbs, v) {
+					list[i] = "(" + v + ")"
+				}
+			}
+			served = strings.Join(list, " ")
+		}
+		var subs []string
+		for _, s := range r.Subresources() {
+			subs = append(subs, s.Name)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.GroupVersion(), r.Kind,
+			strings.Join(append([]string{r.Plural}, r.ShortNames...), ", "), scope, served,
+			strings.Join(subs, " "), strings.Join(r.Fields, " "))
+	}
+	b.WriteString("\n## Not served\n\n")
+	for _, line := range notServed {
+		fmt.Fprintf(&b, "- %s\n", line)
+	}
+	return b.String()
+}

@@ -1,0 +1,191 @@
+package discovery_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientdiscovery "k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/discovery"
+)
+
+func register[O, L any](r api.Resource) *api.Resource {
+	r.New = func() api.Object { return any(new(O)).(api.Object) }
+	r.NewList = func() runtime.Object { return any(new(L)).(runtime.Object) }
+	return &r
+}
+
+func snapshot() *api.Snapshot {
+	return api.NewRegistry(
+		register[unstructured.Unstructured, unstructured.UnstructuredList](api.Resource{
+			Group: "stable.example.com", Version: "v1", Kind: "CronTab", Plural: "crontabs", Namespaced: true}),
+		register[autoscalingv1.HorizontalPodAutoscaler, autoscalingv1.HorizontalPodAutoscalerList](api.Resource{
+			Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers", Namespaced: true}),
+		register[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerList](api.Resource{
+			Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers", Namespaced: true}),
+		register[appsv1.Deployment, appsv1.DeploymentList](api.Resource{
+			Group: "apps", Version: "v1", Kind: "Deployment", Plural: "deployments", Namespaced: true,
+			ShortNames: []string{"deploy"}, Categories: []string{"all"}, Status: &api.Status{}, Scale: &api.Scale{}}),
+		register[corev1.Pod, corev1.PodList](api.Resource{
+			Version: "v1", Kind: "Pod", Plural: "pods", Namespaced: true,
+			ShortNames: []string{"po"}, Categories: []string{"all"}, Status: &api.Status{},
+			Parts: []api.Subresource{
+				{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", Verbs: []string{"create"}},
+				{Name: "binding", Version: "v1", Kind: "Binding", Verbs: []string{"create"}},
+			}}),
+		register[corev1.Namespace, corev1.NamespaceList](api.Resource{
+			Version: "v1", Kind: "Namespace", Plural: "namespaces", ShortNames: []string{"ns"}, NoVerbs: []string{"deletecollection"}}),
+	).Snapshot()
+}
+
+// The entries are those of a kube-apiserver.
+func TestResources_AsInKubernetes(t *testing.T) {
+	t.Parallel()
+	all := metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	require.Equal(t, &metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: "apps/v1",
+		APIResources: []metav1.APIResource{
+			{Name: "deployments", SingularName: "deployment", Namespaced: true, Kind: "Deployment", Verbs: all,
+				ShortNames: []string{"deploy"}, Categories: []string{"all"}, StorageVersionHash: "8aSe+NMegvE="},
+			{Name: "deployments/scale", Namespaced: true, Group: "autoscaling", Version: "v1", Kind: "Scale", Verbs: metav1.Verbs{"get", "patch", "update"}},
+			{Name: "deployments/status", Namespaced: true, Kind: "Deployment", Verbs: metav1.Verbs{"get", "patch", "update"}},
+		},
+	}, discovery.Resources(snapshot(), appsv1.SchemeGroupVersion))
+}
+
+func TestResources_OfCore(t *testing.T) {
+	t.Parallel()
+	list := discovery.Resources(snapshot(), corev1.SchemeGroupVersion)
+	require.Equal(t, "v1", list.GroupVersion)
+	var names []string
+	for _, r := range list.APIResources {
+		names = append(names, r.Name)
+	}
+	require.Equal(t, []string{"namespaces", "pods", "pods/binding", "pods/eviction", "pods/status"}, names)
+	require.NotContains(t, list.APIResources[0].Verbs, "deletecollection")
+	require.Equal(t, "xPOwRZ+Yhw8=", list.APIResources[1].StorageVersionHash)
+	require.Empty(t, list.APIResources[2].Group, "a Binding is of the same group")
+	require.Equal(t, "policy", list.APIResources[3].Group)
+	require.Nil(t, discovery.Resources(snapshot(), schema.GroupVersion{Group: "batch", Version: "v1"}))
+}
+
+func TestGroups_InKubernetesOrderAndCustomOnesLast(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, g := range discovery.Groups(snapshot()).Groups {
+		names = append(names, g.Name)
+	}
+	require.Equal(t, []string{"apps", "autoscaling", "stable.example.com"}, names)
+	scaling := discovery.Group(snapshot(), "autoscaling")
+	require.Equal(t, "autoscaling/v2", scaling.PreferredVersion.GroupVersion)
+	require.Equal(t, []metav1.GroupVersionForDiscovery{
+		{GroupVersion: "autoscaling/v2", Version: "v2"}, {GroupVersion: "autoscaling/v1", Version: "v1"},
+	}, scaling.Versions)
+	require.Nil(t, discovery.Group(snapshot(), ""), "core is at /api")
+	require.Equal(t, []string{"v1"}, discovery.Versions(snapshot(), "127.0.0.1:6443").Versions)
+}
+
+func TestHash_FollowsTheContent(t *testing.T) {
+	t.Parallel()
+	core, err := discovery.Hash(discovery.AggregatedCore(snapshot()))
+	require.NoError(t, err)
+	same, err := discovery.Hash(discovery.AggregatedCore(snapshot()))
+	require.NoError(t, err)
+	groups, err := discovery.Hash(discovery.AggregatedGroups(snapshot()))
+	require.NoError(t, err)
+	require.Equal(t, core, same)
+	require.NotEqual(t, core, groups)
+}
+
+// Both forms must give client-go the same picture.
+func TestClientGo_ReadsBothFormsAlike(t *testing.T) {
+	t.Parallel()
+	names := func(aggregate bool) (out []string) {
+		client := clientdiscovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: serve(t, aggregate)})
+		groups, lists, err := client.ServerGroupsAndResources()
+		require.NoError(t, err)
+		for _, g := range groups {
+			out = append(out, "group "+g.Name+" prefers "+g.PreferredVersion.GroupVersion)
+		}
+		for _, list := range lists {
+			for _, r := range list.APIResources {
+				if strings.Contains(r.Name, "/") {
+					r.SingularName = "" // client-go fills it in, but only from the aggregated form
+				}
+				out = append(out, fmt.Sprintln(list.GroupVersion, r.Name, r.SingularName, r.Namespaced, r.Kind, r.Verbs, r.ShortNames, r.Categories))
+			}
+		}
+		return out
+	}
+	legacy := names(false)
+	require.Len(t, legacy, 4+11)
+	require.ElementsMatch(t, legacy, names(true)) // client-go keeps the aggregated versions in a map
+}
+
+// serve answers as the server will, and returns its URL.
+func serve(t *testing.T, aggregate bool) string {
+	s := snapshot()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var doc any
+		switch path := strings.Split(strings.Trim(r.URL.Path, "/"), "/"); {
+		case aggregate && r.URL.Path == "/api":
+			doc = discovery.AggregatedCore(s)
+		case aggregate && r.URL.Path == "/apis":
+			doc = discovery.AggregatedGroups(s)
+		case r.URL.Path == "/api":
+			doc = discovery.Versions(s, r.Host)
+		case r.URL.Path == "/apis":
+			doc = discovery.Groups(s)
+		case path[0] == "api":
+			doc = discovery.Resources(s, schema.GroupVersion{Version: path[1]})
+		default:
+			doc = discovery.Resources(s, schema.GroupVersion{Group: path[1], Version: path[2]})
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if aggregate {
+			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		}
+		_ = json.NewEncoder(w).Encode(doc)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func BenchmarkAggregatedGroups(b *testing.B) {
+	s := snapshot()
+	for b.Loop() {
+		discovery.AggregatedGroups(s)
+	}
+}
+
+func Example() {
+	s := snapshot() // the registry's current set
+	for _, group := range discovery.AggregatedGroups(s).Items {
+		for _, version := range group.Versions {
+			for _, resource := range version.Resources {
+				fmt.Println(group.Name, version.Version, resource.Resource, resource.Scope)
+			}
+		}
+	}
+	// Output:
+	// apps v1 deployments Namespaced
+	// autoscaling v2 horizontalpodautoscalers Namespaced
+	// autoscaling v1 horizontalpodautoscalers Namespaced
+	// stable.example.com v1 crontabs Namespaced
+}

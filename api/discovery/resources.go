@@ -1,0 +1,76 @@
+package discovery
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// Resources is the document at /api/<version> and /apis/<group>/<version>, or nil if
+// nothing of it is registered.
+func Resources(s *api.Snapshot, gv schema.GroupVersion) *metav1.APIResourceList {
+	resources := resourcesOf(s, gv)
+	if len(resources) == 0 {
+		return nil
+	}
+	list := &metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: gv.String(),
+	}
+	if gv.Group == "" {
+		list.APIVersion = "" // as Kubernetes answers there
+	}
+	for _, r := range resources {
+		list.APIResources = append(list.APIResources, metav1.APIResource{
+			Name: r.Plural, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.Kind,
+			Verbs: verbs(r), ShortNames: r.ShortNames, Categories: r.Categories,
+			StorageVersionHash: storageVersionHash(r),
+		})
+		for _, sub := range r.Subresources() {
+			entry := metav1.APIResource{
+				Name: r.Plural + "/" + sub.Name, Namespaced: r.Namespaced, Kind: sub.Kind,
+				Verbs: slices.Sorted(slices.Values(sub.Verbs)),
+			}
+			if sub.Group != gv.Group || sub.Version != gv.Version {
+				entry.Group, entry.Version = sub.Group, sub.Version
+			}
+			list.APIResources = append(list.APIResources, entry)
+		}
+	}
+	return list
+}
+
+// resourcesOf are the resources of a group and version by name.
+func resourcesOf(s *api.Snapshot, gv schema.GroupVersion) []*api.Resource {
+	var resources []*api.Resource
+	for _, r := range s.Resources {
+		if r.GroupVersion() == gv {
+			resources = append(resources, r)
+		}
+	}
+	slices.SortFunc(resources, func(a, b *api.Resource) int { return strings.Compare(a.Plural, b.Plural) })
+	return resources
+}
+
+// verbs are what a resource serves, in the order of the alphabet.
+func verbs(r *api.Resource) []string {
+	all := []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	return slices.DeleteFunc(all, func(verb string) bool { return slices.Contains(r.NoVerbs, verb) })
+}
+
+// storageVersionHash tells clients when the version in which objects are stored changes.
+// It is the same here as in Kubernetes for the same kind.
+func storageVersionHash(r *api.Resource) string {
+	if r.Review {
+		return ""
+	}
+	r = r.Stored()
+	sum := sha256.Sum256([]byte(r.Group + "/" + r.Version + "/" + r.Kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
+}

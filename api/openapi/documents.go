@@ -1,0 +1,180 @@
+package openapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"io"
+	"reflect"
+	"sync"
+
+	openapiv2 "github.com/google/gnostic-models/openapiv2"
+	openapiv3 "github.com/google/gnostic-models/openapiv3"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// The media types of the documents' protobuf forms.
+const (
+	MediaTypeV2Protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	MediaTypeV3Protobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+)
+
+// formatVersion is part of every hash. Raise it when the same registrations and the same
+// types give another document than before: clients keep documents by their hash for ever.
+const formatVersion = "1"
+
+// Documents holds the documents of the registry's current set. Each is built when it is
+// first asked for, once, whoever asks at the same time; documents of earlier sets are let
+// go, but for those of groups that did not change. It is safe for concurrent use.
+type Documents struct {
+	version string
+
+	mu      sync.Mutex
+	current *set
+}
+
+// NewDocuments returns an empty holder. version is the server's as /version tells it,
+// build metadata included.
+func NewDocuments(version string) *Documents { return &Documents{version: version} }
+
+// Document is one document in its serialised forms.
+type Document struct {
+	// Hash names the content: documents of one Hash are equal. It is hexadecimal, and what
+	// ETag headers and the hash parameter carry.
+	Hash string
+
+	json     func() ([]byte, error)
+	protobuf func() ([]byte, error)
+}
+
+// JSON returns the document as JSON. The first call builds it, which may take tens of
+// milliseconds. The bytes are shared: they must not be changed.
+func (d *Document) JSON() ([]byte, error) { return d.json() }
+
+// Protobuf returns the document in gnostic's protobuf form, like JSON.
+func (d *Document) Protobuf() ([]byte, error) { return d.protobuf() }
+
+// set is the documents of one snapshot.
+type set struct {
+	snapshot *api.Snapshot
+	index    *Document
+	v2       *Document
+	v3       map[string]*Document
+}
+
+// V3Index is the document at /openapi/v3, which leads to all others. It has no protobuf
+// form. Making it builds no other document.
+func (d *Documents) V3Index(s *api.Snapshot) *Document { return d.of(s).index }
+
+// V3 is the document of one of V3Paths, or nil.
+func (d *Documents) V3(s *api.Snapshot, path string) *Document { return d.of(s).v3[path] }
+
+// V2 is the document at /openapi/v2.
+func (d *Documents) V2(s *api.Snapshot) *Document { return d.of(s).v2 }
+
+// of returns the set of a snapshot. A snapshot older than the current one, of a request
+// that overlapped a change, gets a set that is not kept.
+func (d *Documents) of(s *api.Snapshot) *set {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.current != nil && d.current.snapshot == s {
+		return d.current
+	}
+	next := d.newSet(s, d.current)
+	if d.current == nil || d.current.snapshot.Generation <= s.Generation {
+		d.current = next
+	}
+	return next
+}
+
+// newSet names the documents of a snapshot without building any, and takes over from the
+// set before what is the same.
+func (d *Documents) newSet(s *api.Snapshot, before *set) *set {
+	next := &set{snapshot: s, v3: map[string]*Document{}}
+	all := d.newHash("v2")
+	paths := map[string]any{}
+	for _, gv := range groupVersions(s) {
+		h := d.newHash("v3")
+		for _, r := range resourcesOf(s, gv) {
+			identify(h, r)
+			identify(all, r)
+		}
+		path, sum := groupVersionPath(gv), sumOf(h)
+		next.v3[path] = d.newV3(s, gv, sum)
+		if before != nil && before.v3[path] != nil && before.v3[path].Hash == sum {
+			next.v3[path] = before.v3[path]
+		}
+		paths[path] = map[string]any{"serverRelativeURL": "/openapi/v3/" + path + "?hash=" + sum}
+	}
+	next.v2 = d.newV2(s, sumOf(all))
+	next.index = newIndex(paths)
+	return next
+}
+
+func (d *Documents) newHash(form string) hash.Hash {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\x00%s\x00%s\x00", formatVersion, d.version, form)
+	return h
+}
+
+func sumOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+
+// identify writes all of a registration that shows in a document. The form of a Go type
+// follows from its name and the server's version.
+func identify(w io.Writer, r *api.Resource) {
+	fmt.Fprintf(w, "%s %s %t %v %q\x00", r.GVK(), r.Plural, r.Namespaced, reflect.TypeOf(r.New()), r.NoVerbs)
+	for _, sub := range r.Subresources() {
+		fmt.Fprintf(w, "%s %s/%s %s %q\x00", sub.Name, sub.Group, sub.Version, sub.Kind, sub.Verbs)
+	}
+}
+
+func newIndex(paths map[string]any) *Document {
+	data, err := json.Marshal(map[string]any{"paths": paths})
+	sum := sha256.Sum256(data)
+	return &Document{
+		Hash:     hex.EncodeToString(sum[:]),
+		json:     func() ([]byte, error) { return data, err },
+		protobuf: func() ([]byte, error) { return nil, fmt.Errorf("openapi: the index has no protobuf form") },
+	}
+}
+
+func (d *Documents) newV3(s *api.Snapshot, gv schema.GroupVersion, sum string) *Document {
+	return newDocument(sum, func() ([]byte, error) {
+		doc, err := V3(s, gv, d.version)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(doc)
+	}, func(data []byte) (proto.Message, error) { return openapiv3.ParseDocument(data) })
+}
+
+func (d *Documents) newV2(s *api.Snapshot, sum string) *Document {
+	return newDocument(sum, func() ([]byte, error) {
+		doc, err := V2(s, d.version)
+		if err != nil {
+			return nil, err
+		}
+		return doc.MarshalJSON()
+	}, func(data []byte) (proto.Message, error) { return openapiv2.ParseDocument(data) })
+}
+
+func newDocument(sum string, build func() ([]byte, error), parse func([]byte) (proto.Message, error)) *Document {
+	doc := &Document{Hash: sum, json: sync.OnceValues(build)}
+	doc.protobuf = sync.OnceValues(func() ([]byte, error) {
+		data, err := doc.json()
+		if err != nil {
+			return nil, err
+		}
+		message, err := parse(data)
+		if err != nil {
+			return nil, fmt.Errorf("openapi: protobuf form: %w", err)
+		}
+		return proto.MarshalOptions{Deterministic: true}.Marshal(message)
+	})
+	return doc
+}

@@ -1,0 +1,75 @@
+package openapi_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/openapi"
+	"k8s.io/client-go/openapi/openapitest"
+
+	"github.com/coxswain-dev/coxswain/api"
+	apidocs "github.com/coxswain-dev/coxswain/api/openapi"
+)
+
+const version = "v1.37.2+coxswain"
+
+func register[O, L any](group, version, kind, plural string, namespaced bool, more func(*api.Resource)) *api.Resource {
+	r := &api.Resource{
+		Group: group, Version: version, Kind: kind, Plural: plural, Namespaced: namespaced,
+		New:     func() api.Object { return any(new(O)).(api.Object) },
+		NewList: func() runtime.Object { return any(new(L)).(runtime.Object) },
+	}
+	if more != nil {
+		more(r)
+	}
+	return r
+}
+
+func deployments() *api.Resource {
+	return register[appsv1.Deployment, appsv1.DeploymentList]("apps", "v1", "Deployment", "deployments", true, func(r *api.Resource) {
+		r.Status, r.Scale = &api.Status{}, &api.Scale{}
+	})
+}
+
+// cronTabs are a custom resource: a kind without a Go type.
+func cronTabs() *api.Resource {
+	return register[unstructured.Unstructured, unstructured.UnstructuredList]("stable.example.com", "v1", "CronTab", "crontabs", true, nil)
+}
+
+func registry() *api.Registry {
+	return api.NewRegistry(
+		register[corev1.Namespace, corev1.NamespaceList]("", "v1", "Namespace", "namespaces", false, func(r *api.Resource) {
+			r.Status = &api.Status{}
+			r.NoVerbs = []string{"deletecollection"}
+		}),
+		register[corev1.Pod, corev1.PodList]("", "v1", "Pod", "pods", true, func(r *api.Resource) {
+			r.Status = &api.Status{}
+			r.Parts = []api.Subresource{
+				{Name: "binding", Version: "v1", Kind: "Binding", Verbs: []string{"create"}},
+				{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", Verbs: []string{"create"}},
+			}
+		}),
+		register[corev1.Service, corev1.ServiceList]("", "v1", "Service", "services", true, nil),
+		register[corev1.ConfigMap, corev1.ConfigMapList]("", "v1", "ConfigMap", "configmaps", true, nil),
+		register[corev1.Event, corev1.EventList]("", "v1", "Event", "events", true, nil),
+		deployments(),
+		register[appsv1.StatefulSet, appsv1.StatefulSetList]("apps", "v1", "StatefulSet", "statefulsets", true, nil),
+		cronTabs(),
+	)
+}
+
+// client answers as client-go's OpenAPI client does against a server of these documents.
+func client(t testing.TB, s *api.Snapshot) openapi.Client {
+	docs := apidocs.NewDocuments(version)
+	fake := openapitest.NewFakeClient()
+	for _, path := range apidocs.V3Paths(s) {
+		data, err := docs.V3(s, path).JSON()
+		require.NoError(t, err)
+		fake.PathsMap[path] = openapitest.FakeGroupVersion{GVSpec: data}
+	}
+	return fake
+}

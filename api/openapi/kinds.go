@@ -1,0 +1,92 @@
+package openapi
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+const extensionKind = "x-kubernetes-group-version-kind"
+
+// addResource defines a resource's kind and its list, if it has one, and returns their names.
+func (d *definitions) addResource(r *api.Resource) (object, list string) {
+	switch {
+	case r.Review:
+		object = d.add(reflect.TypeOf(r.New()))
+		d.markKind(object, r.GVK())
+		return object, ""
+	case dynamic(r):
+		object, list = d.addDynamic(r)
+	default:
+		object, list = d.add(reflect.TypeOf(r.New())), d.add(reflect.TypeOf(r.NewList()))
+	}
+	d.markKind(object, r.GVK())
+	d.markKind(list, r.GroupVersion().WithKind(r.Kind+"List"))
+	return object, list
+}
+
+// dynamic says whether a resource's objects have no Go type that tells their form.
+func dynamic(r *api.Resource) bool {
+	_, ok := r.New().(runtime.Unstructured)
+	return ok
+}
+
+// addDynamic defines a kind without a Go type. Of its fields no more is known than what
+// every object has; a registration that brings a schema of its own replaces form here.
+func (d *definitions) addDynamic(r *api.Resource) (object, list string) {
+	object = kindName(r.GVK())
+	list = object + "List"
+	form := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
+	form.AddExtension("x-kubernetes-preserve-unknown-fields", true)
+	d.schemas[object] = d.withMeta(form, reflect.TypeFor[metav1.ObjectMeta]())
+
+	items := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Required: []string{"items"}}}
+	items.Description = list + " is a list of " + r.Kind
+	items.SetProperty("items", *spec.ArrayProperty(d.ref(object)))
+	d.schemas[list] = d.withMeta(items, reflect.TypeFor[metav1.ListMeta]())
+	return object, list
+}
+
+// withMeta adds to a schema what TypeMeta and the given metadata type stand for.
+func (d *definitions) withMeta(s *spec.Schema, meta reflect.Type) *spec.Schema {
+	docs := swaggerDoc(reflect.TypeFor[metav1.TypeMeta]())
+	for _, name := range []string{"apiVersion", "kind"} {
+		p := primitive("string", "")
+		p.Description = docs[name]
+		s.SetProperty(name, p)
+	}
+	s.SetProperty("metadata", *d.ref(d.add(meta)))
+	return s
+}
+
+// markKind notes that a definition is the form of a kind. One Go type may serve several.
+func (d *definitions) markKind(definition string, kind schema.GroupVersionKind) {
+	s := d.schemas[definition]
+	kinds, _ := s.Extensions[extensionKind].([]any)
+	entry := kindExtension(kind)
+	if !slices.ContainsFunc(kinds, func(other any) bool { return compareKinds(other, entry) == 0 }) {
+		kinds = append(kinds, entry)
+		slices.SortFunc(kinds, compareKinds)
+	}
+	s.AddExtension(extensionKind, kinds)
+}
+
+func kindExtension(kind schema.GroupVersionKind) any {
+	return map[string]any{"group": kind.Group, "version": kind.Version, "kind": kind.Kind}
+}
+
+func compareKinds(a, b any) int {
+	x, y := a.(map[string]any), b.(map[string]any)
+	return cmp.Or(
+		cmp.Compare(x["group"].(string), y["group"].(string)),
+		cmp.Compare(x["version"].(string), y["version"].(string)),
+		cmp.Compare(x["kind"].(string), y["kind"].(string)),
+	)
+}

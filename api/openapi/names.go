@@ -1,0 +1,81 @@
+package openapi
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// definitionName is the name under which a Go type is defined: the one the type gives
+// itself, or one made from its import path as Kubernetes makes them
+// ("k8s.io/api/apps/v1".Deployment is io.k8s.api.apps.v1.Deployment).
+func definitionName(t reflect.Type) string {
+	if named, ok := reflect.Zero(t).Interface().(interface{ OpenAPIModelName() string }); ok {
+		// An embedded field lends its methods, and so its name, to the struct around it.
+		if name := named.OpenAPIModelName(); strings.HasSuffix(name, "."+t.Name()) {
+			return name
+		}
+	}
+	host, path, _ := strings.Cut(t.PkgPath(), "/")
+	name := reverseDomain(host)
+	if path != "" {
+		name += "." + strings.ReplaceAll(path, "/", ".")
+	}
+	return name + "." + t.Name()
+}
+
+// kindName is the definition name of a kind that has no Go type, as the names of custom
+// resources are: CronTab of stable.example.com/v1 is com.example.stable.v1.CronTab.
+func kindName(gvk schema.GroupVersionKind) string {
+	if gvk.Group == "" {
+		return gvk.Version + "." + gvk.Kind
+	}
+	return reverseDomain(gvk.Group) + "." + gvk.Version + "." + gvk.Kind
+}
+
+func reverseDomain(domain string) string {
+	labels := strings.Split(domain, ".")
+	slices.Reverse(labels)
+	return strings.Join(labels, ".")
+}
+
+// groupName is how operation ids spell a group: core is Core, rbac.authorization.k8s.io
+// is RbacAuthorization, stable.example.com is StableExampleCom.
+func groupName(group string) string {
+	if group == "" {
+		return "Core"
+	}
+	var b strings.Builder
+	for label := range strings.SplitSeq(strings.TrimSuffix(group, ".k8s.io"), ".") {
+		b.WriteString(upperFirst(strings.ReplaceAll(label, "-", "")))
+	}
+	return b.String()
+}
+
+// tagName is how operations are grouped: core_v1, rbacAuthorization_v1.
+func tagName(gv schema.GroupVersion) string {
+	name := groupName(gv.Group)
+	r, size := utf8.DecodeRuneInString(name)
+	return string(unicode.ToLower(r)) + name[size:] + "_" + gv.Version
+}
+
+func upperFirst(s string) string {
+	r, size := utf8.DecodeRuneInString(s)
+	if size == 0 {
+		return s
+	}
+	return string(unicode.ToUpper(r)) + s[size:]
+}
+
+// groupVersionPath is where a group and version are served, without a leading slash:
+// api/v1, apis/apps/v1.
+func groupVersionPath(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "api/" + gv.Version
+	}
+	return "apis/" + gv.Group + "/" + gv.Version
+}

@@ -1,0 +1,256 @@
+package openapi
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// path is one path of the API and what can be done there.
+type path struct {
+	path       string
+	params     []parameter
+	operations []operation
+}
+
+// operation is one method on a path, as both dialects tell it.
+type operation struct {
+	// method is the HTTP method in lower case; action is Kubernetes' name for it.
+	method, action  string
+	id, description string
+	tag             string
+	kind            *schema.GroupVersionKind
+	params          []parameter
+	// body is the definition of the request's body, empty if there is none.
+	body         string
+	bodyRequired bool
+	consumes     []string
+	// result is the definition of the answer.
+	result   string
+	produces []string
+	// codes are the HTTP codes of success.
+	codes []int
+}
+
+var (
+	mediaTypes      = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
+	watchMediaTypes = append(slices.Clone(mediaTypes), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
+	patchMediaTypes = []string{
+		"application/apply-patch+yaml", "application/json-patch+json",
+		"application/merge-patch+json", "application/strategic-merge-patch+json",
+	}
+	anyMediaType = []string{"*/*"}
+)
+
+// subresourceTypes are the Go types of subresources that have a kind of their own.
+var subresourceTypes = map[schema.GroupVersionKind]reflect.Type{
+	authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"): reflect.TypeFor[authenticationv1.TokenRequest](),
+	autoscalingv1.SchemeGroupVersion.WithKind("Scale"):           reflect.TypeFor[autoscalingv1.Scale](),
+	corev1.SchemeGroupVersion.WithKind("Binding"):                reflect.TypeFor[corev1.Binding](),
+	policyv1.SchemeGroupVersion.WithKind("Eviction"):             reflect.TypeFor[policyv1.Eviction](),
+}
+
+// pathsOf adds the paths of a group and version to paths, and what they speak of to defs.
+func pathsOf(defs *definitions, gv schema.GroupVersion, resources []*api.Resource, query query) []path {
+	b := pathBuilder{
+		definitions: defs,
+		gv:          gv,
+		prefix:      "/" + groupVersionPath(gv) + "/",
+		query:       query,
+		status:      defs.add(reflect.TypeFor[metav1.Status]()),
+		options:     defs.add(reflect.TypeFor[metav1.DeleteOptions]()),
+		patchBody:   defs.add(reflect.TypeFor[metav1.Patch]()),
+	}
+	defs.add(reflect.TypeFor[metav1.WatchEvent]())
+	defs.markKind("io.k8s.apimachinery.pkg.apis.meta.v1.Status", metav1.SchemeGroupVersion.WithKind("Status"))
+	for _, name := range []string{"DeleteOptions", "WatchEvent"} {
+		defs.markKind("io.k8s.apimachinery.pkg.apis.meta.v1."+name, schema.GroupVersionKind{Version: "v1", Kind: name})
+		defs.markKind("io.k8s.apimachinery.pkg.apis.meta.v1."+name, gv.WithKind(name))
+	}
+	b.index()
+	for _, r := range resources {
+		b.resource(r)
+	}
+	return b.paths
+}
+
+// pathBuilder makes the paths of one group and version.
+type pathBuilder struct {
+	*definitions
+	gv                         schema.GroupVersion
+	prefix                     string
+	query                      query
+	status, options, patchBody string
+	paths                      []path
+}
+
+// index is the list of the version's resources.
+func (b *pathBuilder) index() {
+	list := b.add(reflect.TypeFor[metav1.APIResourceList]())
+	b.markKind(list, schema.GroupVersionKind{Version: "v1", Kind: "APIResourceList"})
+	b.paths = append(b.paths, path{path: b.prefix, operations: []operation{{
+		method: "get", id: "get" + b.idPrefix() + "APIResources", description: "get available resources",
+		tag: tagName(b.gv), result: list, produces: mediaTypes, codes: []int{200},
+	}}})
+}
+
+func (b *pathBuilder) idPrefix() string { return groupName(b.gv.Group) + upperFirst(b.gv.Version) }
+
+func (b *pathBuilder) resource(r *api.Resource) {
+	object, list := b.addResource(r)
+	scope, collection := "", b.prefix+r.Plural
+	params := []parameter{paramPretty}
+	if r.Namespaced {
+		b.everywhere(r, list)
+		scope, collection = "Namespaced", b.prefix+"namespaces/{namespace}/"+r.Plural
+		params = []parameter{paramNamespace, paramPretty}
+	}
+	serves := func(verb string) bool { return !slices.Contains(r.NoVerbs, verb) }
+	b.collection(r, scope, collection, params, object, list, serves)
+
+	params = append([]parameter{paramName(r.Kind)}, params...)
+	b.item(r, scope, collection+"/{name}", params, object, serves)
+	for _, sub := range r.Subresources() {
+		b.subresource(r, sub, scope, collection+"/{name}/"+sub.Name, params, object)
+	}
+}
+
+// everywhere is the list of a namespaced resource over all namespaces.
+func (b *pathBuilder) everywhere(r *api.Resource, list string) {
+	if slices.Contains(r.NoVerbs, "list") {
+		return
+	}
+	op := b.list(r, "list"+b.idPrefix()+r.Kind+"ForAllNamespaces", list)
+	p := path{path: b.prefix + r.Plural, params: sorted(op.params, []parameter{paramPretty})}
+	op.params = nil
+	p.operations = []operation{op}
+	b.paths = append(b.paths, p)
+}
+
+func (b *pathBuilder) list(r *api.Resource, id, list string) operation {
+	op := b.operation("get", "list", id, "list or watch objects of kind "+r.Kind, r.GVK())
+	op.params, op.result, op.produces = b.query.list, list, watchMediaTypes
+	return op
+}
+
+func (b *pathBuilder) collection(r *api.Resource, scope, at string, params []parameter, object, list string, serves func(string) bool) {
+	p := path{path: at, params: params}
+	name := b.idPrefix() + scope + r.Kind
+	if serves("list") {
+		p.operations = append(p.operations, b.list(r, "list"+name, list))
+	}
+	if serves("create") {
+		op := b.operation("post", "post", "create"+name, "create "+article(r.Kind), r.GVK())
+		op.codes = []int{200, 201, 202}
+		if r.Review { // as Kubernetes has it: on the path
+			p.params = sorted(p.params, b.query.create)
+		} else {
+			op.params = b.query.create
+		}
+		p.operations = append(p.operations, op.exchange(object))
+	}
+	if serves("deletecollection") {
+		op := b.operation("delete", "deletecollection", "delete"+b.idPrefix()+"Collection"+scope+r.Kind, "delete collection of "+r.Kind, r.GVK())
+		op.params, op.body, op.consumes, op.result = b.query.deleteCollection, b.options, anyMediaType, b.status
+		p.operations = append(p.operations, op)
+	}
+	b.append(p)
+}
+
+func (b *pathBuilder) item(r *api.Resource, scope, at string, params []parameter, object string, serves func(string) bool) {
+	p := path{path: at, params: params}
+	name := b.idPrefix() + scope + r.Kind
+	for _, verb := range []string{"get", "update", "patch"} {
+		if serves(verb) {
+			p.operations = append(p.operations, b.verb(verb, name, "the specified "+r.Kind, r.GVK(), object))
+		}
+	}
+	if serves("delete") {
+		op := b.operation("delete", "delete", "delete"+name, "delete "+article(r.Kind), r.GVK())
+		op.params, op.codes = b.query.delete, []int{200, 202}
+		op.body, op.consumes, op.result = b.options, anyMediaType, b.status
+		p.operations = append(p.operations, op)
+	}
+	b.append(p)
+}
+
+func (b *pathBuilder) subresource(r *api.Resource, sub api.Subresource, scope, at string, params []parameter, object string) {
+	p := path{path: at, params: slices.Clone(params)}
+	kind := schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
+	if kind != r.GVK() {
+		t, ok := subresourceTypes[kind]
+		if !ok {
+			return // nothing is known of its form; the path is served all the same
+		}
+		object = b.add(t)
+		b.markKind(object, kind)
+		p.params[0] = paramName(sub.Kind)
+	}
+	name := b.idPrefix() + scope + r.Kind + upperFirst(sub.Name)
+	for _, verb := range sub.Verbs {
+		if verb != "create" {
+			p.operations = append(p.operations, b.verb(verb, name, sub.Name+" of the specified "+r.Kind, kind, object))
+			continue
+		}
+		op := b.operation("post", "post", "create"+name, "create "+sub.Name+" of "+article(r.Kind), kind)
+		op.codes = []int{200, 201, 202}
+		p.params = sorted(p.params, b.query.create) // as Kubernetes has it: on the path
+		p.operations = append(p.operations, op.exchange(object))
+	}
+	b.append(p)
+}
+
+// verb is a get, update or patch of what is called what.
+func (b *pathBuilder) verb(verb, name, what string, kind schema.GroupVersionKind, object string) operation {
+	switch verb {
+	case "get":
+		op := b.operation("get", "get", "read"+name, "read "+what, kind)
+		op.result = object
+		return op
+	case "update":
+		op := b.operation("put", "put", "replace"+name, "replace "+what, kind)
+		op.params, op.codes = b.query.update, []int{200, 201}
+		return op.exchange(object)
+	default:
+		op := b.operation("patch", "patch", "patch"+name, "partially update "+what, kind)
+		op.params, op.codes = b.query.patch, []int{200, 201}
+		op.body, op.bodyRequired, op.consumes, op.result = b.patchBody, true, patchMediaTypes, object
+		return op
+	}
+}
+
+func (b *pathBuilder) operation(method, action, id, description string, kind schema.GroupVersionKind) operation {
+	return operation{
+		method: method, action: action, id: id, description: description,
+		tag: tagName(b.gv), kind: &kind, produces: mediaTypes, codes: []int{200},
+	}
+}
+
+// exchange takes an object and answers with one.
+func (op operation) exchange(object string) operation {
+	op.body, op.bodyRequired, op.consumes, op.result = object, true, anyMediaType, object
+	return op
+}
+
+// append adds a path on which there is something to do.
+func (b *pathBuilder) append(p path) {
+	if len(p.operations) > 0 {
+		b.paths = append(b.paths, p)
+	}
+}
+
+func article(kind string) string {
+	if strings.ContainsRune("AEIOU", rune(kind[0])) {
+		return "an " + kind
+	}
+	return "a " + kind
+}

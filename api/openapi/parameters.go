@@ -1,0 +1,93 @@
+package openapi
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// parameter is something a request has in its path or its query.
+type parameter struct {
+	name, description string
+	// kind is its JSON type.
+	kind string
+	// inPath parameters are always given, the others never have to be.
+	inPath bool
+}
+
+// queryOf are the query parameters which an options type stands for, by name. They are
+// read from the type, so that they and their descriptions are Kubernetes' own.
+func queryOf(options any, but ...string) []parameter {
+	var params []parameter
+	t := reflect.TypeOf(options)
+	docs := swaggerDoc(t)
+	for f := range t.Fields() {
+		tag := parseTag(f)
+		if tag.skip || tag.inline || slices.Contains(but, tag.name) {
+			continue
+		}
+		params = append(params, parameter{name: tag.name, description: docs[tag.name], kind: queryKind(f.Type)})
+	}
+	return sorted(params)
+}
+
+// queryKind is the type of one value of a parameter: lists are given by repeating it.
+func queryKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return queryKind(t.Elem())
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Int64:
+		return "integer"
+	}
+	return "string"
+}
+
+// sorted orders parameters by name and drops those named before.
+func sorted(params ...[]parameter) []parameter {
+	all := slices.Concat(params...)
+	slices.SortStableFunc(all, func(a, b parameter) int { return cmp.Compare(a.name, b.name) })
+	return slices.CompactFunc(all, func(a, b parameter) bool { return a.name == b.name })
+}
+
+// Not offered: what Kubernetes offers behind a feature gate that is off by default.
+const (
+	unsafeDelete  = "ignoreStoreReadErrorWithClusterBreakingPotential"
+	shardSelector = "shardSelector"
+)
+
+var (
+	paramPretty = parameter{
+		name: "pretty", kind: "string",
+		description: "If 'true', then the output is pretty printed.",
+	}
+	paramNamespace = parameter{
+		name: "namespace", kind: "string", inPath: true,
+		description: "object name and auth scope, such as for teams and projects",
+	}
+)
+
+func paramName(kind string) parameter {
+	return parameter{name: "name", kind: "string", inPath: true, description: "name of the " + kind}
+}
+
+// query has the parameters of every action.
+type query struct{ list, create, update, patch, delete, deleteCollection []parameter }
+
+func newQuery() query {
+	list := queryOf(metav1.ListOptions{}, shardSelector)
+	del := queryOf(metav1.DeleteOptions{}, "preconditions", unsafeDelete)
+	return query{
+		list:   list,
+		create: queryOf(metav1.CreateOptions{}),
+		update: queryOf(metav1.UpdateOptions{}),
+		patch:  queryOf(metav1.PatchOptions{}),
+		delete: del,
+		deleteCollection: slices.DeleteFunc(sorted(list, del), func(p parameter) bool {
+			return p.name == "watch" || p.name == "allowWatchBookmarks"
+		}),
+	}
+}

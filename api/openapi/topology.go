@@ -1,0 +1,84 @@
+package openapi
+
+import (
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/applyconfigurations"
+	"sigs.k8s.io/structured-merge-diff/v6/schema"
+
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// mergeSchema is how Kubernetes' own types merge under server-side apply. client-go keeps
+// it as YAML; parsing takes tens of milliseconds, so it is done on first use.
+var mergeSchema = sync.OnceValues(func() (*schema.Schema, error) {
+	// The schema can only be had by way of a value typed with it. Any kind will do.
+	sample := &corev1.ConfigMap{}
+	sample.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, sample)
+	value, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(sample)
+	if err != nil {
+		return nil, fmt.Errorf("read client-go's merge schema: %w", err)
+	}
+	return value.Schema(), nil
+})
+
+// topology is what the merge schema knows of one definition. The zero topology, of a type
+// that is never applied (a list, an option, a custom type), knows nothing.
+type topology struct{ atom schema.Atom }
+
+func topologyOf(merge *schema.Schema, definition string) topology {
+	if def, ok := merge.FindNamedType(definition); ok {
+		return topology{def.Atom}
+	}
+	return topology{}
+}
+
+// markType notes on a definition that its objects are owned as a whole.
+func (t topology) markType(s *spec.Schema) {
+	if m := t.atom.Map; m != nil && len(m.Fields) > 0 && m.ElementRelationship == schema.Atomic {
+		s.AddExtension("x-kubernetes-map-type", "atomic")
+	}
+}
+
+// markField notes on a property how its list or map merges, and what a scalar defaults to.
+func (t topology) markField(s *spec.Schema, field string) {
+	if t.atom.Map == nil {
+		return
+	}
+	f, ok := t.atom.Map.FindField(field)
+	if !ok {
+		return
+	}
+	switch f.Default.(type) {
+	case string, bool, int, int64, float64:
+		s.Default = f.Default
+	}
+	switch in := f.Type.Inlined; {
+	case in.List != nil:
+		markList(s, in.List)
+	case in.Map != nil && in.Map.ElementRelationship == schema.Atomic,
+		f.Type.ElementRelationship != nil && *f.Type.ElementRelationship == schema.Atomic:
+		s.AddExtension("x-kubernetes-map-type", "atomic")
+	}
+}
+
+func markList(s *spec.Schema, list *schema.List) {
+	switch {
+	case list.ElementRelationship != schema.Associative:
+		s.AddExtension("x-kubernetes-list-type", "atomic")
+	case len(list.Keys) == 0:
+		s.AddExtension("x-kubernetes-list-type", "set")
+	default:
+		keys := make([]any, len(list.Keys))
+		for i, key := range list.Keys {
+			keys[i] = key
+		}
+		s.AddExtension("x-kubernetes-list-map-keys", keys)
+		s.AddExtension("x-kubernetes-list-type", "map")
+	}
+}

@@ -1,0 +1,125 @@
+package openapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// V2 describes everything that is served, in one document. version is the server's.
+func V2(s *api.Snapshot, version string) (*spec.Swagger, error) {
+	defs, err := newDefinitions(dialectV2)
+	if err != nil {
+		return nil, err
+	}
+	w := v2Writer{defs, map[string]spec.Parameter{}}
+	paths := map[string]spec.PathItem{}
+	query := newQuery()
+	for _, gv := range groupVersions(s) {
+		for _, p := range pathsOf(defs, gv, resourcesOf(s, gv), query) {
+			paths[p.path] = w.path(p)
+		}
+	}
+	schemas := make(spec.Definitions, len(defs.schemas))
+	for name, s := range defs.schemas {
+		schemas[name] = *s
+	}
+	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
+		Swagger:     "2.0",
+		Info:        info(version),
+		Paths:       &spec.Paths{Paths: paths},
+		Definitions: schemas,
+		Parameters:  w.shared,
+		SecurityDefinitions: spec.SecurityDefinitions{"BearerToken": {SecuritySchemeProps: spec.SecuritySchemeProps{
+			Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
+		}}},
+		Security: []map[string][]string{{"BearerToken": {}}},
+	}}, nil
+}
+
+// v2Writer writes paths down in the terms of version 2.
+type v2Writer struct {
+	*definitions
+	// shared are the parameters; each is written once and referred to.
+	shared map[string]spec.Parameter
+}
+
+func (w v2Writer) path(p path) spec.PathItem {
+	item := spec.PathItem{PathItemProps: spec.PathItemProps{Parameters: w.parameters(p.params)}}
+	for _, op := range p.operations {
+		switch op.method {
+		case "get":
+			item.Get = w.operation(op)
+		case "put":
+			item.Put = w.operation(op)
+		case "post":
+			item.Post = w.operation(op)
+		case "patch":
+			item.Patch = w.operation(op)
+		case "delete":
+			item.Delete = w.operation(op)
+		}
+	}
+	return item
+}
+
+func (w v2Writer) operation(op operation) *spec.Operation {
+	o := &spec.Operation{OperationProps: spec.OperationProps{
+		Description: op.description,
+		ID:          op.id,
+		Tags:        []string{op.tag},
+		Schemes:     []string{"https"},
+		Consumes:    op.consumes,
+		Produces:    op.produces,
+		Parameters:  w.parameters(op.params),
+		Responses:   w.responses(op),
+	}}
+	if op.body != "" {
+		o.Parameters = append([]spec.Parameter{{ParamProps: spec.ParamProps{
+			Name: "body", In: "body", Required: op.bodyRequired, Schema: w.ref(op.body),
+		}}}, o.Parameters...)
+	}
+	if op.kind != nil {
+		o.AddExtension("x-kubernetes-action", op.action)
+		o.AddExtension(extensionKind, kindExtension(*op.kind))
+	}
+	return o
+}
+
+func (w v2Writer) responses(op operation) *spec.Responses {
+	codes := map[int]spec.Response{401: {ResponseProps: spec.ResponseProps{Description: codeText[401]}}}
+	for _, code := range op.codes {
+		codes[code] = spec.Response{ResponseProps: spec.ResponseProps{Description: codeText[code], Schema: w.ref(op.result)}}
+	}
+	return &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: codes}}
+}
+
+func (w v2Writer) parameters(params []parameter) []spec.Parameter {
+	var out []spec.Parameter
+	for _, p := range params {
+		out = append(out, spec.Parameter{Refable: spec.Refable{Ref: spec.MustCreateRef("#/parameters/" + w.share(p))}})
+	}
+	return out
+}
+
+// share keeps a parameter among the shared ones and returns its name there. Parameters of
+// one name may differ in what they say (fieldManager does), so what they say is in it.
+func (w v2Writer) share(p parameter) string {
+	sum := sha256.Sum256([]byte(p.kind + p.description))
+	name := p.name + "-" + hex.EncodeToString(sum[:4])
+	if _, ok := w.shared[name]; !ok {
+		in := "query"
+		if p.inPath {
+			in = "path"
+		}
+		w.shared[name] = spec.Parameter{
+			CommonValidations: spec.CommonValidations{UniqueItems: true},
+			SimpleSchema:      spec.SimpleSchema{Type: p.kind},
+			ParamProps:        spec.ParamProps{Name: p.name, In: in, Required: p.inPath, Description: p.description},
+		}
+	}
+	return name
+}

@@ -1,0 +1,154 @@
+package openapi
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// V3Paths are the documents there are in version 3: one for each group and version, named
+// as its path is ("api/v1", "apis/apps/v1"), in the order of registration.
+func V3Paths(s *api.Snapshot) []string {
+	var paths []string
+	for _, gv := range groupVersions(s) {
+		paths = append(paths, groupVersionPath(gv))
+	}
+	return paths
+}
+
+// V3 describes one group and version. version is the server's (info.version). It is an
+// error to ask for what is not registered.
+func V3(s *api.Snapshot, gv schema.GroupVersion, version string) (*spec3.OpenAPI, error) {
+	resources := resourcesOf(s, gv)
+	if len(resources) == 0 {
+		return nil, fmt.Errorf("openapi: %s is not served", gv)
+	}
+	defs, err := newDefinitions(dialectV3)
+	if err != nil {
+		return nil, err
+	}
+	w := v3Writer{defs}
+	paths := &spec3.Paths{Paths: map[string]*spec3.Path{}}
+	for _, p := range pathsOf(defs, gv, resources, newQuery()) {
+		paths.Paths[p.path] = w.path(p)
+	}
+	return &spec3.OpenAPI{
+		Version: "3.0.0",
+		Info:    info(version),
+		Paths:   paths,
+		Components: &spec3.Components{
+			Schemas: defs.schemas,
+			SecuritySchemes: spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: spec3.SecuritySchemeProps{
+				Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
+			}}},
+		},
+	}, nil
+}
+
+// v3Writer writes paths down in the terms of version 3.
+type v3Writer struct{ *definitions }
+
+func (w v3Writer) path(p path) *spec3.Path {
+	item := &spec3.Path{PathProps: spec3.PathProps{Parameters: w.parameters(p.params)}}
+	for _, op := range p.operations {
+		switch op.method {
+		case "get":
+			item.Get = w.operation(op)
+		case "put":
+			item.Put = w.operation(op)
+		case "post":
+			item.Post = w.operation(op)
+		case "patch":
+			item.Patch = w.operation(op)
+		case "delete":
+			item.Delete = w.operation(op)
+		}
+	}
+	return item
+}
+
+func (w v3Writer) operation(op operation) *spec3.Operation {
+	o := &spec3.Operation{OperationProps: spec3.OperationProps{
+		Tags:        []string{op.tag},
+		Description: op.description,
+		OperationId: op.id,
+		Parameters:  w.parameters(op.params),
+		Responses:   w.responses(op),
+	}}
+	if op.body != "" {
+		o.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{
+			Content: w.content(op.consumes, op.body), Required: op.bodyRequired,
+		}}
+	}
+	if op.kind != nil {
+		o.AddExtension("x-kubernetes-action", op.action)
+		o.AddExtension(extensionKind, kindExtension(*op.kind))
+	}
+	return o
+}
+
+func (w v3Writer) responses(op operation) *spec3.Responses {
+	codes := map[int]*spec3.Response{401: {ResponseProps: spec3.ResponseProps{Description: codeText[401]}}}
+	for _, code := range op.codes {
+		codes[code] = &spec3.Response{ResponseProps: spec3.ResponseProps{
+			Description: codeText[code], Content: w.content(op.produces, op.result),
+		}}
+	}
+	return &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: codes}}
+}
+
+func (w v3Writer) content(mediaTypes []string, definition string) map[string]*spec3.MediaType {
+	content := make(map[string]*spec3.MediaType, len(mediaTypes))
+	for _, mediaType := range mediaTypes {
+		content[mediaType] = &spec3.MediaType{MediaTypeProps: spec3.MediaTypeProps{Schema: w.ref(definition)}}
+	}
+	return content
+}
+
+func (w v3Writer) parameters(params []parameter) []*spec3.Parameter {
+	var out []*spec3.Parameter
+	for _, p := range params {
+		in := "query"
+		if p.inPath {
+			in = "path"
+		}
+		out = append(out, &spec3.Parameter{ParameterProps: spec3.ParameterProps{
+			Name: p.name, In: in, Description: p.description, Required: p.inPath,
+			Schema: &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{p.kind}, UniqueItems: true}},
+		}})
+	}
+	return out
+}
+
+// codeText describes the HTTP codes that are answered.
+var codeText = map[int]string{200: "OK", 201: "Created", 202: "Accepted", 401: "Unauthorized"}
+
+func info(version string) *spec.Info {
+	return &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: version}}
+}
+
+// groupVersions are the groups and versions of a snapshot, in the order of registration.
+func groupVersions(s *api.Snapshot) []schema.GroupVersion {
+	var gvs []schema.GroupVersion
+	for _, r := range s.Resources {
+		if gv := r.GroupVersion(); !slices.Contains(gvs, gv) {
+			gvs = append(gvs, gv)
+		}
+	}
+	return gvs
+}
+
+func resourcesOf(s *api.Snapshot, gv schema.GroupVersion) []*api.Resource {
+	var resources []*api.Resource
+	for _, r := range s.Resources {
+		if r.GroupVersion() == gv {
+			resources = append(resources, r)
+		}
+	}
+	return resources
+}

@@ -1,0 +1,54 @@
+package api
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// A registration's functions take Object; a kind's own functions take its Go type. The
+// adapters below stand between the two. The server never hands a registration an object
+// of another type, so the assertions cannot fail but by a programming error.
+
+func with[T Object](f func(T)) func(Object) {
+	return func(obj Object) { f(obj.(T)) }
+}
+
+func with2[T Object](f func(obj, old T)) func(obj, old Object) {
+	return func(obj, old Object) { f(obj.(T), old.(T)) }
+}
+
+func checked[T Object](f func(T) field.ErrorList) func(Object) field.ErrorList {
+	return func(obj Object) field.ErrorList { return f(obj.(T)) }
+}
+
+func checked2[T Object](f func(obj, old T) field.ErrorList) func(obj, old Object) field.ErrorList {
+	return func(obj, old Object) field.ErrorList { return f(obj.(T), old.(T)) }
+}
+
+func row[T Object](f func(T) []any) func(Object) []any {
+	return func(obj Object) []any { return f(obj.(T)) }
+}
+
+func warned[T Object](f func(T) []string) func(Object) []string {
+	return func(obj Object) []string { return f(obj.(T)) }
+}
+
+// statusOf describes a kind whose status is one struct field: at points to it.
+func statusOf[T Object, S any](at func(T) *S, copied func(*S) *S) *Status {
+	return &Status{
+		Copy:  func(to, from Object) { *at(to.(T)) = *copied(at(from.(T))) },
+		Reset: func(obj Object) { var zero S; *at(obj.(T)) = zero },
+	}
+}
+
+// checkedBy adds validation to a status.
+func (s *Status) checkedBy(f func(obj, old Object) field.ErrorList) *Status {
+	s.Validate = f
+	return s
+}
+
+// startingAs has a new object begin with the status that start sets.
+func (s *Status) startingAs(start func(obj Object)) *Status {
+	reset := s.Reset
+	s.Reset = func(obj Object) { reset(obj); start(obj) }
+	return s
+}

@@ -1,0 +1,113 @@
+// Package quota says what objects use up of a ResourceQuota: which of a quota's resources an
+// object counts against, how much of each, and whether the object is in the quota's scope.
+//
+// The API server's admission charges by it, and the resourcequota controller recounts by it;
+// that both read the same rules is why they are here. The package holds functions of objects
+// only, and imports nothing of ours.
+// https://kubernetes.io/docs/concepts/policy/resource-quotas/
+package quota
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	pods     = schema.GroupResource{Resource: "pods"}
+	services = schema.GroupResource{Resource: "services"}
+	claims   = schema.GroupResource{Resource: "persistentvolumeclaims"}
+)
+
+const countPrefix = "count/"
+
+// aliases are the resources that can be counted without the prefix. Pods, services and
+// claims count themselves.
+var aliases = []corev1.ResourceName{
+	corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceReplicationControllers, corev1.ResourceQuotas,
+}
+
+// CountOf is the name by which a quota counts the objects of a resource: "count/pods",
+// "count/deployments.apps".
+func CountOf(of schema.GroupResource) corev1.ResourceName {
+	return corev1.ResourceName(countPrefix + of.String())
+}
+
+// Counts reports whether objects of a resource count against the quota's resource of a name.
+func Counts(of schema.GroupResource, name corev1.ResourceName) bool {
+	if counted, ok := strings.CutPrefix(string(name), countPrefix); ok {
+		return counted == of.String()
+	}
+	switch of {
+	case pods:
+		return isPodResource(name)
+	case services:
+		return name == corev1.ResourceServices || name == corev1.ResourceServicesNodePorts || name == corev1.ResourceServicesLoadBalancers
+	case claims:
+		return isClaimResource(name)
+	}
+	return of.Group == "" && corev1.ResourceName(of.Resource) == name && slices.Contains(aliases, name)
+}
+
+// Counted is the resource whose objects count against the quota's resource of a name, if
+// there is one.
+func Counted(name corev1.ResourceName) (schema.GroupResource, bool) {
+	if counted, ok := strings.CutPrefix(string(name), countPrefix); ok {
+		return schema.ParseGroupResource(counted), true
+	}
+	for _, of := range []schema.GroupResource{pods, services, claims} {
+		if Counts(of, name) {
+			return of, true
+		}
+	}
+	return schema.GroupResource{Resource: string(name)}, slices.Contains(aliases, name)
+}
+
+// Mask is the part of a list that has the names of another.
+func Mask(list, names corev1.ResourceList) corev1.ResourceList {
+	masked := corev1.ResourceList{}
+	for name, quantity := range list {
+		if _, ok := names[name]; ok {
+			masked[name] = quantity
+		}
+	}
+	return masked
+}
+
+// Add is the sum of two lists; a name that one of them lacks is 0 there.
+func Add(a, b corev1.ResourceList) corev1.ResourceList {
+	sum := maps.Clone(a)
+	if sum == nil {
+		sum = corev1.ResourceList{}
+	}
+	for name, quantity := range b {
+		have := sum[name].DeepCopy()
+		have.Add(quantity)
+		sum[name] = have
+	}
+	return sum
+}
+
+// Growth is what a has more than b, without what it has not.
+func Growth(a, b corev1.ResourceList) corev1.ResourceList {
+	more := corev1.ResourceList{}
+	for name, quantity := range a {
+		quantity = quantity.DeepCopy()
+		quantity.Sub(b[name])
+		if quantity.Sign() > 0 {
+			more[name] = quantity
+		}
+	}
+	return more
+}
+
+// Equal compares amounts; how they are written does not matter.
+func Equal(a, b corev1.ResourceList) bool {
+	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
+}
+
+func one() resource.Quantity { return *resource.NewQuantity(1, resource.DecimalSI) }

@@ -1,0 +1,184 @@
+package quota
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	podresources "k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
+)
+
+// Usage is what an object uses of everything that a quota can name. now is for pods whose
+// time to stop is over.
+func Usage(of schema.GroupResource, obj metav1.Object, now time.Time) corev1.ResourceList {
+	used := corev1.ResourceList{CountOf(of): one()}
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		if alive(o, now) {
+			podUsage(o, used)
+		}
+	case *corev1.Service:
+		serviceUsage(o, used)
+	case *corev1.PersistentVolumeClaim:
+		claimUsage(o, used)
+	default:
+		if name := corev1.ResourceName(of.Resource); Counts(of, name) {
+			used[name] = one()
+		}
+	}
+	return used
+}
+
+// alive: a pod that has ended, or whose node has not said that it has, holds nothing any more.
+func alive(pod *corev1.Pod, now time.Time) bool {
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return false
+	}
+	if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
+		return !now.After(pod.DeletionTimestamp.Add(time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second))
+	}
+	return true
+}
+
+func isPodResource(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
+		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
+		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage:
+		return true
+	}
+	text := string(name)
+	return strings.HasPrefix(text, corev1.ResourceHugePagesPrefix) || strings.HasPrefix(text, corev1.ResourceRequestsHugePagesPrefix) ||
+		strings.HasPrefix(text, corev1.DefaultResourceRequestsPrefix) && !isNative(name)
+}
+
+// isNative: a resource of Kubernetes itself, not an extended one.
+func isNative(name corev1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+}
+
+func podUsage(pod *corev1.Pod, used corev1.ResourceList) {
+	options := podresources.PodResourcesOptions{UseStatusResources: true}
+	computeUsage(podresources.PodRequests(pod, options), podresources.PodLimits(pod, options), used)
+	used[corev1.ResourcePods] = one()
+}
+
+// computeUsage adds requests by their own names and with the prefix, and limits with theirs.
+func computeUsage(requests, limits, used corev1.ResourceList) {
+	for name, quantity := range requests {
+		prefixed := corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + string(name))
+		switch {
+		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
+			strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+			used[name], used[prefixed] = quantity, quantity
+		case !isNative(name):
+			used[prefixed] = quantity
+		}
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		if quantity, ok := limits[name]; ok {
+			used["limits."+name] = quantity
+		}
+	}
+}
+
+// mustAsk are the resources of which a quota wants every container to say how much it needs.
+var mustAsk = []corev1.ResourceName{
+	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
+}
+
+// Unsaid says what a pod would have to say about its containers, where the quota names
+// resources of which it must; nil if it says enough.
+func Unsaid(pod *corev1.Pod, hard corev1.ResourceList) error {
+	missing := map[corev1.ResourceName][]string{}
+	whole := corev1.ResourceList{}
+	if r := pod.Spec.Resources; r != nil {
+		computeUsage(r.Requests, r.Limits, whole)
+	}
+	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for _, c := range containers {
+			said := maps.Clone(whole)
+			computeUsage(c.Resources.Requests, c.Resources.Limits, said)
+			for _, name := range mustAsk {
+				_, wanted := hard[name]
+				if _, ok := said[name]; wanted && !ok {
+					missing[name] = append(missing[name], c.Name)
+				}
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		slices.Sort(missing[name])
+		parts = append(parts, fmt.Sprintf("%s for: %s", name, strings.Join(slices.Compact(missing[name]), ",")))
+	}
+	return fmt.Errorf("must specify %s", strings.Join(parts, "; "))
+}
+
+func serviceUsage(service *corev1.Service, used corev1.ResourceList) {
+	used[corev1.ResourceServices] = one()
+	ports := func(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
+	used[corev1.ResourceServicesNodePorts], used[corev1.ResourceServicesLoadBalancers] = ports(0), ports(0)
+	switch service.Spec.Type {
+	case corev1.ServiceTypeNodePort:
+		used[corev1.ResourceServicesNodePorts] = ports(len(service.Spec.Ports))
+	case corev1.ServiceTypeLoadBalancer:
+		used[corev1.ResourceServicesLoadBalancers] = one()
+		if ptr.Deref(service.Spec.AllocateLoadBalancerNodePorts, true) {
+			used[corev1.ResourceServicesNodePorts] = ports(len(service.Spec.Ports))
+			break
+		}
+		chosen := 0
+		for _, p := range service.Spec.Ports {
+			if p.NodePort != 0 {
+				chosen++
+			}
+		}
+		used[corev1.ResourceServicesNodePorts] = ports(chosen)
+	}
+}
+
+// classSuffix follows a class's name in the resources that count its claims alone.
+const classSuffix = ".storageclass.storage.k8s.io/"
+
+func isClaimResource(name corev1.ResourceName) bool {
+	return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage ||
+		strings.HasSuffix(string(name), classSuffix+string(corev1.ResourcePersistentVolumeClaims)) ||
+		strings.HasSuffix(string(name), classSuffix+string(corev1.ResourceRequestsStorage))
+}
+
+func claimUsage(claim *corev1.PersistentVolumeClaim, used corev1.ResourceList) {
+	class := claim.Annotations[corev1.BetaStorageClassAnnotation]
+	if class == "" {
+		class = ptr.Deref(claim.Spec.StorageClassName, "")
+	}
+	of := func(name corev1.ResourceName) corev1.ResourceName {
+		return corev1.ResourceName(class + classSuffix + string(name))
+	}
+	used[corev1.ResourcePersistentVolumeClaims] = one()
+	size, asked := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if allocated, ok := claim.Status.AllocatedResources[corev1.ResourceStorage]; ok && allocated.Cmp(size) > 0 {
+		size = allocated // a larger volume that was asked for before is being made still
+	}
+	if asked {
+		used[corev1.ResourceRequestsStorage] = size
+	}
+	if class == "" {
+		return
+	}
+	used[of(corev1.ResourcePersistentVolumeClaims)] = one()
+	if asked {
+		used[of(corev1.ResourceRequestsStorage)] = size
+	}
+}
