@@ -1,0 +1,133 @@
+package storage
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Backend is etcd reduced to what a Store needs: paths, bytes and revisions. Embedded and
+// external etcd are one implementation over two kinds of client. All methods are safe for
+// concurrent use, and return the package's errors.
+type Backend interface {
+	// Commit applies all writes in one etcd transaction, or none. That a compare failed is
+	// not an error: Outcome says so.
+	Commit(ctx context.Context, writes []Write) (*Outcome, error)
+	// Revision asks etcd, linearizably, for its current revision.
+	Revision(ctx context.Context) (int64, error)
+	// Range reads documents below prefix in key order at a revision (0: now).
+	Range(ctx context.Context, r RangeRequest) (*RangeResult, error)
+	// Watch streams every change from a revision on, until ctx ends. The channel is closed
+	// after a batch with Err, or when ctx ends.
+	Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch
+	// RequestProgress makes every open Watch that is in step with etcd deliver a batch that
+	// carries etcd's revision. A watch that is still catching up stays silent.
+	RequestProgress(ctx context.Context) error
+	// Compact forgets history before the revision; watches and reads from there on fail with
+	// ErrExpired. It returns when the space is free to be used again.
+	Compact(ctx context.Context, revision int64) error
+	// Status is how large etcd is, and what is wrong with it.
+	Status(ctx context.Context) (*Status, error)
+	// Defragment gives back to the disk what compaction has freed. etcd stands still meanwhile.
+	Defragment(ctx context.Context) error
+	// Disarm takes back an alarm. etcd raises it again if there is still reason to.
+	Disarm(ctx context.Context, a Alarm) error
+	// Snapshot streams etcd's whole database at one revision, followed by its SHA-256. What
+	// lies outside of the prefix is in it too.
+	Snapshot(ctx context.Context) (io.ReadCloser, error)
+	// Note reads what servers note for each other beside the objects. It is one for all
+	// that use an etcd, under whatever prefix.
+	Note(ctx context.Context) (*Note, error)
+	// ReplaceNote replaces the note unless somebody has replaced the old one already.
+	ReplaceNote(ctx context.Context, old *Note, value []byte) (bool, error)
+	// Close releases the client and, for the embedded etcd, stops the server.
+	Close() error
+}
+
+// Note is what Backend.Note read. Revision, its mod revision, is 0 when there was none; At is
+// etcd's revision when it answered.
+type Note struct {
+	Value        []byte
+	Revision, At int64
+}
+
+// Outcome is what became of Backend.Commit.
+type Outcome struct {
+	// Applied says that the compares held and everything was written, at Revision.
+	Applied  bool
+	Revision int64
+	// Before has, for each write in order, what etcd held before (when applied: of deletes
+	// only). Its Revision is 0 where there was nothing.
+	Before []KV
+}
+
+// RangeRequest reads keys in [Start, end of Prefix) at Revision, at most Limit of them.
+type RangeRequest struct {
+	Prefix   string // path below the etcd prefix, "" for everything
+	Start    string // first path to read; "" starts at Prefix
+	Revision int64  // 0 reads the newest
+	Limit    int64  // 0 reads all
+}
+
+// RangeResult is one answer of Backend.Range.
+type RangeResult struct {
+	KVs      []KV
+	Revision int64 // etcd's revision when it answered
+	More     bool  // Limit cut the answer short
+	Count    int64 // how many keys the whole range has
+}
+
+// KV is one stored document as etcd has it, without a resourceVersion in it.
+type KV struct {
+	Path     string
+	Value    []byte
+	Revision int64
+}
+
+// FollowRequest opens a Backend.Watch.
+type FollowRequest struct {
+	From   int64  // the first revision to deliver
+	Prefix string // path below the etcd prefix, "" for everything
+	// Previous asks for Change.Before.
+	Previous bool
+}
+
+// WatchBatch is the changes of one or more whole revisions, in order. Revision is the
+// frontier after it: every change up to and including it has been delivered. The first
+// batch of a watch has no changes: it says that the watch is open.
+type WatchBatch struct {
+	Changes  []Change
+	Revision int64
+	Err      error // the watch ended; ErrExpired when compacted
+}
+
+// Change is one put (Value set) or delete (Value nil) of a path.
+type Change struct {
+	Path     string
+	Value    []byte
+	Revision int64
+	Before   KV // with FollowRequest.Previous; Revision 0 when there was nothing
+}
+
+// Write is one part of a commit.
+type Write struct {
+	Op    Op
+	Key   Key
+	Value []byte // the document without metadata.resourceVersion; nil for Delete
+	// Expect is the mod revision the object must have. Update and Delete require it.
+	Expect int64
+	// TTL, when positive, removes the object by itself after that time (rounded up to
+	// seconds; objects that expire together share an etcd lease). Zero keeps it forever.
+	TTL time.Duration
+}
+
+// Op is what a Write does.
+type Op uint8
+
+// The three operations: Create fails with ErrExists, Update and Delete fail with *Conflict
+// or ErrNotFound, and then nothing of the commit is applied.
+const (
+	Create Op = iota
+	Update
+	Delete
+)

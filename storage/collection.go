@@ -1,0 +1,312 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/btree"
+)
+
+// Collection is the objects of one resource: a copy-on-write snapshot tree ordered by
+// namespace and name, and the log of its events.
+type Collection struct {
+	store  *Store
+	name   string
+	schema atomic.Pointer[schema]
+
+	mu sync.RWMutex
+	// tree is what memory holds; all that is known of revision and of everything before.
+	tree     *btree.BTreeG[*Object]
+	revision int64 // of the last change of this collection
+	// shared is a clone of tree that readers may keep. It is made when the first reader
+	// after a change asks for it; from then on writers copy the nodes they touch.
+	shared *btree.BTreeG[*Object]
+	index  map[string]*btree.BTreeG[*Object] // by the value of the indexed field
+	nodes  *btree.FreeListG[*Object]         // of the index's trees
+	log    eventLog
+	alarms alarms
+	kept   keptSnapshots
+
+	received atomic.Int64 // changes that the watch over etcd brought
+}
+
+const treeDegree = 32
+
+var plainSchema = newSchema(CollectionOptions{})
+
+func newCollection(s *Store, name string) *Collection {
+	c := &Collection{
+		store: s, name: name,
+		tree:     btree.NewG(treeDegree, before),
+		revision: s.base,
+		index:    map[string]*btree.BTreeG[*Object]{},
+		nodes:    btree.NewFreeListG[*Object](btree.DefaultFreeListSize),
+		log:      eventLog{maxEvents: s.options.LogEvents, maxBytes: s.options.LogBytes, floor: s.base},
+	}
+	c.schema.Store(plainSchema)
+	return c
+}
+
+// before is the order of the tree: that of the paths in etcd, in which "a-b/x" comes before
+// "a/x" because '-' comes before '/'. Pages must come in one order whether memory or etcd
+// answers.
+func before(a, b *Object) bool { return comparePaths(&a.Key, &b.Key) < 0 }
+
+func comparePaths(a, b *Key) int {
+	if a.Namespace == b.Namespace {
+		return strings.Compare(a.Name, b.Name)
+	}
+	n := min(len(a.Namespace), len(b.Namespace))
+	if order := strings.Compare(a.Namespace[:n], b.Namespace[:n]); order != 0 {
+		return order
+	}
+	// One namespace begins with the other; the shorter is followed by a slash.
+	if len(a.Namespace) > n {
+		return compareToSlash(a.Namespace[n])
+	}
+	return -compareToSlash(b.Namespace[n])
+}
+
+func compareToSlash(c byte) int {
+	if c < '/' {
+		return -1
+	}
+	return 1
+}
+
+// probes are keys to look up in the tree.
+var probes = sync.Pool{New: func() any { return new(Object) }}
+
+// get is the object that memory holds now, nil if none.
+func (c *Collection) get(namespace, name string) *Object {
+	probe := probes.Get().(*Object)
+	probe.Key.Namespace, probe.Key.Name = namespace, name
+	c.mu.RLock()
+	o, _ := c.tree.Get(probe)
+	c.mu.RUnlock()
+	probes.Put(probe)
+	return o
+}
+
+// Count is how many objects the collection holds in memory now.
+func (c *Collection) Count() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.tree.Len()
+}
+
+// open sets what is noted of documents, and notes it of those already there.
+func (c *Collection) open(o CollectionOptions) {
+	if old := c.schema.Load(); old.is(o) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sc := newSchema(o)
+	if c.schema.Load().is(o) {
+		return
+	}
+	c.schema.Store(sc)
+	rescanned := map[*Object]*Object{}
+	rescan := func(old *Object) *Object {
+		if old == nil {
+			return nil
+		}
+		if rescanned[old] == nil {
+			rescanned[old] = sc.at(old, old.Revision)
+		}
+		return rescanned[old]
+	}
+	tree := btree.NewG(treeDegree, before)
+	c.index = map[string]*btree.BTreeG[*Object]{}
+	c.tree.Ascend(func(old *Object) bool {
+		fresh := rescan(old)
+		tree.ReplaceOrInsert(fresh)
+		c.indexPut(fresh)
+		return true
+	})
+	c.tree, c.shared = tree, nil
+	c.kept.clear()
+	for n := c.log.first; n < c.log.next; n++ {
+		old := c.log.at(n)
+		c.log.ring[n&uint64(len(c.log.ring)-1)] = &entry{
+			revision: old.revision, object: rescan(old.object), previous: rescan(old.previous),
+		}
+	}
+}
+
+func (sc *schema) is(o CollectionOptions) bool {
+	index := ""
+	if sc.index >= 0 {
+		index = sc.fields[sc.index]
+	}
+	return index == o.Index && slices.Equal(sc.fields, o.Fields)
+}
+
+// load puts an object of the first snapshot in place. Nobody reads yet.
+func (c *Collection) load(ch change) {
+	c.tree.ReplaceOrInsert(ch.object)
+	c.indexPut(ch.object)
+}
+
+// apply applies the changes of one revision.
+func (c *Collection) apply(changes []change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.kept.list) > 0 { // only changes make kept snapshots cost anything
+		c.kept.prune(time.Now())
+	}
+	sc := c.schema.Load()
+	for _, ch := range changes {
+		if ch.object != nil && ch.schema != sc {
+			ch.object = sc.at(ch.object, ch.revision)
+		}
+		e := &entry{revision: ch.revision, object: ch.object}
+		if ch.object != nil {
+			e.previous, _ = c.tree.ReplaceOrInsert(ch.object)
+		} else if e.previous, _ = c.tree.Delete(&Object{Key: ch.key}); e.previous == nil {
+			continue // of what memory never had, or knew to be gone
+		}
+		c.indexDelete(e.previous)
+		c.indexPut(e.object)
+		c.alarms.ring(sc, e, c.log.append(e))
+		c.revision, c.shared = ch.revision, nil
+	}
+}
+
+func (c *Collection) indexPut(o *Object) {
+	value, ok := c.schema.Load().indexValue(o)
+	if !ok {
+		return
+	}
+	t := c.index[value]
+	if t == nil {
+		t = btree.NewWithFreeListG(treeDegree, before, c.nodes)
+		c.index[strings.Clone(value)] = t
+	}
+	t.ReplaceOrInsert(o)
+}
+
+func (c *Collection) indexDelete(o *Object) {
+	value, ok := c.schema.Load().indexValue(o)
+	if !ok {
+		return
+	}
+	if t := c.index[value]; t != nil {
+		t.Delete(o)
+		if t.Len() == 0 {
+			delete(c.index, value)
+		}
+	}
+}
+
+func (sc *schema) indexValue(o *Object) (string, bool) {
+	if o == nil || sc.index < 0 || o.Fields[sc.index] == "" {
+		return "", false
+	}
+	return o.Fields[sc.index], true
+}
+
+// snapshot is a state of the collection that does not change any more. It is the state at
+// every revision from first to last.
+type snapshot struct {
+	tree        *btree.BTreeG[*Object]
+	first, last int64
+}
+
+func (c *Collection) snapshot() snapshot {
+	c.mu.RLock()
+	if c.shared != nil {
+		defer c.mu.RUnlock()
+		return c.snapshotLocked()
+	}
+	c.mu.RUnlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cloneLocked()
+}
+
+// cloneLocked makes the shared clone if there is none. The caller holds the lock for writing.
+func (c *Collection) cloneLocked() snapshot {
+	if c.shared == nil {
+		c.shared = c.tree.Clone()
+	}
+	return c.snapshotLocked()
+}
+
+func (c *Collection) snapshotLocked() snapshot {
+	return snapshot{tree: c.shared, first: c.revision, last: c.reachedLocked()}
+}
+
+// reachedLocked is the newest revision up to which this collection has every change. The
+// frontier moves after the changes are in, and the last change is applied under one lock.
+func (c *Collection) reachedLocked() int64 { return max(c.revision, c.store.Frontier()) }
+
+func (s snapshot) all() []*Object {
+	objects := make([]*Object, 0, s.tree.Len())
+	s.tree.Ascend(func(o *Object) bool {
+		objects = append(objects, o)
+		return true
+	})
+	return objects
+}
+
+// At says how fresh a read must be (the API's resourceVersion and resourceVersionMatch).
+// The zero value is a consistent read.
+type At struct {
+	// Any serves from memory at once (resourceVersion=0). Revision is then ignored.
+	Any bool
+	// Revision, when not 0, is a revision not older than which (or, with Exact, at which) to read.
+	Revision int64
+	Exact    bool
+}
+
+// reach waits until memory is as fresh as a read demands.
+func (c *Collection) reach(ctx context.Context, at At) error {
+	switch {
+	case at.Any:
+		return nil
+	case at.Revision > 0:
+		return c.store.await(ctx, at.Revision, futureTimeout, ErrFuture)
+	}
+	_, err := c.store.Revision(ctx)
+	return err
+}
+
+// Get reads one object. A missing one is ErrNotFound.
+func (c *Collection) Get(ctx context.Context, namespace, name string, at At) (*Object, error) {
+	key := Key{Collection: c.name, Namespace: namespace, Name: name}
+	if err := c.reach(ctx, at); err != nil {
+		return nil, fmt.Errorf("get %s: %w", key, err)
+	}
+	if at.Exact && at.Revision > 0 && !at.Any {
+		return c.getExactly(ctx, key, at.Revision)
+	}
+	if o := c.get(namespace, name); o != nil {
+		return o, nil
+	}
+	return nil, fmt.Errorf("%s: %w", key, ErrNotFound)
+}
+
+func (c *Collection) getExactly(ctx context.Context, key Key, revision int64) (*Object, error) {
+	if s, ok := c.snapshotAt(revision); ok {
+		if o, found := s.tree.Get(&Object{Key: key}); found {
+			return o, nil
+		}
+		return nil, fmt.Errorf("%s at revision %d: %w", key, revision, ErrNotFound)
+	}
+	path := key.String()
+	result, err := c.store.backend.Range(ctx, RangeRequest{Prefix: path, Revision: revision, Limit: 1})
+	if err != nil {
+		return nil, fmt.Errorf("get %s at revision %d: %w", key, revision, err)
+	}
+	if len(result.KVs) == 0 || result.KVs[0].Path != path {
+		return nil, fmt.Errorf("%s at revision %d: %w", key, revision, ErrNotFound)
+	}
+	return c.schema.Load().object(key, result.KVs[0].Revision, result.KVs[0].Value)
+}

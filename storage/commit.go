@@ -1,0 +1,166 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func (e *etcd) Commit(ctx context.Context, writes []Write) (*Outcome, error) {
+	if err := e.connected(ctx); err != nil {
+		return nil, writeError(err)
+	}
+	if slices.ContainsFunc(writes, func(w Write) bool { return w.Op != Delete }) {
+		if err := e.disk.full(); err != nil {
+			return nil, err
+		}
+	}
+	outcome, err := e.commit(ctx, writes)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		// Someone revoked a lease that we still shared. Nothing was written; take new ones.
+		e.leases.forget()
+		outcome, err = e.commit(ctx, writes)
+	}
+	if err != nil {
+		return nil, writeError(err)
+	}
+	return outcome, nil
+}
+
+// commit is one transaction. Its else branch reads every key, so that a failed compare
+// can be explained without asking again.
+func (e *etcd) commit(ctx context.Context, writes []Write) (*Outcome, error) {
+	compares := make([]clientv3.Cmp, len(writes))
+	puts := make([]clientv3.Op, len(writes))
+	gets := make([]clientv3.Op, len(writes))
+	for i, w := range writes {
+		key := e.prefix + w.Key.String()
+		compares[i] = clientv3.Compare(clientv3.ModRevision(key), "=", w.Expect)
+		gets[i] = clientv3.OpGet(key)
+		if w.Op == Delete {
+			puts[i] = clientv3.OpDelete(key, clientv3.WithPrevKV())
+			continue
+		}
+		lease := clientv3.NoLease
+		if w.TTL > 0 {
+			var err error
+			if lease, err = e.leases.take(ctx, w.TTL); err != nil {
+				return nil, notSent{err}
+			}
+		}
+		// The client does not change the value, and etcd copies it into its log.
+		puts[i] = clientv3.OpPut(key, bytesAsString(w.Value), clientv3.WithLease(lease))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, notSent{err}
+	}
+	response, err := e.client.Txn(ctx).If(compares...).Then(puts...).Else(gets...).Commit()
+	if err != nil {
+		return nil, err
+	}
+	outcome := &Outcome{
+		Applied:  response.Succeeded,
+		Revision: response.Header.Revision,
+		Before:   make([]KV, len(writes)),
+	}
+	for i, answer := range response.Responses {
+		outcome.Before[i] = e.before(answer)
+	}
+	return outcome, nil
+}
+
+func (e *etcd) before(answer *pb.ResponseOp) KV {
+	kvs := answer.GetResponseRange().GetKvs()
+	if deleted := answer.GetResponseDeleteRange(); deleted != nil {
+		kvs = deleted.PrevKvs
+	}
+	if len(kvs) == 0 {
+		return KV{}
+	}
+	return e.kv(kvs[0])
+}
+
+// notSent marks errors from before a write left this process.
+type notSent struct{ error }
+
+func (n notSent) Unwrap() error { return n.error }
+
+// writeError sorts what can go wrong with a write by the one question that matters: did
+// it happen?
+func writeError(err error) error {
+	var early notSent
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps), tooLargeToSend(err):
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case errors.As(err, &early),
+		errors.Is(err, rpctypes.ErrNoLeader), // refused before it was proposed
+		errors.Is(err, rpctypes.ErrTooManyRequests),
+		errors.Is(err, rpctypes.ErrUnhealthy),
+		errors.Is(err, rpctypes.ErrCorrupt),
+		neverConnected(err):
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case refused(err):
+		return fmt.Errorf("etcd refused the write: %w", err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+}
+
+// readError translates what can go wrong with a read.
+func readError(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return fmt.Errorf("%w: %w", ErrExpired, err)
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return fmt.Errorf("%w: %w", ErrFuture, err)
+	case refused(err):
+		return fmt.Errorf("etcd refused the read: %w", err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// refused: etcd answered, and its answer will not change by asking again.
+func refused(err error) bool {
+	switch codeOf(err) {
+	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition:
+		return true
+	}
+	return false
+}
+
+func codeOf(err error) codes.Code {
+	var known rpctypes.EtcdError
+	if errors.As(err, &known) {
+		return known.Code()
+	}
+	if s, ok := status.FromError(err); ok {
+		return s.Code()
+	}
+	return codes.Unknown
+}
+
+// gRPC has no code that tells a connection that was refused from one that was lost after
+// the request went out; it has these words for the former.
+func neverConnected(err error) bool {
+	s, ok := status.FromError(err)
+	if !ok || s.Code() != codes.Unavailable && s.Code() != codes.DeadlineExceeded {
+		return false
+	}
+	return strings.Contains(s.Message(), "while dialing") ||
+		strings.Contains(s.Message(), "no children to pick from") ||
+		strings.Contains(s.Message(), "latest balancer error")
+}
+
+func tooLargeToSend(err error) bool {
+	s, ok := status.FromError(err)
+	return ok && s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "larger than max")
+}

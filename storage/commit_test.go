@@ -1,0 +1,173 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func TestCommit_FailsAsTheContractSays(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	s, pods := startPods(t, Options{})
+	old := create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	now := update(t, s, old, pod("default", "a", "n1"))
+	document := pod("default", "a", "")
+
+	_, err := s.Commit(ctx, Write{Op: Create, Key: now.Key, Value: document})
+	require.ErrorIs(t, err, ErrExists)
+	for _, w := range []Write{
+		{Op: Update, Key: now.Key, Value: document, Expect: old.Revision},
+		{Op: Delete, Key: now.Key, Expect: old.Revision},
+	} {
+		_, err = s.Commit(ctx, w)
+		var conflict *Conflict
+		require.ErrorAs(t, err, &conflict)
+		require.Equal(t, now, conflict.Current)
+		w.Key.Name = "missing"
+		_, err = s.Commit(ctx, w)
+		require.ErrorIs(t, err, ErrNotFound)
+	}
+	_, err = s.Commit(ctx,
+		Write{Op: Create, Key: podKey("default", "new"), Value: document},
+		Write{Op: Create, Key: now.Key, Value: document})
+	require.ErrorIs(t, err, ErrExists)
+	_, err = pods.Get(ctx, "default", "new", At{})
+	require.ErrorIs(t, err, ErrNotFound, "all or nothing")
+
+	for what, w := range map[string]Write{
+		"corrupt":      {Op: Create, Key: podKey("default", "b"), Value: []byte(`{`)},
+		"has revision": {Op: Create, Key: podKey("default", "b"), Value: []byte(`{"metadata":{"resourceVersion":"1"}}`)},
+		"no name":      {Op: Create, Key: podKey("default", ""), Value: document},
+		"slash":        {Op: Create, Key: podKey("default", "a/b"), Value: document},
+		"no compare":   {Op: Delete, Key: now.Key},
+		"create at":    {Op: Create, Key: podKey("default", "b"), Value: document, Expect: 5},
+	} {
+		_, err = s.Commit(ctx, w)
+		require.Error(t, err, what)
+		require.NotErrorIs(t, err, ErrUnknownOutcome, what)
+	}
+	_, err = s.Commit(ctx)
+	require.Error(t, err)
+
+	huge := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", 2<<20))
+	_, err = s.Commit(ctx, Write{Op: Create, Key: podKey("default", "huge"), Value: huge})
+	require.ErrorIs(t, err, ErrTooLarge)
+
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = s.Commit(ended, Write{Op: Create, Key: podKey("default", "late"), Value: document})
+	require.ErrorIs(t, err, ErrUnavailable, "nothing was sent")
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestCommit_ErrorsSayWhetherItHappened(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ err, want error }{
+		{rpctypes.ErrNoSpace, ErrNoSpace},
+		{rpctypes.ErrRequestTooLarge, ErrTooLarge},
+		{rpctypes.ErrTooManyOps, ErrTooLarge},
+		{rpctypes.ErrNoLeader, ErrUnavailable},
+		{rpctypes.ErrTooManyRequests, ErrUnavailable},
+		{rpctypes.ErrTimeout, ErrUnknownOutcome},
+		{rpctypes.ErrTimeoutDueToLeaderFail, ErrUnknownOutcome},
+		{rpctypes.ErrLeaderChanged, ErrUnknownOutcome},
+		{rpctypes.ErrStopped, ErrUnknownOutcome},
+		{context.DeadlineExceeded, ErrUnknownOutcome},
+		{context.Canceled, ErrUnknownOutcome},
+		{notSent{context.Canceled}, ErrUnavailable},
+		{status.Error(codes.Unavailable, "error reading from server: EOF"), ErrUnknownOutcome},
+		{status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp: refused"`), ErrUnavailable},
+		{status.Error(codes.ResourceExhausted, "trying to send message larger than max (3 vs. 2)"), ErrTooLarge},
+	} {
+		require.ErrorIs(t, writeError(c.err), c.want, "%v", c.err)
+	}
+	denied := writeError(rpctypes.ErrPermissionDenied)
+	require.ErrorIs(t, denied, rpctypes.ErrPermissionDenied)
+	require.NotErrorIs(t, denied, ErrUnknownOutcome)
+	require.ErrorIs(t, readError(rpctypes.ErrCompacted), ErrExpired)
+	require.ErrorIs(t, readError(rpctypes.ErrFutureRev), ErrFuture)
+	require.ErrorIs(t, readError(errors.New("lost")), ErrUnavailable)
+}
+
+func TestCommit_ObjectsWithATTLShareLeasesAndVanish(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := startBackend(t)
+	s := openStore(t, b, Options{})
+	pods := s.Collection(podsName, podOptions)
+	w := watch(t, pods, WatchRequest{})
+	const n = 5
+	alive := map[string]*Object{}
+	for i := range n {
+		key := podKey("default", fmt.Sprintf("p%d", i))
+		result, err := s.Commit(ctx, Write{Op: Create, Key: key, Value: pod("default", "p", ""), TTL: time.Second})
+		require.NoError(t, err)
+		alive[key.Name] = result.Objects[0]
+	}
+	leases, err := b.(*etcd).client.Leases(ctx)
+	require.NoError(t, err)
+	require.Less(t, len(leases.Leases), n)
+	take(t, w, n)
+	for _, e := range take(t, w, n) {
+		require.Equal(t, Deleted, e.Type)
+		last := alive[e.Object.Key.Name]
+		delete(alive, e.Object.Key.Name)
+		require.Greater(t, e.Revision, last.Revision)
+		require.Equal(t, e.Revision, e.Object.Revision)
+		require.Contains(t, string(e.Object.JSON), fmt.Sprintf(`"resourceVersion":"%d"`, e.Revision))
+		require.Equal(t, last.UID, e.Object.UID)
+	}
+	require.Empty(t, alive)
+}
+
+func TestCommit_ALeaseThatWasRevokedIsReplaced(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := startBackend(t)
+	s := openStore(t, b, Options{})
+	put := func(name string) error {
+		_, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", name), Value: pod("default", name, ""), TTL: time.Hour})
+		return err
+	}
+	require.NoError(t, put("a"))
+	client := b.(*etcd).client
+	leases, err := client.Leases(ctx)
+	require.NoError(t, err)
+	_, err = client.Revoke(ctx, leases.Leases[0].ID)
+	require.NoError(t, err)
+	require.NoError(t, put("b"))
+}
+
+// BenchmarkCommitCreate has also the processor time of one create until memory holds it, etcd's
+// part included.
+func BenchmarkCommitCreate(b *testing.B) {
+	s, _ := startPods(b, Options{})
+	var n atomic.Int64
+	b.SetParallelism(8)
+	b.ReportAllocs()
+	before := processorTime(b)
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			key := podKey("default", fmt.Sprintf("p%d", n.Add(1)))
+			if _, err := s.Commit(b.Context(), Write{Op: Create, Key: key, Value: typicalPod}); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	if _, err := s.Revision(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+}

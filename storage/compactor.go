@@ -1,0 +1,117 @@
+package storage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// compactor forgets history that is older than its retention.
+//
+// etcd knows revisions, not times. So every interval one of the servers on an etcd writes
+// down a milestone: the time, and the revision that is current. The newest milestone that
+// is older than the retention is the revision to compact to. The milestones are in etcd, so
+// that they outlive restarts and servers need not each wait for an hour; the note that holds
+// them is replaced by compare-and-swap, so that of any number of servers one does the
+// work of an interval, and no lock is left behind by one that dies.
+type compactor struct {
+	backend   Backend
+	clock     clock.PassiveClock
+	interval  time.Duration
+	retention time.Duration
+	// known are the milestones that this server knows, in order. They go on when etcd has no
+	// room to write them down.
+	known     []milestone
+	compacted int64
+}
+
+// milestone says that etcd was at a revision at a time.
+type milestone struct {
+	Time     time.Time `json:"time"`
+	Revision int64     `json:"revision"`
+}
+
+// round is what happens every interval.
+func (c *compactor) round(ctx context.Context) error {
+	note, err := c.backend.Note(ctx)
+	if err != nil {
+		return err
+	}
+	now := c.clock.Now()
+	c.learn(note, now)
+	// Servers' intervals do not begin together. Whoever comes soon after another has nothing
+	// to do.
+	if n := len(c.known); n > 0 && now.Sub(c.known[n-1].Time) < c.interval-c.interval/10 {
+		return nil
+	}
+	c.known = append(c.known, milestone{now.UTC(), note.At})
+	target := c.forget(now.Add(-c.retention))
+	value, err := json.Marshal(c.known)
+	if err != nil {
+		return err
+	}
+	mine, err := c.backend.ReplaceNote(ctx, note, value)
+	switch {
+	case errors.Is(err, ErrNoSpace):
+		// What frees space must not depend on it. That other servers come to the same end now
+		// does no harm.
+	case err != nil:
+		return err
+	case !mine:
+		return nil
+	}
+	if target <= c.compacted {
+		return nil
+	}
+	if err := c.backend.Compact(ctx, target); err != nil && !errors.Is(err, ErrExpired) {
+		return fmt.Errorf("compact to revision %d: %w", target, err)
+	}
+	c.compacted = target
+	slog.Debug("compacted history", "revision", target)
+	return nil
+}
+
+// learn adds the milestones of others. Those that cannot be true, because a clock was wrong
+// or etcd was restored from a backup, are dropped.
+func (c *compactor) learn(note *Note, now time.Time) {
+	var noted []milestone
+	if note.Revision > 0 {
+		if err := json.Unmarshal(note.Value, &noted); err != nil {
+			slog.Warn("the note of milestones is unreadable and begun anew", "err", err)
+		}
+	}
+	all := append(noted, c.known...)
+	all = slices.DeleteFunc(all, func(m milestone) bool {
+		return m.Revision <= 0 || m.Revision > note.At || m.Time.After(now.Add(c.interval))
+	})
+	slices.SortFunc(all, func(a, b milestone) int {
+		if order := a.Time.Compare(b.Time); order != 0 {
+			return order
+		}
+		return int(a.Revision - b.Revision)
+	})
+	c.known = slices.CompactFunc(all, func(a, b milestone) bool { return a.Revision == b.Revision && a.Time.Equal(b.Time) })
+}
+
+// forget drops the milestones before the newest that is not later than the given time, and
+// returns its revision; 0 if there is none.
+func (c *compactor) forget(then time.Time) int64 {
+	last := -1
+	for i, m := range c.known {
+		if m.Time.After(then) {
+			break
+		}
+		last = i
+	}
+	if last < 0 {
+		return 0
+	}
+	c.known = slices.Delete(c.known, 0, last)
+	return c.known[0].Revision
+}

@@ -1,0 +1,85 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+)
+
+// etcd ends the process when its disk is full, for it cannot know what it has written then.
+// The embedded etcd therefore stops taking documents while there is still room for what it
+// writes by itself: two segments of its log, and the pages that deletions and compactions
+// need before they free any.
+const diskReserve = 3 * walSegment
+
+var errDiskFull = fmt.Errorf("%w: the disk has less than %d MiB left", ErrNoSpace, diskReserve>>20)
+
+// disk is the one that an embedded etcd writes to; nil is one that never gets full.
+type disk struct {
+	free func() (uint64, error) // in bytes
+	// database is etcd's file, for which blocks are kept; "" where none are.
+	database string
+
+	mu   sync.Mutex
+	file uint64 // the inode for which kept holds: defragmentation makes a new file
+	kept int64  // up to where the database has blocks of its own
+}
+
+func diskOf(dir string) *disk {
+	return &disk{
+		free: func() (uint64, error) {
+			var s syscall.Statfs_t
+			if err := syscall.Statfs(dir, &s); err != nil {
+				return 0, err
+			}
+			return uint64(s.Bavail) * uint64(s.Bsize), nil
+		},
+		database: filepath.Join(dir, "member", "snap", "db"),
+	}
+}
+
+// growth is how much the database may grow before blocks for more are kept: bbolt's step.
+const growth = 16 << 20
+
+// keep sees to it that what etcd has promised to write to its database finds blocks there,
+// even if someone else takes the rest of the disk in a moment: bbolt makes the file
+// longer ahead of time, but leaves it full of holes.
+func (d *disk) keep() error {
+	if d.database == "" {
+		return nil
+	}
+	info, err := os.Stat(d.database)
+	if err != nil {
+		return nil // it is being replaced; the next write looks again
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Ino != d.file {
+		d.file, d.kept = stat.Ino, 0
+	}
+	if info.Size() <= d.kept-growth/2 {
+		return nil
+	}
+	err = allocate(d.database, info.Size()+growth)
+	if errors.Is(err, syscall.ENOSPC) {
+		return errDiskFull
+	}
+	// A file system that cannot keep blocks is not asked again before the file has grown.
+	d.kept = info.Size() + growth
+	return nil
+}
+
+// full is errDiskFull when documents must be refused. A disk that does not tell is taken to
+// have room.
+func (d *disk) full() error {
+	if d == nil {
+		return nil
+	}
+	if free, err := d.free(); err == nil && free < diskReserve {
+		return errDiskFull
+	}
+	return d.keep()
+}

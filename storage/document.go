@@ -1,0 +1,44 @@
+package storage
+
+import (
+	"bytes"
+	"slices"
+)
+
+// extent is a part of Object.JSON. An Object has two: what the splice added to the stored
+// document, and the value of metadata.
+type extent struct{ start, end int }
+
+// Same reports whether doc, a document without a resourceVersion, is what is stored.
+func (o *Object) Same(doc []byte) bool {
+	return len(doc) == len(o.JSON)-(o.spliced.end-o.spliced.start) &&
+		bytes.Equal(doc[:o.spliced.start], o.JSON[:o.spliced.start]) &&
+		bytes.Equal(doc[o.spliced.start:], o.JSON[o.spliced.end:])
+}
+
+// Metadata is the value of the document's metadata, a part of JSON.
+func (o *Object) Metadata() []byte { return o.JSON[o.metadata.start:o.metadata.end] }
+
+// NewObject scans a document that is not stored, such as the outcome of a dry run. It has
+// no Fields and, at revision 0, no resourceVersion.
+func NewObject(key Key, revision int64, doc []byte) (*Object, error) {
+	o, err := newSchema(CollectionOptions{}).object(key, revision, doc)
+	if err != nil || revision != 0 {
+		return o, err
+	}
+	o.JSON = slices.Delete(slices.Clone(o.JSON), o.spliced.start, o.spliced.end)
+	o.metadata.end -= o.spliced.end - o.spliced.start
+	o.spliced.end = o.spliced.start
+	return o, nil
+}
+
+// at is the object with another revision spliced in: what a Deleted event carries.
+func (sc *schema) at(o *Object, revision int64) *Object {
+	moved, err := sc.object(o.Key, revision, o.JSON)
+	if err != nil {
+		panic("storage: an object that was scanned before: " + err.Error())
+	}
+	// Only the number was replaced; what the first splice added is around it.
+	moved.spliced = extent{o.spliced.start, o.spliced.end + len(moved.JSON) - len(o.JSON)}
+	return moved
+}

@@ -1,0 +1,132 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+)
+
+// EmbeddedOptions configure the etcd that runs inside the process.
+type EmbeddedOptions struct {
+	Dir    string // data directory, made with mode 0700
+	Prefix string // "/registry" when empty
+	// QuotaBytes is how large the database may grow; 0 is etcd's default of 2 GiB. Over it,
+	// only deletions are taken until there is room again.
+	QuotaBytes int64
+	// Unsafe turns fsync off, for tests: objects survive the process, not a power cut.
+	Unsafe bool
+}
+
+// A lone member elects itself one to five ticks after it starts, because raft draws its
+// election timeout at random and etcd lets a single member skip all but the last of it. The
+// tick is thus the price of a start (three ticks on average) and, ten to a hundred times a
+// second for ever, the price of idling. It decides nothing else: there is no one to lose
+// heartbeats to.
+const (
+	embeddedTick     = 15 * time.Millisecond
+	embeddedElection = 5 * embeddedTick // the least that etcd accepts
+)
+
+// The raft log is kept in memory for members that lag behind. A lone member has none, so
+// that a short log with few entries beyond the last snapshot is enough. At a start what came after the
+// last snapshot is read and, as far as the database lacks it, applied again; beyond 5,000 entries etcd
+// refuses proposals meanwhile, its own first one among them, which it repeats without a pause.
+const (
+	embeddedSnapshotCount  = 1000
+	embeddedCatchUpEntries = 100
+)
+
+// walSegment is how much disk the write-ahead log claims at a time; it claims two segments
+// at once. etcd's 64 MB would cost an idle control plane in memory-backed storage 128 MB.
+const walSegment = 8 << 20
+
+// The size is a variable of etcd's wal package, read by every server that runs in this
+// process, so that it can only be set before the first of them starts.
+func init() { wal.SegmentSizeBytes = walSegment }
+
+// StartEmbedded starts etcd in this process and returns when it serves. The server has no
+// listener: it is reached through function calls alone, so that any number of them can run
+// in one process and nobody else on the machine can read or write around the API server.
+func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
+	if o.Dir == "" {
+		return nil, errors.New("storage: the embedded etcd needs a data directory")
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("storage: data directory: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("storage: data directory: %w", err)
+	}
+	// Whoever made the directory before us, Secrets are going to be in it.
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("storage: data directory: %w", err)
+	}
+	server, err := embed.StartEtcd(embeddedConfig(dir, o))
+	if err != nil {
+		return nil, fmt.Errorf("storage: start etcd in %s: %w", dir, err)
+	}
+	if err := awaitEmbedded(ctx, server); err != nil {
+		server.Close()
+		return nil, err
+	}
+	client := v3client.New(server.Server)
+	b := newEtcd(client, o.Prefix)
+	b.server, b.disk = server, diskOf(dir)
+	if o.Unsafe {
+		b.disk.database = "" // what may be lost need not be provided for
+	}
+	if err := b.disk.full(); err != nil {
+		slog.Warn("no document can be written", "error", err)
+	}
+	b.closer = sync.OnceValue(func() error {
+		// Without a connection, all that Close reports is that the client's context ended.
+		_ = client.Close()
+		server.Close()
+		return nil
+	})
+	return b, nil
+}
+
+func embeddedConfig(dir string, o EmbeddedOptions) *embed.Config {
+	// The member's own address is part of the cluster's membership; no one ever dials it.
+	self := url.URL{Scheme: "http", Host: "127.0.0.1:2380"}
+	c := embed.NewConfig()
+	c.Name = "coxswain"
+	c.Dir = dir
+	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
+	c.AdvertisePeerUrls, c.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.EnableGRPCGateway = false
+	c.TickMs = uint(embeddedTick.Milliseconds())
+	c.ElectionMs = uint(embeddedElection.Milliseconds())
+	c.SnapshotCount = embeddedSnapshotCount
+	c.SnapshotCatchUpEntries = embeddedCatchUpEntries
+	c.QuotaBackendBytes = o.QuotaBytes
+	c.UnsafeNoFsync = o.Unsafe
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger())
+	return c
+}
+
+func awaitEmbedded(ctx context.Context, server *embed.Etcd) error {
+	select {
+	case <-server.Server.ReadyNotify():
+		return nil
+	case err := <-server.Err():
+		return fmt.Errorf("storage: start etcd: %w", err)
+	case <-server.Server.StopNotify():
+		return errors.New("storage: etcd stopped while it started")
+	case <-ctx.Done():
+		return fmt.Errorf("storage: start etcd: %w", ctx.Err())
+	}
+}

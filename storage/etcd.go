@@ -1,0 +1,212 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+)
+
+// etcd is the Backend. Embedded and external differ in how the client reaches the server.
+type etcd struct {
+	client *clientv3.Client
+	prefix string // ends in "/"
+	leases leases
+	server *embed.Etcd // when it runs in this process
+	disk   *disk       // that of the server
+	closer func() error
+
+	streams atomic.Int64 // numbers watch streams
+	mu      sync.Mutex
+	open    map[context.Context]struct{} // the contexts of open watches
+}
+
+const defaultPrefix = "/registry"
+
+func newEtcd(client *clientv3.Client, prefix string) *etcd {
+	if prefix == "" {
+		prefix = defaultPrefix
+	}
+	return &etcd{
+		client: client,
+		prefix: strings.TrimRight(prefix, "/") + "/",
+		leases: newLeases(client),
+		open:   map[context.Context]struct{}{},
+	}
+}
+
+func (e *etcd) Close() error { return e.closer() }
+
+// inProcess: the server is reached through function calls.
+func (e *etcd) inProcess() bool { return e.server != nil }
+
+// connectPatience is how long a request waits for a lost connection to come back.
+const connectPatience = 2 * time.Second
+
+// connected waits for a connection, so that a request that fails for want of one was
+// certainly not sent. clientv3 would try until the context ends and not say.
+func (e *etcd) connected(ctx context.Context) error {
+	if e.inProcess() {
+		return nil
+	}
+	connection := e.client.ActiveConnection()
+	state := connection.GetState()
+	if state == connectivity.Ready {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
+	for ; state != connectivity.Ready; state = connection.GetState() {
+		connection.Connect()
+		if !connection.WaitForStateChange(ctx, state) {
+			return notSent{fmt.Errorf("no connection to any of %v (%s): %w", e.client.Endpoints(), state, ctx.Err())}
+		}
+	}
+	return nil
+}
+
+// Revision reads a key that does not exist: the answer's header is all that is wanted.
+func (e *etcd) Revision(ctx context.Context) (int64, error) {
+	if err := e.connected(ctx); err != nil {
+		return 0, readError(err)
+	}
+	r, err := e.client.Get(ctx, e.prefix, clientv3.WithKeysOnly())
+	if err != nil {
+		return 0, readError(err)
+	}
+	return r.Header.Revision, nil
+}
+
+func (e *etcd) Range(ctx context.Context, r RangeRequest) (*RangeResult, error) {
+	if err := e.connected(ctx); err != nil {
+		return nil, readError(err)
+	}
+	start := r.Prefix
+	if r.Start > start {
+		start = r.Start
+	}
+	response, err := e.client.Get(ctx, e.prefix+start,
+		clientv3.WithRange(clientv3.GetPrefixRangeEnd(e.prefix+r.Prefix)),
+		clientv3.WithRev(r.Revision), clientv3.WithLimit(r.Limit))
+	if err != nil {
+		return nil, readError(err)
+	}
+	result := &RangeResult{
+		KVs:      make([]KV, len(response.Kvs)),
+		Revision: response.Header.Revision,
+		More:     response.More,
+		Count:    response.Count,
+	}
+	for i, kv := range response.Kvs {
+		result.KVs[i] = e.kv(kv)
+	}
+	return result, nil
+}
+
+func (e *etcd) kv(kv *mvccpb.KeyValue) KV {
+	return KV{Path: string(kv.Key[len(e.prefix):]), Value: kv.Value, Revision: kv.ModRevision}
+}
+
+func (e *etcd) Compact(ctx context.Context, revision int64) error {
+	if _, err := e.client.Compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
+		return readError(err)
+	}
+	return nil
+}
+
+// streamKey is a metadata key that etcd ignores. clientv3 puts watches whose metadata differ
+// on streams of their own; a progress request is answered only when every watch of its
+// stream is in step, so that one that reads history must not share the store's.
+const streamKey = "coxswain-watch"
+
+func (e *etcd) Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch {
+	ctx, cancel := context.WithCancel(ctx)
+	ctx = metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatInt(e.streams.Add(1), 10))
+	ctx = clientv3.WithRequireLeader(ctx)
+	options := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(r.From), clientv3.WithCreatedNotify()}
+	if r.Previous {
+		options = append(options, clientv3.WithPrevKV())
+	}
+	responses := e.client.Watch(ctx, e.prefix+r.Prefix, options...)
+	e.mu.Lock()
+	e.open[ctx] = struct{}{}
+	e.mu.Unlock()
+
+	batches := make(chan WatchBatch)
+	go func() {
+		defer close(batches)
+		defer cancel()
+		defer func() {
+			e.mu.Lock()
+			delete(e.open, ctx)
+			e.mu.Unlock()
+		}()
+		// clientv3 closes responses soon after ctx ends, and expects to be drained.
+		for response := range responses {
+			select {
+			case batches <- e.batch(response, r.From):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return batches
+}
+
+// batch translates one answer of etcd, which never splits a revision. The answer that says
+// that the watch was created, or resumed after a lost connection, speaks for no revision
+// but those before the first.
+func (e *etcd) batch(response clientv3.WatchResponse, from int64) WatchBatch {
+	if err := response.Err(); err != nil {
+		return WatchBatch{Err: readError(err)}
+	}
+	switch {
+	case response.Created:
+		return WatchBatch{Revision: from - 1}
+	case response.IsProgressNotify():
+		return WatchBatch{Revision: response.Header.Revision}
+	case len(response.Events) == 0:
+		return WatchBatch{Revision: from - 1}
+	}
+	changes := make([]Change, len(response.Events))
+	for i, event := range response.Events {
+		changes[i] = Change{Path: string(event.Kv.Key[len(e.prefix):]), Revision: event.Kv.ModRevision}
+		if event.Type == clientv3.EventTypePut {
+			changes[i].Value = event.Kv.Value
+		}
+		if event.PrevKv != nil {
+			changes[i].Before = e.kv(event.PrevKv)
+		}
+	}
+	return WatchBatch{Changes: changes, Revision: changes[len(changes)-1].Revision}
+}
+
+func (e *etcd) RequestProgress(ctx context.Context) error {
+	e.mu.Lock()
+	open := make([]context.Context, 0, len(e.open))
+	for watch := range e.open {
+		open = append(open, watch)
+	}
+	e.mu.Unlock()
+	var failed []error
+	for _, watch := range open {
+		// clientv3 finds the stream by the metadata of the context.
+		md, _ := metadata.FromOutgoingContext(watch)
+		if err := e.client.RequestProgress(metadata.NewOutgoingContext(ctx, md)); err != nil && watch.Err() == nil {
+			failed = append(failed, err)
+		}
+	}
+	if err := errors.Join(failed...); err != nil {
+		return fmt.Errorf("%w: request progress: %w", ErrUnavailable, err)
+	}
+	return nil
+}

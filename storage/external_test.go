@@ -1,0 +1,179 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// etcdServer is an etcd with a TCP listener that can be stopped and started again.
+type etcdServer struct {
+	t      testing.TB
+	config *embed.Config
+	etcd   *embed.Etcd
+}
+
+func startEtcd(t testing.TB) *etcdServer {
+	t.Helper()
+	return startEtcdWith(t, EmbeddedOptions{Unsafe: true})
+}
+
+func startEtcdWith(t testing.TB, o EmbeddedOptions) *etcdServer {
+	t.Helper()
+	config := embeddedConfig(t.TempDir(), o)
+	require.NoError(t, os.Chmod(config.Dir, 0o700))
+	address := url.URL{Scheme: "http", Host: freeAddress(t)}
+	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{address}, []url.URL{address}
+	s := &etcdServer{t: t, config: config}
+	s.start()
+	t.Cleanup(s.stop)
+	return s
+}
+
+func freeAddress(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (s *etcdServer) start() {
+	var err error
+	s.etcd, err = embed.StartEtcd(s.config)
+	require.NoError(s.t, err)
+	require.NoError(s.t, awaitEmbedded(testContext(s.t), s.etcd))
+}
+
+func (s *etcdServer) stop() {
+	if s.etcd != nil {
+		s.etcd.Server.HardStop()
+		s.etcd.Close()
+		s.etcd = nil
+	}
+}
+
+func (s *etcdServer) dial() Backend {
+	b, err := DialExternal(ExternalOptions{Servers: []string{s.config.ListenClientUrls[0].Host}, Prefix: "/test/"})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { require.NoError(s.t, b.Close()) })
+	return b
+}
+
+func TestExternal_TwoStoresSeeEachOthersWrites(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	server := startEtcd(t)
+	one, two := openStore(t, server.dial(), Options{}), openStore(t, server.dial(), Options{})
+	one.Collection(podsName, podOptions)
+	w := watch(t, two.Collection(podsName, podOptions), WatchRequest{})
+	var want []string
+	for i := range 20 {
+		writer, reader := one, two
+		if i%2 == 1 {
+			writer, reader = two, one
+		}
+		name := fmt.Sprintf("p%d", i)
+		o := create(t, writer, podKey("default", name), pod("default", name, ""))
+		got, err := reader.Collection(podsName, podOptions).Get(ctx, "default", name, At{})
+		require.NoError(t, err, "a consistent read sees what another server has acknowledged")
+		require.Equal(t, o, got)
+		want = append(want, brief(Event{Type: Added, Object: o, Revision: o.Revision}))
+	}
+	require.Equal(t, want, briefs(take(t, w, len(want))))
+}
+
+// Revisions of others, outside of the prefix, are reached through progress reports.
+func TestExternal_SharesEtcdWithOthers(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := startEtcd(t).dial()
+	s := openStore(t, b, Options{})
+	response, err := b.(*etcd).client.Put(ctx, "/someone/else", "x")
+	require.NoError(t, err)
+	revision, err := s.Revision(ctx)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, revision, response.Header.Revision)
+	require.GreaterOrEqual(t, s.Frontier(), response.Header.Revision)
+	require.Empty(t, s.Collections())
+}
+
+func TestExternal_ARestartOfEtcdLosesNothing(t *testing.T) {
+	t.Parallel()
+	server := startEtcd(t)
+	s := openStore(t, server.dial(), Options{})
+	pods := s.Collection(podsName, podOptions)
+	w := watch(t, pods, WatchRequest{})
+	a := create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	take(t, w, 1)
+
+	server.stop()
+	short, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.Ready(short), ErrUnavailable)
+	_, err := pods.Get(short, "default", "a", At{})
+	require.ErrorIs(t, err, ErrUnavailable)
+	_, err = s.Commit(testContext(t), Write{Op: Create, Key: podKey("default", "b"), Value: pod("default", "b", "")})
+	require.ErrorIs(t, err, ErrUnavailable)
+	got, err := pods.Get(testContext(t), "default", "a", At{Any: true})
+	require.NoError(t, err, "memory goes on serving those who do not ask for more")
+	require.Equal(t, a, got)
+
+	server.start()
+	require.Eventually(t, func() bool { return s.Ready(testContext(t)) == nil }, patience, 5*time.Millisecond)
+	b := create(t, s, podKey("default", "b"), pod("default", "b", ""))
+	require.Equal(t, []string{brief(Event{Type: Added, Object: b, Revision: b.Revision})}, briefs(take(t, w, 1)))
+}
+
+func TestExternal_SaysWhatIsWrongWithItsOptions(t *testing.T) {
+	t.Parallel()
+	for _, o := range []ExternalOptions{
+		{},
+		{Servers: []string{"127.0.0.1:1"}, CAFile: "/does/not/exist"},
+		{Servers: []string{"127.0.0.1:1"}, CertFile: "only-one"},
+		{Servers: []string{"127.0.0.1:1"}, CertFile: "/none", KeyFile: "/none"},
+	} {
+		_, err := DialExternal(o)
+		require.Error(t, err)
+	}
+}
+
+func TestExternal_OpenWaitsForAnEtcdThatStartsLater(t *testing.T) {
+	t.Parallel()
+	server := startEtcd(t)
+	first, err := Open(testContext(t), server.dial(), Options{})
+	require.NoError(t, err)
+	o := create(t, first, podKey("default", "a"), pod("default", "a", ""))
+	require.NoError(t, first.Close())
+	server.stop()
+
+	opened := make(chan *Store)
+	b := server.dial()
+	go func() {
+		s, err := Open(testContext(t), b, Options{})
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- s
+	}()
+	// Whichever of the two is first.
+	server.start()
+	s := <-opened
+	require.NotNil(t, s)
+	defer s.Close()
+	got, err := s.Collection(podsName, podOptions).Get(testContext(t), "default", "a", At{})
+	require.NoError(t, err)
+	require.Equal(t, string(o.JSON), string(got.JSON))
+
+	server.stop()
+	ended, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	_, err = Open(ended, server.dial(), Options{})
+	require.ErrorIs(t, err, ErrUnavailable)
+}

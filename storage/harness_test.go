@@ -1,0 +1,129 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// patience is how long a test waits for what must come. It is long, because nothing is
+// measured by it.
+const patience = 30 * time.Second
+
+func testContext(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func startBackend(t testing.TB) Backend {
+	t.Helper()
+	b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}
+
+func openStore(t testing.TB, b Backend, o Options) *Store {
+	t.Helper()
+	s, err := Open(testContext(t), b, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+const podsName = "core/pods"
+
+var podOptions = CollectionOptions{Fields: []string{"spec.nodeName", "status.phase"}, Index: "spec.nodeName"}
+
+func startPods(t testing.TB, o Options) (*Store, *Collection) {
+	t.Helper()
+	s := openStore(t, startBackend(t), o)
+	return s, s.Collection(podsName, podOptions)
+}
+
+func podKey(namespace, name string) Key {
+	return Key{Collection: podsName, Namespace: namespace, Name: name}
+}
+
+// pod is a small pod document: labels are "key=value".
+func pod(namespace, name, node string, labels ...string) []byte {
+	pairs := make([]string, len(labels))
+	for i, l := range labels {
+		k, v, _ := strings.Cut(l, "=")
+		pairs[i] = fmt.Sprintf("%q:%q", k, v)
+	}
+	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":%q,"uid":"uid-%s","labels":{%s}},"spec":{"nodeName":%q}}`,
+		name, namespace, name, strings.Join(pairs, ","), node)
+}
+
+func create(t testing.TB, s *Store, key Key, document []byte) *Object {
+	t.Helper()
+	result, err := s.Commit(testContext(t), Write{Op: Create, Key: key, Value: document})
+	require.NoError(t, err)
+	return result.Objects[0]
+}
+
+func update(t testing.TB, s *Store, old *Object, document []byte) *Object {
+	t.Helper()
+	result, err := s.Commit(testContext(t), Write{Op: Update, Key: old.Key, Value: document, Expect: old.Revision})
+	require.NoError(t, err)
+	return result.Objects[0]
+}
+
+func remove(t testing.TB, s *Store, old *Object) *Object {
+	t.Helper()
+	result, err := s.Commit(testContext(t), Write{Op: Delete, Key: old.Key, Expect: old.Revision})
+	require.NoError(t, err)
+	return result.Objects[0]
+}
+
+func watch(t testing.TB, c *Collection, r WatchRequest) *Watcher {
+	t.Helper()
+	w, err := c.Watch(testContext(t), r)
+	require.NoError(t, err)
+	t.Cleanup(w.Close)
+	return w
+}
+
+// take reads exactly n events.
+func take(t testing.TB, w *Watcher, n int) []Event {
+	t.Helper()
+	var events []Event
+	for len(events) < n {
+		batch, err := w.Next(testContext(t))
+		require.NoError(t, err)
+		events = append(events, batch...)
+	}
+	require.Len(t, events, n)
+	return events
+}
+
+// brief is an event as a test would write it: "ADDED default/web 12".
+func brief(e Event) string {
+	if e.Object == nil {
+		return fmt.Sprintf("%s %d", e.Type, e.Revision)
+	}
+	return fmt.Sprintf("%s %s/%s %d", e.Type, e.Object.Key.Namespace, e.Object.Key.Name, e.Revision)
+}
+
+func briefs(events []Event) []string {
+	lines := make([]string, len(events))
+	for i, e := range events {
+		lines[i] = brief(e)
+	}
+	return lines
+}
+
+func names(objects []*Object) []string {
+	list := make([]string, len(objects))
+	for i, o := range objects {
+		list[i] = o.Key.Namespace + "/" + o.Key.Name
+	}
+	return list
+}

@@ -1,0 +1,105 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// historyReader is a watch of etcd's own, for one watcher that asks for events from before
+// the log. It lasts until it has caught up with the log.
+type historyReader struct {
+	batches <-chan WatchBatch
+	cancel  context.CancelFunc
+}
+
+// beginWithHistory opens the private watch. etcd says that a watch is compacted only after
+// it has opened it; a read at the same revision tells at once.
+func (w *Watcher) beginWithHistory(ctx context.Context, after int64) error {
+	c := w.collection
+	prefix := c.name + "/"
+	if _, err := c.store.backend.Range(ctx, RangeRequest{Prefix: prefix, Revision: after, Limit: 1}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(c.store.ctx)
+	w.history = &historyReader{
+		batches: c.store.backend.Watch(ctx, FollowRequest{From: after + 1, Prefix: prefix, Previous: true}),
+		cancel:  cancel,
+	}
+	w.told = after
+	return nil
+}
+
+func (w *Watcher) endHistory() {
+	if w.history == nil {
+		return
+	}
+	w.history.cancel()
+	for range w.history.batches { // until the backend has let go of the watch
+	}
+	w.history = nil
+}
+
+// fillFromHistory waits for one batch, tells it, and moves on to the log if that is
+// complete from there on.
+func (w *Watcher) fillFromHistory(ctx context.Context) error {
+	batch, err := w.history.next(ctx, w.collection.store)
+	if err != nil {
+		return err
+	}
+	if batch.Err != nil {
+		return fmt.Errorf("watch %s: %w", w.collection.name, batch.Err)
+	}
+	sc := w.collection.schema.Load()
+	for _, c := range batch.Changes {
+		if e := w.collection.remember(sc, c); e != nil {
+			w.tell(sc, e)
+		}
+	}
+	w.told = max(w.told, batch.Revision)
+	if w.joinLog(w.told) {
+		w.endHistory()
+	}
+	return nil
+}
+
+// next waits for a batch. Where nothing happened between the revision asked for and the log,
+// only a progress report can tell.
+func (h *historyReader) next(ctx context.Context, s *Store) (WatchBatch, error) {
+	nudge := time.NewTimer(nudgeAfter)
+	defer nudge.Stop()
+	for {
+		select {
+		case batch, ok := <-h.batches:
+			if !ok {
+				return batch, fmt.Errorf("%w: the watch over history ended", ErrUnavailable)
+			}
+			return batch, nil
+		case <-nudge.C:
+			nudge.Reset(nudgeEvery)
+			if err := s.backend.RequestProgress(s.ctx); err != nil {
+				slog.Debug("ask etcd for progress", "err", err)
+			}
+		case <-ctx.Done():
+			return WatchBatch{}, ctx.Err()
+		case <-s.ctx.Done():
+			return WatchBatch{}, errClosed
+		}
+	}
+}
+
+// remember makes an entry of a change that etcd remembers, nil if it was none to readers.
+func (c *Collection) remember(sc *schema, ch Change) *entry {
+	e := &entry{revision: ch.Revision}
+	if ch.Value != nil {
+		e.object = c.understandOld(sc, KV{Path: ch.Path, Value: ch.Value, Revision: ch.Revision})
+	}
+	if ch.Before.Revision != 0 {
+		e.previous = c.understandOld(sc, ch.Before)
+	}
+	if e.object == nil && e.previous == nil {
+		return nil
+	}
+	return e
+}

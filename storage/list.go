@@ -1,0 +1,407 @@
+package storage
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Scope narrows a list or a watch in ways that are cheap to index. Empty fields do not narrow.
+type Scope struct {
+	Namespace string
+	Name      string
+	// IndexValue is the value that the collection's indexed field must have.
+	IndexValue string
+	// Match, when not nil, further narrows. It must be pure and quick.
+	Match func(*Object) bool
+}
+
+// holds says whether an object is in scope.
+func (s *Scope) holds(sc *schema, o *Object) bool {
+	return o != nil && s.covers(sc, o) && (s.Match == nil || s.Match(o))
+}
+
+// covers is holds without Match.
+func (s *Scope) covers(sc *schema, o *Object) bool {
+	if s.Namespace != "" && o.Key.Namespace != s.Namespace || s.Name != "" && o.Key.Name != s.Name {
+		return false
+	}
+	if s.IndexValue == "" {
+		return true
+	}
+	value, _ := sc.indexValue(o)
+	return value == s.IndexValue
+}
+
+// isRange: everything in the collection or in the namespace is in scope.
+func (s *Scope) isRange() bool { return s.Name == "" && s.IndexValue == "" && s.Match == nil }
+
+// isWide: everything is in scope.
+func (s *Scope) isWide() bool { return s.Namespace == "" && s.isRange() }
+
+// ListRequest is one LIST.
+type ListRequest struct {
+	Scope Scope
+	At    At
+	// Limit and Continue page; see List.Continue.
+	Limit    int64
+	Continue string
+}
+
+// List is the answer. Items are in key order.
+type List struct {
+	Items    []*Object
+	Revision int64
+	// Continue is the token of the next page, "" at the end. It names a revision and a key,
+	// holds for any server on the same etcd, and fails with a *StaleToken once compacted.
+	Continue string
+	// Remaining is how many items follow this page; nil when there are none, and when that is
+	// unknown because the scope is narrower than a namespace.
+	Remaining *int64
+}
+
+// List reads objects in key order. A Continue that is no token of ours is ErrBadToken; At is
+// ignored with one, because the token names the revision.
+func (c *Collection) List(ctx context.Context, r ListRequest) (*List, error) {
+	list, err := c.list(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", c.name, err)
+	}
+	return list, nil
+}
+
+func (c *Collection) list(ctx context.Context, r ListRequest) (*List, error) {
+	if r.Continue != "" {
+		return c.listOn(ctx, r)
+	}
+	if err := c.reach(ctx, r.At); err != nil {
+		return nil, err
+	}
+	if r.At.Exact && r.At.Revision > 0 && !r.At.Any {
+		return c.listAt(ctx, r, r.At.Revision, place{})
+	}
+	if list := c.listIndexed(r); list != nil {
+		return list, nil
+	}
+	s := c.snapshot()
+	return c.page(s, r, s.last, place{}), nil
+}
+
+// listOn goes on where the page ended that gave the token.
+func (c *Collection) listOn(ctx context.Context, r ListRequest) (*List, error) {
+	token, err := parseToken(r.Continue)
+	if err != nil {
+		return nil, err
+	}
+	if token.Revision == newest {
+		if err := c.reach(ctx, At{}); err != nil {
+			return nil, err
+		}
+		s := c.snapshot()
+		return c.page(s, r, s.last, token.place), nil
+	}
+	list, err := c.listAt(ctx, r, token.Revision, token.place)
+	if errors.Is(err, ErrExpired) {
+		return nil, &StaleToken{Continue: continueToken{Revision: newest, place: place{Start: token.Start}}.String(), err: err}
+	}
+	return list, err
+}
+
+// listIndexed reads the small tree of one index value, if that is all in one page. It is
+// nil otherwise.
+func (c *Collection) listIndexed(r ListRequest) *List {
+	if r.Scope.IndexValue == "" {
+		return nil
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	sc := c.schema.Load()
+	list := &List{Revision: c.reachedLocked()}
+	t := c.index[r.Scope.IndexValue]
+	if t == nil {
+		return list
+	}
+	if r.Limit > 0 && int64(t.Len()) > r.Limit {
+		return nil
+	}
+	list.Items = make([]*Object, 0, t.Len())
+	t.Ascend(func(o *Object) bool {
+		if r.Scope.holds(sc, o) {
+			list.Items = append(list.Items, o)
+		}
+		return true
+	})
+	return list
+}
+
+// indexed narrows a snapshot to the objects of an index value, if nothing has changed since.
+// The index has no history: pages of the past are made of the whole snapshot.
+func (c *Collection) indexed(s snapshot, value string) snapshot {
+	if value == "" {
+		return s
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.index[value]; t != nil && c.shared == s.tree {
+		s.tree = t.Clone()
+	}
+	return s
+}
+
+// listAt reads at one revision exactly.
+func (c *Collection) listAt(ctx context.Context, r ListRequest, revision int64, from place) (*List, error) {
+	if s, ok := c.snapshotAt(revision); ok {
+		return c.page(s, r, revision, from), nil
+	}
+	return c.pageFromEtcd(ctx, r, revision, from.Start)
+}
+
+// page reads a page from a snapshot.
+func (c *Collection) page(s snapshot, r ListRequest, revision int64, from place) *List {
+	sc := c.schema.Load()
+	list := &List{Revision: revision}
+	if r.Scope.isWide() && from.Start == "" {
+		if r.Limit <= 0 {
+			list.Items = s.all()
+			return list
+		}
+		from.Rest = int64(s.tree.Len())
+	}
+	countable, following := r.Scope.isRange(), int64(0)
+	c.indexed(s, r.Scope.IndexValue).ascend(r.Scope, from.Start, func(o *Object) bool {
+		if !r.Scope.holds(sc, o) {
+			return true
+		}
+		if r.Limit <= 0 || int64(len(list.Items)) < r.Limit {
+			list.Items = append(list.Items, o)
+			return true
+		}
+		following++
+		return countable && from.Rest == 0
+	})
+	if following == 0 {
+		return list
+	}
+	c.keep(s)
+	if known := from.Rest - int64(len(list.Items)); known > 0 {
+		following = known
+	}
+	next := continueToken{Revision: revision, place: placeAfter(list.Items[len(list.Items)-1].Key)}
+	if countable {
+		list.Remaining, next.Rest = &following, following
+	}
+	list.Continue = next.String()
+	return list
+}
+
+// ascend calls f in key order for a superset of what is in scope, from start on.
+func (s snapshot) ascend(scope Scope, start string, f func(*Object) bool) {
+	if scope.Namespace == "" && start == "" {
+		s.tree.Ascend(f)
+		return
+	}
+	pivot := &Object{Key: Key{Namespace: scope.Namespace, Name: scope.Name}}
+	if start != "" {
+		pivot.Key = splitPath(start)
+	}
+	s.tree.AscendGreaterOrEqual(pivot, func(o *Object) bool {
+		if scope.Namespace != "" && o.Key.Namespace != scope.Namespace {
+			return false
+		}
+		if scope.Namespace != "" && scope.Name != "" && o.Key.Name != scope.Name {
+			return false
+		}
+		return f(o)
+	})
+}
+
+// splitPath makes a key of a path below its collection.
+func splitPath(path string) Key {
+	if namespace, name, ok := strings.Cut(path, "/"); ok {
+		return Key{Namespace: namespace, Name: name}
+	}
+	return Key{Name: path}
+}
+
+// etcdPage is how many documents are read at a time when etcd answers a list.
+const etcdPage = 500
+
+// pageFromEtcd reads a page at a revision that memory no longer has.
+func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision int64, start string) (*List, error) {
+	list := &List{Revision: revision}
+	countable := r.Scope.isRange()
+	request := RangeRequest{Prefix: c.name + "/", Revision: revision, Limit: etcdPage}
+	if r.Limit > 0 && countable {
+		request.Limit = r.Limit
+	}
+	if r.Scope.Namespace != "" {
+		request.Prefix += r.Scope.Namespace + "/"
+	}
+	if start != "" {
+		request.Start = c.name + "/" + start
+	}
+	sc := c.schema.Load()
+	for {
+		page, err := c.store.backend.Range(ctx, request)
+		if err != nil {
+			return nil, err
+		}
+		for i, kv := range page.KVs {
+			o := c.understandOld(sc, kv)
+			if !r.Scope.holds(sc, o) {
+				continue
+			}
+			list.Items = append(list.Items, o)
+			if r.Limit <= 0 || int64(len(list.Items)) < r.Limit {
+				continue
+			}
+			if rest := page.Count - int64(i+1); rest > 0 {
+				next := continueToken{Revision: revision, place: placeAfter(o.Key)}
+				if countable {
+					list.Remaining, next.Rest = &rest, rest
+				}
+				list.Continue = next.String()
+			}
+			return list, nil
+		}
+		if !page.More || len(page.KVs) == 0 {
+			return list, nil
+		}
+		request.Start = page.KVs[len(page.KVs)-1].Path + "\x00"
+	}
+}
+
+// understandOld is the object of a document of the past, nil if it is corrupt.
+func (c *Collection) understandOld(sc *schema, kv KV) *Object {
+	key, err := ParseKey(kv.Path)
+	if err != nil {
+		return nil
+	}
+	key.Collection = c.name
+	o, err := sc.object(key, kv.Revision, kv.Value)
+	if err != nil {
+		slog.Error("left out of a list: corrupt document in etcd", "err", err)
+		return nil
+	}
+	return o
+}
+
+// place is where a page begins.
+type place struct {
+	Start string `json:"start"` // the first path to read, below the collection; "" for all
+	// Rest is how many objects there are from there on at the token's revision; 0 if nobody
+	// has counted. Counting them anew for every page would make the cost of a list grow with
+	// the square of its length. It is told to clients and trusted no further: they could
+	// change it.
+	Rest int64 `json:"rest,omitempty"`
+}
+
+// placeAfter is behind a key.
+func placeAfter(last Key) place {
+	path := last.Name
+	if last.Namespace != "" {
+		path = last.Namespace + "/" + last.Name
+	}
+	return place{Start: path + "\x00"}
+}
+
+// continueToken is what a List.Continue holds. Clients must not look into it.
+type continueToken struct {
+	Revision int64 `json:"rv"` // or newest
+	place
+}
+
+// newest, in place of a revision, goes on at whatever is current.
+const newest = -1
+
+func (t continueToken) String() string {
+	text, err := json.Marshal(t)
+	if err != nil {
+		panic("storage: " + err.Error()) // numbers and a string can be marshalled
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func parseToken(text string) (continueToken, error) {
+	var token continueToken
+	decoded, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(decoded, &token)
+	}
+	if err == nil && (token.Revision <= 0 && token.Revision != newest || token.Start == "" || token.Rest < 0) {
+		err = errors.New("no revision or no key")
+	}
+	if err != nil {
+		return token, fmt.Errorf("%w: %w", ErrBadToken, err)
+	}
+	return token, nil
+}
+
+// Snapshots from which a page was served are kept for those who want the next one. They
+// share with the tree all nodes that did not change since, so that only a collection that
+// changes a lot pays for them, and not for long.
+const (
+	keptCount = 4
+	keptFor   = time.Minute
+)
+
+type keptSnapshots struct {
+	list []keptSnapshot // oldest first
+}
+
+type keptSnapshot struct {
+	snapshot
+	until time.Time
+}
+
+func (k *keptSnapshots) clear() { k.list = nil }
+
+// prune lets go of what has expired.
+func (k *keptSnapshots) prune(now time.Time) {
+	for len(k.list) > 0 && now.After(k.list[0].until) {
+		k.list[0] = keptSnapshot{}
+		k.list = k.list[1:]
+	}
+}
+
+// keep keeps a snapshot for the next page, or keeps it longer.
+func (c *Collection) keep(s snapshot) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept.prune(now)
+	kept := make([]keptSnapshot, 0, keptCount)
+	for _, k := range c.kept.list {
+		if k.tree != s.tree {
+			kept = append(kept, k)
+		} else {
+			s.last = max(s.last, k.last)
+		}
+	}
+	if len(kept) == keptCount {
+		kept = append(kept[:0], kept[1:]...)
+	}
+	c.kept.list = append(kept, keptSnapshot{s, now.Add(keptFor)})
+}
+
+// snapshotAt finds the state at a revision, if memory still has it.
+func (c *Collection) snapshotAt(revision int64) (snapshot, bool) {
+	s := c.snapshot()
+	if s.first <= revision && revision <= s.last {
+		return s, true
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	now := time.Now()
+	for _, k := range c.kept.list {
+		if k.first <= revision && revision <= k.last && now.Before(k.until) {
+			return k.snapshot, true
+		}
+	}
+	return snapshot{}, false
+}

@@ -1,0 +1,104 @@
+package storage
+
+import (
+	"sort"
+	"sync/atomic"
+)
+
+// entry is one change in a collection's log. It is immutable and shared by all watchers.
+type entry struct {
+	revision int64
+	object   *Object // the state after; nil when it was deleted
+	previous *Object // the state before; nil when it was created
+	// gone caches the previous state with this revision spliced in: what watchers are told
+	// for whom the object is deleted, or leaves their scope.
+	gone atomic.Pointer[Object]
+}
+
+func (e *entry) key() Key {
+	if e.object != nil {
+		return e.object.Key
+	}
+	return e.previous.Key
+}
+
+// concerns says whether the entry may be an event in a scope.
+func (e *entry) concerns(sc *schema, s *Scope) bool {
+	return e.object != nil && s.covers(sc, e.object) || e.previous != nil && s.covers(sc, e.previous)
+}
+
+// entryOverhead is what an entry costs beside the documents.
+const entryOverhead = 256
+
+func (e *entry) size() int64 {
+	if e.object != nil {
+		return int64(len(e.object.JSON)) + entryOverhead
+	}
+	return int64(len(e.previous.JSON)) + entryOverhead
+}
+
+func (e *entry) asDeleted(sc *schema) *Object {
+	if o := e.gone.Load(); o != nil {
+		return o
+	}
+	o := sc.at(e.previous, e.revision)
+	if !e.gone.CompareAndSwap(nil, o) {
+		return e.gone.Load()
+	}
+	return o
+}
+
+// eventLog is a ring of the newest entries, in order of revision. An entry's number counts
+// from the first ever, so that a cursor stays valid as the ring turns; a cursor below first
+// has fallen off. It starts small and doubles, so that a quiet collection costs nothing.
+type eventLog struct {
+	ring        []*entry // a power of two long
+	first, next uint64   // numbers of the oldest entry, and of the one to come
+	bytes       int64
+	maxEvents   int
+	maxBytes    int64
+	// floor is the revision after which the log is complete.
+	floor int64
+}
+
+func (l *eventLog) len() int { return int(l.next - l.first) }
+
+func (l *eventLog) at(number uint64) *entry { return l.ring[number&uint64(len(l.ring)-1)] }
+
+// append adds an entry and returns its number.
+func (l *eventLog) append(e *entry) uint64 {
+	size := e.size()
+	for l.len() > 0 && (l.len() >= l.maxEvents || l.bytes+size > l.maxBytes) {
+		l.drop()
+	}
+	if l.len() == len(l.ring) {
+		l.grow()
+	}
+	number := l.next
+	l.ring[number&uint64(len(l.ring)-1)] = e
+	l.next++
+	l.bytes += size
+	return number
+}
+
+func (l *eventLog) drop() {
+	slot := &l.ring[l.first&uint64(len(l.ring)-1)]
+	l.floor = (*slot).revision
+	l.bytes -= (*slot).size()
+	*slot = nil
+	l.first++
+}
+
+func (l *eventLog) grow() {
+	ring := make([]*entry, max(16, 2*len(l.ring)))
+	for n := l.first; n < l.next; n++ {
+		ring[n&uint64(len(ring)-1)] = l.at(n)
+	}
+	l.ring = ring
+}
+
+// after is the number of the first entry of a later revision.
+func (l *eventLog) after(revision int64) uint64 {
+	n := sort.Search(l.len(), func(i int) bool { return l.at(l.first+uint64(i)).revision > revision })
+	return l.first + uint64(n)
+}

@@ -1,0 +1,177 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Alarm is what etcd raises when it can no longer do its work. It stays raised, over restarts
+// too, until it is disarmed.
+type Alarm string
+
+const (
+	// NoSpace: the database is larger than its quota. etcd takes deletions and compactions only.
+	NoSpace Alarm = "NOSPACE"
+	// Corrupt: a member's data differs from the others'. etcd takes nothing.
+	Corrupt Alarm = "CORRUPT"
+)
+
+// Status is the size and the health of the member of etcd that answered.
+type Status struct {
+	Revision int64
+	Size     int64 // of the database file, in bytes
+	InUse    int64 // of Size: what defragmenting would leave
+	Quota    int64 // the Size above which NoSpace is raised
+	Alarms   []Alarm
+	// Embedded: this etcd runs in this process, and nobody else can look after it.
+	Embedded bool
+	// DiskFull, of an embedded etcd: what is left on its disk is kept for deletions.
+	DiskFull bool
+}
+
+// Has says whether an alarm is raised.
+func (s *Status) Has(a Alarm) bool {
+	for _, raised := range s.Alarms {
+		if raised == a {
+			return true
+		}
+	}
+	return false
+}
+
+// trouble is nil while etcd can do its work.
+func (s *Status) trouble() error {
+	switch {
+	case s.Has(Corrupt):
+		return fmt.Errorf("%w: alarm CORRUPT is raised: its members hold different data", ErrUnavailable)
+	case s.Has(NoSpace):
+		return fmt.Errorf("%w: alarm NOSPACE is raised: %d bytes, of a quota of %d", ErrNoSpace, s.Size, s.Quota)
+	case s.DiskFull:
+		return errDiskFull
+	}
+	return nil
+}
+
+// Status asks the member that answers requests; over a network, one of those that do.
+func (e *etcd) Status(ctx context.Context) (*Status, error) {
+	if err := e.connected(ctx); err != nil {
+		return nil, readError(err)
+	}
+	response, err := e.status(ctx)
+	if err != nil {
+		return nil, readError(err)
+	}
+	s := &Status{
+		Revision: response.Header.Revision,
+		Size:     response.DbSize,
+		InUse:    response.DbSizeInUse,
+		Quota:    response.DbSizeQuota,
+		Embedded: e.inProcess(),
+		DiskFull: e.disk.full() != nil,
+	}
+	// The alarms are among the errors, in the text form of their message. A request for the
+	// alarms themselves would go through consensus.
+	text := strings.Join(response.Errors, "\n")
+	for _, a := range []Alarm{NoSpace, Corrupt} {
+		if strings.Contains(text, "alarm:"+string(a)) {
+			s.Alarms = append(s.Alarms, a)
+		}
+	}
+	return s, nil
+}
+
+func (e *etcd) status(ctx context.Context) (*clientv3.StatusResponse, error) {
+	if e.inProcess() {
+		return e.client.Status(ctx, "")
+	}
+	// clientv3 would dial anew for every question.
+	response, err := pb.NewMaintenanceClient(e.client.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
+	return (*clientv3.StatusResponse)(response), err
+}
+
+// Defragment of an external etcd goes from one member to the next, so that one at a time
+// stands still.
+func (e *etcd) Defragment(ctx context.Context) error {
+	if e.inProcess() {
+		// v3client's own way there reports to a health service that an etcd without listeners
+		// does not have.
+		if err := e.server.Server.Backend().Defrag(); err != nil {
+			return fmt.Errorf("defragment: %w", err)
+		}
+		return nil
+	}
+	for _, endpoint := range e.client.Endpoints() {
+		if _, err := e.client.Defragment(ctx, endpoint); err != nil {
+			return fmt.Errorf("defragment %s: %w", endpoint, readError(err))
+		}
+	}
+	return nil
+}
+
+func (e *etcd) Disarm(ctx context.Context, a Alarm) error {
+	raised, err := e.client.AlarmList(ctx)
+	if err != nil {
+		return readError(err)
+	}
+	var failed []error
+	for _, member := range raised.Alarms {
+		if member.Alarm.String() == string(a) {
+			_, err := e.client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(member))
+			failed = append(failed, err)
+		}
+	}
+	if err := errors.Join(failed...); err != nil {
+		return fmt.Errorf("disarm %s: %w", a, readError(err))
+	}
+	return nil
+}
+
+func (e *etcd) Snapshot(ctx context.Context) (io.ReadCloser, error) {
+	if err := e.connected(ctx); err != nil {
+		return nil, readError(err)
+	}
+	stream, err := e.client.Snapshot(ctx)
+	if err != nil {
+		return nil, readError(err)
+	}
+	return stream, nil
+}
+
+// noteKey holds what all servers on one etcd have to agree on. It has no slash, so that it
+// is below nobody's prefix.
+const noteKey = "coxswain-history"
+
+func (e *etcd) Note(ctx context.Context) (*Note, error) {
+	if err := e.connected(ctx); err != nil {
+		return nil, readError(err)
+	}
+	response, err := e.client.Get(ctx, noteKey)
+	if err != nil {
+		return nil, readError(err)
+	}
+	note := &Note{At: response.Header.Revision}
+	if len(response.Kvs) > 0 {
+		note.Value, note.Revision = response.Kvs[0].Value, response.Kvs[0].ModRevision
+	}
+	return note, nil
+}
+
+func (e *etcd) ReplaceNote(ctx context.Context, old *Note, value []byte) (bool, error) {
+	if err := e.connected(ctx); err != nil {
+		return false, writeError(err)
+	}
+	response, err := e.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(noteKey), "=", old.Revision)).
+		Then(clientv3.OpPut(noteKey, bytesAsString(value))).
+		Commit()
+	if err != nil {
+		return false, writeError(err)
+	}
+	return response.Succeeded, nil
+}

@@ -1,0 +1,163 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Collector reports how etcd fares, under the names that Kubernetes' and etcd's dashboards
+// query. It may be registered anywhere, and asks etcd whenever it is collected.
+// https://kubernetes.io/docs/reference/instrumentation/metrics/
+func (s *Store) Collector() prometheus.Collector { return collector{s} }
+
+type collector struct{ store *Store }
+
+var (
+	sizeDesc = prometheus.NewDesc("apiserver_storage_size_bytes",
+		"Size of the storage database file physically allocated in bytes.", []string{"storage_cluster_id"}, nil)
+	inUseDesc = prometheus.NewDesc("etcd_mvcc_db_total_size_in_use_in_bytes",
+		"Size of the storage database that is in use, in bytes.", nil, nil)
+	quotaDesc = prometheus.NewDesc("etcd_server_quota_backend_bytes",
+		"Size in bytes above which etcd takes no more writes.", nil, nil)
+	alarmDesc = prometheus.NewDesc("etcd_server_alarms",
+		"1 for each type of alarm that is raised in etcd.", []string{"alarm_type"}, nil)
+	receivedDesc = prometheus.NewDesc("apiserver_storage_events_received_total",
+		"Number of etcd events received split by kind.", []string{"group", "resource"}, nil)
+)
+
+// clusterID is Kubernetes' name for the first etcd cluster. There is one.
+const clusterID = "etcd-0"
+
+// collectPatience bounds the question to etcd, as kube-apiserver does.
+const collectPatience = time.Second
+
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{sizeDesc, inUseDesc, quotaDesc, alarmDesc, receivedDesc} {
+		ch <- d
+	}
+	c.store.backend.duration.Describe(ch)
+	c.store.backend.requests.Describe(ch)
+	c.store.backend.failures.Describe(ch)
+}
+
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	c.store.each(func(collection *Collection) {
+		group, resource := groupResource(collection.name)
+		ch <- prometheus.MustNewConstMetric(receivedDesc, prometheus.CounterValue,
+			float64(collection.received.Load()), group, resource)
+	})
+	ctx, cancel := context.WithTimeout(c.store.ctx, collectPatience)
+	defer cancel()
+	if status, err := c.store.backend.Status(ctx); err == nil {
+		ch <- prometheus.MustNewConstMetric(sizeDesc, prometheus.GaugeValue, float64(status.Size), clusterID)
+		ch <- prometheus.MustNewConstMetric(inUseDesc, prometheus.GaugeValue, float64(status.InUse))
+		ch <- prometheus.MustNewConstMetric(quotaDesc, prometheus.GaugeValue, float64(status.Quota))
+		for _, a := range []Alarm{NoSpace, Corrupt} {
+			raised := 0.0
+			if status.Has(a) {
+				raised = 1
+			}
+			ch <- prometheus.MustNewConstMetric(alarmDesc, prometheus.GaugeValue, raised, string(a))
+		}
+	}
+	c.store.backend.duration.Collect(ch)
+	c.store.backend.requests.Collect(ch)
+	c.store.backend.failures.Collect(ch)
+}
+
+// meter is a Backend that times another.
+type meter struct {
+	Backend
+	duration           *prometheus.HistogramVec
+	requests, failures *prometheus.CounterVec
+}
+
+func newMeter(b Backend) *meter {
+	labels := []string{"operation", "group", "resource"}
+	return &meter{
+		Backend: b,
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "etcd_request_duration_seconds",
+			Help: "Etcd request latency in seconds for each operation and object type.",
+			Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3,
+				4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
+		}, labels),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "etcd_requests_total",
+			Help: "Etcd request counts for each operation and object type.",
+		}, labels),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "etcd_request_errors_total",
+			Help: "Etcd failed request counts for each operation and object type.",
+		}, labels),
+	}
+}
+
+// observe is called when a request has ended. A collection of "" stands for all.
+func (m *meter) observe(operation, collection string, began time.Time, err error) {
+	group, resource := groupResource(collection)
+	m.duration.WithLabelValues(operation, group, resource).Observe(time.Since(began).Seconds())
+	m.requests.WithLabelValues(operation, group, resource).Inc()
+	// A client that went away is no failure of etcd's.
+	if err != nil && !errors.Is(err, context.Canceled) {
+		m.failures.WithLabelValues(operation, group, resource).Inc()
+	}
+}
+
+// groupResource is a collection as Kubernetes' metrics name it: the legacy group is "".
+func groupResource(collection string) (group, resource string) {
+	group, resource, _ = strings.Cut(collection, "/")
+	if group == "core" {
+		group = ""
+	}
+	return group, resource
+}
+
+var operations = [...]string{Create: "create", Update: "update", Delete: "delete"}
+
+func (m *meter) Commit(ctx context.Context, writes []Write) (*Outcome, error) {
+	began := time.Now()
+	outcome, err := m.Backend.Commit(ctx, writes)
+	operation := "txn"
+	if len(writes) == 1 {
+		operation = operations[writes[0].Op]
+	}
+	m.observe(operation, writes[0].Key.Collection, began, err)
+	return outcome, err
+}
+
+func (m *meter) Revision(ctx context.Context) (int64, error) {
+	began := time.Now()
+	revision, err := m.Backend.Revision(ctx)
+	m.observe("get", "", began, err)
+	return revision, err
+}
+
+func (m *meter) Range(ctx context.Context, r RangeRequest) (*RangeResult, error) {
+	began := time.Now()
+	result, err := m.Backend.Range(ctx, r)
+	collection := ""
+	if parts := strings.SplitN(r.Prefix, "/", 3); len(parts) == 3 {
+		collection = r.Prefix[:len(parts[0])+1+len(parts[1])]
+	}
+	m.observe("list", collection, began, err)
+	return result, err
+}
+
+func (m *meter) Compact(ctx context.Context, revision int64) error {
+	began := time.Now()
+	err := m.Backend.Compact(ctx, revision)
+	m.observe("compact", "", began, err)
+	return err
+}
+
+func (m *meter) Defragment(ctx context.Context) error {
+	began := time.Now()
+	err := m.Backend.Defragment(ctx)
+	m.observe("defragment", "", began, err)
+	return err
+}

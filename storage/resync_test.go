@@ -1,0 +1,233 @@
+package storage
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// lossyBackend breaks the store's watch and holds it off until it is told to mend.
+type lossyBackend struct {
+	Backend
+	mu     sync.Mutex
+	breaks chan struct{} // closed to break the watch that is open
+	mended chan struct{} // closed to let watches through again
+}
+
+func newLossyBackend(b Backend) *lossyBackend {
+	open := make(chan struct{})
+	close(open)
+	return &lossyBackend{Backend: b, breaks: make(chan struct{}), mended: open}
+}
+
+// cut breaks the watch; mend lets the next one through.
+func (l *lossyBackend) cut() (mend func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	mended := make(chan struct{})
+	l.mended = mended
+	close(l.breaks)
+	l.breaks = make(chan struct{})
+	return func() { close(mended) }
+}
+
+func (l *lossyBackend) Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch {
+	l.mu.Lock()
+	breaks, mended := l.breaks, l.mended
+	l.mu.Unlock()
+	out := make(chan WatchBatch)
+	go func() {
+		defer close(out)
+		select {
+		case <-mended:
+		case <-ctx.Done():
+			return
+		}
+		inner, cancel := context.WithCancel(ctx)
+		defer cancel()
+		batches := l.Backend.Watch(inner, r)
+		defer func() {
+			cancel()
+			for range batches {
+			}
+		}()
+		for {
+			select {
+			case batch, ok := <-batches:
+				if !ok {
+					return
+				}
+				select {
+				case out <- batch:
+				case <-ctx.Done():
+					return
+				}
+			case <-breaks:
+				select {
+				case out <- WatchBatch{Err: ErrUnavailable}:
+				case <-ctx.Done():
+				}
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// brokenStore is one whose watch is cut, beside one that writes.
+func brokenStore(t *testing.T) (b *lossyBackend, broken, writer *Store) {
+	b = newLossyBackend(startBackend(t))
+	broken, writer = openStore(t, b, Options{}), openStore(t, b.Backend, Options{})
+	writer.Collection(podsName, podOptions)
+	return b, broken, writer
+}
+
+func TestResync_ABrokenWatchGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	b, broken, writer := brokenStore(t)
+	pods := broken.Collection(podsName, podOptions)
+	w := watch(t, pods, WatchRequest{})
+	o := create(t, writer, podKey("default", "a"), pod("default", "a", ""))
+	take(t, w, 1)
+	mend := b.cut()
+	require.Eventually(t, func() bool { return broken.Ready(testContext(t)) != nil }, patience, time.Millisecond)
+	ctx, cancel := context.WithCancel(context.Background())
+	var want []string
+	for range 5 {
+		o = update(t, writer, o, pod("default", "a", ""))
+		want = append(want, brief(Event{Type: Modified, Object: o, Revision: o.Revision}))
+	}
+	cancel()
+	_, err := pods.Get(ctx, "default", "a", At{})
+	require.ErrorIs(t, err, ErrUnavailable)
+	mend()
+	require.Equal(t, want, briefs(take(t, w, 5)))
+	require.Eventually(t, func() bool { return broken.Ready(testContext(t)) == nil }, patience, time.Millisecond)
+}
+
+// What happened while the watch was cut is compacted: the difference is told, no more, no less.
+func TestResync_CompactionUnderOurFeet(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b, broken, writer := brokenStore(t)
+	pods := broken.Collection(podsName, podOptions)
+	same := create(t, writer, podKey("default", "same"), pod("default", "same", ""))
+	changed := create(t, writer, podKey("default", "changed"), pod("default", "changed", "n1"))
+	deleted := create(t, writer, podKey("default", "deleted"), pod("default", "deleted", "n1"))
+	replaced := create(t, writer, podKey("default", "replaced"), pod("default", "replaced", ""))
+	w := watch(t, pods, WatchRequest{InitialEvents: true})
+	take(t, w, 5)
+	mend := b.cut()
+
+	changed = update(t, writer, changed, pod("default", "changed", "n2"))
+	deletion := remove(t, writer, deleted)
+	brief1 := create(t, writer, podKey("default", "brief"), pod("default", "brief", ""))
+	remove(t, writer, brief1)
+	remove(t, writer, replaced)
+	replaced = create(t, writer, podKey("default", "replaced"), []byte(`{"metadata":{"uid":"another"}}`))
+	added := create(t, writer, podKey("default", "added"), pod("default", "added", "n2"))
+	require.NoError(t, b.Compact(ctx, added.Revision))
+	mend()
+
+	events := take(t, w, 5)
+	require.Equal(t, []string{
+		"MODIFIED default/changed", "DELETED default/replaced", "ADDED default/replaced", "ADDED default/added", "DELETED default/deleted",
+	}, withoutRevisions(events))
+	require.Equal(t, changed, events[0].Object)
+	require.Equal(t, "uid-replaced", events[1].Object.UID)
+	require.Equal(t, replaced, events[2].Object)
+	require.Equal(t, added, events[3].Object)
+	require.GreaterOrEqual(t, events[4].Revision, deletion.Revision)
+	for i := range events[1:] {
+		require.LessOrEqual(t, events[i].Revision, events[i+1].Revision)
+	}
+	list, err := pods.List(ctx, ListRequest{})
+	require.NoError(t, err)
+	require.Equal(t, []*Object{added, changed, replaced, same}, list.Items)
+	indexed, err := pods.List(ctx, ListRequest{Scope: Scope{IndexValue: "n1"}})
+	require.NoError(t, err)
+	require.Empty(t, indexed.Items)
+}
+
+func withoutRevisions(events []Event) []string {
+	lines := make([]string, len(events))
+	for i, e := range events {
+		lines[i] = e.Type.String() + " " + e.Object.Key.Namespace + "/" + e.Object.Key.Name
+	}
+	return lines
+}
+
+// A document that cannot be served is left out, whether it was there from the start or came later.
+func TestStore_CorruptDocumentsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := startBackend(t)
+	client := b.(*etcd).client
+	put := func(path, value string) {
+		_, err := client.Put(ctx, "/registry/"+path, value)
+		require.NoError(t, err)
+	}
+	put("core/pods/default/before", "{")
+	put("stray", "x")
+	s := openStore(t, b, Options{})
+	pods := s.Collection(podsName, podOptions)
+	w := watch(t, pods, WatchRequest{})
+	good := create(t, s, podKey("default", "good"), pod("default", "good", ""))
+	put("core/pods/default/after", `{"metadata":null}`)
+	put("core/pods/default/good", "\x00")
+	put("core/pods", "{}")
+	require.Equal(t, []string{"ADDED default/good", "DELETED default/good"}, withoutRevisions(take(t, w, 2)))
+	list, err := pods.List(ctx, ListRequest{})
+	require.NoError(t, err)
+	require.Empty(t, list.Items)
+	require.Empty(t, s.Collections())
+	put("core/pods/default/good", string(pod("default", "good", "")))
+	mended := take(t, w, 1)[0]
+	require.Equal(t, Added, mended.Type)
+	require.Greater(t, mended.Revision, good.Revision)
+}
+
+func TestStore_ConcurrentCallersShareAQuestionPutAfterTheyCame(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	answer := make(chan int64)
+	q := question{ask: func() (int64, error) {
+		asked <- struct{}{}
+		return <-answer, nil
+	}}
+	got := make(chan int64, 3)
+	join := func() {
+		revision, err := q.next(context.Background())
+		if err != nil {
+			revision = -1
+		}
+		got <- revision
+	}
+	go join()
+	<-asked
+	go join()
+	go join()
+	require.Eventually(t, func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.pending != nil
+	}, patience, time.Millisecond)
+	answer <- 1
+	require.EqualValues(t, 1, <-got, "who came first has the first answer")
+	<-asked
+	answer <- 2
+	require.EqualValues(t, 2, <-got)
+	select {
+	case revision := <-got:
+		require.EqualValues(t, 2, revision)
+	case <-asked: // the third came after the second question was put
+		answer <- 3
+		require.EqualValues(t, 3, <-got)
+	}
+	q.wait()
+}

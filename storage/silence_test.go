@@ -1,0 +1,65 @@
+package storage
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// mutedBackend is a member of etcd that hangs with its connections open: the first watch
+// delivers nothing more once it is muted, and one question stays unanswered.
+type mutedBackend struct {
+	Backend
+	muted, asked atomic.Bool
+	watches      atomic.Int64
+}
+
+func (m *mutedBackend) Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch {
+	inner := m.Backend.Watch(ctx, r)
+	if m.watches.Add(1) > 1 {
+		return inner
+	}
+	out := make(chan WatchBatch)
+	go func() {
+		defer close(out)
+		for batch := range inner {
+			if m.muted.Load() {
+				continue
+			}
+			select {
+			case out <- batch:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return out
+}
+
+func (m *mutedBackend) Revision(ctx context.Context) (int64, error) {
+	if m.muted.Load() && m.asked.CompareAndSwap(false, true) {
+		<-ctx.Done()
+		return 0, readError(ctx.Err())
+	}
+	return m.Backend.Revision(ctx)
+}
+
+func TestStore_AsksElsewhereWhenAMemberFallsSilent(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := &mutedBackend{Backend: startBackend(t)}
+	s := openStore(t, b, Options{})
+	pods := s.Collection(podsName, podOptions)
+	w := watch(t, pods, WatchRequest{})
+	a := create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	take(t, w, 1)
+	b.muted.Store(true)
+	a = update(t, s, a, pod("default", "a", "n1"))
+	got, err := pods.Get(ctx, "default", "a", At{})
+	require.NoError(t, err)
+	require.Equal(t, a, got)
+	require.Equal(t, []string{brief(Event{Type: Modified, Object: a, Revision: a.Revision})}, briefs(take(t, w, 1)))
+	require.EqualValues(t, 2, b.watches.Load())
+	require.NoError(t, s.Ready(ctx))
+}

@@ -1,0 +1,115 @@
+// Package storage keeps objects in etcd and serves them from memory.
+//
+// What comes in: JSON documents under keys, a revision to compare with, a time to live.
+// What goes out: the same bytes with metadata.resourceVersion spliced in, lists of them at
+// a revision, and streams of their changes. The package knows keys, bytes and revisions; it
+// knows no kind, and imports neither api nor apiserver.
+//
+// The floors, from the ground: a Backend is etcd reduced to what is needed here (embedded or
+// external); a Store feeds every Collection from one etcd watch; a Collection is a snapshot
+// tree and an event log; a Watcher is a cursor in that log.
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Key names one object. Collection is always two path segments, "<group>/<resource>" with
+// "core" for the legacy group ("core/pods", "apps/deployments"). Namespace is empty for
+// cluster-scoped objects.
+type Key struct {
+	Collection string
+	Namespace  string
+	Name       string
+}
+
+// String is the key's path below the etcd prefix: "core/pods/default/web-0".
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Collection + "/" + k.Name
+	}
+	return k.Collection + "/" + k.Namespace + "/" + k.Name
+}
+
+// valid says whether the path that the key makes is one, and no other key's.
+func (k Key) valid() bool {
+	group, resource, ok := strings.Cut(k.Collection, "/")
+	return ok && group != "" && resource != "" && k.Name != "" &&
+		!strings.Contains(resource, "/") && !strings.Contains(k.Namespace, "/") && !strings.Contains(k.Name, "/")
+}
+
+// ParseKey is the inverse of Key.String.
+func ParseKey(path string) (Key, error) {
+	group := strings.IndexByte(path, '/')
+	if resource := strings.IndexByte(path[group+1:], '/'); group > 0 && resource > 0 {
+		k := Key{Collection: path[:group+1+resource], Name: path[group+resource+2:]}
+		if namespace, name, ok := strings.Cut(k.Name, "/"); ok && namespace != "" {
+			k.Namespace, k.Name = namespace, name
+		}
+		if k.valid() {
+			return k, nil
+		}
+	}
+	return Key{}, fmt.Errorf("storage: %q is not <group>/<resource>/[<namespace>/]<name>", path)
+}
+
+// Errors that callers tell apart. They arrive wrapped; use errors.Is and errors.As.
+var (
+	// ErrNotFound: the object does not exist (at the revision asked for).
+	ErrNotFound = errors.New("not found")
+	// ErrExists: a create met an object of that key.
+	ErrExists = errors.New("already exists")
+	// ErrExpired: the revision is compacted, or a watcher fell off the tail of the log.
+	ErrExpired = errors.New("the requested revision is too old")
+	// ErrFuture: the revision was not reached in the time allowed.
+	ErrFuture = errors.New("the requested revision is in the future")
+	// ErrBadToken: a continue token that no server of ours can have given.
+	ErrBadToken = errors.New("malformed continue token")
+	// ErrTooLarge: the write is larger than etcd takes in one request.
+	ErrTooLarge = errors.New("request is too large")
+	// ErrNoSpace: etcd is over its quota or its disk is full; nothing was stored.
+	ErrNoSpace = errors.New("etcd is out of space")
+	// ErrUnavailable: etcd did not answer; nothing was sent, or it was a read.
+	ErrUnavailable = errors.New("etcd is unavailable")
+	// ErrUnknownOutcome: a write was sent and no answer came. It may have happened.
+	ErrUnknownOutcome = errors.New("outcome of the write is unknown")
+)
+
+// Conflict is the error of a compare-and-update or compare-and-delete that met another
+// revision than it expected. Current is what etcd holds now.
+type Conflict struct {
+	Key     Key
+	Current *Object
+}
+
+func (c *Conflict) Error() string {
+	return fmt.Sprintf("%s was modified: it is at revision %d", c.Key, c.Current.Revision)
+}
+
+// StaleToken is the error of a list that was to go on at a revision that is compacted. It
+// wraps ErrExpired.
+type StaleToken struct {
+	// Continue goes on behind the same key, but at what is current then: the client may take
+	// it if it can do with pages of different states.
+	Continue string
+	err      error
+}
+
+func (t *StaleToken) Error() string { return t.err.Error() }
+
+// Unwrap returns why the list cannot go on.
+func (t *StaleToken) Unwrap() error { return t.err }
+
+// Refusal says which write of a commit a comparison held up, so that nothing of the commit
+// was applied. It wraps ErrExists, ErrNotFound or a *Conflict.
+type Refusal struct {
+	Write int // its place in the commit
+	Err   error
+}
+
+func (r *Refusal) Error() string { return r.Err.Error() }
+
+// Unwrap returns what held the write up.
+func (r *Refusal) Unwrap() error { return r.Err }

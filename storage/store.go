@@ -1,0 +1,567 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// CommitResult has the revision of the transaction and, for each write in order, the object
+// as it is stored now (for Delete: the object as it was, with Revision set to the commit's).
+type CommitResult struct {
+	Revision int64
+	Objects  []*Object
+}
+
+// Store is everything below one etcd prefix: durable in etcd, readable from memory.
+//
+// Writes go to etcd and come back through the one watch, like everybody else's; nothing is
+// put into memory by the writer. So any number of stores, in any number of processes, may
+// stand on one etcd, and all that memory holds is what etcd said, in etcd's order.
+type Store struct {
+	backend  *meter
+	options  Options
+	base     int64 // the revision of the first snapshot: where every log begins
+	frontier frontier
+	question question
+	handover handover
+	// trouble is why memory is not in step with etcd, nil while it is.
+	trouble   atomic.Pointer[error]
+	doubts    chan struct{} // tells follow that its watch may have fallen silent
+	compactor compactor
+	crowded   chan struct{} // wakes upkeep when a write met a lack of space
+	madeRoom  time.Time     // when upkeep last looked for room
+	// followed is closed when etcd has opened the watch for the first time, or refused to.
+	followed     chan struct{}
+	followedOnce sync.Once
+
+	ctx     context.Context // ends with the store
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu          sync.RWMutex
+	collections map[string]*Collection
+}
+
+// Options tune a Store. The zero value is what the server uses.
+type Options struct {
+	// LogEvents and LogBytes bound each collection's event log. Zero: 16384 and 32 MiB.
+	LogEvents int
+	LogBytes  int64
+	// HistoryRetention is how long the past can be read: what Collection.Watch and exact reads
+	// go back. Zero: 1 h. CompactionInterval is how often older history is forgotten. Zero: 5 m;
+	// negative: never.
+	HistoryRetention, CompactionInterval time.Duration
+	// DefragmentInterval, when positive, is how often etcd is defragmented if that frees a
+	// quarter of its file or more. For an etcd that is not shared: it stands still meanwhile.
+	DefragmentInterval time.Duration
+	// Clock is what those go by. Nil: the real one.
+	Clock clock.WithTicker
+}
+
+const (
+	defaultLogEvents = 16384
+	defaultLogBytes  = 32 << 20
+
+	defaultHistoryRetention   = time.Hour
+	defaultCompactionInterval = 5 * time.Minute
+
+	// openPage is how many documents are read at a time when a store opens.
+	openPage = 1000
+)
+
+func (o *Options) setDefaults() {
+	if o.LogEvents <= 0 {
+		o.LogEvents = defaultLogEvents
+	}
+	if o.LogBytes <= 0 {
+		o.LogBytes = defaultLogBytes
+	}
+	if o.HistoryRetention <= 0 {
+		o.HistoryRetention = defaultHistoryRetention
+	}
+	if o.CompactionInterval == 0 {
+		o.CompactionInterval = defaultCompactionInterval
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+}
+
+// Open reads everything below the backend's prefix, starts the one watch over it and returns
+// when the snapshot is complete. Close the store before the backend.
+func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
+	o.setDefaults()
+	m := newMeter(b)
+	s := &Store{
+		backend: m, options: o, collections: map[string]*Collection{},
+		compactor: compactor{backend: m, clock: o.Clock, interval: o.CompactionInterval, retention: o.HistoryRetention},
+		doubts:    make(chan struct{}, 1),
+		crowded:   make(chan struct{}, 1),
+		followed:  make(chan struct{}),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.question.ask = s.askRevision
+	revision, err := s.readFirst(ctx)
+	if err != nil {
+		s.stop()
+		return nil, fmt.Errorf("storage: open: %w", err)
+	}
+	s.base = revision
+	for _, c := range s.collections {
+		c.log.floor, c.revision = revision, revision
+	}
+	s.frontier.advance(revision)
+	s.running.Go(s.follow)
+	s.running.Go(s.upkeep)
+	// etcd lets a watch that begins in the past wait for the next of ten rounds a second.
+	// Who writes as soon as the store is open should not have to.
+	select {
+	case <-s.followed:
+	case <-ctx.Done():
+		s.Close()
+		return nil, fmt.Errorf("storage: open: %w", ctx.Err())
+	}
+	return s, nil
+}
+
+// Close stops the watch and ends all Watchers with ErrUnavailable. It waits for its goroutines.
+func (s *Store) Close() error {
+	s.stop()
+	s.running.Wait()
+	s.question.wait()
+	return nil
+}
+
+// openPatience is how long a store waits for an etcd that is not there yet: servers are often
+// started together.
+const openPatience = 30 * time.Second
+
+// readFirst reads the first snapshot.
+func (s *Store) readFirst(ctx context.Context) (int64, error) {
+	giveUp := time.Now().Add(openPatience)
+	for {
+		revision, err := s.readAll(ctx, s.load)
+		if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil || time.Now().After(giveUp) {
+			return revision, err
+		}
+		slog.Warn("etcd is not there yet", "err", err)
+		clear(s.collections) // what was read of another revision
+		select {
+		case <-time.After(retryMin):
+		case <-ctx.Done():
+		}
+	}
+}
+
+var errClosed = fmt.Errorf("%w: the store is closed", ErrUnavailable)
+
+// Ready is nil while etcd answers, takes writes, and the watch is in step; it says what is
+// wrong otherwise.
+func (s *Store) Ready(ctx context.Context) error {
+	if trouble := s.trouble.Load(); trouble != nil {
+		return fmt.Errorf("storage: not in step with etcd: %w", *trouble)
+	}
+	// First, for an etcd whose data is corrupt does not answer any other question.
+	status, err := s.backend.Status(ctx)
+	if err == nil {
+		err = status.trouble()
+	}
+	if err == nil {
+		_, err = s.Revision(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("storage: %w", err)
+	}
+	return nil
+}
+
+// Commit applies all writes in one etcd transaction, or none, and returns when etcd has it on
+// disk. It does not wait for memory: a read that must see the commit is a consistent one, or
+// one at a revision not older than the result's.
+func (s *Store) Commit(ctx context.Context, writes ...Write) (*CommitResult, error) {
+	drafts := make([]draft, len(writes))
+	defer func() {
+		for _, d := range drafts {
+			if d.scanner != nil {
+				d.scanner.release()
+			}
+		}
+	}()
+	if err := s.scanWrites(writes, drafts); err != nil {
+		return nil, fmt.Errorf("storage: commit: %w", err)
+	}
+	outcome, err := s.backend.Commit(ctx, writes)
+	if err != nil {
+		s.noticeCrowding(err)
+		return nil, fmt.Errorf("storage: commit: %w", err)
+	}
+	if !outcome.Applied {
+		return nil, s.refusal(writes, outcome)
+	}
+	result := &CommitResult{Revision: outcome.Revision, Objects: make([]*Object, len(writes))}
+	for i, w := range writes {
+		if w.Op != Delete {
+			w.Key.Collection = s.collection(w.Key.Collection).name
+			result.Objects[i] = drafts[i].scanner.object(w.Key, outcome.Revision)
+			s.handover.give(&s.frontier, result.Objects[i], drafts[i].schema)
+			continue
+		}
+		result.Objects[i], err = s.schemaOf(w.Key.Collection).object(w.Key, outcome.Revision, outcome.Before[i].Value)
+		if err != nil { // it was corrupt, and is gone all the same
+			result.Objects[i] = &Object{Key: w.Key, Revision: outcome.Revision}
+		}
+	}
+	return result, nil
+}
+
+// draft is a document that was scanned, and what for.
+type draft struct {
+	scanner *scanner
+	schema  *schema
+}
+
+// scanWrites refuses what etcd would accept and nobody could read, and leaves a scanner for
+// each document, of which the object is made when its revision is known.
+func (s *Store) scanWrites(writes []Write, drafts []draft) error {
+	if len(writes) == 0 {
+		return errors.New("nothing to write")
+	}
+	for i, w := range writes {
+		if !w.Key.valid() {
+			return fmt.Errorf("%q is not a key", w.Key)
+		}
+		if w.Op == Create && w.Expect != 0 || w.Op != Create && w.Expect <= 0 {
+			return fmt.Errorf("%s: no write can expect revision %d", w.Key, w.Expect)
+		}
+		if w.Op == Delete {
+			continue
+		}
+		drafts[i] = draft{scanners.Get().(*scanner), s.schemaOf(w.Key.Collection)}
+		if err := drafts[i].scanner.scan(drafts[i].schema, w.Value); err != nil {
+			return fmt.Errorf("%s: %w", w.Key, err)
+		}
+		if drafts[i].scanner.revision.found {
+			return fmt.Errorf("%s: the document has a metadata.resourceVersion", w.Key)
+		}
+	}
+	return nil
+}
+
+// refusal explains a failed compare by the first write that it held up.
+func (s *Store) refusal(writes []Write, outcome *Outcome) error {
+	for i, w := range writes {
+		before := outcome.Before[i]
+		switch {
+		case before.Revision == w.Expect:
+		case w.Op == Create:
+			return &Refusal{i, fmt.Errorf("%s: %w", w.Key, ErrExists)}
+		case before.Revision == 0:
+			return &Refusal{i, fmt.Errorf("%s: %w", w.Key, ErrNotFound)}
+		default:
+			current, err := s.schemaOf(w.Key.Collection).object(w.Key, before.Revision, before.Value)
+			if err != nil {
+				return fmt.Errorf("storage: commit: %w", err)
+			}
+			return &Refusal{i, &Conflict{Key: w.Key, Current: current}}
+		}
+	}
+	return fmt.Errorf("storage: commit: %w: etcd gave no reason to refuse it", ErrUnavailable)
+}
+
+// CollectionOptions say what to note when a document is scanned.
+type CollectionOptions struct {
+	// Fields are JSON paths that field selectors may name ("spec.nodeName",
+	// "involvedObject.kind"). metadata.name and metadata.namespace need not be named.
+	Fields []string
+	// Index, when not empty, is one of Fields for which lists and watches by equality are
+	// indexed (pods: "spec.nodeName").
+	Index string
+}
+
+// Collection returns the named collection, opening it with these options on first use.
+// Opening is cheap and may happen while the server runs; opening it again with other
+// options rescans it.
+func (s *Store) Collection(name string, o CollectionOptions) *Collection {
+	c := s.collection(name)
+	c.open(o)
+	return c
+}
+
+// collection is the named one; nobody need have opened it.
+func (s *Store) collection(name string) *Collection {
+	s.mu.RLock()
+	c := s.collections[name]
+	s.mu.RUnlock()
+	if c != nil {
+		return c
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c = s.collections[name]; c == nil {
+		name = strings.Clone(name)
+		c = newCollection(s, name)
+		s.collections[name] = c
+	}
+	return c
+}
+
+func (s *Store) schemaOf(collection string) *schema {
+	s.mu.RLock()
+	c := s.collections[collection]
+	s.mu.RUnlock()
+	if c == nil {
+		return plainSchema
+	}
+	return c.schema.Load()
+}
+
+// Collections names those that hold at least one object, opened or not, sorted.
+func (s *Store) Collections() []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var names []string
+	for name, c := range s.collections {
+		if c.Count() > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// each calls f with every collection, without the lock.
+func (s *Store) each(f func(*Collection)) {
+	s.mu.RLock()
+	all := make([]*Collection, 0, len(s.collections))
+	for _, c := range s.collections {
+		all = append(all, c)
+	}
+	s.mu.RUnlock()
+	for _, c := range all {
+		f(c)
+	}
+}
+
+// change is a Change that was understood: a key and, unless deleted, its object.
+type change struct {
+	key      Key
+	revision int64
+	object   *Object // nil: deleted
+	schema   *schema // that object was made with
+}
+
+// understand scans a document. What is no document of ours is logged and left out.
+func (s *Store) understand(kv KV) (change, bool) {
+	key, err := ParseKey(kv.Path)
+	if err != nil {
+		slog.Warn("left out of memory: unknown path in etcd", "path", kv.Path, "revision", kv.Revision)
+		return change{}, false
+	}
+	c := s.collection(key.Collection)
+	key.Collection = c.name
+	ch := change{key: key, revision: kv.Revision, schema: c.schema.Load()}
+	if kv.Value == nil {
+		return ch, true
+	}
+	if ch.object, err = ch.schema.object(key, kv.Revision, kv.Value); err != nil {
+		// To readers, an object whose document was overwritten with garbage is gone.
+		slog.Error("left out of memory: corrupt document in etcd", "err", err)
+	}
+	return ch, true
+}
+
+// load takes one document of the first snapshot.
+func (s *Store) load(kv KV) {
+	if ch, ok := s.understand(kv); ok && ch.object != nil {
+		s.collection(ch.key.Collection).load(ch)
+	}
+}
+
+// readAll passes every document of one revision to f, page by page, and returns the revision.
+func (s *Store) readAll(ctx context.Context, f func(KV)) (int64, error) {
+	r := RangeRequest{Limit: openPage}
+	for {
+		page, err := s.backend.Range(ctx, r)
+		if err != nil {
+			return 0, err
+		}
+		if r.Revision == 0 {
+			r.Revision = page.Revision
+		}
+		for _, kv := range page.KVs {
+			f(kv)
+		}
+		if !page.More || len(page.KVs) == 0 {
+			return r.Revision, nil
+		}
+		r.Start = page.KVs[len(page.KVs)-1].Path + "\x00"
+	}
+}
+
+// A watch that broke is opened again after retryMin, and ever more slowly up to retryMax.
+const (
+	retryMin = 50 * time.Millisecond
+	retryMax = 5 * time.Second
+)
+
+// follow keeps memory in step with etcd until the store closes.
+func (s *Store) follow() {
+	pause := retryMin
+	for {
+		before := s.frontier.now()
+		err := s.followOnce()
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.trouble.Store(&err)
+		slog.Warn("the watch over etcd broke", "frontier", s.frontier.now(), "err", err)
+		if errors.Is(err, ErrExpired) {
+			if err = s.resync(); err == nil {
+				continue
+			}
+			s.trouble.Store(&err)
+		}
+		if s.frontier.now() > before {
+			pause = retryMin
+		}
+		select {
+		case <-time.After(pause):
+		case <-s.ctx.Done():
+			return
+		}
+		pause = min(2*pause, retryMax)
+	}
+}
+
+// followOnce applies one watch until it ends, and returns why it did.
+func (s *Store) followOnce() error {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	select {
+	case <-s.doubts: // they were about the last
+	default:
+	}
+	batches := s.backend.Watch(ctx, FollowRequest{From: s.frontier.now() + 1})
+	defer func() {
+		cancel()
+		for range batches { // until the backend has let go of the watch
+		}
+	}()
+	for {
+		select {
+		case batch, ok := <-batches:
+			s.followedOnce.Do(func() { close(s.followed) })
+			if !ok {
+				return fmt.Errorf("%w: the watch ended", ErrUnavailable)
+			}
+			if batch.Err != nil {
+				return batch.Err
+			}
+			s.trouble.Store(nil)
+			s.apply(batch)
+		case <-s.doubts:
+			return fmt.Errorf("%w: the watch fell silent", ErrUnavailable)
+		}
+	}
+}
+
+// apply moves memory over one batch, a whole revision at a time.
+func (s *Store) apply(batch WatchBatch) {
+	changes := make([]change, 0, len(batch.Changes))
+	own := s.handover.take(batch.Revision)
+	for _, c := range batch.Changes {
+		ch, ok := find(own, &c)
+		if !ok {
+			ch, ok = s.understand(KV{Path: c.Path, Value: c.Value, Revision: c.Revision})
+		}
+		if ok {
+			changes = append(changes, ch)
+			s.collection(ch.key.Collection).received.Add(1)
+		}
+	}
+	s.applyChanges(changes)
+	s.frontier.advance(batch.Revision)
+}
+
+// applyChanges applies changes that are sorted by revision. The part of one revision that
+// falls into one collection is applied under one lock, so that no reader sees half of it.
+func (s *Store) applyChanges(changes []change) {
+	for len(changes) > 0 {
+		n := 1
+		for n < len(changes) && changes[n].revision == changes[0].revision {
+			n++
+		}
+		revision := changes[:n]
+		if n > 1 {
+			slices.SortStableFunc(revision, func(a, b change) int {
+				return strings.Compare(a.key.Collection, b.key.Collection)
+			})
+		}
+		for len(revision) > 0 {
+			m := 1
+			for m < len(revision) && revision[m].key.Collection == revision[0].key.Collection {
+				m++
+			}
+			s.collection(revision[0].key.Collection).apply(revision[:m])
+			revision = revision[m:]
+		}
+		s.frontier.advance(changes[0].revision)
+		changes = changes[n:]
+	}
+}
+
+// resync finds out what a compacted watch can no longer tell: it reads everything, and
+// applies the difference to memory as events. A deletion whose revision is not known gets
+// that of the reading, by which it has certainly happened.
+func (s *Store) resync() error {
+	var changes []change
+	seen := map[string]map[Key]struct{}{}
+	revision, err := s.readAll(s.ctx, func(kv KV) {
+		key, err := ParseKey(kv.Path)
+		if err != nil {
+			return
+		}
+		c := s.collection(key.Collection)
+		key.Collection = c.name
+		if seen[c.name] == nil {
+			seen[c.name] = map[Key]struct{}{}
+		}
+		seen[c.name][key] = struct{}{}
+		old := c.get(key.Namespace, key.Name)
+		if old != nil && old.Revision == kv.Revision {
+			return
+		}
+		ch, ok := s.understand(kv)
+		if !ok || ch.object == nil && old == nil {
+			return
+		}
+		if old != nil && ch.object != nil && old.UID != ch.object.UID {
+			// Another object of the same name: the old one was deleted some time before.
+			changes = append(changes, change{key: key, revision: kv.Revision - 1, schema: ch.schema})
+		}
+		changes = append(changes, ch)
+	})
+	if err != nil {
+		return fmt.Errorf("read everything again: %w", err)
+	}
+	s.each(func(c *Collection) {
+		for _, o := range c.snapshot().all() {
+			if _, ok := seen[c.name][o.Key]; !ok {
+				changes = append(changes, change{key: o.Key, revision: revision, schema: c.schema.Load()})
+			}
+		}
+	})
+	slices.SortStableFunc(changes, func(a, b change) int { return int(a.revision - b.revision) })
+	s.applyChanges(changes)
+	s.frontier.advance(revision)
+	return nil
+}

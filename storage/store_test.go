@@ -1,0 +1,43 @@
+package storage
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestStore_CommitGetListWatch(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	s, pods := startPods(t, Options{})
+	w := watch(t, pods, WatchRequest{})
+
+	created := create(t, s, podKey("default", "web"), pod("default", "web", "", "app=web"))
+	require.Equal(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"%d","name":"web","namespace":"default","uid":"uid-web","labels":{"app":"web"}},"spec":{"nodeName":""}}`, created.Revision), string(created.JSON))
+
+	got, err := pods.Get(ctx, "default", "web", At{})
+	require.NoError(t, err)
+	require.Equal(t, created, got)
+
+	list, err := pods.List(ctx, ListRequest{})
+	require.NoError(t, err)
+	require.Equal(t, []*Object{created}, list.Items)
+	require.Equal(t, created.Revision, list.Revision)
+
+	bound := update(t, s, got, pod("default", "web", "node-1"))
+	gone := remove(t, s, bound)
+	require.Equal(t, bound.Fields, gone.Fields)
+
+	events := take(t, w, 3)
+	require.Equal(t, []string{
+		fmt.Sprintf("ADDED default/web %d", created.Revision),
+		fmt.Sprintf("MODIFIED default/web %d", bound.Revision),
+		fmt.Sprintf("DELETED default/web %d", gone.Revision),
+	}, briefs(events))
+	require.Equal(t, gone, events[2].Object)
+
+	_, err = pods.Get(ctx, "default", "web", At{})
+	require.ErrorIs(t, err, ErrNotFound)
+	require.NoError(t, s.Ready(ctx))
+}

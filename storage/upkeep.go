@@ -1,0 +1,116 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+const (
+	// upkeepTimeout bounds one round of compaction, and each step of making room.
+	upkeepTimeout = time.Minute
+	// roomEvery is how often, at most, a lack of space is answered by making room.
+	roomEvery = 5 * time.Second
+	// roomEnough is the part of the quota, in percent, below which writes are let in again. A
+	// little less than all, so that the next write does not raise the alarm anew.
+	roomEnough = 90
+	// fragmented is the part of the database file, in percent, that must be free to make a
+	// scheduled defragmentation worth the standstill.
+	fragmented = 25
+)
+
+// upkeep is everything that an etcd needs beside being read and written, until the store
+// closes: history is compacted, an embedded etcd is defragmented on schedule, and when it
+// has run out of space room is made.
+func (s *Store) upkeep() {
+	compaction, stopCompaction := s.every(s.options.CompactionInterval)
+	defer stopCompaction()
+	defragmentation, stopDefragmentation := s.every(s.options.DefragmentInterval)
+	defer stopDefragmentation()
+	s.makeRoomIfNeeded() // the alarm outlives a restart
+	for {
+		select {
+		case <-compaction:
+			s.try("compact history", s.compactor.round)
+			s.makeRoomIfNeeded()
+		case <-defragmentation:
+			s.try("defragment etcd", s.defragment)
+		case <-s.crowded:
+			s.makeRoomIfNeeded()
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// every ticks by the store's clock, never when the interval is not positive.
+func (s *Store) every(interval time.Duration) (<-chan time.Time, func()) {
+	if interval <= 0 {
+		return nil, func() {}
+	}
+	ticker := s.options.Clock.NewTicker(interval)
+	return ticker.C(), ticker.Stop
+}
+
+func (s *Store) try(what string, do func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(s.ctx, upkeepTimeout)
+	defer cancel()
+	if err := do(ctx); err != nil && s.ctx.Err() == nil {
+		slog.Warn("could not "+what, "err", err)
+	}
+}
+
+func (s *Store) defragment(ctx context.Context) error {
+	status, err := s.backend.Status(ctx)
+	if err != nil || (status.Size-status.InUse)*100 < status.Size*fragmented {
+		return err
+	}
+	return s.backend.Defragment(ctx)
+}
+
+// noticeCrowding wakes upkeep when a write was refused for want of space.
+func (s *Store) noticeCrowding(err error) {
+	if !errors.Is(err, ErrNoSpace) {
+		return
+	}
+	select {
+	case s.crowded <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Store) makeRoomIfNeeded() {
+	now := s.options.Clock.Now()
+	if since := now.Sub(s.madeRoom); since >= 0 && since < roomEvery {
+		return
+	}
+	s.madeRoom = now
+	s.try("make room in etcd", s.makeRoom)
+}
+
+// makeRoom lets writes into an embedded etcd again that has reached its quota. Nobody else
+// can: it has no listener for etcdctl. History is given up first, whatever its retention:
+// that writes are taken is worth more.
+func (s *Store) makeRoom(ctx context.Context) error {
+	status, err := s.backend.Status(ctx)
+	if err != nil || !status.Embedded || !status.Has(NoSpace) {
+		return err
+	}
+	if err := s.backend.Compact(ctx, status.Revision); err != nil && !errors.Is(err, ErrExpired) {
+		return err
+	}
+	if err := s.backend.Defragment(ctx); err != nil {
+		return err
+	}
+	before := status.Size
+	if status, err = s.backend.Status(ctx); err != nil {
+		return err
+	}
+	if status.Size*100 >= status.Quota*roomEnough {
+		return fmt.Errorf("%w: the objects alone take %d bytes, of a quota of %d", ErrNoSpace, status.Size, status.Quota)
+	}
+	slog.Info("made room in etcd: its history is gone", "before", before, "after", status.Size, "quota", status.Quota)
+	return s.backend.Disarm(ctx, NoSpace)
+}

@@ -1,0 +1,364 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// step moves the clock to the next round of upkeep, which must be waiting for it.
+func step(t testing.TB, c *clocktesting.FakeClock, d time.Duration) {
+	t.Helper()
+	require.Eventually(t, c.HasWaiters, patience, time.Millisecond)
+	c.Step(d)
+}
+
+func startSmall(t testing.TB, quota int64) Backend {
+	t.Helper()
+	b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: t.TempDir(), Unsafe: true, QuotaBytes: quota})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}
+
+// round runs one round of compaction by a clock that stands at the given time.
+func round(t testing.TB, s *Store, at time.Time) {
+	t.Helper()
+	s.compactor.clock = clocktesting.NewFakePassiveClock(at)
+	require.NoError(t, s.compactor.round(testContext(t)))
+}
+
+// readableAt says whether the past can still be read.
+func readableAt(t testing.TB, b Backend, revision int64) bool {
+	t.Helper()
+	_, err := b.Range(testContext(t), RangeRequest{Revision: revision, Limit: 1})
+	if err != nil {
+		require.ErrorIs(t, err, ErrExpired)
+	}
+	return err == nil
+}
+
+// byHand is a store whose upkeep never comes around by itself.
+var byHand = Options{CompactionInterval: -1}
+
+func openByHand(t testing.TB, b Backend, retention time.Duration) *Store {
+	t.Helper()
+	s := openStore(t, b, byHand)
+	s.compactor.interval, s.compactor.retention = 5*time.Minute, retention
+	return s
+}
+
+func TestCompaction_KeepsWhatTheRetentionPromises(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t)
+	s := openByHand(t, b, time.Hour)
+	o := create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	var at []int64 // the revision that was current at each round
+	for i := range 20 {
+		o = update(t, s, o, pod("default", "a", fmt.Sprint(i)))
+		at = append(at, o.Revision)
+		round(t, s, noon.Add(time.Duration(i)*5*time.Minute))
+		for j, revision := range at {
+			want := i-j <= 12
+			require.Equal(t, want, readableAt(t, b, revision), "in round %d, the past of round %d", i, j)
+		}
+	}
+	require.Equal(t, []string{podsName}, s.Collections())
+	require.Len(t, s.compactor.known, 13, "milestones do not pile up")
+}
+
+func TestCompaction_ServersShareTheWorkAndSurviveEachOther(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t)
+	ctx := testContext(t)
+	first := openByHand(t, b, time.Hour)
+	o := create(t, first, podKey("default", "a"), pod("default", "a", ""))
+	round(t, first, noon)
+	noted, err := b.Note(ctx)
+	require.NoError(t, err)
+
+	second := openByHand(t, b, time.Hour)
+	round(t, second, noon.Add(2*time.Minute))
+	again, err := b.Note(ctx)
+	require.NoError(t, err)
+	require.Equal(t, noted.Revision, again.Revision, "the interval's work is done")
+
+	o = update(t, second, o, pod("default", "a", "n1"))
+	later := openByHand(t, b, time.Hour) // as after a restart
+	round(t, later, noon.Add(time.Hour-time.Second))
+	require.True(t, readableAt(t, b, noted.Revision-2))
+	round(t, later, noon.Add(time.Hour+5*time.Minute))
+	require.False(t, readableAt(t, b, noted.Revision-2), "what the first server noted is known to the others")
+	require.True(t, readableAt(t, b, o.Revision))
+}
+
+// racingBackend lets another server replace the note between our reading and writing it.
+type racingBackend struct {
+	Backend
+	rival *Store
+	at    time.Time
+	t     testing.TB
+}
+
+func (r *racingBackend) Note(ctx context.Context) (*Note, error) {
+	note, err := r.Backend.Note(ctx)
+	round(r.t, r.rival, r.at)
+	return note, err
+}
+
+func TestCompaction_WhoLosesTheRaceLeavesItToTheOther(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t)
+	rival := openByHand(t, b, time.Hour)
+	s := openByHand(t, b, time.Hour)
+	s.compactor.backend = &racingBackend{b, rival, noon, t}
+	round(t, s, noon)
+	note, err := b.Note(testContext(t))
+	require.NoError(t, err)
+	require.Equal(t, int64(2), note.Revision, "one of the two wrote, once")
+}
+
+func TestCompaction_DoubtsMilestonesThatCannotBeTrue(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t)
+	s := openByHand(t, b, time.Hour)
+	for _, nonsense := range []string{
+		`{`, `[{"time":"2020-01-01T00:00:00Z","revision":99999999}]`, `[{"time":"2099-01-01T00:00:00Z","revision":1}]`, `[{}]`,
+	} {
+		note, err := b.Note(testContext(t))
+		require.NoError(t, err)
+		ok, err := b.ReplaceNote(testContext(t), note, []byte(nonsense))
+		require.NoError(t, err)
+		require.True(t, ok)
+		s.compactor.known = nil
+		round(t, s, noon)
+		require.Len(t, s.compactor.known, 1, nonsense)
+		require.Equal(t, noon, s.compactor.known[0].Time)
+	}
+	require.True(t, readableAt(t, b, 2))
+}
+
+func TestUpkeep_CompactsByTheClock(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t)
+	fake := clocktesting.NewFakeClock(noon)
+	s := openStore(t, b, Options{Clock: fake, HistoryRetention: 9 * time.Minute, CompactionInterval: 5 * time.Minute})
+	o := create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	o = update(t, s, o, pod("default", "a", "n1"))
+	var noted int64
+	for range 3 {
+		step(t, fake, 5*time.Minute)
+		require.Eventually(t, func() bool {
+			note, err := b.Note(testContext(t))
+			require.NoError(t, err)
+			moved := note.Revision > noted
+			noted = max(noted, note.Revision)
+			return moved
+		}, patience, time.Millisecond)
+	}
+	require.Eventually(t, func() bool { return !readableAt(t, b, o.Revision-1) }, patience, time.Millisecond)
+}
+
+// fill creates objects of half a megabyte until etcd has no room for more.
+func fill(t testing.TB, s *Store) (objects []*Object) {
+	t.Helper()
+	big := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", 500<<10))
+	for i := range 100 {
+		result, err := s.Commit(testContext(t), Write{Op: Create, Key: podKey("default", fmt.Sprintf("p%d", i)), Value: big})
+		if errors.Is(err, ErrNoSpace) {
+			return objects
+		}
+		require.NoError(t, err)
+		objects = append(objects, result.Objects[0])
+	}
+	require.FailNow(t, "the quota was never reached")
+	return nil
+}
+
+func metric(t testing.TB, s *Store, name, label string) float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(s.Collector()))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.Metric {
+			var values []string
+			for _, l := range m.Label {
+				values = append(values, l.GetValue())
+			}
+			if strings.Join(values, "/") == label {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	require.FailNow(t, "no such metric", "%s %s", name, label)
+	return 0
+}
+
+// Nobody can reach an embedded etcd with etcdctl: that there is room again must be enough.
+func TestUpkeep_AnEmbeddedEtcdThatWasFullTakesWritesAgain(t *testing.T) {
+	t.Parallel()
+	fake := clocktesting.NewFakeClock(noon)
+	s := openStore(t, startSmall(t, 4<<20), Options{Clock: fake})
+	objects := fill(t, s)
+	require.Eventually(t, func() bool { return metric(t, s, "etcd_server_alarms", "NOSPACE") == 1 }, patience, time.Millisecond)
+	require.ErrorIs(t, s.Ready(testContext(t)), ErrNoSpace)
+	require.Zero(t, metric(t, s, "etcd_server_alarms", "CORRUPT"))
+	require.Equal(t, 4.0*(1<<20), metric(t, s, "etcd_server_quota_backend_bytes", ""))
+
+	for _, o := range objects[1:] {
+		remove(t, s, o) // deletions are taken all the same
+	}
+	small := Write{Op: Create, Key: podKey("default", "after"), Value: []byte(`{"metadata":{}}`)}
+	require.Eventually(t, func() bool {
+		fake.Step(roomEvery)
+		_, err := s.Commit(testContext(t), small)
+		if err != nil {
+			require.ErrorIs(t, err, ErrNoSpace)
+		}
+		return err == nil
+	}, patience, time.Millisecond)
+	require.NoError(t, s.Ready(testContext(t)))
+	require.Zero(t, metric(t, s, "etcd_server_alarms", "NOSPACE"))
+}
+
+// An etcd of others is theirs to look after: compaction, defragmentation, disarming.
+func TestUpkeep_LeavesTheAlarmsOfAnExternalEtcdToItsOperators(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	server := startEtcdWith(t, EmbeddedOptions{Unsafe: true, QuotaBytes: 4 << 20})
+	b := server.dial()
+	fake := clocktesting.NewFakeClock(noon)
+	s := openStore(t, b, Options{Clock: fake})
+	objects := fill(t, s)
+	require.ErrorIs(t, s.Ready(ctx), ErrNoSpace)
+	for _, o := range objects[1:] {
+		remove(t, s, o)
+	}
+	s.makeRoomIfNeeded()
+	status, err := b.Status(ctx)
+	require.NoError(t, err)
+	require.True(t, status.Has(NoSpace))
+	require.False(t, status.Embedded)
+
+	require.NoError(t, b.Compact(ctx, status.Revision))
+	require.NoError(t, b.Defragment(ctx))
+	require.NoError(t, b.Disarm(ctx, NoSpace))
+	require.NoError(t, s.Ready(ctx))
+	create(t, s, podKey("default", "after"), []byte(`{"metadata":{}}`))
+}
+
+func TestUpkeep_CompactionGoesOnWhenTheNoteCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	b := startEtcdWith(t, EmbeddedOptions{Unsafe: true, QuotaBytes: 4 << 20}).dial()
+	s := openByHand(t, b, time.Hour)
+	round(t, s, noon)
+	objects := fill(t, s)
+	gone := remove(t, s, objects[0])
+	round(t, s, noon.Add(5*time.Minute))
+	round(t, s, noon.Add(65*time.Minute))
+	require.False(t, readableAt(t, b, gone.Revision-1))
+	require.True(t, readableAt(t, b, gone.Revision))
+}
+
+func TestReady_TellsOfACorruptEtcd(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	server := startEtcd(t)
+	s := openStore(t, server.dial(), Options{})
+	require.NoError(t, s.Ready(ctx))
+	_, err := server.etcd.Server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_CORRUPT})
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Ready(ctx), "CORRUPT")
+	require.Equal(t, 1.0, metric(t, s, "etcd_server_alarms", "CORRUPT"))
+	_, err = s.Commit(ctx, Write{Op: Create, Key: podKey("default", "a"), Value: []byte(`{}`)})
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.NotErrorIs(t, err, ErrUnknownOutcome)
+}
+
+func TestCommit_AFullDiskTakesOnlyDeletions(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := startBackend(t)
+	s := openStore(t, b, Options{})
+	o := create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	require.NoError(t, s.Ready(ctx))
+	var free atomic.Uint64
+	b.(*etcd).disk.free = func() (uint64, error) { return free.Load(), nil }
+	another := Write{Op: Create, Key: podKey("default", "b"), Value: []byte(`{}`)}
+	_, err := s.Commit(ctx, another)
+	require.ErrorIs(t, err, ErrNoSpace)
+	require.ErrorIs(t, s.Ready(ctx), ErrNoSpace)
+	remove(t, s, o)
+	free.Store(1 << 40)
+	_, err = s.Commit(ctx, another)
+	require.NoError(t, err)
+	require.NoError(t, s.Ready(ctx))
+}
+
+func TestUpkeep_DefragmentsOnSchedule(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := startBackend(t)
+	fake := clocktesting.NewFakeClock(noon)
+	s := openStore(t, b, Options{Clock: fake, CompactionInterval: -1, DefragmentInterval: time.Minute})
+	big := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", 500<<10))
+	o := create(t, s, podKey("default", "a"), big)
+	for range 8 {
+		o = update(t, s, o, big)
+	}
+	require.NoError(t, b.Compact(ctx, o.Revision))
+	size := func() int64 {
+		status, err := b.Status(ctx)
+		require.NoError(t, err)
+		return status.Size
+	}
+	require.Greater(t, size(), int64(4<<20))
+	require.Eventually(t, func() bool {
+		o = update(t, s, o, []byte(`{}`)) // etcd counts what is free when it writes
+		step(t, fake, time.Minute)
+		return size() < 2<<20
+	}, patience, 10*time.Millisecond)
+	got, err := s.Collection(podsName, podOptions).Get(ctx, "default", "a", At{})
+	require.NoError(t, err)
+	require.Equal(t, o.Revision, got.Revision)
+	require.Positive(t, metric(t, s, "etcd_request_duration_seconds", "/defragment/"))
+}
+
+func TestCollector_CountsRequestsAndEvents(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	s := openStore(t, startBackend(t), Options{Clock: clock.RealClock{}})
+	key := Key{Collection: "apps/deployments", Namespace: "default", Name: "web"}
+	create(t, s, key, []byte(`{"metadata":{}}`))
+	_, err := s.Commit(ctx, Write{Op: Create, Key: key, Value: []byte(`{}`)})
+	require.ErrorIs(t, err, ErrExists)
+	ended, cancel := context.WithTimeout(ctx, 0)
+	defer cancel()
+	_, err = s.Commit(ended, Write{Op: Create, Key: key, Value: []byte(`{}`)})
+	require.ErrorIs(t, err, ErrUnavailable)
+	_, err = s.Revision(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 3.0, metric(t, s, "etcd_requests_total", "apps/create/deployments"))
+	require.Equal(t, 1.0, metric(t, s, "etcd_request_errors_total", "apps/create/deployments"))
+	require.Equal(t, 3.0, metric(t, s, "etcd_request_duration_seconds", "apps/create/deployments"))
+	require.Equal(t, 1.0, metric(t, s, "apiserver_storage_events_received_total", "apps/deployments"))
+	require.Positive(t, metric(t, s, "apiserver_storage_size_bytes", "etcd-0"))
+	require.Positive(t, metric(t, s, "etcd_mvcc_db_total_size_in_use_in_bytes", ""))
+}

@@ -1,0 +1,192 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// EventType is what a watcher is told of an object.
+type EventType uint8
+
+// Event types as in watch.EventType. A change that moves an object into or out of the
+// watcher's scope is Added or Deleted.
+const (
+	Added EventType = iota
+	Modified
+	Deleted
+	Bookmark
+)
+
+// String is the type as the API spells it.
+func (t EventType) String() string {
+	return [...]string{"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}[t]
+}
+
+// Event is one change. Deleted events carry the last state with the deletion's revision as
+// resourceVersion. Bookmarks have a nil Object and only Revision.
+type Event struct {
+	Type     EventType
+	Object   *Object
+	Revision int64
+	// InitialEventsEnd marks the bookmark that ends the initial events (KEP-3157).
+	InitialEventsEnd bool
+}
+
+// WatchRequest opens a watch.
+type WatchRequest struct {
+	Scope Scope
+	// From is the revision after which events are sent. 0: begin with Added events for all
+	// that memory holds, then go on from there.
+	From int64
+	// InitialEvents asks for Added events of all objects at a state not older than From
+	// (consistent when From is 0 and Any is false), then a bookmark with InitialEventsEnd.
+	InitialEvents bool
+	Any           bool
+	// Bookmarks asks for a Bookmark whenever BookmarkEvery passed without one (default 1 m).
+	Bookmarks     bool
+	BookmarkEvery time.Duration
+}
+
+const defaultBookmarkEvery = time.Minute
+
+// Watch opens a watch. ErrExpired when From is older than what can be served.
+func (c *Collection) Watch(ctx context.Context, r WatchRequest) (*Watcher, error) {
+	w, err := c.watch(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", c.name, err)
+	}
+	return w, nil
+}
+
+func (c *Collection) watch(ctx context.Context, r WatchRequest) (*Watcher, error) {
+	if c.store.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	switch {
+	case r.From == 0 && (r.Any || !r.InitialEvents):
+	case r.From == 0:
+		if _, err := c.store.Revision(ctx); err != nil {
+			return nil, err
+		}
+	default:
+		if err := c.store.await(ctx, r.From, futureTimeout, ErrFuture); err != nil {
+			return nil, err
+		}
+	}
+	w := &Watcher{collection: c, scope: r.Scope, wake: make(chan struct{}, 1)}
+	if r.Bookmarks {
+		w.bookmarkEvery = r.BookmarkEvery
+		if w.bookmarkEvery <= 0 {
+			w.bookmarkEvery = defaultBookmarkEvery
+		}
+		w.bookmarkDue = time.NewTimer(w.bookmarkEvery)
+	}
+	if r.From == 0 || r.InitialEvents {
+		w.beginWithState(r.InitialEvents)
+		return w, nil
+	}
+	if w.joinLog(r.From) {
+		return w, nil
+	}
+	if err := w.beginWithHistory(ctx, r.From); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// alarms know which watchers sleep, by what would concern them, so that a change wakes
+// no others. The collection's lock guards them.
+type alarms struct {
+	all         watcherSet
+	byNamespace map[string]watcherSet
+	byName      map[objectName]watcherSet
+	byIndex     map[string]watcherSet
+}
+
+type watcherSet map[*Watcher]struct{}
+
+type objectName struct{ namespace, name string }
+
+func (a *alarms) add(w *Watcher) {
+	switch s := w.scope; {
+	case s.IndexValue != "":
+		put(&a.byIndex, s.IndexValue, w)
+	case s.Name != "" && s.Namespace != "":
+		put(&a.byName, objectName{s.Namespace, s.Name}, w)
+	case s.Name != "":
+		put(&a.byName, objectName{"", s.Name}, w)
+	case s.Namespace != "":
+		put(&a.byNamespace, s.Namespace, w)
+	default:
+		if a.all == nil {
+			a.all = watcherSet{}
+		}
+		a.all[w] = struct{}{}
+	}
+}
+
+func (a *alarms) remove(w *Watcher) {
+	switch s := w.scope; {
+	case s.IndexValue != "":
+		drop(a.byIndex, s.IndexValue, w)
+	case s.Name != "" && s.Namespace != "":
+		drop(a.byName, objectName{s.Namespace, s.Name}, w)
+	case s.Name != "":
+		drop(a.byName, objectName{"", s.Name}, w)
+	case s.Namespace != "":
+		drop(a.byNamespace, s.Namespace, w)
+	default:
+		delete(a.all, w)
+	}
+}
+
+func put[K comparable](m *map[K]watcherSet, key K, w *Watcher) {
+	if *m == nil {
+		*m = map[K]watcherSet{}
+	}
+	if (*m)[key] == nil {
+		(*m)[key] = watcherSet{}
+	}
+	(*m)[key][w] = struct{}{}
+}
+
+func drop[K comparable](m map[K]watcherSet, key K, w *Watcher) {
+	delete(m[key], w)
+	if len(m[key]) == 0 {
+		delete(m, key)
+	}
+}
+
+// ring wakes those whom entry number n may concern.
+func (a *alarms) ring(sc *schema, e *entry, n uint64) {
+	a.all.ring(n)
+	key := e.key()
+	if len(a.byNamespace) > 0 {
+		a.byNamespace[key.Namespace].ring(n)
+	}
+	if len(a.byName) > 0 {
+		a.byName[objectName{key.Namespace, key.Name}].ring(n)
+		if key.Namespace != "" {
+			a.byName[objectName{"", key.Name}].ring(n)
+		}
+	}
+	if len(a.byIndex) == 0 {
+		return
+	}
+	now, isNow := sc.indexValue(e.object)
+	was, wasThen := sc.indexValue(e.previous)
+	if isNow {
+		a.byIndex[now].ring(n)
+	}
+	if wasThen && was != now {
+		a.byIndex[was].ring(n)
+	}
+}
+
+func (ws watcherSet) ring(n uint64) {
+	for w := range ws {
+		w.ring(n)
+	}
+}

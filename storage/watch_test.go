@@ -1,0 +1,279 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWatch_Ordered(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	w := watch(t, pods, WatchRequest{})
+	for i := range 300 {
+		create(t, s, podKey("default", fmt.Sprintf("p%03d", 299-i)), pod("default", "p", ""))
+	}
+	last := int64(0)
+	for _, e := range take(t, w, 300) {
+		require.Greater(t, e.Revision, last)
+		require.Equal(t, e.Revision, e.Object.Revision)
+		last = e.Revision
+	}
+}
+
+// Initial state and log meet without an event that is told twice or not at all.
+func TestWatch_Unique(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	const before, after = 600, 200
+	written := make(chan error, 1)
+	for i := range before {
+		create(t, s, podKey("default", fmt.Sprintf("a%03d", i)), pod("default", "a", ""))
+	}
+	w := watch(t, pods, WatchRequest{InitialEvents: true})
+	go func() {
+		for i := range after {
+			key := podKey("default", fmt.Sprintf("b%03d", i))
+			if _, err := s.Commit(context.Background(), Write{Op: Create, Key: key, Value: pod("default", "b", "")}); err != nil {
+				written <- err
+				return
+			}
+		}
+		written <- nil
+	}()
+	seen := map[string]int{}
+	for _, e := range take(t, w, before+1+after) {
+		seen[brief(e)[:6]+e.Type.String()]++
+		if e.Object != nil {
+			seen[e.Object.Key.Name]++
+			require.Equal(t, 1, seen[e.Object.Key.Name], brief(e))
+		}
+	}
+	require.NoError(t, <-written)
+}
+
+func TestWatch_Atomic(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	w := watch(t, pods, WatchRequest{})
+	const commits, size = 30, 100
+	for i := range commits {
+		writes := make([]Write, size)
+		for j := range writes {
+			writes[j] = Write{Op: Create, Key: podKey("default", fmt.Sprintf("p-%d-%d", i, j)), Value: pod("default", "p", "")}
+		}
+		_, err := s.Commit(testContext(t), writes...)
+		require.NoError(t, err)
+	}
+	for got := 0; got < commits*size; {
+		batch, err := w.Next(testContext(t))
+		require.NoError(t, err)
+		require.Zero(t, len(batch)%size, "a batch has whole revisions")
+		for i, e := range batch {
+			require.Equal(t, batch[i/size*size].Revision, e.Revision)
+		}
+		got += len(batch)
+	}
+}
+
+// What a watcher was told, applied to an empty map, is the final state.
+func TestWatch_Reliable(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{LogEvents: 32})
+	w := watch(t, pods, WatchRequest{From: s.Frontier(), Scope: Scope{Namespace: "mine"}})
+	var mine *Object
+	for i := range 200 { // overflows the log, but not with what concerns this watcher
+		create(t, s, podKey("other", fmt.Sprintf("p%d", i)), pod("other", "p", ""))
+	}
+	mine = create(t, s, podKey("mine", "a"), pod("mine", "a", ""))
+	require.Equal(t, []string{fmt.Sprintf("ADDED mine/a %d", mine.Revision)}, briefs(take(t, w, 1)))
+	for i := range 200 {
+		create(t, s, podKey("other", fmt.Sprintf("q%d", i)), pod("other", "q", ""))
+	}
+	gone := remove(t, s, mine)
+	require.Equal(t, []string{fmt.Sprintf("DELETED mine/a %d", gone.Revision)}, briefs(take(t, w, 1)))
+}
+
+func TestWatch_OnlyTheSlowFallOff(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{LogEvents: 16})
+	slow := watch(t, pods, WatchRequest{})
+	quick := watch(t, pods, WatchRequest{})
+	for i := range 40 {
+		create(t, s, podKey("default", fmt.Sprintf("p%02d", i)), pod("default", "p", ""))
+		take(t, quick, 1)
+	}
+	_, err := slow.Next(testContext(t))
+	require.ErrorIs(t, err, ErrExpired)
+	create(t, s, podKey("default", "z"), pod("default", "z", ""))
+	take(t, quick, 1)
+}
+
+func TestWatch_FallsOffByBytes(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{LogBytes: 8 << 10})
+	slow := watch(t, pods, WatchRequest{})
+	padding := strings.Repeat("x", 3<<10)
+	for i := range 4 {
+		create(t, s, podKey("default", fmt.Sprintf("p%d", i)), fmt.Appendf(nil, `{"metadata":{},"data":%q}`, padding))
+	}
+	_, err := pods.List(testContext(t), ListRequest{})
+	require.NoError(t, err)
+	_, err = slow.Next(testContext(t))
+	require.ErrorIs(t, err, ErrExpired)
+}
+
+// A watcher that goes on from any revision it was told of misses nothing and hears nothing
+// twice, be it in the log or only in etcd.
+func TestWatch_Resumable(t *testing.T) {
+	t.Parallel()
+	for name, logEvents := range map[string]int{"from the log": 0, "from etcd": 4} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pods := startPods(t, Options{LogEvents: logEvents})
+			start := s.Frontier()
+			w := watch(t, pods, WatchRequest{From: start})
+			var want []string
+			var revisions []int64
+			o := create(t, s, podKey("default", "a"), pod("default", "a", "", "app=x"))
+			for i := range 20 {
+				if i%7 == 6 {
+					remove(t, s, o)
+					o = create(t, s, podKey("default", "a"), pod("default", "a", ""))
+				}
+				create(t, s, Key{Collection: "core/nodes", Name: fmt.Sprintf("n%d", i)}, []byte(`{}`))
+				o = update(t, s, o, pod("default", "a", "", fmt.Sprintf("app=%d", i)))
+			}
+			for len(want) < 25 {
+				batch, err := w.Next(testContext(t))
+				if err != nil { // with a short log; etcd has it all
+					require.ErrorIs(t, err, ErrExpired)
+					w = watch(t, pods, WatchRequest{From: start})
+					continue
+				}
+				for _, e := range batch {
+					want, revisions, start = append(want, brief(e)), append(revisions, e.Revision), e.Revision
+				}
+			}
+			for i, revision := range revisions[:len(revisions)-1] {
+				again := watch(t, pods, WatchRequest{From: revision})
+				require.Equal(t, want[i+1:], briefs(take(t, again, len(want)-i-1)))
+				again.Close()
+			}
+		})
+	}
+}
+
+func TestWatch_HistoryThatIsCompactedIsExpired(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t)
+	s := openStore(t, b, Options{LogEvents: 2})
+	pods := s.Collection(podsName, podOptions)
+	o := create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	first := o.Revision
+	for range 8 {
+		o = update(t, s, o, pod("default", "a", ""))
+	}
+	_, err := s.Revision(testContext(t))
+	require.NoError(t, err)
+	take(t, watch(t, pods, WatchRequest{From: first}), 8)
+	require.NoError(t, b.Compact(testContext(t), o.Revision))
+	_, err = pods.Watch(testContext(t), WatchRequest{From: first})
+	require.ErrorIs(t, err, ErrExpired)
+}
+
+func TestWatch_Bookmarkable(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	w := watch(t, pods, WatchRequest{InitialEvents: true, Bookmarks: true, BookmarkEvery: time.Millisecond, Scope: Scope{Namespace: "mine"}})
+	end := take(t, w, 1)[0]
+	require.True(t, end.InitialEventsEnd)
+	o := create(t, s, podKey("other", "a"), pod("other", "a", ""))
+	for { // bookmarks pass over what is not in scope
+		batch, err := w.Next(testContext(t))
+		require.NoError(t, err)
+		require.Equal(t, Bookmark, batch[0].Type)
+		if batch[0].Revision >= o.Revision {
+			break
+		}
+	}
+	require.GreaterOrEqual(t, w.Bookmark().Revision, o.Revision)
+	mine := create(t, s, podKey("mine", "a"), pod("mine", "a", ""))
+	resumed := watch(t, pods, WatchRequest{From: w.Bookmark().Revision, Scope: Scope{Namespace: "mine"}})
+	if w.Bookmark().Revision < mine.Revision {
+		require.Equal(t, brief(Event{Type: Added, Object: mine, Revision: mine.Revision}), brief(take(t, resumed, 1)[0]))
+	}
+}
+
+// A bookmark never runs ahead of an event that was not told yet.
+func TestWatch_BookmarkStaysBehindUntoldEvents(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	w := watch(t, pods, WatchRequest{From: s.Frontier()})
+	o := create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	_, err := pods.Get(testContext(t), "default", "a", At{})
+	require.NoError(t, err)
+	require.Less(t, w.Bookmark().Revision, o.Revision)
+	take(t, w, 1)
+	require.GreaterOrEqual(t, w.Bookmark().Revision, o.Revision)
+}
+
+func TestWatch_ScopeTransitionsAreAddedAndDeleted(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	from := s.Frontier()
+	byLabel := watch(t, pods, WatchRequest{From: from, Scope: Scope{Match: func(o *Object) bool { return o.Labels.Get("app") == "web" }}})
+	byNode := watch(t, pods, WatchRequest{From: from, Scope: Scope{IndexValue: "n1"}})
+	byName := watch(t, pods, WatchRequest{From: from, Scope: Scope{Namespace: "default", Name: "a"}})
+
+	other := create(t, s, podKey("default", "other"), pod("default", "other", "n2", "app=db"))
+	a1 := create(t, s, podKey("default", "a"), pod("default", "a", "", "app=db"))
+	a2 := update(t, s, a1, pod("default", "a", "n1", "app=web"))
+	a3 := update(t, s, a2, pod("default", "a", "n1", "app=web", "x=y"))
+	a4 := update(t, s, a3, pod("default", "a", "n2", "app=db"))
+	a5 := remove(t, s, a4)
+	remove(t, s, other)
+
+	line := func(kind EventType, o *Object) string {
+		return brief(Event{Type: kind, Object: o, Revision: o.Revision})
+	}
+	narrow := []string{line(Added, a2), line(Modified, a3), line(Deleted, a4)}
+	labelled := take(t, byLabel, 3)
+	require.Equal(t, narrow, briefs(labelled))
+	require.Equal(t, strings.Replace(string(a3.JSON), fmt.Sprint(a3.Revision), fmt.Sprint(a4.Revision), 1), string(labelled[2].Object.JSON),
+		"who leaves is told the last state that was in scope, at the revision of leaving")
+	require.Equal(t, narrow, briefs(take(t, byNode, 3)))
+	require.Equal(t, []string{line(Added, a1), line(Modified, a2), line(Modified, a3), line(Modified, a4), line(Deleted, a5)}, briefs(take(t, byName, 5)))
+}
+
+func TestWatch_TheFutureIsWaitedForAndRefusedInTheEnd(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	_, err := pods.Watch(testContext(t), WatchRequest{From: s.Frontier() + 1000})
+	require.ErrorIs(t, err, ErrFuture)
+}
+
+func TestWatch_EndsWithItsContextAndWithTheStore(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	w := watch(t, pods, WatchRequest{})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := w.Next(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	ended := make(chan error)
+	go func() {
+		_, err := w.Next(context.Background())
+		ended <- err
+	}()
+	require.NoError(t, s.Close())
+	require.ErrorIs(t, <-ended, ErrUnavailable)
+	w.Close()
+	w.Close()
+	_, err = pods.Watch(testContext(t), WatchRequest{})
+	require.ErrorIs(t, err, ErrUnavailable)
+}

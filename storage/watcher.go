@@ -1,0 +1,281 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/btree"
+)
+
+// Watcher is a cursor in a collection's log. It is for one goroutine.
+//
+// It goes through up to three stages: the objects of a snapshot, or what etcd remembers of
+// the time before the log; then the log.
+type Watcher struct {
+	collection *Collection
+	scope      Scope
+
+	// The collection's lock guards these. While idle, the watcher has been told of all that
+	// concerns it in the log; the next entry that may concern it sets the cursor and wakes it.
+	// An idle watcher therefore cannot fall off the log by what happens to others.
+	cursor     uint64
+	idle       bool
+	registered bool
+	since      int64 // entries up to this revision are none of its business
+
+	wake   chan struct{} // holds one token at most
+	events []Event       // the batch that Next returned last
+	told   int64         // the revision up to which it was told everything
+
+	state   *stateReader
+	history *historyReader
+
+	bookmarkEvery time.Duration
+	bookmarkDue   *time.Timer // nil without bookmarks
+	closed        bool
+}
+
+// batchSize is about how many events Next returns; it never splits a revision.
+const batchSize = 256
+
+// ring wakes an idle watcher for entry n. The caller holds the collection's lock for writing.
+func (w *Watcher) ring(n uint64) {
+	if !w.idle {
+		return
+	}
+	w.idle, w.cursor = false, n
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Next blocks until there are events, and returns them in order, at least one and at most a
+// few hundred (more only when one revision has more). It ends with ErrExpired when the reader
+// has fallen off the tail of the log, ErrUnavailable when the store closes, ctx.Err() when
+// ctx does. The slice is valid until the next call.
+func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
+	clear(w.events)
+	w.events = w.events[:0]
+	store := w.collection.store
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if store.ctx.Err() != nil || w.closed {
+			return nil, errClosed
+		}
+		if err := w.fill(ctx); err != nil {
+			return nil, err
+		}
+		if len(w.events) > 0 {
+			w.addBookmarkIfDue()
+			return w.events, nil
+		}
+		if w.state != nil || w.history != nil {
+			continue
+		}
+		select {
+		case <-w.wake:
+		case <-w.due():
+			return append(w.events, w.sendBookmark()), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-store.ctx.Done():
+			return nil, errClosed
+		}
+	}
+}
+
+// fill adds what there is to tell, without waiting unless it is history.
+func (w *Watcher) fill(ctx context.Context) error {
+	switch {
+	case w.state != nil:
+		w.fillFromState()
+		return nil
+	case w.history != nil:
+		return w.fillFromHistory(ctx)
+	}
+	return w.fillFromLog()
+}
+
+// stateReader walks the snapshot that a watch begins with.
+type stateReader struct {
+	tree     *btree.BTreeG[*Object]
+	revision int64   // of the snapshot
+	last     *Object // the last that was looked at
+	end      bool    // send InitialEventsEnd
+}
+
+// beginWithState takes a snapshot and, at the same moment, a place in the log.
+func (w *Watcher) beginWithState(end bool) {
+	c := w.collection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.cloneLocked()
+	w.state = &stateReader{tree: s.tree, revision: s.last, end: end}
+	w.since = s.last
+	w.idle = true
+	w.register()
+}
+
+func (w *Watcher) register() {
+	w.collection.alarms.add(w)
+	w.registered = true
+}
+
+func (w *Watcher) fillFromState() {
+	sc := w.collection.schema.Load()
+	reader := w.state
+	add := func(o *Object) bool {
+		if o == reader.last {
+			return true
+		}
+		if len(w.events) == batchSize {
+			return false
+		}
+		reader.last = o
+		if w.scope.holds(sc, o) {
+			w.events = append(w.events, Event{Type: Added, Object: o, Revision: o.Revision})
+		}
+		return true
+	}
+	s := snapshot{tree: reader.tree}
+	if reader.last == nil {
+		s.ascend(w.scope, "", add)
+	} else {
+		s.tree.AscendGreaterOrEqual(reader.last, func(o *Object) bool {
+			return (w.scope.Namespace == "" || o.Key.Namespace == w.scope.Namespace) && add(o)
+		})
+	}
+	if len(w.events) == batchSize {
+		return
+	}
+	w.state, w.told = nil, reader.revision
+	if reader.end {
+		w.events = append(w.events, Event{Type: Bookmark, Revision: w.told, InitialEventsEnd: true})
+	}
+}
+
+// joinLog puts the cursor behind a revision; false if the log no longer reaches back to it.
+func (w *Watcher) joinLog(after int64) bool {
+	c := w.collection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if after < c.log.floor {
+		return false
+	}
+	// History may be ahead of memory: entries may yet come that it has told already.
+	w.cursor, w.told, w.since = c.log.after(after), after, after
+	// What does not concern the watcher must not make it fall off either.
+	sc := c.schema.Load()
+	for ; w.cursor < c.log.next; w.cursor++ {
+		if e := c.log.at(w.cursor); e.concerns(sc, &w.scope) {
+			break
+		}
+	}
+	w.idle = w.cursor == c.log.next
+	w.register()
+	return true
+}
+
+// fillFromLog tells what concerns this watcher, from the cursor on. When it has come to the
+// end it is idle.
+func (w *Watcher) fillFromLog() error {
+	c := w.collection
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if w.idle {
+		w.told = max(w.told, c.reachedLocked())
+		return nil
+	}
+	if w.cursor < c.log.first {
+		return fmt.Errorf("watch %s: %w: the watcher was too slow", c.name, ErrExpired)
+	}
+	sc := c.schema.Load()
+	for ; w.cursor < c.log.next; w.cursor++ {
+		e := c.log.at(w.cursor)
+		if len(w.events) >= batchSize && e.revision != w.told {
+			return nil
+		}
+		if e.revision > w.since {
+			w.tell(sc, e)
+		}
+		w.told = max(w.told, e.revision)
+	}
+	w.idle = true
+	w.told = max(w.told, c.reachedLocked())
+	return nil
+}
+
+// tell adds the event that an entry is to this watcher, if any.
+func (w *Watcher) tell(sc *schema, e *entry) {
+	is, was := w.scope.holds(sc, e.object), w.scope.holds(sc, e.previous)
+	switch {
+	case is && was:
+		w.events = append(w.events, Event{Type: Modified, Object: e.object, Revision: e.revision})
+	case is:
+		w.events = append(w.events, Event{Type: Added, Object: e.object, Revision: e.revision})
+	case was:
+		w.events = append(w.events, Event{Type: Deleted, Object: e.asDeleted(sc), Revision: e.revision})
+	}
+}
+
+// Bookmark returns a bookmark at the newest revision up to which this watcher has
+// been told everything: 0 amid the initial events, which come in the order of keys.
+func (w *Watcher) Bookmark() Event {
+	if w.state == nil && w.history == nil {
+		c := w.collection
+		c.mu.RLock()
+		if w.idle {
+			w.told = max(w.told, c.reachedLocked())
+		}
+		c.mu.RUnlock()
+	}
+	return Event{Type: Bookmark, Revision: w.told}
+}
+
+// due is the channel of the bookmark timer, nil when bookmarks were not asked for.
+func (w *Watcher) due() <-chan time.Time {
+	if w.bookmarkDue == nil {
+		return nil
+	}
+	return w.bookmarkDue.C
+}
+
+func (w *Watcher) sendBookmark() Event {
+	w.bookmarkDue.Reset(w.bookmarkEvery)
+	return w.Bookmark()
+}
+
+// addBookmarkIfDue is for watchers that are never idle for long enough. There is none amid the
+// initial events: objects come in key order there, and no revision is complete.
+func (w *Watcher) addBookmarkIfDue() {
+	if w.state != nil {
+		return
+	}
+	select {
+	case <-w.due():
+		w.events = append(w.events, w.sendBookmark())
+	default:
+	}
+}
+
+// Close releases the cursor. Safe to call twice.
+func (w *Watcher) Close() {
+	if w.closed {
+		return
+	}
+	w.closed = true
+	if w.bookmarkDue != nil {
+		w.bookmarkDue.Stop()
+	}
+	w.endHistory()
+	c := w.collection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.registered {
+		c.alarms.remove(w)
+	}
+}
