@@ -1,0 +1,90 @@
+// Package admission decides whether an object that someone may write should be written, and
+// fills in what the cluster has to say about it.
+//
+// What comes in: one write, as Attributes (the typed object, the one it replaces, who asks
+// for it). It meets the plugins of the table (table.go), in the table's order: first every
+// Mutator, which may change the object; then, once the object has been validated, every
+// Validator, which may only refuse it; last ResourceQuota, whose claims are written in the
+// object's own transaction (Chain.Claim). What goes out is nil or an error for the caller.
+//
+// A plugin is one small type in a file of its own. It is asked only about the resources and
+// operations of its line in the table, and reads the cluster through the Cluster interface,
+// from the API server's memory: it has no client, no goroutine and no cache of its own.
+//
+// Names, order, defaults and messages are kube-apiserver's.
+// https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/
+package admission
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+)
+
+// Operation is what is about to be done to an object.
+type Operation string
+
+// The operations, as admission.k8s.io spells them.
+const (
+	Create Operation = "CREATE"
+	Update Operation = "UPDATE"
+	Delete Operation = "DELETE"
+)
+
+// Attributes are one write on its way into the store.
+type Attributes struct {
+	Operation   Operation
+	Resource    schema.GroupVersionResource
+	Kind        schema.GroupVersionKind
+	Subresource string
+	Namespace   string
+	// Name is "" for a create whose name the server is to make.
+	Name string
+	// Object is what is to be written; nil for a delete. Mutators may change it. For
+	// subresources that are objects of their own (Binding, Eviction, TokenRequest) it is that.
+	Object api.Object
+	// Old is what Object replaces or what is deleted; nil for a create. It must not be changed.
+	Old    api.Object
+	User   *authn.User
+	DryRun bool
+	// Warn adds a Warning header to the answer; Audit a remark to the server's log. Neither
+	// is nil.
+	Warn  func(text string)
+	Audit func(key, value string)
+}
+
+// GroupResource is the resource without its version.
+func (a *Attributes) GroupResource() schema.GroupResource { return a.Resource.GroupResource() }
+
+// Plugin is a Mutator, a Validator, or both.
+type Plugin any
+
+// Mutator changes an object before it is validated and stored. It is called again when a
+// write is tried again, with the object as the client sent it, and must come to the same.
+type Mutator interface {
+	Mutate(ctx context.Context, a *Attributes) error
+}
+
+// Validator refuses an object by returning an error, and changes nothing.
+type Validator interface {
+	Validate(ctx context.Context, a *Attributes) error
+}
+
+// Forbid is the answer to a write that a plugin refuses: 403, with the object's name, or with
+// its generateName if it has none yet.
+func Forbid(a *Attributes, why error) error {
+	name := a.Name
+	if name == "" && a.Object != nil {
+		if name = a.Object.GetName(); name == "" {
+			name = a.Object.GetGenerateName()
+		}
+	}
+	if name == "" {
+		name = "Unknown"
+	}
+	return apierrors.NewForbidden(a.GroupResource(), name, why)
+}

@@ -1,0 +1,237 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Options choose and configure plugins.
+type Options struct {
+	// Enable and Disable are plugins to run besides the default ones, and default ones not to
+	// run (--enable-admission-plugins, --disable-admission-plugins).
+	Enable, Disable []string
+	// Config configures plugins (--admission-control-config-file); see ReadConfig.
+	Config Config
+	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node that is not
+	// ready or not reachable, where they do not say (DefaultTolerationSeconds); 0 means 300.
+	NotReadySeconds, UnreachableSeconds int64
+}
+
+// Names are the plugins that the options choose, in the order of the table. A name that no
+// plugin has, or one that is enabled and disabled at once, is an error.
+func (o Options) Names() ([]string, error) {
+	for _, name := range slices.Concat(o.Enable, o.Disable) {
+		if !slices.ContainsFunc(Table, func(r Registration) bool { return r.Name == name }) {
+			return nil, fmt.Errorf("admission plugin %q is unknown; there are %s", name, strings.Join(allNames(), ", "))
+		}
+		if slices.Contains(o.Enable, name) && slices.Contains(o.Disable, name) {
+			return nil, fmt.Errorf("admission plugin %q is both enabled and disabled", name)
+		}
+	}
+	var names []string
+	for _, r := range Table {
+		if slices.Contains(o.Enable, r.Name) || r.Default && !slices.Contains(o.Disable, r.Name) {
+			names = append(names, r.Name)
+		}
+	}
+	return names, nil
+}
+
+func allNames() []string {
+	names := make([]string, len(Table))
+	for i := range Table {
+		names[i] = Table[i].Name
+	}
+	return names
+}
+
+// Chain is the plugins that run, in their order. It is safe for concurrent use.
+type Chain struct {
+	// For each resource, the steps that may concern it, so that a write meets no plugin that
+	// has nothing to say about its kind. wide are those of every other resource.
+	mutating, validating         map[schema.GroupResource][]*step
+	wideMutating, wideValidating []*step
+	quota                        *resourceQuota
+	steps                        []*step
+	seconds                      *prometheus.HistogramVec
+	quotaStep                    *step
+	metrics                      *pluginMetrics
+}
+
+// step is one plugin's place in the chain.
+type step struct {
+	name  string
+	rules []Rule
+	Mutator
+	Validator
+	// took observes how long calls took: [operation][refused].
+	took map[Operation]*[2]prometheus.Observer
+}
+
+// NewChain builds the plugins that the options choose.
+func NewChain(cluster Cluster, o Options) (*Chain, error) {
+	names, err := o.Names()
+	if err != nil {
+		return nil, err
+	}
+	c := &Chain{
+		mutating:   map[schema.GroupResource][]*step{},
+		validating: map[schema.GroupResource][]*step{},
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_admission_controller_admission_duration_seconds",
+			Help:    "Admission controller latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
+			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1.0, 2.5},
+		}, []string{"name", "type", "operation", "rejected"}),
+	}
+	env := &Env{Cluster: cluster, Options: o, Metrics: newPluginMetrics()}
+	for _, r := range Table {
+		if !slices.Contains(names, r.Name) {
+			continue
+		}
+		plugin, err := r.New(env)
+		if err != nil {
+			return nil, fmt.Errorf("admission plugin %s: %w", r.Name, err)
+		}
+		c.add(r, plugin)
+	}
+	c.metrics = env.Metrics
+	c.dispatch()
+	return c, nil
+}
+
+func (c *Chain) add(r Registration, plugin Plugin) {
+	if m, ok := plugin.(Mutator); ok {
+		c.steps = append(c.steps, c.step(r, "admit", &step{Mutator: m}))
+	}
+	if v, ok := plugin.(Validator); ok {
+		c.steps = append(c.steps, c.step(r, "validate", &step{Validator: v}))
+	}
+	if q, ok := plugin.(*resourceQuota); ok {
+		c.quota, c.quotaStep = q, c.step(r, "validate", &step{})
+	}
+}
+
+func (c *Chain) step(r Registration, kind string, s *step) *step {
+	s.name, s.rules, s.took = r.Name, r.On, map[Operation]*[2]prometheus.Observer{}
+	for _, op := range []Operation{Create, Update, Delete} {
+		s.took[op] = &[2]prometheus.Observer{
+			c.seconds.WithLabelValues(r.Name, kind, string(op), "false"),
+			c.seconds.WithLabelValues(r.Name, kind, string(op), "true"),
+		}
+	}
+	return s
+}
+
+// dispatch sorts the steps by the resources that they are about.
+func (c *Chain) dispatch() {
+	for _, s := range c.steps {
+		for _, rule := range s.rules {
+			if rule.Resource != anyResource {
+				c.mutating[rule.Resource], c.validating[rule.Resource] = nil, nil
+			}
+		}
+	}
+	for _, s := range c.steps {
+		into, wide := c.validating, &c.wideValidating
+		if s.Mutator != nil {
+			into, wide = c.mutating, &c.wideMutating
+		}
+		if s.about(anyResource) {
+			*wide = append(*wide, s)
+		}
+		for resource := range into {
+			if s.about(resource) || s.about(anyResource) {
+				into[resource] = append(into[resource], s)
+			}
+		}
+	}
+}
+
+func (s *step) about(resource schema.GroupResource) bool {
+	return slices.ContainsFunc(s.rules, func(r Rule) bool { return r.Resource == resource })
+}
+
+// wants reports whether the plugin's line in the table covers the write.
+func (s *step) wants(a *Attributes) bool {
+	for i := range s.rules {
+		if s.rules[i].covers(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// Mutate lets every mutating plugin change the object. The first refusal ends it.
+func (c *Chain) Mutate(ctx context.Context, a *Attributes) error {
+	steps, ok := c.mutating[a.GroupResource()]
+	if !ok {
+		steps = c.wideMutating
+	}
+	for _, s := range steps {
+		if !s.wants(a) {
+			continue
+		}
+		start := time.Now()
+		err := s.Mutate(ctx, a)
+		s.observe(a, start, err)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Validate lets every validating plugin refuse the write. The first refusal ends it.
+func (c *Chain) Validate(ctx context.Context, a *Attributes) error {
+	steps, ok := c.validating[a.GroupResource()]
+	if !ok {
+		steps = c.wideValidating
+	}
+	for _, s := range steps {
+		if !s.wants(a) {
+			continue
+		}
+		start := time.Now()
+		err := s.Validate(ctx, a)
+		s.observe(a, start, err)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Claim finds the quotas that a write uses up, and refuses it if one has not enough left. It
+// returns nil when the write uses none. What it returns must be settled.
+func (c *Chain) Claim(ctx context.Context, a *Attributes) (*Claim, error) {
+	if c.quota == nil || !c.quota.tracks(a) {
+		return nil, nil
+	}
+	start := time.Now()
+	claim, err := c.quota.claim(ctx, a)
+	c.quotaStep.observe(a, start, err)
+	return claim, err
+}
+
+func (s *step) observe(a *Attributes, start time.Time, err error) {
+	rejected := 0
+	if err != nil {
+		rejected = 1
+	}
+	s.took[a.Operation][rejected].Observe(time.Since(start).Seconds())
+}
+
+// Describe and Collect implement prometheus.Collector.
+func (c *Chain) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect sends the time that each plugin took, of those that were called.
+func (c *Chain) Collect(ch chan<- prometheus.Metric) {
+	c.seconds.Collect(ch)
+	c.metrics.podSecurity.Collect(ch)
+}

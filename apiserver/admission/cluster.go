@@ -1,0 +1,89 @@
+package admission
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+)
+
+// Cluster is what plugins may know of the cluster. Objects that it hands out are shared: they
+// must not be changed. All methods are safe for concurrent use.
+type Cluster interface {
+	// Get reads one object; a missing one is ErrNotFound, and so is one of a resource that
+	// is not served. It is looked for in memory and, when it is not there, once more in
+	// memory that is known to be as new as etcd.
+	Get(ctx context.Context, resource schema.GroupResource, namespace, name string) (api.Object, error)
+	// Await is Get, except that it waits for an object that is missing until it appears or
+	// patience has run out. Patience is the Cluster's to choose, a second or two.
+	Await(ctx context.Context, resource schema.GroupResource, namespace, name string) (api.Object, error)
+	// List reads the objects of a namespace, or of all with "". Fresh ones are as new as
+	// etcd; others are what memory holds.
+	List(ctx context.Context, resource schema.GroupResource, namespace string, fresh bool) ([]api.Object, error)
+	// CreateNamespace makes a namespace. One that exists meanwhile is no error.
+	CreateNamespace(ctx context.Context, ns *corev1.Namespace) error
+	// Kind finds the resource of a kind that is served.
+	Kind(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool)
+	// Authorize asks whether the user may do something to a resource.
+	Authorize(ctx context.Context, user *authn.User, verb string, on schema.GroupVersionResource, subresource, namespace, name string) (allowed bool, reason string, err error)
+}
+
+// ErrNotFound is Cluster's answer about an object that does not exist.
+var ErrNotFound = errors.New("not found")
+
+// get is Cluster.Get of a known Go type.
+func get[T api.Object](ctx context.Context, c Cluster, resource schema.GroupResource, namespace, name string) (T, error) {
+	return typed[T](c.Get(ctx, resource, namespace, name))
+}
+
+func typed[T api.Object](obj api.Object, err error) (T, error) {
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return obj.(T), nil
+}
+
+// list is Cluster.List, from memory, of a known Go type.
+func list[T api.Object](ctx context.Context, c Cluster, resource schema.GroupResource, namespace string) ([]T, error) {
+	objects, err := c.List(ctx, resource, namespace, false)
+	return assert[T](objects), err
+}
+
+func assert[T api.Object](objects []api.Object) []T {
+	if len(objects) == 0 {
+		return nil
+	}
+	all := make([]T, len(objects))
+	for i := range objects {
+		all[i] = objects[i].(T)
+	}
+	return all
+}
+
+// notFound is the answer that names what is missing, as a client's own read would have.
+func notFound(err error, resource schema.GroupResource, name string) error {
+	if errors.Is(err, ErrNotFound) {
+		return apierrors.NewNotFound(resource, name)
+	}
+	return err
+}
+
+// The resources that plugins read.
+var (
+	namespaces      = schema.GroupResource{Resource: "namespaces"}
+	nodes           = schema.GroupResource{Resource: "nodes"}
+	pods            = schema.GroupResource{Resource: "pods"}
+	limitRanges     = schema.GroupResource{Resource: "limitranges"}
+	resourceQuotas  = schema.GroupResource{Resource: "resourcequotas"}
+	serviceAccounts = schema.GroupResource{Resource: "serviceaccounts"}
+	priorityClasses = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}
+	runtimeClasses  = schema.GroupResource{Group: "node.k8s.io", Resource: "runtimeclasses"}
+	storageClasses  = schema.GroupResource{Group: "storage.k8s.io", Resource: "storageclasses"}
+	ingressClasses  = schema.GroupResource{Group: "networking.k8s.io", Resource: "ingressclasses"}
+)

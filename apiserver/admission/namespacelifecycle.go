@@ -1,0 +1,51 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// immortal namespaces cannot be deleted.
+var immortal = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
+
+// namespaceLifecycle keeps namespaces that go away from filling up again, and those without
+// which the cluster does not work from going away.
+type namespaceLifecycle struct{ cluster Cluster }
+
+func newNamespaceLifecycle(env *Env) (Plugin, error) { return &namespaceLifecycle{env.Cluster}, nil }
+
+// Mutate changes nothing: it comes before the other plugins, so that they need not ask
+// whether there is a namespace.
+func (p *namespaceLifecycle) Mutate(ctx context.Context, a *Attributes) error {
+	if a.Operation != Create || a.Namespace == "" {
+		return nil
+	}
+	ns, err := get[*corev1.Namespace](ctx, p.cluster, namespaces, "", a.Namespace)
+	if err != nil {
+		return notFound(err, namespaces, a.Namespace)
+	}
+	if ns.Status.Phase != corev1.NamespaceTerminating {
+		return nil
+	}
+	refusal := Forbid(a, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace)).(*apierrors.StatusError)
+	refusal.ErrStatus.Details.Causes = append(refusal.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type:    corev1.NamespaceTerminatingCause,
+		Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace),
+		Field:   "metadata.namespace",
+	})
+	return refusal
+}
+
+// Validate keeps the immortal namespaces.
+func (p *namespaceLifecycle) Validate(_ context.Context, a *Attributes) error {
+	if a.Operation == Delete && slices.Contains(immortal, a.Name) {
+		return Forbid(a, errors.New("this namespace may not be deleted"))
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package admission
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Registration is one plugin's line in the table.
+type Registration struct {
+	Name string
+	// Default says whether the plugin runs unless it is disabled.
+	Default bool
+	// On is what the plugin is asked about.
+	On []Rule
+	// Does says in a few words what for; docs/security.md shows it.
+	Does string
+	New  func(*Env) (Plugin, error)
+}
+
+// Env is what plugins are built from.
+type Env struct {
+	Cluster Cluster
+	Options Options
+	Metrics *pluginMetrics
+}
+
+// Rule names writes by resource, subresource and operation.
+type Rule struct {
+	Resource schema.GroupResource
+	// Subresources are those covered, "" for the object itself; none means only the object.
+	Subresources []string
+	Operations   []Operation
+}
+
+// anyResource in a Rule stands for every resource, custom ones included; anySubresource
+// in its Subresources for the object and every subresource.
+var anyResource = schema.GroupResource{Group: "*", Resource: "*"}
+
+const anySubresource = "*"
+
+func (r *Rule) covers(a *Attributes) bool {
+	if r.Resource != anyResource && r.Resource != a.GroupResource() || !slices.Contains(r.Operations, a.Operation) {
+		return false
+	}
+	if len(r.Subresources) == 0 {
+		return a.Subresource == ""
+	}
+	return slices.Contains(r.Subresources, a.Subresource) || r.Subresources[0] == anySubresource
+}
+
+// on is a Rule about objects themselves; resource is "pods" or "group/resource".
+func on(resource schema.GroupResource, operations ...Operation) Rule {
+	return Rule{Resource: resource, Operations: operations}
+}
+
+func (r Rule) with(subresources ...string) Rule {
+	r.Subresources = subresources
+	return r
+}
+
+func core(resource string) schema.GroupResource { return schema.GroupResource{Resource: resource} }
+
+func group(group, resource string) schema.GroupResource {
+	return schema.GroupResource{Group: group, Resource: resource}
+}
+
+// Table is every plugin, in the order in which a write meets them. Webhooks and policies
+// belong between DenyServiceExternalIPs and ResourceQuota, which must be last: what it
+// claims, it claims for an object that nobody else will refuse.
+var Table = []Registration{
+	{Name: "NamespaceAutoProvision", New: newNamespaceAutoProvision, On: []Rule{on(anyResource, Create)},
+		Does: "creates the namespace of an object if it does not exist"},
+	{Name: "NamespaceLifecycle", Default: true, New: newNamespaceLifecycle, On: []Rule{on(anyResource, Create), on(namespaces, Delete)},
+		Does: "refuses new objects in a namespace that does not exist or is going away, and to delete the namespaces default, kube-system and kube-public"},
+	{Name: "NamespaceExists", New: newNamespaceExists, On: []Rule{on(anyResource, Create, Update, Delete).with(anySubresource)},
+		Does: "refuses every write in a namespace that does not exist"},
+	{Name: "LimitPodHardAntiAffinityTopology", New: newAntiAffinityTopology, On: []Rule{on(pods, Create, Update)},
+		Does: "refuses pods with required anti-affinity over anything but kubernetes.io/hostname"},
+	{Name: "LimitRanger", Default: true, New: newLimitRanger, On: []Rule{on(pods, Create), on(pods, Update).with("resize"), on(core("persistentvolumeclaims"), Create, Update)},
+		Does: "gives containers the requests and limits that the namespace's LimitRanges have as default, and holds containers, pods and claims to their min, max and ratio"},
+	{Name: "ServiceAccount", Default: true, New: newServiceAccount, On: []Rule{on(pods, Create), on(pods, Update).with("ephemeralcontainers")},
+		Does: "gives pods a service account, which must exist, its imagePullSecrets, and a volume with a token that expires"},
+	{Name: "NodeRestriction", New: newNodeRestriction, On: []Rule{
+		on(pods, Create, Update, Delete).with(anySubresource), on(nodes, Create, Update, Delete).with(anySubresource),
+		on(core("persistentvolumeclaims"), Create, Update, Delete).with(anySubresource), on(serviceAccounts, Create).with("token"),
+		on(group("coordination.k8s.io", "leases"), Create, Update, Delete), on(group("storage.k8s.io", "csinodes"), Create, Update, Delete),
+	},
+		Does: "keeps a node's agent to its own Node, Lease, CSINode and pods"},
+	// kube-apiserver has it on. Here no controller takes the taint away yet.
+	{Name: "TaintNodesByCondition", New: newTaintNodesByCondition, On: []Rule{on(nodes, Create)},
+		Does: "taints new nodes as not ready, so that nothing is scheduled to them too early"},
+	{Name: "AlwaysPullImages", New: newAlwaysPullImages, On: []Rule{on(pods, Create, Update).with("", "ephemeralcontainers")},
+		Does: "sets imagePullPolicy Always, so that a private image cannot be used without its secret"},
+	{Name: "PodSecurity", Default: true, New: newPodSecurity, On: slices.Concat(podSecurityRules()),
+		Does: "holds pods to the Pod Security Standards that the namespace's labels enforce, and warns and audits by them"},
+	{Name: "PodNodeSelector", New: newPodNodeSelector, On: []Rule{on(pods, Create)},
+		Does: "adds the node selector that the namespace's annotation has for its pods"},
+	{Name: "Priority", Default: true, New: newPriority, On: []Rule{on(pods, Create, Update), on(priorityClasses, Create, Update)},
+		Does: "gives pods the priority and preemption policy of their PriorityClass; there is one global default"},
+	{Name: "DefaultTolerationSeconds", Default: true, New: newDefaultTolerationSeconds, On: []Rule{on(pods, Create, Update)},
+		Does: "lets pods stay five minutes on a node that is not ready or not reachable"},
+	{Name: "PodTolerationRestriction", New: newPodTolerationRestriction, On: []Rule{on(pods, Create, Update)},
+		Does: "adds the tolerations of the namespace's annotation to its pods, and refuses others than it allows"},
+	{Name: "ExtendedResourceToleration", New: newExtendedResourceToleration, On: []Rule{on(pods, Create, Update)},
+		Does: "lets pods that ask for an extended resource tolerate the taint of its name"},
+	{Name: "DefaultStorageClass", Default: true, New: newDefaultStorageClass, On: []Rule{on(core("persistentvolumeclaims"), Create)},
+		Does: "gives claims without a class the default StorageClass"},
+	{Name: "StorageObjectInUseProtection", Default: true, New: newStorageProtection, On: []Rule{on(core("persistentvolumes"), Create), on(core("persistentvolumeclaims"), Create)},
+		Does: "adds the finalizers that keep volumes and claims while they are in use"},
+	{Name: "OwnerReferencesPermissionEnforcement", New: newOwnerReferences, On: []Rule{on(anyResource, Create, Update).with(anySubresource)},
+		Does: "lets only those set an owner who may delete the object, and only those block the owner's deletion who may change its finalizers"},
+	{Name: "PersistentVolumeClaimResize", Default: true, New: newClaimResize, On: []Rule{on(core("persistentvolumeclaims"), Update)},
+		Does: "lets claims grow only if they are bound and their class allows it"},
+	{Name: "RuntimeClass", Default: true, New: newRuntimeClass, On: []Rule{on(pods, Create)},
+		Does: "gives pods the overhead, node selector and tolerations of their RuntimeClass"},
+	{Name: "CertificateApproval", Default: true, New: newCertificateApproval, On: []Rule{on(signingRequests, Update).with("approval")},
+		Does: "lets only those approve a certificate who may approve for its signer"},
+	{Name: "CertificateSigning", Default: true, New: newCertificateSigning, On: []Rule{on(signingRequests, Update).with("status")},
+		Does: "lets only those issue a certificate who may sign for its signer"},
+	{Name: "CertificateSubjectRestriction", Default: true, New: newCertificateSubject, On: []Rule{on(signingRequests, Create)},
+		Does: "refuses requests for a client certificate of the group system:masters"},
+	{Name: "DefaultIngressClass", Default: true, New: newDefaultIngressClass, On: []Rule{on(group("networking.k8s.io", "ingresses"), Create)},
+		Does: "gives ingresses without a class the default IngressClass"},
+	{Name: "DenyServiceExternalIPs", New: newDenyExternalIPs, On: []Rule{on(core("services"), Create, Update)},
+		Does: "refuses new spec.externalIPs of services"},
+	{Name: "PodTopologyLabels", Default: true, New: newPodTopologyLabels, On: []Rule{on(pods, Create).with("", "binding")},
+		Does: "copies the zone and region labels of a node to the pods that are bound to it"},
+	{Name: "ResourceQuota", Default: true, New: newResourceQuota, On: []Rule{on(anyResource, Create, Update).with("", "resize")},
+		Does: "refuses what would exceed a ResourceQuota of the namespace, and counts what does not in the same transaction"},
+}

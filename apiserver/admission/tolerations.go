@@ -1,0 +1,184 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	utilsets "k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/quota"
+)
+
+// defaultTolerationSeconds bounds how long pods stay on a node that has failed.
+type defaultTolerationSeconds struct{ notReady, unreachable int64 }
+
+func newDefaultTolerationSeconds(env *Env) (Plugin, error) {
+	const fallback = 300
+	return defaultTolerationSeconds{
+		notReady:    cmp.Or(env.Options.NotReadySeconds, fallback),
+		unreachable: cmp.Or(env.Options.UnreachableSeconds, fallback),
+	}, nil
+}
+
+func (p defaultTolerationSeconds) Mutate(_ context.Context, a *Attributes) error {
+	pod := a.Object.(*corev1.Pod)
+	for _, taint := range []struct {
+		key     string
+		seconds int64
+	}{{corev1.TaintNodeNotReady, p.notReady}, {corev1.TaintNodeUnreachable, p.unreachable}} {
+		if slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
+			return (t.Key == taint.key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
+		}) {
+			continue
+		}
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
+			Key: taint.key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(taint.seconds),
+		})
+	}
+	return nil
+}
+
+// extendedResourceToleration lets pods onto nodes that are kept for what the pods ask for.
+type extendedResourceToleration struct{}
+
+func newExtendedResourceToleration(*Env) (Plugin, error) { return extendedResourceToleration{}, nil }
+
+func (extendedResourceToleration) Mutate(_ context.Context, a *Attributes) error {
+	pod := a.Object.(*corev1.Pod)
+	asked := utilsets.New[string]()
+	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for _, c := range containers {
+			for name := range c.Resources.Requests {
+				if isExtended(name) {
+					asked.Insert(string(name))
+				}
+			}
+		}
+	}
+	for _, name := range utilsets.List(asked) {
+		wanted := corev1.Toleration{Key: name, Operator: corev1.TolerationOpExists}
+		if !slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return covers(t, wanted) }) {
+			pod.Spec.Tolerations = append(pod.Spec.Tolerations, wanted)
+		}
+	}
+	return nil
+}
+
+func isExtended(name corev1.ResourceName) bool {
+	domain, _, qualified := strings.Cut(string(name), "/")
+	return qualified && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") &&
+		!strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+}
+
+// The annotations of a namespace that hold tolerations, as JSON.
+const (
+	defaultTolerations = "scheduler.alpha.kubernetes.io/defaultTolerations"
+	allowedTolerations = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+)
+
+// podTolerationRestriction adds a namespace's tolerations to its pods and refuses others than
+// it allows. A namespace without annotations has those of the plugin's configuration.
+type podTolerationRestriction struct {
+	cluster Cluster
+	config  struct {
+		Default   []corev1.Toleration `json:"default"`
+		Whitelist []corev1.Toleration `json:"whitelist"`
+	}
+}
+
+func newPodTolerationRestriction(env *Env) (Plugin, error) {
+	p := &podTolerationRestriction{cluster: env.Cluster}
+	return p, env.Options.Config.into("PodTolerationRestriction", &p.config)
+}
+
+func (p *podTolerationRestriction) Mutate(ctx context.Context, a *Attributes) error {
+	pod := a.Object.(*corev1.Pod)
+	if a.Operation != Create {
+		return nil
+	}
+	added, err := p.of(ctx, a, defaultTolerations, p.config.Default)
+	if err != nil {
+		return err
+	}
+	if !quota.BestEffort(pod) { // the kubelet evicts best-effort pods first: others may stay
+		added = append(slices.Clone(added), corev1.Toleration{
+			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
+		})
+	}
+	pod.Spec.Tolerations = mergeTolerations(added, pod.Spec.Tolerations)
+	return nil
+}
+
+func (p *podTolerationRestriction) Validate(ctx context.Context, a *Attributes) error {
+	allowed, err := p.of(ctx, a, allowedTolerations, p.config.Whitelist)
+	if err != nil || len(allowed) == 0 {
+		return err
+	}
+	for _, t := range a.Object.(*corev1.Pod).Spec.Tolerations {
+		if !slices.ContainsFunc(allowed, func(by corev1.Toleration) bool { return covers(by, t) }) {
+			return Forbid(a, errors.New("pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist"))
+		}
+	}
+	return nil
+}
+
+func (p *podTolerationRestriction) of(ctx context.Context, a *Attributes, annotation string, otherwise []corev1.Toleration) ([]corev1.Toleration, error) {
+	ns, err := get[*corev1.Namespace](ctx, p.cluster, namespaces, "", a.Namespace)
+	if err != nil {
+		return nil, notFound(err, namespaces, a.Namespace)
+	}
+	text := ns.Annotations[annotation]
+	if text == "" {
+		return otherwise, nil
+	}
+	var own []corev1.Toleration
+	if err := json.Unmarshal([]byte(text), &own); err != nil {
+		return nil, Forbid(a, fmt.Errorf("annotation %s of namespace %s: %w", annotation, ns.Name, err))
+	}
+	if len(own) == 0 {
+		return otherwise, nil
+	}
+	return own, nil
+}
+
+// mergeTolerations is the first list and what it does not cover of the second, without those
+// that another covers.
+func mergeTolerations(first, second []corev1.Toleration) []corev1.Toleration {
+	all := slices.Concat(first, second)
+	var merged []corev1.Toleration
+	for i, t := range all {
+		if slices.ContainsFunc(merged, func(by corev1.Toleration) bool { return covers(by, t) }) {
+			continue
+		}
+		if slices.ContainsFunc(all[i+1:], func(by corev1.Toleration) bool {
+			return covers(by, t) && !equality.Semantic.DeepEqual(by, t)
+		}) {
+			continue
+		}
+		merged = append(merged, t)
+	}
+	return merged
+}
+
+// covers reports whether every taint that t tolerates, and for how long, by does as well.
+func covers(by, t corev1.Toleration) bool {
+	switch {
+	case by.Key != "" && by.Key != t.Key, by.Key == "" && by.Operator != corev1.TolerationOpExists:
+		return false
+	case by.Effect != "" && by.Effect != t.Effect:
+		return false
+	case by.Operator != corev1.TolerationOpExists && (t.Operator == corev1.TolerationOpExists || by.Value != t.Value):
+		return false
+	case by.TolerationSeconds == nil:
+		return true
+	}
+	return t.TolerationSeconds != nil && *t.TolerationSeconds <= *by.TolerationSeconds
+}

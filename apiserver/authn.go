@@ -1,0 +1,34 @@
+package apiserver
+
+import (
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+)
+
+// publicPaths are answered to callers without a credential, as the
+// system:public-info-viewer role does in Kubernetes.
+var publicPaths = map[string]bool{"/livez": true, "/readyz": true, "/healthz": true, "/version": true, "/version/": true}
+
+// authenticate finds out who calls. A bad credential is refused even where none is needed.
+func (s *Server) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, ok, err := s.Authenticator.Authenticate(r)
+		if err != nil {
+			s.writeError(w, &request{Request: r}, unauthorized())
+			return
+		}
+		if !ok {
+			user = anonymous
+		}
+		next.ServeHTTP(w, r.WithContext(authn.WithUser(r.Context(), user)))
+	})
+}
+
+var anonymous = authn.AnonymousUser()
+
+// unauthorized says no more than that: why a credential is not good is not told to who
+// tries it.
+func unauthorized() error { return apierrors.NewUnauthorized("Unauthorized") }

@@ -1,0 +1,67 @@
+package apiserver_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+)
+
+var protocols = map[string]bool{"HTTP/1.1": false, "HTTP/2": true}
+
+func TestAuthenticate_NoCredentialGets401EverywhereButHealthAndVersion(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	anonymous := rest.CopyConfig(s.config)
+	anonymous.CertData, anonymous.KeyData = nil, nil
+	for name, http2 := range protocols {
+		t.Run(name, func(t *testing.T) {
+			s := &server{t: t, config: anonymous, http: httpClient(t, anonymous, http2)}
+			for _, path := range []string{"/", "/api", "/apis", "/api/v1", "/apis/apps/v1", pods, nodes, "/metrics", "/openapi/v2", "/openapi/v3", "/debug/pprof/", "/nothing"} {
+				s.get(path).refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
+			}
+			s.do(http.MethodPost, configMaps, configMap("a")).refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
+			for _, path := range []string{"/livez", "/readyz", "/healthz"} {
+				require.Equal(t, "ok", string(s.get(path).ok(http.StatusOK).body))
+			}
+			require.Contains(t, s.get("/version").ok(http.StatusOK).at("gitVersion"), "v1.37.2+coxswain")
+		})
+	}
+	s.gone(configMaps + "/a")
+}
+
+func TestAuthenticate_CertificateOfForeignCAGets401(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	ca, err := pki.NewCA()
+	require.NoError(t, err)
+	foreign := rest.CopyConfig(s.config)
+	foreign.CertData, foreign.KeyData, err = ca.Client("kubernetes-admin", "system:masters")
+	require.NoError(t, err)
+	for name, http2 := range protocols {
+		t.Run(name, func(t *testing.T) {
+			s := &server{t: t, config: foreign, http: httpClient(t, foreign, http2)}
+			for _, path := range []string{pods, "/api", "/livez"} {
+				s.get(path).refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
+			}
+		})
+	}
+}
+
+func TestServe_SpeaksHTTP1AndHTTP2(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for name, http2 := range protocols {
+		t.Run(name, func(t *testing.T) {
+			s := &server{t: t, config: s.config, http: httpClient(t, s.config, http2)}
+			res := s.send(http.MethodGet, pods, nil)
+			defer res.Body.Close()
+			require.Equal(t, http.StatusOK, res.StatusCode)
+			require.Equal(t, http2, res.ProtoMajor == 2)
+		})
+	}
+}

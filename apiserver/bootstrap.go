@@ -1,0 +1,84 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// systemNamespaces exist in every cluster.
+var systemNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+
+// systemPriorityClasses are those of the pods without which a cluster, or a node, does not work.
+var systemPriorityClasses = []schedulingv1.PriorityClass{
+	{
+		ObjectMeta:  metav1.ObjectMeta{Name: "system-node-critical"},
+		Value:       2000001000,
+		Description: "Used for system critical pods that must not be moved from their current node.",
+	},
+	{
+		ObjectMeta:  metav1.ObjectMeta{Name: "system-cluster-critical"},
+		Value:       2000000000,
+		Description: "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+	},
+}
+
+// bootstrap writes what every cluster has. Servers that start together may all try.
+func (s *Server) bootstrap(ctx context.Context) error {
+	kinds := s.Registry.Snapshot()
+	ofNamespace := kinds.Kind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if ofNamespace == nil {
+		return errors.New("apiserver: the registry has no Namespace")
+	}
+	var missing []storage.Write
+	add := func(res *api.Resource, obj api.Object) error {
+		if _, err := s.collection(res).Get(ctx, "", obj.GetName(), storage.At{Any: true}); err == nil {
+			return nil
+		}
+		write, err := s.firstWrite(res, obj)
+		missing = append(missing, write)
+		return err
+	}
+	for _, name := range systemNamespaces {
+		if err := add(ofNamespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return err
+		}
+	}
+	if ofClass := kinds.Kind(schedulingv1.SchemeGroupVersion.WithKind("PriorityClass")); ofClass != nil {
+		for i := range systemPriorityClasses {
+			if err := add(ofClass, systemPriorityClasses[i].DeepCopy()); err != nil {
+				return err
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	_, err := s.Store.Commit(ctx, missing...)
+	if errors.Is(err, storage.ErrExists) {
+		return s.bootstrap(ctx) // another server was quicker
+	}
+	if err != nil {
+		return fmt.Errorf("creating what every cluster has: %w", err)
+	}
+	return nil
+}
+
+// firstWrite creates a cluster-scoped object as the server's own.
+func (s *Server) firstWrite(res *api.Resource, obj api.Object) (storage.Write, error) {
+	if res.Default != nil {
+		res.Default(obj)
+	}
+	owners := ownNew(res, obj, writer{manager: "kube-apiserver", apiVersion: res.GroupVersion().String(), at: s.now()})
+	s.beforeCreate(res, obj)
+	obj.SetManagedFields(owners)
+	doc, err := encode(res, obj)
+	return storage.Write{Op: storage.Create, Key: storage.Key{Collection: res.Collection(), Name: obj.GetName()}, Value: doc}, err
+}

@@ -1,0 +1,282 @@
+package apiserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	protobuf = "application/vnd.kubernetes.protobuf"
+	cborType = "application/cbor"
+)
+
+func init() {
+	// client-go reads its gates once. This one lets a client speak CBOR that is told to.
+	_ = os.Setenv("KUBE_FEATURE_ClientsAllowCBOR", "true")
+}
+
+// kindClient is what client-go's clients have in common, for one kind. Objects go in as
+// documents and come out as objects with metadata.
+type kindClient interface {
+	create(ctx context.Context, doc m, opts metav1.CreateOptions) (runtime.Object, error)
+	update(ctx context.Context, obj runtime.Object, subresource string) (runtime.Object, error)
+	get(ctx context.Context, name string) (runtime.Object, error)
+	list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error)
+	watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresource ...string) (runtime.Object, error)
+	delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	deleteCollection(ctx context.Context, opts metav1.DeleteOptions, list metav1.ListOptions) error
+}
+
+// kindClients makes a client for one kind.
+type kindClients func(t *testing.T, gvr schema.GroupVersionResource, namespace string) kindClient
+
+// typedClients are client-go's generated clients, which speak the given format.
+func typedClients(t *testing.T, s *server, format string) kindClients {
+	t.Helper()
+	config := rest.CopyConfig(s.config)
+	config.ContentType, config.AcceptContentTypes = format, format
+	set, err := kubernetes.NewForConfigAndClient(config, s.http)
+	require.NoError(t, err)
+	accessors := map[schema.GroupVersionResource]reflect.Value{}
+	for _, group := range reflect.ValueOf(set).Methods() {
+		if group.Type().NumIn() != 0 || group.Type().NumOut() != 1 {
+			continue
+		}
+		versioned, ok := group.Call(nil)[0].Interface().(interface{ RESTClient() rest.Interface })
+		if !ok {
+			continue
+		}
+		gv := versioned.RESTClient().APIVersion()
+		for method, of := range reflect.ValueOf(versioned).Methods() {
+			accessors[gv.WithResource(strings.ToLower(method.Name))] = of
+		}
+	}
+	return func(t *testing.T, gvr schema.GroupVersionResource, namespace string) kindClient {
+		t.Helper()
+		accessor, ok := accessors[gvr]
+		require.True(t, ok, "client-go has no client for %s", gvr)
+		var args []reflect.Value
+		if accessor.Type().NumIn() == 1 {
+			args = []reflect.Value{reflect.ValueOf(namespace)}
+		}
+		return typedClient{accessor.Call(args)[0]}
+	}
+}
+
+// typedClient calls the methods of a generated client by their names.
+type typedClient struct{ client reflect.Value }
+
+func (c typedClient) call(method string, args ...any) (any, error) {
+	f := c.client.MethodByName(method)
+	if !f.IsValid() {
+		return nil, errNoSuchMethod
+	}
+	values := make([]reflect.Value, len(args))
+	for i, a := range args {
+		values[i] = reflect.ValueOf(a)
+	}
+	results := f.Call(values)
+	err, _ := results[len(results)-1].Interface().(error)
+	return results[0].Interface(), err
+}
+
+func (c typedClient) object(method string, args ...any) (runtime.Object, error) {
+	obj, err := c.call(method, args...)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(runtime.Object), nil
+}
+
+func (c typedClient) create(ctx context.Context, doc m, opts metav1.CreateOptions) (runtime.Object, error) {
+	obj := reflect.New(c.client.MethodByName("Create").Type().In(1).Elem()).Interface()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(doc, obj); err != nil {
+		return nil, err
+	}
+	return c.object("Create", ctx, obj, opts)
+}
+
+func (c typedClient) update(ctx context.Context, obj runtime.Object, subresource string) (runtime.Object, error) {
+	switch subresource {
+	case "":
+		return c.object("Update", ctx, obj, metav1.UpdateOptions{})
+	case "status":
+		return c.object("UpdateStatus", ctx, obj, metav1.UpdateOptions{})
+	}
+	return nil, errNoSuchMethod
+}
+
+func (c typedClient) get(ctx context.Context, name string) (runtime.Object, error) {
+	return c.object("Get", ctx, name, metav1.GetOptions{})
+}
+
+func (c typedClient) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	return c.object("List", ctx, opts)
+}
+
+func (c typedClient) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	w, err := c.call("Watch", ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	return w.(watch.Interface), nil
+}
+
+func (c typedClient) patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
+	args := []any{ctx, name, kind, body, opts}
+	for _, s := range subresource {
+		args = append(args, s)
+	}
+	return c.object("Patch", args...)
+}
+
+func (c typedClient) delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
+	_, err := c.call("Delete", ctx, name, opts)
+	return err
+}
+
+func (c typedClient) deleteCollection(ctx context.Context, opts metav1.DeleteOptions, list metav1.ListOptions) error {
+	_, err := c.call("DeleteCollection", ctx, opts, list)
+	return err
+}
+
+// dynamicClients speak the given format with documents of no Go type.
+func dynamicClients(t *testing.T, s *server, format string) kindClients {
+	t.Helper()
+	config := dynamic.ConfigFor(s.config)
+	config.ContentType, config.AcceptContentTypes = format, format
+	config.GroupVersion, config.APIPath = nil, "/unused"
+	client, err := rest.UnversionedRESTClientForConfigAndClient(config, s.http)
+	require.NoError(t, err)
+	set := dynamic.New(client)
+	return func(_ *testing.T, gvr schema.GroupVersionResource, namespace string) kindClient {
+		return dynamicClient{set.Resource(gvr).Namespace(namespace)}
+	}
+}
+
+type dynamicClient struct{ dynamic.ResourceInterface }
+
+func (c dynamicClient) create(ctx context.Context, doc m, opts metav1.CreateOptions) (runtime.Object, error) {
+	return c.Create(ctx, &unstructured.Unstructured{Object: doc}, opts)
+}
+
+func (c dynamicClient) update(ctx context.Context, obj runtime.Object, subresource string) (runtime.Object, error) {
+	if subresource == "" {
+		return c.Update(ctx, obj.(*unstructured.Unstructured), metav1.UpdateOptions{})
+	}
+	return c.Update(ctx, obj.(*unstructured.Unstructured), metav1.UpdateOptions{}, subresource)
+}
+
+func (c dynamicClient) get(ctx context.Context, name string) (runtime.Object, error) {
+	return c.Get(ctx, name, metav1.GetOptions{})
+}
+
+func (c dynamicClient) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	return c.List(ctx, opts)
+}
+
+func (c dynamicClient) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return c.Watch(ctx, opts)
+}
+
+func (c dynamicClient) patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
+	return c.Patch(ctx, name, kind, body, opts, subresource...)
+}
+
+func (c dynamicClient) delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
+	return c.Delete(ctx, name, opts)
+}
+
+func (c dynamicClient) deleteCollection(ctx context.Context, opts metav1.DeleteOptions, list metav1.ListOptions) error {
+	return c.DeleteCollection(ctx, opts, list)
+}
+
+// metadataClients read metadata only, in the format given; what they cannot do is done by
+// the clients that are given as well.
+func metadataClients(t *testing.T, s *server, format string, others kindClients) kindClients {
+	t.Helper()
+	config := metadata.ConfigFor(s.config)
+	config.ContentType, config.AcceptContentTypes = format, format
+	set, err := metadata.NewForConfigAndClient(config, s.http)
+	require.NoError(t, err)
+	return func(t *testing.T, gvr schema.GroupVersionResource, namespace string) kindClient {
+		return metadataClient{others(t, gvr, namespace), set.Resource(gvr).Namespace(namespace)}
+	}
+}
+
+type metadataClient struct {
+	kindClient
+	metadata metadata.ResourceInterface
+}
+
+func (c metadataClient) update(ctx context.Context, obj runtime.Object, subresource string) (runtime.Object, error) {
+	// What has been read is not enough to be sent back.
+	full, err := c.kindClient.get(ctx, nameOf(obj))
+	if err != nil {
+		return nil, err
+	}
+	accessor, _ := meta.Accessor(obj)
+	fresh, _ := meta.Accessor(full)
+	fresh.SetLabels(accessor.GetLabels())
+	return c.kindClient.update(ctx, full, subresource)
+}
+
+func (c metadataClient) get(ctx context.Context, name string) (runtime.Object, error) {
+	return c.metadata.Get(ctx, name, metav1.GetOptions{})
+}
+
+func (c metadataClient) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	return c.metadata.List(ctx, opts)
+}
+
+func (c metadataClient) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return c.metadata.Watch(ctx, opts)
+}
+
+func (c metadataClient) patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
+	return c.metadata.Patch(ctx, name, kind, body, opts, subresource...)
+}
+
+func (c metadataClient) delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
+	return c.metadata.Delete(ctx, name, opts)
+}
+
+func (c metadataClient) deleteCollection(ctx context.Context, opts metav1.DeleteOptions, list metav1.ListOptions) error {
+	return c.metadata.DeleteCollection(ctx, opts, list)
+}
+
+func nameOf(obj runtime.Object) string {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return ""
+	}
+	return accessor.GetName()
+}
+
+// document is an object as JSON has it.
+func document(t *testing.T, obj any) m {
+	t.Helper()
+	text, err := json.Marshal(obj)
+	require.NoError(t, err)
+	var doc m
+	require.NoError(t, json.Unmarshal(text, &doc))
+	return doc
+}

@@ -1,0 +1,114 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// generateAttempts is how often a name is generated before giving up (KEP-4420).
+const generateAttempts = 8
+
+// create answers a POST of a new object.
+func (s *Server) create(w http.ResponseWriter, r *request) error {
+	if err := checkWriteOptions(r, "CreateOptions"); err != nil {
+		return err
+	}
+	obj, err := s.readObject(w, r)
+	if err != nil {
+		return err
+	}
+	created, err := s.createObject(r.Context(), r, obj)
+	if err != nil {
+		return err
+	}
+	return s.writeObject(w, r, http.StatusCreated, created)
+}
+
+// createObject takes a decoded object the rest of the way into the store.
+func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (*storage.Object, error) {
+	if err := place(r, obj); err != nil {
+		return nil, err
+	}
+	if obj.GetResourceVersion() != "" {
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	generated := obj.GetName() == "" && obj.GetGenerateName() != ""
+	if generated {
+		obj.SetName(generateName(obj.GetGenerateName()))
+	}
+	setDefaults(r.res, obj)
+	owners := obj.GetManagedFields()
+	if !r.applies {
+		of, err := showObject(r.res, obj)
+		if err != nil {
+			return nil, err
+		}
+		owners = ownNew(r.res, of, s.writer(r))
+	}
+	attributes := s.attributes(r, admission.Create, obj, nil)
+	if err := s.admission.Mutate(ctx, attributes); err != nil {
+		return nil, err
+	}
+	s.beforeCreate(r.res, obj)
+	obj.SetManagedFields(owners)
+	if err := validate(r.res, obj, nil); err != nil {
+		return nil, err
+	}
+	if err := s.admission.Validate(ctx, attributes); err != nil {
+		return nil, err
+	}
+	if r.res.Warnings != nil {
+		r.warnings = append(r.warnings, r.res.Warnings(obj)...)
+	}
+	ttl, err := s.ttl(r.res, obj)
+	if err != nil {
+		return nil, err
+	}
+	for attempt := 1; ; attempt++ {
+		created, err := s.insert(ctx, r, obj, ttl)
+		switch {
+		case errors.Is(err, errClaimLost) && ctx.Err() == nil:
+			continue
+		case !generated || !errors.Is(err, storage.ErrExists) || attempt >= generateAttempts:
+			return created, err
+		}
+		obj.SetName(generateName(obj.GetGenerateName()))
+		if r.res.PrepareCreate != nil {
+			r.res.PrepareCreate(obj)
+		}
+	}
+}
+
+// insert commits a new object. A dry run looks whether the name is free.
+func (s *Server) insert(ctx context.Context, r *request, obj api.Object, ttl time.Duration) (*storage.Object, error) {
+	r.name = obj.GetName()
+	if r.dryRun() {
+		_, err := r.objects.Get(ctx, r.namespace, r.name, storage.At{})
+		if err == nil {
+			return nil, storage.ErrExists
+		}
+		if !errors.Is(err, storage.ErrNotFound) {
+			return nil, err
+		}
+	}
+	obj, claims, err := s.claim(ctx, r.res, obj, nil)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := encode(r.res, obj)
+	if err != nil {
+		return nil, err
+	}
+	write := storage.Write{Op: storage.Create, Key: r.key(r.name), Value: doc, TTL: ttl}
+	return s.charged(ctx, r, obj, nil, func(quotas []storage.Write) (*storage.Object, error) {
+		return s.commit(ctx, r, write, append(claims, quotas...)...)
+	})
+}

@@ -1,0 +1,148 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api/discovery"
+	"github.com/coxswain-dev/coxswain/api/openapi"
+)
+
+// Discovery tells clients which kinds there are: as one aggregated document (KEP-3352) for
+// those who ask for it, piece by piece for the others.
+
+func (s *Server) serveLegacyVersions(w http.ResponseWriter, r *http.Request) error {
+	snapshot := s.Registry.Snapshot()
+	if media := aggregated(r); media != "" {
+		return s.writeAggregated(w, r, media, discovery.AggregatedCore(snapshot))
+	}
+	return s.writeJSON(w, &request{Request: r}, http.StatusOK, discovery.Versions(snapshot, r.Host))
+}
+
+func (s *Server) serveGroups(w http.ResponseWriter, r *http.Request) error {
+	snapshot := s.Registry.Snapshot()
+	if media := aggregated(r); media != "" {
+		return s.writeAggregated(w, r, media, discovery.AggregatedGroups(snapshot))
+	}
+	return s.writeJSON(w, &request{Request: r}, http.StatusOK, discovery.Groups(snapshot))
+}
+
+func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) error {
+	group := discovery.Group(s.Registry.Snapshot(), chi.URLParam(r, "group"))
+	if group == nil {
+		return notFoundPath()
+	}
+	return s.writeJSON(w, &request{Request: r}, http.StatusOK, group)
+}
+
+func (s *Server) serveResources(w http.ResponseWriter, r *http.Request) error {
+	gv := schema.GroupVersion{Group: chi.URLParam(r, "group"), Version: chi.URLParam(r, "version")}
+	list := discovery.Resources(s.Registry.Snapshot(), gv)
+	if list == nil || gv.Group == "" && strings.HasPrefix(r.URL.Path, "/apis/") {
+		return notFoundPath()
+	}
+	return s.writeJSON(w, &request{Request: r}, http.StatusOK, list)
+}
+
+// aggregated returns the media type to answer with if the client asks for the aggregated
+// form: "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList".
+func aggregated(r *http.Request) string {
+	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
+		media, params, err := mime.ParseMediaType(strings.TrimSpace(part))
+		if err != nil || media != mediaJSON && media != "*/*" {
+			continue
+		}
+		if params["as"] == "" {
+			return "" // the plain form comes first in the client's list
+		}
+		if params["g"] == "apidiscovery.k8s.io" && params["v"] == "v2" && params["as"] == "APIGroupDiscoveryList" {
+			return mediaJSON + ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+		}
+	}
+	return ""
+}
+
+func (s *Server) writeAggregated(w http.ResponseWriter, r *http.Request, media string, list any) error {
+	body, err := json.Marshal(list)
+	if err != nil {
+		return fmt.Errorf("encoding discovery: %w", err)
+	}
+	hash, err := discovery.Hash(list)
+	if err != nil {
+		return err
+	}
+	if notModified(w, r, hash) {
+		return nil
+	}
+	return s.writeBody(w, output{media: media, gzip: acceptsGzip(r)}, http.StatusOK, body)
+}
+
+func (s *Server) serveOpenAPIV3Index(w http.ResponseWriter, r *http.Request) error {
+	return s.writeDocument(w, r, s.openapi.V3Index(s.Registry.Snapshot()))
+}
+
+func (s *Server) serveOpenAPIV3(w http.ResponseWriter, r *http.Request) error {
+	doc := s.openapi.V3(s.Registry.Snapshot(), strings.TrimPrefix(r.URL.Path, "/openapi/v3/"))
+	if doc == nil {
+		return notFoundPath()
+	}
+	if hash := r.URL.Query().Get("hash"); hash != "" {
+		if !strings.EqualFold(hash, doc.Hash) {
+			// An old name: the content has changed.
+			http.Redirect(w, r, r.URL.Path+"?hash="+doc.Hash, http.StatusMovedPermanently)
+			return nil
+		}
+		// The hash names the content: a client may keep it for ever.
+		w.Header().Set("Expires", "Fri, 01 Jan 2100 00:00:00 GMT")
+	}
+	return s.writeDocument(w, r, doc)
+}
+
+func (s *Server) serveOpenAPIV2(w http.ResponseWriter, r *http.Request) error {
+	return s.writeDocument(w, r, s.openapi.V2(s.Registry.Snapshot()))
+}
+
+// writeDocument answers with an OpenAPI document in JSON or protobuf, or with 304.
+func (s *Server) writeDocument(w http.ResponseWriter, r *http.Request, doc *openapi.Document) error {
+	if notModified(w, r, doc.Hash) {
+		return nil
+	}
+	media, body, err := mediaJSON, []byte(nil), error(nil)
+	switch accept := r.Header.Get("Accept"); {
+	case strings.Contains(accept, "openapi.spec.v2") && strings.Contains(accept, "protobuf"):
+		media = openapi.MediaTypeV2Protobuf
+		body, err = doc.Protobuf()
+	case strings.Contains(accept, "openapi.spec.v3") && strings.Contains(accept, "protobuf"):
+		media = openapi.MediaTypeV3Protobuf
+		body, err = doc.Protobuf()
+	default:
+		body, err = doc.JSON()
+	}
+	if err != nil {
+		return err
+	}
+	return s.writeBody(w, output{media: media, gzip: acceptsGzip(r)}, http.StatusOK, body)
+}
+
+// notModified answers 304 to a client that has the content already.
+func notModified(w http.ResponseWriter, r *http.Request, hash string) bool {
+	etag := `"` + strings.ToUpper(hash) + `"`
+	w.Header().Set("ETag", etag)
+	w.Header().Set("Vary", "Accept")
+	known := strings.Split(r.Header.Get("If-None-Match"), ",")
+	if !slices.ContainsFunc(known, func(tag string) bool {
+		tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/") // RFC 9110, 13.1.2: compared weakly
+		return tag == etag || tag == "*"
+	}) {
+		return false
+	}
+	w.WriteHeader(http.StatusNotModified)
+	return true
+}

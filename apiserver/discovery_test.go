@@ -1,0 +1,102 @@
+package apiserver_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+func TestDiscovery_AggregatedAndLegacyAgree(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for name, legacy := range map[string]bool{"aggregated": false, "legacy": true} {
+		t.Run(name, func(t *testing.T) {
+			client, err := discovery.NewDiscoveryClientForConfigAndClient(s.config, s.http)
+			require.NoError(t, err)
+			client.UseLegacyDiscovery = legacy
+			groups, lists, err := client.ServerGroupsAndResources()
+			require.NoError(t, err)
+			require.NotEmpty(t, groups)
+			found := map[schema.GroupVersionResource][]string{}
+			for _, list := range lists {
+				gv, err := schema.ParseGroupVersion(list.GroupVersion)
+				require.NoError(t, err)
+				for _, r := range list.APIResources {
+					found[gv.WithResource(r.Name)] = r.Verbs
+				}
+			}
+			for _, res := range api.Builtin() {
+				verbs := found[res.GroupVersion().WithResource(res.Plural)]
+				if res.Review {
+					require.Equal(t, []string{"create"}, verbs, res.Kind)
+					continue
+				}
+				require.Subset(t, verbs, []string{"get", "list", "watch", "create", "update", "patch", "delete"}, res.Kind)
+				for _, sub := range res.Subresources() {
+					require.NotEmpty(t, found[res.GroupVersion().WithResource(res.Plural+"/"+sub.Name)], "%s/%s", res.Kind, sub.Name)
+				}
+			}
+			preferred, err := client.ServerPreferredResources()
+			require.NoError(t, err)
+			require.NotEmpty(t, preferred)
+		})
+	}
+}
+
+func TestDiscovery_ETagMakesA304(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	for path, accept := range map[string]string{
+		"/api": aggregated, "/apis": aggregated, "/openapi/v2": "application/json", "/openapi/v3": "application/json", "/openapi/v3/api/v1": "application/json",
+	} {
+		first := s.get(path, "Accept", accept).ok(http.StatusOK)
+		etag := first.header.Get("ETag")
+		require.NotEmpty(t, etag, path)
+		again := s.get(path, "Accept", accept, "If-None-Match", etag)
+		require.Equal(t, http.StatusNotModified, again.code, path)
+		require.Empty(t, again.body)
+		s.get(path, "Accept", accept, "If-None-Match", `"OLD"`).ok(http.StatusOK)
+	}
+}
+
+func TestOpenAPI_HashNamesTheContent(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	index := s.get("/openapi/v3").ok(http.StatusOK)
+	named, _ := index.at("paths", "api/v1", "serverRelativeURL").(string)
+	require.True(t, strings.HasPrefix(named, "/openapi/v3/api/v1?hash="), named)
+	require.NotEmpty(t, s.get(named).ok(http.StatusOK).header.Get("Expires"))
+	moved := s.get("/openapi/v3/api/v1?hash=OLD").ok(http.StatusMovedPermanently)
+	require.Equal(t, named, moved.header.Get("Location"))
+	s.get("/openapi/v3/api/v9").ok(http.StatusNotFound)
+	for path, accept := range map[string]string{
+		"/openapi/v2":        "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+		"/openapi/v3/api/v1": "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+	} {
+		require.Contains(t, s.get(path, "Accept", accept).ok(http.StatusOK).header.Get("Content-Type"), "protobuf")
+	}
+}
+
+func TestDiscovery_RootAndVersion(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	require.Subset(t, s.get("/").ok(http.StatusOK).at("paths"), []any{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/version"})
+	client, err := discovery.NewDiscoveryClientForConfigAndClient(s.config, s.http)
+	require.NoError(t, err)
+	v, err := client.ServerVersion()
+	require.NoError(t, err)
+	require.Equal(t, "1.37", v.Major+"."+v.Minor)
+	for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/healthz?verbose"} {
+		text := string(s.get(path).ok(http.StatusOK).body)
+		require.Contains(t, text, "[+]ping ok\n")
+		require.Contains(t, text, "check passed\n")
+	}
+	s.get("/readyz/nothing").ok(http.StatusNotFound)
+}

@@ -1,0 +1,391 @@
+package apiserver_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// assembly is an API server whose parts a test can reach.
+type assembly struct {
+	*server
+	backend *faulty
+	store   *storage.Store
+	log     *syncBuffer
+}
+
+// logEvents is how many changes of a kind an assembly's memory goes back.
+const logEvents = 16
+
+// assemble starts an API server of the given kinds on a backend that can be made to fail.
+func assemble(t *testing.T, kinds []*api.Resource, o apiserver.Options) *assembly {
+	t.Helper()
+	embedded, err := storage.StartEmbedded(t.Context(), storage.EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
+	require.NoError(t, err)
+	a := &assembly{backend: &faulty{Backend: embedded}, log: &syncBuffer{}}
+	a.store, err = storage.Open(t.Context(), a.backend, storage.Options{LogEvents: logEvents})
+	require.NoError(t, err)
+	ca, err := pki.NewCA()
+	require.NoError(t, err)
+	o.Store, o.Registry = a.store, api.NewRegistry(kinds...)
+	o.Authenticator = authn.ClientCertificates{CAs: ca.Pool()}
+	o.Log = slog.New(slog.NewTextHandler(a.log, nil))
+	handler, err := apiserver.New(t.Context(), o)
+	require.NoError(t, err)
+	cert, err := ca.Server("127.0.0.1")
+	require.NoError(t, err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = handler.Serve(ctx, ln, apiserver.TLSConfig(cert)) })
+	t.Cleanup(func() {
+		stop()
+		serving.Wait()
+		require.NoError(t, a.store.Close())
+		require.NoError(t, embedded.Close())
+	})
+	admin, key, err := ca.Client("admin", "system:masters")
+	require.NoError(t, err)
+	a.server = connect(t, &rest.Config{
+		Host: "https://" + ln.Addr().String(), QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca.PEM(), CertData: admin, KeyData: key},
+	})
+	return a
+}
+
+// faulty is a backend whose commits and questions can be made to fail.
+type faulty struct {
+	storage.Backend
+	mu sync.Mutex
+	// commit replaces Commit when set.
+	commit func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error)
+	// reads is what questions and ranges fail with.
+	reads error
+}
+
+func (f *faulty) set(commit func(context.Context, []storage.Write) (*storage.Outcome, error), reads error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.commit, f.reads = commit, reads
+}
+
+func (f *faulty) Commit(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
+	f.mu.Lock()
+	commit := f.commit
+	f.mu.Unlock()
+	if commit != nil {
+		return commit(ctx, writes)
+	}
+	return f.Backend.Commit(ctx, writes)
+}
+
+func (f *faulty) readError() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reads
+}
+
+func (f *faulty) Revision(ctx context.Context) (int64, error) {
+	if err := f.readError(); err != nil {
+		return 0, err
+	}
+	return f.Backend.Revision(ctx)
+}
+
+func (f *faulty) Range(ctx context.Context, r storage.RangeRequest) (*storage.RangeResult, error) {
+	if err := f.readError(); err != nil {
+		return nil, err
+	}
+	return f.Backend.Range(ctx, r)
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// writes are one of each sort, all of which would change something.
+func (a *assembly) writes() map[string]func() *answer {
+	changed := configMap("a")
+	changed["data"] = m{"k": "w"}
+	return map[string]func() *answer{
+		"create":           func() *answer { return a.do(http.MethodPost, configMaps, configMap("new")) },
+		"generateName":     func() *answer { return a.do(http.MethodPost, configMaps, m{"metadata": m{"generateName": "g-"}}) },
+		"update":           func() *answer { return a.put(configMaps+"/a", changed) },
+		"patch":            func() *answer { return a.patch(configMaps+"/a", mergePatch, `{"data":{"k":"x"}}`) },
+		"delete":           func() *answer { return a.delete(configMaps+"/a", nil) },
+		"deletecollection": func() *answer { return a.delete(configMaps, nil) },
+		"scale":            func() *answer { return a.patch(deployments+"/d/scale", mergePatch, `{"spec":{"replicas":9}}`) },
+	}
+}
+
+func failing(err error) func(context.Context, []storage.Write) (*storage.Outcome, error) {
+	return func(context.Context, []storage.Write) (*storage.Outcome, error) { return nil, err }
+}
+
+func TestFault_WritesThatEtcdRefusesAreNotAcknowledged(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, api.Builtin(), apiserver.Options{RequestTimeout: 5 * time.Second})
+	stored := a.create(configMaps, configMap("a")).object()
+	a.create(deployments, deployment("d", 1))
+	for name, c := range map[string]struct {
+		err    error
+		code   int
+		reason metav1.StatusReason
+	}{
+		"gone":            {storage.ErrUnavailable, 503, metav1.StatusReasonServiceUnavailable},
+		"unknown outcome": {storage.ErrUnknownOutcome, 504, metav1.StatusReasonTimeout},
+		"full":            {storage.ErrNoSpace, 507, metav1.StatusReasonInternalError},
+		"too large":       {storage.ErrTooLarge, 413, metav1.StatusReasonRequestEntityTooLarge},
+	} {
+		for verb, write := range a.writes() {
+			t.Run(name+" "+verb, func(t *testing.T) {
+				a.backend.set(failing(fmt.Errorf("injected: %w", c.err)), nil)
+				write().refused(c.code, c.reason, "")
+				a.backend.set(nil, nil)
+				require.Equal(t, stored, a.get(configMaps+"/a").ok(http.StatusOK).object())
+				require.Equal(t, []string{"a"}, a.get(configMaps).names())
+			})
+		}
+	}
+	a.patch(configMaps+"/a", mergePatch, `{"data":{"k":"x"}}`).ok(http.StatusOK)
+}
+
+// A write whose outcome is unknown may have happened. Trying it again could do it twice,
+// or tell the writer of a conflict with itself.
+func TestFault_UnknownOutcomeIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, api.Builtin(), apiserver.Options{})
+	current := a.create(configMaps, configMap("a")).object()
+	lost := func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
+		if _, err := a.backend.Backend.Commit(ctx, writes); err != nil {
+			return nil, err
+		}
+		return nil, storage.ErrUnknownOutcome
+	}
+	a.backend.set(lost, nil)
+	a.patch(configMaps+"/a", jsonPatch, `[{"op":"add","path":"/data/x","value":"1"}]`).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "may or may not have happened")
+	a.put(configMaps+"/a", current.Object).refused(http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified")
+	current = a.get(configMaps + "/a").object()
+	current.SetLabels(map[string]string{"a": "b"})
+	a.put(configMaps+"/a", current.Object).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "may or may not have happened")
+	a.delete(configMaps+"/a", nil).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "may or may not have happened")
+	a.backend.set(nil, nil)
+	a.gone(configMaps + "/a")
+}
+
+func TestFault_EtcdThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, api.Builtin(), apiserver.Options{RequestTimeout: 5 * time.Second})
+	a.create(configMaps, configMap("a"))
+	a.create(deployments, deployment("d", 1))
+	a.backend.set(failing(storage.ErrUnavailable), storage.ErrUnavailable)
+	for _, path := range []string{configMaps, configMaps + "/a", configMaps + "/none", "/api/v1/pods", configMaps + "?limit=1"} {
+		a.get(path).refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "")
+	}
+	for verb, write := range a.writes() {
+		answered := write()
+		require.Equal(t, 503, answered.code, "%s: %s", verb, answered.body)
+	}
+	// What need not be the newest is still served.
+	a.get(configMaps + "/a?resourceVersion=0").ok(http.StatusOK)
+	require.Equal(t, []string{"a"}, a.get(configMaps+"?resourceVersion=0").ok(http.StatusOK).names())
+	a.get("/livez").ok(http.StatusOK)
+	ready := a.get("/readyz").ok(http.StatusInternalServerError)
+	require.Contains(t, string(ready.body), "[-]etcd failed: reason withheld")
+	require.Contains(t, string(ready.body), "readyz check failed")
+	a.get("/readyz/etcd").ok(http.StatusInternalServerError)
+	a.get("/readyz/ping").ok(http.StatusOK)
+	a.get("/readyz?exclude=etcd").ok(http.StatusOK)
+	a.backend.set(nil, nil)
+	a.get("/readyz").ok(http.StatusOK)
+	require.Equal(t, []string{"a"}, a.get(configMaps).names())
+}
+
+func TestFault_EtcdThatHangsIsATimeout(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a.create(configMaps, configMap("a"))
+	a.backend.set(func(ctx context.Context, _ []storage.Write) (*storage.Outcome, error) {
+		<-ctx.Done()
+		return nil, fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, ctx.Err())
+	}, nil)
+	a.patch(configMaps+"/a?timeout=100ms", mergePatch, `{"data":{"k":"x"}}`).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "")
+	a.backend.set(nil, nil)
+}
+
+func TestFault_ClosedBackend(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, api.Builtin(), apiserver.Options{RequestTimeout: 5 * time.Second})
+	a.create(configMaps, configMap("a"))
+	require.NoError(t, a.backend.Close())
+	for verb, write := range a.writes() {
+		answered := write()
+		require.Contains(t, []int{http.StatusServiceUnavailable, http.StatusGatewayTimeout}, answered.code, "%s: %s", verb, answered.body)
+	}
+	require.Contains(t, []int{http.StatusServiceUnavailable, http.StatusGatewayTimeout}, a.get(configMaps).code)
+	a.get("/livez").ok(http.StatusOK)
+	a.get("/readyz").ok(http.StatusInternalServerError)
+}
+
+// panicking is ConfigMap with a validation that panics over one name.
+func panicking() []*api.Resource {
+	kinds := api.Builtin()
+	for _, res := range kinds {
+		if res.Kind == "ConfigMap" {
+			res.Validate = func(obj api.Object) field.ErrorList {
+				if obj.GetName() == "boom" {
+					panic("boom")
+				}
+				return nil
+			}
+			res.Terminate = func(obj api.Object) {
+				if obj.GetName() == "fuse" {
+					panic("fuse")
+				}
+			}
+		}
+	}
+	return kinds
+}
+
+func TestPanic_IsA500AndALogLine(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, panicking(), apiserver.Options{})
+	a.do(http.MethodPost, configMaps, configMap("boom")).refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "panic while serving")
+	require.Contains(t, a.log.String(), `msg="panic while serving"`)
+	require.Contains(t, a.log.String(), "panic=boom")
+	a.gone(configMaps + "/boom")
+	metrics := string(a.get("/metrics").ok(http.StatusOK).body)
+	require.Contains(t, metrics, `apiserver_request_total{code="500",group="",resource="configmaps"`)
+	require.NotContains(t, metrics, `code="0"`)
+}
+
+func TestPanic_InADeleteOfManyLeavesTheServerStanding(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, panicking(), apiserver.Options{})
+	a.create(configMaps, configMap("a"))
+	a.create(configMaps, configMap("fuse"))
+	a.delete(configMaps, nil).refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "panic while deleting")
+	require.Equal(t, []string{"fuse"}, a.get(configMaps).names())
+}
+
+// An idle watch is no reason to end it, however short the time that a request may take.
+func TestWatch_OutlivesTheRequestTimeout(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, api.Builtin(), apiserver.Options{RequestTimeout: 200 * time.Millisecond})
+	for name, http2 := range protocols {
+		t.Run(name, func(t *testing.T) {
+			s := &server{t: t, config: a.config, http: httpClient(t, a.config, http2)}
+			w := s.watch(configMaps + "?watch")
+			s.create(configMaps, configMap("a"))
+			w.expect("ADDED", "a")
+			clock := s.watch(pods + "?watch=1&timeoutSeconds=1")
+			_, more := clock.next()
+			require.False(t, more)
+			s.delete(configMaps+"/a", nil).ok(http.StatusOK)
+			w.expect("DELETED", "a")
+		})
+	}
+}
+
+func TestWatch_TooOldARevisionIsGone(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, api.Builtin(), apiserver.Options{})
+	first := a.create(configMaps, configMap("a")).object().GetResourceVersion()
+	var last *unstructured.Unstructured
+	for i := range 2 * logEvents {
+		last = a.patch(configMaps+"/a", mergePatch, fmt.Sprintf(`{"data":{"k":"%d"}}`, i)).ok(http.StatusOK).object()
+	}
+	revision, err := a.backend.Revision(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, a.backend.Compact(t.Context(), revision))
+	a.get(configMaps+"?watch=1&resourceVersion="+first).refused(http.StatusGone, metav1.StatusReasonExpired, "too old")
+	a.get(configMaps+"?resourceVersionMatch=Exact&resourceVersion="+first).refused(http.StatusGone, metav1.StatusReasonExpired, "too old")
+	w := a.watch(configMaps + "?watch=1&resourceVersion=" + last.GetResourceVersion())
+	a.create(configMaps, configMap("b"))
+	w.expect("ADDED", "b")
+}
+
+func TestWatch_EndsWithAnErrorEventWhenItCannotGoOn(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, api.Builtin(), apiserver.Options{})
+	w := a.watch(configMaps + "?watch=1")
+	a.create(configMaps, configMap("a"))
+	w.expect("ADDED", "a")
+	require.NoError(t, a.store.Close())
+	e, ok := w.next()
+	require.True(t, ok)
+	require.Equal(t, "ERROR", e.Type)
+	require.Equal(t, "Status", e.Object.GetKind())
+	require.Equal(t, string(metav1.StatusReasonServiceUnavailable), e.Object.Object["reason"])
+	_, ok = w.next()
+	require.False(t, ok)
+}
+
+func TestServe_DrainEndsWatchesAtOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	var ended []*watchStream
+	for range 5 {
+		ended = append(ended, s.watch(pods+"?watch=1"))
+	}
+	require.NotEmpty(t, ended)
+	// The watches are left open: stopping must not wait for them, as the cleanup of start shows.
+	t.Cleanup(func() {
+		for _, w := range ended {
+			_, ok := w.next()
+			require.False(t, ok)
+		}
+	})
+}
+
+func TestMetrics_NamesThatDashboardsQuery(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.create(configMaps, configMap("a"))
+	s.watch(configMaps+"?watch=1").expect("ADDED", "a")
+	text := string(s.get("/metrics").ok(http.StatusOK).body)
+	for _, name := range []string{
+		`apiserver_request_total{code="201",group="",resource="configmaps",scope="`, "apiserver_request_duration_seconds_bucket",
+		"apiserver_response_sizes_sum", `apiserver_current_inflight_requests{request_kind="readOnly"}`, `apiserver_longrunning_requests{group="",resource="configmaps"`,
+		`apiserver_watch_events_total{group="",resource="configmaps",version="v1"} 1`, `apiserver_storage_objects{resource="configmaps"} 1`,
+		"process_resident_memory_bytes", "go_goroutines",
+	} {
+		require.Contains(t, text, name)
+	}
+	require.Equal(t, 1, strings.Count(text, `apiserver_storage_objects{resource="`+corev1.Resource("namespaces").String()+`"} 4`))
+}

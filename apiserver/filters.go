@@ -1,0 +1,138 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// response notes what became of a request, for metrics, and what the error path must know.
+type response struct {
+	http.ResponseWriter
+	code    int
+	bytes   int64
+	request *request // once resolved
+}
+
+// observed returns the response that Server.observe put around w.
+func observed(w http.ResponseWriter) *response { return w.(*response) }
+
+func (r *response) WriteHeader(code int) {
+	if r.code == 0 {
+		r.code = code
+	}
+	r.ResponseWriter.WriteHeader(code)
+}
+
+func (r *response) Write(b []byte) (int, error) {
+	if r.code == 0 {
+		r.code = http.StatusOK
+	}
+	n, err := r.ResponseWriter.Write(b)
+	r.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// recoverPanics turns a panic into a 500 and a log line.
+func (s *Server) recoverPanics(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			s.Log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+			s.writeError(w, &request{Request: r}, apierrors.NewInternalError(fmt.Errorf("panic while serving %s", r.URL.Path)))
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// observe counts and times the request. It is outermost, so that a panic counts as the 500
+// that it became.
+func (s *Server) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
+		w := &response{ResponseWriter: hw}
+		start := time.Now()
+		if !longRunning(r) {
+			inflight := s.metrics.inflight(r.Method)
+			inflight.Inc()
+			defer inflight.Dec()
+		}
+		defer func() { s.metrics.done(w, r, time.Since(start)) }()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// plainPath makes routes see the path decoded, whatever the client chose to escape:
+// encodeURIComponent writes "system:node" as "system%3Anode".
+func plainPath(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.URL.RawPath = ""
+		next.ServeHTTP(w, r)
+	})
+}
+
+// limitBody bounds the time in which a body must arrive, even one that nobody will read.
+func (s *Server) limitBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.RequestTimeout))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// deadline bounds every request that is not a watch by RequestTimeout or, if shorter, by
+// the timeout that the client asks for.
+func (s *Server) deadline(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if longRunning(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		limit := s.RequestTimeout
+		if strings.Contains(r.URL.RawQuery, "timeout=") {
+			if asked := r.URL.Query().Get("timeout"); asked != "" {
+				d, err := time.ParseDuration(asked)
+				if err != nil || d < 0 {
+					s.writeError(w, &request{Request: r}, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout %q", asked)))
+					return
+				}
+				if d > 0 && d < limit {
+					limit = d
+				}
+			}
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// longRunning reports whether the request may go on for as long as the client likes.
+func longRunning(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "watch") && flag(r.URL.Query(), "watch") ||
+		r.Method == http.MethodGet && isWatchPath(r.URL.Path) ||
+		strings.HasPrefix(r.URL.Path, "/debug/pprof/")
+}
+
+// isWatchPath reports whether a path is an old one of a watch: /api/v1/watch/pods.
+func isWatchPath(path string) bool {
+	if !strings.Contains(path, "/watch/") {
+		return false
+	}
+	parts := strings.SplitN(path, "/", 5) // "", "apis", group, version, "watch/…"
+	return len(parts) == 5 && (parts[1] == "api" && parts[3] == "watch" || parts[1] == "apis" && strings.HasPrefix(parts[4], "watch/"))
+}

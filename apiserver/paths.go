@@ -1,0 +1,150 @@
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+)
+
+// Version is the Kubernetes release whose API is served, with our own as build metadata:
+// not a pre-release, so that version constraints hold. The build may append to it.
+var Version = "v1.37.2+coxswain"
+
+// path authorizes a request that is not on a resource, and answers it.
+func (s *Server) path(h func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, hr *http.Request) {
+		a := Attributes{User: authn.UserFrom(hr.Context()), Verb: strings.ToLower(hr.Method), Path: hr.URL.Path}
+		err := s.authorize(hr.Context(), a)
+		if err == nil {
+			err = h(w, hr)
+		}
+		if err != nil {
+			s.writeError(w, &request{Request: hr}, err)
+		}
+	}
+}
+
+func (s *Server) serveNotFound(http.ResponseWriter, *http.Request) error { return notFoundPath() }
+
+func (s *Server) serveMethodNotAllowed(_ http.ResponseWriter, r *http.Request) error {
+	return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: r.URL.Path}, strings.ToLower(r.Method))
+}
+
+// servePaths lists what there is, for people who look around.
+func (s *Server) servePaths(w http.ResponseWriter, r *http.Request) error {
+	paths := []string{"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}
+	for _, res := range s.Registry.Snapshot().Resources {
+		if p := "/api/" + res.Version; res.Group == "" {
+			paths = append(paths, p)
+		} else {
+			paths = append(paths, "/apis/"+res.Group, "/apis/"+res.Group+"/"+res.Version)
+		}
+	}
+	slices.Sort(paths)
+	return s.writeJSON(w, &request{Request: r}, http.StatusOK, metav1.RootPaths{Paths: slices.Compact(paths)})
+}
+
+func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) error {
+	return s.writeJSON(w, &request{Request: r, out: output{pretty: true}}, http.StatusOK, version.Info{
+		Major: "1", Minor: "37", GitVersion: Version, GitTreeState: "clean",
+		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	})
+}
+
+// check is one named part of a health endpoint.
+type check struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+func (s *Server) serveLivez(w http.ResponseWriter, r *http.Request) error {
+	return s.health(w, r, "livez", []check{{"ping", ping}})
+}
+
+// serveReadyz says whether requests are served well: etcd answers, memory is in step with
+// it, and the server is not about to stop.
+func (s *Server) serveReadyz(w http.ResponseWriter, r *http.Request) error {
+	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	return s.health(w, r, name, []check{{"ping", ping}, {"etcd", s.Store.Ready}, {"shutdown", s.notDraining}})
+}
+
+func ping(context.Context) error { return nil }
+
+func (s *Server) notDraining(context.Context) error {
+	if s.drain.Err() != nil {
+		return errors.New("the server is shutting down")
+	}
+	return nil
+}
+
+// health answers as kube-apiserver does: "ok", or one line per check when verbose or failed.
+func (s *Server) health(w http.ResponseWriter, r *http.Request, name string, checks []check) error {
+	if one := chi.URLParam(r, "check"); one != "" {
+		checks = slices.DeleteFunc(checks, func(c check) bool { return c.name != one })
+		if len(checks) == 0 {
+			return notFoundPath()
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	defer cancel()
+	excluded := r.URL.Query()["exclude"]
+	var lines bytes.Buffer
+	failed := false
+	for _, c := range checks {
+		if slices.Contains(excluded, c.name) {
+			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.name)
+			continue
+		}
+		if err := c.run(ctx); err != nil {
+			failed = true
+			s.Log.Warn("health check failed", "endpoint", name, "check", c.name, "error", err)
+			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.name)
+			continue
+		}
+		fmt.Fprintf(&lines, "[+]%s ok\n", c.name)
+	}
+	_, verbose := r.URL.Query()["verbose"]
+	out, code := output{media: "text/plain; charset=utf-8"}, http.StatusOK
+	switch {
+	case failed:
+		code = http.StatusInternalServerError
+		fmt.Fprintf(&lines, "%s check failed\n", name)
+	case !verbose:
+		lines.Reset()
+		lines.WriteString("ok")
+	default:
+		fmt.Fprintf(&lines, "%s check passed\n", name)
+	}
+	return s.writeBody(w, out, code, lines.Bytes())
+}
+
+func (s *Server) serveProfile(w http.ResponseWriter, r *http.Request) error {
+	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
+	case "cmdline":
+		pprof.Cmdline(w, r)
+	case "profile":
+		pprof.Profile(w, r)
+	case "symbol":
+		pprof.Symbol(w, r)
+	case "trace":
+		pprof.Trace(w, r)
+	default:
+		pprof.Index(w, r)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+// Package pki makes the certificates of a control plane: a CA of its own, the server's
+// certificate, and client certificates whose common name is a user and whose organizations
+// are groups. Keys are ECDSA P-256. Everything secret is written with mode 0600.
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	clientcmd "k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// The life of certificates. Leaves are made anew at every start.
+const (
+	caLife   = 10 * 365 * 24 * time.Hour
+	leafLife = 365 * 24 * time.Hour
+	// clockSkew is how far a client's clock may be behind ours.
+	clockSkew = 5 * time.Minute
+)
+
+// CA is a certificate authority. It is safe for concurrent use.
+type CA struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+// NewCA makes a CA that exists in memory only.
+func NewCA() (*CA, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("pki: CA key: %w", err)
+	}
+	template := certificate(pkix.Name{CommonName: "coxswain"}, caLife)
+	template.IsCA, template.BasicConstraintsValid = true, true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("pki: CA certificate: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("pki: CA certificate: %w", err)
+	}
+	return &CA{cert: cert, key: key, pem: pemOf("CERTIFICATE", der)}, nil
+}
+
+// OpenCA reads ca.crt and ca.key from a directory, or makes them there.
+func OpenCA(dir string) (*CA, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	certFile, keyFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return createCA(certFile, keyFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pki: reading the CA: %w", err)
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok || !pair.Leaf.IsCA {
+		return nil, fmt.Errorf("pki: %s is not an ECDSA CA", certFile)
+	}
+	return &CA{cert: pair.Leaf, key: key, pem: pemOf("CERTIFICATE", pair.Leaf.Raw)}, nil
+}
+
+func createCA(certFile, keyFile string) (*CA, error) {
+	ca, err := NewCA()
+	if err != nil {
+		return nil, err
+	}
+	key, err := pemKey(ca.key)
+	if err != nil {
+		return nil, err
+	}
+	// The certificate comes last: where it is, the key is too.
+	if err := WriteSecret(keyFile, key); err != nil {
+		return nil, err
+	}
+	return ca, WriteSecret(certFile, ca.pem)
+}
+
+// PEM is the CA's certificate.
+func (ca *CA) PEM() []byte { return ca.pem }
+
+// Pool holds the CA's certificate alone.
+func (ca *CA) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	return pool
+}
+
+// Server makes a server certificate for the hosts, each a name or an IP address.
+func (ca *CA) Server(hosts ...string) (tls.Certificate, error) {
+	template := certificate(pkix.Name{CommonName: "coxswain-apiserver"}, leafLife)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, h)
+		}
+	}
+	cert, key, err := ca.issue(template)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
+}
+
+// Client makes a certificate and key, in PEM, by which a client is the user in the groups.
+func (ca *CA) Client(user string, groups ...string) (cert, key []byte, err error) {
+	template := certificate(pkix.Name{CommonName: user, Organization: groups}, leafLife)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	return ca.issue(template)
+}
+
+func (ca *CA) issue(template *x509.Certificate) (cert, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pki: key: %w", err)
+	}
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, private.Public(), ca.key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pki: certificate: %w", err)
+	}
+	key, err = pemKey(private)
+	return pemOf("CERTIFICATE", der), key, err
+}
+
+func certificate(subject pkix.Name, life time.Duration) *x509.Certificate {
+	now := time.Now()
+	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // never fails since Go 1.24
+	return &x509.Certificate{
+		SerialNumber: serial, Subject: subject,
+		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(life),
+	}
+}
+
+func pemOf(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func pemKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("pki: key: %w", err)
+	}
+	return pemOf("EC PRIVATE KEY", der), nil
+}
+
+// WriteSecret writes a file that only its owner may read. A reader sees the old content or
+// the new, never a part.
+func WriteSecret(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // made with mode 0600
+	if err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("pki: writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// Kubeconfig is a self-contained kubeconfig for a user of the server.
+func Kubeconfig(server string, ca, cert, key []byte, user string) ([]byte, error) {
+	const name = "coxswain"
+	c := clientcmdapi.NewConfig()
+	c.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	c.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
+	c.CurrentContext = name
+	out, err := clientcmd.Write(*c)
+	if err != nil {
+		return nil, fmt.Errorf("pki: kubeconfig: %w", err)
+	}
+	return out, nil
+}

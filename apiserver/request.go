@@ -1,0 +1,205 @@
+package apiserver
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// request is one API request on a resource, resolved against the registry.
+type request struct {
+	*http.Request
+	// verb is the API verb: get, list, watch, create, update, patch, delete, deletecollection.
+	verb        string
+	res         *api.Resource
+	objects     *storage.Collection
+	namespace   string
+	name        string
+	subresource string
+	query       url.Values
+	out         output
+	warnings    []string
+	// stored is the object that this attempt of a write begins with.
+	stored *storage.Object
+	// applies says that the request is a server-side apply, which has settled the ownership
+	// of fields already.
+	applies bool
+	// strict is what was found wrong with the body's form before it became JSON.
+	strict []error
+	// strategic is the body of a strategic merge patch.
+	strategic []byte
+}
+
+// user is the caller.
+func (r *request) user() *authn.User { return authn.UserFrom(r.Context()) }
+
+// isNamespace reports whether the request is on the Namespace kind.
+func (r *request) isNamespace() bool { return r.res.Group == "" && r.res.Kind == "Namespace" }
+
+// resource resolves the route's parameters to a registration, authorizes, and answers.
+func (s *Server) resource(verb string) http.HandlerFunc {
+	return func(w http.ResponseWriter, hr *http.Request) {
+		r := &request{Request: hr, verb: verb}
+		if err := s.serveResource(w, r); err != nil {
+			s.writeError(w, r, err)
+		}
+	}
+}
+
+func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
+	if err := s.resolve(r); err != nil {
+		return err
+	}
+	observed(w).request = r
+	if err := s.authorize(r.Context(), attributesOf(r)); err != nil {
+		return err
+	}
+	if r.res.Deprecation != "" {
+		addWarnings(w.Header(), []string{r.res.Deprecation})
+	}
+	if !r.served() {
+		return apierrors.NewMethodNotSupported(r.res.GroupResource(), r.verb)
+	}
+	var err error
+	if r.out, err = negotiate(r); err != nil {
+		return err
+	}
+	return s.answer(w, r)
+}
+
+// answer hands the request to its verb.
+func (s *Server) answer(w http.ResponseWriter, r *request) error {
+	switch r.verb {
+	case "get":
+		return s.get(w, r)
+	case "list":
+		return s.list(w, r)
+	case "watch":
+		return s.watch(w, r)
+	case "create":
+		if r.subresource != "" {
+			return s.createSubresource(w, r)
+		}
+		if r.res.Review {
+			return s.review(w, r)
+		}
+		return s.create(w, r)
+	case "update":
+		return s.update(w, r)
+	case "patch":
+		return s.patch(w, r)
+	case "delete":
+		return s.delete(w, r)
+	default:
+		return s.deleteCollection(w, r)
+	}
+}
+
+// resolve fills in what the route says. The namespaces' own subresources share their path
+// with namespaced resources: /api/v1/namespaces/NAME/status.
+func (s *Server) resolve(r *request) error {
+	route := chi.RouteContext(r.Context())
+	gvr := schema.GroupVersionResource{
+		Group:    route.URLParam("group"),
+		Version:  route.URLParam("version"),
+		Resource: route.URLParam("resource"),
+	}
+	r.namespace, r.name, r.subresource = route.URLParam("namespace"), route.URLParam("name"), route.URLParam("subresource")
+	if gvr.Group == "" && strings.HasPrefix(r.URL.Path, "/apis/") {
+		return notFoundPath()
+	}
+	var err error
+	if r.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+		return apierrors.NewBadRequest("invalid query: " + err.Error())
+	}
+	if gvr.Group == "" && r.namespace != "" && r.name == "" && slices.Contains(namespaceSubresources, gvr.Resource) {
+		r.name, r.subresource = r.namespace, gvr.Resource
+		r.namespace, gvr.Resource = "", "namespaces"
+		if r.verb == "list" {
+			r.verb = "get"
+		}
+	}
+	if r.res = s.Registry.Snapshot().Resource(gvr); r.res == nil {
+		return notFoundPath()
+	}
+	// A namespaced kind can be listed and watched over all namespaces, and nothing else.
+	if r.res.Namespaced != (r.namespace != "") && (!r.res.Namespaced || r.verb != "list" && (r.verb != "watch" || r.name != "")) {
+		if r.res.Namespaced && r.name == "" {
+			return apierrors.NewMethodNotSupported(r.res.GroupResource(), r.verb)
+		}
+		return notFoundPath()
+	}
+	if r.subresource != "" && r.res.Subresource(r.subresource) == nil {
+		return notFoundPath()
+	}
+	if r.verb == "watch" {
+		return s.resolveWatch(r)
+	}
+	if r.verb == "list" && flag(r.query, "watch") {
+		r.verb = "watch"
+	}
+	if !r.res.Review {
+		r.objects = s.collection(r.res)
+	}
+	return nil
+}
+
+// resolveWatch is for the paths of watches that are older than ?watch=1:
+// /api/v1/watch/namespaces/NAMESPACE/pods/NAME.
+func (s *Server) resolveWatch(r *request) error {
+	r.objects = s.collection(r.res)
+	if r.name != "" {
+		selector := fields.OneTermEqualSelector("metadata.name", r.name).String()
+		if text := r.query.Get("fieldSelector"); text != "" && text != selector {
+			return apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+		}
+		r.query.Set("fieldSelector", selector)
+	}
+	return nil
+}
+
+// namespaceSubresources are told from namespaced resources by their names alone.
+var namespaceSubresources = []string{"status", "finalize"}
+
+// served reports whether the kind answers the verb, on itself or on the subresource.
+func (r *request) served() bool {
+	if r.subresource == "" {
+		return !slices.Contains(r.res.NoVerbs, r.verb) && (r.verb == "watch" || (r.name != "") == onObject(r.verb))
+	}
+	return slices.Contains(r.res.Subresource(r.subresource).Verbs, r.verb)
+}
+
+// creates reports whether the kind can be created.
+func (r *request) creates() bool { return !slices.Contains(r.res.NoVerbs, "create") }
+
+// onObject reports whether the verb addresses one object by its name in the path.
+func onObject(verb string) bool {
+	return verb == "get" || verb == "update" || verb == "patch" || verb == "delete"
+}
+
+// collection opens the kind's objects in the store.
+func (s *Server) collection(res *api.Resource) *storage.Collection {
+	res = res.Stored()
+	return s.Store.Collection(res.Collection(), storage.CollectionOptions{Fields: res.SelectablePaths(), Index: res.FieldIndex})
+}
+
+// key is where the request's object is stored.
+func (r *request) key(name string) storage.Key {
+	return storage.Key{Collection: r.res.Collection(), Namespace: r.namespace, Name: name}
+}
+
+// flag reads a boolean query parameter as Kubernetes does: present and not "0" or "false".
+func flag(q url.Values, name string) bool {
+	v, ok := q[name]
+	return ok && v[0] != "0" && v[0] != "false"
+}

@@ -1,0 +1,202 @@
+// Package apiserver is the REST server: it turns HTTP requests into reads, watches and
+// commits of package storage, by the rules that package api registers for each kind.
+//
+// A request meets, in this order: metrics, panic recovery, limits to its body, authentication,
+// a deadline (filters.go, authn.go); then its route (Server.Handler below), which resolves the
+// registration and authorizes (request.go); then its verb, one file each: get.go, list.go,
+// watch.go, create.go, update.go, patch.go, delete.go. Writes share one path, write.go:
+// decode strictly, default, admit, validate, encode once, commit; the committed bytes are
+// the response. What a client may ask to have instead of those bytes (YAML, protobuf, a
+// Table, metadata only) is made in output.go.
+//
+// Controllers, scheduler and nodes are clients of this server like any other, and must
+// never be imported here.
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/openapi"
+	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// Options assemble a Server. Store and Registry are required.
+type Options struct {
+	Store    *storage.Store
+	Registry *api.Registry
+	// Authenticator tells who calls; nil knows nobody, so that every request that needs an
+	// identity is answered 401.
+	Authenticator authn.Authenticator
+	// Authorizer decides what an identity may do; nil allows everything to everyone who
+	// has been authenticated.
+	Authorizer Authorizer
+	// Admission chooses and configures the admission plugins.
+	Admission admission.Options
+	// EventTTL is how long Events are kept (--event-ttl); 0 means one hour.
+	EventTTL time.Duration
+	// RequestTimeout bounds every request but watches (--request-timeout); 0 means one minute.
+	RequestTimeout time.Duration
+	Clock          clock.PassiveClock
+	Log            *slog.Logger
+}
+
+// Server serves the Kubernetes API. Its methods are safe for concurrent use.
+type Server struct {
+	Options
+	metrics   *metrics
+	admission *admission.Chain
+	openapi   *openapi.Documents
+	// appliers are the field managers of server-side apply.
+	appliers appliers
+	// drain is done when the server stops: it is no longer ready, and watches end.
+	drain      context.Context
+	beginDrain context.CancelFunc
+}
+
+// New checks the options and writes what every cluster has (the system namespaces), so
+// that a Server that exists is ready to serve.
+func New(ctx context.Context, o Options) (*Server, error) {
+	if o.Store == nil || o.Registry == nil {
+		return nil, errors.New("apiserver: Store and Registry are required")
+	}
+	if o.Authenticator == nil {
+		o.Authenticator = authn.Union{}
+	}
+	if o.Authorizer == nil {
+		o.Authorizer = AllowAuthenticated{}
+	}
+	if o.EventTTL == 0 {
+		o.EventTTL = time.Hour
+	}
+	if o.RequestTimeout == 0 {
+		o.RequestTimeout = time.Minute
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	s := &Server{
+		Options: o,
+		openapi: openapi.NewDocuments(Version),
+	}
+	s.drain, s.beginDrain = context.WithCancel(context.Background())
+	var err error
+	if s.admission, err = admission.NewChain(newCluster(s), o.Admission); err != nil {
+		return nil, err
+	}
+	s.metrics = newMetrics(s)
+	if err := s.checkReviewers(); err != nil {
+		return nil, err
+	}
+	if err := s.bootstrap(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Handler is the route table. Resource routes are patterns over the registry's current
+// set, so that kinds may come and go while the server runs.
+func (s *Server) Handler() http.Handler {
+	r := chi.NewRouter()
+	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody, s.authenticate, s.deadline)
+	r.NotFound(s.path(s.serveNotFound))
+	r.MethodNotAllowed(s.path(s.serveMethodNotAllowed))
+
+	r.Get("/", s.path(s.servePaths))
+	r.Get("/livez", s.path(s.serveLivez))
+	r.Get("/livez/{check}", s.path(s.serveLivez))
+	r.Get("/readyz", s.path(s.serveReadyz))
+	r.Get("/readyz/{check}", s.path(s.serveReadyz))
+	r.Get("/healthz", s.path(s.serveReadyz))
+	r.Get("/healthz/{check}", s.path(s.serveReadyz))
+	for path, health := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"/livez": s.serveLivez, "/readyz": s.serveReadyz, "/healthz": s.serveReadyz,
+	} {
+		r.Head(path, s.path(health)) // load balancers ask so
+	}
+	r.Get("/version", s.path(s.serveVersion))
+	r.Get("/version/", s.path(s.serveVersion))
+	r.Get("/metrics", s.path(s.serveMetrics))
+	r.Get("/debug/pprof/*", s.path(s.serveProfile))
+	r.Post("/debug/pprof/*", s.path(s.serveProfile))
+	r.Get("/openapi/v2", s.path(s.serveOpenAPIV2))
+	r.Get("/openapi/v3", s.path(s.serveOpenAPIV3Index))
+	r.Get("/openapi/v3/*", s.path(s.serveOpenAPIV3))
+	r.Get("/api", s.path(s.serveLegacyVersions))
+	r.Get("/api/", s.path(s.serveLegacyVersions))
+	r.Get("/apis", s.path(s.serveGroups))
+	r.Get("/apis/", s.path(s.serveGroups))
+	r.Get("/apis/{group}", s.path(s.serveGroup))
+	r.Get("/apis/{group}/", s.path(s.serveGroup))
+	r.Route("/api/{version}", s.resources)
+	r.Route("/apis/{group}/{version}", s.resources)
+	return r
+}
+
+// resources are the routes below one group and version. A route names the verb; what
+// answers it is in Server.answer.
+func (s *Server) resources(r chi.Router) {
+	r.Get("/", s.path(s.serveResources))
+	for _, at := range []string{"/{resource}", "/namespaces/{namespace}/{resource}"} {
+		r.Get(at, s.resource("list"))
+		r.Post(at, s.resource("create"))
+		r.Put(at, s.resource("update"))
+		r.Patch(at, s.resource("patch"))
+		r.Delete(at, s.resource("deletecollection"))
+		for _, below := range []string{"/{name}", "/{name}/{subresource}"} {
+			r.Get(at+below, s.resource("get"))
+			r.Post(at+below, s.resource("create"))
+			r.Put(at+below, s.resource("update"))
+			r.Patch(at+below, s.resource("patch"))
+			r.Delete(at+below, s.resource("delete"))
+		}
+		// Deprecated since 1.11, and served as ever.
+		r.Get("/watch"+at, s.resource("watch"))
+		r.Get("/watch"+at+"/{name}", s.resource("watch"))
+	}
+}
+
+// Serve answers on the listener until ctx ends, then drains: watches are ended at once,
+// other requests get five seconds. It returns nil after an orderly end.
+func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) error {
+	srv := &http.Server{
+		Handler:           s.Handler(),
+		TLSConfig:         tc,
+		ConnContext:       authn.WithConnection,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       3 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000},
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.ServeTLS(ln, "", "") }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	s.beginDrain()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := srv.Shutdown(grace)
+	if err != nil {
+		err = srv.Close()
+	}
+	<-served
+	return err
+}

@@ -1,0 +1,168 @@
+package transcode
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Message is how documents of one Go struct type are written.
+type Message struct{ fields map[string]*field }
+
+// field is one member of a JSON object.
+type field struct {
+	tag   Tag
+	value value
+	// embedded is set where the Go struct has the field from one that it embeds: one object
+	// in JSON, a message in a message in protobuf.
+	embedded *embedding
+}
+
+type embedding struct {
+	tag   Tag
+	outer *embedding
+}
+
+// known are the Messages made so far by their reflect.Type; nil for types that cannot be.
+var known sync.Map
+
+// compiler makes Messages. Types may contain themselves, so that it remembers those it has begun.
+type compiler struct{ messages map[reflect.Type]*Message }
+
+func (c *compiler) message(t reflect.Type) (*Message, error) {
+	if m := c.messages[t]; m != nil {
+		return m, nil
+	}
+	m := &Message{fields: map[string]*field{}}
+	c.messages[t] = m
+	return m, c.addFields(m, t, nil)
+}
+
+func (c *compiler) addFields(m *Message, t reflect.Type, in *embedding) error {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		number, ok := protobufNumber(f)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !ok || name == "-" {
+			continue // TypeMeta has no number: kind and version are told around the message
+		}
+		if f.Anonymous && name == "" {
+			if f.Type.Kind() != reflect.Struct {
+				return fmt.Errorf("transcode: %s.%s: embedded, but not a struct", t, f.Name)
+			}
+			if err := c.addFields(m, f.Type, &embedding{tag: SizedTag(number), outer: in}); err != nil {
+				return err
+			}
+			continue
+		}
+		v, err := c.value(f.Type)
+		if err != nil {
+			return fmt.Errorf("%s.%s: %w", t, f.Name, err)
+		}
+		m.fields[name] = &field{tag: tagOf(number, v), value: v, embedded: outermostFirst(in)}
+	}
+	return nil
+}
+
+// outermostFirst turns a chain of embeddings around, into the order in which they are written.
+func outermostFirst(in *embedding) *embedding {
+	var out *embedding
+	for ; in != nil; in = in.outer {
+		out = &embedding{tag: in.tag, outer: out}
+	}
+	return out
+}
+
+// protobufNumber reads `protobuf:"bytes,3,opt,name=x"`.
+func protobufNumber(f reflect.StructField) (number int, ok bool) {
+	parts := strings.Split(f.Tag.Get("protobuf"), ",")
+	if len(parts) < 2 {
+		return 0, false
+	}
+	number, err := strconv.Atoi(parts[1])
+	return number, err == nil
+}
+
+// tagOf goes by the value and not by the wire type in the Go tag, which Kubernetes' types
+// often have wrong.
+func tagOf(number int, v value) Tag {
+	switch v := v.(type) {
+	case list:
+		return tagOf(number, v.of)
+	case integer, boolean:
+		return Tag(number<<3 | varint)
+	}
+	return SizedTag(number)
+}
+
+// special are the types whose JSON is not that of their Go fields.
+var special = map[reflect.Type]value{
+	reflect.TypeFor[metav1.Time]():          timestamp{},
+	reflect.TypeFor[resource.Quantity]():    wrapped{text{}},
+	reflect.TypeFor[intstr.IntOrString]():   intOrString{},
+	reflect.TypeFor[metav1.FieldsV1]():      rawJSON{},
+	reflect.TypeFor[runtime.RawExtension](): rawJSON{},
+}
+
+type marshaler interface{ Marshal() ([]byte, error) }
+
+func (c *compiler) value(t reflect.Type) (value, error) {
+	if t.Kind() == reflect.Pointer {
+		return c.value(t.Elem())
+	}
+	if v, ok := special[t]; ok {
+		return v, nil
+	}
+	pointer := reflect.PointerTo(t)
+	writes := pointer.Implements(reflect.TypeFor[marshaler]())
+	if pointer.Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		if !writes {
+			return nil, fmt.Errorf("transcode: %s has JSON of its own and no protobuf", t)
+		}
+		return decoded{t}, nil
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return text{}, nil
+	case reflect.Bool:
+		return boolean{}, nil
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return integer{}, nil
+	case reflect.Struct:
+		m, err := c.message(t)
+		return message{m}, err
+	case reflect.Slice:
+		return c.slice(t, writes)
+	case reflect.Map:
+		if t.Key().Kind() != reflect.String {
+			break
+		}
+		v, err := c.value(t.Elem())
+		return mapping{v, tagOf(2, v)}, err
+	}
+	return nil, fmt.Errorf("transcode: %s is not known", t)
+}
+
+// slice is a repeated field, or bytes. A slice type with an encoding of its own is a
+// message of which it is the first field, so that it may be a map's value.
+func (c *compiler) slice(t reflect.Type, writes bool) (value, error) {
+	if t.Elem().Kind() == reflect.Uint8 {
+		return base64Bytes{}, nil
+	}
+	v, err := c.value(t.Elem())
+	if err != nil {
+		return nil, err
+	}
+	if writes {
+		return wrapped{list{v}}, nil
+	}
+	return list{v}, nil
+}

@@ -1,0 +1,187 @@
+package transcode
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"time"
+)
+
+// value reads one JSON value, which is not null, and writes it as a field with the tag.
+type value interface {
+	append(buf []byte, s *scanner, tag Tag) ([]byte, error)
+}
+
+// text is a JSON string.
+type text struct{}
+
+func (text) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	b, err := s.text()
+	return AppendSized(buf, tag, b), err
+}
+
+type boolean struct{}
+
+func (boolean) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	b, err := s.skip()
+	switch string(b) {
+	case "true":
+		return append(tag.append(buf), 1), err
+	case "false":
+		return append(tag.append(buf), 0), err
+	}
+	return buf, errForm
+}
+
+type integer struct{}
+
+func (integer) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	b, err := s.skip()
+	if err != nil {
+		return buf, err
+	}
+	n, err := strconv.ParseInt(string(b), 10, 64)
+	if err != nil {
+		return buf, errForm
+	}
+	return binary.AppendUvarint(tag.append(buf), uint64(n)), nil
+}
+
+// base64Bytes are bytes, which JSON has as a string.
+type base64Bytes struct{}
+
+func (base64Bytes) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	b, err := s.text()
+	if err != nil {
+		return buf, err
+	}
+	buf, at := Open(buf, tag)
+	if buf, err = base64.StdEncoding.AppendDecode(buf, b); err != nil {
+		return buf, errForm
+	}
+	return Close(buf, at), nil
+}
+
+// message is an object with the fields of a Go struct.
+type message struct{ *Message }
+
+func (m message) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	buf, at := Open(buf, tag)
+	buf, err := m.members(buf, s)
+	return Close(buf, at), err
+}
+
+// list is an array: the field is written once for each element.
+type list struct{ of value }
+
+func (l list) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	more, err := s.first('[', ']')
+	for ; more && err == nil; more, err = s.another(']') {
+		if s.peek() == 'n' {
+			return buf, errForm // the Go type would have a zero element here
+		}
+		if buf, err = l.of.append(buf, s, tag); err != nil {
+			return buf, err
+		}
+	}
+	return buf, err
+}
+
+// mapping is an object with any keys: each entry is a message of a key and a value.
+type mapping struct {
+	of  value
+	tag Tag // of the entry's value
+}
+
+func (m mapping) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	more, err := s.first('{', '}')
+	for ; more && err == nil; more, err = s.another('}') {
+		key, err := s.key()
+		if err != nil {
+			return buf, err
+		}
+		var at int
+		buf, at = Open(buf, tag)
+		buf = AppendSized(buf, SizedTag(1), key)
+		if s.peek() == 'n' {
+			_, err = s.skip()
+		} else {
+			buf, err = m.of.append(buf, s, m.tag)
+		}
+		if err != nil {
+			return buf, err
+		}
+		buf = Close(buf, at)
+	}
+	return buf, err
+}
+
+// wrapped is a message whose first field is the value.
+type wrapped struct{ value }
+
+func (w wrapped) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	buf, at := Open(buf, tag)
+	buf, err := w.value.append(buf, s, SizedTag(1))
+	return Close(buf, at), err
+}
+
+// rawJSON is a message whose first field is the JSON itself, whatever it is.
+type rawJSON struct{}
+
+func (rawJSON) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	b, err := s.skip()
+	buf, at := Open(buf, tag)
+	return Close(AppendSized(buf, SizedTag(1), b), at), err
+}
+
+// timestamp is a time in JSON, and a message of the seconds since 1970 in protobuf.
+type timestamp struct{}
+
+func (timestamp) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	b, err := s.text()
+	if err != nil {
+		return buf, err
+	}
+	t, err := time.Parse(time.RFC3339, string(b))
+	if err != nil {
+		return buf, errForm
+	}
+	buf, at := Open(buf, tag)
+	if !t.IsZero() {
+		buf = binary.AppendUvarint(append(buf, 1<<3|varint), uint64(t.Unix()))
+	}
+	return Close(buf, at), nil
+}
+
+// intOrString is a message that says which it is: type, intVal, strVal.
+type intOrString struct{}
+
+func (intOrString) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	buf, at := Open(buf, tag)
+	var err error
+	if s.peek() == '"' {
+		buf, err = text{}.append(append(buf, 1<<3|varint, 1), s, SizedTag(3))
+	} else {
+		buf, err = integer{}.append(append(buf, 1<<3|varint, 0), s, 2<<3|varint)
+	}
+	return Close(buf, at), err
+}
+
+// decoded goes the long way, for types that are rare and have an encoding of their own.
+type decoded struct{ reflect.Type }
+
+func (d decoded) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
+	b, err := s.skip()
+	if err != nil {
+		return buf, err
+	}
+	v := reflect.New(d.Type).Interface()
+	if err := json.Unmarshal(b, v); err != nil {
+		return buf, fmt.Errorf("%w: %w", errForm, err)
+	}
+	raw, err := v.(marshaler).Marshal()
+	return AppendSized(buf, tag, raw), err
+}

@@ -1,0 +1,135 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// minWatch is how long a watch lasts at least when the client sets no limit; the real
+// time is random up to twice that, so that clients do not all come back at once.
+const minWatch = 30 * time.Minute
+
+// watch streams changes as one JSON document each, until the client leaves, its
+// timeoutSeconds have passed, or the server drains.
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+func (s *Server) watch(w http.ResponseWriter, r *request) error {
+	q, err := s.watchRequest(r)
+	if err != nil {
+		return err
+	}
+	limit, err := r.watchLimit()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	defer context.AfterFunc(s.drain, cancel)()
+	watcher, err := r.objects.Watch(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	watches := s.metrics.watches.WithLabelValues(metricLabels(r, r.Request)...)
+	watches.Inc()
+	defer watches.Dec()
+	return s.stream(ctx, w, r, watcher, q.Bookmarks)
+}
+
+func (s *Server) watchRequest(r *request) (storage.WatchRequest, error) {
+	q := storage.WatchRequest{
+		Bookmarks: flag(r.query, "allowWatchBookmarks"),
+		Any:       r.query.Get("resourceVersion") == "0",
+	}
+	err := r.checkListOptions()
+	if err != nil {
+		return q, err
+	}
+	if q.Scope, err = r.scope(); err != nil {
+		return q, err
+	}
+	q.From, err = r.revision("resourceVersion")
+	q.InitialEvents = flag(r.query, "sendInitialEvents")
+	if err == nil && q.From == 0 && r.query.Has("sendInitialEvents") && !q.InitialEvents {
+		q.From, err = s.Store.Revision(r.Context())
+	}
+	return q, err
+}
+
+func (r *request) watchLimit() (time.Duration, error) {
+	text := r.query.Get("timeoutSeconds")
+	if text == "" {
+		return minWatch + rand.N(minWatch), nil
+	}
+	seconds, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || seconds < 0 {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid timeoutSeconds %q", text))
+	}
+	if seconds == 0 {
+		return minWatch + rand.N(minWatch), nil
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// stream copies the watcher's events to the client. A batch of events is one write.
+func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, watcher *storage.Watcher, bookmarks bool) error {
+	frames := newFramer(r)
+	control := http.NewResponseController(w)
+	sent := s.metrics.events.WithLabelValues(r.res.Group, r.res.Version, r.res.Plural)
+	w.Header().Set("Content-Type", frames.contentType())
+	w.Header().Set("Cache-Control", "no-cache, private")
+	w.WriteHeader(http.StatusOK)
+	_ = control.Flush()
+	stalled := endStalled(control, s.RequestTimeout)
+	defer stalled.stop()
+	var buf []byte
+	for {
+		events, err := watcher.Next(ctx)
+		buf = buf[:0]
+		for i := range events {
+			if events[i].Type == storage.Bookmark && !bookmarks {
+				continue // it ends the initial events of a client that wants no bookmarks
+			}
+			if buf, err = frames.append(buf, &events[i]); err != nil {
+				break
+			}
+		}
+		if err != nil {
+			buf = s.appendEnd(buf, r, frames, watcher, bookmarks, err)
+		}
+		sent.Add(float64(len(events)))
+		stalled.begin()
+		if _, werr := w.Write(buf); werr != nil || control.Flush() != nil || err != nil {
+			return nil
+		}
+		stalled.end()
+	}
+}
+
+// appendEnd says how the watch ended: with a last bookmark when its time was over, with an
+// ERROR event when it could not go on.
+func (s *Server) appendEnd(buf []byte, r *request, frames *framer, watcher *storage.Watcher, bookmarks bool, err error) []byte {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		if bookmarks && r.Context().Err() == nil {
+			last := watcher.Bookmark()
+			if with, err := frames.append(buf, &last); err == nil {
+				return with
+			}
+		}
+		return buf
+	}
+	status := statusOf(err, r)
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	doc, _ := json.Marshal(&status)
+	return frames.appendStatus(buf, doc)
+}

@@ -1,0 +1,198 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// change makes the object that a verb wants from the one there is. It is called again with
+// a fresh one when another writer was quicker.
+type change func(old api.Object) (api.Object, error)
+
+// modify reads an object, changes it and commits it, comparing revisions, until no other
+// writer came between. The first attempt begins with what memory holds, which may be
+// older than what etcd holds; what is found out from that is checked once more before it
+// is said. The result is the document as it is stored, or was when the change ended it.
+func (s *Server) modify(ctx context.Context, r *request, do change) (*storage.Object, error) {
+	current, err := r.objects.Get(ctx, r.namespace, r.name, storage.At{Any: true})
+	if errors.Is(err, storage.ErrNotFound) {
+		current, err = r.objects.Get(ctx, r.namespace, r.name, storage.At{})
+	}
+	fresh := false
+	for {
+		if err != nil {
+			return nil, err
+		}
+		var written *storage.Object
+		written, err = s.attempt(ctx, r, current, do)
+		var conflict *storage.Conflict
+		switch {
+		case errors.Is(err, errClaimLost):
+			current, err = r.objects.Get(ctx, r.namespace, r.name, storage.At{})
+			fresh = true
+			continue
+		case errors.As(err, &conflict):
+			current, err, fresh = conflict.Current, ctx.Err(), true
+			continue
+		case fresh || err == nil && written != current || etcdFailed(err):
+			return written, err
+		}
+		// The answer came from memory alone: a refusal, or that nothing changes.
+		newest, readErr := r.objects.Get(ctx, r.namespace, r.name, storage.At{})
+		if readErr != nil {
+			return nil, readErr
+		}
+		if newest.Revision == current.Revision {
+			return written, err
+		}
+		current, err, fresh = newest, nil, true
+	}
+}
+
+// etcdFailed reports that a commit was tried and etcd did not do it, or did not say so. It
+// must not be tried again: the first may have happened.
+func etcdFailed(err error) bool {
+	return errors.Is(err, storage.ErrUnknownOutcome) || errors.Is(err, storage.ErrUnavailable) ||
+		errors.Is(err, storage.ErrNoSpace) || errors.Is(err, storage.ErrTooLarge)
+}
+
+// attempt is one round of modify. It returns current itself when nothing changes.
+func (s *Server) attempt(ctx context.Context, r *request, current *storage.Object, do change) (*storage.Object, error) {
+	old, err := decode(r.res, current)
+	if err != nil {
+		return nil, err
+	}
+	r.stored = current
+	obj, err := do(old)
+	if err != nil {
+		return nil, err
+	}
+	if obj == nil {
+		return s.remove(ctx, r, current, old)
+	}
+	obj, claims, err := s.claim(ctx, r.res, obj, old)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := encode(r.res, obj)
+	if err != nil {
+		return nil, err
+	}
+	ttl, err := s.ttl(r.res, obj)
+	if err != nil {
+		return nil, err
+	}
+	if ttl == 0 && current.Same(doc) { // a write with a time to live renews it
+		return current, nil
+	}
+	if ended(r.res, obj) { // its last finalizer was taken away
+		removed, err := s.remove(ctx, r, current, old)
+		if err != nil {
+			return nil, err
+		}
+		return storage.NewObject(current.Key, removed.Revision, doc)
+	}
+	w := storage.Write{Op: storage.Update, Key: current.Key, Value: doc, Expect: current.Revision, TTL: ttl}
+	return s.charged(ctx, r, obj, old, func(quotas []storage.Write) (*storage.Object, error) {
+		return s.commit(ctx, r, w, append(claims, quotas...)...)
+	})
+}
+
+// remove deletes the object and its claims, provided it still is at current's revision.
+func (s *Server) remove(ctx context.Context, r *request, current *storage.Object, old api.Object) (*storage.Object, error) {
+	if r.dryRun() {
+		gone := *current
+		return &gone, nil
+	}
+	_, claims, err := s.claim(ctx, r.res, nil, old)
+	if err != nil {
+		return nil, err
+	}
+	return s.commit(ctx, r, storage.Write{Op: storage.Delete, Key: current.Key, Expect: current.Revision}, claims...)
+}
+
+// commit makes a write and its claims durable, in one transaction, and returns the document
+// as stored. A dry run returns what would have been stored; it has no revision if it would
+// have been new.
+func (s *Server) commit(ctx context.Context, r *request, w storage.Write, claims ...storage.Write) (*storage.Object, error) {
+	if r.dryRun() {
+		return storage.NewObject(w.Key, w.Expect, w.Value)
+	}
+	result, err := s.Store.Commit(ctx, append([]storage.Write{w}, claims...)...)
+	var refused *storage.Refusal
+	if errors.As(err, &refused) && refused.Write > 0 {
+		return nil, errClaimLost
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.isNamespace() && w.Op != storage.Create {
+		// What this client creates next must be refused if the namespace is going away, and
+		// admission reads from memory. That it is gone altogether is as good an answer.
+		_, _ = r.objects.Get(ctx, "", w.Key.Name, storage.At{Revision: result.Revision})
+	}
+	return result.Objects[0], nil
+}
+
+// encode makes the document that is stored: the object without its resourceVersion.
+func encode(res *api.Resource, obj api.Object) ([]byte, error) {
+	obj.SetResourceVersion("")
+	obj.GetObjectKind().SetGroupVersionKind(res.Stored().GVK())
+	doc, err := json.Marshal(obj)
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s %s: %w", res.Kind, obj.GetName(), err)
+	}
+	return doc, nil
+}
+
+// ended reports whether an object whose deletion has begun has nothing left to wait for.
+func ended(res *api.Resource, obj api.Object) bool {
+	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
+		return false
+	}
+	if grace := obj.GetDeletionGracePeriodSeconds(); grace != nil && *grace > 0 {
+		return false
+	}
+	return res.Held == nil || !res.Held(obj)
+}
+
+// ttlAnnotation makes any object remove itself after the duration it gives, counted from
+// its last write.
+const ttlAnnotation = "coxswain.dev/ttl"
+
+// ttl says how long the object is to be kept; 0 is for ever.
+func (s *Server) ttl(res *api.Resource, obj api.Object) (time.Duration, error) {
+	text, ok := obj.GetAnnotations()[ttlAnnotation]
+	if !ok {
+		if res.Expires {
+			return s.EventTTL, nil
+		}
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second {
+		return 0, invalidAnnotation(res, obj.GetName(), ttlAnnotation, text, `must be a duration of at least one second, such as "10m"`)
+	}
+	return d, nil
+}
+
+// invalidObject is the answer to an object that validation refuses.
+func invalidObject(res *api.Resource, name string, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(res.GVK().GroupKind(), name, errs)
+}
+
+func invalidAnnotation(res *api.Resource, name, key, value, why string) error {
+	return invalidObject(res, name, field.ErrorList{field.Invalid(field.NewPath("metadata", "annotations").Key(key), value, why)})
+}
