@@ -1,0 +1,50 @@
+package controller
+
+import "sync"
+
+// parallel bounds the requests of one reconciliation that are under way at once.
+const parallel = 32
+
+// SlowStart calls f for 0 to n-1, in parallel batches that double from one as long as all
+// goes well, and stops after the first batch in which one failed. A quota or an admission
+// that refuses every pod is thus asked once, not five hundred times. tried says how many were
+// called; err is the first failure of the batch.
+func SlowStart(n int, f func(i int) error) (tried int, err error) {
+	for batch := min(1, n); batch > 0; batch = min(2*batch, n-tried) {
+		errs := make([]error, batch)
+		InParallel(batch, func(i int) { errs[i] = f(tried + i) })
+		tried += batch
+		if err := FirstError(errs...); err != nil {
+			return tried, err
+		}
+	}
+	return tried, nil
+}
+
+// InParallel calls f for 0 to n-1, a bounded number at once, and waits for all.
+func InParallel(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(n, parallel) {
+		wg.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+// FirstError is the first of the errors that is one.
+func FirstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

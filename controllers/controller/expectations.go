@@ -1,0 +1,103 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+// ExpectationsTTL bounds how long a lost watch event can hold an owner up. A controller that
+// finds its expectations unsatisfied looks again after it.
+const ExpectationsTTL = 5 * time.Minute
+
+// Expectations remembers which of our own creations and deletions the cache has not shown
+// yet. Between a write and its watch event the cache lies, and a controller that counted
+// then would make one pod too many or delete one too many; so Reconcile acts for an owner
+// only when Satisfied says so.
+//
+// Expect before writing, report failures with CreationFailed and DeletionObserved, and feed
+// the informer's events to CreationObserved and DeletionObserved. It is safe for concurrent use.
+type Expectations struct {
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	owner map[string]*expected
+}
+
+type expected struct {
+	creations int
+	deletions map[types.UID]struct{}
+	since     time.Time
+}
+
+// NewExpectations returns an empty set.
+func NewExpectations(c clock.PassiveClock) *Expectations {
+	return &Expectations{clock: c, owner: map[string]*expected{}}
+}
+
+// ExpectCreations adds n creations for the owner.
+func (e *Expectations) ExpectCreations(owner string, n int) {
+	e.change(owner, true, func(x *expected) { x.creations += n })
+}
+
+// ExpectDeletions adds deletions for the owner.
+func (e *Expectations) ExpectDeletions(owner string, uids ...types.UID) {
+	e.change(owner, true, func(x *expected) {
+		for _, uid := range uids {
+			x.deletions[uid] = struct{}{}
+		}
+	})
+}
+
+// CreationObserved says that a creation has arrived in the cache.
+func (e *Expectations) CreationObserved(owner string) { e.CreationFailed(owner, 1) }
+
+// CreationFailed says that n of the creations expected will never be seen.
+func (e *Expectations) CreationFailed(owner string, n int) {
+	e.change(owner, false, func(x *expected) { x.creations -= n })
+}
+
+// DeletionObserved says that the object is gone, or going, in the cache.
+func (e *Expectations) DeletionObserved(owner string, uid types.UID) {
+	e.change(owner, false, func(x *expected) { delete(x.deletions, uid) })
+}
+
+// Forget drops what is expected for an owner that is no more.
+func (e *Expectations) Forget(owner string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.owner, owner)
+}
+
+// Satisfied says whether the cache has shown all that was expected, or has had its time.
+func (e *Expectations) Satisfied(owner string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.owner[owner]
+	if x == nil {
+		return true
+	}
+	if x.creations <= 0 && len(x.deletions) == 0 || e.clock.Since(x.since) > ExpectationsTTL {
+		delete(e.owner, owner)
+		return true
+	}
+	return false
+}
+
+func (e *Expectations) change(owner string, begin bool, f func(*expected)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.owner[owner]
+	if x == nil {
+		if !begin {
+			return
+		}
+		x = &expected{deletions: map[types.UID]struct{}{}}
+		e.owner[owner] = x
+	}
+	if begin {
+		x.since = e.clock.Now()
+	}
+	f(x)
+}

@@ -1,0 +1,55 @@
+package controller
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// PodCondition returns the pod's condition of a type, or nil.
+func PodCondition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == t {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// PodReady says whether the pod has said that it is ready.
+func PodReady(pod *corev1.Pod) bool {
+	c := PodCondition(pod, corev1.PodReady)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// PodActive says whether the pod has neither ended nor been told to.
+func PodActive(pod *corev1.Pod) bool {
+	return !PodEnded(pod) && pod.DeletionTimestamp == nil
+}
+
+// PodTerminating says whether the pod has been told to end and has not done so yet.
+func PodTerminating(pod *corev1.Pod) bool {
+	return !PodEnded(pod) && pod.DeletionTimestamp != nil
+}
+
+// PodEnded says whether no container of the pod will ever run again.
+func PodEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// PodAvailable says whether the pod has been ready for minReadySeconds at now. Where it is
+// ready but has not been so for long enough, wait is the time still missing.
+func PodAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) (available bool, wait time.Duration) {
+	c := PodCondition(pod, corev1.PodReady)
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return false, 0
+	}
+	if minReadySeconds == 0 {
+		return true, 0
+	}
+	if c.LastTransitionTime.IsZero() {
+		return false, 0
+	}
+	wait = c.LastTransitionTime.Add(time.Duration(minReadySeconds) * time.Second).Sub(now)
+	return wait <= 0, max(wait, 0)
+}

@@ -1,0 +1,95 @@
+package cronjob
+
+import (
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// margin is how much later than its time a run is started, so that the time has surely come.
+	margin = 100 * time.Millisecond
+	// tooMany missed times are told: the clock may be wrong, or the controller was away for long.
+	tooMany = 100
+)
+
+// schedule reads the CronJob's times. Where it cannot, the user is told, and ok is false.
+func (l *look) schedule() (s cron.Schedule, ok bool) {
+	text := l.cj.Spec.Schedule
+	if zone := l.cj.Spec.TimeZone; zone != nil {
+		if _, err := time.LoadLocation(*zone); err != nil {
+			l.recorder.Eventf(l.cj, corev1.EventTypeWarning, "UnknownTimeZone", "invalid timeZone: %q: %s", *zone, err)
+			return nil, false
+		}
+		if !strings.Contains(text, "TZ") {
+			text = "TZ=" + *zone + " " + text
+		}
+	} else if strings.Contains(text, "TZ") {
+		l.recorder.Eventf(l.cj, corev1.EventTypeWarning, "UnsupportedSchedule",
+			"CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", text)
+	}
+	s, err := cron.ParseStandard(text)
+	if err != nil {
+		l.recorder.Eventf(l.cj, corev1.EventTypeWarning, "UnparseableSchedule", "unparseable schedule: %q : %s", l.cj.Spec.Schedule, err)
+		return nil, false
+	}
+	return s, true
+}
+
+// due is the latest time that has come since the last run, or zero. Of several that were
+// missed only the last is made up for.
+func (l *look) due(s cron.Schedule) time.Time {
+	since := l.cj.CreationTimestamp.Time
+	if last := l.cj.Status.LastScheduleTime; last != nil {
+		since = last.Time
+	}
+	if d := l.cj.Spec.StartingDeadlineSeconds; d != nil {
+		if earliest := l.now.Add(-time.Duration(*d) * time.Second); earliest.After(since) {
+			since = earliest
+		}
+	}
+	latest, missed := latestBetween(s, since, l.now)
+	if missed > tooMany {
+		l.recorder.Eventf(l.cj, corev1.EventTypeWarning, "TooManyMissedTimes",
+			"too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
+	}
+	return l.inZone(latest)
+}
+
+// inZone is t as the CronJob's author writes it.
+func (l *look) inZone(t time.Time) time.Time {
+	if zone := l.cj.Spec.TimeZone; zone != nil && !t.IsZero() {
+		if location, err := time.LoadLocation(*zone); err == nil {
+			return t.In(location)
+		}
+	}
+	return t
+}
+
+// latestBetween is the latest of the schedule's times after since and not after now, and
+// about how many there are; zero and 0 where there is none. It looks back from now in steps that
+// double, for since may be long ago, and the times may be few and far between.
+func latestBetween(s cron.Schedule, since, now time.Time) (latest time.Time, n int64) {
+	first := s.Next(since)
+	if first.IsZero() || first.After(now) {
+		return time.Time{}, 0
+	}
+	second := s.Next(first)
+	if second.IsZero() || second.After(now) {
+		return first, 1
+	}
+	apart := max(second.Sub(first), time.Second)
+	latest = first
+	for back := apart; now.Add(-back).After(first); back *= 2 {
+		if t := s.Next(now.Add(-back)); !t.IsZero() && !t.After(now) {
+			latest = t
+			break
+		}
+	}
+	for t := s.Next(latest); !t.IsZero() && !t.After(now); t = s.Next(t) {
+		latest = t
+	}
+	return latest, int64(now.Sub(first)/apart) + 1
+}

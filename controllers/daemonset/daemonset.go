@@ -1,0 +1,270 @@
+// Package daemonset keeps one pod on each Node that a DaemonSet's template suits.
+//
+// In comes a DaemonSet, the Nodes, its pods and revisions; out go pods, the status and events. Pods are
+// bound by the scheduler, to the Node that their affinity names. The files:
+//
+//	daemonset.go  what the controller listens to, and one look at a set
+//	placement.go  which Nodes should have a pod, and which may keep theirs
+//	scale.go      pods made and deleted
+//	update.go     moving pods to the next template: RollingUpdate with its two budgets, OnDelete
+//	status.go     the status
+package daemonset
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/history"
+)
+
+// Kind is what the pods' owner references name.
+var Kind = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
+
+type daemonSets struct {
+	*controller.Controller
+	client   kubernetes.Interface
+	lister   appslisters.DaemonSetLister
+	informer cache.SharedIndexInformer
+	pods     cache.SharedIndexInformer
+	nodes    corelisters.NodeLister
+	history  *history.History
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+	written  controller.Written
+	expected *controller.Expectations
+	failures *failures
+}
+
+// New returns the controller.
+func New(env *controller.Env) (*controller.Controller, error) {
+	apps, core := env.Informers.Apps().V1(), env.Informers.Core().V1()
+	if err := controller.IndexByController(core.Pods().Informer()); err != nil {
+		return nil, err
+	}
+	c := &daemonSets{
+		client: env.Client, lister: apps.DaemonSets().Lister(), informer: apps.DaemonSets().Informer(),
+		pods: core.Pods().Informer(), nodes: core.Nodes().Lister(), recorder: env.Recorder("daemonset-controller"),
+		clock: env.Clock, expected: controller.NewExpectations(env.Clock), failures: newFailures(),
+	}
+	var err error
+	if c.history, err = history.New(env.Client, env.Informers, &c.written); err != nil {
+		return nil, err
+	}
+	c.Controller = controller.New(env, "daemonset", c.reconcile)
+	wake := func(d *appsv1.DaemonSet) { c.EnqueueObject(d) }
+	controller.Watch(c.Controller, c.informer, controller.Handler[*appsv1.DaemonSet]{
+		Add: wake, Update: func(_, d *appsv1.DaemonSet) { wake(d) }, Delete: wake,
+	})
+	controller.Watch(c.Controller, c.pods, controller.Handler[*corev1.Pod]{
+		Add: c.podChanged, Update: c.podUpdated, Delete: c.podGone,
+	})
+	controller.Watch(c.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{
+		Add: func(*corev1.Node) { c.wakeAll() }, Delete: func(*corev1.Node) { c.wakeAll() },
+		Update: func(old, n *corev1.Node) {
+			// Heartbeats and images are no reason to look at every set.
+			if !equality.Semantic.DeepEqual(old.Labels, n.Labels) || !equality.Semantic.DeepEqual(old.Spec.Taints, n.Spec.Taints) {
+				c.wakeAll()
+			}
+		},
+	})
+	c.history.Watch(c.Controller, Kind)
+	return c.Controller, nil
+}
+
+func (c *daemonSets) wakeAll() {
+	all, err := c.lister.List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, d := range all {
+		c.EnqueueObject(d)
+	}
+}
+
+func (c *daemonSets) podUpdated(old, pod *corev1.Pod) {
+	if old.UID != pod.UID {
+		c.podGone(old)
+	}
+	before, had := ownerKey(old)
+	if after, _ := ownerKey(pod); had && before != after {
+		c.Enqueue(before)
+	}
+	if pod.DeletionTimestamp != nil {
+		c.podGone(pod)
+		return
+	}
+	c.podChanged(pod)
+}
+
+func (c *daemonSets) podGone(pod *corev1.Pod) {
+	if key, ok := ownerKey(pod); ok {
+		c.expected.DeletionObserved(key, pod.UID)
+		c.Enqueue(key)
+	}
+}
+
+// podChanged wakes the owner, or those that might adopt an orphan.
+func (c *daemonSets) podChanged(pod *corev1.Pod) {
+	if key, ok := ownerKey(pod); ok {
+		c.Enqueue(key)
+		return
+	}
+	if metav1.GetControllerOfNoCopy(pod) != nil {
+		return
+	}
+	all, err := c.lister.DaemonSets(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, d := range all {
+		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
+			c.EnqueueObject(d)
+		}
+	}
+}
+
+func ownerKey(pod *corev1.Pod) (string, bool) {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil || ref.Kind != Kind.Kind || ref.APIVersion != Kind.GroupVersion().String() {
+		return "", false
+	}
+	return cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String(), true
+}
+
+// look is one look at a set, a copy whose status becomes what it will be.
+type look struct {
+	*daemonSets
+	key       string
+	set       *appsv1.DaemonSet
+	now       time.Time
+	nodes     []*corev1.Node
+	byNode    map[string][]*corev1.Pod // those without a Node are under the one that they are meant for
+	hash      string                   // of the template
+	update    *appsv1.ControllerRevision
+	revisions []*appsv1.ControllerRevision
+}
+
+func (c *daemonSets) reconcile(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return err
+	}
+	if !c.written.Shown(key) {
+		return nil // the event that we wait for brings us back
+	}
+	if !c.expected.Satisfied(key) {
+		c.EnqueueAfter(key, controller.ExpectationsTTL+time.Second)
+		return nil
+	}
+	cached, err := c.lister.DaemonSets(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		c.written.Forget(key)
+		c.expected.Forget(key)
+		c.failures.forget(key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if equality.Semantic.DeepEqual(cached.Spec.Selector, &metav1.LabelSelector{}) {
+		c.recorder.Event(cached, corev1.EventTypeWarning, "SelectingAll",
+			"This daemon set is selecting all pods. A non-empty selector is required.")
+		return nil
+	}
+	if cached.DeletionTimestamp != nil {
+		return nil
+	}
+	l := &look{daemonSets: c, key: key, set: cached.DeepCopy(), now: c.clock.Now()}
+	if err := l.observe(ctx); err != nil {
+		return err
+	}
+	scaleErr := l.scale(ctx)
+	if scaleErr == nil && c.expected.Satisfied(key) && c.written.Shown(key) {
+		scaleErr = l.roll(ctx)
+	}
+	return controller.FirstError(l.updateStatus(ctx, cached), scaleErr, l.truncateHistory(ctx))
+}
+
+// observe reads all that a decision rests on.
+func (l *look) observe(ctx context.Context) error {
+	selector, err := metav1.LabelSelectorAsSelector(l.set.Spec.Selector)
+	if err != nil {
+		return err
+	}
+	if l.nodes, err = l.daemonSets.nodes.List(labels.Everything()); err != nil {
+		return err
+	}
+	collisions := int32(0)
+	if l.set.Status.CollisionCount != nil {
+		collisions = *l.set.Status.CollisionCount
+	}
+	live := func(ctx context.Context) (metav1.Object, error) {
+		return l.client.AppsV1().DaemonSets(l.set.Namespace).Get(ctx, l.set.Name, metav1.GetOptions{})
+	}
+	l.update, l.revisions, err = l.history.Sync(ctx, &history.Owner{
+		Object: l.set, Kind: Kind, Selector: selector, Template: &l.set.Spec.Template,
+		Collisions: &collisions, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey, Live: live,
+	})
+	if err != nil {
+		return err
+	}
+	if collisions > 0 {
+		l.set.Status.CollisionCount = &collisions
+	}
+	l.hash = l.update.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
+	all, err := controller.OwnedOrOrphaned[*corev1.Pod](l.daemonSets.pods, l.set)
+	if err != nil {
+		return err
+	}
+	pods, err := controller.Claim(ctx, controller.Claimer{
+		Owner: l.set, Kind: Kind, Selector: selector, Live: live,
+		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
+			_, err := l.client.CoreV1().Pods(l.set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
+	}, all)
+	if err != nil {
+		return err
+	}
+	l.byNode = map[string][]*corev1.Pod{}
+	for _, pod := range pods {
+		if node := nodeOf(pod); node != "" {
+			l.byNode[node] = append(l.byNode[node], pod)
+		}
+	}
+	return nil
+}
+
+// truncateHistory keeps revisionHistoryLimit of the revisions that no pod has.
+func (l *look) truncateHistory(ctx context.Context) error {
+	if l.set.Spec.RevisionHistoryLimit == nil {
+		return nil
+	}
+	hashes := map[string]bool{l.hash: true}
+	for _, pods := range l.byNode {
+		for _, pod := range pods {
+			hashes[pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
+		}
+	}
+	live := map[string]bool{}
+	for _, r := range l.revisions {
+		live[r.Name] = hashes[r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]]
+	}
+	return l.history.Truncate(ctx, l.revisions, live, int(*l.set.Spec.RevisionHistoryLimit))
+}

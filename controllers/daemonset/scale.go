@@ -1,0 +1,227 @@
+package daemonset
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+const (
+	hashLabel       = appsv1.DefaultDaemonSetUniqueLabelKey
+	generationLabel = "pod-template-generation"
+
+	// burst bounds how many pods one look creates or deletes.
+	burst = 250
+	// A pod that failed on a Node is replaced after these: a Node that is broken breaks the next as well.
+	firstFailureDelay = time.Second
+	maxFailureDelay   = 15 * time.Minute
+)
+
+func templateGeneration(d *appsv1.DaemonSet) string {
+	if n := d.Annotations[appsv1.DeprecatedTemplateGeneration]; n != "" {
+		return n
+	}
+	return strconv.FormatInt(d.Generation, 10)
+}
+
+// scale brings each Node to the pods that it should have.
+func (l *look) scale(ctx context.Context) error {
+	var need []string
+	var excess []*corev1.Pod
+	known := map[string]bool{}
+	for _, node := range l.nodes {
+		known[node.Name] = true
+		more, less := l.judge(node)
+		if more {
+			need = append(need, node.Name)
+		}
+		excess = append(excess, less...)
+	}
+	for name, pods := range l.byNode {
+		if known[name] {
+			continue
+		}
+		for _, pod := range pods { // meant for a Node that is gone
+			if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
+				excess = append(excess, pod)
+			}
+		}
+	}
+	slices.Sort(need)
+	return controller.FirstError(l.delete(ctx, excess[:min(len(excess), burst)]), l.create(ctx, need[:min(len(need), burst)]))
+}
+
+// judge says whether a Node needs a pod, and which of its pods should go.
+func (l *look) judge(node *corev1.Node) (need bool, excess []*corev1.Pod) {
+	run, keep := l.suits(node)
+	var alive []*corev1.Pod
+	for _, pod := range l.byNode[node.Name] {
+		switch {
+		case pod.DeletionTimestamp != nil:
+			if run {
+				return false, nil // its successor is made when it is gone
+			}
+		case controller.PodEnded(pod):
+			if !l.failures.due(l.key, node.Name, l.now, func(wait time.Duration) { l.EnqueueAfter(l.key, wait) }) {
+				return false, nil
+			}
+			l.tellEnded(pod, node)
+			excess = append(excess, pod)
+		default:
+			alive = append(alive, pod)
+		}
+	}
+	switch {
+	case !keep:
+		return false, append(excess, alive...)
+	case len(alive) == 0:
+		// Where one ended, the next is made when it has gone.
+		return run && len(excess) == 0, excess
+	}
+	return false, append(excess, l.surplus(alive)...)
+}
+
+func (l *look) tellEnded(pod *corev1.Pod, node *corev1.Node) {
+	if pod.Status.Phase == corev1.PodFailed {
+		l.recorder.Eventf(l.set, corev1.EventTypeWarning, "FailedDaemonPod",
+			"Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, node.Name)
+		return
+	}
+	l.recorder.Eventf(l.set, corev1.EventTypeNormal, "SucceededDaemonPod",
+		"Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, node.Name)
+}
+
+// surplus are the pods of one Node beyond the one that it should have: where updates surge, beyond
+// one of the old template, and one of the new that is to take over from it.
+func (l *look) surplus(alive []*corev1.Pod) []*corev1.Pod {
+	slices.SortFunc(alive, func(a, b *corev1.Pod) int {
+		return cmp.Or(falseFirst(b.Spec.NodeName != "", a.Spec.NodeName != ""), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	if l.maxSurge() == 0 {
+		return alive[1:]
+	}
+	var excess []*corev1.Pod
+	seen := map[bool]*corev1.Pod{}
+	for _, pod := range alive {
+		current := l.isCurrent(pod)
+		if seen[current] != nil {
+			excess = append(excess, pod)
+			continue
+		}
+		seen[current] = pod
+	}
+	if next, old := seen[true], seen[false]; next != nil && old != nil && (l.available(next) || !controller.PodReady(old)) {
+		excess = append(excess, old)
+	}
+	return excess
+}
+
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+func (l *look) create(ctx context.Context, nodes []string) error {
+	created := make([]*corev1.Pod, len(nodes))
+	_, err := controller.SlowStart(len(nodes), func(i int) (err error) {
+		created[i], err = l.client.CoreV1().Pods(l.set.Namespace).Create(ctx, l.newPod(nodes[i]), metav1.CreateOptions{})
+		switch {
+		case err == nil:
+			l.recorder.Eventf(l.set, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", created[i].Name)
+		case !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			l.recorder.Eventf(l.set, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+			created[i] = nil
+		}
+		return err
+	})
+	for _, pod := range created {
+		if pod != nil && pod.ResourceVersion != "" {
+			l.written.Note(l.key, l.daemonSets.pods, pod.ResourceVersion)
+		}
+	}
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil
+	}
+	return err
+}
+
+func (l *look) delete(ctx context.Context, pods []*corev1.Pod) error {
+	uids := make([]types.UID, len(pods))
+	for i, pod := range pods {
+		uids[i] = pod.UID
+	}
+	if len(pods) > 0 {
+		l.expected.ExpectDeletions(l.key, uids...)
+	}
+	errs := make([]error, len(pods))
+	controller.InParallel(len(pods), func(i int) {
+		pod := pods[i]
+		err := l.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
+		if err == nil {
+			l.recorder.Eventf(l.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
+			return
+		}
+		l.expected.DeletionObserved(l.key, pod.UID)
+		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			l.recorder.Eventf(l.set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+			errs[i] = err
+		}
+	})
+	return controller.FirstError(errs...)
+}
+
+// failures keeps the delays after pods that failed, by set and Node. A restart forgets them, which makes
+// the next replacement come sooner, and no more.
+type failures struct {
+	mu     sync.Mutex
+	bySets map[string]map[string]*failure
+}
+
+type failure struct {
+	delay time.Duration
+	last  time.Time
+}
+
+func newFailures() *failures { return &failures{bySets: map[string]map[string]*failure{}} }
+
+// due says whether a failed pod on a Node may be replaced now; where not, it tells how long to wait.
+func (f *failures) due(set, node string, now time.Time, wait func(time.Duration)) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.bySets[set] == nil {
+		f.bySets[set] = map[string]*failure{}
+	}
+	x := f.bySets[set][node]
+	switch {
+	case x == nil || now.Sub(x.last) > 2*maxFailureDelay:
+		f.bySets[set][node] = &failure{delay: firstFailureDelay, last: now}
+		return true
+	case now.Before(x.last.Add(x.delay)):
+		wait(x.last.Add(x.delay).Sub(now))
+		return false
+	}
+	x.last, x.delay = now, min(2*x.delay, maxFailureDelay)
+	return true
+}
+
+func (f *failures) forget(set string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.bySets, set)
+}

@@ -1,0 +1,249 @@
+// Package deployment moves a Deployment's pods from one template to the next.
+//
+// A Deployment owns one ReplicaSet for each template it has had. The one whose template is
+// the Deployment's is the new ReplicaSet, all others are old; a rollout makes the new one
+// grow while the old ones shrink. The files follow that:
+//
+//	revision.go   which ReplicaSet is new, making it, revision annotations, clean-up of history
+//	scale.go      maxSurge and maxUnavailable in pods; scaling in proportion
+//	rolling.go    RollingUpdate
+//	recreate.go   Recreate
+//	progress.go   status and the conditions Available, Progressing, ReplicaFailure
+//
+// Rolling back is nothing of its own: a client writes an earlier template into the
+// Deployment, and the ReplicaSet that had it becomes the new one, with the next revision.
+package deployment
+
+import (
+	"context"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// Kind is what the ReplicaSets' owner references name.
+var Kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
+
+type deployments struct {
+	*controller.Controller
+	client   kubernetes.Interface
+	lister   appslisters.DeploymentLister
+	sets     cache.SharedIndexInformer
+	pods     cache.SharedIndexInformer
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+}
+
+// New returns the controller.
+func New(env *controller.Env) (*controller.Controller, error) {
+	apps := env.Informers.Apps().V1()
+	sets, pods := apps.ReplicaSets().Informer(), env.Informers.Core().V1().Pods().Informer()
+	for _, informer := range []cache.SharedIndexInformer{sets, pods} {
+		if err := controller.IndexByController(informer); err != nil {
+			return nil, err
+		}
+	}
+	c := &deployments{
+		client: env.Client, lister: apps.Deployments().Lister(), sets: sets, pods: pods,
+		recorder: env.Recorder("deployment-controller"), clock: env.Clock,
+	}
+	c.Controller = controller.New(env, "deployment", c.reconcile)
+	enqueue := func(d *appsv1.Deployment) { c.EnqueueObject(d) }
+	controller.Watch(c.Controller, apps.Deployments().Informer(), controller.Handler[*appsv1.Deployment]{
+		Add: enqueue, Update: func(_, d *appsv1.Deployment) { enqueue(d) }, Delete: enqueue,
+	})
+	controller.Watch(c.Controller, sets, controller.Handler[*appsv1.ReplicaSet]{
+		Add: c.setChanged, Update: c.setUpdated, Delete: c.setChanged,
+	})
+	controller.Watch(c.Controller, pods, controller.Handler[*corev1.Pod]{Delete: c.podDeleted})
+	return c.Controller, nil
+}
+
+func (c *deployments) setUpdated(old, rs *appsv1.ReplicaSet) {
+	before, had := ownerKey(old)
+	if after, _ := ownerKey(rs); had && before != after {
+		c.Enqueue(before)
+	}
+	c.setChanged(rs)
+}
+
+// setChanged wakes the owner, or those that might adopt an orphan.
+func (c *deployments) setChanged(rs *appsv1.ReplicaSet) {
+	if key, ok := ownerKey(rs); ok {
+		c.Enqueue(key)
+		return
+	}
+	if metav1.GetControllerOfNoCopy(rs) != nil || rs.DeletionTimestamp != nil {
+		return
+	}
+	all, err := c.lister.Deployments(rs.Namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, d := range all {
+		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+		if err == nil && !selector.Empty() && selector.Matches(labels.Set(rs.Labels)) {
+			c.EnqueueObject(d)
+		}
+	}
+}
+
+// podDeleted wakes a Deployment with strategy Recreate, which waits for its last old pod.
+func (c *deployments) podDeleted(pod *corev1.Pod) {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil || ref.Kind != "ReplicaSet" {
+		return
+	}
+	obj, ok, err := c.sets.GetStore().GetByKey(cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String())
+	if err != nil || !ok {
+		return
+	}
+	key, ok := ownerKey(obj.(*appsv1.ReplicaSet))
+	if !ok {
+		return
+	}
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return
+	}
+	d, err := c.lister.Deployments(namespace).Get(name)
+	if err == nil && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		c.Enqueue(key)
+	}
+}
+
+func ownerKey(rs *appsv1.ReplicaSet) (string, bool) {
+	ref := metav1.GetControllerOfNoCopy(rs)
+	if ref == nil || ref.Kind != Kind.Kind || ref.APIVersion != Kind.GroupVersion().String() {
+		return "", false
+	}
+	return cache.ObjectName{Namespace: rs.Namespace, Name: ref.Name}.String(), true
+}
+
+// rollout is one look at a Deployment: the object and its ReplicaSets as they are, and as
+// they become while the look lasts. All objects in it are copies.
+type rollout struct {
+	*deployments
+	d *appsv1.Deployment
+	// sets are all ReplicaSets of d; current is the one with d's template or nil, old the rest.
+	sets    []*appsv1.ReplicaSet
+	current *appsv1.ReplicaSet
+	old     []*appsv1.ReplicaSet
+}
+
+func (c *deployments) reconcile(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return err
+	}
+	cached, err := c.lister.Deployments(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	d := cached.DeepCopy()
+	if equality.Semantic.DeepEqual(d.Spec.Selector, &metav1.LabelSelector{}) {
+		c.recorder.Event(d, corev1.EventTypeWarning, "SelectingAll",
+			"This deployment is selecting all pods. A non-empty selector is required.")
+		return c.observe(ctx, d)
+	}
+	owned, err := c.ownedSets(ctx, d)
+	if err != nil {
+		return err
+	}
+	r := &rollout{deployments: c, d: d, sets: owned}
+	r.classify()
+	return r.step(ctx)
+}
+
+// step does the next thing there is to do. The watch events of what it did bring the next step.
+func (r *rollout) step(ctx context.Context) error {
+	if r.d.DeletionTimestamp != nil {
+		return r.updateStatus(ctx)
+	}
+	if err := r.syncPausedCondition(ctx); err != nil {
+		return err
+	}
+	if r.current != nil {
+		if err := r.syncRevision(ctx); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.d.Spec.Paused || r.wasScaled():
+		return r.scaleOnly(ctx)
+	case r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
+		return r.recreate(ctx)
+	}
+	return r.roll(ctx)
+}
+
+// scaleOnly follows a change of spec.replicas without moving pods between templates.
+func (r *rollout) scaleOnly(ctx context.Context) error {
+	if err := r.scaleProportionally(ctx); err != nil {
+		// The next look will see what was done before the error.
+		return err
+	}
+	if r.d.Spec.Paused {
+		if err := r.cleanUp(ctx); err != nil {
+			return err
+		}
+	}
+	return r.updateStatus(ctx)
+}
+
+func (c *deployments) observe(ctx context.Context, d *appsv1.Deployment) error {
+	if d.Status.ObservedGeneration >= d.Generation {
+		return nil
+	}
+	d.Status.ObservedGeneration = d.Generation
+	_, err := c.client.AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
+	return err
+}
+
+// ownedSets claims d's ReplicaSets and returns copies of them, oldest first.
+func (c *deployments) ownedSets(ctx context.Context, d *appsv1.Deployment) ([]*appsv1.ReplicaSet, error) {
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	if err != nil {
+		return nil, err
+	}
+	found, err := controller.OwnedOrOrphaned[*appsv1.ReplicaSet](c.sets, d)
+	if err != nil {
+		return nil, err
+	}
+	claimed, err := controller.Claim(ctx, controller.Claimer{
+		Owner: d, Kind: Kind, Selector: selector,
+		Live: func(ctx context.Context) (metav1.Object, error) {
+			return c.client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
+		},
+		Patch: func(ctx context.Context, rs metav1.Object, patch []byte) error {
+			_, err := c.client.AppsV1().ReplicaSets(d.Namespace).Patch(ctx, rs.GetName(),
+				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
+	}, found)
+	if err != nil {
+		return nil, err
+	}
+	sets := make([]*appsv1.ReplicaSet, len(claimed))
+	for i, rs := range claimed {
+		sets[i] = rs.DeepCopy()
+	}
+	slices.SortFunc(sets, olderFirst)
+	return sets, nil
+}

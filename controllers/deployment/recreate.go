@@ -1,0 +1,63 @@
+package deployment
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// recreate ends every old pod before it starts the first new one.
+func (r *rollout) recreate(ctx context.Context) error {
+	if inUse := active(r.old); len(inUse) > 0 {
+		for _, rs := range inUse {
+			if err := r.resize(ctx, rs, 0); err != nil {
+				return err
+			}
+		}
+		return r.updateProgress(ctx)
+	}
+	running, err := r.oldPodsRun()
+	if err != nil {
+		return err
+	}
+	if running {
+		return r.updateProgress(ctx)
+	}
+	if r.current == nil {
+		if err := r.createCurrent(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.resize(ctx, r.current, desired(r.d)); err != nil {
+		return err
+	}
+	if complete(r.d, r.d.Status) {
+		if err := r.cleanUp(ctx); err != nil {
+			return err
+		}
+	}
+	return r.updateProgress(ctx)
+}
+
+// oldPodsRun asks the pods themselves: a ReplicaSet no longer counts a pod that has been
+// told to end, but its containers run on until the node has ended them.
+func (r *rollout) oldPodsRun() (bool, error) {
+	if sum(r.old, running) > 0 {
+		return true, nil
+	}
+	for _, rs := range r.old {
+		pods, err := controller.OwnedOrOrphaned[*corev1.Pod](r.pods, rs)
+		if err != nil {
+			return false, err
+		}
+		for _, pod := range pods {
+			if metav1.IsControlledBy(pod, rs) && !controller.PodEnded(pod) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}

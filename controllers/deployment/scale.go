@@ -1,0 +1,276 @@
+package deployment
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func desired(d *appsv1.Deployment) int32 {
+	if d.Spec.Replicas == nil {
+		return 1
+	}
+	return *d.Spec.Replicas
+}
+
+func replicasOf(rs *appsv1.ReplicaSet) int32 {
+	if rs == nil {
+		return 0
+	}
+	if rs.Spec.Replicas == nil {
+		return 1
+	}
+	return *rs.Spec.Replicas
+}
+
+func wanted(sets ...*appsv1.ReplicaSet) (n int32) {
+	for _, rs := range sets {
+		n += replicasOf(rs)
+	}
+	return n
+}
+
+func sum(sets []*appsv1.ReplicaSet, count func(appsv1.ReplicaSetStatus) int32) (n int32) {
+	for _, rs := range sets {
+		if rs != nil {
+			n += count(rs.Status)
+		}
+	}
+	return n
+}
+
+func running(s appsv1.ReplicaSetStatus) int32   { return s.Replicas }
+func available(s appsv1.ReplicaSetStatus) int32 { return s.AvailableReplicas }
+
+// fenceposts are the numbers of pods that may be above and below spec.replicas during a
+// rolling update. Surge is rounded up and unavailability down, so that neither goes beyond
+// what was asked; where both come out as nothing, one pod may be unavailable, for the
+// rollout could not move otherwise.
+func fenceposts(d *appsv1.Deployment) (surge, unavailable int32) {
+	rolling := d.Spec.Strategy.RollingUpdate
+	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType || rolling == nil {
+		return 0, 0
+	}
+	total := desired(d)
+	surge = scaled(rolling.MaxSurge, total, true)
+	unavailable = scaled(rolling.MaxUnavailable, total, false)
+	if surge == 0 && unavailable == 0 {
+		unavailable = 1
+	}
+	return surge, unavailable
+}
+
+// scaled is the value in pods. Validation has refused what is neither a number nor a percentage.
+func scaled(value *intstr.IntOrString, total int32, up bool) int32 {
+	n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(value, intstr.FromInt32(0)), int(total), up)
+	if err != nil {
+		return 0
+	}
+	return int32(n)
+}
+
+// maxUnavailable is how many of spec.replicas may be missing, at most all.
+func maxUnavailable(d *appsv1.Deployment) int32 {
+	_, n := fenceposts(d)
+	return min(n, desired(d))
+}
+
+// maxTotal is how many pods there may be at once.
+func maxTotal(d *appsv1.Deployment) int32 {
+	surge, _ := fenceposts(d)
+	return desired(d) + surge
+}
+
+// newReplicas is how far the new ReplicaSet may grow now. rs is the new one; it need not
+// exist yet.
+func (r *rollout) newReplicas(rs *appsv1.ReplicaSet) int32 {
+	if r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		return desired(r.d)
+	}
+	have := replicasOf(rs)
+	if rs.Spec.Replicas == nil {
+		have = 0
+	}
+	room := maxTotal(r.d) - max(have, rs.Status.Replicas)
+	for _, old := range r.old {
+		// One that was just scaled down still has the pods that it is about to delete.
+		room -= max(replicasOf(old), old.Status.Replicas)
+	}
+	if room <= 0 {
+		return have
+	}
+	return have + min(room, desired(r.d)-have)
+}
+
+// wasScaled says whether spec.replicas changed since the ReplicaSets were last sized.
+func (r *rollout) wasScaled() bool {
+	for _, rs := range active(r.sets) {
+		size, ok := sizeAnnotation(rs, desiredReplicasAnnotation)
+		if ok && size != desired(r.d) {
+			return true
+		}
+	}
+	return false
+}
+
+func sizeAnnotation(rs *appsv1.ReplicaSet, key string) (int32, bool) {
+	n, err := strconv.ParseInt(rs.Annotations[key], 10, 32)
+	return int32(n), err == nil
+}
+
+// setSizeAnnotations notes the sizes by which a later scaling measures its proportions, and
+// reports whether they changed.
+func setSizeAnnotations(rs *appsv1.ReplicaSet, d *appsv1.Deployment) (changed bool) {
+	if rs.Annotations == nil {
+		rs.Annotations = map[string]string{}
+	}
+	for key, n := range map[string]int32{
+		desiredReplicasAnnotation: desired(d),
+		maxReplicasAnnotation:     maxTotal(d),
+	} {
+		if text := strconv.Itoa(int(n)); rs.Annotations[key] != text {
+			rs.Annotations[key] = text
+			changed = true
+		}
+	}
+	return changed
+}
+
+// resize writes a ReplicaSet's size, if it or the sizes it is measured by changed.
+func (r *rollout) resize(ctx context.Context, rs *appsv1.ReplicaSet, size int32) error {
+	before := replicasOf(rs)
+	if !setSizeAnnotations(rs, r.d) && before == size {
+		return nil
+	}
+	rs.Spec.Replicas = &size
+	updated, err := r.client.AppsV1().ReplicaSets(rs.Namespace).Update(ctx, rs, metav1.UpdateOptions{})
+	if err != nil {
+		return err
+	}
+	r.replace(updated)
+	if before != size {
+		direction := "up"
+		if size < before {
+			direction = "down"
+		}
+		r.recorder.Eventf(r.d, corev1.EventTypeNormal, "ScalingReplicaSet",
+			"Scaled %s replica set %s from %d to %d", direction, rs.Name, before, size)
+	}
+	return nil
+}
+
+// scaleProportionally follows spec.replicas. With one ReplicaSet in use, that one gets all.
+// In the middle of a rollout the pods to add or take away are shared out by size, so that a
+// new template that does not work is not what all the growth goes to.
+func (r *rollout) scaleProportionally(ctx context.Context) error {
+	if only := r.onlyActive(); only != nil {
+		if replicasOf(only) == desired(r.d) {
+			return nil
+		}
+		return r.resize(ctx, only, desired(r.d))
+	}
+	if r.saturated() {
+		for _, rs := range active(r.old) {
+			if err := r.resize(ctx, rs, 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		return nil
+	}
+	sets := active(r.sets)
+	var room int32
+	if desired(r.d) > 0 {
+		room = maxTotal(r.d)
+	}
+	for i, size := range shareOut(sets, r.d, room-wanted(sets...)) {
+		if err := r.resize(ctx, sets[i], size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onlyActive is the one ReplicaSet that has pods; where none has, the new one or else the
+// youngest; nil where several have pods or there is no ReplicaSet.
+func (r *rollout) onlyActive() *appsv1.ReplicaSet {
+	switch inUse := active(r.sets); {
+	case len(inUse) == 1:
+		return inUse[0]
+	case len(inUse) > 1 || len(r.sets) == 0:
+		return nil
+	case r.current != nil:
+		return r.current
+	}
+	return r.old[len(r.old)-1]
+}
+
+// saturated says whether the new ReplicaSet has, and has told that it has, all the pods
+// asked for.
+func (r *rollout) saturated() bool {
+	if r.current == nil {
+		return false
+	}
+	told, ok := sizeAnnotation(r.current, desiredReplicasAnnotation)
+	return ok && replicasOf(r.current) == desired(r.d) && told == desired(r.d) &&
+		r.current.Status.AvailableReplicas == desired(r.d)
+}
+
+// shareOut returns each set's new size when change pods are added or, if it is negative,
+// taken away. It sorts sets: larger first, and among equals the younger first when growing
+// and the older first when shrinking. What rounding leaves over goes to the first.
+func shareOut(sets []*appsv1.ReplicaSet, d *appsv1.Deployment, change int32) []int32 {
+	slices.SortStableFunc(sets, func(a, b *appsv1.ReplicaSet) int {
+		byAge := olderFirst(a, b)
+		if change > 0 {
+			byAge = -byAge
+		}
+		return cmp.Or(cmp.Compare(replicasOf(b), replicasOf(a)), byAge)
+	})
+	sizes := make([]int32, len(sets))
+	left := change
+	for i, rs := range sets {
+		share := fraction(rs, d)
+		if change > 0 {
+			share = min(share, left)
+		} else {
+			share = max(share, left)
+		}
+		if left == 0 {
+			share = 0
+		}
+		sizes[i] = replicasOf(rs) + share
+		left -= share
+	}
+	if len(sizes) > 0 {
+		sizes[0] = max(0, sizes[0]+left)
+	}
+	return sizes
+}
+
+// fraction is how many pods rs gains or loses when the Deployment as a whole goes from the
+// size noted in rs's annotation to the size it may have now.
+func fraction(rs *appsv1.ReplicaSet, d *appsv1.Deployment) int32 {
+	have := replicasOf(rs)
+	if desired(d) == 0 {
+		return -have
+	}
+	before, ok := sizeAnnotation(rs, maxReplicasAnnotation)
+	if !ok || before == 0 {
+		// Set by hand or by another release: measured by what there is.
+		before = d.Status.Replicas
+	}
+	if before == 0 {
+		return 0
+	}
+	return int32(math.Round(float64(have)*float64(maxTotal(d))/float64(before))) - have
+}

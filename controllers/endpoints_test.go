@@ -1,0 +1,410 @@
+package controllers_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coxswain-dev/coxswain/testenv"
+)
+
+// newNetwork is an API server with the endpoint controllers; the test plays nodes and pods.
+func newNetwork(t testing.TB, more ...string) *cluster {
+	config := testenv.Start(t, testenv.WithNodes(0), testenv.WithoutScheduler(),
+		testenv.WithControllers(append(more, "endpointslice", "endpoint", "garbagecollector")...))
+	client := kubernetes.NewForConfigOrDie(config)
+	c := &cluster{TB: t, config: config, client: client, ctx: t.Context()}
+	for i, zone := range []string{"east", "west"} {
+		_, err := client.CoreV1().Nodes().Create(c.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprint("node-", i), Labels: map[string]string{corev1.LabelTopologyZone: zone},
+		}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	return c
+}
+
+func (c *cluster) service(name string, edit func(*corev1.Service)) *corev1.Service {
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": "blue"}},
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"app": name},
+			Ports:    []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("web")}},
+		},
+	}
+	if edit != nil {
+		edit(svc)
+	}
+	svc, err := c.client.CoreV1().Services("default").Create(c.ctx, svc, metav1.CreateOptions{})
+	require.NoError(c, err)
+	return svc
+}
+
+// backendPod is a pod of "web" on a node, with an address, ready.
+func (c *cluster) backendPod(i int, edit func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("web-", i), Labels: map[string]string{"app": "web"}},
+		Spec: corev1.PodSpec{NodeName: fmt.Sprint("node-", i%2), Containers: []corev1.Container{{
+			Name: "c", Image: "one", Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}}}}},
+	}
+	if edit != nil {
+		edit(pod)
+	}
+	pod, err := c.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
+	require.NoError(c, err)
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.PodIP = fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)
+	pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
+	return c.setReady(pod, true)
+}
+
+func (c *cluster) setReady(pod *corev1.Pod, ready bool) *corev1.Pod {
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()}}
+	pod, err := c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, pod, metav1.UpdateOptions{})
+	require.NoError(c, err)
+	return pod
+}
+
+func (c *cluster) slices(service string) []discoveryv1.EndpointSlice {
+	list, err := c.client.DiscoveryV1().EndpointSlices("default").List(c.ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+	require.NoError(c, err)
+	return list.Items
+}
+
+// endpointsOf are the conditions of a Service's endpoints, by pod: r(eady) s(erving) t(erminating).
+func (c *cluster) endpointsOf(service string) map[string]string {
+	found := map[string]string{}
+	for _, s := range c.slices(service) {
+		for _, e := range s.Endpoints {
+			text := ""
+			for letter, is := range map[string]*bool{"r": e.Conditions.Ready, "s": e.Conditions.Serving, "t": e.Conditions.Terminating} {
+				if is != nil && *is {
+					text += letter
+				}
+			}
+			found[e.TargetRef.Name] = sortLetters(text)
+		}
+	}
+	return found
+}
+
+func sortLetters(s string) string {
+	b := []byte(s)
+	slices.Sort(b)
+	return string(b)
+}
+
+func (c *cluster) awaitEndpoints(service string, want map[string]string) {
+	c.Helper()
+	var got map[string]string
+	defer func() {
+		if c.Failed() {
+			c.Logf("endpoints of %s: %v, want %v", service, got, want)
+		}
+	}()
+	c.eventually("endpoints of "+service, func() bool {
+		got = c.endpointsOf(service)
+		return maps.Equal(got, want)
+	})
+}
+
+// legacy are the addresses in an Endpoints object that are ready, and those that are not.
+func (c *cluster) legacy(service string) (ready, not []string) {
+	e, err := c.client.CoreV1().Endpoints("default").Get(c.ctx, service, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil
+	}
+	for _, s := range e.Subsets {
+		for _, a := range s.Addresses {
+			ready = append(ready, a.TargetRef.Name)
+		}
+		for _, a := range s.NotReadyAddresses {
+			not = append(not, a.TargetRef.Name)
+		}
+	}
+	return ready, not
+}
+
+func (c *cluster) awaitLegacy(service string, ready, not []string) {
+	c.Helper()
+	c.eventually("Endpoints "+service, func() bool {
+		r, n := c.legacy(service)
+		return slices.Equal(r, ready) && slices.Equal(n, not)
+	})
+}
+
+func TestEndpointSlice_FollowsAPodFromReadyToGone(t *testing.T) {
+	t.Parallel()
+	c := newNetwork(t)
+	svc := c.service("web", nil)
+	c.eventually("a slice that says: nothing", func() bool { s := c.slices("web"); return len(s) == 1 && len(s[0].Endpoints) == 0 })
+	empty := c.slices("web")[0]
+
+	pod := c.backendPod(0, nil)
+	c.awaitEndpoints("web", map[string]string{"web-0": "rs"})
+	s := c.slices("web")[0]
+	require.Equal(t, empty.Name, s.Name, "the empty slice is used")
+	require.True(t, metav1.IsControlledBy(&s, svc))
+	require.Equal(t, "blue", s.Labels["team"])
+	require.Equal(t, "endpointslice-controller.k8s.io", s.Labels[discoveryv1.LabelManagedBy])
+	require.Equal(t, discoveryv1.AddressTypeIPv4, s.AddressType)
+	require.Len(t, s.Ports, 1)
+	require.Equal(t, "http", *s.Ports[0].Name)
+	require.EqualValues(t, 8080, *s.Ports[0].Port)
+	e := s.Endpoints[0]
+	require.Equal(t, []string{"10.0.0.1"}, e.Addresses)
+	require.Equal(t, "node-0", *e.NodeName)
+	require.Equal(t, "east", *e.Zone)
+	require.Equal(t, pod.UID, e.TargetRef.UID)
+	at, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	require.NoError(t, err)
+	require.True(t, at.Equal(pod.Status.Conditions[0].LastTransitionTime.Time), "what it answers to")
+	c.awaitLegacy("web", []string{"web-0"}, nil)
+
+	pod = c.setReady(pod, false)
+	c.awaitEndpoints("web", map[string]string{"web-0": ""})
+	c.awaitLegacy("web", nil, []string{"web-0"})
+	c.setReady(pod, true)
+	c.awaitEndpoints("web", map[string]string{"web-0": "rs"})
+	// It is on a node, so that it ends gracefully: it serves until it is gone.
+	require.NoError(t, c.client.CoreV1().Pods("default").Delete(c.ctx, "web-0", metav1.DeleteOptions{}))
+	c.awaitEndpoints("web", map[string]string{"web-0": "st"})
+	c.awaitLegacy("web", nil, nil)
+	require.NoError(t, c.client.CoreV1().Pods("default").Delete(c.ctx, "web-0", *metav1.NewDeleteOptions(0)))
+	c.awaitEndpoints("web", map[string]string{})
+	require.Len(t, c.slices("web"), 1)
+}
+
+func TestEndpointSlice_PublishesWhatIsNotReady(t *testing.T) {
+	t.Parallel()
+	c := newNetwork(t)
+	c.service("web", func(s *corev1.Service) {
+		s.Spec.PublishNotReadyAddresses = true
+		s.Spec.ClusterIP = corev1.ClusterIPNone
+	})
+	pod := c.backendPod(0, func(p *corev1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "alpha", "web" })
+	c.setReady(pod, false)
+	c.awaitEndpoints("web", map[string]string{"web-0": "r"})
+	s := c.slices("web")[0]
+	require.Equal(t, "alpha", *s.Endpoints[0].Hostname)
+	require.Contains(t, s.Labels, corev1.IsHeadlessService)
+	c.awaitLegacy("web", []string{"web-0"}, nil)
+	legacy, err := c.client.CoreV1().Endpoints("default").Get(c.ctx, "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Contains(t, legacy.Labels, corev1.IsHeadlessService)
+	require.Equal(t, "alpha", legacy.Subsets[0].Addresses[0].Hostname)
+}
+
+func TestEndpointSlice_LeavesOutPodsThatCannotServe(t *testing.T) {
+	t.Parallel()
+	c := newNetwork(t)
+	c.service("web", nil)
+	ended := c.backendPod(0, nil)
+	c.backendPod(1, func(p *corev1.Pod) { p.Labels["app"] = "other" })
+	c.backendPod(2, func(p *corev1.Pod) { p.Spec.NodeName = "unknown" })
+	relabelled := c.backendPod(3, nil)
+	c.awaitEndpoints("web", map[string]string{"web-0": "rs", "web-3": "rs"})
+	ended.Status.Phase = corev1.PodSucceeded
+	_, err := c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, ended, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	relabelled.Labels["app"] = "other"
+	_, err = c.client.CoreV1().Pods("default").Update(c.ctx, relabelled, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	c.awaitEndpoints("web", map[string]string{})
+}
+
+func TestEndpointSlice_GroupsByPorts(t *testing.T) {
+	t.Parallel()
+	c := newNetwork(t)
+	c.service("web", nil)
+	c.backendPod(0, nil)
+	c.backendPod(1, func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].ContainerPort = 9090 })
+	c.awaitEndpoints("web", map[string]string{"web-0": "rs", "web-1": "rs"})
+	ports := map[string]int32{}
+	for _, s := range c.slices("web") {
+		ports[s.Endpoints[0].TargetRef.Name] = *s.Ports[0].Port
+	}
+	require.Equal(t, map[string]int32{"web-0": 8080, "web-1": 9090}, ports)
+	c.awaitLegacy("web", []string{"web-0", "web-1"}, nil)
+}
+
+func TestEndpointSlice_HintsWhereTrafficShouldStay(t *testing.T) {
+	t.Parallel()
+	c := newNetwork(t)
+	c.service("web", func(s *corev1.Service) {
+		s.Spec.TrafficDistribution = new(corev1.ServiceTrafficDistributionPreferSameNode)
+	})
+	c.backendPod(1, nil)
+	c.awaitEndpoints("web", map[string]string{"web-1": "rs"})
+	hints := c.slices("web")[0].Endpoints[0].Hints
+	require.Equal(t, []discoveryv1.ForNode{{Name: "node-1"}}, hints.ForNodes)
+	require.Equal(t, []discoveryv1.ForZone{{Name: "west"}}, hints.ForZones)
+}
+
+func TestEndpointSlice_OnePodsChangeWritesOneSlice(t *testing.T) {
+	t.Parallel()
+	c := newNetwork(t)
+	const n = 250
+	want := map[string]string{}
+	for i := range n {
+		c.backendPod(i, nil)
+		want[fmt.Sprint("web-", i)] = "rs"
+	}
+	c.service("web", nil)
+	c.awaitEndpoints("web", want)
+	before := map[types.UID]string{}
+	for _, s := range c.slices("web") {
+		require.LessOrEqual(t, len(s.Endpoints), 100)
+		before[s.UID] = s.ResourceVersion
+	}
+	require.Len(t, before, 3)
+	require.NoError(t, c.client.CoreV1().Pods("default").Delete(c.ctx, "web-7", *metav1.NewDeleteOptions(0)))
+	delete(want, "web-7")
+	c.awaitEndpoints("web", want)
+	require.Equal(t, 1, c.slicesChanged("web", before))
+	// A new endpoint goes where there is room.
+	c.backendPod(n, nil)
+	want[fmt.Sprint("web-", n)] = "rs"
+	c.awaitEndpoints("web", want)
+	require.Len(t, c.slices("web"), 3)
+	require.LessOrEqual(t, c.slicesChanged("web", before), 2)
+}
+
+func (c *cluster) slicesChanged(service string, before map[types.UID]string) (n int) {
+	for _, s := range c.slices(service) {
+		if before[s.UID] != s.ResourceVersion {
+			n++
+		}
+	}
+	return n
+}
+
+func TestEndpointSlice_LeavesServicesWithoutSelectorAlone(t *testing.T) {
+	t.Parallel()
+	c := newNetwork(t)
+	c.service("manual", func(s *corev1.Service) { s.Spec.Selector = nil })
+	mine := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "manual-1", Labels: map[string]string{discoveryv1.LabelServiceName: "manual"}},
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
+	}
+	_, err := c.client.DiscoveryV1().EndpointSlices("default").Create(c.ctx, mine, metav1.CreateOptions{})
+	require.NoError(t, err)
+	c.service("web", nil)
+	c.eventually("the other's slice", func() bool { return len(c.slices("web")) == 1 })
+	require.Len(t, c.slices("manual"), 1)
+	_, err = c.client.CoreV1().Endpoints("default").Get(c.ctx, "manual", metav1.GetOptions{})
+	require.Error(t, err)
+}
+
+func TestEndpointSlice_GoesWithItsService(t *testing.T) {
+	t.Parallel()
+	c := newNetwork(t)
+	c.service("web", nil)
+	c.backendPod(0, nil)
+	c.awaitEndpoints("web", map[string]string{"web-0": "rs"})
+	// A slice that was tampered with, or deleted, is set right.
+	s := c.slices("web")[0]
+	s.Endpoints = nil
+	_, err := c.client.DiscoveryV1().EndpointSlices("default").Update(c.ctx, &s, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	c.awaitEndpoints("web", map[string]string{"web-0": "rs"})
+	require.NoError(t, c.client.DiscoveryV1().EndpointSlices("default").Delete(c.ctx, s.Name, metav1.DeleteOptions{}))
+	c.eventually("made anew", func() bool { s2 := c.slices("web"); return len(s2) == 1 && s2[0].UID != s.UID })
+	require.NoError(t, c.client.CoreV1().Services("default").Delete(c.ctx, "web", metav1.DeleteOptions{}))
+	c.eventually("gone", func() bool {
+		_, err := c.client.CoreV1().Endpoints("default").Get(c.ctx, "web", metav1.GetOptions{})
+		return err != nil && len(c.slices("web")) == 0
+	})
+}
+
+// TestEndpointSlice_EqualsTheModelAfterQuiet lets pods come, go, change and lose their labels
+// at random, while slices are written by others too.
+func TestEndpointSlice_EqualsTheModelAfterQuiet(t *testing.T) {
+	t.Parallel()
+	c := newNetwork(t)
+	random := newRandom(t)
+	c.service("web", nil)
+	pods := map[string]*corev1.Pod{}
+	model := map[string]string{}
+	for i := range 400 {
+		names := slices.Sorted(maps.Keys(pods))
+		what := random.IntN(10)
+		if len(names) == 0 || what < 4 {
+			pod := c.backendPod(i, nil)
+			pods[pod.Name], model[pod.Name] = pod, "rs"
+			continue
+		}
+		name := names[random.IntN(len(names))]
+		pod := pods[name]
+		switch {
+		case what < 7:
+			ready := model[name] == ""
+			pods[name], model[name] = c.setReady(pod, ready), map[bool]string{true: "rs"}[ready]
+		case what < 9:
+			require.NoError(t, c.client.CoreV1().Pods("default").Delete(c.ctx, name, *metav1.NewDeleteOptions(0)))
+			delete(pods, name)
+			delete(model, name)
+		default:
+			for _, s := range c.slices("web") {
+				if random.IntN(2) == 0 {
+					_ = c.client.DiscoveryV1().EndpointSlices("default").Delete(c.ctx, s.Name, metav1.DeleteOptions{}) // may be gone
+				}
+			}
+		}
+	}
+	c.awaitEndpoints("web", model)
+	total := 0
+	for _, s := range c.slices("web") {
+		total += len(s.Endpoints)
+	}
+	require.Equal(t, len(model), total, "no endpoint twice")
+	var ready, not []string
+	for _, name := range slices.Sorted(maps.Keys(model)) {
+		if model[name] == "rs" {
+			ready = append(ready, name)
+		} else {
+			not = append(not, name)
+		}
+	}
+	c.eventually("Endpoints", func() bool {
+		r, n := c.legacy("web")
+		slices.Sort(r)
+		slices.Sort(n)
+		return slices.Equal(r, ready) && slices.Equal(n, not)
+	})
+}
+
+func TestEndpointSlice_BehindADeploymentOnNodes(t *testing.T) {
+	t.Parallel()
+	c := newControlPlane(t)
+	c.service("web", func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt32(8080) })
+	c.deploy("web", 30, nil)
+	c.awaitRollout("web")
+	all := func() bool {
+		found := c.endpointsOf("web")
+		for _, conditions := range found {
+			if conditions != "rs" {
+				return false
+			}
+		}
+		return len(found) == 30
+	}
+	c.eventually("30 endpoints", all)
+	c.edit("web", func(d *appsv1.Deployment) { image("two")(d) })
+	c.awaitRollout("web")
+	c.eventually("30 others", all)
+}

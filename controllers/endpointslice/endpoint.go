@@ -1,0 +1,160 @@
+package endpointslice
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	utilnet "k8s.io/utils/net"
+
+	"github.com/coxswain-dev/coxswain/controllers/backend"
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// layout is all that a Service's slices should show: for each address type the endpoints, in
+// groups that have the same ports. A slice's endpoints share its ports.
+type layout map[discoveryv1.AddressType]groups
+
+type groups map[string]*group
+
+type group struct {
+	ports     []discoveryv1.EndpointPort
+	endpoints map[string]discoveryv1.Endpoint // by identity
+}
+
+func (g groups) add(ports []discoveryv1.EndpointPort, e discoveryv1.Endpoint) {
+	key := portsKey(ports)
+	if g[key] == nil {
+		g[key] = &group{ports: ports, endpoints: map[string]discoveryv1.Endpoint{}}
+	}
+	g[key].endpoints[identity(&e)] = e
+}
+
+// addressTypes are those of the Service's IP families.
+func addressTypes(svc *corev1.Service) []discoveryv1.AddressType {
+	if len(svc.Spec.IPFamilies) == 0 {
+		if utilnet.IsIPv6String(svc.Spec.ClusterIP) {
+			return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv6}
+		}
+		return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4}
+	}
+	types := make([]discoveryv1.AddressType, len(svc.Spec.IPFamilies))
+	for i, family := range svc.Spec.IPFamilies {
+		types[i] = discoveryv1.AddressType(family)
+	}
+	return types
+}
+
+// endpointOf is what a pod looks like to clients; ok is false where it has no address of the
+// type. node may be nil.
+func endpointOf(svc *corev1.Service, pod *corev1.Pod, node *corev1.Node, t discoveryv1.AddressType) (e discoveryv1.Endpoint, ok bool) {
+	e.Addresses = addressesOf(pod, t)
+	if len(e.Addresses) == 0 {
+		return e, false
+	}
+	serving, terminating := controller.PodReady(pod), pod.DeletionTimestamp != nil
+	// Who publishes pods that are not ready wants them called ready, even while they end.
+	e.Conditions = discoveryv1.EndpointConditions{
+		Ready:       new(svc.Spec.PublishNotReadyAddresses || serving && !terminating),
+		Serving:     &serving,
+		Terminating: &terminating,
+	}
+	e.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	if pod.Spec.NodeName != "" {
+		e.NodeName = &pod.Spec.NodeName
+	}
+	if node != nil && node.Labels[corev1.LabelTopologyZone] != "" {
+		e.Zone = new(node.Labels[corev1.LabelTopologyZone])
+	}
+	if name := backend.Hostname(svc, pod); name != "" {
+		e.Hostname = &name
+	}
+	e.Hints = hintsOf(svc, &e)
+	return e, true
+}
+
+func addressesOf(pod *corev1.Pod, t discoveryv1.AddressType) []string {
+	ips := pod.Status.PodIPs
+	if len(ips) == 0 {
+		ips = []corev1.PodIP{{IP: pod.Status.PodIP}}
+	}
+	var addresses []string
+	for _, ip := range ips {
+		if ip.IP != "" && utilnet.IsIPv6String(ip.IP) == (t == discoveryv1.AddressTypeIPv6) {
+			addresses = append(addresses, ip.IP)
+		}
+	}
+	return addresses
+}
+
+// hintsOf say who should prefer the endpoint, where the Service asks for traffic to stay near.
+func hintsOf(svc *corev1.Service, e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
+	if svc.Spec.TrafficDistribution == nil || !*e.Conditions.Ready {
+		return nil
+	}
+	hints := &discoveryv1.EndpointHints{}
+	switch *svc.Spec.TrafficDistribution {
+	case corev1.ServiceTrafficDistributionPreferSameNode:
+		if e.NodeName != nil {
+			hints.ForNodes = []discoveryv1.ForNode{{Name: *e.NodeName}}
+		}
+	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone:
+	default:
+		return nil
+	}
+	if e.Zone != nil {
+		hints.ForZones = []discoveryv1.ForZone{{Name: *e.Zone}}
+	}
+	if len(hints.ForNodes) == 0 && len(hints.ForZones) == 0 {
+		return nil
+	}
+	return hints
+}
+
+// portsOf are the Service's ports as numbers of the pod's. A named port that the pod does not
+// have is left out.
+func portsOf(svc *corev1.Service, pod *corev1.Pod) []discoveryv1.EndpointPort {
+	ports := []discoveryv1.EndpointPort{}
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		number, err := backend.Port(pod, p)
+		if err != nil {
+			continue
+		}
+		ports = append(ports, discoveryv1.EndpointPort{
+			Name: &p.Name, Port: &number, Protocol: &p.Protocol, AppProtocol: p.AppProtocol,
+		})
+	}
+	return ports
+}
+
+// portsKey is the same for the same ports, whatever their order.
+func portsKey(ports []discoveryv1.EndpointPort) string {
+	keys := make([]string, len(ports))
+	for i := range ports {
+		text, err := json.Marshal(&ports[i])
+		if err != nil {
+			panic(err) // API types always have a JSON form
+		}
+		keys[i] = string(text)
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, "")
+}
+
+// identity is what makes an endpoint another one, rather than the same in another condition.
+func identity(e *discoveryv1.Endpoint) string {
+	parts := slices.Clone(e.Addresses)
+	for _, p := range []*string{e.Hostname, e.NodeName, e.Zone} {
+		if p == nil {
+			p = new(string)
+		}
+		parts = append(parts, *p)
+	}
+	if e.TargetRef != nil {
+		parts = append(parts, e.TargetRef.Kind, e.TargetRef.Namespace, e.TargetRef.Name, string(e.TargetRef.UID))
+	}
+	return strings.Join(parts, "\x00")
+}

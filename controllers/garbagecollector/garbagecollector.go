@@ -1,0 +1,299 @@
+// Package garbagecollector deletes what has lost its last owner.
+//
+// Objects name their owners in metadata.ownerReferences. From the metadata of every object
+// of every resource that can be listed, watched and deleted, the collector keeps a graph
+// (graph.go, fed by monitors.go); when an object changes or goes, those whose fate may
+// depend on it are looked at again, one by one:
+//
+//   - An object none of whose owners exists any more is deleted. That an owner does not
+//     exist is never concluded from the graph, which may lag: the API server is asked.
+//   - An object that has lost some owners and has others keeps only references to those.
+//   - An owner deleted in the foreground (finalizer "foregroundDeletion") waits until its
+//     dependents with blockOwnerDeletion are gone, and these are deleted in the foreground too.
+//   - An owner deleted with orphaning (finalizer "orphan") goes when no dependent names it
+//     any more; their references are removed here.
+//
+// Deletes and patches carry the uid and the resourceVersion of the object that was judged.
+// A judgement on an outdated view is thereby refused by the server and made again, and no
+// second read is needed before acting.
+package garbagecollector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/lru"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+const (
+	// parallel bounds the requests for the dependents of one owner that are under way at once.
+	parallel = 20
+	// rememberAbsent is how many owners that do not exist are remembered. Uids do not come back.
+	rememberAbsent = 1000
+)
+
+type collector struct {
+	*controller.Controller
+	client   metadata.Interface
+	graph    *graph
+	monitors *monitors
+	absent   *lru.Cache // of ownerAt
+	recorder record.EventRecorder
+}
+
+// ownerAt is an owner as a dependent names it, with the namespace it would have to be in.
+type ownerAt struct {
+	apiVersion, kind, namespace, name string
+	uid                               types.UID
+}
+
+// New returns the controller. Its keys are uids.
+func New(env *controller.Env) (*controller.Controller, error) {
+	g := &collector{
+		client: env.Metadata, graph: newGraph(), absent: lru.New(rememberAbsent),
+		recorder: env.Recorder("garbage-collector-controller"),
+	}
+	g.Controller = controller.New(env, "garbagecollector", g.reconcile)
+	g.monitors = newMonitors(env, g)
+	g.Beside(g.monitors.run)
+	g.NeedsSync(g.monitors)
+	return g.Controller, nil
+}
+
+// observed takes in an object's metadata, and wakes whose fate may depend on the change.
+func (g *collector) observed(n *node) {
+	old := g.graph.put(n)
+	if n.deleting && (n.foreground() || n.orphans()) {
+		g.enqueue(n.uid)
+	} else if !n.deleting && g.graph.doubtful(n) {
+		g.enqueue(n.uid)
+	}
+	if old != nil {
+		g.wakeOwnersLost(old, n)
+	}
+}
+
+// wakeOwnersLost wakes the owners that old named, and perhaps waits for, and n does not.
+func (g *collector) wakeOwnersLost(old, n *node) {
+	for _, ref := range old.owners {
+		if now := n.reference(ref.UID); now == nil || blocks(ref) && !blocks(*now) {
+			g.wakeIfDeleting(ref.UID)
+		}
+	}
+}
+
+func (g *collector) wakeIfDeleting(owner types.UID) {
+	if n := g.graph.node(owner); n != nil && n.deleting {
+		g.enqueue(owner)
+	}
+}
+
+// gone takes an object out, and wakes its dependents and the owners that waited for it.
+func (g *collector) gone(uid types.UID) {
+	n := g.graph.remove(uid)
+	if n == nil {
+		return
+	}
+	for _, d := range g.graph.naming(uid) {
+		g.enqueue(d.uid)
+	}
+	for _, ref := range n.owners {
+		g.wakeIfDeleting(ref.UID)
+	}
+}
+
+func (g *collector) enqueue(uid types.UID) { g.Enqueue(string(uid)) }
+
+func (g *collector) reconcile(ctx context.Context, key string) error {
+	n := g.graph.node(types.UID(key))
+	switch {
+	case n == nil:
+		return nil
+	case n.deleting && n.orphans():
+		return g.orphanDependents(ctx, n)
+	case n.deleting && n.foreground():
+		return g.deleteDependents(ctx, n)
+	case n.deleting || len(n.owners) == 0:
+		return nil
+	}
+	return g.judge(ctx, n)
+}
+
+// judge deletes n if it has no owner left, or takes the references to lost owners from it.
+func (g *collector) judge(ctx context.Context, n *node) error {
+	v, err := g.verdict(ctx, n)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(v.solid) > 0 && len(v.lost)+len(v.waiting) > 0:
+		return ignoreGone(g.patchOwners(ctx, n, v.solid))
+	case len(v.solid) > 0 && v.unseen:
+		// The owner is there but not in the graph yet: were it deleted before it gets
+		// there, nothing would wake us.
+		return controller.ErrAgain
+	case len(v.solid) > 0:
+		return nil
+	case len(v.waiting) > 0 && len(g.graph.dependents(n)) > 0:
+		return g.deleteInForeground(ctx, n)
+	}
+	return g.delete(ctx, n, n.version, n.policy())
+}
+
+// deleteInForeground deletes n, for which an owner waits, dependents first. Where one of
+// them waits for n in turn, the circle is opened by letting n's owners wait no longer.
+func (g *collector) deleteInForeground(ctx context.Context, n *node) error {
+	version := n.version
+	for _, d := range g.graph.dependents(n) {
+		if !d.deleting || !d.foreground() {
+			continue
+		}
+		unblocked := make([]metav1.OwnerReference, len(n.owners))
+		for i, ref := range n.owners {
+			unblocked[i] = *ref.DeepCopy()
+			unblocked[i].BlockOwnerDeletion = new(false)
+		}
+		patched, err := g.patch(ctx, n, map[string]any{"ownerReferences": unblocked})
+		if err != nil {
+			return ignoreGone(err)
+		}
+		version = patched.ResourceVersion
+		break
+	}
+	return g.delete(ctx, n, version, metav1.DeletePropagationForeground)
+}
+
+func (g *collector) delete(ctx context.Context, n *node, version string, policy metav1.DeletionPropagation) error {
+	err := g.at(n).Delete(ctx, n.name, metav1.DeleteOptions{
+		PropagationPolicy: &policy,
+		Preconditions:     &metav1.Preconditions{UID: &n.uid, ResourceVersion: &version},
+	})
+	return ignoreGone(err)
+}
+
+// deleteDependents is the foreground deletion of n: it lets n go when nothing blocks it.
+func (g *collector) deleteDependents(ctx context.Context, n *node) error {
+	blocked := false
+	for _, d := range g.graph.dependents(n) {
+		blocked = blocked || blocks(*d.reference(n.uid))
+		if !d.deleting {
+			g.enqueue(d.uid)
+		}
+	}
+	if blocked {
+		return nil // the watch tells of their end
+	}
+	return g.removeFinalizer(ctx, n, metav1.FinalizerDeleteDependents)
+}
+
+// orphanDependents frees n's dependents from it, and then lets n go.
+func (g *collector) orphanDependents(ctx context.Context, n *node) error {
+	dependents := g.graph.dependents(n)
+	errs := make([]error, len(dependents))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	for i, d := range dependents {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = ignoreGone(g.patchOwners(ctx, d, without(d.owners, n.uid)))
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("orphaning dependents of %s: %w", n, err)
+	}
+	return g.removeFinalizer(ctx, n, metav1.FinalizerOrphanDependents)
+}
+
+func without(refs []metav1.OwnerReference, uid types.UID) []metav1.OwnerReference {
+	kept := []metav1.OwnerReference{}
+	for _, ref := range refs {
+		if ref.UID != uid {
+			kept = append(kept, ref)
+		}
+	}
+	return kept
+}
+
+// verdict sorts n's owners.
+type verdict struct {
+	// solid exist, and n must live as long as one does. waiting exist and wait for n to be
+	// deleted. lost do not exist.
+	solid, waiting, lost []metav1.OwnerReference
+	// unseen says that one of the solid is not in the graph yet.
+	unseen bool
+}
+
+func (g *collector) verdict(ctx context.Context, n *node) (v verdict, err error) {
+	for _, ref := range n.owners {
+		owner := g.graph.node(ref.UID)
+		switch {
+		case owner == nil || !owner.isNamedBy(ref, n):
+			if err := g.ask(ctx, n, ref, &v); err != nil {
+				return v, err
+			}
+		case owner.deleting && owner.foreground():
+			v.waiting = append(v.waiting, ref)
+		default:
+			v.solid = append(v.solid, ref)
+		}
+	}
+	return v, nil
+}
+
+// ask looks an owner up on the API server, where n's reference says that it is.
+func (g *collector) ask(ctx context.Context, n *node, ref metav1.OwnerReference, v *verdict) error {
+	res, err := g.monitors.resourceOf(ref)
+	if err != nil {
+		return fmt.Errorf("owner of %s: %w", n, err)
+	}
+	at := ownerAt{ref.APIVersion, ref.Kind, "", ref.Name, ref.UID}
+	if res.namespaced {
+		if n.namespace == "" {
+			g.tellInvalid(n, ref)
+			v.solid = append(v.solid, ref) // it cannot be judged, so it is left alone
+			return nil
+		}
+		at.namespace = n.namespace
+	}
+	if _, known := g.absent.Get(at); known {
+		v.lost = append(v.lost, ref)
+		return nil
+	}
+	live, err := g.client.Resource(res.gvr).Namespace(at.namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && live.UID != ref.UID:
+		g.absent.Add(at, nil)
+		if other := g.graph.node(ref.UID); other != nil && other.namespace != at.namespace {
+			g.tellInvalid(n, ref)
+		}
+		v.lost = append(v.lost, ref)
+	case err != nil:
+		return fmt.Errorf("owner of %s: %w", n, err)
+	case live.DeletionTimestamp != nil && has(live.Finalizers, metav1.FinalizerDeleteDependents):
+		v.waiting = append(v.waiting, ref)
+	default:
+		v.solid, v.unseen = append(v.solid, ref), true
+	}
+	return nil
+}
+
+func (g *collector) tellInvalid(n *node, ref metav1.OwnerReference) {
+	g.recorder.Eventf(&corev1.ObjectReference{
+		APIVersion: n.gvk.GroupVersion().String(), Kind: n.gvk.Kind,
+		Namespace: n.namespace, Name: n.name, UID: n.uid,
+	}, corev1.EventTypeWarning, "OwnerRefInvalidNamespace",
+		"ownerRef [%s/%s, name: %s, uid: %s] does not exist in namespace %q",
+		ref.APIVersion, ref.Kind, ref.Name, ref.UID, n.namespace)
+}

@@ -1,0 +1,148 @@
+package garbagecollector
+
+import (
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// node is what the graph knows of one object. It is immutable: a change is a new node.
+type node struct {
+	gvr             schema.GroupVersionResource
+	gvk             schema.GroupVersionKind
+	namespace, name string
+	uid             types.UID
+	version         string
+	owners          []metav1.OwnerReference
+	finalizers      []string
+	deleting        bool
+}
+
+func (n *node) String() string { return n.gvr.Resource + " " + n.namespace + "/" + n.name }
+
+func (n *node) foreground() bool { return has(n.finalizers, metav1.FinalizerDeleteDependents) }
+func (n *node) orphans() bool    { return has(n.finalizers, metav1.FinalizerOrphanDependents) }
+
+// policy is what n's own finalizers ask for when n is deleted.
+func (n *node) policy() metav1.DeletionPropagation {
+	switch {
+	case n.orphans():
+		return metav1.DeletePropagationOrphan
+	case n.foreground():
+		return metav1.DeletePropagationForeground
+	}
+	return metav1.DeletePropagationBackground
+}
+
+// reference is n's reference to an owner, or nil.
+func (n *node) reference(owner types.UID) *metav1.OwnerReference {
+	for i := range n.owners {
+		if n.owners[i].UID == owner {
+			return &n.owners[i]
+		}
+	}
+	return nil
+}
+
+// isNamedBy says whether ref, found in dependent, has all of n's coordinates right. A uid
+// alone does not make an owner: references are written by anyone, and an owner in another
+// namespace is none. The version of the group is of no account.
+func (n *node) isNamedBy(ref metav1.OwnerReference, dependent *node) bool {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	return err == nil && gv.Group == n.gvk.Group && ref.Kind == n.gvk.Kind && ref.Name == n.name &&
+		ref.UID == n.uid && (n.namespace == "" || n.namespace == dependent.namespace)
+}
+
+func blocks(ref metav1.OwnerReference) bool {
+	return ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
+}
+
+func has(finalizers []string, f string) bool { return slices.Contains(finalizers, f) }
+
+// graph is all objects and who names whom as an owner. The owner need not be in it: such a
+// name is kept as well, and is found when the owner appears. It is safe for concurrent use.
+type graph struct {
+	mu    sync.RWMutex
+	nodes map[types.UID]*node
+	// named has, for each uid that is named as an owner, the uids of those that name it.
+	named map[types.UID]map[types.UID]struct{}
+}
+
+func newGraph() *graph {
+	return &graph{nodes: map[types.UID]*node{}, named: map[types.UID]map[types.UID]struct{}{}}
+}
+
+func (g *graph) node(uid types.UID) *node {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.nodes[uid]
+}
+
+// put adds a node or replaces the one of its uid, which is returned.
+func (g *graph) put(n *node) (old *node) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old = g.nodes[n.uid]
+	g.unlink(old)
+	g.nodes[n.uid] = n
+	for _, ref := range n.owners {
+		if g.named[ref.UID] == nil {
+			g.named[ref.UID] = map[types.UID]struct{}{}
+		}
+		g.named[ref.UID][n.uid] = struct{}{}
+	}
+	return old
+}
+
+// remove takes a node out and returns it, or nil.
+func (g *graph) remove(uid types.UID) *node {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := g.nodes[uid]
+	g.unlink(n)
+	delete(g.nodes, uid)
+	return n
+}
+
+func (g *graph) unlink(n *node) {
+	if n == nil {
+		return
+	}
+	for _, ref := range n.owners {
+		delete(g.named[ref.UID], n.uid)
+		if len(g.named[ref.UID]) == 0 {
+			delete(g.named, ref.UID)
+		}
+	}
+}
+
+// naming returns all nodes that name uid as an owner, rightly or not.
+func (g *graph) naming(uid types.UID) []*node {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	nodes := make([]*node, 0, len(g.named[uid]))
+	for d := range g.named[uid] {
+		nodes = append(nodes, g.nodes[d])
+	}
+	return nodes
+}
+
+// dependents returns the nodes that rightly name n as an owner.
+func (g *graph) dependents(n *node) []*node {
+	return slices.DeleteFunc(g.naming(n.uid), func(d *node) bool {
+		return !n.isNamedBy(*d.reference(n.uid), d)
+	})
+}
+
+// doubtful says whether one of n's owners is not known to exist, or waits for n to go.
+func (g *graph) doubtful(n *node) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return slices.ContainsFunc(n.owners, func(ref metav1.OwnerReference) bool {
+		owner := g.nodes[ref.UID]
+		return owner == nil || !owner.isNamedBy(ref, n) || owner.deleting && owner.foreground()
+	})
+}

@@ -1,0 +1,303 @@
+package garbagecollector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+const (
+	// rediscover is how often the API server is asked which resources there are, beside
+	// being asked when a CustomResourceDefinition or an APIService changes.
+	rediscover = 30 * time.Second
+	// retryDiscovery is how soon after a failure it is asked again before there is a graph.
+	retryDiscovery = time.Second
+	// firstSync bounds how long a resource that cannot be listed holds up all others.
+	firstSync = 30 * time.Second
+)
+
+// ignored are resources whose objects own nothing, are owned by nothing, and are many.
+var ignored = map[schema.GroupResource]bool{
+	{Resource: "events"}:                         true,
+	{Group: "events.k8s.io", Resource: "events"}: true,
+}
+
+// defines are resources whose changes change the set of resources.
+var defines = map[schema.GroupResource]bool{
+	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}: true,
+	{Group: "apiregistration.k8s.io", Resource: "apiservices"}:             true,
+}
+
+// resource is one that discovery names.
+type resource struct {
+	gvr        schema.GroupVersionResource
+	gvk        schema.GroupVersionKind
+	namespaced bool
+}
+
+// monitors keep an informer on each resource that is worth collecting.
+type monitors struct {
+	collector *collector
+	discovery discovery.DiscoveryInterface
+	metadata  metadata.Interface
+	clock     clock.WithTicker
+	log       *slog.Logger
+	changed   chan struct{} // the set of resources may have changed
+	synced    chan struct{} // closed when the graph is complete for the first time
+
+	mu sync.Mutex
+	// kinds are all kinds in all versions, those that are not monitored included.
+	kinds map[schema.GroupVersionKind]resource
+	// running is touched by run alone.
+	running map[schema.GroupVersionResource]*monitor
+}
+
+type monitor struct {
+	informer cache.SharedIndexInformer
+	handled  cache.DoneChecker
+	stop     context.CancelFunc
+	done     chan struct{}
+}
+
+func newMonitors(env *controller.Env, g *collector) *monitors {
+	return &monitors{
+		collector: g, discovery: env.Client.Discovery(), metadata: env.Metadata, clock: env.Clock, log: g.Log,
+		changed: make(chan struct{}, 1), synced: make(chan struct{}),
+		kinds: map[schema.GroupVersionKind]resource{}, running: map[schema.GroupVersionResource]*monitor{},
+	}
+}
+
+// Name and Done make monitors a cache.DoneChecker of the first complete graph.
+func (m *monitors) Name() string          { return "garbage collector's graph" }
+func (m *monitors) Done() <-chan struct{} { return m.synced }
+
+// run follows the set of resources until ctx ends, and returns when every informer has stopped.
+func (m *monitors) run(ctx context.Context) {
+	defer func() {
+		for _, monitor := range m.running {
+			monitor.stop()
+			<-monitor.done
+		}
+	}()
+	for !m.follow(ctx) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.clock.After(retryDiscovery):
+		}
+	}
+	if !m.awaitFirstSync(ctx) {
+		return
+	}
+	close(m.synced)
+	tick := m.clock.NewTicker(rediscover)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C():
+		case <-m.changed:
+		}
+		m.follow(ctx)
+	}
+}
+
+func (m *monitors) awaitFirstSync(ctx context.Context) bool {
+	late := m.clock.NewTimer(firstSync)
+	defer late.Stop()
+	for gvr, monitor := range m.running {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-monitor.handled.Done():
+		case <-late.C():
+			m.log.Warn("starting without all resources", "missing", gvr)
+			return true
+		}
+	}
+	return true
+}
+
+// follow starts and stops monitors so that they are those of the resources there are now,
+// and says whether it could find out which these are.
+func (m *monitors) follow(ctx context.Context) bool {
+	found, failed, err := m.discover(ctx)
+	if err != nil {
+		m.log.Warn("discovery failed", "error", err)
+		return false
+	}
+	for gvr, res := range found {
+		if m.running[gvr] == nil {
+			m.running[gvr] = m.start(ctx, res)
+		}
+	}
+	for gvr, monitor := range m.running {
+		if _, ok := found[gvr]; ok || failed[gvr.GroupVersion()] {
+			continue
+		}
+		m.log.Info("resource is no longer served", "resource", gvr)
+		monitor.stop()
+		<-monitor.done
+		delete(m.running, gvr)
+		for _, obj := range monitor.informer.GetStore().List() {
+			if o, ok := obj.(metav1.Object); ok {
+				m.collector.gone(o.GetUID())
+			}
+		}
+	}
+	return true
+}
+
+// discover returns the resources to monitor, each in one version, and the group versions
+// that could not be discovered.
+func (m *monitors) discover(ctx context.Context) (map[schema.GroupVersionResource]resource, map[schema.GroupVersion]bool, error) {
+	groups, lists, err := m.discovery.ServerGroupsAndResources()
+	failed := map[schema.GroupVersion]bool{}
+	if partial := (&discovery.ErrGroupDiscoveryFailed{}); errors.As(err, &partial) {
+		for gv := range partial.Groups {
+			failed[gv] = true
+		}
+	} else if err != nil {
+		return nil, nil, err
+	}
+	preferred := map[schema.GroupVersion]bool{}
+	for _, g := range groups {
+		preferred[schema.GroupVersion{Group: g.Name, Version: g.PreferredVersion.Version}] = true
+	}
+	kinds := map[schema.GroupVersionKind]resource{}
+	chosen := map[schema.GroupResource]resource{}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if slices.Contains([]byte(r.Name), '/') {
+				continue // a subresource
+			}
+			res := resource{gv.WithResource(r.Name), gv.WithKind(r.Kind), r.Namespaced}
+			kinds[res.gvk] = res
+			gr := res.gvr.GroupResource()
+			if _, ok := chosen[gr]; collectable(r, gr) && (!ok || preferred[gv]) {
+				chosen[gr] = res
+			}
+		}
+	}
+	m.keepKinds(kinds, failed)
+	found := map[schema.GroupVersionResource]resource{}
+	for _, res := range chosen {
+		found[res.gvr] = res
+	}
+	return found, failed, nil
+}
+
+func collectable(r metav1.APIResource, gr schema.GroupResource) bool {
+	return !ignored[gr] && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") && slices.Contains(r.Verbs, "delete")
+}
+
+func (m *monitors) keepKinds(kinds map[schema.GroupVersionKind]resource, failed map[schema.GroupVersion]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.kinds, func(gvk schema.GroupVersionKind, _ resource) bool { return !failed[gvk.GroupVersion()] })
+	maps.Copy(m.kinds, kinds)
+}
+
+// resourceOf finds the resource whose kind a reference names. A kind that is not known is
+// an error: its resource may only be out of reach, and its objects may well exist.
+func (m *monitors) resourceOf(ref metav1.OwnerReference) (resource, error) {
+	m.mu.Lock()
+	res, ok := m.kinds[schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)]
+	m.mu.Unlock()
+	if !ok {
+		m.discoverSoon()
+		return res, fmt.Errorf("no resource is known for %s %s", ref.APIVersion, ref.Kind)
+	}
+	return res, nil
+}
+
+func (m *monitors) discoverSoon() {
+	select {
+	case m.changed <- struct{}{}:
+	default: // it is already asked for
+	}
+}
+
+func (m *monitors) start(ctx context.Context, res resource) *monitor {
+	ctx, stop := context.WithCancel(ctx)
+	informer := metadatainformer.NewFilteredMetadataInformer(m.metadata, res.gvr, metav1.NamespaceAll, 0, nil, nil).Informer()
+	mon := &monitor{informer: informer, stop: stop, done: make(chan struct{})}
+	// Both calls fail only on an informer that runs already.
+	_ = informer.SetTransform(keepEdges)
+	registration, err := informer.AddEventHandler(m.handler(res))
+	if err != nil {
+		panic(err)
+	}
+	mon.handled = registration.HasSyncedChecker()
+	go func() {
+		defer close(mon.done)
+		informer.RunWithContext(ctx)
+	}()
+	return mon
+}
+
+func (m *monitors) handler(res resource) cache.ResourceEventHandler {
+	changed := func() {
+		if defines[res.gvr.GroupResource()] {
+			m.discoverSoon()
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			m.collector.observed(nodeOf(res, obj.(*metav1.PartialObjectMetadata)))
+			changed()
+		},
+		UpdateFunc: func(old, obj any) {
+			before, after := old.(*metav1.PartialObjectMetadata), obj.(*metav1.PartialObjectMetadata)
+			if before.UID != after.UID { // deleted and made anew between two looks
+				m.collector.gone(before.UID)
+			}
+			m.collector.observed(nodeOf(res, after))
+			changed()
+		},
+		DeleteFunc: func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
+				m.collector.gone(o.UID)
+			}
+			changed()
+		},
+	}
+}
+
+func nodeOf(res resource, o *metav1.PartialObjectMetadata) *node {
+	return &node{
+		gvr: res.gvr, gvk: res.gvk, namespace: o.Namespace, name: o.Name, uid: o.UID, version: o.ResourceVersion,
+		owners: o.OwnerReferences, finalizers: o.Finalizers, deleting: o.DeletionTimestamp != nil,
+	}
+}
+
+// keepEdges drops what the graph has no use for.
+func keepEdges(obj any) (any, error) {
+	if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		o.ManagedFields, o.Labels, o.Annotations = nil, nil, nil
+	}
+	return obj, nil
+}

@@ -1,0 +1,288 @@
+// Package job runs pods until as many of them have succeeded as a Job asks for.
+//
+// In comes a Job and its pods; out go pods, the status, and the events of Job's life. Each look at
+// a Job takes the same way, and the files follow it:
+//
+//	job.go      what the controller listens to, and one look from beginning to end
+//	pods.go     what a pod counts for: failed, succeeded, ignored; the pod failure policy
+//	indexes.go  Indexed Jobs: which indexes have succeeded or failed
+//	verdict.go  is the Job over, and why: back-off limits, deadline, success policy, suspension
+//	scale.go    pods to make and to delete, and how long to wait after failures
+//	track.go    counting each pod exactly once, by finalizer; writing the status
+//	orphan.go   pods that keep a finalizer for a Job which no longer counts them
+package job
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// Kind is what the pods' owner references name.
+var Kind = batchv1.SchemeGroupVersion.WithKind("Job")
+
+// managedByUs is the value of spec.managedBy, where it is given, of the Jobs that are ours.
+const managedByUs = "kubernetes.io/job-controller"
+
+// batchPeriod gathers the changes of many pods into one look, for each costs status writes.
+const batchPeriod = 100 * time.Millisecond
+
+type jobs struct {
+	*controller.Controller
+	client   kubernetes.Interface
+	jobs     batchlisters.JobLister
+	informer cache.SharedIndexInformer
+	podList  corelisters.PodLister
+	pods     cache.SharedIndexInformer
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+	// written holds a look off until the cache has the pods that the last one made, the
+	// finalizers it removed and the status it wrote; expected, until it has the deletions.
+	written  controller.Written
+	expected *controller.Expectations
+}
+
+// New returns the controller.
+func New(env *controller.Env) (*controller.Controller, error) {
+	batch, core := env.Informers.Batch().V1().Jobs(), env.Informers.Core().V1().Pods()
+	if err := controller.IndexByController(core.Informer()); err != nil {
+		return nil, err
+	}
+	c := &jobs{
+		client: env.Client, jobs: batch.Lister(), informer: batch.Informer(), podList: core.Lister(), pods: core.Informer(),
+		recorder: env.Recorder("job-controller"), clock: env.Clock, expected: controller.NewExpectations(env.Clock),
+	}
+	c.Controller = controller.New(env, "job", c.reconcile)
+	controller.Watch(c.Controller, batch.Informer(), controller.Handler[*batchv1.Job]{
+		Add:    func(j *batchv1.Job) { c.EnqueueObject(j) },
+		Update: func(_, j *batchv1.Job) { c.jobUpdated(j) },
+		Delete: c.jobDeleted,
+	})
+	controller.Watch(c.Controller, core.Informer(), controller.Handler[*corev1.Pod]{
+		Add: c.podAdded, Update: c.podUpdated, Delete: c.podDeleted,
+	})
+	return c.Controller, nil
+}
+
+func (c *jobs) jobUpdated(j *batchv1.Job) {
+	c.EnqueueObject(j)
+	if finished(j) {
+		c.enqueueLeftovers(j)
+	}
+}
+
+func (c *jobs) jobDeleted(j *batchv1.Job) {
+	c.EnqueueObject(j)
+	c.enqueueLeftovers(j)
+}
+
+func (c *jobs) podAdded(pod *corev1.Pod) {
+	if pod.DeletionTimestamp != nil {
+		c.podDeleted(pod)
+		return
+	}
+	if key, ok := ownerKey(pod); ok {
+		c.Enqueue(key)
+	} else {
+		c.enqueueMatching(pod)
+	}
+	c.enqueueOrphan(pod)
+}
+
+func (c *jobs) podUpdated(old, pod *corev1.Pod) {
+	c.enqueueOrphan(pod)
+	if pod.DeletionTimestamp != nil {
+		c.podDeleted(pod)
+		return
+	}
+	before, had := ownerKey(old)
+	after, has := ownerKey(pod)
+	if had && before != after {
+		c.Enqueue(before)
+	}
+	if !has {
+		c.enqueueMatching(pod)
+		return
+	}
+	c.EnqueueAfter(after, batchPeriod)
+}
+
+func (c *jobs) podDeleted(pod *corev1.Pod) {
+	c.enqueueOrphan(pod)
+	if key, ok := ownerKey(pod); ok {
+		c.expected.DeletionObserved(key, pod.UID)
+		c.Enqueue(key)
+	}
+}
+
+// enqueueMatching wakes those that might adopt an orphan.
+func (c *jobs) enqueueMatching(pod *corev1.Pod) {
+	if metav1.GetControllerOfNoCopy(pod) != nil {
+		return
+	}
+	all, err := c.jobs.Jobs(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, j := range all {
+		selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
+		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
+			c.EnqueueObject(j)
+		}
+	}
+}
+
+func ownerKey(pod *corev1.Pod) (string, bool) {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil || ref.Kind != Kind.Kind || ref.APIVersion != Kind.GroupVersion().String() {
+		return "", false
+	}
+	return cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String(), true
+}
+
+// look is one look at a Job: the Job as it becomes, its pods, and what they come to.
+type look struct {
+	*jobs
+	key  string
+	job  *batchv1.Job // a copy
+	was  *batchv1.JobStatus
+	pods []*corev1.Pod
+	now  time.Time
+
+	active      []*corev1.Pod
+	terminating int32
+	ended       []*corev1.Pod // with our finalizer: neither counted nor noted in the status yet
+	succeeded   int32
+	failed      int32
+	done        intervals // Indexed: the indexes that have succeeded, and
+	lost        intervals // those that have failed for good
+	latest      map[int]*corev1.Pod
+	verdict     *batchv1.JobCondition
+}
+
+func (c *jobs) reconcile(ctx context.Context, key string) error {
+	if orphan, ok := strings.CutPrefix(key, orphanPrefix); ok {
+		return c.release(ctx, orphan)
+	}
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return err
+	}
+	job, err := c.jobs.Jobs(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		c.written.Forget(key)
+		c.expected.Forget(key)
+		return nil
+	}
+	if err != nil || finished(job) || managedElsewhere(job) {
+		return err
+	}
+	// Asked before the cache is read; the events that are missing bring us back.
+	if !c.written.Shown(key) {
+		return nil
+	}
+	if !c.expected.Satisfied(key) {
+		c.EnqueueAfter(key, controller.ExpectationsTTL+time.Second)
+		return nil
+	}
+	if job, err = c.jobs.Jobs(namespace).Get(name); err != nil {
+		return client404(err)
+	}
+	l := &look{jobs: c, key: key, job: job.DeepCopy(), was: job.Status.DeepCopy(), now: c.clock.Now()}
+	if l.pods, err = c.claim(ctx, job); err != nil {
+		return err
+	}
+	return l.run(ctx)
+}
+
+// client404 takes an object that is no longer there for one that needs nothing more.
+func client404(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func managedElsewhere(j *batchv1.Job) bool {
+	return j.Spec.ManagedBy != nil && *j.Spec.ManagedBy != managedByUs
+}
+
+func (c *jobs) claim(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, error) {
+	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
+	if err != nil {
+		return nil, err
+	}
+	all, err := controller.OwnedOrOrphaned[*corev1.Pod](c.pods, job)
+	if err != nil {
+		return nil, err
+	}
+	return controller.Claim(ctx, controller.Claimer{
+		Owner: job, Kind: Kind, Selector: selector, Finalizers: []string{batchv1.JobTrackingFinalizer},
+		Live: func(ctx context.Context) (metav1.Object, error) {
+			return c.client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
+		},
+		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
+			_, err := c.client.CoreV1().Pods(job.Namespace).Patch(ctx, pod.GetName(),
+				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
+	}, all)
+}
+
+// run judges, acts, and counts, in this order: a Job that is over makes no pod any more, and what is
+// counted is what was judged.
+func (l *look) run(ctx context.Context) error {
+	l.start()
+	l.count()
+	l.judge()
+	scaleErr := l.scale(ctx)
+	if l.verdict == nil {
+		l.judgeCompletion()
+		l.suspension()
+	}
+	if err := l.track(ctx); err != nil {
+		return err
+	}
+	return scaleErr
+}
+
+// start notes when the Job began, from which its deadline is counted.
+func (l *look) start() {
+	if l.job.Status.StartTime == nil && !suspended(l.job) {
+		l.job.Status.StartTime = new(metav1.NewTime(l.now))
+	}
+}
+
+func suspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Suspend }
+
+func indexed(j *batchv1.Job) bool {
+	return j.Spec.CompletionMode != nil && *j.Spec.CompletionMode == batchv1.IndexedCompletion
+}
+
+func condition(j *batchv1.Job, t batchv1.JobConditionType) *batchv1.JobCondition {
+	for i := range j.Status.Conditions {
+		if c := &j.Status.Conditions[i]; c.Type == t && c.Status == corev1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
+}
+
+func finished(j *batchv1.Job) bool {
+	return condition(j, batchv1.JobComplete) != nil || condition(j, batchv1.JobFailed) != nil
+}

@@ -1,0 +1,174 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/clock"
+)
+
+// ErrLeadershipLost is returned by Run when the lease could not be renewed in time. The
+// process should end or call Run again.
+var ErrLeadershipLost = errors.New("leadership lost")
+
+// LeaderElection says how the lease is held. Zero fields have kube-controller-manager's
+// defaults.
+type LeaderElection struct {
+	// LeaseDuration is how long others wait after the last renewal that they saw; default 15 s.
+	LeaseDuration time.Duration
+	// RenewDeadline is how long the leader tries to renew before it stops acting; it must be
+	// shorter than LeaseDuration. Default 10 s.
+	RenewDeadline time.Duration
+	// RetryPeriod is the time between two tries; default 2 s.
+	RetryPeriod time.Duration
+	// Namespace and Name are the Lease's; default kube-system/kube-controller-manager.
+	Namespace, Name string
+}
+
+func (l LeaderElection) withDefaults() LeaderElection {
+	defaults := LeaderElection{15 * time.Second, 10 * time.Second, 2 * time.Second, "kube-system", "kube-controller-manager"}
+	if l.LeaseDuration == 0 {
+		l.LeaseDuration = defaults.LeaseDuration
+	}
+	if l.RenewDeadline == 0 {
+		l.RenewDeadline = defaults.RenewDeadline
+	}
+	if l.RetryPeriod == 0 {
+		l.RetryPeriod = defaults.RetryPeriod
+	}
+	if l.Namespace == "" {
+		l.Namespace = defaults.Namespace
+	}
+	if l.Name == "" {
+		l.Name = defaults.Name
+	}
+	return l
+}
+
+// lead calls act while this process holds the lease, and returns after act has.
+//
+// The lease is renewed as long as act runs, also after ctx has ended, and it is given up
+// only then: at no time do two processes act. That is why the elector's own release, which
+// comes before its callers are told to stop, is not used.
+func lead(ctx context.Context, client kubernetes.Interface, recorder record.EventRecorder, o Options, act func(context.Context) error) error {
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: o.LeaderElection.Namespace, Name: o.LeaderElection.Name},
+		Client:     client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity, EventRecorder: recorder},
+	}
+	electing, stopElecting := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopElecting()
+	t := &term{act: act, end: stopElecting}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: o.LeaderElection.Name,
+		LeaseDuration: o.LeaderElection.LeaseDuration,
+		RenewDeadline: o.LeaderElection.RenewDeadline,
+		RetryPeriod:   o.LeaderElection.RetryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(leading context.Context) {
+				o.Log.Info("leading", "identity", o.Identity, "lease", o.LeaderElection.Name)
+				t.serve(ctx, leading)
+			},
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(identity string) {
+				o.Log.Info("leader elected", "leader", identity)
+			},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	defer context.AfterFunc(ctx, t.stopUnlessServing)()
+	elector.Run(electing)
+	served, err := t.wait()
+	if served {
+		release(lock, o)
+	}
+	if err == nil && ctx.Err() == nil {
+		err = ErrLeadershipLost
+	}
+	return err
+}
+
+// term is one time of leading, from the election to the end of act.
+type term struct {
+	act func(context.Context) error
+	end context.CancelFunc
+
+	mu     sync.Mutex
+	served chan struct{} // not nil once act has been called; closed when it has returned
+	over   bool
+	err    error
+}
+
+func (t *term) serve(ctx, leading context.Context) {
+	t.mu.Lock()
+	if t.over {
+		t.mu.Unlock()
+		return
+	}
+	done := make(chan struct{})
+	t.served = done
+	t.mu.Unlock()
+
+	defer close(done)
+	defer t.end()
+	acting, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(leading, stop)()
+	t.err = t.act(acting)
+}
+
+// stopUnlessServing ends the candidacy of a process that does not lead. One that does ends
+// its term itself, when it has stopped acting.
+func (t *term) stopUnlessServing() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.served == nil {
+		t.over = true
+		t.end()
+	}
+}
+
+// wait returns when nothing acts any more, and says whether anything did.
+func (t *term) wait() (served bool, err error) {
+	t.mu.Lock()
+	t.over = true
+	done := t.served
+	t.mu.Unlock()
+	if done == nil {
+		return false, nil
+	}
+	<-done
+	return true, t.err
+}
+
+// release frees the lease for the next leader, if it is still ours. Where that fails, the
+// next leader has to wait until it expires.
+func release(lock *resourcelock.LeaseLock, o Options) {
+	ctx, cancel := context.WithTimeout(context.Background(), o.LeaderElection.RenewDeadline)
+	defer cancel()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		record, _, err := lock.Get(ctx)
+		if err != nil || record.HolderIdentity != lock.Identity() {
+			return err
+		}
+		// Like the renewals, this is a matter of real time.
+		now := metav1.NewTime(clock.RealClock{}.Now())
+		return lock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaderTransitions: record.LeaderTransitions, LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now,
+		})
+	})
+	if err != nil {
+		o.Log.Warn("lease not released", "error", err)
+	}
+}

@@ -1,0 +1,165 @@
+package controllers_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/controllers"
+)
+
+var quick = controllers.LeaderElection{
+	LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 20 * time.Millisecond,
+}
+
+// candidate is one process that would lead.
+type candidate struct {
+	leads chan struct{}
+	stop  context.CancelFunc
+	ended chan error
+}
+
+func stand(t *testing.T, config *rest.Config, identity string, election controllers.LeaderElection) *candidate {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &candidate{leads: make(chan struct{}), stop: stop, ended: make(chan error, 1)}
+	go func() {
+		c.ended <- controllers.Run(ctx, config, controllers.Options{
+			LeaderElect: true, LeaderElection: election, Identity: identity, Ready: func() { close(c.leads) },
+			Log: slog.New(slog.DiscardHandler),
+		})
+	}()
+	t.Cleanup(stop)
+	return c
+}
+
+func (c *candidate) awaitLeads(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.leads:
+	case err := <-c.ended:
+		t.Fatalf("ended before it led: %v", err)
+	}
+}
+
+func holder(t *testing.T, client kubernetes.Interface) string {
+	lease, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-controller-manager", metav1.GetOptions{})
+	require.NoError(t, err)
+	return *lease.Spec.HolderIdentity
+}
+
+func TestRun_HandsOverTheLeaseWhenItIsStopped(t *testing.T) {
+	t.Parallel()
+	_, config := startServer(t)
+	client := kubernetes.NewForConfigOrDie(config)
+	first := stand(t, config, "first", quick)
+	first.awaitLeads(t)
+	require.Equal(t, "first", holder(t, client))
+	second := stand(t, config, "second", quick)
+	first.stop()
+	require.NoError(t, <-first.ended)
+	require.NotEqual(t, "first", holder(t, client), "released, not left to expire")
+	second.awaitLeads(t)
+	require.Equal(t, "second", holder(t, client))
+	second.stop()
+	require.NoError(t, <-second.ended)
+	require.Empty(t, holder(t, client))
+}
+
+func TestRun_StopsActingWhenTheLeaseCannotBeRenewed(t *testing.T) {
+	t.Parallel()
+	s, config := startServer(t)
+	c := &cluster{TB: t, server: s}
+	var away atomic.Bool
+	c.refuseWhile(away.Load, http.MethodPut, "leases")
+	short := quick
+	short.RenewDeadline = time.Second
+	only := stand(t, config, "only", short)
+	only.awaitLeads(t)
+	away.Store(true)
+	require.ErrorIs(t, <-only.ended, controllers.ErrLeadershipLost)
+}
+
+func TestRun_ACandidateThatNeverLedEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	_, config := startServer(t)
+	first := stand(t, config, "first", quick)
+	first.awaitLeads(t)
+	second := stand(t, config, "second", quick)
+	second.stop()
+	require.NoError(t, <-second.ended)
+	require.Equal(t, "first", holder(t, kubernetes.NewForConfigOrDie(config)))
+	first.stop()
+	require.NoError(t, <-first.ended)
+}
+
+func TestRun_TakesUpWhereAnotherWasStopped(t *testing.T) {
+	t.Parallel()
+	s, config := startServer(t)
+	c := &cluster{TB: t, server: s, config: config, client: kubernetes.NewForConfigOrDie(config), ctx: t.Context()}
+	c.createNamespace("default")
+	c.background(func(ctx context.Context) { runNode(ctx, c.client, always) })
+	stop := c.startControllers(controllers.Options{})
+	c.replicate("web", 200, nil)
+	c.eventually("in the middle", func() bool { return c.count("ADDED", "pods") > 20 })
+	stop()
+	c.startControllers(controllers.Options{})
+	c.awaitReplicas("web", 200)
+	require.Equal(t, 200, c.count("ADDED", "pods"), "not one pod too many")
+}
+
+func TestRun_OnlyTheControllersAskedFor(t *testing.T) {
+	t.Parallel()
+	s, config := startServer(t)
+	c := &cluster{TB: t, server: s, config: config, client: kubernetes.NewForConfigOrDie(config), ctx: t.Context()}
+	c.startControllers(controllers.Options{Controllers: []string{"*", "-replicaset", "-namespace-controller"}})
+	c.createNamespace("default")
+	c.deploy("web", 2, nil)
+	c.eventually("replica set", func() bool { return len(c.replicaSets()) == 1 })
+	c.settled("default")
+	require.Empty(t, c.pods())
+	err := controllers.Run(t.Context(), config, controllers.Options{Controllers: []string{"typo"}})
+	require.ErrorContains(t, err, `"typo" is not in the list of known controllers`)
+}
+
+func TestMetrics_HaveKubernetesNames(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	c.replicate("web", 1, nil)
+	c.eventually("pod", func() bool { return c.count("ADDED", "pods") == 1 })
+	families, err := controllers.Metrics().Gather()
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for _, f := range families {
+		names[f.GetName()] = true
+	}
+	for _, name := range []string{
+		"workqueue_depth", "workqueue_adds_total", "workqueue_retries_total", "workqueue_queue_duration_seconds",
+		"workqueue_work_duration_seconds", "workqueue_unfinished_work_seconds", "workqueue_longest_running_processor_seconds",
+	} {
+		require.True(t, names[name], name)
+	}
+}
+
+func ExampleRun() {
+	config := &rest.Config{Host: "https://127.0.0.1:6443"}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // as the process does on SIGTERM
+	err := controllers.Run(ctx, config, controllers.Options{
+		Controllers:    []string{"*", "-garbage-collector-controller"},
+		LeaderElect:    true,
+		LeaderElection: controllers.LeaderElection{Namespace: corev1.NamespaceDefault},
+	})
+	if err != nil {
+		panic(err)
+	}
+	// Output:
+}

@@ -1,0 +1,181 @@
+// Package podgc takes away pods that nothing else would: those of Nodes that are gone, those that were
+// deleted before they had a Node, and ended ones beyond a number that is enough to look at.
+package podgc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+const (
+	// period is the time between two looks.
+	period = 20 * time.Second
+	// quarantine is how long a Node must have been missing before its pods are: it may be coming back.
+	quarantine = 40 * time.Second
+	// terminatedThreshold is how many ended pods may stay.
+	terminatedThreshold = 12500
+
+	all = "all" // the only key
+)
+
+type podGC struct {
+	*controller.Controller
+	client kubernetes.Interface
+	pods   corelisters.PodLister
+	nodes  corelisters.NodeLister
+	clock  clock.PassiveClock
+	// missing has the Nodes that pods name and that are not there, and since when that is
+	// known. A restart begins the quarantine anew. Only the one worker touches it.
+	missing map[string]time.Time
+}
+
+// New returns the controller. It has one key, at which it looks now and then.
+func New(env *controller.Env) (*controller.Controller, error) {
+	core := env.Informers.Core().V1()
+	g := &podGC{
+		client: env.Client, pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), clock: env.Clock,
+		missing: map[string]time.Time{},
+	}
+	g.Controller = controller.New(env, "podgc", g.reconcile)
+	controller.Watch(g.Controller, core.Pods().Informer(), controller.Handler[*corev1.Pod]{})
+	controller.Watch(g.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{})
+	g.Enqueue(all)
+	return g.Controller, nil
+}
+
+func (g *podGC) reconcile(ctx context.Context, _ string) error {
+	defer g.EnqueueAfter(all, period)
+	pods, err := g.pods.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	orphans, err := g.orphans(ctx, pods)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(orphans))
+	controller.InParallel(len(orphans), func(i int) { errs[i] = g.endOrphan(ctx, orphans[i]) })
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil && pod.Spec.NodeName == "" {
+			errs = append(errs, g.delete(ctx, pod))
+		}
+	}
+	for _, pod := range surplus(pods) {
+		errs = append(errs, g.delete(ctx, pod))
+	}
+	return errors.Join(errs...)
+}
+
+// orphans are the pods of Nodes that have been missing for long enough, as the API server
+// says too: the cache may be behind.
+func (g *podGC) orphans(ctx context.Context, pods []*corev1.Pod) ([]*corev1.Pod, error) {
+	seen := map[string]bool{}
+	gone := map[string]bool{}
+	var orphans []*corev1.Pod
+	for _, pod := range pods {
+		name := pod.Spec.NodeName
+		if name == "" {
+			continue
+		}
+		if !seen[name] {
+			seen[name] = true
+			isGone, err := g.isGone(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			gone[name] = isGone
+		}
+		if gone[name] {
+			orphans = append(orphans, pod)
+		}
+	}
+	for name := range g.missing {
+		if !seen[name] {
+			delete(g.missing, name)
+		}
+	}
+	return orphans, nil
+}
+
+func (g *podGC) isGone(ctx context.Context, node string) (bool, error) {
+	if _, err := g.nodes.Get(node); err == nil {
+		delete(g.missing, node)
+		return false, nil
+	}
+	since, known := g.missing[node]
+	if !known {
+		g.missing[node] = g.clock.Now()
+		return false, nil
+	}
+	if g.clock.Since(since) < quarantine {
+		return false, nil
+	}
+	_, err := g.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return false, err
+}
+
+// endOrphan writes the end of a pod that no agent will tell of, and deletes it.
+func (g *podGC) endOrphan(ctx context.Context, pod *corev1.Pod) error {
+	if !controller.PodEnded(pod) {
+		failed := pod.DeepCopy()
+		failed.Status.Phase = corev1.PodFailed
+		failed.Status.Conditions = slices.DeleteFunc(failed.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
+		failed.Status.Conditions = append(failed.Status.Conditions, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC",
+			Message: "PodGC: node no longer exists", LastTransitionTime: metav1.NewTime(g.clock.Now()),
+			ObservedGeneration: pod.Generation,
+		})
+		_, err := g.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, failed, metav1.UpdateOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("end pod %s: %w", controller.KeyOf(pod), err)
+		}
+	}
+	return g.delete(ctx, pod)
+}
+
+func (g *podGC) delete(ctx context.Context, pod *corev1.Pod) error {
+	o := metav1.NewPreconditionDeleteOptions(string(pod.UID))
+	o.GracePeriodSeconds = new(int64)
+	err := g.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *o)
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("delete pod %s: %w", controller.KeyOf(pod), err)
+}
+
+// surplus are the ended pods beyond the threshold, oldest first.
+func surplus(pods []*corev1.Pod) []*corev1.Pod {
+	var ended []*corev1.Pod
+	for _, pod := range pods {
+		if controller.PodEnded(pod) && pod.DeletionTimestamp == nil {
+			ended = append(ended, pod)
+		}
+	}
+	if len(ended) <= terminatedThreshold {
+		return nil
+	}
+	slices.SortFunc(ended, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return ended[:len(ended)-terminatedThreshold]
+}

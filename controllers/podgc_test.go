@@ -1,0 +1,51 @@
+package controllers_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestPodGC_EndsPodsOfNodesThatAreGone(t *testing.T) {
+	t.Parallel()
+	c := newClocked(t, 0, "podgc")
+	create := func(name, node string) {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/look"}},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "one"}}},
+		}
+		_, err := c.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err := c.client.CoreV1().Nodes().Create(c.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "here"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	create("stays", "here")
+	create("goes", "gone")
+	from := c.Now()
+	var pod *corev1.Pod
+	c.passing(5*time.Second, "it is ended", func() bool {
+		pod, err = c.client.CoreV1().Pods("default").Get(c.ctx, "goes", metav1.GetOptions{})
+		require.NoError(t, err)
+		return pod.DeletionTimestamp != nil
+	})
+	require.GreaterOrEqual(t, c.Since(from), 40*time.Second, "the Node might have come back")
+	require.Equal(t, corev1.PodFailed, pod.Status.Phase)
+	condition := pod.Status.Conditions[len(pod.Status.Conditions)-1]
+	require.Equal(t, corev1.DisruptionTarget, condition.Type)
+	require.Equal(t, "DeletionByPodGC", condition.Reason)
+	pod, err = c.client.CoreV1().Pods("default").Get(c.ctx, "stays", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Nil(t, pod.DeletionTimestamp)
+	for _, name := range []string{"stays", "goes"} {
+		_, err := c.client.CoreV1().Pods("default").Patch(c.ctx, name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	c.eventually("it is gone", func() bool {
+		_, err := c.client.CoreV1().Pods("default").Get(c.ctx, "goes", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}

@@ -1,0 +1,344 @@
+// Package replicaset keeps as many pods running as a ReplicaSet asks for.
+//
+// In comes a ReplicaSet and the pods that it controls; out go pods created and deleted, pods
+// adopted and released, the status, and the events SuccessfulCreate, SuccessfulDelete,
+// FailedCreate and FailedDelete. Which pods go first when there are too many is in
+// ranking.go, what the status says in status.go.
+package replicaset
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// Kind is what the pods' owner references name.
+var Kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+
+const (
+	// burst bounds how many pods one reconciliation creates or deletes.
+	burst = 500
+)
+
+type replicaSets struct {
+	*controller.Controller
+	client   kubernetes.Interface
+	sets     appslisters.ReplicaSetLister
+	pods     cache.SharedIndexInformer
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+	expected *controller.Expectations
+}
+
+// New returns the controller.
+func New(env *controller.Env) (*controller.Controller, error) {
+	sets, pods := env.Informers.Apps().V1().ReplicaSets(), env.Informers.Core().V1().Pods().Informer()
+	if err := controller.IndexByController(pods); err != nil {
+		return nil, err
+	}
+	r := &replicaSets{
+		client: env.Client, sets: sets.Lister(), pods: pods,
+		recorder: env.Recorder("replicaset-controller"), clock: env.Clock,
+		expected: controller.NewExpectations(env.Clock),
+	}
+	r.Controller = controller.New(env, "replicaset", r.reconcile)
+	controller.Watch(r.Controller, sets.Informer(), controller.Handler[*appsv1.ReplicaSet]{
+		Add:    func(rs *appsv1.ReplicaSet) { r.EnqueueObject(rs) },
+		Update: r.setUpdated,
+		Delete: r.setDeleted,
+	})
+	controller.Watch(r.Controller, pods, controller.Handler[*corev1.Pod]{
+		Add: r.podAdded, Update: r.podUpdated, Delete: r.podDeleted,
+	})
+	return r.Controller, nil
+}
+
+func (r *replicaSets) setUpdated(old, rs *appsv1.ReplicaSet) {
+	if old.UID != rs.UID { // deleted and made anew between two looks
+		r.setDeleted(old)
+	}
+	r.EnqueueObject(rs)
+}
+
+func (r *replicaSets) setDeleted(rs *appsv1.ReplicaSet) {
+	r.expected.Forget(controller.KeyOf(rs))
+	r.EnqueueObject(rs)
+}
+
+func (r *replicaSets) podAdded(pod *corev1.Pod) {
+	if pod.DeletionTimestamp != nil { // seen first after a restart
+		r.podDeleted(pod)
+		return
+	}
+	if key, ok := ownerKey(pod); ok {
+		r.expected.CreationObserved(key)
+		r.Enqueue(key)
+		return
+	}
+	r.enqueueMatching(pod)
+}
+
+func (r *replicaSets) podUpdated(old, pod *corev1.Pod) {
+	if pod.DeletionTimestamp != nil {
+		// A graceful deletion shows first as an update, and counts from then on.
+		r.podDeleted(pod)
+		if old.UID != pod.UID {
+			r.podDeleted(old)
+		}
+		return
+	}
+	before, had := ownerKey(old)
+	after, has := ownerKey(pod)
+	if had && before != after {
+		r.Enqueue(before)
+	}
+	if !has {
+		r.enqueueMatching(pod)
+		return
+	}
+	r.Enqueue(after)
+}
+
+func (r *replicaSets) podDeleted(pod *corev1.Pod) {
+	if key, ok := ownerKey(pod); ok {
+		r.expected.DeletionObserved(key, pod.UID)
+		r.Enqueue(key)
+	}
+}
+
+// enqueueMatching wakes those that might adopt an orphan.
+func (r *replicaSets) enqueueMatching(pod *corev1.Pod) {
+	if metav1.GetControllerOfNoCopy(pod) != nil {
+		return
+	}
+	sets, err := r.sets.ReplicaSets(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, rs := range sets {
+		selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
+		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
+			r.EnqueueObject(rs)
+		}
+	}
+}
+
+func ownerKey(pod *corev1.Pod) (string, bool) {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil || ref.Kind != Kind.Kind || ref.APIVersion != Kind.GroupVersion().String() {
+		return "", false
+	}
+	return cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String(), true
+}
+
+func (r *replicaSets) reconcile(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return err
+	}
+	rs, err := r.sets.ReplicaSets(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		r.expected.Forget(key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
+	if err != nil {
+		// Another write must mend it; trying again would not.
+		r.Log.Warn("selector is invalid", "key", key, "error", err)
+		return nil
+	}
+	// Asked before the cache is read: what arrives in between is then counted, not missed.
+	settled := r.expected.Satisfied(key)
+	all, err := controller.OwnedOrOrphaned[*corev1.Pod](r.pods, rs)
+	if err != nil {
+		return err
+	}
+	active, terminating := r.sort(rs, all)
+	active, err = controller.Claim(ctx, r.claimer(rs, selector), active)
+	if err != nil {
+		return err
+	}
+	var scaleErr error
+	if settled && rs.DeletionTimestamp == nil {
+		scaleErr = r.scale(ctx, key, rs, active)
+	} else if !settled {
+		r.EnqueueAfter(key, controller.ExpectationsTTL+time.Second)
+	}
+	return controller.FirstError(scaleErr, r.updateStatus(ctx, key, rs, active, terminating, scaleErr))
+}
+
+// sort tells the pods that run, or may yet, from those of rs that are on their way out.
+func (r *replicaSets) sort(rs *appsv1.ReplicaSet, pods []*corev1.Pod) (active []*corev1.Pod, terminating int32) {
+	for _, pod := range pods {
+		switch {
+		case controller.PodActive(pod):
+			active = append(active, pod)
+		case controller.PodTerminating(pod) && metav1.IsControlledBy(pod, rs):
+			terminating++
+		}
+	}
+	return active, terminating
+}
+
+func (r *replicaSets) claimer(rs *appsv1.ReplicaSet, selector labels.Selector) controller.Claimer {
+	return controller.Claimer{
+		Owner: rs, Kind: Kind, Selector: selector,
+		Live: func(ctx context.Context) (metav1.Object, error) {
+			return r.client.AppsV1().ReplicaSets(rs.Namespace).Get(ctx, rs.Name, metav1.GetOptions{})
+		},
+		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
+			_, err := r.client.CoreV1().Pods(rs.Namespace).Patch(ctx, pod.GetName(),
+				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
+	}
+}
+
+// scale creates or deletes at most burst pods.
+func (r *replicaSets) scale(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod) error {
+	switch missing := int(replicas(rs)) - len(active); {
+	case missing > 0:
+		return r.create(ctx, key, rs, min(missing, burst))
+	case missing < 0:
+		return r.delete(ctx, key, rs, active, min(-missing, burst))
+	}
+	return nil
+}
+
+func (r *replicaSets) create(ctx context.Context, key string, rs *appsv1.ReplicaSet, n int) error {
+	r.expected.ExpectCreations(key, n)
+	tried, err := controller.SlowStart(n, func(int) error {
+		err := r.createPod(ctx, rs)
+		if err != nil {
+			r.expected.CreationFailed(key, 1)
+		}
+		return err
+	})
+	// Those that were never tried will not be seen either. An attempt that failed has
+	// already been taken back.
+	r.expected.CreationFailed(key, n-tried)
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil // the ReplicaSet goes too; there is nothing to try again
+	}
+	return err
+}
+
+func (r *replicaSets) createPod(ctx context.Context, rs *appsv1.ReplicaSet) error {
+	pod, err := r.client.CoreV1().Pods(rs.Namespace).Create(ctx, newPod(rs), metav1.CreateOptions{})
+	if err == nil {
+		r.recorder.Eventf(rs, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", pod.Name)
+		return nil
+	}
+	// In a namespace that is being deleted there is nothing to tell anybody.
+	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		r.recorder.Eventf(rs, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+	}
+	return err
+}
+
+func newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
+	template := rs.Spec.Template.DeepCopy()
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName:    podPrefix(rs.Name),
+			Namespace:       rs.Namespace,
+			Labels:          template.Labels,
+			Annotations:     template.Annotations,
+			Finalizers:      template.Finalizers,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, Kind)},
+		},
+		Spec: template.Spec,
+	}
+}
+
+// maxPrefix leaves room for the five characters that the server adds to a generated name.
+const maxPrefix = 63 - 5
+
+// podPrefix joins with a dash where a pod may be called so.
+func podPrefix(name string) string {
+	if prefix := name + "-"; len(prefix) <= maxPrefix {
+		return prefix
+	}
+	return name
+}
+
+func (r *replicaSets) delete(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod, n int) error {
+	victims := choose(active, r.related(rs), n, r.clock.Now())
+	uids := make([]types.UID, len(victims))
+	for i, pod := range victims {
+		uids[i] = pod.UID
+	}
+	r.expected.ExpectDeletions(key, uids...)
+	errs := make([]error, len(victims))
+	controller.InParallel(len(victims), func(i int) { errs[i] = r.deletePod(ctx, key, rs, victims[i]) })
+	return controller.FirstError(errs...)
+}
+
+func (r *replicaSets) deletePod(ctx context.Context, key string, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
+	err := r.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
+	switch {
+	case err == nil:
+		r.recorder.Eventf(rs, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
+		return nil
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		// It is gone, or another has its name: as good as deleted.
+		r.expected.DeletionObserved(key, pod.UID)
+		return nil
+	}
+	r.expected.DeletionObserved(key, pod.UID)
+	r.recorder.Eventf(rs, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+	return err
+}
+
+func replicas(rs *appsv1.ReplicaSet) int32 {
+	if rs.Spec.Replicas == nil {
+		return 1
+	}
+	return *rs.Spec.Replicas
+}
+
+// related returns the active pods of all ReplicaSets that have the same controller as rs:
+// the pods of one Deployment, whose spread over nodes is judged together.
+func (r *replicaSets) related(rs *appsv1.ReplicaSet) []*corev1.Pod {
+	siblings := []*appsv1.ReplicaSet{rs}
+	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
+		all, err := r.sets.ReplicaSets(rs.Namespace).List(labels.Everything())
+		if err == nil {
+			for _, other := range all {
+				if ref := metav1.GetControllerOfNoCopy(other); ref != nil && ref.UID == owner.UID && other.UID != rs.UID {
+					siblings = append(siblings, other)
+				}
+			}
+		}
+	}
+	var pods []*corev1.Pod
+	for _, sibling := range siblings {
+		all, err := controller.OwnedOrOrphaned[*corev1.Pod](r.pods, sibling)
+		if err != nil {
+			panic(fmt.Sprintf("replicaset: the pods' index is missing: %v", err))
+		}
+		for _, pod := range all {
+			if metav1.IsControlledBy(pod, sibling) && controller.PodActive(pod) {
+				pods = append(pods, pod)
+			}
+		}
+	}
+	return pods
+}

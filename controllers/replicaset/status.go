@@ -1,0 +1,78 @@
+package replicaset
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// updateStatus writes the status if it differs from the one in the cache.
+func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int32, scaleErr error) error {
+	now := metav1.NewTime(r.clock.Now())
+	status, look := count(rs, active, terminating, now)
+	setReplicaFailure(&status, int(replicas(rs))-len(active), scaleErr, now)
+	if look > 0 {
+		r.EnqueueAfter(key, look)
+	}
+	if equality.Semantic.DeepEqual(rs.Status, status) {
+		return nil
+	}
+	updated := rs.DeepCopy()
+	updated.Status = status
+	_, err := r.client.AppsV1().ReplicaSets(rs.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+	return err
+}
+
+// count returns rs's status as its pods show it, and how long until one that is ready
+// becomes available (0: none is waiting).
+func count(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int32, now metav1.Time) (status appsv1.ReplicaSetStatus, look time.Duration) {
+	status = *rs.Status.DeepCopy()
+	status.ObservedGeneration = rs.Generation
+	status.Replicas = int32(len(active))
+	status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas = 0, 0, 0
+	status.TerminatingReplicas = &terminating
+	template := labels.SelectorFromValidatedSet(rs.Spec.Template.Labels)
+	for _, pod := range active {
+		if template.Matches(labels.Set(pod.Labels)) {
+			status.FullyLabeledReplicas++
+		}
+		if !controller.PodReady(pod) {
+			continue
+		}
+		status.ReadyReplicas++
+		available, wait := controller.PodAvailable(pod, rs.Spec.MinReadySeconds, now.Time)
+		if available {
+			status.AvailableReplicas++
+		} else if wait > 0 && (look == 0 || wait < look) {
+			look = wait
+		}
+	}
+	return status, look
+}
+
+// setReplicaFailure keeps the ReplicaFailure condition while pods cannot be made or deleted.
+func setReplicaFailure(status *appsv1.ReplicaSetStatus, missing int, err error, now metav1.Time) {
+	is := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
+	failing := slices.ContainsFunc(status.Conditions, is)
+	switch {
+	case err == nil && failing:
+		status.Conditions = slices.DeleteFunc(status.Conditions, is)
+	case err != nil && !failing:
+		reason := "FailedCreate"
+		if missing < 0 {
+			reason = "FailedDelete"
+		}
+		status.Conditions = append(status.Conditions, appsv1.ReplicaSetCondition{
+			Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue,
+			Reason: reason, Message: err.Error(), LastTransitionTime: now,
+		})
+	}
+}

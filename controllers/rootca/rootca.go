@@ -1,0 +1,87 @@
+// Package rootca keeps the ConfigMap "kube-root-ca.crt" in every namespace: the certificates
+// by which pods there know the API server.
+package rootca
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+const (
+	name     = "kube-root-ca.crt"
+	key      = "ca.crt"
+	describe = "kubernetes.io/description"
+	about    = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. " +
+		"No other usage is guaranteed across distributions of Kubernetes clusters."
+)
+
+type publisher struct {
+	*controller.Controller
+	client     kubernetes.Interface
+	namespaces corelisters.NamespaceLister
+	maps       corelisters.ConfigMapLister
+	data       map[string]string
+}
+
+// New returns the controller. Its keys are namespaces. Where the API server is known by no
+// certificates of its own, there is nothing to publish, and it does nothing.
+func New(env *controller.Env) (*controller.Controller, error) {
+	core := env.Informers.Core().V1()
+	p := &publisher{
+		client: env.Client, namespaces: core.Namespaces().Lister(), maps: core.ConfigMaps().Lister(),
+		data: map[string]string{key: string(env.RootCA)},
+	}
+	p.Controller = controller.New(env, "root-ca-cert-publisher", p.reconcile)
+	if len(env.RootCA) == 0 {
+		return p.Controller, nil
+	}
+	controller.Watch(p.Controller, core.Namespaces().Informer(), controller.Handler[*corev1.Namespace]{
+		Add: func(ns *corev1.Namespace) { p.Enqueue(ns.Name) },
+	})
+	changed := func(cm *corev1.ConfigMap) {
+		if cm.Name == name {
+			p.Enqueue(cm.Namespace)
+		}
+	}
+	controller.Watch(p.Controller, core.ConfigMaps().Informer(), controller.Handler[*corev1.ConfigMap]{
+		Update: func(_, cm *corev1.ConfigMap) { changed(cm) }, Delete: changed,
+	})
+	return p.Controller, nil
+}
+
+func (p *publisher) reconcile(ctx context.Context, namespace string) error {
+	ns, err := p.namespaces.Get(namespace)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || ns.DeletionTimestamp != nil {
+		return err
+	}
+	cm, err := p.maps.ConfigMaps(namespace).Get(name)
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = p.client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{describe: about}},
+			Data:       p.data,
+		}, metav1.CreateOptions{})
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
+			return nil
+		}
+		// One that exists and is not in the cache yet is looked at again when it is.
+		return err
+	case err != nil || maps.Equal(cm.Data, p.data):
+		return err
+	}
+	cm = cm.DeepCopy()
+	cm.Data = maps.Clone(p.data)
+	_, err = p.client.CoreV1().ConfigMaps(namespace).Update(ctx, cm, metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,226 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// Options say which controllers run, and how. The zero value runs all of them, without
+// leader election.
+type Options struct {
+	// Controllers has the syntax of --controllers: "*" for all, "foo" for the controller
+	// foo, "-foo" for all but that one. Empty means "*".
+	Controllers []string
+	// LeaderElect makes Run act only while it holds the lease.
+	LeaderElect    bool
+	LeaderElection LeaderElection
+	// Identity names this process in the lease. It must be unique; default: host name and a
+	// random part.
+	Identity string
+	// Workers overrides how many keys a controller, by its name, works on at once.
+	Workers map[string]int
+	// Clock is all that the controllers know of time; default: the real one. The lease is
+	// always counted in real time.
+	Clock clock.WithTicker
+	// Log defaults to slog.Default.
+	Log *slog.Logger
+	// Ready, if not nil, is called once every controller's caches are filled and its
+	// workers run.
+	Ready func()
+}
+
+func (o Options) withDefaults() Options {
+	if len(o.Controllers) == 0 {
+		o.Controllers = []string{"*"}
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "coxswain"
+		}
+		o.Identity = host + "_" + string(uuid.NewUUID())
+	}
+	o.LeaderElection = o.LeaderElection.withDefaults()
+	return o
+}
+
+// Run runs the controllers against the API server that config names, until ctx ends or the
+// leadership is lost; the error is ErrLeadershipLost then, and nil after ctx has ended. When
+// it returns, no request is under way, no goroutine of it is left, and the lease is free.
+//
+// Requests are not limited by the client unless config.QPS says so.
+func Run(ctx context.Context, config *rest.Config, o Options) error {
+	o = o.withDefaults()
+	enabled, err := selectControllers(o.Controllers)
+	if err != nil {
+		return err
+	}
+	clients, err := connect(config)
+	if err != nil {
+		return err
+	}
+	defer clients.close()
+	events := startEvents(ctx, clients.typed, o.Clock)
+	defer events.stop()
+
+	act := func(ctx context.Context) error { return runControllers(ctx, enabled, clients, events, o) }
+	if !o.LeaderElect {
+		return act(ctx)
+	}
+	return lead(ctx, clients.lease(o.LeaderElection.RenewDeadline), events.recorder("kube-controller-manager"), o, act)
+}
+
+// runControllers builds the controllers, fills their caches, and runs them until ctx ends.
+// Everything stops in the reverse order of its start.
+func runControllers(ctx context.Context, enabled []entry, clients *clients, events *events, o Options) error {
+	env := &controller.Env{
+		Client: clients.typed, Metadata: clients.metadata,
+		Informers: informers.NewSharedInformerFactoryWithOptions(clients.typed, 0,
+			informers.WithTransform(dropManagedFields)),
+		Recorder: events.recorder, Clock: o.Clock, Log: o.Log,
+		RootCA: clients.config.CAData, QueueMetrics: queueMetrics{},
+		Workers: func(name string) int { return o.workers(name) },
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer env.Informers.Shutdown()
+	defer cancel()
+
+	var running sync.WaitGroup
+	defer running.Wait()
+	var started []<-chan struct{}
+	for _, e := range enabled {
+		c, err := e.construct(env)
+		if err != nil {
+			cancel()
+			return fmt.Errorf("%s: %w", e.name, err)
+		}
+		started = append(started, c.Started())
+		running.Go(func() { c.Run(ctx) })
+	}
+	env.Informers.StartWithContext(ctx)
+
+	for _, s := range started {
+		select {
+		case <-s:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	o.Log.Info("controllers run", "count", len(enabled))
+	if o.Ready != nil {
+		o.Ready()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (o Options) workers(name string) int {
+	for _, e := range table {
+		if !e.is(name) {
+			continue
+		}
+		for _, key := range []string{e.name, e.alias} {
+			if n, ok := o.Workers[key]; ok {
+				return n
+			}
+		}
+		return e.workers
+	}
+	return 1
+}
+
+// dropManagedFields keeps field ownership, which no controller reads, out of the caches.
+func dropManagedFields(obj any) (any, error) {
+	if o, err := meta.Accessor(obj); err == nil && o.GetManagedFields() != nil {
+		o.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// clients share one pool of connections.
+type clients struct {
+	config   *rest.Config
+	http     *http.Client
+	typed    kubernetes.Interface
+	metadata metadata.Interface
+}
+
+func connect(config *rest.Config) (*clients, error) {
+	config = rest.CopyConfig(config)
+	if config.QPS == 0 {
+		config.QPS = -1
+	}
+	if config.UserAgent == "" {
+		config.UserAgent = "coxswain-controllers"
+	}
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, err
+	}
+	c := &clients{config: config}
+	var err error
+	if c.http, err = rest.HTTPClientFor(config); err != nil {
+		return nil, err
+	}
+	if c.typed, err = kubernetes.NewForConfigAndClient(config, c.http); err != nil {
+		return nil, err
+	}
+	if c.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), c.http); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// lease returns a client whose requests give up in time for another try before the deadline.
+func (c *clients) lease(deadline time.Duration) kubernetes.Interface {
+	limited := *c.http
+	limited.Timeout = deadline / 2
+	client, err := kubernetes.NewForConfigAndClient(c.config, &limited)
+	if err != nil {
+		return c.typed // the same configuration has served before
+	}
+	return client
+}
+
+func (c *clients) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
+
+// events sends what controllers tell users about objects, in the background.
+type events struct{ broadcaster record.EventBroadcaster }
+
+func startEvents(ctx context.Context, client kubernetes.Interface, c clock.PassiveClock) *events {
+	b := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)),
+		record.WithCorrelatorOptions(record.CorrelatorOptions{Clock: c}))
+	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	return &events{b}
+}
+
+func (e *events) recorder(component string) record.EventRecorder {
+	return e.broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
+}
+
+func (e *events) stop() { e.broadcaster.Shutdown() }

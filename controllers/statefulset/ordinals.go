@@ -1,0 +1,194 @@
+package statefulset
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// ordinalOf reads the ordinal from the name of a pod of the set.
+func ordinalOf(set *appsv1.StatefulSet, pod string) (int, bool) {
+	text, ok := strings.CutPrefix(pod, set.Name+"-")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.Atoi(text)
+	return n, err == nil && n >= 0 && strconv.Itoa(n) == text
+}
+
+func firstOrdinal(set *appsv1.StatefulSet) int {
+	if set.Spec.Ordinals == nil {
+		return 0
+	}
+	return int(set.Spec.Ordinals.Start)
+}
+
+func desired(set *appsv1.StatefulSet) int {
+	if set.Spec.Replicas == nil {
+		return 1
+	}
+	return int(*set.Spec.Replicas)
+}
+
+// sort puts the pods into their places.
+func (l *look) sort() {
+	first := firstOrdinal(l.set)
+	l.replicas = make([]*corev1.Pod, desired(l.set))
+	for _, pod := range l.pods {
+		n, _ := ordinalOf(l.set, pod.Name)
+		if i := n - first; i >= 0 && i < len(l.replicas) {
+			l.replicas[i] = pod
+		} else {
+			l.condemned = append(l.condemned, pod)
+		}
+	}
+	slices.SortFunc(l.condemned, func(a, b *corev1.Pod) int {
+		m, _ := ordinalOf(l.set, a.Name)
+		n, _ := ordinalOf(l.set, b.Name)
+		return cmp.Compare(n, m)
+	})
+}
+
+// ordered says whether one pod waits for the one before it.
+func ordered(set *appsv1.StatefulSet) bool {
+	return set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
+}
+
+// act does what is to be done now: first the pods that should be there, from the lowest ordinal, then
+// those that should not, from the highest, then the update. An ordered set stops at the first
+// pod that is not available, and goes on when it is.
+func (l *look) act(ctx context.Context) error {
+	for i := range l.replicas {
+		if wait, err := l.bringUp(ctx, i); err != nil || wait {
+			return err
+		}
+	}
+	if err := l.syncClaimOwners(ctx); err != nil {
+		return err
+	}
+	for i, pod := range l.condemned {
+		if wait, err := l.condemn(ctx, i, pod); err != nil || wait {
+			return err
+		}
+	}
+	return l.roll(ctx)
+}
+
+// bringUp sees to one replica and says whether those after it have to wait.
+func (l *look) bringUp(ctx context.Context, i int) (wait bool, err error) {
+	pod := l.replicas[i]
+	switch {
+	case pod == nil:
+		return ordered(l.set), l.create(ctx, i)
+	case controller.PodEnded(pod) && pod.DeletionTimestamp == nil:
+		l.tellRecreating(pod)
+		// The next is made when this one is gone.
+		return ordered(l.set), l.delete(ctx, pod)
+	case pod.DeletionTimestamp != nil || controller.PodEnded(pod):
+		return ordered(l.set), nil
+	}
+	if pod.Status.Phase == corev1.PodPending {
+		if err := l.createClaims(ctx, pod); err != nil {
+			return true, err
+		}
+	}
+	if err := l.mend(ctx, i); err != nil {
+		return true, err
+	}
+	return ordered(l.set) && !l.available(pod), nil
+}
+
+func (l *look) tellRecreating(pod *corev1.Pod) {
+	if pod.Status.Phase == corev1.PodFailed {
+		l.recorder.Eventf(l.set, corev1.EventTypeWarning, "RecreatingFailedPod",
+			"StatefulSet %s/%s is recreating failed Pod %s", l.set.Namespace, l.set.Name, pod.Name)
+		return
+	}
+	l.recorder.Eventf(l.set, corev1.EventTypeNormal, "RecreatingTerminatedPod",
+		"StatefulSet %s/%s is recreating terminated Pod %s", l.set.Namespace, l.set.Name, pod.Name)
+}
+
+// condemn ends a pod beyond the size of the set and says whether those below it have to wait.
+// In an ordered set one that is not available goes only when it is the lowest that is not.
+func (l *look) condemn(ctx context.Context, i int, pod *corev1.Pod) (wait bool, err error) {
+	if pod.DeletionTimestamp != nil {
+		return ordered(l.set), nil
+	}
+	if ordered(l.set) && !l.available(pod) {
+		for _, below := range l.condemned[i+1:] {
+			if !l.available(below) && below.DeletionTimestamp == nil {
+				return true, nil
+			}
+		}
+	}
+	return ordered(l.set), l.delete(ctx, pod)
+}
+
+// healthy says whether a pod runs, is ready, and is not about to end.
+func healthy(pod *corev1.Pod) bool {
+	return pod != nil && pod.Status.Phase == corev1.PodRunning && controller.PodReady(pod) && pod.DeletionTimestamp == nil
+}
+
+// available says whether a pod has been healthy for minReadySeconds; where it will be so by
+// itself it brings the set back then.
+func (l *look) available(pod *corev1.Pod) bool {
+	if !healthy(pod) {
+		return false
+	}
+	ok, wait := controller.PodAvailable(pod, l.set.Spec.MinReadySeconds, l.now)
+	if wait > 0 {
+		l.EnqueueAfter(l.key, wait)
+	}
+	return ok
+}
+
+func (l *look) create(ctx context.Context, i int) error {
+	pod, revision, err := l.newPod(i)
+	if err != nil {
+		return err
+	}
+	if err := l.createClaims(ctx, pod); err != nil {
+		return err
+	}
+	created, err := l.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		l.written.Note(l.key, l.statefulSets.pods, created.ResourceVersion)
+		l.replicas[i], l.pods = created, append(l.pods, created)
+		l.recorder.Eventf(l.set, corev1.EventTypeNormal, "SuccessfulCreate",
+			"create Pod %s in StatefulSet %s successful", pod.Name, l.set.Name)
+		l.Log.Debug("pod created", "pod", controller.KeyOf(created), "revision", revision)
+		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil
+	}
+	l.recorder.Eventf(l.set, corev1.EventTypeWarning, "FailedCreate",
+		"create Pod %s in StatefulSet %s failed error: %v", pod.Name, l.set.Name, err)
+	return err
+}
+
+func (l *look) delete(ctx context.Context, pod *corev1.Pod) error {
+	l.expected.ExpectDeletions(l.key, pod.UID)
+	err := l.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
+	if err == nil {
+		l.recorder.Eventf(l.set, corev1.EventTypeNormal, "SuccessfulDelete",
+			"delete Pod %s in StatefulSet %s successful", pod.Name, l.set.Name)
+		return nil
+	}
+	l.expected.DeletionObserved(l.key, pod.UID)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	l.recorder.Eventf(l.set, corev1.EventTypeWarning, "FailedDelete",
+		"delete Pod %s in StatefulSet %s failed error: %v", pod.Name, l.set.Name, err)
+	return err
+}

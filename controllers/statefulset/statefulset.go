@@ -1,0 +1,245 @@
+// Package statefulset keeps pods that have names: web-0, web-1, …, each with its own volumes, made
+// and ended in their order.
+//
+// In comes a StatefulSet, its pods, volume claims and revisions; out go pods and claims, the
+// status and events. The files:
+//
+//	statefulset.go  what the controller listens to, and one look at a set
+//	ordinals.go     which pods there should be; making and deleting them in order
+//	update.go       moving pods to the next template
+//	pod.go          a pod of an ordinal: name, labels, host name, volumes
+//	claim.go        volume claims and who owns them
+//	status.go       the status, and when a rolling update is complete
+package statefulset
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/history"
+)
+
+// Kind is what the pods' owner references name.
+var Kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+
+type statefulSets struct {
+	*controller.Controller
+	client   kubernetes.Interface
+	lister   appslisters.StatefulSetLister
+	informer cache.SharedIndexInformer
+	pods     cache.SharedIndexInformer
+	claims   corelisters.PersistentVolumeClaimLister
+	history  *history.History
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+	// Pods have fixed names, so that none is ever made twice; but on a cache that does not show
+	// our deletions yet, one pod too many could be ended.
+	written  controller.Written
+	expected *controller.Expectations
+}
+
+// New returns the controller.
+func New(env *controller.Env) (*controller.Controller, error) {
+	apps, core := env.Informers.Apps().V1(), env.Informers.Core().V1()
+	if err := controller.IndexByController(core.Pods().Informer()); err != nil {
+		return nil, err
+	}
+	c := &statefulSets{
+		client: env.Client, lister: apps.StatefulSets().Lister(), informer: apps.StatefulSets().Informer(),
+		pods: core.Pods().Informer(), claims: core.PersistentVolumeClaims().Lister(),
+		recorder: env.Recorder("statefulset-controller"), clock: env.Clock, expected: controller.NewExpectations(env.Clock),
+	}
+	var err error
+	if c.history, err = history.New(env.Client, env.Informers, &c.written); err != nil {
+		return nil, err
+	}
+	c.Controller = controller.New(env, "statefulset", c.reconcile)
+	wake := func(s *appsv1.StatefulSet) { c.EnqueueObject(s) }
+	controller.Watch(c.Controller, c.informer, controller.Handler[*appsv1.StatefulSet]{
+		Add: wake, Update: func(_, s *appsv1.StatefulSet) { wake(s) }, Delete: wake,
+	})
+	controller.Watch(c.Controller, c.pods, controller.Handler[*corev1.Pod]{
+		Add: c.podChanged, Update: c.podUpdated, Delete: c.podGone,
+	})
+	controller.Watch(c.Controller, core.PersistentVolumeClaims().Informer(), controller.Handler[*corev1.PersistentVolumeClaim]{})
+	c.history.Watch(c.Controller, Kind)
+	return c.Controller, nil
+}
+
+func (c *statefulSets) podUpdated(old, pod *corev1.Pod) {
+	if old.UID != pod.UID {
+		c.podGone(old)
+	}
+	before, had := ownerKey(old)
+	if after, _ := ownerKey(pod); had && before != after {
+		c.Enqueue(before)
+	}
+	if pod.DeletionTimestamp != nil {
+		if key, ok := ownerKey(pod); ok {
+			c.expected.DeletionObserved(key, pod.UID)
+		}
+	}
+	c.podChanged(pod)
+}
+
+func (c *statefulSets) podGone(pod *corev1.Pod) {
+	if key, ok := ownerKey(pod); ok {
+		c.expected.DeletionObserved(key, pod.UID)
+		c.Enqueue(key)
+	}
+}
+
+// podChanged wakes the owner, or those that might adopt an orphan.
+func (c *statefulSets) podChanged(pod *corev1.Pod) {
+	if key, ok := ownerKey(pod); ok {
+		c.Enqueue(key)
+		return
+	}
+	if metav1.GetControllerOfNoCopy(pod) != nil {
+		return
+	}
+	all, err := c.lister.StatefulSets(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, s := range all {
+		if _, ok := ordinalOf(s, pod.Name); ok {
+			c.EnqueueObject(s)
+		}
+	}
+}
+
+func ownerKey(pod *corev1.Pod) (string, bool) {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil || ref.Kind != Kind.Kind || ref.APIVersion != Kind.GroupVersion().String() {
+		return "", false
+	}
+	return cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String(), true
+}
+
+// look is one look at a set, a copy whose status becomes what it will be.
+type look struct {
+	*statefulSets
+	key  string
+	set  *appsv1.StatefulSet
+	pods []*corev1.Pod
+	now  time.Time
+	// current is the revision that a rolling update leaves, update the one that it goes to. They
+	// are the same when none is under way.
+	current, update *appsv1.ControllerRevision
+	revisions       []*appsv1.ControllerRevision
+
+	replicas  []*corev1.Pod // by ordinal, from the first; nil where there is none
+	condemned []*corev1.Pod // of other ordinals, highest first
+}
+
+func (c *statefulSets) reconcile(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return err
+	}
+	if !c.written.Shown(key) {
+		return nil // the event that we wait for brings us back
+	}
+	if !c.expected.Satisfied(key) {
+		c.EnqueueAfter(key, controller.ExpectationsTTL+time.Second)
+		return nil
+	}
+	cached, err := c.lister.StatefulSets(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		c.written.Forget(key)
+		c.expected.Forget(key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(cached.Spec.Selector)
+	if err != nil {
+		c.Log.Warn("selector is invalid", "key", key, "error", err)
+		return nil
+	}
+	l := &look{statefulSets: c, key: key, set: cached.DeepCopy(), now: c.clock.Now()}
+	if l.pods, err = l.claimPods(ctx, selector); err != nil {
+		return err
+	}
+	if err := l.syncRevisions(ctx, selector); err != nil {
+		return err
+	}
+	l.sort()
+	var actErr error
+	if l.set.DeletionTimestamp == nil {
+		actErr = l.act(ctx)
+	}
+	return controller.FirstError(l.updateStatus(ctx, cached), actErr, l.truncateHistory(ctx))
+}
+
+func (l *look) live(ctx context.Context) (metav1.Object, error) {
+	return l.client.AppsV1().StatefulSets(l.set.Namespace).Get(ctx, l.set.Name, metav1.GetOptions{})
+}
+
+// claimPods are the set's pods, orphans of its names included.
+func (l *look) claimPods(ctx context.Context, selector labels.Selector) ([]*corev1.Pod, error) {
+	all, err := controller.OwnedOrOrphaned[*corev1.Pod](l.statefulSets.pods, l.set)
+	if err != nil {
+		return nil, err
+	}
+	mine := slices.DeleteFunc(all, func(pod *corev1.Pod) bool { _, ok := ordinalOf(l.set, pod.Name); return !ok })
+	return controller.Claim(ctx, controller.Claimer{
+		Owner: l.set, Kind: Kind, Selector: selector, Live: l.live,
+		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
+			_, err := l.client.CoreV1().Pods(l.set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
+	}, mine)
+}
+
+func (l *look) syncRevisions(ctx context.Context, selector labels.Selector) (err error) {
+	collisions := int32(0)
+	if l.set.Status.CollisionCount != nil {
+		collisions = *l.set.Status.CollisionCount
+	}
+	l.update, l.revisions, err = l.history.Sync(ctx, &history.Owner{
+		Object: l.set, Kind: Kind, Selector: selector, Template: &l.set.Spec.Template,
+		Collisions: &collisions, HashLabel: "controller.kubernetes.io/hash", Live: l.live,
+	})
+	if err != nil {
+		return err
+	}
+	l.set.Status.CollisionCount = &collisions
+	l.current = l.update
+	for _, r := range l.revisions {
+		if r.Name == l.set.Status.CurrentRevision {
+			l.current = r
+		}
+	}
+	l.set.Status.CurrentRevision, l.set.Status.UpdateRevision = l.current.Name, l.update.Name
+	return nil
+}
+
+// truncateHistory keeps revisionHistoryLimit of the revisions that no pod has.
+func (l *look) truncateHistory(ctx context.Context) error {
+	if l.set.Spec.RevisionHistoryLimit == nil {
+		return nil
+	}
+	live := map[string]bool{l.set.Status.CurrentRevision: true, l.current.Name: true, l.update.Name: true}
+	for _, pod := range l.pods {
+		live[pod.Labels[appsv1.ControllerRevisionHashLabelKey]] = true
+	}
+	return l.history.Truncate(ctx, l.revisions, live, int(*l.set.Spec.RevisionHistoryLimit))
+}

@@ -1,0 +1,61 @@
+package statefulset
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func revisionOf(pod *corev1.Pod) string { return pod.Labels[appsv1.ControllerRevisionHashLabelKey] }
+
+func partition(set *appsv1.StatefulSet) int {
+	if r := set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.Partition != nil {
+		return int(*r.Partition)
+	}
+	return 0
+}
+
+// maxUnavailable is how many pods an update may have away at once, 1 at least.
+func maxUnavailable(set *appsv1.StatefulSet) int {
+	r := set.Spec.UpdateStrategy.RollingUpdate
+	if r == nil || r.MaxUnavailable == nil {
+		return 1
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(r.MaxUnavailable, desired(set), false)
+	if err != nil {
+		return 1
+	}
+	return max(1, n)
+}
+
+// roll ends pods of other revisions, from the highest ordinal down to the partition, so that they are
+// made anew of the update revision.
+//
+// With one away at a time it goes strictly downwards: a pod of the new revision that does not
+// become available stops it, while one of an old revision, which may be broken, is replaced all the same.
+func (l *look) roll(ctx context.Context) error {
+	if l.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+		return nil
+	}
+	lowest := partition(l.set) // counted from the first ordinal
+	budget := maxUnavailable(l.set)
+	for i := len(l.replicas) - 1; i >= lowest; i-- {
+		pod := l.replicas[i]
+		if pod == nil {
+			budget--
+		} else if revisionOf(pod) != l.update.Name && pod.DeletionTimestamp == nil {
+			if err := l.delete(ctx, pod); err != nil {
+				return err
+			}
+			budget--
+		} else if !l.available(pod) {
+			budget--
+		}
+		if budget <= 0 {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package controllers
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/cronjob"
+	"github.com/coxswain-dev/coxswain/controllers/daemonset"
+	"github.com/coxswain-dev/coxswain/controllers/deployment"
+	"github.com/coxswain-dev/coxswain/controllers/endpoints"
+	"github.com/coxswain-dev/coxswain/controllers/endpointslice"
+	"github.com/coxswain-dev/coxswain/controllers/garbagecollector"
+	"github.com/coxswain-dev/coxswain/controllers/job"
+	"github.com/coxswain-dev/coxswain/controllers/namespace"
+	"github.com/coxswain-dev/coxswain/controllers/podgc"
+	"github.com/coxswain-dev/coxswain/controllers/pvcprotection"
+	"github.com/coxswain-dev/coxswain/controllers/pvprotection"
+	"github.com/coxswain-dev/coxswain/controllers/replicaset"
+	"github.com/coxswain-dev/coxswain/controllers/resourcequota"
+	"github.com/coxswain-dev/coxswain/controllers/rootca"
+	"github.com/coxswain-dev/coxswain/controllers/serviceaccount"
+	"github.com/coxswain-dev/coxswain/controllers/statefulset"
+	"github.com/coxswain-dev/coxswain/controllers/ttlafterfinished"
+)
+
+// table is every controller: its name and its older, shorter one (as kube-controller-manager
+// takes both in --controllers), its constructor, and how many keys it works on at once.
+var table = []entry{
+	{"deployment-controller", "deployment", deployment.New, 5},
+	{"replicaset-controller", "replicaset", replicaset.New, 5},
+	{"statefulset-controller", "statefulset", statefulset.New, 5},
+	{"daemonset-controller", "daemonset", daemonset.New, 2},
+	{"job-controller", "job", job.New, 5},
+	{"pod-garbage-collector-controller", "podgc", podgc.New, 1},
+	{"ttl-after-finished-controller", "ttl-after-finished", ttlafterfinished.New, 5},
+	{"cronjob-controller", "cronjob", cronjob.New, 5},
+	{"namespace-controller", "namespace", namespace.New, 10},
+	{"garbage-collector-controller", "garbagecollector", garbagecollector.New, 20},
+	{"serviceaccount-controller", "serviceaccount", serviceaccount.New, 5},
+	{"endpointslice-controller", "endpointslice", endpointslice.New, 5},
+	{"endpoints-controller", "endpoint", endpoints.New, 5},
+	{"resourcequota-controller", "resourcequota", resourcequota.New, 5},
+	{"persistentvolumeclaim-protection-controller", "pvc-protection", pvcprotection.New, 5},
+	{"persistentvolume-protection-controller", "pv-protection", pvprotection.New, 1},
+	{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher", rootca.New, 1},
+}
+
+type entry struct {
+	name, alias string
+	construct   func(*controller.Env) (*controller.Controller, error)
+	workers     int
+}
+
+// Names are the names of all controllers.
+func Names() []string {
+	names := make([]string, len(table))
+	for i, e := range table {
+		names[i] = e.name
+	}
+	return names
+}
+
+// Enabled reports whether the --controllers syntax chooses a controller; nothing chooses none.
+func Enabled(wanted []string, name string) bool {
+	return slices.ContainsFunc(table, func(e entry) bool { return e.is(name) && e.enabled(wanted) })
+}
+
+// selectControllers reads the --controllers syntax: "*" stands for all, "foo" for one, "-foo" for not
+// that one; the first that names a controller decides.
+func selectControllers(wanted []string) ([]entry, error) {
+	for _, name := range wanted {
+		if name != "*" && !slices.ContainsFunc(table, func(e entry) bool { return e.is(name) || e.isNot(name) }) {
+			return nil, fmt.Errorf("%q is not in the list of known controllers %v", name, Names())
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(table), func(e entry) bool { return !e.enabled(wanted) }), nil
+}
+
+func (e entry) is(name string) bool    { return name == e.name || name == e.alias }
+func (e entry) isNot(name string) bool { return name == "-"+e.name || name == "-"+e.alias }
+
+func (e entry) enabled(wanted []string) bool {
+	for _, name := range wanted {
+		switch {
+		case e.is(name):
+			return true
+		case e.isNot(name):
+			return false
+		}
+	}
+	return slices.Contains(wanted, "*")
+}

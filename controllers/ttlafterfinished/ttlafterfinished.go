@@ -1,0 +1,99 @@
+// Package ttlafterfinished deletes Jobs, and with them their pods, when they have been finished
+// for as many seconds as they say.
+package ttlafterfinished
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+type ttl struct {
+	*controller.Controller
+	client kubernetes.Interface
+	jobs   batchlisters.JobLister
+	clock  clock.PassiveClock
+}
+
+// New returns the controller. Its keys are those of Jobs.
+func New(env *controller.Env) (*controller.Controller, error) {
+	jobs := env.Informers.Batch().V1().Jobs()
+	t := &ttl{client: env.Client, jobs: jobs.Lister(), clock: env.Clock}
+	t.Controller = controller.New(env, "ttlafterfinished", t.reconcile)
+	wake := func(j *batchv1.Job) {
+		if _, ok := expiry(j); ok {
+			t.EnqueueObject(j)
+		}
+	}
+	controller.Watch(t.Controller, jobs.Informer(), controller.Handler[*batchv1.Job]{
+		Add: wake, Update: func(_, j *batchv1.Job) { wake(j) },
+	})
+	return t.Controller, nil
+}
+
+// expiry is when a Job is to go; ok is false where it is to stay, or is not finished yet.
+func expiry(j *batchv1.Job) (at time.Time, ok bool) {
+	if j.Spec.TTLSecondsAfterFinished == nil || j.DeletionTimestamp != nil {
+		return at, false
+	}
+	for _, c := range j.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+			return c.LastTransitionTime.Add(time.Duration(*j.Spec.TTLSecondsAfterFinished) * time.Second), true
+		}
+	}
+	return at, false
+}
+
+func (t *ttl) reconcile(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return err
+	}
+	cached, err := t.jobs.Jobs(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || !t.due(key, cached) {
+		return err
+	}
+	// What is deleted is gone: the cache is not enough to go by. The TTL may have been raised.
+	job, err := t.client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || !t.due(key, job) {
+		return err
+	}
+	err = t.client.BatchV1().Jobs(namespace).Delete(ctx, name, metav1.DeleteOptions{
+		PropagationPolicy: new(metav1.DeletePropagationForeground),
+		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete job %s: %w", key, err)
+	}
+	return nil
+}
+
+// due says whether the Job's time has come, and comes back when it will have.
+func (t *ttl) due(key string, j *batchv1.Job) bool {
+	at, ok := expiry(j)
+	if !ok {
+		return false
+	}
+	left := at.Sub(t.clock.Now())
+	if left > 0 {
+		t.EnqueueAfter(key, left)
+	}
+	return left <= 0
+}
