@@ -1,0 +1,86 @@
+package framework
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// What a container that requests nothing is taken to use when nodes are scored, so that
+// such containers spread too. They are Kubernetes' figures.
+const (
+	defaultMilliCPURequest = 100
+	defaultMemoryRequest   = 200 * 1024 * 1024
+)
+
+// Resource is an amount of everything that is counted on a node.
+type Resource struct {
+	MilliCPU         int64 // thousandths of a core
+	Memory           int64 // bytes
+	EphemeralStorage int64 // bytes
+	Pods             int64 // slots
+	// Scalar has hugepages and extended resources (example.com/gpu); nil when there are none.
+	Scalar map[corev1.ResourceName]int64
+}
+
+// NewResource converts a list.
+func NewResource(list corev1.ResourceList) Resource {
+	var r Resource
+	for name, quantity := range list {
+		switch name {
+		case corev1.ResourceCPU:
+			r.MilliCPU = quantity.MilliValue()
+		case corev1.ResourceMemory:
+			r.Memory = quantity.Value()
+		case corev1.ResourceEphemeralStorage:
+			r.EphemeralStorage = quantity.Value()
+		case corev1.ResourcePods:
+			r.Pods = quantity.Value()
+		default:
+			if r.Scalar == nil {
+				r.Scalar = make(map[corev1.ResourceName]int64)
+			}
+			r.Scalar[name] = quantity.Value()
+		}
+	}
+	return r
+}
+
+// Add adds o times sign, which is 1 or -1.
+func (r *Resource) Add(o Resource, sign int64) {
+	r.MilliCPU += sign * o.MilliCPU
+	r.Memory += sign * o.Memory
+	r.EphemeralStorage += sign * o.EphemeralStorage
+	r.Pods += sign * o.Pods
+	for name, amount := range o.Scalar {
+		if r.Scalar == nil {
+			r.Scalar = make(map[corev1.ResourceName]int64)
+		}
+		r.Scalar[name] += sign * amount
+	}
+}
+
+// Clone copies the amounts.
+func (r Resource) Clone() Resource {
+	r.Scalar = maps.Clone(r.Scalar)
+	return r
+}
+
+var nonMissing = corev1.ResourceList{
+	corev1.ResourceCPU:    *resource.NewMilliQuantity(defaultMilliCPURequest, resource.DecimalSI),
+	corev1.ResourceMemory: *resource.NewQuantity(defaultMemoryRequest, resource.BinarySI),
+}
+
+// podRequests is what a pod takes from its node: the larger of what its containers and its init
+// containers need at any time, sidecars counted in both, plus its overhead; pod-level requests where given.
+// A pod that is being resized in place counts with the larger of old and new.
+func podRequests(pod *corev1.Pod) (requests, scored Resource) {
+	options := resourcehelper.PodResourcesOptions{UseStatusResources: pod.Spec.NodeName != ""}
+	requests = NewResource(resourcehelper.PodRequests(pod, options))
+	requests.Pods = 1
+	options.NonMissingContainerRequests = nonMissing
+	scored = NewResource(resourcehelper.PodRequests(pod, options))
+	return requests, scored
+}

@@ -1,0 +1,36 @@
+package plugins
+
+import "github.com/coxswain-dev/coxswain/scheduler/framework"
+
+// NodeName passes only the node that spec.nodeName asks for. A pod with a node name is bound already and
+// does not come by here, but a what-if about such a pod does.
+type NodeName struct{}
+
+var nodeNameMismatch = framework.NewStatus("NodeName", framework.UnschedulableAndUnresolvable,
+	"node(s) didn't match the requested node name")
+
+// Name implements framework.Plugin.
+func (NodeName) Name() string { return "NodeName" }
+
+// PreFilter implements framework.PreFilterPlugin.
+func (p NodeName) PreFilter(_ *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+	if pod.Pod.Spec.NodeName == "" {
+		return nil, skip
+	}
+	return nil, nil
+}
+
+// Filter implements framework.FilterPlugin.
+func (NodeName) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if want := pod.Pod.Spec.NodeName; want != "" && want != node.Node.Name {
+		return nodeNameMismatch
+	}
+	return nil
+}
+
+// EventsToRegister implements framework.EventsPlugin.
+func (NodeName) EventsToRegister() []framework.EventHint {
+	return []framework.EventHint{{Event: framework.NodeAdded}}
+}
+
+var skip = framework.NewStatus("", framework.Skip)

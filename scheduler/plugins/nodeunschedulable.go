@@ -1,0 +1,37 @@
+package plugins
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coxswain-dev/coxswain/scheduler/framework"
+)
+
+// NodeUnschedulable refuses cordoned nodes (spec.unschedulable) to pods that do not tolerate the
+// taint that stands for it, as a DaemonSet's pods do.
+type NodeUnschedulable struct{}
+
+var (
+	nodeUnschedulable  = framework.NewStatus("NodeUnschedulable", framework.UnschedulableAndUnresolvable, "node(s) were unschedulable")
+	unschedulableTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+)
+
+// Name implements framework.Plugin.
+func (NodeUnschedulable) Name() string { return "NodeUnschedulable" }
+
+// Filter implements framework.FilterPlugin.
+func (NodeUnschedulable) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if node.Node.Spec.Unschedulable && !tolerates(pod.Pod.Spec.Tolerations, &unschedulableTaint) {
+		return nodeUnschedulable
+	}
+	return nil
+}
+
+// EventsToRegister implements framework.EventsPlugin.
+func (NodeUnschedulable) EventsToRegister() []framework.EventHint {
+	helps := func(_ *framework.PodInfo, node *framework.NodeInfo) bool { return !node.Node.Spec.Unschedulable }
+	return []framework.EventHint{
+		{Event: framework.NodeAdded, Helps: helps},
+		{Event: framework.NodeUpdated, Helps: helps},
+		{Event: framework.PodUpdated},
+	}
+}

@@ -1,0 +1,82 @@
+package plugins
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/coxswain-dev/coxswain/scheduler/framework"
+)
+
+// TaintToleration refuses nodes with a NoSchedule or NoExecute taint that the pod does not
+// tolerate, and prefers those with the fewest PreferNoSchedule taints that it does not.
+type TaintToleration struct{}
+
+var untoleratedTaint = framework.NewStatus("TaintToleration", framework.UnschedulableAndUnresolvable, "node(s) had untolerated taint(s)")
+
+// Name implements framework.Plugin.
+func (TaintToleration) Name() string { return "TaintToleration" }
+
+// Filter implements framework.FilterPlugin.
+func (TaintToleration) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	taints := node.Node.Spec.Taints
+	for i := range taints {
+		if taints[i].Effect != corev1.TaintEffectPreferNoSchedule && !tolerates(pod.Pod.Spec.Tolerations, &taints[i]) {
+			return untoleratedTaint
+		}
+	}
+	return nil
+}
+
+// PreScore implements framework.PreScorePlugin.
+func (TaintToleration) PreScore(_ *framework.CycleState, _ *framework.PodInfo, nodes []*framework.NodeInfo) *framework.Status {
+	for _, node := range nodes {
+		for i := range node.Node.Spec.Taints {
+			if node.Node.Spec.Taints[i].Effect == corev1.TaintEffectPreferNoSchedule {
+				return nil
+			}
+		}
+	}
+	return skip
+}
+
+// Score implements framework.ScorePlugin.
+func (TaintToleration) Score(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) int64 {
+	var intolerable int64
+	taints := node.Node.Spec.Taints
+	for i := range taints {
+		if taints[i].Effect == corev1.TaintEffectPreferNoSchedule && !tolerates(pod.Pod.Spec.Tolerations, &taints[i]) {
+			intolerable++
+		}
+	}
+	return intolerable
+}
+
+// NormalizeScore implements framework.ScoreNormalizer.
+func (TaintToleration) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, scores []int64) {
+	normalize(scores, true)
+}
+
+// Weight implements framework.Weighted.
+func (TaintToleration) Weight() int64 { return 3 }
+
+// EventsToRegister implements framework.EventsPlugin.
+func (p TaintToleration) EventsToRegister() []framework.EventHint {
+	helps := func(pod *framework.PodInfo, node *framework.NodeInfo) bool {
+		return p.Filter(nil, pod, node).OK()
+	}
+	return []framework.EventHint{
+		{Event: framework.NodeAdded, Helps: helps},
+		{Event: framework.NodeUpdated, Helps: helps},
+		{Event: framework.PodUpdated},
+	}
+}
+
+func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
+	for i := range tolerations {
+		// The comparison operators Gt and Lt are behind a feature gate that is off by default.
+		if tolerations[i].ToleratesTaint(klog.Background(), taint, false) {
+			return true
+		}
+	}
+	return false
+}

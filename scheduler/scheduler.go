@@ -1,0 +1,266 @@
+// Package scheduler gives pods their nodes, as kube-scheduler does.
+//
+// What comes in: pods and nodes, from informers. What goes out: bindings, FailedScheduling and Scheduled
+// events, and the PodScheduled condition. In between, following one pod:
+//
+//	informers.go   puts the pod into the queue, and nodes and bound pods into the cache
+//	queue.go       who is next; who sleeps, and what wakes them
+//	cycle.go       one attempt: find a node, assume the pod there, bind it in the background
+//	profile.go     the plugins in the order of their steps: filter, score, choose
+//	cache.go       the nodes and what is on them, assumed pods included
+//	metrics.go     what dashboards ask for
+//
+// The words that plugins and scheduler share are in framework, the plugins in plugins. Adding one means
+// writing a type there and naming it in plugins.Default, or, from outside, in Options.Profiles.
+//
+// The scheduler reaches the API server through client-go only and keeps nothing that a restart would lose.
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/scheduler/framework"
+	"github.com/coxswain-dev/coxswain/scheduler/plugins"
+)
+
+// Options say how to run. The zero value is a scheduler without leader election that serves the pods of
+// default-scheduler.
+type Options struct {
+	// LeaderElect makes schedulers take turns through the Lease kube-system/kube-scheduler.
+	LeaderElect bool
+	// LeaseDuration, RenewDeadline and RetryPeriod have kube-scheduler's meaning; 15 s, 10 s and 2 s
+	// where zero.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// Identity is the holder's name in the Lease; the host name and a UUID where empty.
+	Identity string
+	// Clock is the scheduler's time: back-offs and time stamps. (Leader election, which has to agree
+	// with other processes, keeps to the wall clock.) The real one where nil.
+	Clock clock.WithTicker
+	// Log is where to log; slog.Default where nil.
+	Log *slog.Logger
+	// Profiles are the schedulers that pods can name in spec.schedulerName. One, default-scheduler
+	// with plugins.Default, where empty.
+	Profiles []Profile
+	// Metrics is where the scheduler registers its metrics; nowhere if nil.
+	Metrics prometheus.Registerer
+	// BindWorkers bounds the bindings and status writes under way at one time; 64 where zero.
+	BindWorkers int
+}
+
+// Profile is a scheduler name with its plugins, in the order in which they are asked; 64 at most.
+// Plugins of several profiles may be the same values: only one pod is in a scheduling cycle at a time.
+type Profile struct {
+	SchedulerName string
+	Plugins       []framework.Plugin
+}
+
+// ErrLeadershipLost is what Run returns when the Lease went to another. The process can call Run again.
+var ErrLeadershipLost = errors.New("leadership lost")
+
+func (o *Options) complete() {
+	def := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	def(&o.LeaseDuration, 15*time.Second)
+	def(&o.RenewDeadline, 10*time.Second)
+	def(&o.RetryPeriod, 2*time.Second)
+	if o.Identity == "" {
+		host, _ := os.Hostname() // the UUID alone makes it unique
+		o.Identity = host + "_" + string(uuid.NewUUID())
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if len(o.Profiles) == 0 {
+		o.Profiles = []Profile{{SchedulerName: corev1.DefaultSchedulerName, Plugins: plugins.Default()}}
+	}
+	if o.BindWorkers == 0 {
+		o.BindWorkers = 64
+	}
+}
+
+// Run schedules pods until ctx ends, then returns nil when all its goroutines have. It returns early where the
+// options are wrong or, as ErrLeadershipLost, where another took the lead.
+func Run(ctx context.Context, config *rest.Config, o Options) error {
+	config = rest.CopyConfig(config)
+	if config.QPS == 0 && config.RateLimiter == nil {
+		config.QPS = -1 // the number of binding workers bounds the load, and flow control is the server's
+	}
+	if config.UserAgent == "" {
+		config.UserAgent = "coxswain-scheduler"
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("scheduler: client: %w", err)
+	}
+	return run(ctx, client, o)
+}
+
+func run(ctx context.Context, client kubernetes.Interface, o Options) error {
+	o.complete()
+	s, err := newScheduler(client, o)
+	if err != nil {
+		return fmt.Errorf("scheduler: %w", err)
+	}
+	if o.Metrics != nil {
+		if err := s.metrics.register(o.Metrics, s.queue); err != nil {
+			return fmt.Errorf("scheduler: %w", err)
+		}
+		defer s.metrics.unregister(o.Metrics)
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// A scheduler that does not lead keeps its caches warm, so that it can take over at once.
+	stopInformers, err := s.startInformers(ctx)
+	if err != nil {
+		return fmt.Errorf("scheduler: informers: %w", err)
+	}
+	defer stopInformers()
+	defer cancel()
+	if !o.LeaderElect {
+		s.lead(ctx)
+		return nil
+	}
+	return s.elect(ctx)
+}
+
+// scheduler is one running scheduler.
+type scheduler struct {
+	Options
+	client   kubernetes.Interface
+	profiles map[string]*profile
+	cache    *cache
+	queue    *queue
+	pods     corelisters.PodLister
+	synced   func(context.Context) bool
+	recorder *eventRecorder
+	metrics  *metrics
+
+	workers chan struct{} // as many as BindWorkers
+	binding sync.WaitGroup
+}
+
+func newScheduler(client kubernetes.Interface, o Options) (*scheduler, error) {
+	s := &scheduler{
+		Options: o, client: client, profiles: map[string]*profile{}, cache: newCache(), metrics: newMetrics(),
+		workers: make(chan struct{}, o.BindWorkers),
+	}
+	for _, p := range o.Profiles {
+		if s.profiles[p.SchedulerName] != nil {
+			return nil, fmt.Errorf("profile %s is there twice", p.SchedulerName)
+		}
+		built, err := newProfile(p)
+		if err != nil {
+			return nil, err
+		}
+		if len(built.bind) == 0 {
+			built.bind = []framework.BindPlugin{defaultBinder{client}}
+		}
+		s.profiles[p.SchedulerName] = built
+	}
+	s.recorder = newEventRecorder(client, o.Clock, o.Log, o.Profiles[0].SchedulerName)
+	s.queue = newQueue(o.Clock, s.preEnqueue, func(pod *framework.PodInfo, plugin string) []framework.EventHint {
+		return s.profileOf(pod).hints[plugin]
+	})
+	return s, nil
+}
+
+// profileOf is the profile that a pod asks for; nil where it is not ours.
+func (s *scheduler) profileOf(pod *framework.PodInfo) *profile {
+	return s.profiles[schedulerName(pod.Pod)]
+}
+
+func schedulerName(pod *corev1.Pod) string {
+	if pod.Spec.SchedulerName == "" {
+		return corev1.DefaultSchedulerName
+	}
+	return pod.Spec.SchedulerName
+}
+
+func (s *scheduler) preEnqueue(pod *framework.PodInfo) *framework.Status {
+	for _, plugin := range s.profileOf(pod).preEnqueue {
+		if status := plugin.PreEnqueue(pod.Pod); !status.OK() {
+			return status
+		}
+	}
+	return nil
+}
+
+// lead schedules until ctx ends and the last binding is done.
+func (s *scheduler) lead(ctx context.Context) {
+	if !s.synced(ctx) {
+		return
+	}
+	var background sync.WaitGroup
+	background.Go(func() { s.recorder.run(ctx) })
+	background.Go(func() { s.queue.run(ctx) })
+	s.Log.Info("scheduling", "profiles", len(s.profiles))
+	for a := s.queue.pop(); a != nil; a = s.queue.pop() {
+		s.scheduleOne(ctx, a)
+	}
+	s.binding.Wait()
+	background.Wait()
+}
+
+// elect waits for the Lease and leads until ctx ends or the Lease is lost.
+func (s *scheduler) elect(ctx context.Context) error {
+	elected := make(chan context.Context, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-scheduler"},
+			Client:     s.client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: s.Identity},
+		},
+		LeaseDuration: s.LeaseDuration, RenewDeadline: s.RenewDeadline, RetryPeriod: s.RetryPeriod,
+		ReleaseOnCancel: true,
+		Name:            "kube-scheduler",
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) { elected <- ctx },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("scheduler: leader election: %w", err)
+	}
+	// The elector does not wait for its callback, so the callback only passes the word and leading
+	// happens here, where it is waited for.
+	var election sync.WaitGroup
+	ended := make(chan struct{})
+	election.Go(func() {
+		defer close(ended)
+		elector.Run(ctx)
+	})
+	defer election.Wait()
+	select {
+	case leading := <-elected: // ends with ctx and with the Lease
+		s.lead(leading)
+	case <-ended:
+	}
+	if ctx.Err() == nil {
+		return fmt.Errorf("scheduler: %w", ErrLeadershipLost)
+	}
+	return nil
+}
