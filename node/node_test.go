@@ -1,0 +1,226 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is an agent over client-go's fake API and a clock that stands still.
+type cluster struct {
+	*fake.Clientset
+	t     *testing.T
+	clock *clocktesting.FakeClock
+	stop  func()
+}
+
+func startCluster(t *testing.T, o Options, objects ...runtime.Object) *cluster {
+	t.Helper()
+	c := &cluster{Clientset: fake.NewClientset(objects...), t: t, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
+	c.start(o)
+	return c
+}
+
+func (c *cluster) start(o Options) {
+	o.Clock = c.clock
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, c, o) }()
+	stopped := false
+	c.stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			require.NoError(c.t, <-done)
+		}
+	}
+	c.t.Cleanup(c.stop)
+}
+
+func (c *cluster) eventually(what string, condition func() bool) {
+	c.t.Helper()
+	require.Eventually(c.t, condition, 20*time.Second, time.Millisecond, what)
+}
+
+// later moves the clock until condition holds.
+func (c *cluster) later(step time.Duration, what string, condition func() bool) {
+	c.t.Helper()
+	c.eventually(what, func() bool {
+		if condition() {
+			return true
+		}
+		c.clock.Step(step)
+		return false
+	})
+}
+
+func (c *cluster) pod(name string) *corev1.Pod {
+	pod, err := c.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		return &corev1.Pod{}
+	}
+	return pod
+}
+
+func (c *cluster) create(pod *corev1.Pod) {
+	c.t.Helper()
+	_, err := c.CoreV1().Pods("default").Create(context.Background(), pod, metav1.CreateOptions{})
+	require.NoError(c.t, err)
+}
+
+func boundPod(name, node string, annotations ...string) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name), Generation: 1, Annotations: map[string]string{}},
+		Spec: corev1.PodSpec{
+			NodeName: node, RestartPolicy: corev1.RestartPolicyAlways,
+			Containers: []corev1.Container{{Name: "c", Image: "nginx:1"}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}},
+	}
+	for i := 0; i < len(annotations); i += 2 {
+		pod.Annotations[annotations[i]] = annotations[i+1]
+	}
+	return pod
+}
+
+func ready(pod *corev1.Pod) bool {
+	c := findCondition(pod.Status.Conditions, corev1.PodReady)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+func TestNode_RegistersAndBeats(t *testing.T) {
+	c := startCluster(t, Options{Count: 2})
+	for i := range 2 {
+		name := fmt.Sprintf("node-%d", i)
+		var node *corev1.Node
+		c.eventually("it is registered", func() bool {
+			var err error
+			node, err = c.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
+			return err == nil
+		})
+		require.Equal(t, fmt.Sprintf("10.244.%d.0/22", 4*i), node.Spec.PodCIDR)
+		require.Equal(t, name, node.Labels[corev1.LabelHostname])
+		require.Equal(t, "v1.37.2+coxswain", node.Status.NodeInfo.KubeletVersion)
+		require.EqualValues(t, 1000, node.Status.Allocatable.Pods().Value())
+		require.Equal(t, corev1.NodeReady, node.Status.Conditions[3].Type)
+		require.Equal(t, corev1.ConditionTrue, node.Status.Conditions[3].Status)
+	}
+	renewed := func() time.Time {
+		lease, err := c.CoordinationV1().Leases("kube-node-lease").Get(context.Background(), "node-0", metav1.GetOptions{})
+		if err != nil {
+			return time.Time{}
+		}
+		require.Equal(t, "node-0", *lease.Spec.HolderIdentity)
+		require.EqualValues(t, 40, *lease.Spec.LeaseDurationSeconds)
+		require.Equal(t, "Node", lease.OwnerReferences[0].Kind)
+		return lease.Spec.RenewTime.Time
+	}
+	c.eventually("the first heartbeat", func() bool { return !renewed().IsZero() })
+	first := renewed()
+	c.later(time.Second, "the second", func() bool { return renewed().After(first) })
+	require.GreaterOrEqual(t, renewed().Sub(first), 10*time.Second)
+}
+
+func TestNode_AdoptsAndDoesNotRecreate(t *testing.T) {
+	theirs := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0", Labels: map[string]string{"mine": "kept"}}}
+	c := startCluster(t, Options{}, theirs)
+	c.eventually("it is adopted", func() bool {
+		node, err := c.CoreV1().Nodes().Get(context.Background(), "node-0", metav1.GetOptions{})
+		return err == nil && node.Labels["mine"] == "kept" && node.Labels[corev1.LabelOSStable] == "linux" &&
+			node.Spec.PodCIDR == "10.244.0.0/22" && len(node.Status.Conditions) == 4
+	})
+	require.NoError(t, c.CoreV1().Nodes().Delete(context.Background(), "node-0", metav1.DeleteOptions{}))
+	c.create(boundPod("sentinel", "node-0")) // seen after the deletion
+	c.later(10*time.Second, "the sentinel runs", func() bool { return ready(c.pod("sentinel")) })
+	_, err := c.CoreV1().Nodes().Get(context.Background(), "node-0", metav1.GetOptions{})
+	require.Error(t, err)
+}
+
+func TestNode_BringsAPodUpInOneWrite(t *testing.T) {
+	c := startCluster(t, Options{})
+	c.create(boundPod("p", "node-0"))
+	c.later(time.Second, "it is ready", func() bool { return ready(c.pod("p")) })
+	s := c.pod("p").Status
+	require.Equal(t, corev1.PodRunning, s.Phase)
+	require.Equal(t, "10.244.0.2", s.PodIP)
+	require.Equal(t, "127.0.0.1", s.HostIP)
+	require.EqualValues(t, 1, s.ObservedGeneration)
+	require.Equal(t, corev1.PodQOSBestEffort, s.QOSClass)
+	require.NotNil(t, s.ContainerStatuses[0].State.Running)
+	require.True(t, *s.ContainerStatuses[0].Started)
+	require.Contains(t, s.ContainerStatuses[0].ContainerID, "simulated://")
+	var order []corev1.PodConditionType
+	for _, condition := range s.Conditions {
+		require.Equal(t, corev1.ConditionTrue, condition.Status)
+		order = append(order, condition.Type)
+	}
+	require.Equal(t, []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"}, order)
+	writes := 0
+	for _, action := range c.Actions() {
+		if action.Matches("patch", "pods/status") {
+			writes++
+		}
+	}
+	require.Equal(t, 1, writes)
+}
+
+func TestNode_EndsADeletedPod(t *testing.T) {
+	c := startCluster(t, Options{})
+	pod := boundPod("p", "node-0")
+	c.create(pod)
+	c.later(time.Second, "it is ready", func() bool { return ready(c.pod("p")) })
+	// The fake API has no graceful deletion: the mark is set by hand.
+	pod = c.pod("p").DeepCopy()
+	now, grace := metav1.NewTime(c.clock.Now()), int64(30)
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &now, &grace
+	_, err := c.CoreV1().Pods("default").Update(context.Background(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	c.eventually("it is gone", func() bool { return c.pod("p").Name == "" })
+	c.create(boundPod("next", "node-0"))
+	c.later(time.Second, "the next is ready", func() bool { return ready(c.pod("next")) })
+	require.NotEqual(t, "10.244.0.2", c.pod("next").Status.PodIP, "an address rests before it is used again")
+}
+
+func TestNode_RunsJobsToTheirEnd(t *testing.T) {
+	c := startCluster(t, Options{})
+	pod := boundPod("job", "node-0", annotationRunFor, "1m")
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	c.create(pod)
+	c.later(time.Second, "it runs", func() bool { return c.pod("job").Status.Phase == corev1.PodRunning })
+	c.later(10*time.Second, "it succeeds", func() bool { return c.pod("job").Status.Phase == corev1.PodSucceeded })
+	ended := c.pod("job").Status.ContainerStatuses[0].State.Terminated
+	require.Equal(t, "Completed", ended.Reason)
+	require.Equal(t, time.Minute, ended.FinishedAt.Sub(ended.StartedAt.Time))
+}
+
+func TestNode_TakesUpWhatAnEarlierAgentLeft(t *testing.T) {
+	c := startCluster(t, Options{})
+	c.create(boundPod("old", "node-0"))
+	c.later(time.Second, "it is ready", func() bool { return ready(c.pod("old")) })
+	before := c.pod("old").Status
+	c.stop()
+	c.ClearActions()
+	c.clock.Step(time.Hour)
+	c.start(Options{})
+	c.create(boundPod("new", "node-0"))
+	c.later(time.Second, "the new one is ready", func() bool { return ready(c.pod("new")) })
+	require.Equal(t, before, c.pod("old").Status)
+	require.Equal(t, "10.244.0.3", c.pod("new").Status.PodIP)
+	for _, action := range c.Actions() {
+		if action.Matches("patch", "pods/status") {
+			require.NotContains(t, fmt.Sprint(action), "old")
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"runtime"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// kubeletVersion is the Kubernetes version whose behaviour the agent follows.
+const kubeletVersion = "v1.37.2+coxswain"
+
+// healthy are the conditions of a node in good health, in the kubelet's words and order.
+var healthy = []corev1.NodeCondition{
+	{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
+	{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
+	{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
+	{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+}
+
+// labels are those that the kubelet gives its node.
+func (a *agent) labels(name string) map[string]string {
+	return map[string]string{
+		corev1.LabelHostname:      name,
+		corev1.LabelOSStable:      "linux",
+		corev1.LabelArchStable:    runtime.GOARCH,
+		"beta.kubernetes.io/os":   "linux",
+		"beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+}
+
+// nodeStatus is what the agent has to say about a node, on top of what others did. Conditions keep the
+// time at which they came to be what they are.
+func (a *agent) nodeStatus(n *simNode, old *corev1.NodeStatus, now time.Time) corev1.NodeStatus {
+	status := *old.DeepCopy()
+	status.Capacity = a.Capacity
+	status.Allocatable = a.Capacity
+	status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: a.Address},
+		{Type: corev1.NodeHostName, Address: n.name},
+	}
+	status.NodeInfo = corev1.NodeSystemInfo{
+		MachineID:               n.machineID,
+		SystemUUID:              n.machineID,
+		BootID:                  n.machineID,
+		KernelVersion:           "simulated",
+		OSImage:                 "Coxswain simulated node",
+		OperatingSystem:         "linux",
+		Architecture:            runtime.GOARCH,
+		ContainerRuntimeVersion: a.runtime.version(),
+		KubeletVersion:          kubeletVersion,
+	}
+	for _, condition := range healthy {
+		condition.LastHeartbeatTime, condition.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
+		status.Conditions = setNodeCondition(status.Conditions, condition)
+	}
+	return status
+}
+
+func setNodeCondition(conditions []corev1.NodeCondition, c corev1.NodeCondition) []corev1.NodeCondition {
+	for i := range conditions {
+		if conditions[i].Type != c.Type {
+			continue
+		}
+		if conditions[i].Status == c.Status {
+			c.LastTransitionTime = conditions[i].LastTransitionTime
+		}
+		conditions[i] = c
+		return conditions
+	}
+	return append(conditions, c)
+}
+
+// sameButForHeartbeat reports that nothing but the time differs.
+func sameButForHeartbeat(a, b *corev1.NodeStatus) bool {
+	if len(a.Conditions) != len(b.Conditions) {
+		return false
+	}
+	for i := range a.Conditions {
+		x, y := a.Conditions[i], b.Conditions[i]
+		x.LastHeartbeatTime = y.LastHeartbeatTime
+		if x != y {
+			return false
+		}
+	}
+	return equality.Semantic.DeepEqual(a.Capacity, b.Capacity) && equality.Semantic.DeepEqual(a.Allocatable, b.Allocatable) &&
+		equality.Semantic.DeepEqual(a.Addresses, b.Addresses) && equality.Semantic.DeepEqual(a.NodeInfo, b.NodeInfo)
+}

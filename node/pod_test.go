@@ -1,0 +1,203 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var start = time.Unix(1_800_000_000, 0)
+
+func stepped(pod *corev1.Pod, delay time.Duration) *podState {
+	p := newPodState(pod, &simulated{startDelay: delay}, "127.0.0.1", start)
+	p.ip = "10.244.0.2"
+	return p
+}
+
+func TestPod_WaitsForTheRuntimeThenForReadiness(t *testing.T) {
+	t.Parallel()
+	p := stepped(boundPod("p", "n", annotationReadyAfter, "5s"), 2*time.Second)
+	require.Equal(t, start.Add(2*time.Second), p.step(start))
+	s := p.status(start)
+	require.Equal(t, corev1.PodPending, s.Phase)
+	require.Equal(t, "ContainerCreating", s.ContainerStatuses[0].State.Waiting.Reason)
+
+	at := start.Add(2 * time.Second)
+	require.Equal(t, at.Add(5*time.Second), p.step(at))
+	s = p.status(at)
+	require.Equal(t, corev1.PodRunning, s.Phase)
+	require.Equal(t, "containers with unready status: [c]", findCondition(s.Conditions, corev1.PodReady).Message)
+
+	at = at.Add(5 * time.Second)
+	require.Zero(t, p.step(at))
+	require.Equal(t, corev1.ConditionTrue, findCondition(p.status(at).Conditions, corev1.PodReady).Status)
+}
+
+func TestPod_RestartsWithBackoff(t *testing.T) {
+	t.Parallel()
+	p := stepped(boundPod("p", "n", annotationExitCode, "3"), 0)
+	now := start
+	require.Equal(t, now.Add(10*time.Second), p.step(now))
+	require.EqualValues(t, 1, p.status(now).ContainerStatuses[0].RestartCount, "the first restart is at once")
+	for i, wait := range []time.Duration{20, 40, 80, 160, 300, 300} {
+		now = p.step(now)
+		next := p.step(now)
+		require.Equal(t, wait*time.Second, next.Sub(now))
+		c := p.status(now).ContainerStatuses[0]
+		require.EqualValues(t, i+2, c.RestartCount)
+		require.Equal(t, "CrashLoopBackOff", c.State.Waiting.Reason)
+		require.EqualValues(t, 3, c.LastTerminationState.Terminated.ExitCode)
+		require.Equal(t, corev1.PodRunning, p.phase())
+	}
+}
+
+func TestPod_RestartPolicyDecidesHowItEnds(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		policy corev1.RestartPolicy
+		code   string
+		phase  corev1.PodPhase
+	}{
+		{corev1.RestartPolicyNever, "0", corev1.PodSucceeded},
+		{corev1.RestartPolicyNever, "1", corev1.PodFailed},
+		{corev1.RestartPolicyOnFailure, "0", corev1.PodSucceeded},
+		{corev1.RestartPolicyOnFailure, "1", corev1.PodRunning},
+		{corev1.RestartPolicyAlways, "0", corev1.PodRunning},
+	}
+	for _, tt := range tests {
+		t.Run(string(tt.policy)+tt.code, func(t *testing.T) {
+			t.Parallel()
+			pod := boundPod("p", "n", annotationExitCode, tt.code)
+			pod.Spec.RestartPolicy = tt.policy
+			p := stepped(pod, 0)
+			p.step(start)
+			require.Equal(t, tt.phase, p.status(start).Phase)
+			require.NotEqual(t, corev1.ConditionTrue, findCondition(p.status(start).Conditions, corev1.PodReady).Status)
+		})
+	}
+}
+
+func TestPod_RunsInitContainersThenSidecarsBesideTheWork(t *testing.T) {
+	t.Parallel()
+	always := corev1.ContainerRestartPolicyAlways
+	pod := boundPod("p", "n", annotationRunFor, "1m")
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	pod.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "i"}, {Name: "sidecar", Image: "s", RestartPolicy: &always}}
+	p := stepped(pod, 0)
+	require.Equal(t, start.Add(time.Minute), p.step(start))
+	s := p.status(start)
+	require.EqualValues(t, 0, s.InitContainerStatuses[0].State.Terminated.ExitCode)
+	require.True(t, s.InitContainerStatuses[0].Ready)
+	require.NotNil(t, s.InitContainerStatuses[1].State.Running)
+	require.Equal(t, corev1.ConditionTrue, findCondition(s.Conditions, corev1.PodReady).Status)
+
+	end := start.Add(time.Minute)
+	require.Zero(t, p.step(end))
+	s = p.status(end)
+	require.Equal(t, corev1.PodSucceeded, s.Phase)
+	require.NotNil(t, s.InitContainerStatuses[1].State.Terminated, "a sidecar does not outlive the work")
+}
+
+func TestPod_BacksOffFromABrokenImageUntilItIsMended(t *testing.T) {
+	t.Parallel()
+	p := stepped(boundPod("p", "n", annotationImagePullError, "no such image"), 0)
+	require.Equal(t, start.Add(10*time.Second), p.step(start))
+	waiting := p.status(start).ContainerStatuses[0].State.Waiting
+	require.Equal(t, corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"}, *waiting)
+	require.Equal(t, corev1.PodPending, p.phase())
+	require.Equal(t, "Failed", p.events[0].reason)
+
+	now := start.Add(10 * time.Second)
+	require.Equal(t, now.Add(20*time.Second), p.step(now))
+	require.Equal(t, "ImagePullBackOff", p.status(now).ContainerStatuses[0].State.Waiting.Reason)
+
+	p.pod = boundPod("p", "n")
+	require.Zero(t, p.step(now.Add(20*time.Second)))
+	require.Equal(t, corev1.PodRunning, p.phase())
+}
+
+func TestPod_StopsWithWhatItsWorkDeserves(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		annotations []string
+		phase       corev1.PodPhase
+		code        int32
+	}{
+		"a server": {nil, corev1.PodSucceeded, 0},
+		"a job":    {[]string{annotationRunFor, "1h"}, corev1.PodFailed, 143},
+	} {
+		p := stepped(boundPod("p", "n", tt.annotations...), 0)
+		p.step(start)
+		p.stop(start.Add(time.Second), 30*time.Second)
+		require.Zero(t, p.step(start.Add(time.Second)), name)
+		require.True(t, p.stopped(), name)
+		s := p.status(start.Add(time.Second))
+		require.Equal(t, tt.phase, s.Phase, name)
+		require.Equal(t, tt.code, s.ContainerStatuses[0].State.Terminated.ExitCode, name)
+	}
+}
+
+func TestPod_ReadinessGatesHoldReadyBack(t *testing.T) {
+	t.Parallel()
+	pod := boundPod("p", "n")
+	pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "lb"}}
+	p := stepped(pod, 0)
+	p.step(start)
+	require.Equal(t, "ReadinessGatesNotReady", findCondition(p.status(start).Conditions, corev1.PodReady).Reason)
+	open := pod.DeepCopy()
+	open.Status.Conditions = append(open.Status.Conditions, corev1.PodCondition{Type: "lb", Status: corev1.ConditionTrue})
+	p.pod = open
+	s := p.status(start)
+	require.Equal(t, corev1.ConditionTrue, findCondition(s.Conditions, corev1.PodReady).Status)
+	require.NotNil(t, findCondition(s.Conditions, "lb"), "the conditions of others stay")
+}
+
+func TestAddresses_RunOutAndReturn(t *testing.T) {
+	t.Parallel()
+	var a addresses
+	_, err := a.takeAddress("early")
+	require.ErrorIs(t, err, errNoCIDR)
+	a.setCIDR("10.244.0.0/29")
+	seen := map[string]bool{}
+	for _, pod := range []string{"1", "2", "3", "4", "5"} {
+		ip, err := a.takeAddress(types.UID("uid-" + pod))
+		require.NoError(t, err)
+		require.False(t, seen[ip])
+		seen[ip] = true
+	}
+	_, err = a.takeAddress("one too many")
+	require.EqualError(t, err, "no address of 10.244.0.0/29 is free")
+	a.releaseAddress("uid-3")
+	ip, err := a.takeAddress("late")
+	require.NoError(t, err)
+	require.Equal(t, "10.244.0.4", ip)
+}
+
+func TestCIDRs_DoNotOverlapWithThoseOfOthers(t *testing.T) {
+	t.Parallel()
+	c := newCIDRs(1000)
+	c.note("foreign", "10.244.1.0/24") // inside the first /22
+	first, err := c.choose("node-0")
+	require.NoError(t, err)
+	require.Equal(t, "10.244.4.0/22", first)
+	second, err := c.choose("node-1")
+	require.NoError(t, err)
+	require.Equal(t, "10.244.8.0/22", second)
+	require.Equal(t, 24, newCIDRs(110).bits)
+}
+
+// BenchmarkStatus is a pod that comes to life, as far as the agent's own work goes.
+func BenchmarkStatus(b *testing.B) {
+	pod := boundPod("p", "n")
+	b.ReportAllocs()
+	for b.Loop() {
+		p := stepped(pod, 0)
+		p.step(start)
+		if _, err := statusPatch(p, p.status(start)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+)
+
+// simNode is one of the nodes that the agent stands for. Its addresses have a lock of their own. Of the other
+// fields, lease belongs to the task renewLease and the rest to the task syncNode, each of which is done by
+// one worker at a time.
+type simNode struct {
+	name      string
+	machineID string
+	addresses
+
+	registered bool // the Node exists or did: where it was deleted it is not made again
+	reported   time.Time
+	lease      *coordinationv1.Lease
+}
+
+// syncNode creates or adopts a Node and keeps what the agent says about it true.
+//
+// A Node that someone deletes is gone, as with a kubelet, until someone creates it again or the agent is restarted.
+func (a *agent) syncNode(ctx context.Context, n *simNode) error {
+	node, err := a.nodeLister.Get(n.name)
+	if apierrors.IsNotFound(err) {
+		if n.registered {
+			return nil
+		}
+		return a.createNode(ctx, n)
+	}
+	if err != nil {
+		return err
+	}
+	a.arrived(n)
+	if node, err = a.adoptNode(ctx, n, node); err != nil {
+		return fmt.Errorf("adopt node %s: %w", n.name, err)
+	}
+	n.setCIDR(node.Spec.PodCIDR)
+	if err := a.reportNode(ctx, n, node); err != nil {
+		return fmt.Errorf("status of node %s: %w", n.name, err)
+	}
+	a.nodeQueue.AddAfter(nodeTask{n.name, syncNode}, a.StatusEvery)
+	return nil
+}
+
+// createNode registers a node with its status, as the kubelet does. What a server drops of the status is
+// written when the informer shows the Node.
+func (a *agent) createNode(ctx context.Context, n *simNode) error {
+	cidr, err := a.cidrs.choose(n.name)
+	if err != nil {
+		return err
+	}
+	_, err = a.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: a.labels(n.name)},
+		Spec:       corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
+		Status:     a.nodeStatus(n, &corev1.NodeStatus{}, a.Clock.Now()),
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) { // which the informer has yet to show
+		return fmt.Errorf("create node %s: %w", n.name, err)
+	}
+	a.arrived(n)
+	a.Log.Info("node registered", "node", n.name)
+	return nil
+}
+
+// arrived notes that a Node exists. Only one worker at a time has the node in hand.
+func (a *agent) arrived(n *simNode) {
+	if n.registered {
+		return
+	}
+	n.registered = true
+	if a.missing.Add(-1) == 0 && a.Ready != nil {
+		a.Ready()
+	}
+}
+
+// adoptNode adds the labels and the pod CIDR that a Node lacks.
+func (a *agent) adoptNode(ctx context.Context, n *simNode, node *corev1.Node) (*corev1.Node, error) {
+	labels := map[string]string{}
+	for key, value := range a.labels(n.name) {
+		if node.Labels[key] != value {
+			labels[key] = value
+		}
+	}
+	change := map[string]any{}
+	if len(labels) > 0 {
+		change["metadata"] = map[string]any{"labels": labels}
+	}
+	if node.Spec.PodCIDR == "" {
+		cidr, err := a.cidrs.choose(n.name)
+		if err != nil {
+			return nil, err
+		}
+		change["spec"] = map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}}
+	}
+	if len(change) == 0 {
+		return node, nil
+	}
+	patch, err := json.Marshal(change)
+	if err != nil {
+		return nil, err
+	}
+	return a.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+}
+
+// reportNode writes the status if it has changed or it is time.
+func (a *agent) reportNode(ctx context.Context, n *simNode, node *corev1.Node) error {
+	now := a.Clock.Now()
+	status := a.nodeStatus(n, &node.Status, now)
+	if sameButForHeartbeat(&node.Status, &status) && now.Sub(lastHeartbeat(node)) < a.StatusEvery && now.Sub(n.reported) < a.StatusEvery {
+		return nil
+	}
+	before, err := json.Marshal(corev1.Node{Status: node.Status})
+	if err != nil {
+		return err
+	}
+	after, err := json.Marshal(corev1.Node{Status: status})
+	if err != nil {
+		return err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Node{})
+	if err != nil {
+		return err
+	}
+	_, err = a.client.CoreV1().Nodes().PatchStatus(ctx, n.name, patch)
+	if err == nil {
+		n.reported = now
+	}
+	return err
+}
+
+func lastHeartbeat(node *corev1.Node) time.Time {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.LastHeartbeatTime.Time
+		}
+	}
+	return time.Time{}
+}

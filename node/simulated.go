@@ -1,0 +1,133 @@
+package node
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The annotations by which a pod says how it wants to be simulated; the package comment explains them.
+const (
+	annotationReadyAfter     = "sim.coxswain.dev/ready-after"
+	annotationRunFor         = "sim.coxswain.dev/run-for"
+	annotationExitCode       = "sim.coxswain.dev/exit-code"
+	annotationImagePullError = "sim.coxswain.dev/image-pull-error"
+)
+
+// simulated is the runtime in which no program runs. It has no state: what a container does is a
+// function of its pod's annotations, when it started, and the time.
+type simulated struct{ startDelay time.Duration }
+
+func (*simulated) version() string { return "simulated://1.0.0" }
+
+func (s *simulated) prepare(*corev1.Pod) time.Duration { return s.startDelay }
+
+func (*simulated) pull(pod *corev1.Pod, c *corev1.Container) (string, error) {
+	if message, ok := pod.Annotations[annotationImagePullError]; ok {
+		return "", errors.New(message)
+	}
+	name, _, _ := strings.Cut(c.Image, "@")
+	return name + "@sha256:" + digest(c.Image), nil
+}
+
+func (s *simulated) start(pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (container, error) {
+	id := "simulated://" + digest(string(pod.UID), c.Name, strconv.Itoa(int(run)))
+	return newSimulatedContainer(pod, c, id, now), nil
+}
+
+func (s *simulated) adopt(pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (container, error) {
+	return newSimulatedContainer(pod, c, status.ContainerID, status.State.Running.StartedAt.Time), nil
+}
+
+// simulatedContainer is immutable but for stop.
+type simulatedContainer struct {
+	name    string
+	readyAt time.Time
+	ends    bool // by itself
+	endsAt  time.Time
+	code    int32
+	stopped *containerExit
+}
+
+func newSimulatedContainer(pod *corev1.Pod, c *corev1.Container, id string, started time.Time) *simulatedContainer {
+	s := &simulatedContainer{name: id, readyAt: started}
+	if isInit, sidecar := initKind(pod, c); isInit && !sidecar {
+		s.ends, s.endsAt = true, started
+		return s
+	} else if sidecar {
+		return s
+	}
+	if d, ok := annotatedDuration(pod, annotationReadyAfter); ok {
+		s.readyAt = started.Add(d)
+	}
+	if d, ok := annotatedDuration(pod, annotationRunFor); ok {
+		s.ends, s.endsAt = true, started.Add(d)
+	}
+	if code, err := strconv.ParseInt(pod.Annotations[annotationExitCode], 10, 32); err == nil {
+		s.code = int32(code)
+		if !s.ends {
+			s.ends, s.endsAt = true, started
+		}
+	}
+	return s
+}
+
+func (s *simulatedContainer) id() string { return s.name }
+
+func (s *simulatedContainer) state(now time.Time) containerState {
+	switch {
+	case s.stopped != nil:
+		return containerState{exit: s.stopped}
+	case s.ends && !now.Before(s.endsAt):
+		return containerState{exit: &containerExit{code: s.code, at: s.endsAt}}
+	}
+	state := containerState{ready: !now.Before(s.readyAt)}
+	if !state.ready {
+		state.next = s.readyAt
+	}
+	if s.ends && (state.next.IsZero() || s.endsAt.Before(state.next)) {
+		state.next = s.endsAt
+	}
+	return state
+}
+
+// stop ends a server as a good one ends on SIGTERM, with 0. Work that was cut short did not succeed: 143
+// is what the shell reports for SIGTERM, and a Job must not count it as done.
+func (s *simulatedContainer) stop(now time.Time, _ time.Duration) {
+	if s.stopped != nil {
+		return
+	}
+	s.stopped = &containerExit{at: now}
+	if s.ends {
+		s.stopped.code = 143
+	}
+}
+
+func annotatedDuration(pod *corev1.Pod, key string) (time.Duration, bool) {
+	d, err := time.ParseDuration(pod.Annotations[key])
+	return d, err == nil && d >= 0
+}
+
+func digest(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:])
+}
+
+// initKind says whether c is one of the pod's init containers, and if so whether it is a sidecar.
+func initKind(pod *corev1.Pod, c *corev1.Container) (isInit, sidecar bool) {
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == c.Name {
+			return true, isSidecar(c)
+		}
+	}
+	return false, false
+}
+
+func isSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}

@@ -1,0 +1,217 @@
+package node
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubectl/pkg/util/qos"
+)
+
+// status is the PodStatus that says what the pod has come to. Conditions keep their time where they
+// say the same as before, and those of others (readiness gates, the scheduler's) stay.
+func (p *podState) status(now time.Time) *corev1.PodStatus {
+	old := &p.pod.Status
+	started := metav1.NewTime(p.startTime)
+	s := &corev1.PodStatus{
+		ObservedGeneration: p.pod.Generation,
+		Phase:              p.phase(),
+		HostIP:             p.hostIP,
+		HostIPs:            []corev1.HostIP{{IP: p.hostIP}},
+		StartTime:          &started,
+		QOSClass:           old.QOSClass,
+		NominatedNodeName:  old.NominatedNodeName,
+	}
+	if s.QOSClass == "" {
+		s.QOSClass = qos.GetPodQOS(p.pod)
+	}
+	if p.ip != "" {
+		s.PodIP, s.PodIPs = p.ip, []corev1.PodIP{{IP: p.ip}}
+	}
+	for _, c := range p.init {
+		s.InitContainerStatuses = append(s.InitContainerStatuses, p.containerStatus(c))
+	}
+	for _, c := range p.app {
+		s.ContainerStatuses = append(s.ContainerStatuses, p.containerStatus(c))
+	}
+	s.Conditions = p.conditions(s, metav1.NewTime(now))
+	return s
+}
+
+// phase follows the kubelet's rules (getPhase).
+func (p *podState) phase() corev1.PodPhase {
+	if p.failed {
+		return corev1.PodFailed
+	}
+	if p.stopping || p.ended() {
+		if !p.stopped() {
+			return corev1.PodRunning
+		}
+		for _, c := range p.app {
+			if c.ended == nil || c.ended.ExitCode != 0 {
+				return corev1.PodFailed
+			}
+		}
+		return corev1.PodSucceeded
+	}
+	if !p.initialized {
+		return corev1.PodPending
+	}
+	for _, c := range p.app {
+		if c.running == nil && c.ended == nil {
+			return corev1.PodPending
+		}
+	}
+	return corev1.PodRunning
+}
+
+func (p *podState) containerStatus(c *containerRun) corev1.ContainerStatus {
+	running := c.running != nil
+	s := corev1.ContainerStatus{
+		Name: c.spec.Name, Image: c.spec.Image, ImageID: c.imageID, ContainerID: c.id,
+		RestartCount: c.run, Ready: running && c.ready, Started: &running,
+	}
+	if c.last != nil {
+		s.LastTerminationState.Terminated = c.last
+	}
+	switch {
+	case running:
+		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.started)}
+	case c.pull != nil:
+		s.State.Waiting = c.pull
+		s.LastTerminationState.Terminated = c.ended
+	case c.ended != nil && p.restarts(c):
+		s.State.Waiting = &corev1.ContainerStateWaiting{
+			Reason:  "CrashLoopBackOff",
+			Message: "back-off " + restartDelay(c.retries-1).String() + " restarting failed container=" + c.spec.Name + " pod=" + p.pod.Name + "_" + p.pod.Namespace + "(" + string(p.pod.UID) + ")",
+		}
+		s.LastTerminationState.Terminated = c.ended
+	case c.ended != nil:
+		s.State.Terminated = c.ended
+		s.Ready = c.isInit && c.ended.ExitCode == 0 // an init container is ready when it has done its work
+	case len(p.init) > 0:
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
+	default:
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+	}
+	return s
+}
+
+// conditions are in the kubelet's order.
+func (p *podState) conditions(s *corev1.PodStatus, now metav1.Time) []corev1.PodCondition {
+	own := []corev1.PodCondition{
+		{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse},
+		p.initializedCondition(s),
+		{Type: corev1.PodReady},
+		p.containersReady(s),
+		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+	}
+	if p.ip != "" && !p.stopped() {
+		own[0].Status = corev1.ConditionTrue
+	}
+	own[2] = p.readyCondition(own[3])
+	for i := range own {
+		own[i].ObservedGeneration = p.pod.Generation
+		own[i].LastTransitionTime = now
+		if old := findCondition(p.previous(), own[i].Type); old != nil && old.Status == own[i].Status {
+			own[i].LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	for _, c := range p.pod.Status.Conditions {
+		if findCondition(own, c.Type) == nil {
+			own = append(own, c)
+		}
+	}
+	return own
+}
+
+// previous are the conditions as last written, which a cache may not show yet.
+func (p *podState) previous() []corev1.PodCondition {
+	if p.sent != nil {
+		return p.sent.Conditions
+	}
+	return p.pod.Status.Conditions
+}
+
+func (p *podState) initializedCondition(s *corev1.PodStatus) corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}
+	if s.Phase == corev1.PodSucceeded {
+		c.Reason = "PodCompleted"
+		return c
+	}
+	if p.initialized || len(p.init) == 0 {
+		return c
+	}
+	var names []string
+	for i := range s.InitContainerStatuses {
+		if !s.InitContainerStatuses[i].Ready {
+			names = append(names, s.InitContainerStatuses[i].Name)
+		}
+	}
+	c.Status, c.Reason = corev1.ConditionFalse, "ContainersNotInitialized"
+	c.Message = "containers with incomplete status: [" + strings.Join(names, " ") + "]"
+	return c
+}
+
+func (p *podState) containersReady(s *corev1.PodStatus) corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse}
+	switch s.Phase {
+	case corev1.PodSucceeded:
+		c.Reason = "PodCompleted"
+		return c
+	case corev1.PodFailed:
+		c.Reason = "PodFailed"
+		return c
+	}
+	var unready []string
+	for i, run := range p.init {
+		if isSidecar(run.spec) && !s.InitContainerStatuses[i].Ready {
+			unready = append(unready, run.spec.Name)
+		}
+	}
+	for i := range s.ContainerStatuses {
+		if !s.ContainerStatuses[i].Ready {
+			unready = append(unready, s.ContainerStatuses[i].Name)
+		}
+	}
+	if len(unready) > 0 {
+		c.Reason = "ContainersNotReady"
+		c.Message = "containers with unready status: [" + strings.Join(unready, " ") + "]"
+		return c
+	}
+	c.Status = corev1.ConditionTrue
+	return c
+}
+
+// readyCondition adds to the containers' readiness what the pod's readiness gates ask for.
+func (p *podState) readyCondition(containers corev1.PodCondition) corev1.PodCondition {
+	c := containers
+	c.Type = corev1.PodReady
+	if c.Status != corev1.ConditionTrue {
+		return c
+	}
+	var open []string
+	for _, gate := range p.pod.Spec.ReadinessGates {
+		condition := findCondition(p.pod.Status.Conditions, gate.ConditionType)
+		switch {
+		case condition == nil:
+			open = append(open, `corresponding condition of pod readiness gate "`+string(gate.ConditionType)+`" does not exist.`)
+		case condition.Status != corev1.ConditionTrue:
+			open = append(open, `the status of pod readiness gate "`+string(gate.ConditionType)+`" is not "True", but `+string(condition.Status))
+		}
+	}
+	if len(open) > 0 {
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "ReadinessGatesNotReady", strings.Join(open, ", ")
+	}
+	return c
+}
+
+func findCondition(conditions []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range conditions {
+		if conditions[i].Type == t {
+			return &conditions[i]
+		}
+	}
+	return nil
+}
