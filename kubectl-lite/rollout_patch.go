@@ -1,0 +1,105 @@
+package kubectllite
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/cli-runtime/pkg/resource"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/polymorphichelpers"
+	"k8s.io/kubectl/pkg/scheme"
+)
+
+// mutation changes a typed object and returns it encoded.
+type mutation func(runtime.Object) ([]byte, error)
+
+// rolloutChange is a rollout verb that patches the workload's own object.
+type rolloutChange struct {
+	verb, done, short string
+	mutate            mutation
+	// unchanged is what to print where there was nothing to change; empty where that is an error.
+	unchanged string
+}
+
+var (
+	pause = rolloutChange{verb: "pause", done: "paused", short: "Mark the provided resource as paused",
+		mutate: mutation(polymorphichelpers.ObjectPauserFn), unchanged: "already paused"}
+	resume = rolloutChange{verb: "resume", done: "resumed", short: "Resume a paused resource",
+		mutate: mutation(polymorphichelpers.ObjectResumerFn), unchanged: "already resumed"}
+	restart = rolloutChange{verb: "restart", done: "restarted", short: "Restart a resource",
+		mutate: mutation(polymorphichelpers.ObjectRestarterFn)}
+)
+
+type rolloutPatchOptions struct {
+	workloads
+	writing
+	change rolloutChange
+}
+
+func newRolloutPatch(s *session, change rolloutChange) *cobra.Command {
+	o := &rolloutPatchOptions{workloads: workloads{session: s}, change: change}
+	cmd := &cobra.Command{
+		Use:   change.verb + " RESOURCE",
+		Short: change.short,
+		RunE:  func(_ *cobra.Command, args []string) error { return o.run(args) },
+	}
+	o.workloads.addFlags(cmd)
+	o.addPrintFlags(cmd)
+	cmdutil.AddFieldManagerFlagVar(cmd, &o.fieldManager, "kubectl-rollout")
+	return cmd
+}
+
+func (o *rolloutPatchOptions) run(args []string) error {
+	found, namespace, err := o.find(args)
+	if err != nil {
+		return err
+	}
+	infos, err := found.Infos()
+	errs := newErrorSet(err)
+	if len(infos) == 0 && err == nil {
+		o.sayNothingFound(namespace, true)
+	}
+	for _, info := range infos {
+		errs.add(o.patch(info))
+	}
+	return errs.err()
+}
+
+func (o *rolloutPatchOptions) patch(info *resource.Info) error {
+	patch, err := patchFor(info.Object, o.change.mutate)
+	if err != nil {
+		return fmt.Errorf("error: %s %q %v", resourceName(info.Mapping), info.Name, err)
+	}
+	if patch == nil {
+		if o.change.unchanged == "" {
+			return fmt.Errorf("failed to create patch for %v: if restart has already been triggered within the past second, please wait before attempting to trigger another", info.Name)
+		}
+		return o.show(o.session, info.Object, o.change.unchanged)
+	}
+	obj, err := o.helper(info).Patch(info.Namespace, info.Name, types.StrategicMergePatchType, patch, nil)
+	if err != nil {
+		return fmt.Errorf("failed to patch: %v", err)
+	}
+	return o.show(o.session, obj, o.change.done)
+}
+
+// patchFor is the strategic merge patch that makes the same change on the server as mutate makes to obj; nil where it
+// changes nothing. obj is changed.
+func patchFor(obj runtime.Object, mutate mutation) ([]byte, error) {
+	before, err := runtime.Encode(scheme.DefaultJSONEncoder(), obj)
+	if err != nil {
+		return nil, err
+	}
+	after, err := mutate(obj)
+	if err != nil || after == nil {
+		return nil, err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, obj)
+	if err != nil || string(patch) == "{}" {
+		return nil, err
+	}
+	return patch, nil
+}

@@ -1,0 +1,106 @@
+package kubectllite
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/rest"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/scheme"
+)
+
+// session is what one invocation's commands share: the streams and the connection. The factory opens clients when they
+// are first asked for, so a command that needs no server never looks for one.
+type session struct {
+	cmdutil.Factory
+	genericiooptions.IOStreams
+	flags *genericclioptions.ConfigFlags
+
+	// warningsAsErrors makes a command fail when the server warned about something.
+	warningsAsErrors bool
+	warnings         rest.WarningHandler
+}
+
+const (
+	requestsPerSecond = 50
+	requestBurst      = 300
+)
+
+func newSession(streams genericiooptions.IOStreams) *session {
+	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().
+		WithDiscoveryBurst(requestBurst).WithDiscoveryQPS(requestsPerSecond)
+	s := &session{IOStreams: streams, flags: flags}
+	flags.WrapConfigFn = s.configure
+	s.Factory = cmdutil.NewFactory(cmdutil.NewMatchVersionFlags(flags))
+	return s
+}
+
+// configure makes warnings of the server appear on the error stream, each once, and lifts the client's default of five
+// requests a second, which is made for daemons: discovery, tree and why read every kind.
+func (s *session) configure(config *rest.Config) *rest.Config {
+	if s.warnings == nil {
+		s.warnings = rest.NewWarningWriter(s.ErrOut, rest.WarningWriterOptions{
+			Deduplicate: true,
+			Color:       s.colorful(),
+		})
+	}
+	config.WarningHandler = s.warnings
+	config.QPS, config.Burst = requestsPerSecond, requestBurst
+	return config
+}
+
+// colorful reports whether the error stream is a terminal that may be sent colours (NO_COLOR unset).
+func (s *session) colorful() bool { return printers.AllowsColorOutput(s.ErrOut) }
+
+// namespace is the namespace that a command works in; explicit is set where -n gave it, which documents in files must
+// then not contradict.
+func (s *session) namespace() (name string, explicit bool, err error) {
+	return s.ToRawKubeConfigLoader().Namespace()
+}
+
+// typed is a builder that yields the client's own Go types.
+func (s *session) typed() *resource.Builder {
+	return s.NewBuilder().WithScheme(scheme.Scheme, scheme.Scheme.PrioritizedVersionsAllGroups()...)
+}
+
+// resourceName is how kubectl speaks of a kind in prose: "pods", "deployments.apps".
+func resourceName(mapping *meta.RESTMapping) string { return mapping.Resource.GroupResource().String() }
+
+// withFiles adds the documents that -f names to what a builder reads; "-" is this session's standard input.
+func (s *session) withFiles(b *resource.Builder, enforceNamespace bool, files *resource.FilenameOptions) *resource.Builder {
+	named := *files
+	named.Filenames = slices.DeleteFunc(slices.Clone(files.Filenames), func(name string) bool { return name == "-" })
+	b = b.FilenameParam(enforceNamespace, &named)
+	if len(named.Filenames) < len(files.Filenames) {
+		b = b.StdinInUse().Stream(s.In, "STDIN")
+	}
+	return b
+}
+
+// mappingFor finds what the user calls "po", "pods", "pod" or "deployments.v1.apps".
+func (s *session) mappingFor(name string) (*meta.RESTMapping, error) {
+	mapper, err := s.ToRESTMapper()
+	if err != nil {
+		return nil, err
+	}
+	full, group := schema.ParseResourceArg(name)
+	if full != nil {
+		if kind, err := mapper.KindFor(*full); err == nil {
+			return mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		}
+	}
+	kind, err := mapper.KindFor(group.WithVersion(""))
+	if err != nil {
+		if meta.IsNoMatchError(err) {
+			return nil, fmt.Errorf("the server doesn't have a resource type %q", name)
+		}
+		return nil, err
+	}
+	return mapper.RESTMapping(kind.GroupKind(), kind.Version)
+}

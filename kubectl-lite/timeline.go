@@ -1,0 +1,268 @@
+package kubectllite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
+)
+
+type timelineOptions struct{ *session }
+
+func newTimeline(s *session) *cobra.Command {
+	o := &timelineOptions{s}
+	return &cobra.Command{
+		Use:   "timeline (TYPE NAME | TYPE/NAME)",
+		Short: "Show every revision of an object that the server still has: when, who, what changed",
+		Long: `Plays back what the server still has of an object's past, one paragraph per revision: when it was written, by which
+field manager, and what changed. An object that is gone has a timeline as long as the server remembers it.
+
+How far back this goes is the server's choice (Coxswain: --history-retention, an hour by default).`,
+		Example: `  kubectl-lite timeline deployment/web
+  kubectl-lite timeline pod web-7f9c`,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			mapping, name, err := o.oneName(cmd, args)
+			if err != nil {
+				return err
+			}
+			return o.run(contextOf(cmd), mapping, name)
+		},
+	}
+}
+
+// oneName is the kind and name that the arguments give. Nothing by that name has to exist.
+func (s *session) oneName(cmd *cobra.Command, args []string) (*meta.RESTMapping, string, error) {
+	kind, name := "", ""
+	switch {
+	case len(args) == 1:
+		kind, name, _ = strings.Cut(args[0], "/")
+	case len(args) == 2:
+		kind, name = args[0], args[1]
+	}
+	if kind == "" || name == "" || strings.ContainsAny(name, "/,") {
+		return nil, "", usageErrorf(cmd, "exactly one object is required")
+	}
+	mapper, err := s.ToRESTMapper()
+	if err != nil {
+		return nil, "", err
+	}
+	full, group := schema.ParseResourceArg(kind)
+	if full == nil {
+		full = ptr.To(group.WithVersion(""))
+	}
+	resource, err := mapper.KindFor(*full)
+	if meta.IsNoMatchError(err) {
+		resource, err = mapper.KindFor(group.WithVersion(""))
+	}
+	if meta.IsNoMatchError(err) {
+		return nil, "", fmt.Errorf("the server doesn't have a resource type %q", kind)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	mapping, err := mapper.RESTMapping(resource.GroupKind(), resource.Version)
+	return mapping, name, err
+}
+
+func (o *timelineOptions) run(ctx context.Context, mapping *meta.RESTMapping, name string) error {
+	h, err := o.history(ctx)
+	if err != nil {
+		return err
+	}
+	oldest, err := h.oldest(ctx)
+	if err != nil {
+		return err
+	}
+	objects, err := o.collection(mapping)
+	if err != nil {
+		return err
+	}
+	events, err := revisions(ctx, objects, name, oldest)
+	if err != nil {
+		return err
+	}
+	if len(events) == 0 {
+		return apierrors.NewNotFound(mapping.Resource.GroupResource(), name)
+	}
+	var before *unstructured.Unstructured
+	for i, e := range events {
+		if i > 0 {
+			fmt.Fprintln(o.Out)
+		}
+		o.print(before, e)
+		before = e.object
+		if e.kind == watch.Deleted {
+			before = nil
+		}
+	}
+	return nil
+}
+
+// collection is where the objects of a kind are, in the session's namespace if they have one.
+func (s *session) collection(mapping *meta.RESTMapping) (dynamic.ResourceInterface, error) {
+	client, err := s.DynamicClient()
+	if err != nil {
+		return nil, err
+	}
+	all := client.Resource(mapping.Resource)
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		return all, nil
+	}
+	namespace, _, err := s.namespace()
+	return all.Namespace(namespace), err
+}
+
+// revision is one state of an object. The kind of the first one is empty where the object is older than the history.
+type revision struct {
+	kind   watch.EventType
+	object *unstructured.Unstructured
+}
+
+// revisions are all states of an object since a revision: the one it had then, and what a watch from there tells. The
+// watch has told all once it has shown the present state; where there is none, the server is asked to end it soon.
+func revisions(ctx context.Context, objects dynamic.ResourceInterface, name string, since int64) ([]revision, error) {
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	present, err := objects.List(ctx, metav1.ListOptions{FieldSelector: only})
+	if err != nil {
+		return nil, err
+	}
+	last, patience := "", int64(1)
+	if len(present.Items) > 0 {
+		last, patience = present.Items[0].GetResourceVersion(), 60
+	}
+	from := fmt.Sprint(since)
+	first, err := objects.List(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: from, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	if err != nil {
+		return nil, err
+	}
+	var found []revision
+	for i := range first.Items {
+		found = append(found, revision{object: &first.Items[i]})
+		if first.Items[i].GetResourceVersion() == last {
+			return found, nil
+		}
+	}
+	stream, err := objects.Watch(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: from, TimeoutSeconds: &patience})
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return nil, fmt.Errorf("this server lists its past but does not replay it: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Stop()
+	for event := range stream.ResultChan() {
+		if event.Type == watch.Error {
+			return nil, apierrors.FromObject(event.Object)
+		}
+		object, ok := event.Object.(*unstructured.Unstructured)
+		if !ok {
+			return nil, fmt.Errorf("unexpected type %T", event.Object)
+		}
+		found = append(found, revision{event.Type, object})
+		if object.GetResourceVersion() == last {
+			return found, nil
+		}
+	}
+	if last != "" && ctx.Err() == nil {
+		return nil, errors.New("the server ended the watch before it had told all")
+	}
+	return found, ctx.Err()
+}
+
+// print is one revision's paragraph.
+func (o *timelineOptions) print(before *unstructured.Unstructured, r revision) {
+	who, when := authors(before, r.object)
+	what := "changed"
+	switch {
+	case r.kind == watch.Deleted:
+		what, who, when = "deleted", nil, time.Time{}
+	case r.kind == "":
+		what = "was there"
+	case before == nil:
+		what, when = "created", r.object.GetCreationTimestamp().Time
+	}
+	line := fmt.Sprintf("revision %s  %s", r.object.GetResourceVersion(), what)
+	if len(who) > 0 {
+		line += " by " + strings.Join(who, ", ")
+	}
+	if !when.IsZero() {
+		line += fmt.Sprintf("  %s (%s ago)", when.Local().Format(time.DateTime), since(when))
+	}
+	fmt.Fprintln(o.Out, line)
+	if before == nil || r.kind == watch.Deleted {
+		return
+	}
+	var old, now runtime.Object = before, r.object
+	if r.object.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Secret"}) {
+		old, now = maskSecrets(old, now)
+	}
+	for _, d := range deltas("", content(old), content(now)) {
+		fmt.Fprintln(o.Out, "  "+d.String())
+	}
+}
+
+// content is what a timeline compares: all but the bookkeeping that changes with every write.
+func content(object runtime.Object) map[string]any {
+	content := runtime.DeepCopyJSON(object.(*unstructured.Unstructured).Object)
+	for _, field := range []string{"managedFields", "resourceVersion", "generation"} {
+		unstructured.RemoveNestedField(content, "metadata", field)
+	}
+	return content
+}
+
+// authors are the field managers that made a write, and when: those whose entries bear a new time, or, within one
+// second, own other fields than before. Neither tells of a value that the same manager changed twice in a second.
+func authors(before, after *unstructured.Unstructured) (who []string, when time.Time) {
+	known := map[string]metav1.ManagedFieldsEntry{}
+	if before != nil {
+		for _, entry := range before.GetManagedFields() {
+			known[entryKey(entry)] = entry
+		}
+	}
+	var later, other []metav1.ManagedFieldsEntry
+	for _, entry := range after.GetManagedFields() {
+		old, ok := known[entryKey(entry)]
+		switch {
+		case !ok || !old.Time.Equal(entry.Time):
+			later = append(later, entry)
+		case !equality.Semantic.DeepEqual(old.FieldsV1, entry.FieldsV1):
+			other = append(other, entry)
+		}
+	}
+	if len(later) == 0 {
+		later = other
+	}
+	names := map[string]bool{}
+	for _, entry := range later {
+		name := entry.Manager
+		if entry.Subresource != "" {
+			name += " (" + entry.Subresource + ")"
+		}
+		names[name] = true
+		if entry.Time != nil && entry.Time.After(when) {
+			when = entry.Time.Time
+		}
+	}
+	return slices.Sorted(maps.Keys(names)), when
+}
+
+func entryKey(e metav1.ManagedFieldsEntry) string {
+	return strings.Join([]string{e.Manager, string(e.Operation), e.APIVersion, e.Subresource}, "\x00")
+}

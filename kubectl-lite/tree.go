@@ -1,0 +1,232 @@
+package kubectllite
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+)
+
+type treeOptions struct {
+	*session
+	depth int
+}
+
+func newTree(s *session) *cobra.Command {
+	o := &treeOptions{session: s}
+	cmd := &cobra.Command{
+		Use:   "tree (TYPE NAME | TYPE/NAME)",
+		Short: "Show what an object owns, down to the pods, with readiness and age",
+		Example: `  kubectl-lite tree deployment/web
+  kubectl-lite tree cronjob nightly`,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageErrorf(cmd, "an object is required")
+			}
+			return o.run(contextOf(cmd), args)
+		},
+	}
+	cmd.Flags().IntVar(&o.depth, "depth", 0, "How many generations to show, zero means all.")
+	return cmd
+}
+
+func (o *treeOptions) run(ctx context.Context, args []string) error {
+	root, err := o.oneObject(args)
+	if err != nil {
+		return err
+	}
+	family, err := o.descendants(ctx, root)
+	if err != nil {
+		return err
+	}
+	w := printers.GetNewTabWriter(o.Out)
+	fmt.Fprintln(w, "NAME\tREADY\tSTATUS\tAGE")
+	o.print(w, family, root, "", "", 1)
+	return w.Flush()
+}
+
+// oneObject is the one object that the arguments name.
+func (s *session) oneObject(args []string) (*unstructured.Unstructured, error) {
+	namespace, _, err := s.namespace()
+	if err != nil {
+		return nil, err
+	}
+	infos, err := s.NewBuilder().Unstructured().NamespaceParam(namespace).DefaultNamespace().
+		ResourceTypeOrNameArgs(false, args...).Latest().Flatten().Do().Infos()
+	if err != nil {
+		return nil, err
+	}
+	if len(infos) != 1 {
+		return nil, errors.New("exactly one object is required")
+	}
+	obj, ok := infos[0].Object.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("unexpected type %T", infos[0].Object)
+	}
+	return obj, nil
+}
+
+// family is objects by the uid of their owner.
+type family map[types.UID][]*unstructured.Unstructured
+
+// descendants reads every kind that may be owned and sorts the objects under their owners. What the user may not see is left
+// out. An owner in no namespace may own objects anywhere.
+func (s *session) descendants(ctx context.Context, root *unstructured.Unstructured) (family, error) {
+	resources, err := s.ownable(root.GetNamespace() != "")
+	if err != nil {
+		return nil, err
+	}
+	client, err := s.DynamicClient()
+	if err != nil {
+		return nil, err
+	}
+	found := family{}
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	errs := newErrorSet(nil)
+	for _, r := range resources {
+		running.Go(func() {
+			var from dynamic.ResourceInterface = client.Resource(r)
+			if root.GetNamespace() != "" {
+				from = client.Resource(r).Namespace(root.GetNamespace())
+			}
+			list, err := from.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) && !apierrors.IsMethodNotSupported(err) {
+					errs.add(err)
+				}
+				return
+			}
+			for i := range list.Items {
+				for _, owner := range list.Items[i].GetOwnerReferences() {
+					found[owner.UID] = append(found[owner.UID], &list.Items[i])
+				}
+			}
+		})
+	}
+	running.Wait()
+	for _, children := range found {
+		slices.SortFunc(children, func(a, b *unstructured.Unstructured) int {
+			return cmp.Or(strings.Compare(a.GetKind(), b.GetKind()), strings.Compare(a.GetName(), b.GetName()))
+		})
+	}
+	return found, errs.err()
+}
+
+// ownable are the resources that can be listed and whose objects may have owners.
+func (s *session) ownable(namespacedOnly bool) ([]schema.GroupVersionResource, error) {
+	client, err := s.ToDiscoveryClient()
+	if err != nil {
+		return nil, err
+	}
+	lists, err := client.ServerPreferredResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, err
+	}
+	var found []schema.GroupVersionResource
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list.APIResources {
+			if r.Kind == "Event" || strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") || namespacedOnly && !r.Namespaced {
+				continue
+			}
+			found = append(found, gv.WithResource(r.Name))
+		}
+	}
+	return found, nil
+}
+
+func (o *treeOptions) print(w io.Writer, all family, obj *unstructured.Unstructured, lead, below string, depth int) {
+	ready, status := readiness(obj)
+	fmt.Fprintf(w, "%s%s/%s\t%s\t%s\t%s\n", lead, obj.GetKind(), obj.GetName(), ready, status, since(obj.GetCreationTimestamp().Time))
+	if o.depth > 0 && depth > o.depth {
+		return
+	}
+	children := all[obj.GetUID()]
+	for i, child := range children {
+		if i == len(children)-1 {
+			o.print(w, all, child, below+"└─", below+"  ", depth+1)
+			continue
+		}
+		o.print(w, all, child, below+"├─", below+"│ ", depth+1)
+	}
+}
+
+// readiness is "2/3" and a word of status, read from whatever the object says about itself; "-" where it says nothing.
+func readiness(obj *unstructured.Unstructured) (ready, status string) {
+	ready, status = "-", "-"
+	if obj.GetDeletionTimestamp() != nil {
+		status = "Terminating"
+	} else if phase, ok, _ := unstructured.NestedString(obj.Object, "status", "phase"); ok {
+		status = phase
+	}
+	if obj.GetKind() == "Pod" {
+		return podReadiness(obj, status)
+	}
+	if want, ok, _ := unstructured.NestedInt64(obj.Object, "spec", "replicas"); ok {
+		have, _, _ := unstructured.NestedInt64(obj.Object, "status", "readyReplicas")
+		return fmt.Sprintf("%d/%d", have, want), status
+	}
+	if want, ok, _ := unstructured.NestedInt64(obj.Object, "status", "desiredNumberScheduled"); ok {
+		have, _, _ := unstructured.NestedInt64(obj.Object, "status", "numberReady")
+		return fmt.Sprintf("%d/%d", have, want), status
+	}
+	for _, c := range conditionsOf(obj) {
+		if c.kind == "Ready" || c.kind == "Complete" {
+			return c.status, cmp.Or(c.reason, status)
+		}
+	}
+	return ready, status
+}
+
+func podReadiness(pod *unstructured.Unstructured, status string) (string, string) {
+	containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+	states, _, _ := unstructured.NestedSlice(pod.Object, "status", "containerStatuses")
+	n := 0
+	for _, state := range states {
+		fields, _ := state.(map[string]any)
+		if ready, _ := fields["ready"].(bool); ready {
+			n++
+		}
+		if reason, _, _ := unstructured.NestedString(fields, "state", "waiting", "reason"); reason != "" && status != "Terminating" {
+			status = reason
+		}
+	}
+	return fmt.Sprintf("%d/%d", n, len(containers)), status
+}
+
+// condition is an entry of status.conditions, in any kind.
+type condition struct {
+	kind, status, reason, message string
+}
+
+func conditionsOf(obj *unstructured.Unstructured) []condition {
+	list, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+	var all []condition
+	for _, item := range list {
+		fields, _ := item.(map[string]any)
+		text := func(key string) string { s, _ := fields[key].(string); return s }
+		all = append(all, condition{text("type"), text("status"), text("reason"), text("message")})
+	}
+	return all
+}

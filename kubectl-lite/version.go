@@ -1,0 +1,107 @@
+package kubectllite
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/version"
+	"sigs.k8s.io/yaml"
+)
+
+// Version is this binary's version, set at link time with -ldflags "-X …/kubectl-lite.Version=…". Where it was not set, the
+// version of client-go that the binary is made of says what API it knows.
+var Version string
+
+type versions struct {
+	ClientVersion *version.Info `json:"clientVersion,omitempty"`
+	ServerVersion *version.Info `json:"serverVersion,omitempty"`
+}
+
+func newVersion(s *session) *cobra.Command {
+	var clientOnly bool
+	var output string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the client and server version information",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if output != "" && output != "json" && output != "yaml" {
+				return fmt.Errorf(`--output must be 'yaml' or 'json'`)
+			}
+			found := versions{ClientVersion: clientVersion()}
+			var failed error
+			if !clientOnly {
+				found.ServerVersion, failed = s.serverVersion()
+			}
+			if err := s.printVersions(found, output); err != nil {
+				return err
+			}
+			return failed
+		},
+	}
+	cmd.Flags().BoolVar(&clientOnly, "client", false, "If true, shows client version only (no server required).")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "One of 'yaml' or 'json'.")
+	return cmd
+}
+
+func (s *session) serverVersion() (*version.Info, error) {
+	client, err := s.ToDiscoveryClient()
+	if err != nil {
+		return nil, err
+	}
+	client.Invalidate()
+	return client.ServerVersion()
+}
+
+func (s *session) printVersions(found versions, output string) error {
+	switch output {
+	case "json":
+		text, err := json.MarshalIndent(found, "", "  ")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(s.Out, string(text))
+	case "yaml":
+		text, err := yaml.Marshal(found)
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(s.Out, string(text))
+	default:
+		fmt.Fprintf(s.Out, "Client Version: %s\n", found.ClientVersion.GitVersion)
+		if found.ServerVersion != nil {
+			fmt.Fprintf(s.Out, "Server Version: %s\n", found.ServerVersion.GitVersion)
+		}
+	}
+	return nil
+}
+
+// clientVersion is the version of the API that this binary knows: client-go v0.37.2 is Kubernetes v1.37.2.
+func clientVersion() *version.Info {
+	info := &version.Info{GitVersion: Version}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return info
+	}
+	info.GoVersion = build.GoVersion
+	for _, dep := range build.Deps {
+		if dep.Path == "k8s.io/client-go" && info.GitVersion == "" {
+			info.GitVersion = strings.Replace(dep.Version, "v0.", "v1.", 1)
+		}
+	}
+	if parts := strings.SplitN(strings.TrimPrefix(info.GitVersion, "v"), ".", 3); len(parts) == 3 {
+		info.Major, info.Minor = parts[0], parts[1]
+	}
+	for _, setting := range build.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			info.GitCommit = setting.Value
+		case "vcs.time":
+			info.BuildDate = setting.Value
+		}
+	}
+	return info
+}

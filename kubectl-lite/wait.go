@@ -1,0 +1,264 @@
+package kubectllite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/util/jsonpath"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+)
+
+type waitOptions struct {
+	*session
+	writing
+	files         resource.FilenameOptions
+	selector      string
+	fieldSelector string
+	all           bool
+	allNamespaces bool
+	until         []string
+	timeout       time.Duration
+}
+
+func newWait(s *session) *cobra.Command {
+	o := &waitOptions{session: s}
+	cmd := &cobra.Command{
+		Use:   "wait ([-f FILENAME] | resource.group/resource.name | resource.group [(-l label | --all)]) [--for=create|--for=delete|--for condition=available|--for=jsonpath='{}'[=value]]",
+		Short: "Wait for a specific condition on one or many resources",
+		Example: `  kubectl-lite wait --for=condition=Available deploy/web --timeout=60s
+  kubectl-lite wait --for=jsonpath='{.status.phase}'=Running pod/web-0
+  kubectl-lite wait --for=delete pod -l app=web`,
+		DisableFlagsInUseLine: true,
+		RunE:                  func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+	}
+	o.addPrintFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&o.until, "for", nil, "The condition to wait on: [create|delete|condition=condition-name[=condition-value]|jsonpath='{JSONPath expression}'=[JSONPath value]]. The default condition-value is true. Condition values are compared after Unicode simple case folding, which is a more general form of case-insensitivity.")
+	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "The length of time to wait before giving up.  Zero means check once and don't wait, negative means wait for a week.")
+	flags.BoolVar(&o.all, "all", false, "Select all resources in the namespace of the specified resource types")
+	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "If present, list the requested object(s) across all namespaces. Namespace in current context is ignored even if specified with --namespace.")
+	flags.StringVar(&o.fieldSelector, "field-selector", "", "Selector (field query) to filter on, supports '=', '==', and '!='.")
+	cmdutil.AddFilenameOptionFlags(cmd, &o.files, "identifying the resource.")
+	cmdutil.AddLabelSelectorFlagVar(cmd, &o.selector)
+	return cmd
+}
+
+// expectation decides whether an object, nil while there is none, is what was waited for.
+type expectation func(*unstructured.Unstructured) (bool, error)
+
+func (o *waitOptions) run(ctx context.Context, args []string) error {
+	if len(o.until) == 0 {
+		return errors.New("unrecognized condition: \"\"")
+	}
+	var all []expectation
+	creating, deleting := false, false
+	for _, text := range o.until {
+		expect, err := parseExpectation(text)
+		if err != nil {
+			return err
+		}
+		all = append(all, expect)
+		creating = creating || strings.EqualFold(text, "create")
+		deleting = deleting || strings.EqualFold(text, "delete")
+	}
+	switch {
+	case o.timeout < 0:
+		o.timeout = 168 * time.Hour
+	case o.timeout == 0:
+		o.timeout = time.Millisecond // long enough to look once
+	}
+	deadline := time.Now().Add(o.timeout)
+	infos, err := o.find(args, deleting)
+	if creating {
+		infos, err = o.untilFound(ctx, args, deadline)
+	}
+	if err != nil {
+		return err
+	}
+	if len(infos) == 0 {
+		if deleting {
+			return nil
+		}
+		return errors.New("no matching resources found")
+	}
+	errs := newErrorSet(nil)
+	for _, info := range infos {
+		errs.add(o.await(ctx, info, all, deadline))
+	}
+	return errs.err()
+}
+
+func (o *waitOptions) find(args []string, mayBeGone bool) ([]*resource.Info, error) {
+	namespace, explicit, err := o.namespace()
+	if err != nil {
+		return nil, err
+	}
+	found := o.withFiles(o.NewBuilder().Unstructured().ContinueOnError().
+		NamespaceParam(namespace).DefaultNamespace().AllNamespaces(o.allNamespaces), explicit, &o.files).
+		LabelSelectorParam(o.selector).FieldSelectorParam(o.fieldSelector).
+		ResourceTypeOrNameArgs(o.all, args...).Latest().Flatten().Do()
+	if mayBeGone {
+		found = found.IgnoreErrors(apierrors.IsNotFound)
+	}
+	if err := found.Err(); err != nil {
+		return nil, err
+	}
+	return found.Infos()
+}
+
+// untilFound looks for the objects again and again: one that does not exist yet has no kind or namespace to watch by.
+func (o *waitOptions) untilFound(ctx context.Context, args []string, deadline time.Time) (infos []*resource.Info, err error) {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	err = wait.PollUntilContextCancel(ctx, 250*time.Millisecond, true, func(context.Context) (bool, error) {
+		found, err := o.find(args, true)
+		infos = found
+		return len(found) > 0, err
+	})
+	return infos, timedOut(err)
+}
+
+func (o *waitOptions) await(ctx context.Context, info *resource.Info, all []expectation, deadline time.Time) error {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	client, err := o.objectClient(info)
+	if err != nil {
+		return err
+	}
+	uid := uidOf(info.Object)
+	latest := info.Object
+	met := func(obj *unstructured.Unstructured) (bool, error) {
+		if obj != nil && uid != "" && obj.GetUID() != uid {
+			obj = nil // another object took the name of the one that was waited for
+		}
+		if obj != nil {
+			latest = obj
+		}
+		for _, expect := range all {
+			if ok, err := expect(obj); !ok || err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	if obj, ok := info.Object.(*unstructured.Unstructured); ok {
+		if done, err := met(obj); done || err != nil {
+			return errors.Join(err, o.showMet(info, done))
+		}
+	}
+	if err := observe(ctx, client, info.Name, met); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("%w on %s/%s", errTimedOut, info.Mapping.Resource.Resource, info.Name)
+		}
+		return err
+	}
+	info.Object = latest
+	return o.showMet(info, true)
+}
+
+func (o *waitOptions) showMet(info *resource.Info, met bool) error {
+	if !met {
+		return nil
+	}
+	return o.show(o.session, info.Object, "condition met")
+}
+
+// parseExpectation reads a value of --for.
+func parseExpectation(text string) (expectation, error) {
+	lower := strings.ToLower(text)
+	switch {
+	case lower == "delete":
+		return func(obj *unstructured.Unstructured) (bool, error) { return obj == nil, nil }, nil
+	case lower == "create":
+		return func(obj *unstructured.Unstructured) (bool, error) { return obj != nil, nil }, nil
+	case strings.HasPrefix(lower, "condition="):
+		name, value, given := strings.Cut(text[len("condition="):], "=")
+		if !given {
+			value = "true"
+		}
+		return orGone(conditionIs(name, value)), nil
+	case strings.HasPrefix(lower, "jsonpath="):
+		expect, err := jsonPathIs(text[len("jsonpath="):])
+		return orGone(expect), err
+	}
+	return nil, fmt.Errorf("unrecognized condition: %q", text)
+}
+
+// orGone makes it an error that the object vanishes while something is expected of it.
+func orGone(expect expectation) expectation {
+	return func(obj *unstructured.Unstructured) (bool, error) {
+		if obj == nil {
+			return false, errors.New("the object has been deleted")
+		}
+		return expect(obj)
+	}
+}
+
+// conditionIs compares a condition of the status. One that was observed before the latest change of the spec does not count.
+func conditionIs(name, value string) expectation {
+	return func(obj *unstructured.Unstructured) (bool, error) {
+		conditions, _, err := unstructured.NestedSlice(obj.Object, "status", "conditions")
+		if err != nil {
+			return false, err
+		}
+		for _, item := range conditions {
+			condition, _ := item.(map[string]any)
+			kind, _ := condition["type"].(string)
+			if !strings.EqualFold(kind, name) {
+				continue
+			}
+			status, _ := condition["status"].(string)
+			observed, has := condition["observedGeneration"].(int64)
+			if !has {
+				observed, has, _ = unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
+			}
+			if has && observed < obj.GetGeneration() {
+				return false, nil
+			}
+			return strings.EqualFold(status, value), nil
+		}
+		return false, nil
+	}
+}
+
+// jsonPathIs reads "{.path}=value" or "{.path}", which waits for any value.
+func jsonPathIs(text string) (expectation, error) {
+	text = strings.Trim(text, `'"`)
+	path, value, compare := text, "", false
+	if end := strings.LastIndex(text, "}"); end >= 0 {
+		path = text[:end+1]
+		value, compare = strings.CutPrefix(text[end+1:], "=")
+	} else {
+		path, value, compare = strings.Cut(text, "=")
+	}
+	value = strings.Trim(value, `'"`)
+	if compare && value == "" {
+		return nil, errors.New("jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3")
+	}
+	relaxed, err := relaxedJSONPath(path)
+	if err != nil {
+		relaxed = path
+	}
+	parser := jsonpath.New("wait").AllowMissingKeys(true)
+	if err := parser.Parse(relaxed); err != nil {
+		return nil, err
+	}
+	return func(obj *unstructured.Unstructured) (bool, error) {
+		found, err := parser.FindResults(obj.Object)
+		if err != nil || len(found) == 0 || len(found[0]) == 0 {
+			return false, err
+		}
+		if len(found) > 1 || len(found[0]) > 1 {
+			return false, errors.New("given jsonpath expression matches more than one value")
+		}
+		return !compare || fmt.Sprint(found[0][0].Interface()) == value, nil
+	}, nil
+}

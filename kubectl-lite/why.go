@@ -1,0 +1,240 @@
+package kubectllite
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+type whyOptions struct{ *session }
+
+func newWhy(s *session) *cobra.Command {
+	o := &whyOptions{s}
+	return &cobra.Command{
+		Use:   "why (TYPE NAME | TYPE/NAME)",
+		Short: "Explain why an object is not ready, the likely cause first",
+		Long: `Reads an object and everything that it owns, their conditions, container states and warnings, and puts what is wrong in
+order: what stands in the way of the most comes first.`,
+		Example:               `  kubectl-lite why deployment/web`,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageErrorf(cmd, "an object is required")
+			}
+			return o.run(contextOf(cmd), args)
+		},
+	}
+}
+
+// The ranks of findings, the likeliest cause first: a pod that was never made explains why it does not run, a pod that
+// nothing will take explains why its image was not pulled, and so on. A condition of the owner only sums up.
+const (
+	rankRefused = iota
+	rankUnschedulable
+	rankImage
+	rankCrash
+	rankProbe
+	rankPending
+	rankDeleting
+	rankWarning
+	rankSummary
+)
+
+// finding is one thing that is wrong.
+type finding struct {
+	rank    int
+	subject string
+	text    string
+}
+
+func (o *whyOptions) run(ctx context.Context, args []string) error {
+	root, err := o.oneObject(args)
+	if err != nil {
+		return err
+	}
+	all, err := o.descendants(ctx, root)
+	if err != nil {
+		return err
+	}
+	var findings []finding
+	var objects []*unstructured.Unstructured
+	var visit func(*unstructured.Unstructured)
+	visit = func(obj *unstructured.Unstructured) {
+		objects = append(objects, obj)
+		findings = append(findings, inspect(obj)...)
+		for _, child := range all[obj.GetUID()] {
+			visit(child)
+		}
+	}
+	visit(root)
+	name := root.GetKind() + "/" + root.GetName()
+	if len(findings) == 0 && isReady(root) {
+		fmt.Fprintf(o.Out, "%s is ready.\n", name)
+		return nil
+	}
+	warnings, err := o.warningsAbout(ctx, root.GetNamespace(), objects)
+	if err != nil {
+		return err
+	}
+	o.print(name, root, merge(append(findings, warnings...)))
+	return nil
+}
+
+// isReady reports whether an object's own word is that it is as it should be.
+func isReady(obj *unstructured.Unstructured) bool {
+	ready, _ := readiness(obj)
+	have, want, counted := strings.Cut(ready, "/")
+	return ready == "-" || ready == "True" || counted && have == want
+}
+
+func inspect(obj *unstructured.Unstructured) []finding {
+	subject := obj.GetKind() + "/" + obj.GetName()
+	var found []finding
+	add := func(rank int, format string, args ...any) {
+		found = append(found, finding{rank, subject, fmt.Sprintf(format, args...)})
+	}
+	if obj.GetDeletionTimestamp() != nil {
+		if finalizers := obj.GetFinalizers(); len(finalizers) > 0 {
+			add(rankDeleting, "is being deleted and waits for the finalizers %s", strings.Join(finalizers, ", "))
+		} else {
+			add(rankDeleting, "is being deleted")
+		}
+	}
+	for _, c := range conditionsOf(obj) {
+		why := strings.TrimSuffix(cmp.Or(c.message, c.reason), ".")
+		switch {
+		case c.kind == "PodScheduled" && c.status == "False":
+			add(rankUnschedulable, "cannot be scheduled: %s", why)
+		case c.kind == "ReplicaFailure" && c.status == "True":
+			add(rankRefused, "cannot make its pods: %s", why)
+		case (c.kind == "Progressing" || c.kind == "Available") && c.status == "False":
+			add(rankSummary, "%s: %s", strings.ToLower(cmp.Or(c.reason, "not "+c.kind)), why)
+		case c.kind == "Ready" && c.status != "True" && obj.GetKind() != "Pod":
+			add(rankPending, "is not ready: %s", why)
+		}
+	}
+	if obj.GetKind() == "Pod" {
+		inspectContainers(obj, add)
+	}
+	return found
+}
+
+func inspectContainers(pod *unstructured.Unstructured, add func(int, string, ...any)) {
+	for _, list := range []string{"initContainerStatuses", "containerStatuses"} {
+		states, _, _ := unstructured.NestedSlice(pod.Object, "status", list)
+		for _, state := range states {
+			if fields, ok := state.(map[string]any); ok {
+				inspectContainer(fields, add)
+			}
+		}
+	}
+}
+
+func inspectContainer(state map[string]any, add func(int, string, ...any)) {
+	text := func(path ...string) string { s, _, _ := unstructured.NestedString(state, path...); return s }
+	name, reason, message := text("name"), text("state", "waiting", "reason"), text("state", "waiting", "message")
+	restarts, _ := state["restartCount"].(int64)
+	code, ended, _ := unstructured.NestedInt64(state, "lastState", "terminated", "exitCode")
+	switch {
+	case strings.Contains(reason, "Image") || reason == "RegistryUnavailable":
+		add(rankImage, "container %s cannot get its image: %s", name, cmp.Or(message, reason))
+	case reason == "CrashLoopBackOff" && ended:
+		add(rankCrash, "container %s keeps ending with exit code %d (%s), %d restarts", name, code, cmp.Or(text("lastState", "terminated", "reason"), "Error"), restarts)
+	case strings.HasPrefix(reason, "CreateContainer"), reason == "RunContainerError", reason == "CrashLoopBackOff":
+		add(rankCrash, "container %s cannot start: %s", name, cmp.Or(message, reason))
+	case reason != "" && reason != "PodInitializing":
+		add(rankPending, "container %s waits: %s", name, cmp.Or(message, reason))
+	}
+	if code, failed, _ := unstructured.NestedInt64(state, "state", "terminated", "exitCode"); failed && code != 0 {
+		add(rankCrash, "container %s ended with exit code %d (%s)", name, code, cmp.Or(text("state", "terminated", "reason"), "Error"))
+	}
+	_, running, _ := unstructured.NestedMap(state, "state", "running")
+	if ready, _ := state["ready"].(bool); running && !ready {
+		add(rankProbe, "container %s runs but is not ready: its readiness or startup probe has not passed", name)
+	}
+}
+
+// warningsAbout are the warnings that were recorded about the objects, the latest of each kind.
+func (o *whyOptions) warningsAbout(ctx context.Context, namespace string, objects []*unstructured.Unstructured) ([]finding, error) {
+	client, err := o.KubernetesClientSet()
+	if err != nil {
+		return nil, err
+	}
+	list, err := client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return eventTime(b).Compare(eventTime(a)) })
+	told := map[string]bool{}
+	var found []finding
+	for _, e := range list.Items {
+		about := slices.ContainsFunc(objects, func(obj *unstructured.Unstructured) bool { return obj.GetUID() == e.InvolvedObject.UID })
+		subject := e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name
+		if !about || told[subject+e.Reason] {
+			continue
+		}
+		told[subject+e.Reason] = true
+		found = append(found, finding{warningRank(e.Reason), subject, fmt.Sprintf("%s %s ago: %s", e.Reason, since(eventTime(e)), strings.TrimSpace(e.Message))})
+	}
+	return found, nil
+}
+
+// warningRank places a warning among the causes by its reason.
+func warningRank(reason string) int {
+	switch reason {
+	case "FailedCreate":
+		return rankRefused
+	case "FailedScheduling":
+		return rankUnschedulable
+	case "Unhealthy":
+		return rankProbe
+	}
+	return rankWarning
+}
+
+// merge orders findings by rank and tells once what is the same for many pods.
+func merge(all []finding) []finding {
+	slices.SortStableFunc(all, func(a, b finding) int { return cmp.Compare(a.rank, b.rank) })
+	var merged []finding
+	others := map[int]int{}
+	for _, f := range all {
+		at := slices.IndexFunc(merged, func(m finding) bool { return m.rank == f.rank && m.text == f.text })
+		if at >= 0 {
+			others[at]++
+			continue
+		}
+		merged = append(merged, f)
+	}
+	for at, n := range others {
+		merged[at].subject += fmt.Sprintf(" and %d more", n)
+	}
+	return merged
+}
+
+func (o *whyOptions) print(name string, root *unstructured.Unstructured, findings []finding) {
+	ready, _ := readiness(root)
+	if strings.Contains(ready, "/") {
+		fmt.Fprintf(o.Out, "%s is not ready (%s).\n", name, ready)
+	} else {
+		fmt.Fprintf(o.Out, "%s is not as it should be.\n", name)
+	}
+	if len(findings) == 0 {
+		fmt.Fprintln(o.Out, "Nothing that it owns reports a fault; it may still be on its way.")
+		return
+	}
+	fmt.Fprintf(o.Out, "\nLikely cause:\n  %s %s\n", findings[0].subject, findings[0].text)
+	if len(findings) == 1 {
+		return
+	}
+	fmt.Fprintln(o.Out, "\nAlso:")
+	for _, f := range findings[1:] {
+		fmt.Fprintf(o.Out, "  %s %s\n", f.subject, f.text)
+	}
+}

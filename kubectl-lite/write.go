@@ -1,0 +1,86 @@
+package kubectllite
+
+import (
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/resource"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/scheme"
+)
+
+// writing is what every verb that changes objects has in common: --dry-run, --field-manager, --validate and -o.
+type writing struct {
+	print        *genericclioptions.PrintFlags
+	fieldManager string
+
+	dryRun     cmdutil.DryRunStrategy
+	validation string
+}
+
+// addFlags declares the common flags. A verb that sends whole documents has --validate besides.
+func (w *writing) addFlags(cmd *cobra.Command, fieldManager string) {
+	w.addPrintFlags(cmd)
+	cmdutil.AddDryRunFlag(cmd)
+	cmdutil.AddFieldManagerFlagVar(cmd, &w.fieldManager, fieldManager)
+}
+
+// addPrintFlags declares -o alone, for verbs that cannot be tried out.
+func (w *writing) addPrintFlags(cmd *cobra.Command) {
+	w.addNamePrinter()
+	w.print.AddFlags(cmd)
+}
+
+// addNamePrinter prepares show for a verb without -o.
+func (w *writing) addNamePrinter() {
+	w.print = genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)
+}
+
+// complete reads the flags once they are parsed.
+func (w *writing) complete(cmd *cobra.Command) (err error) {
+	if w.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
+		return err
+	}
+	if cmd.Flags().Lookup("validate") != nil {
+		w.validation, err = cmdutil.GetValidationDirective(cmd)
+	}
+	return err
+}
+
+// onlyPretend reports whether nothing may be sent to the server at all.
+func (w *writing) onlyPretend() bool { return w.dryRun == cmdutil.DryRunClient }
+
+// helper sends requests for the object's kind with the options that the user chose.
+func (w *writing) helper(info *resource.Info) *resource.Helper {
+	return resource.NewHelper(info.Client, info.Mapping).
+		DryRun(w.dryRun == cmdutil.DryRunServer).
+		WithFieldManager(w.fieldManager).
+		WithFieldValidation(w.validation)
+}
+
+// operation is what happened, as kubectl says it: "created", "created (dry run)", "created (server dry run)".
+func (w *writing) operation(done string) string {
+	switch w.dryRun {
+	case cmdutil.DryRunClient:
+		return done + " (dry run)"
+	case cmdutil.DryRunServer:
+		return done + " (server dry run)"
+	}
+	return done
+}
+
+// show prints the object in the format of -o, or "kind.group/name done" without one.
+func (w *writing) show(s *session, obj runtime.Object, done string) error {
+	w.print.NamePrintFlags.Operation = w.operation(done)
+	printer, err := w.print.ToPrinter()
+	if err != nil {
+		return err
+	}
+	return printer.PrintObj(obj, s.Out)
+}
+
+// addSubresourceFlag declares --subresource. The library's own declaration reads the library's global error hook, which
+// explainError borrows, so that commands could not be built side by side.
+func addSubresourceFlag(cmd *cobra.Command, subresource *string, usage string) {
+	cmd.Flags().StringVar(subresource, "subresource", "", usage)
+}
