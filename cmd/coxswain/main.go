@@ -1,0 +1,70 @@
+// Command coxswain is a Kubernetes control plane in one binary: `coxswain up` runs all of
+// it in one process, the other subcommands run one part each. This package is flags and
+// assembly, nothing else.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/coxswain-dev/coxswain/apiserver"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal begins an orderly end; a second one ends the process at once.
+	context.AfterFunc(ctx, stop)
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	var level, format string
+	root := &cobra.Command{
+		Use:           "coxswain",
+		Short:         "Kubernetes' control plane in miniature",
+		Version:       apiserver.Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return setLogger(cmd.ErrOrStderr(), level, format)
+		},
+	}
+	root.PersistentFlags().StringVar(&level, "log-level", "warn", "least severe messages to log: debug, info, warn or error")
+	root.PersistentFlags().StringVar(&format, "logging-format", "text", "form of log lines: text or json")
+	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newEtcd(), newHealth())
+	return root
+}
+
+// setLogger makes the process's logger, for our own code and for client-go's.
+func setLogger(w io.Writer, level, format string) error {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return fmt.Errorf("--log-level: %w", err)
+	}
+	options := &slog.HandlerOptions{Level: l}
+	var handler slog.Handler
+	switch format {
+	case "text":
+		handler = slog.NewTextHandler(w, options)
+	case "json":
+		handler = slog.NewJSONHandler(w, options)
+	default:
+		return errors.New(`--logging-format: must be "text" or "json"`)
+	}
+	slog.SetDefault(slog.New(handler))
+	klog.SetLogger(logr.FromSlogHandler(handler))
+	return nil
+}

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// serverFlags are the API server's, alone or in `coxswain up`.
+type serverFlags struct {
+	dataDir        string
+	bindAddress    string
+	securePort     int
+	tlsSANs        []string
+	tlsCertFile    string
+	tlsKeyFile     string
+	clientCAFile   string
+	eventTTL       time.Duration
+	requestTimeout time.Duration
+	etcd           storage.ExternalOptions
+
+	admission       admission.Options
+	admissionConfig string
+
+	historyRetention   time.Duration
+	compactionInterval time.Duration
+	defragInterval     time.Duration
+	quotaBytes         int64
+}
+
+func (f *serverFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.dataDir, "data-dir", "./.coxswain", "folder for etcd's data, certificates and kubeconfigs")
+	fs.StringVar(&f.bindAddress, "bind-address", "127.0.0.1", "IP address to serve on")
+	fs.IntVar(&f.securePort, "secure-port", 6443, "port to serve HTTPS on; 0 takes any free one")
+	fs.StringSliceVar(&f.tlsSANs, "tls-san", nil, "further names and addresses in the server's certificate; kubeconfigs name the first")
+	fs.StringVar(&f.tlsCertFile, "tls-cert-file", "", "server certificate to use in place of one from our own CA")
+	fs.StringVar(&f.tlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	fs.StringVar(&f.clientCAFile, "client-ca-file", "", "CAs whose client certificates are accepted besides our own CA's")
+	fs.DurationVar(&f.eventTTL, "event-ttl", time.Hour, "how long Events are kept")
+	fs.DurationVar(&f.requestTimeout, "request-timeout", time.Minute, "how long a request may take that is not a watch")
+	fs.StringSliceVar(&f.admission.Enable, "enable-admission-plugins", nil, "admission plugins to run besides the default ones; docs/security.md lists them")
+	fs.StringSliceVar(&f.admission.Disable, "disable-admission-plugins", nil, "default admission plugins not to run")
+	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "", "AdmissionConfiguration of the plugins that take one")
+	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds", 300, "how long pods stay on a node that is not ready, unless they say")
+	fs.Int64Var(&f.admission.UnreachableSeconds, "default-unreachable-toleration-seconds", 300, "how long pods stay on a node that is not reachable, unless they say")
+	f.addEtcd(fs)
+	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour, "how far back watches and lists can read the past")
+	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute, "how often etcd's history before --history-retention is compacted; 0 never does")
+	fs.DurationVar(&f.defragInterval, "etcd-defrag-interval", 0, "how often the embedded etcd is defragmented if that is worth it; 0 never does")
+	fs.Int64Var(&f.quotaBytes, "quota-backend-bytes", 0, "size at which the embedded etcd takes no more writes; 0 is 2 GiB")
+}
+
+// addEtcd are the flags that say where etcd is.
+func (f *serverFlags) addEtcd(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "etcd servers, URLs separated by commas; none embeds etcd in --data-dir")
+	fs.StringVar(&f.etcd.CAFile, "etcd-cafile", "", "CA of the etcd servers' certificates")
+	fs.StringVar(&f.etcd.CertFile, "etcd-certfile", "", "client certificate for etcd")
+	fs.StringVar(&f.etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile")
+	fs.StringVar(&f.etcd.Prefix, "etcd-prefix", "/registry", "prefix of all keys in etcd")
+}
+
+// identities are the users for whom kubeconfigs are written into the data directory.
+var identities = []struct {
+	file, user string
+	groups     []string
+}{
+	{"admin", "kubernetes-admin", []string{"system:masters"}},
+	{"controllers", "system:kube-controller-manager", nil},
+	{"scheduler", "system:kube-scheduler", nil},
+	{"node", "system:node:coxswain", []string{"system:nodes"}},
+}
+
+func newAPIServer() *cobra.Command {
+	f := &serverFlags{}
+	cmd := &cobra.Command{
+		Use:   "apiserver",
+		Short: "Run the API server, with etcd embedded or, by --etcd-servers, on an etcd cluster",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			started := time.Now()
+			return runServer(cmd.Context(), f, func(_ context.Context, s *running) error {
+				s.announce(cmd.OutOrStdout(), started)
+				return nil
+			})
+		},
+	}
+	f.add(cmd.Flags())
+	return cmd
+}
+
+// running is an API server that serves.
+type running struct {
+	url string
+	dir string
+	// kubeconfigs by the names of identities.
+	kubeconfigs map[string][]byte
+}
+
+// runServer starts everything that the API server needs, calls ready once it serves, and
+// ends it all, in order, when ctx ends and ready has returned.
+func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, *running) error) error {
+	unlock, err := lockDir(f.dataDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	backend, err := f.openEtcd(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := backend.Close(); err != nil {
+			slog.Warn("closing etcd", "error", err)
+		}
+	}()
+	store, err := storage.Open(ctx, backend, f.storeOptions())
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if len(f.etcd.Servers) == 0 {
+		stop, err := serveSnapshots(ctx, f.dataDir, store)
+		if err != nil {
+			slog.Warn("no snapshots can be taken while the server runs", "error", err)
+		} else {
+			defer stop()
+		}
+	}
+	return f.serve(ctx, store, ready)
+}
+
+func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready func(context.Context, *running) error) error {
+	ca, err := pki.OpenCA(filepath.Join(f.dataDir, "pki"))
+	if err != nil {
+		return err
+	}
+	clients := ca.Pool()
+	if err := addCAs(clients, f.clientCAFile); err != nil {
+		return err
+	}
+	if f.admissionConfig != "" {
+		if f.admission.Config, err = admission.ReadConfig(f.admissionConfig); err != nil {
+			return err
+		}
+	}
+	cert, err := f.serverCertificate(ca)
+	if err != nil {
+		return err
+	}
+	server, err := apiserver.New(ctx, apiserver.Options{
+		Store: store, Registry: api.NewRegistry(api.Builtin()...),
+		Authenticator: authn.ClientCertificates{CAs: clients},
+		EventTTL:      f.eventTTL, RequestTimeout: f.requestTimeout,
+		Admission: f.admission,
+	})
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", net.JoinHostPort(f.bindAddress, strconv.Itoa(f.securePort)))
+	if err != nil {
+		return err
+	}
+	r := &running{url: f.url(ln.Addr()), dir: f.dataDir}
+	if err := r.writeKubeconfigs(ca); err != nil {
+		_ = ln.Close()
+		return err
+	}
+	// The server outlives ready, so that what ready runs can say goodbye to it.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(serving, ln, apiserver.TLSConfig(cert)) }()
+	work, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- ready(work, r) }()
+	select {
+	case err = <-ended: // the server died: nothing that ready runs can go on
+		cancel()
+		return errors.Join(err, <-done)
+	case err = <-done:
+	}
+	if err == nil {
+		select {
+		case <-ctx.Done():
+		case err := <-ended:
+			return err
+		}
+	}
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+func (f *serverFlags) openEtcd(ctx context.Context) (storage.Backend, error) {
+	if len(f.etcd.Servers) > 0 {
+		return storage.DialExternal(f.etcd)
+	}
+	return storage.StartEmbedded(ctx, storage.EmbeddedOptions{
+		Dir: filepath.Join(f.dataDir, "etcd"), Prefix: f.etcd.Prefix, QuotaBytes: f.quotaBytes,
+	})
+}
+
+func (f *serverFlags) storeOptions() storage.Options {
+	o := storage.Options{HistoryRetention: f.historyRetention, CompactionInterval: f.compactionInterval}
+	if o.CompactionInterval == 0 {
+		o.CompactionInterval = -1
+	}
+	if len(f.etcd.Servers) == 0 { // others' etcd is theirs to defragment
+		o.DefragmentInterval = f.defragInterval
+	}
+	return o
+}
+
+// serverCertificate is the one that the flags name, or one from our own CA.
+func (f *serverFlags) serverCertificate(ca *pki.CA) (tls.Certificate, error) {
+	if f.tlsCertFile != "" {
+		cert, err := tls.LoadX509KeyPair(f.tlsCertFile, f.tlsKeyFile)
+		if err != nil {
+			return cert, fmt.Errorf("--tls-cert-file: %w", err)
+		}
+		return cert, nil
+	}
+	hosts := append([]string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default",
+		"kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}, f.tlsSANs...)
+	if ip := net.ParseIP(f.bindAddress); ip != nil && !ip.IsUnspecified() {
+		hosts = append(hosts, f.bindAddress)
+	}
+	if host, err := os.Hostname(); err == nil {
+		hosts = append(hosts, host)
+	}
+	return ca.Server(hosts...)
+}
+
+// url is where clients reach the server.
+func (f *serverFlags) url(addr net.Addr) string {
+	_, port, _ := net.SplitHostPort(addr.String()) // a listener's address always has a port
+	host := f.bindAddress
+	switch ip := net.ParseIP(host); {
+	case len(f.tlsSANs) > 0:
+		host = f.tlsSANs[0]
+	case ip != nil && ip.IsUnspecified():
+		host = "127.0.0.1"
+	}
+	return "https://" + net.JoinHostPort(host, port)
+}
+
+func addCAs(pool *x509.CertPool, file string) error {
+	if file == "" {
+		return nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("--client-ca-file: %w", err)
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return fmt.Errorf("--client-ca-file: %s has no certificates", file)
+	}
+	return nil
+}
+
+func (r *running) writeKubeconfigs(ca *pki.CA) error {
+	r.kubeconfigs = map[string][]byte{}
+	for _, id := range identities {
+		cert, key, err := ca.Client(id.user, id.groups...)
+		if err != nil {
+			return err
+		}
+		content, err := pki.Kubeconfig(r.url, ca.PEM(), cert, key, id.user)
+		if err != nil {
+			return err
+		}
+		if err := pki.WriteSecret(filepath.Join(r.dir, id.file+".kubeconfig"), content); err != nil {
+			return err
+		}
+		r.kubeconfigs[id.file] = content
+	}
+	return nil
+}
+
+// lockDir makes sure that no other process uses the data directory.
+func lockDir(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("--data-dir: %s is in use by another coxswain", dir)
+	}
+	return func() { _ = f.Close() }, nil
+}

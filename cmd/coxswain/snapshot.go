@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// newSnapshot is `coxswain etcd snapshot`, for an embedded etcd and for others alike.
+func newSnapshot() *cobra.Command {
+	cmd := &cobra.Command{Use: "snapshot", Short: "Save, restore and check snapshots of etcd", Args: cobra.NoArgs}
+	cmd.AddCommand(newSnapshotSave(), newSnapshotRestore(), newSnapshotStatus())
+	return cmd
+}
+
+func newSnapshotSave() *cobra.Command {
+	f := &serverFlags{}
+	cmd := &cobra.Command{
+		Use:   "save FILE",
+		Short: "Save all that etcd holds, while it runs or not",
+		Long: `Save all that etcd holds at one revision, with a checksum.
+
+With --etcd-servers that is an etcd cluster; otherwise the etcd embedded in the server of
+--data-dir, whether that runs or not.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			status, err := saveSnapshot(args[0], func(w io.Writer) error { return f.snapshot(cmd.Context(), w) })
+			if err == nil {
+				report(cmd, args[0], status)
+			}
+			return err
+		},
+	}
+	addDataDir(cmd.Flags(), &f.dataDir)
+	f.addEtcd(cmd.Flags())
+	return cmd
+}
+
+func addDataDir(fs *pflag.FlagSet, dir *string) {
+	fs.StringVar(dir, "data-dir", "./.coxswain", "data directory of the server that etcd is embedded in")
+}
+
+// saveSnapshot goes by another name until the file is complete, checked and on disk.
+func saveSnapshot(file string, take func(io.Writer) error) (*storage.SnapshotStatus, error) {
+	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*") // mode 0600: Secrets are in it
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	if err := errors.Join(take(f), f.Sync(), f.Close()); err != nil {
+		return nil, err
+	}
+	status, err := storage.ReadSnapshot(f.Name())
+	if err != nil {
+		return nil, err
+	}
+	return status, os.Rename(f.Name(), file)
+}
+
+// snapshot asks the etcd that the flags name.
+func (f *serverFlags) snapshot(ctx context.Context, w io.Writer) error {
+	if len(f.etcd.Servers) == 0 {
+		if conn, err := net.Dial("unix", snapshotSocket(f.dataDir)); err == nil {
+			defer conn.Close()
+			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+			defer stop()
+			_, err := io.Copy(w, conn) // that it is complete, its checksum tells
+			return err
+		}
+		if _, err := os.Stat(filepath.Join(f.dataDir, "etcd")); err != nil {
+			return fmt.Errorf("--data-dir: no etcd is embedded there: %w", err)
+		}
+		unlock, err := lockDir(f.dataDir)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	backend, err := f.openEtcd(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(storage.Snapshot(ctx, backend, w), backend.Close())
+}
+
+func newSnapshotRestore() *cobra.Command {
+	var dataDir, etcdDir string
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make a data directory of a snapshot",
+		Long: `Make a data directory of a snapshot. It must not hold an etcd yet.
+
+Without --etcd-data-dir it is for the etcd embedded in the server of --data-dir. With it, it is
+for a member of a cluster: restore the same file for each member, and start them with their
+--data-dir, --name, --initial-cluster and --initial-cluster-state=new.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if etcdDir == "" {
+				unlock, err := lockDir(dataDir)
+				if err != nil {
+					return err
+				}
+				defer unlock()
+				etcdDir = filepath.Join(dataDir, "etcd")
+			}
+			if err := storage.RestoreSnapshot(args[0], etcdDir); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s restored into %s\n", args[0], etcdDir)
+			return err
+		},
+	}
+	addDataDir(cmd.Flags(), &dataDir)
+	cmd.Flags().StringVar(&etcdDir, "etcd-data-dir", "", "data directory of a member of an etcd cluster")
+	return cmd
+}
+
+func newSnapshotStatus() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status FILE",
+		Short: "Check a snapshot and say what it holds",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			status, err := storage.ReadSnapshot(args[0])
+			if err == nil {
+				report(cmd, args[0], status)
+			}
+			return err
+		},
+	}
+}
+
+func report(cmd *cobra.Command, file string, s *storage.SnapshotStatus) {
+	_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s is intact: revision %d, %d keys, %d bytes\n", file, s.Revision, s.Keys, s.Size)
+}
+
+// snapshotSocket is where a server with an embedded etcd, which has no listener of its own,
+// gives snapshots to those who may read its data directory.
+func snapshotSocket(dataDir string) string { return filepath.Join(dataDir, "snapshot.sock") }
+
+// serveSnapshots sends a snapshot to everyone who connects, until it is stopped.
+func serveSnapshots(ctx context.Context, dataDir string, store *storage.Store) (stop func(), err error) {
+	socket := snapshotSocket(dataDir)
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) { // of a server that was killed
+		return nil, err
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(socket, 0o600); err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer conn.Close()
+				hangUp := context.AfterFunc(ctx, func() { _ = conn.Close() })
+				defer hangUp()
+				if err := store.Snapshot(ctx, conn); err != nil {
+					slog.Warn("snapshot", "error", err)
+				}
+			})
+		}
+	})
+	return func() {
+		cancel()
+		_ = listener.Close()
+		serving.Wait()
+	}, nil
+}

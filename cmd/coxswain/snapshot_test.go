@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+func etcdCommand(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := newEtcd()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(append([]string{"snapshot"}, args...))
+	err := cmd.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	f := &serverFlags{dataDir: dir}
+	unlock, err := lockDir(dir)
+	require.NoError(t, err)
+	backend, err := f.openEtcd(ctx)
+	require.NoError(t, err)
+	store, err := storage.Open(ctx, backend, f.storeOptions())
+	require.NoError(t, err)
+	result, err := store.Commit(ctx, storage.Write{
+		Op: storage.Create, Key: storage.Key{Collection: "core/configmaps", Namespace: "default", Name: "a"}, Value: []byte(`{"metadata":{}}`),
+	})
+	require.NoError(t, err)
+	stop, err := serveSnapshots(ctx, dir, store)
+	require.NoError(t, err)
+
+	live := filepath.Join(t.TempDir(), "live.db")
+	out, err := etcdCommand(t, "save", live, "--data-dir", dir)
+	require.NoError(t, err, out)
+	info, err := os.Stat(live)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "Secrets are in it")
+	out, err = etcdCommand(t, "restore", live, "--data-dir", dir)
+	require.ErrorContains(t, err, "in use", out)
+
+	stop()
+	require.NoError(t, store.Close())
+	require.NoError(t, backend.Close())
+	unlock()
+	rested := filepath.Join(t.TempDir(), "rested.db")
+	out, err = etcdCommand(t, "save", rested, "--data-dir", dir)
+	require.NoError(t, err, out)
+	for _, file := range []string{live, rested} {
+		out, err := etcdCommand(t, "status", file)
+		require.NoError(t, err)
+		require.Contains(t, out, "is intact")
+		status, err := storage.ReadSnapshot(file)
+		require.NoError(t, err)
+		require.Equal(t, result.Revision, status.Revision)
+	}
+
+	again := t.TempDir()
+	out, err = etcdCommand(t, "restore", live, "--data-dir", again)
+	require.NoError(t, err, out)
+	restored, err := (&serverFlags{dataDir: again}).openEtcd(ctx)
+	require.NoError(t, err)
+	all, err := restored.Range(ctx, storage.RangeRequest{})
+	require.NoError(t, err)
+	require.Len(t, all.KVs, 1)
+	require.NoError(t, restored.Close())
+	out, err = etcdCommand(t, "restore", live, "--data-dir", again)
+	require.ErrorContains(t, err, "not empty", out)
+
+	member := filepath.Join(t.TempDir(), "member")
+	out, err = etcdCommand(t, "restore", live, "--etcd-data-dir", member)
+	require.NoError(t, err, out)
+	require.DirExists(t, filepath.Join(member, "member", "snap"))
+
+	_, err = etcdCommand(t, "save", filepath.Join(t.TempDir(), "x.db"), "--data-dir", t.TempDir())
+	require.ErrorContains(t, err, "no etcd is embedded there")
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(live), "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{live}, left)
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coxswain-dev/coxswain/apiserver"
+)
+
+func newUp() *cobra.Command {
+	f := &serverFlags{}
+	n := &nodeFlags{}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run a whole control plane in this process: etcd, API server, controllers, scheduler, nodes",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			started := time.Now()
+			if err := n.check(); err != nil {
+				return err
+			}
+			return runServer(cmd.Context(), f, func(ctx context.Context, s *running) error {
+				s.announce(cmd.OutOrStdout(), started)
+				return s.runComponents(ctx, n)
+			})
+		},
+	}
+	f.add(cmd.Flags())
+	n.add(cmd.Flags(), 3)
+	return cmd
+}
+
+// runComponents runs controllers, scheduler and nodes as clients of the server, each with
+// its own identity, until ctx ends or one of them fails.
+func (r *running) runComponents(ctx context.Context, n *nodeFlags) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parts := []struct {
+		name, identity string
+		run            component
+	}{
+		{"controllers", "controllers", (&controllersFlags{}).run},
+		{"scheduler", "scheduler", (&schedulerFlags{}).run},
+		{"nodes", "node", n.run},
+	}
+	var running sync.WaitGroup
+	failures := make([]error, len(parts))
+	for i, p := range parts {
+		config, err := clientcmd.RESTConfigFromKubeConfig(r.kubeconfigs[p.identity])
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		config.DisableCompression = true // over loopback it is only work
+		running.Go(func() {
+			if err := p.run(ctx, config); err != nil && ctx.Err() == nil {
+				failures[i] = fmt.Errorf("%s: %w", p.name, err)
+			}
+			cancel()
+		})
+	}
+	running.Wait()
+	return errors.Join(failures...)
+}
+
+// announce says what a user does next.
+func (r *running) announce(w io.Writer, started time.Time) {
+	kubeconfig := filepath.Join(r.dir, "admin.kubeconfig")
+	fmt.Fprintf(w, `Coxswain %s serves %s after %d ms.
+
+  export KUBECONFIG=%s
+  kubectl get nodes          # or bin/kubectl-lite get nodes
+
+Ctrl-C ends it. What is stored stays in %s.
+`, apiserver.Version, r.url, time.Since(started).Milliseconds(), kubeconfig, r.dir)
+}

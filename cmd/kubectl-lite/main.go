@@ -1,0 +1,21 @@
+// Command kubectl-lite is a small kubectl; see package kubectllite.
+package main
+
+import (
+	"context"
+	"os"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	kubectllite "github.com/coxswain-dev/coxswain/kubectl-lite"
+
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubeconfigs may log in through exec plugins, OIDC and the like
+)
+
+func main() {
+	os.Exit(kubectllite.Main(context.Background(), os.Args[1:], genericiooptions.IOStreams{
+		In:     os.Stdin,
+		Out:    os.Stdout,
+		ErrOut: os.Stderr,
+	}))
+}

@@ -1,0 +1,235 @@
+// Package testenv gives a Go test a control plane of its own: the API server on an etcd in
+// memory, controllers, the scheduler and simulated nodes, all in the test's process and
+// gone with the test.
+//
+//	func TestOperator(t *testing.T) {
+//		config := testenv.Start(t)
+//		client := kubernetes.NewForConfigOrDie(config)
+//		...
+//	}
+//
+// Deployments come up, namespaces are really deleted, garbage is collected. Any number of
+// control planes may run at once, in parallel tests too; nothing is downloaded, and no
+// port is fixed.
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/node"
+	"github.com/coxswain-dev/coxswain/scheduler"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// Option changes what Start starts.
+type Option func(*options)
+
+type options struct {
+	controllers []string
+	scheduler   bool
+	nodes       int
+	log         *slog.Logger
+	admission   admission.Options
+}
+
+// WithNodes sets how many simulated Nodes there are; the default is 1.
+func WithNodes(n int) Option { return func(o *options) { o.nodes = n } }
+
+// WithControllers chooses controllers as --controllers does: "*", "deployment", "-namespace".
+// Without an argument none runs.
+func WithControllers(names ...string) Option { return func(o *options) { o.controllers = names } }
+
+// WithoutScheduler leaves pods unscheduled.
+func WithoutScheduler() Option { return func(o *options) { o.scheduler = false } }
+
+// APIServerOnly starts the API server and nothing else.
+func APIServerOnly() Option {
+	return func(o *options) { o.controllers, o.scheduler, o.nodes = nil, false, 0 }
+}
+
+// WithAdmission chooses and configures admission plugins, as --enable-admission-plugins and its
+// family do. The default is kube-apiserver's, without ServiceAccount where the controller does
+// not run that makes the account "default" of every namespace.
+func WithAdmission(a admission.Options) Option { return func(o *options) { o.admission = a } }
+
+// WithLog sends the control plane's logs to a logger; the default drops them.
+func WithLog(l *slog.Logger) Option { return func(o *options) { o.log = l } }
+
+// Start starts a control plane and returns when its API server serves and its Nodes are
+// there. Controllers and scheduler come up meanwhile. The config has administrator's
+// rights. When the test ends, everything is stopped, and its data is gone.
+func Start(t testing.TB, opts ...Option) *rest.Config {
+	t.Helper()
+	config, stop, err := New(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return config
+}
+
+// New is Start for where there is no test: a TestMain, a suite's setup, an example. stop
+// ends the control plane and waits for it; it returns why parts ended before, if any did.
+func New(opts ...Option) (config *rest.Config, stop func() error, err error) {
+	o := options{controllers: []string{"*"}, scheduler: true, nodes: 1, log: slog.New(slog.DiscardHandler)}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if !controllers.Enabled(o.controllers, "serviceaccount-controller") && !slices.Contains(o.admission.Enable, "ServiceAccount") {
+		o.admission.Disable = append(slices.Clone(o.admission.Disable), "ServiceAccount")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var server sync.WaitGroup
+	config, closeServer, err := startServer(ctx, o, &server)
+	if err != nil {
+		cancel()
+		return nil, nil, fmt.Errorf("testenv: %w", err)
+	}
+	stopParts := startParts(config, o)
+	stop = sync.OnceValue(func() error {
+		err := stopParts()
+		cancel()
+		server.Wait()
+		closeServer()
+		return err
+	})
+	return rest.CopyConfig(config), stop, nil
+}
+
+// startParts starts what stands on the API server, and waits for the Nodes.
+func startParts(config *rest.Config, o options) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var (
+		running  sync.WaitGroup
+		mu       sync.Mutex
+		failures error
+	)
+	run := func(name string, f func() error) {
+		running.Go(func() {
+			if err := f(); err != nil && ctx.Err() == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failures = errors.Join(failures, fmt.Errorf("testenv: the %s ended: %w", name, err))
+			}
+		})
+	}
+	if len(o.controllers) > 0 {
+		run("controllers", func() error {
+			return controllers.Run(ctx, config, controllers.Options{Controllers: o.controllers, Log: o.log})
+		})
+	}
+	if o.scheduler {
+		run("scheduler", func() error { return scheduler.Run(ctx, config, scheduler.Options{Log: o.log}) })
+	}
+	if o.nodes > 0 {
+		ready, ended := make(chan struct{}), make(chan struct{})
+		run("nodes", func() error {
+			defer close(ended)
+			return node.Run(ctx, config, node.Options{Count: o.nodes, Log: o.log, Ready: func() { close(ready) }})
+		})
+		select {
+		case <-ready:
+		case <-ended: // with an error that stop tells
+		}
+	}
+	return func() error {
+		cancel()
+		running.Wait()
+		return failures
+	}
+}
+
+// startServer starts etcd and the API server. stop is for when the server has ended.
+func startServer(ctx context.Context, o options, running *sync.WaitGroup) (config *rest.Config, stop func(), err error) {
+	dir, err := os.MkdirTemp(memoryDisk(), "coxswain-test-")
+	if err != nil {
+		return nil, nil, err
+	}
+	undo := []func(){func() { _ = os.RemoveAll(dir) }}
+	stop = func() {
+		for i := len(undo) - 1; i >= 0; i-- {
+			undo[i]()
+		}
+	}
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	backend, err := storage.StartEmbedded(ctx, storage.EmbeddedOptions{Dir: dir, Unsafe: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	undo = append(undo, func() { _ = backend.Close() })
+	store, err := storage.Open(ctx, backend, storage.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	undo = append(undo, func() { _ = store.Close() })
+	ca, err := pki.NewCA()
+	if err != nil {
+		return nil, nil, err
+	}
+	server, err := apiserver.New(ctx, apiserver.Options{
+		Store: store, Registry: api.NewRegistry(api.Builtin()...), Log: o.log,
+		Authenticator: authn.ClientCertificates{CAs: ca.Pool()},
+		Admission:     o.admission,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, err := ca.Server("127.0.0.1", "localhost")
+	if err != nil {
+		return nil, nil, err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	running.Go(func() { _ = server.Serve(ctx, ln, apiserver.TLSConfig(cert)) })
+	config, err = adminConfig(ca, ln.Addr())
+	return config, stop, err
+}
+
+func adminConfig(ca *pki.CA, addr net.Addr) (*rest.Config, error) {
+	cert, key, err := ca.Client("kubernetes-admin", "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	return &rest.Config{
+		Host:            fmt.Sprintf("https://%s", addr),
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca.PEM(), CertData: cert, KeyData: key},
+		QPS:             -1,
+		// Over loopback compression is only work.
+		DisableCompression: true,
+	}, nil
+}
+
+// memoryDisk is a folder in memory where the system has one.
+func memoryDisk() string {
+	const shm = "/dev/shm"
+	if info, err := os.Stat(shm); err == nil && info.IsDir() {
+		return shm
+	}
+	return ""
+}
