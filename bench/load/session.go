@@ -1,0 +1,180 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Session is a series of workloads on one target. It must be closed. It is not safe for
+// concurrent use.
+type Session struct {
+	target  *Target
+	options Options
+	// standing is the namespace of the pods that stay, passing that of those that come and
+	// go, so that create does not lengthen list.
+	standing, passing string
+	namespaces        []string     // all that were made
+	objects           int          // how many pods standing has
+	created           atomic.Int64 // pods made in passing, for their names
+}
+
+// NewSession makes two namespaces on the target.
+func NewSession(ctx context.Context, t *Target, o Options) (*Session, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	run := fmt.Sprintf("bench-%06x", rand.N(1<<24))
+	s := &Session{target: t, options: o, standing: run + "-standing", passing: run + "-passing"}
+	return s, s.makeNamespaces(ctx, s.standing, s.passing)
+}
+
+func (s *Session) makeNamespaces(ctx context.Context, names ...string) error {
+	c, err := s.target.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	for _, name := range names {
+		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name)
+		if _, err := c.do(http.MethodPost, "/api/v1/namespaces", jsonType, []byte(body), http.StatusCreated); err != nil {
+			return err
+		}
+		s.namespaces = append(s.namespaces, name)
+	}
+	return nil
+}
+
+// SetObjects changes Options.Objects for the workloads that are run from now on. There never
+// come to be fewer pods than there were.
+func (s *Session) SetObjects(n int) { s.options.Objects = n }
+
+// Close removes what the session made.
+func (s *Session) Close(ctx context.Context) error {
+	c, err := s.target.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	var errs []error
+	for _, name := range s.namespaces {
+		// An API server without controllers does not empty a namespace by itself.
+		_, err := c.do(http.MethodDelete, podsPath(name)+"?gracePeriodSeconds=0", "", nil, http.StatusOK)
+		errs = append(errs, err)
+		_, err = c.do(http.MethodDelete, "/api/v1/namespaces/"+name, "", nil, http.StatusOK)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// fill sees to it that there are Options.Objects pods to read.
+func (s *Session) fill(ctx context.Context) error {
+	template := newPod(s.standing)
+	err := s.makePods(ctx, s.standing, s.objects, s.options.Objects, func(n int) []byte { return template.named(podName(n), n) })
+	if err == nil {
+		s.objects = max(s.objects, s.options.Objects)
+	}
+	return err
+}
+
+// makePods creates the pods of the numbers from one up to another.
+func (s *Session) makePods(ctx context.Context, namespace string, from, to int, pod func(n int) []byte) error {
+	next := atomic.Int64{}
+	next.Store(int64(from))
+	_, err := s.each(ctx, s.options.Clients, time.Hour, func(c *conn, _ int) error {
+		n := int(next.Add(1)) - 1
+		if n >= to {
+			return errEnough
+		}
+		_, err := c.do(http.MethodPost, podsPath(namespace), jsonType, pod(n), http.StatusCreated)
+		return err
+	})
+	return err
+}
+
+// errEnough ends a client of each before its time.
+var errEnough = errors.New("enough")
+
+// each runs operations on as many connections as there are clients, each as fast as the
+// answers come, for as long as d or until they return errEnough. The first other error ends
+// it. The latencies are sorted.
+func (s *Session) each(ctx context.Context, clients int, d time.Duration, operation func(c *conn, client int) error) ([]time.Duration, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	conns := make([]*conn, clients)
+	for i := range conns {
+		c, err := s.target.dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer c.close()
+		conns[i] = c
+	}
+	took := make([][]time.Duration, clients)
+	end := time.Now().Add(d)
+	var running sync.WaitGroup
+	for i, c := range conns {
+		running.Go(func() {
+			for now := time.Now(); now.Before(end); {
+				if err := operation(c, i); err != nil {
+					if !errors.Is(err, errEnough) {
+						cancel(err)
+					}
+					return
+				}
+				begun := now
+				now = time.Now()
+				took[i] = append(took[i], now.Sub(begun))
+			}
+		})
+	}
+	running.Wait()
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	return all, context.Cause(ctx)
+}
+
+// requests is a workload of one sort of request.
+func (s *Session) requests(ctx context.Context, clients int, operation func(c *conn, client int) error) (Result, error) {
+	return s.measure(func() ([]time.Duration, error) {
+		return s.each(ctx, clients, s.options.Duration, operation)
+	})
+}
+
+// measure tells what the server used while f ran. The number of latencies is that of the
+// operations.
+func (s *Session) measure(f func() (latencies []time.Duration, err error)) (Result, error) {
+	before, err := s.target.cost()
+	if err != nil {
+		return Result{}, err
+	}
+	began := time.Now()
+	latencies, err := f()
+	elapsed := time.Since(began)
+	if err != nil {
+		return Result{}, err
+	}
+	after, err := s.target.cost()
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{
+		Operations: len(latencies), Elapsed: elapsed,
+		P50: quantile(latencies, 0.5), P99: quantile(latencies, 0.99),
+		CPU: after.cpu - before.cpu, Resident: after.resident,
+	}, nil
+}
+
+// quantile of sorted latencies.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}

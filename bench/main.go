@@ -1,0 +1,279 @@
+// Command bench puts load on any Kubernetes API server and tells what it costs: operations
+// a second, latencies, and, of servers on this machine, CPU per operation and memory.
+//
+//	go run ./bench                                   # a coxswain of its own
+//	go run ./bench -kubeconfig K -pid 17,18 get list # a server that runs, and its etcd
+//	go run ./bench -kubeconfig A -pid 17 -compare B -compare-pid 23,24
+//	go run ./bench -watchers 1000 -rate 500 -duration 1m soak
+//	go run ./bench -sizes 1000,10000,50000 growth
+//
+// A server that is given must let pods be created: kube-apiserver without a controller
+// manager needs --disable-admission-plugins=ServiceAccount. The load works in two namespaces
+// that it makes and removes.
+//
+// CPU per operation is the figure to compare: it depends on the server alone, while rate and
+// latency depend on what else the machine does, the load generator included.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	"github.com/coxswain-dev/coxswain/bench/load"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	klog.SetLogger(logr.Discard()) // client-go's word about informers that are stopped on purpose
+	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// plan is what the command line asks for.
+type plan struct {
+	options   load.Options
+	runs      int
+	workloads []load.Workload
+	sources   []source
+	own       *ownServers
+	growth    *growth // nil when it was not asked for
+}
+
+// source is a place from which a workload gets its server.
+type source interface {
+	name() string
+	serve(ctx context.Context, w load.Workload) (*served, error)
+}
+
+// served is a session on a source's server.
+type served struct {
+	session *load.Session
+	done    func() error // gives it back
+	// restart ends the server, starts it again on its data and tells what that took. It is
+	// nil for a server that is not ours.
+	restart func(ctx context.Context) (load.Result, error)
+}
+
+func run(ctx context.Context, args []string) error {
+	p, err := parse(args)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if p.own != nil {
+		if err := p.own.prepare(ctx); err != nil {
+			return err
+		}
+	}
+	if err := p.measureWorkloads(ctx); err != nil || p.growth == nil {
+		return err
+	}
+	for _, src := range p.sources {
+		if err := p.growth.measure(ctx, os.Stdout, src); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *plan) measureWorkloads(ctx context.Context) error {
+	wantStart := p.own != nil && p.own.wantStart
+	if !wantStart && len(p.workloads) == 0 {
+		return nil
+	}
+	table := newTable(os.Stdout, p.sources)
+	if wantStart {
+		cold, err := p.own.measureStart(ctx, p.runs)
+		if err != nil {
+			return err
+		}
+		table.row([]load.Result{cold})
+	}
+	for _, w := range p.workloads {
+		medians, err := p.measure(ctx, w)
+		if err != nil {
+			return err
+		}
+		table.row(medians)
+	}
+	return nil
+}
+
+// measure runs one workload on every source, turn by turn, so that a busy moment of the
+// machine does not fall on one of them alone.
+func (p *plan) measure(ctx context.Context, w load.Workload) (medians []load.Result, err error) {
+	sessions := make([]*load.Session, len(p.sources))
+	for i, src := range p.sources {
+		served, err := src.serve(ctx, w)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", src.name(), err)
+		}
+		defer func() { err = errors.Join(err, served.done()) }()
+		sessions[i] = served.session
+	}
+	runs, times := make([][]load.Result, len(sessions)), p.runs
+	if w.Once {
+		times = 1
+	}
+	for range times {
+		for i, s := range sessions {
+			r, err := w.Run(ctx, s)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", p.sources[i].name(), err)
+			}
+			runs[i] = append(runs[i], r)
+		}
+	}
+	for _, r := range runs {
+		medians = append(medians, load.Median(r))
+	}
+	return medians, nil
+}
+
+func (p *plan) close() {
+	for _, s := range p.sources {
+		if g, ok := s.(*givenServer); ok {
+			g.close()
+		}
+	}
+	if p.own != nil {
+		p.own.close()
+	}
+}
+
+func parse(args []string) (*plan, error) {
+	p := &plan{options: load.DefaultOptions()}
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	var (
+		kubeconfig  = fs.String("kubeconfig", "", "server to put load on; none starts a coxswain, with data of its own that is removed afterwards")
+		pids        = fs.String("pid", "", "the server's processes, by commas: the API server's and etcd's")
+		compare     = fs.String("compare", "", "kubeconfig of a second server; ratios to it are printed")
+		comparePIDs = fs.String("compare-pid", "", "the second server's processes")
+		binary      = fs.String("binary", "bin/coxswain", "coxswain to start; built from the sources here if there is none")
+		up          = fs.Bool("up", false, "start coxswain up for every workload, and not only for those that need controllers")
+		sizes       = fs.String("sizes", "1000,10000,50000", "numbers of pods at which workload growth looks")
+		nodes       = fs.Int("nodes", 10, "simulated nodes of coxswain up")
+	)
+	fs.IntVar(&p.options.Clients, "clients", p.options.Clients, "clients that send requests at the same time")
+	fs.IntVar(&p.options.Objects, "objects", p.options.Objects, "pods that there are for reads and patches")
+	fs.DurationVar(&p.options.Duration, "duration", p.options.Duration, "how long each run of a workload takes that has no end of its own")
+	fs.IntVar(&p.options.Watchers, "watchers", p.options.Watchers, "watchers of workloads watch and soak")
+	fs.IntVar(&p.options.Wide, "wide", p.options.Wide, "how many of soak's watchers watch all the pods, as a controller does, and not one node's")
+	fs.IntVar(&p.options.Rate, "rate", p.options.Rate, "changes a second in workloads watch and soak")
+	fs.IntVar(&p.options.Replicas, "replicas", p.options.Replicas, "replicas of workload deployment")
+	fs.IntVar(&p.runs, "runs", 3, "runs of each workload; their median is told")
+	fs.Usage = func() { usage(fs) }
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if err := p.options.Check(); err != nil {
+		return nil, err
+	}
+	grow, err := parseSizes(*sizes)
+	if err != nil {
+		return nil, err
+	}
+	if p.runs < 1 || p.runs > 100 {
+		return nil, errors.New("-runs: must be between 1 and 100")
+	}
+	if *kubeconfig == "" {
+		if *pids != "" || *compare != "" {
+			return nil, errors.New("-pid and -compare need -kubeconfig")
+		}
+		p.own = &ownServers{binary: *binary, up: *up, nodes: *nodes, options: p.options}
+		p.sources = []source{p.own}
+		return p, p.choose(fs.Args(), grow)
+	}
+	if err := p.give("", *kubeconfig, *pids); err != nil {
+		return nil, err
+	}
+	if *compare != "" {
+		if err := p.give("compared", *compare, *comparePIDs); err != nil {
+			return nil, err
+		}
+	}
+	return p, p.choose(fs.Args(), grow)
+}
+
+// give adds a server that runs already.
+func (p *plan) give(name, kubeconfig, pids string) error {
+	var processes []int
+	for text := range strings.SplitSeq(pids, ",") {
+		if text == "" {
+			continue
+		}
+		pid, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("%q is no process id", text)
+		}
+		processes = append(processes, pid)
+	}
+	target, err := load.Open(name, kubeconfig, processes...)
+	if err != nil {
+		return err
+	}
+	p.sources = append(p.sources, &givenServer{server: target, options: p.options})
+	return nil
+}
+
+// choose takes the workloads that are named, or all that are not long.
+func (p *plan) choose(names []string, sizes []int) error {
+	for _, name := range names {
+		switch {
+		case name == "growth":
+			p.growth = &growth{sizes: sizes, runs: p.runs}
+		case name == "start" && p.own != nil:
+			p.own.wantStart = true
+		case load.Named(name) == nil:
+			return fmt.Errorf("there is no workload %q", name)
+		default:
+			p.workloads = append(p.workloads, *load.Named(name))
+		}
+	}
+	if len(names) > 0 {
+		return nil
+	}
+	if p.own != nil {
+		p.own.wantStart = true
+	}
+	p.workloads = slices.DeleteFunc(slices.Clone(load.Workloads), func(w load.Workload) bool { return w.Long })
+	return nil
+}
+
+// parseSizes reads the sizes of growth, which must grow.
+func parseSizes(text string) (sizes []int, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 1 || n > load.MaxObjects || len(sizes) > 0 && n <= sizes[len(sizes)-1] {
+			return nil, fmt.Errorf("-sizes: %q: must be numbers up to %d, each larger than the one before", text, load.MaxObjects)
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes, nil
+}
+
+func usage(fs *flag.FlagSet) {
+	w := fs.Output()
+	fmt.Fprint(w, "bench [flags] [workload...]\n\nWorkloads, by default all of them but soak and growth:\n")
+	fmt.Fprintf(w, "  %-11s %s\n", "start", "cold start of a server of its own until /readyz")
+	for _, l := range load.Workloads {
+		fmt.Fprintf(w, "  %-11s %s\n", l.Name, l.About)
+	}
+	fmt.Fprintf(w, "  %-11s %s\n", "growth", "reads, memory and, of an own server, the start again, with more and more pods")
+	fmt.Fprint(w, "\nFlags:\n")
+	fs.PrintDefaults()
+}
