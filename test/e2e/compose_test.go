@@ -1,0 +1,85 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestCompose builds the image from the binaries under test, brings up a control plane of
+// containers, gives the tour on it, takes it down and up again, and leaves nothing.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	compose := composeCommand(t)
+	port := freePort(t)
+	environment := append(os.Environ(), "COXSWAIN_PORT="+port, "COMPOSE_PROJECT_NAME=coxswain-e2e-"+port,
+		"COXSWAIN_IMAGE=coxswain:e2e-"+port)
+	run := func(ctx context.Context, name string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Env = environment
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		require.NoError(t, cmd.Run(), "%s %v:\n%s%s", name, args, &out, &errs)
+		return out.String()
+	}
+	do := func(ctx context.Context, args ...string) string {
+		t.Helper()
+		args = append(append(compose[1:len(compose):len(compose)], "-f", "../../deploy/compose.yaml"), args...)
+		return run(ctx, compose[0], args...)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if t.Failed() {
+			t.Log(do(ctx, "logs", "--no-color", "--tail", "40"))
+		}
+		do(ctx, "down", "--volumes", "--timeout", "10")
+		run(ctx, "docker", "image", "rm", "coxswain:e2e-"+port)
+	})
+	kubeconfig := filepath.Join(t.TempDir(), "admin.kubeconfig")
+	connected := func() *cluster {
+		require.NoError(t, os.WriteFile(kubeconfig, []byte(run(t.Context(), "../../deploy/kubeconfig")), 0o600))
+		return connect(t, kubeconfig)
+	}
+
+	do(t.Context(), "up", "--build", "--detach")
+	c := connected()
+	require.True(t, strings.HasSuffix(c.config.Host, ":"+port), c.config.Host)
+	c.tour(kubectl, "tour")
+	c.run(kubectlLite, "create", "configmap", "kept")
+	eventually(t, time.Minute, "all five services are healthy", func() bool {
+		ids := strings.Fields(do(t.Context(), "ps", "-q"))
+		states := run(t.Context(), "docker", append([]string{"inspect", "--format", "{{.State.Health.Status}}"}, ids...)...)
+		return strings.Count(states, "healthy\n") == 5 && !strings.Contains(states, "unhealthy")
+	})
+
+	do(t.Context(), "down", "--timeout", "10")
+	do(t.Context(), "up", "--detach")
+	connected().run(kubectlLite, "get", "configmap", "kept")
+}
+
+// composeCommand is how compose is called here; without docker the test is skipped.
+func composeCommand(t *testing.T) []string {
+	t.Helper()
+	if out, err := exec.Command("docker", "info").CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: docker does not answer here: %v: %s", err, tail(string(out), 200))
+	}
+	if exec.Command("docker", "compose", "version").Run() == nil {
+		return []string{"docker", "compose"}
+	}
+	if path, err := exec.LookPath("docker-compose"); err == nil {
+		return []string{path}
+	}
+	t.Skip("SKIPPED: neither docker compose nor docker-compose is here")
+	return nil
+}

@@ -1,0 +1,31 @@
+//go:build e2e
+
+// Package e2e holds the black-box tests: they start the shipped binaries as processes and
+// look at them as users do, with kubectl, kubectl-lite and plain HTTP. They know nothing of
+// the code inside. `make e2e` builds what they need and runs them.
+//
+// COXSWAIN_BIN is the folder of coxswain and kubectl-lite, KUBECTL the real kubectl.
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// The programs under test.
+var coxswain, kubectlLite, kubectl string
+
+func TestMain(m *testing.M) {
+	bin := os.Getenv("COXSWAIN_BIN")
+	coxswain, kubectlLite = filepath.Join(bin, "coxswain"), filepath.Join(bin, "kubectl-lite")
+	kubectl = os.Getenv("KUBECTL")
+	for _, program := range []string{coxswain, kubectlLite, kubectl} {
+		if _, err := os.Stat(program); err != nil {
+			fmt.Fprintln(os.Stderr, "run these tests with `make e2e`:", err)
+			os.Exit(2)
+		}
+	}
+	os.Exit(m.Run())
+}

@@ -1,0 +1,144 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// process is a program that a test has started and that ends with the test at the latest.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	out    output
+	exited chan struct{} // closed when the process has ended; err says how
+	err    error
+}
+
+// output collects what a process prints.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// start starts coxswain. What it prints is shown if the test fails.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(coxswain, args...), exited: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("coxswain %v (pid %d) printed:\n%s", args, p.cmd.Process.Pid, tail(p.out.String(), 8<<10))
+		}
+	})
+	return p
+}
+
+// kill ends the process as kill -9 does, stopped or not, and waits until it is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended already
+	<-p.exited
+}
+
+// interrupt ends the process as Ctrl-C does and requires that it ends well, and soon.
+func (p *process) interrupt() {
+	p.t.Helper()
+	p.signal(syscall.SIGINT)
+	p.waitExit(5 * time.Second)
+	require.NoError(p.t, p.err, "the exit code after an interrupt")
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
+
+func (p *process) waitExit(limit time.Duration) {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(limit):
+		p.t.Fatalf("the process has not ended within %v", limit)
+	}
+}
+
+func (p *process) running() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// eventually requires that the condition comes true within the limit. It asks often: what
+// is waited for takes milliseconds.
+func eventually(t *testing.T, limit time.Duration, what string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s", limit, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// freePort is a port that nobody listened on a moment ago, for programs that cannot choose
+// one themselves.
+func freePort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "…" + s[len(s)-n:]
+	}
+	return s
+}
+
+// dataDir is a folder that does not exist yet, as for a user's first start.
+func dataDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "coxswain-e2e-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir + "/data"
+}

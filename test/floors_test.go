@@ -1,0 +1,192 @@
+// Package test holds what is checked about the repository as a whole: here that its floors
+// (docs/architecture.md) stand on each other in one direction only. The black-box tests
+// are in e2e.
+package test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const module = "github.com/coxswain-dev/coxswain/"
+
+// floors says which of our own top folders each top folder may import besides itself.
+// What is not listed here may not exist: a new folder takes its place in the house first.
+var floors = map[string][]string{
+	"api":          {},
+	"storage":      {},
+	"quota":        {},
+	"apiserver":    {"api", "storage", "quota"},
+	"controllers":  {"quota"},
+	"scheduler":    {},
+	"node":         {},
+	"kubectl-lite": {},
+	"bench":        {},
+	"testenv":      {"api", "storage", "apiserver", "controllers", "scheduler", "node"},
+	"cmd":          {"api", "storage", "apiserver", "controllers", "scheduler", "node", "kubectl-lite", "bench"},
+	"test":         {},
+	"examples":     {"testenv"},
+	".":            {},
+}
+
+// testFloors is what tests may import besides: a control plane to run against, and the API's
+// other clients, to run beside the one that is tested.
+var testFloors = []string{"testenv", "controllers", "scheduler", "node"}
+
+// banned are imports that no file may have; bannedButTests those that tests may have.
+var (
+	banned         = []string{"k8s.io/apiserver", "k8s.io/kubernetes"}
+	bannedButTests = []string{"sigs.k8s.io/controller-runtime", "github.com/stretchr/testify", "testing"}
+)
+
+// Folders whose time comes from a clock.Clock that is passed in, and what they may not call.
+var (
+	clocked   = []string{"controllers", "scheduler", "node"}
+	wallClock = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
+)
+
+// breaches are the places under root where the floors are broken, one line each.
+func breaches(root string) ([]string, error) {
+	var found []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() {
+			if path != root && (strings.HasPrefix(name, ".") || name == "testdata" || nestedModule(path)) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		here, err := check(root, path)
+		found = append(found, here...)
+		return err
+	})
+	return found, err
+}
+
+func nestedModule(dir string) bool {
+	matches, _ := filepath.Glob(filepath.Join(dir, "go.mod")) // the pattern is well-formed
+	return len(matches) > 0
+}
+
+// check reads one file.
+func check(root, path string) ([]string, error) {
+	rel, err := filepath.Rel(root, path)
+	if err != nil {
+		return nil, err
+	}
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	if pinned(file) {
+		return nil, nil
+	}
+	floor, isTest := topFolder(filepath.ToSlash(rel)), strings.HasSuffix(path, "_test.go")
+	if _, known := floors[floor]; !known {
+		return []string{fmt.Sprintf("%s: the folder %s has no place among the floors", rel, floor)}, nil
+	}
+	var found []string
+	breach := func(at token.Pos, format string, args ...any) {
+		found = append(found, fmt.Sprintf("%s:%d: %s", rel, set.Position(at).Line, fmt.Sprintf(format, args...)))
+	}
+	for _, spec := range file.Imports {
+		imported, _ := strconv.Unquote(spec.Path.Value) // the parser has checked it
+		if why := forbidden(floor, imported, isTest); why != "" {
+			breach(spec.Pos(), "%s", why)
+		}
+	}
+	if slices.Contains(clocked, floor) && !isTest {
+		for _, call := range wallClockUses(file) {
+			breach(call.Pos(), "time.%s: take the time from a clock.Clock", call.Sel.Name)
+		}
+	}
+	return found, nil
+}
+
+// pinned reports whether the file only holds dependencies in go.mod and is never built.
+func pinned(file *ast.File) bool {
+	return len(file.Comments) > 0 && file.Comments[0].List[0].Text == "//go:build pin"
+}
+
+// topFolder is the first element of a file's path, or "." for a file at the root.
+func topFolder(path string) string {
+	folder, _, nested := strings.Cut(path, "/")
+	if !nested {
+		return "."
+	}
+	return folder
+}
+
+// forbidden says why a file of the floor may not import the path, or nothing if it may.
+func forbidden(floor, imported string, isTest bool) string {
+	for _, b := range banned {
+		if within(imported, b) {
+			return imported + ": imported nowhere in this project"
+		}
+	}
+	for _, b := range bannedButTests {
+		if within(imported, b) && !isTest && floor != "testenv" {
+			return imported + ": for tests only"
+		}
+	}
+	ours, is := strings.CutPrefix(imported, module)
+	if !is {
+		return ""
+	}
+	above := topFolder(ours + "/")
+	switch {
+	case above == floor, slices.Contains(floors[floor], above):
+	case isTest && slices.Contains(testFloors, above):
+	default:
+		return fmt.Sprintf("%s may not import %s", floor, above)
+	}
+	return ""
+}
+
+func within(imported, path string) bool {
+	return imported == path || strings.HasPrefix(imported, path+"/")
+}
+
+// wallClockUses are the mentions of functions of package time that read or wait for the
+// machine's clock, called or passed on as values.
+func wallClockUses(file *ast.File) []*ast.SelectorExpr {
+	name := "time"
+	imported := false
+	for _, spec := range file.Imports {
+		if spec.Path.Value == `"time"` {
+			imported = true
+			if spec.Name != nil {
+				name = spec.Name.Name
+			}
+		}
+	}
+	if !imported {
+		return nil
+	}
+	var uses []*ast.SelectorExpr
+	ast.Inspect(file, func(n ast.Node) bool {
+		selector, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if x, ok := selector.X.(*ast.Ident); ok && x.Name == name && slices.Contains(wallClock, selector.Sel.Name) {
+			uses = append(uses, selector)
+		}
+		return true
+	})
+	return uses
+}
