@@ -30,6 +30,7 @@ func nodes() *Resource {
 			Reset:    func(Object) {},
 			Validate: checked2(validateNodeStatus),
 		},
+		Parts:     []Subresource{proxyTo("NodeProxyOptions")},
 		Fields:    []string{"spec.unschedulable"},
 		FieldZero: map[string]string{"spec.unschedulable": "false"},
 

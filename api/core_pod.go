@@ -24,6 +24,11 @@ func pods() *Resource {
 			(*corev1.PodStatus).DeepCopy,
 		).startingAs(with(startPod)).checkedBy(checked2(validatePodStatus)),
 		Parts: []Subresource{
+			{Name: "attach", Version: "v1", Kind: "PodAttachOptions", Verbs: []string{"create", "get"}, Connect: true},
+			{Name: "exec", Version: "v1", Kind: "PodExecOptions", Verbs: []string{"create", "get"}, Connect: true},
+			{Name: "log", Version: "v1", Kind: "Pod", Verbs: []string{"get"}, Connect: true},
+			{Name: "portforward", Version: "v1", Kind: "PodPortForwardOptions", Verbs: []string{"create", "get"}, Connect: true},
+			proxyTo("PodProxyOptions"),
 			{Name: "binding", Version: "v1", Kind: "Binding", Verbs: []string{"create"}},
 			{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", Verbs: []string{"create"}},
 			{
@@ -61,6 +66,11 @@ func pods() *Resource {
 		},
 		Cells: row(podCells),
 	}
+}
+
+// proxyTo is the subresource through which requests reach what is behind the server.
+func proxyTo(kind string) Subresource {
+	return Subresource{Name: "proxy", Version: "v1", Kind: kind, Verbs: []string{"create", "delete", "get", "patch", "update"}, Connect: true}
 }
 
 // startPod gives a new pod its first status: pending, with its quality of service, and

@@ -30,6 +30,7 @@ func services() *Resource {
 			func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status },
 			(*corev1.ServiceStatus).DeepCopy,
 		).checkedBy(checked2(validateServiceStatus)),
+		Parts:  []Subresource{proxyTo("ServiceProxyOptions")},
 		Fields: []string{"spec.clusterIP", "spec.type"},
 
 		Columns: []metav1.TableColumnDefinition{

@@ -135,6 +135,8 @@ type Subresource struct {
 	Group, Version, Kind string
 	// Verbs in the API's words: get, update, patch, create.
 	Verbs []string
+	// Connect says that requests go on to a node, a pod or a service, and are no objects.
+	Connect bool
 	// Copy, for subresources of the object's own kind, moves the part that a write to it
 	// may change. All else stays as it is.
 	Copy func(to, from Object)

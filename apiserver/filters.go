@@ -87,7 +87,7 @@ func plainPath(next http.Handler) http.Handler {
 // limitBody bounds the time in which a body must arrive, even one that nobody will read.
 func (s *Server) limitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 {
+		if r.ContentLength != 0 && !isConnectPath(r.URL.Path) {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.RequestTimeout))
 		}
 		next.ServeHTTP(w, r)
@@ -125,7 +125,7 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 func longRunning(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "watch") && flag(r.URL.Query(), "watch") ||
 		r.Method == http.MethodGet && isWatchPath(r.URL.Path) ||
-		strings.HasPrefix(r.URL.Path, "/debug/pprof/")
+		isConnectPath(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/debug/pprof/")
 }
 
 // isWatchPath reports whether a path is an old one of a watch: /api/v1/watch/pods.

@@ -69,7 +69,7 @@ func (m *metrics) inflight(method string) prometheus.Gauge {
 func (m *metrics) done(w *response, r *http.Request, took time.Duration) {
 	labels := metricLabels(w.request, r)
 	m.requests.WithLabelValues(append([]string{strconv.Itoa(w.code)}, labels...)...).Inc()
-	if labels[0] != "WATCH" {
+	if labels[0] != "WATCH" && labels[0] != "CONNECT" {
 		m.duration.WithLabelValues(labels...).Observe(took.Seconds())
 		m.size.WithLabelValues(labels...).Observe(float64(w.bytes))
 	}

@@ -326,7 +326,7 @@ func (s *Server) ownEndpointSlice(ctx context.Context, all []netip.AddrPort) ([]
 
 // serviceKinds are the registrations of what Services are made of.
 type serviceKinds struct {
-	service, endpoints, endpointSlice, ipAddress, serviceCIDR *api.Resource
+	service, endpoints, endpointSlice, ipAddress, serviceCIDR, pod *api.Resource
 }
 
 func serviceKindsOf(kinds *api.Snapshot) serviceKinds {
@@ -336,17 +336,18 @@ func serviceKindsOf(kinds *api.Snapshot) serviceKinds {
 		endpointSlice: kinds.Kind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice")),
 		ipAddress:     kinds.Kind(networkingv1.SchemeGroupVersion.WithKind("IPAddress")),
 		serviceCIDR:   kinds.Kind(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")),
+		pod:           kinds.Kind(corev1.SchemeGroupVersion.WithKind("Pod")),
 	}
 }
 
 // check refuses Services without that which they are made of.
 func (k serviceKinds) check() error {
 	if k.service != nil && !k.complete() {
-		return fmt.Errorf("apiserver: the registry has Service, but not all of Endpoints, EndpointSlice, IPAddress and ServiceCIDR")
+		return fmt.Errorf("apiserver: the registry has Service, but not all of Endpoints, EndpointSlice, IPAddress, ServiceCIDR and Pod")
 	}
 	return nil
 }
 
 func (k serviceKinds) complete() bool {
-	return k.service != nil && k.endpoints != nil && k.endpointSlice != nil && k.ipAddress != nil && k.serviceCIDR != nil
+	return k.service != nil && k.endpoints != nil && k.endpointSlice != nil && k.ipAddress != nil && k.serviceCIDR != nil && k.pod != nil
 }

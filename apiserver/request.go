@@ -70,6 +70,9 @@ func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
 	if !r.served() {
 		return apierrors.NewMethodNotSupported(r.res.GroupResource(), r.verb)
 	}
+	if r.subresource != "" && r.res.Subresource(r.subresource).Connect {
+		return s.connect(w, r)
+	}
 	var err error
 	if r.out, err = negotiate(r); err != nil {
 		return err
@@ -114,7 +117,10 @@ func (s *Server) resolve(r *request) error {
 		Version:  route.URLParam("version"),
 		Resource: route.URLParam("resource"),
 	}
-	r.namespace, r.name, r.subresource = route.URLParam("namespace"), route.URLParam("name"), route.URLParam("subresource")
+	r.namespace, r.name = route.URLParam("namespace"), route.URLParam("name")
+	if sub := route.URLParam("subresource"); sub != "" {
+		r.subresource = sub
+	}
 	if gvr.Group == "" && strings.HasPrefix(r.URL.Path, "/apis/") {
 		return notFoundPath()
 	}

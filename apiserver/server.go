@@ -17,6 +17,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -54,6 +55,8 @@ type Options struct {
 	// AdvertiseAddress is where the Service "kubernetes" points to (--advertise-address); by
 	// default it is the address of the listener, or of this machine if that is loopback.
 	AdvertiseAddress netip.Addr
+	// Kubelet says how nodes are reached.
+	Kubelet KubeletOptions
 	// EventTTL is how long Events are kept (--event-ttl); 0 means one hour.
 	EventTTL time.Duration
 	// RequestTimeout bounds every request but watches (--request-timeout); 0 means one minute.
@@ -69,6 +72,7 @@ type Server struct {
 	admission *admission.Chain
 	openapi   *openapi.Documents
 	kinds     serviceKinds
+	backends  backends
 	// appliers are the field managers of server-side apply.
 	appliers appliers
 	// drain is done when the server stops: it is no longer ready, and watches end.
@@ -97,6 +101,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err := checkServiceRanges(o.ServiceCIDRs, o.NodePorts); err != nil {
 		return nil, err
 	}
+	if len(o.Kubelet.AddressTypes) == 0 {
+		o.Kubelet.AddressTypes = DefaultKubeletAddressTypes
+	}
 	if o.EventTTL == 0 {
 		o.EventTTL = time.Hour
 	}
@@ -113,6 +120,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		Options: o,
 		openapi: openapi.NewDocuments(Version),
 		kinds:   serviceKindsOf(o.Registry.Snapshot()),
+
+		backends: newBackends(o.Kubelet),
 	}
 	if err := s.kinds.check(); err != nil {
 		return nil, err
@@ -188,11 +197,19 @@ func (s *Server) resources(r chi.Router) {
 			r.Patch(at+below, s.resource("patch"))
 			r.Delete(at+below, s.resource("delete"))
 		}
+		for _, below := range []string{"/{name}/proxy", "/{name}/proxy/*"} {
+			for method, verb := range proxyVerbs {
+				r.MethodFunc(method, at+below, s.proxied(verb))
+			}
+		}
 		// Deprecated since 1.11, and served as ever.
 		r.Get("/watch"+at, s.resource("watch"))
 		r.Get("/watch"+at+"/{name}", s.resource("watch"))
 	}
 }
+
+// debugLog is for what net/http has to say.
+func (s *Server) debugLog() *log.Logger { return slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) }
 
 // Serve answers on the listener until ctx ends, then drains: watches are ended at once,
 // other requests get five seconds. It returns nil after an orderly end.
@@ -204,9 +221,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       3 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+		ErrorLog:          s.debugLog(),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}
+	defer s.backends.close()
 	at := s.advertised(ln.Addr())
 	s.publishOnce(ctx, at, true)
 	background, stop := context.WithCancel(ctx)

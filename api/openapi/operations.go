@@ -184,6 +184,9 @@ func (b *pathBuilder) item(r *api.Resource, scope, at string, params []parameter
 }
 
 func (b *pathBuilder) subresource(r *api.Resource, sub api.Subresource, scope, at string, params []parameter, object string) {
+	if sub.Connect {
+		return // what passes there has no schema
+	}
 	p := path{path: at, params: slices.Clone(params)}
 	kind := schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
 	if kind != r.GVK() {

@@ -42,6 +42,7 @@ type serverFlags struct {
 	serviceCIDRs   []string
 	nodePorts      utilnet.PortRange
 	advertise      net.IP
+	kubelet        kubeletFlags
 	etcd           storage.ExternalOptions
 
 	admission       admission.Options
@@ -67,6 +68,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	f.nodePorts = apiserver.DefaultNodePorts
 	fs.Var(&f.nodePorts, "service-node-port-range", "ports that the node ports of Services are taken from, both ends included")
 	fs.IPVar(&f.advertise, "advertise-address", nil, "IP address that the Service kubernetes points to; by default --bind-address or, if that is loopback or every address, one of this machine")
+	f.kubelet.add(fs)
 	fs.StringSliceVar(&f.admission.Enable, "enable-admission-plugins", nil, "admission plugins to run besides the default ones; docs/security.md lists them")
 	fs.StringSliceVar(&f.admission.Disable, "disable-admission-plugins", nil, "default admission plugins not to run")
 	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "", "AdmissionConfiguration of the plugins that take one")
@@ -180,11 +182,16 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	if err != nil {
 		return err
 	}
+	kubelet, err := f.kubelet.options(ca)
+	if err != nil {
+		return err
+	}
 	advertise, _ := netip.AddrFromSlice(f.advertise) // not valid if it is not set
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(api.Builtin()...),
 		Authenticator: authn.ClientCertificates{CAs: clients},
 		EventTTL:      f.eventTTL, RequestTimeout: f.requestTimeout,
+		Kubelet:      kubelet,
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission: f.admission,
 	})

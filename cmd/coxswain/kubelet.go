@@ -1,0 +1,64 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+)
+
+// kubeletFlags are how the API server reaches nodes.
+type kubeletFlags struct {
+	caFile, certFile, keyFile string
+	addressTypes              []string
+}
+
+func (f *kubeletFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.caFile, "kubelet-certificate-authority", "", "CAs of the nodes' serving certificates; without it these are not verified")
+	fs.StringVar(&f.certFile, "kubelet-client-certificate", "", "client certificate to show to nodes in place of one from our own CA")
+	fs.StringVar(&f.keyFile, "kubelet-client-key", "", "key of --kubelet-client-certificate")
+	for _, t := range apiserver.DefaultKubeletAddressTypes {
+		f.addressTypes = append(f.addressTypes, string(t))
+	}
+	fs.StringSliceVar(&f.addressTypes, "kubelet-preferred-address-types", f.addressTypes, "which of a node's addresses to connect to, the best first")
+}
+
+func (f *kubeletFlags) options(ca *pki.CA) (apiserver.KubeletOptions, error) {
+	var o apiserver.KubeletOptions
+	for _, t := range f.addressTypes {
+		o.AddressTypes = append(o.AddressTypes, corev1.NodeAddressType(t))
+	}
+	if f.caFile != "" {
+		pem, err := os.ReadFile(f.caFile)
+		if err != nil {
+			return o, fmt.Errorf("--kubelet-certificate-authority: %w", err)
+		}
+		if o.CAs = x509.NewCertPool(); !o.CAs.AppendCertsFromPEM(pem) {
+			return o, fmt.Errorf("--kubelet-certificate-authority: %s has no certificates", f.caFile)
+		}
+	}
+	cert, err := f.certificate(ca)
+	o.Certificate = &cert
+	return o, err
+}
+
+func (f *kubeletFlags) certificate(ca *pki.CA) (tls.Certificate, error) {
+	if f.certFile != "" {
+		cert, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
+		if err != nil {
+			return cert, fmt.Errorf("--kubelet-client-certificate: %w", err)
+		}
+		return cert, nil
+	}
+	cert, key, err := ca.Client("kube-apiserver-kubelet-client", "system:masters")
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
+}
