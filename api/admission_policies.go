@@ -13,9 +13,10 @@ import (
 func validatingPolicies() *Resource {
 	return &Resource{
 		Group: admissionGroup, Version: "v1", Kind: "ValidatingAdmissionPolicy", Plural: "validatingadmissionpolicies",
-		Categories: []string{"api-extensions"},
-		New:        func() Object { return &admissionv1.ValidatingAdmissionPolicy{} },
-		NewList:    func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyList{} },
+		Categories:  []string{"api-extensions"},
+		New:         func() Object { return &admissionv1.ValidatingAdmissionPolicy{} },
+		NewList:     func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyList{} },
+		Conditional: true,
 
 		Default: with(func(p *admissionv1.ValidatingAdmissionPolicy) {
 			setDefaultPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
@@ -126,9 +127,10 @@ func validateParamKind(k *admissionv1.ParamKind, path *field.Path) field.ErrorLi
 func validatingPolicyBindings() *Resource {
 	return &Resource{
 		Group: admissionGroup, Version: "v1", Kind: "ValidatingAdmissionPolicyBinding", Plural: "validatingadmissionpolicybindings",
-		Categories: []string{"api-extensions"},
-		New:        func() Object { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
-		NewList:    func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyBindingList{} },
+		Categories:  []string{"api-extensions"},
+		New:         func() Object { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
+		NewList:     func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyBindingList{} },
+		Conditional: true,
 
 		Default: with(func(b *admissionv1.ValidatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) }),
 		Validate: checked(func(b *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
@@ -200,9 +202,10 @@ func validateParamRef(ref *admissionv1.ParamRef, path *field.Path) field.ErrorLi
 func mutatingPolicies() *Resource {
 	return &Resource{
 		Group: admissionGroup, Version: "v1", Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies",
-		Categories: []string{"api-extensions"},
-		New:        func() Object { return &admissionv1.MutatingAdmissionPolicy{} },
-		NewList:    func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyList{} },
+		Categories:  []string{"api-extensions"},
+		New:         func() Object { return &admissionv1.MutatingAdmissionPolicy{} },
+		NewList:     func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyList{} },
+		Conditional: true,
 
 		Default: with(func(p *admissionv1.MutatingAdmissionPolicy) {
 			setDefaultPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
@@ -249,9 +252,10 @@ func validateMutatingPolicy(p *admissionv1.MutatingAdmissionPolicy) field.ErrorL
 func mutatingPolicyBindings() *Resource {
 	return &Resource{
 		Group: admissionGroup, Version: "v1", Kind: "MutatingAdmissionPolicyBinding", Plural: "mutatingadmissionpolicybindings",
-		Categories: []string{"api-extensions"},
-		New:        func() Object { return &admissionv1.MutatingAdmissionPolicyBinding{} },
-		NewList:    func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyBindingList{} },
+		Categories:  []string{"api-extensions"},
+		New:         func() Object { return &admissionv1.MutatingAdmissionPolicyBinding{} },
+		NewList:     func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyBindingList{} },
+		Conditional: true,
 
 		Default: with(func(b *admissionv1.MutatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) }),
 		Validate: checked(func(b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {

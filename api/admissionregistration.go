@@ -17,9 +17,10 @@ const admissionGroup = admissionv1.GroupName
 func mutatingWebhooks() *Resource {
 	return &Resource{
 		Group: admissionGroup, Version: "v1", Kind: "MutatingWebhookConfiguration", Plural: "mutatingwebhookconfigurations",
-		Categories: []string{"api-extensions"},
-		New:        func() Object { return &admissionv1.MutatingWebhookConfiguration{} },
-		NewList:    func() runtime.Object { return &admissionv1.MutatingWebhookConfigurationList{} },
+		Categories:  []string{"api-extensions"},
+		New:         func() Object { return &admissionv1.MutatingWebhookConfiguration{} },
+		NewList:     func() runtime.Object { return &admissionv1.MutatingWebhookConfigurationList{} },
+		Conditional: true,
 
 		Default: with(func(c *admissionv1.MutatingWebhookConfiguration) {
 			for i := range c.Webhooks {
@@ -51,9 +52,10 @@ func mutatingWebhooks() *Resource {
 func validatingWebhooks() *Resource {
 	return &Resource{
 		Group: admissionGroup, Version: "v1", Kind: "ValidatingWebhookConfiguration", Plural: "validatingwebhookconfigurations",
-		Categories: []string{"api-extensions"},
-		New:        func() Object { return &admissionv1.ValidatingWebhookConfiguration{} },
-		NewList:    func() runtime.Object { return &admissionv1.ValidatingWebhookConfigurationList{} },
+		Categories:  []string{"api-extensions"},
+		New:         func() Object { return &admissionv1.ValidatingWebhookConfiguration{} },
+		NewList:     func() runtime.Object { return &admissionv1.ValidatingWebhookConfigurationList{} },
+		Conditional: true,
 
 		Default: with(func(c *admissionv1.ValidatingWebhookConfiguration) {
 			for i := range c.Webhooks {

@@ -11,9 +11,11 @@ import (
 func leases() *Resource {
 	return &Resource{
 		Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Plural: "leases", Namespaced: true,
-		New:      func() Object { return &coordinationv1.Lease{} },
-		NewList:  func() runtime.Object { return &coordinationv1.LeaseList{} },
-		Validate: checked(validateLease),
+		New:            func() Object { return &coordinationv1.Lease{} },
+		NewList:        func() runtime.Object { return &coordinationv1.LeaseList{} },
+		CreateOnUpdate: true,
+		Conditional:    true,
+		Validate:       checked(validateLease),
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,

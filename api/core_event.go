@@ -14,10 +14,11 @@ import (
 func events() *Resource {
 	return &Resource{
 		Version: "v1", Kind: "Event", Plural: "events", Namespaced: true,
-		Expires:    true,
-		ShortNames: []string{"ev"},
-		New:        func() Object { return &corev1.Event{} },
-		NewList:    func() runtime.Object { return &corev1.EventList{} },
+		Expires:        true,
+		ShortNames:     []string{"ev"},
+		New:            func() Object { return &corev1.Event{} },
+		NewList:        func() runtime.Object { return &corev1.EventList{} },
+		CreateOnUpdate: true,
 
 		Validate: checked(validateEvent),
 		Fields: []string{

@@ -124,9 +124,10 @@ func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
 func limitRanges() *Resource {
 	return &Resource{
 		Version: "v1", Kind: "LimitRange", Plural: "limitranges", Namespaced: true,
-		ShortNames: []string{"limits"},
-		New:        func() Object { return &corev1.LimitRange{} },
-		NewList:    func() runtime.Object { return &corev1.LimitRangeList{} },
+		ShortNames:     []string{"limits"},
+		New:            func() Object { return &corev1.LimitRange{} },
+		NewList:        func() runtime.Object { return &corev1.LimitRangeList{} },
+		CreateOnUpdate: true,
 
 		Default:  with(defaultLimitRange),
 		Validate: checked(validateLimitRange),

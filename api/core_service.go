@@ -15,10 +15,11 @@ import (
 func services() *Resource {
 	return &Resource{
 		Version: "v1", Kind: "Service", Plural: "services", Namespaced: true,
-		ShortNames: []string{"svc"},
-		Categories: []string{"all"},
-		New:        func() Object { return &corev1.Service{} },
-		NewList:    func() runtime.Object { return &corev1.ServiceList{} },
+		ShortNames:     []string{"svc"},
+		Categories:     []string{"all"},
+		New:            func() Object { return &corev1.Service{} },
+		NewList:        func() runtime.Object { return &corev1.ServiceList{} },
+		CreateOnUpdate: true,
 
 		Default:        with(defaultService),
 		PrepareCreate:  with(normalizeClusterIPs),

@@ -138,9 +138,10 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, path *field.Path) fiel
 func endpoints() *Resource {
 	return &Resource{
 		Version: "v1", Kind: "Endpoints", Plural: "endpoints", Namespaced: true,
-		ShortNames: []string{"ep"},
-		New:        func() Object { return &corev1.Endpoints{} },
-		NewList:    func() runtime.Object { return &corev1.EndpointsList{} },
+		ShortNames:     []string{"ep"},
+		New:            func() Object { return &corev1.Endpoints{} },
+		NewList:        func() runtime.Object { return &corev1.EndpointsList{} },
+		CreateOnUpdate: true,
 
 		Default: with(func(e *corev1.Endpoints) {
 			for i := range e.Subsets {

@@ -12,9 +12,10 @@ import (
 func podDisruptionBudgets() *Resource {
 	return &Resource{
 		Group: "policy", Version: "v1", Kind: "PodDisruptionBudget", Plural: "poddisruptionbudgets", Namespaced: true,
-		ShortNames: []string{"pdb"},
-		New:        func() Object { return &policyv1.PodDisruptionBudget{} },
-		NewList:    func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} },
+		ShortNames:  []string{"pdb"},
+		New:         func() Object { return &policyv1.PodDisruptionBudget{} },
+		NewList:     func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} },
+		Conditional: true,
 
 		Validate: checked(validateDisruptionBudget),
 		Status: statusOf(

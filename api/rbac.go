@@ -20,8 +20,9 @@ func segmentName(name string, _ bool) []string { return path.IsValidPathSegmentN
 func roles() *Resource {
 	return &Resource{
 		Group: rbacGroup, Version: "v1", Kind: "Role", Plural: "roles", Namespaced: true,
-		New:     func() Object { return &rbacv1.Role{} },
-		NewList: func() runtime.Object { return &rbacv1.RoleList{} },
+		New:            func() Object { return &rbacv1.Role{} },
+		NewList:        func() runtime.Object { return &rbacv1.RoleList{} },
+		CreateOnUpdate: true,
 
 		ValidateName: segmentName,
 		Validate: checked(func(r *rbacv1.Role) field.ErrorList {
@@ -36,8 +37,9 @@ func roles() *Resource {
 func clusterRoles() *Resource {
 	return &Resource{
 		Group: rbacGroup, Version: "v1", Kind: "ClusterRole", Plural: "clusterroles",
-		New:     func() Object { return &rbacv1.ClusterRole{} },
-		NewList: func() runtime.Object { return &rbacv1.ClusterRoleList{} },
+		New:            func() Object { return &rbacv1.ClusterRole{} },
+		NewList:        func() runtime.Object { return &rbacv1.ClusterRoleList{} },
+		CreateOnUpdate: true,
 
 		ValidateName: segmentName,
 		Validate:     checked(validateClusterRole),
@@ -50,8 +52,9 @@ func clusterRoles() *Resource {
 func roleBindings() *Resource {
 	return &Resource{
 		Group: rbacGroup, Version: "v1", Kind: "RoleBinding", Plural: "rolebindings", Namespaced: true,
-		New:     func() Object { return &rbacv1.RoleBinding{} },
-		NewList: func() runtime.Object { return &rbacv1.RoleBindingList{} },
+		New:            func() Object { return &rbacv1.RoleBinding{} },
+		NewList:        func() runtime.Object { return &rbacv1.RoleBindingList{} },
+		CreateOnUpdate: true,
 
 		Default:      with(func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
 		ValidateName: segmentName,
@@ -70,8 +73,9 @@ func roleBindings() *Resource {
 func clusterRoleBindings() *Resource {
 	return &Resource{
 		Group: rbacGroup, Version: "v1", Kind: "ClusterRoleBinding", Plural: "clusterrolebindings",
-		New:     func() Object { return &rbacv1.ClusterRoleBinding{} },
-		NewList: func() runtime.Object { return &rbacv1.ClusterRoleBindingList{} },
+		New:            func() Object { return &rbacv1.ClusterRoleBinding{} },
+		NewList:        func() runtime.Object { return &rbacv1.ClusterRoleBindingList{} },
+		CreateOnUpdate: true,
 
 		Default:      with(func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
 		ValidateName: segmentName,

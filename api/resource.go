@@ -78,6 +78,10 @@ type Resource struct {
 	// Generation says whether metadata.generation counts changes of the spec
 	// (everything but metadata and status).
 	Generation bool
+	// CreateOnUpdate says that an update of what is not there creates it. Conditional says that
+	// an update must name the resourceVersion it was made on. Both are as in Kubernetes, which
+	// has its reasons kind by kind.
+	CreateOnUpdate, Conditional bool
 	// NoVerbs are verbs of the usual eight (create delete deletecollection get list patch
 	// update watch) which the kind does not serve.
 	NoVerbs []string

@@ -74,8 +74,10 @@ func validatePriorityClassUpdate(c, old *schedulingv1.PriorityClass) field.Error
 func runtimeClasses() *Resource {
 	return &Resource{
 		Group: nodev1.GroupName, Version: "v1", Kind: "RuntimeClass", Plural: "runtimeclasses",
-		New:     func() Object { return &nodev1.RuntimeClass{} },
-		NewList: func() runtime.Object { return &nodev1.RuntimeClassList{} },
+		New:            func() Object { return &nodev1.RuntimeClass{} },
+		NewList:        func() runtime.Object { return &nodev1.RuntimeClassList{} },
+		CreateOnUpdate: true,
+		Conditional:    true,
 
 		Validate: checked(func(c *nodev1.RuntimeClass) field.ErrorList {
 			errs := dnsLabel(field.NewPath("handler"), c.Handler)

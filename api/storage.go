@@ -91,8 +91,9 @@ func validateStorageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList 
 func csiDrivers() *Resource {
 	return &Resource{
 		Group: storageGroup, Version: "v1", Kind: "CSIDriver", Plural: "csidrivers",
-		New:     func() Object { return &storagev1.CSIDriver{} },
-		NewList: func() runtime.Object { return &storagev1.CSIDriverList{} },
+		New:         func() Object { return &storagev1.CSIDriver{} },
+		NewList:     func() runtime.Object { return &storagev1.CSIDriverList{} },
+		Conditional: true,
 
 		Default: with(func(d *storagev1.CSIDriver) {
 			setDefaultPtr(&d.Spec.AttachRequired, true)
@@ -156,8 +157,9 @@ func csiDrivers() *Resource {
 func csiNodes() *Resource {
 	return &Resource{
 		Group: storageGroup, Version: "v1", Kind: "CSINode", Plural: "csinodes",
-		New:     func() Object { return &storagev1.CSINode{} },
-		NewList: func() runtime.Object { return &storagev1.CSINodeList{} },
+		New:         func() Object { return &storagev1.CSINode{} },
+		NewList:     func() runtime.Object { return &storagev1.CSINodeList{} },
+		Conditional: true,
 
 		Validate: checked(func(n *storagev1.CSINode) field.ErrorList {
 			var errs field.ErrorList
@@ -184,8 +186,9 @@ func csiNodes() *Resource {
 func volumeAttachments() *Resource {
 	return &Resource{
 		Group: storageGroup, Version: "v1", Kind: "VolumeAttachment", Plural: "volumeattachments",
-		New:     func() Object { return &storagev1.VolumeAttachment{} },
-		NewList: func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
+		New:         func() Object { return &storagev1.VolumeAttachment{} },
+		NewList:     func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
+		Conditional: true,
 
 		Validate: checked(func(a *storagev1.VolumeAttachment) field.ErrorList {
 			path := field.NewPath("spec")
@@ -228,8 +231,9 @@ func volumeAttachments() *Resource {
 func csiStorageCapacities() *Resource {
 	return &Resource{
 		Group: storageGroup, Version: "v1", Kind: "CSIStorageCapacity", Plural: "csistoragecapacities", Namespaced: true,
-		New:     func() Object { return &storagev1.CSIStorageCapacity{} },
-		NewList: func() runtime.Object { return &storagev1.CSIStorageCapacityList{} },
+		New:         func() Object { return &storagev1.CSIStorageCapacity{} },
+		NewList:     func() runtime.Object { return &storagev1.CSIStorageCapacityList{} },
+		Conditional: true,
 
 		Validate: checked(func(c *storagev1.CSIStorageCapacity) field.ErrorList {
 			errs := dnsSubdomain(field.NewPath("storageClassName"), c.StorageClassName)

@@ -344,6 +344,7 @@ func TestWatch_TooOldARevisionIsGone(t *testing.T) {
 	revision, err := a.backend.Revision(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, a.backend.Compact(t.Context(), revision))
+	a.get(configMaps + "/a").ok(http.StatusOK) // a consistent read: the log has come to its end
 	for _, query := range []string{"", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"} {
 		e := a.watch(configMaps+"?watch=1&resourceVersion="+first+query).expect("ERROR", "")
 		require.Equal(t, "Status", e.Object.GetKind())

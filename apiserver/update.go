@@ -1,15 +1,18 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/storage"
 )
 
 // update answers a PUT of an object or of a subresource.
@@ -31,17 +34,49 @@ func (s *Server) update(w http.ResponseWriter, r *request) error {
 	if err := place(r, obj); err != nil {
 		return err
 	}
+	if r.subresource == "" && r.res.Stored().Conditional && (obj.GetResourceVersion() == "" || obj.GetResourceVersion() == "0") {
+		return invalidObject(r.res, r.name, field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
+	}
+	code := http.StatusOK
+	written, err := s.updateObject(r, obj)
+	if r.subresource == "" && r.res.Stored().CreateOnUpdate && errors.Is(err, storage.ErrNotFound) {
+		code = http.StatusCreated
+		written, err = s.createByUpdate(r, obj)
+	}
+	if err != nil {
+		return err
+	}
+	return s.writeObject(w, r, code, written)
+}
+
+// updateObject puts the object in the place of the one there is.
+func (s *Server) updateObject(r *request, obj api.Object) (*storage.Object, error) {
 	decoding := r.warnings
-	written, err := s.modify(r.Context(), r, func(old api.Object) (api.Object, error) {
+	return s.modify(r.Context(), r, func(old api.Object) (api.Object, error) {
 		r.warnings = slices.Clone(decoding)
 		// What an attempt takes over from old must not look sent by the client in the next.
 		sent := obj.DeepCopyObject().(api.Object)
 		return s.replace(r, sent, old, sent.GetResourceVersion())
 	})
-	if err != nil {
-		return err
+}
+
+// createByUpdate makes the object that an update was to change. It takes the right to create it.
+func (s *Server) createByUpdate(r *request, obj api.Object) (*storage.Object, error) {
+	a := attributesOf(r)
+	a.Verb = "create"
+	if err := s.authorize(r.Context(), a); err != nil {
+		return nil, err
 	}
-	return s.writeObject(w, r, http.StatusOK, written)
+	if uid := obj.GetUID(); uid != "" {
+		return nil, apierrors.NewConflict(r.res.GroupResource(), r.name,
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", uid))
+	}
+	obj.SetResourceVersion("")
+	created, err := s.createObject(r.Context(), r, obj.DeepCopyObject().(api.Object))
+	if errors.Is(err, storage.ErrExists) { // somebody was quicker: it is an update after all
+		return s.updateObject(r, obj)
+	}
+	return created, err
 }
 
 // replace makes the object that takes old's place: defaulted, with what the verb may not
