@@ -10,15 +10,25 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/coxswain-dev/coxswain/scheduler/config"
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
-	"github.com/coxswain-dev/coxswain/scheduler/plugins"
 )
 
-func defaultProfile(t testing.TB) *profile {
-	p, err := newProfile(Profile{SchedulerName: "default-scheduler", Plugins: plugins.Default()})
+// testScheduler is one that nothing runs, for tests that make its steps themselves.
+func testScheduler(t testing.TB, c *config.Config) *scheduler {
+	o := Options{Config: c}
+	o.complete()
+	s, err := newScheduler(fake.NewClientset(), o)
 	require.NoError(t, err)
-	return p
+	return s
+}
+
+// place runs a scheduling cycle on what the cache has now.
+func (s *scheduler) place(pod *framework.PodInfo) (string, error) {
+	s.snapshot.update(s.cache)
+	return s.profiles["default-scheduler"].place(context.Background(), &framework.CycleState{}, pod, s.snapshot)
 }
 
 // The model is a plain sum over the pods that were placed. Whatever comes and goes, no
@@ -27,7 +37,8 @@ func TestProfile_NoPlacementViolatesAHardConstraint(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		c, p := newCache(), defaultProfile(t)
+		s := testScheduler(t, nil)
+		c := s.cache
 		nodes := map[string]*corev1.Node{}
 		placed := map[string]*corev1.Pod{}
 		for i := range 600 {
@@ -43,12 +54,12 @@ func TestProfile_NoPlacementViolatesAHardConstraint(t *testing.T) {
 			case n == 2:
 				for name, pod := range placed {
 					delete(placed, name)
-					require.True(t, c.removePod(pod.UID))
+					require.NotNil(t, c.removePod(pod.UID))
 					break
 				}
 			default:
 				info := framework.NewPodInfo(randomPod(r, i))
-				node, err := p.place(context.Background(), &framework.CycleState{}, info, c)
+				node, err := s.place(info)
 				var refused *unplaceable
 				if errors.As(err, &refused) {
 					for _, node := range nodes {
@@ -124,7 +135,8 @@ func allowed(node *corev1.Node, pod *corev1.Pod, placed map[string]*corev1.Pod) 
 
 func TestProfile_SaysWhichPluginNarrowedTheNodes(t *testing.T) {
 	t.Parallel()
-	c, p := newCache(), defaultProfile(t)
+	s := testScheduler(t, nil)
+	c := s.cache
 	c.setNode(testNode("a", "1", "110"))
 	c.setNode(testNode("b", "1", "110"))
 	pod := testPod("p", "2")
@@ -132,28 +144,28 @@ func TestProfile_SaysWhichPluginNarrowedTheNodes(t *testing.T) {
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 			{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}},
 	}}}
-	_, err := p.place(context.Background(), &framework.CycleState{}, framework.NewPodInfo(pod), c)
+	_, err := s.place(framework.NewPodInfo(pod))
 	require.EqualError(t, err, "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity].")
 }
 
 func TestNodesToFind(t *testing.T) {
 	t.Parallel()
 	for nodes, want := range map[int]int{0: 0, 3: 3, 100: 100, 200: 100, 1000: 420, 5000: 500, 6000: 300, 20000: 1000} {
-		require.Equal(t, want, nodesToFind(nodes), "%d nodes", nodes)
+		require.Equal(t, want, nodesToFind(nodes, 0), "%d nodes", nodes)
 	}
 }
 
 // BenchmarkPlace_5000Nodes is one scheduling cycle in a large cluster that fills up as it runs.
 func BenchmarkPlace_5000Nodes(b *testing.B) {
-	c, p := newCache(), defaultProfile(b)
+	s := testScheduler(b, nil)
+	c := s.cache
 	for i := range 5000 {
 		c.setNode(testNode(fmt.Sprintf("node-%d", i), "64", "1000"))
 	}
-	ctx := context.Background()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		info := framework.NewPodInfo(testPod(fmt.Sprintf("p%d", i), "10m"))
-		node, err := p.place(ctx, &framework.CycleState{}, info, c)
+		node, err := s.place(info)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -100,7 +100,7 @@ func (c *cluster) pending(at place) float64 {
 	require.NoError(c.t, err)
 	for _, f := range families {
 		for _, m := range f.Metric {
-			if f.GetName() == "scheduler_pending_pods" && m.Label[0].GetValue() == string(at) {
+			if f.GetName() == "scheduler_pending_pods" && len(m.Label) > 0 && m.Label[0].GetValue() == string(at) {
 				return m.GetGauge().GetValue()
 			}
 		}
@@ -174,7 +174,7 @@ func TestScheduler_SaysWhyAPodHasNoNodeAndWakesItWhenOneComes(t *testing.T) {
 	_, err = c.CoreV1().Nodes().Create(context.Background(), testNode("large", "8", "110"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	c.eventually("it is to be tried again, after its back-off", func() bool { return c.pending(backoff) == 1 })
-	c.clock.Step(initialBackoff)
+	c.clock.Step(time.Second)
 	c.eventually("it has its node", func() bool { return c.get("big").Spec.NodeName == "large" })
 }
 
@@ -186,7 +186,7 @@ func TestScheduler_WakesPodsWhenAnotherLeaves(t *testing.T) {
 	c.eventually("the second sleeps", func() bool { return c.pending(unschedulable) == 1 })
 	require.NoError(t, c.CoreV1().Pods("default").Delete(context.Background(), "first", metav1.DeleteOptions{}))
 	c.eventually("the second backs off", func() bool { return c.pending(backoff) == 1 })
-	c.clock.Step(initialBackoff)
+	c.clock.Step(time.Second)
 	c.eventually("the second is bound", func() bool { return c.get("second").Spec.NodeName == "only" })
 }
 
@@ -239,12 +239,12 @@ func TestScheduler_SchedulesOnlyWhileItLeads(t *testing.T) {
 func TestEvents_CountsWhatRepeats(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()
-	r := newEventRecorder(client, clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), slog.Default(), "default-scheduler")
+	r := newEventRecorder(client, clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), slog.Default())
 	for range 3 {
-		r.event(testPod("p", "1"), corev1.EventTypeWarning, "FailedScheduling", "no room")
+		r.event(testPod("p", "1"), "default-scheduler", corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "no room")
 		require.NoError(t, r.write(t.Context(), <-r.queue))
 	}
-	r.event(testPod("p", "1"), corev1.EventTypeNormal, "Scheduled", "room at last")
+	r.event(testPod("p", "1"), "default-scheduler", corev1.EventTypeNormal, "Scheduled", "Binding", "room at last")
 	require.NoError(t, r.write(t.Context(), <-r.queue))
 	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
