@@ -145,7 +145,7 @@ func TestRun_TellsAUserWhyAPodWaits(t *testing.T) {
 	createNodes(ctx, t, client, 1)
 	_, err := client.CoreV1().Pods("default").Create(ctx, smallPod("big", "33"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	const message = "0/1 nodes are available: 1 Insufficient cpu."
+	const message = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 	_, err = watchtools.UntilWithSync(ctx, podsOf(client), &corev1.Pod{}, nil, func(e watch.Event) (bool, error) {
 		for _, c := range e.Object.(*corev1.Pod).Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Message == message {

@@ -298,11 +298,15 @@ func (p *profile) runPostFilter(ctx context.Context, state *framework.CycleState
 		return nil, nil
 	}
 	defer p.metrics.extensionPoint("PostFilter", p.name)()
+	p.metrics.preempts.Inc()
 	var messages []string
 	var result *framework.PostFilterResult
 	for _, plugin := range p.postFilter {
 		r, status := plugin.PostFilter(ctx, state, pod, nodes, diagnosis)
 		if status.OK() {
+			if r != nil && r.NominatedNodeName != "" {
+				p.metrics.preempted.Observe(float64(r.Victims))
+			}
 			return r, nil
 		}
 		if status.Code() == framework.Error {

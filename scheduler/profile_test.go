@@ -145,7 +145,8 @@ func TestProfile_SaysWhichPluginNarrowedTheNodes(t *testing.T) {
 			{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}},
 	}}}
 	_, err := s.place(framework.NewPodInfo(pod))
-	require.EqualError(t, err, "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity].")
+	require.EqualError(t, err, "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. "+
+		"preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.")
 }
 
 func TestNodesToFind(t *testing.T) {

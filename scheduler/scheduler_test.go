@@ -166,7 +166,8 @@ func TestScheduler_SaysWhyAPodHasNoNodeAndWakesItWhenOneComes(t *testing.T) {
 	c.eventually("the condition is written", func() bool { return condition().Type == corev1.PodScheduled })
 	require.Equal(t, corev1.ConditionFalse, condition().Status)
 	require.Equal(t, "Unschedulable", condition().Reason)
-	require.Equal(t, "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s).", condition().Message)
+	require.Equal(t, "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). "+
+		"preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.", condition().Message)
 	c.eventually("it sleeps", func() bool { return c.pending(unschedulable) == 1 })
 
 	_, err := c.CoreV1().Nodes().Create(context.Background(), testNode("useless", "1", "110"), metav1.CreateOptions{})
@@ -236,6 +237,28 @@ func TestScheduler_SchedulesOnlyWhileItLeads(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "me", *lease.Spec.HolderIdentity)
 }
+func TestScheduler_PreemptsPodsOfLowerPriority(t *testing.T) {
+	only := testNode("only", "2", "110")
+	c := startCluster(t, Options{}, only)
+	c.create(testPod("low", "1"), testPod("lowest", "1"))
+	c.eventually("the node is full", func() bool { return c.get("low").Spec.NodeName+c.get("lowest").Spec.NodeName == "onlyonly" })
+	negative, high := int32(-1), int32(1000)
+	lowest := c.get("lowest").DeepCopy()
+	lowest.Spec.Priority = &negative
+	_, err := c.CoreV1().Pods("default").Update(context.Background(), lowest, metav1.UpdateOptions{})
+	require.NoError(t, err)
+
+	urgent := testPod("urgent", "1")
+	urgent.Spec.Priority = &high
+	c.create(urgent)
+	c.eventually("the victim is gone and the pod has its room", func() bool {
+		c.clock.Step(time.Second)
+		return c.get("urgent").Spec.NodeName == "only"
+	})
+	require.Equal(t, "only", c.get("low").Spec.NodeName)
+	require.Empty(t, c.get("lowest").Name)
+}
+
 func TestEvents_CountsWhatRepeats(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()

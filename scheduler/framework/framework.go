@@ -88,6 +88,8 @@ type PostFilterPlugin interface {
 type PostFilterResult struct {
 	// NominatedNodeName is the node on which the pod is to run soon; "" takes a nomination back.
 	NominatedNodeName string
+	// Victims is how many pods have to go for it, for metrics.
+	Victims int
 	// Then, where given, does what it takes, once the scheduling cycle is over. The pod waits for it.
 	Then func(ctx context.Context) error
 }

@@ -22,6 +22,11 @@ func Registry() framework.Registry {
 		"ImageLocality":                   newPlain(&ImageLocality{}),
 		"PodTopologySpread":               newPodTopologySpread,
 		"InterPodAffinity":                newInterPodAffinity,
+		"VolumeRestrictions":              newVolumeRestrictions,
+		"NodeVolumeLimits":                newNodeVolumeLimits,
+		"VolumeBinding":                   newVolumeBinding,
+		"VolumeZone":                      newVolumeZone,
+		"DefaultPreemption":               newDefaultPreemption,
 		"DefaultBinder":                   newDefaultBinder,
 	}
 }
