@@ -147,17 +147,6 @@ func (q *queue) happened(change *framework.Change) {
 	}
 }
 
-// wakeAll gives the pods another try that want is true of.
-func (q *queue) wakeAll(event string, want func(*framework.PodInfo) bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, p := range q.asleep {
-		if p.place == unschedulable && want(p.PodInfo) {
-			q.wake(p, event)
-		}
-	}
-}
-
 // pop waits for the next pod to try. It returns nil when the queue is closed.
 func (q *queue) pop() *attempt {
 	q.mu.Lock()

@@ -31,6 +31,7 @@ type cluster struct {
 	metrics *prometheus.Registry
 	mu      sync.Mutex
 	refuse  int // so many bindings
+	check   func(pod *corev1.Pod, node string) error
 }
 
 func startCluster(t *testing.T, o Options, objects ...runtime.Object) *cluster {
@@ -69,6 +70,11 @@ func (c *cluster) bind(action clienttesting.Action) (bool, runtime.Object, error
 	pod := o.(*corev1.Pod).DeepCopy()
 	if pod.Spec.NodeName != "" {
 		return true, nil, fmt.Errorf("pod %s is already assigned to node %q", pod.Name, pod.Spec.NodeName)
+	}
+	if c.check != nil {
+		if err := c.check(pod, binding.Target.Name); err != nil {
+			return true, nil, err
+		}
 	}
 	pod.Spec.NodeName = binding.Target.Name
 	return true, binding, c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, pod.Namespace)
