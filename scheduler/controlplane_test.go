@@ -165,15 +165,3 @@ func TestRun_TellsAUserWhyAPodWaits(t *testing.T) {
 		return false
 	}, 20*time.Second, 10*time.Millisecond)
 }
-
-// BenchmarkRun_1000Pods10Nodes is a burst from the first create to the last binding, API server included.
-func BenchmarkRun_1000Pods10Nodes(b *testing.B) {
-	for b.Loop() {
-		b.StopTimer()
-		client := kubernetes.NewForConfigOrDie(testenv.Start(b, testenv.WithNodes(0), testenv.WithControllers()))
-		createNodes(b.Context(), b, client, 10)
-		b.StartTimer()
-		createPods(b.Context(), b, client, 1000, "10m")
-		awaitBound(b.Context(), b, client, 1000)
-	}
-}

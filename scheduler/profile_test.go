@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,23 +47,5 @@ func TestNodesToFind(t *testing.T) {
 	t.Parallel()
 	for nodes, want := range map[int]int{0: 0, 3: 3, 100: 100, 200: 100, 1000: 420, 5000: 500, 6000: 300, 20000: 1000} {
 		require.Equal(t, want, nodesToFind(nodes, 0), "%d nodes", nodes)
-	}
-}
-
-// BenchmarkPlace_5000Nodes is one scheduling cycle in a large cluster that fills up as it runs.
-func BenchmarkPlace_5000Nodes(b *testing.B) {
-	s := testScheduler(b, nil)
-	c := s.cache
-	for i := range 5000 {
-		c.setNode(testNode(fmt.Sprintf("node-%d", i), "64", "1000"))
-	}
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		info := framework.NewPodInfo(testPod(fmt.Sprintf("p%d", i), "10m"))
-		node, err := s.place(info)
-		if err != nil {
-			b.Fatal(err)
-		}
-		c.assume(info, node)
 	}
 }
