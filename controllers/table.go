@@ -8,6 +8,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/cronjob"
 	"github.com/coxswain-dev/coxswain/controllers/daemonset"
 	"github.com/coxswain-dev/coxswain/controllers/deployment"
+	"github.com/coxswain-dev/coxswain/controllers/disruption"
 	"github.com/coxswain-dev/coxswain/controllers/endpoints"
 	"github.com/coxswain-dev/coxswain/controllers/endpointslice"
 	"github.com/coxswain-dev/coxswain/controllers/garbagecollector"
@@ -32,6 +33,7 @@ var table = []entry{
 	{"statefulset-controller", "statefulset", statefulset.New, 5},
 	{"daemonset-controller", "daemonset", daemonset.New, 2},
 	{"job-controller", "job", job.New, 5},
+	{"disruption-controller", "disruption", disruption.New, 5},
 	{"pod-garbage-collector-controller", "podgc", podgc.New, 1},
 	{"ttl-after-finished-controller", "ttl-after-finished", ttlafterfinished.New, 5},
 	{"cronjob-controller", "cronjob", cronjob.New, 5},
