@@ -18,6 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/pvcprotection"
 	"github.com/coxswain-dev/coxswain/controllers/pvprotection"
 	"github.com/coxswain-dev/coxswain/controllers/replicaset"
+	"github.com/coxswain-dev/coxswain/controllers/replicationcontroller"
 	"github.com/coxswain-dev/coxswain/controllers/resourcequota"
 	"github.com/coxswain-dev/coxswain/controllers/rootca"
 	"github.com/coxswain-dev/coxswain/controllers/serviceaccount"
@@ -30,6 +31,7 @@ import (
 var table = []entry{
 	{"deployment-controller", "deployment", deployment.New, 5},
 	{"replicaset-controller", "replicaset", replicaset.New, 5},
+	{"replicationcontroller-controller", "replicationcontroller", replicationcontroller.New, 5},
 	{"statefulset-controller", "statefulset", statefulset.New, 5},
 	{"daemonset-controller", "daemonset", daemonset.New, 2},
 	{"job-controller", "job", job.New, 5},
