@@ -14,6 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/garbagecollector"
 	"github.com/coxswain-dev/coxswain/controllers/job"
 	"github.com/coxswain-dev/coxswain/controllers/namespace"
+	"github.com/coxswain-dev/coxswain/controllers/nodelifecycle"
 	"github.com/coxswain-dev/coxswain/controllers/podgc"
 	"github.com/coxswain-dev/coxswain/controllers/pvcprotection"
 	"github.com/coxswain-dev/coxswain/controllers/pvprotection"
@@ -23,6 +24,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/rootca"
 	"github.com/coxswain-dev/coxswain/controllers/serviceaccount"
 	"github.com/coxswain-dev/coxswain/controllers/statefulset"
+	"github.com/coxswain-dev/coxswain/controllers/tainteviction"
 	"github.com/coxswain-dev/coxswain/controllers/ttlafterfinished"
 )
 
@@ -39,6 +41,8 @@ var table = []entry{
 	{"pod-garbage-collector-controller", "podgc", podgc.New, 1},
 	{"ttl-after-finished-controller", "ttl-after-finished", ttlafterfinished.New, 5},
 	{"cronjob-controller", "cronjob", cronjob.New, 5},
+	{"node-lifecycle-controller", "nodelifecycle", nodelifecycle.New, 8},
+	{"taint-eviction-controller", "taint-eviction", tainteviction.New, 8},
 	{"namespace-controller", "namespace", namespace.New, 10},
 	{"garbage-collector-controller", "garbagecollector", garbagecollector.New, 20},
 	{"serviceaccount-controller", "serviceaccount", serviceaccount.New, 5},
