@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
 	"github.com/coxswain-dev/coxswain/scheduler"
+	schedulerconfig "github.com/coxswain-dev/coxswain/scheduler/config"
 )
 
 // component runs until ctx ends.
@@ -52,6 +54,19 @@ func (f *leaderFlags) add(fs *pflag.FlagSet) {
 type controllersFlags struct {
 	leader      leaderFlags
 	controllers []string
+	settings    controllers.Settings
+}
+
+// addSettings are the flags of single controllers, with kube-controller-manager's names and defaults.
+func (f *controllersFlags) addSettings(fs *pflag.FlagSet) {
+	n := &f.settings.Node
+	fs.DurationVar(&n.MonitorPeriod, "node-monitor-period", 5*time.Second, "how often every Node is looked at")
+	fs.DurationVar(&n.MonitorGracePeriod, "node-monitor-grace-period", 50*time.Second, "how long a Node may be silent before its conditions become Unknown")
+	fs.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", time.Minute, "how long a new Node may take to post its status")
+	fs.Float32Var(&n.EvictionRate, "node-eviction-rate", 0.1, "how many Nodes of a zone are given up in a second")
+	fs.Float32Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", 0.01, "the same in a large zone of which many Nodes are not ready; in a small one none is")
+	fs.IntVar(&n.LargeClusterSizeThreshold, "large-cluster-size-threshold", 50, "a zone of more Nodes is large")
+	fs.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", 0.55, "share of Nodes not ready from which a zone counts as disrupted")
 }
 
 func newControllers() *cobra.Command {
@@ -67,12 +82,14 @@ func newControllers() *cobra.Command {
 	p.add(cmd.Flags(), "127.0.0.1:10257")
 	f.leader.add(cmd.Flags())
 	cmd.Flags().StringSliceVar(&f.controllers, "controllers", []string{"*"}, `controllers to run: "*" for all, "foo" for foo, "-foo" for all but foo`)
+	f.addSettings(cmd.Flags())
 	return cmd
 }
 
 func (f *controllersFlags) run(ctx context.Context, config *rest.Config) error {
 	return controllers.Run(ctx, config, controllers.Options{
 		Controllers: f.controllers,
+		Settings:    f.settings,
 		LeaderElect: f.leader.elect,
 		LeaderElection: controllers.LeaderElection{
 			LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline, RetryPeriod: f.leader.retryPeriod,
@@ -82,6 +99,7 @@ func (f *controllersFlags) run(ctx context.Context, config *rest.Config) error {
 
 type schedulerFlags struct {
 	leader  leaderFlags
+	config  string
 	metrics prometheus.Registerer
 }
 
@@ -98,15 +116,39 @@ func newScheduler() *cobra.Command {
 	}
 	p.add(cmd.Flags(), "127.0.0.1:10259")
 	f.leader.add(cmd.Flags())
+	cmd.Flags().StringVar(&f.config, "config", "", "path to a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1); its leaderElection takes the place of the --leader-elect flags")
 	return cmd
 }
 
 func (f *schedulerFlags) run(ctx context.Context, config *rest.Config) error {
-	return scheduler.Run(ctx, config, scheduler.Options{
+	o := scheduler.Options{
 		LeaderElect:   f.leader.elect,
 		LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline, RetryPeriod: f.leader.retryPeriod,
 		Metrics: f.metrics,
-	})
+	}
+	if f.config == "" {
+		return scheduler.Run(ctx, config, o)
+	}
+	document, err := os.ReadFile(f.config)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	c, err := schedulerconfig.Load(document)
+	if err != nil {
+		return fmt.Errorf("--config %s: %w", f.config, err)
+	}
+	o.Config, o.LeaderElect = c, *c.LeaderElection.LeaderElect
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 0, 0, 0 // as the configuration says
+	if c.ClientConnection.Kubeconfig != "" {
+		if config, err = clientcmd.BuildConfigFromFlags("", c.ClientConnection.Kubeconfig); err != nil {
+			return fmt.Errorf("--config %s: clientConnection.kubeconfig: %w", f.config, err)
+		}
+	}
+	if c.ClientConnection.QPS > 0 {
+		config = rest.CopyConfig(config)
+		config.QPS, config.Burst = c.ClientConnection.QPS, int(c.ClientConnection.Burst)
+	}
+	return scheduler.Run(ctx, config, o)
 }
 
 type nodeFlags struct {
