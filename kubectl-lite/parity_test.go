@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -182,6 +183,9 @@ var unstable = []struct {
 // normalize makes outputs comparable: what no two runs share is replaced, and column widths are evened out.
 func normalize(text, dir, host string) string {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, dir, "DIR"), host, "https://SERVER")
+	if _, port, err := net.SplitHostPort(strings.TrimPrefix(host, "https://")); err == nil { // the Service kubernetes has it
+		text = regexp.MustCompile(`\b`+port+`\b`).ReplaceAllString(text, "PORT")
+	}
 	for _, u := range unstable {
 		text = u.pattern.ReplaceAllString(text, u.with)
 	}
