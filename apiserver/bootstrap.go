@@ -71,7 +71,7 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	return nil
 }
 
-// firstWrite creates a cluster-scoped object as the server's own.
+// firstWrite creates an object as the server's own.
 func (s *Server) firstWrite(res *api.Resource, obj api.Object) (storage.Write, error) {
 	if res.Default != nil {
 		res.Default(obj)
@@ -80,5 +80,5 @@ func (s *Server) firstWrite(res *api.Resource, obj api.Object) (storage.Write, e
 	s.beforeCreate(res, obj)
 	obj.SetManagedFields(owners)
 	doc, err := encode(res, obj)
-	return storage.Write{Op: storage.Create, Key: storage.Key{Collection: res.Collection(), Name: obj.GetName()}, Value: doc}, err
+	return storage.Write{Op: storage.Create, Key: storage.Key{Collection: res.Collection(), Namespace: obj.GetNamespace(), Name: obj.GetName()}, Value: doc}, err
 }

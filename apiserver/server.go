@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -29,6 +30,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/openapi"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -39,9 +41,9 @@ type Options struct {
 	// Authenticator tells who calls; nil knows nobody, so that every request that needs an
 	// identity is answered 401.
 	Authenticator authn.Authenticator
-	// Authorizer decides what an identity may do; nil allows everything to everyone who
-	// has been authenticated.
-	Authorizer Authorizer
+	// AuthorizationModes are who decides what an identity may do, in the order in which they
+	// are asked (--authorization-mode); none is Node, RBAC.
+	AuthorizationModes []string
 	// Admission chooses and configures the admission plugins.
 	Admission admission.Options
 	// EventTTL is how long Events are kept (--event-ttl); 0 means one hour.
@@ -55,11 +57,16 @@ type Options struct {
 // Server serves the Kubernetes API. Its methods are safe for concurrent use.
 type Server struct {
 	Options
-	metrics   *metrics
-	admission *admission.Chain
-	openapi   *openapi.Documents
+	metrics    *metrics
+	admission  *admission.Chain
+	cluster    *cluster
+	policy     *policy
+	authorizer authz.Authorizer
+	openapi    *openapi.Documents
 	// appliers are the field managers of server-side apply.
 	appliers appliers
+	// written is closed when the policy of every cluster has been written.
+	written chan struct{}
 	// drain is done when the server stops: it is no longer ready, and watches end.
 	drain      context.Context
 	beginDrain context.CancelFunc
@@ -74,8 +81,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if o.Authenticator == nil {
 		o.Authenticator = authn.Union{}
 	}
-	if o.Authorizer == nil {
-		o.Authorizer = AllowAuthenticated{}
+	if len(o.AuthorizationModes) == 0 {
+		o.AuthorizationModes = []string{"Node", "RBAC"}
 	}
 	if o.EventTTL == 0 {
 		o.EventTTL = time.Hour
@@ -92,10 +99,12 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
 		Options: o,
 		openapi: openapi.NewDocuments(Version),
+		written: make(chan struct{}),
 	}
+	s.cluster = newCluster(s)
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
 	var err error
-	if s.admission, err = admission.NewChain(newCluster(s), o.Admission); err != nil {
+	if s.admission, err = admission.NewChain(s.cluster, o.Admission); err != nil {
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
@@ -103,6 +112,12 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	if err := s.bootstrap(ctx); err != nil {
+		return nil, err
+	}
+	if s.policy, err = newPolicy(ctx, s); err != nil {
+		return nil, err
+	}
+	if s.authorizer, err = s.newAuthorizer(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -183,6 +198,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}
+	var background sync.WaitGroup
+	defer background.Wait()
+	background.Go(func() { s.writePolicy(ctx) })
 	served := make(chan error, 1)
 	go func() { served <- srv.ServeTLS(ln, "", "") }()
 	select {
