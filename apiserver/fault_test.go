@@ -45,11 +45,25 @@ func assemble(t *testing.T, kinds []*api.Resource, o apiserver.Options) *assembl
 	a := &assembly{backend: &faulty{Backend: embedded}, log: &syncBuffer{}}
 	a.store, err = storage.Open(t.Context(), a.backend, storage.Options{LogEvents: logEvents})
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, a.store.Close())
+		require.NoError(t, embedded.Close())
+	})
+	o.Registry, o.Log = api.NewRegistry(kinds...), slog.New(slog.NewTextHandler(a.log, nil))
+	a.server = a.another(t, o)
+	return a
+}
+
+// another starts a further API server on the same store. The registry is that of all built-in
+// kinds if o has none.
+func (a *assembly) another(t *testing.T, o apiserver.Options) *server {
+	t.Helper()
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
-	o.Store, o.Registry = a.store, api.NewRegistry(kinds...)
-	o.Authenticator = authn.ClientCertificates{CAs: ca.Pool()}
-	o.Log = slog.New(slog.NewTextHandler(a.log, nil))
+	if o.Registry == nil {
+		o.Registry, o.Log = api.NewRegistry(api.Builtin()...), slog.New(slog.DiscardHandler)
+	}
+	o.Store, o.Authenticator = a.store, authn.ClientCertificates{CAs: ca.Pool()}
 	handler, err := apiserver.New(t.Context(), o)
 	require.NoError(t, err)
 	cert, err := ca.Server("127.0.0.1")
@@ -62,16 +76,13 @@ func assemble(t *testing.T, kinds []*api.Resource, o apiserver.Options) *assembl
 	t.Cleanup(func() {
 		stop()
 		serving.Wait()
-		require.NoError(t, a.store.Close())
-		require.NoError(t, embedded.Close())
 	})
 	admin, key, err := ca.Client("admin", "system:masters")
 	require.NoError(t, err)
-	a.server = connect(t, &rest.Config{
+	return connect(t, &rest.Config{
 		Host: "https://" + ln.Addr().String(), QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: ca.PEM(), CertData: admin, KeyData: key},
 	})
-	return a
 }
 
 // faulty is a backend whose commits and questions can be made to fail.
@@ -333,7 +344,12 @@ func TestWatch_TooOldARevisionIsGone(t *testing.T) {
 	revision, err := a.backend.Revision(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, a.backend.Compact(t.Context(), revision))
-	a.get(configMaps+"?watch=1&resourceVersion="+first).refused(http.StatusGone, metav1.StatusReasonExpired, "too old")
+	for _, query := range []string{"", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"} {
+		e := a.watch(configMaps+"?watch=1&resourceVersion="+first+query).expect("ERROR", "")
+		require.Equal(t, "Status", e.Object.GetKind())
+		require.EqualValues(t, http.StatusGone, e.Object.Object["code"])
+		require.Equal(t, string(metav1.StatusReasonExpired), e.Object.Object["reason"])
+	}
 	a.get(configMaps+"?resourceVersionMatch=Exact&resourceVersion="+first).refused(http.StatusGone, metav1.StatusReasonExpired, "too old")
 	w := a.watch(configMaps + "?watch=1&resourceVersion=" + last.GetResourceVersion())
 	a.create(configMaps, configMap("b"))

@@ -20,10 +20,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -46,6 +48,13 @@ type Options struct {
 	AuthorizationModes []string
 	// Admission chooses and configures the admission plugins.
 	Admission admission.Options
+	// ServiceCIDRs are what cluster IPs are taken from (--service-cluster-ip-range): one range,
+	// or one of each IP family, that of the default first. NodePorts is --service-node-port-range.
+	ServiceCIDRs []netip.Prefix
+	NodePorts    utilnet.PortRange
+	// AdvertiseAddress is where the Service "kubernetes" points to (--advertise-address); by
+	// default it is the address of the listener, or of this machine if that is loopback.
+	AdvertiseAddress netip.Addr
 	// EventTTL is how long Events are kept (--event-ttl); 0 means one hour.
 	EventTTL time.Duration
 	// RequestTimeout bounds every request but watches (--request-timeout); 0 means one minute.
@@ -63,6 +72,7 @@ type Server struct {
 	policy     *policy
 	authorizer authz.Authorizer
 	openapi    *openapi.Documents
+	kinds      serviceKinds
 	// appliers are the field managers of server-side apply.
 	appliers appliers
 	// written is closed when the policy of every cluster has been written.
@@ -84,6 +94,15 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if len(o.AuthorizationModes) == 0 {
 		o.AuthorizationModes = []string{"Node", "RBAC"}
 	}
+	if len(o.ServiceCIDRs) == 0 {
+		o.ServiceCIDRs = DefaultServiceCIDRs
+	}
+	if o.NodePorts.Size == 0 {
+		o.NodePorts = DefaultNodePorts
+	}
+	if err := checkServiceRanges(o.ServiceCIDRs, o.NodePorts); err != nil {
+		return nil, err
+	}
 	if o.EventTTL == 0 {
 		o.EventTTL = time.Hour
 	}
@@ -100,6 +119,10 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		Options: o,
 		openapi: openapi.NewDocuments(Version),
 		written: make(chan struct{}),
+		kinds:   serviceKindsOf(o.Registry.Snapshot()),
+	}
+	if err := s.kinds.check(); err != nil {
+		return nil, err
 	}
 	s.cluster = newCluster(s)
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
@@ -198,9 +221,14 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}
-	var background sync.WaitGroup
-	defer background.Wait()
-	background.Go(func() { s.writePolicy(ctx) })
+	at := s.advertised(ln.Addr())
+	s.publishOnce(ctx, at, true)
+	background, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { s.keepPublished(background, at) })
+	running.Go(func() { s.writePolicy(background) })
+	defer running.Wait()
+	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- srv.ServeTLS(ln, "", "") }()
 	select {
@@ -209,6 +237,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	case <-ctx.Done():
 	}
 	s.beginDrain()
+	running.Wait()
+	s.publishOnce(context.WithoutCancel(ctx), at, false)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := srv.Shutdown(grace)
