@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/go-chi/chi/v5"
@@ -20,14 +21,20 @@ func (s *Server) newAuthorizer() (authz.Union, error) {
 		switch mode {
 		case "RBAC":
 			union = append(union, s.policy.rbac)
+			s.policy.used = true
 		case "Node":
 			union = append(union, authz.NewNode(nodeCluster{s.cluster}))
+		case "Webhook":
+			if s.AuthorizationWebhook == nil {
+				return nil, errors.New("authorization mode Webhook needs a webhook")
+			}
+			union = append(union, s.AuthorizationWebhook)
 		case "AlwaysAllow":
 			union = append(union, authz.AlwaysAllow{})
 		case "AlwaysDeny":
 			union = append(union, authz.AlwaysDeny{})
 		default:
-			return nil, fmt.Errorf("unknown authorization mode %q, want one of AlwaysAllow, AlwaysDeny, Node, RBAC", mode)
+			return nil, fmt.Errorf("unknown authorization mode %q, want one of AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook", mode)
 		}
 	}
 	return union, nil

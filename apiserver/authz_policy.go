@@ -17,6 +17,7 @@ import (
 type policy struct {
 	server *Server
 	rbac   *authz.RBAC
+	used   bool // RBAC is among the modes
 
 	mu       sync.Mutex
 	watchers []*policyWatcher // fixed; each for one kind

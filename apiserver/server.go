@@ -46,6 +46,8 @@ type Options struct {
 	// AuthorizationModes are who decides what an identity may do, in the order in which they
 	// are asked (--authorization-mode); none is Node, RBAC.
 	AuthorizationModes []string
+	// AuthorizationWebhook is who is asked in the mode Webhook.
+	AuthorizationWebhook *authz.Webhook
 	// Admission chooses and configures the admission plugins.
 	Admission admission.Options
 	// ServiceCIDRs are what cluster IPs are taken from (--service-cluster-ip-range): one range,
@@ -70,7 +72,7 @@ type Server struct {
 	admission  *admission.Chain
 	cluster    *cluster
 	policy     *policy
-	authorizer authz.Authorizer
+	authorizer authz.Union
 	openapi    *openapi.Documents
 	kinds      serviceKinds
 	// appliers are the field managers of server-side apply.

@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
@@ -54,6 +55,12 @@ type Authorizer interface {
 	Authorize(ctx context.Context, a *Attributes) (d Decision, reason string, err error)
 }
 
+// Lister lists what it allows a user in a namespace, as far as rules can say that; incomplete where
+// there may be more. The rules must not be changed.
+type Lister interface {
+	RulesFor(user *authn.User, namespace string) (list []rbacv1.PolicyRule, incomplete bool, err error)
+}
+
 // Union asks each in turn. The group system:masters is asked nothing: it may do everything, so
 // that a cluster whose policy is broken can be mended.
 type Union []Authorizer
@@ -85,6 +92,19 @@ func (u Union) Authorize(ctx context.Context, a *Attributes) (Decision, string, 
 	return NoOpinion, reasons, errs
 }
 
+// RulesFor implements Lister: what all of them allow.
+func (u Union) RulesFor(user *authn.User, namespace string) (all []rbacv1.PolicyRule, incomplete bool, errs error) {
+	for _, member := range u {
+		lister, ok := member.(Lister)
+		if !ok {
+			continue
+		}
+		list, more, err := lister.RulesFor(user, namespace)
+		all, incomplete, errs = append(all, list...), incomplete || more, errors.Join(errs, err)
+	}
+	return all, incomplete, errs
+}
+
 // AlwaysAllow allows everything, also to those who have shown no credential.
 type AlwaysAllow struct{}
 
@@ -92,6 +112,14 @@ type AlwaysAllow struct{}
 func (AlwaysAllow) Authorize(context.Context, *Attributes) (Decision, string, error) {
 	return Allow, "", nil
 }
+
+// RulesFor implements Lister.
+func (AlwaysAllow) RulesFor(*authn.User, string) ([]rbacv1.PolicyRule, bool, error) {
+	return Everything, false, nil
+}
+
+// Everything is what cluster-admin may.
+var Everything = []rbacv1.PolicyRule{on("*", "*", "*"), at("*", "*")}
 
 // AlwaysDeny refuses everything.
 type AlwaysDeny struct{}

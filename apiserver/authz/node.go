@@ -2,11 +2,13 @@ package authz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -103,6 +105,14 @@ func (n *Node) Authorize(ctx context.Context, a *Attributes) (Decision, string, 
 		return n.pod(ctx, node, a)
 	}
 	return n.uniformly(a)
+}
+
+// RulesFor implements Lister: what depends on pods cannot be listed.
+func (n *Node) RulesFor(user *authn.User, _ string) ([]rbacv1.PolicyRule, bool, error) {
+	if _, isNode := nodeOf(user); isNode {
+		return nil, true, errors.New("node authorizer does not support user rule resolution")
+	}
+	return nil, false, nil
 }
 
 // uniformly allows what every kubelet may.

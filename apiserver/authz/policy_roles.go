@@ -6,7 +6,7 @@ type list = []rbacv1.PolicyRule
 
 // userRoles are for people, and for everyone.
 var userRoles = []named{
-	{name: "cluster-admin", rules: list{on("*", "*", "*"), at("*", "*")}},
+	{name: "cluster-admin", rules: Everything},
 
 	{name: "admin", madeOf: "admin"},
 	{name: "edit", madeOf: "edit", isPartOf: "admin"},

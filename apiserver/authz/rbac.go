@@ -2,8 +2,10 @@ package authz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -47,9 +49,11 @@ type role struct {
 }
 
 type binding struct {
-	role  *role
-	ref   roleKey
-	filed []subject
+	name     roleKey
+	role     *role
+	ref      roleKey
+	subjects []rbacv1.Subject
+	filed    []subject // what they come to, each once
 }
 
 // NewRBAC is an index without a rule.
@@ -98,7 +102,7 @@ func (r *RBAC) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects [
 	defer r.mu.Unlock()
 	key := roleKey{namespace, name}
 	r.takeBinding(key)
-	b := &binding{ref: roleKey{name: ref.Name}}
+	b := &binding{name: key, ref: roleKey{name: ref.Name}, subjects: subjects}
 	if ref.Kind == "Role" {
 		b.ref.namespace = namespace
 	}
@@ -263,35 +267,68 @@ func (r *RBAC) eachBinding(user *authn.User, namespace string, f func(*binding))
 	}
 }
 
-// RulesFor lists what the user is granted in a namespace, or with "" in the whole cluster. The
-// rules must not be changed. The error names roles that bindings refer to and that are not there.
-func (r *RBAC) RulesFor(user *authn.User, namespace string) ([]rbacv1.PolicyRule, error) {
+// RulesFor implements Lister. The error names roles that bindings refer to and that are not there.
+func (r *RBAC) RulesFor(user *authn.User, namespace string) (list []rbacv1.PolicyRule, incomplete bool, err error) {
 	if r.Refresh != nil {
 		r.Refresh()
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	var (
-		list []rbacv1.PolicyRule
-		errs []string
-	)
+	var missing []string
 	seen := map[*binding]bool{}
 	r.eachBinding(user, namespace, func(b *binding) {
 		switch {
 		case seen[b]:
 			return
 		case b.role.rules == nil:
-			errs = append(errs, b.ref.notFound())
+			missing = append(missing, b.ref.notFound())
 			return
 		}
 		seen[b] = true
 		list = append(list, b.role.rules.list...)
 	})
-	if len(errs) > 0 {
-		slices.Sort(errs)
-		return list, fmt.Errorf("%s", aggregate(slices.Compact(errs)))
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		err = errors.New(aggregate(slices.Compact(missing)))
 	}
-	return list, nil
+	return list, false, err
+}
+
+// AllowedBy says which binding allows a request, "" if none does.
+func (r *RBAC) AllowedBy(a *Attributes) (reason string) {
+	q := newQuery(a)
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	r.eachBinding(a.User, a.Namespace, func(b *binding) {
+		if reason == "" && b.role.rules != nil && b.role.rules.allow(&q) {
+			reason = "RBAC: allowed by " + b.describe(a.User)
+		}
+	})
+	return reason
+}
+
+// describe is a binding and the one of its subjects that the user is.
+func (b *binding) describe(user *authn.User) string {
+	kind, name := "ClusterRoleBinding", b.name.name
+	if b.name.namespace != "" {
+		kind, name = "RoleBinding", b.name.name+"/"+b.name.namespace
+	}
+	role := "ClusterRole"
+	if b.ref.namespace != "" {
+		role = "Role"
+	}
+	text := fmt.Sprintf("%s %q of %s %q to ", kind, name, role, b.ref.name)
+	for _, s := range b.subjects {
+		at, _ := subjectOf(&s, b.name.namespace)
+		switch {
+		case at.group && !user.In(at.name) || !at.group && at.name != user.Name:
+		case s.Kind == rbacv1.ServiceAccountKind:
+			return text + fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+strings.Split(at.name, ":")[2])
+		default:
+			return text + fmt.Sprintf("%s %q", s.Kind, s.Name)
+		}
+	}
+	return text
 }
 
 // RoleRules are the rules of a role that a binding in the namespace refers to; ok is false if

@@ -179,13 +179,17 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 		return err
 	}
 	advertise, _ := netip.AddrFromSlice(f.advertise) // not valid if it is not set
+	webhook, err := f.authorization.webhook()
+	if err != nil {
+		return err
+	}
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(api.Builtin()...),
 		Authenticator: authn.ClientCertificates{CAs: clients},
 		EventTTL:      f.eventTTL, RequestTimeout: f.requestTimeout,
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission:          f.admission,
-		AuthorizationModes: f.authorization.modes,
+		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
 	})
 	if err != nil {
 		return err
