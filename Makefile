@@ -29,7 +29,7 @@ demo: build ## run the tour of examples/ on a control plane of its own, then end
 
 .PHONY: test
 test: ## unit and integration tests, with the race detector
-	go test $(RACE) -timeout 9m ./...
+	go test $(RACE) -timeout 20m ./...
 
 .PHONY: e2e
 e2e: build kubectl helm ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose

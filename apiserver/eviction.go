@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -52,6 +54,11 @@ func (s *Server) evict(w http.ResponseWriter, r *request) error {
 	if err := s.spendBudget(r.Context(), r, pod.(*corev1.Pod)); err != nil {
 		return err
 	}
+	if len(options.DryRun) == 0 {
+		if err := s.markEvicted(r.Context(), r, options); err != nil {
+			return err
+		}
+	}
 	if _, _, err := s.deleteObject(r.Context(), r, options); err != nil {
 		return err
 	}
@@ -85,6 +92,39 @@ func (s *Server) spendBudget(ctx context.Context, r *request, pod *corev1.Pod) e
 		return pdb, s.spend(pdb, pod.Name)
 	})
 	return err
+}
+
+// markEvicted gives the pod the condition by which its owner knows why it went (KEP-3329). A
+// revision that the deletion asks for is that of the pod before.
+func (s *Server) markEvicted(ctx context.Context, r *request, options *metav1.DeleteOptions) error {
+	marking := &request{Request: r.Request, verb: "update", res: r.res, objects: r.objects, namespace: r.namespace, name: r.name, query: r.query}
+	marked, err := s.modify(ctx, marking, func(old api.Object) (api.Object, error) {
+		if err := checkPreconditions(marking, old, options.Preconditions); err != nil {
+			return nil, err
+		}
+		pod := old.DeepCopyObject().(*corev1.Pod)
+		now := metav1.NewTime(s.Clock.Now()).Rfc3339Copy()
+		condition := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+			Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting", LastTransitionTime: now}
+		i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == condition.Type })
+		if i < 0 {
+			pod.Status.Conditions = append(pod.Status.Conditions, condition)
+			return pod, nil
+		}
+		if before := pod.Status.Conditions[i]; before.Status == condition.Status {
+			condition.LastTransitionTime = before.LastTransitionTime
+		}
+		pod.Status.Conditions[i] = condition
+		return pod, nil
+	})
+	if err != nil {
+		return err
+	}
+	if p := options.Preconditions; p != nil && p.ResourceVersion != nil {
+		version := strconv.FormatInt(marked.Revision, 10)
+		p.ResourceVersion = &version
+	}
+	return nil
 }
 
 // covering names the budgets whose selectors match the pod.

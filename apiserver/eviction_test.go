@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,4 +59,41 @@ func TestEviction_SpendsTheBudgetAndNoMore(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, got.Status.DisruptionsAllowed)
 	require.Contains(t, got.Status.DisruptedPods, "a")
+}
+
+// A pod that outlives its eviction says why it goes: a Job's podFailurePolicy asks for it.
+func TestEviction_SaysWhyThePodGoes(t *testing.T) {
+	t.Parallel()
+	client := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.APIServerOnly()))
+	ctx := t.Context()
+	pods := client.CoreV1().Pods("default")
+	pod, err := pods.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Finalizers: []string{"example.com/keep"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	evict := func(edit func(*metav1.DeleteOptions)) (*corev1.Pod, error) {
+		options := &metav1.DeleteOptions{}
+		edit(options)
+		err := pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "a"}, DeleteOptions: options})
+		got, getErr := pods.Get(ctx, "a", metav1.GetOptions{})
+		require.NoError(t, getErr)
+		return got, err
+	}
+	got, err := evict(func(o *metav1.DeleteOptions) { o.DryRun = []string{metav1.DryRunAll} })
+	require.NoError(t, err)
+	require.Equal(t, pod.ResourceVersion, got.ResourceVersion)
+
+	got, err = evict(func(o *metav1.DeleteOptions) { o.Preconditions = metav1.NewUIDPreconditions("another") })
+	require.True(t, apierrors.IsConflict(err), err)
+	require.Equal(t, pod.ResourceVersion, got.ResourceVersion)
+
+	got, err = evict(func(o *metav1.DeleteOptions) {
+		o.Preconditions = &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}
+	})
+	require.NoError(t, err)
+	require.NotNil(t, got.DeletionTimestamp)
+	i := slices.IndexFunc(got.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
+	require.GreaterOrEqual(t, i, 0)
+	require.Equal(t, "EvictionByEvictionAPI", got.Status.Conditions[i].Reason)
 }

@@ -25,6 +25,9 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
+// Settings are those of single controllers.
+type Settings = controller.Settings
+
 // Options say which controllers run, and how. The zero value runs all of them, without
 // leader election.
 type Options struct {
@@ -43,6 +46,8 @@ type Options struct {
 	Identity string
 	// Workers overrides how many keys a controller, by its name, works on at once.
 	Workers map[string]int
+	// Settings are those of single controllers.
+	Settings Settings
 	// Clock is all that the controllers know of time; default: the real one. The lease is
 	// always counted in real time.
 	Clock clock.WithTicker
@@ -71,6 +76,7 @@ func (o Options) withDefaults() Options {
 		o.Identity = host + "_" + string(uuid.NewUUID())
 	}
 	o.LeaderElection = o.LeaderElection.withDefaults()
+	o.Settings = o.Settings.WithDefaults()
 	return o
 }
 
@@ -108,7 +114,7 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, even
 		Informers: informers.NewSharedInformerFactoryWithOptions(clients.typed, 0,
 			informers.WithTransform(dropManagedFields)),
 		Recorder: events.recorder, Clock: o.Clock, Log: o.Log,
-		RootCA: clients.config.CAData, QueueMetrics: queueMetrics{},
+		RootCA: clients.config.CAData, QueueMetrics: queueMetrics{}, Settings: o.Settings,
 		Workers: func(name string) int { return o.workers(name) },
 	}
 	ctx, cancel := context.WithCancel(ctx)

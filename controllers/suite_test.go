@@ -134,7 +134,7 @@ func always(*corev1.Pod) bool { return true }
 // eventually waits until f holds, without holding up anything else.
 func (c *cluster) eventually(what string, f func() bool) {
 	c.Helper()
-	require.Eventually(c, f, 20*time.Second, 5*time.Millisecond, what)
+	require.Eventually(c, f, time.Minute, 5*time.Millisecond, what)
 }
 
 func (c *cluster) deploy(name string, replicas int32, edit func(*appsv1.Deployment)) *appsv1.Deployment {

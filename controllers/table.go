@@ -8,19 +8,23 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/cronjob"
 	"github.com/coxswain-dev/coxswain/controllers/daemonset"
 	"github.com/coxswain-dev/coxswain/controllers/deployment"
+	"github.com/coxswain-dev/coxswain/controllers/disruption"
 	"github.com/coxswain-dev/coxswain/controllers/endpoints"
 	"github.com/coxswain-dev/coxswain/controllers/endpointslice"
 	"github.com/coxswain-dev/coxswain/controllers/garbagecollector"
 	"github.com/coxswain-dev/coxswain/controllers/job"
 	"github.com/coxswain-dev/coxswain/controllers/namespace"
+	"github.com/coxswain-dev/coxswain/controllers/nodelifecycle"
 	"github.com/coxswain-dev/coxswain/controllers/podgc"
 	"github.com/coxswain-dev/coxswain/controllers/pvcprotection"
 	"github.com/coxswain-dev/coxswain/controllers/pvprotection"
 	"github.com/coxswain-dev/coxswain/controllers/replicaset"
+	"github.com/coxswain-dev/coxswain/controllers/replicationcontroller"
 	"github.com/coxswain-dev/coxswain/controllers/resourcequota"
 	"github.com/coxswain-dev/coxswain/controllers/rootca"
 	"github.com/coxswain-dev/coxswain/controllers/serviceaccount"
 	"github.com/coxswain-dev/coxswain/controllers/statefulset"
+	"github.com/coxswain-dev/coxswain/controllers/tainteviction"
 	"github.com/coxswain-dev/coxswain/controllers/ttlafterfinished"
 )
 
@@ -29,12 +33,16 @@ import (
 var table = []entry{
 	{"deployment-controller", "deployment", deployment.New, 5},
 	{"replicaset-controller", "replicaset", replicaset.New, 5},
+	{"replicationcontroller-controller", "replicationcontroller", replicationcontroller.New, 5},
 	{"statefulset-controller", "statefulset", statefulset.New, 5},
 	{"daemonset-controller", "daemonset", daemonset.New, 2},
 	{"job-controller", "job", job.New, 5},
+	{"disruption-controller", "disruption", disruption.New, 5},
 	{"pod-garbage-collector-controller", "podgc", podgc.New, 1},
 	{"ttl-after-finished-controller", "ttl-after-finished", ttlafterfinished.New, 5},
 	{"cronjob-controller", "cronjob", cronjob.New, 5},
+	{"node-lifecycle-controller", "nodelifecycle", nodelifecycle.New, 8},
+	{"taint-eviction-controller", "taint-eviction", tainteviction.New, 8},
 	{"namespace-controller", "namespace", namespace.New, 10},
 	{"garbage-collector-controller", "garbagecollector", garbagecollector.New, 20},
 	{"serviceaccount-controller", "serviceaccount", serviceaccount.New, 5},

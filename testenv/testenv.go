@@ -63,9 +63,15 @@ func APIServerOnly() Option {
 	return func(o *options) { o.controllers, o.scheduler, o.nodes = nil, false, 0 }
 }
 
+// undone are the admission plugins that only do good beside a controller: pods wait for a
+// ServiceAccount that it makes, Nodes for a taint that it takes away.
+var undone = map[string]string{
+	"ServiceAccount":        "serviceaccount-controller",
+	"TaintNodesByCondition": "node-lifecycle-controller",
+}
+
 // WithAdmission chooses and configures admission plugins, as --enable-admission-plugins and its
-// family do. The default is kube-apiserver's, without ServiceAccount where the controller does
-// not run that makes the account "default" of every namespace.
+// family do. The default is kube-apiserver's, without those of undone whose controller does not run.
 func WithAdmission(a admission.Options) Option { return func(o *options) { o.admission = a } }
 
 // WithLog sends the control plane's logs to a logger; the default drops them.
@@ -95,8 +101,10 @@ func New(opts ...Option) (config *rest.Config, stop func() error, err error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if !controllers.Enabled(o.controllers, "serviceaccount-controller") && !slices.Contains(o.admission.Enable, "ServiceAccount") {
-		o.admission.Disable = append(slices.Clone(o.admission.Disable), "ServiceAccount")
+	for plugin, undoes := range undone {
+		if !controllers.Enabled(o.controllers, undoes) && !slices.Contains(o.admission.Enable, plugin) {
+			o.admission.Disable = append(slices.Clone(o.admission.Disable), plugin)
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var server sync.WaitGroup

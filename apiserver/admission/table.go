@@ -87,8 +87,7 @@ var Table = []Registration{
 		on(group("coordination.k8s.io", "leases"), Create, Update, Delete), on(group("storage.k8s.io", "csinodes"), Create, Update, Delete),
 	},
 		Does: "keeps a node's agent to its own Node, Lease, CSINode and pods"},
-	// kube-apiserver has it on. Here no controller takes the taint away yet.
-	{Name: "TaintNodesByCondition", New: newTaintNodesByCondition, On: []Rule{on(nodes, Create)},
+	{Name: "TaintNodesByCondition", Default: true, New: newTaintNodesByCondition, On: []Rule{on(nodes, Create)},
 		Does: "taints new nodes as not ready, so that nothing is scheduled to them too early"},
 	{Name: "AlwaysPullImages", New: newAlwaysPullImages, On: []Rule{on(pods, Create, Update).with("", "ephemeralcontainers")},
 		Does: "sets imagePullPolicy Always, so that a private image cannot be used without its secret"},

@@ -51,6 +51,19 @@ func (f *leaderFlags) add(fs *pflag.FlagSet) {
 type controllersFlags struct {
 	leader      leaderFlags
 	controllers []string
+	settings    controllers.Settings
+}
+
+// addSettings are the flags of single controllers, with kube-controller-manager's names and defaults.
+func (f *controllersFlags) addSettings(fs *pflag.FlagSet) {
+	n := &f.settings.Node
+	fs.DurationVar(&n.MonitorPeriod, "node-monitor-period", 5*time.Second, "how often every Node is looked at")
+	fs.DurationVar(&n.MonitorGracePeriod, "node-monitor-grace-period", 50*time.Second, "how long a Node may be silent before its conditions become Unknown")
+	fs.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", time.Minute, "how long a new Node may take to post its status")
+	fs.Float32Var(&n.EvictionRate, "node-eviction-rate", 0.1, "how many Nodes of a zone are given up in a second")
+	fs.Float32Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", 0.01, "the same in a large zone of which many Nodes are not ready; in a small one none is")
+	fs.IntVar(&n.LargeClusterSizeThreshold, "large-cluster-size-threshold", 50, "a zone of more Nodes is large")
+	fs.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", 0.55, "share of Nodes not ready from which a zone counts as disrupted")
 }
 
 func newControllers() *cobra.Command {
@@ -66,12 +79,14 @@ func newControllers() *cobra.Command {
 	p.add(cmd.Flags(), "127.0.0.1:10257")
 	f.leader.add(cmd.Flags())
 	cmd.Flags().StringSliceVar(&f.controllers, "controllers", []string{"*"}, `controllers to run: "*" for all, "foo" for foo, "-foo" for all but foo`)
+	f.addSettings(cmd.Flags())
 	return cmd
 }
 
 func (f *controllersFlags) run(ctx context.Context, as identities) error {
 	return controllers.Run(ctx, as.main, controllers.Options{
 		Controllers: f.controllers, As: as.controller,
+		Settings:    f.settings,
 		LeaderElect: f.leader.elect,
 		LeaderElection: controllers.LeaderElection{
 			LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline, RetryPeriod: f.leader.retryPeriod,

@@ -50,6 +50,8 @@ type Env struct {
 	RootCA []byte
 	// QueueMetrics may be nil.
 	QueueMetrics workqueue.MetricsProvider
+	// Settings are what flags of kube-controller-manager's name set.
+	Settings Settings
 	// Workers is how many keys of the named controller are reconciled at once.
 	Workers func(name string) int
 }

@@ -4,7 +4,41 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
 )
+
+// nodeIndex finds pods by the name of their Node.
+const nodeIndex = "nodeName"
+
+// IndexByNode lets OnNode answer for the pods' informer. It must be called before the informer
+// starts; calling it again is harmless.
+func IndexByNode(pods cache.SharedIndexInformer) error {
+	if _, ok := pods.GetIndexer().GetIndexers()[nodeIndex]; ok {
+		return nil
+	}
+	return pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok || pod.Spec.NodeName == "" {
+			return nil, nil
+		}
+		return []string{pod.Spec.NodeName}, nil
+	}})
+}
+
+// OnNode returns the pods that a Node has, ended ones included.
+func OnNode(pods cache.SharedIndexInformer, node string) ([]*corev1.Pod, error) {
+	objects, err := pods.GetIndexer().ByIndex(nodeIndex, node)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*corev1.Pod, 0, len(objects))
+	for _, obj := range objects {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			found = append(found, pod)
+		}
+	}
+	return found, nil
+}
 
 // PodCondition returns the pod's condition of a type, or nil.
 func PodCondition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {

@@ -1,4 +1,5 @@
-// Package replicaset keeps as many pods running as a ReplicaSet asks for.
+// Package replicaset keeps as many pods running as a ReplicaSet asks for. ReplicationControllers
+// ask for the same in other words, which replicationcontroller translates.
 //
 // In comes a ReplicaSet and the pods that it controls; out go pods created and deleted, pods
 // adopted and released, the status, and the events SuccessfulCreate, SuccessfulDelete,
@@ -16,9 +17,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -26,8 +27,17 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// Kind is what the pods' owner references name.
-var Kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+// Source is a kind of object that asks for replicas, as ReplicaSets. What it returns from the
+// cache must not be changed.
+type Source interface {
+	// Kind is what the pods' owner references and the events name.
+	Kind() schema.GroupVersionKind
+	Get(namespace, name string) (*appsv1.ReplicaSet, error)
+	List(namespace string) ([]*appsv1.ReplicaSet, error)
+	// Live reads past the cache.
+	Live(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error)
+	UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) error
+}
 
 const (
 	// burst bounds how many pods one reconciliation creates or deletes.
@@ -37,7 +47,7 @@ const (
 type replicaSets struct {
 	*controller.Controller
 	client   kubernetes.Interface
-	sets     appslisters.ReplicaSetLister
+	source   Source
 	pods     cache.SharedIndexInformer
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
@@ -46,25 +56,36 @@ type replicaSets struct {
 
 // New returns the controller.
 func New(env *controller.Env) (*controller.Controller, error) {
-	sets, pods := env.Informers.Apps().V1().ReplicaSets(), env.Informers.Core().V1().Pods().Informer()
-	if err := controller.IndexByController(pods); err != nil {
+	sets := env.Informers.Apps().V1().ReplicaSets()
+	c, handler, err := NewFor(env, "replicaset", "replicaset-controller", apps{env.Client, sets.Lister()})
+	if err != nil {
 		return nil, err
 	}
+	controller.Watch(c, sets.Informer(), handler)
+	return c, nil
+}
+
+// NewFor returns a controller for the objects of a source, and what must hear of their changes.
+// component is what its events name.
+func NewFor(env *controller.Env, name, component string, source Source) (*controller.Controller, controller.Handler[*appsv1.ReplicaSet], error) {
+	pods := env.Informers.Core().V1().Pods().Informer()
+	if err := controller.IndexByController(pods); err != nil {
+		return nil, controller.Handler[*appsv1.ReplicaSet]{}, err
+	}
 	r := &replicaSets{
-		client: env.Client, sets: sets.Lister(), pods: pods,
-		recorder: env.Recorder("replicaset-controller"), clock: env.Clock,
+		client: env.Client, source: source, pods: pods,
+		recorder: env.Recorder(component), clock: env.Clock,
 		expected: controller.NewExpectations(env.Clock),
 	}
-	r.Controller = controller.New(env, "replicaset", r.reconcile)
-	controller.Watch(r.Controller, sets.Informer(), controller.Handler[*appsv1.ReplicaSet]{
-		Add:    func(rs *appsv1.ReplicaSet) { r.EnqueueObject(rs) },
-		Update: r.setUpdated,
-		Delete: r.setDeleted,
-	})
+	r.Controller = controller.New(env, name, r.reconcile)
 	controller.Watch(r.Controller, pods, controller.Handler[*corev1.Pod]{
 		Add: r.podAdded, Update: r.podUpdated, Delete: r.podDeleted,
 	})
-	return r.Controller, nil
+	return r.Controller, controller.Handler[*appsv1.ReplicaSet]{
+		Add:    func(rs *appsv1.ReplicaSet) { r.EnqueueObject(rs) },
+		Update: r.setUpdated,
+		Delete: r.setDeleted,
+	}, nil
 }
 
 func (r *replicaSets) setUpdated(old, rs *appsv1.ReplicaSet) {
@@ -84,7 +105,7 @@ func (r *replicaSets) podAdded(pod *corev1.Pod) {
 		r.podDeleted(pod)
 		return
 	}
-	if key, ok := ownerKey(pod); ok {
+	if key, ok := r.ownerKey(pod); ok {
 		r.expected.CreationObserved(key)
 		r.Enqueue(key)
 		return
@@ -101,8 +122,8 @@ func (r *replicaSets) podUpdated(old, pod *corev1.Pod) {
 		}
 		return
 	}
-	before, had := ownerKey(old)
-	after, has := ownerKey(pod)
+	before, had := r.ownerKey(old)
+	after, has := r.ownerKey(pod)
 	if had && before != after {
 		r.Enqueue(before)
 	}
@@ -114,7 +135,7 @@ func (r *replicaSets) podUpdated(old, pod *corev1.Pod) {
 }
 
 func (r *replicaSets) podDeleted(pod *corev1.Pod) {
-	if key, ok := ownerKey(pod); ok {
+	if key, ok := r.ownerKey(pod); ok {
 		r.expected.DeletionObserved(key, pod.UID)
 		r.Enqueue(key)
 	}
@@ -125,7 +146,7 @@ func (r *replicaSets) enqueueMatching(pod *corev1.Pod) {
 	if metav1.GetControllerOfNoCopy(pod) != nil {
 		return
 	}
-	sets, err := r.sets.ReplicaSets(pod.Namespace).List(labels.Everything())
+	sets, err := r.source.List(pod.Namespace)
 	if err != nil {
 		return
 	}
@@ -137,9 +158,9 @@ func (r *replicaSets) enqueueMatching(pod *corev1.Pod) {
 	}
 }
 
-func ownerKey(pod *corev1.Pod) (string, bool) {
+func (r *replicaSets) ownerKey(pod *corev1.Pod) (string, bool) {
 	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil || ref.Kind != Kind.Kind || ref.APIVersion != Kind.GroupVersion().String() {
+	if ref == nil || ref.Kind != r.source.Kind().Kind || ref.APIVersion != r.source.Kind().GroupVersion().String() {
 		return "", false
 	}
 	return cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String(), true
@@ -150,7 +171,7 @@ func (r *replicaSets) reconcile(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	rs, err := r.sets.ReplicaSets(namespace).Get(name)
+	rs, err := r.source.Get(namespace, name)
 	if apierrors.IsNotFound(err) {
 		r.expected.Forget(key)
 		return nil
@@ -199,9 +220,9 @@ func (r *replicaSets) sort(rs *appsv1.ReplicaSet, pods []*corev1.Pod) (active []
 
 func (r *replicaSets) claimer(rs *appsv1.ReplicaSet, selector labels.Selector) controller.Claimer {
 	return controller.Claimer{
-		Owner: rs, Kind: Kind, Selector: selector,
+		Owner: rs, Kind: r.source.Kind(), Selector: selector,
 		Live: func(ctx context.Context) (metav1.Object, error) {
-			return r.client.AppsV1().ReplicaSets(rs.Namespace).Get(ctx, rs.Name, metav1.GetOptions{})
+			return r.source.Live(ctx, rs.Namespace, rs.Name)
 		},
 		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
 			_, err := r.client.CoreV1().Pods(rs.Namespace).Patch(ctx, pod.GetName(),
@@ -241,7 +262,7 @@ func (r *replicaSets) create(ctx context.Context, key string, rs *appsv1.Replica
 }
 
 func (r *replicaSets) createPod(ctx context.Context, rs *appsv1.ReplicaSet) error {
-	pod, err := r.client.CoreV1().Pods(rs.Namespace).Create(ctx, newPod(rs), metav1.CreateOptions{})
+	pod, err := r.client.CoreV1().Pods(rs.Namespace).Create(ctx, r.newPod(rs), metav1.CreateOptions{})
 	if err == nil {
 		r.recorder.Eventf(rs, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", pod.Name)
 		return nil
@@ -253,7 +274,7 @@ func (r *replicaSets) createPod(ctx context.Context, rs *appsv1.ReplicaSet) erro
 	return err
 }
 
-func newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
+func (r *replicaSets) newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
 	template := rs.Spec.Template.DeepCopy()
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -262,7 +283,7 @@ func newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
 			Labels:          template.Labels,
 			Annotations:     template.Annotations,
 			Finalizers:      template.Finalizers,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, Kind)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, r.source.Kind())},
 		},
 		Spec: template.Spec,
 	}
@@ -319,7 +340,7 @@ func replicas(rs *appsv1.ReplicaSet) int32 {
 func (r *replicaSets) related(rs *appsv1.ReplicaSet) []*corev1.Pod {
 	siblings := []*appsv1.ReplicaSet{rs}
 	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
-		all, err := r.sets.ReplicaSets(rs.Namespace).List(labels.Everything())
+		all, err := r.source.List(rs.Namespace)
 		if err == nil {
 			for _, other := range all {
 				if ref := metav1.GetControllerOfNoCopy(other); ref != nil && ref.UID == owner.UID && other.UID != rs.UID {

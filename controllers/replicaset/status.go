@@ -19,6 +19,9 @@ func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.R
 	now := metav1.NewTime(r.clock.Now())
 	status, look := count(rs, active, terminating, now)
 	setReplicaFailure(&status, int(replicas(rs))-len(active), scaleErr, now)
+	if r.source.Kind().Group == "" {
+		status.TerminatingReplicas = nil // ReplicationControllers do not say
+	}
 	if look > 0 {
 		r.EnqueueAfter(key, look)
 	}
@@ -27,8 +30,7 @@ func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.R
 	}
 	updated := rs.DeepCopy()
 	updated.Status = status
-	_, err := r.client.AppsV1().ReplicaSets(rs.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
-	return err
+	return r.source.UpdateStatus(ctx, updated)
 }
 
 // count returns rs's status as its pods show it, and how long until one that is ready

@@ -1,0 +1,215 @@
+// Package disruption keeps the status of PodDisruptionBudgets: how many pods there should be,
+// how many are healthy, and how many may be evicted now. The API server's eviction
+// subresource spends what this controller grants.
+//
+// In come budgets, the pods they select and whoever controls those pods; out go the budgets'
+// status, and the events NoPods, UnmanagedPods, NotDeleted and CalculateExpectedPodCountFailed.
+// How many pods there should be is in expected.go.
+// https://kubernetes.io/docs/tasks/run-application/configure-pdb/
+package disruption
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// deletionTimeout is how long an evicted pod may take until its deletion shows. Then the
+// eviction counts as failed, and what it spent is granted again.
+const deletionTimeout = 2 * time.Minute
+
+type budgets struct {
+	*controller.Controller
+	client   kubernetes.Interface
+	lister   policylisters.PodDisruptionBudgetLister
+	pods     corelisters.PodLister
+	scales   *scales
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+}
+
+// New returns the controller. Its keys are budgets.
+func New(env *controller.Env) (*controller.Controller, error) {
+	pdbs, pods := env.Informers.Policy().V1().PodDisruptionBudgets(), env.Informers.Core().V1().Pods()
+	b := &budgets{
+		client: env.Client, lister: pdbs.Lister(), pods: pods.Lister(), scales: newScales(env),
+		recorder: env.Recorder("controllermanager"), clock: env.Clock,
+	}
+	b.Controller = controller.New(env, "disruption", b.reconcile)
+	controller.Watch(b.Controller, pdbs.Informer(), controller.Handler[*policyv1.PodDisruptionBudget]{
+		Add:    func(pdb *policyv1.PodDisruptionBudget) { b.EnqueueObject(pdb) },
+		Update: func(_, pdb *policyv1.PodDisruptionBudget) { b.EnqueueObject(pdb) },
+	})
+	controller.Watch(b.Controller, pods.Informer(), controller.Handler[*corev1.Pod]{
+		Add: b.enqueueCovering,
+		Update: func(old, pod *corev1.Pod) {
+			if !equality.Semantic.DeepEqual(old.Labels, pod.Labels) {
+				b.enqueueCovering(old)
+			}
+			b.enqueueCovering(pod)
+		},
+		Delete: b.enqueueCovering,
+	})
+	b.scales.watch(b.Controller, b.enqueueNamespace)
+	return b.Controller, nil
+}
+
+func (b *budgets) enqueueCovering(pod *corev1.Pod) {
+	b.enqueueWhere(pod.Namespace, func(pdb *policyv1.PodDisruptionBudget) bool {
+		selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
+		return err == nil && selector.Matches(labels.Set(pod.Labels))
+	})
+}
+
+// enqueueNamespace is for a controller of pods whose scale changed: budgets in percent follow it.
+func (b *budgets) enqueueNamespace(namespace string) {
+	b.enqueueWhere(namespace, func(*policyv1.PodDisruptionBudget) bool { return true })
+}
+
+func (b *budgets) enqueueWhere(namespace string, concerned func(*policyv1.PodDisruptionBudget) bool) {
+	all, err := b.lister.PodDisruptionBudgets(namespace).List(labels.Everything())
+	if err != nil {
+		return // the lister has no errors to give
+	}
+	for _, pdb := range all {
+		if concerned(pdb) {
+			b.EnqueueObject(pdb)
+		}
+	}
+}
+
+func (b *budgets) reconcile(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return nil // no key of ours
+	}
+	pdb, err := b.lister.PodDisruptionBudgets(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = b.settle(ctx, key, pdb)
+	if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
+		// What cannot be counted must not be spent.
+		return controller.FirstError(b.failSafe(ctx, pdb, err), err)
+	}
+	return err
+}
+
+func (b *budgets) settle(ctx context.Context, key string, pdb *policyv1.PodDisruptionBudget) error {
+	selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
+	if err != nil {
+		return err
+	}
+	pods, err := b.pods.Pods(pdb.Namespace).List(selector)
+	if err != nil {
+		return err
+	}
+	if len(pods) == 0 {
+		b.recorder.Eventf(pdb, corev1.EventTypeNormal, "NoPods", "No matching pods found")
+	}
+	expected, desired, err := b.expected(ctx, pdb, pods)
+	if err != nil {
+		b.recorder.Eventf(pdb, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
+		return err
+	}
+	now := b.clock.Now()
+	evicted, recheck := b.evicted(pdb, pods, now)
+	if recheck > 0 {
+		b.EnqueueAfter(key, recheck)
+	}
+	status := pdb.Status.DeepCopy()
+	status.ObservedGeneration = pdb.Generation
+	status.CurrentHealthy = healthy(pods, evicted)
+	status.DesiredHealthy = desired
+	status.ExpectedPods = expected
+	status.DisruptedPods = evicted
+	status.DisruptionsAllowed = max(status.CurrentHealthy-desired, 0)
+	if expected <= 0 {
+		status.DisruptionsAllowed = 0
+	}
+	condition := metav1.Condition{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionTrue,
+		Reason: policyv1.SufficientPodsReason, ObservedGeneration: pdb.Generation, LastTransitionTime: metav1.NewTime(now)}
+	if status.DisruptionsAllowed == 0 {
+		condition.Status, condition.Reason = metav1.ConditionFalse, policyv1.InsufficientPodsReason
+	}
+	return b.update(ctx, pdb, status, condition)
+}
+
+// failSafe allows no eviction while the budget cannot be reckoned.
+func (b *budgets) failSafe(ctx context.Context, pdb *policyv1.PodDisruptionBudget, cause error) error {
+	status := pdb.Status.DeepCopy()
+	status.DisruptionsAllowed = 0
+	return b.update(ctx, pdb, status, metav1.Condition{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse,
+		Reason: policyv1.SyncFailedReason, Message: cause.Error(), ObservedGeneration: status.ObservedGeneration,
+		LastTransitionTime: metav1.NewTime(b.clock.Now())})
+}
+
+// update writes the status if it differs from the one in the cache. The write names the
+// version that was looked at, so that an eviction in between is not undone.
+func (b *budgets) update(ctx context.Context, pdb *policyv1.PodDisruptionBudget, status *policyv1.PodDisruptionBudgetStatus, condition metav1.Condition) error {
+	meta.SetStatusCondition(&status.Conditions, condition)
+	if equality.Semantic.DeepEqual(&pdb.Status, status) {
+		return nil
+	}
+	updated := pdb.DeepCopy()
+	updated.Status = *status
+	_, err := b.client.PolicyV1().PodDisruptionBudgets(pdb.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// evicted are the pods whose eviction was granted and whose deletion does not show yet, and
+// how long until the first of them counts as not evicted after all.
+func (b *budgets) evicted(pdb *policyv1.PodDisruptionBudget, pods []*corev1.Pod, now time.Time) (still map[string]metav1.Time, recheck time.Duration) {
+	for _, pod := range pods {
+		since, ok := pdb.Status.DisruptedPods[pod.Name]
+		if !ok || pod.DeletionTimestamp != nil {
+			continue
+		}
+		left := since.Add(deletionTimeout).Sub(now)
+		if left <= 0 {
+			b.recorder.Eventf(pod, corev1.EventTypeWarning, "NotDeleted",
+				"Pod was expected by PDB %s/%s to be deleted but it wasn't", pdb.Namespace, pdb.Name)
+			continue
+		}
+		if still == nil {
+			still = map[string]metav1.Time{}
+		}
+		still[pod.Name] = since
+		if recheck == 0 || left < recheck {
+			recheck = left
+		}
+	}
+	return still, recheck
+}
+
+// healthy counts the pods that are ready and stay.
+func healthy(pods []*corev1.Pod, evicted map[string]metav1.Time) int32 {
+	n := int32(0)
+	for _, pod := range pods {
+		if _, goes := evicted[pod.Name]; !goes && pod.DeletionTimestamp == nil && controller.PodReady(pod) {
+			n++
+		}
+	}
+	return n
+}

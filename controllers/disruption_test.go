@@ -1,0 +1,131 @@
+package controllers_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// budget makes a PodDisruptionBudget of the pods that are labelled app=name.
+func (c *clocked) budget(name string, edit func(*policyv1.PodDisruptionBudgetSpec)) {
+	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	pdb.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+	edit(&pdb.Spec)
+	_, err := c.client.PolicyV1().PodDisruptionBudgets("default").Create(c.ctx, pdb, metav1.CreateOptions{})
+	require.NoError(c, err)
+}
+
+// awaitBudget waits until a budget's status has these counts: healthy, desired, expected, allowed.
+func (c *clocked) awaitBudget(name string, counts ...int32) *policyv1.PodDisruptionBudget {
+	c.Helper()
+	var pdb *policyv1.PodDisruptionBudget
+	c.reaches(fmt.Sprintf("budget %s is at %v", name, counts), func() bool {
+		var err error
+		pdb, err = c.client.PolicyV1().PodDisruptionBudgets("default").Get(c.ctx, name, metav1.GetOptions{})
+		require.NoError(c, err)
+		s := pdb.Status
+		return s.ObservedGeneration == pdb.Generation &&
+			[4]int32{s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods, s.DisruptionsAllowed} == [4]int32(counts)
+	})
+	condition := meta.FindStatusCondition(pdb.Status.Conditions, policyv1.DisruptionAllowedCondition)
+	require.NotNil(c, condition)
+	require.Equal(c, pdb.Status.DisruptionsAllowed > 0, condition.Status == metav1.ConditionTrue)
+	return pdb
+}
+
+func (c *clocked) evict(pod string) error {
+	return c.client.CoreV1().Pods("default").EvictV1(c.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}})
+}
+
+func TestDisruption_CountsWhatTheControllersOfThePodsAskFor(t *testing.T) {
+	t.Parallel()
+	c := newClocked(t, 2, "deployment", "replicaset", "statefulset", "disruption")
+	percent, two := intstr.FromString("30%"), intstr.FromInt32(2)
+	c.deploy("web", 10, nil)
+	c.ordain("db", 3, parallel)
+	c.budget("web", func(s *policyv1.PodDisruptionBudgetSpec) { s.MaxUnavailable = &percent })
+	c.budget("db", func(s *policyv1.PodDisruptionBudgetSpec) { s.MinAvailable = &two })
+	c.awaitBudget("web", 10, 7, 10, 3)
+	c.awaitBudget("db", 3, 2, 3, 1)
+
+	c.edit("web", scale(4))
+	c.awaitBudget("web", 4, 2, 4, 2) // what is in percent is rounded up: 2 of 4 may be missing
+	c.budget("none", func(s *policyv1.PodDisruptionBudgetSpec) { s.MinAvailable = &percent })
+	c.awaitBudget("none", 0, 0, 0, 0)
+	c.awaitEvent("NoPods", "No matching pods found")
+}
+
+func TestDisruption_GrantsEvictionsUntilThePodsAreReplaced(t *testing.T) {
+	t.Parallel()
+	c := newClocked(t, 2, "deployment", "replicaset", "disruption")
+	one := intstr.FromInt32(1)
+	c.deploy("web", 3, nil)
+	c.budget("web", func(s *policyv1.PodDisruptionBudgetSpec) { s.MaxUnavailable = &one })
+	c.awaitBudget("web", 3, 2, 3, 1)
+	for range 3 {
+		// Every pod goes, one by one: the next eviction is granted when another is ready.
+		oldest := c.pods()[0]
+		for _, p := range c.pods() {
+			if p.CreationTimestamp.Before(&oldest.CreationTimestamp) {
+				oldest = p
+			}
+		}
+		c.reaches("an eviction is granted", func() bool {
+			err := c.evict(oldest.Name)
+			if !apierrors.IsTooManyRequests(err) {
+				require.NoError(t, err)
+			}
+			return err == nil
+		})
+		c.awaitBudget("web", 3, 2, 3, 1)
+	}
+}
+
+func TestDisruption_TakesBackWhatAnEvictionSpentThatDidNotHappen(t *testing.T) {
+	t.Parallel()
+	c := newClocked(t, 1, "replicaset", "deployment", "disruption")
+	one := intstr.FromInt32(1)
+	c.deploy("web", 2, nil)
+	c.budget("web", func(s *policyv1.PodDisruptionBudgetSpec) { s.MinAvailable = &one })
+	pdb := c.awaitBudget("web", 2, 1, 2, 1)
+	pod := c.pods()[0].Name
+	pdb.Status.DisruptedPods = map[string]metav1.Time{pod: metav1.NewTime(c.Now())}
+	_, err := c.client.PolicyV1().PodDisruptionBudgets("default").UpdateStatus(c.ctx, pdb, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	c.awaitBudget("web", 1, 1, 2, 0)
+	c.passing(time.Second, "it is granted again", func() bool {
+		got, err := c.client.PolicyV1().PodDisruptionBudgets("default").Get(c.ctx, "web", metav1.GetOptions{})
+		require.NoError(t, err)
+		return got.Status.DisruptionsAllowed == 1 && len(got.Status.DisruptedPods) == 0
+	})
+	c.awaitEvent("NotDeleted", "Pod was expected by PDB default/web to be deleted but it wasn't")
+}
+
+// A pod whose controller cannot be asked for a scale must not be evicted by guess.
+func TestDisruption_FailsSafe(t *testing.T) {
+	t.Parallel()
+	c := newClocked(t, 1, "disruption")
+	one := intstr.FromInt32(1)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"app": "web"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "DaemonSet", Name: "d", UID: "1", Controller: new(true)}}
+	_, err := c.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	c.budget("web", func(s *policyv1.PodDisruptionBudgetSpec) { s.MaxUnavailable = &one })
+	c.reaches("the budget says that it failed", func() bool {
+		pdb, err := c.client.PolicyV1().PodDisruptionBudgets("default").Get(c.ctx, "web", metav1.GetOptions{})
+		require.NoError(t, err)
+		condition := meta.FindStatusCondition(pdb.Status.Conditions, policyv1.DisruptionAllowedCondition)
+		return condition != nil && condition.Reason == policyv1.SyncFailedReason && pdb.Status.DisruptionsAllowed == 0
+	})
+	c.awaitEvent("CalculateExpectedPodCountFailed", "does not implement the scale subresource")
+}

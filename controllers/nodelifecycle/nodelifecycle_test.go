@@ -1,0 +1,249 @@
+package nodelifecycle
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// world is Nodes whose heartbeats and time are moved by hand, and the rounds that look at them.
+type world struct {
+	*testing.T
+	*clocktesting.FakeClock
+	*lifecycle
+	client    *fake.Clientset
+	informers informers.SharedInformerFactory
+	dead      map[string]bool
+}
+
+// newWorld has so many Nodes in each zone: "a" has a-0, a-1 and so on.
+func newWorld(t *testing.T, zones map[string]int) *world {
+	client := fake.NewClientset()
+	w := &world{T: t, client: client, FakeClock: clocktesting.NewFakeClock(time.Now()), dead: map[string]bool{},
+		informers: informers.NewSharedInformerFactory(client, 0)}
+	env := &controller.Env{Client: client, Informers: w.informers, Clock: w.FakeClock, Log: slog.New(slog.DiscardHandler),
+		Recorder: func(string) record.EventRecorder { return &record.FakeRecorder{} },
+		Workers:  func(string) int { return 1 }, Settings: controller.Settings{}.WithDefaults()}
+	for zone, n := range zones {
+		for i := range n {
+			w.create(fmt.Sprintf("%s-%d", zone, i), zone)
+		}
+	}
+	l, err := newLifecycle(env)
+	require.NoError(t, err)
+	w.lifecycle = l
+	return w
+}
+
+func (w *world) create(name, zone string) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+	w.ready(node)
+	_, err := w.client.CoreV1().Nodes().Create(w.Context(), node, metav1.CreateOptions{})
+	require.NoError(w, err)
+}
+
+func (w *world) ready(node *corev1.Node) {
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(w.Now())}}
+}
+
+// pass lets rounds be made for d, a period apart, in which all Nodes renew their Leases but the dead.
+func (w *world) pass(d time.Duration) {
+	w.Helper()
+	for ; d > 0; d -= w.settings.MonitorPeriod {
+		w.Step(w.settings.MonitorPeriod)
+		w.look()
+	}
+}
+
+// look is one round on caches that are up to date.
+func (w *world) look() {
+	w.Helper()
+	nodes, leases := w.informers.Core().V1().Nodes().Informer().GetIndexer(), w.informers.Coordination().V1().Leases().Informer().GetIndexer()
+	list, err := w.client.CoreV1().Nodes().List(w.Context(), metav1.ListOptions{})
+	require.NoError(w, err)
+	for _, node := range list.Items {
+		require.NoError(w, nodes.Add(&node))
+		if !w.dead[node.Name] {
+			now := metav1.NewMicroTime(w.Now())
+			require.NoError(w, leases.Add(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Namespace: corev1.NamespaceNodeLease},
+				Spec: coordinationv1.LeaseSpec{RenewTime: &now}}))
+		}
+	}
+	require.NoError(w, w.round(w.Context()))
+}
+
+func (w *world) die(names ...string) {
+	for _, name := range names {
+		w.dead[name] = true
+	}
+}
+
+// revive has the Nodes' agents post their status again.
+func (w *world) revive(names ...string) {
+	for _, name := range names {
+		delete(w.dead, name)
+		node, err := w.client.CoreV1().Nodes().Get(w.Context(), name, metav1.GetOptions{})
+		require.NoError(w, err)
+		w.ready(node)
+		_, err = w.client.CoreV1().Nodes().UpdateStatus(w.Context(), node, metav1.UpdateOptions{})
+		require.NoError(w, err)
+	}
+}
+
+// given are the Nodes with a NoExecute taint of that key, silent those whose Ready is Unknown.
+func (w *world) given(key string) []string {
+	return w.which(func(n *corev1.Node) bool {
+		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == corev1.TaintEffectNoExecute })
+	})
+}
+
+func (w *world) silent() []string {
+	return w.which(func(n *corev1.Node) bool { return statusOf(n, corev1.NodeReady) == corev1.ConditionUnknown })
+}
+
+func (w *world) which(is func(*corev1.Node) bool) []string {
+	list, err := w.client.CoreV1().Nodes().List(w.Context(), metav1.ListOptions{})
+	require.NoError(w, err)
+	names := []string{}
+	for i := range list.Items {
+		if is(&list.Items[i]) {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names
+}
+
+func TestRound_GivesUpASilentNodeAndTakesItBack(t *testing.T) {
+	w := newWorld(t, map[string]int{"a": 3})
+	w.look()
+	w.die("a-1")
+	w.pass(50 * time.Second)
+	require.Empty(t, w.silent())
+	w.pass(5 * time.Second)
+	require.Equal(t, []string{"a-1"}, w.silent())
+	require.Equal(t, []string{"a-1"}, w.given(corev1.TaintNodeUnreachable))
+	node, err := w.client.CoreV1().Nodes().Get(t.Context(), "a-1", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "NodeStatusUnknown", condition(node, corev1.NodeReady).Reason)
+	require.Equal(t, "NodeStatusNeverUpdated", condition(node, corev1.NodeDiskPressure).Reason)
+
+	w.revive("a-1")
+	w.pass(5 * time.Second)
+	require.Empty(t, w.silent())
+	require.Empty(t, w.given(corev1.TaintNodeUnreachable))
+}
+
+// A Node that says itself that it is not ready changes its taint when it falls silent.
+func TestRound_TellsNotReadyFromUnreachable(t *testing.T) {
+	w := newWorld(t, map[string]int{"a": 3})
+	node, err := w.client.CoreV1().Nodes().Get(t.Context(), "a-0", metav1.GetOptions{})
+	require.NoError(t, err)
+	node.Status.Conditions[0].Status = corev1.ConditionFalse
+	_, err = w.client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.look()
+	require.Equal(t, []string{"a-0"}, w.given(corev1.TaintNodeNotReady))
+	w.die("a-0")
+	w.pass(time.Minute)
+	require.Empty(t, w.given(corev1.TaintNodeNotReady))
+	require.Equal(t, []string{"a-0"}, w.given(corev1.TaintNodeUnreachable))
+}
+
+func TestRound_WaitsLongerForANodeThatHasNeverPosted(t *testing.T) {
+	w := newWorld(t, map[string]int{"a": 1})
+	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.die("new")
+	w.look()
+	w.pass(time.Minute)
+	require.Empty(t, w.silent())
+	w.pass(5 * time.Second)
+	require.Equal(t, []string{"new"}, w.silent())
+}
+
+func TestRound_GivesUpOneNodeInTenSeconds(t *testing.T) {
+	w := newWorld(t, map[string]int{"a": 10})
+	w.look()
+	w.die("a-0", "a-1", "a-2", "a-3")
+	w.pass(55 * time.Second)
+	require.Len(t, w.silent(), 4)
+	for n := 1; n <= 4; n++ {
+		require.Len(t, w.given(corev1.TaintNodeUnreachable), n)
+		w.pass(10 * time.Second)
+	}
+}
+
+func TestRound_SparesADisruptedZone(t *testing.T) {
+	t.Run("small: nobody is given up", func(t *testing.T) {
+		w := newWorld(t, map[string]int{"a": 5, "b": 5})
+		w.look()
+		w.die("a-0", "a-1", "a-2", "b-0")
+		w.pass(10 * time.Minute)
+		require.Equal(t, []string{"b-0"}, w.given(corev1.TaintNodeUnreachable))
+	})
+	t.Run("large: one in a hundred seconds", func(t *testing.T) {
+		w := newWorld(t, map[string]int{"a": 60})
+		w.look()
+		for i := range 40 {
+			w.die(fmt.Sprintf("a-%d", i))
+		}
+		w.pass(55 * time.Second)
+		require.Len(t, w.given(corev1.TaintNodeUnreachable), 1)
+		w.pass(210 * time.Second)
+		require.Len(t, w.given(corev1.TaintNodeUnreachable), 3)
+	})
+	t.Run("all of one zone: at the usual rate", func(t *testing.T) {
+		w := newWorld(t, map[string]int{"a": 3, "b": 3})
+		w.look()
+		w.die("a-0", "a-1", "a-2")
+		w.pass(55 * time.Second)
+		require.Len(t, w.given(corev1.TaintNodeUnreachable), 1)
+		w.pass(20 * time.Second)
+		require.Len(t, w.given(corev1.TaintNodeUnreachable), 3)
+	})
+}
+
+func TestRound_GivesNobodyUpWhereNobodyIsReady(t *testing.T) {
+	w := newWorld(t, map[string]int{"a": 4, "b": 2})
+	w.look()
+	w.die("b-0")
+	w.pass(time.Minute)
+	require.Equal(t, []string{"b-0"}, w.given(corev1.TaintNodeUnreachable))
+	w.die("a-0", "a-1", "a-2", "a-3", "b-1")
+	w.pass(10 * time.Minute)
+	require.Len(t, w.silent(), 6)
+	require.Empty(t, w.given(corev1.TaintNodeUnreachable), "those already given up are taken back")
+
+	w.revive("a-0", "a-1", "a-2", "a-3")
+	w.pass(5 * time.Second)
+	require.Len(t, w.silent(), 2)
+	w.revive("b-1")
+	w.pass(time.Minute)
+	require.Equal(t, []string{"b-0"}, w.given(corev1.TaintNodeUnreachable))
+}
+
+// The control plane slept, the Nodes did not.
+func TestRound_GivesEveryNodeItsTimeAgainAfterItWasAwayItself(t *testing.T) {
+	w := newWorld(t, map[string]int{"a": 3})
+	w.look()
+	w.die("a-0", "a-1", "a-2")
+	w.Step(time.Hour)
+	w.look()
+	require.Empty(t, w.silent())
+	w.dead = map[string]bool{}
+	w.pass(time.Minute)
+	require.Empty(t, w.silent())
+}

@@ -1,0 +1,133 @@
+package controllers_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// bareNode makes a Node that is ready and has no agent: it is silent from the first.
+func (c *clocked) bareNode(name string, taints ...corev1.Taint) {
+	nodes := c.client.CoreV1().Nodes()
+	node, err := nodes.Create(c.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints}}, metav1.CreateOptions{})
+	require.NoError(c, err)
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(c.Now())}}
+	_, err = nodes.UpdateStatus(c.ctx, node, metav1.UpdateOptions{})
+	require.NoError(c, err)
+}
+
+// podOn makes a pod that runs and is ready on a node. A finalizer keeps what is deleted to be looked at.
+func (c *clocked) podOn(node, name string, tolerations ...corev1.Toleration) {
+	pods := c.client.CoreV1().Pods("default")
+	pod, err := pods.Create(c.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/keep"}},
+		Spec: corev1.PodSpec{NodeName: node, Tolerations: tolerations, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}, metav1.CreateOptions{})
+	require.NoError(c, err)
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	_, err = pods.UpdateStatus(c.ctx, pod, metav1.UpdateOptions{})
+	require.NoError(c, err)
+}
+
+func (c *clocked) pod(name string) *corev1.Pod {
+	pod, err := c.client.CoreV1().Pods("default").Get(c.ctx, name, metav1.GetOptions{})
+	require.NoError(c, err)
+	return pod
+}
+
+func (c *clocked) goes(name string) func() bool {
+	return func() bool { return c.pod(name).DeletionTimestamp != nil }
+}
+
+func podCondition(pod *corev1.Pod, t corev1.PodConditionType) corev1.PodCondition {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return corev1.PodCondition{}
+}
+
+func TestNodeLifecycle_MovesPodsFromANodeThatDied(t *testing.T) {
+	t.Parallel()
+	c := newClocked(t, 2, "nodelifecycle", "taint-eviction")
+	begin := c.Now()
+	c.bareNode("dead")
+	c.podOn("dead", "p")
+	c.passing(time.Second, "the node is Unknown", func() bool {
+		node, err := c.client.CoreV1().Nodes().Get(c.ctx, "dead", metav1.GetOptions{})
+		require.NoError(t, err)
+		return nodeCondition(node, corev1.NodeReady).Status == corev1.ConditionUnknown
+	})
+	require.GreaterOrEqual(t, c.Since(begin), 50*time.Second)
+	c.passing(time.Second, "its pod is not ready", func() bool {
+		return podCondition(c.pod("p"), corev1.PodReady).Status == corev1.ConditionFalse
+	})
+	// DefaultTolerationSeconds lets it stay for five minutes more.
+	c.passing(time.Second, "the pod goes", c.goes("p"))
+	require.GreaterOrEqual(t, c.Since(begin), 350*time.Second)
+	require.Equal(t, "DeletionByTaintManager", podCondition(c.pod("p"), corev1.DisruptionTarget).Reason)
+	c.awaitEvent("TaintManagerEviction", "Marking for deletion Pod default/p")
+}
+
+func TestNodeLifecycle_TaintsByCondition(t *testing.T) {
+	t.Parallel()
+	c := newClocked(t, 0, "nodelifecycle")
+	theirs := corev1.Taint{Key: "example.com/theirs", Effect: corev1.TaintEffectNoSchedule}
+	c.bareNode("n", theirs)
+	taints := func(want ...string) {
+		t.Helper()
+		c.reaches("the taints", func() bool {
+			node, err := c.client.CoreV1().Nodes().Get(c.ctx, "n", metav1.GetOptions{})
+			require.NoError(t, err)
+			have := map[string]bool{}
+			for _, taint := range node.Spec.Taints {
+				have[taint.Key] = taint.Effect == corev1.TaintEffectNoSchedule
+			}
+			for _, key := range want {
+				if !have[key] {
+					return false
+				}
+			}
+			return len(have) == len(want)
+		})
+	}
+	patch := func(body string, subresources ...string) {
+		_, err := c.client.CoreV1().Nodes().Patch(c.ctx, "n", types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, subresources...)
+		require.NoError(t, err)
+	}
+	taints(theirs.Key)
+	patch(`{"spec":{"unschedulable":true}}`)
+	patch(`{"status":{"conditions":[{"type":"MemoryPressure","status":"True"},{"type":"PIDPressure","status":"True"}]}}`, "status")
+	taints(theirs.Key, corev1.TaintNodeUnschedulable, corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure)
+	patch(`{"spec":{"unschedulable":false}}`)
+	patch(`{"status":{"conditions":[{"type":"MemoryPressure","status":"False"}]}}`, "status")
+	taints(theirs.Key, corev1.TaintNodePIDPressure)
+}
+
+func TestTaintEviction_ByToleration(t *testing.T) {
+	t.Parallel()
+	c := newClocked(t, 0, "taint-eviction")
+	c.bareNode("n")
+	tolerate := func(seconds *int64) corev1.Toleration {
+		return corev1.Toleration{Key: "example.com/out", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: seconds}
+	}
+	c.podOn("n", "intolerant")
+	c.podOn("n", "patient", tolerate(new(int64(60))))
+	c.podOn("n", "spared", tolerate(new(int64(100000))))
+	c.podOn("n", "tolerant", tolerate(nil))
+	begin := c.Now()
+	_, err := c.client.CoreV1().Nodes().Patch(c.ctx, "n", types.MergePatchType, []byte(`{"spec":{"taints":[{"key":"example.com/out","effect":"NoExecute"}]}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	c.reaches("the intolerant goes", c.goes("intolerant"))
+	c.passing(time.Second, "the patient goes", c.goes("patient"))
+	require.GreaterOrEqual(t, c.Since(begin), time.Minute)
+	_, err = c.client.CoreV1().Nodes().Patch(c.ctx, "n", types.MergePatchType, []byte(`{"spec":{"taints":null}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	c.awaitEvent("TaintManagerEviction", "Cancelling deletion of Pod default/spared")
+	require.False(t, c.goes("spared")())
+	require.False(t, c.goes("tolerant")())
+}

@@ -1,0 +1,112 @@
+// Package replicationcontroller keeps as many pods running as a ReplicationController asks for:
+// it has them worked on as ReplicaSets, which they are in all but name.
+package replicationcontroller
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/replicaset"
+)
+
+// New returns the controller. Its keys are ReplicationControllers.
+func New(env *controller.Env) (*controller.Controller, error) {
+	rcs := env.Informers.Core().V1().ReplicationControllers()
+	c, h, err := replicaset.NewFor(env, "replicationcontroller", "replication-controller", source{env.Client, rcs.Lister()})
+	if err != nil {
+		return nil, err
+	}
+	controller.Watch(c, rcs.Informer(), controller.Handler[*corev1.ReplicationController]{
+		Add:    func(rc *corev1.ReplicationController) { h.Add(asReplicaSet(rc)) },
+		Update: func(old, rc *corev1.ReplicationController) { h.Update(asReplicaSet(old), asReplicaSet(rc)) },
+		Delete: func(rc *corev1.ReplicationController) { h.Delete(asReplicaSet(rc)) },
+	})
+	return c, nil
+}
+
+// source shows ReplicationControllers as ReplicaSets.
+type source struct {
+	client kubernetes.Interface
+	lister listers.ReplicationControllerLister
+}
+
+var kind = corev1.SchemeGroupVersion.WithKind("ReplicationController")
+
+func (source) Kind() schema.GroupVersionKind { return kind }
+
+func (s source) Get(namespace, name string) (*appsv1.ReplicaSet, error) {
+	rc, err := s.lister.ReplicationControllers(namespace).Get(name)
+	if err != nil {
+		return nil, err
+	}
+	return asReplicaSet(rc), nil
+}
+
+func (s source) List(namespace string) ([]*appsv1.ReplicaSet, error) {
+	all, err := s.lister.ReplicationControllers(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	sets := make([]*appsv1.ReplicaSet, len(all))
+	for i, rc := range all {
+		sets[i] = asReplicaSet(rc)
+	}
+	return sets, nil
+}
+
+func (s source) Live(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
+	rc, err := s.client.CoreV1().ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return asReplicaSet(rc), nil
+}
+
+func (s source) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) error {
+	rc := &corev1.ReplicationController{ObjectMeta: rs.ObjectMeta}
+	// A status is written to a whole object: of its spec only what a server may want to
+	// validate is needed.
+	rc.Spec.Replicas, rc.Spec.MinReadySeconds, rc.Spec.Template = rs.Spec.Replicas, rs.Spec.MinReadySeconds, &rs.Spec.Template
+	rc.Spec.Selector = rs.Spec.Selector.MatchLabels
+	rc.Status = corev1.ReplicationControllerStatus{
+		Replicas: rs.Status.Replicas, FullyLabeledReplicas: rs.Status.FullyLabeledReplicas, ReadyReplicas: rs.Status.ReadyReplicas,
+		AvailableReplicas: rs.Status.AvailableReplicas, ObservedGeneration: rs.Status.ObservedGeneration,
+	}
+	for _, c := range rs.Status.Conditions {
+		rc.Status.Conditions = append(rc.Status.Conditions, corev1.ReplicationControllerCondition{
+			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+		})
+	}
+	_, err := s.client.CoreV1().ReplicationControllers(rs.Namespace).UpdateStatus(ctx, rc, metav1.UpdateOptions{})
+	return err
+}
+
+// asReplicaSet shares what it can with rc, which must not be changed. The kind stays in it, by
+// which events name what they are about.
+func asReplicaSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
+	rs := &appsv1.ReplicaSet{ObjectMeta: rc.ObjectMeta}
+	rs.SetGroupVersionKind(kind)
+	rs.Spec = appsv1.ReplicaSetSpec{Replicas: rc.Spec.Replicas, MinReadySeconds: rc.Spec.MinReadySeconds,
+		Selector: &metav1.LabelSelector{MatchLabels: rc.Spec.Selector}}
+	if rc.Spec.Template != nil {
+		rs.Spec.Template = *rc.Spec.Template
+	}
+	rs.Status = appsv1.ReplicaSetStatus{
+		Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas, ReadyReplicas: rc.Status.ReadyReplicas,
+		AvailableReplicas: rc.Status.AvailableReplicas, ObservedGeneration: rc.Status.ObservedGeneration,
+	}
+	for _, c := range rc.Status.Conditions {
+		rs.Status.Conditions = append(rs.Status.Conditions, appsv1.ReplicaSetCondition{
+			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+		})
+	}
+	return rs
+}

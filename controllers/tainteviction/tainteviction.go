@@ -1,0 +1,254 @@
+// Package tainteviction deletes pods from Nodes that have NoExecute taints: at once where a pod
+// does not tolerate a taint, and after tolerationSeconds where it does for a time.
+//
+// In come Nodes with their taints and the pods on them; out go deletions, the pods'
+// DisruptionTarget condition, and the event TaintManagerEviction. When a pod must go follows
+// from what is written in the taint and the pod, so that a restart forgets nothing; only a
+// taint without timeAdded counts from when it was seen first.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
+package tainteviction
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+type evictions struct {
+	*controller.Controller
+	client   kubernetes.Interface
+	nodes    corelisters.NodeLister
+	pods     corelisters.PodLister
+	onNode   cache.SharedIndexInformer
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+
+	mu sync.Mutex
+	// seen is when a taint that does not say when it was added was seen first.
+	seen map[seenTaint]time.Time
+	// waiting are the pods that have been told when they must go, for the event that tells
+	// when they need not after all.
+	waiting map[string]bool
+}
+
+type seenTaint struct{ node, key, value string }
+
+// New returns the controller. Its keys are pods.
+func New(env *controller.Env) (*controller.Controller, error) {
+	core := env.Informers.Core().V1()
+	e := &evictions{
+		client: env.Client, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), onNode: core.Pods().Informer(),
+		recorder: env.Recorder("taint-eviction-controller"), clock: env.Clock,
+		seen: map[seenTaint]time.Time{}, waiting: map[string]bool{},
+	}
+	if err := controller.IndexByNode(e.onNode); err != nil {
+		return nil, err
+	}
+	e.Controller = controller.New(env, "taint-eviction", e.reconcile)
+	controller.Watch(e.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{
+		Add: func(node *corev1.Node) { e.nodeChanged(node, nil, noExecute(node)) },
+		Update: func(old, node *corev1.Node) {
+			if before, after := noExecute(old), noExecute(node); !equality.Semantic.DeepEqual(before, after) {
+				e.nodeChanged(node, before, after)
+			}
+		},
+		Delete: func(node *corev1.Node) { e.nodeChanged(node, noExecute(node), nil) },
+	})
+	controller.Watch(e.Controller, e.onNode, controller.Handler[*corev1.Pod]{
+		Add: func(pod *corev1.Pod) { e.podChanged(pod) },
+		Update: func(old, pod *corev1.Pod) {
+			if old.Spec.NodeName != pod.Spec.NodeName || !equality.Semantic.DeepEqual(old.Spec.Tolerations, pod.Spec.Tolerations) {
+				e.podChanged(pod)
+			}
+		},
+		Delete: func(pod *corev1.Pod) { e.Enqueue(controller.KeyOf(pod)) },
+	})
+	return e.Controller, nil
+}
+
+func noExecute(node *corev1.Node) []corev1.Taint {
+	var taints []corev1.Taint
+	for _, t := range node.Spec.Taints {
+		if t.Effect == corev1.TaintEffectNoExecute {
+			taints = append(taints, t)
+		}
+	}
+	return taints
+}
+
+// nodeChanged notes when taints came and went, and has every pod of the Node looked at.
+func (e *evictions) nodeChanged(node *corev1.Node, before, after []corev1.Taint) {
+	if len(before) == 0 && len(after) == 0 {
+		return
+	}
+	e.mu.Lock()
+	now := e.clock.Now()
+	for _, t := range before {
+		if !slices.ContainsFunc(after, func(u corev1.Taint) bool { return t.Key == u.Key && t.Value == u.Value }) {
+			delete(e.seen, seenTaint{node.Name, t.Key, t.Value})
+		}
+	}
+	for _, t := range after {
+		if _, known := e.seen[seenTaint{node.Name, t.Key, t.Value}]; !known && t.TimeAdded == nil {
+			e.seen[seenTaint{node.Name, t.Key, t.Value}] = now
+		}
+	}
+	e.mu.Unlock()
+	pods, err := controller.OnNode(e.onNode, node.Name)
+	if err != nil {
+		panic("taint-eviction: the pods' index is missing: " + err.Error())
+	}
+	for _, pod := range pods {
+		e.EnqueueObject(pod)
+	}
+}
+
+func (e *evictions) podChanged(pod *corev1.Pod) {
+	if pod.Spec.NodeName == "" {
+		return
+	}
+	node, err := e.nodes.Get(pod.Spec.NodeName)
+	if err == nil && len(noExecute(node)) > 0 {
+		e.EnqueueObject(pod)
+	}
+}
+
+func (e *evictions) reconcile(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return nil // no key of ours
+	}
+	pod, err := e.pods.Pods(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		e.spare(key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if pod.Spec.NodeName == "" || !controller.PodActive(pod) {
+		e.spare(key)
+		return nil
+	}
+	node, err := e.nodes.Get(pod.Spec.NodeName)
+	if apierrors.IsNotFound(err) {
+		return nil // the pod garbage collector's
+	}
+	if err != nil {
+		return err
+	}
+	now := e.clock.Now()
+	at, goes := e.deadline(node, pod, now)
+	switch {
+	case !goes:
+		if e.spare(key) {
+			e.recorder.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s", key)
+		}
+		return nil
+	case at.After(now):
+		e.mu.Lock()
+		e.waiting[key] = true
+		e.mu.Unlock()
+		e.EnqueueAfter(key, at.Sub(now))
+		return nil
+	}
+	e.spare(key)
+	return e.evict(ctx, pod, now)
+}
+
+// spare says whether the pod had been told that it must go.
+func (e *evictions) spare(key string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	was := e.waiting[key]
+	delete(e.waiting, key)
+	return was
+}
+
+// deadline is when the pod must have left the Node, if it must. What is tolerated for a time is
+// so from when both the taint and the pod were there; the shortest time counts.
+func (e *evictions) deadline(node *corev1.Node, pod *corev1.Pod, now time.Time) (at time.Time, goes bool) {
+	bound := boundAt(pod)
+	for _, taint := range noExecute(node) {
+		since := e.since(node, taint, now)
+		if bound.After(since) {
+			since = bound
+		}
+		tolerated := false
+		for i := range pod.Spec.Tolerations {
+			t := &pod.Spec.Tolerations[i]
+			if !t.ToleratesTaint(klog.Background(), &taint, false) {
+				continue
+			}
+			tolerated = true
+			if t.TolerationSeconds == nil {
+				continue
+			}
+			until := since.Add(time.Duration(max(*t.TolerationSeconds, 0)) * time.Second)
+			if !goes || until.Before(at) {
+				at, goes = until, true
+			}
+		}
+		if !tolerated {
+			return now, true
+		}
+	}
+	return at, goes
+}
+
+func (e *evictions) since(node *corev1.Node, taint corev1.Taint, now time.Time) time.Time {
+	if taint.TimeAdded != nil {
+		return taint.TimeAdded.Time
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if at, ok := e.seen[seenTaint{node.Name, taint.Key, taint.Value}]; ok {
+		return at
+	}
+	return now
+}
+
+// boundAt is when the pod came to its Node, or was made, where that is not told.
+func boundAt(pod *corev1.Pod) time.Time {
+	if c := controller.PodCondition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+		return c.LastTransitionTime.Time
+	}
+	return pod.CreationTimestamp.Time
+}
+
+func (e *evictions) evict(ctx context.Context, pod *corev1.Pod, now time.Time) error {
+	e.recorder.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s", controller.KeyOf(pod))
+	marked := pod.DeepCopy()
+	condition := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager",
+		Message: "Taint manager: deleting due to NoExecute taint", LastTransitionTime: metav1.NewTime(now)}
+	if c := controller.PodCondition(marked, corev1.DisruptionTarget); c == nil {
+		marked.Status.Conditions = append(marked.Status.Conditions, condition)
+	} else if c.Status != corev1.ConditionTrue || c.Reason != condition.Reason {
+		*c = condition
+	}
+	pods := e.client.CoreV1().Pods(pod.Namespace)
+	if _, err := pods.UpdateStatus(ctx, marked, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	err := pods.Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is gone, or another has its name
+	}
+	return err
+}
