@@ -30,7 +30,7 @@ func TestMergePatch(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, c.want, string(got), "%s + %s", c.doc, c.patch)
 	}
-	for _, c := range [][2]string{{`{}`, `[]`}, {`{}`, `null`}, {`{}`, `{"a"`}, {`{"a":`, `{}`}, {`{"a":{"b"}}`, `{"a":{"b":1}}`}} {
+	for _, c := range [][2]string{{`{}`, `[]`}, {`{}`, `null`}, {`{}`, `{"a"`}, {`{"a":`, `{}`}, {`{"a":{"b"}}`, `{"a":{"b":1}}`}, {`{}`, `{"a":{"b"`}, {`{}`, `{"a\`}} {
 		_, err := mergePatch([]byte(c[0]), []byte(c[1]))
 		require.Error(t, err, c)
 	}

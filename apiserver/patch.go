@@ -51,20 +51,7 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 	}
 	written, err := s.modify(r.Context(), r, func(old api.Object) (api.Object, error) {
 		r.warnings = nil
-		before, err := shown(r.res, r.stored)
-		if err != nil {
-			return nil, err
-		}
-		doc, err := apply(before.JSON)
-		if err != nil {
-			return nil, err
-		}
-		patched := r.res.New()
-		if err := decodePatched(r, r.res.GVK(), doc, patched); err != nil {
-			return nil, err
-		}
-		patched.GetObjectKind().SetGroupVersionKind(r.res.GVK())
-		obj, err := asStored(r.res, patched)
+		obj, err := patched(r, old, apply)
 		if err != nil {
 			return nil, err
 		}
@@ -77,6 +64,29 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	return s.writeObject(w, r, http.StatusOK, written)
+}
+
+// patched is the object that the patch makes of old, as it is stored.
+func patched(r *request, old api.Object, apply patcher) (api.Object, error) {
+	if r.res.View == nil && len(r.strict) == 0 {
+		if obj, ok := patchNamed(old, r.stored.JSON, r.named, apply); ok {
+			return obj, nil
+		}
+	}
+	before, err := shown(r.res, r.stored)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := apply(before.JSON)
+	if err != nil {
+		return nil, err
+	}
+	obj := r.res.New()
+	if err := decodePatched(r, r.res.GVK(), doc, obj); err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(r.res.GVK())
+	return asStored(r.res, obj)
 }
 
 // patchTypes are the Content-Types of a PATCH.
@@ -104,6 +114,7 @@ func (s *Server) patcher(w http.ResponseWriter, r *request, kind types.PatchType
 	if r.strict, err = kjson.UnmarshalStrict(body, &map[string]any{}); err != nil {
 		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
+	r.named = namedBy(body)
 	if kind == types.MergePatchType {
 		return func(doc []byte) ([]byte, error) {
 			patched, err := mergePatch(doc, body)

@@ -38,6 +38,8 @@ type request struct {
 	strict []error
 	// strategic is the body of a strategic merge patch.
 	strategic []byte
+	// named is what the patch is about, where that is known.
+	named named
 }
 
 // user is the caller.

@@ -216,7 +216,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	srv := &http.Server{
 		Handler:           s.Handler(),
 		TLSConfig:         tc,
-		ConnContext:       authn.WithConnection,
+		ConnContext:       withConnection,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       3 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
@@ -232,7 +232,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	defer running.Wait()
 	defer stop()
 	served := make(chan error, 1)
-	go func() { served <- srv.ServeTLS(ln, "", "") }()
+	go func() { served <- srv.ServeTLS(corkListener{ln}, "", "") }()
 	select {
 	case err := <-served:
 		return err

@@ -91,10 +91,13 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 	_ = control.Flush()
 	stalled := endStalled(control, s.RequestTimeout)
 	defer stalled.stop()
+	connection := corkOf(r.Request)
 	var buf []byte
 	for {
 		events, err := watcher.Next(ctx)
-		buf = buf[:0]
+		if buf = buf[:0]; cap(buf) > maxCorked { // the initial events are many
+			buf = nil
+		}
 		for i := range events {
 			if events[i].Type == storage.Bookmark && !bookmarks {
 				continue // it ends the initial events of a client that wants no bookmarks
@@ -108,7 +111,9 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 		}
 		sent.Add(float64(len(events)))
 		stalled.begin()
-		if _, werr := w.Write(buf); werr != nil || control.Flush() != nil || err != nil {
+		connection.cork()
+		_, werr := w.Write(buf)
+		if errors.Join(werr, control.Flush(), connection.uncork()) != nil || err != nil {
 			return nil
 		}
 		stalled.end()

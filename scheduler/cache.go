@@ -9,9 +9,9 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// cache is the cluster as the scheduler believes it to be. Informer events change it in place, a
-// node or a pod at a time, and a scheduling cycle reads it under its lock, so that there is no snapshot
-// to copy; cycles are short, and what the informers deliver meanwhile waits in their buffers.
+// cache is the cluster as the scheduler believes it to be. Informer events change it, a node or a
+// pod at a time, and note which nodes are different; a scheduling cycle begins by copying
+// those into its snapshot (snapshot.go).
 //
 // A pod for which a node was just chosen is assumed: it counts on that node at once. It stays until
 // the informer shows the pod bound (it is then confirmed), deleted, or until the binding
@@ -19,13 +19,19 @@ import (
 //
 // All methods expect mu to be held.
 type cache struct {
-	mu    sync.Mutex
-	nodes map[string]*cachedNode
-	order []*framework.NodeInfo // those with a Node, for walking
-	pods  map[types.UID]*cachedPod
+	mu     sync.Mutex
+	nodes  map[string]*cachedNode
+	order  []*cachedNode // those with a Node, for walking
+	pods   map[types.UID]*cachedPod
+	images map[string]int // how many nodes have each
+
+	// What is different since the last snapshot.
+	changed       map[*cachedNode]struct{}
+	imagesChanged bool
 }
 
 type cachedNode struct {
+	name string
 	info *framework.NodeInfo
 	at   int // position in order; -1 while the Node object is not there
 }
@@ -37,44 +43,48 @@ type cachedPod struct {
 }
 
 func newCache() *cache {
-	return &cache{nodes: map[string]*cachedNode{}, pods: map[types.UID]*cachedPod{}}
-}
-
-// Nodes implements framework.Snapshot.
-func (c *cache) Nodes() []*framework.NodeInfo { return c.order }
-
-// Node implements framework.Snapshot.
-func (c *cache) Node(name string) *framework.NodeInfo {
-	if n := c.nodes[name]; n != nil && n.at >= 0 {
-		return n.info
+	return &cache{
+		nodes: map[string]*cachedNode{}, pods: map[types.UID]*cachedPod{}, images: map[string]int{},
+		changed: map[*cachedNode]struct{}{},
 	}
-	return nil
 }
 
 // setNode adds or replaces a Node.
 func (c *cache) setNode(node *corev1.Node) {
-	n := c.entry(node.Name)
+	n := c.change(node.Name)
+	c.countImages(n.info, -1)
 	n.info.SetNode(node)
+	c.countImages(n.info, 1)
 	if n.at < 0 {
 		n.at = len(c.order)
-		c.order = append(c.order, n.info)
+		c.order = append(c.order, n)
 	}
 }
 
 // removeNode takes a Node out. Pods that are still bound to it are kept for the case that it returns.
 func (c *cache) removeNode(name string) {
-	n := c.nodes[name]
-	if n == nil || n.at < 0 {
+	if n := c.nodes[name]; n == nil || n.at < 0 {
 		return
 	}
-	last := len(c.order) - 1
-	moved := c.order[last]
-	c.order[n.at], c.order[last] = moved, nil
-	c.nodes[moved.Node.Name].at = n.at
+	n, last := c.change(name), len(c.order)-1
+	c.order[n.at], c.order[last] = c.order[last], nil
+	if n.at < last {
+		c.order[n.at].at = n.at
+	}
 	c.order = c.order[:last]
 	n.at = -1
+	c.countImages(n.info, -1)
 	n.info.SetNode(nil)
-	c.drop(name, n)
+	c.drop(n)
+}
+
+func (c *cache) countImages(n *framework.NodeInfo, sign int) {
+	for name := range n.Images {
+		c.imagesChanged = true
+		if c.images[name] += sign; c.images[name] == 0 {
+			delete(c.images, name)
+		}
+	}
 }
 
 // setPod adds a bound pod or replaces it, and confirms it if it was assumed.
@@ -82,13 +92,13 @@ func (c *cache) setPod(info *framework.PodInfo) {
 	uid, node := info.Pod.UID, info.Pod.Spec.NodeName
 	c.removePod(uid)
 	c.pods[uid] = &cachedPod{info: info, node: node}
-	c.entry(node).info.AddPod(info)
+	c.change(node).info.AddPod(info)
 }
 
 // assume counts a pod on a node before the API server knows.
 func (c *cache) assume(info *framework.PodInfo, node string) {
 	c.pods[info.Pod.UID] = &cachedPod{info: info, node: node, assumed: true}
-	c.entry(node).info.AddPod(info)
+	c.change(node).info.AddPod(info)
 }
 
 // forget takes an assumed pod back, unless it was confirmed meanwhile.
@@ -96,37 +106,49 @@ func (c *cache) forget(uid types.UID) bool {
 	if p := c.pods[uid]; p == nil || !p.assumed {
 		return false
 	}
-	return c.removePod(uid)
+	return c.removePod(uid) != nil
 }
 
-// removePod takes a pod out of the count, assumed or not, and reports whether it was there.
-func (c *cache) removePod(uid types.UID) bool {
+// removePod takes a pod out of the count, assumed or not, and returns what it was; nil if it was not there.
+func (c *cache) removePod(uid types.UID) *framework.PodInfo {
 	p := c.pods[uid]
 	if p == nil {
-		return false
+		return nil
 	}
 	delete(c.pods, uid)
-	n := c.nodes[p.node]
+	n := c.change(p.node)
 	n.info.RemovePod(uid)
-	c.drop(p.node, n)
-	return true
+	c.drop(n)
+	return p.info
 }
 
 // has reports whether a pod is bound or assumed.
 func (c *cache) has(uid types.UID) bool { return c.pods[uid] != nil }
 
-func (c *cache) entry(name string) *cachedNode {
+// sizes are how many nodes, pods and, of these, assumed pods there are.
+func (c *cache) sizes() (nodes, pods, assumed int) {
+	for _, p := range c.pods {
+		if p.assumed {
+			assumed++
+		}
+	}
+	return len(c.order), len(c.pods), assumed
+}
+
+// change is the entry of a node that is about to be changed.
+func (c *cache) change(name string) *cachedNode {
 	n := c.nodes[name]
 	if n == nil {
-		n = &cachedNode{info: framework.NewNodeInfo(nil), at: -1}
+		n = &cachedNode{name: name, info: framework.NewNodeInfo(nil), at: -1}
 		c.nodes[name] = n
 	}
+	c.changed[n] = struct{}{}
 	return n
 }
 
 // drop removes an entry that stands for nothing any more.
-func (c *cache) drop(name string, n *cachedNode) {
+func (c *cache) drop(n *cachedNode) {
 	if n.at < 0 && len(n.info.Pods) == 0 {
-		delete(c.nodes, name)
+		delete(c.nodes, n.name)
 	}
 }

@@ -145,7 +145,7 @@ func TestRun_TellsAUserWhyAPodWaits(t *testing.T) {
 	createNodes(ctx, t, client, 1)
 	_, err := client.CoreV1().Pods("default").Create(ctx, smallPod("big", "33"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	const message = "0/1 nodes are available: 1 Insufficient cpu."
+	const message = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 	_, err = watchtools.UntilWithSync(ctx, podsOf(client), &corev1.Pod{}, nil, func(e watch.Event) (bool, error) {
 		for _, c := range e.Object.(*corev1.Pod).Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Message == message {
@@ -164,16 +164,4 @@ func TestRun_TellsAUserWhyAPodWaits(t *testing.T) {
 		}
 		return false
 	}, 20*time.Second, 10*time.Millisecond)
-}
-
-// BenchmarkRun_1000Pods10Nodes is a burst from the first create to the last binding, API server included.
-func BenchmarkRun_1000Pods10Nodes(b *testing.B) {
-	for b.Loop() {
-		b.StopTimer()
-		client := kubernetes.NewForConfigOrDie(testenv.Start(b, testenv.WithNodes(0), testenv.WithControllers()))
-		createNodes(b.Context(), b, client, 10)
-		b.StartTimer()
-		createPods(b.Context(), b, client, 1000, "10m")
-		awaitBound(b.Context(), b, client, 1000)
-	}
 }

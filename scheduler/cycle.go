@@ -11,173 +11,239 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
+
+// placement is what a scheduling cycle has decided.
+type placement struct {
+	state *framework.CycleState
+	node  string
+	// preBind are the plugins that have something to do before the pod is bound.
+	preBind []framework.PreBindPlugin
+}
 
 // scheduleOne makes one attempt at a pod. The scheduling cycle happens here, one pod at a time. The binding
 // cycle, or telling the user why there is none, happens in the background.
 func (s *scheduler) scheduleOne(ctx context.Context, a *attempt) {
 	p := s.profileOf(a.info)
-	state := &framework.CycleState{}
-	node, err := s.schedulingCycle(ctx, p, state, a.info)
-	s.inBackground(func() {
+	where, err := s.schedulingCycle(ctx, p, a.info)
+	s.metrics.algorithm.Observe(s.options.Clock.Since(a.began).Seconds())
+	if err == nil && (len(p.permit) > 0 || len(where.preBind) > 0) {
+		// It may wait for long. The workers are for what only takes a request.
+		s.binding.Go(func() { s.bindingCycle(ctx, p, where, a) })
+		return
+	}
+	s.workers <- struct{}{}
+	s.binding.Go(func() {
+		defer func() { <-s.workers }()
 		if err == nil {
-			err = s.bindingCycle(ctx, p, state, a, node)
-		}
-		if err != nil {
+			s.bindingCycle(ctx, p, where, a)
+		} else {
 			s.fail(ctx, p, a, err)
 		}
 	})
 }
 
-// inBackground runs f in a goroutine when one of the bounded number is free.
-func (s *scheduler) inBackground(f func()) {
-	s.workers <- struct{}{}
-	s.binding.Go(func() {
-		defer func() { <-s.workers }()
-		f()
-	})
-}
-
 // schedulingCycle chooses a node and assumes the pod there.
-func (s *scheduler) schedulingCycle(ctx context.Context, p *profile, state *framework.CycleState, pod *framework.PodInfo) (string, error) {
+func (s *scheduler) schedulingCycle(ctx context.Context, p *profile, pod *framework.PodInfo) (*placement, error) {
 	s.cache.mu.Lock()
-	defer s.cache.mu.Unlock()
 	if s.cache.has(pod.Pod.UID) {
-		return "", errAlreadyBound
+		s.cache.mu.Unlock()
+		return nil, errAlreadyBound
 	}
-	node, err := p.place(ctx, state, pod, s.cache)
-	if err != nil {
-		return "", err
+	s.snapshot.update(s.cache)
+	s.cache.mu.Unlock()
+
+	where := &placement{state: &framework.CycleState{}}
+	var err error
+	if where.node, err = p.place(ctx, where.state, pod, s.snapshot); err != nil {
+		var u *unplaceable
+		if errors.As(err, &u) && u.post != nil {
+			// At once, so that the next pod does not take the room that is being made.
+			s.nominator.set(pod, u.post.NominatedNodeName)
+		}
+		return nil, err
 	}
-	s.cache.assume(pod, node)
-	if status := p.runReserve(state, pod, node); !status.OK() {
-		s.cache.forget(pod.Pod.UID)
-		return "", rejection(status, len(s.cache.order))
+	s.cache.mu.Lock()
+	s.cache.assume(pod, where.node)
+	s.cache.mu.Unlock()
+	s.nominator.forget(pod.Pod.UID)
+	status := p.runReserve(where.state, pod, where.node)
+	if status.OK() {
+		where.preBind, status = p.runPreBindPreFlight(where.state, pod, where.node)
+		if status.OK() {
+			return where, nil
+		}
+		p.runUnreserve(where.state, pod, where.node)
 	}
-	return node, nil
+	s.giveBack(pod)
+	return nil, rejection(status, len(s.snapshot.order))
 }
 
-// errAlreadyBound: the informer was faster than the queue. There is nothing to tell anyone.
-var errAlreadyBound = errors.New("already bound")
+// giveBack takes an assumed pod out of the cache. What it leaves may let others in.
+func (s *scheduler) giveBack(pod *framework.PodInfo) {
+	s.cache.mu.Lock()
+	forgotten := s.cache.forget(pod.Pod.UID)
+	s.cache.mu.Unlock()
+	if forgotten {
+		s.happened(framework.AssignedPod, framework.Delete, pod, nil)
+	}
+}
+
+// runPreBindPreFlight returns the PreBind plugins that have something to do for the pod.
+func (p *profile) runPreBindPreFlight(state *framework.CycleState, pod *framework.PodInfo, node string) ([]framework.PreBindPlugin, *framework.Status) {
+	var busy []framework.PreBindPlugin
+	for _, plugin := range p.preBind {
+		switch status := plugin.PreBindPreFlight(state, pod, node); {
+		case status.OK():
+			busy = append(busy, plugin)
+		case !status.Skipped():
+			return nil, status
+		}
+	}
+	return busy, nil
+}
 
 // rejection is the error for a refusal that is not about a node.
 func rejection(status *framework.Status, nodes int) error {
 	if !status.Rejected() {
 		return status.Err()
 	}
-	return &unplaceable{&framework.Diagnosis{
+	return &unplaceable{diagnosis: &framework.Diagnosis{
 		Total: nodes, PreFilterMessage: strings.Join(status.Reasons(), ", "),
 		Plugins: map[string]struct{}{status.Plugin(): {}},
 	}}
 }
 
-// bindingCycle makes the choice true in the API server. On failure the pod is forgotten, which may let
-// others in.
-func (s *scheduler) bindingCycle(ctx context.Context, p *profile, state *framework.CycleState, a *attempt, node string) error {
-	err := s.bind(ctx, p, state, a.info, node)
-	if err != nil {
-		s.cache.mu.Lock()
-		p.runUnreserve(state, a.info, node)
-		forgotten := s.cache.forget(a.info.Pod.UID)
-		s.cache.mu.Unlock()
-		if forgotten {
-			s.queue.happened(framework.AssignedPodDeleted, nil)
-		}
-		return err
+// bindingCycle makes the choice true in the API server. On failure the pod is forgotten.
+func (s *scheduler) bindingCycle(ctx context.Context, p *profile, where *placement, a *attempt) {
+	if err := s.bind(ctx, p, where, a.info); err != nil {
+		p.runUnreserve(where.state, a.info, where.node)
+		s.giveBack(a.info)
+		s.fail(ctx, p, a, err)
+		return
 	}
 	s.queue.bound(a)
-	s.metrics.observe(p.name, "scheduled", s.Clock.Since(a.began))
-	s.recorder.event(a.info.Pod, corev1.EventTypeNormal, "Scheduled",
-		fmt.Sprintf("Successfully assigned %s/%s to %s", a.info.Pod.Namespace, a.info.Pod.Name, node))
-	return nil
+	s.metrics.scheduled(p.name, s.options.Clock.Now(), a)
+	s.recorder.event(a.info.Pod, p.name, corev1.EventTypeNormal, "Scheduled", "Binding",
+		fmt.Sprintf("Successfully assigned %s/%s to %s", a.info.Pod.Namespace, a.info.Pod.Name, where.node))
+	for _, plugin := range p.postBind {
+		plugin.PostBind(ctx, where.state, a.info, where.node)
+	}
 }
 
-func (s *scheduler) bind(ctx context.Context, p *profile, state *framework.CycleState, pod *framework.PodInfo, node string) error {
-	for _, plugin := range p.permit {
-		if status := plugin.Permit(ctx, state, pod, node); !status.OK() {
-			return rejection(status, 0)
+func (s *scheduler) bind(ctx context.Context, p *profile, where *placement, pod *framework.PodInfo) error {
+	defer s.metrics.extensionPoint("Bind", p.name)()
+	if len(p.permit) > 0 || len(where.preBind) > 0 {
+		if err := s.permitAndPreBind(ctx, p, where, pod); err != nil {
+			return err
 		}
 	}
 	for _, plugin := range p.bind {
-		if status := plugin.Bind(ctx, state, pod.Pod, node); !status.Skipped() {
+		if status := plugin.Bind(ctx, where.state, pod.Pod, where.node); !status.Skipped() {
 			return status.Err()
 		}
 	}
 	return errors.New("no bind plugin would bind the pod")
 }
 
-// defaultBinder binds through the pod's binding subresource.
-type defaultBinder struct{ client kubernetes.Interface }
-
-// Name implements framework.Plugin.
-func (defaultBinder) Name() string { return "DefaultBinder" }
-
-// Bind implements framework.BindPlugin. The UID keeps it from binding a later pod of the same name.
-func (b defaultBinder) Bind(ctx context.Context, _ *framework.CycleState, pod *corev1.Pod, node string) *framework.Status {
-	err := b.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return framework.AsError(b.Name(), err)
+// permitAndPreBind may take long. Meanwhile a pod of higher priority can preempt this one (Handle.WaitingPod).
+func (s *scheduler) permitAndPreBind(ctx context.Context, p *profile, where *placement, pod *framework.PodInfo) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.waiting.Store(pod.Pod.UID, cancel)
+	defer s.waiting.Delete(pod.Pod.UID)
+	for _, plugin := range p.permit {
+		if status := plugin.Permit(ctx, where.state, pod, where.node); !status.OK() {
+			return rejection(status, s.nodeCount())
+		}
 	}
-	return nil
+	for _, plugin := range where.preBind {
+		if status := plugin.PreBind(ctx, where.state, pod, where.node); !status.OK() {
+			return rejection(status, s.nodeCount())
+		}
+	}
+	return context.Cause(ctx)
 }
 
-// fail tells the user why a pod has no node, then gives the pod back to the queue. In this order the
-// condition cannot overtake the next attempt, which may well succeed.
+func (s *scheduler) nodeCount() int {
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	return len(s.cache.order)
+}
+
+// fail tells the user why a pod has no node, does what a PostFilter plugin wants done about it, and gives the pod back to the
+// queue. In this order the condition cannot overtake the next attempt, which may well succeed.
 func (s *scheduler) fail(ctx context.Context, p *profile, a *attempt, err error) {
 	pod := a.info.Pod
 	if ctx.Err() != nil || errors.Is(err, errAlreadyBound) {
 		s.queue.bound(a)
 		return
 	}
-	var unplaceable *unplaceable
+	var u *unplaceable
 	var refusedBy map[string]struct{}
-	reason, result := "SchedulerError", "error"
-	if errors.As(err, &unplaceable) {
+	reason, result, nominated := "SchedulerError", "error", ""
+	if errors.As(err, &u) {
 		reason, result = corev1.PodReasonUnschedulable, "unschedulable"
-		refusedBy = unplaceable.diagnosis.Plugins
-		if unplaceable.diagnosis.Total == 0 { // no plugin was asked; any may be glad of a node
+		refusedBy = u.diagnosis.Plugins
+		if u.diagnosis.Total == 0 { // no plugin was asked; any may be glad of a node
 			refusedBy = p.names()
 		}
+		if u.post == nil { // nothing was said about it
+			nominated = s.nominator.of(pod.UID)
+		} else {
+			nominated = u.post.NominatedNodeName
+		}
 	} else {
-		s.Log.Error("scheduling failed, will retry", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		s.options.Log.Error("scheduling failed, will retry", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		s.nominator.forget(pod.UID)
 	}
-	s.metrics.observe(p.name, result, s.Clock.Since(a.began))
+	s.metrics.attempt(p.name, result, s.options.Clock.Since(a.began))
 	if current, getErr := s.pods.Pods(pod.Namespace).Get(pod.Name); getErr == nil && current.UID == pod.UID && current.Spec.NodeName == "" {
-		s.recorder.event(pod, corev1.EventTypeWarning, "FailedScheduling", err.Error())
-		s.setUnscheduled(ctx, current, reason, err.Error())
+		s.recorder.event(pod, p.name, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", err.Error())
+		s.setUnscheduled(ctx, current, reason, err.Error(), nominated)
+	} else {
+		s.nominator.forget(pod.UID)
+	}
+	if u != nil && u.post != nil && u.post.Then != nil {
+		if err := u.post.Then(ctx); err != nil && ctx.Err() == nil {
+			s.options.Log.Error("cannot make room", "pod", pod.Namespace+"/"+pod.Name, "node", nominated, "err", err)
+			s.nominator.forget(pod.UID)
+			refusedBy = nil // it is tried again after its back-off
+		}
 	}
 	s.queue.failed(a, refusedBy)
 }
 
-// setUnscheduled writes the condition PodScheduled=False where it does not say so already.
-func (s *scheduler) setUnscheduled(ctx context.Context, pod *corev1.Pod, reason, message string) {
+// setUnscheduled writes the condition PodScheduled=False and the nomination where they do not say so already.
+func (s *scheduler) setUnscheduled(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) {
 	condition := corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message,
-		ObservedGeneration: pod.Generation, LastTransitionTime: metav1.NewTime(s.Clock.Now()),
+		ObservedGeneration: pod.Generation, LastTransitionTime: metav1.NewTime(s.options.Clock.Now()),
 	}
+	same := false
 	for _, old := range pod.Status.Conditions {
-		if old.Type != corev1.PodScheduled || old.Status != condition.Status {
-			continue
+		if old.Type == corev1.PodScheduled && old.Status == condition.Status {
+			same = old.Reason == reason && old.Message == message
+			condition.LastTransitionTime = old.LastTransitionTime
 		}
-		if old.Reason == reason && old.Message == message {
-			return
-		}
-		condition.LastTransitionTime = old.LastTransitionTime
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID},
-		"status":   map[string]any{"conditions": []corev1.PodCondition{condition}},
-	})
+	status := map[string]any{}
+	if !same {
+		status["conditions"] = []corev1.PodCondition{condition}
+	}
+	if nominated != pod.Status.NominatedNodeName {
+		status["nominatedNodeName"] = nominated
+	}
+	if len(status) == 0 {
+		return
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err == nil {
 		_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	}
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		s.Log.Warn("cannot write the pod's condition", "pod", pod.Namespace+"/"+pod.Name, "err", fmt.Errorf("patch status: %w", err))
+		s.options.Log.Warn("cannot write the pod's condition", "pod", pod.Namespace+"/"+pod.Name, "err", fmt.Errorf("patch status: %w", err))
 	}
 }

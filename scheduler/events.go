@@ -25,23 +25,21 @@ type eventRecorder struct {
 	client     kubernetes.Interface
 	clock      clock.PassiveClock
 	log        *slog.Logger
-	source     corev1.EventSource
 	correlator *record.EventCorrelator
 	queue      chan *corev1.Event
 	serial     atomic.Int64 // tells Events of one moment apart
 }
 
-func newEventRecorder(client kubernetes.Interface, c clock.PassiveClock, log *slog.Logger, component string) *eventRecorder {
+func newEventRecorder(client kubernetes.Interface, c clock.PassiveClock, log *slog.Logger) *eventRecorder {
 	return &eventRecorder{
 		client: client, clock: c, log: log,
-		source:     corev1.EventSource{Component: component},
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{Clock: c}),
 		queue:      make(chan *corev1.Event, maxQueuedEvents),
 	}
 }
 
-// event records something about a pod. It does not block and is safe for concurrent use.
-func (r *eventRecorder) event(pod *corev1.Pod, kind, reason, message string) {
+// event records something that the scheduler of that name did about a pod. It does not block and is safe for concurrent use.
+func (r *eventRecorder) event(pod *corev1.Pod, component, kind, reason, action, message string) {
 	now := metav1.NewTime(r.clock.Now())
 	e := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
@@ -51,7 +49,8 @@ func (r *eventRecorder) event(pod *corev1.Pod, kind, reason, message string) {
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 		},
-		Reason: reason, Message: message, Type: kind, Source: r.source, ReportingController: r.source.Component,
+		Reason: reason, Message: message, Type: kind, Action: action,
+		Source: corev1.EventSource{Component: component}, ReportingController: component,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 	select {

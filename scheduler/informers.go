@@ -2,9 +2,12 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,55 +17,91 @@ import (
 	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
 
-	"time"
+	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// startInformers feeds the queue and the cache until ctx ends; stop then waits for the informers.
-func (s *scheduler) startInformers(ctx context.Context) (stop func(), err error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(dropManagedFields))
+// newInformers makes the informers that the scheduler and its plugins share.
+func newInformers(client kubernetes.Interface) informers.SharedInformerFactory {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(dropManagedFields))
 	// Pods that have ended take no room and need no node.
 	running := fields.AndSelectors(
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed))).String()
-	pods := factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface, resync time.Duration) toolscache.SharedIndexInformer {
+	factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface, resync time.Duration) toolscache.SharedIndexInformer {
 		return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync, toolscache.Indexers{},
 			func(o *metav1.ListOptions) { o.FieldSelector = running })
 	})
-	nodes := factory.Core().V1().Nodes().Informer()
-	s.pods = factory.Core().V1().Pods().Lister()
+	return factory
+}
 
-	podHandler, err := pods.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { s.podSet(nil, o.(*corev1.Pod)) },
-		UpdateFunc: func(old, o any) { s.podSet(old.(*corev1.Pod), o.(*corev1.Pod)) },
-		DeleteFunc: func(o any) {
-			if pod, ok := deleted(o).(*corev1.Pod); ok {
-				s.podGone(pod)
-			}
-		},
-	})
+// startInformers feeds the queue and the cache until ctx ends; stop then waits for the informers.
+func (s *scheduler) startInformers(ctx context.Context) (stop func(), err error) {
+	core, storage := s.informers.Core().V1(), s.informers.Storage().V1()
+	s.pods = core.Pods().Lister()
+	err = errors.Join(
+		handleEvents(s, core.Pods().Informer(), s.podSet, s.podGone),
+		handleEvents(s, core.Nodes().Informer(), s.nodeSet, s.nodeGone),
+		wakeOn[corev1.Namespace](s, framework.Namespace, core.Namespaces().Informer()),
+		wakeOn[corev1.PersistentVolume](s, framework.PersistentVolume, core.PersistentVolumes().Informer()),
+		wakeOn[corev1.PersistentVolumeClaim](s, framework.PersistentVolumeClaim, core.PersistentVolumeClaims().Informer()),
+		wakeOn[storagev1.StorageClass](s, framework.StorageClass, storage.StorageClasses().Informer()),
+		wakeOn[storagev1.CSINode](s, framework.CSINode, storage.CSINodes().Informer()),
+		wakeOn[storagev1.CSIDriver](s, framework.CSIDriver, storage.CSIDrivers().Informer()),
+		wakeOn[storagev1.CSIStorageCapacity](s, framework.CSIStorageCapacity, storage.CSIStorageCapacities().Informer()),
+		wakeOn[storagev1.VolumeAttachment](s, framework.VolumeAttachment, storage.VolumeAttachments().Informer()),
+	)
 	if err != nil {
 		return nil, err
 	}
-	nodeHandler, err := nodes.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { s.nodeSet(nil, o.(*corev1.Node)) },
-		UpdateFunc: func(old, o any) { s.nodeSet(old.(*corev1.Node), o.(*corev1.Node)) },
+	s.informers.Start(ctx.Done())
+	s.synced = append(s.synced, func() bool {
+		done := make(chan struct{})
+		close(done) // asks without waiting
+		for _, synced := range s.informers.WaitForCacheSync(done) {
+			if !synced {
+				return false
+			}
+		}
+		return true
+	})
+	return s.informers.Shutdown, nil
+}
+
+// handleEvents calls set with what an object was, or nil, and what it is now, and gone with what it was.
+func handleEvents[T any](s *scheduler, informer toolscache.SharedIndexInformer, set func(old, now *T), gone func(*T)) error {
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { set(nil, any(o).(*T)) },
+		UpdateFunc: func(old, o any) {
+			set(any(old).(*T), any(o).(*T))
+		},
 		DeleteFunc: func(o any) {
-			if node, ok := deleted(o).(*corev1.Node); ok {
-				s.nodeGone(node)
+			if object, ok := deleted(o).(*T); ok {
+				gone(object)
 			}
 		},
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.synced = append(s.synced, registration.HasSynced)
 	}
-	s.synced = func(ctx context.Context) bool {
-		// The handlers, not only the stores: a node that has not reached the cache yet cannot be chosen.
-		return toolscache.WaitForCacheSync(ctx.Done(), podHandler.HasSynced, nodeHandler.HasSynced)
-	}
-	factory.Start(ctx.Done())
-	return factory.Shutdown, nil
+	return err
+}
+
+// wakeOn tells the queue of every change of a resource.
+func wakeOn[T any](s *scheduler, resource framework.EventResource, informer toolscache.SharedIndexInformer) error {
+	return handleEvents(s, informer, func(old, now *T) {
+		if old == nil {
+			s.happened(resource, framework.Add, nil, now)
+		} else {
+			s.happened(resource, framework.Update, old, now)
+		}
+	}, func(old *T) { s.happened(resource, framework.Delete, old, nil) })
+}
+
+// happened tells the queue of a change.
+func (s *scheduler) happened(resource framework.EventResource, action framework.ActionType, old, now any) {
+	s.queue.happened(&framework.Change{ClusterEvent: framework.ClusterEvent{Resource: resource, Action: action}, Old: old, New: now})
 }
 
 // dropManagedFields halves the memory of a pod; nothing here reads them.
@@ -93,84 +132,122 @@ func (s *scheduler) podSet(old, pod *corev1.Pod) {
 		s.podBound(old, pod)
 	case pod.DeletionTimestamp != nil || s.profiles[schedulerName(pod)] == nil:
 		s.queue.remove(pod.UID)
+		s.nominator.forget(pod.UID)
 	default:
-		s.queue.set(framework.NewPodInfo(pod), old != nil && podChanged(old, pod))
+		s.podWaits(old, pod)
 	}
+}
+
+func (s *scheduler) podWaits(old, pod *corev1.Pod) {
+	info := framework.NewPodInfo(pod)
+	var before *framework.PodInfo
+	var change *framework.Change
+	if old != nil {
+		before = framework.NewPodInfo(old)
+		if action := podChange(before, info); action != 0 {
+			change = &framework.Change{
+				ClusterEvent: framework.ClusterEvent{Resource: framework.UnscheduledPod, Action: action}, Old: before, New: info,
+			}
+		}
+	}
+	s.nominator.seen(before, info)
+	s.queue.set(info, change)
 }
 
 func (s *scheduler) podBound(old, pod *corev1.Pod) {
 	s.queue.remove(pod.UID)
-	wasBound := old != nil && old.Spec.NodeName != ""
-	changed := wasBound && (podChanged(old, pod) || resized(old, pod))
-	if wasBound && !changed {
-		return // a status write: nothing that the cache counts
+	s.nominator.forget(pod.UID)
+	info, action := framework.NewPodInfo(pod), framework.Add
+	var before any
+	if old != nil && old.Spec.NodeName != "" {
+		o := s.cached(old)
+		before, action = o, podChange(o, info)
+		if action == 0 && (old.DeletionTimestamp == nil) == (pod.DeletionTimestamp == nil) && old.Status.StartTime.Equal(pod.Status.StartTime) {
+			return // nothing that plugins look at
+		}
 	}
-	info := framework.NewPodInfo(pod)
 	s.cache.mu.Lock()
 	s.cache.setPod(info)
 	s.cache.mu.Unlock()
-	if changed {
-		s.queue.happened(framework.AssignedPodUpdated, nil)
-	} else {
-		s.queue.happened(framework.AssignedPodAdded, nil)
+	if action != 0 {
+		s.happened(framework.AssignedPod, action, before, info)
 	}
+}
+
+// cached is what the cache has of a bound pod.
+func (s *scheduler) cached(pod *corev1.Pod) *framework.PodInfo {
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	if c := s.cache.pods[pod.UID]; c != nil {
+		return c.info
+	}
+	return framework.NewPodInfo(pod)
 }
 
 func (s *scheduler) podGone(pod *corev1.Pod) {
 	s.queue.remove(pod.UID)
+	s.nominator.forget(pod.UID)
 	s.cache.mu.Lock()
-	made := s.cache.removePod(pod.UID)
+	gone := s.cache.removePod(pod.UID)
 	s.cache.mu.Unlock()
-	if made {
-		s.queue.happened(framework.AssignedPodDeleted, nil)
+	if gone != nil {
+		s.happened(framework.AssignedPod, framework.Delete, gone, nil)
 	}
 }
 
 func (s *scheduler) nodeSet(old, node *corev1.Node) {
-	if old != nil && !nodeChanged(old, node) {
-		return // a heartbeat
+	action := framework.Add
+	var before any
+	if old != nil {
+		if action = nodeChange(old, node); action == 0 {
+			return // a heartbeat
+		}
+		before = framework.NewNodeInfo(old)
 	}
 	s.cache.mu.Lock()
 	s.cache.setNode(node)
 	s.cache.mu.Unlock()
-	event := framework.NodeAdded
-	if old != nil {
-		event = framework.NodeUpdated
-	}
-	s.queue.happened(event, framework.NewNodeInfo(node))
+	s.happened(framework.Node, action, before, framework.NewNodeInfo(node))
 }
 
 func (s *scheduler) nodeGone(node *corev1.Node) {
 	s.cache.mu.Lock()
 	s.cache.removeNode(node.Name)
 	s.cache.mu.Unlock()
+	s.happened(framework.Node, framework.Delete, framework.NewNodeInfo(node), nil)
 }
 
-// podChanged reports a change that plugins may look at.
-func podChanged(old, pod *corev1.Pod) bool {
-	return !maps.Equal(old.Labels, pod.Labels) || !equality.Semantic.DeepEqual(&old.Spec, &pod.Spec)
-}
-
-// resized reports that the node has granted other resources than before (in-place resize).
-func resized(old, pod *corev1.Pod) bool {
-	for i := range pod.Status.ContainerStatuses {
-		if i >= len(old.Status.ContainerStatuses) {
-			return false // the first status of a pod confirms what its spec says
-		}
-		a, b := &old.Status.ContainerStatuses[i], &pod.Status.ContainerStatuses[i]
-		if !equality.Semantic.DeepEqual(a.AllocatedResources, b.AllocatedResources) || !equality.Semantic.DeepEqual(a.Resources, b.Resources) {
-			return true
+// podChange says what that plugins look at has changed; zero for nothing.
+func podChange(old, pod *framework.PodInfo) (action framework.ActionType) {
+	add := func(changed bool, bit framework.ActionType) {
+		if changed {
+			action |= bit
 		}
 	}
-	return false
+	add(!maps.Equal(old.Pod.Labels, pod.Pod.Labels), framework.UpdatePodLabel)
+	if !equality.Semantic.DeepEqual(old.Requests, pod.Requests) {
+		add(pod.Requests.Within(&old.Requests), framework.UpdatePodScaleDown)
+		add(!pod.Requests.Within(&old.Requests), framework.UpdateOther)
+	}
+	a, b := &old.Pod.Spec, &pod.Pod.Spec
+	add(!equality.Semantic.DeepEqual(a.Tolerations, b.Tolerations), framework.UpdatePodToleration)
+	add(len(a.SchedulingGates) > 0 && len(b.SchedulingGates) == 0, framework.UpdatePodSchedulingGatesEliminated)
+	add(!equality.Semantic.DeepEqual(a.NodeSelector, b.NodeSelector) || !equality.Semantic.DeepEqual(a.Affinity, b.Affinity) ||
+		!ptr.Equal(a.Priority, b.Priority), framework.UpdateOther)
+	return action
 }
 
-// nodeChanged reports a change that plugins may look at; heartbeats are none.
-func nodeChanged(old, node *corev1.Node) bool {
-	return old.Spec.Unschedulable != node.Spec.Unschedulable ||
-		!equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints) ||
-		!maps.Equal(old.Labels, node.Labels) || !maps.Equal(old.Annotations, node.Annotations) ||
-		!equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable) ||
-		!equality.Semantic.DeepEqual(old.Status.Images, node.Status.Images) ||
-		old.UID != node.UID
+// nodeChange says what that plugins look at has changed; zero for nothing, as with heartbeats.
+func nodeChange(old, node *corev1.Node) (action framework.ActionType) {
+	add := func(changed bool, bit framework.ActionType) {
+		if changed {
+			action |= bit
+		}
+	}
+	add(!equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable), framework.UpdateNodeAllocatable)
+	add(!maps.Equal(old.Labels, node.Labels), framework.UpdateNodeLabel)
+	add(old.Spec.Unschedulable != node.Spec.Unschedulable || !equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints), framework.UpdateNodeTaint)
+	add(!maps.Equal(old.Annotations, node.Annotations), framework.UpdateNodeAnnotation)
+	add(old.UID != node.UID || !equality.Semantic.DeepEqual(old.Status.Images, node.Status.Images), framework.UpdateOther)
+	return action
 }

@@ -4,33 +4,68 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
 // metrics bear the names that Kubernetes dashboards query.
 type metrics struct {
-	duration *prometheus.HistogramVec
-	attempts *prometheus.CounterVec
-	pending  *pendingPods
+	clock     clock.PassiveClock
+	duration  *prometheus.HistogramVec
+	attempts  *prometheus.CounterVec
+	algorithm prometheus.Histogram
+	points    *prometheus.HistogramVec
+	sli       *prometheus.HistogramVec
+	perPod    prometheus.Histogram
+	incoming  *prometheus.CounterVec
+	preempted prometheus.Histogram
+	preempts  prometheus.Counter
+	state     *stateCollector
 }
 
-func newMetrics() *metrics {
+func newMetrics(c clock.PassiveClock) *metrics {
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	exponential := prometheus.ExponentialBuckets
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
 	return &metrics{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "scheduler_scheduling_attempt_duration_seconds",
-			Help:    "Time from taking a pod from the queue to its binding, or to knowing that there is none.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
-		}, []string{"result", "profile"}),
+		clock: c,
+		duration: histogram("scheduler_scheduling_attempt_duration_seconds",
+			"Time from taking a pod from the queue to its binding, or to knowing that there is none.", exponential(0.001, 2, 15), "result", "profile"),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scheduler_schedule_attempts_total",
 			Help: "Attempts to schedule a pod, by result: scheduled, unschedulable, or error.",
 		}, []string{"result", "profile"}),
-		pending: &pendingPods{desc: prometheus.NewDesc("scheduler_pending_pods",
-			"Pods without a node, by queue: active, backoff, unschedulable, gated.", []string{"queue"}, nil)},
+		algorithm: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_scheduling_algorithm_duration_seconds",
+			Help: "Duration of scheduling cycles.", Buckets: exponential(0.0001, 2, 18)}),
+		points: histogram("scheduler_framework_extension_point_duration_seconds",
+			"Duration of all plugins of an extension point.", exponential(0.0001, 2, 12), "extension_point", "profile"),
+		sli: histogram("scheduler_pod_scheduling_sli_duration_seconds",
+			"Time from a pod's coming to the queue to its binding, by the number of attempts.", exponential(0.01, 2, 20), "attempts"),
+		perPod: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_pod_scheduling_attempts",
+			Help: "Attempts that it took to schedule a pod.", Buckets: exponential(1, 2, 5)}),
+		incoming: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scheduler_queue_incoming_pods_total", Help: "Pods that came to a queue, by what made them.",
+		}, []string{"queue", "event"}),
+		preempted: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_preemption_victims",
+			Help: "Victims of a preemption.", Buckets: exponential(1, 2, 7)}),
+		preempts: prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_preemption_attempts_total",
+			Help: "Preemptions so far."}),
+		state: &stateCollector{
+			pending: desc("scheduler_pending_pods", "Pods without a node, by queue: active, backoff, unschedulable, gated.", "queue"),
+			refused: desc("scheduler_unschedulable_pods", "Pods that wait because of a plugin.", "plugin", "profile"),
+			cache:   desc("scheduler_scheduler_cache_size", "Nodes, pods, and assumed pods in the cache.", "type"),
+			changes: desc("scheduler_inflight_events", "Changes that are kept for the pods in flight."),
+		},
 	}
 }
 
-func (m *metrics) register(r prometheus.Registerer, q *queue) error {
-	m.pending.queue = q
+func (m *metrics) register(r prometheus.Registerer, s *scheduler) error {
+	m.state.scheduler = s
 	for _, c := range m.all() {
 		if err := r.Register(c); err != nil {
 			return err
@@ -46,27 +81,68 @@ func (m *metrics) unregister(r prometheus.Registerer) {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.duration, m.attempts, m.pending}
+	return []prometheus.Collector{m.duration, m.attempts, m.algorithm, m.points, m.sli, m.perPod, m.incoming, m.preempted, m.preempts, m.state}
 }
 
-func (m *metrics) observe(profile, result string, took time.Duration) {
+// extensionPoint begins to measure one; the function it returns ends that.
+func (m *metrics) extensionPoint(point, profile string) func() {
+	began := m.clock.Now()
+	return func() { m.points.WithLabelValues(point, profile).Observe(m.clock.Since(began).Seconds()) }
+}
+
+func (m *metrics) scheduled(profile string, now time.Time, a *attempt) {
+	m.attempt(profile, "scheduled", now.Sub(a.began))
+	m.perPod.Observe(float64(a.attempts))
+	m.sli.WithLabelValues(attemptsLabel(a.attempts)).Observe(now.Sub(a.first).Seconds())
+}
+
+// attempt counts one that ended.
+func (m *metrics) attempt(profile, result string, took time.Duration) {
 	m.duration.WithLabelValues(result, profile).Observe(took.Seconds())
 	m.attempts.WithLabelValues(result, profile).Inc()
 }
 
-// pendingPods counts the queue when it is asked, and costs nothing else.
-type pendingPods struct {
-	desc  *prometheus.Desc
-	queue *queue
+func attemptsLabel(attempts int) string {
+	if attempts >= 16 {
+		return "16+"
+	}
+	return [...]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"}[attempts]
+}
+
+// stateCollector counts queue and cache when it is asked, and costs nothing else.
+type stateCollector struct {
+	pending, refused, cache, changes *prometheus.Desc
+	scheduler                        *scheduler
 }
 
 // Describe implements prometheus.Collector.
-func (p *pendingPods) Describe(ch chan<- *prometheus.Desc) { ch <- p.desc }
+func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.pending
+	ch <- c.refused
+	ch <- c.cache
+	ch <- c.changes
+}
 
 // Collect implements prometheus.Collector.
-func (p *pendingPods) Collect(ch chan<- prometheus.Metric) {
-	counts := p.queue.counts()
-	for _, at := range []place{active, backoff, unschedulable, gated} {
-		ch <- prometheus.MustNewConstMetric(p.desc, prometheus.GaugeValue, float64(counts[at]), string(at))
+func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
 	}
+	s := c.scheduler
+	counts := s.queue.counts()
+	for _, at := range []place{active, backoff, unschedulable, gated} {
+		gauge(c.pending, counts[at], string(at))
+	}
+	refused := map[[2]string]int{}
+	s.queue.refusals(func(pod *framework.PodInfo, plugin string) { refused[[2]string{plugin, schedulerName(pod.Pod)}]++ })
+	for key, n := range refused {
+		gauge(c.refused, n, key[0], key[1])
+	}
+	s.cache.mu.Lock()
+	nodes, pods, assumed := s.cache.sizes()
+	s.cache.mu.Unlock()
+	gauge(c.cache, nodes, "nodes")
+	gauge(c.cache, pods, "pods")
+	gauge(c.cache, assumed, "assumed_pods")
+	gauge(c.changes, s.queue.changesKept())
 }

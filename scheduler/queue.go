@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"container/heap"
+	"container/list"
 	"context"
 	"sync"
 	"time"
@@ -13,8 +14,6 @@ import (
 )
 
 const (
-	initialBackoff = 1 * time.Second
-	maxBackoff     = 10 * time.Second
 	// A pod that no event has woken for this long is tried all the same: a hint may be wrong.
 	maxUnschedulable   = 5 * time.Minute
 	staleCheckInterval = 30 * time.Second
@@ -32,35 +31,41 @@ const (
 	inFlight      place = "in-flight"     // being tried or bound
 )
 
-// queue holds the pods that have no node, highest priority first and then first come, first served.
+// queue holds the pods that have no node, in the order of the QueueSort plugin.
 //
-// A pod that could not be placed remembers which plugins refused it. It sleeps until an event
-// happens that one of them has registered for, and is then tried again when its back-off, which starts at the
-// failed attempt and doubles from 1 s to 10 s, is over. Events that happen while the pod is
-// in flight are not lost: they are numbered, and a pod that fails looks for those since its attempt began.
+// A pod that could not be placed remembers which plugins refused it. It sleeps until a change
+// happens that one of them has registered for and does not know to be useless. It is then tried again when its
+// back-off, which starts at the failed attempt and doubles from 1 s to 10 s, is over. Changes that
+// happen while a pod is in flight are not lost: they are kept as long as any attempt that began
+// before them goes on, and a pod that fails looks at those since its attempt began.
 type queue struct {
-	clock      clock.WithTicker
-	preEnqueue func(*framework.PodInfo) *framework.Status
-	hints      func(pod *framework.PodInfo, plugin string) []framework.EventHint
+	queueOptions
 
 	mu        sync.Mutex
 	notEmpty  sync.Cond
 	pods      map[types.UID]*queuedPod
 	active    podHeap
 	backoff   podHeap
-	sequence  uint64                          // counts events
-	last      [framework.ClusterEvents]uint64 // the number of the last event of each kind
+	asleep    map[types.UID]*queuedPod // unschedulable and gated
+	inFlight  list.List                // of *attempt and, after those that began before, *framework.Change
 	nextStale time.Time
 	closed    bool
 	rearm     chan struct{} // the earliest back-off may have changed
 }
 
+type queueOptions struct {
+	clock                      clock.WithTicker
+	initialBackoff, maxBackoff time.Duration
+	less                       func(a, b *framework.QueuedPod) bool
+	preEnqueue                 func(*framework.PodInfo) *framework.Status
+	hints                      func(pod *framework.PodInfo, plugin string) []framework.EventHint
+	incoming                   func(at place, event string) // counts pods that come to a place; may be nil
+}
+
 // queuedPod is a pod in the queue. All fields are guarded by queue.mu.
 type queuedPod struct {
-	info         *framework.PodInfo
+	framework.QueuedPod
 	place        place
-	added        time.Time // when it came to the place it was last tried from
-	attempts     int
 	failedAt     time.Time
 	backoffUntil time.Time
 	refusedBy    map[string]struct{}
@@ -71,59 +76,52 @@ type queuedPod struct {
 type attempt struct {
 	info     *framework.PodInfo // as it was when the attempt began
 	queued   *queuedPod
-	sequence uint64 // of the last event before the attempt
 	began    time.Time
+	first    time.Time // when the pod first came to the queue
+	attempts int
+	element  *list.Element
 }
 
-func newQueue(c clock.WithTicker, preEnqueue func(*framework.PodInfo) *framework.Status,
-	hints func(*framework.PodInfo, string) []framework.EventHint) *queue {
-	q := &queue{
-		clock: c, preEnqueue: preEnqueue, hints: hints,
-		pods: map[types.UID]*queuedPod{}, rearm: make(chan struct{}, 1),
+func newQueue(o queueOptions) *queue {
+	q := &queue{queueOptions: o, pods: map[types.UID]*queuedPod{}, asleep: map[types.UID]*queuedPod{}, rearm: make(chan struct{}, 1)}
+	if q.incoming == nil {
+		q.incoming = func(place, string) {}
 	}
 	q.notEmpty.L = &q.mu
-	q.active.less = func(a, b *queuedPod) bool {
-		if a.info.Priority() != b.info.Priority() {
-			return a.info.Priority() > b.info.Priority()
-		}
-		return a.added.Before(b.added)
-	}
+	q.active.less = func(a, b *queuedPod) bool { return q.less(&a.QueuedPod, &b.QueuedPod) }
 	q.backoff.less = func(a, b *queuedPod) bool { return a.backoffUntil.Before(b.backoffUntil) }
 	return q
 }
 
-// set adds a pod or takes note of its new state. changed says that something that plugins look at
+// set adds a pod or takes note of its new state. With a change, something that plugins look at
 // is different, and not only the status.
-func (q *queue) set(info *framework.PodInfo, changed bool) {
+func (q *queue) set(info *framework.PodInfo, change *framework.Change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := q.pods[info.Pod.UID]
-	switch {
-	case p == nil:
-		p = &queuedPod{info: info, index: -1}
+	if p == nil {
+		p = &queuedPod{QueuedPod: framework.QueuedPod{PodInfo: info, First: q.clock.Now()}, index: -1}
 		q.pods[info.Pod.UID] = p
-		q.admit(p)
-		return
-	case p.place == active || p.place == backoff: // a new priority changes its position
-		q.take(p)
-		p.info = info
-		q.put(p, p.place)
-		return
-	}
-	p.info = info
-	if !changed {
+		q.admit(p, "PodAdd")
 		return
 	}
 	switch p.place {
-	case gated:
-		q.admit(p)
-	case unschedulable:
-		if q.mayHelp(p, framework.PodUpdated, nil) {
-			q.wake(p)
-		}
+	case active: // a new priority changes its position
+		q.take(p)
+		p.PodInfo = info
+		q.put(p, active)
+	case backoff:
+		p.PodInfo = info
 	case inFlight:
-		q.sequence++
-		q.last[framework.PodUpdated] = q.sequence
+		p.PodInfo = info
+		if change != nil {
+			q.inFlight.PushBack(change)
+		}
+	default:
+		p.PodInfo = info
+		if change != nil {
+			q.tell(p, change)
+		}
 	}
 }
 
@@ -137,16 +135,15 @@ func (q *queue) remove(uid types.UID) {
 	}
 }
 
-// happened wakes the pods that an event may help. node is that of a node event, else nil.
-func (q *queue) happened(event framework.ClusterEvent, node *framework.NodeInfo) {
+// happened wakes the pods that a change may help.
+func (q *queue) happened(change *framework.Change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.sequence++
-	q.last[event] = q.sequence
-	for _, p := range q.pods {
-		if p.place == unschedulable && q.mayHelp(p, event, node) {
-			q.wake(p)
-		}
+	if q.inFlight.Len() > 0 {
+		q.inFlight.PushBack(change)
+	}
+	for _, p := range q.asleep {
+		q.tell(p, change)
 	}
 }
 
@@ -162,8 +159,10 @@ func (q *queue) pop() *attempt {
 	}
 	p := heap.Pop(&q.active).(*queuedPod)
 	p.place = inFlight
-	p.attempts++
-	return &attempt{info: p.info, queued: p, sequence: q.sequence, began: q.clock.Now()}
+	p.Attempts++
+	a := &attempt{info: p.PodInfo, queued: p, began: q.clock.Now(), first: p.First, attempts: p.Attempts}
+	a.element = q.inFlight.PushBack(a)
+	return a
 }
 
 // bound ends an attempt that succeeded.
@@ -173,24 +172,33 @@ func (q *queue) bound(a *attempt) {
 	if q.current(a) {
 		delete(q.pods, a.info.Pod.UID)
 	}
+	q.ended(a)
 }
 
-// failed ends an attempt that did not. With refusedBy the pod sleeps until an event may change the
+// failed ends an attempt that did not. With refusedBy the pod sleeps until a change may alter the
 // mind of one of these plugins; without, something broke, and it is tried again after its back-off.
 func (q *queue) failed(a *attempt, refusedBy map[string]struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	defer q.ended(a)
 	if !q.current(a) {
 		return // deleted or bound meanwhile
 	}
 	p := a.queued
 	p.failedAt = q.clock.Now()
-	p.backoffUntil = p.failedAt.Add(backoffAfter(p.attempts))
+	p.backoffUntil = p.failedAt.Add(q.backoffAfter(p.Attempts))
 	p.refusedBy = refusedBy
-	if len(refusedBy) == 0 || q.helpedSince(p, a.sequence) {
-		q.wake(p)
+	if len(refusedBy) == 0 {
+		q.wake(p, "ScheduleAttemptFailure")
 		return
 	}
+	for e := a.element.Next(); e != nil; e = e.Next() {
+		if change, ok := e.Value.(*framework.Change); ok && q.mayHelp(p, change) {
+			q.wake(p, change.String())
+			return
+		}
+	}
+	q.incoming(unschedulable, "ScheduleAttemptFailure")
 	q.put(p, unschedulable)
 }
 
@@ -233,17 +241,18 @@ func (q *queue) flush() (due time.Time) {
 	defer q.mu.Unlock()
 	now := q.clock.Now()
 	for len(q.backoff.pods) > 0 && !q.backoff.pods[0].backoffUntil.After(now) {
+		q.incoming(active, "BackoffComplete")
 		q.put(heap.Pop(&q.backoff).(*queuedPod), active)
 	}
 	if !now.Before(q.nextStale) {
 		q.nextStale = now.Add(staleCheckInterval)
-		for _, p := range q.pods {
+		for _, p := range q.asleep {
 			if p.place == unschedulable && now.Sub(p.failedAt) >= maxUnschedulable {
-				q.wake(p)
+				q.wake(p, "UnschedulableTimeout")
 			}
 		}
 	}
-	if len(q.pods) > 0 {
+	if len(q.asleep)+len(q.backoff.pods) > 0 {
 		due = q.nextStale
 	}
 	if len(q.backoff.pods) > 0 && q.backoff.pods[0].backoffUntil.Before(due) {
@@ -256,9 +265,33 @@ func (q *queue) flush() (due time.Time) {
 func (q *queue) counts() map[place]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := map[place]int{active: 0, backoff: 0, unschedulable: 0, gated: 0}
-	for _, p := range q.pods {
+	n := map[place]int{active: len(q.active.pods), backoff: len(q.backoff.pods), unschedulable: 0, gated: 0}
+	for _, p := range q.asleep {
 		n[p.place]++
+	}
+	return n
+}
+
+// refusals counts the pods that sleep by the plugins that refused them.
+func (q *queue) refusals(count func(pod *framework.PodInfo, plugin string)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range q.asleep {
+		for plugin := range p.refusedBy {
+			count(p.PodInfo, plugin)
+		}
+	}
+}
+
+// changesKept is how many changes are kept for attempts in flight.
+func (q *queue) changesKept() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := 0
+	for e := q.inFlight.Front(); e != nil; e = e.Next() {
+		if _, ok := e.Value.(*framework.Change); ok {
+			n++
+		}
 	}
 	return n
 }
@@ -269,27 +302,66 @@ func (q *queue) current(a *attempt) bool {
 	return q.pods[a.info.Pod.UID] == a.queued && a.queued.place == inFlight
 }
 
+// ended lets go of the changes that no attempt in flight needs any more.
+func (q *queue) ended(a *attempt) {
+	q.inFlight.Remove(a.element)
+	for e := q.inFlight.Front(); e != nil; e = q.inFlight.Front() {
+		if _, ok := e.Value.(*attempt); ok {
+			return
+		}
+		q.inFlight.Remove(e)
+	}
+}
+
 // admit lets a pod in that is new or was gated.
-func (q *queue) admit(p *queuedPod) {
-	if q.preEnqueue(p.info).Rejected() {
-		p.place = gated
+func (q *queue) admit(p *queuedPod, event string) {
+	if status := q.preEnqueue(p.PodInfo); !status.OK() {
+		p.refusedBy = map[string]struct{}{status.Plugin(): {}}
+		if p.place != gated {
+			q.incoming(gated, event)
+		}
+		q.put(p, gated)
 		return
 	}
+	p.refusedBy = nil
+	q.incoming(active, event)
 	q.put(p, active)
+}
+
+// tell wakes a sleeping pod where a change may help it.
+func (q *queue) tell(p *queuedPod, change *framework.Change) {
+	switch {
+	case !q.mayHelp(p, change):
+	case p.place == gated:
+		q.admit(p, change.String())
+	default:
+		q.wake(p, change.String())
+	}
 }
 
 // wake gives a pod another try, now or when its back-off is over.
-func (q *queue) wake(p *queuedPod) {
-	if q.clock.Now().Before(p.backoffUntil) {
-		q.put(p, backoff)
+func (q *queue) wake(p *queuedPod, event string) {
+	if status := q.preEnqueue(p.PodInfo); !status.OK() {
+		p.refusedBy = map[string]struct{}{status.Plugin(): {}}
+		q.put(p, gated)
 		return
 	}
-	q.put(p, active)
+	at := active
+	if q.clock.Now().Before(p.backoffUntil) {
+		at = backoff
+	}
+	q.incoming(at, event)
+	q.put(p, at)
 }
 
 func (q *queue) put(p *queuedPod, at place) {
-	if at != backoff && p.place != at {
-		p.added = q.clock.Now()
+	if at == active && p.place != active {
+		p.Added = q.clock.Now()
+	}
+	if at == unschedulable || at == gated {
+		q.asleep[p.Pod.UID] = p
+	} else {
+		delete(q.asleep, p.Pod.UID)
 	}
 	p.place = at
 	switch at {
@@ -310,6 +382,8 @@ func (q *queue) take(p *queuedPod) {
 		heap.Remove(&q.active, p.index)
 	case backoff:
 		heap.Remove(&q.backoff, p.index)
+	default:
+		delete(q.asleep, p.Pod.UID)
 	}
 }
 
@@ -320,23 +394,15 @@ func (q *queue) signal() {
 	}
 }
 
-// mayHelp asks the plugins that refused a pod whether an event changes their mind.
-func (q *queue) mayHelp(p *queuedPod, event framework.ClusterEvent, node *framework.NodeInfo) bool {
-	return q.anyHint(p, func(h framework.EventHint) bool {
-		return h.Event == event && (h.Helps == nil || h.Helps(p.info, node))
-	})
-}
-
-// helpedSince is mayHelp for the events since an attempt began. Their nodes are not kept, so the
-// kind of event decides.
-func (q *queue) helpedSince(p *queuedPod, sequence uint64) bool {
-	return q.anyHint(p, func(h framework.EventHint) bool { return q.last[h.Event] > sequence })
-}
-
-func (q *queue) anyHint(p *queuedPod, yes func(framework.EventHint) bool) bool {
+// mayHelp asks the plugins that refused a pod whether a change alters their mind.
+func (q *queue) mayHelp(p *queuedPod, change *framework.Change) bool {
+	// A change of another waiting pod concerns nobody else.
+	if info, ok := change.New.(*framework.PodInfo); ok && change.Resource == framework.UnscheduledPod && info.Pod.UID != p.Pod.UID {
+		return false
+	}
 	for plugin := range p.refusedBy {
-		for _, h := range q.hints(p.info, plugin) {
-			if yes(h) {
+		for _, h := range q.hints(p.PodInfo, plugin) {
+			if h.Matches(change.ClusterEvent) && (h.Helps == nil || h.Helps(p.PodInfo, change)) {
 				return true
 			}
 		}
@@ -345,12 +411,12 @@ func (q *queue) anyHint(p *queuedPod, yes func(framework.EventHint) bool) bool {
 }
 
 // backoffAfter is how long a pod rests after so many failed attempts.
-func backoffAfter(attempts int) time.Duration {
-	d := initialBackoff
-	for i := 1; i < attempts && d < maxBackoff; i++ {
+func (q *queue) backoffAfter(attempts int) time.Duration {
+	d := q.initialBackoff
+	for i := 1; i < attempts && d < q.maxBackoff; i++ {
 		d *= 2
 	}
-	return min(d, maxBackoff)
+	return min(d, q.maxBackoff)
 }
 
 // podHeap is a container/heap of pods that knows where each one is.

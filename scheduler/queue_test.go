@@ -5,22 +5,35 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
+	"github.com/coxswain-dev/coxswain/scheduler/plugins"
 )
 
 // testQueue has one plugin, "rooms", that waits for pods to leave.
 func testQueue() (*queue, *clocktesting.FakeClock) {
 	c := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
-	return newQueue(c, func(*framework.PodInfo) *framework.Status { return nil },
-		func(_ *framework.PodInfo, plugin string) []framework.EventHint {
-			if plugin != "rooms" {
-				return nil
+	return newQueue(queueOptions{
+		clock: c, initialBackoff: time.Second, maxBackoff: 10 * time.Second, less: plugins.PrioritySort{}.Less,
+		preEnqueue: func(pod *framework.PodInfo) *framework.Status { return plugins.SchedulingGates{}.PreEnqueue(pod.Pod) },
+		hints: func(_ *framework.PodInfo, plugin string) []framework.EventHint {
+			switch plugin {
+			case "rooms":
+				return []framework.EventHint{{Event: podDeleted.ClusterEvent}}
+			case "SchedulingGates":
+				return plugins.SchedulingGates{}.EventsToRegister()
 			}
-			return []framework.EventHint{{Event: framework.AssignedPodDeleted}}
-		}), c
+			return nil
+		},
+	}), c
 }
+
+var (
+	podDeleted = &framework.Change{ClusterEvent: framework.ClusterEvent{Resource: framework.AssignedPod, Action: framework.Delete}}
+	nodeAdded  = &framework.Change{ClusterEvent: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add}}
+)
 
 var byRooms = map[string]struct{}{"rooms": {}}
 
@@ -33,7 +46,7 @@ func TestQueue_HighestPriorityThenFirstCome(t *testing.T) {
 		if name == "urgent" {
 			pod.Spec.Priority = &high
 		}
-		q.set(framework.NewPodInfo(pod), false)
+		q.set(framework.NewPodInfo(pod), nil)
 		c.Step(time.Millisecond)
 	}
 	for _, want := range []string{"urgent", "first", "second"} {
@@ -44,7 +57,7 @@ func TestQueue_HighestPriorityThenFirstCome(t *testing.T) {
 func TestQueue_BacksOffFromOneToTenSeconds(t *testing.T) {
 	t.Parallel()
 	q, c := testQueue()
-	q.set(framework.NewPodInfo(testPod("p", "1")), false)
+	q.set(framework.NewPodInfo(testPod("p", "1")), nil)
 	for _, seconds := range []time.Duration{1, 2, 4, 8, 10, 10} {
 		q.failed(q.pop(), nil)
 		require.Equal(t, 1, q.counts()[backoff])
@@ -60,29 +73,65 @@ func TestQueue_BacksOffFromOneToTenSeconds(t *testing.T) {
 func TestQueue_SleepsUntilAnEventThatMayHelp(t *testing.T) {
 	t.Parallel()
 	q, c := testQueue()
-	q.set(framework.NewPodInfo(testPod("p", "1")), false)
+	q.set(framework.NewPodInfo(testPod("p", "1")), nil)
 	q.failed(q.pop(), byRooms)
 	c.Step(time.Minute)
-	q.happened(framework.NodeAdded, nil)
+	q.happened(nodeAdded)
 	require.Equal(t, 1, q.counts()[unschedulable])
-	q.happened(framework.AssignedPodDeleted, nil)
+	q.happened(podDeleted)
 	require.Equal(t, 1, q.counts()[active], "its back-off is long over")
 }
 
 func TestQueue_MissesNoEventWhileAPodIsInFlight(t *testing.T) {
 	t.Parallel()
 	q, _ := testQueue()
-	q.set(framework.NewPodInfo(testPod("p", "1")), false)
+	q.set(framework.NewPodInfo(testPod("p", "1")), nil)
 	a := q.pop()
-	q.happened(framework.AssignedPodDeleted, nil)
+	q.happened(podDeleted)
 	q.failed(a, byRooms)
 	require.Equal(t, 1, q.counts()[backoff])
+	require.Zero(t, q.changesKept())
+}
+
+func TestQueue_KeepsChangesOnlyForTheAttemptsThatBeganBefore(t *testing.T) {
+	t.Parallel()
+	q, c := testQueue()
+	q.set(framework.NewPodInfo(testPod("a", "1")), nil)
+	q.happened(podDeleted)
+	require.Zero(t, q.changesKept(), "nobody is in flight")
+	c.Step(time.Millisecond)
+	q.set(framework.NewPodInfo(testPod("b", "1")), nil)
+	a := q.pop()
+	q.happened(podDeleted)
+	b := q.pop()
+	require.Equal(t, 1, q.changesKept())
+	q.failed(b, byRooms)
+	require.Equal(t, 1, q.counts()[unschedulable], "what happened before does not help")
+	require.Equal(t, 1, q.changesKept())
+	q.happened(nodeAdded)
+	q.failed(a, byRooms)
+	require.Equal(t, 1, q.counts()[backoff])
+	require.Zero(t, q.changesKept())
+}
+
+func TestQueue_LetsAGatedPodInWhenItsGatesAreGone(t *testing.T) {
+	t.Parallel()
+	q, _ := testQueue()
+	pod := testPod("p", "1")
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}}
+	was, is := framework.NewPodInfo(pod), framework.NewPodInfo(testPod("p", "1"))
+	q.set(was, nil)
+	q.happened(podDeleted)
+	require.Equal(t, 1, q.counts()[gated])
+	q.set(is, &framework.Change{ClusterEvent: framework.ClusterEvent{
+		Resource: framework.UnscheduledPod, Action: podChange(was, is)}, Old: was, New: is})
+	require.Equal(t, 1, q.counts()[active])
 }
 
 func TestQueue_TriesAForgottenPodAfterFiveMinutes(t *testing.T) {
 	t.Parallel()
 	q, c := testQueue()
-	q.set(framework.NewPodInfo(testPod("p", "1")), false)
+	q.set(framework.NewPodInfo(testPod("p", "1")), nil)
 	q.failed(q.pop(), byRooms)
 	q.flush()
 	c.Step(maxUnschedulable)
@@ -94,10 +143,10 @@ func TestQueue_ForgetsPodsThatWentWhileInFlight(t *testing.T) {
 	t.Parallel()
 	q, _ := testQueue()
 	pod := framework.NewPodInfo(testPod("p", "1"))
-	q.set(pod, false)
+	q.set(pod, nil)
 	a := q.pop()
 	q.remove(pod.Pod.UID)
-	q.set(pod, false) // and came again, as another entry
+	q.set(pod, nil) // and came again, as another entry
 	q.failed(a, byRooms)
 	require.Equal(t, map[place]int{active: 1, backoff: 0, unschedulable: 0, gated: 0}, q.counts())
 }

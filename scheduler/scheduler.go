@@ -1,17 +1,21 @@
 // Package scheduler gives pods their nodes, as kube-scheduler does.
 //
-// What comes in: pods and nodes, from informers. What goes out: bindings, FailedScheduling and Scheduled
-// events, and the PodScheduled condition. In between, following one pod:
+// What comes in: pods and nodes, and what pods refer to, from informers. What goes out: bindings, FailedScheduling and Scheduled
+// events, the PodScheduled condition, nominations and deletions of preempted pods. In between, following one pod:
 //
 //	informers.go   puts the pod into the queue, and nodes and bound pods into the cache
 //	queue.go       who is next; who sleeps, and what wakes them
 //	cycle.go       one attempt: find a node, assume the pod there, bind it in the background
-//	profile.go     the plugins in the order of their steps: filter, score, choose
+//	place.go       the scheduling cycle on a profile's plugins: filter, score, choose
+//	profile.go     which plugins these are, and in which order they are asked
 //	cache.go       the nodes and what is on them, assumed pods included
+//	snapshot.go    the copy of it that one cycle sees
+//	nominator.go   who waits for room that preemption makes
 //	metrics.go     what dashboards ask for
 //
-// The words that plugins and scheduler share are in framework, the plugins in plugins. Adding one means
-// writing a type there and naming it in plugins.Default, or, from outside, in Options.Profiles.
+// The words that plugins and scheduler share are in framework, the plugins in plugins, the
+// configuration file in config. Adding a plugin means writing a type and giving its factory to Options.Registry; see the
+// example.
 //
 // The scheduler reaches the API server through client-go only and keeps nothing that a restart would lose.
 package scheduler
@@ -22,6 +26,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -29,13 +34,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 
+	"github.com/coxswain-dev/coxswain/scheduler/config"
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 	"github.com/coxswain-dev/coxswain/scheduler/plugins"
 )
@@ -55,34 +64,33 @@ type Options struct {
 	Clock clock.WithTicker
 	// Log is where to log; slog.Default where nil.
 	Log *slog.Logger
-	// Profiles are the schedulers that pods can name in spec.schedulerName. One, default-scheduler
-	// with plugins.Default, where empty.
-	Profiles []Profile
+	// Config has the profiles, that is the schedulers that pods can name in spec.schedulerName, and what else can be
+	// tuned. config.Default where nil.
+	Config *config.Config
+	// Registry has plugins that profiles can name beside those in tree.
+	Registry framework.Registry
 	// Metrics is where the scheduler registers its metrics; nowhere if nil.
 	Metrics prometheus.Registerer
 	// BindWorkers bounds the bindings and status writes under way at one time; 64 where zero.
 	BindWorkers int
 }
 
-// Profile is a scheduler name with its plugins, in the order in which they are asked; 64 at most.
-// Plugins of several profiles may be the same values: only one pod is in a scheduling cycle at a time.
-type Profile struct {
-	SchedulerName string
-	Plugins       []framework.Plugin
-}
-
 // ErrLeadershipLost is what Run returns when the Lease went to another. The process can call Run again.
 var ErrLeadershipLost = errors.New("leadership lost")
 
 func (o *Options) complete() {
+	if o.Config == nil {
+		o.Config = config.Default()
+	}
 	def := func(d *time.Duration, value time.Duration) {
 		if *d == 0 {
 			*d = value
 		}
 	}
-	def(&o.LeaseDuration, 15*time.Second)
-	def(&o.RenewDeadline, 10*time.Second)
-	def(&o.RetryPeriod, 2*time.Second)
+	l := &o.Config.LeaderElection
+	def(&o.LeaseDuration, l.LeaseDuration.Duration)
+	def(&o.RenewDeadline, l.RenewDeadline.Duration)
+	def(&o.RetryPeriod, l.RetryPeriod.Duration)
 	if o.Identity == "" {
 		host, _ := os.Hostname() // the UUID alone makes it unique
 		o.Identity = host + "_" + string(uuid.NewUUID())
@@ -92,9 +100,6 @@ func (o *Options) complete() {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
-	}
-	if len(o.Profiles) == 0 {
-		o.Profiles = []Profile{{SchedulerName: corev1.DefaultSchedulerName, Plugins: plugins.Default()}}
 	}
 	if o.BindWorkers == 0 {
 		o.BindWorkers = 64
@@ -125,7 +130,7 @@ func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 		return fmt.Errorf("scheduler: %w", err)
 	}
 	if o.Metrics != nil {
-		if err := s.metrics.register(o.Metrics, s.queue); err != nil {
+		if err := s.metrics.register(o.Metrics, s); err != nil {
 			return fmt.Errorf("scheduler: %w", err)
 		}
 		defer s.metrics.unregister(o.Metrics)
@@ -149,41 +154,70 @@ func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 
 // scheduler is one running scheduler.
 type scheduler struct {
-	Options
-	client   kubernetes.Interface
-	profiles map[string]*profile
-	cache    *cache
-	queue    *queue
-	pods     corelisters.PodLister
-	synced   func(context.Context) bool
-	recorder *eventRecorder
-	metrics  *metrics
+	options   Options
+	client    kubernetes.Interface
+	informers informers.SharedInformerFactory
+	profiles  map[string]*profile
+	cache     *cache
+	snapshot  *snapshot // of the scheduling loop
+	nominator *nominator
+	queue     *queue
+	pods      corelisters.PodLister
+	synced    []toolscache.InformerSynced
+	recorder  *eventRecorder
+	metrics   *metrics
 
 	workers chan struct{} // as many as BindWorkers
 	binding sync.WaitGroup
+	waiting sync.Map // types.UID to context.CancelCauseFunc: pods in Permit or PreBind
 }
 
 func newScheduler(client kubernetes.Interface, o Options) (*scheduler, error) {
 	s := &scheduler{
-		Options: o, client: client, profiles: map[string]*profile{}, cache: newCache(), metrics: newMetrics(),
+		options: o, client: client, informers: newInformers(client), profiles: map[string]*profile{},
+		cache: newCache(), snapshot: newSnapshot(), nominator: newNominator(), metrics: newMetrics(o.Clock),
 		workers: make(chan struct{}, o.BindWorkers),
 	}
-	for _, p := range o.Profiles {
-		if s.profiles[p.SchedulerName] != nil {
-			return nil, fmt.Errorf("profile %s is there twice", p.SchedulerName)
+	s.recorder = newEventRecorder(client, o.Clock, o.Log)
+	registry := plugins.Registry()
+	for name, factory := range o.Registry {
+		if registry[name] != nil {
+			return nil, fmt.Errorf("plugin %s is in tree already", name)
 		}
-		built, err := newProfile(p)
+		registry[name] = factory
+	}
+	var first *profile
+	for i := range o.Config.Profiles {
+		c := &o.Config.Profiles[i]
+		p, err := newProfile(c, field.NewPath("profiles").Index(i), registry, &handle{scheduler: s})
 		if err != nil {
 			return nil, err
 		}
-		if len(built.bind) == 0 {
-			built.bind = []framework.BindPlugin{defaultBinder{client}}
+		p.parallel = min(int(*o.Config.Parallelism), runtime.GOMAXPROCS(0))
+		p.percentage = int(*o.Config.PercentageOfNodesToScore)
+		if c.PercentageOfNodesToScore != nil {
+			p.percentage = int(*c.PercentageOfNodesToScore)
 		}
-		s.profiles[p.SchedulerName] = built
+		p.nominator, p.metrics = s.nominator, s.metrics
+		s.profiles[p.name] = p
+		if first == nil {
+			first = p
+		}
+		if p.queueSort.Name() != first.queueSort.Name() {
+			return nil, fmt.Errorf("profiles[%d]: has queue sort plugin %s, but there is one queue for all profiles, and it has %s",
+				i, p.queueSort.Name(), first.queueSort.Name())
+		}
 	}
-	s.recorder = newEventRecorder(client, o.Clock, o.Log, o.Profiles[0].SchedulerName)
-	s.queue = newQueue(o.Clock, s.preEnqueue, func(pod *framework.PodInfo, plugin string) []framework.EventHint {
-		return s.profileOf(pod).hints[plugin]
+	s.queue = newQueue(queueOptions{
+		clock:          o.Clock,
+		initialBackoff: time.Duration(*o.Config.PodInitialBackoffSeconds) * time.Second,
+		maxBackoff:     time.Duration(*o.Config.PodMaxBackoffSeconds) * time.Second,
+		less:           first.queueSort.Less,
+		preEnqueue:     s.preEnqueue,
+		hints: func(pod *framework.PodInfo, plugin string) []framework.EventHint {
+			return s.profileOf(pod).hints[plugin]
+		},
+		incoming: func(at place, event string) { s.metrics.incoming.WithLabelValues(string(at), event).Inc() },
 	})
 	return s, nil
 }
@@ -211,13 +245,14 @@ func (s *scheduler) preEnqueue(pod *framework.PodInfo) *framework.Status {
 
 // lead schedules until ctx ends and the last binding is done.
 func (s *scheduler) lead(ctx context.Context) {
-	if !s.synced(ctx) {
+	// The handlers, not only the stores: a node that has not reached the cache yet cannot be chosen.
+	if !toolscache.WaitForCacheSync(ctx.Done(), s.synced...) {
 		return
 	}
 	var background sync.WaitGroup
 	background.Go(func() { s.recorder.run(ctx) })
 	background.Go(func() { s.queue.run(ctx) })
-	s.Log.Info("scheduling", "profiles", len(s.profiles))
+	s.options.Log.Info("scheduling", "profiles", len(s.profiles))
 	for a := s.queue.pop(); a != nil; a = s.queue.pop() {
 		s.scheduleOne(ctx, a)
 	}
@@ -230,11 +265,11 @@ func (s *scheduler) elect(ctx context.Context) error {
 	elected := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-scheduler"},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: s.options.Config.LeaderElection.ResourceNamespace, Name: s.options.Config.LeaderElection.ResourceName},
 			Client:     s.client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: s.Identity},
+			LockConfig: resourcelock.ResourceLockConfig{Identity: s.options.Identity},
 		},
-		LeaseDuration: s.LeaseDuration, RenewDeadline: s.RenewDeadline, RetryPeriod: s.RetryPeriod,
+		LeaseDuration: s.options.LeaseDuration, RenewDeadline: s.options.RenewDeadline, RetryPeriod: s.options.RetryPeriod,
 		ReleaseOnCancel: true,
 		Name:            "kube-scheduler",
 		Callbacks: leaderelection.LeaderCallbacks{

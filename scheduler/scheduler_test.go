@@ -31,6 +31,7 @@ type cluster struct {
 	metrics *prometheus.Registry
 	mu      sync.Mutex
 	refuse  int // so many bindings
+	check   func(pod *corev1.Pod, node string) error
 }
 
 func startCluster(t *testing.T, o Options, objects ...runtime.Object) *cluster {
@@ -70,6 +71,11 @@ func (c *cluster) bind(action clienttesting.Action) (bool, runtime.Object, error
 	if pod.Spec.NodeName != "" {
 		return true, nil, fmt.Errorf("pod %s is already assigned to node %q", pod.Name, pod.Spec.NodeName)
 	}
+	if c.check != nil {
+		if err := c.check(pod, binding.Target.Name); err != nil {
+			return true, nil, err
+		}
+	}
 	pod.Spec.NodeName = binding.Target.Name
 	return true, binding, c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, pod.Namespace)
 }
@@ -100,7 +106,7 @@ func (c *cluster) pending(at place) float64 {
 	require.NoError(c.t, err)
 	for _, f := range families {
 		for _, m := range f.Metric {
-			if f.GetName() == "scheduler_pending_pods" && m.Label[0].GetValue() == string(at) {
+			if f.GetName() == "scheduler_pending_pods" && len(m.Label) > 0 && m.Label[0].GetValue() == string(at) {
 				return m.GetGauge().GetValue()
 			}
 		}
@@ -166,7 +172,8 @@ func TestScheduler_SaysWhyAPodHasNoNodeAndWakesItWhenOneComes(t *testing.T) {
 	c.eventually("the condition is written", func() bool { return condition().Type == corev1.PodScheduled })
 	require.Equal(t, corev1.ConditionFalse, condition().Status)
 	require.Equal(t, "Unschedulable", condition().Reason)
-	require.Equal(t, "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s).", condition().Message)
+	require.Equal(t, "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). "+
+		"preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.", condition().Message)
 	c.eventually("it sleeps", func() bool { return c.pending(unschedulable) == 1 })
 
 	_, err := c.CoreV1().Nodes().Create(context.Background(), testNode("useless", "1", "110"), metav1.CreateOptions{})
@@ -174,7 +181,7 @@ func TestScheduler_SaysWhyAPodHasNoNodeAndWakesItWhenOneComes(t *testing.T) {
 	_, err = c.CoreV1().Nodes().Create(context.Background(), testNode("large", "8", "110"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	c.eventually("it is to be tried again, after its back-off", func() bool { return c.pending(backoff) == 1 })
-	c.clock.Step(initialBackoff)
+	c.clock.Step(time.Second)
 	c.eventually("it has its node", func() bool { return c.get("big").Spec.NodeName == "large" })
 }
 
@@ -186,7 +193,7 @@ func TestScheduler_WakesPodsWhenAnotherLeaves(t *testing.T) {
 	c.eventually("the second sleeps", func() bool { return c.pending(unschedulable) == 1 })
 	require.NoError(t, c.CoreV1().Pods("default").Delete(context.Background(), "first", metav1.DeleteOptions{}))
 	c.eventually("the second backs off", func() bool { return c.pending(backoff) == 1 })
-	c.clock.Step(initialBackoff)
+	c.clock.Step(time.Second)
 	c.eventually("the second is bound", func() bool { return c.get("second").Spec.NodeName == "only" })
 }
 
@@ -236,15 +243,37 @@ func TestScheduler_SchedulesOnlyWhileItLeads(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "me", *lease.Spec.HolderIdentity)
 }
+func TestScheduler_PreemptsPodsOfLowerPriority(t *testing.T) {
+	only := testNode("only", "2", "110")
+	c := startCluster(t, Options{}, only)
+	c.create(testPod("low", "1"), testPod("lowest", "1"))
+	c.eventually("the node is full", func() bool { return c.get("low").Spec.NodeName+c.get("lowest").Spec.NodeName == "onlyonly" })
+	negative, high := int32(-1), int32(1000)
+	lowest := c.get("lowest").DeepCopy()
+	lowest.Spec.Priority = &negative
+	_, err := c.CoreV1().Pods("default").Update(context.Background(), lowest, metav1.UpdateOptions{})
+	require.NoError(t, err)
+
+	urgent := testPod("urgent", "1")
+	urgent.Spec.Priority = &high
+	c.create(urgent)
+	c.eventually("the victim is gone and the pod has its room", func() bool {
+		c.clock.Step(time.Second)
+		return c.get("urgent").Spec.NodeName == "only"
+	})
+	require.Equal(t, "only", c.get("low").Spec.NodeName)
+	require.Empty(t, c.get("lowest").Name)
+}
+
 func TestEvents_CountsWhatRepeats(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()
-	r := newEventRecorder(client, clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), slog.Default(), "default-scheduler")
+	r := newEventRecorder(client, clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), slog.Default())
 	for range 3 {
-		r.event(testPod("p", "1"), corev1.EventTypeWarning, "FailedScheduling", "no room")
+		r.event(testPod("p", "1"), "default-scheduler", corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "no room")
 		require.NoError(t, r.write(t.Context(), <-r.queue))
 	}
-	r.event(testPod("p", "1"), corev1.EventTypeNormal, "Scheduled", "room at last")
+	r.event(testPod("p", "1"), "default-scheduler", corev1.EventTypeNormal, "Scheduled", "Binding", "room at last")
 	require.NoError(t, r.write(t.Context(), <-r.queue))
 	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"strconv"
 	"time"
 
@@ -15,10 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
 	"github.com/coxswain-dev/coxswain/scheduler"
+	schedulerconfig "github.com/coxswain-dev/coxswain/scheduler/config"
 )
 
 // component runs until ctx ends.
@@ -96,6 +100,7 @@ func (f *controllersFlags) run(ctx context.Context, as identities) error {
 
 type schedulerFlags struct {
 	leader  leaderFlags
+	config  string
 	metrics prometheus.Registerer
 }
 
@@ -112,15 +117,40 @@ func newScheduler() *cobra.Command {
 	}
 	p.add(cmd.Flags(), "127.0.0.1:10259")
 	f.leader.add(cmd.Flags())
+	cmd.Flags().StringVar(&f.config, "config", "", "path to a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1); its leaderElection takes the place of the --leader-elect flags")
 	return cmd
 }
 
 func (f *schedulerFlags) run(ctx context.Context, as identities) error {
-	return scheduler.Run(ctx, as.main, scheduler.Options{
+	o := scheduler.Options{
 		LeaderElect:   f.leader.elect,
 		LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline, RetryPeriod: f.leader.retryPeriod,
 		Metrics: f.metrics,
-	})
+	}
+	config := as.main
+	if f.config == "" {
+		return scheduler.Run(ctx, config, o)
+	}
+	document, err := os.ReadFile(f.config)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	c, err := schedulerconfig.Load(document)
+	if err != nil {
+		return fmt.Errorf("--config %s: %w", f.config, err)
+	}
+	o.Config, o.LeaderElect = c, *c.LeaderElection.LeaderElect
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 0, 0, 0 // as the configuration says
+	if c.ClientConnection.Kubeconfig != "" {
+		if config, err = clientcmd.BuildConfigFromFlags("", c.ClientConnection.Kubeconfig); err != nil {
+			return fmt.Errorf("--config %s: clientConnection.kubeconfig: %w", f.config, err)
+		}
+	}
+	if c.ClientConnection.QPS > 0 {
+		config = rest.CopyConfig(config)
+		config.QPS, config.Burst = c.ClientConnection.QPS, int(c.ClientConnection.Burst)
+	}
+	return scheduler.Run(ctx, config, o)
 }
 
 type nodeFlags struct {

@@ -1,34 +1,106 @@
 package framework
 
-// ClusterEvent is a kind of change in the cluster that could make a pod schedulable.
-type ClusterEvent int
+import "strings"
 
+// EventResource is a sort of object whose changes can make a pod schedulable.
+type EventResource string
+
+// The resources, in the words that the metric scheduler_queue_incoming_pods_total uses.
 const (
-	// NodeAdded: a node appeared. The hint sees the new node.
-	NodeAdded ClusterEvent = iota
-	// NodeUpdated: labels, taints, allocatable or spec.unschedulable of a node changed. The hint sees
-	// the node as it is now.
-	NodeUpdated
-	// AssignedPodDeleted: a pod that was bound, or assumed to be, is gone and leaves room. The hint
-	// sees no node.
-	AssignedPodDeleted
-	// AssignedPodUpdated: labels or requests of a bound pod changed.
-	AssignedPodUpdated
-	// AssignedPodAdded: a pod was bound, which can satisfy another's affinity.
-	AssignedPodAdded
-	// PodUpdated: the waiting pod itself was changed.
-	PodUpdated
-
-	clusterEvents // how many there are
+	// Node: Change.Old and New are *NodeInfo without pods.
+	Node EventResource = "Node"
+	// AssignedPod is a pod with a node: Change.Old and New are *PodInfo.
+	AssignedPod EventResource = "AssignedPod"
+	// UnscheduledPod is the waiting pod itself: Change.Old and New are *PodInfo.
+	UnscheduledPod EventResource = "UnscheduledPod"
+	// For the others, Change.Old and New are pointers to the API objects.
+	Namespace             EventResource = "Namespace"
+	PersistentVolume      EventResource = "PersistentVolume"
+	PersistentVolumeClaim EventResource = "PersistentVolumeClaim"
+	StorageClass          EventResource = "StorageClass"
+	CSINode               EventResource = "CSINode"
+	CSIDriver             EventResource = "CSIDriver"
+	CSIStorageCapacity    EventResource = "CSIStorageCapacity"
+	VolumeAttachment      EventResource = "VolumeAttachment"
 )
 
-// ClusterEvents is the number of kinds of events; they count from zero.
-const ClusterEvents = int(clusterEvents)
+// ActionType is what became of an object: a set of bits.
+type ActionType uint32
+
+// Of a node's or a pod's update, the bits say what has changed.
+const (
+	Add ActionType = 1 << iota
+	Delete
+	UpdateNodeAllocatable
+	UpdateNodeLabel
+	UpdateNodeTaint
+	UpdateNodeAnnotation
+	UpdatePodLabel
+	UpdatePodScaleDown
+	UpdatePodToleration
+	UpdatePodSchedulingGatesEliminated
+	UpdateOther
+
+	Update = UpdateNodeAllocatable | UpdateNodeLabel | UpdateNodeTaint | UpdateNodeAnnotation | UpdatePodLabel |
+		UpdatePodScaleDown | UpdatePodToleration | UpdatePodSchedulingGatesEliminated | UpdateOther
+	All = Add | Delete | Update
+)
+
+var actionNames = []string{"Add", "Delete", "UpdateNodeAllocatable", "UpdateNodeLabel", "UpdateNodeTaint",
+	"UpdateNodeAnnotation", "UpdatePodLabel", "UpdatePodScaleDown", "UpdatePodToleration",
+	"UpdatePodSchedulingGatesEliminated", "Update"}
+
+// ClusterEvent is a kind of change in the cluster that could make a pod schedulable.
+type ClusterEvent struct {
+	Resource EventResource
+	Action   ActionType
+}
+
+// String words the event for metrics: AssignedPodDelete, NodeUpdateNodeTaint|UpdateNodeLabel.
+func (e ClusterEvent) String() string {
+	if e.Action == Update {
+		return string(e.Resource) + "Update"
+	}
+	var names []string
+	for bit, name := range actionNames {
+		if e.Action&(1<<bit) != 0 {
+			names = append(names, name)
+		}
+	}
+	return string(e.Resource) + strings.Join(names, "|")
+}
+
+// Change is something that happened in the cluster.
+type Change struct {
+	ClusterEvent
+	// Old is the object before, nil where it was added; New the object now, nil where it is gone.
+	Old, New any
+}
+
+// EnqueueExtensions names what could turn the plugin's refusal of a pod around. A pod that was refused
+// sleeps until such a change; without this interface every change wakes it.
+type EnqueueExtensions interface {
+	Plugin
+	EventsToRegister() []EventHint
+}
 
 // EventHint says that an event may help, and when it is sure not to.
 type EventHint struct {
 	Event ClusterEvent
-	// Helps, where given, is asked whether this very event may help this pod. It sees the node of
-	// a node event (only the Node and what derives from it, no pods), else nil. When in doubt: true.
-	Helps func(pod *PodInfo, node *NodeInfo) bool
+	// Helps, where given, is asked whether this very change may help this pod. When in doubt: true.
+	// It may be called at any time, from any goroutine.
+	Helps func(pod *PodInfo, change *Change) bool
+}
+
+// Matches reports whether the hint is about a change of this sort.
+func (h EventHint) Matches(e ClusterEvent) bool {
+	return h.Event.Resource == e.Resource && h.Event.Action&e.Action != 0
+}
+
+// NodeHint makes a Helps of a question about the changed node.
+func NodeHint(suits func(pod *PodInfo, node *NodeInfo) bool) func(*PodInfo, *Change) bool {
+	return func(pod *PodInfo, change *Change) bool {
+		node, ok := change.New.(*NodeInfo)
+		return !ok || suits(pod, node)
+	}
 }

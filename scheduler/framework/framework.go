@@ -1,22 +1,25 @@
 // Package framework is the vocabulary that the scheduler and its plugins share. It knows nothing
-// of queues, informers or HTTP: what a plugin sees is a pod, a node, and what is already on it.
+// of queues or HTTP: what a plugin sees is a pod, a node, and what is already on it.
 //
 // A scheduling plugin is one small type with a Name. It takes part in as many steps of a pod's way
 // as it implements interfaces of this package, and the names of the steps are Kubernetes' own:
 //
+//	QueueSort    which of two waiting pods is tried first?
 //	PreEnqueue   may the pod enter the queue at all?
 //	PreFilter    look once at the pod: precompute, narrow the nodes, or leave the cycle (Skip)
 //	Filter       can this pod run on this node?
 //	PostFilter   no node was found: can room be made?
 //	PreScore     look once at the pod and the nodes that passed
-//	Score        how well does this node suit, 0 to MaxNodeScore?
+//	Score        how well does this node suit, 0 to MaxNodeScore? (then NormalizeScore)
 //	Reserve      the node is chosen: claim what goes with it, or give it back
-//	Permit       last word before the binding; may refuse
+//	Permit       last word before the binding; may wait, may refuse
+//	PreBind      make true what the pod needs before it is bound, as volumes
 //	Bind         tell the API server
+//	PostBind     the pod is bound
 //
-// PreEnqueue to Reserve run in the scheduling cycle: one pod at a time, under the lock of the
-// snapshot, so that plugins need no lock for what they read and must not do I/O. Permit and
-// Bind run in the binding cycle, concurrently for many pods.
+// PreFilter to Reserve run in the scheduling cycle, one pod at a time, on a snapshot that nobody else
+// changes; they must not do I/O. Filter may be called for several nodes at once. Permit to PostBind run in the binding
+// cycle, concurrently for many pods.
 package framework
 
 import (
@@ -35,7 +38,14 @@ type Plugin interface {
 	Name() string
 }
 
-// PreEnqueuePlugin holds pods back from the queue. A pod that was refused waits until it is updated.
+// QueueSortPlugin orders the pods that wait for their turn. All profiles must use the same one.
+type QueueSortPlugin interface {
+	Plugin
+	Less(a, b *QueuedPod) bool
+}
+
+// PreEnqueuePlugin holds pods back from the queue. A pod that was refused waits until an event
+// happens that the plugin has registered for.
 type PreEnqueuePlugin interface {
 	Plugin
 	PreEnqueue(pod *corev1.Pod) *Status
@@ -46,6 +56,13 @@ type PreEnqueuePlugin interface {
 type PreFilterPlugin interface {
 	Plugin
 	PreFilter(state *CycleState, pod *PodInfo, nodes Snapshot) (*PreFilterResult, *Status)
+}
+
+// PreFilterExtensions is for plugins whose PreFilter notes something about other pods: they take
+// note of a what-if in which a pod is added to a node, or removed from it.
+type PreFilterExtensions interface {
+	AddPod(state *CycleState, pod, added *PodInfo, node *NodeInfo) *Status
+	RemovePod(state *CycleState, pod, removed *PodInfo, node *NodeInfo) *Status
 }
 
 // PreFilterResult narrows the nodes that are worth filtering.
@@ -60,18 +77,28 @@ type FilterPlugin interface {
 	Filter(state *CycleState, pod *PodInfo, node *NodeInfo) *Status
 }
 
-// PostFilterPlugin runs where no node passed the filters. It returns the name of a node on which it
-// has made room ("" for none) and a status whose reasons join the pod's FailedScheduling message.
+// PostFilterPlugin runs where no node passed the filters. With code Success it has made, or will
+// make, room; otherwise the reasons join the pod's FailedScheduling message.
 type PostFilterPlugin interface {
 	Plugin
-	PostFilter(ctx context.Context, state *CycleState, pod *PodInfo, nodes Snapshot, diagnosis *Diagnosis) (nominated string, status *Status)
+	PostFilter(ctx context.Context, state *CycleState, pod *PodInfo, nodes Snapshot, diagnosis *Diagnosis) (*PostFilterResult, *Status)
 }
 
-// PreScorePlugin looks once at a pod and the nodes that passed the filters. Code Skip takes its
+// PostFilterResult is what is to become of a pod's status.nominatedNodeName. A nil result leaves it.
+type PostFilterResult struct {
+	// NominatedNodeName is the node on which the pod is to run soon; "" takes a nomination back.
+	NominatedNodeName string
+	// Victims is how many pods have to go for it, for metrics.
+	Victims int
+	// Then, where given, does what it takes, once the scheduling cycle is over. The pod waits for it.
+	Then func(ctx context.Context) error
+}
+
+// PreScorePlugin looks once at a pod, the nodes that passed the filters, and all nodes. Code Skip takes its
 // Score out of the cycle.
 type PreScorePlugin interface {
 	Plugin
-	PreScore(state *CycleState, pod *PodInfo, nodes []*NodeInfo) *Status
+	PreScore(state *CycleState, pod *PodInfo, passed []*NodeInfo, nodes Snapshot) *Status
 }
 
 // ScorePlugin ranks the nodes that passed the filters.
@@ -83,7 +110,7 @@ type ScorePlugin interface {
 // ScoreNormalizer brings the raw scores of a ScorePlugin for all nodes into 0 to MaxNodeScore, in place.
 // Without it the raw scores have to be in that range.
 type ScoreNormalizer interface {
-	NormalizeScore(state *CycleState, pod *PodInfo, scores []int64)
+	NormalizeScore(state *CycleState, pod *PodInfo, nodes []*NodeInfo, scores []int64)
 }
 
 // ReservePlugin claims what goes with a node once it is chosen. Unreserve must undo
@@ -94,10 +121,18 @@ type ReservePlugin interface {
 	Unreserve(state *CycleState, pod *PodInfo, node string)
 }
 
-// PermitPlugin has the last word before a pod is bound. It may block until ctx ends.
+// PermitPlugin has the last word before a pod is bound. It may block until ctx ends: its pod waits, and no other.
 type PermitPlugin interface {
 	Plugin
 	Permit(ctx context.Context, state *CycleState, pod *PodInfo, node string) *Status
+}
+
+// PreBindPlugin does what must be true before the pod is bound. PreBindPreFlight is asked in the scheduling
+// cycle whether there is anything to do; with code Skip, PreBind is not called.
+type PreBindPlugin interface {
+	Plugin
+	PreBindPreFlight(state *CycleState, pod *PodInfo, node string) *Status
+	PreBind(ctx context.Context, state *CycleState, pod *PodInfo, node string) *Status
 }
 
 // BindPlugin binds a pod to a node. It returns a status with code Skip to leave that to the next.
@@ -106,31 +141,36 @@ type BindPlugin interface {
 	Bind(ctx context.Context, state *CycleState, pod *corev1.Pod, node string) *Status
 }
 
-// EventsPlugin names what could turn the plugin's refusal of a pod around. A pod that was refused
-// sleeps until such an event happens; without this interface every event wakes it.
-type EventsPlugin interface {
+// PostBindPlugin is told that a pod was bound.
+type PostBindPlugin interface {
 	Plugin
-	EventsToRegister() []EventHint
-}
-
-// Weighted gives the scores of a ScorePlugin a weight other than 1 when they are summed.
-type Weighted interface {
-	Weight() int64
+	PostBind(ctx context.Context, state *CycleState, pod *PodInfo, node string)
 }
 
 // Snapshot is the cluster as the scheduler believes it to be during one scheduling cycle: the nodes with
-// the pods that are bound to them or assumed to be.
+// the pods that are bound to them or assumed to be. Callers must not change what it returns.
 type Snapshot interface {
-	// Nodes are all the nodes in a stable order. Callers must not change the slice.
+	// Nodes are all the nodes, neighbours in the list being of different zones where possible.
 	Nodes() []*NodeInfo
 	// Node is the node of that name, or nil.
 	Node(name string) *NodeInfo
+	// NodesWithAffinity are those with a pod that has inter-pod (anti-)affinity, NodesWithRequiredAntiAffinity those
+	// with one whose anti-affinity is required.
+	NodesWithAffinity() []*NodeInfo
+	NodesWithRequiredAntiAffinity() []*NodeInfo
+	// ImageNodes is how many nodes have an image.
+	ImageNodes(name string) int
 }
 
 // CycleState carries what plugins note about one pod between the steps of one attempt. Its zero
-// value is ready for use. It belongs to the attempt: never to two goroutines at once.
+// value is ready for use. It belongs to the attempt; while nodes are filtered it is only read.
 type CycleState struct {
 	notes map[string]any
+}
+
+// Cloner is a note that PreFilterExtensions change, and that a what-if needs a copy of.
+type Cloner interface {
+	Clone() any
 }
 
 // Write notes value under key, by convention the name of the plugin and the step that wrote it.
@@ -141,8 +181,22 @@ func (s *CycleState) Write(key string, value any) {
 	s.notes[key] = value
 }
 
-// Read returns what was noted under key, or nil.
-func (s *CycleState) Read(key string) any { return s.notes[key] }
+// Read returns what was noted under key, or nil. A nil state has no notes.
+func (s *CycleState) Read(key string) any {
+	if s == nil {
+		return nil
+	}
+	return s.notes[key]
+}
 
-// Clone copies the state, not the values, for a what-if on changed nodes.
-func (s *CycleState) Clone() *CycleState { return &CycleState{notes: maps.Clone(s.notes)} }
+// Clone copies the state for a what-if on changed nodes: the notes that are Cloners, and of the
+// others the reference.
+func (s *CycleState) Clone() *CycleState {
+	c := &CycleState{notes: maps.Clone(s.notes)}
+	for key, note := range c.notes {
+		if cloner, ok := note.(Cloner); ok {
+			c.notes[key] = cloner.Clone()
+		}
+	}
+	return c
+}

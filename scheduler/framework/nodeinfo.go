@@ -1,75 +1,124 @@
 package framework
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NodeInfo is a node with the pods that are bound to it or assumed to be, and their sums.
-// It has no lock: the scheduler changes it between cycles only.
+// NodeInfo is a node with the pods that are bound to it or assumed to be, and their sums. It has no lock:
+// the cache has its own and copies it into the snapshot that plugins see.
 type NodeInfo struct {
 	// Node is nil while pods name a node that is not, or no longer, there.
 	Node *corev1.Node
 	// Allocatable is what the node has for pods.
 	Allocatable Resource
+	// Images are the sizes of the images that the node has, by each of their names. Not to be changed.
+	Images map[string]int64
 	// Pods are in no particular order.
 	Pods []*PodInfo
+	// PodsWithAffinity are those of Pods with inter-pod (anti-)affinity; PodsWithRequiredAntiAffinity those
+	// whose anti-affinity is required.
+	PodsWithAffinity, PodsWithRequiredAntiAffinity []*PodInfo
 	// Requested is the sum of the pods' Requests; Scored that of their Scored.
 	Requested, Scored Resource
 	// UsedPorts are the host ports that are taken and by how many pods: pods that were bound past the
 	// scheduler may share one. Nil when none.
 	UsedPorts map[HostPort]int
+	// Claims are the PersistentVolumeClaims ("namespace/name") of the pods, and how many pods use each. Nil when none.
+	Claims map[string]int
 }
 
-// NewNodeInfo makes a NodeInfo without pods. Node may be nil.
-func NewNodeInfo(node *corev1.Node) *NodeInfo {
+// NewNodeInfo makes a NodeInfo with pods. Node may be nil.
+func NewNodeInfo(node *corev1.Node, pods ...*PodInfo) *NodeInfo {
 	n := &NodeInfo{}
 	n.SetNode(node)
+	for _, p := range pods {
+		n.AddPod(p)
+	}
 	return n
 }
 
 // SetNode replaces the Node and keeps the pods.
 func (n *NodeInfo) SetNode(node *corev1.Node) {
-	n.Node = node
-	n.Allocatable = Resource{}
-	if node != nil {
-		n.Allocatable = NewResource(node.Status.Allocatable)
+	n.Node, n.Allocatable, n.Images = node, Resource{}, nil
+	if node == nil {
+		return
+	}
+	n.Allocatable = NewResource(node.Status.Allocatable)
+	for _, image := range node.Status.Images {
+		for _, name := range image.Names {
+			if n.Images == nil {
+				n.Images = make(map[string]int64)
+			}
+			n.Images[name] = image.SizeBytes
+		}
 	}
 }
 
 // AddPod counts a pod.
 func (n *NodeInfo) AddPod(p *PodInfo) {
 	n.Pods = append(n.Pods, p)
+	if p.HasAffinity() {
+		n.PodsWithAffinity = append(n.PodsWithAffinity, p)
+	}
+	if len(p.RequiredAntiAffinity) > 0 {
+		n.PodsWithRequiredAntiAffinity = append(n.PodsWithRequiredAntiAffinity, p)
+	}
 	n.Requested.Add(p.Requests, 1)
 	n.Scored.Add(p.Scored, 1)
 	for _, port := range p.HostPorts {
-		if n.UsedPorts == nil {
-			n.UsedPorts = make(map[HostPort]int)
-		}
-		n.UsedPorts[port]++
+		n.UsedPorts = count(n.UsedPorts, port, 1)
+	}
+	for _, claim := range p.Claims {
+		n.Claims = count(n.Claims, claim, 1)
 	}
 }
 
 // RemovePod takes the pod of that UID out of the count and reports whether it was there.
 func (n *NodeInfo) RemovePod(uid types.UID) bool {
-	i := slices.IndexFunc(n.Pods, func(p *PodInfo) bool { return p.Pod.UID == uid })
-	if i < 0 {
+	var p *PodInfo
+	if n.Pods, p = without(n.Pods, uid); p == nil {
 		return false
 	}
-	p := n.Pods[i]
-	last := len(n.Pods) - 1
-	n.Pods[i], n.Pods[last] = n.Pods[last], nil
-	n.Pods = n.Pods[:last]
+	if p.HasAffinity() {
+		n.PodsWithAffinity, _ = without(n.PodsWithAffinity, uid)
+	}
+	if len(p.RequiredAntiAffinity) > 0 {
+		n.PodsWithRequiredAntiAffinity, _ = without(n.PodsWithRequiredAntiAffinity, uid)
+	}
 	n.Requested.Add(p.Requests, -1)
 	n.Scored.Add(p.Scored, -1)
 	for _, port := range p.HostPorts {
-		if n.UsedPorts[port]--; n.UsedPorts[port] == 0 {
-			delete(n.UsedPorts, port)
-		}
+		count(n.UsedPorts, port, -1)
+	}
+	for _, claim := range p.Claims {
+		count(n.Claims, claim, -1)
 	}
 	return true
+}
+
+// without takes the pod of that UID out of the list, in which the last one takes its place.
+func without(pods []*PodInfo, uid types.UID) ([]*PodInfo, *PodInfo) {
+	i := slices.IndexFunc(pods, func(p *PodInfo) bool { return p.Pod.UID == uid })
+	if i < 0 {
+		return pods, nil
+	}
+	p, last := pods[i], len(pods)-1
+	pods[i], pods[last] = pods[last], nil
+	return pods[:last], p
+}
+
+func count[K comparable](m map[K]int, key K, sign int) map[K]int {
+	if m == nil {
+		m = make(map[K]int)
+	}
+	if m[key] += sign; m[key] == 0 {
+		delete(m, key)
+	}
+	return m
 }
 
 // PortsFree reports whether all of ports can be taken.
@@ -86,9 +135,24 @@ func (n *NodeInfo) PortsFree(ports []HostPort) bool {
 
 // Clone copies the node so that pods can be added and removed for a what-if.
 func (n *NodeInfo) Clone() *NodeInfo {
-	c := NewNodeInfo(n.Node)
-	for _, p := range n.Pods {
-		c.AddPod(p)
-	}
+	c := &NodeInfo{}
+	c.CopyFrom(n)
 	return c
+}
+
+// CopyFrom makes n a copy of o in the memory that n has already.
+func (n *NodeInfo) CopyFrom(o *NodeInfo) {
+	n.Node, n.Allocatable, n.Images = o.Node, o.Allocatable, o.Images // these are replaced, never changed
+	n.Pods = copyPods(n.Pods, o.Pods)
+	n.PodsWithAffinity = copyPods(n.PodsWithAffinity, o.PodsWithAffinity)
+	n.PodsWithRequiredAntiAffinity = copyPods(n.PodsWithRequiredAntiAffinity, o.PodsWithRequiredAntiAffinity)
+	n.Requested, n.Scored = o.Requested.Clone(), o.Scored.Clone()
+	n.UsedPorts, n.Claims = maps.Clone(o.UsedPorts), maps.Clone(o.Claims)
+}
+
+func copyPods(to, from []*PodInfo) []*PodInfo {
+	if len(from) < len(to) {
+		clear(to[len(from):]) // what is left over would keep pods alive
+	}
+	return append(to[:0], from...)
 }

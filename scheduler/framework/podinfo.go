@@ -1,6 +1,8 @@
 package framework
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -13,12 +15,29 @@ type PodInfo struct {
 	Scored Resource
 	// HostPorts are the ports that the pod takes on the addresses of its node.
 	HostPorts []HostPort
+	// Claims are the PersistentVolumeClaims that the pod uses, as "namespace/name", those of its
+	// ephemeral volumes included.
+	Claims []string
+	// The terms of spec.affinity.podAffinity and podAntiAffinity.
+	RequiredAffinity, RequiredAntiAffinity   []AffinityTerm
+	PreferredAffinity, PreferredAntiAffinity []WeightedAffinityTerm
 }
 
 // NewPodInfo works out what scheduling needs to know of pod, which must not change afterwards.
 func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	requests, scored := podRequests(pod)
-	return &PodInfo{Pod: pod, Requests: requests, Scored: scored, HostPorts: hostPorts(pod)}
+	p := &PodInfo{Pod: pod, Requests: requests, Scored: scored, HostPorts: hostPorts(pod), Claims: claims(pod)}
+	if a := pod.Spec.Affinity; a != nil {
+		if pa := a.PodAffinity; pa != nil {
+			p.RequiredAffinity = newTerms(pod, pa.RequiredDuringSchedulingIgnoredDuringExecution)
+			p.PreferredAffinity = newWeightedTerms(pod, pa.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+		if pa := a.PodAntiAffinity; pa != nil {
+			p.RequiredAntiAffinity = newTerms(pod, pa.RequiredDuringSchedulingIgnoredDuringExecution)
+			p.PreferredAntiAffinity = newWeightedTerms(pod, pa.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+	}
+	return p
 }
 
 // Priority is spec.priority, or zero.
@@ -27,6 +46,35 @@ func (p *PodInfo) Priority() int32 {
 		return 0
 	}
 	return *p.Pod.Spec.Priority
+}
+
+// HasAffinity reports any inter-pod affinity or anti-affinity, required or preferred.
+func (p *PodInfo) HasAffinity() bool {
+	return len(p.RequiredAffinity)+len(p.RequiredAntiAffinity)+len(p.PreferredAffinity)+len(p.PreferredAntiAffinity) > 0
+}
+
+// claims are the claims of a pod's volumes. That of an ephemeral volume is named after pod and volume.
+func claims(pod *corev1.Pod) []string {
+	var keys []string
+	for i := range pod.Spec.Volumes {
+		if name := ClaimName(pod, &pod.Spec.Volumes[i]); name != "" {
+			keys = append(keys, pod.Namespace+"/"+name)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// ClaimName is the name of the PersistentVolumeClaim of a volume; "" where it needs none.
+func ClaimName(pod *corev1.Pod, volume *corev1.Volume) string {
+	switch {
+	case volume.PersistentVolumeClaim != nil:
+		return volume.PersistentVolumeClaim.ClaimName
+	case volume.Ephemeral != nil:
+		return pod.Name + "-" + volume.Name
+	default:
+		return ""
+	}
 }
 
 // HostPort is a port on the addresses of a node.

@@ -62,6 +62,32 @@ func (r *Resource) Add(o Resource, sign int64) {
 	}
 }
 
+// Within reports whether no amount is larger than o's.
+func (r *Resource) Within(o *Resource) bool {
+	for name, amount := range r.Scalar {
+		if amount > o.Scalar[name] {
+			return false
+		}
+	}
+	return r.MilliCPU <= o.MilliCPU && r.Memory <= o.Memory && r.EphemeralStorage <= o.EphemeralStorage && r.Pods <= o.Pods
+}
+
+// Of is the amount of one resource.
+func (r *Resource) Of(name corev1.ResourceName) int64 {
+	switch name {
+	case corev1.ResourceCPU:
+		return r.MilliCPU
+	case corev1.ResourceMemory:
+		return r.Memory
+	case corev1.ResourceEphemeralStorage:
+		return r.EphemeralStorage
+	case corev1.ResourcePods:
+		return r.Pods
+	default:
+		return r.Scalar[name]
+	}
+}
+
 // Clone copies the amounts.
 func (r Resource) Clone() Resource {
 	r.Scalar = maps.Clone(r.Scalar)

@@ -93,8 +93,8 @@ func (s *Status) Err() error {
 type Diagnosis struct {
 	// NodeStatuses has, by node name, the refusal of each node that was filtered.
 	NodeStatuses map[string]*Status
-	// Absent, where not nil, is the refusal of every node that is not in NodeStatuses: those that a
-	// PreFilterResult left out.
+	// Absent, where not nil, is the refusal of every node that is not in NodeStatuses: all, where a
+	// PreFilter refused the pod; those that a PreFilterResult left out.
 	Absent *Status
 	// PreFilterMessage is what a PreFilter said that refused the pod for all nodes at once.
 	PreFilterMessage string
@@ -104,6 +104,14 @@ type Diagnosis struct {
 	Total int
 	// Plugins are the names of those that refused.
 	Plugins map[string]struct{}
+}
+
+// Of is the refusal of a node.
+func (d *Diagnosis) Of(node string) *Status {
+	if status := d.NodeStatuses[node]; status != nil {
+		return status
+	}
+	return d.Absent
 }
 
 // Message words the diagnosis as Kubernetes does:
@@ -127,11 +135,11 @@ func (d *Diagnosis) Message() string {
 		}
 	}
 	var parts []string
-	if d.PreFilterMessage != "" {
-		parts = []string{d.PreFilterMessage}
-	}
 	for reason, n := range counts {
 		parts = append(parts, fmt.Sprintf("%d %s", n, reason))
+	}
+	if d.PreFilterMessage != "" {
+		parts = []string{d.PreFilterMessage}
 	}
 	slices.Sort(parts)
 	if len(parts) > 0 {

@@ -28,9 +28,7 @@ func (NodeName) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *fr
 	return nil
 }
 
-// EventsToRegister implements framework.EventsPlugin.
+// EventsToRegister implements framework.EnqueueExtensions.
 func (NodeName) EventsToRegister() []framework.EventHint {
-	return []framework.EventHint{{Event: framework.NodeAdded}}
+	return []framework.EventHint{{Event: event(framework.Node, framework.Add)}}
 }
-
-var skip = framework.NewStatus("", framework.Skip)

@@ -26,10 +26,13 @@ func (NodePorts) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *f
 	return nil
 }
 
-// EventsToRegister implements framework.EventsPlugin.
+// EventsToRegister implements framework.EnqueueExtensions.
 func (NodePorts) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
-		{Event: framework.NodeAdded},
-		{Event: framework.AssignedPodDeleted},
+		{Event: event(framework.Node, framework.Add)},
+		{Event: event(framework.AssignedPod, framework.Delete), Helps: func(pod *framework.PodInfo, change *framework.Change) bool {
+			gone, ok := change.Old.(*framework.PodInfo)
+			return !ok || !framework.NewNodeInfo(nil, gone).PortsFree(pod.HostPorts)
+		}},
 	}
 }

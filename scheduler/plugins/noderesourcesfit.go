@@ -1,35 +1,62 @@
 package plugins
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// NodeResourcesFit refuses nodes that have less left than the pod requests, and prefers those
-// that would have the largest share left (LeastAllocated).
-type NodeResourcesFit struct{}
+// NodeResourcesFit refuses nodes that have less left than the pod requests, and scores them by the share
+// of their resources that would be left or taken (resourcestrategy.go).
+type NodeResourcesFit struct {
+	ignored       map[corev1.ResourceName]bool
+	ignoredGroups []string // with the slash
+	strategy      *resourceStrategy
+}
 
-// The refusals that every cluster sees are made once.
+// The refusals that every cluster sees are made once. Where the node would not do even if it were
+// empty, preemption cannot help.
 var (
 	tooManyPods        = framework.NewStatus("NodeResourcesFit", framework.Unschedulable, "Too many pods")
 	insufficientCPU    = framework.NewStatus("NodeResourcesFit", framework.Unschedulable, "Insufficient cpu")
 	insufficientMemory = framework.NewStatus("NodeResourcesFit", framework.Unschedulable, "Insufficient memory")
+	neverEnoughCPU     = framework.NewStatus("NodeResourcesFit", framework.UnschedulableAndUnresolvable, "Insufficient cpu")
+	neverEnoughMemory  = framework.NewStatus("NodeResourcesFit", framework.UnschedulableAndUnresolvable, "Insufficient memory")
 )
 
+func newNodeResourcesFit(args framework.Args, _ framework.Handle) (framework.Plugin, error) {
+	var a configv1.NodeResourcesFitArgs
+	if err := args.Decode(&a); err != nil {
+		return nil, err
+	}
+	p := &NodeResourcesFit{ignored: map[corev1.ResourceName]bool{}}
+	for _, name := range a.IgnoredResources {
+		p.ignored[corev1.ResourceName(name)] = true
+	}
+	for _, group := range a.IgnoredResourceGroups {
+		p.ignoredGroups = append(p.ignoredGroups, group+"/")
+	}
+	var err error
+	p.strategy, err = newResourceStrategy(a.ScoringStrategy, args.Path.Child("scoringStrategy"))
+	return p, err
+}
+
 // Name implements framework.Plugin.
-func (NodeResourcesFit) Name() string { return "NodeResourcesFit" }
+func (*NodeResourcesFit) Name() string { return "NodeResourcesFit" }
 
 // Filter implements framework.FilterPlugin.
-func (p NodeResourcesFit) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *NodeResourcesFit) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
 	return p.fits(&pod.Requests, &node.Requested, &node.Allocatable)
 }
 
 // fits checks want against what is left of have. A resource that the pod does not want is not
 // looked at, even where the node is overcommitted; only the pod slot is always wanted.
-func (p NodeResourcesFit) fits(want, used, have *framework.Resource) *framework.Status {
+func (p *NodeResourcesFit) fits(want, used, have *framework.Resource) *framework.Status {
 	lacks := func(want, used, have int64) bool { return want > 0 && want > have-used }
 	pods := lacks(want.Pods, used.Pods, have.Pods)
 	cpu := lacks(want.MilliCPU, used.MilliCPU, have.MilliCPU)
@@ -37,7 +64,7 @@ func (p NodeResourcesFit) fits(want, used, have *framework.Resource) *framework.
 	storage := lacks(want.EphemeralStorage, used.EphemeralStorage, have.EphemeralStorage)
 	var scalars []corev1.ResourceName
 	for name, amount := range want.Scalar {
-		if lacks(amount, used.Scalar[name], have.Scalar[name]) {
+		if lacks(amount, used.Scalar[name], have.Scalar[name]) && !p.ignores(name) {
 			scalars = append(scalars, name)
 		}
 	}
@@ -47,65 +74,76 @@ func (p NodeResourcesFit) fits(want, used, have *framework.Resource) *framework.
 	case pods && !cpu && !memory && !storage && len(scalars) == 0:
 		return tooManyPods
 	case cpu && !pods && !memory && !storage && len(scalars) == 0:
+		if want.MilliCPU > have.MilliCPU {
+			return neverEnoughCPU
+		}
 		return insufficientCPU
 	case memory && !pods && !cpu && !storage && len(scalars) == 0:
+		if want.Memory > have.Memory {
+			return neverEnoughMemory
+		}
 		return insufficientMemory
 	}
 	var reasons []string
+	code := framework.Unschedulable
+	lacking := func(name corev1.ResourceName) {
+		reasons = append(reasons, "Insufficient "+string(name))
+		if want.Of(name) > have.Of(name) {
+			code = framework.UnschedulableAndUnresolvable
+		}
+	}
 	if pods {
 		reasons = append(reasons, "Too many pods")
 	}
 	if cpu {
-		reasons = append(reasons, "Insufficient cpu")
+		lacking(corev1.ResourceCPU)
 	}
 	if memory {
-		reasons = append(reasons, "Insufficient memory")
+		lacking(corev1.ResourceMemory)
 	}
 	if storage {
-		reasons = append(reasons, "Insufficient ephemeral-storage")
+		lacking(corev1.ResourceEphemeralStorage)
 	}
 	slices.Sort(scalars)
 	for _, name := range scalars {
-		reasons = append(reasons, "Insufficient "+string(name))
+		lacking(name)
 	}
-	return framework.NewStatus(p.Name(), framework.Unschedulable, reasons...)
+	return framework.NewStatus(p.Name(), code, reasons...)
 }
 
-// Score implements framework.ScorePlugin: the mean share of CPU and memory that would be left.
-func (NodeResourcesFit) Score(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) int64 {
-	cpu, cpuOK := left(pod.Scored.MilliCPU+node.Scored.MilliCPU, node.Allocatable.MilliCPU)
-	memory, memoryOK := left(pod.Scored.Memory+node.Scored.Memory, node.Allocatable.Memory)
-	switch {
-	case cpuOK && memoryOK:
-		return (cpu + memory) / 2
-	case cpuOK:
-		return cpu
-	default:
-		return memory
+// ignores reports whether an extended resource is somebody else's business.
+func (p *NodeResourcesFit) ignores(name corev1.ResourceName) bool {
+	if p.ignored[name] {
+		return true
 	}
+	return slices.ContainsFunc(p.ignoredGroups, func(group string) bool { return strings.HasPrefix(string(name), group) })
 }
 
-// left is the share of have that used leaves, 0 to MaxNodeScore; false where there is none to share.
-func left(used, have int64) (int64, bool) {
-	if have <= 0 {
-		return 0, false
-	}
-	if used >= have {
-		return 0, true
-	}
-	return int64(float64(have-used) * float64(framework.MaxNodeScore) / float64(have)), true
+// Score implements framework.ScorePlugin.
+func (p *NodeResourcesFit) Score(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) int64 {
+	return p.strategy.score(pod, node)
 }
 
-// EventsToRegister implements framework.EventsPlugin. A node helps that would hold the pod if it were empty.
-func (p NodeResourcesFit) EventsToRegister() []framework.EventHint {
-	helps := func(pod *framework.PodInfo, node *framework.NodeInfo) bool {
-		return p.fits(&pod.Requests, &framework.Resource{}, &node.Allocatable).OK()
-	}
+// EventsToRegister implements framework.EnqueueExtensions. A node helps that would hold the pod if it were empty; a pod
+// that went or shrank, where it had something that this one wants.
+func (p *NodeResourcesFit) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
-		{Event: framework.NodeAdded, Helps: helps},
-		{Event: framework.NodeUpdated, Helps: helps},
-		{Event: framework.AssignedPodDeleted},
-		{Event: framework.AssignedPodUpdated}, // resized in place to less
-		{Event: framework.PodUpdated},
+		{Event: event(framework.Node, framework.Add|framework.UpdateNodeAllocatable), Helps: framework.NodeHint(func(pod *framework.PodInfo, node *framework.NodeInfo) bool {
+			return p.fits(&pod.Requests, &framework.Resource{}, &node.Allocatable).OK()
+		})},
+		{Event: event(framework.AssignedPod, framework.Delete)}, // it leaves a pod slot at least
+		{Event: event(framework.AssignedPod, framework.UpdatePodScaleDown), Helps: func(pod *framework.PodInfo, change *framework.Change) bool {
+			old, was := change.Old.(*framework.PodInfo)
+			now, is := change.New.(*framework.PodInfo)
+			if !was || !is {
+				return true
+			}
+			freed := old.Requests.Clone()
+			freed.Add(now.Requests, -1)
+			helps := func(name corev1.ResourceName) bool { return pod.Requests.Of(name) > 0 && freed.Of(name) > 0 }
+			return helps(corev1.ResourceCPU) || helps(corev1.ResourceMemory) || helps(corev1.ResourceEphemeralStorage) ||
+				slices.ContainsFunc(slices.Collect(maps.Keys(pod.Requests.Scalar)), helps)
+		}},
+		{Event: event(framework.UnscheduledPod, framework.UpdatePodScaleDown)},
 	}
 }

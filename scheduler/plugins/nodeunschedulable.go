@@ -26,12 +26,12 @@ func (NodeUnschedulable) Filter(_ *framework.CycleState, pod *framework.PodInfo,
 	return nil
 }
 
-// EventsToRegister implements framework.EventsPlugin.
+// EventsToRegister implements framework.EnqueueExtensions.
 func (NodeUnschedulable) EventsToRegister() []framework.EventHint {
-	helps := func(_ *framework.PodInfo, node *framework.NodeInfo) bool { return !node.Node.Spec.Unschedulable }
 	return []framework.EventHint{
-		{Event: framework.NodeAdded, Helps: helps},
-		{Event: framework.NodeUpdated, Helps: helps},
-		{Event: framework.PodUpdated},
+		{Event: event(framework.Node, framework.Add|framework.UpdateNodeTaint), Helps: framework.NodeHint(func(_ *framework.PodInfo, node *framework.NodeInfo) bool {
+			return !node.Node.Spec.Unschedulable
+		})},
+		{Event: event(framework.UnscheduledPod, framework.UpdatePodToleration)},
 	}
 }

@@ -28,7 +28,7 @@ func (p SchedulingGates) PreEnqueue(pod *corev1.Pod) *framework.Status {
 		fmt.Sprintf("waiting for scheduling gates: [%s]", strings.Join(names, " ")))
 }
 
-// EventsToRegister implements framework.EventsPlugin.
+// EventsToRegister implements framework.EnqueueExtensions.
 func (SchedulingGates) EventsToRegister() []framework.EventHint {
-	return []framework.EventHint{{Event: framework.PodUpdated}}
+	return []framework.EventHint{{Event: event(framework.UnscheduledPod, framework.UpdatePodSchedulingGatesEliminated)}}
 }

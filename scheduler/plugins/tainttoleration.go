@@ -18,17 +18,14 @@ func (TaintToleration) Name() string { return "TaintToleration" }
 
 // Filter implements framework.FilterPlugin.
 func (TaintToleration) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	taints := node.Node.Spec.Taints
-	for i := range taints {
-		if taints[i].Effect != corev1.TaintEffectPreferNoSchedule && !tolerates(pod.Pod.Spec.Tolerations, &taints[i]) {
-			return untoleratedTaint
-		}
+	if untolerated(pod.Pod, node.Node) != nil {
+		return untoleratedTaint
 	}
 	return nil
 }
 
 // PreScore implements framework.PreScorePlugin.
-func (TaintToleration) PreScore(_ *framework.CycleState, _ *framework.PodInfo, nodes []*framework.NodeInfo) *framework.Status {
+func (TaintToleration) PreScore(_ *framework.CycleState, _ *framework.PodInfo, nodes []*framework.NodeInfo, _ framework.Snapshot) *framework.Status {
 	for _, node := range nodes {
 		for i := range node.Node.Spec.Taints {
 			if node.Node.Spec.Taints[i].Effect == corev1.TaintEffectPreferNoSchedule {
@@ -52,23 +49,29 @@ func (TaintToleration) Score(_ *framework.CycleState, pod *framework.PodInfo, no
 }
 
 // NormalizeScore implements framework.ScoreNormalizer.
-func (TaintToleration) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, scores []int64) {
+func (TaintToleration) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) {
 	normalize(scores, true)
 }
 
-// Weight implements framework.Weighted.
-func (TaintToleration) Weight() int64 { return 3 }
-
-// EventsToRegister implements framework.EventsPlugin.
+// EventsToRegister implements framework.EnqueueExtensions.
 func (p TaintToleration) EventsToRegister() []framework.EventHint {
-	helps := func(pod *framework.PodInfo, node *framework.NodeInfo) bool {
-		return p.Filter(nil, pod, node).OK()
-	}
 	return []framework.EventHint{
-		{Event: framework.NodeAdded, Helps: helps},
-		{Event: framework.NodeUpdated, Helps: helps},
-		{Event: framework.PodUpdated},
+		{Event: event(framework.Node, framework.Add|framework.UpdateNodeTaint), Helps: framework.NodeHint(func(pod *framework.PodInfo, node *framework.NodeInfo) bool {
+			return p.Filter(nil, pod, node).OK()
+		})},
+		{Event: event(framework.UnscheduledPod, framework.UpdatePodToleration)},
 	}
+}
+
+// untolerated is a taint that keeps the pod off the node, or nil.
+func untolerated(pod *corev1.Pod, node *corev1.Node) *corev1.Taint {
+	taints := node.Spec.Taints
+	for i := range taints {
+		if taints[i].Effect != corev1.TaintEffectPreferNoSchedule && !tolerates(pod.Spec.Tolerations, &taints[i]) {
+			return &taints[i]
+		}
+	}
+	return nil
 }
 
 func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {

@@ -1,0 +1,64 @@
+package scheduler
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/scheduler/framework"
+)
+
+// BenchmarkCycle is one scheduling cycle in a cluster of 5,000 nodes in 3 zones with 2,000 pods of the same kind that
+// fills up as it runs. The cases are named after those of Kubernetes' scheduler_perf.
+func BenchmarkCycle_5000Nodes(b *testing.B) {
+	labels := map[string]string{"app": "a"}
+	terms := func(key string) []corev1.PodAffinityTerm {
+		return []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: labels}, TopologyKey: key}}
+	}
+	for _, bm := range []struct {
+		name string
+		want func(*corev1.PodSpec)
+	}{
+		{"SchedulingBasic", func(*corev1.PodSpec) {}},
+		{"SchedulingNodeAffinity", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{corev1.LabelTopologyZone: "zone-1"} }},
+		{"SchedulingPodAntiAffinity", func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(corev1.LabelHostname)}}
+		}},
+		{"SchedulingPreferredPodAffinity", func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+				{Weight: 1, PodAffinityTerm: terms(corev1.LabelTopologyZone)[0]}}}}
+		}},
+		{"TopologySpreading", func(s *corev1.PodSpec) {
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 5, TopologyKey: corev1.LabelTopologyZone,
+				WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: labels}}}
+		}},
+		{"Unschedulable", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"no": "where"} }},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			s := testScheduler(b, nil)
+			for i := range 5000 {
+				n := testNode(fmt.Sprintf("node-%d", i), "64", "1000")
+				n.Labels[corev1.LabelTopologyZone] = fmt.Sprintf("zone-%d", i%3)
+				s.cache.setNode(n)
+			}
+			pod := func(i int) *framework.PodInfo {
+				p := testPod(fmt.Sprintf("p%d", i), "10m")
+				p.Labels = labels
+				bm.want(&p.Spec)
+				return framework.NewPodInfo(p)
+			}
+			for i := range 2000 {
+				s.cache.assume(pod(-i-1), fmt.Sprintf("node-%d", i))
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				info := pod(i)
+				if node, err := s.place(info); err == nil {
+					s.cache.assume(info, node)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,33 @@
+package framework
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/json"
+)
+
+// Args are the arguments of a plugin in a profile's pluginConfig.
+type Args struct {
+	// Raw is the JSON of the arguments; empty where the configuration has none.
+	Raw []byte
+	// Path is where in the configuration they are, for error messages.
+	Path *field.Path
+}
+
+// Decode decodes the arguments over the defaults that into has already. A field that does not exist,
+// or is there twice, is an error.
+func (a Args) Decode(into any) error {
+	if len(a.Raw) == 0 {
+		return nil
+	}
+	strict, err := json.UnmarshalStrict(a.Raw, into)
+	if err == nil {
+		err = errors.Join(strict...)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", a.Path, err)
+	}
+	return nil
+}

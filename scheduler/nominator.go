@@ -1,0 +1,90 @@
+package scheduler
+
+import (
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coxswain-dev/coxswain/scheduler/framework"
+)
+
+// nominator knows which pods wait for room that preemption makes for them on a node
+// (status.nominatedNodeName), so that no pod of lower priority takes it.
+type nominator struct {
+	mu     sync.RWMutex
+	byNode map[string][]*framework.PodInfo
+	node   map[types.UID]string
+}
+
+func newNominator() *nominator {
+	return &nominator{byNode: map[string][]*framework.PodInfo{}, node: map[types.UID]string{}}
+}
+
+// set nominates a pod for a node, and for no other; with "" it takes the nomination back.
+func (n *nominator) set(pod *framework.PodInfo, node string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.remove(pod.Pod.UID)
+	if node != "" {
+		n.node[pod.Pod.UID] = node
+		n.byNode[node] = append(n.byNode[node], pod)
+	}
+}
+
+// seen takes note of a pod as an informer has it. A nomination that is not written yet stays.
+func (n *nominator) seen(old, pod *framework.PodInfo) {
+	node := pod.Pod.Status.NominatedNodeName
+	if node == "" && (old == nil || old.Pod.Status.NominatedNodeName == "") {
+		node = n.of(pod.Pod.UID)
+	}
+	if node != "" || n.of(pod.Pod.UID) != "" {
+		n.set(pod, node)
+	}
+}
+
+// of is the node that a pod is nominated for, or "".
+func (n *nominator) of(uid types.UID) string {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.node[uid]
+}
+
+// forget takes a nomination back.
+func (n *nominator) forget(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.remove(uid)
+}
+
+func (n *nominator) remove(uid types.UID) {
+	node, ok := n.node[uid]
+	if !ok {
+		return
+	}
+	delete(n.node, uid)
+	// A new slice: on gave the old one away.
+	var left []*framework.PodInfo
+	for _, p := range n.byNode[node] {
+		if p.Pod.UID != uid {
+			left = append(left, p)
+		}
+	}
+	if n.byNode[node] = left; left == nil {
+		delete(n.byNode, node)
+	}
+}
+
+// on are the pods that are nominated for a node.
+func (n *nominator) on(node string) []*framework.PodInfo {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return slices.Clip(n.byNode[node])
+}
+
+// none reports that there are no nominations at all.
+func (n *nominator) none() bool {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return len(n.node) == 0
+}

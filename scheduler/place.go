@@ -1,0 +1,375 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/coxswain-dev/coxswain/scheduler/framework"
+)
+
+// search is what one search for a node leaves behind. The buffers are used again by the next.
+type search struct {
+	start    int // where the walk over the nodes begins, so that sampling reaches all of them
+	statuses []*framework.Status
+	feasible []*framework.NodeInfo
+	active   []step[framework.FilterPlugin]
+	raw      []int64
+	total    []int64
+}
+
+// unplaceable is the error of a cycle that found no node.
+type unplaceable struct {
+	diagnosis *framework.Diagnosis
+	// post is what the PostFilter plugins want done, or nil.
+	post *framework.PostFilterResult
+}
+
+func (u *unplaceable) Error() string { return u.diagnosis.Message() }
+
+// place finds the node for a pod: PreFilter, Filter, Score. It returns *unplaceable where there is none, after the
+// PostFilter plugins had their say.
+func (p *profile) place(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) (string, error) {
+	diagnosis := &framework.Diagnosis{Total: len(nodes.Nodes()), NodeStatuses: map[string]*framework.Status{}, Plugins: map[string]struct{}{}}
+	if diagnosis.Total == 0 {
+		return "", &unplaceable{diagnosis: diagnosis}
+	}
+	err := p.find(state, pod, nodes, diagnosis)
+	if err != nil {
+		return "", err
+	}
+	if len(p.feasible) == 0 {
+		post, err := p.runPostFilter(ctx, state, pod, nodes, diagnosis)
+		if err != nil {
+			return "", err
+		}
+		return "", &unplaceable{diagnosis, post}
+	}
+	if len(p.feasible) == 1 {
+		return p.feasible[0].Node.Name, nil
+	}
+	if err := p.runScore(state, pod, nodes); err != nil {
+		return "", err
+	}
+	return p.feasible[best(p.total)].Node.Name, nil
+}
+
+// find leaves in p.feasible nodes that can take the pod, and in the diagnosis why others cannot.
+func (p *profile) find(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot, diagnosis *framework.Diagnosis) error {
+	defer p.metrics.extensionPoint("Filter", p.name)()
+	p.feasible = p.feasible[:0]
+	names, err := p.runPreFilter(state, pod, nodes, diagnosis)
+	if err != nil || diagnosis.PreFilterMessage != "" {
+		return err
+	}
+	// Where preemption made room, the pod goes without looking further.
+	if nominated := nodes.Node(p.nominator.of(pod.Pod.UID)); nominated != nil {
+		if _, out := names[nominated.Node.Name]; names == nil || out {
+			if p.filterWithNominated(state, pod, nominated).OK() {
+				p.feasible = append(p.feasible, nominated)
+				return nil
+			}
+		}
+	}
+	candidates := nodes.Nodes()
+	if names != nil {
+		candidates = make([]*framework.NodeInfo, 0, len(names))
+		for name := range names {
+			if node := nodes.Node(name); node != nil {
+				candidates = append(candidates, node)
+			}
+		}
+	}
+	return p.runFilter(state, pod, candidates, diagnosis)
+}
+
+// runPreFilter returns the names of the nodes to filter, nil for all, and leaves in p.active the filters that have
+// something to say. A refusal of the pod for all nodes is in the diagnosis.
+func (p *profile) runPreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot, diagnosis *framework.Diagnosis) (map[string]struct{}, error) {
+	var skipped uint64
+	var names map[string]struct{}
+	var narrowedBy []string
+	for _, s := range p.preFilter {
+		result, status := s.plugin.PreFilter(state, pod, nodes)
+		switch {
+		case status.Skipped():
+			skipped |= 1 << s.index
+		case status.Rejected():
+			diagnosis.PreFilterMessage = strings.Join(status.Reasons(), ", ")
+			diagnosis.Absent = status
+			diagnosis.Plugins[s.plugin.Name()] = struct{}{}
+			return nil, nil
+		case !status.OK():
+			return nil, status.Err()
+		}
+		if result != nil && result.NodeNames != nil {
+			names = intersect(names, result.NodeNames)
+			narrowedBy = append(narrowedBy, s.plugin.Name())
+		}
+	}
+	p.active = p.active[:0]
+	for _, s := range p.filter {
+		if skipped&(1<<s.index) == 0 {
+			p.active = append(p.active, s)
+		}
+	}
+	if names != nil {
+		slices.Sort(narrowedBy)
+		reason := fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", narrowedBy)
+		diagnosis.Absent = framework.NewStatus("", framework.UnschedulableAndUnresolvable, reason)
+		for _, name := range narrowedBy {
+			diagnosis.Plugins[name] = struct{}{}
+		}
+		if len(names) == 0 {
+			diagnosis.PreFilterMessage = fmt.Sprintf("node(s) didn't satisfy plugin(s) %v simultaneously", narrowedBy)
+			if len(narrowedBy) == 1 {
+				diagnosis.PreFilterMessage = fmt.Sprintf("node(s) didn't satisfy plugin %v", narrowedBy[0])
+			}
+		}
+	}
+	return names, nil
+}
+
+func intersect(a, b map[string]struct{}) map[string]struct{} {
+	if a == nil {
+		return b
+	}
+	both := make(map[string]struct{})
+	for name := range a {
+		if _, ok := b[name]; ok {
+			both[name] = struct{}{}
+		}
+	}
+	return both
+}
+
+const (
+	// Filtering this many nodes takes less time than starting goroutines for them.
+	filterAlone = 256
+	// How many nodes a goroutine filters before it looks whether there are enough.
+	filterChunk = 64
+)
+
+// runFilter asks the candidates. In a large cluster it stops when there are enough to choose from; the next
+// pod goes on where this one stopped. The first few nodes are asked one after the other: in most
+// clusters these are all, or enough. Only for more is the work shared.
+func (p *profile) runFilter(state *framework.CycleState, pod *framework.PodInfo, candidates []*framework.NodeInfo, diagnosis *framework.Diagnosis) error {
+	n := len(candidates)
+	if n == 0 {
+		return nil
+	}
+	enough := nodesToFind(n, p.percentage)
+	p.statuses = append(p.statuses[:0], make([]*framework.Status, n)...)
+	node := func(i int) *framework.NodeInfo { return candidates[(p.start+i)%n] }
+	asked := 0
+	for ; asked < min(n, filterAlone) && len(p.feasible) < enough; asked++ {
+		if p.statuses[asked] = p.filterWithNominated(state, pod, node(asked)); p.statuses[asked].OK() {
+			p.feasible = append(p.feasible, node(asked))
+		}
+	}
+	if asked < n && len(p.feasible) < enough {
+		from := asked
+		asked = p.filterTogether(state, pod, node, from, n, enough-len(p.feasible))
+		for i := from; i < asked && len(p.feasible) < enough; i++ {
+			if p.statuses[i].OK() {
+				p.feasible = append(p.feasible, node(i))
+			}
+		}
+	}
+	for i, status := range p.statuses[:asked] {
+		switch {
+		case status.OK():
+		case !status.Rejected():
+			return status.Err()
+		case len(p.feasible) == 0:
+			diagnosis.NodeStatuses[node(i).Node.Name] = status
+			diagnosis.Plugins[status.Plugin()] = struct{}{}
+		}
+	}
+	p.start = (p.start + asked) % n
+	return nil
+}
+
+// filterTogether asks the nodes from one on, in chunks that several goroutines take in turn, until at least enough
+// have passed. It returns up to where all have been asked.
+func (p *profile) filterTogether(state *framework.CycleState, pod *framework.PodInfo, node func(int) *framework.NodeInfo, from, n, enough int) int {
+	var next, passed atomic.Int64
+	next.Store(int64(from))
+	var workers sync.WaitGroup
+	for range min(p.parallel, (n-from+filterChunk-1)/filterChunk) {
+		workers.Go(func() {
+			for passed.Load() < int64(enough) {
+				to := int(next.Add(filterChunk))
+				if to-filterChunk >= n {
+					return
+				}
+				for i := to - filterChunk; i < min(to, n); i++ {
+					if p.statuses[i] = p.filterWithNominated(state, pod, node(i)); p.statuses[i].OK() {
+						passed.Add(1)
+					}
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return min(n, int(next.Load()))
+}
+
+// filterWithNominated asks the filters about a node as if the pods of equal or higher priority that are nominated to
+// it were there, and, where there are such, also without them: they may satisfy an affinity, and may not come.
+func (p *profile) filterWithNominated(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if p.nominator.none() {
+		return p.filterNode(state, pod, node)
+	}
+	var with *framework.NodeInfo
+	withState := state
+	for _, other := range p.nominator.on(node.Node.Name) {
+		if other.Priority() < pod.Priority() || other.Pod.UID == pod.Pod.UID {
+			continue
+		}
+		if with == nil {
+			with, withState = node.Clone(), state.Clone()
+		}
+		with.AddPod(other)
+		if status := p.addPod(withState, pod, other, with); !status.OK() {
+			return status
+		}
+	}
+	if with != nil {
+		if status := p.filterNode(withState, pod, with); !status.OK() {
+			return status
+		}
+	}
+	return p.filterNode(state, pod, node)
+}
+
+func (p *profile) addPod(state *framework.CycleState, pod, added *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	for _, s := range p.active {
+		if e := p.extensions[s.plugin.Name()]; e != nil {
+			if status := e.AddPod(state, pod, added, node); !status.OK() {
+				return status
+			}
+		}
+	}
+	return nil
+}
+
+func (p *profile) removePod(state *framework.CycleState, pod, removed *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	for _, s := range p.active {
+		if e := p.extensions[s.plugin.Name()]; e != nil {
+			if status := e.RemovePod(state, pod, removed, node); !status.OK() {
+				return status
+			}
+		}
+	}
+	return nil
+}
+
+func (p *profile) filterNode(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	for _, s := range p.active {
+		if status := s.plugin.Filter(state, pod, node); !status.OK() {
+			return status
+		}
+	}
+	return nil
+}
+
+// nodesToFind is after how many feasible nodes the search ends. Without a percentage: all of a hundred, half of a few
+// hundred, falling to one in twenty of many thousands. These are Kubernetes' figures.
+func nodesToFind(nodes, percent int) int {
+	const least = 100
+	if nodes <= least {
+		return nodes
+	}
+	if percent == 0 {
+		percent = max(5, 50-nodes/125)
+	}
+	return max(least, nodes*percent/100)
+}
+
+// runPostFilter asks the plugins in turn until one has made room. What the others said joins the message.
+func (p *profile) runPostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot, diagnosis *framework.Diagnosis) (*framework.PostFilterResult, error) {
+	if len(p.postFilter) == 0 {
+		return nil, nil
+	}
+	defer p.metrics.extensionPoint("PostFilter", p.name)()
+	p.metrics.preempts.Inc()
+	var messages []string
+	var result *framework.PostFilterResult
+	for _, plugin := range p.postFilter {
+		r, status := plugin.PostFilter(ctx, state, pod, nodes, diagnosis)
+		if status.OK() {
+			if r != nil && r.NominatedNodeName != "" {
+				p.metrics.preempted.Observe(float64(r.Victims))
+			}
+			return r, nil
+		}
+		if status.Code() == framework.Error {
+			return nil, fmt.Errorf("PostFilter: %w", status.Err())
+		}
+		messages = append(messages, status.Reasons()...)
+		if r != nil && (result == nil || r.NominatedNodeName != "") {
+			result = r
+		}
+	}
+	diagnosis.PostFilterMessage = strings.Join(messages, ", ")
+	return result, nil
+}
+
+// runScore leaves in p.total the weighted sum of the scores of each of p.feasible.
+func (p *profile) runScore(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) error {
+	defer p.metrics.extensionPoint("Score", p.name)()
+	var skipped uint64
+	for _, s := range p.preScore {
+		switch status := s.plugin.PreScore(state, pod, p.feasible, nodes); {
+		case status.Skipped():
+			skipped |= 1 << s.index
+		case !status.OK():
+			return status.Err()
+		}
+	}
+	p.total = append(p.total[:0], make([]int64, len(p.feasible))...)
+	for _, s := range p.score {
+		if skipped&(1<<s.index) != 0 {
+			continue
+		}
+		p.raw = p.raw[:0]
+		for _, node := range p.feasible {
+			p.raw = append(p.raw, s.plugin.Score(state, pod, node))
+		}
+		if n, ok := any(s.plugin).(framework.ScoreNormalizer); ok {
+			n.NormalizeScore(state, pod, p.feasible, p.raw)
+		}
+		for i, score := range p.raw {
+			if score < 0 || score > framework.MaxNodeScore {
+				return fmt.Errorf("plugin %s: score %d is not within 0 and %d", s.plugin.Name(), score, framework.MaxNodeScore)
+			}
+			p.total[i] += s.weight * score
+		}
+	}
+	return nil
+}
+
+// best is the index of a highest score, each of several equal ones with the same chance.
+func best(scores []int64) int {
+	at, ties := 0, 1
+	for i := 1; i < len(scores); i++ {
+		switch {
+		case scores[i] > scores[at]:
+			at, ties = i, 1
+		case scores[i] == scores[at]:
+			if ties++; rand.IntN(ties) == 0 {
+				at = i
+			}
+		}
+	}
+	return at
+}
+
+// errAlreadyBound: the informer was faster than the queue. There is nothing to tell anyone.
+var errAlreadyBound = errors.New("already bound")

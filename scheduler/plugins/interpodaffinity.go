@@ -1,0 +1,297 @@
+package plugins
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/coxswain-dev/coxswain/scheduler/framework"
+)
+
+// InterPodAffinity keeps to spec.affinity.podAffinity and podAntiAffinity, of the pod and of those that
+// are there already: a pod's required anti-affinity keeps others out of its topology, too. Scores are in
+// interpodaffinity_score.go.
+type InterPodAffinity struct {
+	namespaces            corelisters.NamespaceLister
+	hardWeight            int32
+	ignorePreferredOthers bool
+}
+
+const podAffinityKey = "InterPodAffinity/filter"
+
+var (
+	podAffinityMismatch      = framework.NewStatus("InterPodAffinity", framework.UnschedulableAndUnresolvable, "node(s) didn't match pod affinity rules")
+	podAntiAffinityMismatch  = framework.NewStatus("InterPodAffinity", framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
+	existingAntiAffinityHurt = framework.NewStatus("InterPodAffinity", framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
+)
+
+func newInterPodAffinity(args framework.Args, h framework.Handle) (framework.Plugin, error) {
+	var a configv1.InterPodAffinityArgs
+	if err := args.Decode(&a); err != nil {
+		return nil, err
+	}
+	p := &InterPodAffinity{namespaces: h.Informers().Core().V1().Namespaces().Lister(), hardWeight: 1, ignorePreferredOthers: a.IgnorePreferredTermsOfExistingPods}
+	if a.HardPodAffinityWeight != nil {
+		p.hardWeight = *a.HardPodAffinityWeight
+	}
+	if p.hardWeight < 0 || p.hardWeight > 100 {
+		return nil, field.Invalid(args.Path.Child("hardPodAffinityWeight"), p.hardWeight, "not in valid range [0-100]")
+	}
+	return p, nil
+}
+
+// Name implements framework.Plugin.
+func (*InterPodAffinity) Name() string { return "InterPodAffinity" }
+
+// topologyPair is a label of nodes that makes them one place.
+type topologyPair struct{ key, value string }
+
+// pairCounts is how many matches there are in each place.
+type pairCounts map[topologyPair]int
+
+func (c pairCounts) add(node *corev1.Node, key string, sign int) {
+	value, ok := node.Labels[key]
+	if !ok {
+		return
+	}
+	pair := topologyPair{key, value}
+	if c[pair] += sign; c[pair] == 0 {
+		delete(c, pair)
+	}
+}
+
+func (c pairCounts) clone() pairCounts {
+	out := make(pairCounts, len(c))
+	for k, v := range c {
+		out[k] = v
+	}
+	return out
+}
+
+// podAffinityState is what PreFilter counts.
+type podAffinityState struct {
+	affinityTerms, antiTerms []framework.AffinityTerm // of the pod, namespaces resolved
+	namespace                labels.Set               // labels of the pod's
+	// existing counts the pods whose anti-affinity is against this one; affinity and anti those that match the pod's own terms.
+	existing, affinity, anti pairCounts
+}
+
+// Clone implements framework.Cloner.
+func (s *podAffinityState) Clone() any {
+	c := *s
+	c.existing, c.affinity, c.anti = s.existing.clone(), s.affinity.clone(), s.anti.clone()
+	return &c
+}
+
+// count takes note of a pod on a node: one more or one fewer.
+func (s *podAffinityState) count(pod, other *framework.PodInfo, node *corev1.Node, sign int) {
+	s.countExisting(pod, other, node, sign)
+	s.countOwn(other, node, sign)
+}
+
+func (s *podAffinityState) countExisting(pod, other *framework.PodInfo, node *corev1.Node, sign int) {
+	for i := range other.RequiredAntiAffinity {
+		if t := &other.RequiredAntiAffinity[i]; t.Matches(pod.Pod, s.namespace) {
+			s.existing.add(node, t.TopologyKey, sign)
+		}
+	}
+}
+
+func (s *podAffinityState) countOwn(other *framework.PodInfo, node *corev1.Node, sign int) {
+	// Affinity wants a pod that matches all terms, anti-affinity none that matches any.
+	if len(s.affinityTerms) > 0 && matchesAll(s.affinityTerms, other.Pod) {
+		for i := range s.affinityTerms {
+			s.affinity.add(node, s.affinityTerms[i].TopologyKey, sign)
+		}
+	}
+	for i := range s.antiTerms {
+		if t := &s.antiTerms[i]; t.Matches(other.Pod, nil) {
+			s.anti.add(node, t.TopologyKey, sign)
+		}
+	}
+}
+
+func matchesAll(terms []framework.AffinityTerm, pod *corev1.Pod) bool {
+	for i := range terms {
+		if !terms[i].Matches(pod, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// PreFilter implements framework.PreFilterPlugin.
+func (p *InterPodAffinity) PreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+	others := nodes.NodesWithRequiredAntiAffinity()
+	if len(others) == 0 && len(pod.RequiredAffinity) == 0 && len(pod.RequiredAntiAffinity) == 0 {
+		return nil, skip
+	}
+	s := &podAffinityState{
+		affinityTerms: p.resolved(pod.RequiredAffinity), antiTerms: p.resolved(pod.RequiredAntiAffinity),
+		namespace: p.namespaceLabels(pod.Pod.Namespace),
+		existing:  pairCounts{}, affinity: pairCounts{}, anti: pairCounts{},
+	}
+	for _, node := range others {
+		for _, other := range node.PodsWithRequiredAntiAffinity {
+			s.countExisting(pod, other, node.Node, 1)
+		}
+	}
+	if len(s.affinityTerms)+len(s.antiTerms) > 0 {
+		for _, node := range nodes.Nodes() {
+			for _, other := range node.Pods {
+				s.countOwn(other, node.Node, 1)
+			}
+		}
+	} else if len(s.existing) == 0 {
+		return nil, skip
+	}
+	state.Write(podAffinityKey, s)
+	return nil, nil
+}
+
+// resolved has the namespaces that the terms' selectors select now by their names.
+func (p *InterPodAffinity) resolved(terms []framework.AffinityTerm) []framework.AffinityTerm {
+	out := make([]framework.AffinityTerm, len(terms))
+	for i, t := range terms {
+		out[i] = p.resolve(t)
+	}
+	return out
+}
+
+func (p *InterPodAffinity) resolve(t framework.AffinityTerm) framework.AffinityTerm {
+	if t.NamespaceSelector.String() == "" { // none, or all
+		return t
+	}
+	selected, _ := p.namespaces.List(t.NamespaceSelector) // a lister has no errors
+	t.Namespaces = sets.New(t.Namespaces.UnsortedList()...)
+	for _, namespace := range selected {
+		t.Namespaces.Insert(namespace.Name)
+	}
+	t.NamespaceSelector = labels.Nothing()
+	return t
+}
+
+func (p *InterPodAffinity) namespaceLabels(name string) labels.Set {
+	if namespace, err := p.namespaces.Get(name); err == nil {
+		return namespace.Labels
+	}
+	return nil
+}
+
+// Filter implements framework.FilterPlugin.
+func (p *InterPodAffinity) Filter(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	s, ok := state.Read(podAffinityKey).(*podAffinityState)
+	switch {
+	case !ok:
+		return nil
+	case !s.affinityHolds(pod, node.Node):
+		return podAffinityMismatch
+	case !s.antiAffinityHolds(node.Node):
+		return podAntiAffinityMismatch
+	case !s.othersHold(node.Node):
+		return existingAntiAffinityHurt
+	}
+	return nil
+}
+
+// affinityHolds: there is a match in the node's place for each term; or none anywhere, and the pod itself is
+// one. Else the first pod of a group that wants to be together would wait for ever.
+func (s *podAffinityState) affinityHolds(pod *framework.PodInfo, node *corev1.Node) bool {
+	there := true
+	for i := range s.affinityTerms {
+		key := s.affinityTerms[i].TopologyKey
+		value, ok := node.Labels[key]
+		if !ok {
+			return false
+		}
+		there = there && s.affinity[topologyPair{key, value}] > 0
+	}
+	return there || len(s.affinity) == 0 && matchesAll(s.affinityTerms, pod.Pod)
+}
+
+func (s *podAffinityState) antiAffinityHolds(node *corev1.Node) bool {
+	for i := range s.antiTerms {
+		key := s.antiTerms[i].TopologyKey
+		if value, ok := node.Labels[key]; ok && s.anti[topologyPair{key, value}] > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *podAffinityState) othersHold(node *corev1.Node) bool {
+	if len(s.existing) == 0 {
+		return true
+	}
+	for key, value := range node.Labels {
+		if s.existing[topologyPair{key, value}] > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// AddPod implements framework.PreFilterExtensions.
+func (p *InterPodAffinity) AddPod(state *framework.CycleState, pod, added *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if s, ok := state.Read(podAffinityKey).(*podAffinityState); ok {
+		s.count(pod, added, node.Node, 1)
+	}
+	return nil
+}
+
+// RemovePod implements framework.PreFilterExtensions.
+func (p *InterPodAffinity) RemovePod(state *framework.CycleState, pod, removed *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if s, ok := state.Read(podAffinityKey).(*podAffinityState); ok {
+		s.count(pod, removed, node.Node, -1)
+	}
+	return nil
+}
+
+// EventsToRegister implements framework.EnqueueExtensions.
+func (p *InterPodAffinity) EventsToRegister() []framework.EventHint {
+	return []framework.EventHint{
+		{Event: event(framework.AssignedPod, framework.Add|framework.UpdatePodLabel|framework.Delete), Helps: p.podHelps},
+		{Event: event(framework.Node, framework.Add|framework.UpdateNodeLabel), Helps: framework.NodeHint(nodeHasTopology)},
+		{Event: event(framework.Namespace, framework.Add|framework.Update)},
+		{Event: event(framework.UnscheduledPod, framework.UpdatePodLabel)},
+	}
+}
+
+// podHelps: one came that matches the affinity; or one went, or is not what it was, that stood against the pod.
+func (p *InterPodAffinity) podHelps(pod *framework.PodInfo, change *framework.Change) bool {
+	if now, ok := change.New.(*framework.PodInfo); ok {
+		if terms := p.resolved(pod.RequiredAffinity); len(terms) > 0 && matchesAll(terms, now.Pod) {
+			return true
+		}
+	}
+	old, ok := change.Old.(*framework.PodInfo)
+	if !ok {
+		return false
+	}
+	for _, t := range p.resolved(pod.RequiredAntiAffinity) {
+		if t.Matches(old.Pod, nil) {
+			return true
+		}
+	}
+	namespace := p.namespaceLabels(pod.Pod.Namespace)
+	for i := range old.RequiredAntiAffinity {
+		if old.RequiredAntiAffinity[i].Matches(pod.Pod, namespace) {
+			return true
+		}
+	}
+	// A pod that matched the affinity in one place only may have kept the others from being the first.
+	terms := p.resolved(pod.RequiredAffinity)
+	return change.New == nil && len(terms) > 0 && matchesAll(terms, old.Pod)
+}
+
+func nodeHasTopology(pod *framework.PodInfo, node *framework.NodeInfo) bool {
+	for i := range pod.RequiredAffinity {
+		if _, ok := node.Node.Labels[pod.RequiredAffinity[i].TopologyKey]; !ok {
+			return false
+		}
+	}
+	return true
+}
