@@ -30,6 +30,11 @@ func Builtin() []*Resource {
 		statefulSets(),
 		// authentication.k8s.io/v1
 		selfSubjectReviews(),
+		// authorization.k8s.io/v1
+		localSubjectAccessReviews(),
+		selfSubjectAccessReviews(),
+		selfSubjectRulesReviews(),
+		subjectAccessReviews(),
 		// events.k8s.io/v1
 		eventsOf(coreEvents),
 		// autoscaling

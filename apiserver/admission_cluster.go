@@ -12,6 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -192,8 +193,9 @@ func (c *cluster) Kind(kind schema.GroupVersionKind) (schema.GroupVersionResourc
 
 // Authorize implements admission.Cluster.
 func (c *cluster) Authorize(ctx context.Context, user *authn.User, verb string, on schema.GroupVersionResource, subresource, namespace, name string) (bool, string, error) {
-	return c.server.Authorizer.Authorize(ctx, Attributes{
+	decision, reason, err := c.server.decide(ctx, &authz.Attributes{
 		User: user, Verb: verb,
 		Group: on.Group, Version: on.Version, Resource: on.Resource, Subresource: subresource, Namespace: namespace, Name: name,
 	})
+	return decision == authz.Allow, reason, err
 }

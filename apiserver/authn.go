@@ -8,10 +8,6 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// publicPaths are answered to callers without a credential, as the
-// system:public-info-viewer role does in Kubernetes.
-var publicPaths = map[string]bool{"/livez": true, "/readyz": true, "/healthz": true, "/version": true, "/version/": true}
-
 // authenticate finds out who calls. A bad credential is refused even where none is needed.
 func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

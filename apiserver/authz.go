@@ -2,57 +2,117 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/go-chi/chi/v5"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// Attributes are what an Authorizer decides by. Path is set for requests that are not on a
-// resource; all fields from Group on are empty then.
-type Attributes struct {
-	User *authn.User
-	Verb string
-	Path string
-
-	Group, Version, Resource, Subresource string
-	Namespace, Name                       string
+// newAuthorizer is the authorizers of Options.AuthorizationModes, in their order.
+func (s *Server) newAuthorizer() (authz.Union, error) {
+	var union authz.Union
+	for _, mode := range s.AuthorizationModes {
+		switch mode {
+		case "RBAC":
+			union = append(union, s.policy.rbac)
+			s.policy.used = true
+		case "Node":
+			union = append(union, authz.NewNode(nodeCluster{s.cluster}))
+		case "Webhook":
+			if s.AuthorizationWebhook == nil {
+				return nil, errors.New("authorization mode Webhook needs a webhook")
+			}
+			union = append(union, s.AuthorizationWebhook)
+		case "AlwaysAllow":
+			union = append(union, authz.AlwaysAllow{})
+		case "AlwaysDeny":
+			union = append(union, authz.AlwaysDeny{})
+		default:
+			return nil, fmt.Errorf("unknown authorization mode %q, want one of AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook", mode)
+		}
+	}
+	return union, nil
 }
 
-// Authorizer decides whether a request may be made. The reason is told to the caller.
-type Authorizer interface {
-	Authorize(ctx context.Context, a Attributes) (allowed bool, reason string, err error)
-}
-
-// AllowAuthenticated allows everything to everyone who has shown a good credential.
-type AllowAuthenticated struct{}
-
-// Authorize implements Authorizer.
-func (AllowAuthenticated) Authorize(_ context.Context, a Attributes) (bool, string, error) {
-	return a.User.Authenticated() || publicPaths[a.Path], "", nil
-}
-
-func attributesOf(r *request) Attributes {
-	return Attributes{
+// attributesOf are those of a request on a resource.
+func attributesOf(r *request) authz.Attributes {
+	a := authz.Attributes{
 		User: r.user(), Verb: r.verb,
 		Group: r.res.Group, Version: r.res.Version, Resource: r.res.Plural, Subresource: r.subresource,
 		Namespace: r.namespace, Name: r.name,
 	}
+	if r.isNamespace() {
+		a.Namespace = r.name // so that rights within a namespace are rights on it
+	}
+	if text := r.query.Get("fieldSelector"); text != "" {
+		selectFields(&a, text)
+	}
+	return a
 }
 
-func (s *Server) authorize(ctx context.Context, a Attributes) error {
-	allowed, reason, err := s.Authorizer.Authorize(ctx, a)
-	if err != nil {
-		return fmt.Errorf("authorizing: %w", err)
+// selectFields notes what a list is narrowed to: one that is narrowed to a name is a request about
+// that name. What is wrong with the selector is for the verb to say.
+func selectFields(a *authz.Attributes, text string) {
+	if a.Verb != "list" && a.Verb != "watch" && a.Verb != "deletecollection" {
+		return
 	}
-	if allowed {
+	selector, err := fields.ParseSelector(text)
+	if err != nil {
+		return
+	}
+	a.Fields = selector.Requirements()
+	if name, ok := selector.RequiresExactMatch("metadata.name"); ok && a.Name == "" && len(path.IsValidPathSegmentName(name)) == 0 {
+		a.Name = name
+	}
+}
+
+// unresolved are the attributes of a request on a resource that is not served. Who may not ask for it
+// is not told that it is not there.
+func unresolved(r *request) authz.Attributes {
+	route := chi.RouteContext(r.Context())
+	return authz.Attributes{
+		User: r.user(), Verb: r.verb,
+		Group: route.URLParam("group"), Version: route.URLParam("version"), Resource: route.URLParam("resource"),
+		Subresource: route.URLParam("subresource"), Namespace: route.URLParam("namespace"), Name: route.URLParam("name"),
+	}
+}
+
+// authorize refuses what the caller may not do. A refusal that came from memory is checked once
+// more when memory is as new as etcd: who has just been given a right may use it.
+func (s *Server) authorize(ctx context.Context, a authz.Attributes) error {
+	decision, reason, err := s.decide(ctx, &a)
+	if decision == authz.Allow {
 		return nil
 	}
 	if !a.User.Authenticated() {
 		return unauthorized() // who has not said who he is, is asked to
 	}
+	if err != nil {
+		s.Log.Warn("an authorizer failed", "user", a.User.Name, "error", err)
+	}
+	return forbidden(&a, reason)
+}
+
+// decide asks the authorizers.
+func (s *Server) decide(ctx context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	known := s.Store.Frontier()
+	decision, reason, err := s.authorizer.Authorize(ctx, a)
+	if decision != authz.NoOpinion || !a.User.Authenticated() {
+		return decision, reason, err
+	}
+	if newest, failed := s.Store.Revision(ctx); failed != nil || newest == known {
+		return decision, reason, err
+	}
+	return s.authorizer.Authorize(ctx, a)
+}
+
+func forbidden(a *authz.Attributes, reason string) error {
 	name := a.User.Name
 	if reason != "" {
 		reason = ": " + reason

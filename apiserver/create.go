@@ -57,6 +57,9 @@ func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (
 	if err := s.admission.Mutate(ctx, attributes); err != nil {
 		return nil, err
 	}
+	if err := s.checkEscalation(ctx, r, obj, nil); err != nil {
+		return nil, err
+	}
 	s.beforeCreate(r.res, obj)
 	obj.SetManagedFields(owners)
 	if err := validate(r.res, obj, nil); err != nil {

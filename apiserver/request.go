@@ -60,6 +60,9 @@ func (s *Server) resource(verb string) http.HandlerFunc {
 
 func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
 	if err := s.resolve(r); err != nil {
+		if refusal := s.authorize(r.Context(), unresolved(r)); refusal != nil {
+			return refusal
+		}
 		return err
 	}
 	observed(w).request = r

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -21,6 +22,11 @@ type reviewer func(s *Server, ctx context.Context, obj api.Object) error
 // reviewers answer the kinds that api registers as reviews.
 var reviewers = map[schema.GroupVersionKind]reviewer{
 	authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"): answering((*Server).reviewSelf),
+
+	authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"):      answering((*Server).reviewSubjectAccess),
+	authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview"): answering((*Server).reviewLocalSubjectAccess),
+	authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"):  answering((*Server).reviewSelfSubjectAccess),
+	authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectRulesReview"):   answering((*Server).reviewSelfSubjectRules),
 }
 
 // answering is a reviewer of one Go type.

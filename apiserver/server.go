@@ -33,6 +33,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/openapi"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -43,9 +44,11 @@ type Options struct {
 	// Authenticator tells who calls; nil knows nobody, so that every request that needs an
 	// identity is answered 401.
 	Authenticator authn.Authenticator
-	// Authorizer decides what an identity may do; nil allows everything to everyone who
-	// has been authenticated.
-	Authorizer Authorizer
+	// AuthorizationModes are who decides what an identity may do, in the order in which they
+	// are asked (--authorization-mode); none is Node, RBAC.
+	AuthorizationModes []string
+	// AuthorizationWebhook is who is asked in the mode Webhook.
+	AuthorizationWebhook *authz.Webhook
 	// Admission chooses and configures the admission plugins.
 	Admission admission.Options
 	// ServiceCIDRs are what cluster IPs are taken from (--service-cluster-ip-range): one range,
@@ -68,13 +71,18 @@ type Options struct {
 // Server serves the Kubernetes API. Its methods are safe for concurrent use.
 type Server struct {
 	Options
-	metrics   *metrics
-	admission *admission.Chain
-	openapi   *openapi.Documents
-	kinds     serviceKinds
-	backends  backends
+	metrics    *metrics
+	admission  *admission.Chain
+	cluster    *cluster
+	policy     *policy
+	authorizer authz.Union
+	openapi    *openapi.Documents
+	kinds      serviceKinds
+	backends   backends
 	// appliers are the field managers of server-side apply.
 	appliers appliers
+	// written is closed when the policy of every cluster has been written.
+	written chan struct{}
 	// drain is done when the server stops: it is no longer ready, and watches end.
 	drain      context.Context
 	beginDrain context.CancelFunc
@@ -89,8 +97,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if o.Authenticator == nil {
 		o.Authenticator = authn.Union{}
 	}
-	if o.Authorizer == nil {
-		o.Authorizer = AllowAuthenticated{}
+	if len(o.AuthorizationModes) == 0 {
+		o.AuthorizationModes = []string{"Node", "RBAC"}
 	}
 	if len(o.ServiceCIDRs) == 0 {
 		o.ServiceCIDRs = DefaultServiceCIDRs
@@ -119,6 +127,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
 		Options: o,
 		openapi: openapi.NewDocuments(Version),
+		written: make(chan struct{}),
 		kinds:   serviceKindsOf(o.Registry.Snapshot()),
 
 		backends: newBackends(o.Kubelet),
@@ -126,9 +135,10 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err := s.kinds.check(); err != nil {
 		return nil, err
 	}
+	s.cluster = newCluster(s)
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
 	var err error
-	if s.admission, err = admission.NewChain(newCluster(s), o.Admission); err != nil {
+	if s.admission, err = admission.NewChain(s.cluster, o.Admission); err != nil {
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
@@ -136,6 +146,12 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	if err := s.bootstrap(ctx); err != nil {
+		return nil, err
+	}
+	if s.policy, err = newPolicy(ctx, s); err != nil {
+		return nil, err
+	}
+	if s.authorizer, err = s.newAuthorizer(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -230,6 +246,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	background, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { s.keepPublished(background, at) })
+	running.Go(func() { s.writePolicy(background) })
 	defer running.Wait()
 	defer stop()
 	served := make(chan error, 1)

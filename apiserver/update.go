@@ -95,6 +95,9 @@ func (s *Server) replace(r *request, obj, old api.Object, expect string) (api.Ob
 	if err := s.admission.Mutate(r.Context(), attributes); err != nil {
 		return nil, err
 	}
+	if err := s.checkEscalation(r.Context(), r, obj, old); err != nil {
+		return nil, err
+	}
 	if err := beforeUpdate(r.res, obj, old); err != nil {
 		return nil, err
 	}

@@ -37,6 +37,10 @@ type Options struct {
 	// LeaderElect makes Run act only while it holds the lease.
 	LeaderElect    bool
 	LeaderElection LeaderElection
+	// As, if not nil, is the client configuration by which a controller acts as a ServiceAccount of
+	// kube-system (see Accounts), so that it has no rights but its own. Run's config then serves for what
+	// they share: informers, events and the lease. Otherwise it serves for everything.
+	As func(account string) (*rest.Config, error)
 	// Identity names this process in the lease. It must be unique; default: host name and a
 	// random part.
 	Identity string
@@ -117,11 +121,25 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, even
 	defer env.Informers.Shutdown()
 	defer cancel()
 
+	var disconnect []func()
+	defer func() {
+		for _, close := range disconnect {
+			close()
+		}
+	}()
 	var running sync.WaitGroup
 	defer running.Wait()
 	var started []<-chan struct{}
 	for _, e := range enabled {
-		c, err := e.construct(env)
+		own, err := clients.as(e.account(), o.As)
+		if err != nil {
+			cancel()
+			return fmt.Errorf("identity of %s: %w", e.name, err)
+		}
+		disconnect = append(disconnect, own.close)
+		env := *env
+		env.Client, env.Metadata = own.typed, own.metadata
+		c, err := e.construct(&env)
 		if err != nil {
 			cancel()
 			return fmt.Errorf("%s: %w", e.name, err)

@@ -20,9 +20,9 @@ var (
 	firstPodSubnet = netip.MustParseAddr("10.244.0.0")
 )
 
-// cidrs chooses pod CIDRs that do not overlap with those of any Node it has seen. Two processes that
-// register nodes at the same moment can still choose the same one; a cluster with several agents
-// lets its node controller assign them.
+// cidrs chooses pod CIDRs that do not overlap with those of any Node it has seen. Two processes that do not
+// see each other's nodes, or register them at the same moment, can still choose the same one; a cluster with
+// several agents lets its node controller assign them.
 type cidrs struct {
 	bits int // of the subnets
 
@@ -73,14 +73,21 @@ func (c *cidrs) number(a netip.Addr) int {
 	return int((asUint(a) - asUint(podNetwork.Addr())) >> (32 - c.bits))
 }
 
-// ordinal is the number at the end of a node's name, or else a hash of the name.
+// ordinal is the number at the end of a node's name, counted from a hash of what is before it: agents that cannot
+// see each other's Nodes have other names for theirs. "node-" is 0.
 func ordinal(node string) int {
-	if n, err := strconv.ParseUint(node[strings.LastIndexByte(node, '-')+1:], 10, 20); err == nil {
-		return int(n)
+	prefix, first := node, 0
+	if at := strings.LastIndexByte(node, '-') + 1; at > 0 {
+		if n, err := strconv.ParseUint(node[at:], 10, 20); err == nil {
+			prefix, first = node[:at], int(n)
+		}
+	}
+	if prefix == "node-" {
+		return first
 	}
 	h := fnv.New32a()
-	h.Write([]byte(node)) //nolint:errcheck // a hash does not fail
-	return int(h.Sum32() >> 8)
+	h.Write([]byte(prefix)) //nolint:errcheck // a hash does not fail
+	return first + int(h.Sum32()>>8)
 }
 
 func asUint(a netip.Addr) uint32 {

@@ -7,15 +7,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -23,17 +17,15 @@ import (
 // agent stands for all the nodes of the process.
 type agent struct {
 	Options
-	client  kubernetes.Interface
+	links   []*link
 	runtime containerRuntime
 	cidrs   *cidrs
 	nodes   map[string]*simNode // fixed
 	missing atomic.Int64        // of them, how many have yet to be registered
 
-	pods       corelisters.PodLister
-	nodeLister corelisters.NodeLister
-	podQueue   workqueue.TypedRateLimitingInterface[podKey]
-	nodeQueue  workqueue.TypedRateLimitingInterface[nodeTask]
-	events     *eventRecorder
+	podQueue  workqueue.TypedRateLimitingInterface[podKey]
+	nodeQueue workqueue.TypedRateLimitingInterface[nodeTask]
+	events    *eventRecorder
 
 	mu     sync.Mutex
 	states map[types.UID]*podState
@@ -55,15 +47,16 @@ const (
 
 const nodeWorkers = 4
 
-func newAgent(client kubernetes.Interface, o Options, r containerRuntime) *agent {
+// newAgent is an agent whose nodes share one link, or have one each, in the order of their names.
+func newAgent(links []*link, o Options, r containerRuntime) *agent {
 	a := &agent{
-		Options: o, client: client, runtime: r,
+		Options: o, links: links, runtime: r,
 		cidrs: newCIDRs(o.MaxPods), nodes: map[string]*simNode{}, states: map[types.UID]*podState{},
-		events: newEventRecorder(client, o.Clock, o.Log),
 	}
-	for _, name := range o.Names {
-		a.nodes[name] = &simNode{name: name, machineID: digest("machine", name)[:32]}
+	for i, name := range o.Names {
+		a.nodes[name] = &simNode{name: name, machineID: digest("machine", name)[:32], link: links[i%len(links)]}
 	}
+	a.events = newEventRecorder(func(node string) kubernetes.Interface { return a.nodes[node].client }, o.Clock, o.Log)
 	a.missing.Store(int64(len(a.nodes)))
 	a.podQueue = newQueue[podKey](a, "node_pods")
 	a.nodeQueue = newQueue[nodeTask](a, "node_nodes")
@@ -79,13 +72,24 @@ func newQueue[T comparable](a *agent, name string) workqueue.TypedRateLimitingIn
 // run is the nodes until ctx ends and everything that was started has stopped.
 func (a *agent) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	factory, synced, err := a.startInformers(ctx)
-	if err != nil {
-		return err
+	defer func() {
+		cancel()
+		for _, l := range a.links {
+			l.close()
+		}
+	}()
+	var synced []cache.InformerSynced
+	for _, l := range a.links {
+		alone := l.node
+		if len(a.Names) == 1 {
+			alone = a.Names[0]
+		}
+		begun, err := l.start(ctx, a, alone)
+		if err != nil {
+			return err
+		}
+		synced = append(synced, begun...)
 	}
-	defer factory.Shutdown()
-	defer cancel()
 	defer a.podQueue.ShutDown()
 	defer a.nodeQueue.ShutDown()
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
@@ -137,55 +141,6 @@ func (a *agent) doNode(ctx context.Context, t nodeTask) error {
 	return a.syncNode(ctx, n)
 }
 
-// startInformers watches Nodes, and pods that have one: only its own if there is one node, else all, which costs
-// one watch instead of thousands.
-func (a *agent) startInformers(ctx context.Context) (informers.SharedInformerFactory, []cache.InformerSynced, error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(a.client, 0, informers.WithTransform(dropManagedFields))
-	mine := fields.OneTermNotEqualSelector("spec.nodeName", "")
-	if len(a.Names) == 1 {
-		mine = fields.OneTermEqualSelector("spec.nodeName", a.Names[0])
-	}
-	pods := factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync, cache.Indexers{},
-			func(o *metav1.ListOptions) { o.FieldSelector = mine.String() })
-	})
-	nodes := factory.Core().V1().Nodes()
-	a.pods, a.nodeLister = factory.Core().V1().Pods().Lister(), nodes.Lister()
-	podHandler, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { a.podSeen(o) },
-		UpdateFunc: func(old, o any) {
-			if old.(*corev1.Pod).UID != o.(*corev1.Pod).UID {
-				a.podSeen(old)
-			}
-			a.podSeen(o)
-		},
-		DeleteFunc: a.podSeen,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	nodeHandler, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { a.nodeSeen(o.(*corev1.Node), true) },
-		UpdateFunc: func(old, o any) {
-			recreated := old.(*corev1.Node).UID != o.(*corev1.Node).UID
-			a.nodeSeen(o.(*corev1.Node), recreated)
-		},
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	factory.Start(ctx.Done())
-	return factory, []cache.InformerSynced{podHandler.HasSynced, nodeHandler.HasSynced}, nil
-}
-
-// dropManagedFields halves the memory of a pod; nothing here reads them.
-func dropManagedFields(o any) (any, error) {
-	if m, err := meta.Accessor(o); err == nil {
-		m.SetManagedFields(nil)
-	}
-	return o, nil
-}
-
 func (a *agent) podSeen(o any) {
 	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = gone.Obj
@@ -213,16 +168,18 @@ func (a *agent) nodeSeen(node *corev1.Node, appeared bool) {
 // the addresses that pods have are taken before the first new one is given.
 func (a *agent) resume() {
 	for name, n := range a.nodes {
-		if node, err := a.nodeLister.Get(name); err == nil {
+		if node, err := n.link.nodes.Get(name); err == nil {
 			n.setCIDR(node.Spec.PodCIDR)
 		}
 		a.nodeQueue.Add(nodeTask{name, syncNode})
 	}
-	pods, _ := a.pods.List(labels.Everything()) // a list from memory does not fail
-	for _, pod := range pods {
-		n := a.nodes[pod.Spec.NodeName]
-		if n != nil && pod.Status.PodIP != "" && !pod.Spec.HostNetwork && !phaseEnded(pod.Status.Phase) {
-			n.reserveAddress(pod.UID, pod.Status.PodIP)
+	for _, l := range a.links {
+		pods, _ := l.pods.List(labels.Everything()) // a list from memory does not fail
+		for _, pod := range pods {
+			n := a.nodes[pod.Spec.NodeName]
+			if n != nil && pod.Status.PodIP != "" && !pod.Spec.HostNetwork && !phaseEnded(pod.Status.Phase) {
+				n.reserveAddress(pod.UID, pod.Status.PodIP)
+			}
 		}
 	}
 }

@@ -22,7 +22,7 @@ const maxQueuedEvents = 2000
 // first, as client-go's correlator decides. Unlike client-go's own recorder it keeps to the given clock, and
 // its goroutine can be waited for.
 type eventRecorder struct {
-	client     kubernetes.Interface
+	client     func(node string) kubernetes.Interface
 	clock      clock.PassiveClock
 	log        *slog.Logger
 	correlator *record.EventCorrelator
@@ -30,7 +30,7 @@ type eventRecorder struct {
 	serial     atomic.Int64 // tells Events of one moment apart
 }
 
-func newEventRecorder(client kubernetes.Interface, c clock.PassiveClock, log *slog.Logger) *eventRecorder {
+func newEventRecorder(client func(node string) kubernetes.Interface, c clock.PassiveClock, log *slog.Logger) *eventRecorder {
 	return &eventRecorder{
 		client: client, clock: c, log: log,
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{Clock: c}),
@@ -78,7 +78,7 @@ func (r *eventRecorder) write(ctx context.Context, e *corev1.Event) error {
 	if err != nil || result.Skip {
 		return err
 	}
-	events := r.client.CoreV1().Events(e.Namespace)
+	events := r.client(e.Source.Host).CoreV1().Events(e.Namespace)
 	var written *corev1.Event
 	repeated := result.Event.Count > 1
 	if repeated {

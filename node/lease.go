@@ -15,7 +15,7 @@ const leaseDurations = 4
 
 // heartbeat renews the Lease of a node. While there is no such Node there is none.
 func (a *agent) heartbeat(ctx context.Context, n *simNode) error {
-	node, err := a.nodeLister.Get(n.name)
+	node, err := n.link.nodes.Get(n.name)
 	if apierrors.IsNotFound(err) {
 		n.lease = nil
 		return nil // the informer's event begins it again
@@ -32,7 +32,7 @@ func (a *agent) heartbeat(ctx context.Context, n *simNode) error {
 
 // renew updates the Lease as it was last written: one request. Where that is refused, it begins again from what is there.
 func (a *agent) renew(ctx context.Context, n *simNode, node *corev1.Node) error {
-	leases := a.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	if n.lease != nil {
 		renewed, err := leases.Update(ctx, a.leaseFor(n.lease, node), metav1.UpdateOptions{})
 		if err == nil {
@@ -61,10 +61,6 @@ func (a *agent) renew(ctx context.Context, n *simNode, node *corev1.Node) error 
 			n.lease = nil
 		}
 		return err
-	case apierrors.IsNotFound(err):
-		if err := a.createLeaseNamespace(ctx); err != nil {
-			return err
-		}
 	}
 	return err // tried again soon
 }
@@ -79,15 +75,4 @@ func (a *agent) leaseFor(lease *coordinationv1.Lease, node *corev1.Node) *coordi
 	lease.Spec.RenewTime = &now
 	lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
 	return lease
-}
-
-// createLeaseNamespace makes the namespace that an API server of its own accord may not have.
-func (a *agent) createLeaseNamespace(ctx context.Context) error {
-	_, err := a.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{Name: corev1.NamespaceNodeLease},
-	}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
 }

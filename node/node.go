@@ -44,7 +44,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 )
@@ -56,6 +55,9 @@ type Options struct {
 	Names  []string
 	Count  int
 	Prefix string
+	// Identity, if not nil, is the client configuration of each Node, as whom it then makes all its
+	// requests: a Node that may see and change what is its own only. Otherwise Run's config serves them all.
+	Identity func(node string) (*rest.Config, error)
 	// Runtime is what runs containers: "simulated", also where empty.
 	Runtime string
 	// StartDelay is how long the simulated runtime takes to start a pod. With 0 a pod goes from Pending to Ready
@@ -141,23 +143,12 @@ func (o *Options) complete() error {
 // Run is the nodes until ctx ends, then returns nil when all its goroutines have ended. Nodes, pods and
 // Leases stay as they are, as when a kubelet is stopped. It returns early only where the options are wrong.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
-	config = rest.CopyConfig(config)
-	if config.QPS == 0 && config.RateLimiter == nil {
-		config.QPS = -1 // the number of workers bounds the load, and flow control is the server's
-	}
-	if config.UserAgent == "" {
-		config.UserAgent = "coxswain-node"
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("node: client: %w", err)
-	}
-	return run(ctx, client, o)
-}
-
-func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 	if err := o.complete(); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	return newAgent(client, o, &simulated{startDelay: o.StartDelay}).run(ctx)
+	links, err := connect(config, &o)
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	return newAgent(links, o, &simulated{startDelay: o.StartDelay}).run(ctx)
 }

@@ -37,7 +37,9 @@ func (c *cluster) start(o Options) {
 	o.Clock = c.clock
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- run(ctx, c, o) }()
+	require.NoError(c.t, o.complete())
+	a := newAgent([]*link{{client: c}}, o, &simulated{startDelay: o.StartDelay})
+	go func() { done <- a.run(ctx) }()
 	stopped := false
 	c.stop = func() {
 		if !stopped {

@@ -20,6 +20,7 @@ import (
 type simNode struct {
 	name      string
 	machineID string
+	*link
 	addresses
 
 	registered bool // the Node exists or did: where it was deleted it is not made again
@@ -31,7 +32,7 @@ type simNode struct {
 //
 // A Node that someone deletes is gone, as with a kubelet, until someone creates it again or the agent is restarted.
 func (a *agent) syncNode(ctx context.Context, n *simNode) error {
-	node, err := a.nodeLister.Get(n.name)
+	node, err := n.link.nodes.Get(n.name)
 	if apierrors.IsNotFound(err) {
 		if n.registered {
 			return nil
@@ -60,7 +61,7 @@ func (a *agent) createNode(ctx context.Context, n *simNode) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
+	_, err = n.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: a.labels(n.name)},
 		Spec:       corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
 		Status:     a.nodeStatus(n, &corev1.NodeStatus{}, a.Clock.Now()),
@@ -110,7 +111,7 @@ func (a *agent) adoptNode(ctx context.Context, n *simNode, node *corev1.Node) (*
 	if err != nil {
 		return nil, err
 	}
-	return a.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	return n.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 }
 
 // reportNode writes the status if it has changed or it is time.
@@ -132,7 +133,7 @@ func (a *agent) reportNode(ctx context.Context, n *simNode, node *corev1.Node) e
 	if err != nil {
 		return err
 	}
-	_, err = a.client.CoreV1().Nodes().PatchStatus(ctx, n.name, patch)
+	_, err = n.client.CoreV1().Nodes().PatchStatus(ctx, n.name, patch)
 	if err == nil {
 		n.reported = now
 	}

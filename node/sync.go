@@ -17,19 +17,21 @@ import (
 
 // podKey is a pod of one life: a later pod of the same name is another.
 type podKey struct {
-	namespace, name string
-	uid             types.UID
+	node, namespace, name string
+	uid                   types.UID
 }
 
-func keyOf(pod *corev1.Pod) podKey { return podKey{pod.Namespace, pod.Name, pod.UID} }
+func keyOf(pod *corev1.Pod) podKey {
+	return podKey{pod.Spec.NodeName, pod.Namespace, pod.Name, pod.UID}
+}
 
 // syncPod brings a pod as far as it can come now. The work queue sees to it that no pod is worked on twice at once.
 func (a *agent) syncPod(ctx context.Context, key podKey) error {
-	pod, err := a.pods.Pods(key.namespace).Get(key.name)
+	pod, err := a.nodes[key.node].pods.Pods(key.namespace).Get(key.name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if err != nil || pod.UID != key.uid || a.nodes[pod.Spec.NodeName] == nil {
+	if err != nil || pod.UID != key.uid || pod.Spec.NodeName != key.node {
 		a.dropPod(key)
 		return nil
 	}
@@ -118,7 +120,7 @@ func (a *agent) writeStatus(ctx context.Context, p *podState, now time.Time) err
 	if err != nil {
 		return fmt.Errorf("status patch: %w", err)
 	}
-	_, err = a.client.CoreV1().Pods(p.pod.Namespace).Patch(ctx, p.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = a.nodes[p.pod.Spec.NodeName].client.CoreV1().Pods(p.pod.Namespace).Patch(ctx, p.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil // the informer will say so
 	}
@@ -172,7 +174,7 @@ func (a *agent) finishDeletion(ctx context.Context, p *podState) error {
 		return nil
 	}
 	uid := p.pod.UID
-	err := a.client.CoreV1().Pods(p.pod.Namespace).Delete(ctx, p.pod.Name, metav1.DeleteOptions{
+	err := a.nodes[p.pod.Spec.NodeName].client.CoreV1().Pods(p.pod.Namespace).Delete(ctx, p.pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &uid},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

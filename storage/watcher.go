@@ -88,6 +88,31 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
+// Poll is Next without the waiting: it returns what there is, perhaps nothing.
+func (w *Watcher) Poll(ctx context.Context) ([]Event, error) {
+	clear(w.events)
+	w.events = w.events[:0]
+	select {
+	case <-w.wake:
+	default:
+	}
+	for {
+		if w.collection.store.ctx.Err() != nil || w.closed {
+			return nil, errClosed
+		}
+		if err := w.fill(ctx); err != nil {
+			return nil, err
+		}
+		if len(w.events) > 0 || w.state == nil && w.history == nil {
+			return w.events, nil
+		}
+	}
+}
+
+// Woken reports whether something has happened since the last Poll that returned nothing. Unlike
+// the other methods it may be called by any goroutine at any time.
+func (w *Watcher) Woken() bool { return len(w.wake) > 0 }
+
 // fill adds what there is to tell, without waiting unless it is history.
 func (w *Watcher) fill(ctx context.Context) error {
 	switch {

@@ -108,24 +108,29 @@ func New(opts ...Option) (config *rest.Config, stop func() error, err error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var server sync.WaitGroup
-	config, closeServer, err := startServer(ctx, o, &server)
+	users, closeServer, err := startServer(ctx, o, &server)
+	if err == nil {
+		config, err = users.config("kubernetes-admin", "system:masters")
+	}
 	if err != nil {
 		cancel()
 		return nil, nil, fmt.Errorf("testenv: %w", err)
 	}
-	stopParts := startParts(config, o)
+	stopParts := startParts(users, o)
 	stop = sync.OnceValue(func() error {
 		err := stopParts()
 		cancel()
 		server.Wait()
 		closeServer()
+		authorities.Delete(users.host)
 		return err
 	})
-	return rest.CopyConfig(config), stop, nil
+	authorities.Store(users.host, users)
+	return config, stop, nil
 }
 
 // startParts starts what stands on the API server, and waits for the Nodes.
-func startParts(config *rest.Config, o options) (stop func() error) {
+func startParts(users *users, o options) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var (
 		running  sync.WaitGroup
@@ -143,17 +148,27 @@ func startParts(config *rest.Config, o options) (stop func() error) {
 	}
 	if len(o.controllers) > 0 {
 		run("controllers", func() error {
-			return controllers.Run(ctx, config, controllers.Options{Controllers: o.controllers, Log: o.log})
+			config, err := users.config("system:kube-controller-manager")
+			if err != nil {
+				return err
+			}
+			return controllers.Run(ctx, config, controllers.Options{Controllers: o.controllers, As: users.controller, Log: o.log})
 		})
 	}
 	if o.scheduler {
-		run("scheduler", func() error { return scheduler.Run(ctx, config, scheduler.Options{Log: o.log}) })
+		run("scheduler", func() error {
+			config, err := users.config("system:kube-scheduler")
+			if err != nil {
+				return err
+			}
+			return scheduler.Run(ctx, config, scheduler.Options{Log: o.log})
+		})
 	}
 	if o.nodes > 0 {
 		ready, ended := make(chan struct{}), make(chan struct{})
 		run("nodes", func() error {
 			defer close(ended)
-			return node.Run(ctx, config, node.Options{Count: o.nodes, Log: o.log, Ready: func() { close(ready) }})
+			return node.Run(ctx, nil, node.Options{Count: o.nodes, Identity: users.node, Log: o.log, Ready: func() { close(ready) }})
 		})
 		select {
 		case <-ready:
@@ -168,7 +183,7 @@ func startParts(config *rest.Config, o options) (stop func() error) {
 }
 
 // startServer starts etcd and the API server. stop is for when the server has ended.
-func startServer(ctx context.Context, o options, running *sync.WaitGroup) (config *rest.Config, stop func(), err error) {
+func startServer(ctx context.Context, o options, running *sync.WaitGroup) (of *users, stop func(), err error) {
 	dir, err := os.MkdirTemp(memoryDisk(), "coxswain-test-")
 	if err != nil {
 		return nil, nil, err
@@ -215,22 +230,8 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (confi
 		return nil, nil, err
 	}
 	running.Go(func() { _ = server.Serve(ctx, ln, apiserver.TLSConfig(cert)) })
-	config, err = adminConfig(ca, ln.Addr())
-	return config, stop, err
-}
-
-func adminConfig(ca *pki.CA, addr net.Addr) (*rest.Config, error) {
-	cert, key, err := ca.Client("kubernetes-admin", "system:masters")
-	if err != nil {
-		return nil, err
-	}
-	return &rest.Config{
-		Host:            fmt.Sprintf("https://%s", addr),
-		TLSClientConfig: rest.TLSClientConfig{CAData: ca.PEM(), CertData: cert, KeyData: key},
-		QPS:             -1,
-		// Over loopback compression is only work.
-		DisableCompression: true,
-	}, nil
+	<-server.PolicyWritten()
+	return &users{ca: ca, host: fmt.Sprintf("https://%s", ln.Addr())}, stop, nil
 }
 
 // memoryDisk is a folder in memory where the system has one.

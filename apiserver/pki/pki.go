@@ -4,12 +4,14 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -19,9 +21,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	clientcmd "k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // The life of certificates. Leaves are made anew at every start.
@@ -184,17 +183,35 @@ func WriteSecret(path string, content []byte) error {
 	return nil
 }
 
-// Kubeconfig is a self-contained kubeconfig for a user of the server.
-func Kubeconfig(server string, ca, cert, key []byte, user string) ([]byte, error) {
-	const name = "coxswain"
-	c := clientcmdapi.NewConfig()
-	c.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	c.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
-	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
-	c.CurrentContext = name
-	out, err := clientcmd.Write(*c)
-	if err != nil {
-		return nil, fmt.Errorf("pki: kubeconfig: %w", err)
+// User is a client certificate and its key, in PEM, and whom it makes a client.
+type User struct {
+	Name      string
+	Cert, Key []byte
+}
+
+// Kubeconfig is a self-contained kubeconfig for users of the server, of whom the first is the one that
+// commands use. It is what clientcmd would write, made without its machinery: a server writes some
+// at every start.
+func Kubeconfig(server string, ca []byte, users ...User) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `apiVersion: v1
+kind: Config
+clusters:
+- name: coxswain
+  cluster:
+    certificate-authority-data: %s
+    server: %s
+contexts:
+- name: coxswain
+  context:
+    cluster: coxswain
+    user: %s
+current-context: coxswain
+users:
+`, base64.StdEncoding.EncodeToString(ca), server, users[0].Name)
+	for _, u := range users {
+		fmt.Fprintf(&b, "- name: %s\n  user:\n    client-certificate-data: %s\n    client-key-data: %s\n", u.Name,
+			base64.StdEncoding.EncodeToString(u.Cert), base64.StdEncoding.EncodeToString(u.Key))
 	}
-	return out, nil
+	return b.Bytes()
 }

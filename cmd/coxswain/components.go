@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,7 +26,7 @@ import (
 )
 
 // component runs until ctx ends.
-type component func(ctx context.Context, config *rest.Config) error
+type component func(ctx context.Context, as identities) error
 
 // processFlags are those of a component that is a process of its own.
 type processFlags struct {
@@ -86,9 +87,9 @@ func newControllers() *cobra.Command {
 	return cmd
 }
 
-func (f *controllersFlags) run(ctx context.Context, config *rest.Config) error {
-	return controllers.Run(ctx, config, controllers.Options{
-		Controllers: f.controllers,
+func (f *controllersFlags) run(ctx context.Context, as identities) error {
+	return controllers.Run(ctx, as.main, controllers.Options{
+		Controllers: f.controllers, As: as.controller,
 		Settings:    f.settings,
 		LeaderElect: f.leader.elect,
 		LeaderElection: controllers.LeaderElection{
@@ -120,12 +121,13 @@ func newScheduler() *cobra.Command {
 	return cmd
 }
 
-func (f *schedulerFlags) run(ctx context.Context, config *rest.Config) error {
+func (f *schedulerFlags) run(ctx context.Context, as identities) error {
 	o := scheduler.Options{
 		LeaderElect:   f.leader.elect,
 		LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline, RetryPeriod: f.leader.retryPeriod,
 		Metrics: f.metrics,
 	}
+	config := as.main
 	if f.config == "" {
 		return scheduler.Run(ctx, config, o)
 	}
@@ -158,19 +160,32 @@ type nodeFlags struct {
 }
 
 func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
-	fs.IntVar(&f.count, "nodes", count, "how many Nodes this process is; 0 for none")
-	fs.StringVar(&f.prefix, "node-prefix", "node-", "what the Nodes' names begin with; a number follows")
+	f.addNames(fs, count, "how many Nodes this process is; 0 for none")
 	fs.StringVar(&f.runtime, "runtime", "simulated", "what runs containers: simulated")
+}
+
+func (f *nodeFlags) addNames(fs *pflag.FlagSet, count int, usage string) {
+	fs.IntVar(&f.count, "nodes", count, usage)
+	fs.StringVar(&f.prefix, "node-prefix", "node-", "what the Nodes' names begin with; a number follows")
 }
 
 func (f *nodeFlags) check() error {
 	if f.count < 0 || f.count > 10000 {
 		return errors.New("--nodes: must be between 0 and 10000")
 	}
-	if f.runtime != "simulated" {
+	if f.runtime != "" && f.runtime != "simulated" {
 		return fmt.Errorf("--runtime: %q is not one of: simulated", f.runtime)
 	}
 	return nil
+}
+
+// names are those of the Nodes.
+func (f *nodeFlags) names() []string {
+	names := make([]string, f.count)
+	for i := range names {
+		names[i] = f.prefix + strconv.Itoa(i)
+	}
+	return names
 }
 
 func newNode() *cobra.Command {
@@ -191,21 +206,19 @@ func newNode() *cobra.Command {
 	return cmd
 }
 
-func (f *nodeFlags) run(ctx context.Context, config *rest.Config) error {
+func (f *nodeFlags) run(ctx context.Context, as identities) error {
 	if f.count == 0 {
 		<-ctx.Done()
 		return nil
 	}
-	return node.Run(ctx, config, node.Options{Count: f.count, Prefix: f.prefix, Runtime: f.runtime})
+	return node.Run(ctx, as.main, node.Options{Count: f.count, Prefix: f.prefix, Runtime: f.runtime, Identity: as.node})
 }
 
 // run runs a component as a process of its own, with its health and metrics served.
 func (f *processFlags) run(ctx context.Context, metrics prometheus.Gatherer, c component) error {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	as, err := loadIdentities(f.kubeconfig)
 	if err != nil {
-		return fmt.Errorf("--kubeconfig: %w", err)
+		return err
 	}
 	if f.address != "" {
 		stop, err := serveDebug(f.address, metrics)
@@ -214,7 +227,7 @@ func (f *processFlags) run(ctx context.Context, metrics prometheus.Gatherer, c c
 		}
 		defer stop()
 	}
-	return c(ctx, config)
+	return c(ctx, as)
 }
 
 // serveDebug serves a component's health, metrics and profiles.

@@ -48,6 +48,10 @@ type serverFlags struct {
 	admission       admission.Options
 	admissionConfig string
 
+	authorization authorizationFlags
+	// components, if not nil, writes the kubeconfigs of components that are not in this process.
+	components func(*running) error
+
 	historyRetention   time.Duration
 	compactionInterval time.Duration
 	defragInterval     time.Duration
@@ -74,6 +78,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "", "AdmissionConfiguration of the plugins that take one")
 	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds", 300, "how long pods stay on a node that is not ready, unless they say")
 	fs.Int64Var(&f.admission.UnreachableSeconds, "default-unreachable-toleration-seconds", 300, "how long pods stay on a node that is not reachable, unless they say")
+	f.authorization.add(fs)
 	f.addEtcd(fs)
 	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour, "how far back watches and lists can read the past")
 	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute, "how often etcd's history before --history-retention is compacted; 0 never does")
@@ -90,25 +95,18 @@ func (f *serverFlags) addEtcd(fs *pflag.FlagSet) {
 	fs.StringVar(&f.etcd.Prefix, "etcd-prefix", "/registry", "prefix of all keys in etcd")
 }
 
-// identities are the users for whom kubeconfigs are written into the data directory.
-var identities = []struct {
-	file, user string
-	groups     []string
-}{
-	{"admin", "kubernetes-admin", []string{"system:masters"}},
-	{"controllers", "system:kube-controller-manager", nil},
-	{"scheduler", "system:kube-scheduler", nil},
-	{"node", "system:node:coxswain", []string{"system:nodes"}},
-}
-
 func newAPIServer() *cobra.Command {
-	f := &serverFlags{}
+	f, n := &serverFlags{}, &nodeFlags{}
 	cmd := &cobra.Command{
 		Use:   "apiserver",
 		Short: "Run the API server, with etcd embedded or, by --etcd-servers, on an etcd cluster",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			started := time.Now()
+			if err := n.check(); err != nil {
+				return err
+			}
+			f.components = func(s *running) error { return s.writeComponents(n.names()) }
 			return runServer(cmd.Context(), f, func(_ context.Context, s *running) error {
 				s.announce(cmd.OutOrStdout(), started)
 				return nil
@@ -116,6 +114,7 @@ func newAPIServer() *cobra.Command {
 		},
 	}
 	f.add(cmd.Flags())
+	n.addNames(cmd.Flags(), 3, "for how many Nodes node.kubeconfig has identities")
 	return cmd
 }
 
@@ -123,8 +122,7 @@ func newAPIServer() *cobra.Command {
 type running struct {
 	url string
 	dir string
-	// kubeconfigs by the names of identities.
-	kubeconfigs map[string][]byte
+	ca  *pki.CA
 }
 
 // runServer starts everything that the API server needs, calls ready once it serves, and
@@ -187,13 +185,18 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 		return err
 	}
 	advertise, _ := netip.AddrFromSlice(f.advertise) // not valid if it is not set
+	webhook, err := f.authorization.webhook()
+	if err != nil {
+		return err
+	}
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(api.Builtin()...),
 		Authenticator: authn.ClientCertificates{CAs: clients},
 		EventTTL:      f.eventTTL, RequestTimeout: f.requestTimeout,
 		Kubelet:      kubelet,
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
-		Admission: f.admission,
+		Admission:          f.admission,
+		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
 	})
 	if err != nil {
 		return err
@@ -202,8 +205,8 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	if err != nil {
 		return err
 	}
-	r := &running{url: f.url(ln.Addr()), dir: f.dataDir}
-	if err := r.writeKubeconfigs(ca); err != nil {
+	r := &running{url: f.url(ln.Addr()), dir: f.dataDir, ca: ca}
+	if err := f.writeKubeconfigs(r); err != nil {
 		_ = ln.Close()
 		return err
 	}
@@ -312,23 +315,11 @@ func addCAs(pool *x509.CertPool, file string) error {
 	return nil
 }
 
-func (r *running) writeKubeconfigs(ca *pki.CA) error {
-	r.kubeconfigs = map[string][]byte{}
-	for _, id := range identities {
-		cert, key, err := ca.Client(id.user, id.groups...)
-		if err != nil {
-			return err
-		}
-		content, err := pki.Kubeconfig(r.url, ca.PEM(), cert, key, id.user)
-		if err != nil {
-			return err
-		}
-		if err := pki.WriteSecret(filepath.Join(r.dir, id.file+".kubeconfig"), content); err != nil {
-			return err
-		}
-		r.kubeconfigs[id.file] = content
+func (f *serverFlags) writeKubeconfigs(r *running) error {
+	if err := r.writeKubeconfig("admin", adminIdentity); err != nil || f.components == nil {
+		return err
 	}
-	return nil
+	return f.components(r)
 }
 
 // lockDir makes sure that no other process uses the data directory.

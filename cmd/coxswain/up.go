@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
@@ -44,23 +43,23 @@ func (r *running) runComponents(ctx context.Context, n *nodeFlags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	parts := []struct {
-		name, identity string
-		run            component
+		name string
+		main identity
+		run  component
 	}{
-		{"controllers", "controllers", (&controllersFlags{}).run},
-		{"scheduler", "scheduler", (&schedulerFlags{}).run},
-		{"nodes", "node", n.run},
+		{"controllers", controllersIdentity, (&controllersFlags{}).run},
+		{"scheduler", schedulerIdentity, (&schedulerFlags{}).run},
+		{"nodes", nodeIdentity(n.prefix), n.run},
 	}
 	var running sync.WaitGroup
 	failures := make([]error, len(parts))
 	for i, p := range parts {
-		config, err := clientcmd.RESTConfigFromKubeConfig(r.kubeconfigs[p.identity])
+		as, err := r.identities(p.main)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		config.DisableCompression = true // over loopback it is only work
 		running.Go(func() {
-			if err := p.run(ctx, config); err != nil && ctx.Err() == nil {
+			if err := p.run(ctx, as); err != nil && ctx.Err() == nil {
 				failures[i] = fmt.Errorf("%s: %w", p.name, err)
 			}
 			cancel()

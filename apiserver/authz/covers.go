@@ -1,0 +1,131 @@
+package authz
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// Covers tells what the wanted rules grant that the held ones do not: nothing, or rules of one
+// verb, group and resource each.
+func Covers(held, wanted []rbacv1.PolicyRule) (missing []rbacv1.PolicyRule) {
+	for i := range wanted {
+		for _, part := range split(&wanted[i]) {
+			if !slices.ContainsFunc(held, func(h rbacv1.PolicyRule) bool { return covers(&h, &part) }) {
+				missing = append(missing, part)
+			}
+		}
+	}
+	return missing
+}
+
+// split takes a rule apart into those of one verb, group, resource and name each.
+func split(r *rbacv1.PolicyRule) (parts []rbacv1.PolicyRule) {
+	for _, group := range r.APIGroups {
+		for _, resource := range r.Resources {
+			for _, verb := range r.Verbs {
+				part := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
+				if len(r.ResourceNames) == 0 {
+					parts = append(parts, part)
+				}
+				for _, name := range r.ResourceNames {
+					part.ResourceNames = []string{name}
+					parts = append(parts, part)
+				}
+			}
+		}
+	}
+	for _, path := range r.NonResourceURLs {
+		for _, verb := range r.Verbs {
+			parts = append(parts, rbacv1.PolicyRule{NonResourceURLs: []string{path}, Verbs: []string{verb}})
+		}
+	}
+	return parts
+}
+
+// covers reports whether a rule grants all that a part does.
+func covers(held, part *rbacv1.PolicyRule) bool {
+	if !holds(held.Verbs, part.Verbs[0]) {
+		return false
+	}
+	if len(part.NonResourceURLs) > 0 {
+		return slices.ContainsFunc(held.NonResourceURLs, func(p string) bool { return pathFits(p, part.NonResourceURLs[0]) })
+	}
+	if !holds(held.APIGroups, part.APIGroups[0]) || !holdsResource(held.Resources, part.Resources[0]) {
+		return false
+	}
+	switch {
+	case len(held.ResourceNames) == 0:
+		return true
+	case len(part.ResourceNames) == 0:
+		return false
+	}
+	return slices.Contains(held.ResourceNames, part.ResourceNames[0])
+}
+
+func holds(list []string, one string) bool {
+	return slices.Contains(list, all) || slices.Contains(list, one)
+}
+
+func holdsResource(list []string, one string) bool {
+	if holds(list, one) {
+		return true
+	}
+	_, sub, ok := strings.Cut(one, "/")
+	return ok && slices.Contains(list, "*/"+sub)
+}
+
+// Escalation is what to tell a user who would hand out rules that he does not hold; "" if he
+// holds them all. resolution, if not nil, is why his own rules may not be complete.
+func Escalation(user string, groups []string, held, wanted []rbacv1.PolicyRule, resolution error) string {
+	missing := Covers(held, wanted)
+	if len(missing) == 0 {
+		return ""
+	}
+	lines := map[string]bool{}
+	for _, r := range compact(missing) {
+		lines[show(&r)] = true
+	}
+	text := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
+		user, groups, strings.Join(slices.Sorted(maps.Keys(lines)), "\n"))
+	if resolution != nil {
+		text += fmt.Sprintf("; resolution errors: [%v]", resolution)
+	}
+	return text
+}
+
+// compact joins parts that differ in nothing but the verb.
+func compact(parts []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	var joined []rbacv1.PolicyRule
+	at := map[string]int{}
+	for _, p := range parts {
+		key := fmt.Sprintf("%q %q %q %q", p.APIGroups, p.Resources, p.ResourceNames, p.NonResourceURLs)
+		if n, ok := at[key]; ok && len(p.NonResourceURLs) == 0 {
+			joined[n].Verbs = append(joined[n].Verbs, p.Verbs...)
+			continue
+		}
+		at[key] = len(joined)
+		joined = append(joined, p)
+	}
+	return joined
+}
+
+// show is a rule in one line, as kube-apiserver writes it in refusals.
+func show(r *rbacv1.PolicyRule) string {
+	var parts []string
+	for _, part := range []struct {
+		name   string
+		values []string
+	}{
+		{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs},
+		{"ResourceNames", r.ResourceNames}, {"Verbs", r.Verbs},
+	} {
+		if len(part.values) > 0 {
+			parts = append(parts, fmt.Sprintf("%s:%q", part.name, part.values))
+		}
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}

@@ -1,0 +1,351 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+)
+
+// RBAC allows what roles grant to those whom bindings bind to them.
+// https://kubernetes.io/docs/reference/access-authn-authz/rbac/
+//
+// It is an index: from a subject (within a namespace, or the cluster) to the rules of the roles
+// it is bound to. A decision costs one lookup for the user and one for each group, however many
+// bindings there are. Roles and bindings are put and taken away one at a time; Refresh, if
+// not nil, is called before every decision to do so. It is safe for concurrent use.
+type RBAC struct {
+	// Refresh brings the index up to date with where roles and bindings are kept. It must
+	// be cheap when there is nothing new.
+	Refresh func()
+
+	mu    sync.RWMutex
+	roles map[roleKey]*role
+	// bindings remember under which subjects each is filed.
+	bindings map[roleKey]*binding
+	bound    map[subject][]*binding
+}
+
+// roleKey names a role or a binding; a ClusterRole's or ClusterRoleBinding's namespace is "".
+type roleKey struct{ namespace, name string }
+
+// subject is a user or a group, and where: "" is the whole cluster. A ServiceAccount is the user
+// that it authenticates as.
+type subject struct {
+	namespace, name string
+	group           bool
+}
+
+// role is a place for the rules of a role: bindings hold it whether the role exists or not.
+type role struct {
+	rules *rules // nil while there is no such role
+	users int    // how many bindings hold it
+}
+
+type binding struct {
+	name     roleKey
+	role     *role
+	ref      roleKey
+	subjects []rbacv1.Subject
+	filed    []subject // what they come to, each once
+}
+
+// NewRBAC is an index without a rule.
+func NewRBAC() *RBAC {
+	return &RBAC{roles: map[roleKey]*role{}, bindings: map[roleKey]*binding{}, bound: map[subject][]*binding{}}
+}
+
+// PutRole files a Role, or with an empty namespace a ClusterRole. The rules must not be changed
+// afterwards.
+func (r *RBAC) PutRole(namespace, name string, list []rbacv1.PolicyRule) {
+	arranged := arrange(list)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.role(roleKey{namespace, name}).rules = arranged
+}
+
+// DeleteRole forgets a Role or ClusterRole.
+func (r *RBAC) DeleteRole(namespace, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := roleKey{namespace, name}
+	if known := r.roles[key]; known != nil {
+		known.rules = nil
+		r.dropUnused(key)
+	}
+}
+
+func (r *RBAC) role(key roleKey) *role {
+	known := r.roles[key]
+	if known == nil {
+		known = &role{}
+		r.roles[key] = known
+	}
+	return known
+}
+
+func (r *RBAC) dropUnused(key roleKey) {
+	if known := r.roles[key]; known != nil && known.rules == nil && known.users == 0 {
+		delete(r.roles, key)
+	}
+}
+
+// PutBinding files a RoleBinding, or with an empty namespace a ClusterRoleBinding.
+func (r *RBAC) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := roleKey{namespace, name}
+	r.takeBinding(key)
+	b := &binding{name: key, ref: roleKey{name: ref.Name}, subjects: subjects}
+	if ref.Kind == "Role" {
+		b.ref.namespace = namespace
+	}
+	b.role = r.role(b.ref)
+	b.role.users++
+	for i := range subjects {
+		at, ok := subjectOf(&subjects[i], namespace)
+		if ok && !slices.Contains(b.filed, at) {
+			b.filed = append(b.filed, at)
+			r.bound[at] = append(r.bound[at], b)
+		}
+	}
+	r.bindings[key] = b
+}
+
+// DeleteBinding forgets a RoleBinding or ClusterRoleBinding.
+func (r *RBAC) DeleteBinding(namespace, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.takeBinding(roleKey{namespace, name})
+}
+
+func (r *RBAC) takeBinding(key roleKey) {
+	b := r.bindings[key]
+	if b == nil {
+		return
+	}
+	delete(r.bindings, key)
+	for _, at := range b.filed {
+		rest := slices.DeleteFunc(r.bound[at], func(other *binding) bool { return other == b })
+		if len(rest) == 0 {
+			delete(r.bound, at)
+		} else {
+			r.bound[at] = rest
+		}
+	}
+	b.role.users--
+	r.dropUnused(b.ref)
+}
+
+// Forget forgets all roles or all bindings, of the cluster or of namespaces.
+func (r *RBAC) Forget(bindings, cluster bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if bindings {
+		for key := range r.bindings {
+			if (key.namespace == "") == cluster {
+				r.takeBinding(key)
+			}
+		}
+		return
+	}
+	for key, known := range r.roles {
+		if (key.namespace == "") == cluster {
+			known.rules = nil
+			r.dropUnused(key)
+		}
+	}
+}
+
+// subjectOf is where a binding in a namespace files one of its subjects.
+func subjectOf(s *rbacv1.Subject, namespace string) (at subject, ok bool) {
+	switch s.Kind {
+	case rbacv1.UserKind:
+		return subject{namespace: namespace, name: s.Name}, true
+	case rbacv1.GroupKind:
+		return subject{namespace: namespace, name: s.Name, group: true}, true
+	case rbacv1.ServiceAccountKind:
+		of := s.Namespace
+		if of == "" {
+			of = namespace
+		}
+		return subject{namespace: namespace, name: "system:serviceaccount:" + of + ":" + s.Name}, of != ""
+	}
+	return at, false
+}
+
+// Authorize implements Authorizer.
+func (r *RBAC) Authorize(_ context.Context, a *Attributes) (Decision, string, error) {
+	if r.Refresh != nil {
+		r.Refresh()
+	}
+	q := newQuery(a)
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.allows(a.User, "", &q) || a.Namespace != "" && r.allows(a.User, a.Namespace, &q) {
+		return Allow, "", nil
+	}
+	return NoOpinion, r.missing(a), nil
+}
+
+// allows looks at the bindings of one namespace, or with "" at those of the cluster.
+func (r *RBAC) allows(user *authn.User, namespace string, q *query) bool {
+	for _, b := range r.bound[subject{namespace: namespace, name: user.Name}] {
+		if b.role.rules != nil && b.role.rules.allow(q) {
+			return true
+		}
+	}
+	for _, group := range user.Groups {
+		for _, b := range r.bound[subject{namespace: namespace, name: group, group: true}] {
+			if b.role.rules != nil && b.role.rules.allow(q) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// missing tells who is bound to a role that is not there.
+func (r *RBAC) missing(a *Attributes) string {
+	var errs []string
+	r.eachBinding(a.User, a.Namespace, func(b *binding) {
+		if b.role.rules == nil {
+			errs = append(errs, b.ref.notFound())
+		}
+	})
+	if len(errs) == 0 {
+		return ""
+	}
+	slices.Sort(errs)
+	return fmt.Sprintf("RBAC: %s", aggregate(slices.Compact(errs)))
+}
+
+func (k roleKey) notFound() string {
+	if k.namespace == "" {
+		return fmt.Sprintf("clusterrole.rbac.authorization.k8s.io %q not found", k.name)
+	}
+	return fmt.Sprintf("role.rbac.authorization.k8s.io %q not found", k.name)
+}
+
+// aggregate is how Kubernetes shows several errors.
+func aggregate(errs []string) string {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	text := "["
+	for i, err := range errs {
+		if i > 0 {
+			text += ", "
+		}
+		text += err
+	}
+	return text + "]"
+}
+
+// eachBinding calls f for the bindings of the user in the cluster and the namespace, if one is given;
+// more than once for one that names the user more than once.
+func (r *RBAC) eachBinding(user *authn.User, namespace string, f func(*binding)) {
+	scopes := []string{""}
+	if namespace != "" {
+		scopes = append(scopes, namespace)
+	}
+	for _, scope := range scopes {
+		for _, b := range r.bound[subject{namespace: scope, name: user.Name}] {
+			f(b)
+		}
+		for _, group := range user.Groups {
+			for _, b := range r.bound[subject{namespace: scope, name: group, group: true}] {
+				f(b)
+			}
+		}
+	}
+}
+
+// RulesFor implements Lister. The error names roles that bindings refer to and that are not there.
+func (r *RBAC) RulesFor(user *authn.User, namespace string) (list []rbacv1.PolicyRule, incomplete bool, err error) {
+	if r.Refresh != nil {
+		r.Refresh()
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var missing []string
+	seen := map[*binding]bool{}
+	r.eachBinding(user, namespace, func(b *binding) {
+		switch {
+		case seen[b]:
+			return
+		case b.role.rules == nil:
+			missing = append(missing, b.ref.notFound())
+			return
+		}
+		seen[b] = true
+		list = append(list, b.role.rules.list...)
+	})
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		err = errors.New(aggregate(slices.Compact(missing)))
+	}
+	return list, false, err
+}
+
+// AllowedBy says which binding allows a request, "" if none does.
+func (r *RBAC) AllowedBy(a *Attributes) (reason string) {
+	q := newQuery(a)
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	r.eachBinding(a.User, a.Namespace, func(b *binding) {
+		if reason == "" && b.role.rules != nil && b.role.rules.allow(&q) {
+			reason = "RBAC: allowed by " + b.describe(a.User)
+		}
+	})
+	return reason
+}
+
+// describe is a binding and the one of its subjects that the user is.
+func (b *binding) describe(user *authn.User) string {
+	kind, name := "ClusterRoleBinding", b.name.name
+	if b.name.namespace != "" {
+		kind, name = "RoleBinding", b.name.name+"/"+b.name.namespace
+	}
+	role := "ClusterRole"
+	if b.ref.namespace != "" {
+		role = "Role"
+	}
+	text := fmt.Sprintf("%s %q of %s %q to ", kind, name, role, b.ref.name)
+	for _, s := range b.subjects {
+		at, _ := subjectOf(&s, b.name.namespace)
+		switch {
+		case at.group && !user.In(at.name) || !at.group && at.name != user.Name:
+		case s.Kind == rbacv1.ServiceAccountKind:
+			return text + fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+strings.Split(at.name, ":")[2])
+		default:
+			return text + fmt.Sprintf("%s %q", s.Kind, s.Name)
+		}
+	}
+	return text
+}
+
+// RoleRules are the rules of a role that a binding in the namespace refers to; ok is false if
+// there is none.
+func (r *RBAC) RoleRules(namespace string, ref rbacv1.RoleRef) (list []rbacv1.PolicyRule, ok bool) {
+	if r.Refresh != nil {
+		r.Refresh()
+	}
+	key := roleKey{name: ref.Name}
+	if ref.Kind == "Role" {
+		key.namespace = namespace
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	known := r.roles[key]
+	if known == nil || known.rules == nil {
+		return nil, false
+	}
+	return known.rules.list, true
+}

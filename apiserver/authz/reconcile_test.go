@@ -1,0 +1,94 @@
+package authz
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func find[T metav1.Object](t *testing.T, objects []T, name string) T {
+	t.Helper()
+	i := slices.IndexFunc(objects, func(o T) bool { return o.GetName() == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return objects[i]
+}
+
+func TestReconcile_AddsWhatIsMissingAndKeepsTheRest(t *testing.T) {
+	want := find(t, Bootstrap().ClusterRoles, "system:kube-scheduler")
+	mended, _ := Reconcile(want.DeepCopy(), want)
+	require.Nil(t, mended, "nothing is missing")
+
+	have := want.DeepCopy()
+	own := on("get", "mine", "things")
+	have.Rules = append(have.Rules[3:], own)
+	have.Labels = map[string]string{"mine": "kept"}
+	mended, anew := Reconcile(have, want)
+	require.False(t, anew)
+	role := mended.(*rbacv1.ClusterRole)
+	require.Empty(t, Covers(role.Rules, want.Rules))
+	require.Contains(t, role.Rules, own)
+	require.Equal(t, map[string]string{"mine": "kept", "kubernetes.io/bootstrapping": "rbac-defaults"}, role.Labels)
+
+	have.Annotations[rbacv1.AutoUpdateAnnotationKey] = "false"
+	mended, _ = Reconcile(have, want)
+	require.Nil(t, mended, "it is protected")
+
+	bound := find(t, Bootstrap().ClusterRoleBindings, "system:basic-user")
+	other := bound.DeepCopy()
+	other.Subjects = subjectsOf([]string{"user:jane"})
+	mended, anew = Reconcile(other, bound)
+	require.False(t, anew)
+	require.Equal(t, subjectsOf([]string{"user:jane", "group:system:authenticated"}), mended.(*rbacv1.ClusterRoleBinding).Subjects)
+	other.RoleRef.Name = "cluster-admin"
+	mended, anew = Reconcile(other, bound)
+	require.True(t, anew)
+	require.Equal(t, bound, mended)
+
+	edit := find(t, Bootstrap().ClusterRoles, "edit")
+	have = edit.DeepCopy()
+	have.Rules, have.AggregationRule = nil, nil
+	mended, _ = Reconcile(have, edit)
+	require.Equal(t, edit.AggregationRule, mended.(*rbacv1.ClusterRole).AggregationRule)
+	require.Empty(t, mended.(*rbacv1.ClusterRole).Rules, "they are the aggregation's to fill in")
+}
+
+func TestBootstrap_AggregatesViewIntoEditIntoAdmin(t *testing.T) {
+	roles := Bootstrap().ClusterRoles
+	view, edit, admin := find(t, roles, "view"), find(t, roles, "edit"), find(t, roles, "admin")
+	require.Empty(t, Covers(edit.Rules, view.Rules))
+	require.Empty(t, Covers(admin.Rules, edit.Rules))
+	require.NotEmpty(t, Covers(edit.Rules, admin.Rules))
+	secrets := []rbacv1.PolicyRule{on("get", "core", "secrets")}
+	require.NotEmpty(t, Covers(view.Rules, secrets))
+	require.Empty(t, Covers(edit.Rules, secrets))
+}
+
+func TestCovers(t *testing.T) {
+	for name, test := range map[string]struct {
+		held, wanted rbacv1.PolicyRule
+		missing      string
+	}{
+		"itself":                             {on("get list", "core apps", "pods secrets"), on("list", "apps", "secrets"), ""},
+		"everything":                         {on("*", "*", "*"), on("frob", "x", "y/z", "n"), ""},
+		"not everything":                     {on("get", "core", "pods"), on("*", "*", "*"), `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`},
+		"verbs are joined":                   {on("get", "core", "pods"), on("get list watch", "core", "pods"), `{APIGroups:[""], Resources:["pods"], Verbs:["list" "watch"]}`},
+		"a subresource of all":               {on("get", "*", "*/scale"), on("get", "apps", "deployments/scale"), ""},
+		"a resource is not its subresources": {on("get", "core", "pods"), on("get", "core", "pods/log"), `{APIGroups:[""], Resources:["pods/log"], Verbs:["get"]}`},
+		"names are less than all":            {on("get", "core", "pods", "a"), on("get", "core", "pods"), `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`},
+		"names within all":                   {on("get", "core", "pods"), on("get", "core", "pods", "a"), ""},
+		"other names":                        {on("get", "core", "pods", "a"), on("get", "core", "pods", "a", "b"), `{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["get"]}`},
+		"paths":                              {at("get", "/api/*"), at("get", "/api/v1 /api/*"), ""},
+		"other paths":                        {at("get", "/api/*"), at("get", "/apis"), `{NonResourceURLs:["/apis"], Verbs:["get"]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := Escalation("u", []string{"g", "h"}, list{test.held}, list{test.wanted}, nil)
+			if test.missing != "" {
+				test.missing = "user \"u\" (groups=[\"g\" \"h\"]) is attempting to grant RBAC permissions not currently held:\n" + test.missing
+			}
+			require.Equal(t, test.missing, text)
+		})
+	}
+}

@@ -1,0 +1,98 @@
+package apiserver_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func role(name string, verbs, resources []string) m {
+	return m{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": m{"name": name},
+		"rules": []m{{"apiGroups": []string{""}, "resources": resources, "verbs": verbs}},
+	}
+}
+
+// A namespace's administrator hands out what he has and no more.
+func TestEscalation_NobodyHandsOutWhatHeDoesNotHave(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.create(roleBindings, roleBinding("boss", "ClusterRole", "admin", subject("User", "boss")))
+	boss := s.as("boss")
+	post := func(path string, body m) *answer {
+		t.Helper()
+		return boss.do(http.MethodPost, path, body)
+	}
+	forbidden := func(a *answer, words string) {
+		t.Helper()
+		a.refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
+	}
+	post(roles, role("reader", []string{"get"}, []string{"pods", "secrets"})).ok(http.StatusCreated)
+	forbidden(post(roles, role("rooter", []string{"get", "list"}, []string{"nodes"})),
+		`roles.rbac.authorization.k8s.io "rooter" is forbidden: user "boss" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`+"\n"+
+			`{APIGroups:[""], Resources:["nodes"], Verbs:["get" "list"]}`)
+	forbidden(boss.do(http.MethodPut, roles+"/reader", role("reader", []string{"*"}, []string{"*"})), `{APIGroups:[""], Resources:["*"], Verbs:["*"]}`)
+	forbidden(boss.do(http.MethodPatch, roles+"/reader", m{"rules": []m{{"apiGroups": []string{"*"}, "resources": []string{"*"}, "verbs": []string{"*"}}}}, "Content-Type", mergePatch), "not currently held")
+	boss.do(http.MethodPatch, roles+"/reader", m{"metadata": m{"labels": m{"a": "b"}}}, "Content-Type", mergePatch).ok(http.StatusOK)
+
+	post(roleBindings, roleBinding("friend", "ClusterRole", "edit", subject("User", "friend"))).ok(http.StatusCreated)
+	forbidden(post(roleBindings, roleBinding("me", "ClusterRole", "cluster-admin", subject("User", "boss"))),
+		`rolebindings.rbac.authorization.k8s.io "me" is forbidden: user "boss" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`)
+	post(roleBindings, roleBinding("none", "ClusterRole", "nowhere", subject("User", "boss"))).
+		refused(http.StatusNotFound, metav1.StatusReasonNotFound, `clusterroles.rbac.authorization.k8s.io "nowhere" not found`)
+	forbidden(post(clusterRoleBindings, clusterRoleBinding("me", "cluster-admin", subject("User", "boss"))), "cannot create resource")
+
+	// Who may bind or escalate may.
+	s.create(roles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": m{"name": "binder"}, "rules": []m{
+		{"apiGroups": []string{"rbac.authorization.k8s.io"}, "resources": []string{"clusterroles"}, "resourceNames": []string{"cluster-admin"}, "verbs": []string{"bind"}},
+		{"apiGroups": []string{"rbac.authorization.k8s.io"}, "resources": []string{"roles"}, "verbs": []string{"escalate"}},
+	}})
+	s.create(roleBindings, roleBinding("binder", "Role", "binder", subject("User", "boss")))
+	post(roleBindings, roleBinding("me", "ClusterRole", "cluster-admin", subject("User", "boss"))).ok(http.StatusCreated)
+	post(roles, role("rooter", []string{"get", "list"}, []string{"nodes"})).ok(http.StatusCreated)
+}
+
+func TestAccessReviews(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.create(roleBindings, roleBinding("view", "ClusterRole", "view", subject("Group", "team")))
+	jane := s.as("jane", "team")
+	review := func(by *server, kind string, spec m) *answer {
+		t.Helper()
+		path := "/apis/authorization.k8s.io/v1/"
+		body := m{"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+		switch kind {
+		case "SelfSubjectAccessReview":
+			path += "selfsubjectaccessreviews"
+		case "SubjectAccessReview":
+			path += "subjectaccessreviews"
+		case "LocalSubjectAccessReview":
+			path += "namespaces/default/localsubjectaccessreviews"
+			body["metadata"] = m{"namespace": "default"}
+		case "SelfSubjectRulesReview":
+			path += "selfsubjectrulesreviews"
+		}
+		return by.do(http.MethodPost, path, body)
+	}
+	list := func(namespace string) m { return m{"namespace": namespace, "verb": "list", "resource": "pods"} }
+	yes := review(jane, "SelfSubjectAccessReview", m{"resourceAttributes": list("default")}).ok(http.StatusCreated)
+	require.Equal(t, true, yes.at("status", "allowed"))
+	require.Equal(t, `RBAC: allowed by RoleBinding "view/default" of ClusterRole "view" to Group "team"`, yes.at("status", "reason"))
+	require.Equal(t, false, review(jane, "SelfSubjectAccessReview", m{"resourceAttributes": list("kube-system")}).ok(http.StatusCreated).at("status", "allowed"))
+	require.Equal(t, true, review(jane, "SelfSubjectAccessReview", m{"nonResourceAttributes": m{"verb": "get", "path": "/api"}}).ok(http.StatusCreated).at("status", "allowed"))
+
+	of := m{"user": "x", "groups": []string{"team"}, "resourceAttributes": list("default")}
+	require.Equal(t, true, review(s, "SubjectAccessReview", of).ok(http.StatusCreated).at("status", "allowed"))
+	require.Equal(t, true, review(s, "LocalSubjectAccessReview", of).ok(http.StatusCreated).at("status", "allowed"))
+	review(jane, "SubjectAccessReview", of).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "subjectaccessreviews")
+	review(s, "SubjectAccessReview", m{"user": "x"}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "exactly one of nonResourceAttributes or resourceAttributes must be specified")
+	review(s, "LocalSubjectAccessReview", m{"user": "x", "resourceAttributes": list("other")}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "must match metadata.namespace")
+
+	rules := review(jane, "SelfSubjectRulesReview", m{"namespace": "default"}).ok(http.StatusCreated)
+	require.Equal(t, false, rules.at("status", "incomplete"))
+	require.Contains(t, string(rules.body), `"endpointslices"`)
+	require.Contains(t, string(rules.body), `"/readyz"`)
+	require.Equal(t, true, review(s.as("system:node:a", "system:nodes"), "SelfSubjectRulesReview", m{"namespace": "default"}).ok(http.StatusCreated).at("status", "incomplete"))
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/controllers"
+)
+
+// Every component is a user of its own, with the rights that Kubernetes' bootstrap policy gives it and
+// no others: each controller is a ServiceAccount of kube-system, each node is system:node:NAME. The users
+// are client certificates of our CA; a component that is several users finds them in one kubeconfig.
+
+// identity is a user for whom a client certificate is made.
+type identity struct {
+	user   string
+	groups []string
+}
+
+var (
+	adminIdentity       = identity{"kubernetes-admin", []string{"system:masters"}}
+	controllersIdentity = identity{"system:kube-controller-manager", nil}
+	schedulerIdentity   = identity{"system:kube-scheduler", nil}
+)
+
+func controllerIdentity(account string) identity {
+	return identity{"system:serviceaccount:kube-system:" + account, []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}}
+}
+
+func nodeIdentity(node string) identity {
+	return identity{"system:node:" + node, []string{"system:nodes"}}
+}
+
+// identities are whom a component acts as: the main one, and those of its parts. A component that
+// was given one identity for all its parts has nil for theirs.
+type identities struct {
+	main       *rest.Config
+	controller func(account string) (*rest.Config, error)
+	node       func(name string) (*rest.Config, error)
+}
+
+// certify makes a configuration for one who is in this process.
+func (r *running) certify(id identity) (*rest.Config, error) {
+	cert, key, err := r.ca.Client(id.user, id.groups...)
+	if err != nil {
+		return nil, err
+	}
+	return &rest.Config{
+		Host:               r.url,
+		TLSClientConfig:    rest.TLSClientConfig{CAData: r.ca.PEM(), CertData: cert, KeyData: key},
+		DisableCompression: true, // over loopback it is only work
+	}, nil
+}
+
+// identities are those of a component in this process.
+func (r *running) identities(main identity) (identities, error) {
+	config, err := r.certify(main)
+	return identities{
+		main:       config,
+		controller: func(account string) (*rest.Config, error) { return r.certify(controllerIdentity(account)) },
+		node:       func(name string) (*rest.Config, error) { return r.certify(nodeIdentity(name)) },
+	}, err
+}
+
+// writeKubeconfig writes a kubeconfig for users, of whom the first is the main one.
+func (r *running) writeKubeconfig(name string, ids ...identity) error {
+	users := make([]pki.User, len(ids))
+	for i, id := range ids {
+		cert, key, err := r.ca.Client(id.user, id.groups...)
+		if err != nil {
+			return err
+		}
+		users[i] = pki.User{Name: id.user, Cert: cert, Key: key}
+	}
+	return pki.WriteSecret(filepath.Join(r.dir, name+".kubeconfig"), pki.Kubeconfig(r.url, r.ca.PEM(), users...))
+}
+
+// writeComponents writes the kubeconfigs of components that are processes of their own.
+func (r *running) writeComponents(nodes []string) error {
+	all := []identity{controllersIdentity}
+	for _, account := range controllers.Accounts() {
+		all = append(all, controllerIdentity(account))
+	}
+	if err := r.writeKubeconfig("controllers", all...); err != nil {
+		return err
+	}
+	if err := r.writeKubeconfig("scheduler", schedulerIdentity); err != nil {
+		return err
+	}
+	all = nil
+	for _, name := range nodes {
+		all = append(all, nodeIdentity(name))
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return r.writeKubeconfig("node", all...)
+}
+
+// loadIdentities reads a kubeconfig, or those at kubectl's usual places.
+func loadIdentities(file string) (identities, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = file
+	kubeconfig, err := rules.Load()
+	if err != nil {
+		return identities{}, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	var ids identities
+	// Nothing in the file is for a pod that finds its API server in its environment.
+	if ids.main, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig(); err != nil {
+		return ids, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	of := func(id func(string) identity) func(string) (*rest.Config, error) {
+		prefix := id("").user
+		for name := range kubeconfig.AuthInfos {
+			if strings.HasPrefix(name, prefix) {
+				return func(part string) (*rest.Config, error) { return userConfig(kubeconfig, prefix+part) }
+			}
+		}
+		return nil
+	}
+	ids.controller, ids.node = of(controllerIdentity), of(nodeIdentity)
+	return ids, nil
+}
+
+// userConfig is the current context with another user.
+func userConfig(kubeconfig *clientcmdapi.Config, user string) (*rest.Config, error) {
+	if kubeconfig.AuthInfos[user] == nil {
+		return nil, fmt.Errorf("the kubeconfig has no user %q", user)
+	}
+	overrides := &clientcmd.ConfigOverrides{Context: clientcmdapi.Context{AuthInfo: user}}
+	return clientcmd.NewNonInteractiveClientConfig(*kubeconfig, "", overrides, nil).ClientConfig()
+}

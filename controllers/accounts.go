@@ -1,0 +1,58 @@
+package controllers
+
+import "k8s.io/client-go/rest"
+
+// accounts are the ServiceAccounts in kube-system as which controllers act where that is not their own
+// name: roles and audits have known them for long by these.
+var accounts = map[string]string{
+	"certificatesigningrequest-approving-controller": "certificate-controller",
+	"certificatesigningrequest-cleaner-controller":   "certificate-controller",
+	"certificatesigningrequest-signing-controller":   "certificate-controller",
+	"daemonset-controller":                           "daemon-set-controller",
+	"endpoints-controller":                           "endpoint-controller",
+	"endpointslice-mirroring-controller":             "endpointslicemirroring-controller",
+	"garbage-collector-controller":                   "generic-garbage-collector",
+	"horizontal-pod-autoscaler-controller":           "horizontal-pod-autoscaler",
+	"node-lifecycle-controller":                      "node-controller",
+	"persistentvolume-attach-detach-controller":      "attachdetach-controller",
+	"persistentvolume-binder-controller":             "persistent-volume-binder",
+	"persistentvolume-expander-controller":           "expand-controller",
+	"persistentvolume-protection-controller":         "pv-protection-controller",
+	"persistentvolumeclaim-protection-controller":    "pvc-protection-controller",
+	"pod-garbage-collector-controller":               "pod-garbage-collector",
+	"replicationcontroller-controller":               "replication-controller",
+	"root-ca-certificate-publisher-controller":       "root-ca-cert-publisher",
+	"serviceaccount-controller":                      "service-account-controller",
+	"taint-eviction-controller":                      "node-controller",
+	"token-cleaner-controller":                       "token-cleaner",
+	"bootstrap-signer-controller":                    "bootstrap-signer",
+}
+
+// Accounts are the ServiceAccounts in kube-system as which the controllers act, if they have identities of
+// their own.
+func Accounts() []string {
+	names := make([]string, len(table))
+	for i, e := range table {
+		names[i] = e.account()
+	}
+	return names
+}
+
+func (e entry) account() string {
+	if name := accounts[e.name]; name != "" {
+		return name
+	}
+	return e.name
+}
+
+// as are the clients of a controller: its own, or where it has no identity of its own the shared ones.
+func (c *clients) as(account string, identity func(account string) (*rest.Config, error)) (*clients, error) {
+	if identity == nil {
+		return c, nil
+	}
+	config, err := identity(account)
+	if err != nil {
+		return nil, err
+	}
+	return connect(config)
+}

@@ -1,0 +1,137 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// link is how nodes reach the API server. There is one for all of them, which watches all Nodes and all pods
+// that have one, at the price of two watches for thousands of nodes; or there is one for each node, which has the
+// node's identity and watches what that may see: its own Node and its own pods.
+type link struct {
+	client  kubernetes.Interface
+	node    string // "" where it serves all
+	http    *http.Client
+	factory informers.SharedInformerFactory
+
+	pods  corelisters.PodLister
+	nodes corelisters.NodeLister
+}
+
+// connect makes the links of the nodes.
+func connect(config *rest.Config, o *Options) ([]*link, error) {
+	if o.Identity == nil {
+		l, err := newLink(config, "")
+		return []*link{l}, err
+	}
+	var links []*link
+	for _, name := range o.Names {
+		identity, err := o.Identity(name)
+		if err != nil {
+			return nil, fmt.Errorf("identity of node %s: %w", name, err)
+		}
+		l, err := newLink(identity, name)
+		if err != nil {
+			return nil, err
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+func newLink(config *rest.Config, node string) (*link, error) {
+	config = rest.CopyConfig(config)
+	if config.QPS == 0 && config.RateLimiter == nil {
+		config.QPS = -1 // the number of workers bounds the load, and flow control is the server's
+	}
+	if config.UserAgent == "" {
+		config.UserAgent = "coxswain-node"
+	}
+	connections, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	client, err := kubernetes.NewForConfigAndClient(config, connections)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return &link{client: client, node: node, http: connections}, nil
+}
+
+// start begins to watch. alone is the only node that there is, "" where there are several.
+func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.InformerSynced, error) {
+	l.factory = informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTransform(dropManagedFields))
+	mine := fields.OneTermNotEqualSelector("spec.nodeName", "")
+	if alone != "" {
+		mine = fields.OneTermEqualSelector("spec.nodeName", alone)
+	}
+	pods := l.factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync, cache.Indexers{},
+			func(o *metav1.ListOptions) { o.FieldSelector = mine.String() })
+	})
+	nodes := l.factory.InformerFor(&corev1.Node{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return coreinformers.NewFilteredNodeInformer(client, resync, cache.Indexers{}, func(o *metav1.ListOptions) {
+			if l.node != "" {
+				o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, l.node).String()
+			}
+		})
+	})
+	l.pods, l.nodes = corelisters.NewPodLister(pods.GetIndexer()), corelisters.NewNodeLister(nodes.GetIndexer())
+	podHandler, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { a.podSeen(o) },
+		UpdateFunc: func(old, o any) {
+			if old.(*corev1.Pod).UID != o.(*corev1.Pod).UID {
+				a.podSeen(old)
+			}
+			a.podSeen(o)
+		},
+		DeleteFunc: a.podSeen,
+	})
+	if err != nil {
+		return nil, err
+	}
+	nodeHandler, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { a.nodeSeen(o.(*corev1.Node), true) },
+		UpdateFunc: func(old, o any) {
+			recreated := old.(*corev1.Node).UID != o.(*corev1.Node).UID
+			a.nodeSeen(o.(*corev1.Node), recreated)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.factory.Start(ctx.Done())
+	return []cache.InformerSynced{podHandler.HasSynced, nodeHandler.HasSynced}, nil
+}
+
+// close ends what start began, whose ctx has ended.
+func (l *link) close() {
+	if l.factory != nil {
+		l.factory.Shutdown()
+	}
+	if l.http != nil {
+		utilnet.CloseIdleConnectionsFor(l.http.Transport)
+	}
+}
+
+// dropManagedFields halves the memory of a pod; nothing here reads them.
+func dropManagedFields(o any) (any, error) {
+	if m, err := meta.Accessor(o); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return o, nil
+}

@@ -1,0 +1,61 @@
+package testenv
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+)
+
+// users makes the users of a control plane: client certificates of its CA.
+type users struct {
+	ca   *pki.CA
+	host string
+}
+
+// authorities are the users of the control planes that run, by their addresses.
+var authorities sync.Map
+
+// User is a configuration for another user of the control plane that config is for. RBAC is on:
+// a user may do what roles grant to him and to his groups, and little besides. system:authenticated
+// is among the groups of itself.
+//
+//	viewer := testenv.User(t, config, "jane", "team-a")
+func User(t testing.TB, config *rest.Config, name string, groups ...string) *rest.Config {
+	t.Helper()
+	of, ok := authorities.Load(config.Host)
+	if !ok {
+		t.Fatalf("testenv: no control plane of this package runs at %s", config.Host)
+	}
+	user, err := of.(*users).config(name, groups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return user
+}
+
+func (u *users) config(name string, groups ...string) (*rest.Config, error) {
+	cert, key, err := u.ca.Client(name, groups...)
+	if err != nil {
+		return nil, fmt.Errorf("testenv: user %s: %w", name, err)
+	}
+	return &rest.Config{
+		Host:            u.host,
+		TLSClientConfig: rest.TLSClientConfig{CAData: u.ca.PEM(), CertData: cert, KeyData: key},
+		QPS:             -1,
+		// Over loopback compression is only work.
+		DisableCompression: true,
+	}, nil
+}
+
+// controller is the ServiceAccount of a controller.
+func (u *users) controller(account string) (*rest.Config, error) {
+	return u.config("system:serviceaccount:kube-system:"+account, "system:serviceaccounts", "system:serviceaccounts:kube-system")
+}
+
+func (u *users) node(name string) (*rest.Config, error) {
+	return u.config("system:node:"+name, "system:nodes")
+}
