@@ -30,6 +30,7 @@ func Builtin() []*Resource {
 		statefulSets(),
 		// authentication.k8s.io/v1
 		selfSubjectReviews(),
+		tokenReviews(),
 		// events.k8s.io/v1
 		eventsOf(coreEvents),
 		// autoscaling

@@ -28,8 +28,8 @@ func TestCoverage_DocumentIsWhatIsRegistered(t *testing.T) {
 
 // notServed is what Kubernetes v1.37 serves by default and Coxswain does not.
 var notServed = []string{
-	"core/v1: ComponentStatus; pods' log, exec, attach, portforward and proxy; services' and nodes' proxy; serviceaccounts' token; the bindings resource",
-	"authentication.k8s.io: TokenReview; authorization.k8s.io: the access reviews",
+	"core/v1: ComponentStatus; pods' log, exec, attach, portforward and proxy; services' and nodes' proxy; the bindings resource",
+	"authorization.k8s.io: the access reviews",
 	"apiextensions.k8s.io (custom resources) and apiregistration.k8s.io (aggregation)",
 	"resource.k8s.io (dynamic resource allocation)",
 }

@@ -15,7 +15,7 @@ var publicPaths = map[string]bool{"/livez": true, "/readyz": true, "/healthz": t
 // authenticate finds out who calls. A bad credential is refused even where none is needed.
 func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, ok, err := s.Authenticator.Authenticate(r)
+		user, ok, err := s.authn.Authenticate(r)
 		if err != nil {
 			s.writeError(w, &request{Request: r}, unauthorized())
 			return

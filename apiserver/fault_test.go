@@ -48,7 +48,7 @@ func assemble(t *testing.T, kinds []*api.Resource, o apiserver.Options) *assembl
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
 	o.Store, o.Registry = a.store, api.NewRegistry(kinds...)
-	o.Authenticator = authn.ClientCertificates{CAs: ca.Pool()}
+	o.Authentication.ClientCAs = authn.FixedCAs(ca.Pool())
 	o.Log = slog.New(slog.NewTextHandler(a.log, nil))
 	handler, err := apiserver.New(t.Context(), o)
 	require.NoError(t, err)

@@ -21,6 +21,7 @@ type reviewer func(s *Server, ctx context.Context, obj api.Object) error
 // reviewers answer the kinds that api registers as reviews.
 var reviewers = map[schema.GroupVersionKind]reviewer{
 	authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"): answering((*Server).reviewSelf),
+	authenticationv1.SchemeGroupVersion.WithKind("TokenReview"):       answering((*Server).reviewToken),
 }
 
 // answering is a reviewer of one Go type.

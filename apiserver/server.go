@@ -36,9 +36,9 @@ import (
 type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
-	// Authenticator tells who calls; nil knows nobody, so that every request that needs an
-	// identity is answered 401.
-	Authenticator authn.Authenticator
+	// Authentication says which credentials are accepted. Without any, every request that
+	// needs an identity is answered 401.
+	Authentication authn.Options
 	// Authorizer decides what an identity may do; nil allows everything to everyone who
 	// has been authenticated.
 	Authorizer Authorizer
@@ -56,6 +56,7 @@ type Options struct {
 type Server struct {
 	Options
 	metrics   *metrics
+	authn     *authn.Authentication
 	admission *admission.Chain
 	openapi   *openapi.Documents
 	// appliers are the field managers of server-side apply.
@@ -70,9 +71,6 @@ type Server struct {
 func New(ctx context.Context, o Options) (*Server, error) {
 	if o.Store == nil || o.Registry == nil {
 		return nil, errors.New("apiserver: Store and Registry are required")
-	}
-	if o.Authenticator == nil {
-		o.Authenticator = authn.Union{}
 	}
 	if o.Authorizer == nil {
 		o.Authorizer = AllowAuthenticated{}
@@ -95,7 +93,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
 	var err error
-	if s.admission, err = admission.NewChain(newCluster(s), o.Admission); err != nil {
+	cluster := newCluster(s)
+	s.authn = authn.New(o.Authentication, vouchers{cluster})
+	if s.admission, err = admission.NewChain(cluster, o.Admission); err != nil {
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
@@ -133,6 +133,10 @@ func (s *Server) Handler() http.Handler {
 	r.Get("/metrics", s.path(s.serveMetrics))
 	r.Get("/debug/pprof/*", s.path(s.serveProfile))
 	r.Post("/debug/pprof/*", s.path(s.serveProfile))
+	if o := s.Authentication.ServiceAccounts; o != nil {
+		r.Get("/.well-known/openid-configuration", s.path(s.serveIssuer))
+		r.Get("/openid/v1/jwks", s.path(s.serveIssuerKeys))
+	}
 	r.Get("/openapi/v2", s.path(s.serveOpenAPIV2))
 	r.Get("/openapi/v3", s.path(s.serveOpenAPIV3Index))
 	r.Get("/openapi/v3/*", s.path(s.serveOpenAPIV3))

@@ -41,11 +41,12 @@ import (
 type Option func(*options)
 
 type options struct {
-	controllers []string
-	scheduler   bool
-	nodes       int
-	log         *slog.Logger
-	admission   admission.Options
+	controllers    []string
+	scheduler      bool
+	nodes          int
+	log            *slog.Logger
+	admission      admission.Options
+	authentication authn.Options
 }
 
 // WithNodes sets how many simulated Nodes there are; the default is 1.
@@ -190,10 +191,14 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (confi
 	if err != nil {
 		return nil, nil, err
 	}
+	authentication, err := o.credentials(ca)
+	if err != nil {
+		return nil, nil, err
+	}
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(api.Builtin()...), Log: o.log,
-		Authenticator: authn.ClientCertificates{CAs: ca.Pool()},
-		Admission:     o.admission,
+		Authentication: authentication,
+		Admission:      o.admission,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -40,6 +40,7 @@ type serverFlags struct {
 
 	admission       admission.Options
 	admissionConfig string
+	authn           authnFlags
 
 	historyRetention   time.Duration
 	compactionInterval time.Duration
@@ -62,6 +63,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "", "AdmissionConfiguration of the plugins that take one")
 	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds", 300, "how long pods stay on a node that is not ready, unless they say")
 	fs.Int64Var(&f.admission.UnreachableSeconds, "default-unreachable-toleration-seconds", 300, "how long pods stay on a node that is not reachable, unless they say")
+	f.authn.add(fs)
 	f.addEtcd(fs)
 	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour, "how far back watches and lists can read the past")
 	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute, "how often etcd's history before --history-retention is compacted; 0 never does")
@@ -166,10 +168,15 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	if err != nil {
 		return err
 	}
+	authentication, err := f.authn.options(f.dataDir)
+	if err != nil {
+		return err
+	}
+	authentication.ClientCAs = authn.FixedCAs(clients)
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(api.Builtin()...),
-		Authenticator: authn.ClientCertificates{CAs: clients},
-		EventTTL:      f.eventTTL, RequestTimeout: f.requestTimeout,
+		Authentication: authentication,
+		EventTTL:       f.eventTTL, RequestTimeout: f.requestTimeout,
 		Admission: f.admission,
 	})
 	if err != nil {
