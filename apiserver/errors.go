@@ -39,6 +39,7 @@ func statusOf(err error, r *request) metav1.Status {
 		gr, name = r.res.GroupResource(), r.name
 	}
 	var conflict *storage.Conflict
+	var stale *storage.StaleToken
 	var future *apierrors.StatusError
 	switch {
 	case errors.As(err, &conflict):
@@ -47,6 +48,11 @@ func statusOf(err error, r *request) metav1.Status {
 		return apierrors.NewNotFound(gr, name).Status()
 	case errors.Is(err, storage.ErrExists):
 		return apierrors.NewAlreadyExists(gr, name).Status()
+	case errors.As(err, &stale):
+		expired := apierrors.NewResourceExpired("the provided continue parameter is too old to display a consistent list result: " +
+			"start a new list without it, or go on with the continue token in this response, which shows what is there now behind the same key")
+		expired.ErrStatus.ListMeta.Continue = stale.Continue
+		return expired.Status()
 	case errors.Is(err, storage.ErrExpired):
 		return apierrors.NewResourceExpired(err.Error()).Status()
 	case errors.Is(err, storage.ErrBadToken):

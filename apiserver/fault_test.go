@@ -333,7 +333,12 @@ func TestWatch_TooOldARevisionIsGone(t *testing.T) {
 	revision, err := a.backend.Revision(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, a.backend.Compact(t.Context(), revision))
-	a.get(configMaps+"?watch=1&resourceVersion="+first).refused(http.StatusGone, metav1.StatusReasonExpired, "too old")
+	for _, query := range []string{"", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"} {
+		e := a.watch(configMaps+"?watch=1&resourceVersion="+first+query).expect("ERROR", "")
+		require.Equal(t, "Status", e.Object.GetKind())
+		require.EqualValues(t, http.StatusGone, e.Object.Object["code"])
+		require.Equal(t, string(metav1.StatusReasonExpired), e.Object.Object["reason"])
+	}
 	a.get(configMaps+"?resourceVersionMatch=Exact&resourceVersion="+first).refused(http.StatusGone, metav1.StatusReasonExpired, "too old")
 	w := a.watch(configMaps + "?watch=1&resourceVersion=" + last.GetResourceVersion())
 	a.create(configMaps, configMap("b"))

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +33,13 @@ func (f *framer) contentType() string {
 		return mediaCBORSequence
 	}
 	return mediaJSON
+}
+
+// begin sends the head of the response.
+func (f *framer) begin(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", f.contentType())
+	w.Header().Set("Cache-Control", "no-cache, private")
+	w.WriteHeader(http.StatusOK)
 }
 
 // eventTypes are the API's words for storage.EventType.
@@ -76,15 +84,15 @@ func (f *framer) bookmark(e *storage.Event) []byte {
 		f.r.res.Kind, f.r.res.GroupVersion(), e.Revision, annotations)
 }
 
-// appendStatus adds an ERROR event.
-func (f *framer) appendStatus(buf, status []byte) []byte {
+// appendError adds an ERROR event.
+func (f *framer) appendError(buf []byte, err error) []byte {
+	status := statusOf(err, f.r)
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	doc, _ := json.Marshal(&status)
 	if f.r.out.media == mediaProtobuf {
-		var s metav1.Status
-		if json.Unmarshal(status, &s) == nil {
-			status, _ = wrapProtobuf("v1", "Status", &s)
-		}
+		doc, _ = wrapProtobuf("v1", "Status", &status)
 	}
-	buf, _ = f.frame(buf, "ERROR", status)
+	buf, _ = f.frame(buf, "ERROR", doc)
 	return buf
 }
 

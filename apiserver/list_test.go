@@ -75,47 +75,6 @@ func TestList_SelectorsWithLimitGiveNoCount(t *testing.T) {
 	require.Empty(t, s.get(configMaps+"?fieldSelector=metadata.namespace%3Dkube-system").names())
 }
 
-func TestList_ResourceVersionAndMatch(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	s.create(configMaps, configMap("a"))
-	at := s.get(configMaps).object().GetResourceVersion()
-	s.create(configMaps, configMap("b"))
-	for query, want := range map[string][]string{
-		"":                      {"a", "b"},
-		"resourceVersion=" + at: {"a", "b"},
-		"resourceVersion=" + at + "&resourceVersionMatch=NotOlderThan":  {"a", "b"},
-		"resourceVersion=" + at + "&resourceVersionMatch=Exact":         {"a"},
-		"resourceVersion=" + at + "&limit=5":                            {"a"},
-		"resourceVersion=0&resourceVersionMatch=NotOlderThan":           {"a", "b"},
-		"resourceVersion=" + at + "&resourceVersionMatch=Exact&limit=1": {"a"},
-	} {
-		require.Equal(t, want, s.get(configMaps+"?"+query).ok(http.StatusOK).names(), query)
-	}
-	s.get(configMaps + "?resourceVersion=0").ok(http.StatusOK)
-	for query, words := range map[string]string{
-		"resourceVersionMatch=Exact":                                       "resourceVersionMatch is forbidden unless resourceVersion is provided",
-		"resourceVersion=0&resourceVersionMatch=Exact":                     `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`,
-		"resourceVersion=1&resourceVersionMatch=Newest":                    `Unsupported value: "Newest"`,
-		"resourceVersion=1&resourceVersionMatch=Exact&limit=1&continue=xx": "resourceVersionMatch is forbidden when continue is provided",
-	} {
-		s.get(configMaps+"?"+query).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, words)
-	}
-	token := s.get(configMaps+"?limit=1").at("metadata", "continue").(string)
-	for query, words := range map[string]string{
-		"continue=" + token + "&resourceVersion=" + at: "specifying resource version is not allowed when using continue",
-		"continue=bogus!":     "continue key is not valid",
-		"continue=eyJydiI6MX": "continue key is not valid",
-		"limit=abc":           "limit",
-		"resourceVersion=abc": "resourceVersion",
-		"resourceVersion=-5":  "resourceVersion",
-	} {
-		s.get(configMaps+"?"+query).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, words)
-	}
-	status := s.get(configMaps+"?resourceVersion=99999999&timeout=5s").refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Too large resource version")
-	require.Equal(t, metav1.CauseTypeResourceVersionTooLarge, status.Details.Causes[0].Type)
-}
-
 func TestList_Tables(t *testing.T) {
 	t.Parallel()
 	s := start(t)

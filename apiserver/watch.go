@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -36,6 +34,9 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	defer cancel()
 	defer context.AfterFunc(s.drain, cancel)()
 	watcher, err := r.objects.Watch(ctx, q)
+	if errors.Is(err, storage.ErrExpired) || errors.Is(err, storage.ErrFuture) {
+		return s.streamError(w, r, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -86,9 +87,7 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 	frames := newFramer(r)
 	control := http.NewResponseController(w)
 	sent := s.metrics.events.WithLabelValues(r.res.Group, r.res.Version, r.res.Plural)
-	w.Header().Set("Content-Type", frames.contentType())
-	w.Header().Set("Cache-Control", "no-cache, private")
-	w.WriteHeader(http.StatusOK)
+	frames.begin(w)
 	_ = control.Flush()
 	stalled := endStalled(control, s.RequestTimeout)
 	defer stalled.stop()
@@ -128,8 +127,15 @@ func (s *Server) appendEnd(buf []byte, r *request, frames *framer, watcher *stor
 		}
 		return buf
 	}
-	status := statusOf(err, r)
-	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-	doc, _ := json.Marshal(&status)
-	return frames.appendStatus(buf, doc)
+	return frames.appendError(buf, err)
+}
+
+// streamError answers a watch that cannot begin at the revision that the client names with
+// an ERROR event, as if it had begun and could not go on: kube-apiserver does so, and clients
+// look for it there.
+func (s *Server) streamError(w http.ResponseWriter, r *request, err error) error {
+	frames := newFramer(r)
+	frames.begin(w)
+	_, _ = w.Write(frames.appendError(nil, err)) // the client has gone; there is nobody to tell
+	return nil
 }

@@ -169,6 +169,13 @@ func ended(res *api.Resource, obj api.Object) bool {
 // its last write.
 const ttlAnnotation = "coxswain.dev/ttl"
 
+// What the annotation may say. etcd counts leases in whole seconds, and knows none that are
+// longer than 285 years.
+const (
+	minTTL = time.Second
+	maxTTL = 100 * 365 * 24 * time.Hour
+)
+
 // ttl says how long the object is to be kept; 0 is for ever.
 func (s *Server) ttl(res *api.Resource, obj api.Object) (time.Duration, error) {
 	text, ok := obj.GetAnnotations()[ttlAnnotation]
@@ -179,8 +186,9 @@ func (s *Server) ttl(res *api.Resource, obj api.Object) (time.Duration, error) {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil || d < time.Second {
-		return 0, invalidAnnotation(res, obj.GetName(), ttlAnnotation, text, `must be a duration of at least one second, such as "10m"`)
+	if err != nil || d < minTTL || d > maxTTL {
+		return 0, invalidAnnotation(res, obj.GetName(), ttlAnnotation, text,
+			fmt.Sprintf(`must be a duration between %v and %v, such as "10m"`, minTTL, maxTTL))
 	}
 	return d, nil
 }

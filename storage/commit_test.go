@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -146,6 +147,42 @@ func TestCommit_ALeaseThatWasRevokedIsReplaced(t *testing.T) {
 	_, err = client.Revoke(ctx, leases.Leases[0].ID)
 	require.NoError(t, err)
 	require.NoError(t, put("b"))
+}
+
+// A write with another time to live moves the object to another lease, one without takes it
+// off.
+func TestCommit_ALaterWriteRenewsOrEndsTheLease(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := startBackend(t)
+	s := openStore(t, b, Options{})
+	client := b.(*etcd).client
+	lease := func() clientv3.LeaseID {
+		kvs, err := client.Get(ctx, b.(*etcd).prefix+podKey("default", "a").String())
+		require.NoError(t, err)
+		require.Len(t, kvs.Kvs, 1)
+		return clientv3.LeaseID(kvs.Kvs[0].Lease)
+	}
+	result, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", "a"), Value: pod("default", "a", ""), TTL: time.Hour})
+	require.NoError(t, err)
+	old := result.Objects[0]
+	write := func(ttl time.Duration) clientv3.LeaseID {
+		result, err := s.Commit(ctx, Write{Op: Update, Key: old.Key, Expect: old.Revision, Value: pod("default", "a", ""), TTL: ttl})
+		require.NoError(t, err)
+		old = result.Objects[0]
+		return lease()
+	}
+	first := lease()
+	require.NotZero(t, first)
+	longer := write(2 * time.Hour)
+	require.NotEqual(t, first, longer)
+	_, err = client.Revoke(ctx, first)
+	require.NoError(t, err)
+	require.Equal(t, longer, lease(), "the end of the old lease is nothing to it")
+	require.Zero(t, write(0))
+	_, err = client.Revoke(ctx, longer)
+	require.NoError(t, err)
+	require.Zero(t, lease())
 }
 
 // BenchmarkCommitCreate has also the processor time of one create until memory holds it, etcd's
