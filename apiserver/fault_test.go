@@ -29,6 +29,7 @@ import (
 // assembly is an API server whose parts a test can reach.
 type assembly struct {
 	*server
+	ca      *pki.CA
 	backend *faulty
 	store   *storage.Store
 	log     *syncBuffer
@@ -47,12 +48,13 @@ func assemble(t *testing.T, kinds []*api.Resource, o apiserver.Options) *assembl
 	require.NoError(t, err)
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
+	a.ca = ca
 	o.Store, o.Registry = a.store, api.NewRegistry(kinds...)
 	o.Authentication.ClientCAs = authn.FixedCAs(ca.Pool())
 	o.Log = slog.New(slog.NewTextHandler(a.log, nil))
 	handler, err := apiserver.New(t.Context(), o)
 	require.NoError(t, err)
-	cert, err := ca.Server("127.0.0.1")
+	cert, err := ca.Serving("127.0.0.1")
 	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -72,6 +74,16 @@ func assemble(t *testing.T, kinds []*api.Resource, o apiserver.Options) *assembl
 		TLSClientConfig: rest.TLSClientConfig{CAData: ca.PEM(), CertData: admin, KeyData: key},
 	})
 	return a
+}
+
+// as is the same server, seen by another user.
+func (a *assembly) as(user string, groups ...string) *server {
+	a.t.Helper()
+	config := rest.CopyConfig(a.config)
+	var err error
+	config.CertData, config.KeyData, err = a.ca.Client(user, groups...)
+	require.NoError(a.t, err)
+	return connect(a.t, config)
 }
 
 // faulty is a backend whose commits and questions can be made to fail.

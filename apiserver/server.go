@@ -2,7 +2,8 @@
 // commits of package storage, by the rules that package api registers for each kind.
 //
 // A request meets, in this order: metrics, panic recovery, limits to its body, authentication,
-// a deadline (filters.go, authn.go); then its route (Server.Handler below), which resolves the
+// impersonation, a limit to how many are served at once, a deadline (filters.go, authn.go,
+// impersonate.go, inflight.go); then its route (Server.Handler below), which resolves the
 // registration and authorizes (request.go); then its verb, one file each: get.go, list.go,
 // watch.go, create.go, update.go, patch.go, delete.go. Writes share one path, write.go:
 // decode strictly, default, admit, validate, encode once, commit; the committed bytes are
@@ -20,6 +21,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -48,8 +50,10 @@ type Options struct {
 	EventTTL time.Duration
 	// RequestTimeout bounds every request but watches (--request-timeout); 0 means one minute.
 	RequestTimeout time.Duration
-	Clock          clock.PassiveClock
-	Log            *slog.Logger
+	// Limits bound what one client, and all together, may take.
+	Limits Limits
+	Clock  clock.PassiveClock
+	Log    *slog.Logger
 }
 
 // Server serves the Kubernetes API. Its methods are safe for concurrent use.
@@ -61,6 +65,8 @@ type Server struct {
 	openapi   *openapi.Documents
 	// appliers are the field managers of server-side apply.
 	appliers appliers
+	inflight inflight
+	watches  watchCounts
 	// drain is done when the server stops: it is no longer ready, and watches end.
 	drain      context.Context
 	beginDrain context.CancelFunc
@@ -81,6 +87,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if o.RequestTimeout == 0 {
 		o.RequestTimeout = time.Minute
 	}
+	o.Limits = o.Limits.withDefaults()
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
@@ -88,13 +95,17 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		o.Log = slog.Default()
 	}
 	s := &Server{
-		Options: o,
-		openapi: openapi.NewDocuments(Version),
+		Options:  o,
+		openapi:  openapi.NewDocuments(Version),
+		inflight: inflight{readOnly: newPlaces(o.Limits.RequestsInFlight), mutating: newPlaces(o.Limits.MutatingRequestsInFlight)},
+		watches:  watchCounts{most: o.Limits.WatchesPerUser},
 	}
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
 	var err error
 	cluster := newCluster(s)
-	s.authn = authn.New(o.Authentication, vouchers{cluster})
+	if s.authn, err = authn.New(o.Authentication, vouchers{cluster}, o.Clock, o.Log); err != nil {
+		return nil, err
+	}
 	if s.admission, err = admission.NewChain(cluster, o.Admission); err != nil {
 		return nil, err
 	}
@@ -112,7 +123,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 // set, so that kinds may come and go while the server runs.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody, s.authenticate, s.deadline)
+	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody, s.authenticate, s.impersonate, s.limitInflight, s.deadline)
 	r.NotFound(s.path(s.serveNotFound))
 	r.MethodNotAllowed(s.path(s.serveMethodNotAllowed))
 
@@ -181,14 +192,21 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		Handler:           s.Handler(),
 		TLSConfig:         tc,
 		ConnContext:       authn.WithConnection,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       3 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		ReadHeaderTimeout: headerTimeout,
+		// A client that does not read its response holds it no longer than this; one that
+		// is to last lifts the limit (Server.deadline).
+		WriteTimeout:   s.RequestTimeout + headerTimeout,
+		IdleTimeout:    3 * time.Minute,
+		MaxHeaderBytes: maxHeader,
+		ErrorLog:       slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}
+	var background sync.WaitGroup
+	background.Go(func() { s.authn.Run(s.drain) })
+	defer background.Wait()
+	defer s.beginDrain()
 	served := make(chan error, 1)
-	go func() { served <- srv.ServeTLS(ln, "", "") }()
+	go func() { served <- srv.ServeTLS(newFairListener(ln, s.Limits.ConnectionsPerClient, s.Log), "", "") }()
 	select {
 	case err := <-served:
 		return err

@@ -203,7 +203,7 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (confi
 	if err != nil {
 		return nil, nil, err
 	}
-	cert, err := ca.Server("127.0.0.1", "localhost")
+	cert, err := ca.Serving("127.0.0.1", "localhost")
 	if err != nil {
 		return nil, nil, err
 	}

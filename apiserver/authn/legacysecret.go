@@ -2,7 +2,6 @@ package authn
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 
@@ -32,7 +31,7 @@ func (t *serviceAccountTokens) legacy(ctx context.Context, c *claims, token stri
 	if err != nil {
 		return nil, fmt.Errorf("looking up its secret: %w", err)
 	}
-	if secret.DeletionTimestamp != nil || subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) != 1 {
+	if secret.DeletionTimestamp != nil || !sameSecret(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) {
 		return nil, errors.New("its secret does not hold it any more")
 	}
 	account, err := t.objects.Find(ctx, serviceAccounts, l.Namespace, l.ServiceAccount)

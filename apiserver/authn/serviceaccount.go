@@ -90,13 +90,13 @@ type reference struct {
 
 // AuthenticateToken implements TokenAuthenticator.
 func (t *serviceAccountTokens) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Identity, bool, error) {
-	if !t.issuer.issued(token) {
-		return nil, false, nil
-	}
 	now := t.issuer.now()
 	key := sha256.Sum256([]byte(token))
 	c, known := t.verified.get(key, now)
 	if !known {
+		if !t.issuer.issued(token) {
+			return nil, false, nil
+		}
 		var err error
 		if c, err = t.issuer.verify(token); err != nil {
 			return nil, false, err

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,7 +18,6 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
-	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -33,7 +30,6 @@ type serverFlags struct {
 	tlsSANs        []string
 	tlsCertFile    string
 	tlsKeyFile     string
-	clientCAFile   string
 	eventTTL       time.Duration
 	requestTimeout time.Duration
 	etcd           storage.ExternalOptions
@@ -41,6 +37,7 @@ type serverFlags struct {
 	admission       admission.Options
 	admissionConfig string
 	authn           authnFlags
+	limits          limitFlags
 
 	historyRetention   time.Duration
 	compactionInterval time.Duration
@@ -55,7 +52,6 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.tlsSANs, "tls-san", nil, "further names and addresses in the server's certificate; kubeconfigs name the first")
 	fs.StringVar(&f.tlsCertFile, "tls-cert-file", "", "server certificate to use in place of one from our own CA")
 	fs.StringVar(&f.tlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
-	fs.StringVar(&f.clientCAFile, "client-ca-file", "", "CAs whose client certificates are accepted besides our own CA's")
 	fs.DurationVar(&f.eventTTL, "event-ttl", time.Hour, "how long Events are kept")
 	fs.DurationVar(&f.requestTimeout, "request-timeout", time.Minute, "how long a request may take that is not a watch")
 	fs.StringSliceVar(&f.admission.Enable, "enable-admission-plugins", nil, "admission plugins to run besides the default ones; docs/security.md lists them")
@@ -64,6 +60,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds", 300, "how long pods stay on a node that is not ready, unless they say")
 	fs.Int64Var(&f.admission.UnreachableSeconds, "default-unreachable-toleration-seconds", 300, "how long pods stay on a node that is not reachable, unless they say")
 	f.authn.add(fs)
+	f.limits.add(fs)
 	f.addEtcd(fs)
 	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour, "how far back watches and lists can read the past")
 	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute, "how often etcd's history before --history-retention is compacted; 0 never does")
@@ -155,10 +152,6 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	if err != nil {
 		return err
 	}
-	clients := ca.Pool()
-	if err := addCAs(clients, f.clientCAFile); err != nil {
-		return err
-	}
 	if f.admissionConfig != "" {
 		if f.admission.Config, err = admission.ReadConfig(f.admissionConfig); err != nil {
 			return err
@@ -168,16 +161,16 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	if err != nil {
 		return err
 	}
-	authentication, err := f.authn.options(f.dataDir)
+	authentication, err := f.authn.options(f.dataDir, ca)
 	if err != nil {
 		return err
 	}
-	authentication.ClientCAs = authn.FixedCAs(clients)
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(api.Builtin()...),
 		Authentication: authentication,
 		EventTTL:       f.eventTTL, RequestTimeout: f.requestTimeout,
 		Admission: f.admission,
+		Limits:    f.limits.limits(),
 	})
 	if err != nil {
 		return err
@@ -238,11 +231,11 @@ func (f *serverFlags) storeOptions() storage.Options {
 }
 
 // serverCertificate is the one that the flags name, or one from our own CA.
-func (f *serverFlags) serverCertificate(ca *pki.CA) (tls.Certificate, error) {
+func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 	if f.tlsCertFile != "" {
-		cert, err := tls.LoadX509KeyPair(f.tlsCertFile, f.tlsKeyFile)
+		cert, err := pki.CertificateFiles(slog.Default(), f.tlsCertFile, f.tlsKeyFile)
 		if err != nil {
-			return cert, fmt.Errorf("--tls-cert-file: %w", err)
+			return nil, fmt.Errorf("--tls-cert-file: %w", err)
 		}
 		return cert, nil
 	}
@@ -254,7 +247,7 @@ func (f *serverFlags) serverCertificate(ca *pki.CA) (tls.Certificate, error) {
 	if host, err := os.Hostname(); err == nil {
 		hosts = append(hosts, host)
 	}
-	return ca.Server(hosts...)
+	return ca.Serving(hosts...)
 }
 
 // url is where clients reach the server.
@@ -268,20 +261,6 @@ func (f *serverFlags) url(addr net.Addr) string {
 		host = "127.0.0.1"
 	}
 	return "https://" + net.JoinHostPort(host, port)
-}
-
-func addCAs(pool *x509.CertPool, file string) error {
-	if file == "" {
-		return nil
-	}
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("--client-ca-file: %w", err)
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return fmt.Errorf("--client-ca-file: %s has no certificates", file)
-	}
-	return nil
 }
 
 func (r *running) writeKubeconfigs(ca *pki.CA) error {
