@@ -175,6 +175,9 @@ func validateClusterIPs(s *corev1.Service, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
 		}
 		families[v6] = true
+		if i < len(spec.IPFamilies) && len(ipErrs) == 0 && (spec.IPFamilies[i] == corev1.IPv6Protocol) != v6 {
+			errs = append(errs, field.Invalid(at.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", spec.IPFamilies[i], i)))
+		}
 	}
 	for i, family := range spec.IPFamilies {
 		at := path.Child("ipFamilies").Index(i)
@@ -272,19 +275,34 @@ func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
 // validateServiceUpdate fixes the first cluster IP and its family while the service has one,
 // and the class of a load balancer.
 func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
-	path := field.NewPath("spec")
 	var errs field.ErrorList
 	if old.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.Type != corev1.ServiceTypeExternalName {
-		if len(old.Spec.ClusterIPs) > 0 && old.Spec.ClusterIPs[0] != "" &&
-			(len(s.Spec.ClusterIPs) == 0 || s.Spec.ClusterIPs[0] != old.Spec.ClusterIPs[0]) {
-			errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(0), s.Spec.ClusterIPs, "may not change once set"))
+		headless, was := s.Spec.ClusterIP == corev1.ClusterIPNone, old.Spec.ClusterIP == corev1.ClusterIPNone
+		if !headless || !was {
+			errs = append(errs, fixedFirst(s.Spec.ClusterIPs, old.Spec.ClusterIPs, "clusterIPs", "clusterIP")...)
 		}
-		if len(old.Spec.IPFamilies) > 0 && len(s.Spec.IPFamilies) > 0 && s.Spec.IPFamilies[0] != old.Spec.IPFamilies[0] {
-			errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(0), s.Spec.IPFamilies, "may not change once set"))
+		if !headless || !was || len(s.Spec.Selector) > 0 || len(old.Spec.Selector) > 0 {
+			errs = append(errs, fixedFirst(s.Spec.IPFamilies, old.Spec.IPFamilies, "ipFamilies", "ipFamily")...)
 		}
 	}
 	if old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-		errs = append(errs, sameClass(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass, path.Child("loadBalancerClass"))...)
+		errs = append(errs, sameClass(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass, field.NewPath("spec", "loadBalancerClass"))...)
+	}
+	return errs
+}
+
+// fixedFirst allows only that the second of two values comes or goes. Whether it may go is
+// for the allocation to say.
+func fixedFirst[T ~string](list, old []T, name, one string) field.ErrorList {
+	path := field.NewPath("spec", name)
+	var errs field.ErrorList
+	if len(list) == 0 && len(old) > 0 {
+		return field.ErrorList{field.Invalid(path.Index(0), list, "primary "+one+" can not be unset")}
+	}
+	for i := range min(len(list), len(old)) {
+		if list[i] != old[i] {
+			errs = append(errs, field.Invalid(path.Index(i), list, "may not change once set"))
+		}
 	}
 	return errs
 }

@@ -71,14 +71,19 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	return nil
 }
 
-// firstWrite creates a cluster-scoped object as the server's own.
+// self is the server as the writer of its own objects.
+func (s *Server) self(res *api.Resource) writer {
+	return writer{manager: "kube-apiserver", apiVersion: res.GroupVersion().String(), at: s.now()}
+}
+
+// firstWrite creates an object as the server's own.
 func (s *Server) firstWrite(res *api.Resource, obj api.Object) (storage.Write, error) {
 	if res.Default != nil {
 		res.Default(obj)
 	}
-	owners := ownNew(res, obj, writer{manager: "kube-apiserver", apiVersion: res.GroupVersion().String(), at: s.now()})
+	owners := ownNew(res, obj, s.self(res))
 	s.beforeCreate(res, obj)
 	obj.SetManagedFields(owners)
 	doc, err := encode(res, obj)
-	return storage.Write{Op: storage.Create, Key: storage.Key{Collection: res.Collection(), Name: obj.GetName()}, Value: doc}, err
+	return storage.Write{Op: storage.Create, Key: storage.Key{Collection: res.Collection(), Namespace: obj.GetNamespace(), Name: obj.GetName()}, Value: doc}, err
 }

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/storage"
@@ -21,25 +21,22 @@ import (
 // document of its own, named after what is claimed, that is created and deleted in the
 // transactions that create, change and delete the Service. Two servers that pick the same
 // address cannot both commit, and there is no allocator whose memory could be wrong.
+//
+// The claim on an address is an IPAddress, which users can see (KEP-1880); that on a port is
+// no kind of the API. What a Service is given is chosen in allocate.go.
 
-// The collections of claims. They are no kinds of the API.
-const (
-	clusterIPClaims = "claims/clusterips"
-	nodePortClaims  = "claims/nodeports"
-)
+// nodePortClaims is the collection of the claims on node ports.
+const nodePortClaims = "claims/nodeports"
 
-// Where addresses and ports come from by default (--service-cluster-ip-range,
-// --service-node-port-range). The first addresses of a range are not given out at random.
-var (
-	defaultServiceCIDR = netip.MustParsePrefix("10.96.0.0/16")
-	defaultNodePorts   = [2]int32{30000, 32767}
-)
+// ipAllocator marks the IPAddresses that are claims.
+const ipAllocator = "ipallocator.k8s.io"
 
-// pickAttempts is how many random values are tried before every one is.
-const pickAttempts = 32
+// errClaimLost means that another server was quicker to claim, or to give up, what a commit
+// was about. Nothing was stored; trying again picks something else.
+var errClaimLost = errors.New("what was to be claimed has just been taken")
 
 // claimsOf are the keys of what the object holds.
-func claimsOf(res *api.Resource, obj api.Object) []storage.Key {
+func (s *Server) claimsOf(res *api.Resource, obj api.Object) []storage.Key {
 	service, ok := obj.(*corev1.Service)
 	if !ok || res.Group != "" {
 		return nil
@@ -47,7 +44,7 @@ func claimsOf(res *api.Resource, obj api.Object) []storage.Key {
 	var keys []storage.Key
 	for _, ip := range service.Spec.ClusterIPs {
 		if ip != "" && ip != corev1.ClusterIPNone {
-			keys = append(keys, storage.Key{Collection: clusterIPClaims, Name: ip})
+			keys = append(keys, s.addressClaim(ip))
 		}
 	}
 	ports := []int32{service.Spec.HealthCheckNodePort}
@@ -57,43 +54,56 @@ func claimsOf(res *api.Resource, obj api.Object) []storage.Key {
 	slices.Sort(ports)
 	for _, p := range slices.Compact(ports) { // one port may serve TCP and UDP
 		if p != 0 {
-			keys = append(keys, storage.Key{Collection: nodePortClaims, Name: strconv.Itoa(int(p))})
+			keys = append(keys, portClaim(p))
 		}
 	}
 	return keys
 }
 
-// errClaimLost means that another server was quicker to claim, or to give up, what a commit
-// was about. Nothing was stored; trying again picks something else.
-var errClaimLost = errors.New("what was to be claimed has just been taken")
+// addressClaim is the key of the IPAddress of that name: the address in its canonical form.
+func (s *Server) addressClaim(ip string) storage.Key {
+	if addr, err := netip.ParseAddr(ip); err == nil {
+		ip = addr.String()
+	}
+	return storage.Key{Collection: s.kinds.ipAddress.Collection(), Name: ip}
+}
+
+func portClaim(port int32) storage.Key {
+	return storage.Key{Collection: nodePortClaims, Name: strconv.Itoa(int(port))}
+}
 
 // claim returns the object with the addresses and ports that it lacked, and the writes by
 // which claims come and go with the change from old (nil on create) to obj (nil on delete).
 func (s *Server) claim(ctx context.Context, res *api.Resource, obj, old api.Object) (api.Object, []storage.Write, error) {
 	var have, want []storage.Key
 	if old != nil {
-		have = claimsOf(res, old)
+		have = s.claimsOf(res, old)
 	}
 	if service, ok := obj.(*corev1.Service); ok && res.Group == "" {
+		before, _ := old.(*corev1.Service)
 		service = service.DeepCopy() // a second attempt must find what the client sent
-		if err := s.allocate(res, service, have); err != nil {
+		if err := s.allocate(res, service, before, have); err != nil {
 			return nil, nil, err
 		}
-		obj, want = service, claimsOf(res, service)
+		obj, want = service, s.claimsOf(res, service)
 	}
-	writes, err := s.claimWrites(ctx, obj, have, want)
+	holder := obj
+	if holder == nil {
+		holder = old
+	}
+	writes, err := s.claimWrites(ctx, holder, have, want)
 	return obj, writes, err
 }
 
-func (s *Server) claimWrites(ctx context.Context, obj api.Object, have, want []storage.Key) ([]storage.Write, error) {
+func (s *Server) claimWrites(ctx context.Context, holder api.Object, have, want []storage.Key) ([]storage.Write, error) {
 	var writes []storage.Write
 	for _, key := range want {
 		if slices.Contains(have, key) {
 			continue
 		}
-		doc, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": key.Name}, "holder": obj.GetNamespace() + "/" + obj.GetName()})
+		doc, err := s.claimDocument(key, holder)
 		if err != nil {
-			return nil, fmt.Errorf("encoding a claim: %w", err)
+			return nil, err
 		}
 		writes = append(writes, storage.Write{Op: storage.Create, Key: key, Value: doc})
 	}
@@ -101,167 +111,83 @@ func (s *Server) claimWrites(ctx context.Context, obj api.Object, have, want []s
 		if slices.Contains(want, key) {
 			continue
 		}
-		held, err := s.Store.Collection(key.Collection, storage.CollectionOptions{}).Get(ctx, "", key.Name, storage.At{})
+		held, err := s.claims(key.Collection).Get(ctx, "", key.Name, storage.At{})
 		if errors.Is(err, storage.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
+		if by, err := holderOf(held); err != nil || by != holder.GetNamespace()+"/"+holder.GetName() {
+			continue // somebody took the claim away by hand, and another has it now
+		}
 		writes = append(writes, storage.Write{Op: storage.Delete, Key: key, Expect: held.Revision})
 	}
 	return writes, nil
 }
 
-// allocate fills in what a Service of its type must have. held are the claims it has.
-func (s *Server) allocate(res *api.Resource, service *corev1.Service, held []storage.Key) error {
-	if service.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil
+// claims opens a collection of claims.
+func (s *Server) claims(collection string) *storage.Collection {
+	if collection == nodePortClaims {
+		return s.Store.Collection(nodePortClaims, storage.CollectionOptions{})
 	}
-	var errs field.ErrorList
-	errs = append(errs, s.allocateIP(service, held)...)
-	errs = append(errs, s.allocatePorts(service, held)...)
-	return invalidObject(res, service.Name, errs)
+	return s.collection(s.kinds.ipAddress)
 }
 
-func (s *Server) allocateIP(service *corev1.Service, held []storage.Key) field.ErrorList {
-	spec := &service.Spec
-	path := field.NewPath("spec")
-	if len(spec.IPFamilies) == 0 {
-		spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
-	}
-	single := corev1.IPFamilyPolicySingleStack
-	if spec.IPFamilyPolicy == nil {
-		spec.IPFamilyPolicy = &single
-	}
-	if *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack || len(spec.IPFamilies) > 1 {
-		return field.ErrorList{field.Invalid(path.Child("ipFamilyPolicy"), *spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services")}
-	}
-	if spec.IPFamilies[0] != corev1.IPv4Protocol {
-		return field.ErrorList{field.Invalid(path.Child("ipFamilies").Index(0), spec.IPFamilies[0], "not configured on this cluster")}
-	}
-	if len(spec.ClusterIPs) == 0 {
-		ip, ok := s.pickIP()
-		if !ok {
-			return field.ErrorList{field.InternalError(path.Child("clusterIPs"), errors.New("range is full"))}
-		}
-		spec.ClusterIPs = []string{ip}
-		spec.ClusterIP = ip
-		return nil
-	}
-	spec.ClusterIP = spec.ClusterIPs[0]
-	if spec.ClusterIP == corev1.ClusterIPNone {
-		return nil
-	}
-	return s.checkClaim(path.Child("clusterIPs").Index(0), spec.ClusterIP, clusterIPClaims, held, func() string {
-		if ip, err := netip.ParseAddr(spec.ClusterIP); err != nil || !defaultServiceCIDR.Contains(ip) {
-			return fmt.Sprintf("the provided IP (%v) is not in the valid range. The range of valid IPs is %v", spec.ClusterIP, defaultServiceCIDR)
-		}
-		return ""
-	})
-}
-
-func (s *Server) allocatePorts(service *corev1.Service, held []storage.Key) field.ErrorList {
-	spec := &service.Spec
-	auto := spec.Type == corev1.ServiceTypeNodePort ||
-		spec.Type == corev1.ServiceTypeLoadBalancer && (spec.AllocateLoadBalancerNodePorts == nil || *spec.AllocateLoadBalancerNodePorts)
-	taken := map[int32]corev1.Protocol{}
-	var errs field.ErrorList
-	for i := range spec.Ports {
-		port := &spec.Ports[i]
-		path := field.NewPath("spec", "ports").Index(i).Child("nodePort")
-		if port.NodePort != 0 {
-			errs = append(errs, s.checkPort(path, port.NodePort, held)...)
-			taken[port.NodePort] = port.Protocol
-			continue
-		}
-		if !auto {
-			continue
-		}
-		n, ok := s.pickPort(taken)
-		if !ok {
-			errs = append(errs, field.InternalError(path, errors.New("range is full")))
-			continue
-		}
-		port.NodePort = n
-		taken[n] = port.Protocol
-	}
-	if spec.Type == corev1.ServiceTypeLoadBalancer && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-		path := field.NewPath("spec", "healthCheckNodePort")
-		if spec.HealthCheckNodePort != 0 {
-			return append(errs, s.checkPort(path, spec.HealthCheckNodePort, held)...)
-		}
-		n, ok := s.pickPort(taken)
-		if !ok {
-			return append(errs, field.InternalError(path, errors.New("range is full")))
-		}
-		spec.HealthCheckNodePort = n
-	}
-	return errs
-}
-
-func (s *Server) checkPort(path *field.Path, port int32, held []storage.Key) field.ErrorList {
-	return s.checkClaim(path, strconv.Itoa(int(port)), nodePortClaims, held, func() string {
-		if port < defaultNodePorts[0] || port > defaultNodePorts[1] {
-			return fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %d-%d", defaultNodePorts[0], defaultNodePorts[1])
-		}
-		return ""
-	})
-}
-
-// checkClaim refuses a value that a client chose if it is out of range or taken. Who takes
-// it at the same time is found out by the commit.
-func (s *Server) checkClaim(path *field.Path, value, collection string, held []storage.Key, outOfRange func() string) field.ErrorList {
-	if slices.Contains(held, storage.Key{Collection: collection, Name: value}) {
-		return nil
-	}
-	if why := outOfRange(); why != "" {
-		return field.ErrorList{field.Invalid(path, value, why)}
-	}
-	if s.claimed(collection, value) {
-		return field.ErrorList{field.Invalid(path, value, fmt.Sprintf("failed to allocate %s: provided value is already allocated", value))}
-	}
-	return nil
-}
-
-func (s *Server) claimed(collection, name string) bool {
-	_, err := s.Store.Collection(collection, storage.CollectionOptions{}).Get(context.Background(), "", name, storage.At{Any: true})
+// claimed reports whether anybody has the claim, as far as memory knows. Who takes it at the
+// same time is found out by the commit.
+func (s *Server) claimed(key storage.Key) bool {
+	_, err := s.claims(key.Collection).Get(context.Background(), "", key.Name, storage.At{Any: true})
 	return err == nil
 }
 
-// pickIP returns a free address, at random so that servers which race seldom meet.
-func (s *Server) pickIP() (string, bool) {
-	base := defaultServiceCIDR.Masked().Addr().As4()
-	size := 1 << (32 - defaultServiceCIDR.Bits())
-	first := uint32(base[0])<<24 | uint32(base[1])<<16 | uint32(base[2])<<8 | uint32(base[3])
-	at := func(i int) string {
-		n := first + uint32(i)
-		return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}).String()
-	}
-	// The first ten are for well-known services; the network's own and the broadcast
-	// address are nobody's.
-	return pick(10, size-1, func(i int) (string, bool) { ip := at(i); return ip, !s.claimed(clusterIPClaims, ip) })
+// portClaimDocument is the claim on a node port.
+type portClaimDocument struct {
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Holder string `json:"holder"` // namespace/name
 }
 
-func (s *Server) pickPort(taken map[int32]corev1.Protocol) (int32, bool) {
-	return pick(int(defaultNodePorts[0]), int(defaultNodePorts[1])+1, func(i int) (int32, bool) {
-		_, ours := taken[int32(i)]
-		return int32(i), !ours && !s.claimed(nodePortClaims, strconv.Itoa(i))
+func (s *Server) claimDocument(key storage.Key, holder api.Object) ([]byte, error) {
+	if key.Collection == nodePortClaims {
+		var doc portClaimDocument
+		doc.Metadata.Name, doc.Holder = key.Name, holder.GetNamespace()+"/"+holder.GetName()
+		return json.Marshal(doc)
+	}
+	family := corev1.IPv4Protocol
+	if addr, err := netip.ParseAddr(key.Name); err == nil && addr.Is6() {
+		family = corev1.IPv6Protocol
+	}
+	w, err := s.firstWrite(s.kinds.ipAddress, &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Name: key.Name, Labels: map[string]string{
+			networkingv1.LabelIPAddressFamily: string(family),
+			networkingv1.LabelManagedBy:       ipAllocator,
+		}},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{
+			Resource: "services", Namespace: holder.GetNamespace(), Name: holder.GetName(),
+		}},
 	})
+	return w.Value, err
 }
 
-// pick tries values of [from, to): some at random, then all.
-func pick[T any](from, to int, try func(int) (T, bool)) (T, bool) {
-	for range pickAttempts {
-		if v, ok := try(from + rand.IntN(to-from)); ok {
-			return v, true
+// holderOf is the namespace/name of the Service that a claim is for; "" when it is none of a
+// Service's.
+func holderOf(claim *storage.Object) (string, error) {
+	if claim.Key.Collection == nodePortClaims {
+		var doc portClaimDocument
+		if err := json.Unmarshal(claim.JSON, &doc); err != nil {
+			return "", fmt.Errorf("the claim %s: %w", claim.Key, err)
 		}
+		return doc.Holder, nil
 	}
-	for i := from; i < to; i++ {
-		if v, ok := try(i); ok {
-			return v, true
-		}
+	var address networkingv1.IPAddress
+	if err := json.Unmarshal(claim.JSON, &address); err != nil {
+		return "", fmt.Errorf("the claim %s: %w", claim.Key, err)
 	}
-	var none T
-	return none, false
+	ref := address.Spec.ParentRef
+	if address.Labels[networkingv1.LabelManagedBy] != ipAllocator || ref == nil || ref.Group != "" || ref.Resource != "services" {
+		return "", nil
+	}
+	return ref.Namespace + "/" + ref.Name, nil
 }

@@ -46,12 +46,26 @@ func assemble(t *testing.T, kinds []*api.Resource, o apiserver.Options) *assembl
 	a := &assembly{backend: &faulty{Backend: embedded}, log: &syncBuffer{}}
 	a.store, err = storage.Open(t.Context(), a.backend, storage.Options{LogEvents: logEvents})
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, a.store.Close())
+		require.NoError(t, embedded.Close())
+	})
+	o.Registry, o.Log = api.NewRegistry(kinds...), slog.New(slog.NewTextHandler(a.log, nil))
+	a.server = a.another(t, o)
+	return a
+}
+
+// another starts a further API server on the same store. The registry is that of all built-in
+// kinds if o has none.
+func (a *assembly) another(t *testing.T, o apiserver.Options) *server {
+	t.Helper()
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
 	a.ca = ca
-	o.Store, o.Registry = a.store, api.NewRegistry(kinds...)
-	o.Authentication.ClientCAs = authn.FixedCAs(ca.Pool())
-	o.Log = slog.New(slog.NewTextHandler(a.log, nil))
+	if o.Registry == nil {
+		o.Registry, o.Log = api.NewRegistry(api.Builtin()...), slog.New(slog.DiscardHandler)
+	}
+	o.Store, o.Authentication.ClientCAs = a.store, authn.FixedCAs(ca.Pool())
 	handler, err := apiserver.New(t.Context(), o)
 	require.NoError(t, err)
 	cert, err := ca.Serving("127.0.0.1")
@@ -64,16 +78,13 @@ func assemble(t *testing.T, kinds []*api.Resource, o apiserver.Options) *assembl
 	t.Cleanup(func() {
 		stop()
 		serving.Wait()
-		require.NoError(t, a.store.Close())
-		require.NoError(t, embedded.Close())
 	})
 	admin, key, err := ca.Client("admin", "system:masters")
 	require.NoError(t, err)
-	a.server = connect(t, &rest.Config{
+	return connect(t, &rest.Config{
 		Host: "https://" + ln.Addr().String(), QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: ca.PEM(), CertData: admin, KeyData: key},
 	})
-	return a
 }
 
 // as is the same server, seen by another user.

@@ -21,10 +21,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -46,6 +48,13 @@ type Options struct {
 	Authorizer Authorizer
 	// Admission chooses and configures the admission plugins.
 	Admission admission.Options
+	// ServiceCIDRs are what cluster IPs are taken from (--service-cluster-ip-range): one range,
+	// or one of each IP family, that of the default first. NodePorts is --service-node-port-range.
+	ServiceCIDRs []netip.Prefix
+	NodePorts    utilnet.PortRange
+	// AdvertiseAddress is where the Service "kubernetes" points to (--advertise-address); by
+	// default it is the address of the listener, or of this machine if that is loopback.
+	AdvertiseAddress netip.Addr
 	// EventTTL is how long Events are kept (--event-ttl); 0 means one hour.
 	EventTTL time.Duration
 	// RequestTimeout bounds every request but watches (--request-timeout); 0 means one minute.
@@ -63,6 +72,7 @@ type Server struct {
 	authn     *authn.Authentication
 	admission *admission.Chain
 	openapi   *openapi.Documents
+	kinds     serviceKinds
 	// appliers are the field managers of server-side apply.
 	appliers appliers
 	inflight inflight
@@ -81,6 +91,15 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if o.Authorizer == nil {
 		o.Authorizer = AllowAuthenticated{}
 	}
+	if len(o.ServiceCIDRs) == 0 {
+		o.ServiceCIDRs = DefaultServiceCIDRs
+	}
+	if o.NodePorts.Size == 0 {
+		o.NodePorts = DefaultNodePorts
+	}
+	if err := checkServiceRanges(o.ServiceCIDRs, o.NodePorts); err != nil {
+		return nil, err
+	}
 	if o.EventTTL == 0 {
 		o.EventTTL = time.Hour
 	}
@@ -97,8 +116,12 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
 		Options:  o,
 		openapi:  openapi.NewDocuments(Version),
+		kinds:    serviceKindsOf(o.Registry.Snapshot()),
 		inflight: inflight{readOnly: newPlaces(o.Limits.RequestsInFlight), mutating: newPlaces(o.Limits.MutatingRequestsInFlight)},
 		watches:  watchCounts{most: o.Limits.WatchesPerUser},
+	}
+	if err := s.kinds.check(); err != nil {
+		return nil, err
 	}
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
 	var err error
@@ -201,10 +224,14 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		ErrorLog:       slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}
-	var background sync.WaitGroup
-	background.Go(func() { s.authn.Run(s.drain) })
-	defer background.Wait()
-	defer s.beginDrain()
+	at := s.advertised(ln.Addr())
+	s.publishOnce(ctx, at, true)
+	background, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { s.keepPublished(background, at) })
+	running.Go(func() { s.authn.Run(background) })
+	defer running.Wait()
+	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- srv.ServeTLS(newFairListener(ln, s.Limits.ConnectionsPerClient, s.Log), "", "") }()
 	select {
@@ -213,6 +240,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	case <-ctx.Done():
 	}
 	s.beginDrain()
+	running.Wait()
+	s.publishOnce(context.WithoutCancel(ctx), at, false)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := srv.Shutdown(grace)

@@ -46,10 +46,13 @@ func TestTTL_LaterWritesRenewItAndTakeItBack(t *testing.T) {
 	var mu sync.Mutex
 	var lives []time.Duration
 	a.backend.set(func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
-		mu.Lock()
-		lives = append(lives, writes[0].TTL)
-		mu.Unlock()
-		return a.backend.Backend.Commit(ctx, writes)
+		outcome, err := a.backend.Backend.Commit(ctx, writes)
+		if err == nil && outcome.Applied { // others began with a state that memory had and etcd no longer
+			mu.Lock()
+			lives = append(lives, writes[0].TTL)
+			mu.Unlock()
+		}
+		return outcome, err
 	}, nil)
 	commits := func() int {
 		mu.Lock()

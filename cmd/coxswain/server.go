@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver"
@@ -32,6 +35,9 @@ type serverFlags struct {
 	tlsKeyFile     string
 	eventTTL       time.Duration
 	requestTimeout time.Duration
+	serviceCIDRs   []string
+	nodePorts      utilnet.PortRange
+	advertise      net.IP
 	etcd           storage.ExternalOptions
 
 	admission       admission.Options
@@ -54,6 +60,10 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.tlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	fs.DurationVar(&f.eventTTL, "event-ttl", time.Hour, "how long Events are kept")
 	fs.DurationVar(&f.requestTimeout, "request-timeout", time.Minute, "how long a request may take that is not a watch")
+	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", []string{"10.96.0.0/16"}, "CIDRs that the cluster IPs of Services are taken from: one, or one of each IP family")
+	f.nodePorts = apiserver.DefaultNodePorts
+	fs.Var(&f.nodePorts, "service-node-port-range", "ports that the node ports of Services are taken from, both ends included")
+	fs.IPVar(&f.advertise, "advertise-address", nil, "IP address that the Service kubernetes points to; by default --bind-address or, if that is loopback or every address, one of this machine")
 	fs.StringSliceVar(&f.admission.Enable, "enable-admission-plugins", nil, "admission plugins to run besides the default ones; docs/security.md lists them")
 	fs.StringSliceVar(&f.admission.Disable, "disable-admission-plugins", nil, "default admission plugins not to run")
 	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "", "AdmissionConfiguration of the plugins that take one")
@@ -165,10 +175,16 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	if err != nil {
 		return err
 	}
+	cidrs, err := parseCIDRs(f.serviceCIDRs)
+	if err != nil {
+		return err
+	}
+	advertise, _ := netip.AddrFromSlice(f.advertise) // not valid if it is not set
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(api.Builtin()...),
 		Authentication: authentication,
 		EventTTL:       f.eventTTL, RequestTimeout: f.requestTimeout,
+		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission: f.admission,
 		Limits:    f.limits.limits(),
 	})
@@ -208,6 +224,18 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	}
 	stop()
 	return errors.Join(err, <-ended)
+}
+
+func parseCIDRs(texts []string) ([]netip.Prefix, error) {
+	cidrs := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return nil, fmt.Errorf("--service-cluster-ip-range: %w", err)
+		}
+		cidrs[i] = p.Masked()
+	}
+	return cidrs, nil
 }
 
 func (f *serverFlags) openEtcd(ctx context.Context) (storage.Backend, error) {
