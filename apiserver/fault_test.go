@@ -105,6 +105,15 @@ type faulty struct {
 	commit func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error)
 	// reads is what questions and ranges fail with.
 	reads error
+	// asked, when set, is called with every question for the revision.
+	asked func()
+}
+
+// onQuestion calls asked with every question for the revision, before it is put.
+func (f *faulty) onQuestion(asked func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = asked
 }
 
 func (f *faulty) set(commit func(context.Context, []storage.Write) (*storage.Outcome, error), reads error) {
@@ -132,6 +141,12 @@ func (f *faulty) readError() error {
 func (f *faulty) Revision(ctx context.Context) (int64, error) {
 	if err := f.readError(); err != nil {
 		return 0, err
+	}
+	f.mu.Lock()
+	asked := f.asked
+	f.mu.Unlock()
+	if asked != nil {
+		asked()
 	}
 	return f.Backend.Revision(ctx)
 }

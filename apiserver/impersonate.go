@@ -93,6 +93,15 @@ func readImpersonation(h http.Header) (*authn.User, error) {
 
 // mayImpersonate asks about each part of who the caller wants to be.
 func (s *Server) mayImpersonate(ctx context.Context, caller, wanted *authn.User) error {
+	for _, part := range impersonationParts(caller, wanted) {
+		if err := s.authorize(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func impersonationParts(caller, wanted *authn.User) []Attributes {
 	user := Attributes{Resource: "users", Name: wanted.Name}
 	if namespace, name, ok := authn.SplitServiceAccountName(wanted.Name); ok {
 		user = Attributes{Resource: "serviceaccounts", Namespace: namespace, Name: name}
@@ -109,13 +118,10 @@ func (s *Server) mayImpersonate(ctx context.Context, caller, wanted *authn.User)
 	if wanted.UID != "" {
 		parts = append(parts, Attributes{Group: authenticationv1.GroupName, Version: "v1", Resource: "uids", Name: wanted.UID})
 	}
-	for _, a := range parts {
-		a.User, a.Verb = caller, "impersonate"
-		if err := s.authorize(ctx, a); err != nil {
-			return err
-		}
+	for i := range parts {
+		parts[i].User, parts[i].Verb = caller, "impersonate"
 	}
-	return nil
+	return parts
 }
 
 // impersonated completes the groups as authentication would have. Groups that were asked for
