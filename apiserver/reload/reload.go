@@ -68,11 +68,12 @@ func (f *Files[T]) look() {
 // read reads the files if one has changed since they were last read, well or badly.
 func (f *Files[T]) read() (changed bool, err error) {
 	now := make([]os.FileInfo, len(f.paths))
+	changed = f.seen == nil
 	for i, path := range f.paths {
 		if now[i], err = os.Stat(path); err != nil {
 			return false, fmt.Errorf("looking at a file: %w", err)
 		}
-		changed = changed || f.seen == nil || !same(now[i], f.seen[i])
+		changed = changed || !same(now[i], f.seen[i])
 	}
 	if !changed {
 		return false, nil

@@ -52,3 +52,10 @@ func TestFiles_FollowTheirChangesAndKeepWhatWasGood(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	require.Equal(t, "two", files.Current())
 }
+
+func TestFiles_MayBeNone(t *testing.T) {
+	t.Parallel()
+	files, err := reload.Open(slog.New(slog.DiscardHandler), func([][]byte) (string, error) { return "made of nothing", nil })
+	require.NoError(t, err)
+	require.Equal(t, "made of nothing", files.Current())
+}
