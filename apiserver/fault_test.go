@@ -65,7 +65,10 @@ func (a *assembly) another(t *testing.T, o apiserver.Options) *server {
 	if o.Registry == nil {
 		o.Registry, o.Log = api.NewRegistry(api.Builtin()...), slog.New(slog.DiscardHandler)
 	}
-	o.Store, o.Authentication.ClientCAs = a.store, authn.FixedCAs(ca.Pool())
+	o.Store = a.store
+	if o.Authentication.ClientCAs == nil {
+		o.Authentication.ClientCAs = authn.FixedCAs(ca.Pool())
+	}
 	handler, err := apiserver.New(t.Context(), o)
 	require.NoError(t, err)
 	cert, err := ca.Serving("127.0.0.1")
