@@ -11,3 +11,11 @@ func selfSubjectReviews() *Resource {
 		New: func() Object { return &authenticationv1.SelfSubjectReview{} },
 	})
 }
+
+// tokenReviews ask whose a bearer token is, and for which audiences it is good.
+func tokenReviews() *Resource {
+	return review(Resource{
+		Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenReview", Plural: "tokenreviews",
+		New: func() Object { return &authenticationv1.TokenReview{} },
+	})
+}

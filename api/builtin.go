@@ -30,6 +30,7 @@ func Builtin() []*Resource {
 		statefulSets(),
 		// authentication.k8s.io/v1
 		selfSubjectReviews(),
+		tokenReviews(),
 		// authorization.k8s.io/v1
 		localSubjectAccessReviews(),
 		selfSubjectAccessReviews(),

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -195,6 +196,9 @@ func serviceAccounts() *Resource {
 		New:        func() Object { return &corev1.ServiceAccount{} },
 		NewList:    func() runtime.Object { return &corev1.ServiceAccountList{} },
 		Warnings:   warned(warnServiceAccount),
+		Parts: []Subresource{{
+			Name: "token", Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenRequest", Verbs: []string{"create"},
+		}},
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,

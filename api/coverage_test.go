@@ -28,8 +28,7 @@ func TestCoverage_DocumentIsWhatIsRegistered(t *testing.T) {
 
 // notServed is what Kubernetes v1.37 serves by default and Coxswain does not.
 var notServed = []string{
-	"core/v1: ComponentStatus; serviceaccounts' token; the bindings resource",
-	"authentication.k8s.io: TokenReview",
+	"core/v1: ComponentStatus; the bindings resource",
 	"apiextensions.k8s.io (custom resources) and apiregistration.k8s.io (aggregation)",
 	"resource.k8s.io (dynamic resource allocation)",
 }

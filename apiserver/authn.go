@@ -11,19 +11,17 @@ import (
 // authenticate finds out who calls. A bad credential is refused even where none is needed.
 func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, ok, err := s.Authenticator.Authenticate(r)
-		if err != nil {
+		user, ok, err := s.authn.Authenticate(r)
+		if err != nil || !ok {
+			if err != nil {
+				s.Log.Debug("a credential was refused", "client", r.RemoteAddr, "error", err)
+			}
 			s.writeError(w, &request{Request: r}, unauthorized())
 			return
-		}
-		if !ok {
-			user = anonymous
 		}
 		next.ServeHTTP(w, r.WithContext(authn.WithUser(r.Context(), user)))
 	})
 }
-
-var anonymous = authn.AnonymousUser()
 
 // unauthorized says no more than that: why a credential is not good is not told to who
 // tries it.

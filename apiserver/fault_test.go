@@ -29,6 +29,7 @@ import (
 // assembly is an API server whose parts a test can reach.
 type assembly struct {
 	*server
+	ca      *pki.CA
 	backend *faulty
 	store   *storage.Store
 	log     *syncBuffer
@@ -60,13 +61,17 @@ func (a *assembly) another(t *testing.T, o apiserver.Options) *server {
 	t.Helper()
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
+	a.ca = ca
 	if o.Registry == nil {
 		o.Registry, o.Log = api.NewRegistry(api.Builtin()...), slog.New(slog.DiscardHandler)
 	}
-	o.Store, o.Authenticator = a.store, authn.ClientCertificates{CAs: ca.Pool()}
+	o.Store = a.store
+	if o.Authentication.ClientCAs == nil {
+		o.Authentication.ClientCAs = authn.FixedCAs(ca.Pool())
+	}
 	handler, err := apiserver.New(t.Context(), o)
 	require.NoError(t, err)
-	cert, err := ca.Server("127.0.0.1")
+	cert, err := ca.Serving("127.0.0.1")
 	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -85,6 +90,16 @@ func (a *assembly) another(t *testing.T, o apiserver.Options) *server {
 	})
 }
 
+// as is the same server, seen by another user.
+func (a *assembly) as(user string, groups ...string) *server {
+	a.t.Helper()
+	config := rest.CopyConfig(a.config)
+	var err error
+	config.CertData, config.KeyData, err = a.ca.Client(user, groups...)
+	require.NoError(a.t, err)
+	return connect(a.t, config)
+}
+
 // faulty is a backend whose commits and questions can be made to fail.
 type faulty struct {
 	storage.Backend
@@ -93,6 +108,15 @@ type faulty struct {
 	commit func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error)
 	// reads is what questions and ranges fail with.
 	reads error
+	// asked, when set, is called with every question for the revision.
+	asked func()
+}
+
+// onQuestion calls asked with every question for the revision, before it is put.
+func (f *faulty) onQuestion(asked func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = asked
 }
 
 func (f *faulty) set(commit func(context.Context, []storage.Write) (*storage.Outcome, error), reads error) {
@@ -120,6 +144,12 @@ func (f *faulty) readError() error {
 func (f *faulty) Revision(ctx context.Context) (int64, error) {
 	if err := f.readError(); err != nil {
 		return 0, err
+	}
+	f.mu.Lock()
+	asked := f.asked
+	f.mu.Unlock()
+	if asked != nil {
+		asked()
 	}
 	return f.Backend.Revision(ctx)
 }

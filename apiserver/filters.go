@@ -99,6 +99,7 @@ func (s *Server) limitBody(next http.Handler) http.Handler {
 func (s *Server) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if longRunning(r) {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 			next.ServeHTTP(w, r)
 			return
 		}

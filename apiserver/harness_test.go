@@ -52,6 +52,7 @@ type server struct {
 	t      testing.TB
 	config *rest.Config
 	http   *http.Client
+	bearer string // a token to show, if any
 }
 
 func start(t testing.TB) *server {
@@ -115,6 +116,9 @@ func (s *server) send(method, path string, body any, headers ...string) *http.Re
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.config.Host+path, reader(s.t, body))
 	require.NoError(s.t, err)
+	if s.bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+s.bearer)
+	}
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}

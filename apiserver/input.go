@@ -27,12 +27,16 @@ const maxBody = 3 << 20
 // maxDepth is how deeply JSON in a request may be nested.
 const maxDepth = 500
 
+// maxHeader is how many bytes the headers of a request may have, its URL included.
+const maxHeader = 64 << 10
+
 // unmarshal reads JSON as Kubernetes does: names are case-sensitive, integers stay integers.
 func unmarshal(doc []byte, into any) error {
 	return kjson.UnmarshalCaseSensitivePreserveInts(doc, into)
 }
 
-// readBody reads a request's body up to maxBody.
+// readBody reads a request's body up to maxBody. What it is packed with, if it is, is not
+// looked at: nothing is unpacked here that could grow.
 func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError

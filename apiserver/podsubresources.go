@@ -22,6 +22,8 @@ func (s *Server) createSubresource(w http.ResponseWriter, r *request) error {
 		return s.bind(w, r)
 	case "eviction":
 		return s.evict(w, r)
+	case "token":
+		return s.requestToken(w, r)
 	}
 	return apierrors.NewMethodNotSupported(r.res.GroupResource(), r.verb)
 }

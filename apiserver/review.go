@@ -22,6 +22,7 @@ type reviewer func(s *Server, ctx context.Context, obj api.Object) error
 // reviewers answer the kinds that api registers as reviews.
 var reviewers = map[schema.GroupVersionKind]reviewer{
 	authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"): answering((*Server).reviewSelf),
+	authenticationv1.SchemeGroupVersion.WithKind("TokenReview"):       answering((*Server).reviewToken),
 
 	authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"):      answering((*Server).reviewSubjectAccess),
 	authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview"): answering((*Server).reviewLocalSubjectAccess),

@@ -2,7 +2,8 @@
 // commits of package storage, by the rules that package api registers for each kind.
 //
 // A request meets, in this order: metrics, panic recovery, limits to its body, authentication,
-// a deadline (filters.go, authn.go); then its route (Server.Handler below), which resolves the
+// impersonation, a limit to how many are served at once, a deadline (filters.go, authn.go,
+// impersonate.go, inflight.go); then its route (Server.Handler below), which resolves the
 // registration and authorizes (request.go); then its verb, one file each: get.go, list.go,
 // watch.go, create.go, update.go, patch.go, delete.go. Writes share one path, write.go:
 // decode strictly, default, admit, validate, encode once, commit; the committed bytes are
@@ -41,9 +42,9 @@ import (
 type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
-	// Authenticator tells who calls; nil knows nobody, so that every request that needs an
-	// identity is answered 401.
-	Authenticator authn.Authenticator
+	// Authentication says which credentials are accepted. Without any, every request that
+	// needs an identity is answered 401.
+	Authentication authn.Options
 	// AuthorizationModes are who decides what an identity may do, in the order in which they
 	// are asked (--authorization-mode); none is Node, RBAC.
 	AuthorizationModes []string
@@ -64,14 +65,17 @@ type Options struct {
 	EventTTL time.Duration
 	// RequestTimeout bounds every request but watches (--request-timeout); 0 means one minute.
 	RequestTimeout time.Duration
-	Clock          clock.PassiveClock
-	Log            *slog.Logger
+	// Limits bound what one client, and all together, may take.
+	Limits Limits
+	Clock  clock.PassiveClock
+	Log    *slog.Logger
 }
 
 // Server serves the Kubernetes API. Its methods are safe for concurrent use.
 type Server struct {
 	Options
 	metrics    *metrics
+	authn      *authn.Authentication
 	admission  *admission.Chain
 	cluster    *cluster
 	policy     *policy
@@ -81,6 +85,8 @@ type Server struct {
 	backends   backends
 	// appliers are the field managers of server-side apply.
 	appliers appliers
+	inflight inflight
+	watches  watchCounts
 	// written is closed when the policy of every cluster has been written.
 	written chan struct{}
 	// drain is done when the server stops: it is no longer ready, and watches end.
@@ -93,9 +99,6 @@ type Server struct {
 func New(ctx context.Context, o Options) (*Server, error) {
 	if o.Store == nil || o.Registry == nil {
 		return nil, errors.New("apiserver: Store and Registry are required")
-	}
-	if o.Authenticator == nil {
-		o.Authenticator = authn.Union{}
 	}
 	if len(o.AuthorizationModes) == 0 {
 		o.AuthorizationModes = []string{"Node", "RBAC"}
@@ -118,6 +121,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if o.RequestTimeout == 0 {
 		o.RequestTimeout = time.Minute
 	}
+	o.Limits = o.Limits.withDefaults()
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
@@ -125,12 +129,13 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		o.Log = slog.Default()
 	}
 	s := &Server{
-		Options: o,
-		openapi: openapi.NewDocuments(Version),
-		written: make(chan struct{}),
-		kinds:   serviceKindsOf(o.Registry.Snapshot()),
-
+		Options:  o,
+		openapi:  openapi.NewDocuments(Version),
+		written:  make(chan struct{}),
+		kinds:    serviceKindsOf(o.Registry.Snapshot()),
 		backends: newBackends(o.Kubelet),
+		inflight: inflight{readOnly: newPlaces(o.Limits.RequestsInFlight), mutating: newPlaces(o.Limits.MutatingRequestsInFlight)},
+		watches:  watchCounts{most: o.Limits.WatchesPerUser},
 	}
 	if err := s.kinds.check(); err != nil {
 		return nil, err
@@ -138,6 +143,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.cluster = newCluster(s)
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
 	var err error
+	if s.authn, err = authn.New(o.Authentication, vouchers{s.cluster}, o.Clock, o.Log); err != nil {
+		return nil, err
+	}
 	if s.admission, err = admission.NewChain(s.cluster, o.Admission); err != nil {
 		return nil, err
 	}
@@ -161,7 +169,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 // set, so that kinds may come and go while the server runs.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody, s.authenticate, s.deadline)
+	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody, s.authenticate, s.impersonate, s.limitInflight, s.deadline)
 	r.NotFound(s.path(s.serveNotFound))
 	r.MethodNotAllowed(s.path(s.serveMethodNotAllowed))
 
@@ -182,6 +190,10 @@ func (s *Server) Handler() http.Handler {
 	r.Get("/metrics", s.path(s.serveMetrics))
 	r.Get("/debug/pprof/*", s.path(s.serveProfile))
 	r.Post("/debug/pprof/*", s.path(s.serveProfile))
+	if o := s.Authentication.ServiceAccounts; o != nil {
+		r.Get("/.well-known/openid-configuration", s.path(s.serveIssuer))
+		r.Get("/openid/v1/jwks", s.path(s.serveIssuerKeys))
+	}
 	r.Get("/openapi/v2", s.path(s.serveOpenAPIV2))
 	r.Get("/openapi/v3", s.path(s.serveOpenAPIV3Index))
 	r.Get("/openapi/v3/*", s.path(s.serveOpenAPIV3))
@@ -234,11 +246,14 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		Handler:           s.Handler(),
 		TLSConfig:         tc,
 		ConnContext:       withConnection,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       3 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          s.debugLog(),
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		ReadHeaderTimeout: headerTimeout,
+		// A client that does not read its response holds it no longer than this; one that
+		// is to last lifts the limit (Server.deadline).
+		WriteTimeout:   s.RequestTimeout + headerTimeout,
+		IdleTimeout:    3 * time.Minute,
+		MaxHeaderBytes: maxHeader,
+		ErrorLog:       s.debugLog(),
+		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}
 	defer s.backends.close()
 	at := s.advertised(ln.Addr())
@@ -246,11 +261,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	background, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { s.keepPublished(background, at) })
+	running.Go(func() { s.authn.Run(background) })
 	running.Go(func() { s.writePolicy(background) })
 	defer running.Wait()
 	defer stop()
 	served := make(chan error, 1)
-	go func() { served <- srv.ServeTLS(corkListener{ln}, "", "") }()
+	clients := corkListener{newFairListener(ln, s.Limits.ConnectionsPerClient, s.Log)}
+	go func() { served <- srv.ServeTLS(clients, "", "") }()
 	select {
 	case err := <-served:
 		return err

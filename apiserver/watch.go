@@ -33,6 +33,10 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	defer context.AfterFunc(s.drain, cancel)()
+	if err := s.watches.begin(r.user()); err != nil {
+		return err
+	}
+	defer s.watches.end(r.user())
 	watcher, err := r.objects.Watch(ctx, q)
 	if errors.Is(err, storage.ErrExpired) || errors.Is(err, storage.ErrFuture) {
 		return s.streamError(w, r, err)

@@ -41,11 +41,12 @@ import (
 type Option func(*options)
 
 type options struct {
-	controllers []string
-	scheduler   bool
-	nodes       int
-	log         *slog.Logger
-	admission   admission.Options
+	controllers    []string
+	scheduler      bool
+	nodes          int
+	log            *slog.Logger
+	admission      admission.Options
+	authentication authn.Options
 }
 
 // WithNodes sets how many simulated Nodes there are; the default is 1.
@@ -213,15 +214,19 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (of *u
 	if err != nil {
 		return nil, nil, err
 	}
+	authentication, err := o.credentials(ca)
+	if err != nil {
+		return nil, nil, err
+	}
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(api.Builtin()...), Log: o.log,
-		Authenticator: authn.ClientCertificates{CAs: ca.Pool()},
-		Admission:     o.admission,
+		Authentication: authentication,
+		Admission:      o.admission,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	cert, err := ca.Server("127.0.0.1", "localhost")
+	cert, err := ca.Serving("127.0.0.1", "localhost")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,7 +1,9 @@
-// Package authn finds out who makes a request. Each way to show who one is, an X.509
-// certificate or a bearer token of some issuer, is an Authenticator; a Union asks them in
-// turn. The User they agree on travels in the request's context: authorization, admission
-// and audit read it from there.
+// Package authn finds out who makes a request. Each way to show who one is has a file: an
+// X.509 certificate is an Authenticator (x509.go), a bearer token of some issuer is a
+// TokenAuthenticator (serviceaccount.go, …). New (options.go) makes the list of those
+// that are configured, in the order in which they are asked; what a TokenReview asks goes
+// through the same list. The User travels in the request's context: authorization,
+// admission and audit read it from there.
 //
 // A credential is compared in constant time and never written to a log, a metric or an
 // error.

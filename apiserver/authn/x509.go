@@ -11,12 +11,25 @@ import (
 	"time"
 )
 
+// CAs are certificate authorities that may be others tomorrow.
+type CAs interface {
+	// Pool is the current set. It is the same pointer for as long as the set is the same.
+	Pool() *x509.CertPool
+}
+
+// FixedCAs are CAs that stay as they are.
+func FixedCAs(pool *x509.CertPool) CAs { return fixedCAs{pool} }
+
+type fixedCAs struct{ pool *x509.CertPool }
+
+func (f fixedCAs) Pool() *x509.CertPool { return f.pool }
+
 // ClientCertificates authenticates by X.509 client certificates that the CAs have signed:
 // the common name is the user, the organizations are the groups.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#x509-client-certificates
-type ClientCertificates struct{ CAs *x509.CertPool }
+type ClientCertificates struct{ CAs CAs }
 
-// Authenticate verifies the chain once for each connection.
+// Authenticate verifies the chain once for each connection and set of CAs.
 func (c ClientCertificates) Authenticate(r *http.Request) (*User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
@@ -25,38 +38,46 @@ func (c ClientCertificates) Authenticate(r *http.Request) (*User, bool, error) {
 	if conn == nil {
 		conn = &connection{}
 	}
-	conn.once.Do(func() { conn.user, conn.err = c.verify(r.TLS.PeerCertificates) })
-	if conn.err == nil && r.TLS.PeerCertificates[0].NotAfter.Before(time.Now()) {
+	user, err := conn.verified(c.CAs.Pool(), r.TLS.PeerCertificates)
+	if err == nil && r.TLS.PeerCertificates[0].NotAfter.Before(time.Now()) {
 		return nil, false, errors.New("client certificate has expired")
 	}
-	return conn.user, conn.err == nil, conn.err
+	return user, err == nil, err
 }
 
-func (c ClientCertificates) verify(chain []*x509.Certificate) (*User, error) {
+func verify(cas *x509.CertPool, chain []*x509.Certificate) (*User, error) {
 	intermediates := x509.NewCertPool()
 	for _, cert := range chain[1:] {
 		intermediates.AddCert(cert)
 	}
 	leaf := chain[0]
 	_, err := leaf.Verify(x509.VerifyOptions{
-		Roots: c.CAs, Intermediates: intermediates,
+		Roots: cas, Intermediates: intermediates,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil || leaf.Subject.CommonName == "" {
 		return nil, errors.New("client certificate is not valid")
 	}
-	return &User{
-		Name:   leaf.Subject.CommonName,
-		Groups: append(slices.Clone(leaf.Subject.Organization), GroupAuthenticated),
-	}, nil
+	return authenticated(&User{Name: leaf.Subject.CommonName, Groups: slices.Clone(leaf.Subject.Organization)}), nil
 }
 
 // connection holds what is known of a TLS connection, so that its certificate is verified
 // once and not with every request.
 type connection struct {
-	once sync.Once
+	mu   sync.Mutex
+	by   *x509.CertPool
 	user *User
 	err  error
+}
+
+func (c *connection) verified(cas *x509.CertPool, chain []*x509.Certificate) (*User, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by != cas {
+		c.by = cas
+		c.user, c.err = verify(cas, chain)
+	}
+	return c.user, c.err
 }
 
 type connectionKey struct{}

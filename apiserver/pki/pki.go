@@ -215,3 +215,31 @@ users:
 	}
 	return b.Bytes()
 }
+
+// NewKey makes a private key.
+func NewKey() (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("pki: key: %w", err)
+	}
+	return key, nil
+}
+
+// EnsureKey makes a private key in a file, unless it is there.
+func EnsureKey(file string) error {
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
+			return fmt.Errorf("pki: %w", err)
+		}
+		return nil
+	}
+	key, err := NewKey()
+	if err != nil {
+		return err
+	}
+	content, err := pemKey(key)
+	if err != nil {
+		return err
+	}
+	return WriteSecret(file, content)
+}

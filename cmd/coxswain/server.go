@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,7 +21,6 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
-	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -36,7 +33,6 @@ type serverFlags struct {
 	tlsSANs        []string
 	tlsCertFile    string
 	tlsKeyFile     string
-	clientCAFile   string
 	eventTTL       time.Duration
 	requestTimeout time.Duration
 	serviceCIDRs   []string
@@ -47,6 +43,8 @@ type serverFlags struct {
 
 	admission       admission.Options
 	admissionConfig string
+	authn           authnFlags
+	limits          limitFlags
 
 	authorization authorizationFlags
 	// components, if not nil, writes the kubeconfigs of components that are not in this process.
@@ -65,7 +63,6 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.tlsSANs, "tls-san", nil, "further names and addresses in the server's certificate; kubeconfigs name the first")
 	fs.StringVar(&f.tlsCertFile, "tls-cert-file", "", "server certificate to use in place of one from our own CA")
 	fs.StringVar(&f.tlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
-	fs.StringVar(&f.clientCAFile, "client-ca-file", "", "CAs whose client certificates are accepted besides our own CA's")
 	fs.DurationVar(&f.eventTTL, "event-ttl", time.Hour, "how long Events are kept")
 	fs.DurationVar(&f.requestTimeout, "request-timeout", time.Minute, "how long a request may take that is not a watch")
 	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", []string{"10.96.0.0/16"}, "CIDRs that the cluster IPs of Services are taken from: one, or one of each IP family")
@@ -78,7 +75,9 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "", "AdmissionConfiguration of the plugins that take one")
 	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds", 300, "how long pods stay on a node that is not ready, unless they say")
 	fs.Int64Var(&f.admission.UnreachableSeconds, "default-unreachable-toleration-seconds", 300, "how long pods stay on a node that is not reachable, unless they say")
+	f.authn.add(fs)
 	f.authorization.add(fs)
+	f.limits.add(fs)
 	f.addEtcd(fs)
 	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour, "how far back watches and lists can read the past")
 	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute, "how often etcd's history before --history-retention is compacted; 0 never does")
@@ -163,16 +162,16 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	if err != nil {
 		return err
 	}
-	clients := ca.Pool()
-	if err := addCAs(clients, f.clientCAFile); err != nil {
-		return err
-	}
 	if f.admissionConfig != "" {
 		if f.admission.Config, err = admission.ReadConfig(f.admissionConfig); err != nil {
 			return err
 		}
 	}
 	cert, err := f.serverCertificate(ca)
+	if err != nil {
+		return err
+	}
+	authentication, err := f.authn.options(f.dataDir, ca)
 	if err != nil {
 		return err
 	}
@@ -191,12 +190,13 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	}
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(api.Builtin()...),
-		Authenticator: authn.ClientCertificates{CAs: clients},
-		EventTTL:      f.eventTTL, RequestTimeout: f.requestTimeout,
+		Authentication: authentication,
+		EventTTL:       f.eventTTL, RequestTimeout: f.requestTimeout,
 		Kubelet:      kubelet,
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission:          f.admission,
 		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
+		Limits: f.limits.limits(),
 	})
 	if err != nil {
 		return err
@@ -269,11 +269,11 @@ func (f *serverFlags) storeOptions() storage.Options {
 }
 
 // serverCertificate is the one that the flags name, or one from our own CA.
-func (f *serverFlags) serverCertificate(ca *pki.CA) (tls.Certificate, error) {
+func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 	if f.tlsCertFile != "" {
-		cert, err := tls.LoadX509KeyPair(f.tlsCertFile, f.tlsKeyFile)
+		cert, err := pki.CertificateFiles(slog.Default(), f.tlsCertFile, f.tlsKeyFile)
 		if err != nil {
-			return cert, fmt.Errorf("--tls-cert-file: %w", err)
+			return nil, fmt.Errorf("--tls-cert-file: %w", err)
 		}
 		return cert, nil
 	}
@@ -285,7 +285,7 @@ func (f *serverFlags) serverCertificate(ca *pki.CA) (tls.Certificate, error) {
 	if host, err := os.Hostname(); err == nil {
 		hosts = append(hosts, host)
 	}
-	return ca.Server(hosts...)
+	return ca.Serving(hosts...)
 }
 
 // url is where clients reach the server.
@@ -299,20 +299,6 @@ func (f *serverFlags) url(addr net.Addr) string {
 		host = "127.0.0.1"
 	}
 	return "https://" + net.JoinHostPort(host, port)
-}
-
-func addCAs(pool *x509.CertPool, file string) error {
-	if file == "" {
-		return nil
-	}
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("--client-ca-file: %w", err)
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return fmt.Errorf("--client-ca-file: %s has no certificates", file)
-	}
-	return nil
 }
 
 func (f *serverFlags) writeKubeconfigs(r *running) error {

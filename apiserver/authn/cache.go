@@ -1,0 +1,57 @@
+package authn
+
+import (
+	"crypto/sha256"
+	"sync"
+	"time"
+)
+
+// cache remembers what was found out about tokens, by their digests, so that memory holds
+// no credential. It is bounded: the entries that nobody has asked for since the last size
+// others came are forgotten.
+type cache[V any] struct {
+	size int
+
+	mu         sync.Mutex
+	young, old map[digest]cached[V]
+}
+
+type digest = [sha256.Size]byte
+
+type cached[V any] struct {
+	value V
+	until time.Time
+}
+
+func newCache[V any](size int) *cache[V] {
+	return &cache[V]{size: size, young: map[digest]cached[V]{}}
+}
+
+// get returns the value that was put for a token, unless its time is over.
+func (c *cache[V]) get(key digest, now time.Time) (value V, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.young[key]
+	if !ok {
+		if e, ok = c.old[key]; ok {
+			c.keep(key, e)
+		}
+	}
+	if !ok || !now.Before(e.until) {
+		return value, false
+	}
+	return e.value, true
+}
+
+func (c *cache[V]) put(key digest, value V, until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keep(key, cached[V]{value, until})
+}
+
+func (c *cache[V]) keep(key digest, e cached[V]) {
+	if len(c.young) >= c.size {
+		c.old, c.young = c.young, make(map[digest]cached[V], c.size)
+	}
+	c.young[key] = e
+}

@@ -1,0 +1,37 @@
+package authn
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Objects is what authentication reads of the cluster: what vouches for a token. All
+// methods are safe for concurrent use.
+type Objects interface {
+	// Find looks for an object. A missing one is ErrNotFound.
+	Find(ctx context.Context, resource schema.GroupResource, namespace, name string) (Found, error)
+	// Secret reads a secret, which is shared: it must not be changed. A missing one is
+	// ErrNotFound.
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+}
+
+// Found is what is known of an object that exists.
+type Found struct {
+	UID string
+	// Deleted is the object's deletionTimestamp; zero if it has none.
+	Deleted time.Time
+}
+
+// ErrNotFound is Objects' answer about what does not exist.
+var ErrNotFound = errors.New("not found")
+
+var (
+	pods            = schema.GroupResource{Resource: "pods"}
+	nodes           = schema.GroupResource{Resource: "nodes"}
+	secrets         = schema.GroupResource{Resource: "secrets"}
+	serviceAccounts = schema.GroupResource{Resource: "serviceaccounts"}
+)

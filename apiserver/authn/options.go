@@ -1,0 +1,132 @@
+package authn
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"k8s.io/utils/clock"
+)
+
+// Options say which credentials are accepted. The zero value accepts none.
+type Options struct {
+	// ClientCAs sign the certificates of clients.
+	ClientCAs CAs
+	// TokenFile has tokens and the users whose they are, "" for none.
+	TokenFile string
+	// ServiceAccounts signs and knows the tokens of service accounts.
+	ServiceAccounts *Issuer
+	// BootstrapTokens accepts those with which nodes join.
+	BootstrapTokens bool
+	// OIDC and Webhook are asked about tokens if they are configured.
+	OIDC    *OIDCOptions
+	Webhook *WebhookOptions
+	// NoAnonymous refuses who shows no credential even where none is needed.
+	NoAnonymous bool
+}
+
+// Authentication finds out who makes a request, by every sort of credential that was
+// configured. It is safe for concurrent use.
+type Authentication struct {
+	requests   Union
+	tokens     tokens
+	audiences  []string
+	background []func(context.Context)
+	anonymous  *User // nil: there is none
+}
+
+// New makes the list of authenticators, in the order in which they are asked: first those
+// that need to ask nobody else.
+func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger) (*Authentication, error) {
+	a := &Authentication{}
+	if o.ServiceAccounts != nil {
+		a.audiences = o.ServiceAccounts.Audiences
+	}
+	if o.ClientCAs != nil {
+		a.requests = append(a.requests, ClientCertificates{CAs: o.ClientCAs})
+	}
+	if o.TokenFile != "" {
+		file, err := openTokenFile(o.TokenFile, log)
+		if err != nil {
+			return nil, err
+		}
+		a.tokens = append(a.tokens, a.forUs(file))
+	}
+	if o.ServiceAccounts != nil {
+		a.tokens = append(a.tokens, newServiceAccountTokens(o.ServiceAccounts, objects))
+	}
+	if o.BootstrapTokens {
+		a.tokens = append(a.tokens, a.forUs(bootstrapTokens{objects, clock}))
+	}
+	if o.OIDC != nil {
+		provider, err := newOIDC(*o.OIDC, log)
+		if err != nil {
+			return nil, err
+		}
+		a.tokens = append(a.tokens, a.forUs(provider))
+		a.background = append(a.background, provider.run)
+	}
+	if o.Webhook != nil {
+		webhook, err := newWebhook(*o.Webhook, a.audiences, clock)
+		if err != nil {
+			return nil, err
+		}
+		a.tokens = append(a.tokens, webhook)
+		a.background = append(a.background, webhook.run)
+	}
+	a.requests = append(a.requests, bearer{tokens: a.tokens, audiences: a.audiences})
+	if !o.NoAnonymous {
+		a.anonymous = AnonymousUser()
+	}
+	return a, nil
+}
+
+// Run does what authenticators do in the background, until ctx ends.
+func (a *Authentication) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, run := range a.background {
+		running.Go(func() { run(ctx) })
+	}
+	running.Wait()
+}
+
+// Authenticate implements Authenticator. Who shows no credential is Anonymous, if there is
+// such a user.
+func (a *Authentication) Authenticate(r *http.Request) (*User, bool, error) {
+	user, ok, err := a.requests.Authenticate(r)
+	if !ok && err == nil && a.anonymous != nil {
+		return a.anonymous, true, nil
+	}
+	return user, ok, err
+}
+
+// AuthenticateToken implements TokenAuthenticator. No audiences are those of the API server.
+func (a *Authentication) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Identity, bool, error) {
+	if len(audiences) == 0 {
+		audiences = a.audiences
+	}
+	return a.tokens.AuthenticateToken(ctx, token, audiences)
+}
+
+// forUs are tokens that know nothing of audiences: they are meant for the API server alone.
+func (a *Authentication) forUs(tokens TokenAuthenticator) TokenAuthenticator {
+	return ownAudience{tokens, a.audiences}
+}
+
+type ownAudience struct {
+	tokens TokenAuthenticator
+	ours   []string
+}
+
+func (o ownAudience) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Identity, bool, error) {
+	asked := meantFor(o.ours, audiences)
+	if len(asked) == 0 && len(audiences) > 0 {
+		return nil, false, nil
+	}
+	id, ok, err := o.tokens.AuthenticateToken(ctx, token, audiences)
+	if !ok || err != nil {
+		return nil, false, err
+	}
+	return &Identity{User: id.User, Audiences: asked}, true, nil
+}

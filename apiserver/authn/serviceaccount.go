@@ -1,0 +1,208 @@
+package authn
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4/jwt"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// The keys of what a service account's token says about it, in a user's extra.
+const (
+	ExtraPodName      = "authentication.kubernetes.io/pod-name"
+	ExtraPodUID       = "authentication.kubernetes.io/pod-uid"
+	ExtraNodeName     = "authentication.kubernetes.io/node-name"
+	ExtraNodeUID      = "authentication.kubernetes.io/node-uid"
+	ExtraCredentialID = "authentication.kubernetes.io/credential-id"
+)
+
+const (
+	serviceAccountPrefix = "system:serviceaccount:"
+	serviceAccountsGroup = "system:serviceaccounts"
+	// leeway is how far the clocks of several API servers may differ.
+	leeway = time.Minute
+	// verifiedTokens is how many tokens are remembered whose signature was good.
+	verifiedTokens = 4096
+)
+
+// ServiceAccountName is the user name of a service account.
+func ServiceAccountName(namespace, name string) string {
+	return serviceAccountPrefix + namespace + ":" + name
+}
+
+// SplitServiceAccountName takes a service account's user name apart.
+func SplitServiceAccountName(user string) (namespace, name string, ok bool) {
+	rest, ok := strings.CutPrefix(user, serviceAccountPrefix)
+	if !ok {
+		return "", "", false
+	}
+	namespace, name, ok = strings.Cut(rest, ":")
+	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
+}
+
+// ServiceAccountGroups are the groups that every service account of a namespace is in.
+func ServiceAccountGroups(namespace string) []string {
+	return []string{serviceAccountsGroup, serviceAccountsGroup + ":" + namespace}
+}
+
+// serviceAccountTokens authenticates by the tokens that an Issuer signs. A good signature is
+// remembered; that the token's objects still exist is looked up each time, so that a token
+// ends with its account, pod, secret or node at once.
+type serviceAccountTokens struct {
+	issuer   *Issuer
+	objects  Objects
+	verified *cache[*claims]
+}
+
+func newServiceAccountTokens(issuer *Issuer, objects Objects) *serviceAccountTokens {
+	return &serviceAccountTokens{issuer: issuer, objects: objects, verified: newCache[*claims](verifiedTokens)}
+}
+
+// claims are those of bound tokens and, where Kubernetes is nil, of legacy ones.
+type claims struct {
+	jwt.Claims
+	Kubernetes *boundTo `json:"kubernetes.io,omitempty"`
+	legacyClaims
+}
+
+// boundTo is what a token is valid for as long as it exists.
+type boundTo struct {
+	Namespace      string           `json:"namespace,omitempty"`
+	ServiceAccount reference        `json:"serviceaccount,omitempty"`
+	Pod            *reference       `json:"pod,omitempty"`
+	Secret         *reference       `json:"secret,omitempty"`
+	Node           *reference       `json:"node,omitempty"`
+	WarnAfter      *jwt.NumericDate `json:"warnafter,omitempty"`
+}
+
+type reference struct {
+	Name string `json:"name,omitempty"`
+	UID  string `json:"uid,omitempty"`
+}
+
+// AuthenticateToken implements TokenAuthenticator.
+func (t *serviceAccountTokens) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Identity, bool, error) {
+	now := t.issuer.now()
+	key := sha256.Sum256([]byte(token))
+	c, known := t.verified.get(key, now)
+	if !known {
+		if !t.issuer.issued(token) {
+			return nil, false, nil
+		}
+		var err error
+		if c, err = t.issuer.verify(token); err != nil {
+			return nil, false, err
+		}
+		t.verified.put(key, c, now.Add(time.Hour))
+	}
+	if err := c.ValidateWithLeeway(jwt.Expected{Time: now}, leeway); err != nil {
+		return nil, false, fmt.Errorf("service account token: %w", err)
+	}
+	meant := c.Audience
+	if len(meant) == 0 { // legacy tokens name none
+		meant = t.issuer.Audiences
+	}
+	asked := meantFor(meant, audiences)
+	if len(asked) == 0 {
+		return nil, false, errors.New("service account token: not meant for this audience")
+	}
+	var user *User
+	var err error
+	if c.Kubernetes != nil {
+		user, err = t.bound(ctx, c, now)
+	} else {
+		user, err = t.legacy(ctx, c, token)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("service account token: %w", err)
+	}
+	return &Identity{User: authenticated(user), Audiences: asked}, true, nil
+}
+
+// bound is whose a token of the TokenRequest API is, if all that it is bound to still exists.
+func (t *serviceAccountTokens) bound(ctx context.Context, c *claims, now time.Time) (*User, error) {
+	to := c.Kubernetes
+	if to.Namespace == "" || to.ServiceAccount.Name == "" || c.Subject != ServiceAccountName(to.Namespace, to.ServiceAccount.Name) {
+		return nil, errors.New("sub claim is not that of its account")
+	}
+	if err := t.exists(ctx, serviceAccounts, to.Namespace, to.ServiceAccount, now); err != nil {
+		return nil, err
+	}
+	extra := map[string][]string{}
+	if c.ID != "" {
+		extra[ExtraCredentialID] = []string{"JTI=" + c.ID}
+	}
+	switch {
+	case to.Secret != nil:
+		if err := t.exists(ctx, secrets, to.Namespace, *to.Secret, now); err != nil {
+			return nil, err
+		}
+	case to.Pod != nil:
+		if err := t.exists(ctx, pods, to.Namespace, *to.Pod, now); err != nil {
+			return nil, err
+		}
+		extra[ExtraPodName], extra[ExtraPodUID] = []string{to.Pod.Name}, []string{to.Pod.UID}
+	case to.Node != nil:
+		if err := t.exists(ctx, nodes, "", *to.Node, now); err != nil {
+			return nil, err
+		}
+	}
+	if to.Node != nil {
+		extra[ExtraNodeName] = []string{to.Node.Name}
+		if to.Node.UID != "" {
+			extra[ExtraNodeUID] = []string{to.Node.UID}
+		}
+	}
+	return serviceAccountUser(to.Namespace, to.ServiceAccount, extra), nil
+}
+
+// exists insists that an object is there, is the same as when the token was made, and has
+// not been on its way out for longer than clocks may differ.
+func (t *serviceAccountTokens) exists(ctx context.Context, resource schema.GroupResource, namespace string, ref reference, now time.Time) error {
+	found, err := t.objects.Find(ctx, resource, namespace, ref.Name)
+	if err != nil {
+		return fmt.Errorf("looking up its %s: %w", resource.Resource, err)
+	}
+	if found.UID != ref.UID {
+		return fmt.Errorf("its %s is not the one it was made for", resource.Resource)
+	}
+	if !found.Deleted.IsZero() && found.Deleted.Before(now.Add(-leeway)) {
+		return fmt.Errorf("its %s has been deleted", resource.Resource)
+	}
+	return nil
+}
+
+func serviceAccountUser(namespace string, account reference, extra map[string][]string) *User {
+	return &User{
+		Name: ServiceAccountName(namespace, account.Name), UID: account.UID,
+		Groups: slices.Grow(ServiceAccountGroups(namespace), 1), Extra: extra,
+	}
+}
+
+// claimedIssuer is what a JWT says who signed it, before that is verified; "" if it is none.
+func claimedIssuer(token string) string {
+	_, rest, _ := strings.Cut(token, ".")
+	payload, signature, _ := strings.Cut(rest, ".")
+	if strings.Contains(signature, ".") {
+		return ""
+	}
+	doc, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil {
+		return ""
+	}
+	var c struct {
+		Issuer string `json:"iss"`
+	}
+	if json.Unmarshal(doc, &c) != nil {
+		return ""
+	}
+	return c.Issuer
+}

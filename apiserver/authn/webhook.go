@@ -1,0 +1,158 @@
+package authn
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+)
+
+// WebhookOptions say who else may know tokens, as the flags
+// --authentication-token-webhook-* do.
+type WebhookOptions struct {
+	// ConfigFile is a kubeconfig: its cluster is the service, its user is who we are there.
+	ConfigFile string
+	// Version of TokenReview that is sent: "v1beta1" by default, or "v1".
+	Version string
+	// CacheTTL is how long an answer is good for; 0 asks about every request.
+	CacheTTL time.Duration
+}
+
+const (
+	webhookTimeout = 30 * time.Second
+	// webhookAnswers is how many answers are remembered, and maxWebhookAnswer how long one may be.
+	webhookAnswers   = 4096
+	maxWebhookAnswer = 1 << 20
+)
+
+// webhookTokens asks a service about tokens that nobody here knows.
+// https://kubernetes.io/docs/reference/access-authn-authz/authentication/#webhook-token-authentication
+type webhookTokens struct {
+	url, version string
+	ttl          time.Duration
+	client       *http.Client
+	clock        clock.PassiveClock
+	apiAudiences []string
+	answers      *cache[webhookAnswer]
+}
+
+type webhookAnswer struct {
+	id *Identity // nil: not known there
+}
+
+func newWebhook(o WebhookOptions, audiences []string, clock clock.PassiveClock) (*webhookTokens, error) {
+	if o.Version == "" {
+		o.Version = "v1beta1"
+	}
+	if o.Version != "v1" && o.Version != "v1beta1" {
+		return nil, fmt.Errorf("authn: webhook: version %q of TokenReview is neither v1 nor v1beta1", o.Version)
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.ConfigFile}, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("authn: webhook: %w", err)
+	}
+	config.Timeout = webhookTimeout
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("authn: webhook: %w", err)
+	}
+	return &webhookTokens{
+		url: config.Host, version: o.Version, ttl: o.CacheTTL, client: client, clock: clock,
+		apiAudiences: audiences, answers: newCache[webhookAnswer](webhookAnswers),
+	}, nil
+}
+
+// AuthenticateToken implements TokenAuthenticator.
+func (t *webhookTokens) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Identity, bool, error) {
+	key := sha256.Sum256([]byte(token + "\x00" + strings.Join(audiences, "\x00")))
+	now := t.clock.Now()
+	answer, known := t.answers.get(key, now)
+	if !known {
+		id, err := t.ask(ctx, token, audiences)
+		if err != nil {
+			return nil, false, fmt.Errorf("webhook: %w", err)
+		}
+		answer = webhookAnswer{id}
+		if t.ttl > 0 {
+			t.answers.put(key, answer, now.Add(t.ttl))
+		}
+	}
+	return answer.id, answer.id != nil, nil
+}
+
+func (t *webhookTokens) ask(ctx context.Context, token string, audiences []string) (*Identity, error) {
+	body, err := json.Marshal(authenticationv1.TokenReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.GroupName + "/" + t.version, Kind: "TokenReview"},
+		Spec:     authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
+	})
+	if err != nil {
+		return nil, errors.New("the question cannot be encoded")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	res, err := t.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusCreated {
+		return nil, fmt.Errorf("the service answers %s", res.Status)
+	}
+	var review authenticationv1.TokenReview
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxWebhookAnswer)).Decode(&review); err != nil {
+		return nil, errors.New("the service's answer is no TokenReview")
+	}
+	return t.identity(&review, audiences)
+}
+
+// identity is what the service answers. One that says nothing of audiences means that the
+// token is for the API server.
+func (t *webhookTokens) identity(review *authenticationv1.TokenReview, audiences []string) (*Identity, error) {
+	status := &review.Status
+	if !status.Authenticated {
+		if status.Error != "" {
+			return nil, errors.New(status.Error)
+		}
+		return nil, nil
+	}
+	meant := status.Audiences
+	if len(meant) == 0 {
+		meant = t.apiAudiences
+	}
+	asked := meantFor(meant, audiences)
+	if len(asked) == 0 && len(audiences) > 0 {
+		return nil, errors.New("not meant for this audience")
+	}
+	u := &User{Name: status.User.Username, UID: status.User.UID, Groups: slices.Clone(status.User.Groups)}
+	for key, values := range status.User.Extra {
+		if u.Extra == nil {
+			u.Extra = map[string][]string{}
+		}
+		u.Extra[key] = values
+	}
+	return &Identity{User: authenticated(u), Audiences: asked}, nil
+}
+
+// run gives back the connections to the service when ctx ends.
+func (t *webhookTokens) run(ctx context.Context) {
+	<-ctx.Done()
+	t.client.CloseIdleConnections()
+}

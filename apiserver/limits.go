@@ -1,0 +1,33 @@
+package apiserver
+
+import "time"
+
+// Limits keep one client, or many, from taking all that the server has. 0 is the default, a
+// negative number no limit.
+type Limits struct {
+	// RequestsInFlight and MutatingRequestsInFlight are how many requests are served at once
+	// (--max-requests-inflight: 400, --max-mutating-requests-inflight: 200). Watches are not
+	// counted, and members of system:masters are never refused.
+	RequestsInFlight, MutatingRequestsInFlight int
+	// ConnectionsPerClient is how many TCP connections one IP address may have: 4096.
+	ConnectionsPerClient int
+	// WatchesPerUser is how many watches one user may have who is no member of
+	// system:masters: 10,000.
+	WatchesPerUser int
+}
+
+// headerTimeout is how long a client may take for its TLS handshake, and for the headers of
+// a request.
+const headerTimeout = 10 * time.Second
+
+func (l Limits) withDefaults() Limits {
+	for at, otherwise := range map[*int]int{
+		&l.RequestsInFlight: 400, &l.MutatingRequestsInFlight: 200,
+		&l.ConnectionsPerClient: 4096, &l.WatchesPerUser: 10_000,
+	} {
+		if *at == 0 {
+			*at = otherwise
+		}
+	}
+	return l
+}

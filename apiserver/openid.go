@@ -1,0 +1,29 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// serveIssuer is the OpenID configuration of who signs service account tokens.
+// https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#service-account-issuer-discovery
+func (s *Server) serveIssuer(w http.ResponseWriter, _ *http.Request) error {
+	return s.writePublished(w, "application/json", s.Authentication.ServiceAccounts.Discovery())
+}
+
+// serveIssuerKeys are the public keys of service account tokens.
+func (s *Server) serveIssuerKeys(w http.ResponseWriter, _ *http.Request) error {
+	return s.writePublished(w, "application/jwk-set+json", s.Authentication.ServiceAccounts.JWKS())
+}
+
+func (s *Server) writePublished(w http.ResponseWriter, media string, v any) error {
+	doc, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", media, err)
+	}
+	w.Header().Set("Content-Type", media)
+	w.Header().Set("Cache-Control", "public, max-age=3600")
+	_, _ = w.Write(doc) // the client has gone; there is nobody to tell
+	return nil
+}

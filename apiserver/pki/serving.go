@@ -1,0 +1,71 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/coxswain-dev/coxswain/apiserver/reload"
+)
+
+// Certificate is a server's certificate with its key, as of now. It is safe for concurrent use.
+type Certificate interface {
+	Current() (*tls.Certificate, error)
+}
+
+// CertificateFiles are a certificate, with its chain, and its key in PEM files, which are read
+// again when they change.
+func CertificateFiles(log *slog.Logger, certFile, keyFile string) (Certificate, error) {
+	files, err := reload.Open(log, func(contents [][]byte) (*tls.Certificate, error) {
+		pair, err := tls.X509KeyPair(contents[0], contents[1])
+		return &pair, err
+	}, certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("pki: server certificate: %w", err)
+	}
+	return certificateFiles{files}, nil
+}
+
+type certificateFiles struct {
+	files *reload.Files[*tls.Certificate]
+}
+
+func (f certificateFiles) Current() (*tls.Certificate, error) { return f.files.Current(), nil }
+
+// Serving is a server certificate of the CA's for the hosts. It is held in memory only, and
+// made anew when a third of its life is left.
+func (ca *CA) Serving(hosts ...string) (Certificate, error) {
+	s := &serving{ca: ca, hosts: hosts}
+	_, err := s.Current()
+	return s, err
+}
+
+type serving struct {
+	ca    *CA
+	hosts []string
+
+	mu   sync.Mutex
+	cert *tls.Certificate
+}
+
+func (s *serving) Current() (*tls.Certificate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cert != nil && !dueAt(s.cert.Leaf).Before(time.Now()) {
+		return s.cert, nil
+	}
+	cert, err := s.ca.Server(s.hosts...)
+	if err != nil {
+		return nil, err
+	}
+	s.cert = &cert
+	return s.cert, nil
+}
+
+// dueAt is when a certificate should be made anew: when a third of its life is left.
+func dueAt(cert *x509.Certificate) time.Time {
+	return cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 3)
+}

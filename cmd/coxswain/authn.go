@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+)
+
+// authnFlags say which credentials the API server accepts.
+type authnFlags struct {
+	clientCAFile     string
+	tokenFile        string
+	bootstrapTokens  bool
+	anonymous        bool
+	issuers          []string
+	signingKeyFile   string
+	keyFiles         []string
+	audiences        []string
+	jwksURI          string
+	maxExpiration    time.Duration
+	extendExpiration bool
+	oidc             authn.OIDCOptions
+	webhook          authn.WebhookOptions
+}
+
+func (f *authnFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.clientCAFile, "client-ca-file", "", "CAs whose client certificates are accepted besides our own CA's")
+	fs.StringVar(&f.tokenFile, "token-auth-file", "", "CSV file of tokens: token,user,uid,\"group1,group2\"")
+	fs.BoolVar(&f.bootstrapTokens, "enable-bootstrap-token-auth", false, "accept the tokens in secrets of type bootstrap.kubernetes.io/token in kube-system")
+	fs.BoolVar(&f.anonymous, "anonymous-auth", true, "take requests without a credential as those of system:anonymous; otherwise answer 401 to all")
+	fs.StringSliceVar(&f.issuers, "service-account-issuer", nil, "issuers of service account tokens; the first signs, all are accepted (default "+authn.DefaultIssuer+")")
+	fs.StringVar(&f.signingKeyFile, "service-account-signing-key-file", "", "private key that signs service account tokens (default one of our own, pki/sa.key in --data-dir)")
+	fs.StringSliceVar(&f.keyFiles, "service-account-key-file", nil, "further keys, public or private, whose service account tokens are accepted")
+	fs.StringSliceVar(&f.audiences, "api-audiences", nil, "names of the API server, one of which a token must bear (default --service-account-issuer)")
+	fs.StringVar(&f.jwksURI, "service-account-jwks-uri", "", "where others find the public keys of service account tokens (default below the issuer)")
+	fs.DurationVar(&f.maxExpiration, "service-account-max-token-expiration", 0, "longest life of a service account token, an hour at least; 0 is no bound")
+	fs.BoolVar(&f.extendExpiration, "service-account-extend-token-expiration", true, "sign the tokens of pods for a year, for clients that do not read them again")
+	fs.StringVar(&f.oidc.IssuerURL, "oidc-issuer-url", "", "OpenID provider whose ID tokens are accepted, an https URL")
+	fs.StringVar(&f.oidc.ClientID, "oidc-client-id", "", "audience of the provider's tokens; required with --oidc-issuer-url")
+	fs.StringVar(&f.oidc.UsernameClaim, "oidc-username-claim", "sub", "claim that is the user's name")
+	fs.StringVar(&f.oidc.UsernamePrefix, "oidc-username-prefix", "", "put before the user's name; \"-\" for nothing (default the issuer and #, and nothing for the claim email)")
+	fs.StringVar(&f.oidc.GroupsClaim, "oidc-groups-claim", "", "claim that holds the user's groups")
+	fs.StringVar(&f.oidc.GroupsPrefix, "oidc-groups-prefix", "", "put before each group")
+	fs.StringToStringVar(&f.oidc.RequiredClaims, "oidc-required-claim", nil, "claim and value that the provider's tokens must have")
+	fs.StringVar(&f.oidc.CAFile, "oidc-ca-file", "", "CAs of the provider's certificate (default the system's)")
+	fs.StringSliceVar(&f.oidc.SigningAlgs, "oidc-signing-algs", []string{"RS256"}, "algorithms with which the provider may sign; asymmetric ones only")
+	fs.StringVar(&f.webhook.ConfigFile, "authentication-token-webhook-config-file", "", "kubeconfig of a service that is asked about tokens that nobody here knows")
+	fs.StringVar(&f.webhook.Version, "authentication-token-webhook-version", "v1beta1", "version of TokenReview to send: v1beta1 or v1")
+	fs.DurationVar(&f.webhook.CacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long the service's answers are good for")
+}
+
+// options are what the flags say; keys that they do not name are in the data directory.
+func (f *authnFlags) options(dataDir string, ca *pki.CA) (authn.Options, error) {
+	o := authn.Options{TokenFile: f.tokenFile, BootstrapTokens: f.bootstrapTokens, NoAnonymous: !f.anonymous}
+	if f.oidc.IssuerURL != "" {
+		o.OIDC = &f.oidc
+	}
+	if f.webhook.ConfigFile != "" {
+		o.Webhook = &f.webhook
+	}
+	var files []string
+	if f.clientCAFile != "" {
+		files = []string{f.clientCAFile}
+	}
+	var err error
+	if o.ClientCAs, err = authn.OpenCAs(slog.Default(), ca.PEM(), files...); err != nil {
+		return o, fmt.Errorf("--client-ca-file: %w", err)
+	}
+	o.ServiceAccounts, err = f.issuer(dataDir)
+	return o, err
+}
+
+func (f *authnFlags) issuer(dataDir string) (*authn.Issuer, error) {
+	o := authn.IssuerOptions{
+		Issuers: f.issuers, Audiences: f.audiences, JWKSURI: f.jwksURI,
+		MaxExpiration: f.maxExpiration, KeepExpiration: !f.extendExpiration,
+	}
+	if f.maxExpiration != 0 && (f.maxExpiration < time.Hour || f.maxExpiration > 1<<32*time.Second) {
+		return nil, fmt.Errorf("--service-account-max-token-expiration: %s is not between an hour and 2^32 seconds", f.maxExpiration)
+	}
+	file := f.signingKeyFile
+	if file == "" {
+		file = filepath.Join(dataDir, "pki", "sa.key")
+		if err := pki.EnsureKey(file); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if o.SigningKey, err = authn.ReadSigningKey(file); err != nil {
+		return nil, fmt.Errorf("--service-account-signing-key-file: %w", err)
+	}
+	for _, file := range f.keyFiles {
+		keys, err := authn.ReadPublicKeys(file)
+		if err != nil {
+			return nil, fmt.Errorf("--service-account-key-file: %w", err)
+		}
+		o.Keys = append(o.Keys, keys...)
+	}
+	return authn.NewIssuer(o)
+}
+
+// limitFlags bound what clients may take of the API server. On the command line 0 is no limit,
+// as in kube-apiserver.
+type limitFlags struct{ requests, mutating, connections, watches int }
+
+func (f *limitFlags) add(fs *pflag.FlagSet) {
+	fs.IntVar(&f.requests, "max-requests-inflight", 400, "how many reading requests are served at once; more are answered 429; 0 is no limit")
+	fs.IntVar(&f.mutating, "max-mutating-requests-inflight", 200, "how many changing requests are served at once; more are answered 429; 0 is no limit")
+	fs.IntVar(&f.connections, "max-connections-per-client", 4096, "how many connections one IP address may have; 0 is no limit")
+	fs.IntVar(&f.watches, "max-watches-per-user", 10_000, "how many watches one user may have; 0 is no limit")
+}
+
+func (f *limitFlags) limits() apiserver.Limits {
+	unbounded := func(n int) int {
+		if n == 0 {
+			return -1
+		}
+		return n
+	}
+	return apiserver.Limits{
+		RequestsInFlight: unbounded(f.requests), MutatingRequestsInFlight: unbounded(f.mutating),
+		ConnectionsPerClient: unbounded(f.connections), WatchesPerUser: unbounded(f.watches),
+	}
+}
