@@ -157,10 +157,10 @@ func withKubelet(t *testing.T) *server {
 	t.Helper()
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
-	serving, err := ca.Serving("127.0.0.1")
+	serving, err := ca.Server("127.0.0.1")
 	require.NoError(t, err)
 	agent := httptest.NewUnstartedServer(kubelet{t})
-	agent.TLS = apiserver.TLSConfig(serving)
+	agent.TLS = &tls.Config{Certificates: []tls.Certificate{serving}, ClientAuth: tls.RequestClientCert}
 	agent.StartTLS()
 	t.Cleanup(agent.Close)
 	at := netip.MustParseAddrPort(agent.Listener.Addr().String())

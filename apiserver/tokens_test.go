@@ -43,6 +43,7 @@ func withTokens(t testing.TB, change func(*authn.Options)) (*server, *ecdsa.Priv
 		change(&o)
 	}
 	s := connect(t, testenv.Start(t, testenv.APIServerOnly(), testenv.WithAuthentication(o)))
+	s.bind("view", m{"kind": "Group", "name": "system:serviceaccounts", "apiGroup": "rbac.authorization.k8s.io"})
 	return s, key
 }
 
