@@ -82,6 +82,7 @@ func (a *assembly) another(t *testing.T, o apiserver.Options) *server {
 		stop()
 		serving.Wait()
 	})
+	<-handler.PolicyWritten() // no write is under way then but a test's
 	admin, key, err := ca.Client("admin", "system:masters")
 	require.NoError(t, err)
 	return connect(t, &rest.Config{

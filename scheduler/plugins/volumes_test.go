@@ -3,6 +3,7 @@ package plugins
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -179,7 +180,7 @@ func TestVolumeBinding_BindsBeforeThePod(t *testing.T) {
 			require.Equal(t, "s", v.Spec.ClaimRef.Name)
 			require.Empty(t, plugin.taken)
 			return
-		default:
+		case <-time.After(20 * time.Millisecond): // the informers show what was bound
 			if h.clock.HasWaiters() {
 				h.clock.Step(bindCheckInterval)
 			}
