@@ -1,6 +1,10 @@
 package controllers
 
-import "k8s.io/client-go/rest"
+import (
+	"slices"
+
+	"k8s.io/client-go/rest"
+)
 
 // accounts are the ServiceAccounts in kube-system as which controllers act where that is not their own
 // name: roles and audits have known them for long by these.
@@ -29,13 +33,14 @@ var accounts = map[string]string{
 }
 
 // Accounts are the ServiceAccounts in kube-system as which the controllers act, if they have identities of
-// their own.
+// their own. Some share one.
 func Accounts() []string {
 	names := make([]string, len(table))
 	for i, e := range table {
 		names[i] = e.account()
 	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (e entry) account() string {
