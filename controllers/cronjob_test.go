@@ -52,9 +52,14 @@ func (c *cluster) jobNames() []string {
 	return names
 }
 
-// nextMinute moves the clock to just after the full minute and says which it is.
+// nextMinute moves the clock to just after a full minute and says which it is. No object was made
+// after that: the API server goes by its own clock, which may be ahead of ours.
 func (c *clocked) nextMinute() time.Time {
-	at := c.Now().Truncate(time.Minute).Add(time.Minute)
+	now := c.Now()
+	if real := time.Now(); real.After(now) {
+		now = real
+	}
+	at := now.Truncate(time.Minute).Add(time.Minute)
 	c.SetTime(at.Add(200 * time.Millisecond))
 	return at
 }
