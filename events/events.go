@@ -1,0 +1,122 @@
+// Package events writes Events: what a component did to an object, for people to read.
+//
+// Unlike client-go's own recorder, this one keeps to the clock that it is given, its one goroutine can be waited
+// for, and it may write as several clients: a node agent is one for each of its Nodes.
+package events
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+)
+
+// maxQueued is how many Events may wait to be written. When there are more, the newest are dropped rather than the
+// component slowed.
+const maxQueued = 2000
+
+// Event is what happened.
+type Event struct {
+	// About is the object, by its kind, namespace, name and UID. Events about objects of no namespace are in default.
+	About corev1.ObjectReference
+	// Component is who says so; Host is the node on which that is, if it is on one.
+	Component, Host string
+	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
+	Type            string
+	Reason, Message string
+	// Action is what was done; it may be empty.
+	Action string
+}
+
+// Pod refers to a pod.
+func Pod(pod *corev1.Pod) corev1.ObjectReference {
+	return corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}
+}
+
+// Recorder writes Events one at a time, in the background. Events that repeat are counted in the first, as client-go's
+// correlator decides.
+type Recorder struct {
+	client     func(host string) kubernetes.Interface
+	clock      clock.PassiveClock
+	log        *slog.Logger
+	correlator *record.EventCorrelator
+	queue      chan *corev1.Event
+	serial     atomic.Int64 // tells Events of one moment apart
+}
+
+// NewRecorder makes a recorder that writes an Event with the client for its host. Nothing is written until Run is called.
+func NewRecorder(client func(host string) kubernetes.Interface, c clock.PassiveClock, log *slog.Logger) *Recorder {
+	return &Recorder{
+		client: client, clock: c, log: log,
+		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{Clock: c}),
+		queue:      make(chan *corev1.Event, maxQueued),
+	}
+}
+
+// Record takes an Event to be written. It does not block and is safe for concurrent use.
+func (r *Recorder) Record(e Event) {
+	now := metav1.NewTime(r.clock.Now())
+	namespace := e.About.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	written := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.About.Name, now.UnixNano()+r.serial.Add(1)), Namespace: namespace},
+		InvolvedObject: e.About,
+		Reason:         e.Reason, Message: e.Message, Type: e.Type, Action: e.Action,
+		Source:              corev1.EventSource{Component: e.Component, Host: e.Host},
+		ReportingController: e.Component, ReportingInstance: e.Host,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	select {
+	case r.queue <- written:
+	default:
+	}
+}
+
+// Run writes Events until ctx ends. Those that still wait then are lost, as with a crash.
+func (r *Recorder) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-r.queue:
+			if err := r.write(ctx, e); err != nil && ctx.Err() == nil {
+				r.log.Warn("cannot write event", "reason", e.Reason, "about", e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name, "err", err)
+			}
+		}
+	}
+}
+
+func (r *Recorder) write(ctx context.Context, e *corev1.Event) error {
+	result, err := r.correlator.EventCorrelate(e)
+	if err != nil || result.Skip {
+		return err
+	}
+	events := r.client(e.Source.Host).CoreV1().Events(e.Namespace)
+	var written *corev1.Event
+	repeated := result.Event.Count > 1
+	if repeated {
+		written, err = events.PatchWithEventNamespaceWithContext(ctx, result.Event, result.Patch)
+	}
+	if !repeated || apierrors.IsNotFound(err) { // the first, or the one that was counted in has expired
+		result.Event.ResourceVersion = ""
+		written, err = events.CreateWithEventNamespaceWithContext(ctx, result.Event)
+	}
+	if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil
+	}
+	if err == nil {
+		r.correlator.UpdateState(written)
+	}
+	return err
+}
