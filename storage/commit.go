@@ -32,6 +32,7 @@ func (e *etcd) Commit(ctx context.Context, writes []Write) (*Outcome, error) {
 	if err != nil {
 		return nil, writeError(err)
 	}
+	e.disk.wrote()
 	return outcome, nil
 }
 

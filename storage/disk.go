@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -26,7 +27,12 @@ type disk struct {
 	mu   sync.Mutex
 	file uint64 // the inode for which kept holds: defragmentation makes a new file
 	kept int64  // up to where the database has blocks of its own
+
+	written atomic.Int64 // transactions
 }
+
+// databaseFile is where etcd's database is in its directory.
+const databaseFile = "/member/snap/db"
 
 func diskOf(dir string) *disk {
 	return &disk{
@@ -37,12 +43,16 @@ func diskOf(dir string) *disk {
 			}
 			return uint64(s.Bavail) * uint64(s.Bsize), nil
 		},
-		database: filepath.Join(dir, "member", "snap", "db"),
+		database: filepath.Join(dir, filepath.FromSlash(databaseFile)),
 	}
 }
 
 // growth is how much the database may grow before blocks for more are kept: bbolt's step.
 const growth = 16 << 20
+
+// letGoEvery is after how many transactions the database's pages are let go. Each compares the revision
+// of what it replaces, for which etcd reads that, and the kernel maps what is around it: 64 KiB.
+const letGoEvery = 256
 
 // keep sees to it that what etcd has promised to write to its database finds blocks there,
 // even if someone else takes the rest of the disk in a moment: bbolt makes the file
@@ -59,6 +69,7 @@ func (d *disk) keep() error {
 	defer d.mu.Unlock()
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Ino != d.file {
 		d.file, d.kept = stat.Ino, 0
+		unmap(d.file) // etcd has read it when it opened it
 	}
 	if info.Size() <= d.kept-growth/2 {
 		return nil
@@ -70,6 +81,24 @@ func (d *disk) keep() error {
 	// A file system that cannot keep blocks is not asked again before the file has grown.
 	d.kept = info.Size() + growth
 	return nil
+}
+
+// wrote says that a transaction was committed.
+func (d *disk) wrote() {
+	if d != nil && d.written.Add(1)%letGoEvery == 0 {
+		d.letGo()
+	}
+}
+
+// letGo lets go of the pages that were read.
+func (d *disk) letGo() {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	file := d.file
+	d.mu.Unlock()
+	unmap(file)
 }
 
 // full is errDiskFull when documents must be refused. A disk that does not tell is taken to

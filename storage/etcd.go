@@ -121,6 +121,7 @@ func (e *etcd) Compact(ctx context.Context, revision int64) error {
 	if _, err := e.client.Compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
 		return readError(err)
 	}
+	e.disk.letGo()
 	return nil
 }
 

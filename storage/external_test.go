@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -37,11 +38,19 @@ func startEtcdWith(t testing.TB, o EmbeddedOptions) *etcdServer {
 	return s
 }
 
+// freeAddress has a port that the system gives to nobody who does not ask for it by its number, for it must still be
+// free when etcd begins, and when it begins again.
 func freeAddress(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var err error
+	for range 100 {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000))); err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
 	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	return ""
 }
 
 func (s *etcdServer) start() {

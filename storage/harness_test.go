@@ -12,7 +12,7 @@ import (
 
 // patience is how long a test waits for what must come. It is long, because nothing is
 // measured by it.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()

@@ -30,9 +30,11 @@ func (e *entry) concerns(sc *schema, s *Scope) bool {
 // entryOverhead is what an entry costs beside the documents.
 const entryOverhead = 256
 
+// size is what memory holds because of the entry. The state after it is held in any case,
+// by the tree or, once that too is history, by the entry that followed.
 func (e *entry) size() int64 {
-	if e.object != nil {
-		return int64(len(e.object.JSON)) + entryOverhead
+	if e.previous == nil {
+		return entryOverhead
 	}
 	return int64(len(e.previous.JSON)) + entryOverhead
 }

@@ -3,7 +3,7 @@ package storage
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }

@@ -61,8 +61,16 @@ func (l *lossyBackend) Watch(ctx context.Context, r FollowRequest) <-chan WatchB
 					return
 				}
 				select {
+				case <-breaks: // nothing passes that was written after the cut
+					batch = WatchBatch{Err: ErrUnavailable}
+				default:
+				}
+				select {
 				case out <- batch:
 				case <-ctx.Done():
+					return
+				}
+				if batch.Err != nil {
 					return
 				}
 			case <-breaks:

@@ -117,14 +117,27 @@ func TestWatch_FallsOffByBytes(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{LogBytes: 8 << 10})
 	slow := watch(t, pods, WatchRequest{})
-	padding := strings.Repeat("x", 3<<10)
-	for i := range 4 {
-		create(t, s, podKey("default", fmt.Sprintf("p%d", i)), fmt.Appendf(nil, `{"metadata":{},"data":%q}`, padding))
+	document := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", 3<<10))
+	o := create(t, s, podKey("default", "p"), document)
+	for range 4 {
+		o = update(t, s, o, document)
 	}
 	_, err := pods.List(testContext(t), ListRequest{})
 	require.NoError(t, err)
 	_, err = slow.Next(testContext(t))
 	require.ErrorIs(t, err, ErrExpired)
+}
+
+// What is new is held by the tree, and costs the log nothing.
+func TestWatch_StaysOnWhileObjectsAreNew(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{LogBytes: 8 << 10})
+	slow := watch(t, pods, WatchRequest{})
+	document := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", 3<<10))
+	for i := range 8 {
+		create(t, s, podKey("default", fmt.Sprintf("p%d", i)), document)
+	}
+	take(t, slow, 8)
 }
 
 // A watcher that goes on from any revision it was told of misses nothing and hears nothing
