@@ -1,11 +1,17 @@
 package api
 
 import (
+	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
@@ -28,13 +34,13 @@ func validatingPolicies() *Resource {
 				return &p.Status
 			},
 			(*admissionv1.ValidatingAdmissionPolicyStatus).DeepCopy,
-		),
+		).checkedBy(checked2(validatePolicyStatus)),
 		Generation: true,
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,
 			column("Validations", "integer", "Validations indicates the number of validation rules defined in this configuration"),
-			column("ParamKind", "string", admissionv1.ValidatingAdmissionPolicySpec{}.SwaggerDoc()["paramKind"]),
+			column("ParamKind", "string", "ParamKind specifies the kind of resources used to parameterize this policy"),
 			ageColumn,
 		},
 		Cells: row(func(p *admissionv1.ValidatingAdmissionPolicy) []any {
@@ -69,49 +75,148 @@ func validateMatch(m *admissionv1.MatchResources, path *field.Path) field.ErrorL
 		return nil
 	}
 	var errs field.ErrorList
-	if m.MatchPolicy != nil {
+	if m.MatchPolicy == nil {
+		errs = append(errs, field.Required(path.Child("matchPolicy"), ""))
+	} else {
 		errs = append(errs, oneOf(path.Child("matchPolicy"), *m.MatchPolicy, admissionv1.Equivalent, admissionv1.Exact)...)
 	}
-	errs = append(errs, selector(m.NamespaceSelector, path.Child("namespaceSelector"))...)
-	errs = append(errs, selector(m.ObjectSelector, path.Child("objectSelector"))...)
+	for _, s := range []struct {
+		name string
+		*metav1.LabelSelector
+	}{{"namespaceSelector", m.NamespaceSelector}, {"objectSelector", m.ObjectSelector}} {
+		if s.LabelSelector == nil {
+			errs = append(errs, field.Required(path.Child(s.name), ""))
+		} else {
+			errs = append(errs, selector(s.LabelSelector, path.Child(s.name))...)
+		}
+	}
 	for i := range m.ResourceRules {
-		errs = append(errs, validateAdmissionRule(&m.ResourceRules[i].RuleWithOperations, path.Child("resourceRules").Index(i))...)
+		errs = append(errs, validateNamedRule(&m.ResourceRules[i], path.Child("resourceRules").Index(i))...)
 	}
 	for i := range m.ExcludeResourceRules {
-		errs = append(errs, validateAdmissionRule(&m.ExcludeResourceRules[i].RuleWithOperations, path.Child("excludeResourceRules").Index(i))...)
+		errs = append(errs, validateNamedRule(&m.ExcludeResourceRules[i], path.Child("excludeResourceRules").Index(i))...)
 	}
 	return errs
 }
 
-// constrained wants a policy to say what it is about.
-func constrained(m *admissionv1.MatchResources, path *field.Path) field.ErrorList {
-	if m == nil {
-		return field.ErrorList{field.Required(path, "")}
+func validateNamedRule(r *admissionv1.NamedRuleWithOperations, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, name := range r.ResourceNames {
+		at := path.Child("resourceNames").Index(i)
+		errs = append(errs, segment(at, name)...)
+		if slices.Contains(r.ResourceNames[:i], name) {
+			errs = append(errs, field.Duplicate(at, name))
+		}
 	}
-	errs := validateMatch(m, path)
-	if len(m.ResourceRules) == 0 {
-		errs = append(errs, field.Required(path.Child("resourceRules"), ""))
+	return append(errs, validateAdmissionRule(&r.RuleWithOperations, path)...)
+}
+
+// policy is what the two types of admission policy have in common.
+type policy struct {
+	failure    *admissionv1.FailurePolicyType
+	param      *admissionv1.ParamKind
+	match      *admissionv1.MatchResources
+	conditions []admissionv1.MatchCondition
+	variables  []admissionv1.Variable
+}
+
+// validatePolicy does not compile the expressions.
+func validatePolicy(p policy, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if at := path.Child("failurePolicy"); p.failure == nil {
+		errs = append(errs, field.Required(at, ""))
+	} else {
+		errs = append(errs, oneOf(at, *p.failure, admissionv1.Fail, admissionv1.Ignore)...)
+	}
+	errs = append(errs, validateParamKind(p.param, path.Child("paramKind"))...)
+	if at := path.Child("matchConstraints"); p.match == nil {
+		errs = append(errs, field.Required(at, ""))
+	} else {
+		errs = append(errs, validateMatch(p.match, at)...)
+		if len(p.match.ResourceRules) == 0 {
+			errs = append(errs, field.Required(at.Child("resourceRules"), ""))
+		}
+	}
+	errs = append(errs, validateMatchConditions(p.conditions, path.Child("matchConditions"))...)
+	for i, v := range p.variables {
+		at := path.Child("variables").Index(i)
+		if strings.TrimSpace(v.Name) == "" {
+			errs = append(errs, field.Required(at.Child("name"), "name is not specified"))
+		} else if !celIdentifier(v.Name) {
+			errs = append(errs, field.Invalid(at.Child("name"), v.Name, "must be a valid CEL identifier"))
+		}
+		if strings.TrimSpace(v.Expression) == "" {
+			errs = append(errs, field.Required(at.Child("expression"), "expression is not specified"))
+		}
 	}
 	return errs
+}
+
+var (
+	celName  = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
+	celWords = []string{"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if",
+		"import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}
+)
+
+// celIdentifier says whether a name may stand in an expression: CEL's grammar.
+func celIdentifier(name string) bool {
+	return celName.MatchString(name) && !slices.Contains(celWords, name)
 }
 
 func validateValidatingPolicy(p *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
 	path, spec := field.NewPath("spec"), &p.Spec
-	errs := constrained(spec.MatchConstraints, path.Child("matchConstraints"))
-	if f := spec.FailurePolicy; f != nil {
-		errs = append(errs, oneOf(path.Child("failurePolicy"), *f, admissionv1.Fail, admissionv1.Ignore)...)
-	}
-	errs = append(errs, validateParamKind(spec.ParamKind, path.Child("paramKind"))...)
+	errs := validatePolicy(policy{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables}, path)
 	if len(spec.Validations)+len(spec.AuditAnnotations) == 0 {
-		errs = append(errs, field.Required(path.Child("validations"), "validations or auditAnnotations must contain at least one item"))
+		const detail = "validations or auditAnnotations must contain at least one item"
+		return append(errs, field.Required(path.Child("validations"), detail), field.Required(path.Child("auditAnnotations"), detail))
 	}
-	for i, v := range spec.Validations {
-		at := path.Child("validations").Index(i)
-		if strings.TrimSpace(v.Expression) == "" {
-			errs = append(errs, field.Required(at.Child("expression"), "expression is not specified"))
+	for i := range spec.Validations {
+		errs = append(errs, validateValidation(&spec.Validations[i], path.Child("validations").Index(i))...)
+	}
+	return append(errs, validateAuditAnnotations(p.Name, spec.AuditAnnotations, path.Child("auditAnnotations"))...)
+}
+
+func validateValidation(v *admissionv1.Validation, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if strings.TrimSpace(v.Expression) == "" {
+		errs = append(errs, field.Required(path.Child("expression"), "expression is not specified"))
+	}
+	if v.MessageExpression != "" && strings.TrimSpace(v.MessageExpression) == "" {
+		errs = append(errs, field.Invalid(path.Child("messageExpression"), v.MessageExpression, "must be non-empty if specified"))
+	}
+	switch message := strings.TrimSpace(v.Message); {
+	case v.Message != "" && message == "":
+		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "must be non-empty if specified"))
+	case strings.ContainsAny(message, "\n\r"):
+		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "must not contain line breaks"))
+	}
+	if v.Reason != nil {
+		errs = append(errs, oneOf(path.Child("reason"), *v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
+	}
+	return errs
+}
+
+// validateAuditAnnotations wants keys that are qualified by the policy's name.
+func validateAuditAnnotations(name string, list []admissionv1.AuditAnnotation, path *field.Path) field.ErrorList {
+	const most, longest = 20, 5 << 10
+	var errs field.ErrorList
+	if len(list) > most {
+		errs = append(errs, field.Invalid(path, list, fmt.Sprintf("must not have more than %d auditAnnotations", most)))
+	}
+	for i, a := range list {
+		at := path.Index(i)
+		if name == "" {
+			errs = append(errs, field.Invalid(at.Child("key"), a.Key, "requires metadata.name be non-empty"))
+		} else {
+			errs = append(errs, qualifiedName(at.Child("key"), name+"/"+a.Key)...)
 		}
-		if v.Message != "" && strings.ContainsAny(v.Message, "\n") {
-			errs = append(errs, field.Invalid(at.Child("message"), v.Message, "message must not contain line breaks"))
+		if value := strings.TrimSpace(a.ValueExpression); value == "" {
+			errs = append(errs, field.Required(at.Child("valueExpression"), "valueExpression is not specified"))
+		} else if len(value) > longest {
+			errs = append(errs, field.Required(at.Child("valueExpression"), fmt.Sprintf("must not exceed %d bytes in length", longest)))
+		}
+		if slices.ContainsFunc(list[:i], func(o admissionv1.AuditAnnotation) bool { return o.Key == a.Key }) {
+			errs = append(errs, field.Duplicate(at.Child("key"), a.Key))
 		}
 	}
 	return errs
@@ -121,7 +226,43 @@ func validateParamKind(k *admissionv1.ParamKind, path *field.Path) field.ErrorLi
 	if k == nil {
 		return nil
 	}
-	return append(required(path.Child("apiVersion"), k.APIVersion), required(path.Child("kind"), k.Kind)...)
+	var errs field.ErrorList
+	at := path.Child("apiVersion")
+	if gv, err := schema.ParseGroupVersion(k.APIVersion); k.APIVersion == "" {
+		errs = append(errs, field.Required(at, ""))
+	} else if err != nil {
+		errs = append(errs, field.Invalid(at, k.APIVersion, err.Error()))
+	} else {
+		if complaints := utilvalidation.IsDNS1123Subdomain(gv.Group); gv.Group != "" && len(complaints) > 0 {
+			errs = append(errs, field.Invalid(at, gv.Group, strings.Join(complaints, ",")))
+		}
+		if complaints := utilvalidation.IsDNS1035Label(gv.Version); gv.Version == "" {
+			errs = append(errs, field.Invalid(at, k.APIVersion, "version must be specified"))
+		} else if len(complaints) > 0 {
+			errs = append(errs, field.Invalid(at, gv.Version, strings.Join(complaints, ",")))
+		}
+	}
+	if complaints := utilvalidation.IsDNS1035Label(strings.ToLower(k.Kind)); k.Kind == "" {
+		errs = append(errs, field.Required(path.Child("kind"), ""))
+	} else if len(complaints) > 0 {
+		errs = append(errs, field.Invalid(path.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: "+strings.Join(complaints, ",")))
+	}
+	return errs
+}
+
+// validatePolicyStatus checks what the type checker has found.
+func validatePolicyStatus(p, _ *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
+	path := field.NewPath("status")
+	errs := metav1validation.ValidateConditions(p.Status.Conditions, path.Child("conditions"))
+	if p.Status.TypeChecking == nil {
+		return errs
+	}
+	for i, w := range p.Status.TypeChecking.ExpressionWarnings {
+		at := path.Child("typeChecking", "expressionWarnings").Index(i)
+		errs = append(errs, required(at.Child("warning"), w.Warning)...)
+		errs = append(errs, required(at.Child("fieldRef"), strings.TrimSpace(w.FieldRef))...)
+	}
+	return errs
 }
 
 func validatingPolicyBindings() *Resource {
@@ -135,7 +276,7 @@ func validatingPolicyBindings() *Resource {
 		Default: with(func(b *admissionv1.ValidatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) }),
 		Validate: checked(func(b *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
 			path := field.NewPath("spec")
-			errs := required(path.Child("policyName"), b.Spec.PolicyName)
+			errs := requiredSubdomain(path.Child("policyName"), b.Spec.PolicyName)
 			errs = append(errs, validateParamRef(b.Spec.ParamRef, path.Child("paramRef"))...)
 			errs = append(errs, validateMatch(b.Spec.MatchResources, path.Child("matchResources"))...)
 			at := path.Child("validationActions")
@@ -166,17 +307,17 @@ func validatingPolicyBindings() *Resource {
 
 var policyBindingColumns = []metav1.TableColumnDefinition{
 	nameColumn,
-	column("PolicyName", "string", admissionv1.ValidatingAdmissionPolicyBindingSpec{}.SwaggerDoc()["policyName"]),
-	column("ParamRef", "string", admissionv1.ValidatingAdmissionPolicyBindingSpec{}.SwaggerDoc()["paramRef"]),
+	column("PolicyName", "string", "PolicyName indicates the policy definition which the policy binding binded to"),
+	column("ParamRef", "string", "ParamRef indicates the param resource which sets the configration param"),
 	ageColumn,
 }
 
 func paramRefCell(ref *admissionv1.ParamRef) string {
 	switch {
-	case ref == nil:
+	case ref == nil, ref.Name == "" && ref.Selector == nil:
 		return unset
 	case ref.Name == "":
-		return "*/*"
+		return ref.Selector.String()
 	case ref.Namespace == "":
 		return "*/" + ref.Name
 	default:
@@ -189,11 +330,15 @@ func validateParamRef(ref *admissionv1.ParamRef, path *field.Path) field.ErrorLi
 		return nil
 	}
 	var errs field.ErrorList
+	if ref.Name != "" {
+		errs = append(errs, segment(path.Child("name"), ref.Name)...)
+	}
 	switch {
 	case ref.Name == "" && ref.Selector == nil:
 		errs = append(errs, field.Required(path, "one of name or selector must be specified"))
 	case ref.Name != "" && ref.Selector != nil:
-		errs = append(errs, field.Forbidden(path.Child("name"), "name and selector are mutually exclusive"))
+		const detail = "name and selector are mutually exclusive"
+		errs = append(errs, field.Forbidden(path.Child("name"), detail), field.Forbidden(path.Child("selector"), detail))
 	}
 	errs = append(errs, selector(ref.Selector, path.Child("selector"))...)
 	return append(errs, requiredOneOf(path.Child("parameterNotFoundAction"), ptr.Deref(ref.ParameterNotFoundAction, ""), admissionv1.AllowAction, admissionv1.DenyAction)...)
@@ -216,8 +361,8 @@ func mutatingPolicies() *Resource {
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,
-			column("Mutations", "integer", "Mutations indicates the number of mutations rules defined in this configuration"),
-			column("ParamKind", "string", admissionv1.MutatingAdmissionPolicySpec{}.SwaggerDoc()["paramKind"]),
+			column("Mutations", "integer", "Mutation indicates the number of mutations rules defined in this configuration"),
+			column("ParamKind", "string", "ParamKind specifies the kind of resources used to parameterize this policy"),
 			ageColumn,
 		},
 		Cells: row(func(p *admissionv1.MutatingAdmissionPolicy) []any {
@@ -227,23 +372,56 @@ func mutatingPolicies() *Resource {
 }
 
 func validateMutatingPolicy(p *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
-	path := field.NewPath("spec")
-	errs := constrained(p.Spec.MatchConstraints, path.Child("matchConstraints"))
-	errs = append(errs, validateParamKind(p.Spec.ParamKind, path.Child("paramKind"))...)
-	errs = append(errs, requiredOneOf(path.Child("reinvocationPolicy"), p.Spec.ReinvocationPolicy,
+	path, spec := field.NewPath("spec"), &p.Spec
+	errs := validatePolicy(policy{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables}, path)
+	errs = append(errs, mutable(spec.MatchConstraints, path.Child("matchConstraints"))...)
+	errs = append(errs, requiredOneOf(path.Child("reinvocationPolicy"), spec.ReinvocationPolicy,
 		admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
-	at := path.Child("mutations")
-	if len(p.Spec.Mutations) == 0 {
-		errs = append(errs, field.Required(at, "mutations must contain at least one item"))
+	if len(spec.Mutations) == 0 {
+		errs = append(errs, field.Required(path.Child("mutations"), "mutations must contain at least one item"))
 	}
-	for i, m := range p.Spec.Mutations {
-		at := at.Index(i)
-		errs = append(errs, requiredOneOf(at.Child("patchType"), m.PatchType, admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch)...)
-		if m.PatchType == admissionv1.PatchTypeApplyConfiguration && m.ApplyConfiguration == nil {
-			errs = append(errs, field.Required(at.Child("applyConfiguration"), ""))
+	for i := range spec.Mutations {
+		errs = append(errs, validateMutation(&spec.Mutations[i], path.Child("mutations").Index(i))...)
+	}
+	return errs
+}
+
+// mutable refuses rules about deletions, of which there is nothing to change.
+func mutable(m *admissionv1.MatchResources, path *field.Path) field.ErrorList {
+	if m == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	for _, r := range m.ResourceRules {
+		for _, o := range r.Operations {
+			errs = append(errs, oneOf(path.Child("resourceRules", "operations"), o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update)...)
 		}
-		if m.PatchType == admissionv1.PatchTypeJSONPatch && m.JSONPatch == nil {
-			errs = append(errs, field.Required(at.Child("jsonPatch"), ""))
+	}
+	return errs
+}
+
+func validateMutation(m *admissionv1.Mutation, path *field.Path) field.ErrorList {
+	errs := requiredOneOf(path.Child("patchType"), m.PatchType, admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch)
+	if len(errs) > 0 {
+		return errs
+	}
+	for _, part := range []struct {
+		of         admissionv1.PatchType
+		name       string
+		set        bool
+		expression func() string
+	}{
+		{admissionv1.PatchTypeJSONPatch, "jsonPatch", m.JSONPatch != nil, func() string { return m.JSONPatch.Expression }},
+		{admissionv1.PatchTypeApplyConfiguration, "applyConfiguration", m.ApplyConfiguration != nil, func() string { return m.ApplyConfiguration.Expression }},
+	} {
+		at := path.Child(part.name)
+		switch {
+		case part.of == m.PatchType && !part.set:
+			errs = append(errs, field.Required(at, "must be specified when patchType is "+string(m.PatchType)))
+		case part.of == m.PatchType && strings.TrimSpace(part.expression()) == "":
+			errs = append(errs, field.Required(at.Child("expression"), ""))
+		case part.of != m.PatchType && part.set:
+			errs = append(errs, field.Invalid(at, "{"+part.name+"}", "must not be specified when patchType is "+string(m.PatchType)))
 		}
 	}
 	return errs
@@ -260,9 +438,10 @@ func mutatingPolicyBindings() *Resource {
 		Default: with(func(b *admissionv1.MutatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) }),
 		Validate: checked(func(b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
 			path := field.NewPath("spec")
-			errs := required(path.Child("policyName"), b.Spec.PolicyName)
+			errs := requiredSubdomain(path.Child("policyName"), b.Spec.PolicyName)
 			errs = append(errs, validateParamRef(b.Spec.ParamRef, path.Child("paramRef"))...)
-			return append(errs, validateMatch(b.Spec.MatchResources, path.Child("matchResources"))...)
+			errs = append(errs, validateMatch(b.Spec.MatchResources, path.Child("matchResources"))...)
+			return append(errs, mutable(b.Spec.MatchResources, path.Child("matchResources"))...)
 		}),
 		Generation: true,
 

@@ -1,15 +1,16 @@
 package api
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 )
 
 const admissionGroup = admissionv1.GroupName
@@ -126,7 +127,7 @@ func validateWebhooks(hooks []webhook) field.ErrorList {
 	for i, w := range hooks {
 		at := field.NewPath("webhooks").Index(i)
 		errs = append(errs, utilvalidation.IsFullyQualifiedName(at.Child("name"), w.name)...)
-		if names[w.name] {
+		if w.name != "" && names[w.name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), w.name))
 		}
 		names[w.name] = true
@@ -146,26 +147,55 @@ func validateWebhook(w webhook, path *field.Path) field.ErrorList {
 	if p := *w.match; p != nil {
 		errs = append(errs, oneOf(path.Child("matchPolicy"), *p, admissionv1.Equivalent, admissionv1.Exact)...)
 	}
-	effects := ptr.Deref(w.sideEffects, "")
-	errs = append(errs, requiredOneOf(path.Child("sideEffects"), effects, admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun)...)
+	if at := path.Child("sideEffects"); w.sideEffects == nil {
+		errs = append(errs, field.Required(at, "must specify one of None, NoneOnDryRun"))
+	} else {
+		errs = append(errs, oneOf(at, *w.sideEffects, admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun)...)
+	}
 	if t := *w.timeout; t != nil && (*t < 1 || *t > 30) {
 		errs = append(errs, field.Invalid(path.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
 	}
 	errs = append(errs, selector(*w.namespaceSelector, path.Child("namespaceSelector"))...)
 	errs = append(errs, selector(*w.objectSelector, path.Child("objectSelector"))...)
-	versions := path.Child("admissionReviewVersions")
-	switch {
-	case len(w.versions) == 0:
-		errs = append(errs, field.Required(versions, "must specify one of v1, v1beta1"))
-	case !slices.Contains(w.versions, "v1") && !slices.Contains(w.versions, "v1beta1"):
-		errs = append(errs, field.Invalid(versions, w.versions, "must include at least one of v1, v1beta1"))
-	}
-	for i, c := range w.conditions {
-		at := path.Child("matchConditions").Index(i)
-		errs = append(errs, requiredName(c.Name, at.Child("name"))...)
-		errs = append(errs, required(at.Child("expression"), c.Expression)...)
-	}
+	errs = append(errs, validateReviewVersions(w.versions, path.Child("admissionReviewVersions"))...)
+	errs = append(errs, validateMatchConditions(w.conditions, path.Child("matchConditions"))...)
 	return append(errs, validateClientConfig(w.client, path.Child("clientConfig"))...)
+}
+
+func validateReviewVersions(versions []string, path *field.Path) field.ErrorList {
+	if len(versions) == 0 {
+		return field.ErrorList{field.Required(path, "must specify one of v1, v1beta1")}
+	}
+	var errs field.ErrorList
+	for i, v := range versions {
+		if slices.Contains(versions[:i], v) {
+			errs = append(errs, field.Invalid(path.Index(i), v, "duplicate version"))
+			continue
+		}
+		errs = append(errs, invalid(path.Index(i), v, utilvalidation.IsDNS1035Label(v))...)
+	}
+	if !slices.Contains(versions, "v1") && !slices.Contains(versions, "v1beta1") {
+		errs = append(errs, field.Invalid(path, versions, "must include at least one of v1, v1beta1"))
+	}
+	return errs
+}
+
+// validateMatchConditions does not compile the expressions.
+func validateMatchConditions(conditions []admissionv1.MatchCondition, path *field.Path) field.ErrorList {
+	const most = 64
+	var errs field.ErrorList
+	if len(conditions) > most {
+		errs = append(errs, field.TooMany(path, len(conditions), most))
+	}
+	for i, c := range conditions {
+		at := path.Index(i)
+		errs = append(errs, required(at.Child("expression"), strings.TrimSpace(c.Expression))...)
+		errs = append(errs, requiredName(c.Name, at.Child("name"))...)
+		if c.Name != "" && slices.ContainsFunc(conditions[:i], func(o admissionv1.MatchCondition) bool { return o.Name == c.Name }) {
+			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+		}
+	}
+	return errs
 }
 
 func validateClientConfig(c *admissionv1.WebhookClientConfig, path *field.Path) field.ErrorList {
@@ -173,43 +203,97 @@ func validateClientConfig(c *admissionv1.WebhookClientConfig, path *field.Path) 
 	case (c.URL == nil) == (c.Service == nil):
 		return field.ErrorList{field.Required(path, "exactly one of url or service is required")}
 	case c.URL != nil:
-		at := path.Child("url")
-		u, err := url.Parse(*c.URL)
-		switch {
-		case err != nil:
-			return field.ErrorList{field.Required(at, "url must be a valid URL: "+err.Error())}
-		case u.Scheme != "https":
-			return field.ErrorList{field.Invalid(at, u.Scheme, "'https' is the only allowed URL scheme; desired format: https://host[/path]")}
-		case u.Host == "":
-			return field.ErrorList{field.Invalid(at, u.Host, "host must be specified; desired format: https://host[/path]")}
-		case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-			return field.ErrorList{field.Invalid(at, *c.URL, "user information, query and fragment are not permitted in the URL")}
-		}
-		return nil
-	default:
-		at := path.Child("service")
-		errs := required(at.Child("name"), c.Service.Name)
-		errs = append(errs, required(at.Child("namespace"), c.Service.Namespace)...)
-		if p := c.Service.Port; p != nil {
-			errs = append(errs, portNumber(at.Child("port"), *p)...)
-		}
-		return errs
+		return validateWebhookURL(*c.URL, path.Child("url"))
 	}
+	at := path.Child("service")
+	var errs field.ErrorList
+	if c.Service.Name == "" {
+		errs = append(errs, field.Required(at.Child("name"), "service name is required"))
+	}
+	if c.Service.Namespace == "" {
+		errs = append(errs, field.Required(at.Child("namespace"), "service namespace is required"))
+	}
+	if p := c.Service.Port; p != nil {
+		for _, complaint := range utilvalidation.IsValidPortNum(int(*p)) {
+			errs = append(errs, field.Invalid(at.Child("port"), *p, "port is not valid: "+complaint))
+		}
+	}
+	if p := c.Service.Path; p != nil {
+		errs = append(errs, validateWebhookPath(*p, at.Child("path"))...)
+	}
+	return errs
+}
+
+const wantedURL = "; desired format: https://host[/path]"
+
+func validateWebhookURL(text string, path *field.Path) field.ErrorList {
+	u, err := url.Parse(text)
+	if err != nil {
+		return field.ErrorList{field.Required(path, "url must be a valid URL: "+err.Error()+wantedURL)}
+	}
+	var errs field.ErrorList
+	if u.Scheme != "https" {
+		errs = append(errs, field.Invalid(path, u.Scheme, "'https' is the only allowed URL scheme"+wantedURL))
+	}
+	if u.Host == "" {
+		errs = append(errs, field.Invalid(path, u.Host, "host must be specified"+wantedURL))
+	}
+	if u.User != nil {
+		errs = append(errs, field.Invalid(path, u.User.String(), "user information is not permitted in the URL"))
+	}
+	if u.Fragment != "" {
+		errs = append(errs, field.Invalid(path, u.Fragment, "fragments are not permitted in the URL"))
+	}
+	if u.RawQuery != "" {
+		errs = append(errs, field.Invalid(path, u.RawQuery, "query parameters are not permitted in the URL"))
+	}
+	return errs
+}
+
+func validateWebhookPath(text string, path *field.Path) field.ErrorList {
+	u, err := url.Parse("https://host" + text)
+	switch {
+	case err != nil:
+		return field.ErrorList{field.Invalid(path, text, "url path: "+err.Error())}
+	case text == "/" || text == "":
+		return nil
+	case text == "//":
+		return field.ErrorList{field.Invalid(path, text, "segment[0] may not be empty")}
+	case !strings.HasPrefix(text, "/"):
+		return field.ErrorList{field.Invalid(path, text, "must start with a '/'")}
+	}
+	var errs field.ErrorList
+	steps := strings.Split(strings.TrimSuffix(u.Path[1:], "/"), "/")
+	for i, step := range steps {
+		if step == "" {
+			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("segment[%d] may not be empty", i)))
+			continue
+		}
+		for _, complaint := range utilvalidation.IsDNS1123Subdomain(step) {
+			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("segment[%d]: %s", i, complaint)))
+		}
+	}
+	return errs
 }
 
 func validateAdmissionRule(r *admissionv1.RuleWithOperations, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for name, list := range map[string][]string{"apiGroups": r.APIGroups, "apiVersions": r.APIVersions, "resources": r.Resources} {
-		at := path.Child(name)
-		switch {
-		case len(list) == 0:
+	for _, part := range []struct {
+		name, what string
+		list       []string
+	}{{"apiGroups", "API groups", r.APIGroups}, {"apiVersions", "API versions", r.APIVersions}} {
+		at := path.Child(part.name)
+		if len(part.list) == 0 {
 			errs = append(errs, field.Required(at, ""))
-		case len(list) > 1 && slices.Contains(list, "*") && name != "resources":
-			errs = append(errs, field.Invalid(at, list, "if '*' is present, must not specify other values"))
-		case name != "apiGroups" && slices.Contains(list, ""):
-			errs = append(errs, field.Required(at.Index(slices.Index(list, "")), ""))
+		}
+		if len(part.list) > 1 && slices.Contains(part.list, "*") {
+			errs = append(errs, field.Invalid(at, part.list, "if '*' is present, must not specify other "+part.what))
 		}
 	}
+	for i, version := range r.APIVersions {
+		errs = append(errs, required(path.Child("apiVersions").Index(i), version)...)
+	}
+	errs = append(errs, validateRuleResources(r.Resources, path.Child("resources"))...)
 	at := path.Child("operations")
 	if len(r.Operations) == 0 {
 		errs = append(errs, field.Required(at, ""))
@@ -222,6 +306,43 @@ func validateAdmissionRule(r *admissionv1.RuleWithOperations, path *field.Path) 
 	}
 	if s := r.Scope; s != nil {
 		errs = append(errs, oneOf(path.Child("scope"), *s, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)...)
+	}
+	return errs
+}
+
+// validateRuleResources refuses what a wildcard in the same list has taken in already.
+func validateRuleResources(resources []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(resources) == 0 {
+		errs = append(errs, field.Required(path, ""))
+	}
+	ofResource, ofSubresource := map[string]bool{}, map[string]bool{} // "x/*" and "*/x"
+	whole := false
+	for i, name := range resources {
+		at := path.Index(i)
+		if name == "" {
+			errs = append(errs, field.Required(at, ""))
+			continue
+		}
+		resource, sub, found := strings.Cut(name, "/")
+		if !found {
+			whole = name != "*"
+			continue
+		}
+		if ofResource[resource] {
+			errs = append(errs, field.Invalid(at, name, fmt.Sprintf("if '%s/*' is present, must not specify %s", resource, name)))
+		}
+		if ofSubresource[sub] {
+			errs = append(errs, field.Invalid(at, name, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, name)))
+		}
+		ofResource[resource] = ofResource[resource] || sub == "*"
+		ofSubresource[sub] = ofSubresource[sub] || resource == "*"
+	}
+	if len(resources) > 1 && slices.Contains(resources, "*/*") {
+		errs = append(errs, field.Invalid(path, resources, "if '*/*' is present, must not specify other resources"))
+	}
+	if whole && slices.Contains(resources, "*") {
+		errs = append(errs, field.Invalid(path, resources, "if '*' is present, must not specify other resources without subresources"))
 	}
 	return errs
 }

@@ -34,6 +34,11 @@ func deployments() *Resource {
 			Set: func(obj Object, n int32) { obj.(*appsv1.Deployment).Spec.Replicas = &n },
 		},
 		Generation: true,
+		// The rollout's annotations are as much of a wish as the spec is.
+		GenerationCountsAnnotations: true,
+		Warnings: warned2(func(d, old *appsv1.Deployment) []string {
+			return append(warnWorkloadName(d, old), warnTemplate(d, old, &d.Spec.Template)...)
+		}),
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,
@@ -48,7 +53,7 @@ func deployments() *Resource {
 			return []any{
 				d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, deref(d.Spec.Replicas)),
 				int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas), age(d.CreationTimestamp),
-				names, images, selectorCell(d.Spec.Selector),
+				names, images, parsedSelectorCell(d.Spec.Selector),
 			}
 		}),
 	}
@@ -71,7 +76,7 @@ func defaultDeployment(d *appsv1.Deployment) {
 func validateDeployment(d *appsv1.Deployment) field.ErrorList {
 	path, spec := field.NewPath("spec"), &d.Spec
 	errs := nonNegativePtr(path.Child("replicas"), spec.Replicas)
-	errs = append(errs, validateSelectorAndTemplate("ReplicaSet", spec.Selector, &spec.Template, path)...)
+	errs = append(errs, validateSelectorAndTemplate(spec.Selector, &spec.Template, path)...)
 	errs = append(errs, validateDeploymentStrategy(&spec.Strategy, path.Child("strategy"))...)
 	errs = append(errs, nonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	errs = append(errs, nonNegativePtr(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
@@ -99,7 +104,7 @@ func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) 
 		}
 		return validateRollingUpdate(s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge, at)
 	default:
-		return field.ErrorList{field.NotSupported(path.Child("type"), s.Type, []appsv1.DeploymentStrategyType{
+		return field.ErrorList{field.NotSupported(path, s, []appsv1.DeploymentStrategyType{
 			appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
 	}
 }
@@ -136,7 +141,7 @@ func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	for _, n := range []count{{"updatedReplicas", s.UpdatedReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}} {
 		errs = append(errs, notAbove(path, n, count{"replicas", s.Replicas})...)
 	}
-	errs = append(errs, notAbove(path, count{"availableReplicas", s.AvailableReplicas}, count{"readyReplicas", s.ReadyReplicas})...)
+	errs = append(errs, notAboveNamed(path, count{"availableReplicas", s.AvailableReplicas}, s.ReadyReplicas, "readyReplicas")...)
 	return append(errs, collisionCount(path.Child("collisionCount"), s.CollisionCount, old.Status.CollisionCount)...)
 }
 
@@ -145,6 +150,15 @@ func selectorString(s *metav1.LabelSelector) string {
 	parsed, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return labels.Nothing().String()
+	}
+	return parsed.String()
+}
+
+// parsedSelectorCell is how a Deployment shows its selector; other kinds say <none> of an empty one.
+func parsedSelectorCell(s *metav1.LabelSelector) string {
+	parsed, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return "<invalid>"
 	}
 	return parsed.String()
 }

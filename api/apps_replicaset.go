@@ -30,7 +30,10 @@ func replicaSets() *Resource {
 			Set: func(obj Object, n int32) { obj.(*appsv1.ReplicaSet).Spec.Replicas = &n },
 		},
 		Generation: true,
-		Fields:     []string{"status.replicas"},
+		Warnings: warned2(func(r, old *appsv1.ReplicaSet) []string {
+			return append(warnWorkloadName(r, old), warnTemplate(r, old, &r.Spec.Template)...)
+		}),
+		Fields: []string{"status.replicas"},
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,
@@ -59,7 +62,7 @@ func validateReplicaSet(r *appsv1.ReplicaSet) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := nonNegativePtr(path.Child("replicas"), r.Spec.Replicas)
 	errs = append(errs, nonNegative(path.Child("minReadySeconds"), r.Spec.MinReadySeconds)...)
-	return append(errs, validateSelectorAndTemplate("ReplicaSet", r.Spec.Selector, &r.Spec.Template, path)...)
+	return append(errs, validateSelectorAndTemplate(r.Spec.Selector, &r.Spec.Template, path)...)
 }
 
 func validateReplicaSetUpdate(r, old *appsv1.ReplicaSet) field.ErrorList {
@@ -74,5 +77,5 @@ func validateReplicaSetStatus(r, _ *appsv1.ReplicaSet) field.ErrorList {
 	for _, n := range parts {
 		errs = append(errs, notAbove(path, n, count{"replicas", s.Replicas})...)
 	}
-	return append(errs, notAbove(path, count{"availableReplicas", s.AvailableReplicas}, count{"readyReplicas", s.ReadyReplicas})...)
+	return append(errs, notAboveNamed(path, count{"availableReplicas", s.AvailableReplicas}, s.ReadyReplicas, "readyReplicas")...)
 }

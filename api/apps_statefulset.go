@@ -5,6 +5,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -20,7 +21,9 @@ func statefulSets() *Resource {
 		NewList:    func() runtime.Object { return &appsv1.StatefulSetList{} },
 
 		Default:        with(defaultStatefulSet),
+		ValidateName:   validation.NameIsDNSLabel,
 		Validate:       checked(validateStatefulSet),
+		ValidateCreate: checked(validateNewStatefulSet),
 		ValidateUpdate: checked2(validateStatefulSetUpdate),
 		Status: statusOf(
 			func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status },
@@ -34,6 +37,7 @@ func statefulSets() *Resource {
 			Set: func(obj Object, n int32) { obj.(*appsv1.StatefulSet).Spec.Replicas = &n },
 		},
 		Generation: true,
+		Warnings:   warned2(warnStatefulSet),
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,
@@ -54,6 +58,7 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 	if spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		setDefaultPtr(&spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 		setDefaultPtr(&spec.UpdateStrategy.RollingUpdate.Partition, 0)
+		setDefaultPtr(&spec.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
 	}
 	setDefaultPtr(&spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
 	setDefault(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
@@ -71,7 +76,14 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 
 func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	path, spec := field.NewPath("spec"), &s.Spec
-	errs := requiredOneOf(path.Child("podManagementPolicy"), spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)
+	var errs field.ErrorList
+	switch at := path.Child("podManagementPolicy"); spec.PodManagementPolicy {
+	case "":
+		errs = append(errs, field.Required(at, ""))
+	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
+	default:
+		errs = append(errs, field.Invalid(at, spec.PodManagementPolicy, fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)))
+	}
 	errs = append(errs, validateStatefulSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))...)
 	if p := spec.PersistentVolumeClaimRetentionPolicy; p != nil {
 		at := path.Child("persistentVolumeClaimRetentionPolicy")
@@ -82,29 +94,50 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	}
 	errs = append(errs, nonNegativePtr(path.Child("replicas"), spec.Replicas)...)
 	errs = append(errs, nonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
-	errs = append(errs, nonNegativePtr(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
 	if spec.Ordinals != nil {
 		errs = append(errs, nonNegative(path.Child("ordinals", "start"), spec.Ordinals.Start)...)
 	}
+	errs = append(errs, validateOwnSelector("statefulset", spec.Selector, path.Child("selector"))...)
+	if parsed, err := metav1.LabelSelectorAsSelector(spec.Selector); err != nil {
+		errs = append(errs, field.Invalid(path.Child("selector"), spec.Selector, ""))
+	} else {
+		errs = append(errs, selectsTemplate(parsed, spec.Template.Labels, path)...)
+		errs = append(errs, validatePodTemplate(podTemplateOf(spec), path.Child("template"))...)
+	}
+	return append(errs, runsForEver("StatefulSet", &spec.Template.Spec, path.Child("template", "spec"))...)
+}
+
+// validateNewStatefulSet checks what an update cannot change: objects from before the rule keep it.
+func validateNewStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
+	var errs field.ErrorList
+	path, spec := field.NewPath("spec"), &s.Spec
 	if spec.ServiceName != "" {
-		errs = append(errs, dnsSubdomain(path.Child("serviceName"), spec.ServiceName)...)
+		errs = append(errs, dnsLabel(path.Child("serviceName"), spec.ServiceName)...)
 	}
 	for i := range spec.VolumeClaimTemplates {
 		errs = append(errs, validateClaimSpec(&spec.VolumeClaimTemplates[i].Spec, path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
 	}
-	errs = append(errs, validateSelectorMatches("StatefulSet", spec.Selector, spec.Template.Labels, path)...)
-	template := spec.Template.DeepCopy()
-	for _, claim := range spec.VolumeClaimTemplates {
-		addClaimVolume(template, claim.Name)
+	return errs
+}
+
+func warnStatefulSet(s, old *appsv1.StatefulSet) []string {
+	if old != nil && old.Generation == s.Generation {
+		return nil
 	}
-	errs = append(errs, validatePodTemplate(template, path.Child("template"))...)
-	return append(errs, runsForEver("StatefulSet", &spec.Template.Spec, path.Child("template", "spec"))...)
+	warnings := warnPodTemplate(&s.Spec.Template, field.NewPath("spec", "template"))
+	for i := range s.Spec.VolumeClaimTemplates {
+		warnings = append(warnings, warnClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec, field.NewPath("spec", "volumeClaimTemplates").Index(i))...)
+	}
+	if n := s.Spec.RevisionHistoryLimit; n != nil && *n < 0 {
+		warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return warnings
 }
 
 func validateStatefulSetStrategy(s *appsv1.StatefulSetUpdateStrategy, path *field.Path) field.ErrorList {
 	switch s.Type {
 	case "":
-		return field.ErrorList{field.Required(path.Child("type"), "")}
+		return field.ErrorList{field.Required(path, "")}
 	case appsv1.OnDeleteStatefulSetStrategyType:
 		if s.RollingUpdate != nil {
 			return field.ErrorList{field.Invalid(path.Child("rollingUpdate"), s.RollingUpdate, fmt.Sprintf("only allowed for updateStrategy '%s'", appsv1.RollingUpdateStatefulSetStrategyType))}
@@ -126,7 +159,7 @@ func validateStatefulSetStrategy(s *appsv1.StatefulSetUpdateStrategy, path *fiel
 		}
 		return errs
 	default:
-		return field.ErrorList{field.Invalid(path, s.Type, fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType))}
+		return field.ErrorList{field.Invalid(path, s, fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType))}
 	}
 }
 
@@ -153,148 +186,4 @@ func validateStatefulSetStatus(s, old *appsv1.StatefulSet) field.ErrorList {
 	}
 	errs = append(errs, notAbove(path, count{"availableReplicas", st.AvailableReplicas}, count{"readyReplicas", st.ReadyReplicas})...)
 	return append(errs, collisionCount(path.Child("collisionCount"), st.CollisionCount, old.Status.CollisionCount)...)
-}
-
-func daemonSets() *Resource {
-	return &Resource{
-		Group: "apps", Version: "v1", Kind: "DaemonSet", Plural: "daemonsets", Namespaced: true,
-		ShortNames: []string{"ds"},
-		Categories: []string{"all"},
-		New:        func() Object { return &appsv1.DaemonSet{} },
-		NewList:    func() runtime.Object { return &appsv1.DaemonSetList{} },
-
-		Default:        with(defaultDaemonSet),
-		Validate:       checked(validateDaemonSet),
-		ValidateUpdate: checked2(validateDaemonSetUpdate),
-		Status: statusOf(
-			func(d *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &d.Status },
-			(*appsv1.DaemonSetStatus).DeepCopy,
-		).checkedBy(checked2(validateDaemonSetStatus)),
-		Generation: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			nameColumn,
-			column("Desired", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["desiredNumberScheduled"]),
-			column("Current", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["currentNumberScheduled"]),
-			column("Ready", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["numberReady"]),
-			column("Up-to-date", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["updatedNumberScheduled"]),
-			column("Available", "integer", appsv1.DaemonSetStatus{}.SwaggerDoc()["numberAvailable"]),
-			column("Node Selector", "string", "NodeSelector is a selector which must be true for the pod to fit on a node."),
-			ageColumn, containersColumn, imagesColumn,
-			wide("Selector", "string", appsv1.DaemonSetSpec{}.SwaggerDoc()["selector"]),
-		},
-		Cells: row(func(d *appsv1.DaemonSet) []any {
-			names, images := containerCells(d.Spec.Template.Spec.Containers)
-			return []any{
-				d.Name, int64(d.Status.DesiredNumberScheduled), int64(d.Status.CurrentNumberScheduled), int64(d.Status.NumberReady),
-				int64(d.Status.UpdatedNumberScheduled), int64(d.Status.NumberAvailable), labelsCell(d.Spec.Template.Spec.NodeSelector),
-				age(d.CreationTimestamp), names, images, selectorCell(d.Spec.Selector),
-			}
-		}),
-	}
-}
-
-func defaultDaemonSet(d *appsv1.DaemonSet) {
-	s := &d.Spec.UpdateStrategy
-	setDefault(&s.Type, appsv1.RollingUpdateDaemonSetStrategyType)
-	if s.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		setDefaultPtr(&s.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
-		setDefaultPtr(&s.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
-		setDefaultPtr(&s.RollingUpdate.MaxSurge, intstr.FromInt32(0))
-	}
-	setDefaultPtr(&d.Spec.RevisionHistoryLimit, 10)
-	defaultPodSpec(&d.Spec.Template.Spec)
-}
-
-func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
-	path, spec := field.NewPath("spec"), &d.Spec
-	errs := validateSelectorAndTemplate("DaemonSet", spec.Selector, &spec.Template, path)
-	errs = append(errs, nonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
-	errs = append(errs, nonNegativePtr(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
-	at := path.Child("updateStrategy")
-	switch spec.UpdateStrategy.Type {
-	case appsv1.OnDeleteDaemonSetStrategyType:
-	case appsv1.RollingUpdateDaemonSetStrategyType:
-		r := spec.UpdateStrategy.RollingUpdate
-		if r == nil {
-			return append(errs, field.Required(at.Child("rollingUpdate"), ""))
-		}
-		errs = append(errs, validateDaemonRolling(r, at.Child("rollingUpdate"))...)
-	default:
-		errs = append(errs, field.NotSupported(at.Child("type"), spec.UpdateStrategy.Type, []appsv1.DaemonSetUpdateStrategyType{
-			appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))
-	}
-	return errs
-}
-
-// validateDaemonRolling wants exactly one of the two bounds to be more than nothing: on each
-// node the new pod either follows the old one or runs beside it.
-func validateDaemonRolling(r *appsv1.RollingUpdateDaemonSet, path *field.Path) field.ErrorList {
-	u, s := intstr.FromInt32(0), intstr.FromInt32(0)
-	if r.MaxUnavailable != nil {
-		u = *r.MaxUnavailable
-	}
-	if r.MaxSurge != nil {
-		s = *r.MaxSurge
-	}
-	errs := countOrPercent(path.Child("maxUnavailable"), u)
-	errs = append(errs, notOver100Percent(path.Child("maxUnavailable"), u)...)
-	errs = append(errs, countOrPercent(path.Child("maxSurge"), s)...)
-	errs = append(errs, notOver100Percent(path.Child("maxSurge"), s)...)
-	switch noUnavailable, noSurge := percentOrCountIsZero(u), percentOrCountIsZero(s); {
-	case noUnavailable && noSurge:
-		errs = append(errs, field.Invalid(path.Child("maxUnavailable"), u, "cannot be 0 when maxSurge is 0"))
-	case !noUnavailable && !noSurge:
-		errs = append(errs, field.Invalid(path.Child("maxSurge"), s, "may not be set when maxUnavailable is non-zero"))
-	}
-	return errs
-}
-
-func validateDaemonSetUpdate(d, old *appsv1.DaemonSet) field.ErrorList {
-	return unchanged(d.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))
-}
-
-func validateDaemonSetStatus(d, old *appsv1.DaemonSet) field.ErrorList {
-	path, s := field.NewPath("status"), &d.Status
-	errs := counts(path, []count{
-		{"currentNumberScheduled", s.CurrentNumberScheduled}, {"numberMisscheduled", s.NumberMisscheduled},
-		{"desiredNumberScheduled", s.DesiredNumberScheduled}, {"numberReady", s.NumberReady},
-		{"updatedNumberScheduled", s.UpdatedNumberScheduled}, {"numberAvailable", s.NumberAvailable},
-		{"numberUnavailable", s.NumberUnavailable},
-	})
-	errs = append(errs, nonNegative(path.Child("observedGeneration"), s.ObservedGeneration)...)
-	return append(errs, collisionCount(path.Child("collisionCount"), s.CollisionCount, old.Status.CollisionCount)...)
-}
-
-func controllerRevisions() *Resource {
-	return &Resource{
-		Group: "apps", Version: "v1", Kind: "ControllerRevision", Plural: "controllerrevisions", Namespaced: true,
-		New:     func() Object { return &appsv1.ControllerRevision{} },
-		NewList: func() runtime.Object { return &appsv1.ControllerRevisionList{} },
-
-		Validate: checked(func(r *appsv1.ControllerRevision) field.ErrorList {
-			errs := nonNegative(field.NewPath("revision"), r.Revision)
-			if len(r.Data.Raw) == 0 && r.Data.Object == nil {
-				errs = append(errs, field.Required(field.NewPath("data"), "data is mandatory"))
-			}
-			return errs
-		}),
-		ValidateUpdate: checked2(func(r, old *appsv1.ControllerRevision) field.ErrorList {
-			return unchanged(r.Data, old.Data, field.NewPath("data"))
-		}),
-
-		Columns: []metav1.TableColumnDefinition{
-			nameColumn,
-			column("Controller", "string", "Controller of the object"),
-			column("Revision", "string", appsv1.ControllerRevision{}.SwaggerDoc()["revision"]),
-			ageColumn,
-		},
-		Cells: row(func(r *appsv1.ControllerRevision) []any {
-			controller := none
-			if owner := metav1.GetControllerOf(r); owner != nil {
-				controller = ownerCell(owner)
-			}
-			return []any{r.Name, controller, r.Revision, age(r.CreationTimestamp)}
-		}),
-	}
 }

@@ -25,13 +25,13 @@ func TestDeployment_ValidateRefuses(t *testing.T) {
 	t.Parallel()
 	tryCreate(t, "Deployment", soundDeployment, []refused{
 		{"replicas", []string{"replicas: 3", "replicas: -1"}, []string{"Invalid spec.replicas"}},
-		{"no selector", []string{"  selector: {matchLabels: {app: web}}\n", ""}, []string{"Required spec.selector"}},
+		{"no selector", []string{"  selector: {matchLabels: {app: web}}\n", ""}, []string{"Required spec.selector", "Invalid spec.template.metadata.labels"}},
 		{"empty selector", []string{"{matchLabels: {app: web}}", "{}"}, []string{"Invalid spec.selector"}},
 		{"selector does not match", []string{"{matchLabels: {app: web}}", "{matchLabels: {app: other}}"}, []string{"Invalid spec.template.metadata.labels"}},
 		{"template", []string{"name: main", "name: ''"}, []string{"Required spec.template.spec.containers[0].name"}},
 		{"restart policy", []string{"    spec:", "    spec:\n      restartPolicy: Never"}, []string{"NotSupported spec.template.spec.restartPolicy"}},
 		{"deadline", []string{"    spec:", "    spec:\n      activeDeadlineSeconds: 3"}, []string{"Forbidden spec.template.spec.activeDeadlineSeconds"}},
-		{"strategy", []string{"replicas: 3", "strategy: {type: Slow}"}, []string{"NotSupported spec.strategy.type"}},
+		{"strategy", []string{"replicas: 3", "strategy: {type: Slow}"}, []string{"NotSupported spec.strategy"}},
 		{"recreate with bounds", []string{"replicas: 3", "strategy: {type: Recreate, rollingUpdate: {maxSurge: 1}}"}, []string{"Forbidden spec.strategy.rollingUpdate"}},
 		{"no room to move", []string{"replicas: 3", "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 0%}}"}, []string{"Invalid spec.strategy.rollingUpdate.maxUnavailable"}},
 		{"over 100%", []string{"replicas: 3", "strategy: {rollingUpdate: {maxUnavailable: 101%}}"}, []string{"Invalid spec.strategy.rollingUpdate.maxUnavailable"}},

@@ -2,13 +2,13 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -96,8 +96,8 @@ func scalingRules(rules *autoscalingv2.HPAScalingRules, standard autoscalingv2.H
 func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	at, spec := field.NewPath("spec"), &h.Spec
 	var errs field.ErrorList
-	if spec.MinReplicas != nil && *spec.MinReplicas < 1 && !scalesToZero(spec) {
-		errs = append(errs, field.Invalid(at.Child("minReplicas"), *spec.MinReplicas, "must be greater than or equal to 1"))
+	if spec.MinReplicas != nil && *spec.MinReplicas < 0 {
+		errs = append(errs, field.Invalid(at.Child("minReplicas"), *spec.MinReplicas, "must be greater than or equal to 0"))
 	}
 	if spec.MaxReplicas < 1 {
 		errs = append(errs, field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than 0"))
@@ -109,6 +109,9 @@ func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 	for i := range spec.Metrics {
 		errs = append(errs, validateMetric(&spec.Metrics[i], at.Child("metrics").Index(i))...)
 	}
+	if spec.MinReplicas != nil && *spec.MinReplicas == 0 && !measuresWithoutPods(spec.Metrics) {
+		errs = append(errs, field.Forbidden(at.Child("metrics"), "must specify at least one Object or External metric to support scaling to zero replicas"))
+	}
 	if b := spec.Behavior; b != nil {
 		errs = append(errs, validateScalingRules(b.ScaleUp, at.Child("behavior", "scaleUp"))...)
 		errs = append(errs, validateScalingRules(b.ScaleDown, at.Child("behavior", "scaleDown"))...)
@@ -116,86 +119,116 @@ func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 	return errs
 }
 
-// scalesToZero needs a metric that can be measured when no pod runs.
-func scalesToZero(spec *autoscalingv2.HorizontalPodAutoscalerSpec) bool {
-	if *spec.MinReplicas != 0 {
-		return false
-	}
-	for _, m := range spec.Metrics {
-		if m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType {
-			return true
-		}
-	}
-	return false
+// measuresWithoutPods says whether one of the metrics has a value when no pod runs.
+func measuresWithoutPods(metrics []autoscalingv2.MetricSpec) bool {
+	return slices.ContainsFunc(metrics, func(m autoscalingv2.MetricSpec) bool {
+		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
+	})
 }
 
 func validateReference(ref autoscalingv2.CrossVersionObjectReference, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, part := range []struct{ name, value string }{{"kind", ref.Kind}, {"name", ref.Name}} {
-		if part.value == "" {
-			errs = append(errs, field.Required(at.Child(part.name), ""))
-			continue
-		}
-		errs = append(errs, invalid(at.Child(part.name), part.value, path.IsValidPathSegmentName(part.value))...)
-	}
-	return errs
+	return append(requiredSegment(at.Child("kind"), ref.Kind), requiredSegment(at.Child("name"), ref.Name)...)
 }
 
+// metricSource is one of the ways in which a metric can be described.
+type metricSource struct {
+	kind  autoscalingv2.MetricSourceType
+	name  string
+	set   bool
+	check func(at *field.Path) field.ErrorList
+}
+
+func metricSources(m *autoscalingv2.MetricSpec) []metricSource {
+	return []metricSource{
+		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(at *field.Path) field.ErrorList {
+			errs := validateReference(m.Object.DescribedObject, at.Child("describedObject"))
+			errs = append(errs, requiredMetric(m.Object.Metric.Name, at)...)
+			return append(errs, validateTarget(&m.Object.Target, at.Child("target"), objectTarget)...)
+		}},
+		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(at *field.Path) field.ErrorList {
+			return append(requiredMetric(m.External.Metric.Name, at), validateTarget(&m.External.Target, at.Child("target"), externalTarget)...)
+		}},
+		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(at *field.Path) field.ErrorList {
+			return append(requiredMetric(m.Pods.Metric.Name, at), validateTarget(&m.Pods.Target, at.Child("target"), podsTarget)...)
+		}},
+		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(at *field.Path) field.ErrorList {
+			var errs field.ErrorList
+			if m.Resource.Name == "" {
+				errs = append(errs, field.Required(at.Child("name"), "must specify a resource name"))
+			}
+			return append(errs, validateTarget(&m.Resource.Target, at.Child("target"), resourceTarget)...)
+		}},
+		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil, func(at *field.Path) field.ErrorList {
+			var errs field.ErrorList
+			if r := m.ContainerResource; r.Name == "" {
+				errs = append(errs, field.Required(at.Child("name"), "must specify a resource name"))
+			} else {
+				errs = append(errs, validateResourceName(r.Name, at.Child("name"))...)
+			}
+			if c := m.ContainerResource.Container; c == "" {
+				errs = append(errs, field.Required(at.Child("container"), "must specify a container"))
+			} else {
+				errs = append(errs, dnsLabel(at.Child("container"), c)...)
+			}
+			return append(errs, validateTarget(&m.ContainerResource.Target, at.Child("target"), resourceTarget)...)
+		}},
+	}
+}
+
+// validateMetric looks into the first source that is there, whether or not it is of the type told.
 func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if m.Type == "" {
-		return field.ErrorList{field.Required(at.Child("type"), "must specify a metric source type")}
+		errs = append(errs, field.Required(at.Child("type"), "must specify a metric source type"))
+	} else {
+		errs = append(errs, oneOf(at.Child("type"), m.Type, autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
+			autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType)...)
 	}
-	errs = append(errs, oneOf(at.Child("type"), m.Type, autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
-		autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType)...)
-	if len(errs) > 0 {
-		return errs
+	sources := metricSources(m)
+	set := 0
+	for _, source := range sources {
+		if source.set {
+			if set++; set == 1 {
+				errs = append(errs, source.check(at.Child(source.name))...)
+			}
+		}
 	}
-	for _, source := range []struct {
-		kind  autoscalingv2.MetricSourceType
-		name  string
-		set   bool
-		check func(at *field.Path) field.ErrorList
-	}{
-		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(at *field.Path) field.ErrorList {
-			errs := validateReference(m.Object.DescribedObject, at.Child("describedObject"))
-			errs = append(errs, validateTarget(m.Object.Target, at.Child("target"), true, true, false)...)
-			return append(errs, required(at.Child("metric", "name"), m.Object.Metric.Name)...)
-		}},
-		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(at *field.Path) field.ErrorList {
-			errs := validateTarget(m.External.Target, at.Child("target"), true, true, false)
-			return append(errs, required(at.Child("metric", "name"), m.External.Metric.Name)...)
-		}},
-		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(at *field.Path) field.ErrorList {
-			errs := validateTarget(m.Pods.Target, at.Child("target"), false, true, false)
-			return append(errs, required(at.Child("metric", "name"), m.Pods.Metric.Name)...)
-		}},
-		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(at *field.Path) field.ErrorList {
-			errs := required(at.Child("name"), string(m.Resource.Name))
-			return append(errs, validateTarget(m.Resource.Target, at.Child("target"), false, true, true)...)
-		}},
-		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil, func(at *field.Path) field.ErrorList {
-			errs := required(at.Child("name"), string(m.ContainerResource.Name))
-			errs = append(errs, required(at.Child("container"), m.ContainerResource.Container)...)
-			return append(errs, validateTarget(m.ContainerResource.Target, at.Child("target"), false, true, true)...)
-		}},
-	} {
-		at := at.Child(source.name)
+	for _, source := range sources {
 		switch {
 		case source.kind == m.Type && !source.set:
-			errs = append(errs, field.Required(at, "must populate information for the given metric source"))
-		case source.kind == m.Type:
-			errs = append(errs, source.check(at)...)
-		case source.set:
-			errs = append(errs, field.Forbidden(at, "must populate the given metric source only"))
+			errs = append(errs, field.Required(at.Child(source.name), "must populate information for the given metric source"))
+		case source.kind != m.Type && source.set && set > 1:
+			errs = append(errs, field.Forbidden(at.Child(source.name), "must populate the given metric source only"))
 		}
 	}
 	return errs
 }
 
-// validateTarget wants exactly one of the kinds of value that the metric can be compared with.
-func validateTarget(t autoscalingv2.MetricTarget, at *field.Path, value, average, utilization bool) field.ErrorList {
-	errs := requiredOneOf(at.Child("type"), t.Type, autoscalingv2.AverageValueMetricType, autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType)
+func requiredMetric(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at.Child("metric", "name"), "must specify a metric name")}
+	}
+	return segment(at.Child("metric", "name"), name)
+}
+
+// The kinds of value that a metric's source can be compared with.
+const (
+	objectTarget = iota
+	externalTarget
+	podsTarget
+	resourceTarget
+)
+
+func validateTarget(t *autoscalingv2.MetricTarget, at *field.Path, of int) field.ErrorList {
+	var errs field.ErrorList
+	switch t.Type {
+	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
+	case "":
+		errs = append(errs, field.Required(at.Child("type"), "must specify a metric target type"))
+		fallthrough
+	default:
+		errs = append(errs, field.Invalid(at.Child("type"), t.Type, "must be either Utilization, Value, or AverageValue"))
+	}
 	if t.Value != nil && t.Value.Sign() != 1 {
 		errs = append(errs, field.Invalid(at.Child("value"), t.Value.String(), "must be positive"))
 	}
@@ -205,23 +238,20 @@ func validateTarget(t autoscalingv2.MetricTarget, at *field.Path, value, average
 	if t.AverageUtilization != nil && *t.AverageUtilization < 1 {
 		errs = append(errs, field.Invalid(at.Child("averageUtilization"), *t.AverageUtilization, "must be greater than 0"))
 	}
-	set := 0
-	for _, have := range []bool{value && t.Value != nil, average && t.AverageValue != nil, utilization && t.AverageUtilization != nil} {
-		if have {
-			set++
-		}
-	}
+	value, average, utilization := t.Value != nil, t.AverageValue != nil, t.AverageUtilization != nil
 	switch {
-	case set == 0 && utilization:
-		errs = append(errs, field.Required(at.Child("averageUtilization"), "must set either a target raw value or a target utilization"))
-	case set == 0 && value:
+	case of == objectTarget && !value && !average:
+		errs = append(errs, field.Required(at.Child("averageValue"), "must set either a target value or averageValue"))
+	case of == externalTarget && !value && !average:
 		errs = append(errs, field.Required(at.Child("averageValue"), "must set either a target value for metric or a per-pod target"))
-	case set == 0:
-		errs = append(errs, field.Required(at.Child("averageValue"), "must specify a positive target averageValue"))
-	case set > 1 && utilization:
-		errs = append(errs, field.Forbidden(at.Child("averageValue"), "may not set both a target raw value and a target utilization"))
-	case set > 1:
+	case of == externalTarget && value && average:
 		errs = append(errs, field.Forbidden(at.Child("value"), "may not set both a target value for metric and a per-pod target"))
+	case of == podsTarget && !average:
+		errs = append(errs, field.Required(at.Child("averageValue"), "must specify a positive target averageValue"))
+	case of == resourceTarget && !utilization && !average:
+		errs = append(errs, field.Required(at.Child("averageUtilization"), "must set either a target raw value or a target utilization"))
+	case of == resourceTarget && utilization && average:
+		errs = append(errs, field.Forbidden(at.Child("averageValue"), "may not set both a target raw value and a target utilization"))
 	}
 	return errs
 }
@@ -234,7 +264,10 @@ func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) fiel
 	const hour, halfHour = 3600, 1800
 	if s := r.StabilizationWindowSeconds; s != nil {
 		at := at.Child("stabilizationWindowSeconds")
-		if errs = append(errs, nonNegative(at, *s)...); *s > hour {
+		if *s < 0 {
+			errs = append(errs, field.Invalid(at, *s, "must be greater than or equal to zero"))
+		}
+		if *s > hour {
 			errs = append(errs, field.Invalid(at, *s, fmt.Sprintf("must be less than or equal to %v", hour)))
 		}
 	}
@@ -247,8 +280,8 @@ func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) fiel
 	for i, p := range r.Policies {
 		at := at.Child("policies").Index(i)
 		errs = append(errs, oneOf(at.Child("type"), p.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)...)
-		errs = append(errs, positiveSpread(at.Child("value"), p.Value)...)
-		errs = append(errs, positiveSpread(at.Child("periodSeconds"), p.PeriodSeconds)...)
+		errs = append(errs, aboveZero(at.Child("value"), p.Value)...)
+		errs = append(errs, aboveZero(at.Child("periodSeconds"), p.PeriodSeconds)...)
 		if p.PeriodSeconds > halfHour {
 			errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %v", halfHour)))
 		}
@@ -257,6 +290,13 @@ func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) fiel
 		errs = append(errs, field.Invalid(at.Child("tolerance"), t.String(), "must be greater than or equal to 0"))
 	}
 	return errs
+}
+
+func aboveZero(path *field.Path, n int32) field.ErrorList {
+	if n > 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, n, "must be greater than zero")}
 }
 
 // targetsCell shows each metric as current/wanted; beyond two the rest is counted.

@@ -2,16 +2,17 @@ package api
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 func cronJobs() *Resource {
@@ -22,10 +23,11 @@ func cronJobs() *Resource {
 		New:        func() Object { return &batchv1.CronJob{} },
 		NewList:    func() runtime.Object { return &batchv1.CronJobList{} },
 
-		Default:      with(defaultCronJob),
-		ValidateName: cronJobName,
-		Validate:     checked(validateCronJob),
-		Warnings:     warned(warnCronJob),
+		Default:        with(defaultCronJob),
+		Validate:       checked(validateCronJob),
+		ValidateCreate: checked(validateNewCronJob),
+		ValidateUpdate: checked2(validateCronJobUpdate),
+		Warnings:       warned2(warnCronJob),
 		Status: statusOf(
 			func(c *batchv1.CronJob) *batchv1.CronJobStatus { return &c.Status },
 			(*batchv1.CronJobStatus).DeepCopy,
@@ -64,18 +66,42 @@ func defaultCronJob(c *batchv1.CronJob) {
 	setDefaultPtr(&c.Spec.Suspend, false)
 	setDefaultPtr(&c.Spec.SuccessfulJobsHistoryLimit, 3)
 	setDefaultPtr(&c.Spec.FailedJobsHistoryLimit, 1)
-	// A template's job is completed when it is made: only its pods are filled here.
+	// A template's job is completed when it is made: only its pods and its policy are filled here.
+	defaultFailurePolicy(c.Spec.JobTemplate.Spec.PodFailurePolicy)
 	defaultPodSpec(&c.Spec.JobTemplate.Spec.Template.Spec)
 }
 
-// cronJobName leaves eleven characters of a job's name for the time of its run.
-func cronJobName(name string, prefix bool) []string {
+// validateNewCronJob leaves eleven characters of a job's name for the time of its run, and wants
+// what updates may keep: time zones are known today and gone from the database tomorrow.
+func validateNewCronJob(c *batchv1.CronJob) field.ErrorList {
 	const longest = utilvalidation.DNS1035LabelMaxLength - 11
-	complaints := validation.NameIsDNSSubdomain(name, prefix)
-	if len(name) > longest {
-		complaints = append(complaints, fmt.Sprintf("must be no more than %d characters", longest))
+	errs := validateTimeZone(c.Spec.TimeZone, field.NewPath("spec", "timeZone"))
+	errs = append(errs, zoneInSchedule(&c.Spec)...)
+	if len(c.Name) > longest {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, fmt.Sprintf("must be no more than %d characters", longest)))
 	}
-	return complaints
+	return errs
+}
+
+// zoneInSchedule refuses the other way of naming a time zone, which the parser understands.
+func zoneInSchedule(spec *batchv1.CronJobSpec) field.ErrorList {
+	if !strings.Contains(spec.Schedule, "TZ") {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("spec", "schedule"), spec.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")}
+}
+
+func validateCronJobUpdate(c, old *batchv1.CronJob) field.ErrorList {
+	var errs field.ErrorList
+	if !strings.Contains(old.Spec.Schedule, "TZ") {
+		errs = zoneInSchedule(&c.Spec)
+	} else if strings.Contains(c.Spec.Schedule, "TZ") && c.Spec.TimeZone != nil {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "schedule"), c.Spec.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule"))
+	}
+	if !ptr.Equal(c.Spec.TimeZone, old.Spec.TimeZone) {
+		errs = append(errs, validateTimeZone(c.Spec.TimeZone, field.NewPath("spec", "timeZone"))...)
+	}
+	return errs
 }
 
 func validateCronJob(c *batchv1.CronJob) field.ErrorList {
@@ -87,6 +113,9 @@ func validateCronJob(c *batchv1.CronJob) field.ErrorList {
 	errs = append(errs, nonNegativePtr(path.Child("successfulJobsHistoryLimit"), spec.SuccessfulJobsHistoryLimit)...)
 	errs = append(errs, nonNegativePtr(path.Child("failedJobsHistoryLimit"), spec.FailedJobsHistoryLimit)...)
 	job := path.Child("jobTemplate", "spec")
+	if s := spec.JobTemplate.Spec.Selector; s != nil {
+		errs = append(errs, field.Invalid(job.Child("selector"), s, "`selector` will be auto-generated"))
+	}
 	if manual := spec.JobTemplate.Spec.ManualSelector; isTrue(manual) {
 		errs = append(errs, field.NotSupported(job.Child("manualSelector"), "true", []string{"nil", "false"}))
 	}
@@ -98,26 +127,33 @@ func validateSchedule(spec *batchv1.CronJobSpec, path *field.Path) field.ErrorLi
 	if spec.Schedule == "" {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	var errs field.ErrorList
 	if _, err := parseSchedule(spec.Schedule); err != nil {
-		errs = append(errs, field.Invalid(at, spec.Schedule, err.Error()))
+		return field.ErrorList{field.Invalid(at, spec.Schedule, err.Error())}
 	}
-	if strings.Contains(spec.Schedule, "TZ") {
-		errs = append(errs, field.Invalid(at, spec.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"))
+	return nil
+}
+
+// zonePart is one part of a time zone's name, as https://data.iana.org/time-zones/theory.html has it.
+var zonePart = regexp.MustCompile(`^[A-Za-z.\-_0-9+]{1,14}$`)
+
+func validateTimeZone(name *string, path *field.Path) field.ErrorList {
+	if name == nil {
+		return nil
 	}
-	if spec.TimeZone == nil {
-		return errs
+	if *name == "" {
+		return field.ErrorList{field.Invalid(path, *name, "timeZone must be nil or non-empty string")}
 	}
-	zone := *spec.TimeZone
-	at = path.Child("timeZone")
-	if zone == "" {
-		return append(errs, field.Invalid(at, spec.TimeZone, "timeZone must be nil or non-empty string"))
+	for part := range strings.SplitSeq(*name, "/") {
+		if part == "." || part == ".." || strings.HasPrefix(part, "-") || !zonePart.MatchString(part) {
+			return field.ErrorList{field.Invalid(path, *name, "unknown time zone "+*name)}
+		}
 	}
-	if strings.EqualFold(zone, "Local") {
-		errs = append(errs, field.Invalid(at, spec.TimeZone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"))
+	var errs field.ErrorList
+	if strings.EqualFold(*name, "Local") {
+		errs = append(errs, field.Invalid(path, *name, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"))
 	}
-	if _, err := time.LoadLocation(zone); err != nil {
-		errs = append(errs, field.Invalid(at, spec.TimeZone, err.Error()))
+	if _, err := time.LoadLocation(*name); err != nil {
+		errs = append(errs, field.Invalid(path, *name, err.Error()))
 	}
 	return errs
 }
@@ -132,9 +168,13 @@ func parseSchedule(text string) (schedule cron.Schedule, err error) {
 	return cron.ParseStandard(text)
 }
 
-func warnCronJob(c *batchv1.CronJob) []string {
-	if complaints := utilvalidation.IsDNS1123Label(c.Name); c.Name != "" && len(complaints) > 0 {
-		return []string{fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", complaints)}
+func warnCronJob(c, old *batchv1.CronJob) []string {
+	if old != nil && old.Generation == c.Generation {
+		return nil
 	}
-	return nil
+	list := append(warnWorkloadName(c, old), warnJobSpec(&c.Spec.JobTemplate.Spec, field.NewPath("spec", "jobTemplate", "spec"))...)
+	if strings.Contains(c.Spec.Schedule, "TZ") {
+		list = append(list, fmt.Sprintf("spec.schedule: CRON_TZ or TZ used in %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", c.Spec.Schedule))
+	}
+	return list
 }

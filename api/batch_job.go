@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -24,7 +25,14 @@ func jobs() *Resource {
 		Default:        with(defaultJob),
 		PrepareCreate:  with(prepareJob),
 		Validate:       checked(validateJob),
+		ValidateCreate: checked(validateNewJob),
 		ValidateUpdate: checked2(validateJobUpdate),
+		Warnings: warned2(func(j, old *batchv1.Job) []string {
+			if old != nil && old.Generation == j.Generation {
+				return nil
+			}
+			return append(warnWorkloadName(j, old), warnJobSpec(&j.Spec, field.NewPath("spec"))...)
+		}),
 		Status: statusOf(
 			func(j *batchv1.Job) *batchv1.JobStatus { return &j.Status },
 			(*batchv1.JobStatus).DeepCopy,
@@ -56,6 +64,7 @@ func jobs() *Resource {
 
 func defaultJob(j *batchv1.Job) {
 	defaultJobSpec(&j.Spec)
+	setDefaultPtr(&j.Spec.ManualSelector, false)
 	if len(j.Labels) == 0 && len(j.Spec.Template.Labels) > 0 {
 		j.Labels = maps.Clone(j.Spec.Template.Labels)
 	}
@@ -76,15 +85,28 @@ func defaultJobSpec(spec *batchv1.JobSpec) {
 		setDefaultPtr(&spec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
 	} else {
 		setDefaultPtr(&spec.PodReplacementPolicy, batchv1.Failed)
-		for i := range spec.PodFailurePolicy.Rules {
-			conditions := spec.PodFailurePolicy.Rules[i].OnPodConditions
-			for j := range conditions {
-				setDefault(&conditions[j].Status, corev1.ConditionTrue)
-			}
-		}
 	}
+	defaultFailurePolicy(spec.PodFailurePolicy)
 	defaultPodSpec(&spec.Template.Spec)
 }
+
+func defaultFailurePolicy(p *batchv1.PodFailurePolicy) {
+	if p == nil {
+		return
+	}
+	for i := range p.Rules {
+		conditions := p.Rules[i].OnPodConditions
+		for j := range conditions {
+			setDefault(&conditions[j].Status, corev1.ConditionTrue)
+		}
+	}
+}
+
+// The labels that pods of a job had before labels were given a domain.
+const (
+	legacyControllerUID = "controller-uid"
+	legacyJobName       = "job-name"
+)
 
 // prepareJob makes the selector by which a job knows its pods, unless its author wants to
 // choose it. The server has given uid and name by now. The labels without a
@@ -98,8 +120,8 @@ func prepareJob(j *batchv1.Job) {
 		t.Labels = make(map[string]string, 4)
 	}
 	for key, value := range map[string]string{
-		batchv1.ControllerUidLabel: string(j.UID), "controller-uid": string(j.UID),
-		batchv1.JobNameLabel: j.Name, "job-name": j.Name,
+		batchv1.ControllerUidLabel: string(j.UID), legacyControllerUID: string(j.UID),
+		batchv1.JobNameLabel: j.Name, legacyJobName: j.Name,
 	} {
 		if _, ok := t.Labels[key]; !ok {
 			t.Labels[key] = value
@@ -112,6 +134,15 @@ func prepareJob(j *batchv1.Job) {
 	if _, ok := j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel]; !ok {
 		j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel] = string(j.UID)
 	}
+}
+
+// warnJobSpec tells of a job so large that its failed indexes may not all be remembered.
+func warnJobSpec(spec *batchv1.JobSpec, path *field.Path) []string {
+	var w warnings
+	if ptr.Deref(spec.CompletionMode, "") == batchv1.IndexedCompletion && deref(spec.Completions) > 100_000 && deref(spec.Parallelism) > 10_000 {
+		w.add(path, "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail")
+	}
+	return append(w, warnPodTemplate(&spec.Template, path.Child("template"))...)
 }
 
 func jobStatusCell(j *batchv1.Job) string {

@@ -131,7 +131,8 @@ func TestValidate_SurvivesAnyObject(t *testing.T) {
 			r.ValidateUpdate(r.Stored().New(), obj)
 		}
 		if r.Warnings != nil {
-			r.Warnings(obj)
+			r.Warnings(obj, nil)
+			r.Warnings(obj, old)
 		}
 		for _, sub := range r.Subresources() {
 			if sub.Validate != nil {

@@ -1,18 +1,22 @@
 package api
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -23,6 +27,24 @@ func certificateSigningRequests() *Resource {
 		New:        func() Object { return &certificatesv1.CertificateSigningRequest{} },
 		NewList:    func() runtime.Object { return &certificatesv1.CertificateSigningRequestList{} },
 
+		// The signers' rights to sign hang on who asks: it is always the caller.
+		Requester: func(obj Object, by authenticationv1.UserInfo) {
+			spec := &obj.(*certificatesv1.CertificateSigningRequest).Spec
+			spec.Username, spec.UID, spec.Groups, spec.Extra = by.Username, by.UID, by.Groups, nil
+			for key, values := range by.Extra {
+				if spec.Extra == nil {
+					spec.Extra = map[string]certificatesv1.ExtraValue{}
+				}
+				spec.Extra[key] = certificatesv1.ExtraValue(values)
+			}
+		},
+		Touch: func(obj, old Object, now metav1.Time) {
+			was := old.(*certificatesv1.CertificateSigningRequest).Status.Conditions
+			conditions := obj.(*certificatesv1.CertificateSigningRequest).Status.Conditions
+			for i := range conditions {
+				touchCondition(&conditions[i], was, now)
+			}
+		},
 		ValidateName: segmentName,
 		Validate:     checked(validateSigningRequest),
 		ValidateUpdate: checked2(func(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
@@ -41,12 +63,7 @@ func certificateSigningRequests() *Resource {
 			Reset: with(func(c *certificatesv1.CertificateSigningRequest) {
 				c.Status = certificatesv1.CertificateSigningRequestStatus{}
 			}),
-			Validate: checked2(func(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-				if len(old.Status.Certificate) > 0 {
-					return unchanged(c.Status.Certificate, old.Status.Certificate, field.NewPath("status", "certificate"))
-				}
-				return nil
-			}),
+			Validate: checked2(validateIssued),
 		},
 		Parts: []Subresource{{
 			Name: "approval", Group: certificatesv1.GroupName, Version: "v1", Kind: "CertificateSigningRequest",
@@ -73,6 +90,22 @@ func certificateSigningRequests() *Resource {
 			}
 			return []any{c.Name, age(c.CreationTimestamp), orNone(c.Spec.SignerName), c.Spec.Username, lasting, requestCondition(c)}
 		}),
+	}
+}
+
+// touchCondition fills in the times that whoever set the condition has left out.
+func touchCondition(c *certificatesv1.CertificateSigningRequestCondition, was []certificatesv1.CertificateSigningRequestCondition, now metav1.Time) {
+	if c.LastUpdateTime.IsZero() {
+		c.LastUpdateTime = now
+	}
+	if !c.LastTransitionTime.IsZero() {
+		return
+	}
+	c.LastTransitionTime = now
+	for _, old := range was {
+		if old.Type == c.Type && old.Status == c.Status && !old.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
 	}
 }
 
@@ -123,22 +156,102 @@ func validateSigningRequest(c *certificatesv1.CertificateSigningRequest) field.E
 		errs = append(errs, field.Required(path.Child("usages"), "usages must be provided"))
 	}
 	for i, u := range c.Spec.Usages {
+		errs = append(errs, oneOf(path.Child("usages").Index(i), u, keyUsages...)...)
 		if slices.Contains(c.Spec.Usages[:i], u) {
 			errs = append(errs, field.Duplicate(path.Child("usages").Index(i), u))
 		}
 	}
-	at := path.Child("signerName")
-	domain, rest, found := strings.Cut(c.Spec.SignerName, "/")
-	switch {
-	case c.Spec.SignerName == "":
-		errs = append(errs, field.Required(at, ""))
-	case !found || domain == "" || rest == "":
-		errs = append(errs, field.Invalid(at, c.Spec.SignerName, "must be a fully qualified domain and path of the form 'example.com/signer-name'"))
-	default:
-		errs = append(errs, dnsSubdomain(at, domain)...)
+	if at := path.Child("signerName"); c.Spec.SignerName == legacySigner {
+		errs = append(errs, field.Invalid(at, c.Spec.SignerName, "the legacy signerName is not allowed via this API version"))
+	} else {
+		errs = append(errs, validateSignerName(c.Spec.SignerName, at)...)
 	}
 	if s := c.Spec.ExpirationSeconds; s != nil && *s < 600 {
 		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration less than 600 seconds (10 minutes)"))
+	}
+	return errs
+}
+
+// legacySigner stood for whoever signs in the time before signers had names.
+const legacySigner = "kubernetes.io/legacy-unknown"
+
+// keyUsages are what RFC 5280 lets a certificate be used for, in the words of this API.
+var keyUsages = []certificatesv1.KeyUsage{
+	certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning,
+	certificatesv1.UsageContentCommitment, certificatesv1.UsageCRLSign, certificatesv1.UsageDataEncipherment, certificatesv1.UsageDecipherOnly,
+	certificatesv1.UsageDigitalSignature, certificatesv1.UsageEmailProtection, certificatesv1.UsageEncipherOnly, certificatesv1.UsageIPsecEndSystem,
+	certificatesv1.UsageIPsecTunnel, certificatesv1.UsageIPsecUser, certificatesv1.UsageKeyAgreement, certificatesv1.UsageKeyEncipherment,
+	certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC, certificatesv1.UsageOCSPSigning, certificatesv1.UsageSMIME,
+	certificatesv1.UsageServerAuth, certificatesv1.UsageSigning, certificatesv1.UsageTimestamping,
+}
+
+// validateSignerName wants example.com/name: a domain of two labels or more, and a path of one segment.
+func validateSignerName(name string, path *field.Path) field.ErrorList {
+	const longestDomain = utilvalidation.DNS1123SubdomainMaxLength
+	const longest = longestDomain + 1 + utilvalidation.DNS1123LabelMaxLength + 1 + utilvalidation.DNS1123SubdomainMaxLength
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	segments := strings.Split(name, "/")
+	if len(segments) != 2 {
+		return field.ErrorList{field.Invalid(path, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
+	}
+	var errs field.ErrorList
+	domain, rest := segments[0], segments[1]
+	if len(domain) > longestDomain {
+		errs = append(errs, field.TooLong(path, domain, longestDomain))
+	}
+	labels := strings.Split(domain, ".")
+	for _, label := range labels {
+		for _, complaint := range utilvalidation.IsDNS1123Label(label) {
+			errs = append(errs, field.Invalid(path, domain, fmt.Sprintf("validating label %q: %s", label, complaint)))
+		}
+	}
+	if len(labels) < 2 {
+		errs = append(errs, field.Invalid(path, domain, "should be a domain with at least two segments separated by dots"))
+	}
+	for label := range strings.SplitSeq(rest, ".") {
+		for _, complaint := range utilvalidation.IsDNS1123Subdomain(label) {
+			errs = append(errs, field.Invalid(path, rest, fmt.Sprintf("validating label %q: %s", label, complaint)))
+		}
+	}
+	if len(name) > longest {
+		errs = append(errs, field.TooLong(path, name, longest))
+	}
+	return errs
+}
+
+// validateRequestConditions wants each kind of condition once, and those that decide to be true.
+func validateRequestConditions(conditions []certificatesv1.CertificateSigningRequestCondition) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("status", "conditions")
+	for i, c := range conditions {
+		at := path.Index(i)
+		if c.Type == "" {
+			errs = append(errs, field.Required(at.Child("type"), ""))
+		}
+		same := func(other certificatesv1.CertificateSigningRequestCondition) bool { return other.Type == c.Type }
+		if slices.ContainsFunc(conditions[:i], same) {
+			errs = append(errs, field.Duplicate(at.Child("type"), c.Type))
+		}
+		if isDecision(c) || c.Type == certificatesv1.CertificateFailed {
+			errs = append(errs, requiredOneOf(at.Child("status"), c.Status, corev1.ConditionTrue)...)
+		} else {
+			errs = append(errs, requiredOneOf(at.Child("status"), c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
+		}
+	}
+	return errs
+}
+
+// validateIssued keeps a certificate once it is issued, and a failure once it is told.
+func validateIssued(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	errs := validateRequestConditions(c.Status.Conditions)
+	at := field.NewPath("status", "certificate")
+	if len(old.Status.Certificate) > 0 && !bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
+		errs = append(errs, field.Forbidden(at, "updates may not modify existing certificate content"))
+	}
+	if hasCondition(old, certificatesv1.CertificateFailed) && !hasCondition(c, certificatesv1.CertificateFailed) {
+		errs = append(errs, field.Forbidden(field.NewPath("status", "conditions"), "updates may not remove a condition of type \"Failed\""))
 	}
 	return errs
 }
@@ -166,12 +279,7 @@ func validateApproval(c, old *certificatesv1.CertificateSigningRequest) field.Er
 			errs = append(errs, field.Forbidden(path, "updates may not remove a condition of type \""+string(kind)+"\""))
 		}
 	}
-	for i, cond := range c.Status.Conditions {
-		at := path.Index(i).Child("status")
-		if isDecision(cond) && cond.Status != corev1.ConditionTrue {
-			errs = append(errs, field.NotSupported(at, cond.Status, []corev1.ConditionStatus{corev1.ConditionTrue}))
-		}
-	}
+	errs = append(errs, validateRequestConditions(c.Status.Conditions)...)
 	if !equality.Semantic.DeepEqual(c.Spec, old.Spec) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec"), "may not be changed by an approval"))
 	}

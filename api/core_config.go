@@ -195,23 +195,21 @@ func serviceAccounts() *Resource {
 		ShortNames: []string{"sa"},
 		New:        func() Object { return &corev1.ServiceAccount{} },
 		NewList:    func() runtime.Object { return &corev1.ServiceAccountList{} },
-		Warnings:   warned(warnServiceAccount),
+		Warnings:   warned2(warnServiceAccount),
 		Parts: []Subresource{{
 			Name: "token", Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenRequest", Verbs: []string{"create"},
 		}},
 
 		Columns: []metav1.TableColumnDefinition{
-			nameColumn,
-			column("Secrets", "string", corev1.ServiceAccount{}.SwaggerDoc()["secrets"]),
-			ageColumn,
+			nameColumn, ageColumn,
 		},
 		Cells: row(func(sa *corev1.ServiceAccount) []any {
-			return []any{sa.Name, int64(len(sa.Secrets)), age(sa.CreationTimestamp)}
+			return []any{sa.Name, age(sa.CreationTimestamp)}
 		}),
 	}
 }
 
-func warnServiceAccount(sa *corev1.ServiceAccount) []string {
+func warnServiceAccount(sa, _ *corev1.ServiceAccount) []string {
 	const key = "kubernetes.io/enforce-mountable-secrets"
 	var warnings []string
 	if _, ok := sa.Annotations[key]; ok {

@@ -32,7 +32,10 @@ func replicationControllers() *Resource {
 			Set: func(obj Object, n int32) { obj.(*corev1.ReplicationController).Spec.Replicas = &n },
 		},
 		Generation: true,
-		Fields:     []string{"status.replicas"},
+		Warnings: warned2(func(r, old *corev1.ReplicationController) []string {
+			return append(warnWorkloadName(r, old), warnTemplate(r, old, r.Spec.Template)...)
+		}),
+		Fields: []string{"status.replicas"},
 		// Kubernetes leaves the pods of a replication controller unless asked otherwise.
 		DefaultPropagation: metav1.DeletePropagationOrphan,
 
@@ -78,10 +81,10 @@ func defaultReplicationController(r *corev1.ReplicationController) {
 func validateReplicationController(r *corev1.ReplicationController) field.ErrorList {
 	path, spec := field.NewPath("spec"), &r.Spec
 	errs := nonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)
-	errs = append(errs, nonNegativePtr(path.Child("replicas"), spec.Replicas)...)
 	if len(spec.Selector) == 0 {
 		errs = append(errs, field.Required(path.Child("selector"), ""))
 	}
+	errs = append(errs, nonNegativePtr(path.Child("replicas"), spec.Replicas)...)
 	t := spec.Template
 	if t == nil {
 		return append(errs, field.Required(path.Child("template"), ""))
@@ -104,6 +107,12 @@ func podTemplates() *Resource {
 			return validatePodTemplate(&t.Template, field.NewPath("template"))
 		}),
 		Generation: true,
+		Warnings: warned2(func(t, old *corev1.PodTemplate) []string {
+			if old != nil && old.Generation == t.Generation {
+				return nil
+			}
+			return warnPodTemplate(&t.Template, field.NewPath("template"))
+		}),
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -76,10 +77,7 @@ func eventCells(e *corev1.Event) []any {
 }
 
 func sourceCell(e *corev1.Event) string {
-	component, host := e.Source.Component, e.Source.Host
-	if component == "" {
-		component, host = e.ReportingController, e.ReportingInstance
-	}
+	component, host := cmp.Or(e.Source.Component, e.ReportingController), cmp.Or(e.Source.Host, e.ReportingInstance)
 	if host == "" {
 		return component
 	}

@@ -79,13 +79,14 @@ func validateNamespace(ns *corev1.Namespace) field.ErrorList {
 	path := field.NewPath("spec", "finalizers")
 	for i, f := range ns.Spec.Finalizers {
 		errs = append(errs, validation.ValidateFinalizerName(string(f), path.Index(i))...)
+		errs = append(errs, standardFinalizer(string(f), path.Index(i))...)
 	}
 	return errs
 }
 
 // validateNamespaceStatus ties the phase to the deletion timestamp.
 func validateNamespaceStatus(ns, _ *corev1.Namespace) field.ErrorList {
-	path := field.NewPath("status", "phase")
+	path := field.NewPath("status", "Phase")
 	if ns.DeletionTimestamp.IsZero() {
 		if ns.Status.Phase != corev1.NamespaceActive {
 			return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}

@@ -122,17 +122,26 @@ func nodeAddress(n *corev1.Node, kind corev1.NodeAddressType) string {
 	return none
 }
 
+// validateNode checks a node. Kubernetes' path of taints begins with metadata.
 func validateNode(n *corev1.Node) field.ErrorList {
-	path := field.NewPath("spec")
-	errs := validateTaints(n.Spec.Taints, path.Child("taints"))
-	at := path.Child("podCIDRs")
-	if len(n.Spec.PodCIDRs) > 2 {
-		errs = append(errs, field.Invalid(at, n.Spec.PodCIDRs, "may specify no more than one CIDR for each IP family"))
+	errs := validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints"))
+	errs = append(errs, validateNodeResources(&n.Status)...)
+	path, v6 := field.NewPath("spec", "podCIDRs"), 0
+	for i, cidr := range n.Spec.PodCIDRs {
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(path.Index(i), cidr, true, nil)...)
+		if strings.Contains(cidr, ":") {
+			v6++
+		}
+	}
+	if count := len(n.Spec.PodCIDRs); count > 2 || (count == 2 && v6 != 1) {
+		errs = append(errs, field.Invalid(path, n.Spec.PodCIDRs, "may specify no more than one CIDR for each IP family"))
 	}
 	for i, cidr := range n.Spec.PodCIDRs {
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at.Index(i), cidr, true, nil)...)
+		if slices.Contains(n.Spec.PodCIDRs[:i], cidr) {
+			errs = append(errs, field.Duplicate(path.Index(i), cidr))
+		}
 	}
-	return append(errs, validateNodeResources(&n.Status)...)
+	return errs
 }
 
 func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
@@ -140,7 +149,9 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	for i := range taints {
 		t, at := &taints[i], path.Index(i)
 		errs = append(errs, qualifiedName(at.Child("key"), t.Key)...)
-		errs = append(errs, invalid(at.Child("value"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
+		if complaints := utilvalidation.IsValidLabelValue(t.Value); len(complaints) > 0 {
+			errs = append(errs, field.Invalid(at.Child("value"), t.Value, strings.Join(complaints, ";")))
+		}
 		errs = append(errs, taintEffect(t.Effect, at.Child("effect"))...)
 		if slices.ContainsFunc(taints[:i], func(o corev1.Taint) bool { return o.MatchTaint(t) }) {
 			duplicate := field.Duplicate(at, t)
@@ -153,11 +164,11 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 
 func validateNodeResources(s *corev1.NodeStatus) field.ErrorList {
 	var errs field.ErrorList
-	for name, q := range s.Capacity {
-		errs = append(errs, validateQuantity(name, q, field.NewPath("status", "capacity").Key(string(name)))...)
+	for _, name := range sortedNames(s.Capacity) {
+		errs = append(errs, validateQuantity(name, s.Capacity[name], field.NewPath("status", "capacity", string(name)))...)
 	}
-	for name, q := range s.Allocatable {
-		errs = append(errs, validateQuantity(name, q, field.NewPath("status", "allocatable").Key(string(name)))...)
+	for _, name := range sortedNames(s.Allocatable) {
+		errs = append(errs, validateQuantity(name, s.Allocatable[name], field.NewPath("status", "allocatable", string(name)))...)
 	}
 	return errs
 }

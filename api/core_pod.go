@@ -4,7 +4,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 func pods() *Resource {
@@ -17,8 +16,9 @@ func pods() *Resource {
 
 		Default:        with(defaultPod),
 		Validate:       checked(validatePod),
+		ValidateCreate: checked(validateNewPod),
 		ValidateUpdate: checked2(validatePodUpdate),
-		Warnings:       warned(warnPod),
+		Warnings:       warned2(warnPod),
 		Status: statusOf(
 			func(p *corev1.Pod) *corev1.PodStatus { return &p.Status },
 			(*corev1.PodStatus).DeepCopy,
@@ -35,6 +35,7 @@ func pods() *Resource {
 				Name: "ephemeralcontainers", Version: "v1", Kind: "Pod", Verbs: []string{"get", "patch", "update"},
 				Copy: with2(func(to, from *corev1.Pod) {
 					to.Spec.EphemeralContainers = from.Spec.DeepCopy().EphemeralContainers
+					defaultPodSpec(&to.Spec) // the new ones
 				}),
 				Validate: checked2(validateEphemeralUpdate),
 			},
@@ -64,7 +65,8 @@ func pods() *Resource {
 			wide("Nominated Node", "string", corev1.PodStatus{}.SwaggerDoc()["nominatedNodeName"]),
 			wide("Readiness Gates", "string", corev1.PodSpec{}.SwaggerDoc()["readinessGates"]),
 		},
-		Cells: row(podCells),
+		Cells:         row(podCells),
+		RowConditions: podRowConditions,
 	}
 }
 
@@ -143,59 +145,4 @@ func qosOf(all []corev1.ResourceRequirements) corev1.PodQOSClass {
 	default:
 		return corev1.PodQOSBurstable
 	}
-}
-
-// validatePodStatus checks what a kubelet or scheduler reports.
-func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
-	path := field.NewPath("status")
-	var errs field.ErrorList
-	if name := p.Status.NominatedNodeName; name != "" {
-		errs = append(errs, dnsSubdomain(path.Child("nominatedNodeName"), name)...)
-	}
-	if p.Spec.NodeName != old.Spec.NodeName {
-		errs = append(errs, field.Forbidden(path.Child("nodeName"), "may not be changed directly"))
-	}
-	if old.Status.QOSClass != "" && p.Status.QOSClass != old.Status.QOSClass {
-		errs = append(errs, field.Invalid(path.Child("qosClass"), p.Status.QOSClass, immutableField))
-	}
-	for i, c := range p.Status.Conditions {
-		errs = append(errs, qualifiedName(path.Child("conditions").Index(i).Child("type"), string(c.Type))...)
-	}
-	for i, ip := range p.Status.PodIPs {
-		errs = append(errs, validIP(path.Child("podIPs").Index(i), ip.IP)...)
-	}
-	for i, ip := range p.Status.HostIPs {
-		errs = append(errs, validIP(path.Child("hostIPs").Index(i), ip.IP)...)
-	}
-	return append(errs, validateStateTransitions(p, old, path)...)
-}
-
-// validateStateTransitions keeps a container that ended for good from running again.
-func validateStateTransitions(p, old *corev1.Pod, path *field.Path) field.ErrorList {
-	if p.Spec.RestartPolicy == corev1.RestartPolicyAlways || hasRestartRules(&p.Spec) {
-		return nil
-	}
-	var errs field.ErrorList
-	path = path.Child("containerStatuses")
-	for _, was := range old.Status.ContainerStatuses {
-		t := was.State.Terminated
-		if t == nil || (t.ExitCode != 0 && p.Spec.RestartPolicy == corev1.RestartPolicyOnFailure) {
-			continue
-		}
-		for i, is := range p.Status.ContainerStatuses {
-			if is.Name == was.Name && is.State.Terminated == nil {
-				errs = append(errs, field.Forbidden(path.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
-			}
-		}
-	}
-	return errs
-}
-
-func hasRestartRules(spec *corev1.PodSpec) bool {
-	for i := range spec.Containers {
-		if spec.Containers[i].RestartPolicy != nil || len(spec.Containers[i].RestartPolicyRules) > 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -6,10 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -68,42 +66,92 @@ func scopeSet(scopes []corev1.ResourceQuotaScope) []corev1.ResourceQuotaScope {
 	return sorted
 }
 
-// quantities checks the names and signs of a list of amounts.
+// quantities checks the names and the amounts that a quota bounds.
 func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for name, q := range list {
-		errs = append(errs, invalid(path.Key(string(name)), name, utilvalidation.IsQualifiedName(string(name)))...)
-		errs = append(errs, validateQuantity(name, q, path.Key(string(name)))...)
+	for _, name := range sortedNames(list) {
+		at := path.Key(string(name))
+		errs = append(errs, validateQuotaResourceName(name, at)...)
+		errs = append(errs, validateQuantity(name, list[name], at)...)
 	}
 	return errs
 }
 
-var quotaScopes = []corev1.ResourceQuotaScope{
-	corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeCrossNamespacePodAffinity, corev1.ResourceQuotaScopeNotBestEffort,
-	corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeTerminating,
-	corev1.ResourceQuotaScopeVolumeAttributesClass,
+// What a scope narrows: a quota on pods, on what they compute with, or on claims.
+var (
+	podCounts     = []corev1.ResourceName{corev1.ResourcePods}
+	podAmounts    = []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory}
+	claimedAmount = []corev1.ResourceName{corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage}
+)
+
+// quotaScopes are the scopes with the resources that each may be put on, and whether a
+// selector may only ask if it is there.
+var quotaScopes = map[corev1.ResourceQuotaScope]struct {
+	on         []corev1.ResourceName
+	existsOnly bool
+}{
+	corev1.ResourceQuotaScopeBestEffort:                {podCounts, true},
+	corev1.ResourceQuotaScopeNotBestEffort:             {podAmounts, true},
+	corev1.ResourceQuotaScopeTerminating:               {podAmounts, true},
+	corev1.ResourceQuotaScopeNotTerminating:            {podAmounts, true},
+	corev1.ResourceQuotaScopeCrossNamespacePodAffinity: {podAmounts, true},
+	corev1.ResourceQuotaScopePriorityClass:             {podAmounts, false},
+	corev1.ResourceQuotaScopeVolumeAttributesClass:     {claimedAmount, false},
+}
+
+// misplaced counts the standard resources of a quota that a scope says nothing of.
+func misplaced(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) int {
+	n, known := 0, quotaScopes[scope].on
+	for name := range hard {
+		if known != nil && standardResources[name].quota && !slices.Contains(known, name) {
+			n++
+		}
+	}
+	return n
+}
+
+func conflicting(scopes []corev1.ResourceQuotaScope) bool {
+	has := func(s corev1.ResourceQuotaScope) bool { return slices.Contains(scopes, s) }
+	return (has(corev1.ResourceQuotaScopeBestEffort) && has(corev1.ResourceQuotaScopeNotBestEffort)) ||
+		(has(corev1.ResourceQuotaScopeTerminating) && has(corev1.ResourceQuotaScopeNotTerminating))
 }
 
 func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
-	path := field.NewPath("spec")
-	errs := quantities(q.Spec.Hard, path.Child("hard"))
-	has := func(s corev1.ResourceQuotaScope) bool { return slices.Contains(q.Spec.Scopes, s) }
-	for _, s := range q.Spec.Scopes {
-		if !slices.Contains(quotaScopes, s) {
-			errs = append(errs, field.Invalid(path.Child("scopes"), q.Spec.Scopes, "unsupported scope"))
+	path, spec := field.NewPath("spec"), &q.Spec
+	errs := quantities(spec.Hard, path.Child("hard"))
+	at := path.Child("scopes")
+	for _, s := range spec.Scopes {
+		if _, known := quotaScopes[s]; !known {
+			errs = append(errs, field.Invalid(at, spec.Scopes, "unsupported scope"))
+		}
+		for range misplaced(s, spec.Hard) {
+			errs = append(errs, field.Invalid(at, spec.Scopes, "unsupported scope applied to resource"))
 		}
 	}
-	if (has(corev1.ResourceQuotaScopeBestEffort) && has(corev1.ResourceQuotaScopeNotBestEffort)) ||
-		(has(corev1.ResourceQuotaScopeTerminating) && has(corev1.ResourceQuotaScopeNotTerminating)) {
-		errs = append(errs, field.Invalid(path.Child("scopes"), q.Spec.Scopes, "conflicting scopes"))
+	if conflicting(spec.Scopes) {
+		errs = append(errs, field.Invalid(at, spec.Scopes, "conflicting scopes"))
 	}
-	if q.Spec.ScopeSelector == nil {
-		return errs
+	if spec.ScopeSelector != nil {
+		errs = append(errs, validateScopeSelector(spec, path.Child("scopeSelector", "matchExpressions"))...)
 	}
-	for _, r := range q.Spec.ScopeSelector.MatchExpressions {
-		at := path.Child("scopeSelector", "matchExpressions")
-		if !slices.Contains(quotaScopes, r.ScopeName) {
+	return errs
+}
+
+func validateScopeSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	var scopes []corev1.ResourceQuotaScope
+	for _, r := range spec.ScopeSelector.MatchExpressions {
+		scopes = append(scopes, r.ScopeName)
+		scope, known := quotaScopes[r.ScopeName]
+		if !known {
 			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, "unsupported scope"))
+		}
+		for range misplaced(r.ScopeName, spec.Hard) {
+			errs = append(errs, field.Invalid(at, spec.ScopeSelector, "unsupported scope applied to resource"))
+		}
+		if scope.existsOnly && r.Operator != corev1.ScopeSelectorOpExists {
+			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "+
+				"ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
 		}
 		switch r.Operator {
 		case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
@@ -112,11 +160,14 @@ func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
 			}
 		case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
 			if len(r.Values) > 0 {
-				errs = append(errs, field.Invalid(at.Child("values"), r.Values, "must be no value when `operator` is 'Exists' or 'DoesNotExist' for scope selector"))
+				errs = append(errs, field.Invalid(at.Child("values"), r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"))
 			}
 		default:
 			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
 		}
+	}
+	if conflicting(scopes) {
+		errs = append(errs, field.Invalid(at, spec.Scopes, "conflicting scopes"))
 	}
 	return errs
 }
@@ -164,61 +215,4 @@ func fillResources(list *corev1.ResourceList, from corev1.ResourceList) {
 			(*list)[name] = q.DeepCopy()
 		}
 	}
-}
-
-func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
-	var errs field.ErrorList
-	types := map[corev1.LimitType]bool{}
-	for i := range l.Spec.Limits {
-		item, at := &l.Spec.Limits[i], field.NewPath("spec", "limits").Index(i)
-		if item.Type == "" {
-			errs = append(errs, field.Required(at.Child("type"), ""))
-		}
-		if types[item.Type] {
-			errs = append(errs, field.Duplicate(at.Child("type"), item.Type))
-		}
-		types[item.Type] = true
-		if item.Type == corev1.LimitTypePod {
-			for name, list := range map[string]corev1.ResourceList{"default": item.Default, "defaultRequest": item.DefaultRequest} {
-				if len(list) > 0 {
-					errs = append(errs, field.Forbidden(at.Child(name), "may not be specified when `type` is 'Pod'"))
-				}
-			}
-		}
-		if item.Type == corev1.LimitTypePersistentVolumeClaim {
-			_, least := item.Min[corev1.ResourceStorage]
-			_, most := item.Max[corev1.ResourceStorage]
-			if !least && !most {
-				errs = append(errs, field.Required(at.Child("limits"), "either minimum or maximum storage value is required, but neither was provided"))
-			}
-		}
-		errs = append(errs, validateLimitBounds(item, at)...)
-	}
-	return errs
-}
-
-// validateLimitBounds wants minimum ≤ default request ≤ default ≤ maximum.
-func validateLimitBounds(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	order := []struct {
-		name string
-		list corev1.ResourceList
-	}{{"min", item.Min}, {"defaultRequest", item.DefaultRequest}, {"default", item.Default}, {"max", item.Max}}
-	for low := range order {
-		errs = append(errs, quantities(order[low].list, path.Child(order[low].name))...)
-		for high := low + 1; high < len(order); high++ {
-			for name, q := range order[low].list {
-				if bound, ok := order[high].list[name]; ok && q.Cmp(bound) > 0 {
-					errs = append(errs, field.Invalid(path.Child(order[low].name).Key(string(name)), q.String(),
-						fmt.Sprintf("%s value %s is greater than %s value %s", order[low].name, q.String(), order[high].name, bound.String())))
-				}
-			}
-		}
-	}
-	for name, ratio := range item.MaxLimitRequestRatio {
-		if ratio.Cmp(resource.MustParse("1")) < 0 {
-			errs = append(errs, field.Invalid(path.Child("maxLimitRequestRatio").Key(string(name)), ratio.String(), fmt.Sprintf("ratio %s is less than 1", ratio.String())))
-		}
-	}
-	return errs
 }

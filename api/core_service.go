@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,13 +25,13 @@ func services() *Resource {
 		Default:        with(defaultService),
 		PrepareCreate:  with(normalizeClusterIPs),
 		PrepareUpdate:  with2(patchClusterIPs),
-		ValidateName:   validation.NameIsDNS1035Label,
+		ValidateName:   validation.NameIsDNSLabel,
 		Validate:       checked(validateService),
 		ValidateUpdate: checked2(validateServiceUpdate),
 		Status: statusOf(
 			func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status },
 			(*corev1.ServiceStatus).DeepCopy,
-		).checkedBy(checked2(validateServiceStatus)),
+		).withMetadata().checkedBy(checked2(validateServiceStatus)),
 		Parts:  []Subresource{proxyTo("ServiceProxyOptions")},
 		Fields: []string{"spec.clusterIP", "spec.type"},
 
@@ -119,6 +120,7 @@ func patchClusterIPs(s, old *corev1.Service) {
 	case sameIP && !sameIPs && len(s.Spec.ClusterIPs) == 0:
 		s.Spec.ClusterIP = ""
 	}
+	dropBalancer(s, old)
 	if s.Spec.Type == corev1.ServiceTypeExternalName || old.Spec.Type == corev1.ServiceTypeExternalName {
 		dropAllocations(s, old)
 		return
@@ -141,6 +143,19 @@ func patchClusterIPs(s, old *corev1.Service) {
 	}
 	if s.Spec.HealthCheckNodePort == 0 && needsHealthCheck(s) && needsHealthCheck(old) {
 		s.Spec.HealthCheckNodePort = old.Spec.HealthCheckNodePort
+	}
+}
+
+// dropBalancer clears what a service merely repeats that is no longer of type LoadBalancer.
+func dropBalancer(s, old *corev1.Service) {
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer || old.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return
+	}
+	if equality.Semantic.DeepEqual(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
+		s.Spec.AllocateLoadBalancerNodePorts = nil
+	}
+	if equality.Semantic.DeepEqual(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
+		s.Spec.LoadBalancerClass = nil
 	}
 }
 

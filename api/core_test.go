@@ -42,7 +42,7 @@ func TestService_ValidateRefuses(t *testing.T) {
 		{"bad address", []string{"clusterIP: 10.96.0.7\n  clusterIPs: [10.96.0.7]", "clusterIP: a\n  clusterIPs: [a]"}, []string{"Invalid spec.clusterIPs[0]"}},
 		{"loopback", []string{"spec:", "spec:\n  externalIPs: [127.0.0.1]"}, []string{"Invalid spec.externalIPs[0]"}},
 		{"external name without one", []string{"type: NodePort\n  clusterIP: 10.96.0.7\n  clusterIPs: [10.96.0.7]", "type: ExternalName", ", nodePort: 30080", ""}, []string{"Required spec.externalName"}},
-		{"source ranges", []string{"spec:", "spec:\n  loadBalancerSourceRanges: [10.0.0.0/8]"}, []string{"Forbidden spec.loadBalancerSourceRanges"}},
+		{"source ranges", []string{"spec:", "spec:\n  loadBalancerSourceRanges: [10.0.0.0/8]"}, []string{"Forbidden spec.LoadBalancerSourceRanges"}},
 		{"health check port", []string{"spec:", "spec:\n  healthCheckNodePort: 3000"}, []string{"Invalid spec.healthCheckNodePort"}},
 		{"no ports", []string{"  ports:\n  - {name: http, port: 80, targetPort: http, nodePort: 30080}\n  - {name: dns, port: 53, protocol: UDP}", ""}, []string{"Required spec.ports"}},
 	})
@@ -144,12 +144,12 @@ status:
   nodeInfo: {kubeletVersion: v1.37.2}
 `
 	tryCreate(t, "Node", node, []refused{
-		{"taint key", []string{"key: a,", "key: a b,"}, []string{"Invalid spec.taints[0].key"}},
-		{"taint effect", []string{"NoSchedule", "Never"}, []string{"NotSupported spec.taints[0].effect"}},
-		{"taint without effect", []string{", effect: NoSchedule", ""}, []string{"Required spec.taints[0].effect"}},
-		{"taint twice", []string{"taints:", "taints:\n  - {key: a, effect: NoSchedule}"}, []string{"Duplicate spec.taints[1]"}},
+		{"taint key", []string{"key: a,", "key: a b,"}, []string{"Invalid metadata.taints[0].key"}},
+		{"taint effect", []string{"NoSchedule", "Never"}, []string{"NotSupported metadata.taints[0].effect"}},
+		{"taint without effect", []string{", effect: NoSchedule", ""}, []string{"Required metadata.taints[0].effect"}},
+		{"taint twice", []string{"taints:", "taints:\n  - {key: a, effect: NoSchedule}"}, []string{"Duplicate metadata.taints[1]"}},
 		{"pod network", []string{"10.0.0.0/24", "ten"}, []string{"Invalid spec.podCIDRs[0]"}},
-		{"capacity", []string{"{cpu: 4}", "{cpu: -4}"}, []string{"Invalid status.capacity[cpu]", "Invalid status.allocatable[cpu]"}},
+		{"capacity", []string{"{cpu: 4}", "{cpu: -4}"}, []string{"Invalid status.capacity.cpu", "Invalid status.allocatable.cpu"}},
 	})
 	tryUpdate(t, "Node", node, []refused{
 		{"pod network", []string{"10.0.0.0/24", "10.1.0.0/24"}, []string{"Forbidden spec.podCIDRs"}},
@@ -224,7 +224,8 @@ func TestObjectMeta_ValidateRefuses(t *testing.T) {
 		"owner": {func(m *metav1.ObjectMeta) {
 			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p"}}
 		}, []string{"Required metadata.ownerReferences[0].uid"}},
-		"finalizer": {func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a b"} }, []string{"Invalid metadata.finalizers"}},
+		"finalizer":     {func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a b"} }, []string{"Invalid metadata.finalizers", "Invalid metadata.finalizers[0]"}},
+		"own finalizer": {func(m *metav1.ObjectMeta) { m.Finalizers = []string{"mine"} }, []string{"Invalid metadata.finalizers[0]"}},
 	} {
 		meta := sound.DeepCopy()
 		c.change(meta)

@@ -1,11 +1,9 @@
 package api
 
 import (
-	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -106,92 +104,6 @@ func defaultPersistentVolume(v *corev1.PersistentVolume) {
 	}
 }
 
-func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
-	path, spec := field.NewPath("spec"), &v.Spec
-	var errs field.ErrorList
-	if len(spec.AccessModes) == 0 {
-		errs = append(errs, field.Required(path.Child("accessModes"), ""))
-	}
-	for _, mode := range spec.AccessModes {
-		errs = append(errs, oneOf(path.Child("accessModes"), mode, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)...)
-	}
-	if len(spec.Capacity) == 0 {
-		errs = append(errs, field.Required(path.Child("capacity"), ""))
-	} else if q, ok := spec.Capacity[corev1.ResourceStorage]; !ok || len(spec.Capacity) > 1 {
-		errs = append(errs, field.NotSupported(path.Child("capacity"), spec.Capacity, []corev1.ResourceName{corev1.ResourceStorage}))
-	} else if q.Sign() <= 0 {
-		errs = append(errs, field.Invalid(path.Child("capacity").Key("storage"), q.String(), "must be greater than zero"))
-	}
-	if p := spec.PersistentVolumeReclaimPolicy; p != "" {
-		errs = append(errs, oneOf(path.Child("persistentVolumeReclaimPolicy"), p,
-			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)...)
-	}
-	errs = append(errs, validateVolumePlace(spec, path)...)
-	if class := spec.StorageClassName; class != "" {
-		errs = append(errs, dnsSubdomain(path.Child("storageClassName"), class)...)
-	}
-	if mode := spec.VolumeMode; mode != nil {
-		errs = append(errs, oneOf(path.Child("volumeMode"), *mode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)...)
-	}
-	return errs
-}
-
-// validateVolumePlace checks where a volume is: exactly one source, and for a local one
-// the nodes that have it.
-func validateVolumePlace(spec *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
-	sources, fields := 0, reflect.ValueOf(spec.PersistentVolumeSource)
-	for i := range fields.NumField() {
-		if !fields.Field(i).IsNil() {
-			sources++
-		}
-	}
-	var errs field.ErrorList
-	switch sources {
-	case 0:
-		errs = append(errs, field.Required(path, "must specify a volume type"))
-	case 1:
-	default:
-		errs = append(errs, field.Forbidden(path, "may not specify more than 1 volume type"))
-	}
-	if h := spec.HostPath; h != nil {
-		errs = append(errs, validateHostPath(h, path.Child("hostPath"))...)
-		if spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle && h.Path == "/" {
-			errs = append(errs, field.Forbidden(path.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"))
-		}
-	}
-	if n := spec.NFS; n != nil {
-		errs = append(errs, validateNFS(n, path.Child("nfs"))...)
-	}
-	if c := spec.CSI; c != nil {
-		errs = append(errs, required(path.Child("csi", "driver"), c.Driver)...)
-		errs = append(errs, required(path.Child("csi", "volumeHandle"), c.VolumeHandle)...)
-	}
-	affinity := path.Child("nodeAffinity")
-	if spec.Local != nil {
-		errs = append(errs, required(path.Child("local", "path"), spec.Local.Path)...)
-		if spec.NodeAffinity == nil {
-			errs = append(errs, field.Required(affinity, "Local volume requires node affinity"))
-		}
-	}
-	if a := spec.NodeAffinity; a != nil {
-		if a.Required == nil {
-			errs = append(errs, field.Required(affinity.Child("required"), "must specify required node constraints"))
-		} else {
-			errs = append(errs, validateNodeSelector(a.Required, affinity.Child("required"))...)
-		}
-	}
-	return errs
-}
-
-func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.ErrorList {
-	path := field.NewPath("spec")
-	var errs field.ErrorList
-	if !equality.Semantic.DeepEqual(v.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource) {
-		errs = append(errs, field.Forbidden(path.Child("persistentvolumesource"), "spec.persistentvolumesource is immutable after creation"))
-	}
-	return append(errs, unchanged(v.Spec.VolumeMode, old.Spec.VolumeMode, path.Child("volumeMode"))...)
-}
-
 func persistentVolumeClaims() *Resource {
 	return &Resource{
 		Version: "v1", Kind: "PersistentVolumeClaim", Plural: "persistentvolumeclaims", Namespaced: true,
@@ -210,7 +122,8 @@ func persistentVolumeClaims() *Resource {
 		Status: statusOf(
 			func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status },
 			(*corev1.PersistentVolumeClaimStatus).DeepCopy,
-		).startingAs(with(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending })),
+		).startingAs(with(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending })).
+			checkedBy(checked2(validateClaimStatus)),
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,
@@ -236,31 +149,4 @@ func persistentVolumeClaims() *Resource {
 			}
 		}),
 	}
-}
-
-// validateClaimUpdate lets a bound claim grow, a pending one be bound and be given a
-// class, and nothing else.
-func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
-	path := field.NewPath("spec")
-	var errs field.ErrorList
-	is, was := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
-	capacity, known := old.Status.Capacity[corev1.ResourceStorage]
-	if is.Cmp(was) < 0 && (!known || is.Cmp(capacity) <= 0) {
-		errs = append(errs, field.Forbidden(path.Child("resources", "requests", "storage"), "field can not be less than status.capacity"))
-	}
-	rest := c.Spec.DeepCopy()
-	if old.Status.Phase == corev1.ClaimBound {
-		rest.Resources.Requests = old.Spec.Resources.Requests
-	}
-	if old.Spec.VolumeName == "" {
-		rest.VolumeName = ""
-	}
-	if old.Spec.StorageClassName == nil {
-		rest.StorageClassName = nil
-	}
-	rest.VolumeAttributesClassName = old.Spec.VolumeAttributesClassName
-	if !equality.Semantic.DeepEqual(rest, &old.Spec) {
-		errs = append(errs, field.Forbidden(path, "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"))
-	}
-	return errs
 }

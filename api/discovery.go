@@ -2,10 +2,12 @@ package api
 
 import (
 	"net"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -25,7 +27,10 @@ func endpointSlices() *Resource {
 				setDefaultPtr(&s.Ports[i].Protocol, corev1.ProtocolTCP)
 			}
 		}),
-		Validate: checked(validateEndpointSlice),
+		PrepareCreate: with(func(s *discoveryv1.EndpointSlice) { dropTopology(s, nil) }),
+		PrepareUpdate: with2(dropTopology),
+		Validate:      checked(validateEndpointSlice),
+		Warnings:      warned2(warnEndpointSlice),
 		ValidateUpdate: checked2(func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 			return unchanged(s.AddressType, old.AddressType, field.NewPath("addressType"))
 		}),
@@ -44,6 +49,8 @@ func endpointSlices() *Resource {
 				number := "*"
 				if p.Port != nil {
 					number = strconv.Itoa(int(*p.Port))
+				} else if p.Name != nil {
+					number = *p.Name
 				}
 				ports = append(ports, number)
 			}
@@ -58,10 +65,10 @@ func endpointSlices() *Resource {
 }
 
 func listOrUnset(list []string) string {
-	if len(list) == 0 {
-		return unset
+	if s := firstAnd(list, len(list)); s != "" {
+		return s
 	}
-	return firstAnd(list, len(list))
+	return unset
 }
 
 func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
@@ -89,11 +96,79 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 		if e.Hostname != nil {
 			errs = append(errs, dnsLabel(at.Child("hostname"), *e.Hostname)...)
 		}
+		if e.Hints != nil {
+			errs = append(errs, validateHints(e.Hints, at.Child("hints"))...)
+		}
 	}
 	if len(s.Ports) > maxPorts {
 		return append(errs, field.TooMany(field.NewPath("ports"), len(s.Ports), maxPorts))
 	}
 	return append(errs, validateSlicePorts(s.Ports, field.NewPath("ports"))...)
+}
+
+// dropTopology keeps what older versions wrote into the field that apps of this version shall not
+// set: as long as the endpoints stay as they are, and the node's name beyond that.
+func dropTopology(s, old *discoveryv1.EndpointSlice) {
+	known := map[string]bool{}
+	if old != nil {
+		if equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+			return
+		}
+		for _, e := range old.Endpoints {
+			if node, ok := e.DeprecatedTopology[corev1.LabelHostname]; ok {
+				known[node] = true
+			}
+		}
+	}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if node := e.DeprecatedTopology[corev1.LabelHostname]; e.NodeName == nil && known[node] && len(utilvalidation.IsDNS1123Subdomain(node)) == 0 {
+			e.NodeName = &node
+		}
+		e.DeprecatedTopology = nil
+	}
+}
+
+func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorList {
+	const most = 8
+	var errs field.ErrorList
+	check := func(names []string, path *field.Path, complaints func(string) []string) {
+		if len(names) > most {
+			errs = append(errs, field.TooMany(path, len(names), most))
+			return
+		}
+		for i, name := range names {
+			at := path.Index(i).Child("name")
+			if slices.Contains(names[:i], name) {
+				errs = append(errs, field.Duplicate(at, name))
+			}
+			errs = append(errs, invalid(at, name, complaints(name))...)
+		}
+	}
+	zones, nodes := make([]string, len(h.ForZones)), make([]string, len(h.ForNodes))
+	for i := range h.ForZones {
+		zones[i] = h.ForZones[i].Name
+	}
+	for i := range h.ForNodes {
+		nodes[i] = h.ForNodes[i].Name
+	}
+	check(zones, path.Child("forZones"), utilvalidation.IsValidLabelValue)
+	check(nodes, path.Child("forNodes"), utilvalidation.IsDNS1123Subdomain)
+	return errs
+}
+
+func warnEndpointSlice(s, _ *discoveryv1.EndpointSlice) []string {
+	var w warnings
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		w.add(field.NewPath("addressType"), "FQDN endpoints are deprecated")
+		return w
+	}
+	for i := range s.Endpoints {
+		for j, address := range s.Endpoints[i].Addresses {
+			w.address(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), address)
+		}
+	}
+	return w
 }
 
 func validateEndpointAddress(kind discoveryv1.AddressType, address string, path *field.Path) field.ErrorList {
@@ -160,6 +235,9 @@ func endpoints() *Resource {
 }
 
 func endpointsCell(e *corev1.Endpoints) string {
+	if len(e.Subsets) == 0 {
+		return none
+	}
 	var list []string
 	for _, s := range e.Subsets {
 		for _, p := range s.Ports {
@@ -173,7 +251,7 @@ func endpointsCell(e *corev1.Endpoints) string {
 			}
 		}
 	}
-	return orNone(firstAnd(list, len(list)))
+	return firstAnd(list, len(list))
 }
 
 func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
@@ -183,18 +261,11 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 		if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
 			errs = append(errs, field.Required(at, "must specify `addresses` or `notReadyAddresses`"))
 		}
-		for name, list := range map[string][]corev1.EndpointAddress{"addresses": s.Addresses, "notReadyAddresses": s.NotReadyAddresses} {
-			for j, a := range list {
-				at := at.Child(name).Index(j)
-				if ipErrs := validIP(at.Child("ip"), a.IP); len(ipErrs) > 0 {
-					errs = append(errs, ipErrs...)
-				} else {
-					errs = append(errs, usableIP(at.Child("ip"), a.IP)...)
-				}
-				if a.Hostname != "" {
-					errs = append(errs, dnsLabel(at.Child("hostname"), a.Hostname)...)
-				}
-			}
+		for j := range s.Addresses {
+			errs = append(errs, validateSubsetAddress(&s.Addresses[j], at.Child("addresses").Index(j))...)
+		}
+		for j := range s.NotReadyAddresses {
+			errs = append(errs, validateSubsetAddress(&s.NotReadyAddresses[j], at.Child("notReadyAddresses").Index(j))...)
 		}
 		for j, p := range s.Ports {
 			at := at.Child("ports").Index(j)
@@ -205,7 +276,25 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 			}
 			errs = append(errs, portNumber(at.Child("port"), p.Port)...)
 			errs = append(errs, requiredOneOf(at.Child("protocol"), p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+			if p.AppProtocol != nil {
+				errs = append(errs, invalid(at.Child("appProtocol"), *p.AppProtocol, utilvalidation.IsQualifiedName(*p.AppProtocol))...)
+			}
 		}
 	}
 	return errs
+}
+
+func validateSubsetAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorList {
+	errs := validIP(path.Child("ip"), a.IP)
+	bad := len(errs) > 0
+	if a.Hostname != "" {
+		errs = append(errs, dnsLabel(path.Child("hostname"), a.Hostname)...)
+	}
+	if a.NodeName != nil {
+		errs = append(errs, dnsSubdomain(path.Child("nodeName"), *a.NodeName)...)
+	}
+	if bad {
+		return append(errs, field.Invalid(path.Child("ip"), a.IP, "must be a valid IP address"))
+	}
+	return append(errs, usableIP(path.Child("ip"), a.IP)...)
 }

@@ -41,6 +41,20 @@ func podCells(p *corev1.Pod) []any {
 	}
 }
 
+// podRowConditions say whether a pod is done, so that a client may leave it out.
+func podRowConditions(obj Object) []metav1.TableRowCondition {
+	done := metav1.TableRowCondition{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(obj.(*corev1.Pod).Status.Phase)}
+	switch obj.(*corev1.Pod).Status.Phase {
+	case corev1.PodSucceeded:
+		done.Message = "The pod has completed successfully."
+	case corev1.PodFailed:
+		done.Message = "The pod failed."
+	default:
+		return nil
+	}
+	return []metav1.TableRowCondition{done}
+}
+
 func summarize(p *corev1.Pod) podSummary {
 	s := podSummary{reason: string(p.Status.Phase), total: len(p.Spec.Containers)}
 	if p.Status.Reason != "" {
@@ -104,7 +118,7 @@ func (s *podSummary) addInit(p *corev1.Pod, sidecars map[string]bool, ofSidecars
 
 // addMain walks the main containers from the last, so that the first with a story tells it.
 func (s *podSummary) addMain(p *corev1.Pod) {
-	running := false
+	running, failure := false, ""
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
 		c := p.Status.ContainerStatuses[i]
 		s.addRestarts(c)
@@ -113,17 +127,24 @@ func (s *podSummary) addMain(p *corev1.Pod) {
 			s.reason = c.State.Waiting.Reason
 		case c.State.Terminated != nil:
 			s.reason = terminationReason(c.State.Terminated)
+			if c.State.Terminated.ExitCode != 0 {
+				failure = s.reason
+			}
 		case c.Ready && c.State.Running != nil:
 			running = true
 			s.ready++
 		}
 	}
-	// One container has ended, another runs: the pod as a whole is not completed.
-	if s.reason == "Completed" && running {
+	// One container has ended, but another runs or has failed: the pod as a whole is not completed.
+	c := condition(p, corev1.PodReady)
+	switch {
+	case s.reason != "Completed":
+	case running && c != nil && c.Status == corev1.ConditionTrue:
+		s.reason = string(corev1.PodRunning)
+	case failure != "":
+		s.reason = failure
+	case running:
 		s.reason = "NotReady"
-		if c := condition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
-			s.reason = string(corev1.PodRunning)
-		}
 	}
 }
 

@@ -1,17 +1,22 @@
 package api
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // validateEphemeralUpdate lets ephemeral containers be added, never changed or taken away.
 func validateEphemeralUpdate(p, old *corev1.Pod) field.ErrorList {
+	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
+	}
 	path := field.NewPath("spec", "ephemeralContainers")
-	errs := validatePodSpec(&p.Spec, p.Name, field.NewPath("spec"))
+	errs := validatePod(p)
 	for i := range old.Spec.EphemeralContainers {
 		was := &old.Spec.EphemeralContainers[i]
 		at := slices.IndexFunc(p.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == was.Name })
@@ -19,7 +24,7 @@ func validateEphemeralUpdate(p, old *corev1.Pod) field.ErrorList {
 		case at < 0:
 			errs = append(errs, field.Forbidden(path, "existing ephemeral containers \""+was.Name+"\" may not be removed\n"))
 		case !equality.Semantic.DeepEqual(was, &p.Spec.EphemeralContainers[at]):
-			errs = append(errs, field.Forbidden(path, "existing ephemeral containers \""+was.Name+"\" may not be changed\n"))
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, diff.Diff(was, &p.Spec.EphemeralContainers[at]))))
 		}
 	}
 	return errs
@@ -47,41 +52,56 @@ func copyResources(to, from *corev1.Pod) {
 // validateResize checks new resources of a running pod (KEP-1287): only cpu and memory
 // may change, and not so that the pod's quality of service would be another.
 func validateResize(p, old *corev1.Pod) field.ErrorList {
-	path := field.NewPath("spec")
-	errs := validatePodSpec(&p.Spec, p.Name, path)
-	if qosClass(&p.Spec) != qosClass(&old.Spec) {
-		errs = append(errs, field.Invalid(path, qosClass(&p.Spec), "Pod QOS Class may not change as a result of resizing"))
+	refuse := func(why string) field.ErrorList { return field.ErrorList{field.Forbidden(field.NewPath(""), why)} }
+	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return refuse("static pods cannot be resized")
 	}
-	errs = append(errs, resized(p.Spec.Containers, old.Spec.Containers, path.Child("containers"))...)
-	return append(errs, resized(p.Spec.InitContainers, old.Spec.InitContainers, path.Child("initContainers"))...)
-}
-
-func resized(containers, old []corev1.Container, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range containers {
-		if i >= len(old) {
-			break
+	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
+		return refuse("windows pods cannot be resized")
+	}
+	path := field.NewPath("spec")
+	errs := validatePod(p)
+	if qosClass(&p.Spec) != qosClass(&old.Spec) {
+		errs = append(errs, field.Invalid(path, p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))
+	}
+	for i := range min(len(p.Spec.InitContainers), len(old.Spec.InitContainers)) {
+		c, was := &p.Spec.InitContainers[i], &old.Spec.InitContainers[i]
+		if isSidecar(was) {
+			errs = append(errs, resized(c, was, "only cpu and memory resources for sidecar containers are mutable", path, path.Child("initContainers").Index(i))...)
+		} else if !equality.Semantic.DeepEqual(c.Resources, was.Resources) {
+			errs = append(errs, field.Forbidden(path, "resources for non-sidecar init containers are immutable"))
 		}
-		at := path.Index(i)
-		for _, lists := range []struct {
-			name    string
-			is, was corev1.ResourceList
-		}{
-			{"limits", containers[i].Resources.Limits, old[i].Resources.Limits},
-			{"requests", containers[i].Resources.Requests, old[i].Resources.Requests},
-		} {
-			at := at.Child("resources", lists.name)
-			if othersChanged(lists.is, lists.was) {
-				errs = append(errs, field.Forbidden(at, "only cpu and memory resources are mutable"))
-			}
-			for name := range lists.was {
-				if _, ok := lists.is[name]; !ok {
-					errs = append(errs, field.Forbidden(at, "resource "+lists.name+" cannot be removed"))
-				}
-			}
-		}
+	}
+	for i := range min(len(p.Spec.Containers), len(old.Spec.Containers)) {
+		errs = append(errs, resized(&p.Spec.Containers[i], &old.Spec.Containers[i], "only cpu and memory resources are mutable", path, path.Child("containers").Index(i))...)
 	}
 	return errs
+}
+
+// resized checks one container's new amounts. only is what is said of the spec where others
+// than those two have changed.
+func resized(c, old *corev1.Container, only string, spec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	is, was := &c.Resources, &old.Resources
+	if removed(is.Requests, was.Requests) {
+		errs = append(errs, field.Forbidden(path.Child("resources", "requests"), "resource requests cannot be removed"))
+	}
+	if removed(is.Limits, was.Limits) {
+		errs = append(errs, field.Forbidden(path.Child("resources", "limits"), "resource limits cannot be removed"))
+	}
+	if othersChanged(is.Limits, was.Limits) || othersChanged(is.Requests, was.Requests) {
+		errs = append(errs, field.Forbidden(spec, only))
+	}
+	return errs
+}
+
+func removed(is, was corev1.ResourceList) bool {
+	for name := range was {
+		if _, ok := is[name]; !ok {
+			return true
+		}
+	}
+	return false
 }
 
 func othersChanged(is, was corev1.ResourceList) bool {

@@ -63,7 +63,7 @@ func roleBindings() *Resource {
 		}),
 		ValidateUpdate: checked2(func(b, old *rbacv1.RoleBinding) field.ErrorList { return sameRole(b.RoleRef, old.RoleRef) }),
 
-		Columns: bindingColumns(rbacv1.RoleBinding{}.SwaggerDoc()["roleRef"]),
+		Columns: bindingColumns("roleBinding", rbacv1.RoleBinding{}.SwaggerDoc()["roleRef"]),
 		Cells: row(func(b *rbacv1.RoleBinding) []any {
 			return bindingCells(b.Name, b.CreationTimestamp, b.RoleRef, b.Subjects)
 		}),
@@ -84,7 +84,7 @@ func clusterRoleBindings() *Resource {
 		}),
 		ValidateUpdate: checked2(func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList { return sameRole(b.RoleRef, old.RoleRef) }),
 
-		Columns: bindingColumns(rbacv1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"]),
+		Columns: bindingColumns("clusterRoleBinding", rbacv1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"]),
 		Cells: row(func(b *rbacv1.ClusterRoleBinding) []any {
 			return bindingCells(b.Name, b.CreationTimestamp, b.RoleRef, b.Subjects)
 		}),
@@ -197,14 +197,14 @@ var createdColumn = column("Created At", "date", metav1.ObjectMeta{}.SwaggerDoc(
 
 func createdCell(t metav1.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 
-func bindingColumns(ofRole string) []metav1.TableColumnDefinition {
+func bindingColumns(kind, ofRole string) []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
 		nameColumn,
 		column("Role", "string", ofRole),
 		ageColumn,
-		wide("Users", "string", "Users in the roleBinding"),
-		wide("Groups", "string", "Groups in the roleBinding"),
-		wide("ServiceAccounts", "string", "ServiceAccounts in the roleBinding"),
+		wide("Users", "string", "Users in the "+kind),
+		wide("Groups", "string", "Groups in the "+kind),
+		wide("ServiceAccounts", "string", "ServiceAccounts in the "+kind),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,6 +38,10 @@ type Resource struct {
 	// server's, and nothing is stored. It serves no verb but create. See review.
 	Review bool
 
+	// Computed says that the server works the objects out when they are asked for, and does not
+	// keep them. It serves no verbs but get and list. See computed.
+	Computed bool
+
 	// View, when not nil, says that the objects are another registration's, shown in this
 	// group and version. See View for what that means to the other fields.
 	View *View
@@ -51,6 +56,11 @@ type Resource struct {
 	// status and generation, which the server resets by Status and Generation below.
 	PrepareCreate func(obj Object)
 	PrepareUpdate func(obj, old Object)
+	// Requester notes who creates the object, for kinds that keep that. What a client says of it itself
+	// must not stay.
+	Requester func(obj Object, by authenticationv1.UserInfo)
+	// Touch gives the time to what is new in a status that clients may leave without.
+	Touch func(obj, old Object, now metav1.Time)
 	// Validate and ValidateUpdate refuse what the kind does not allow. Object metadata
 	// other than the name's form has been validated already. ValidateUpdate is called after
 	// Validate, and holds only what depends on the old object (immutability); ValidateCreate
@@ -61,8 +71,8 @@ type Resource struct {
 	// ValidateName says why a name is not allowed; nil means a DNS-1123 subdomain
 	// (apimachinery's NameIsDNSSubdomain). prefix is true for generateName.
 	ValidateName func(name string, prefix bool) []string
-	// Warnings are sent as Warning headers with a create or update that succeeds.
-	Warnings func(obj Object) []string
+	// Warnings are sent as Warning headers with a create (old is nil) or update that succeeds.
+	Warnings func(obj, old Object) []string
 
 	// Deprecation is a warning that every response carries. Where it is empty it is made of
 	// what the Go type says of its life cycle.
@@ -78,6 +88,8 @@ type Resource struct {
 	// Generation says whether metadata.generation counts changes of the spec
 	// (everything but metadata and status).
 	Generation bool
+	// GenerationCountsAnnotations says that it counts changes of the annotations as well.
+	GenerationCountsAnnotations bool
 	// CreateOnUpdate says that an update of what is not there creates it. Conditional says that
 	// an update must name the resourceVersion it was made on. Both are as in Kubernetes, which
 	// has its reasons kind by kind.
@@ -113,6 +125,8 @@ type Resource struct {
 	// Every Cells result has one value for each column. Name and Age are ordinary columns.
 	Columns []metav1.TableColumnDefinition
 	Cells   func(obj Object) []any
+	// RowConditions say of a row what no column shows.
+	RowConditions func(obj Object) []metav1.TableRowCondition
 }
 
 // Status gives and takes a kind's status.
@@ -123,6 +137,9 @@ type Status struct {
 	Reset func(obj Object)
 	// Validate checks a status write; may be nil.
 	Validate func(obj, old Object) field.ErrorList
+	// Metadata says that a write to the status may change labels, annotations and finalizers as well. Controllers of
+	// load balancers, who have no right to Services themselves, rely on that.
+	Metadata bool
 }
 
 // Scale maps a kind to autoscaling/v1 Scale.

@@ -2,11 +2,13 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -50,9 +52,9 @@ func priorityClasses() *Resource {
 
 func validatePriorityClass(c *schedulingv1.PriorityClass) field.ErrorList {
 	var errs field.ErrorList
-	if value, reserved := systemPriorities[c.Name]; strings.HasPrefix(c.Name, "system-") {
-		if !reserved || value != c.Value {
-			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"), "priority class names with 'system-' prefix are reserved for system use only. error: "+c.Name+" is not a known system priority class"))
+	if strings.HasPrefix(c.Name, "system-") {
+		if problem := notSystemPriority(c); problem != "" {
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"), "priority class names with 'system-' prefix are reserved for system use only. error: "+problem))
 		}
 	} else if c.Value > highestUserPriority {
 		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUserPriority)))
@@ -61,6 +63,19 @@ func validatePriorityClass(c *schedulingv1.PriorityClass) field.ErrorList {
 		errs = append(errs, requiredOneOf(field.NewPath("preemptionPolicy"), *p, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	return errs
+}
+
+// notSystemPriority says why a class is not one of the two reserved ones.
+func notSystemPriority(c *schedulingv1.PriorityClass) string {
+	switch value, reserved := systemPriorities[c.Name]; {
+	case !reserved:
+		return c.Name + " is not a known system priority class"
+	case value != c.Value:
+		return fmt.Sprintf("value of %v PriorityClass must be %v", c.Name, value)
+	case c.GlobalDefault:
+		return fmt.Sprintf("globalDefault of %v PriorityClass must be %v", c.Name, false)
+	}
+	return ""
 }
 
 func validatePriorityClassUpdate(c, old *schedulingv1.PriorityClass) field.ErrorList {
@@ -92,6 +107,12 @@ func runtimeClasses() *Resource {
 				path := field.NewPath("scheduling")
 				errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
 				errs = append(errs, validateTolerations(s.Tolerations, path.Child("tolerations"))...)
+				for i, t := range s.Tolerations {
+					same := func(other corev1.Toleration) bool { return equality.Semantic.DeepEqual(t, other) }
+					if slices.ContainsFunc(s.Tolerations[:i], same) {
+						errs = append(errs, field.Duplicate(path.Child("tolerations").Index(i), t))
+					}
+				}
 			}
 			return errs
 		}),
@@ -99,7 +120,7 @@ func runtimeClasses() *Resource {
 			return unchanged(c.Handler, old.Handler, field.NewPath("handler"))
 		}),
 
-		Columns: []metav1.TableColumnDefinition{nameColumn, column("Handler", "string", nodev1.RuntimeClass{}.SwaggerDoc()["handler"]), ageColumn},
+		Columns: []metav1.TableColumnDefinition{nameColumn, column("Handler", "string", ""), ageColumn},
 		Cells: row(func(c *nodev1.RuntimeClass) []any {
 			return []any{c.Name, c.Handler, age(c.CreationTimestamp)}
 		}),

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"math"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
@@ -27,6 +30,7 @@ func storageClasses() *Resource {
 		}),
 		Validate:       checked(validateStorageClass),
 		ValidateUpdate: checked2(validateStorageClassUpdate),
+		Warnings:       warned2(warnStorageClass),
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,
@@ -44,7 +48,7 @@ func storageClasses() *Resource {
 			}
 			return []any{
 				name, c.Provisioner, string(ptr.Deref(c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)),
-				string(ptr.Deref(c.VolumeBindingMode, unset)), ptr.Deref(c.AllowVolumeExpansion, false), age(c.CreationTimestamp),
+				string(ptr.Deref(c.VolumeBindingMode, storagev1.VolumeBindingImmediate)), ptr.Deref(c.AllowVolumeExpansion, false), age(c.CreationTimestamp),
 			}
 		}),
 	}
@@ -52,27 +56,88 @@ func storageClasses() *Resource {
 
 func validateStorageClass(c *storagev1.StorageClass) field.ErrorList {
 	errs := requiredName(strings.ToLower(c.Provisioner), field.NewPath("provisioner"))
-	size := 0
-	for key, value := range c.Parameters {
-		size += len(key) + len(value)
-		if key == "" {
-			errs = append(errs, field.Invalid(field.NewPath("parameters"), key, "field can not be empty."))
-		}
-	}
-	if len(c.Parameters) > 512 {
-		errs = append(errs, field.TooLong(field.NewPath("parameters"), "Provisioner Parameters exceeded max allowed", 512))
-	}
-	if size > 256<<10 {
-		errs = append(errs, field.TooLong(field.NewPath("parameters"), "", 256<<10))
-	}
+	errs = append(errs, validateParameters(c.Parameters, field.NewPath("parameters"))...)
 	if p := c.ReclaimPolicy; p != nil && *p != "" {
 		errs = append(errs, oneOf(field.NewPath("reclaimPolicy"), *p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)...)
 	}
-	at := field.NewPath("volumeBindingMode")
-	if c.VolumeBindingMode == nil {
-		return append(errs, field.Required(at, ""))
+	if at := field.NewPath("volumeBindingMode"); c.VolumeBindingMode == nil {
+		errs = append(errs, field.Required(at, ""))
+	} else {
+		errs = append(errs, oneOf(at, *c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
 	}
-	return append(errs, oneOf(at, *c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
+	return append(errs, validateAllowedTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
+}
+
+// validateParameters bounds what a driver is told: 512 parameters, of 256 KiB together.
+func validateParameters(parameters map[string]string, path *field.Path) field.ErrorList {
+	const most, largest = 512, 256 << 10
+	if len(parameters) > most {
+		return field.ErrorList{field.TooLong(path, "", most)}
+	}
+	var errs field.ErrorList
+	size := 0
+	for key, value := range parameters {
+		size += len(key) + len(value)
+		if key == "" {
+			errs = append(errs, field.Invalid(path, key, "field can not be empty."))
+		}
+	}
+	if size > largest {
+		errs = append(errs, field.TooLong(path, "", largest))
+	}
+	return errs
+}
+
+func validateAllowedTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, term := range terms {
+		for j, r := range term.MatchLabelExpressions {
+			at := path.Index(i).Child("matchLabelExpressions").Index(j)
+			if len(r.Values) == 0 {
+				errs = append(errs, field.Required(at.Child("values"), ""))
+			}
+			for k, value := range r.Values {
+				if slices.Contains(r.Values[:k], value) {
+					errs = append(errs, field.Duplicate(at.Child("values").Index(k), value))
+				}
+			}
+			errs = append(errs, qualifiedName(at.Child("key"), r.Key)...)
+			if slices.ContainsFunc(term.MatchLabelExpressions[:j], func(o corev1.TopologySelectorLabelRequirement) bool { return o.Key == r.Key }) {
+				errs = append(errs, field.Duplicate(at.Child("key"), r.Key))
+			}
+		}
+		if slices.ContainsFunc(terms[:i], func(o corev1.TopologySelectorTerm) bool { return sameTopology(o, term) }) {
+			errs = append(errs, field.Duplicate(path.Index(i).Child("matchLabelExpressions"), ""))
+		}
+	}
+	return errs
+}
+
+// sameTopology compares terms in which the order of keys and values means nothing.
+func sameTopology(a, b corev1.TopologySelectorTerm) bool {
+	sets := func(t corev1.TopologySelectorTerm) map[string]map[string]bool {
+		keys := make(map[string]map[string]bool, len(t.MatchLabelExpressions))
+		for _, r := range t.MatchLabelExpressions {
+			keys[r.Key] = make(map[string]bool, len(r.Values))
+			for _, value := range r.Values {
+				keys[r.Key][value] = true
+			}
+		}
+		return keys
+	}
+	return equality.Semantic.DeepEqual(sets(a), sets(b))
+}
+
+func warnStorageClass(c, _ *storagev1.StorageClass) []string {
+	var w warnings
+	for i, term := range c.AllowedTopologies {
+		for j, r := range term.MatchLabelExpressions {
+			if text, ok := deprecatedNodeLabels[r.Key]; ok {
+				w.add(field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions").Index(j).Child("key"), "%s is %s", r.Key, text)
+			}
+		}
+	}
+	return w
 }
 
 func validateStorageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList {
@@ -88,101 +153,6 @@ func validateStorageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList 
 	return append(errs, unchanged(c.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode"))...)
 }
 
-func csiDrivers() *Resource {
-	return &Resource{
-		Group: storageGroup, Version: "v1", Kind: "CSIDriver", Plural: "csidrivers",
-		New:         func() Object { return &storagev1.CSIDriver{} },
-		NewList:     func() runtime.Object { return &storagev1.CSIDriverList{} },
-		Conditional: true,
-
-		Default: with(func(d *storagev1.CSIDriver) {
-			setDefaultPtr(&d.Spec.AttachRequired, true)
-			setDefaultPtr(&d.Spec.PodInfoOnMount, false)
-			setDefaultPtr(&d.Spec.StorageCapacity, false)
-			setDefaultPtr(&d.Spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
-			if len(d.Spec.VolumeLifecycleModes) == 0 {
-				d.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
-			}
-			setDefaultPtr(&d.Spec.RequiresRepublish, false)
-			setDefaultPtr(&d.Spec.SELinuxMount, false)
-		}),
-		Validate: checked(func(d *storagev1.CSIDriver) field.ErrorList {
-			path := field.NewPath("spec")
-			var errs field.ErrorList
-			for _, mode := range d.Spec.VolumeLifecycleModes {
-				errs = append(errs, oneOf(path.Child("volumeLifecycleModes"), mode, storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent)...)
-			}
-			if p := d.Spec.FSGroupPolicy; p != nil {
-				errs = append(errs, oneOf(path.Child("fsGroupPolicy"), *p, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)...)
-			}
-			return errs
-		}),
-		ValidateUpdate: checked2(func(d, old *storagev1.CSIDriver) field.ErrorList {
-			path := field.NewPath("spec")
-			errs := unchanged(d.Spec.AttachRequired, old.Spec.AttachRequired, path.Child("attachedRequired"))
-			return append(errs, unchanged(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes, path.Child("volumeLifecycleModes"))...)
-		}),
-		Generation: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			nameColumn,
-			column("AttachRequired", "boolean", storagev1.CSIDriverSpec{}.SwaggerDoc()["attachRequired"]),
-			column("PodInfoOnMount", "boolean", storagev1.CSIDriverSpec{}.SwaggerDoc()["podInfoOnMount"]),
-			column("StorageCapacity", "boolean", storagev1.CSIDriverSpec{}.SwaggerDoc()["storageCapacity"]),
-			column("TokenRequests", "string", storagev1.CSIDriverSpec{}.SwaggerDoc()["tokenRequests"]),
-			column("RequiresRepublish", "boolean", storagev1.CSIDriverSpec{}.SwaggerDoc()["requiresRepublish"]),
-			column("Modes", "string", storagev1.CSIDriverSpec{}.SwaggerDoc()["volumeLifecycleModes"]),
-			ageColumn,
-		},
-		Cells: row(func(d *storagev1.CSIDriver) []any {
-			var tokens, modes []string
-			for _, t := range d.Spec.TokenRequests {
-				tokens = append(tokens, t.Audience)
-			}
-			for _, m := range d.Spec.VolumeLifecycleModes {
-				modes = append(modes, string(m))
-			}
-			tokensCell := unset
-			if d.Spec.TokenRequests != nil {
-				tokensCell = strings.Join(tokens, ",")
-			}
-			return []any{
-				d.Name, ptr.Deref(d.Spec.AttachRequired, true), ptr.Deref(d.Spec.PodInfoOnMount, false), ptr.Deref(d.Spec.StorageCapacity, false),
-				tokensCell, ptr.Deref(d.Spec.RequiresRepublish, false), joinOrNone(modes), age(d.CreationTimestamp),
-			}
-		}),
-	}
-}
-
-func csiNodes() *Resource {
-	return &Resource{
-		Group: storageGroup, Version: "v1", Kind: "CSINode", Plural: "csinodes",
-		New:         func() Object { return &storagev1.CSINode{} },
-		NewList:     func() runtime.Object { return &storagev1.CSINodeList{} },
-		Conditional: true,
-
-		Validate: checked(func(n *storagev1.CSINode) field.ErrorList {
-			var errs field.ErrorList
-			seen := map[string]bool{}
-			for i, d := range n.Spec.Drivers {
-				at := field.NewPath("spec", "drivers").Index(i)
-				errs = append(errs, required(at.Child("name"), d.Name)...)
-				errs = append(errs, required(at.Child("nodeID"), d.NodeID)...)
-				if seen[d.Name] {
-					errs = append(errs, field.Duplicate(at.Child("name"), d.Name))
-				}
-				seen[d.Name] = true
-			}
-			return errs
-		}),
-
-		Columns: []metav1.TableColumnDefinition{nameColumn, column("Drivers", "integer", "Drivers indicates the number of CSI drivers registered on the node"), ageColumn},
-		Cells: row(func(n *storagev1.CSINode) []any {
-			return []any{n.Name, int64(len(n.Spec.Drivers)), age(n.CreationTimestamp)}
-		}),
-	}
-}
-
 func volumeAttachments() *Resource {
 	return &Resource{
 		Group: storageGroup, Version: "v1", Kind: "VolumeAttachment", Plural: "volumeattachments",
@@ -190,19 +160,7 @@ func volumeAttachments() *Resource {
 		NewList:     func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
 		Conditional: true,
 
-		Validate: checked(func(a *storagev1.VolumeAttachment) field.ErrorList {
-			path := field.NewPath("spec")
-			errs := required(path.Child("attacher"), a.Spec.Attacher)
-			errs = append(errs, required(path.Child("nodeName"), a.Spec.NodeName)...)
-			source := a.Spec.Source
-			switch {
-			case source.PersistentVolumeName == nil && source.InlineVolumeSpec == nil:
-				errs = append(errs, field.Required(path.Child("source"), "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
-			case source.PersistentVolumeName != nil && source.InlineVolumeSpec != nil:
-				errs = append(errs, field.Forbidden(path.Child("source"), "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
-			}
-			return errs
-		}),
+		Validate: checked(validateAttachment),
 		ValidateUpdate: checked2(func(a, old *storagev1.VolumeAttachment) field.ErrorList {
 			if equality.Semantic.DeepEqual(a.Spec, old.Spec) {
 				return nil
@@ -212,11 +170,11 @@ func volumeAttachments() *Resource {
 		Status: statusOf(
 			func(a *storagev1.VolumeAttachment) *storagev1.VolumeAttachmentStatus { return &a.Status },
 			(*storagev1.VolumeAttachmentStatus).DeepCopy,
-		),
+		).checkedBy(checked2(validateAttachmentStatus)),
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,
-			column("Attacher", "string", storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["attacher"]),
+			{Name: "Attacher", Type: "string", Format: "name", Description: storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["attacher"]},
 			column("PV", "string", storagev1.VolumeAttachmentSource{}.SwaggerDoc()["persistentVolumeName"]),
 			column("Node", "string", storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["nodeName"]),
 			column("Attached", "boolean", storagev1.VolumeAttachmentStatus{}.SwaggerDoc()["attached"]),
@@ -228,39 +186,50 @@ func volumeAttachments() *Resource {
 	}
 }
 
-func csiStorageCapacities() *Resource {
-	return &Resource{
-		Group: storageGroup, Version: "v1", Kind: "CSIStorageCapacity", Plural: "csistoragecapacities", Namespaced: true,
-		New:         func() Object { return &storagev1.CSIStorageCapacity{} },
-		NewList:     func() runtime.Object { return &storagev1.CSIStorageCapacityList{} },
-		Conditional: true,
-
-		Validate: checked(func(c *storagev1.CSIStorageCapacity) field.ErrorList {
-			errs := dnsSubdomain(field.NewPath("storageClassName"), c.StorageClassName)
-			errs = append(errs, selector(c.NodeTopology, field.NewPath("nodeTopology"))...)
-			if c.Capacity != nil && c.Capacity.Sign() < 0 {
-				errs = append(errs, field.Invalid(field.NewPath("capacity"), c.Capacity.String(), "must be greater than or equal to 0"))
-			}
-			return errs
-		}),
-		ValidateUpdate: checked2(func(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
-			errs := unchanged(c.NodeTopology, old.NodeTopology, field.NewPath("nodeTopology"))
-			return append(errs, unchanged(c.StorageClassName, old.StorageClassName, field.NewPath("storageClassName"))...)
-		}),
-
-		Columns: []metav1.TableColumnDefinition{
-			nameColumn,
-			column("StorageClassName", "string", storagev1.CSIStorageCapacity{}.SwaggerDoc()["storageClassName"]),
-			column("Capacity", "string", storagev1.CSIStorageCapacity{}.SwaggerDoc()["capacity"]),
-		},
-		Cells: row(func(c *storagev1.CSIStorageCapacity) []any {
-			capacity := unset
-			if c.Capacity != nil {
-				capacity = c.Capacity.String()
-			}
-			return []any{c.Name, c.StorageClassName, capacity}
-		}),
+func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := validateCSIDriverName(a.Spec.Attacher, path.Child("attacher"))
+	errs = append(errs, dnsSubdomain(path.Child("nodeName"), a.Spec.NodeName)...)
+	at, name := path.Child("source"), a.Spec.Source.PersistentVolumeName
+	switch inline := a.Spec.Source.InlineVolumeSpec; {
+	case name == nil && inline == nil:
+		errs = append(errs, field.Required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
+	case name != nil && inline != nil:
+		errs = append(errs, field.Forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
+	case name != nil && *name == "":
+		errs = append(errs, field.Required(at.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
+	case name != nil:
+		errs = append(errs, dnsSubdomain(at.Child("persistentVolumeName"), *name)...)
 	}
+	return errs
+}
+
+// validateAttachmentStatus bounds what a driver has to say: 256 KiB of metadata, 1 KiB of an error.
+func validateAttachmentStatus(a, _ *storagev1.VolumeAttachment) field.ErrorList {
+	const largest, longest = 256 << 10, 1 << 10
+	var errs field.ErrorList
+	path, size := field.NewPath("status"), 0
+	for key, value := range a.Status.AttachmentMetadata {
+		size += len(key) + len(value)
+	}
+	if size > largest {
+		errs = append(errs, field.TooLong(path.Child("attachmentMetadata"), "", largest))
+	}
+	for _, e := range []struct {
+		name string
+		*storagev1.VolumeError
+	}{{"attachError", a.Status.AttachError}, {"detachError", a.Status.DetachError}} {
+		if e.VolumeError == nil {
+			continue
+		}
+		if len(e.Message) > longest {
+			errs = append(errs, field.TooLong(path.Child(e.name, "message"), "", largest))
+		}
+		if code := deref(e.ErrorCode); code < 0 {
+			errs = append(errs, field.Invalid(path.Child(e.name, "errorCode"), code, utilvalidation.InclusiveRangeError(0, math.MaxInt32)))
+		}
+	}
+	return errs
 }
 
 func volumeAttributesClasses() *Resource {
@@ -272,13 +241,17 @@ func volumeAttributesClasses() *Resource {
 
 		Validate: checked(func(c *storagev1.VolumeAttributesClass) field.ErrorList {
 			errs := requiredName(strings.ToLower(c.DriverName), field.NewPath("driverName"))
+			errs = append(errs, validateParameters(c.Parameters, field.NewPath("parameters"))...)
 			if len(c.Parameters) == 0 {
 				errs = append(errs, field.Required(field.NewPath("parameters"), "must contain at least one key/value pair"))
 			}
 			return errs
 		}),
 		ValidateUpdate: checked2(func(c, old *storagev1.VolumeAttributesClass) field.ErrorList {
-			errs := unchanged(c.DriverName, old.DriverName, field.NewPath("driverName"))
+			var errs field.ErrorList
+			if c.DriverName != old.DriverName {
+				errs = append(errs, field.Forbidden(field.NewPath("driverName"), "updates to driverName are forbidden."))
+			}
 			if !equality.Semantic.DeepEqual(c.Parameters, old.Parameters) {
 				errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
 			}

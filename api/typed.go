@@ -28,8 +28,12 @@ func row[T Object](f func(T) []any) func(Object) []any {
 	return func(obj Object) []any { return f(obj.(T)) }
 }
 
-func warned[T Object](f func(T) []string) func(Object) []string {
-	return func(obj Object) []string { return f(obj.(T)) }
+// warned2 hands f a nil old where the object is new.
+func warned2[T Object](f func(obj, old T) []string) func(obj, old Object) []string {
+	return func(obj, old Object) []string {
+		was, _ := old.(T)
+		return f(obj.(T), was)
+	}
 }
 
 // statusOf describes a kind whose status is one struct field: at points to it.
@@ -43,6 +47,12 @@ func statusOf[T Object, S any](at func(T) *S, copied func(*S) *S) *Status {
 // checkedBy adds validation to a status.
 func (s *Status) checkedBy(f func(obj, old Object) field.ErrorList) *Status {
 	s.Validate = f
+	return s
+}
+
+// withMetadata lets a status write change labels, annotations and finalizers.
+func (s *Status) withMetadata() *Status {
+	s.Metadata = true
 	return s
 }
 

@@ -13,46 +13,48 @@ import (
 // containerChecks is what the containers of one pod must agree on while they are checked
 // one after the other.
 type containerChecks struct {
-	volumes     map[string]*corev1.VolumeSource
-	claims      map[string]bool
-	names       map[string]bool
-	hostNetwork bool
+	volumes map[string]*corev1.VolumeSource
+	claims  map[string]bool
+	names   map[string]bool
+	// pod is false in a template, which may leave to the pod what a pod may not leave out.
+	pod bool
+	// hostUsers is false where the pod has users of its own, apart from the node's.
+	hostUsers bool
+	restart   corev1.RestartPolicy
 	// grace is the pod's, which a sleep may not outlast.
-	grace int64
+	grace *int64
 }
 
-// container checks what main and init containers have in common.
+// container checks what main, init and ephemeral containers have in common.
 func (k *containerChecks) container(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	namePath := path.Child("name")
-	switch {
-	case c.Name == "":
+	if c.Name == "" {
 		errs = append(errs, field.Required(namePath, ""))
-	case k.names[c.Name]:
-		errs = append(errs, field.Duplicate(namePath, c.Name))
-	default:
+	} else {
 		errs = append(errs, dnsLabel(namePath, c.Name)...)
 	}
-	k.names[c.Name] = true
-
-	switch {
-	case c.Image == "":
-		errs = append(errs, field.Required(path.Child("image"), ""))
-	case strings.TrimSpace(c.Image) != c.Image:
-		errs = append(errs, field.Invalid(path.Child("image"), c.Image, "must not have leading or trailing whitespace"))
-	}
+	errs = append(errs, required(path.Child("image"), c.Image)...)
 	errs = append(errs, requiredOneOf(path.Child("terminationMessagePolicy"), c.TerminationMessagePolicy,
-		corev1.TerminationMessageFallbackToLogsOnError, corev1.TerminationMessageReadFile)...)
-	errs = append(errs, requiredOneOf(path.Child("imagePullPolicy"), c.ImagePullPolicy,
-		corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
-
-	errs = append(errs, validateContainerPorts(c.Ports, k.hostNetwork, path.Child("ports"))...)
+		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
+	errs = append(errs, validateContainerPorts(c.Ports, path.Child("ports"))...)
 	errs = append(errs, validateEnv(c.Env, k.volumes, path.Child("env"))...)
 	errs = append(errs, validateEnvFrom(c.EnvFrom, path.Child("envFrom"))...)
-	errs = append(errs, k.mounts(c, path)...)
+	errs = append(errs, k.mounts(c, path.Child("volumeMounts"))...)
+	errs = append(errs, k.devices(c, path.Child("volumeDevices"))...)
+	errs = append(errs, requiredOneOf(path.Child("imagePullPolicy"), c.ImagePullPolicy,
+		corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
 	errs = append(errs, validateContainerResources(&c.Resources, k.claims, path.Child("resources"))...)
-	errs = append(errs, validateResizePolicy(c.ResizePolicy, path.Child("resizePolicy"))...)
-	return append(errs, validateSecurityContext(c.SecurityContext, path.Child("securityContext"))...)
+	errs = append(errs, validateResizePolicy(c.ResizePolicy, k.restart, path.Child("resizePolicy"))...)
+	errs = append(errs, validateSecurityContext(c.SecurityContext, k.hostUsers, path.Child("securityContext"))...)
+	if k.names[c.Name] {
+		errs = append(errs, field.Duplicate(namePath, c.Name))
+	}
+	k.names[c.Name] = c.Name != ""
+	if k.pod && strings.TrimSpace(c.Image) != c.Image {
+		errs = append(errs, field.Invalid(path.Child("image"), c.Image, "must not have leading or trailing whitespace"))
+	}
+	return errs
 }
 
 // lifecycle checks probes and hooks, which main containers and sidecars have.
@@ -67,17 +69,23 @@ func (k *containerChecks) lifecycle(c *corev1.Container, path *field.Path) field
 			errs = append(errs, validateHandler(handlerOfHook(h), k.grace, at.Child("preStop"))...)
 		}
 	}
-	errs = append(errs, validateProbe(c.LivenessProbe, path.Child("livenessProbe"))...)
-	errs = append(errs, validateProbe(c.ReadinessProbe, path.Child("readinessProbe"))...)
-	errs = append(errs, validateProbe(c.StartupProbe, path.Child("startupProbe"))...)
-	for name, p := range map[string]*corev1.Probe{"livenessProbe": c.LivenessProbe, "startupProbe": c.StartupProbe} {
-		if p != nil && p.SuccessThreshold != 1 {
-			errs = append(errs, field.Invalid(path.Child(name, "successThreshold"), p.SuccessThreshold, "must be 1"))
+	for _, p := range []struct {
+		name  string
+		probe *corev1.Probe
+	}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
+		if p.probe == nil {
+			continue
 		}
-	}
-	if p := c.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
-		errs = append(errs, field.Invalid(path.Child("readinessProbe", "terminationGracePeriodSeconds"),
-			*p.TerminationGracePeriodSeconds, "must not be set for readinessProbes"))
+		errs = append(errs, validateProbe(p.probe, path.Child(p.name))...)
+		switch {
+		case p.name != "readinessProbe":
+			if p.probe.SuccessThreshold != 1 {
+				errs = append(errs, field.Invalid(path.Child(p.name, "successThreshold"), p.probe.SuccessThreshold, "must be 1"))
+			}
+		case p.probe.TerminationGracePeriodSeconds != nil:
+			errs = append(errs, field.Invalid(path.Child(p.name, "terminationGracePeriodSeconds"),
+				p.probe.TerminationGracePeriodSeconds, "must not be set for readinessProbes"))
+		}
 	}
 	return errs
 }
@@ -98,7 +106,7 @@ func (k *containerChecks) noLifecycle(c *corev1.Container, path *field.Path) fie
 	return errs
 }
 
-func validateContainerPorts(ports []corev1.ContainerPort, hostNetwork bool, path *field.Path) field.ErrorList {
+func validateContainerPorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := make(map[string]bool, len(ports))
 	for i := range ports {
@@ -118,9 +126,6 @@ func validateContainerPorts(ports []corev1.ContainerPort, hostNetwork bool, path
 		}
 		if port.HostPort != 0 {
 			errs = append(errs, portNumber(at.Child("hostPort"), port.HostPort)...)
-		}
-		if hostNetwork && port.HostPort != port.ContainerPort {
-			errs = append(errs, field.Invalid(at.Child("hostPort"), port.HostPort, "must match `containerPort` when `hostNetwork` is true"))
 		}
 		if port.HostIP != "" {
 			errs = append(errs, validIP(at.Child("hostIP"), port.HostIP)...)
@@ -150,77 +155,110 @@ func validateHostPorts(containers []corev1.Container, path *field.Path) field.Er
 	return errs
 }
 
+// mounts and devices may name a volume once only, and no path twice. Kubernetes' paths of
+// what is wrong with a sub path or a mode lack the index.
 func (k *containerChecks) mounts(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	paths := make(map[string]bool, len(c.VolumeMounts))
 	for i := range c.VolumeMounts {
-		m, at := &c.VolumeMounts[i], path.Child("volumeMounts").Index(i)
-		if m.Name == "" {
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		} else if k.volumes[m.Name] == nil {
+		m, at := &c.VolumeMounts[i], path.Index(i)
+		errs = append(errs, required(at.Child("name"), m.Name)...)
+		v := k.volumes[m.Name]
+		if v == nil {
 			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
 		}
-		if m.MountPath == "" {
-			errs = append(errs, field.Required(at.Child("mountPath"), ""))
-		} else if paths[m.MountPath] {
+		errs = append(errs, required(at.Child("mountPath"), m.MountPath)...)
+		if paths[m.MountPath] {
 			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
 		}
 		paths[m.MountPath] = true
-		errs = append(errs, validateSubPaths(m, at)...)
-		errs = append(errs, validateMountModes(m, isPrivileged(c), at)...)
+		for _, d := range c.VolumeDevices {
+			if d.Name == m.Name {
+				errs = append(errs, field.Invalid(at.Child("name"), m.Name, "must not already exist in volumeDevices"))
+			}
+			if d.DevicePath == m.MountPath {
+				errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices"))
+			}
+		}
+		errs = append(errs, validateSubPaths(m, path, at)...)
+		errs = append(errs, validateMountModes(m, isPrivileged(c), path)...)
 	}
+	return errs
+}
+
+func (k *containerChecks) devices(c *corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names, paths := map[string]bool{}, map[string]bool{}
 	for i, d := range c.VolumeDevices {
-		at := path.Child("volumeDevices").Index(i)
-		if d.Name == "" {
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		} else if v := k.volumes[d.Name]; v == nil {
+		at := path.Index(i)
+		errs = append(errs, required(at.Child("name"), d.Name)...)
+		if names[d.Name] {
+			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must be unique"))
+		}
+		if v := k.volumes[d.Name]; v == nil {
 			errs = append(errs, field.NotFound(at.Child("name"), d.Name))
 		} else if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
 			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
 		}
-		switch {
-		case d.DevicePath == "":
-			errs = append(errs, field.Required(at.Child("devicePath"), ""))
-		case paths[d.DevicePath]:
-			errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, "must not already exist in volumeMounts"))
-		default:
-			errs = append(errs, noBacksteps(at.Child("devicePath"), d.DevicePath)...)
+		errs = append(errs, required(at.Child("devicePath"), d.DevicePath)...)
+		if paths[d.DevicePath] {
+			errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, "must be unique"))
+		}
+		if len(noBacksteps(at, d.DevicePath)) > 0 {
+			errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, "can not contain backsteps ('..')"))
+		}
+		names[d.Name], paths[d.DevicePath] = d.Name != "", true
+		for _, m := range c.VolumeMounts {
+			if m.Name == d.Name {
+				errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must not already exist in volumeMounts"))
+			}
+			if m.MountPath == d.DevicePath {
+				errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, "must not already exist as a path in volumeMounts"))
+			}
 		}
 	}
 	return errs
 }
 
-func validateSubPaths(m *corev1.VolumeMount, at *field.Path) field.ErrorList {
+func validateSubPaths(m *corev1.VolumeMount, path, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if m.SubPath != "" {
-		errs = append(errs, relativePath(at.Child("subPath"), m.SubPath)...)
+		errs = append(errs, relativePath(path.Child("subPath"), m.SubPath)...)
 	}
 	if m.SubPathExpr != "" {
 		if m.SubPath != "" {
 			errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
 		}
-		errs = append(errs, relativePath(at.Child("subPathExpr"), m.SubPathExpr)...)
+		errs = append(errs, relativePath(path.Child("subPathExpr"), m.SubPathExpr)...)
 	}
 	return errs
 }
 
-func validateMountModes(m *corev1.VolumeMount, privileged bool, at *field.Path) field.ErrorList {
+func validateMountModes(m *corev1.VolumeMount, privileged bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if mode := m.MountPropagation; mode != nil {
-		errs = append(errs, oneOf(at.Child("mountPropagation"), *mode,
+		at := path.Child("mountPropagation")
+		errs = append(errs, oneOf(at, *mode,
 			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)...)
 		if *mode == corev1.MountPropagationBidirectional && !privileged {
-			errs = append(errs, field.Forbidden(at.Child("mountPropagation"), "Bidirectional mount propagation is available only to privileged containers"))
+			errs = append(errs, field.Forbidden(at, "Bidirectional mount propagation is available only to privileged containers"))
 		}
 	}
-	if mode := m.RecursiveReadOnly; mode != nil {
-		at := at.Child("recursiveReadOnly")
-		errs = append(errs, oneOf(at, *mode, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)...)
-		if *mode != corev1.RecursiveReadOnlyDisabled && !m.ReadOnly {
+	mode := m.RecursiveReadOnly
+	if mode == nil {
+		return errs
+	}
+	at := path.Child("recursiveReadOnly")
+	if *mode == corev1.RecursiveReadOnlyEnabled || *mode == corev1.RecursiveReadOnlyIfPossible {
+		if !m.ReadOnly {
 			errs = append(errs, field.Forbidden(at, "may only be specified when readOnly is true"))
 		}
+		if m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone {
+			errs = append(errs, field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
+		}
+		return errs
 	}
-	return errs
+	return append(errs, oneOf(at, *mode, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)...)
 }
 
 func isPrivileged(c *corev1.Container) bool {
@@ -243,75 +281,4 @@ func noBacksteps(at *field.Path, p string) field.ErrorList {
 		}
 	}
 	return nil
-}
-
-func validateSecurityContext(sc *corev1.SecurityContext, path *field.Path) field.ErrorList {
-	if sc == nil {
-		return nil
-	}
-	var errs field.ErrorList
-	errs = append(errs, validUserAndGroup(sc.RunAsUser, sc.RunAsGroup, path)...)
-	if sc.ProcMount != nil {
-		errs = append(errs, oneOf(path.Child("procMount"), *sc.ProcMount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
-	}
-	errs = append(errs, validateSeccomp(sc.SeccompProfile, path.Child("seccompProfile"))...)
-	errs = append(errs, validateAppArmor(sc.AppArmorProfile, path.Child("appArmorProfile"))...)
-	if sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation {
-		if isTrue(sc.Privileged) {
-			errs = append(errs, field.Invalid(path, sc, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
-		}
-		if sc.Capabilities != nil {
-			for _, c := range sc.Capabilities.Add {
-				if c == "CAP_SYS_ADMIN" {
-					errs = append(errs, field.Invalid(path, sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
-				}
-			}
-		}
-	}
-	return errs
-}
-
-func validUserAndGroup(user, group *int64, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if user != nil {
-		errs = append(errs, invalid(path.Child("runAsUser"), *user, utilvalidation.IsValidUserID(*user))...)
-	}
-	if group != nil {
-		errs = append(errs, invalid(path.Child("runAsGroup"), *group, utilvalidation.IsValidGroupID(*group))...)
-	}
-	return errs
-}
-
-func validateSeccomp(p *corev1.SeccompProfile, path *field.Path) field.ErrorList {
-	if p == nil {
-		return nil
-	}
-	errs := requiredOneOf(path.Child("type"), p.Type,
-		corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
-	at := path.Child("localhostProfile")
-	switch {
-	case p.Type == corev1.SeccompProfileTypeLocalhost && p.LocalhostProfile == nil:
-		errs = append(errs, field.Required(at, "must be set when seccomp type is Localhost"))
-	case p.Type == corev1.SeccompProfileTypeLocalhost:
-		errs = append(errs, relativePath(at, *p.LocalhostProfile)...)
-	case p.LocalhostProfile != nil:
-		errs = append(errs, field.Invalid(at, *p.LocalhostProfile, "can only be set when seccomp type is Localhost"))
-	}
-	return errs
-}
-
-func validateAppArmor(p *corev1.AppArmorProfile, path *field.Path) field.ErrorList {
-	if p == nil {
-		return nil
-	}
-	errs := requiredOneOf(path.Child("type"), p.Type,
-		corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
-	at := path.Child("localhostProfile")
-	switch {
-	case p.Type == corev1.AppArmorProfileTypeLocalhost && (p.LocalhostProfile == nil || strings.TrimSpace(*p.LocalhostProfile) == ""):
-		errs = append(errs, field.Required(at, "must be set when AppArmor type is Localhost"))
-	case p.Type != corev1.AppArmorProfileTypeLocalhost && p.LocalhostProfile != nil:
-		errs = append(errs, field.Invalid(at, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost"))
-	}
-	return errs
 }

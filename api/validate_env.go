@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -13,7 +14,9 @@ import (
 var (
 	envFields = []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
 		"spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
-	fileFields = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
+	// shownFields are known, though not every place may show each.
+	shownFields = append([]string{"spec.host", "spec.restartPolicy", "spec.schedulerName", "status.phase"}, append(envFields, fileFields...)...)
+	fileFields  = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
 
 	shownResources = []string{"limits.cpu", "limits.ephemeral-storage", "limits.memory",
 		"requests.cpu", "requests.ephemeral-storage", "requests.memory"}
@@ -70,7 +73,7 @@ func validateEnvSource(v *corev1.EnvVar, volumes map[string]*corev1.VolumeSource
 }
 
 func validateKeyRef(name, key string, path *field.Path) field.ErrorList {
-	errs := required(path.Child("name"), name)
+	errs := dnsSubdomain(path.Child("name"), name)
 	if key == "" {
 		return append(errs, field.Required(path.Child("key"), ""))
 	}
@@ -105,15 +108,16 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, allowed []string, path *f
 	if ref.FieldPath == "" {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	if base, key, ok := subscript(ref.FieldPath); ok {
-		switch base {
-		case "metadata.annotations":
-			return invalid(at, ref.FieldPath, utilvalidation.IsQualifiedName(strings.ToLower(key)))
-		case "metadata.labels":
-			return invalid(at, ref.FieldPath, utilvalidation.IsQualifiedName(key))
-		default:
-			return field.ErrorList{field.Invalid(at, ref.FieldPath, "does not support subscript")}
-		}
+	base, key, subscripted := subscript(ref.FieldPath)
+	switch {
+	case subscripted && base == "metadata.annotations":
+		return invalid(path, strings.ToLower(key), utilvalidation.IsQualifiedName(strings.ToLower(key)))
+	case subscripted && base == "metadata.labels":
+		return invalid(path, key, utilvalidation.IsQualifiedName(key))
+	case subscripted:
+		return field.ErrorList{field.Invalid(at, ref.FieldPath, "error converting fieldPath: field label does not support subscript: "+ref.FieldPath)}
+	case !slices.Contains(shownFields, ref.FieldPath):
+		return field.ErrorList{field.Invalid(at, ref.FieldPath, "error converting fieldPath: field label not supported: "+ref.FieldPath)}
 	}
 	return oneOf(at, ref.FieldPath, allowed...)
 }
@@ -128,26 +132,35 @@ func subscript(path string) (base, key string, ok bool) {
 }
 
 func validateResourceRef(ref *corev1.ResourceFieldSelector, inVolume bool, path *field.Path) field.ErrorList {
-	if inVolume && ref.ContainerName == "" {
-		return field.ErrorList{field.Required(path.Child("containerName"), "")}
+	var errs field.ErrorList
+	_, kind, _ := strings.Cut(ref.Resource, ".")
+	huge := strings.HasPrefix(ref.Resource, "limits.hugepages-") || strings.HasPrefix(ref.Resource, "requests.hugepages-")
+	known := huge || slices.Contains(shownResources, ref.Resource)
+	switch {
+	case inVolume && ref.ContainerName == "":
+		errs = append(errs, field.Required(path.Child("containerName"), ""))
+	case ref.Resource == "":
+		errs = append(errs, field.Required(path.Child("resource"), ""))
+	case !known:
+		errs = append(errs, field.NotSupported(path.Child("resource"), ref.Resource, shownResources))
 	}
-	at := path.Child("resource")
-	if ref.Resource == "" {
-		return field.ErrorList{field.Required(at, "")}
+	if ref.Divisor.IsZero() || !known {
+		return errs
 	}
-	kind := strings.TrimPrefix(strings.TrimPrefix(ref.Resource, "limits."), "requests.")
-	if !slices.Contains(shownResources, ref.Resource) && !strings.HasPrefix(kind, corev1.ResourceHugePagesPrefix) {
-		return field.ErrorList{field.NotSupported(at, ref.Resource, shownResources)}
+	allowed, spoken := []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}, kind
+	say := strings.Join(allowed, ", ")
+	switch {
+	case kind == "cpu":
+		allowed, say = []string{"1m", "1"}, "1m and 1"
+	case huge:
+		spoken = "hugepages"
+	case kind == "ephemeral-storage":
+		spoken = "local ephemeral storage"
 	}
-	divisor := ref.Divisor.String()
-	allowed := []string{"0", "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
-	if kind == string(corev1.ResourceCPU) {
-		allowed = []string{"0", "1m", "1"}
+	if !slices.Contains(allowed, ref.Divisor.String()) {
+		errs = append(errs, field.Invalid(path.Child("divisor"), ref.Resource, "only divisor's values "+say+" are supported with the "+spoken+" resource"))
 	}
-	if !slices.Contains(allowed, divisor) {
-		return field.ErrorList{field.Invalid(path.Child("divisor"), divisor, "only divisor's values "+strings.Join(allowed[1:], ", ")+" are supported with the "+kind+" resource")}
-	}
-	return nil
+	return errs
 }
 
 func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.ErrorList {
@@ -159,11 +172,11 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 		}
 		if s.ConfigMapRef != nil {
 			count++
-			errs = append(errs, required(at.Child("configMapRef", "name"), s.ConfigMapRef.Name)...)
+			errs = append(errs, nameOf(at.Child("configMapRef", "name"), s.ConfigMapRef.Name)...)
 		}
 		if s.SecretRef != nil {
 			count++
-			errs = append(errs, required(at.Child("secretRef", "name"), s.SecretRef.Name)...)
+			errs = append(errs, nameOf(at.Child("secretRef", "name"), s.SecretRef.Name)...)
 		}
 		switch {
 		case count == 0:
@@ -173,4 +186,12 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 		}
 	}
 	return errs
+}
+
+// nameOf checks the name of an object that must be named. It may be the beginning of one.
+func nameOf(path *field.Path, name string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return invalid(path, name, validation.NameIsDNSSubdomain(name, true))
 }

@@ -1,8 +1,7 @@
 package api
 
 import (
-	"math"
-	"regexp"
+	"fmt"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -19,11 +18,51 @@ func validateJob(j *batchv1.Job) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validateJobSpec(&j.Spec, path)
 	if j.Spec.Selector == nil {
-		return append(errs, field.Required(path.Child("selector"), ""))
+		errs = append(errs, field.Required(path.Child("selector"), ""))
+	} else {
+		errs = append(errs, selector(j.Spec.Selector, path.Child("selector"))...)
 	}
-	errs = append(errs, selector(j.Spec.Selector, path.Child("selector"))...)
-	if parsed, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !parsed.Matches(labels.Set(j.Spec.Template.Labels)) {
-		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), j.Spec.Template.Labels, "`selector` does not match template `labels`"))
+	if parsed, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil {
+		errs = append(errs, selectsTemplate(parsed, j.Spec.Template.Labels, path)...)
+	}
+	return errs
+}
+
+func validateNewJob(j *batchv1.Job) field.ErrorList {
+	errs := validateGeneratedSelector(j)
+	if n := deref(j.Spec.Completions); n > 0 && isIndexed(j) {
+		// Its last pod's host name is the longest.
+		if last := fmt.Sprintf("%s-%d", j.Name, n-1); len(utilvalidation.IsDNS1123Label(last)) > 0 {
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name, "will not able to create pod with invalid DNS label: "+last))
+		}
+	}
+	return errs
+}
+
+func isIndexed(j *batchv1.Job) bool {
+	return ptr.Deref(j.Spec.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion
+}
+
+// validateGeneratedSelector wants the selector and the labels by which no two jobs have the
+// same pods, unless the user has taken that on.
+func validateGeneratedSelector(j *batchv1.Job) field.ErrorList {
+	if isTrue(j.Spec.ManualSelector) || j.Spec.Selector == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	path := field.NewPath("spec")
+	at, uid := path.Child("template", "metadata", "labels"), string(j.UID)
+	own := labels.Set{legacyControllerUID: uid, batchv1.ControllerUidLabel: uid, legacyJobName: j.Name, batchv1.JobNameLabel: j.Name}
+	for _, key := range []string{legacyControllerUID, legacyJobName, batchv1.ControllerUidLabel, batchv1.JobNameLabel} {
+		switch value, ok := j.Spec.Template.Labels[key]; {
+		case !ok:
+			errs = append(errs, field.Required(at.Key(key), fmt.Sprintf("must be '%s'", own[key])))
+		case value != own[key]:
+			errs = append(errs, field.Invalid(at.Key(key), j.Spec.Template.Labels, fmt.Sprintf("must be '%s'", own[key])))
+		}
+	}
+	if s, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !s.Matches(own) {
+		errs = append(errs, field.Invalid(path.Child("selector"), j.Spec.Selector, "`selector` not auto-generated"))
 	}
 	return errs
 }
@@ -41,7 +80,7 @@ func validateJobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	if by := spec.ManagedBy; by != nil {
 		errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("managedBy"), *by)...)
 		if len(*by) > 63 {
-			errs = append(errs, field.TooLong(path.Child("managedBy"), *by, 63))
+			errs = append(errs, field.TooLong(path.Child("managedBy"), "", 63))
 		}
 	}
 	if p := spec.PodReplacementPolicy; p != nil {
@@ -61,8 +100,10 @@ func validateJobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at, corev1.RestartPolicyOnFailure, "only \"Never\" is supported when podFailurePolicy is specified"))
 		}
 	case corev1.RestartPolicyNever:
-	case corev1.RestartPolicyAlways:
+	case corev1.RestartPolicyAlways, "":
 		errs = append(errs, field.Required(at, "valid values: \"OnFailure\", \"Never\""))
+	default:
+		errs = append(errs, field.NotSupported(at, spec.Template.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}))
 	}
 	return errs
 }
@@ -70,59 +111,101 @@ func validateJobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 func validateJobIndexes(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	mode := ptr.Deref(spec.CompletionMode, batchv1.NonIndexedCompletion)
-	errs = append(errs, oneOf(path.Child("completionMode"), mode, batchv1.IndexedCompletion, batchv1.NonIndexedCompletion)...)
-	indexed := mode == batchv1.IndexedCompletion
-	if indexed {
+	errs = append(errs, oneOf(path.Child("completionMode"), mode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)...)
+	switch mode {
+	case batchv1.IndexedCompletion:
 		if spec.Completions == nil {
 			errs = append(errs, field.Required(path.Child("completions"), "when completion mode is Indexed"))
 		}
-		const limit = 100000
-		if spec.Parallelism != nil && *spec.Parallelism > limit && deref(spec.Completions) > limit {
-			errs = append(errs, field.Invalid(path.Child("parallelism"), *spec.Parallelism, "must be less than or equal to 100000 when completion mode is Indexed"))
+		errs = append(errs, validateManyIndexes(spec, path)...)
+	case batchv1.NonIndexedCompletion:
+		if spec.MaxFailedIndexes != nil {
+			errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *spec.MaxFailedIndexes, "requires indexed completion mode"))
 		}
-	} else {
 		if spec.BackoffLimitPerIndex != nil {
 			errs = append(errs, field.Invalid(path.Child("backoffLimitPerIndex"), *spec.BackoffLimitPerIndex, "requires indexed completion mode"))
-		}
-		if spec.SuccessPolicy != nil {
-			errs = append(errs, field.Invalid(path.Child("successPolicy"), spec.SuccessPolicy, "requires indexed completion mode"))
 		}
 	}
 	if spec.MaxFailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
 		errs = append(errs, field.Required(path.Child("backoffLimitPerIndex"), "when maxFailedIndexes is specified"))
 	}
-	if n := spec.MaxFailedIndexes; n != nil && spec.Completions != nil && *n > *spec.Completions {
-		errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *n, "must be less than or equal to completions"))
-	}
-	if indexed && spec.SuccessPolicy != nil {
+	switch {
+	case spec.SuccessPolicy == nil:
+	case mode != batchv1.IndexedCompletion:
+		errs = append(errs, field.Invalid(path.Child("successPolicy"), *spec.SuccessPolicy, "requires indexed completion mode"))
+	default:
 		errs = append(errs, validateSuccessPolicy(spec, path.Child("successPolicy", "rules"))...)
 	}
 	return errs
 }
 
-var indexIntervals = regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
-
-func validateSuccessPolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	rules := spec.SuccessPolicy.Rules
-	if len(rules) == 0 {
-		return field.ErrorList{field.Required(path, "at least one rules must be specified when the successPolicy is specified")}
-	}
+// validateManyIndexes bounds what an indexed job's status would have to list.
+func validateManyIndexes(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	const most, mostOfMany = 100_000, 10_000
 	var errs field.ErrorList
-	if len(rules) > 20 {
-		errs = append(errs, field.TooMany(path, len(rules), 20))
+	tooMany := func(name string, n *int32) {
+		if n != nil && *n > mostOfMany {
+			errs = append(errs, field.Invalid(path.Child(name), *n, fmt.Sprintf(
+				"must be less than or equal to %d when completions are above %d and used with backoff limit per index", mostOfMany, most)))
+		}
+	}
+	if n := spec.Parallelism; n != nil && *n > most {
+		errs = append(errs, field.Invalid(path.Child("parallelism"), *n, fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", most)))
+	}
+	failed := spec.MaxFailedIndexes
+	if failed != nil && spec.Completions != nil && *failed > *spec.Completions {
+		errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *failed, "must be less than or equal to completions"))
+	}
+	if failed != nil && *failed > most {
+		errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *failed, fmt.Sprintf("must be less than or equal to %d", most)))
+	}
+	if deref(spec.Completions) <= most || spec.BackoffLimitPerIndex == nil {
+		return errs
+	}
+	if failed == nil {
+		errs = append(errs, field.Required(path.Child("maxFailedIndexes"), fmt.Sprintf("must be specified when completions is above %d", most)))
+	}
+	tooMany("parallelism", spec.Parallelism)
+	tooMany("maxFailedIndexes", failed)
+	return errs
+}
+
+// validateSuccessPolicy is for jobs that have completions, or are refused for having none.
+func validateSuccessPolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	const mostRules, longest = 20, 64 << 10
+	rules, completions := spec.SuccessPolicy.Rules, deref(spec.Completions)
+	var errs field.ErrorList
+	if len(rules) == 0 {
+		errs = append(errs, field.Required(path, "at least one rules must be specified when the successPolicy is specified"))
+	}
+	if len(rules) > mostRules {
+		errs = append(errs, field.TooMany(path, len(rules), mostRules))
 	}
 	for i, r := range rules {
 		at := path.Index(i)
 		if r.SucceededCount == nil && r.SucceededIndexes == nil {
 			errs = append(errs, field.Required(at, "at least one of succeededCount or succeededIndexes must be specified"))
 		}
-		if s := r.SucceededIndexes; s != nil && !indexIntervals.MatchString(*s) {
-			errs = append(errs, field.Invalid(at.Child("succeededIndexes"), *s, "error parsing succeededIndexes"))
+		indexes := 0
+		if s := r.SucceededIndexes; s != nil {
+			at := at.Child("succeededIndexes")
+			if len(*s) > longest {
+				errs = append(errs, field.TooLong(at, "", longest))
+			}
+			list, err := parseIndexes(*s, completions)
+			if err != nil {
+				errs = append(errs, field.Invalid(at, *s, "error parsing succeededIndexes: "+err.Error()))
+			}
+			indexes = list.total()
 		}
 		if n := r.SucceededCount; n != nil {
-			errs = append(errs, nonNegative(at.Child("succeededCount"), *n)...)
-			if *n > deref(spec.Completions) {
-				errs = append(errs, field.Invalid(at.Child("succeededCount"), *n, "must be less than or equal to the number of specified completions"))
+			at := at.Child("succeededCount")
+			errs = append(errs, nonNegative(at, *n)...)
+			if *n > completions {
+				errs = append(errs, field.Invalid(at, *n, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", completions)))
+			}
+			if r.SucceededIndexes != nil && int(*n) > indexes {
+				errs = append(errs, field.Invalid(at, *n, fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", indexes)))
 			}
 		}
 	}
@@ -140,7 +223,7 @@ func validatePodFailurePolicy(spec *batchv1.JobSpec, path *field.Path) field.Err
 	}
 	for i, r := range spec.PodFailurePolicy.Rules {
 		at := rules.Index(i)
-		errs = append(errs, requiredOneOf(at.Child("action"), r.Action, batchv1.PodFailurePolicyActionCount,
+		errs = append(errs, requiredOfThese(at.Child("action"), r.Action, batchv1.PodFailurePolicyActionCount,
 			batchv1.PodFailurePolicyActionFailIndex, batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)...)
 		if r.Action == batchv1.PodFailurePolicyActionFailIndex && spec.BackoffLimitPerIndex == nil {
 			errs = append(errs, field.Invalid(at.Child("action"), r.Action, "requires the backoffLimitPerIndex to be set"))
@@ -154,17 +237,20 @@ func validatePodFailurePolicy(spec *batchv1.JobSpec, path *field.Path) field.Err
 		if c := r.OnExitCodes; c != nil {
 			errs = append(errs, validateExitCodes(c, spec, at.Child("onExitCodes"))...)
 		}
+		if n := len(r.OnPodConditions); n > 20 {
+			errs = append(errs, field.TooMany(at.Child("onPodConditions"), n, 20))
+		}
 		for k, c := range r.OnPodConditions {
 			at := at.Child("onPodConditions").Index(k)
 			errs = append(errs, qualifiedName(at.Child("type"), string(c.Type))...)
-			errs = append(errs, requiredOneOf(at.Child("status"), c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
+			errs = append(errs, requiredOfThese(at.Child("status"), c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
 		}
 	}
 	return errs
 }
 
 func validateExitCodes(c *batchv1.PodFailurePolicyOnExitCodesRequirement, spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	errs := requiredOneOf(path.Child("operator"), c.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
+	errs := requiredOfThese(path.Child("operator"), c.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
 	if name := c.ContainerName; name != nil && !namesContainer(&spec.Template.Spec, *name) {
 		errs = append(errs, field.Invalid(path.Child("containerName"), *name, "must be one of the container or initContainer names in the pod template"))
 	}
@@ -180,10 +266,10 @@ func validateExitCodes(c *batchv1.PodFailurePolicyOnExitCodesRequirement, spec *
 		}
 		if slices.Contains(c.Values[:i], v) {
 			errs = append(errs, field.Duplicate(values.Index(i), v))
-		} else if i > 0 && v < c.Values[i-1] {
-			errs = append(errs, field.Invalid(values, c.Values, "must be ordered"))
-			break
 		}
+	}
+	if !slices.IsSorted(c.Values) {
+		errs = append(errs, field.Invalid(values, c.Values, "must be ordered"))
 	}
 	return errs
 }
@@ -201,11 +287,20 @@ func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	errs = append(errs, unchanged(is.ManagedBy, was.ManagedBy, path.Child("managedBy"))...)
 	errs = append(errs, unchanged(is.SuccessPolicy, was.SuccessPolicy, path.Child("successPolicy"))...)
 
-	template := is.Template.DeepCopy()
-	if isTrue(was.Suspend) && old.Status.StartTime == nil {
-		keepSchedulingDirectives(template, &was.Template)
+	return append(errs, validateJobTemplateUpdate(is, old, path)...)
+}
+
+// validateJobTemplateUpdate lets a suspended job that runs nothing be told where its pods shall
+// run and what they need (KEP-2926, KEP-5440).
+func validateJobTemplateUpdate(is *batchv1.JobSpec, old *batchv1.Job, path *field.Path) field.ErrorList {
+	was := &old.Spec.Template
+	stopped := old.Status.StartTime == nil || old.Status.Active == 0 && jobHas(old, batchv1.JobSuspended)
+	if !isTrue(old.Spec.Suspend) || !stopped {
+		return unchanged(is.Template, *was, path.Child("template"))
 	}
-	return append(errs, unchanged(*template, was.Template, path.Child("template"))...)
+	template := is.Template.DeepCopy()
+	keepSchedulingDirectives(template, was)
+	return unchanged(template.Spec, was.Spec, path.Child("template", "spec"))
 }
 
 func keepSchedulingDirectives(to, from *corev1.PodTemplateSpec) {
@@ -223,51 +318,28 @@ func keepSchedulingDirectives(to, from *corev1.PodTemplateSpec) {
 	default:
 		to.Spec.Affinity.NodeAffinity = from.Spec.Affinity.NodeAffinity
 	}
-	for i := range to.Spec.Containers {
-		if i < len(from.Spec.Containers) && to.Spec.Containers[i].Name == from.Spec.Containers[i].Name {
-			to.Spec.Containers[i].Resources = from.Spec.Containers[i].Resources
+	keepResources(to.Spec.Containers, from.Spec.Containers)
+	keepResources(to.Spec.InitContainers, from.Spec.InitContainers)
+}
+
+func keepResources(to, from []corev1.Container) {
+	if len(to) != len(from) {
+		return
+	}
+	for i := range to {
+		if to[i].Name == from[i].Name {
+			to[i].Resources = from[i].Resources
 		}
 	}
 }
 
 func validateCompletionsUpdate(is, was *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	at := path.Child("completions")
-	if equality.Semantic.DeepEqual(is.Completions, was.Completions) {
-		return nil
-	}
-	if ptr.Deref(was.CompletionMode, "") != batchv1.IndexedCompletion {
+	if ptr.Deref(is.CompletionMode, "") != batchv1.IndexedCompletion {
 		return unchanged(is.Completions, was.Completions, at)
 	}
-	if is.Completions == nil || was.Completions == nil || is.Parallelism == nil || was.Parallelism == nil ||
-		*is.Completions != *is.Parallelism || *was.Completions != *was.Parallelism {
-		return field.ErrorList{field.Invalid(at, is.Completions, immutableField+" unless in tandem with parallelism")}
+	if is.Completions == nil || equality.Semantic.DeepEqual(is.Completions, was.Completions) || *is.Completions == deref(is.Parallelism) {
+		return nil
 	}
-	return nil
-}
-
-func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
-	path, s := field.NewPath("status"), &j.Status
-	errs := counts(path, []count{{"active", s.Active}, {"succeeded", s.Succeeded}, {"failed", s.Failed}})
-	errs = append(errs, nonNegativePtr(path.Child("ready"), s.Ready)...)
-	errs = append(errs, nonNegativePtr(path.Child("terminating"), s.Terminating)...)
-	if s.Ready != nil && s.Active < math.MaxInt32 && *s.Ready > s.Active {
-		errs = append(errs, field.Invalid(path.Child("ready"), *s.Ready, "cannot set more ready pods than active"))
-	}
-	finished := func(j *batchv1.Job, kind batchv1.JobConditionType) bool {
-		return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-			return c.Type == kind && c.Status == corev1.ConditionTrue
-		})
-	}
-	for _, kind := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed} {
-		if finished(old, kind) && !finished(j, kind) {
-			errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot disable the terminal "+string(kind)+"=True condition"))
-		}
-	}
-	if finished(j, batchv1.JobComplete) && finished(j, batchv1.JobFailed) {
-		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set Complete=True and Failed=true conditions"))
-	}
-	if s.CompletionTime != nil && !finished(j, batchv1.JobComplete) {
-		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, "cannot set completionTime when there is no Complete=True condition"))
-	}
-	return errs
+	return field.ErrorList{field.Invalid(at, is.Completions, "can only be modified in tandem with spec.parallelism")}
 }

@@ -3,7 +3,9 @@ package api
 import (
 	"fmt"
 	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +26,8 @@ func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(n
 	if validateName == nil {
 		validateName = validation.NameIsDNSSubdomain
 	}
-	return validation.ValidateObjectMetaAccessor(meta, namespaced, validateName, path)
+	errs := validation.ValidateObjectMetaAccessor(meta, namespaced, validateName, path)
+	return append(errs, standardFinalizers(meta, path)...)
 }
 
 // ValidateObjectMetaUpdate checks what an update may not change: name, namespace, uid,
@@ -32,6 +35,26 @@ func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(n
 // new finalizers once the object is being deleted.
 func ValidateObjectMetaUpdate(meta, old metav1.Object, path *field.Path) field.ErrorList {
 	return validation.ValidateObjectMetaAccessorUpdate(meta, old, path)
+}
+
+// standardFinalizers wants a finalizer without a domain to be one of Kubernetes' own.
+func standardFinalizers(meta metav1.Object, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, f := range meta.GetFinalizers() {
+		errs = append(errs, standardFinalizer(f, path.Child("finalizers").Index(i))...)
+	}
+	return errs
+}
+
+func standardFinalizer(name string, path *field.Path) field.ErrorList {
+	switch name {
+	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
+		return nil
+	}
+	if strings.Contains(name, "/") {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")}
 }
 
 // invalid turns the complaints of a string check into errors of one field.
@@ -54,7 +77,7 @@ func unchanged(value, old any, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, value, immutableField)}
 }
 
-// oneOf refuses values outside of a closed set.
+// oneOf refuses values outside of a closed set, which it names in the order given.
 func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	if slices.Contains(allowed, value) {
 		return nil
@@ -68,6 +91,33 @@ func requiredOneOf[T ~string](path *field.Path, value T, allowed ...T) field.Err
 		return field.ErrorList{field.Required(path, "")}
 	}
 	return oneOf(path, value, allowed...)
+}
+
+// requiredOfThese is requiredOneOf with a message that names the choices.
+func requiredOfThese[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, fmt.Sprintf("valid values: %q", allowed))}
+	}
+	return oneOf(path, value, allowed...)
+}
+
+// requiredSegment wants what may stand in a URL: the name of an object of any kind.
+func requiredSegment(path *field.Path, value string) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return segment(path, value)
+}
+
+func requiredSubdomain(path *field.Path, value string) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return dnsSubdomain(path, value)
+}
+
+func segment(path *field.Path, value string) field.ErrorList {
+	return invalid(path, value, segmentName(value, false))
 }
 
 func required(path *field.Path, value string) field.ErrorList {

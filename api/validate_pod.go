@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,11 +17,71 @@ import (
 
 func validatePod(p *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := validatePodSpec(&p.Spec, p.Name, path)
-	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0 && p.UID == "" {
+	errs := validatePodAnnotations(p.Annotations, &p.Spec, field.NewPath("metadata", "annotations"))
+	errs = append(errs, validatePodSpec(&p.Spec, p.Name, path)...)
+	if p.Spec.ServiceAccountName != "" {
+		return errs
+	}
+	for i := range p.Spec.Volumes {
+		projected := p.Spec.Volumes[i].Projected
+		if projected == nil {
+			continue
+		}
+		for j := range projected.Sources {
+			if projected.Sources[j].ServiceAccountToken != nil {
+				errs = append(errs, field.Forbidden(path.Child("volumes").Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken"),
+					"must not be specified when serviceAccountName is not set"))
+			}
+		}
+	}
+	return errs
+}
+
+// validateNewPod refuses what a pod may only have later.
+func validateNewPod(p *corev1.Pod) field.ErrorList {
+	path := field.NewPath("spec")
+	var errs field.ErrorList
+	if len(p.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("ephemeralContainers"), "cannot be set on create"))
+	}
+	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
 	return errs
+}
+
+// validatePodAnnotations checks the annotations of a pod or template that mean something.
+func validatePodAnnotations(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	if len(annotations) == 0 {
+		return nil
+	}
+	var errs field.ErrorList
+	if value, ok := annotations[corev1.MirrorPodAnnotationKey]; ok && spec.NodeName == "" {
+		errs = append(errs, field.Invalid(path.Key(corev1.MirrorPodAnnotationKey), value, "must set spec.nodeName if mirror pod annotation is set"))
+	}
+	if value, ok := annotations[corev1.PodDeletionCost]; ok && !isDeletionCost(value) {
+		errs = append(errs, field.Invalid(path.Key(corev1.PodDeletionCost), value, "must be a 32bit integer"))
+	}
+	return errs
+}
+
+func isDeletionCost(value string) bool {
+	n, err := strconv.ParseInt(value, 10, 32)
+	return err == nil && strconv.FormatInt(n, 10) == value
+}
+
+// validateAnnotationUpdate fixes what makes a pod the mirror of one that the kubelet itself runs.
+func validateAnnotationUpdate(p, old *corev1.Pod) field.ErrorList {
+	at := field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey)
+	is, has := p.Annotations[corev1.MirrorPodAnnotationKey]
+	was, had := old.Annotations[corev1.MirrorPodAnnotationKey]
+	switch {
+	case had && (!has || is != was):
+		return field.ErrorList{field.Forbidden(at, "may not remove or update mirror pod annotation")}
+	case has && !had:
+		return field.ErrorList{field.Forbidden(at, "may not add mirror pod annotation")}
+	}
+	return nil
 }
 
 // podUpdatable is what kube-apiserver says may change in a pod.
@@ -35,21 +96,23 @@ var podUpdatable = strings.Join([]string{
 // is refused.
 func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec")
+	errs := validateAnnotationUpdate(p, old)
 	if equal.Semantic(&p.Spec, &old.Spec) {
-		return nil
-	}
-	if len(p.Spec.Containers) != len(old.Spec.Containers) {
-		return field.ErrorList{field.Forbidden(path.Child("containers"), "pod updates may not add or remove containers")}
-	}
-	if len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
-		return field.ErrorList{field.Forbidden(path.Child("initContainers"), "pod updates may not add or remove containers")}
-	}
-	errs := validateDeadlineUpdate(p, old, path)
-	errs = append(errs, validateTolerationsUpdate(p, old, path)...)
-	errs = append(errs, validateGatesUpdate(p, old, path)...)
-	if len(errs) > 0 {
 		return errs
 	}
+	if len(p.Spec.Containers) != len(old.Spec.Containers) {
+		return append(errs, field.Forbidden(path.Child("containers"), "pod updates may not add or remove containers"))
+	}
+	if len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
+		return append(errs, field.Forbidden(path.Child("initContainers"), "pod updates may not add or remove containers"))
+	}
+	if later, deadlineErrs := validateDeadlineUpdate(p, old, path); len(deadlineErrs) > 0 {
+		if errs = append(errs, deadlineErrs...); later {
+			return errs
+		}
+	}
+	errs = append(errs, validateTolerationsUpdate(p, old, path)...)
+	errs = append(errs, validateGatesUpdate(p, old, path)...)
 	rest := p.Spec.DeepCopy()
 	for i := range rest.Containers {
 		rest.Containers[i].Image = old.Spec.Containers[i].Image
@@ -63,7 +126,7 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	if ptr.Deref(old.Spec.TerminationGracePeriodSeconds, 0) < 0 && ptr.Deref(rest.TerminationGracePeriodSeconds, 0) == 1 {
 		rest.TerminationGracePeriodSeconds = old.Spec.TerminationGracePeriodSeconds
 	}
-	if len(old.Spec.SchedulingGates) > 0 {
+	if len(old.Spec.SchedulingGates) > 0 { // see KEP-3838
 		errs = append(errs, validateGatedUpdate(rest, &old.Spec, path)...)
 	}
 	if !equality.Semantic.DeepEqual(rest, &old.Spec) {
@@ -72,17 +135,18 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// validateDeadlineUpdate lets the deadline come nearer, never go away.
-func validateDeadlineUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
+// validateDeadlineUpdate lets the deadline come nearer, never go away. later says that it
+// was to move on, after which Kubernetes looks no further.
+func validateDeadlineUpdate(p, old *corev1.Pod, path *field.Path) (later bool, errs field.ErrorList) {
 	was, is := old.Spec.ActiveDeadlineSeconds, p.Spec.ActiveDeadlineSeconds
 	at := path.Child("activeDeadlineSeconds")
 	switch {
 	case is != nil && was != nil && *is > *was:
-		return field.ErrorList{field.Invalid(at, *is, "must be less than or equal to previous value")}
+		return true, field.ErrorList{field.Invalid(at, *is, "must be less than or equal to previous value")}
 	case is == nil && was != nil:
-		return field.ErrorList{field.Invalid(at, is, "must not update from a positive integer to nil value")}
+		return false, field.ErrorList{field.Invalid(at, is, "must not update from a positive integer to nil value")}
 	}
-	return nil
+	return false, nil
 }
 
 // validateTolerationsUpdate lets tolerations be added and their seconds be changed.
@@ -96,17 +160,13 @@ func validateTolerationsUpdate(p, old *corev1.Pod, path *field.Path) field.Error
 	return nil
 }
 
-// validateGatesUpdate lets scheduling gates be taken away, and the pod be bound only
-// when none is left.
+// validateGatesUpdate lets scheduling gates be taken away.
 func validateGatesUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for _, gate := range p.Spec.SchedulingGates {
+	for i, gate := range p.Spec.SchedulingGates {
 		if !slices.Contains(old.Spec.SchedulingGates, gate) {
-			errs = append(errs, field.Forbidden(path.Child("schedulingGates").Child(gate.Name), "only deletion is allowed, but found new scheduling gate '"+gate.Name+"'"))
+			errs = append(errs, field.Forbidden(path.Child("schedulingGates").Index(i).Child("name"), "only deletion is allowed, but found new scheduling gate '"+gate.Name+"'"))
 		}
-	}
-	if len(p.Spec.SchedulingGates) > 0 && p.Spec.NodeName != old.Spec.NodeName {
-		errs = append(errs, field.Forbidden(path.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
 	return errs
 }
@@ -131,52 +191,47 @@ func validateGatedAffinity(rest, old *corev1.PodSpec, path *field.Path) field.Er
 	if old.Affinity != nil {
 		was = old.Affinity.NodeAffinity
 	}
-	if rest.Affinity != nil {
+	switch {
+	case rest.Affinity != nil:
 		is = rest.Affinity.NodeAffinity
 		rest.Affinity.NodeAffinity = was
 		if old.Affinity == nil && *rest.Affinity == (corev1.Affinity{}) {
 			rest.Affinity = nil
 		}
+	case was != nil:
+		rest.Affinity = &corev1.Affinity{NodeAffinity: was}
 	}
 	if was == nil || was.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil
 	}
-	at := path.Child("requiredDuringSchedulingIgnoredDuringExecution")
-	if is == nil || is.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return field.ErrorList{field.Invalid(at, is, "must not be removed")}
-	}
 	oldTerms := was.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	terms := is.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	at = at.Child("nodeSelectorTerms")
-	if len(oldTerms) != len(terms) {
+	var terms []corev1.NodeSelectorTerm
+	if is != nil && is.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		terms = is.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	}
+	at := path.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+	if len(oldTerms) > 0 && len(oldTerms) != len(terms) {
 		return field.ErrorList{field.Invalid(at, terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")}
 	}
 	var errs field.ErrorList
 	for i := range oldTerms {
-		if !extends(terms[i].MatchExpressions, oldTerms[i].MatchExpressions) || !extends(terms[i].MatchFields, oldTerms[i].MatchFields) {
+		if !extendsTerm(&terms[i], &oldTerms[i]) {
 			errs = append(errs, field.Invalid(at.Index(i), terms[i], "only additions are allowed (no mutations or deletions)"))
 		}
 	}
 	return errs
 }
 
+// extendsTerm says whether a term only asks for more. An empty one selects nothing, and stays
+// empty.
+func extendsTerm(term, old *corev1.NodeSelectorTerm) bool {
+	if len(old.MatchExpressions)+len(old.MatchFields) == 0 {
+		return len(term.MatchExpressions)+len(term.MatchFields) == 0
+	}
+	return extends(term.MatchExpressions, old.MatchExpressions) && extends(term.MatchFields, old.MatchFields)
+}
+
 // extends says whether list begins with prefix.
 func extends(list, prefix []corev1.NodeSelectorRequirement) bool {
 	return len(list) >= len(prefix) && equality.Semantic.DeepEqual(list[:len(prefix)], prefix)
-}
-
-// warnPod tells of what is allowed and yet hardly meant.
-func warnPod(p *corev1.Pod) []string {
-	var warnings []string
-	for i, c := range p.Spec.Containers {
-		for j, env := range c.Env {
-			if slices.ContainsFunc(c.Env[:j], func(e corev1.EnvVar) bool { return e.Name == env.Name }) {
-				warnings = append(warnings, fmt.Sprintf("spec.containers[%d].env[%d]: hides previous definition of %q, which may be dropped when using apply", i, j, env.Name))
-			}
-		}
-	}
-	if grace := p.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
-		warnings = append(warnings, "spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1")
-	}
-	return warnings
 }

@@ -1,42 +1,72 @@
 package api
 
 import (
+	"fmt"
 	"math"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	podresource "k8s.io/component-helpers/resource"
 )
 
 // validatePodSpec checks the spec of a pod or of a pod template. podName is the pod's, or
 // empty in a template.
 func validatePodSpec(spec *corev1.PodSpec, podName string, path *field.Path) field.ErrorList {
-	volumes, errs := validateVolumes(spec.Volumes, podName, path.Child("volumes"))
-	checks := containerChecks{
-		volumes:     volumes,
-		claims:      make(map[string]bool, len(spec.ResourceClaims)),
-		names:       make(map[string]bool, len(spec.Containers)+len(spec.InitContainers)),
-		hostNetwork: spec.HostNetwork,
+	var errs field.ErrorList
+	if spec.TerminationGracePeriodSeconds == nil {
+		errs = append(errs, field.Required(path.Child("terminationGracePeriodSeconds"), ""))
 	}
-	if spec.TerminationGracePeriodSeconds != nil {
-		checks.grace = *spec.TerminationGracePeriodSeconds
+	volumes, volumeErrs := validateVolumes(spec.Volumes, podName, path.Child("volumes"))
+	errs = append(errs, volumeErrs...)
+	errs = append(errs, validateResourceClaimsOf(spec, path.Child("resourceClaims"))...)
+	checks := containerChecks{
+		volumes:   volumes,
+		claims:    make(map[string]bool, len(spec.ResourceClaims)),
+		names:     make(map[string]bool, len(spec.Containers)+len(spec.InitContainers)),
+		pod:       podName != "",
+		hostUsers: spec.HostUsers == nil || *spec.HostUsers,
+		restart:   spec.RestartPolicy,
+		grace:     spec.TerminationGracePeriodSeconds,
 	}
 	for _, claim := range spec.ResourceClaims {
-		checks.claims[claim.Name] = true
+		checks.claims[claim.Name] = claim.Name != ""
 	}
 	errs = append(errs, validateContainers(spec, &checks, path)...)
-	errs = append(errs, validateHostPorts(spec.Containers, path.Child("containers"))...)
+	errs = append(errs, validatePodResources(spec, path)...)
+	errs = append(errs, validateHostNetworkPorts(spec, checks.pod, path.Child("containers"))...)
 	errs = append(errs, validatePodPolicies(spec, path)...)
-	errs = append(errs, validatePodNames(spec, path)...)
-	errs = append(errs, validateDNSConfig(spec, path)...)
-	errs = append(errs, validatePodSecurity(spec.SecurityContext, path.Child("securityContext"))...)
 	errs = append(errs, metav1validation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector"))...)
+	errs = append(errs, validatePodSecurity(spec, path.Child("securityContext"))...)
 	errs = append(errs, validateAffinity(spec.Affinity, path.Child("affinity"))...)
-	errs = append(errs, validateTolerations(spec.Tolerations, path.Child("tolerations"))...)
+	errs = append(errs, validateDNSConfig(spec, path)...)
 	errs = append(errs, validateSpread(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
-	return append(errs, validatePodResources(spec, checks.claims, path)...)
+	errs = append(errs, validateHostProcess(spec, path)...)
+	errs = append(errs, validateHostUsers(spec, path)...)
+	errs = append(errs, validatePodNames(spec, path)...)
+	errs = append(errs, validateTolerations(spec.Tolerations, path.Child("tolerations"))...)
+	return append(errs, validateOS(spec, path)...)
+}
+
+// validateHostNetworkPorts wants the node's port where a container shares the node's network.
+// A template may leave it out: it is filled in for the pod.
+func validateHostNetworkPorts(spec *corev1.PodSpec, pod bool, path *field.Path) field.ErrorList {
+	if !spec.HostNetwork {
+		return nil
+	}
+	var errs field.ErrorList
+	for i := range spec.Containers {
+		for j, port := range spec.Containers[i].Ports {
+			if (pod || port.HostPort != 0) && port.HostPort != port.ContainerPort {
+				errs = append(errs, field.Invalid(path.Index(i).Child("ports").Index(j).Child("hostPort"), port.HostPort,
+					"must match `containerPort` when `hostNetwork` is true"))
+			}
+		}
+	}
+	return errs
 }
 
 func validateContainers(spec *corev1.PodSpec, checks *containerChecks, path *field.Path) field.ErrorList {
@@ -50,9 +80,11 @@ func validateContainers(spec *corev1.PodSpec, checks *containerChecks, path *fie
 		errs = append(errs, checks.lifecycle(c, at)...)
 		errs = append(errs, validateContainerRestart(c, at)...)
 	}
+	errs = append(errs, validateHostPorts(spec.Containers, path.Child("containers"))...)
 	for i := range spec.InitContainers {
 		c, at := &spec.InitContainers[i], path.Child("initContainers").Index(i)
 		errs = append(errs, checks.container(c, at)...)
+		errs = append(errs, validateHostPorts(spec.InitContainers[i:i+1], path.Child("initContainers"))...)
 		if isSidecar(c) {
 			errs = append(errs, checks.lifecycle(c, at)...)
 		} else {
@@ -71,17 +103,28 @@ func validateContainers(spec *corev1.PodSpec, checks *containerChecks, path *fie
 // no ports, probes, hooks or resources of its own.
 func (k *containerChecks) ephemeral(c *corev1.Container, spec *corev1.PodSpec, i int, path *field.Path) field.ErrorList {
 	errs := k.container(c, path)
-	for name, set := range map[string]bool{
-		"ports": len(c.Ports) > 0, "livenessProbe": c.LivenessProbe != nil, "readinessProbe": c.ReadinessProbe != nil,
-		"startupProbe": c.StartupProbe != nil, "lifecycle": c.Lifecycle != nil, "resizePolicy": len(c.ResizePolicy) > 0,
-		"resources": len(c.Resources.Limits)+len(c.Resources.Requests)+len(c.Resources.Claims) > 0,
-	} {
-		if set {
-			errs = append(errs, field.Forbidden(path.Child(name), "cannot be set for an Ephemeral Container"))
-		}
-	}
 	if target := spec.EphemeralContainers[i].TargetContainerName; target != "" && !namesContainer(spec, target) {
 		errs = append(errs, field.NotFound(path.Child("targetContainerName"), target))
+	}
+	const why = "cannot be set for an Ephemeral Container"
+	for _, f := range []setField{
+		{"ports", c.Ports != nil}, {"resources", c.Resources.Limits != nil || c.Resources.Requests != nil || c.Resources.Claims != nil},
+		{"resizePolicy", c.ResizePolicy != nil}, {"restartPolicy", c.RestartPolicy != nil}, {"restartPolicyRules", c.RestartPolicyRules != nil},
+		{"livenessProbe", c.LivenessProbe != nil}, {"readinessProbe", c.ReadinessProbe != nil}, {"startupProbe", c.StartupProbe != nil},
+		{"lifecycle", c.Lifecycle != nil},
+	} {
+		if f.set {
+			errs = append(errs, field.Forbidden(path.Child(f.name), why))
+		}
+	}
+	for i, m := range c.VolumeMounts {
+		at := path.Child("volumeMounts").Index(i)
+		if m.SubPath != "" {
+			errs = append(errs, field.Forbidden(at.Child("subPath"), why))
+		}
+		if m.SubPathExpr != "" {
+			errs = append(errs, field.Forbidden(at.Child("subPathExpr"), why))
+		}
 	}
 	return errs
 }
@@ -130,25 +173,15 @@ func validatePodPolicies(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	errs := requiredOneOf(path.Child("restartPolicy"), spec.RestartPolicy,
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	errs = append(errs, requiredOneOf(path.Child("dnsPolicy"), spec.DNSPolicy,
-		corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)...)
+		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)...)
 	if p := spec.PreemptionPolicy; p != nil {
 		errs = append(errs, requiredOneOf(path.Child("preemptionPolicy"), *p, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	if seconds := spec.ActiveDeadlineSeconds; seconds != nil && (*seconds < 1 || *seconds > math.MaxInt32) {
 		errs = append(errs, field.Invalid(path.Child("activeDeadlineSeconds"), *seconds, utilvalidation.InclusiveRangeError(1, math.MaxInt32)))
 	}
-	if os := spec.OS; os != nil {
-		errs = append(errs, requiredOneOf(path.Child("os", "name"), os.Name, corev1.Linux, corev1.Windows)...)
-	}
-	if spec.HostUsers != nil && !*spec.HostUsers && (spec.HostPID || spec.HostIPC) {
-		for name, set := range map[string]bool{"hostPID": spec.HostPID, "hostIPC": spec.HostIPC} {
-			if set {
-				errs = append(errs, field.Forbidden(path.Child(name), "when `hostUsers` is false"))
-			}
-		}
-	}
 	if isTrue(spec.ShareProcessNamespace) && spec.HostPID {
-		errs = append(errs, field.Invalid(path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
+		errs = append(errs, field.Invalid(path.Child("securityContext", "shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	return errs
 }
@@ -216,7 +249,7 @@ func validateDNSConfig(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(at.Child("nameservers"), "must provide at least one DNS nameserver when `dnsPolicy` is None"))
 		}
 	}
-	if config == nil {
+	if config == nil || len(errs) > 0 {
 		return errs
 	}
 	const maxNameservers, maxSearches, maxSearchChars = 3, 32, 2048
@@ -226,22 +259,18 @@ func validateDNSConfig(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	for i, ns := range config.Nameservers {
 		errs = append(errs, validIP(at.Child("nameservers").Index(i), ns)...)
 	}
-	chars := 0
-	for i, search := range config.Searches {
-		chars += len(search) + 1
-		if search == "." {
-			continue
-		}
-		if n := len(search); n > 0 && search[n-1] == '.' {
-			search = search[:n-1]
-		}
-		errs = append(errs, invalid(at.Child("searches").Index(i), search, utilvalidation.IsDNS1123SubdomainWithUnderscore(search))...)
-	}
 	if len(config.Searches) > maxSearches {
 		errs = append(errs, field.Invalid(at.Child("searches"), config.Searches, "must not have more than 32 search paths"))
 	}
-	if chars-1 > maxSearchChars {
+	if len(strings.Join(config.Searches, " ")) > maxSearchChars {
 		errs = append(errs, field.Invalid(at.Child("searches"), config.Searches, "must not have more than 2048 characters (including spaces) in the search list"))
+	}
+	for i, search := range config.Searches {
+		if search == "." {
+			continue
+		}
+		search = strings.TrimSuffix(search, ".")
+		errs = append(errs, invalid(at.Child("searches").Index(i), search, utilvalidation.IsDNS1123SubdomainWithUnderscore(search))...)
 	}
 	for i, option := range config.Options {
 		if option.Name == "" {
@@ -251,49 +280,12 @@ func validateDNSConfig(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func validatePodSecurity(sc *corev1.PodSecurityContext, path *field.Path) field.ErrorList {
-	if sc == nil {
-		return nil
-	}
-	errs := validUserAndGroup(sc.RunAsUser, sc.RunAsGroup, path)
-	if sc.FSGroup != nil {
-		errs = append(errs, invalid(path.Child("fsGroup"), *sc.FSGroup, utilvalidation.IsValidGroupID(*sc.FSGroup))...)
-	}
-	for i, group := range sc.SupplementalGroups {
-		errs = append(errs, invalid(path.Child("supplementalGroups").Index(i), group, utilvalidation.IsValidGroupID(group))...)
-	}
-	if p := sc.FSGroupChangePolicy; p != nil {
-		errs = append(errs, oneOf(path.Child("fsGroupChangePolicy"), *p, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
-	}
-	if p := sc.SupplementalGroupsPolicy; p != nil {
-		errs = append(errs, oneOf(path.Child("supplementalGroupsPolicy"), *p, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
-	}
-	names := make(map[string]bool, len(sc.Sysctls))
-	for i, s := range sc.Sysctls {
-		at := path.Child("sysctls").Index(i).Child("name")
-		switch {
-		case s.Name == "":
-			errs = append(errs, field.Required(at, ""))
-		case names[s.Name]:
-			errs = append(errs, field.Duplicate(at, s.Name))
-		}
-		names[s.Name] = true
-	}
-	errs = append(errs, validateSeccomp(sc.SeccompProfile, path.Child("seccompProfile"))...)
-	return append(errs, validateAppArmor(sc.AppArmorProfile, path.Child("appArmorProfile"))...)
-}
-
-// validatePodResources checks the claims and amounts of the pod as a whole.
-func validatePodResources(spec *corev1.PodSpec, claims map[string]bool, path *field.Path) field.ErrorList {
+// validateResourceClaimsOf checks the claims that the pod as a whole has.
+func validateResourceClaimsOf(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for name, q := range spec.Overhead {
-		at := path.Child("overhead").Key(string(name))
-		errs = append(errs, validateResourceName(name, at)...)
-		errs = append(errs, validateQuantity(name, q, at)...)
-	}
 	seen := map[string]bool{}
 	for i, c := range spec.ResourceClaims {
-		at := path.Child("resourceClaims").Index(i)
+		at := path.Index(i)
 		switch {
 		case c.Name == "":
 			errs = append(errs, field.Required(at.Child("name"), ""))
@@ -309,17 +301,61 @@ func validatePodResources(spec *corev1.PodSpec, claims map[string]bool, path *fi
 		case c.ResourceClaimName != nil && c.ResourceClaimTemplateName != nil:
 			errs = append(errs, field.Invalid(at, c, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
 		}
-	}
-	if spec.Resources != nil {
-		errs = append(errs, validateContainerResources(spec.Resources, claims, path.Child("resources"))...)
+		if c.ResourceClaimName != nil {
+			errs = append(errs, dnsSubdomain(at.Child("resourceClaimName"), *c.ResourceClaimName)...)
+		}
+		if c.ResourceClaimTemplateName != nil {
+			errs = append(errs, dnsSubdomain(at.Child("resourceClaimTemplateName"), *c.ResourceClaimTemplateName)...)
+		}
 	}
 	return errs
+}
+
+// validatePodResources checks the amounts of the pod as a whole (KEP-2837): no less than its
+// containers request together, and no container above their limit.
+func validatePodResources(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	errs := validateOverhead(spec.Overhead, path.Child("overhead"))
+	r, path := spec.Resources, path.Child("resources")
+	if r == nil {
+		return errs
+	}
+	if r.Claims != nil {
+		errs = append(errs, field.Forbidden(path.Child("claims"), "claims cannot be set for Resources at pod-level"))
+	}
+	errs = append(errs, validateResources(r, validatePodResourceName, path)...)
+	sums := podresource.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, podresource.PodResourcesOptions{})
+	for _, name := range sortedNames(sums) {
+		sum, request := sums[name], r.Requests[name]
+		if sum.Cmp(request) > 0 && podresource.IsSupportedPodLevelResource(name) {
+			errs = append(errs, field.Invalid(path.Child("requests").Key(string(name)), request.String(),
+				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
+		}
+	}
+	for i := range spec.Containers {
+		limits := spec.Containers[i].Resources.Limits
+		for _, name := range sortedNames(limits) {
+			own, all := limits[name], r.Limits[name]
+			if _, ok := r.Limits[name]; ok && own.Cmp(all) > 0 {
+				errs = append(errs, field.Invalid(path.Child("containers").Index(i).Key(string(name)).Child("limits"), own.String(),
+					fmt.Sprintf("must be less than or equal to pod limits of %s", all.String())))
+			}
+		}
+	}
+	return errs
+}
+
+func validateOverhead(overhead corev1.ResourceList, path *field.Path) field.ErrorList {
+	if overhead == nil {
+		return nil
+	}
+	return validateResources(&corev1.ResourceRequirements{Limits: overhead}, validateResourceName, path)
 }
 
 // validatePodTemplate checks the template of a workload.
 func validatePodTemplate(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	errs := metav1validation.ValidateLabels(t.Labels, path.Child("labels"))
 	errs = append(errs, validation.ValidateAnnotations(t.Annotations, path.Child("annotations"))...)
+	errs = append(errs, validatePodAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)
 	errs = append(errs, validatePodSpec(&t.Spec, "", path.Child("spec"))...)
 	if len(t.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))

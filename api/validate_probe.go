@@ -29,7 +29,7 @@ func validateProbe(p *corev1.Probe, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
-	errs := validateHandler(handlerOfProbe(p), 0, path)
+	errs := validateHandler(handlerOfProbe(p), nil, path)
 	errs = append(errs, nonNegative(path.Child("initialDelaySeconds"), p.InitialDelaySeconds)...)
 	errs = append(errs, nonNegative(path.Child("timeoutSeconds"), p.TimeoutSeconds)...)
 	errs = append(errs, nonNegative(path.Child("periodSeconds"), p.PeriodSeconds)...)
@@ -42,7 +42,7 @@ func validateProbe(p *corev1.Probe, path *field.Path) field.ErrorList {
 }
 
 // validateHandler wants exactly one action, and a sound one.
-func validateHandler(h handler, grace int64, path *field.Path) field.ErrorList {
+func validateHandler(h handler, grace *int64, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	actions := 0
 	action := func(set bool, name string, check func(at *field.Path) field.ErrorList) {
@@ -71,8 +71,8 @@ func validateHandler(h handler, grace int64, path *field.Path) field.ErrorList {
 		return portNumber(at.Child("port"), h.grpc.Port)
 	})
 	action(h.sleep != nil, "sleep", func(at *field.Path) field.ErrorList {
-		if h.sleep.Seconds < 0 || h.sleep.Seconds > grace {
-			return field.ErrorList{field.Invalid(at, h.sleep.Seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace))}
+		if grace != nil && (h.sleep.Seconds < 0 || h.sleep.Seconds > *grace) {
+			return field.ErrorList{field.Invalid(at, h.sleep.Seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace))}
 		}
 		return nil
 	})
@@ -86,8 +86,8 @@ func validateHTTPGet(h *corev1.HTTPGetAction, path *field.Path) field.ErrorList 
 	errs := required(path.Child("path"), h.Path)
 	errs = append(errs, portNumberOrName(path.Child("port"), h.Port)...)
 	errs = append(errs, oneOf(path.Child("scheme"), h.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
-	for i, header := range h.HTTPHeaders {
-		errs = append(errs, invalid(path.Child("httpHeaders").Index(i).Child("name"), header.Name, utilvalidation.IsHTTPHeaderName(header.Name))...)
+	for _, header := range h.HTTPHeaders {
+		errs = append(errs, invalid(path.Child("httpHeaders"), header.Name, utilvalidation.IsHTTPHeaderName(header.Name))...)
 	}
 	return errs
 }

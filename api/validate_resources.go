@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	podresource "k8s.io/component-helpers/resource"
 )
 
 // validIP checks an address in a field older than today's stricter rules for new fields.
@@ -34,52 +36,144 @@ func overcommitted(name corev1.ResourceName) bool {
 	return nativeResource(name) && !isHugePage(name)
 }
 
-// validateResourceName checks a resource that a container may ask for.
-func validateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
-	errs := invalid(path, name, utilvalidation.IsQualifiedName(string(name)))
-	if len(errs) > 0 {
+// standardResources are the resources without a domain that Kubernetes knows, with what
+// may name them: a container, a quota.
+var standardResources = map[corev1.ResourceName]struct{ container, quota bool }{
+	corev1.ResourceCPU:                      {container: true, quota: true},
+	corev1.ResourceMemory:                   {container: true, quota: true},
+	corev1.ResourceEphemeralStorage:         {container: true, quota: true},
+	corev1.ResourceStorage:                  {},
+	corev1.ResourceRequestsCPU:              {quota: true},
+	corev1.ResourceRequestsMemory:           {quota: true},
+	corev1.ResourceRequestsStorage:          {quota: true},
+	corev1.ResourceRequestsEphemeralStorage: {quota: true},
+	corev1.ResourceLimitsCPU:                {quota: true},
+	corev1.ResourceLimitsMemory:             {quota: true},
+	corev1.ResourceLimitsEphemeralStorage:   {quota: true},
+	corev1.ResourcePods:                     {quota: true},
+	corev1.ResourceQuotas:                   {quota: true},
+	corev1.ResourceServices:                 {quota: true},
+	corev1.ResourceReplicationControllers:   {quota: true},
+	corev1.ResourceSecrets:                  {quota: true},
+	corev1.ResourceConfigMaps:               {quota: true},
+	corev1.ResourcePersistentVolumeClaims:   {quota: true},
+	corev1.ResourceServicesNodePorts:        {quota: true},
+	corev1.ResourceServicesLoadBalancers:    {quota: true},
+}
+
+// countedResources are whole numbers of objects.
+var countedResources = []corev1.ResourceName{
+	corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers, corev1.ResourceSecrets,
+	corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+}
+
+func isQuotaHugePage(name corev1.ResourceName) bool {
+	return isHugePage(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
+}
+
+// validateAnyResourceName checks the form of a resource's name, and that one without a
+// domain is Kubernetes' own.
+func validateAnyResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	if errs := invalid(path, name, utilvalidation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
 	}
-	switch {
-	case strings.Contains(string(name), "/"):
-		if !nativeResource(name) && !isExtended(name) {
-			return field.ErrorList{field.Invalid(path, name, "doesn't follow extended resource name standard")}
-		}
-	case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage, isHugePage(name):
-	default:
-		return field.ErrorList{field.Invalid(path, name, "must be a standard resource for containers")}
+	if _, known := standardResources[name]; !strings.Contains(string(name), "/") && !known && !isQuotaHugePage(name) {
+		return field.ErrorList{field.Invalid(path, name, "must be a standard resource type or fully qualified")}
 	}
 	return nil
+}
+
+// validateResourceName checks a resource that a container may ask for.
+func validateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	errs := validateAnyResourceName(name, path)
+	switch {
+	case !strings.Contains(string(name), "/"):
+		if !standardResources[name].container && !isHugePage(name) {
+			errs = append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
+		}
+	case !nativeResource(name) && !isExtended(name):
+		errs = append(errs, field.Invalid(path, name, "doesn't follow extended resource name standard"))
+	}
+	return errs
+}
+
+// validatePodResourceName checks a resource that a pod as a whole may ask for.
+func validatePodResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	if errs := validateAnyResourceName(name, path); len(errs) > 0 {
+		return errs
+	}
+	if !podresource.IsSupportedPodLevelResource(name) {
+		return field.ErrorList{field.NotSupported(path, name, slices.Sorted(maps.Keys(podresource.SupportedPodLevelResources())))}
+	}
+	return nil
+}
+
+// validateQuotaResourceName checks a resource that a quota may bound.
+func validateQuotaResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	errs := validateAnyResourceName(name, path)
+	if !strings.Contains(string(name), "/") && !standardResources[name].quota && !isQuotaHugePage(name) {
+		errs = append(errs, field.Invalid(path, name, "must be a standard resource for quota"))
+	}
+	return errs
 }
 
 // validateQuantity checks an amount: not negative, whole where parts make no sense.
 func validateQuantity(name corev1.ResourceName, q resource.Quantity, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	if q.Sign() < 0 {
-		return field.ErrorList{field.Invalid(path, q.String(), "must be greater than or equal to 0")}
+		errs = append(errs, field.Invalid(path, q.String(), "must be greater than or equal to 0"))
 	}
-	if isExtended(name) && q.MilliValue()%1000 != 0 {
-		return field.ErrorList{field.Invalid(path, q.String(), "must be an integer")}
+	if (isExtended(name) || slices.Contains(countedResources, name)) && q.MilliValue()%1000 != 0 {
+		errs = append(errs, field.Invalid(path, q, "must be an integer"))
 	}
-	return nil
+	return errs
+}
+
+// validateHugePages wants whole pages of the size that the resource's name says.
+func validateHugePages(name corev1.ResourceName, q resource.Quantity, path *field.Path) field.ErrorList {
+	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	if err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))}
+}
+
+// sortedNames gives a list of amounts an order, so that complaints have one.
+func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
+	if len(list) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(list))
 }
 
 func validateContainerResources(r *corev1.ResourceRequirements, claims map[string]bool, path *field.Path) field.ErrorList {
+	errs := validateResources(r, validateResourceName, path)
+	return append(errs, validateResourceClaims(r.Claims, claims, path.Child("claims"))...)
+}
+
+// validateResources checks names and amounts, and requests against limits.
+func validateResources(r *corev1.ResourceRequirements, validateName func(corev1.ResourceName, *field.Path) field.ErrorList, path *field.Path) field.ErrorList {
+	if len(r.Limits)+len(r.Requests) == 0 {
+		return nil
+	}
 	var errs field.ErrorList
 	limits, requests := path.Child("limits"), path.Child("requests")
 	cpuOrMemory, hugePages := false, false
-	note := func(name corev1.ResourceName) {
+	amount := func(name corev1.ResourceName, q resource.Quantity, at *field.Path) {
 		cpuOrMemory = cpuOrMemory || name == corev1.ResourceCPU || name == corev1.ResourceMemory
-		hugePages = hugePages || isHugePage(name)
+		errs = append(errs, validateName(name, at)...)
+		errs = append(errs, validateQuantity(name, q, at)...)
+		if isHugePage(name) {
+			hugePages = true
+			errs = append(errs, validateHugePages(name, q, at)...)
+		}
 	}
-	for name, q := range r.Limits {
-		note(name)
-		errs = append(errs, validateResourceName(name, limits.Key(string(name)))...)
-		errs = append(errs, validateQuantity(name, q, limits.Key(string(name)))...)
+	for _, name := range sortedNames(r.Limits) {
+		amount(name, r.Limits[name], limits.Key(string(name)))
 	}
-	for name, q := range r.Requests {
-		note(name)
-		errs = append(errs, validateResourceName(name, requests.Key(string(name)))...)
-		errs = append(errs, validateQuantity(name, q, requests.Key(string(name)))...)
+	for _, name := range sortedNames(r.Requests) {
+		q := r.Requests[name]
+		amount(name, q, requests.Key(string(name)))
 		limit, limited := r.Limits[name]
 		switch {
 		case limited && q.Cmp(limit) != 0 && !overcommitted(name):
@@ -93,28 +187,38 @@ func validateContainerResources(r *corev1.ResourceRequirements, claims map[strin
 	if hugePages && !cpuOrMemory {
 		errs = append(errs, field.Forbidden(path, "HugePages require cpu or memory"))
 	}
-	return append(errs, validateResourceClaims(r.Claims, claims, path.Child("claims"))...)
+	return errs
 }
 
 func validateResourceClaims(used []corev1.ResourceClaim, claims map[string]bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range used {
 		at := path.Index(i)
-		switch {
-		case c.Name == "":
+		if c.Name == "" {
 			errs = append(errs, field.Required(at, ""))
-		case slices.ContainsFunc(used[:i], func(o corev1.ResourceClaim) bool {
-			return o.Name == c.Name && (o.Request == c.Request || o.Request == "")
-		}):
+			continue
+		}
+		if c.Request != "" {
+			errs = append(errs, dnsLabel(at.Child("request"), c.Request)...)
+		}
+		if slices.ContainsFunc(used[:i], func(o corev1.ResourceClaim) bool {
+			return o.Name == c.Name && (o.Request == c.Request || o.Request == "" || c.Request == "")
+		}) {
 			errs = append(errs, field.Duplicate(at, c.Name))
-		case !claims[c.Name]:
-			errs = append(errs, field.NotFound(at, c.Name))
+		}
+		if !claims[c.Name] {
+			missing := field.NotFound(at, c.Name)
+			missing.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
+			if names := slices.Sorted(maps.Keys(claims)); len(names) > 0 {
+				missing.Detail = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(names, ", ")
+			}
+			errs = append(errs, missing)
 		}
 	}
 	return errs
 }
 
-func validateResizePolicy(policies []corev1.ContainerResizePolicy, path *field.Path) field.ErrorList {
+func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev1.RestartPolicy, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[corev1.ResourceName]bool{}
 	for i, p := range policies {
@@ -124,6 +228,9 @@ func validateResizePolicy(policies []corev1.ContainerResizePolicy, path *field.P
 		seen[p.ResourceName] = true
 		errs = append(errs, requiredOneOf(path, p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)...)
 		errs = append(errs, requiredOneOf(path, p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)...)
+		if restart == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
+			errs = append(errs, field.Invalid(path, p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'"))
+		}
 	}
 	return errs
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +29,7 @@ func validateAffinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
 		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
 			term, at := &n.PreferredDuringSchedulingIgnoredDuringExecution[i], at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
 			errs = append(errs, weight(term.Weight, at)...)
-			errs = append(errs, validateNodeTerm(&term.Preference, at.Child("preference"))...)
+			errs = append(errs, validateNodeTerm(&term.Preference, false, at.Child("preference"))...)
 		}
 	}
 	if p := a.PodAffinity; p != nil {
@@ -54,17 +55,24 @@ func validateNodeSelector(s *corev1.NodeSelector, path *field.Path) field.ErrorL
 	}
 	var errs field.ErrorList
 	for i := range s.NodeSelectorTerms {
-		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], at.Index(i))...)
+		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], true, at.Index(i))...)
 	}
 	return errs
 }
 
-func validateNodeTerm(t *corev1.NodeSelectorTerm, path *field.Path) field.ErrorList {
+// validateNodeTerm checks a term. What is preferred and not required may compare labels
+// with what no label can be.
+func validateNodeTerm(t *corev1.NodeSelectorTerm, strict bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, r := range t.MatchExpressions {
 		at := path.Child("matchExpressions").Index(i)
-		errs = append(errs, validateNodeRequirement(r, at)...)
+		errs = append(errs, validateNodeOperator(r, at)...)
 		errs = append(errs, qualifiedName(at.Child("key"), r.Key)...)
+		for j, v := range r.Values {
+			if strict {
+				errs = append(errs, invalid(at.Child("values").Index(j), v, utilvalidation.IsValidLabelValue(v))...)
+			}
+		}
 	}
 	for i, r := range t.MatchFields {
 		at := path.Child("matchFields").Index(i)
@@ -75,12 +83,16 @@ func validateNodeTerm(t *corev1.NodeSelectorTerm, path *field.Path) field.ErrorL
 		}
 		if r.Key != metav1.ObjectNameField {
 			errs = append(errs, field.Invalid(at.Child("key"), r.Key, "not a valid field selector key"))
+			continue
+		}
+		for j, v := range r.Values {
+			errs = append(errs, dnsSubdomain(at.Child("values").Index(j), v)...)
 		}
 	}
 	return errs
 }
 
-func validateNodeRequirement(r corev1.NodeSelectorRequirement, path *field.Path) field.ErrorList {
+func validateNodeOperator(r corev1.NodeSelectorRequirement, path *field.Path) field.ErrorList {
 	values := path.Child("values")
 	switch r.Operator {
 	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
@@ -98,11 +110,7 @@ func validateNodeRequirement(r corev1.NodeSelectorRequirement, path *field.Path)
 	default:
 		return field.ErrorList{field.Invalid(path.Child("operator"), r.Operator, "not a valid selector operator")}
 	}
-	var errs field.ErrorList
-	for i, v := range r.Values {
-		errs = append(errs, invalid(values.Index(i), v, utilvalidation.IsValidLabelValue(v))...)
-	}
-	return errs
+	return nil
 }
 
 func validatePodTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, path *field.Path) field.ErrorList {
@@ -121,20 +129,47 @@ func validatePodTerms(required []corev1.PodAffinityTerm, preferred []corev1.Weig
 func validatePodTerm(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
 	errs := selector(t.LabelSelector, path.Child("labelSelector"))
 	errs = append(errs, selector(t.NamespaceSelector, path.Child("namespaceSelector"))...)
-	for i, ns := range t.Namespaces {
-		errs = append(errs, dnsLabel(path.Child("namespaces").Index(i), ns)...)
+	for _, ns := range t.Namespaces {
+		errs = append(errs, dnsLabel(path.Child("namespace"), ns)...)
 	}
+	errs = append(errs, validateMatchLabelKeys(t, path)...)
 	if t.TopologyKey == "" {
-		return append(errs, field.Required(path.Child("topologyKey"), "can not be empty"))
+		errs = append(errs, field.Required(path.Child("topologyKey"), "can not be empty"))
 	}
-	errs = append(errs, qualifiedName(path.Child("topologyKey"), t.TopologyKey)...)
+	return append(errs, qualifiedName(path.Child("topologyKey"), t.TopologyKey)...)
+}
+
+// validateMatchLabelKeys checks the keys whose values are taken from the incoming pod (KEP-3633).
+func validateMatchLabelKeys(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	keys := func(list []string, path *field.Path) {
+		if len(list) > 0 && t.LabelSelector == nil {
+			errs = append(errs, field.Forbidden(path, "must not be specified when labelSelector is not set"))
+			return
+		}
+		for i, key := range list {
+			errs = append(errs, qualifiedName(path.Index(i), key)...)
+		}
+	}
+	keys(t.MatchLabelKeys, path.Child("matchLabelKeys"))
+	keys(t.MismatchLabelKeys, path.Child("mismatchLabelKeys"))
+	if t.LabelSelector != nil {
+		// By now the selector has an expression of its own for each of the keys.
+		seen := map[string]bool{}
+		for key := range t.LabelSelector.MatchLabels {
+			seen[key] = true
+		}
+		for _, r := range t.LabelSelector.MatchExpressions {
+			if i := slices.Index(t.MatchLabelKeys, r.Key); i >= 0 && seen[r.Key] {
+				errs = append(errs, field.Invalid(path.Index(i), r.Key, "exists in both matchLabelKeys and labelSelector"))
+			}
+			seen[r.Key] = true
+		}
+	}
 	for i, key := range t.MatchLabelKeys {
 		if slices.Contains(t.MismatchLabelKeys, key) {
 			errs = append(errs, field.Invalid(path.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
 		}
-	}
-	if len(t.MatchLabelKeys)+len(t.MismatchLabelKeys) > 0 && t.LabelSelector == nil {
-		errs = append(errs, field.Forbidden(path.Child("matchLabelKeys"), "must not be specified when labelSelector is not set"))
 	}
 	return errs
 }
@@ -153,10 +188,12 @@ func validateTolerations(tolerations []corev1.Toleration, path *field.Path) fiel
 		}
 		switch t.Operator {
 		case corev1.TolerationOpEqual, "":
-			errs = append(errs, invalid(at.Child("operator"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
+			if complaints := utilvalidation.IsValidLabelValue(t.Value); len(complaints) > 0 {
+				errs = append(errs, field.Invalid(at.Child("operator"), t.Value, strings.Join(complaints, ";")))
+			}
 		case corev1.TolerationOpExists:
 			if t.Value != "" {
-				errs = append(errs, field.Invalid(at.Child("operator"), t, "value must be empty when `operator` is 'Exists'"))
+				errs = append(errs, field.Invalid(at.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))
 			}
 		default:
 			errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
@@ -182,13 +219,12 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 		errs = append(errs, positiveSpread(at.Child("maxSkew"), c.MaxSkew)...)
 		if c.TopologyKey == "" {
 			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
-		} else {
-			errs = append(errs, qualifiedName(at.Child("topologyKey"), c.TopologyKey)...)
 		}
 		errs = append(errs, oneOf(at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
-		for _, other := range constraints[:i] {
+		for _, other := range constraints[i+1:] {
 			if other.TopologyKey == c.TopologyKey && other.WhenUnsatisfiable == c.WhenUnsatisfiable {
 				errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)))
+				break
 			}
 		}
 		if c.MinDomains != nil {
@@ -197,17 +233,39 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 				errs = append(errs, field.Invalid(at.Child("minDomains"), *c.MinDomains, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, c.WhenUnsatisfiable)))
 			}
 		}
-		for name, policy := range map[string]*corev1.NodeInclusionPolicy{"nodeAffinityPolicy": c.NodeAffinityPolicy, "nodeTaintsPolicy": c.NodeTaintsPolicy} {
-			if policy != nil {
-				errs = append(errs, oneOf(at.Child(name), *policy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
-			}
+		if p := c.NodeAffinityPolicy; p != nil {
+			errs = append(errs, oneOf(at.Child("nodeAffinityPolicy"), *p, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
 		}
+		if p := c.NodeTaintsPolicy; p != nil {
+			errs = append(errs, oneOf(at.Child("nodeTaintsPolicy"), *p, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
+		}
+		errs = append(errs, validateSpreadKeys(c, at.Child("matchLabelKeys"))...)
 		errs = append(errs, selector(c.LabelSelector, at.Child("labelSelector"))...)
-		if len(c.MatchLabelKeys) > 0 && c.LabelSelector == nil {
-			errs = append(errs, field.Forbidden(at.Child("matchLabelKeys"), "must not be specified when labelSelector is not set"))
+	}
+	return errs
+}
+
+func validateSpreadKeys(c *corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(c.MatchLabelKeys) > 0 && c.LabelSelector == nil {
+		errs = append(errs, field.Forbidden(path, "must not be specified when labelSelector is not set"))
+	}
+	for i, key := range c.MatchLabelKeys {
+		errs = append(errs, qualifiedName(path.Index(i), key)...)
+		if selects(c.LabelSelector, key) {
+			errs = append(errs, field.Invalid(path.Index(i), key, "exists in both matchLabelKeys and labelSelector"))
 		}
 	}
 	return errs
+}
+
+// selects says whether a selector asks about a key.
+func selects(s *metav1.LabelSelector, key string) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := s.MatchLabels[key]
+	return ok || slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return r.Key == key })
 }
 
 func positiveSpread(path *field.Path, n int32) field.ErrorList {

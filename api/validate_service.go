@@ -14,11 +14,14 @@ import (
 
 func validateService(s *corev1.Service) field.ErrorList {
 	path, spec := field.NewPath("spec"), &s.Spec
-	errs := validateServiceType(s, path)
+	errs := validateTopologyAnnotations(s)
+	errs = append(errs, validateServiceType(s, path)...)
 	errs = append(errs, validateServicePorts(s, path.Child("ports"))...)
 	errs = append(errs, metav1validation.ValidateLabels(spec.Selector, path.Child("selector"))...)
 	errs = append(errs, validateAffinityOf(spec, path)...)
-	errs = append(errs, validateClusterIPs(s, path)...)
+	if spec.Type != corev1.ServiceTypeExternalName {
+		errs = append(errs, validateClusterIPs(s, path)...)
+	}
 	for i, ip := range spec.ExternalIPs {
 		at := path.Child("externalIPs").Index(i)
 		if ipErrs := validIP(at, ip); len(ipErrs) > 0 {
@@ -27,14 +30,27 @@ func validateService(s *corev1.Service) field.ErrorList {
 			errs = append(errs, usableIP(at, ip)...)
 		}
 	}
-	errs = append(errs, validateTrafficPolicies(s, path)...)
-	return append(errs, validateLoadBalancer(s, path)...)
+	errs = append(errs, requiredOneOf(path.Child("type"), spec.Type,
+		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)...)
+	errs = append(errs, validateUniquePorts(s, path.Child("ports"))...)
+	errs = append(errs, validateLoadBalancer(s, path)...)
+	return append(errs, validateTrafficPolicies(s, path)...)
+}
+
+// validateTopologyAnnotations wants the two names of one setting to agree.
+func validateTopologyAnnotations(s *corev1.Service) field.ErrorList {
+	hints, old := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
+	mode, new := s.Annotations[corev1.AnnotationTopologyMode]
+	if !old || !new || hints == mode {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.AnnotationTopologyMode), mode,
+		fmt.Sprintf("must match annotations[%s] when both are specified", corev1.DeprecatedAnnotationTopologyAwareHints))}
 }
 
 func validateServiceType(s *corev1.Service, path *field.Path) field.ErrorList {
 	spec := &s.Spec
-	errs := requiredOneOf(path.Child("type"), spec.Type,
-		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
+	var errs field.ErrorList
 	headless := spec.ClusterIP == corev1.ClusterIPNone
 	switch spec.Type {
 	case corev1.ServiceTypeNodePort:
@@ -75,52 +91,60 @@ func validateServicePorts(s *corev1.Service, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Required(path, "")}
 	}
 	var errs field.ErrorList
-	type claim struct {
-		protocol corev1.Protocol
-		port     int32
-	}
-	names, ports, nodePorts := map[string]bool{}, map[claim]bool{}, map[claim]bool{}
+	names := map[string]bool{}
 	for i := range spec.Ports {
 		p, at := &spec.Ports[i], path.Index(i)
-		switch {
-		case p.Name == "":
+		if p.Name == "" {
 			if len(spec.Ports) > 1 {
 				errs = append(errs, field.Required(at.Child("name"), ""))
 			}
-		case names[p.Name]:
-			errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
-		default:
+		} else {
 			errs = append(errs, dnsLabel(at.Child("name"), p.Name)...)
+			if names[p.Name] {
+				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+			}
+			names[p.Name] = true
 		}
-		names[p.Name] = true
 		errs = append(errs, portNumber(at.Child("port"), p.Port)...)
 		errs = append(errs, requiredOneOf(at.Child("protocol"), p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		errs = append(errs, portNumberOrName(at.Child("targetPort"), p.TargetPort)...)
 		if p.AppProtocol != nil {
-			errs = append(errs, qualifiedName(at.Child("appProtocol"), *p.AppProtocol)...)
+			errs = append(errs, invalid(at.Child("appProtocol"), *p.AppProtocol, utilvalidation.IsQualifiedName(*p.AppProtocol))...)
 		}
-		if ports[claim{p.Protocol, p.Port}] {
-			errs = append(errs, field.Duplicate(at, corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}))
-		}
-		ports[claim{p.Protocol, p.Port}] = true
-		errs = append(errs, validateNodePort(s, p, nodePorts[claim{p.Protocol, p.NodePort}], at)...)
-		nodePorts[claim{p.Protocol, p.NodePort}] = true
 	}
 	return errs
 }
 
-func validateNodePort(s *corev1.Service, p *corev1.ServicePort, taken bool, at *field.Path) field.ErrorList {
-	if p.NodePort == 0 {
-		return nil
+// validateUniquePorts refuses a port, of the service or of the nodes, that is there twice.
+func validateUniquePorts(s *corev1.Service, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	type claim struct {
+		protocol corev1.Protocol
+		port     int32
 	}
-	errs := portNumber(at.Child("nodePort"), p.NodePort)
-	switch s.Spec.Type {
-	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName:
-		errs = append(errs, field.Forbidden(at.Child("nodePort"), "may not be used when `type` is '"+string(s.Spec.Type)+"'"))
-	default:
-		if taken {
-			errs = append(errs, field.Duplicate(at.Child("nodePort"), p.NodePort))
+	if s.Spec.Type == corev1.ServiceTypeClusterIP {
+		for i := range s.Spec.Ports {
+			if s.Spec.Ports[i].NodePort != 0 {
+				errs = append(errs, field.Forbidden(path.Index(i).Child("nodePort"), "may not be used when `type` is 'ClusterIP'"))
+			}
 		}
+	}
+	ports, nodePorts := map[claim]bool{}, map[claim]bool{}
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		of := claim{p.Protocol, p.NodePort}
+		if p.NodePort != 0 && nodePorts[of] {
+			errs = append(errs, field.Duplicate(path.Index(i).Child("nodePort"), p.NodePort))
+		}
+		nodePorts[of] = true
+	}
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		of := claim{p.Protocol, p.Port}
+		if ports[of] {
+			errs = append(errs, field.Duplicate(path.Index(i), corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}))
+		}
+		ports[of] = true
 	}
 	return errs
 }
@@ -130,13 +154,19 @@ func validateAffinityOf(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 	at := path.Child("sessionAffinityConfig")
 	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityClientIP:
-		c := spec.SessionAffinityConfig
-		if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
-			return append(errs, field.Required(at.Child("clientIP", "timeoutSeconds"), fmt.Sprintf("when session affinity type is %s", corev1.ServiceAffinityClientIP)))
+		c, why := spec.SessionAffinityConfig, fmt.Sprintf("when session affinity type is %s", corev1.ServiceAffinityClientIP)
+		timeout := at.Child("clientIP", "timeoutSeconds")
+		switch {
+		case c == nil:
+			return append(errs, field.Required(at, why))
+		case c.ClientIP == nil:
+			return append(errs, field.Required(at.Child("clientIP"), why))
+		case c.ClientIP.TimeoutSeconds == nil:
+			return append(errs, field.Required(timeout, why))
 		}
 		const day = 86400
-		if seconds := *c.ClientIP.TimeoutSeconds; seconds <= 0 || seconds > day {
-			errs = append(errs, field.Invalid(at.Child("clientIP", "timeoutSeconds"), seconds, fmt.Sprintf("must be greater than 0 and less than %d", day)))
+		if seconds := c.ClientIP.TimeoutSeconds; *seconds <= 0 || *seconds > day {
+			errs = append(errs, field.Invalid(timeout, seconds, fmt.Sprintf("must be greater than 0 and less than %d", day)))
 		}
 	case corev1.ServiceAffinityNone:
 		if spec.SessionAffinityConfig != nil {
@@ -151,33 +181,13 @@ func validateAffinityOf(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 func validateClusterIPs(s *corev1.Service, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	spec, at := &s.Spec, path.Child("clusterIPs")
-	if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
+	switch {
+	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
+		errs = append(errs, field.Invalid(at, spec.ClusterIPs, "must be empty when `clusterIP` is not specified"))
+	case spec.ClusterIP != "" && len(spec.ClusterIPs) == 0:
 		errs = append(errs, field.Required(at, ""))
-	}
-	if len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] != spec.ClusterIP {
+	case spec.ClusterIP != "" && spec.ClusterIPs[0] != spec.ClusterIP:
 		errs = append(errs, field.Invalid(at, spec.ClusterIPs, "first value must match `clusterIP`"))
-	}
-	if len(spec.ClusterIPs) > 2 {
-		errs = append(errs, field.Invalid(at, spec.ClusterIPs, "may only hold up to 2 values"))
-	}
-	families := make(map[bool]bool, 2)
-	for i, ip := range spec.ClusterIPs {
-		if ip == corev1.ClusterIPNone {
-			if len(spec.ClusterIPs) > 1 {
-				errs = append(errs, field.Invalid(at, spec.ClusterIPs, "'None' must be the first and only value"))
-			}
-			continue
-		}
-		ipErrs := validIP(at.Index(i), ip)
-		errs = append(errs, ipErrs...)
-		v6 := strings.Contains(ip, ":")
-		if len(ipErrs) == 0 && families[v6] {
-			errs = append(errs, field.Invalid(at, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
-		}
-		families[v6] = true
-		if i < len(spec.IPFamilies) && len(ipErrs) == 0 && (spec.IPFamilies[i] == corev1.IPv6Protocol) != v6 {
-			errs = append(errs, field.Invalid(at.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", spec.IPFamilies[i], i)))
-		}
 	}
 	for i, family := range spec.IPFamilies {
 		at := path.Child("ipFamilies").Index(i)
@@ -189,6 +199,40 @@ func validateClusterIPs(s *corev1.Service, path *field.Path) field.ErrorList {
 	if p := spec.IPFamilyPolicy; p != nil {
 		errs = append(errs, oneOf(path.Child("ipFamilyPolicy"), *p,
 			corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
+	}
+	wrong := false
+	for i, ip := range spec.ClusterIPs {
+		if i == 0 && ip == corev1.ClusterIPNone {
+			if len(spec.ClusterIPs) > 1 {
+				wrong = true
+				errs = append(errs, field.Invalid(at, spec.ClusterIPs, "'None' must be the first and only value"))
+			}
+			continue
+		}
+		ipErrs := validIP(at.Index(i), ip)
+		wrong = wrong || len(ipErrs) > 0
+		errs = append(errs, ipErrs...)
+	}
+	if len(spec.ClusterIPs) > 2 {
+		errs = append(errs, field.Invalid(at, spec.ClusterIPs, "may only hold up to 2 values"))
+	}
+	if wrong || spec.ClusterIP == corev1.ClusterIPNone {
+		return errs
+	}
+	return append(errs, validateFamilies(spec, at)...)
+}
+
+// validateFamilies wants one address for each family, in the order of ipFamilies.
+func validateFamilies(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	isV6 := func(ip string) bool { return strings.Contains(ip, ":") }
+	if n := len(spec.ClusterIPs); n > 1 && !(slices.ContainsFunc(spec.ClusterIPs, isV6) && slices.ContainsFunc(spec.ClusterIPs, func(ip string) bool { return !isV6(ip) })) {
+		errs = append(errs, field.Invalid(at, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
+	}
+	for i, ip := range spec.ClusterIPs[:min(len(spec.ClusterIPs), len(spec.IPFamilies))] {
+		if family := spec.IPFamilies[i]; (family == corev1.IPv4Protocol && isV6(ip)) || (family == corev1.IPv6Protocol && !isV6(ip)) {
+			errs = append(errs, field.Invalid(at.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", family, i)))
+		}
 	}
 	return errs
 }
@@ -233,6 +277,11 @@ func validateTrafficPolicies(s *corev1.Service, path *field.Path) field.ErrorLis
 	default:
 		errs = append(errs, field.Invalid(health, spec.HealthCheckNodePort, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
 	}
+	switch {
+	case spec.InternalTrafficPolicy != nil:
+	case spec.Type == corev1.ServiceTypeClusterIP, spec.Type == corev1.ServiceTypeNodePort, spec.Type == corev1.ServiceTypeLoadBalancer:
+		errs = append(errs, field.Required(path.Child("internalTrafficPolicy"), ""))
+	}
 	if p := spec.InternalTrafficPolicy; p != nil {
 		errs = append(errs, oneOf(path.Child("internalTrafficPolicy"), *p,
 			corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
@@ -247,33 +296,44 @@ func validateTrafficPolicies(s *corev1.Service, path *field.Path) field.ErrorLis
 func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	spec, balanced := &s.Spec, s.Spec.Type == corev1.ServiceTypeLoadBalancer
-	ranges := path.Child("loadBalancerSourceRanges")
-	if len(spec.LoadBalancerSourceRanges) > 0 && !balanced {
-		errs = append(errs, field.Forbidden(ranges, "may only be used when `type` is 'LoadBalancer'"))
-	} else {
-		for i, cidr := range spec.LoadBalancerSourceRanges {
-			errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(ranges.Index(i), strings.TrimSpace(cidr), true, nil)...)
+	const onlyBalanced = "may only be used when `type` is 'LoadBalancer'"
+	ranges, cidrs := path.Child("LoadBalancerSourceRanges"), spec.LoadBalancerSourceRanges
+	annotation, annotated := s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
+	if len(cidrs) == 0 && annotated {
+		ranges = field.NewPath("metadata", "annotations").Key(corev1.AnnotationLoadBalancerSourceRangesKey)
+		if annotation = strings.TrimSpace(annotation); annotation != "" {
+			cidrs = strings.Split(annotation, ",")
 		}
+	}
+	if !balanced && (len(cidrs) > 0 || annotated) {
+		errs = append(errs, field.Forbidden(ranges, onlyBalanced))
+	}
+	for i, cidr := range cidrs {
+		at := ranges
+		if len(spec.LoadBalancerSourceRanges) > 0 {
+			at = ranges.Index(i)
+		}
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at, strings.TrimSpace(cidr), true, nil)...)
 	}
 	class := path.Child("loadBalancerClass")
 	switch {
 	case spec.LoadBalancerClass == nil:
 	case !balanced:
-		errs = append(errs, field.Forbidden(class, "may only be used when `type` is 'LoadBalancer'"))
+		errs = append(errs, field.Forbidden(class, onlyBalanced))
 	default:
-		errs = append(errs, qualifiedName(class, *spec.LoadBalancerClass)...)
+		errs = append(errs, invalid(class, *spec.LoadBalancerClass, utilvalidation.IsQualifiedName(*spec.LoadBalancerClass))...)
 	}
 	allocate := path.Child("allocateLoadBalancerNodePorts")
 	if balanced && spec.AllocateLoadBalancerNodePorts == nil {
-		errs = append(errs, field.Required(allocate, ""))
+		errs = append(errs, field.Required(field.NewPath("allocateLoadBalancerNodePorts"), ""))
 	} else if !balanced && spec.AllocateLoadBalancerNodePorts != nil {
-		errs = append(errs, field.Forbidden(allocate, "may only be used when `type` is 'LoadBalancer'"))
+		errs = append(errs, field.Forbidden(allocate, onlyBalanced))
 	}
 	return errs
 }
 
 // validateServiceUpdate fixes the first cluster IP and its family while the service has one,
-// and the class of a load balancer.
+// the class of a load balancer and the port of its health check.
 func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	if old.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.Type != corev1.ServiceTypeExternalName {
@@ -281,12 +341,15 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 		if !headless || !was {
 			errs = append(errs, fixedFirst(s.Spec.ClusterIPs, old.Spec.ClusterIPs, "clusterIPs", "clusterIP")...)
 		}
-		if !headless || !was || len(s.Spec.Selector) > 0 || len(old.Spec.Selector) > 0 {
+		if !headless && !was {
 			errs = append(errs, fixedFirst(s.Spec.IPFamilies, old.Spec.IPFamilies, "ipFamilies", "ipFamily")...)
 		}
 	}
 	if old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		errs = append(errs, sameClass(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass, field.NewPath("spec", "loadBalancerClass"))...)
+	}
+	if needsHealthCheck(s) && needsHealthCheck(old) && s.Spec.HealthCheckNodePort != old.Spec.HealthCheckNodePort {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "healthCheckNodePort"), "field is immutable"))
 	}
 	return errs
 }
@@ -295,10 +358,10 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 // for the allocation to say.
 func fixedFirst[T ~string](list, old []T, name, one string) field.ErrorList {
 	path := field.NewPath("spec", name)
-	var errs field.ErrorList
 	if len(list) == 0 && len(old) > 0 {
 		return field.ErrorList{field.Invalid(path.Index(0), list, "primary "+one+" can not be unset")}
 	}
+	var errs field.ErrorList
 	for i := range min(len(list), len(old)) {
 		if list[i] != old[i] {
 			errs = append(errs, field.Invalid(path.Index(i), list, "may not change once set"))
@@ -315,21 +378,37 @@ func sameClass(class, old *string, path *field.Path) field.ErrorList {
 }
 
 func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
-	var errs field.ErrorList
 	path := field.NewPath("status", "loadBalancer", "ingress")
 	if len(s.Status.LoadBalancer.Ingress) > 0 && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		return field.ErrorList{field.Forbidden(path, "may only be used when `spec.type` is \"LoadBalancer\"")}
+		return field.ErrorList{field.Forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")}
 	}
+	var errs field.ErrorList
 	for i, in := range s.Status.LoadBalancer.Ingress {
 		at := path.Index(i)
 		if in.IP != "" {
 			errs = append(errs, validIP(at.Child("ip"), in.IP)...)
-		} else if in.IPMode != nil {
-			errs = append(errs, field.Forbidden(at.Child("ipMode"), "may not be specified when `ip` is not set"))
 		}
-		if in.Hostname != "" {
-			errs = append(errs, dnsSubdomain(at.Child("hostname"), in.Hostname)...)
+		switch mode := at.Child("ipMode"); {
+		case in.IPMode == nil && in.IP != "":
+			errs = append(errs, field.Required(mode, "must be specified when `ip` is set"))
+		case in.IPMode != nil && in.IP == "":
+			errs = append(errs, field.Forbidden(mode, "may not be specified when `ip` is not set"))
+		case in.IPMode != nil:
+			errs = append(errs, oneOf(mode, *in.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
 		}
+		errs = append(errs, ingressHostname(in.Hostname, at.Child("hostname"))...)
+	}
+	return errs
+}
+
+// ingressHostname checks the name of a load balancer, if it has one.
+func ingressHostname(name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return nil
+	}
+	errs := dnsSubdomain(path, name)
+	if _, err := netip.ParseAddr(name); err == nil {
+		errs = append(errs, field.Invalid(path, name, "must be a DNS name, not an IP address"))
 	}
 	return errs
 }

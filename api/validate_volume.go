@@ -1,282 +1,222 @@
 package api
 
 import (
-	"path"
-	"reflect"
-	"strings"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // validateVolumes also returns the volumes by name, for the mounts to be checked against.
+// podName is empty in a template.
 func validateVolumes(volumes []corev1.Volume, podName string, path *field.Path) (map[string]*corev1.VolumeSource, field.ErrorList) {
 	var errs field.ErrorList
 	byName := make(map[string]*corev1.VolumeSource, len(volumes))
 	for i := range volumes {
 		v, at := &volumes[i], path.Index(i)
-		errs = append(errs, validateVolumeSource(&v.VolumeSource, v.Name, podName, at)...)
-		switch {
-		case v.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		case byName[v.Name] != nil:
-			errs = append(errs, field.Duplicate(at.Child("name"), v.Name))
-		default:
-			errs = append(errs, dnsLabel(at.Child("name"), v.Name)...)
+		own := validateVolumeSource(v, podName, at)
+		if v.Name == "" {
+			own = append(own, field.Required(at.Child("name"), ""))
+		} else {
+			own = append(own, dnsLabel(at.Child("name"), v.Name)...)
+		}
+		if byName[v.Name] != nil {
+			own = append(own, field.Duplicate(at.Child("name"), v.Name))
+		}
+		if len(own) == 0 {
 			byName[v.Name] = &v.VolumeSource
+		}
+		errs = append(errs, own...)
+		if claim := v.PersistentVolumeClaim; claim != nil && podName != "" && madeForPod(volumes, podName, claim.ClaimName) {
+			errs = append(errs, field.Invalid(at.Child("persistentVolumeClaim", "claimName"), claim.ClaimName,
+				"must not reference a PVC that gets created for an ephemeral volume"))
 		}
 	}
 	return byName, errs
 }
 
-// volumeTypes counts the sources that are set. All fields of a VolumeSource are pointers.
-func volumeTypes(v *corev1.VolumeSource) int {
-	n, fields := 0, reflect.ValueOf(v).Elem()
-	for i := range fields.NumField() {
-		if !fields.Field(i).IsNil() {
-			n++
+// madeForPod says whether a claim is one that will be made for an ephemeral volume.
+func madeForPod(volumes []corev1.Volume, podName, claim string) bool {
+	for i := range volumes {
+		if volumes[i].Ephemeral != nil && claim == podName+"-"+volumes[i].Name {
+			return true
 		}
 	}
-	return n
+	return false
 }
 
-func validateVolumeSource(v *corev1.VolumeSource, name, podName string, path *field.Path) field.ErrorList {
-	switch volumeTypes(v) {
-	case 0:
-		return field.ErrorList{field.Required(path, "must specify a volume type")}
-	case 1:
-	default:
-		return field.ErrorList{field.Forbidden(path, "may not specify more than 1 volume type")}
+// volumeType is one sort of volume: where its second kind beside another one is refused,
+// and how it is checked at which name. The names are not always the field's.
+type volumeType[V any] struct {
+	second, name string
+	set          func(v *V) bool
+	check        func(v *V, path *field.Path) field.ErrorList
+}
+
+// source makes a row of the table of volume types from a field of the volume.
+func source[V, S any](name string, of func(v *V) *S, check func(s *S, path *field.Path) field.ErrorList) volumeType[V] {
+	return volumeType[V]{
+		second: name, name: name,
+		set:   func(v *V) bool { return of(v) != nil },
+		check: func(v *V, path *field.Path) field.ErrorList { return check(of(v), path) },
 	}
-	switch {
-	case v.EmptyDir != nil:
-		if limit := v.EmptyDir.SizeLimit; limit != nil && limit.Sign() < 0 {
-			return field.ErrorList{field.Forbidden(path.Child("emptyDir", "sizeLimit"), "SizeLimit field must be a valid resource quantity")}
+}
+
+// as gives a row the names under which Kubernetes complains.
+func (t volumeType[V]) as(second, name string) volumeType[V] {
+	t.second, t.name = second, name
+	return t
+}
+
+// validateOneSource wants exactly one of the volume types, and checks it. found is the
+// number of types that are set.
+func validateOneSource[V any](types []volumeType[V], v *V, path *field.Path) (errs field.ErrorList) {
+	found := 0
+	for i := range types {
+		t := &types[i]
+		if !t.set(v) {
+			continue
 		}
-	case v.HostPath != nil:
-		return validateHostPath(v.HostPath, path.Child("hostPath"))
-	case v.Secret != nil:
-		at := path.Child("secret")
-		errs := required(at.Child("secretName"), v.Secret.SecretName)
-		errs = append(errs, validateMode(v.Secret.DefaultMode, at.Child("defaultMode"))...)
-		return append(errs, validateItems(v.Secret.Items, at)...)
-	case v.ConfigMap != nil:
-		at := path.Child("configMap")
-		errs := required(at.Child("name"), v.ConfigMap.Name)
-		errs = append(errs, validateMode(v.ConfigMap.DefaultMode, at.Child("defaultMode"))...)
-		return append(errs, validateItems(v.ConfigMap.Items, at)...)
-	case v.DownwardAPI != nil:
-		at := path.Child("downwardAPI")
-		errs := validateMode(v.DownwardAPI.DefaultMode, at.Child("defaultMode"))
-		return append(errs, validateDownwardItems(v.DownwardAPI.Items, at)...)
-	case v.Projected != nil:
-		return validateProjected(v.Projected, path.Child("projected"))
-	case v.PersistentVolumeClaim != nil:
-		return required(path.Child("persistentVolumeClaim", "claimName"), v.PersistentVolumeClaim.ClaimName)
-	case v.CSI != nil:
-		return required(path.Child("csi", "driver"), v.CSI.Driver)
-	case v.NFS != nil:
-		return validateNFS(v.NFS, path.Child("nfs"))
-	case v.Image != nil:
-		at := path.Child("image")
-		errs := required(at.Child("reference"), v.Image.Reference)
-		return append(errs, requiredOneOf(at.Child("pullPolicy"), v.Image.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
-	case v.Ephemeral != nil:
-		return validateEphemeralVolume(v.Ephemeral, name, podName, path.Child("ephemeral"))
+		if found++; found > 1 {
+			errs = append(errs, field.Forbidden(path.Child(t.second), "may not specify more than 1 volume type"))
+			continue
+		}
+		errs = append(errs, t.check(v, path.Child(t.name))...)
 	}
-	return nil
-}
-
-func validateHostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
-	if h.Path == "" {
-		return field.ErrorList{field.Required(path.Child("path"), "")}
-	}
-	errs := noBacksteps(path.Child("path"), h.Path)
-	if h.Type != nil {
-		errs = append(errs, oneOf(path.Child("type"), *h.Type,
-			corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory, corev1.HostPathFileOrCreate,
-			corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev)...)
+	if found == 0 {
+		errs = append(errs, field.Required(path, "must specify a volume type"))
 	}
 	return errs
 }
 
-func validateNFS(n *corev1.NFSVolumeSource, at *field.Path) field.ErrorList {
-	errs := required(at.Child("server"), n.Server)
-	errs = append(errs, required(at.Child("path"), n.Path)...)
-	if n.Path != "" && !path.IsAbs(n.Path) {
-		errs = append(errs, field.Invalid(at.Child("path"), n.Path, "must be an absolute path"))
-	}
-	return errs
+type podSource = corev1.VolumeSource
+
+// podVolumeTypes are in the order in which Kubernetes looks for them: where there are two, the
+// later one is refused.
+var podVolumeTypes = []volumeType[podSource]{
+	source("emptyDir", func(v *podSource) *corev1.EmptyDirVolumeSource { return v.EmptyDir }, validateEmptyDir),
+	source("hostPath", func(v *podSource) *corev1.HostPathVolumeSource { return v.HostPath }, validateHostPath),
+	source("gitRepo", func(v *podSource) *corev1.GitRepoVolumeSource { return v.GitRepo }, validateGitRepo),
+	source("gcePersistentDisk", func(v *podSource) *corev1.GCEPersistentDiskVolumeSource { return v.GCEPersistentDisk }, validateGCEDisk).as("gcePersistentDisk", "persistentDisk"),
+	source("awsElasticBlockStore", func(v *podSource) *corev1.AWSElasticBlockStoreVolumeSource { return v.AWSElasticBlockStore }, validateAWSDisk),
+	source("secret", func(v *podSource) *corev1.SecretVolumeSource { return v.Secret }, validateSecretVolume),
+	source("nfs", func(v *podSource) *corev1.NFSVolumeSource { return v.NFS }, validateNFS),
+	source("iscsi", func(v *podSource) *corev1.ISCSIVolumeSource { return v.ISCSI }, validateISCSI),
+	source("glusterfs", func(v *podSource) *corev1.GlusterfsVolumeSource { return v.Glusterfs }, validateGlusterfs),
+	source("flocker", func(v *podSource) *corev1.FlockerVolumeSource { return v.Flocker }, validateFlocker),
+	source("persistentVolumeClaim", func(v *podSource) *corev1.PersistentVolumeClaimVolumeSource { return v.PersistentVolumeClaim }, validateClaimVolume),
+	source("rbd", func(v *podSource) *corev1.RBDVolumeSource { return v.RBD }, validateRBD),
+	source("cinder", func(v *podSource) *corev1.CinderVolumeSource { return v.Cinder }, validateCinder),
+	source("cephfs", func(v *podSource) *corev1.CephFSVolumeSource { return v.CephFS }, validateCephFS).as("cephFS", "cephfs"),
+	source("quobyte", func(v *podSource) *corev1.QuobyteVolumeSource { return v.Quobyte }, validateQuobyte),
+	source("downwardAPI", func(v *podSource) *corev1.DownwardAPIVolumeSource { return v.DownwardAPI }, validateDownwardAPI).as("downwarAPI", "downwardAPI"),
+	source("fc", func(v *podSource) *corev1.FCVolumeSource { return v.FC }, validateFC),
+	source("flexVolume", func(v *podSource) *corev1.FlexVolumeSource { return v.FlexVolume }, validateFlex),
+	source("configMap", func(v *podSource) *corev1.ConfigMapVolumeSource { return v.ConfigMap }, validateConfigMapVolume),
+	source("azureFile", func(v *podSource) *corev1.AzureFileVolumeSource { return v.AzureFile }, validateAzureFile),
+	source("vsphereVolume", func(v *podSource) *corev1.VsphereVirtualDiskVolumeSource { return v.VsphereVolume }, validateVsphere),
+	source("photonPersistentDisk", func(v *podSource) *corev1.PhotonPersistentDiskVolumeSource { return v.PhotonPersistentDisk }, validatePhoton),
+	source("portworxVolume", func(v *podSource) *corev1.PortworxVolumeSource { return v.PortworxVolume }, validatePortworx),
+	source("azureDisk", func(v *podSource) *corev1.AzureDiskVolumeSource { return v.AzureDisk }, validateAzureDisk),
+	source("storageos", func(v *podSource) *corev1.StorageOSVolumeSource { return v.StorageOS }, validateStorageOS),
+	source("projected", func(v *podSource) *corev1.ProjectedVolumeSource { return v.Projected }, validateProjected),
+	source("scaleIO", func(v *podSource) *corev1.ScaleIOVolumeSource { return v.ScaleIO }, validateScaleIO),
+	source("csi", func(v *podSource) *corev1.CSIVolumeSource { return v.CSI }, validateCSIVolume),
+	source("ephemeral", func(v *podSource) *corev1.EphemeralVolumeSource { return v.Ephemeral }, validateEphemeralVolume),
+	source("image", func(v *podSource) *corev1.ImageVolumeSource { return v.Image }, validateImageVolume),
 }
 
-func validateEphemeralVolume(e *corev1.EphemeralVolumeSource, name, podName string, path *field.Path) field.ErrorList {
-	if e.VolumeClaimTemplate == nil {
-		return field.ErrorList{field.Required(path.Child("volumeClaimTemplate"), "")}
+// validateVolumeSource also checks what depends on the names of the volume and of the pod.
+func validateVolumeSource(v *corev1.Volume, podName string, path *field.Path) field.ErrorList {
+	errs := validateOneSource(podVolumeTypes, &v.VolumeSource, path)
+	if i := v.ISCSI; i != nil && i.InitiatorName != nil && len(v.Name+":"+i.TargetPortal) > maxISCSIName {
+		errs = append(errs, field.Invalid(path.Child("name"), v.Name, isISCSITooLong))
 	}
-	errs := validateClaimSpec(&e.VolumeClaimTemplate.Spec, path.Child("volumeClaimTemplate", "spec"))
-	if podName != "" {
-		claim := podName + "-" + name
+	if podName == "" {
+		return errs
+	}
+	if v.Image != nil && v.Image.Reference == "" {
+		errs = append(errs, field.Required(path.Child("image", "reference"), ""))
+	}
+	if v.Ephemeral != nil && v.Name != "" {
+		claim := podName + "-" + v.Name
 		for _, complaint := range validation.NameIsDNSSubdomain(claim, false) {
-			errs = append(errs, field.Invalid(path.Root(), claim, "PVC name \""+claim+"\": "+complaint))
+			errs = append(errs, field.Invalid(path.Child("name"), v.Name, fmt.Sprintf("PVC name %q: %v", claim, complaint)))
 		}
 	}
 	return errs
 }
 
-func validateMode(mode *int32, path *field.Path) field.ErrorList {
-	if mode != nil && (*mode < 0 || *mode > 0o777) {
-		return field.ErrorList{field.Invalid(path, *mode, "must be a number between 0 and 0777 (octal), both inclusive")}
+func validateEmptyDir(e *corev1.EmptyDirVolumeSource, path *field.Path) field.ErrorList {
+	if limit := e.SizeLimit; limit != nil && limit.Sign() < 0 {
+		return field.ErrorList{field.Forbidden(path.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity")}
 	}
 	return nil
 }
 
-func validateItems(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, item := range items {
-		at := path.Child("items").Index(i)
-		errs = append(errs, required(at.Child("key"), item.Key)...)
-		errs = append(errs, filePath(at.Child("path"), item.Path)...)
-		errs = append(errs, validateMode(item.Mode, at.Child("mode"))...)
-	}
-	return errs
+func validateSecretVolume(s *corev1.SecretVolumeSource, path *field.Path) field.ErrorList {
+	errs := required(path.Child("secretName"), s.SecretName)
+	errs = append(errs, validateMode(s.DefaultMode, path.Child("defaultMode"))...)
+	return append(errs, validateItems(s.Items, path)...)
 }
 
-// filePath checks where a key of a volume becomes a file.
-func filePath(at *field.Path, p string) field.ErrorList {
-	if p == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	errs := relativePath(at, p)
-	if strings.HasPrefix(p, "..") && !strings.HasPrefix(p, "../") && p != ".." {
-		errs = append(errs, field.Invalid(at, p, "must not start with '..'"))
-	}
-	return errs
+func validateConfigMapVolume(c *corev1.ConfigMapVolumeSource, path *field.Path) field.ErrorList {
+	errs := required(path.Child("name"), c.Name)
+	errs = append(errs, validateMode(c.DefaultMode, path.Child("defaultMode"))...)
+	return append(errs, validateItems(c.Items, path)...)
 }
 
-func validateDownwardItems(items []corev1.DownwardAPIVolumeFile, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range items {
-		item, at := &items[i], path
-		errs = append(errs, filePath(at.Child("path"), item.Path)...)
-		switch {
-		case item.FieldRef != nil && item.ResourceFieldRef != nil:
-			errs = append(errs, field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
-		case item.FieldRef != nil:
-			errs = append(errs, validateFieldRef(item.FieldRef, fileFields, at.Child("fieldRef"))...)
-		case item.ResourceFieldRef != nil:
-			errs = append(errs, validateResourceRef(item.ResourceFieldRef, true, at.Child("resourceFieldRef"))...)
-		default:
-			errs = append(errs, field.Required(at, "one of fieldRef and resourceFieldRef is required"))
-		}
-		errs = append(errs, validateMode(item.Mode, at.Child("mode"))...)
-	}
-	return errs
+func validateDownwardAPI(d *corev1.DownwardAPIVolumeSource, path *field.Path) field.ErrorList {
+	errs := validateMode(d.DefaultMode, path.Child("defaultMode"))
+	return append(errs, validateDownwardItems(d.Items, path)...)
 }
 
-func validateProjected(p *corev1.ProjectedVolumeSource, path *field.Path) field.ErrorList {
-	errs := validateMode(p.DefaultMode, path.Child("defaultMode"))
-	for i := range p.Sources {
-		s, at, count := &p.Sources[i], path.Child("sources").Index(i), 0
-		one := func(set bool, name string, check func(*field.Path) field.ErrorList) {
-			if !set {
-				return
-			}
-			if count++; count > 1 {
-				errs = append(errs, field.Forbidden(at, "may not specify more than 1 volume type per source"))
-				return
-			}
-			errs = append(errs, check(at.Child(name))...)
-		}
-		one(s.Secret != nil, "secret", func(at *field.Path) field.ErrorList {
-			return append(required(at.Child("name"), s.Secret.Name), validateItems(s.Secret.Items, at)...)
-		})
-		one(s.ConfigMap != nil, "configMap", func(at *field.Path) field.ErrorList {
-			return append(required(at.Child("name"), s.ConfigMap.Name), validateItems(s.ConfigMap.Items, at)...)
-		})
-		one(s.DownwardAPI != nil, "downwardAPI", func(at *field.Path) field.ErrorList {
-			return validateDownwardItems(s.DownwardAPI.Items, at)
-		})
-		one(s.ServiceAccountToken != nil, "serviceAccountToken", func(at *field.Path) field.ErrorList {
-			return validateTokenProjection(s.ServiceAccountToken, at)
-		})
-		one(s.ClusterTrustBundle != nil, "clusterTrustBundle", func(at *field.Path) field.ErrorList {
-			return filePath(at.Child("path"), s.ClusterTrustBundle.Path)
-		})
-		one(s.PodCertificate != nil, "podCertificate", func(at *field.Path) field.ErrorList {
-			return required(at.Child("signerName"), s.PodCertificate.SignerName)
-		})
-		if count == 0 {
-			errs = append(errs, field.Required(at, "must specify a volume type"))
+func validateClaimVolume(c *corev1.PersistentVolumeClaimVolumeSource, path *field.Path) field.ErrorList {
+	return required(path.Child("claimName"), c.ClaimName)
+}
+
+func validateImageVolume(i *corev1.ImageVolumeSource, path *field.Path) field.ErrorList {
+	return requiredOneOf(path.Child("pullPolicy"), i.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+}
+
+func validateCSIVolume(c *corev1.CSIVolumeSource, path *field.Path) field.ErrorList {
+	errs := validateCSIDriverName(c.Driver, path.Child("driver"))
+	if ref := c.NodePublishSecretRef; ref != nil {
+		if ref.Name == "" {
+			errs = append(errs, field.Required(path.Child("nodePublishSecretRef", "name"), ""))
+		} else {
+			errs = append(errs, dnsSubdomain(path.Child("name"), ref.Name)...)
 		}
 	}
 	return errs
 }
 
-func validateTokenProjection(t *corev1.ServiceAccountTokenProjection, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if seconds := t.ExpirationSeconds; seconds != nil {
-		at := path.Child("expirationSeconds")
-		switch {
-		case *seconds < 10*60:
-			errs = append(errs, field.Invalid(at, *seconds, "may not specify a duration less than 10 minutes"))
-		case *seconds > 1<<32:
-			errs = append(errs, field.Invalid(at, *seconds, "may not specify a duration larger than 2^32 seconds"))
-		}
+func validateEphemeralVolume(e *corev1.EphemeralVolumeSource, path *field.Path) field.ErrorList {
+	path = path.Child("volumeClaimTemplate")
+	if e.VolumeClaimTemplate == nil {
+		return field.ErrorList{field.Required(path, "")}
 	}
-	return append(errs, filePath(path.Child("path"), t.Path)...)
+	errs := validateTemplateMeta(&e.VolumeClaimTemplate.ObjectMeta, path.Child("metadata"))
+	return append(errs, validateClaimSpec(&e.VolumeClaimTemplate.Spec, path.Child("spec"))...)
 }
 
-// validateClaimSpec checks the spec of a persistent volume claim or of a template for one.
-func validateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(spec.AccessModes) == 0 {
-		errs = append(errs, field.Required(path.Child("accessModes"), "at least 1 access mode is required"))
-	}
-	once, others := false, false
-	for _, mode := range spec.AccessModes {
-		errs = append(errs, oneOf(path.Child("accessModes"), mode,
-			corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)...)
-		once = once || mode == corev1.ReadWriteOncePod
-		others = others || mode != corev1.ReadWriteOncePod
-	}
-	if once && others {
-		errs = append(errs, field.Forbidden(path.Child("accessModes"), "may not use ReadWriteOncePod with other access modes"))
-	}
-	errs = append(errs, selector(spec.Selector, path.Child("selector"))...)
-	storage := path.Child("resources").Key(string(corev1.ResourceStorage))
-	if q, ok := spec.Resources.Requests[corev1.ResourceStorage]; !ok {
-		errs = append(errs, field.Required(storage, ""))
-	} else if q.Sign() <= 0 {
-		errs = append(errs, field.Invalid(storage, q.String(), "must be greater than zero"))
-	}
-	if class := spec.StorageClassName; class != nil && *class != "" {
-		errs = append(errs, dnsSubdomain(path.Child("storageClassName"), *class)...)
-	}
-	if class := spec.VolumeAttributesClassName; class != nil && *class != "" {
-		errs = append(errs, invalid(path.Child("volumeAttributesClassName"), *class, utilvalidation.IsDNS1123Subdomain(*class))...)
-	}
-	if mode := spec.VolumeMode; mode != nil {
-		errs = append(errs, oneOf(path.Child("volumeMode"), *mode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)...)
-	}
-	return append(errs, validateClaimSource(spec, path)...)
-}
-
-func validateClaimSource(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if s := spec.DataSource; s != nil {
-		at := path.Child("dataSource")
-		errs = append(errs, required(at.Child("name"), s.Name)...)
-		errs = append(errs, required(at.Child("kind"), s.Kind)...)
-		if (s.APIGroup == nil || *s.APIGroup == "") && s.Kind != "PersistentVolumeClaim" {
-			errs = append(errs, field.Invalid(at, s.Kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+// validateTemplateMeta allows labels and annotations and nothing else.
+func validateTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+	errs := validation.ValidateAnnotations(m.Annotations, path.Child("annotations"))
+	errs = append(errs, metav1validation.ValidateLabels(m.Labels, path.Child("labels"))...)
+	for _, f := range []setField{
+		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""},
+		{"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0},
+		{"creationTimestamp", !m.CreationTimestamp.IsZero()}, {"deletionTimestamp", m.DeletionTimestamp != nil},
+		{"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil}, {"ownerReferences", m.OwnerReferences != nil},
+		{"finalizers", m.Finalizers != nil}, {"managedFields", m.ManagedFields != nil},
+	} {
+		if f.set {
+			errs = append(errs, field.Forbidden(path.Child(f.name), "cannot be set"))
 		}
-	}
-	if s := spec.DataSourceRef; s != nil {
-		at := path.Child("dataSourceRef")
-		errs = append(errs, required(at.Child("name"), s.Name)...)
-		errs = append(errs, required(at.Child("kind"), s.Kind)...)
 	}
 	return errs
 }

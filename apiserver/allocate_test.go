@@ -204,8 +204,10 @@ func TestServiceCIDR_AddsToTheRange(t *testing.T) {
 	})
 	service := newService("a", corev1.ServiceTypeClusterIP)
 	service.Spec.ClusterIP = "10.200.0.9"
-	_, err := s.typed().CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{})
-	require.NoError(t, err)
+	require.Eventually(t, func() bool { // the range is known once etcd's watch has told of it
+		_, err := s.typed().CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{})
+		return err == nil
+	}, patience, tick)
 }
 
 func TestOwnService_PointsToTheServer(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
@@ -21,11 +22,14 @@ type policy struct {
 
 	mu       sync.Mutex
 	watchers []*policyWatcher // fixed; each for one kind
+	// taking says that somebody is taking over what watchers have told him, and tell no more.
+	taking atomic.Bool
 }
 
 type policyWatcher struct {
-	*storage.Watcher
 	res *api.Resource
+	// watcher is replaced when it falls behind.
+	watcher atomic.Pointer[storage.Watcher]
 }
 
 // newPolicy begins with the roles and bindings that every cluster has, so that they hold before they
@@ -63,42 +67,52 @@ func newPolicy(ctx context.Context, s *Server) (*policy, error) {
 }
 
 func (p *policy) open(ctx context.Context, w *policyWatcher) error {
-	var err error
-	w.Watcher, err = p.server.collection(w.res).Watch(ctx, storage.WatchRequest{Any: true})
+	watcher, err := p.server.collection(w.res).Watch(ctx, storage.WatchRequest{Any: true})
+	if err == nil {
+		w.watcher.Store(watcher)
+	}
 	return err
 }
 
-// refresh takes over what is new.
+// refresh takes over what is new. Who comes while another does so waits for him: what he has been told
+// of, but not filed yet, must count here too.
 func (p *policy) refresh() {
+	news := false
 	for _, w := range p.watchers {
-		if w.Woken() {
-			p.take(context.Background())
-			return
-		}
+		news = news || w.watcher.Load().Woken()
+	}
+	if news || p.taking.Load() { // in this order
+		p.take(context.Background())
 	}
 }
 
 func (p *policy) take(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, w := range p.watchers {
-		for {
-			events, err := w.Poll(ctx)
-			if err != nil {
-				p.lost(ctx, w, err)
-				break
+	p.taking.Store(true)
+	defer p.taking.Store(false)
+	p.rbac.Change(func(c authz.Changes) {
+		for _, w := range p.watchers {
+			if err := p.takeFrom(ctx, w, c); err != nil {
+				p.lost(ctx, w, c, err)
 			}
-			if len(events) == 0 {
-				break
-			}
-			for i := range events {
-				p.apply(w.res, &events[i])
-			}
+		}
+	})
+}
+
+func (p *policy) takeFrom(ctx context.Context, w *policyWatcher, c authz.Changes) error {
+	for {
+		events, err := w.watcher.Load().Poll(ctx)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		for i := range events {
+			p.apply(c, w.res, &events[i])
 		}
 	}
 }
 
-func (p *policy) apply(res *api.Resource, e *storage.Event) {
+func (p *policy) apply(c authz.Changes, res *api.Resource, e *storage.Event) {
 	namespace, name := e.Object.Key.Namespace, e.Object.Key.Name
 	gone := e.Type == storage.Deleted
 	var obj api.Object
@@ -112,51 +126,45 @@ func (p *policy) apply(res *api.Resource, e *storage.Event) {
 	isBinding := res.Kind == "ClusterRoleBinding" || res.Kind == "RoleBinding"
 	switch {
 	case gone && isBinding:
-		p.rbac.DeleteBinding(namespace, name)
+		c.DeleteBinding(namespace, name)
 	case gone:
-		p.rbac.DeleteRole(namespace, name)
+		c.DeleteRole(namespace, name)
 	}
 	switch o := obj.(type) {
 	case *rbacv1.ClusterRole:
-		p.rbac.PutRole("", name, o.Rules)
+		c.PutRole("", name, o.Rules)
 	case *rbacv1.Role:
-		p.rbac.PutRole(namespace, name, o.Rules)
+		c.PutRole(namespace, name, o.Rules)
 	case *rbacv1.ClusterRoleBinding:
-		p.rbac.PutBinding("", name, o.RoleRef, o.Subjects)
+		c.PutBinding("", name, o.RoleRef, o.Subjects)
 	case *rbacv1.RoleBinding:
-		p.rbac.PutBinding(namespace, name, o.RoleRef, o.Subjects)
+		c.PutBinding(namespace, name, o.RoleRef, o.Subjects)
 	}
 }
 
-// lost begins a kind anew, whose changes came faster than decisions or whose log was lost. Until
-// then what it granted is not granted any more.
-func (p *policy) lost(ctx context.Context, w *policyWatcher, cause error) {
+// lost begins a kind anew, whose changes came faster than decisions or whose log was lost.
+func (p *policy) lost(ctx context.Context, w *policyWatcher, c authz.Changes, cause error) {
 	if errors.Is(cause, storage.ErrUnavailable) { // the store has closed
 		return
 	}
 	p.server.Log.Warn("reading roles and bindings anew", "kind", w.res.Kind, "error", cause)
 	switch w.res.Kind {
 	case "ClusterRole":
-		p.rbac.Forget(false, true)
+		c.Forget(false, true)
 	case "ClusterRoleBinding":
-		p.rbac.Forget(true, true)
+		c.Forget(true, true)
 	case "Role":
-		p.rbac.Forget(false, false)
+		c.Forget(false, false)
 	case "RoleBinding":
-		p.rbac.Forget(true, false)
+		c.Forget(true, false)
 	}
-	w.Close()
-	if err := p.open(ctx, w); err != nil {
+	old := w.watcher.Load()
+	err := p.open(ctx, w)
+	old.Close()
+	if err == nil {
+		err = p.takeFrom(ctx, w, c)
+	}
+	if err != nil {
 		p.server.Log.Error("reading roles and bindings", "kind", w.res.Kind, "error", err)
-		return
-	}
-	for {
-		events, err := w.Poll(ctx)
-		if err != nil || len(events) == 0 {
-			return
-		}
-		for i := range events {
-			p.apply(w.res, &events[i])
-		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	flowv1 "k8s.io/api/flowcontrol/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -43,6 +44,10 @@ func (s *Server) bootstrap(ctx context.Context) error {
 			return nil
 		}
 		write, err := s.firstWrite(res, obj)
+		if schema, ok := obj.(*flowv1.FlowSchema); ok && err == nil {
+			schema.Status.Conditions = []flowv1.FlowSchemaCondition{found(schema.Spec.PriorityLevelConfiguration.Name, s.now())}
+			write.Value, err = encode(res, schema)
+		}
 		missing = append(missing, write)
 		return err
 	}
@@ -54,6 +59,20 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	if ofClass := kinds.Kind(schedulingv1.SchemeGroupVersion.WithKind("PriorityClass")); ofClass != nil {
 		for i := range systemPriorityClasses {
 			if err := add(ofClass, systemPriorityClasses[i].DeepCopy()); err != nil {
+				return err
+			}
+		}
+	}
+	ofLevel, ofSchema := kinds.Kind(flowv1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration")), kinds.Kind(flowv1.SchemeGroupVersion.WithKind("FlowSchema"))
+	if ofLevel != nil && ofSchema != nil {
+		levels, schemas := flowControl()
+		for _, level := range levels {
+			if err := add(ofLevel, level); err != nil {
+				return err
+			}
+		}
+		for _, schema := range schemas {
+			if err := add(ofSchema, schema); err != nil {
 				return err
 			}
 		}

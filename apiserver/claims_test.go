@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"testing"
 
@@ -10,8 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/storage"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
@@ -91,4 +96,70 @@ func TestService_RacingCreatesNeverShareAnAddress(t *testing.T) {
 	count := 0
 	made.Range(func(_, _ any) bool { count++; return true })
 	require.Equal(t, 1, count)
+}
+
+// Two servers that know of each other's Services only by what etcd tells them later give out
+// addresses and ports from small ranges.
+func TestService_RacingServersNeverShareAnAddressOrAPort(t *testing.T) {
+	t.Parallel()
+	const each, most = 12, 2*12 + 2
+	o := func() apiserver.Options {
+		return apiserver.Options{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.99.0.0/27")}, NodePorts: utilnet.PortRange{Base: 31000, Size: most}}
+	}
+	a := assemble(t, api.Builtin(), o())
+	second, err := storage.Open(t.Context(), a.backend, storage.Options{LogEvents: logEvents})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, second.Close()) })
+	other := o()
+	other.Store = second
+	servers := []*kubernetes.Clientset{a.typed(), a.another(t, other).typed()}
+
+	var mu sync.Mutex
+	addresses, ports, won := map[string]int{}, map[int32]int{}, 0
+	var group sync.WaitGroup
+	create := func(server int, name, ip string, port int32) {
+		group.Go(func() {
+			s := newService(name, corev1.ServiceTypeNodePort)
+			s.Spec.ClusterIP, s.Spec.Ports[0].NodePort = ip, port
+			got, err := servers[server].CoreV1().Services("default").Create(context.Background(), s, metav1.CreateOptions{})
+			mu.Lock()
+			defer mu.Unlock()
+			if ip != "" {
+				if err == nil {
+					won++
+				} else if !apierrors.IsInvalid(err) {
+					t.Errorf("%s: %v", name, err)
+				}
+			} else if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if err == nil {
+				addresses[got.Spec.ClusterIP]++
+				ports[got.Spec.Ports[0].NodePort]++
+			}
+		})
+	}
+	for i := range each {
+		for server := range servers {
+			create(server, fmt.Sprintf("any-%d-%d", server, i), "", 0)
+		}
+	}
+	group.Wait()
+	free := "10.99.0.1"
+	for i := 1; addresses[free] > 0 || i == 1; i++ { // the first is the server's own
+		free = fmt.Sprintf("10.99.0.%d", i+1)
+	}
+	wanted := int32(31000)
+	for ports[wanted] > 0 {
+		wanted++
+	}
+	for i := range each {
+		for server := range servers {
+			create(server, fmt.Sprintf("that-%d-%d", server, i), free, wanted)
+		}
+	}
+	group.Wait()
+	require.Equal(t, 1, won, "of those that want one address and port")
+	require.Len(t, addresses, 2*each+1)
+	require.Len(t, ports, 2*each+1)
 }

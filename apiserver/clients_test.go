@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	metrics "k8s.io/metrics/pkg/client/clientset/versioned"
 )
 
 const (
@@ -55,18 +56,26 @@ func typedClients(t *testing.T, s *server, format string) kindClients {
 	config.ContentType, config.AcceptContentTypes = format, format
 	set, err := kubernetes.NewForConfigAndClient(config, s.http)
 	require.NoError(t, err)
+	ofMetrics, err := metrics.NewForConfigAndClient(config, s.http)
+	require.NoError(t, err)
 	accessors := map[schema.GroupVersionResource]reflect.Value{}
-	for _, group := range reflect.ValueOf(set).Methods() {
-		if group.Type().NumIn() != 0 || group.Type().NumOut() != 1 {
-			continue
-		}
-		versioned, ok := group.Call(nil)[0].Interface().(interface{ RESTClient() rest.Interface })
-		if !ok {
-			continue
-		}
-		gv := versioned.RESTClient().APIVersion()
-		for method, of := range reflect.ValueOf(versioned).Methods() {
-			accessors[gv.WithResource(strings.ToLower(method.Name))] = of
+	for _, clients := range []any{set, ofMetrics} {
+		for _, group := range reflect.ValueOf(clients).Methods() {
+			if group.Type().NumIn() != 0 || group.Type().NumOut() != 1 {
+				continue
+			}
+			versioned, ok := group.Call(nil)[0].Interface().(interface{ RESTClient() rest.Interface })
+			if !ok {
+				continue
+			}
+			gv := versioned.RESTClient().APIVersion()
+			for method, of := range reflect.ValueOf(versioned).Methods() {
+				resource := strings.ToLower(method.Name)
+				if of, ok := strings.CutSuffix(resource, "metricses"); ok { // PodMetricses are at .../pods
+					resource = of + "s"
+				}
+				accessors[gv.WithResource(resource)] = of
+			}
 		}
 	}
 	return func(t *testing.T, gvr schema.GroupVersionResource, namespace string) kindClient {
@@ -272,7 +281,7 @@ func nameOf(obj runtime.Object) string {
 }
 
 // document is an object as JSON has it.
-func document(t *testing.T, obj any) m {
+func document(t testing.TB, obj any) m {
 	t.Helper()
 	text, err := json.Marshal(obj)
 	require.NoError(t, err)

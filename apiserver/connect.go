@@ -74,6 +74,8 @@ type passage struct {
 	failed func(error) error
 	// host is the Host header; "" is that of to.
 	host string
+	// node is whose agent it goes to; "" where it does not go to one.
+	node string
 }
 
 // pass sends the request on, and the response back, until both are done or the server stops.
@@ -91,6 +93,10 @@ func (s *Server) pass(w http.ResponseWriter, r *request, p passage) {
 			// Who the client is has been found out; the credential is not for those behind.
 			pr.Out.Header.Del("Authorization")
 			hideBearer(pr.Out.Header)
+			pr.Out.Header.Del(nodeHeader) // it is not for clients to say
+			if p.node != "" {
+				pr.Out.Header.Set(nodeHeader, p.node)
+			}
 		},
 		ModifyResponse: func(res *http.Response) error {
 			if res.StatusCode == http.StatusSwitchingProtocols {

@@ -61,6 +61,9 @@ func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (
 		return nil, err
 	}
 	s.beforeCreate(r.res, obj)
+	if r.res.Requester != nil {
+		r.res.Requester(obj, r.user().Info())
+	}
 	obj.SetManagedFields(owners)
 	if err := validate(r.res, obj, nil); err != nil {
 		return nil, err
@@ -69,7 +72,7 @@ func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (
 		return nil, err
 	}
 	if r.res.Warnings != nil {
-		r.warnings = append(r.warnings, r.res.Warnings(obj)...)
+		r.warnings = append(r.warnings, r.res.Warnings(obj, nil)...)
 	}
 	ttl, err := s.ttl(r.res, obj)
 	if err != nil {

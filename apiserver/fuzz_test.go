@@ -233,3 +233,31 @@ func FuzzQuery(f *testing.F) {
 		s.delete(configMaps+"/a?dryRun=All&"+query, nil).civil()
 	})
 }
+
+func FuzzResourceVersion(f *testing.F) {
+	s := start(f)
+	s.create(configMaps, configMap("a"))
+	revision := s.get(configMaps+"/a").at("metadata", "resourceVersion").(string)
+	for _, seed := range [][2]string{
+		{"", ""}, {"0", ""}, {"0", "Exact"}, {revision, "Exact"}, {revision, "NotOlderThan"}, {"1", "Exact"}, {"-1", ""}, {"18446744073709551616", "NotOlderThan"},
+		{"0x10", "Exact"}, {" 1", "exact"}, {"", "Exact"}, {"9223372036854775807", "Exact"},
+	} {
+		for how := range uint8(4) {
+			f.Add(seed[0], seed[1], how)
+		}
+	}
+	more := []string{"", "&watch=true", "&limit=1", "&watch=1&sendInitialEvents=true&allowWatchBookmarks=true"}
+	f.Fuzz(func(t *testing.T, revision, match string, how uint8) {
+		s := s.within(t)
+		query := url.Values{"resourceVersion": {revision}, "resourceVersionMatch": {match}, "timeout": {"20ms"}}.Encode() + more[int(how)%len(more)]
+		if how%2 == 1 { // what a watch streams has no end: its beginning is enough
+			res := s.send(http.MethodGet, configMaps+"?"+query, nil)
+			defer res.Body.Close()
+			require.True(t, res.StatusCode < 500 || res.StatusCode == http.StatusGatewayTimeout, "%s: %d", query, res.StatusCode)
+			return
+		}
+		if a := s.get(configMaps + "?" + query); a.code != http.StatusGatewayTimeout { // a revision that is not there yet is waited for
+			a.civil()
+		}
+	})
+}

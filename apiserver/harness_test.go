@@ -21,13 +21,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/testenv"
+	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
 func TestMain(m *testing.M) {
 	// glog's flusher is started by an import of etcd's and lives as long as the process. The
 	// kubelet and the clients of its streams speak SPDY by a library that waits, after a close,
 	// for streams that nobody will end.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
+	leak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
 		goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Connection).shutdown"))
 }
 
@@ -233,7 +234,7 @@ type watchStream struct {
 }
 
 // patience is how long a test waits for a server that has stopped to speak.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // tick is how often a condition is looked at that cannot be waited for.
 const tick = 5 * time.Millisecond

@@ -34,10 +34,14 @@ type KubeletOptions struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// DefaultKubeletAddressTypes are kube-apiserver's.
+// DefaultKubeletAddressTypes are those that kubeadm sets: kube-apiserver's own begin with the host name, which on
+// most networks nobody resolves.
 var DefaultKubeletAddressTypes = []corev1.NodeAddressType{
-	corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeInternalIP, corev1.NodeExternalDNS, corev1.NodeExternalIP,
+	corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeInternalDNS, corev1.NodeExternalDNS, corev1.NodeHostName,
 }
+
+// nodeHeader tells an agent that is several nodes which of them is meant. A kubelet is one, and does not read it.
+const nodeHeader = "Coxswain-Node"
 
 // backends are the ways to what is behind the server. They speak HTTP/1.1 alone: HTTP/2 has
 // no connection to upgrade.

@@ -115,7 +115,7 @@ func (objectCounts) Describe(ch chan<- *prometheus.Desc) { ch <- objectCountsDes
 
 func (o objectCounts) Collect(ch chan<- prometheus.Metric) {
 	for _, res := range o.s.Registry.Snapshot().Resources {
-		if res.Review || res.View != nil {
+		if res.Review || res.Computed || res.View != nil {
 			continue
 		}
 		ch <- prometheus.MustNewConstMetric(objectCountsDesc, prometheus.GaugeValue,

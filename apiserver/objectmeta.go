@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,7 +88,7 @@ func beforeUpdate(res *api.Resource, obj, old api.Object) error {
 	if res.PrepareUpdate != nil {
 		res.PrepareUpdate(obj, old)
 	}
-	if res.Generation && !sameBesideMeta(obj, old) {
+	if res.Generation && (!sameBesideMeta(obj, old) || res.GenerationCountsAnnotations && !maps.Equal(obj.GetAnnotations(), old.GetAnnotations())) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
 	return nil

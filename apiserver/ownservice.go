@@ -32,10 +32,11 @@ const (
 	presences = "claims/apiservers"
 	// presenceTTL is how long a server that died is still pointed to.
 	presenceTTL = 45 * time.Second
-	// publishInterval is how often a server says that it is there.
-	publishInterval = 15 * time.Second
-	// publishPatience is how long the start and the end of a server wait for it.
-	publishPatience = time.Second
+	// publishInterval is how often a server says that it is there: kube-apiserver's interval for its identity Lease.
+	publishInterval = 10 * time.Second
+	// startPatience and endPatience are how long the start and the end of a server wait for it. Who begins without has
+	// no Service kubernetes for an interval.
+	startPatience, endPatience = 10 * time.Second, time.Second
 	// ownServicePort is where the Service listens.
 	ownServicePort = 443
 )
@@ -107,7 +108,11 @@ func (s *Server) logTrouble(ctx context.Context, doing string, err error) {
 
 // publishOnce is publish for the start and the end of a server, which wait for it but not long.
 func (s *Server) publishOnce(ctx context.Context, at netip.AddrPort, present bool) {
-	ctx, cancel := context.WithTimeout(ctx, publishPatience)
+	patience := endPatience
+	if present {
+		patience = startPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := s.publish(ctx, at, present); err != nil {
 		s.Log.Warn("publishing the Service kubernetes", "error", err)
@@ -145,7 +150,11 @@ func (s *Server) publication(ctx context.Context, at netip.AddrPort, present boo
 		if err != nil {
 			return nil, err
 		}
-		writes = append(cidr, service...)
+		own, err := s.ownObjects(ctx)
+		if err != nil {
+			return nil, err
+		}
+		writes = slices.Concat(cidr, service, own)
 	}
 	if !at.IsValid() {
 		return writes, nil
@@ -159,8 +168,8 @@ func (s *Server) publication(ctx context.Context, at netip.AddrPort, present boo
 	if err != nil {
 		return nil, err
 	}
-	slices, err := s.ownEndpointSlice(ctx, all)
-	return append(append(writes, endpoints...), slices...), err
+	slice, err := s.ownEndpointSlice(ctx, all)
+	return slices.Concat(writes, endpoints, slice), err
 }
 
 // put is the write, if one is needed, by which an object of the server's own becomes what
@@ -175,6 +184,12 @@ func (s *Server) put(ctx context.Context, res *api.Resource, fresh api.Object, c
 	if err != nil {
 		return nil, err
 	}
+	return s.amend(res, o, change)
+}
+
+// amend is the write, if one is needed, by which a stored object becomes what change makes of it, as the server's
+// own doing.
+func (s *Server) amend(res *api.Resource, o *storage.Object, change func(api.Object)) ([]storage.Write, error) {
 	old, err := decode(res, o)
 	if err != nil {
 		return nil, err

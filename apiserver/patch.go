@@ -149,12 +149,23 @@ func jsonPatch(r *request, body []byte) (patcher, error) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(patch)))
 	}
 	return func(doc []byte) ([]byte, error) {
-		patched, err := patch.Apply(doc)
+		patched, err := applyJSONPatch(patch, doc)
 		if err != nil { // which says no more, as in kube-apiserver
 			return nil, statusError(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "the server rejected our request due to an error in our request")
 		}
 		return patched, nil
 	}, nil
+}
+
+// applyJSONPatch is patch.Apply, which panics where an operation without a value meets what
+// is no plain value: {"op":"test","path":""}.
+func applyJSONPatch(patch jsonpatch.Patch, doc []byte) (patched []byte, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("applying a JSON patch: %v", fault)
+		}
+	}()
+	return patch.Apply(doc)
 }
 
 // strategic merges lists by the keys that the Go type's tags name.

@@ -46,7 +46,7 @@ func (s *Server) podLog(w http.ResponseWriter, r *request) error {
 	r.Request = r.Request.Clone(r.Context())
 	r.Header.Del("Accept") // it was about the Status of an error; a log is text
 	s.pass(w, r, passage{
-		to: at, transport: transport,
+		to: at, transport: transport, node: pod.Spec.NodeName,
 		check: func(res *http.Response) error {
 			if err := backendRefusal(res, r.Method, corev1.Resource("pods/log"), r.name); err != nil {
 				return err
@@ -189,7 +189,7 @@ func (s *Server) podStream(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	s.pass(w, r, passage{
-		to: at, transport: s.backends.kubelets,
+		to: at, transport: s.backends.kubelets, node: pod.Spec.NodeName,
 		failed: func(err error) error { return apierrors.NewInternalError(fmt.Errorf("error dialing backend: %w", err)) },
 	})
 	return nil

@@ -40,9 +40,13 @@ func (s *Server) proxy(w http.ResponseWriter, r *request) error {
 	}
 	to.Path = "/" + to.Path
 	to.RawQuery = r.URL.RawQuery
+	node := ""
+	if transport == s.backends.kubelets {
+		_, node, _, _ = utilnet.SplitSchemeNamePort(r.name)
+	}
 	own := strings.TrimSuffix(r.URL.Path, to.Path)
 	s.pass(w, r, passage{
-		to: to, transport: transport, host: r.Host,
+		to: to, transport: transport, host: r.Host, node: node,
 		check: func(res *http.Response) error {
 			moveLocation(res, to, own)
 			return nil

@@ -87,6 +87,9 @@ func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
 
 // answer hands the request to its verb.
 func (s *Server) answer(w http.ResponseWriter, r *request) error {
+	if r.res.Computed {
+		return s.compute(w, r)
+	}
 	switch r.verb {
 	case "get":
 		return s.get(w, r)
@@ -136,8 +139,11 @@ func (s *Server) resolve(r *request) error {
 	if gvr.Group == "" && r.namespace != "" && r.name == "" && slices.Contains(namespaceSubresources, gvr.Resource) {
 		r.name, r.subresource = r.namespace, gvr.Resource
 		r.namespace, gvr.Resource = "", "namespaces"
-		if r.verb == "list" {
+		switch r.verb {
+		case "list":
 			r.verb = "get"
+		case "deletecollection":
+			r.verb = "delete"
 		}
 	}
 	if r.res = s.Registry.Snapshot().Resource(gvr); r.res == nil {
@@ -159,7 +165,7 @@ func (s *Server) resolve(r *request) error {
 	if r.verb == "list" && flag(r.query, "watch") {
 		r.verb = "watch"
 	}
-	if !r.res.Review {
+	if !r.res.Review && !r.res.Computed {
 		r.objects = s.collection(r.res)
 	}
 	return nil

@@ -67,7 +67,7 @@ var samples = map[string]string{
 }
 
 // fillSample makes an empty object valid, and returns the name it must bear.
-func fillSample(t *testing.T, obj api.Object, kind string) string {
+func fillSample(t testing.TB, obj api.Object, kind string) string {
 	t.Helper()
 	if text := samples[kind]; text != "" {
 		require.NoError(t, json.Unmarshal([]byte(text), obj))
@@ -93,7 +93,7 @@ func fillSample(t *testing.T, obj api.Object, kind string) string {
 	return "sample"
 }
 
-func certificateRequest(t *testing.T) []byte {
+func certificateRequest(t testing.TB) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -67,8 +67,11 @@ type Options struct {
 	RequestTimeout time.Duration
 	// Limits bound what one client, and all together, may take.
 	Limits Limits
-	Clock  clock.PassiveClock
-	Log    *slog.Logger
+	// Debug are handlers of who runs in the same process, by the path below which they answer GET; it ends with a
+	// slash. Whom they answer is for authorization, as with every path.
+	Debug map[string]http.Handler
+	Clock clock.PassiveClock
+	Log   *slog.Logger
 }
 
 // Server serves the Kubernetes API. Its methods are safe for concurrent use.
@@ -87,6 +90,8 @@ type Server struct {
 	appliers appliers
 	inflight inflight
 	watches  watchCounts
+	usages   usages
+	identity serverIdentity
 	// written is closed when the policy of every cluster has been written.
 	written chan struct{}
 	// drain is done when the server stops: it is no longer ready, and watches end.
@@ -190,6 +195,9 @@ func (s *Server) Handler() http.Handler {
 	r.Get("/metrics", s.path(s.serveMetrics))
 	r.Get("/debug/pprof/*", s.path(s.serveProfile))
 	r.Post("/debug/pprof/*", s.path(s.serveProfile))
+	for path, h := range s.Debug {
+		r.Get(path+"*", s.path(func(w http.ResponseWriter, r *http.Request) error { h.ServeHTTP(w, r); return nil }))
+	}
 	if o := s.Authentication.ServiceAccounts; o != nil {
 		r.Get("/.well-known/openid-configuration", s.path(s.serveIssuer))
 		r.Get("/openid/v1/jwks", s.path(s.serveIssuerKeys))
@@ -257,6 +265,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	}
 	defer s.backends.close()
 	at := s.advertised(ln.Addr())
+	s.identity = newIdentity(ln.Addr())
 	s.publishOnce(ctx, at, true)
 	background, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -48,6 +48,9 @@ func rowOf(res *api.Resource, o *storage.Object, include metav1.IncludeObjectPol
 		return metav1.TableRow{}, err
 	}
 	row := metav1.TableRow{Cells: res.Cells(obj)}
+	if res.RowConditions != nil {
+		row.Conditions = res.RowConditions(obj)
+	}
 	switch include {
 	case metav1.IncludeNone:
 	case metav1.IncludeObject:

@@ -346,10 +346,20 @@ func TestServiceAccountToken_LegacyOneIsGoodWhileItsSecretHoldsIt(t *testing.T) 
 		"metadata":   m{"name": "s", "annotations": m{corev1.ServiceAccountNameKey: "robot"}},
 		"stringData": m{"token": token},
 	})
+	today := func() string { return time.Now().UTC().Format(time.DateOnly) }
+	before := today()
 	require.Equal(t, "system:serviceaccount:default:robot", s.bearing(token).whoami().Username)
+	lastUsed := s.get(secrets+"/s").ok(http.StatusOK).at("metadata", "labels", "kubernetes.io/legacy-token-last-used")
+	require.Contains(t, []any{before, today()}, lastUsed) // midnight may be now
+	since := s.get("/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking").ok(http.StatusOK).at("data", "since")
+	require.Contains(t, []any{before, today()}, since)
 	s.patch(secrets+"/s", mergePatch, m{"stringData": m{"token": "another"}}).ok(http.StatusOK)
 	s.refusesToken(token, "its secret does not hold it any more")
 	s.patch(secrets+"/s", mergePatch, m{"stringData": m{"token": token}}).ok(http.StatusOK)
+	s.bearing(token).get(configMaps).ok(http.StatusOK)
+	s.patch(secrets+"/s", mergePatch, m{"metadata": m{"labels": m{"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}}}).ok(http.StatusOK)
+	s.refusesToken(token, "its secret has been marked as invalid")
+	s.patch(secrets+"/s", mergePatch, m{"metadata": m{"labels": nil}}).ok(http.StatusOK)
 	s.bearing(token).get(configMaps).ok(http.StatusOK)
 	s.delete(accounts+"/robot", nil).ok(http.StatusOK)
 	s.refusesToken(token, "looking up its account: not found")

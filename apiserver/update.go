@@ -111,7 +111,7 @@ func (s *Server) replace(r *request, obj, old api.Object, expect string) (api.Ob
 		return nil, err
 	}
 	if r.res.Warnings != nil {
-		r.warnings = append(r.warnings, r.res.Warnings(obj)...)
+		r.warnings = append(r.warnings, r.res.Warnings(obj, old)...)
 	}
 	return obj, nil
 }
@@ -125,6 +125,14 @@ func (s *Server) replacePart(r *request, obj, old api.Object) (api.Object, error
 	sub := r.res.Subresource(r.subresource)
 	merged := old.DeepCopyObject().(api.Object)
 	sub.Copy(merged, obj)
+	if r.subresource == "status" && r.res.Status.Metadata {
+		merged.SetLabels(obj.GetLabels())
+		merged.SetAnnotations(obj.GetAnnotations())
+		merged.SetFinalizers(obj.GetFinalizers())
+	}
+	if r.res.Touch != nil {
+		r.res.Touch(merged, old, s.now())
+	}
 	attributes := s.attributes(r, admission.Update, merged, old)
 	if err := s.admission.Mutate(r.Context(), attributes); err != nil {
 		return nil, err

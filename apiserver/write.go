@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -135,12 +136,24 @@ func (s *Server) commit(ctx context.Context, r *request, w storage.Write, claims
 	if err != nil {
 		return nil, err
 	}
-	if r.isNamespace() && w.Op != storage.Create {
-		// What this client creates next must be refused if the namespace is going away, and
-		// admission reads from memory. That it is gone altogether is as good an answer.
-		_, _ = r.objects.Get(ctx, "", w.Key.Name, storage.At{Revision: result.Revision})
+	if rules(r.res.GroupResource()) && !(r.isNamespace() && w.Op == storage.Create) {
+		// What this client asks for next must be judged by this, and what judges reads from memory:
+		// a right that was taken away is gone, a namespace that is going away takes nothing more.
+		// That the object is gone altogether is as good an answer.
+		_, _ = r.objects.Get(ctx, w.Key.Namespace, w.Key.Name, storage.At{Revision: result.Revision})
 	}
 	return result.Objects[0], nil
+}
+
+// rules says whether authorization, or admission from memory, judges other requests by objects of
+// the kind. They are seldom written.
+func rules(resource schema.GroupResource) bool {
+	switch resource.String() {
+	case "namespaces", "limitranges", "priorityclasses.scheduling.k8s.io", "runtimeclasses.node.k8s.io",
+		"storageclasses.storage.k8s.io", "ingressclasses.networking.k8s.io":
+		return true
+	}
+	return resource.Group == "rbac.authorization.k8s.io"
 }
 
 // encode makes the document that is stored: the object without its resourceVersion.

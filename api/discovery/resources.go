@@ -67,7 +67,7 @@ func verbs(r *api.Resource) []string {
 // storageVersionHash tells clients when the version in which objects are stored changes.
 // It is the same here as in Kubernetes for the same kind.
 func storageVersionHash(r *api.Resource) string {
-	if r.Review {
+	if r.Review || r.Computed {
 		return ""
 	}
 	r = r.Stored()

@@ -81,7 +81,7 @@ var Table = []Registration{
 		Does: "gives containers the requests and limits that the namespace's LimitRanges have as default, and holds containers, pods and claims to their min, max and ratio"},
 	{Name: "ServiceAccount", Default: true, New: newServiceAccount, On: []Rule{on(pods, Create), on(pods, Update).with("ephemeralcontainers")},
 		Does: "gives pods a service account, which must exist, its imagePullSecrets, and a volume with a token that expires"},
-	{Name: "NodeRestriction", New: newNodeRestriction, On: []Rule{
+	{Name: "NodeRestriction", Default: true, New: newNodeRestriction, On: []Rule{
 		on(pods, Create, Update, Delete).with(anySubresource), on(nodes, Create, Update, Delete).with(anySubresource),
 		on(core("persistentvolumeclaims"), Create, Update, Delete).with(anySubresource), on(serviceAccounts, Create).with("token"),
 		on(group("coordination.k8s.io", "leases"), Create, Update, Delete), on(group("storage.k8s.io", "csinodes"), Create, Update, Delete),

@@ -21,7 +21,6 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,9 +29,10 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 const (
 	patience = 30 * time.Second
@@ -52,6 +52,8 @@ func (o objects) Secret(_ context.Context, namespace, name string) (*corev1.Secr
 	}
 	return nil, authn.ErrNotFound
 }
+
+func (o objects) TokenUsed(context.Context, *corev1.Secret, string) error { return nil }
 
 func newIssuer(t testing.TB) *authn.Issuer {
 	t.Helper()

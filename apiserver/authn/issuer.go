@@ -21,6 +21,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/util/keyutil"
 	"k8s.io/utils/clock"
 )
 
@@ -238,22 +239,14 @@ func ReadSigningKey(file string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading a signing key: %w", err)
 	}
-	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
-		if key, ok := privateKey(block.Bytes); ok {
-			return key, nil
-		}
+	if key, ok := privateKey(content); ok {
+		return key, nil
 	}
 	return nil, fmt.Errorf("%s has no ECDSA or RSA private key", file)
 }
 
-func privateKey(der []byte) (crypto.Signer, bool) {
-	if key, err := x509.ParseECPrivateKey(der); err == nil {
-		return key, true
-	}
-	if key, err := x509.ParsePKCS1PrivateKey(der); err == nil {
-		return key, true
-	}
-	key, err := x509.ParsePKCS8PrivateKey(der)
+func privateKey(pem []byte) (crypto.Signer, bool) {
+	key, err := keyutil.ParsePrivateKeyPEM(pem)
 	signer, ok := key.(crypto.Signer)
 	return signer, err == nil && ok
 }
@@ -273,7 +266,7 @@ func ReadPublicKeys(file string) ([]crypto.PublicKey, error) {
 			keys = append(keys, key)
 		} else if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
 			keys = append(keys, cert.PublicKey)
-		} else if key, ok := privateKey(block.Bytes); ok {
+		} else if key, ok := privateKey(pem.EncodeToMemory(block)); ok {
 			keys = append(keys, key.Public())
 		}
 	}

@@ -4,12 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
 // legacyIssuer signs the tokens in secrets of type kubernetes.io/service-account-token.
 const legacyIssuer = "kubernetes/serviceaccount"
+
+// invalidSince is the label by which a legacy token is done away with before its secret is.
+// https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-legacy-token-invalid-since
+const invalidSince = "kubernetes.io/legacy-token-invalid-since"
+
+// LastUsedLabel is the label of a secret that has the day on which its token was last used.
+// https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-legacy-token-last-used
+const LastUsedLabel = "kubernetes.io/legacy-token-last-used"
 
 // legacyClaims are what a token in a secret says: it neither expires nor names an audience,
 // and is good for as long as the secret holds it.
@@ -34,6 +43,10 @@ func (t *serviceAccountTokens) legacy(ctx context.Context, c *claims, token stri
 	if secret.DeletionTimestamp != nil || !sameSecret(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) {
 		return nil, errors.New("its secret does not hold it any more")
 	}
+	if secret.Labels[invalidSince] != "" {
+		t.noteUse(ctx, secret) // of somebody who will want it back
+		return nil, errors.New("its secret has been marked as invalid")
+	}
 	account, err := t.objects.Find(ctx, serviceAccounts, l.Namespace, l.ServiceAccount)
 	if err != nil {
 		return nil, fmt.Errorf("looking up its account: %w", err)
@@ -41,5 +54,17 @@ func (t *serviceAccountTokens) legacy(ctx context.Context, c *claims, token stri
 	if account.UID != l.ServiceAccountUID || !account.Deleted.IsZero() {
 		return nil, errors.New("its account has been deleted")
 	}
+	t.noteUse(ctx, secret)
 	return serviceAccountUser(l.Namespace, reference{Name: l.ServiceAccount, UID: l.ServiceAccountUID}, nil), nil
+}
+
+// noteUse notes that a token is used today. A token is good also where that cannot be noted.
+func (t *serviceAccountTokens) noteUse(ctx context.Context, secret *corev1.Secret) {
+	today := t.issuer.now().UTC().Format(time.DateOnly)
+	if secret.Labels[LastUsedLabel] == today {
+		return
+	}
+	if err := t.objects.TokenUsed(ctx, secret, today); err != nil {
+		t.log.Warn("noting the use of a token in a secret", "secret", secret.Namespace+"/"+secret.Name, "error", err)
+	}
 }

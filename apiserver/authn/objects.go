@@ -17,6 +17,8 @@ type Objects interface {
 	// Secret reads a secret, which is shared: it must not be changed. A missing one is
 	// ErrNotFound.
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// TokenUsed notes in the Secret's LastUsedLabel the day, of the form 2006-01-02, on which its token was used.
+	TokenUsed(ctx context.Context, secret *corev1.Secret, day string) error
 }
 
 // Found is what is known of an object that exists.

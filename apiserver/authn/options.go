@@ -54,7 +54,7 @@ func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger)
 		a.tokens = append(a.tokens, a.forUs(file))
 	}
 	if o.ServiceAccounts != nil {
-		a.tokens = append(a.tokens, newServiceAccountTokens(o.ServiceAccounts, objects))
+		a.tokens = append(a.tokens, newServiceAccountTokens(o.ServiceAccounts, objects, log))
 	}
 	if o.BootstrapTokens {
 		a.tokens = append(a.tokens, a.forUs(bootstrapTokens{objects, clock}))

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -60,10 +61,11 @@ type serviceAccountTokens struct {
 	issuer   *Issuer
 	objects  Objects
 	verified *cache[*claims]
+	log      *slog.Logger
 }
 
-func newServiceAccountTokens(issuer *Issuer, objects Objects) *serviceAccountTokens {
-	return &serviceAccountTokens{issuer: issuer, objects: objects, verified: newCache[*claims](verifiedTokens)}
+func newServiceAccountTokens(issuer *Issuer, objects Objects, log *slog.Logger) *serviceAccountTokens {
+	return &serviceAccountTokens{issuer: issuer, objects: objects, log: log, verified: newCache[*claims](verifiedTokens)}
 }
 
 // claims are those of bound tokens and, where Kubernetes is nil, of legacy ones.

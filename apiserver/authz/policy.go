@@ -186,6 +186,7 @@ var clusterBindings = map[string]string{
 	"system:kube-scheduler":                   "user:system:kube-scheduler",
 	"system:monitoring":                       "group:system:monitoring",
 	"system:node":                             "",
+	"coxswain:simulated-nodes":                "user:coxswain:simulated-nodes",
 	"system:node-proxier":                     "user:system:kube-proxy",
 	"system:public-info-viewer":               "group:system:authenticated group:system:unauthenticated",
 	"system:service-account-issuer-discovery": "group:system:serviceaccounts",

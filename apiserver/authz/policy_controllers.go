@@ -136,6 +136,17 @@ var controllerRoles = map[string][]rbacv1.PolicyRule{
 		on("list watch get delete", "core", "pods"),
 		eventsRule,
 	},
+	"lease-housekeeping-controller": { // not Kubernetes'
+		on(read+" delete", "coordination.k8s.io", "leases"),
+		on("get", "core", "nodes"),
+	},
+	"node-local-provisioner": { // not Kubernetes'
+		on(read+" create update delete", "core", "persistentvolumes"),
+		on(read+" update", "core", "persistentvolumeclaims"),
+		on(read+" patch", "core", "nodes"), // whose agents it asks to remove folders
+		on(read+" create", "storage.k8s.io", "storageclasses"),
+		eventsRule,
+	},
 	"persistent-volume-binder": {
 		on(read+" update create delete", "core", "persistentvolumes"),
 		on("update", "core", "persistentvolumes/status"),

@@ -127,6 +127,17 @@ var nodeRules = list{
 // componentRoles are for Kubernetes' own programs, and those that come with a cluster.
 var componentRoles = []named{
 	{name: "system:node", rules: nodeRules},
+	// Not of Kubernetes: a process that is very many simulated Nodes.
+	{name: "coxswain:simulated-nodes", rules: list{
+		eventsRule,
+		on(read+" create patch", "core", "nodes"),
+		on("patch", "core", "nodes/status"),
+		on(read+" create delete", "core", "pods"),
+		on("patch", "core", "pods/status"),
+		on("get create update", "coordination.k8s.io", "leases"),
+		on("create", "authentication.k8s.io", "tokenreviews"),
+		on("create", "authorization.k8s.io", "subjectaccessreviews"),
+	}},
 	{name: "system:node-problem-detector", rules: list{
 		on("get", "core", "nodes"), on("patch", "core", "nodes/status"), eventsRule,
 	}},

@@ -61,24 +61,39 @@ func NewRBAC() *RBAC {
 	return &RBAC{roles: map[roleKey]*role{}, bindings: map[roleKey]*binding{}, bound: map[subject][]*binding{}}
 }
 
-// PutRole files a Role, or with an empty namespace a ClusterRole. The rules must not be changed
-// afterwards.
-func (r *RBAC) PutRole(namespace, name string, list []rbacv1.PolicyRule) {
-	arranged := arrange(list)
+// Changes are made to an index while nobody decides by it.
+type Changes struct{ r *RBAC }
+
+// Change calls f, whose changes are one step for those who decide meanwhile: they wait.
+func (r *RBAC) Change(f func(Changes)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.role(roleKey{namespace, name}).rules = arranged
+	f(Changes{r})
+}
+
+// PutRole files a Role, or with an empty namespace a ClusterRole. The rules must not be changed
+// afterwards.
+func (c Changes) PutRole(namespace, name string, list []rbacv1.PolicyRule) {
+	c.r.role(roleKey{namespace, name}).rules = arrange(list)
+}
+
+// PutRole is one change.
+func (r *RBAC) PutRole(namespace, name string, list []rbacv1.PolicyRule) {
+	r.Change(func(c Changes) { c.PutRole(namespace, name, list) })
 }
 
 // DeleteRole forgets a Role or ClusterRole.
-func (r *RBAC) DeleteRole(namespace, name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (c Changes) DeleteRole(namespace, name string) {
 	key := roleKey{namespace, name}
-	if known := r.roles[key]; known != nil {
+	if known := c.r.roles[key]; known != nil {
 		known.rules = nil
-		r.dropUnused(key)
+		c.r.dropUnused(key)
 	}
+}
+
+// DeleteRole is one change.
+func (r *RBAC) DeleteRole(namespace, name string) {
+	r.Change(func(c Changes) { c.DeleteRole(namespace, name) })
 }
 
 func (r *RBAC) role(key roleKey) *role {
@@ -97,9 +112,8 @@ func (r *RBAC) dropUnused(key roleKey) {
 }
 
 // PutBinding files a RoleBinding, or with an empty namespace a ClusterRoleBinding.
-func (r *RBAC) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (c Changes) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
+	r := c.r
 	key := roleKey{namespace, name}
 	r.takeBinding(key)
 	b := &binding{name: key, ref: roleKey{name: ref.Name}, subjects: subjects}
@@ -118,11 +132,17 @@ func (r *RBAC) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects [
 	r.bindings[key] = b
 }
 
+// PutBinding is one change.
+func (r *RBAC) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
+	r.Change(func(c Changes) { c.PutBinding(namespace, name, ref, subjects) })
+}
+
 // DeleteBinding forgets a RoleBinding or ClusterRoleBinding.
+func (c Changes) DeleteBinding(namespace, name string) { c.r.takeBinding(roleKey{namespace, name}) }
+
+// DeleteBinding is one change.
 func (r *RBAC) DeleteBinding(namespace, name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.takeBinding(roleKey{namespace, name})
+	r.Change(func(c Changes) { c.DeleteBinding(namespace, name) })
 }
 
 func (r *RBAC) takeBinding(key roleKey) {
@@ -144,9 +164,8 @@ func (r *RBAC) takeBinding(key roleKey) {
 }
 
 // Forget forgets all roles or all bindings, of the cluster or of namespaces.
-func (r *RBAC) Forget(bindings, cluster bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (c Changes) Forget(bindings, cluster bool) {
+	r := c.r
 	if bindings {
 		for key := range r.bindings {
 			if (key.namespace == "") == cluster {

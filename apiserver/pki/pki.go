@@ -5,6 +5,7 @@ package pki
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -34,17 +35,19 @@ const (
 // CA is a certificate authority. It is safe for concurrent use.
 type CA struct {
 	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	key  crypto.Signer
 	pem  []byte
 }
 
 // NewCA makes a CA that exists in memory only.
-func NewCA() (*CA, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+func NewCA() (*CA, error) { return newCA("coxswain") }
+
+func newCA(name string) (*CA, error) {
+	key, err := NewKey()
 	if err != nil {
-		return nil, fmt.Errorf("pki: CA key: %w", err)
+		return nil, err
 	}
-	template := certificate(pkix.Name{CommonName: "coxswain"}, caLife)
+	template := certificate(pkix.Name{CommonName: name}, caLife)
 	template.IsCA, template.BasicConstraintsValid = true, true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -59,31 +62,37 @@ func NewCA() (*CA, error) {
 }
 
 // OpenCA reads ca.crt and ca.key from a directory, or makes them there.
-func OpenCA(dir string) (*CA, error) {
+func OpenCA(dir string) (*CA, error) { return OpenNamedCA(dir, "coxswain") }
+
+// OpenNamedCA is OpenCA with the common name of one that is made.
+func OpenNamedCA(dir, name string) (*CA, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
 	}
 	certFile, keyFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return createCA(certFile, keyFile)
+		return createCA(certFile, keyFile, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pki: reading the CA: %w", err)
 	}
-	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	key, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok || !pair.Leaf.IsCA {
-		return nil, fmt.Errorf("pki: %s is not an ECDSA CA", certFile)
+		return nil, fmt.Errorf("pki: %s is not a CA", certFile)
 	}
 	return &CA{cert: pair.Leaf, key: key, pem: pemOf("CERTIFICATE", pair.Leaf.Raw)}, nil
 }
 
-func createCA(certFile, keyFile string) (*CA, error) {
-	ca, err := NewCA()
+func createCA(certFile, keyFile, name string) (*CA, error) {
+	if _, err := os.Stat(certFile); !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("pki: %s is there, and its key is not: a CA that others trust is not replaced", certFile)
+	}
+	ca, err := newCA(name)
 	if err != nil {
 		return nil, err
 	}
-	key, err := pemKey(ca.key)
+	key, err := ca.KeyPEM()
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +106,12 @@ func createCA(certFile, keyFile string) (*CA, error) {
 // PEM is the CA's certificate.
 func (ca *CA) PEM() []byte { return ca.pem }
 
+// Certificate is the CA's own. It must not be changed.
+func (ca *CA) Certificate() *x509.Certificate { return ca.cert }
+
+// KeyPEM is the CA's private key, for those who sign in its name.
+func (ca *CA) KeyPEM() ([]byte, error) { return KeyPEM(ca.key) }
+
 // Pool holds the CA's certificate alone.
 func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
@@ -104,18 +119,57 @@ func (ca *CA) Pool() *x509.CertPool {
 	return pool
 }
 
-// Server makes a server certificate for the hosts, each a name or an IP address.
-func (ca *CA) Server(hosts ...string) (tls.Certificate, error) {
-	template := certificate(pkix.Name{CommonName: "coxswain-apiserver"}, leafLife)
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	for _, h := range hosts {
+// Leaf says what a certificate is for.
+type Leaf struct {
+	// User and Groups are the common name and the organizations.
+	User   string
+	Groups []string
+	// Hosts are names and IP addresses; with any, the certificate is a server's.
+	Hosts []string
+	// Client says that it is a client's, perhaps also.
+	Client bool
+	// Life is how long it is valid; 0 is a year. It does not outlive the CA's.
+	Life time.Duration
+}
+
+// Issue makes a certificate and its key, in PEM.
+func (ca *CA) Issue(l Leaf) (cert, key []byte, err error) {
+	if l.Life == 0 {
+		l.Life = leafLife
+	}
+	template := certificate(pkix.Name{CommonName: l.User, Organization: l.Groups}, l.Life)
+	if template.NotAfter.After(ca.cert.NotAfter) {
+		template.NotAfter = ca.cert.NotAfter
+	}
+	if l.Client {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+	}
+	if len(l.Hosts) > 0 {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	}
+	for _, h := range l.Hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		} else {
 			template.DNSNames = append(template.DNSNames, h)
 		}
 	}
-	cert, key, err := ca.issue(template)
+	private, err := NewKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, private.Public(), ca.key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pki: certificate: %w", err)
+	}
+	key, err = KeyPEM(private)
+	return pemOf("CERTIFICATE", der), key, err
+}
+
+// Server makes a server certificate for the hosts, each a name or an IP address.
+func (ca *CA) Server(hosts ...string) (tls.Certificate, error) {
+	cert, key, err := ca.Issue(Leaf{User: "coxswain-apiserver", Hosts: hosts})
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -124,23 +178,7 @@ func (ca *CA) Server(hosts ...string) (tls.Certificate, error) {
 
 // Client makes a certificate and key, in PEM, by which a client is the user in the groups.
 func (ca *CA) Client(user string, groups ...string) (cert, key []byte, err error) {
-	template := certificate(pkix.Name{CommonName: user, Organization: groups}, leafLife)
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	return ca.issue(template)
-}
-
-func (ca *CA) issue(template *x509.Certificate) (cert, key []byte, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("pki: key: %w", err)
-	}
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, private.Public(), ca.key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("pki: certificate: %w", err)
-	}
-	key, err = pemKey(private)
-	return pemOf("CERTIFICATE", der), key, err
+	return ca.Issue(Leaf{User: user, Groups: groups, Client: true})
 }
 
 func certificate(subject pkix.Name, life time.Duration) *x509.Certificate {
@@ -156,12 +194,28 @@ func pemOf(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-func pemKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
+// KeyPEM is a private key in PEM.
+func KeyPEM(key crypto.Signer) ([]byte, error) {
+	kind, der, err := "EC PRIVATE KEY", []byte(nil), error(nil)
+	if ec, ok := key.(*ecdsa.PrivateKey); ok {
+		der, err = x509.MarshalECPrivateKey(ec)
+	} else {
+		kind = "PRIVATE KEY"
+		der, err = x509.MarshalPKCS8PrivateKey(key)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("pki: key: %w", err)
 	}
-	return pemOf("EC PRIVATE KEY", der), nil
+	return pemOf(kind, der), nil
+}
+
+// PublicKeyPEM is a public key in PEM.
+func PublicKeyPEM(key crypto.PublicKey) ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("pki: key: %w", err)
+	}
+	return pemOf("PUBLIC KEY", der), nil
 }
 
 // WriteSecret writes a file that only its owner may read. A reader sees the old content or
@@ -237,7 +291,7 @@ func EnsureKey(file string) error {
 	if err != nil {
 		return err
 	}
-	content, err := pemKey(key)
+	content, err := KeyPEM(key)
 	if err != nil {
 		return err
 	}

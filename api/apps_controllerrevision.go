@@ -1,0 +1,58 @@
+package api
+
+import (
+	"encoding/json"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func controllerRevisions() *Resource {
+	return &Resource{
+		Group: "apps", Version: "v1", Kind: "ControllerRevision", Plural: "controllerrevisions", Namespaced: true,
+		New:     func() Object { return &appsv1.ControllerRevision{} },
+		NewList: func() runtime.Object { return &appsv1.ControllerRevisionList{} },
+
+		Validate: checked(func(r *appsv1.ControllerRevision) field.ErrorList {
+			return nonNegative(field.NewPath("revision"), r.Revision)
+		}),
+		ValidateCreate: checked(validateRevisionData),
+		ValidateUpdate: checked2(func(r, old *appsv1.ControllerRevision) field.ErrorList {
+			return unchanged(r.Data, old.Data, field.NewPath("data"))
+		}),
+
+		Columns: []metav1.TableColumnDefinition{
+			nameColumn,
+			column("Controller", "string", "Controller of the object"),
+			column("Revision", "string", appsv1.ControllerRevision{}.SwaggerDoc()["revision"]),
+			ageColumn,
+		},
+		Cells: row(func(r *appsv1.ControllerRevision) []any {
+			controller := none
+			if owner := metav1.GetControllerOf(r); owner != nil {
+				controller = ownerCell(owner)
+			}
+			return []any{r.Name, controller, r.Revision, age(r.CreationTimestamp)}
+		}),
+	}
+}
+
+func validateRevisionData(r *appsv1.ControllerRevision) field.ErrorList {
+	path := field.NewPath("data")
+	if r.Data.Raw == nil {
+		return field.ErrorList{field.Required(path, "data is mandatory")}
+	}
+	var data any
+	if err := json.Unmarshal(r.Data.Raw, &data); err != nil {
+		return field.ErrorList{field.Invalid(path, "<value omitted>", "error parsing data: "+err.Error())}
+	}
+	if data == nil {
+		return field.ErrorList{field.Required(path, "data is mandatory")}
+	}
+	if _, ok := data.(map[string]any); !ok {
+		return field.ErrorList{field.Required(path, "data must be a valid JSON object")}
+	}
+	return nil
+}

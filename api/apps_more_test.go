@@ -1,0 +1,247 @@
+package api_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const soundStatefulSet = `
+metadata: {name: db, namespace: default}
+spec:
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      containers:
+      - {name: main, image: postgres, volumeMounts: [{name: data, mountPath: /data}]}
+  volumeClaimTemplates:
+  - {metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
+`
+
+func TestStatefulSet_ValidateRefuses(t *testing.T) {
+	t.Parallel()
+	tryCreate(t, "StatefulSet", soundStatefulSet, []refused{
+		{"negative history is a warning", []string{"  serviceName", "  revisionHistoryLimit: -1\n  serviceName"}, nil},
+		{"host names are its controller's", []string{"    spec:\n", "    spec:\n      hostname: A_b\n      subdomain: A_b\n"}, nil},
+		{"no service", []string{"  serviceName: db\n", ""}, nil},
+		{"service name", []string{"serviceName: db", "serviceName: a.b"}, []string{"Invalid spec.serviceName"}},
+		{"no selector", []string{"  selector: {matchLabels: {app: db}}\n", ""}, []string{"Required spec.selector", "Invalid spec.template.metadata.labels"}},
+		{"bad selector", []string{"selector: {matchLabels: {app: db}}", "selector: {matchExpressions: [{key: a, operator: Is}]}"},
+			[]string{"Invalid spec.selector.matchExpressions[0].operator", "Invalid spec.selector"}},
+		{"strategy", []string{"  serviceName", "  updateStrategy: {type: Slow}\n  serviceName"}, []string{"Invalid spec.updateStrategy"}},
+		{"on delete with bounds", []string{"  serviceName", "  updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}\n  serviceName"}, []string{"Invalid spec.updateStrategy.rollingUpdate"}},
+		{"bounds", []string{"  serviceName", "  updateStrategy: {rollingUpdate: {partition: -1, maxUnavailable: 0}}\n  serviceName"},
+			[]string{"Invalid spec.updateStrategy.rollingUpdate.partition", "Invalid spec.updateStrategy.rollingUpdate.maxUnavailable"}},
+		{"ordinals", []string{"  serviceName", "  ordinals: {start: -1}\n  serviceName"}, []string{"Invalid spec.ordinals.start"}},
+		{"retention", []string{"  serviceName", "  persistentVolumeClaimRetentionPolicy: {whenScaled: Keep}\n  serviceName"}, []string{"NotSupported spec.persistentVolumeClaimRetentionPolicy.whenScaled"}},
+		{"claim", []string{"[ReadWriteOnce]", "[Often]"}, []string{"NotSupported spec.volumeClaimTemplates[0].spec.accessModes"}},
+		{"mount of nothing", []string{"name: data, mountPath", "name: other, mountPath"}, []string{"NotFound spec.template.spec.containers[0].volumeMounts[0].name"}},
+	})
+	tryUpdate(t, "StatefulSet", soundStatefulSet, []refused{
+		{"what may change", []string{"  serviceName", "  replicas: 3\n  minReadySeconds: 4\n  revisionHistoryLimit: 1\n  ordinals: {start: 2}\n  serviceName", "image: postgres", "image: other"}, nil},
+		{"service", []string{"serviceName: db", "serviceName: other"}, []string{"Forbidden spec"}},
+		{"claims", []string{"storage: 1Gi", "storage: 2Gi"}, []string{"Forbidden spec"}},
+	})
+	r := kindOf(t, "StatefulSet")
+	require.NotEmpty(t, r.ValidateName("a.b", false), "its name is part of its pods' host names")
+	s := decode(t, r, soundStatefulSet).(*appsv1.StatefulSet)
+	s.Spec.RevisionHistoryLimit = new(int32)
+	*s.Spec.RevisionHistoryLimit = -1
+	require.Equal(t, []string{"spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"}, r.Warnings(s, nil))
+	require.Empty(t, r.Warnings(s, s), "the spec has not changed")
+}
+
+func TestDaemonSet_ValidateRefuses(t *testing.T) {
+	t.Parallel()
+	const set = `
+metadata: {name: agent, namespace: default}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec:
+      containers: [{name: main, image: agent}]
+`
+	tryCreate(t, "DaemonSet", set, []refused{
+		{"no selector selects nothing", []string{"  selector: {matchLabels: {app: agent}}\n", ""}, []string{"Invalid spec.template.metadata.labels"}},
+		{"empty selector", []string{"{matchLabels: {app: agent}}", "{}"}, []string{"Invalid spec.selector"}},
+		{"both bounds", []string{"spec:\n  sel", "spec:\n  updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 1}}\n  sel"}, []string{"Invalid spec.updateStrategy.rollingUpdate.maxSurge"}},
+		{"no bound", []string{"spec:\n  sel", "spec:\n  updateStrategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 0%}}\n  sel"}, []string{"Required spec.updateStrategy.rollingUpdate.maxUnavailable"}},
+		{"surge alone", []string{"spec:\n  sel", "spec:\n  updateStrategy: {rollingUpdate: {maxSurge: 10%, maxUnavailable: 0}}\n  sel"}, nil},
+		{"deadline", []string{"    spec:\n", "    spec:\n      activeDeadlineSeconds: 3\n"}, []string{"Forbidden spec.template.spec.activeDeadlineSeconds"}},
+	})
+
+	r := kindOf(t, "DaemonSet")
+	d := decode(t, r, set).(*appsv1.DaemonSet)
+	r.PrepareCreate(d)
+	require.Equal(t, "1", d.Annotations[appsv1.DeprecatedTemplateGeneration])
+	same, other := decode(t, r, set).(*appsv1.DaemonSet), decode(t, r, set).(*appsv1.DaemonSet)
+	other.Spec.Template.Spec.Containers[0].Image = "other"
+	r.PrepareUpdate(same, d)
+	require.Equal(t, "1", same.Annotations[appsv1.DeprecatedTemplateGeneration], "a client that leaves it out changes nothing")
+	r.PrepareUpdate(other, d)
+	require.Equal(t, "2", other.Annotations[appsv1.DeprecatedTemplateGeneration])
+}
+
+func TestControllerRevision_ValidateRefuses(t *testing.T) {
+	t.Parallel()
+	const revision = "metadata: {name: a, namespace: default}\nrevision: 1\ndata: {spec: {}}\n"
+	tryCreate(t, "ControllerRevision", revision, []refused{
+		{"revision", []string{"revision: 1", "revision: -1"}, []string{"Invalid revision"}},
+		{"no data", []string{"data: {spec: {}}\n", ""}, []string{"Required data"}},
+		{"data of nothing", []string{"data: {spec: {}}\n", "data: null\n"}, []string{"Required data"}},
+		{"data of a list", []string{"data: {spec: {}}\n", "data: [1]\n"}, []string{"Required data"}},
+	})
+	tryUpdate(t, "ControllerRevision", revision, []refused{
+		{"data", []string{"{spec: {}}", "{spec: {a: b}}"}, []string{"Invalid data"}},
+		{"revision", []string{"revision: 1", "revision: 2"}, nil},
+	})
+}
+
+func TestWorkloads_StatusRefusals(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind, old, status string
+		want              []string
+	}{
+		{"Deployment", "{}", "{replicas: 1, readyReplicas: 1, availableReplicas: 2, updatedReplicas: 3, unavailableReplicas: -1}", []string{
+			"Invalid status.unavailableReplicas", "Invalid status.updatedReplicas", "Invalid status.availableReplicas", "Invalid status.availableReplicas"}},
+		{"Deployment", "{collisionCount: 2}", "{collisionCount: 1}", []string{"Invalid status.collisionCount"}},
+		{"Deployment", "{collisionCount: 2}", "{}", []string{"Invalid status.collisionCount"}},
+		{"Deployment", "{collisionCount: 2}", "{collisionCount: 2, observedGeneration: -1}", []string{"Invalid status.observedGeneration"}},
+		{"StatefulSet", "{}", "{replicas: 1, currentReplicas: 2, updatedReplicas: 2}", []string{"Invalid status.currentReplicas", "Invalid status.updatedReplicas"}},
+		{"DaemonSet", "{}", "{currentNumberScheduled: -1, numberMisscheduled: -1, desiredNumberScheduled: -1, numberReady: -1}", []string{
+			"Invalid status.currentNumberScheduled", "Invalid status.numberMisscheduled", "Invalid status.desiredNumberScheduled", "Invalid status.numberReady"}},
+		{"ReplicaSet", "{}", "{replicas: 1, fullyLabeledReplicas: 2}", []string{"Invalid status.fullyLabeledReplicas"}},
+	} {
+		r := kindOf(t, c.kind)
+		old, obj := decode(t, r, "status: "+c.old), decode(t, r, "status: "+c.status)
+		require.ElementsMatch(t, c.want, refusals(r.Status.Validate(obj, old)), "%s: %s → %s", c.kind, c.old, c.status)
+	}
+}
+
+func TestJob_ChecksItsPolicies(t *testing.T) {
+	t.Parallel()
+	const indexed = "  completionMode: Indexed\n  completions: 5\n  parallelism: 5\n  selector"
+	tryCreate(t, "Job", soundJob, []refused{
+		{"indexed", []string{"  selector", indexed}, nil},
+		{"long name", []string{"name: j,", "name: a123456789-a123456789-a123456789-a123456789-a123456789-a1234567,", "  selector", indexed}, []string{"Invalid metadata.name"}},
+		{"mode", []string{"  selector", "  completionMode: Some\n  selector"}, []string{"NotSupported spec.completionMode"}},
+		{"no selector", []string{"  selector: {matchLabels: {a: b}}\n", ""}, []string{"Required spec.selector", "Invalid spec.template.metadata.labels"}},
+		{"success policy without rules", []string{"  selector", "  successPolicy: {rules: []}\n" + indexed}, []string{"Required spec.successPolicy.rules"}},
+		{"success policy", []string{"  selector", "  successPolicy: {rules: [{succeededIndexes: 0-2, succeededCount: 4}, {}, {succeededIndexes: '3,1'}, {succeededIndexes: '9'}]}\n" + indexed}, []string{
+			"Invalid spec.successPolicy.rules[0].succeededCount", "Required spec.successPolicy.rules[1]",
+			"Invalid spec.successPolicy.rules[2].succeededIndexes", "Invalid spec.successPolicy.rules[3].succeededIndexes"}},
+		{"success policy of others", []string{"  selector", "  successPolicy: {rules: [{succeededCount: 1}]}\n  selector"}, []string{"Invalid spec.successPolicy"}},
+		{"exit codes", []string{"  selector", "  podFailurePolicy: {rules: [{action: FailIndex, onExitCodes: {containerName: none, operator: '', values: [3, 2, 2]}}]}\n  selector"}, []string{
+			"Invalid spec.podFailurePolicy.rules[0].action", "Invalid spec.podFailurePolicy.rules[0].onExitCodes.containerName", "Required spec.podFailurePolicy.rules[0].onExitCodes.operator",
+			"Duplicate spec.podFailurePolicy.rules[0].onExitCodes.values[2]", "Invalid spec.podFailurePolicy.rules[0].onExitCodes.values"}},
+		{"replacement with failure policy", []string{"  selector", "  podReplacementPolicy: TerminatingOrFailed\n  podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: X}]}]}\n  selector"}, []string{"NotSupported spec.podReplacementPolicy"}},
+		{"managed by", []string{"  selector", "  managedBy: me\n  selector"}, []string{"Invalid spec.managedBy"}},
+	})
+	const suspended = "  suspend: true\n  selector"
+	r := kindOf(t, "Job")
+	old := decode(t, r, changed(t, soundJob, []string{"  selector", suspended}))
+	told := decode(t, r, changed(t, soundJob, []string{"  selector", suspended, "      restartPolicy", "      nodeSelector: {zone: a}\n      restartPolicy", "image: busybox", "image: busybox, resources: {requests: {cpu: 1}}"}))
+	require.Empty(t, r.ValidateUpdate(told, old), "a suspended job may be told where to run, and with what")
+	other := decode(t, r, changed(t, soundJob, []string{"  selector", suspended, "image: busybox", "image: other"}))
+	require.Equal(t, []string{"Invalid spec.template.spec"}, refusals(r.ValidateUpdate(other, old)))
+}
+
+func TestJob_StatusKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	const (
+		start    = "startTime: 2026-01-01T00:00:00Z, "
+		end      = "completionTime: 2026-01-01T00:01:00Z, "
+		met      = "{type: SuccessCriteriaMet, status: 'True'}"
+		complete = "{type: Complete, status: 'True'}"
+		target   = "{type: FailureTarget, status: 'True'}"
+		failed   = "{type: Failed, status: 'True'}"
+		succeeds = "{" + start + end + "conditions: [" + met + ", " + complete + "]}"
+	)
+	for name, c := range map[string]struct {
+		spec, old, status string
+		want              []string
+	}{
+		"completes":             {"{}", "{" + start + "active: 1}", succeeds, []string{}},
+		"fails":                 {"{}", "{}", "{" + start + "conditions: [" + target + ", " + failed + "]}", []string{}},
+		"both":                  {"{}", "{}", "{" + start + end + "conditions: [" + complete + ", " + failed + "]}", []string{"Invalid status.conditions", "Invalid status.conditions", "Invalid status.conditions"}},
+		"fails unannounced":     {"{}", "{}", "{" + start + "conditions: [" + failed + "]}", []string{"Invalid status.conditions"}},
+		"completes unannounced": {"{}", "{}", "{" + start + end + "conditions: [" + complete + "]}", []string{"Invalid status.conditions"}},
+		"without times":         {"{}", "{}", "{conditions: [" + met + ", " + complete + "]}", []string{"Required status.completionTime", "Required status.startTime"}},
+		"ends before it begins": {"{}", "{}", "{startTime: 2027-01-01T00:00:00Z, " + end + "conditions: [" + met + ", " + complete + "]}", []string{"Invalid status.completionTime"}},
+		"with pods left":        {"{}", "{}", "{" + start + end + "active: 1, terminating: 1, uncountedTerminatedPods: {failed: [a]}, conditions: [" + met + ", " + complete + "]}", []string{"Invalid status.active", "Invalid status.terminating", "Invalid status.uncountedTerminatedPods"}},
+		"taken back":            {"{}", succeeds, "{" + start + "}", []string{"Invalid status.conditions", "Invalid status.conditions"}},
+		"counters fall":         {"{}", "{failed: 2, succeeded: 2}", "{failed: 1, succeeded: 1}", []string{"Invalid status.failed", "Invalid status.succeeded"}},
+		"elastic":               {"{completionMode: Indexed, completions: 2, parallelism: 2}", "{succeeded: 2}", "{succeeded: 1}", []string{}},
+		"ready":                 {"{}", "{}", "{active: 1, ready: 2}", []string{"Invalid status.ready"}},
+		"uncounted twice":       {"{}", "{}", "{uncountedTerminatedPods: {succeeded: [a, ''], failed: [a]}}", []string{"Invalid status.uncountedTerminatedPods.succeeded[1]", "Duplicate status.uncountedTerminatedPods.failed[0]"}},
+		"started again":         {"{}", "{" + start + "}", "{startTime: 2026-02-01T00:00:00Z}", []string{"Invalid status.startTime"}},
+		"indexes":               {"{completionMode: Indexed, completions: 5, backoffLimitPerIndex: 1}", "{}", "{completedIndexes: '0-2', failedIndexes: '2,4'}", []string{"Invalid status.failedIndexes"}},
+		"no such index":         {"{completionMode: Indexed, completions: 5, backoffLimitPerIndex: 1}", "{}", "{completedIndexes: '2-9', failedIndexes: '4,3'}", []string{"Invalid status.completedIndexes", "Invalid status.failedIndexes"}},
+		"indexes of others":     {"{completions: 5}", "{}", "{completedIndexes: '1', failedIndexes: '2'}", []string{"Invalid status.completedIndexes", "Invalid status.failedIndexes"}},
+		"stored already":        {"{}", "{active: 1, ready: 2, conditions: [" + complete + "]}", "{active: 1, ready: 2, succeeded: 1, conditions: [" + complete + "]}", []string{}},
+	} {
+		r := kindOf(t, "Job")
+		old, obj := decode(t, r, "spec: "+c.spec+"\nstatus: "+c.old), decode(t, r, "spec: "+c.spec+"\nstatus: "+c.status)
+		require.ElementsMatch(t, c.want, refusals(r.Status.Validate(obj, old)), name)
+	}
+}
+
+func TestWarnings_OfPodsAndTemplates(t *testing.T) {
+	t.Parallel()
+	r := kindOf(t, "Deployment")
+	d := decode(t, r, `
+metadata: {name: a.b}
+spec:
+  template:
+    metadata: {annotations: {scheduler.alpha.kubernetes.io/critical-pod: ""}}
+    spec:
+      nodeSelector: {beta.kubernetes.io/os: linux}
+      topologySpreadConstraints: [{topologyKey: failure-domain.beta.kubernetes.io/zone}]
+      imagePullSecrets: [{name: a}, {name: a}, {}]
+      hostAliases: [{ip: 10.0.0.1}, {ip: 10.0.0.1}]
+      volumes: [{name: v, gitRepo: {repository: x}}]
+      containers:
+      - name: a
+        env: [{name: X, value: a}, {name: X, value: $(X)b}, {name: X, value: c}]
+        resources: {limits: {memory: 100m}}
+        ports: [{containerPort: 80}, {containerPort: 80}]
+      - {name: b, ports: [{containerPort: 80, hostPort: 8080}]}
+`).(*appsv1.Deployment)
+	require.Equal(t, []string{
+		"metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [must not contain dots]",
+		`spec.template.spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead`,
+		`spec.template.spec.topologySpreadConstraints[0].topologyKey: failure-domain.beta.kubernetes.io/zone is deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
+		"spec.template.spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod",
+		`spec.template.metadata.annotations[scheduler.alpha.kubernetes.io/critical-pod]: non-functional in v1.16+; use the "priorityClassName" field instead`,
+		"spec.template.spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+",
+		`spec.template.spec.hostAliases[1].ip: duplicate ip "10.0.0.1"`,
+		`spec.template.spec.imagePullSecrets[1].name: duplicate name "a"`,
+		`spec.template.spec.imagePullSecrets[2].name: invalid empty name ""`,
+		`spec.template.spec.containers[0].resources.limits[memory]: fractional byte value "100m" is invalid, must be an integer`,
+		`spec.template.spec.containers[0].env[2]: hides previous definition of "X", which may be dropped when using apply`,
+		"spec.template.spec.containers[0].ports[1]: duplicate port definition with spec.template.spec.containers[0].ports[0]",
+		"spec.template.spec.containers[1].ports[0]: overlapping port definition with spec.template.spec.containers[0].ports[0]",
+		"spec.template.spec.containers[1].ports[0]: overlapping port definition with spec.template.spec.containers[0].ports[1]",
+	}, r.Warnings(d, nil))
+	changed := d.DeepCopy()
+	require.Empty(t, r.Warnings(changed, d), "nothing has changed")
+
+	pods := kindOf(t, "Pod")
+	p := decode(t, pods, "metadata: {name: a.b}\nspec: {terminationGracePeriodSeconds: -1, containers: [{name: a}]}").(*corev1.Pod)
+	require.Equal(t, []string{
+		"metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [must not contain dots]",
+		"spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1",
+	}, pods.Warnings(p, nil))
+	require.Empty(t, pods.Warnings(p, p.DeepCopy()))
+
+	crons := kindOf(t, "CronJob")
+	c := decode(t, crons, "metadata: {name: c}\nspec: {schedule: TZ=UTC * * * * *}").(*batchv1.CronJob)
+	require.Len(t, crons.Warnings(c, nil), 1)
+}

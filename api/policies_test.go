@@ -1,0 +1,139 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWebhooks_ValidateRefuses(t *testing.T) {
+	t.Parallel()
+	const hooks = `
+metadata: {name: w}
+webhooks:
+- name: a.b.c
+  clientConfig: {service: {namespace: n, name: s, path: /validate}}
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+`
+	for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
+		tryCreate(t, kind, hooks, []refused{
+			{"name", []string{"a.b.c", "short"}, []string{"Invalid webhooks[0].name"}},
+			{"name twice", []string{"webhooks:\n", "webhooks:" + strings.TrimPrefix(hooks[strings.Index(hooks, "\n- name"):], "")}, []string{"Duplicate webhooks[1].name"}},
+			{"no side effects told", []string{"  sideEffects: None\n", ""}, []string{"Required webhooks[0].sideEffects"}},
+			{"side effects", []string{"sideEffects: None", "sideEffects: Some"}, []string{"NotSupported webhooks[0].sideEffects"}},
+			{"versions", []string{"[v1]\n  rules", "[v2, v2, A]\n  rules"}, []string{"Invalid webhooks[0].admissionReviewVersions[1]", "Invalid webhooks[0].admissionReviewVersions[2]", "Invalid webhooks[0].admissionReviewVersions"}},
+			{"no versions", []string{"  admissionReviewVersions: [v1]\n", ""}, []string{"Required webhooks[0].admissionReviewVersions"}},
+			{"timeout", []string{"  sideEffects", "  timeoutSeconds: 31\n  sideEffects"}, []string{"Invalid webhooks[0].timeoutSeconds"}},
+			{"url", []string{"{service: {namespace: n, name: s, path: /validate}}", "{url: 'http://u@/a?b#c'}"},
+				[]string{"Invalid webhooks[0].clientConfig.url", "Invalid webhooks[0].clientConfig.url", "Invalid webhooks[0].clientConfig.url", "Invalid webhooks[0].clientConfig.url", "Invalid webhooks[0].clientConfig.url"}},
+			{"both", []string{"{service: {", "{url: 'https://a', service: {"}, []string{"Required webhooks[0].clientConfig"}},
+			{"service", []string{"namespace: n, name: s, path: /validate", "port: 0, path: //a"}, []string{
+				"Required webhooks[0].clientConfig.service.name", "Required webhooks[0].clientConfig.service.namespace", "Invalid webhooks[0].clientConfig.service.port", "Invalid webhooks[0].clientConfig.service.path"}},
+			{"conditions", []string{"  sideEffects", "  matchConditions: [{name: a, expression: 'true'}, {name: a, expression: ' '}, {name: a b, expression: x}]\n  sideEffects"}, []string{
+				"Required webhooks[0].matchConditions[1].expression", "Duplicate webhooks[0].matchConditions[1].name", "Invalid webhooks[0].matchConditions[2].name"}},
+			{"operations", []string{"[CREATE]", "[CREATE, '*', FLY]"}, []string{"Invalid webhooks[0].rules[0].operations", "NotSupported webhooks[0].rules[0].operations[2]"}},
+			{"groups", []string{`[""]`, "[a, '*']", "[v1], resources", "['*', ''], resources"}, []string{
+				"Invalid webhooks[0].rules[0].apiGroups", "Invalid webhooks[0].rules[0].apiVersions", "Required webhooks[0].rules[0].apiVersions[1]"}},
+			{"resources", []string{"[pods]}", "['pods/*', pods/log, '*/*', '']}"}, []string{
+				"Invalid webhooks[0].rules[0].resources[1]", "Required webhooks[0].rules[0].resources[3]", "Invalid webhooks[0].rules[0].resources"}},
+			{"everything and one", []string{"[pods]}", "['*', pods]}"}, []string{"Invalid webhooks[0].rules[0].resources"}},
+		})
+	}
+}
+
+func TestAdmissionPolicies_ValidateRefuse(t *testing.T) {
+	t.Parallel()
+	const match = "{resourceRules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]}"
+	const policy = `
+metadata: {name: p}
+spec:
+  matchConstraints: ` + match + `
+  validations: [{expression: 'true'}]
+`
+	tryCreate(t, "ValidatingAdmissionPolicy", policy, []refused{
+		{"no match", []string{"  matchConstraints: " + match + "\n", ""}, []string{"Required spec.matchConstraints"}},
+		{"no rules", []string{match, "{}"}, []string{"Required spec.matchConstraints.resourceRules"}},
+		{"names", []string{"{operations", "{resourceNames: [a, a, b/c], operations"}, []string{
+			"Duplicate spec.matchConstraints.resourceRules[0].resourceNames[1]", "Invalid spec.matchConstraints.resourceRules[0].resourceNames[2]"}},
+		{"nothing to say", []string{"[{expression: 'true'}]", "[]"}, []string{"Required spec.validations", "Required spec.auditAnnotations"}},
+		{"validation", []string{"{expression: 'true'}", `{expression: ' ', message: "a\nb", messageExpression: ' ', reason: Unknown}`}, []string{
+			"Required spec.validations[0].expression", "Invalid spec.validations[0].message", "Invalid spec.validations[0].messageExpression", "NotSupported spec.validations[0].reason"}},
+		{"variables", []string{"  validations", "  variables: [{name: in, expression: a}, {}]\n  validations"}, []string{
+			"Invalid spec.variables[0].name", "Required spec.variables[1].name", "Required spec.variables[1].expression"}},
+		{"annotations", []string{"  validations", "  auditAnnotations: [{key: a, valueExpression: b}, {key: a}]\n  validations"}, []string{
+			"Duplicate spec.auditAnnotations[1].key", "Required spec.auditAnnotations[1].valueExpression"}},
+		{"parameter", []string{"  validations", "  paramKind: {apiVersion: A/V1, kind: a_b}\n  validations"}, []string{
+			"Invalid spec.paramKind.apiVersion", "Invalid spec.paramKind.apiVersion", "Invalid spec.paramKind.kind"}},
+	})
+	const mutating = `
+metadata: {name: p}
+spec:
+  reinvocationPolicy: Never
+  matchConstraints: ` + match + `
+  mutations: [{patchType: JSONPatch, jsonPatch: {expression: a}}]
+`
+	tryCreate(t, "MutatingAdmissionPolicy", mutating, []refused{
+		{"deletion", []string{"[CREATE]", "[DELETE]"}, []string{"NotSupported spec.matchConstraints.resourceRules.operations"}},
+		{"no mutation", []string{"[{patchType: JSONPatch, jsonPatch: {expression: a}}]", "[]"}, []string{"Required spec.mutations"}},
+		{"patch type", []string{"patchType: JSONPatch", "patchType: Odd"}, []string{"NotSupported spec.mutations[0].patchType"}},
+		{"other patch", []string{"patchType: JSONPatch", "patchType: ApplyConfiguration"}, []string{"Required spec.mutations[0].applyConfiguration", "Invalid spec.mutations[0].jsonPatch"}},
+		{"no expression", []string{"{expression: a}", "{}"}, []string{"Required spec.mutations[0].jsonPatch.expression"}},
+		{"reinvocation", []string{"Never", "Often"}, []string{"NotSupported spec.reinvocationPolicy"}},
+	})
+	const binding = "metadata: {name: b}\nspec: {policyName: p, validationActions: [Deny]}\n"
+	tryCreate(t, "ValidatingAdmissionPolicyBinding", binding, []refused{
+		{"policy", []string{"policyName: p", "policyName: A_b"}, []string{"Invalid spec.policyName"}},
+		{"actions", []string{"[Deny]", "[Deny, Warn, Warn, Cry]"}, []string{"Duplicate spec.validationActions[2]", "NotSupported spec.validationActions[3]", "Invalid spec.validationActions"}},
+		{"parameter", []string{"{policyName", "{paramRef: {name: a, selector: {}}, policyName"}, []string{
+			"Forbidden spec.paramRef.name", "Forbidden spec.paramRef.selector", "Required spec.paramRef.parameterNotFoundAction"}},
+	})
+	r := kindOf(t, "ValidatingAdmissionPolicyBinding")
+	require.Equal(t, "*/a", r.Cells(decode(t, r, "spec: {paramRef: {name: a}}"))[2])
+	require.Equal(t, "<unset>", r.Cells(decode(t, r, "spec: {}"))[2])
+}
+
+func TestFlowControl_ValidateRefuses(t *testing.T) {
+	t.Parallel()
+	const schema = `
+metadata: {name: s}
+spec:
+  priorityLevelConfiguration: {name: l}
+  rules:
+  - subjects: [{kind: User, user: {name: u}}]
+    resourceRules: [{verbs: [get], apiGroups: [""], resources: [pods], namespaces: [default]}]
+    nonResourceRules: [{verbs: ['*'], nonResourceURLs: [/healthz, /metrics/*]}]
+`
+	tryCreate(t, "FlowSchema", schema, []refused{
+		{"first", []string{"  rules", "  matchingPrecedence: 1\n  rules"}, []string{"Invalid spec.matchingPrecedence"}},
+		{"last", []string{"  rules", "  matchingPrecedence: 10001\n  rules"}, []string{"Invalid spec.matchingPrecedence"}},
+		{"method", []string{"  rules", "  distinguisherMethod: {type: ByLuck}\n  rules"}, []string{"NotSupported spec.distinguisherMethod.type"}},
+		{"level", []string{"{name: l}", "{}"}, []string{"Required spec.priorityLevelConfiguration.name"}},
+		{"no subject", []string{"[{kind: User, user: {name: u}}]", "[]"}, []string{"Required spec.rules[0].subjects"}},
+		{"subjects", []string{"{kind: User, user: {name: u}}", "{kind: User, group: {name: g}}, {kind: ServiceAccount, serviceAccount: {name: A_b}}, {kind: Group, group: {}}, {kind: Robot}"}, []string{
+			"Required spec.rules[0].subjects[0].user", "Forbidden spec.rules[0].subjects[0].group", "Invalid spec.rules[0].subjects[1].serviceAccount.name", "Required spec.rules[0].subjects[1].serviceAccount.namespace",
+			"Required spec.rules[0].subjects[2].group.name", "NotSupported spec.rules[0].subjects[3].kind"}},
+		{"resources", []string{`{verbs: [get], apiGroups: [""], resources: [pods], namespaces: [default]}`, "{verbs: [fly], apiGroups: [a, '*'], resources: [], namespaces: [A_b]}"}, []string{
+			"NotSupported spec.rules[0].resourceRules[0].verbs", "Invalid spec.rules[0].resourceRules[0].apiGroups", "Required spec.rules[0].resourceRules[0].resources", "Invalid spec.rules[0].resourceRules[0].namespaces[0]"}},
+		{"no namespace", []string{", namespaces: [default]", ""}, []string{"Required spec.rules[0].resourceRules[0].namespaces"}},
+		{"paths", []string{"[/healthz, /metrics/*]", "[healthz, //a, /a*, '']"}, []string{
+			"Invalid spec.rules[0].nonResourceRules[0].nonResourceURLs[0]", "Invalid spec.rules[0].nonResourceRules[0].nonResourceURLs[1]",
+			"Invalid spec.rules[0].nonResourceRules[0].nonResourceURLs[2]", "Invalid spec.rules[0].nonResourceRules[0].nonResourceURLs[3]"}},
+	})
+	const level = "metadata: {name: l}\nspec: {type: Limited, limited: {limitResponse: {type: Queue, queuing: {queues: 64, handSize: 6, queueLengthLimit: 50}}}}\n"
+	tryCreate(t, "PriorityLevelConfiguration", level, []refused{
+		{"exempt", []string{"type: Limited", "type: Exempt"}, []string{"Invalid spec.type", "Forbidden spec.limited"}},
+		{"nothing", []string{"type: Limited, limited: {limitResponse: {type: Queue, queuing: {queues: 64, handSize: 6, queueLengthLimit: 50}}}", "type: Limited"}, []string{"Required spec.limited"}},
+		{"hand", []string{"handSize: 6", "handSize: 65"}, []string{"Invalid spec.limited.limitResponse.queuing.handSize"}},
+		{"entropy", []string{"handSize: 6", "handSize: 11"}, []string{"Invalid spec.limited.limitResponse.queuing.handSize"}},
+		{"numbers", []string{"queues: 64, handSize: 6, queueLengthLimit: 50", "queues: -1, handSize: -1, queueLengthLimit: -1"}, []string{
+			"Invalid spec.limited.limitResponse.queuing.queues", "Invalid spec.limited.limitResponse.queuing.handSize", "Invalid spec.limited.limitResponse.queuing.queueLengthLimit"}},
+		{"shares", []string{"{limitResponse", "{nominalConcurrencyShares: -1, lendablePercent: 101, borrowingLimitPercent: -1, limitResponse"}, []string{
+			"Invalid spec.limited.nominalConcurrencyShares", "Invalid spec.limited.lendablePercent", "Invalid spec.limited.borrowingLimitPercent"}},
+		{"queues of a refusal", []string{"type: Queue", "type: Reject"}, []string{"Forbidden spec.limited.limitResponse.queuing"}},
+	})
+	r := kindOf(t, "FlowSchema")
+	require.Equal(t, []string{"Duplicate status.conditions[1].type"}, refusals(r.Status.Validate(decode(t, r, "status: {conditions: [{type: Dangling}, {type: Dangling}]}"), decode(t, r, "{}"))))
+}

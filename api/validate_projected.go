@@ -1,0 +1,178 @@
+package api
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validateMode(mode *int32, path *field.Path) field.ErrorList {
+	if mode != nil && (*mode < 0 || *mode > 0o777) {
+		return field.ErrorList{field.Invalid(path, *mode, "must be a number between 0 and 0777 (octal), both inclusive")}
+	}
+	return nil
+}
+
+func validateItems(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, item := range items {
+		at := path.Child("items").Index(i)
+		errs = append(errs, required(at.Child("key"), item.Key)...)
+		errs = append(errs, filePath(at.Child("path"), item.Path)...)
+		errs = append(errs, validateMode(item.Mode, at.Child("mode"))...)
+	}
+	return errs
+}
+
+// filePath checks where a key of a volume becomes a file.
+func filePath(at *field.Path, p string) field.ErrorList {
+	if p == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	errs := relativePath(at, p)
+	if strings.HasPrefix(p, "..") && !strings.HasPrefix(p, "../") {
+		errs = append(errs, field.Invalid(at, p, "must not start with '..'"))
+	}
+	return errs
+}
+
+// validateDownwardItems complains, as Kubernetes does, at the path of the list and not of the item.
+func validateDownwardItems(items []corev1.DownwardAPIVolumeFile, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range items {
+		item := &items[i]
+		errs = append(errs, filePath(path.Child("path"), item.Path)...)
+		switch {
+		case item.FieldRef != nil:
+			errs = append(errs, validateFieldRef(item.FieldRef, fileFields, path.Child("fieldRef"))...)
+			if item.ResourceFieldRef != nil {
+				errs = append(errs, field.Invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+			}
+		case item.ResourceFieldRef != nil:
+			errs = append(errs, validateResourceRef(item.ResourceFieldRef, true, path.Child("resourceFieldRef"))...)
+		default:
+			errs = append(errs, field.Required(path, "one of fieldRef and resourceFieldRef is required"))
+		}
+		errs = append(errs, validateMode(item.Mode, path.Child("mode"))...)
+	}
+	return errs
+}
+
+// projection checks the sources of one projected volume, whose files must not meet.
+type projection struct {
+	path  *field.Path
+	paths []string
+	errs  field.ErrorList
+}
+
+func validateProjected(p *corev1.ProjectedVolumeSource, path *field.Path) field.ErrorList {
+	v := projection{path: path, errs: validateMode(p.DefaultMode, path.Child("defaultMode"))}
+	for i := range p.Sources {
+		v.source(&p.Sources[i], path.Child("sources").Index(i))
+	}
+	return v.errs
+}
+
+func (v *projection) add(errs field.ErrorList) { v.errs = append(v.errs, errs...) }
+
+// file notes where a file will be. of is who is told that another one is there already.
+func (v *projection) file(path, of string) {
+	if path == "" {
+		return
+	}
+	if slices.Contains(v.paths, path) {
+		v.errs = append(v.errs, field.Invalid(v.path, of, "conflicting duplicate paths"))
+	}
+	v.paths = append(v.paths, path)
+}
+
+func (v *projection) items(name string, items []corev1.KeyToPath, path *field.Path) {
+	v.add(required(path.Child("name"), name))
+	v.add(validateItems(items, path))
+	for _, item := range items {
+		v.file(item.Path, name)
+	}
+}
+
+func (v *projection) source(s *corev1.VolumeProjection, path *field.Path) {
+	sources := 0
+	if s.Secret != nil {
+		sources++
+		v.items(s.Secret.Name, s.Secret.Items, path.Child("secret"))
+	}
+	if s.ConfigMap != nil {
+		sources++
+		v.items(s.ConfigMap.Name, s.ConfigMap.Items, path.Child("configMap"))
+	}
+	if s.DownwardAPI != nil {
+		sources++
+		v.add(validateDownwardItems(s.DownwardAPI.Items, path.Child("downwardAPI")))
+		for _, item := range s.DownwardAPI.Items {
+			v.file(item.Path, item.Path)
+		}
+	}
+	if s.ServiceAccountToken != nil {
+		sources++
+		v.add(validateTokenLifetime(s.ServiceAccountToken, path.Child("serviceAccountToken", "expirationSeconds")))
+		v.add(filePath(v.path.Child("path"), s.ServiceAccountToken.Path))
+	}
+	if s.ClusterTrustBundle != nil {
+		sources++
+		v.trustBundle(s.ClusterTrustBundle, path.Child("clusterTrustBundle"))
+	}
+	if s.PodCertificate != nil {
+		sources++
+		v.add(required(path.Child("podCertificate", "signerName"), s.PodCertificate.SignerName))
+	}
+	if sources > 1 {
+		v.errs = append(v.errs, field.Forbidden(path, "may not specify more than 1 volume type per source"))
+	}
+}
+
+func validateTokenLifetime(t *corev1.ServiceAccountTokenProjection, path *field.Path) field.ErrorList {
+	seconds := t.ExpirationSeconds
+	switch {
+	case seconds != nil && *seconds < 10*60:
+		return field.ErrorList{field.Invalid(path, *seconds, "may not specify a duration less than 10 minutes")}
+	case seconds != nil && *seconds > 1<<32:
+		return field.ErrorList{field.Invalid(path, *seconds, "may not specify a duration larger than 2^32 seconds")}
+	}
+	return nil
+}
+
+func (v *projection) trustBundle(b *corev1.ClusterTrustBundleProjection, path *field.Path) {
+	switch {
+	case b.Name != nil && b.SignerName != nil:
+		v.errs = append(v.errs, field.Invalid(path, b, "only one of name and signerName may be used"))
+	case b.Name != nil:
+		v.add(trustBundleName(*b.Name, path.Child("name")))
+		if b.LabelSelector != nil {
+			v.errs = append(v.errs, field.Invalid(path.Child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified"))
+		}
+	case b.SignerName != nil:
+		if *b.SignerName == "" {
+			v.errs = append(v.errs, field.Required(path.Child("signerName"), "must be a valid signer name"))
+		}
+		v.add(selector(b.LabelSelector, path.Child("labelSelector")))
+	default:
+		v.errs = append(v.errs, field.Required(path, "either name or signerName must be specified"))
+	}
+	v.add(filePath(path.Child("path"), b.Path))
+	v.file(b.Path, b.Path)
+}
+
+// trustBundleName checks a name, which begins with that of the signer if there is one.
+func trustBundleName(name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "must be a valid object name")}
+	}
+	var errs field.ErrorList
+	rest := name[strings.LastIndexByte(name, ':')+1:]
+	for _, complaint := range validation.NameIsDNSSubdomain(rest, false) {
+		errs = append(errs, field.Invalid(path, name, "not a valid clustertrustbundlename: "+complaint))
+	}
+	return errs
+}

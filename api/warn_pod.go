@@ -1,0 +1,335 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+)
+
+// What is allowed in pods and their templates, and yet hardly meant: kube-apiserver's warnings.
+
+// warnPod tells of a new pod. Updates come from machines, and often.
+func warnPod(p, old *corev1.Pod) []string {
+	if old != nil {
+		return nil
+	}
+	var warnings []string
+	if complaints := utilvalidation.IsDNS1123Label(p.Name); p.Name != "" && len(complaints) > 0 {
+		warnings = append(warnings, fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", complaints))
+	}
+	return append(warnings, warnPodTemplate(&corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}, nil)...)
+}
+
+// warnWorkloadName tells of a new object's name that its pods can carry only mangled.
+func warnWorkloadName[T Object](obj, old T) []string {
+	complaints := utilvalidation.IsDNS1123Label(obj.GetName())
+	if any(old) != any(*new(T)) || obj.GetName() == "" || len(complaints) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", complaints)}
+}
+
+// warnTemplate tells of a template at spec.template, unless the update has left the spec alone.
+func warnTemplate[T Object](obj, old T, t *corev1.PodTemplateSpec) []string {
+	if t == nil || any(old) != any(*new(T)) && old.GetGeneration() == obj.GetGeneration() {
+		return nil
+	}
+	return warnPodTemplate(t, field.NewPath("spec", "template"))
+}
+
+// warnings collects sentences that begin with a path.
+type warnings []string
+
+func (w *warnings) add(path *field.Path, format string, args ...any) {
+	*w = append(*w, path.String()+": "+fmt.Sprintf(format, args...))
+}
+
+// warnPodTemplate tells of a template at path, or of a pod if path is nil.
+func warnPodTemplate(t *corev1.PodTemplateSpec, path *field.Path) []string {
+	var w warnings
+	spec, at := &t.Spec, path.Child("spec")
+	w.nodeLabels(spec, at)
+	w.selectors(spec, at)
+	w.annotations(t, path)
+	w.volumes(spec.Volumes, at.Child("volumes"))
+	w.lists(spec, at)
+	w.fractions(spec.Overhead, at.Child("overhead"))
+	eachContainer(spec, at, func(c *corev1.Container, at *field.Path) { w.container(c, at) })
+	w.ports(spec, at)
+	if grace := spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
+		w.add(at.Child("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
+	}
+	return w
+}
+
+var deprecatedNodeLabels = map[string]string{
+	"beta.kubernetes.io/arch":                  `deprecated since v1.14; use "kubernetes.io/arch" instead`,
+	"beta.kubernetes.io/os":                    `deprecated since v1.14; use "kubernetes.io/os" instead`,
+	"failure-domain.beta.kubernetes.io/region": `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
+	"failure-domain.beta.kubernetes.io/zone":   `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
+	"beta.kubernetes.io/instance-type":         `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
+}
+
+func (w *warnings) nodeLabels(spec *corev1.PodSpec, path *field.Path) {
+	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
+		if text, ok := deprecatedNodeLabels[key]; ok {
+			w.add(path.Child("nodeSelector").Key(key), "%s", text)
+		}
+	}
+	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
+		n, at := spec.Affinity.NodeAffinity, path.Child("affinity", "nodeAffinity")
+		if required := n.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+			for i, term := range required.NodeSelectorTerms {
+				w.nodeTerm(term, at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms").Index(i))
+			}
+		}
+		for i, term := range n.PreferredDuringSchedulingIgnoredDuringExecution {
+			w.nodeTerm(term.Preference, at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference"))
+		}
+	}
+	for i, c := range spec.TopologySpreadConstraints {
+		if text, ok := deprecatedNodeLabels[c.TopologyKey]; ok {
+			w.add(path.Child("topologySpreadConstraints").Index(i).Child("topologyKey"), "%s is %s", c.TopologyKey, text)
+		}
+	}
+}
+
+func (w *warnings) nodeTerm(term corev1.NodeSelectorTerm, path *field.Path) {
+	for i, e := range term.MatchExpressions {
+		if text, ok := deprecatedNodeLabels[e.Key]; ok {
+			w.add(path.Child("matchExpressions").Index(i).Child("key"), "%s is %s", e.Key, text)
+		}
+	}
+}
+
+// selectors tells of those that are not there: they select nothing, where some expect everything.
+func (w *warnings) selectors(spec *corev1.PodSpec, path *field.Path) {
+	const text = "a null labelSelector results in matching no pod"
+	for i, c := range spec.TopologySpreadConstraints {
+		if c.LabelSelector == nil {
+			w.add(path.Child("topologySpreadConstraints").Index(i).Child("labelSelector"), text)
+		}
+	}
+	terms := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, path *field.Path) {
+		for i, t := range required {
+			if t.LabelSelector == nil {
+				w.add(path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i).Child("labelSelector"), text)
+			}
+		}
+		for i, t := range preferred {
+			if t.PodAffinityTerm.LabelSelector == nil {
+				w.add(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm", "labelSelector"), text)
+			}
+		}
+	}
+	if spec.Affinity == nil {
+		return
+	}
+	if a := spec.Affinity.PodAffinity; a != nil {
+		terms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("affinity", "podAffinity"))
+	}
+	if a := spec.Affinity.PodAntiAffinity; a != nil {
+		terms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("affinity", "podAntiAffinity"))
+	}
+}
+
+// annotations tells of those that fields have replaced.
+func (w *warnings) annotations(t *corev1.PodTemplateSpec, path *field.Path) {
+	if len(t.Annotations) == 0 {
+		return
+	}
+	tell := func(key, text string) {
+		if _, ok := t.Annotations[key]; ok {
+			w.add(path.Child("metadata", "annotations").Key(key), "%s", text)
+		}
+	}
+	tell("scheduler.alpha.kubernetes.io/critical-pod", `non-functional in v1.16+; use the "priorityClassName" field instead`)
+	tell("security.alpha.kubernetes.io/sysctls", `non-functional in v1.11+; use the "sysctls" field instead`)
+	tell("security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`)
+	const seccomp = `non-functional in v1.27+; use the "seccompProfile" field instead`
+	security := t.Spec.SecurityContext
+	if security == nil || security.SeccompProfile == nil {
+		tell(corev1.SeccompPodAnnotationKey, seccomp)
+	}
+	eachContainer(&t.Spec, nil, func(c *corev1.Container, _ *field.Path) {
+		if c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil {
+			tell(corev1.SeccompContainerAnnotationKeyPrefix+c.Name, seccomp)
+		}
+		if profiled := security != nil && security.AppArmorProfile != nil || c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil; path != nil && !profiled {
+			tell(corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name, `deprecated since v1.30; use the "appArmorProfile" field instead`)
+		}
+	})
+}
+
+// volumes tells of kinds of volume that are gone, and of paths that a service account's token hides.
+func (w *warnings) volumes(volumes []corev1.Volume, path *field.Path) {
+	tokens := map[string]bool{}
+	for i := range volumes {
+		v, at := &volumes[i].VolumeSource, path.Index(i)
+		for _, old := range []struct {
+			name string
+			set  bool
+			text string
+		}{
+			{"photonPersistentDisk", v.PhotonPersistentDisk != nil, "deprecated in v1.11, non-functional in v1.16+"},
+			{"gitRepo", v.GitRepo != nil, "deprecated in v1.11, and disabled by default in v1.33+"},
+			{"scaleIO", v.ScaleIO != nil, "deprecated in v1.16, non-functional in v1.22+"},
+			{"flocker", v.Flocker != nil, "deprecated in v1.22, non-functional in v1.25+"},
+			{"storageOS", v.StorageOS != nil, "deprecated in v1.22, non-functional in v1.25+"},
+			{"quobyte", v.Quobyte != nil, "deprecated in v1.22, non-functional in v1.25+"},
+			{"glusterfs", v.Glusterfs != nil, "deprecated in v1.25, non-functional in v1.26+"},
+			{"cephfs", v.CephFS != nil, "deprecated in v1.28, non-functional in v1.31+"},
+			{"rbd", v.RBD != nil, "deprecated in v1.28, non-functional in v1.31+"},
+		} {
+			if old.set {
+				w.add(at.Child(old.name), "%s", old.text)
+			}
+		}
+		if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
+			*w = append(*w, warnClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec, at.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
+		}
+		if v.Projected != nil {
+			for _, source := range v.Projected.Sources {
+				if source.ServiceAccountToken != nil {
+					tokens[source.ServiceAccountToken.Path] = true
+				}
+			}
+		}
+	}
+	if len(tokens) == 0 {
+		return
+	}
+	for i := range volumes {
+		if p := volumes[i].Projected; p != nil {
+			w.hiddenByToken(p.Sources, tokens, path.Index(i).Child("projected", "sources"))
+		}
+	}
+}
+
+func (w *warnings) hiddenByToken(sources []corev1.VolumeProjection, tokens map[string]bool, path *field.Path) {
+	tell := func(at *field.Path, name string) {
+		if tokens[name] {
+			w.add(at, "has duplicated path with ServiceAccountToken %q", name)
+		}
+	}
+	for _, s := range sources {
+		if s.ConfigMap != nil {
+			for i, item := range s.ConfigMap.Items {
+				tell(path.Child("configMap").Index(i), item.Path)
+			}
+		}
+		if s.Secret != nil {
+			for i, item := range s.Secret.Items {
+				tell(path.Child("secrets").Index(i), item.Path)
+			}
+		}
+		if s.DownwardAPI != nil {
+			for i, item := range s.DownwardAPI.Items {
+				tell(path.Child("downwardAPI").Index(i), item.Path)
+			}
+		}
+		if s.ClusterTrustBundle != nil {
+			tell(path.Child("ClusterTrustBundle"), s.ClusterTrustBundle.Path)
+		}
+	}
+}
+
+// lists tells of entries that are there twice, and of secrets without a name.
+func (w *warnings) lists(spec *corev1.PodSpec, path *field.Path) {
+	for i, alias := range spec.HostAliases {
+		at := path.Child("hostAliases").Index(i).Child("ip")
+		if slices.ContainsFunc(spec.HostAliases[:i], func(a corev1.HostAlias) bool { return a.IP == alias.IP }) {
+			w.add(at, "duplicate ip %q", alias.IP)
+		}
+		w.address(at, alias.IP)
+	}
+	for i, secret := range spec.ImagePullSecrets {
+		at := path.Child("imagePullSecrets").Index(i).Child("name")
+		if slices.Contains(spec.ImagePullSecrets[:i], secret) {
+			w.add(at, "duplicate name %q", secret.Name)
+		}
+		if secret.Name == "" {
+			w.add(at, "invalid empty name %q", secret.Name)
+		}
+	}
+	if spec.DNSConfig != nil {
+		for i, server := range spec.DNSConfig.Nameservers {
+			w.address(path.Child("dnsConfig", "nameservers").Index(i), server)
+		}
+	}
+}
+
+// address tells of an IP address that is not written in its usual form.
+func (w *warnings) address(path *field.Path, ip string) {
+	if netutils.ParseIPSloppy(ip) != nil {
+		*w = append(*w, utilvalidation.GetWarningsForIP(path, ip)...)
+	}
+}
+
+// fractions tells of parts of a byte.
+func (w *warnings) fractions(list corev1.ResourceList, path *field.Path) {
+	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		if q, ok := list[name]; ok && q.MilliValue()%1000 != 0 {
+			w.add(path.Key(string(name)), "fractional byte value %q is invalid, must be an integer", q.String())
+		}
+	}
+}
+
+func (w *warnings) container(c *corev1.Container, path *field.Path) {
+	w.fractions(c.Resources.Limits, path.Child("resources", "limits"))
+	w.fractions(c.Resources.Requests, path.Child("resources", "requests"))
+	for i, env := range c.Env {
+		if !slices.ContainsFunc(c.Env[:i], func(e corev1.EnvVar) bool { return e.Name == env.Name }) {
+			continue
+		}
+		// X="$(X)…" builds on the value before it.
+		before := "$(" + env.Name + ")"
+		if env.ValueFrom != nil || env.Value == before || !strings.Contains(env.Value, before) {
+			w.add(path.Child("env").Index(i), "hides previous definition of %q, which may be dropped when using apply", env.Name)
+		}
+	}
+}
+
+// ports tells of those that are there twice, in one container or in two of a pod.
+func (w *warnings) ports(spec *corev1.PodSpec, path *field.Path) {
+	type known struct {
+		at   *field.Path
+		port corev1.ContainerPort
+	}
+	seen := map[string][]known{}
+	eachContainer(spec, path, func(c *corev1.Container, at *field.Path) {
+		for i, port := range c.Ports {
+			at := at.Child("ports").Index(i)
+			if port.HostIP != "" && port.HostPort == 0 {
+				w.add(at, "hostIP set without hostPort: %+v", port)
+			}
+			key := fmt.Sprintf("%d/%s", port.ContainerPort, port.Protocol)
+			for _, other := range seen[key] {
+				switch {
+				case port.HostIP == other.port.HostIP && port.HostPort == other.port.HostPort:
+					w.add(at, "duplicate port definition with %s", other.at)
+				case port.HostPort == 0 || other.port.HostPort == 0:
+					w.add(at, "overlapping port definition with %s", other.at)
+				case port.HostPort == other.port.HostPort && (port.HostIP == "") != (other.port.HostIP == ""):
+					w.add(at, "dangerously ambiguous port definition with %s", other.at)
+				}
+			}
+			seen[key] = append(seen[key], known{at, port})
+		}
+	})
+}
+
+// warnClaimSpec tells of a claim for part of a byte.
+func warnClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
+	var w warnings
+	if q, ok := spec.Resources.Requests[corev1.ResourceStorage]; ok && q.MilliValue()%1000 != 0 {
+		w.add(path.Child("resources", "requests").Key(string(corev1.ResourceStorage)), "fractional byte value %q is invalid, must be an integer", q.String())
+	}
+	return w
+}

@@ -1,0 +1,245 @@
+package apiserver_test
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
+)
+
+// opinions is a server that the authorization webhook asks, over TLS.
+type opinions struct {
+	*httptest.Server
+	mu     sync.Mutex
+	answer func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus
+	code   int // instead of an answer, if it is not 0
+	asked  []authorizationv1.SubjectAccessReviewSpec
+}
+
+func startOpinions(t *testing.T) *opinions {
+	o := &opinions{}
+	o.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		var review authorizationv1.SubjectAccessReview
+		if r.Header.Get("Authorization") != "Bearer ours" || json.NewDecoder(r.Body).Decode(&review) != nil || review.Kind != "SubjectAccessReview" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		o.asked = append(o.asked, review.Spec)
+		if o.code != 0 {
+			w.WriteHeader(o.code)
+			return
+		}
+		review.Status = o.answer(review.Spec)
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(o.Close)
+	return o
+}
+
+func (o *opinions) says(s authorizationv1.SubjectAccessReviewStatus) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.code = 0
+	o.answer = func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus { return s }
+}
+
+func (o *opinions) fails(code int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.code = code
+}
+
+// questions is how often it has been asked about a user.
+func (o *opinions) questions(user string) (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, q := range o.asked {
+		if q.User == user {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
+	t.Parallel()
+	o := startOpinions(t)
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	config := &rest.Config{Host: o.URL, BearerToken: "ours", TLSClientConfig: rest.TLSClientConfig{
+		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.Certificate().Raw}),
+	}}
+	webhook, err := authz.NewWebhook(config, 5*time.Minute, 30*time.Second, clock)
+	require.NoError(t, err)
+	a := assemble(t, api.Builtin(), apiserver.Options{AuthorizationModes: []string{"Webhook", "RBAC"}, AuthorizationWebhook: webhook})
+	refused := func(s *server, words string) {
+		t.Helper()
+		s.get(pods).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
+	}
+
+	// Allowed: remembered for five minutes, for the same question only.
+	jane := a.as("jane", "team")
+	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	jane.get(pods).ok(http.StatusOK)
+	o.mu.Lock()
+	q := o.asked[len(o.asked)-1]
+	o.mu.Unlock()
+	require.Equal(t, "jane", q.User)
+	require.Contains(t, q.Groups, "team")
+	require.Equal(t, &authorizationv1.ResourceAttributes{Namespace: "default", Verb: "list", Version: "v1", Resource: "pods"}, q.ResourceAttributes)
+	o.says(authorizationv1.SubjectAccessReviewStatus{})
+	asked := o.questions("jane")
+	jane.get(pods).ok(http.StatusOK)
+	require.Equal(t, asked, o.questions("jane"))
+	jane.get(configMaps).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "configmaps")
+	clock.SetTime(clock.Now().Add(5*time.Minute + time.Second))
+	refused(jane, "pods")
+
+	// No opinion: the next authorizer is asked, and what was not allowed is remembered for half a minute.
+	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	refused(jane, "pods")
+	clock.SetTime(clock.Now().Add(31 * time.Second))
+	jane.get(pods).ok(http.StatusOK)
+	o.says(authorizationv1.SubjectAccessReviewStatus{Reason: "nobody knows her"})
+	bob := a.as("bob")
+	refused(bob, "nobody knows her")
+	a.create(roleBindings, roleBinding("bob", "ClusterRole", "view", subject("User", "bob")))
+	bob.get(pods).ok(http.StatusOK)
+
+	// Denied: nobody else is asked.
+	clock.SetTime(clock.Now().Add(time.Hour))
+	o.says(authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "not today"})
+	refused(bob, "not today")
+	o.says(authorizationv1.SubjectAccessReviewStatus{Denied: true, Allowed: true})
+	refused(a.as("eve"), "eve")
+
+	// A server that fails allows nothing, and leaves the rest to the others. One that is not well is asked again.
+	o.fails(http.StatusInternalServerError)
+	carl := a.as("carl")
+	refused(carl, "carl")
+	require.GreaterOrEqual(t, o.questions("carl"), 3)
+	o.fails(http.StatusBadRequest)
+	refused(a.as("dora"), "dora")
+	a.create(roleBindings, roleBinding("carl", "ClusterRole", "view", subject("User", "carl")))
+	carl.get(pods).ok(http.StatusOK)
+	require.Contains(t, a.log.String(), "an authorizer failed")
+	// It is not remembered that it failed.
+	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	a.as("dora").get(pods).ok(http.StatusOK)
+
+	// What is not on a resource, and those who may do everything.
+	path := a.as("path")
+	path.get("/metrics").ok(http.StatusOK)
+	o.mu.Lock()
+	require.Equal(t, &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}, o.asked[len(o.asked)-1].NonResourceAttributes)
+	o.mu.Unlock()
+	require.Zero(t, o.questions("admin"))
+}
+
+func TestAuthorizationWebhook_OneWithoutOurTrustIsNotAsked(t *testing.T) {
+	t.Parallel()
+	o := startOpinions(t)
+	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	webhook, err := authz.NewWebhook(&rest.Config{Host: o.URL, BearerToken: "ours"}, time.Minute, time.Minute, clocktesting.NewFakePassiveClock(time.Now()))
+	require.NoError(t, err)
+	a := assemble(t, api.Builtin(), apiserver.Options{AuthorizationModes: []string{"Webhook"}, AuthorizationWebhook: webhook})
+	a.as("jane").get(pods).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "jane")
+	require.Zero(t, o.questions("jane"))
+}
+
+func TestImpersonate_WhoMayNotIsRefusedEachPart(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	jane := s.as("jane")
+	forbidden := func(words string, headers ...string) {
+		t.Helper()
+		jane.get(pods, headers...).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
+	}
+	forbidden(`users "bob" is forbidden: User "jane" cannot impersonate resource "users" in API group "" at the cluster scope`, "Impersonate-User", "bob")
+	forbidden(`serviceaccounts "robot" is forbidden`, "Impersonate-User", "system:serviceaccount:ns:robot")
+
+	s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": m{"name": "as-bob"}, "rules": []m{
+		{"apiGroups": []string{""}, "resources": []string{"users"}, "resourceNames": []string{"bob"}, "verbs": []string{"impersonate"}},
+		{"apiGroups": []string{""}, "resources": []string{"groups"}, "resourceNames": []string{"devs"}, "verbs": []string{"impersonate"}},
+	}})
+	s.create(clusterRoleBindings, clusterRoleBinding("as-bob", "as-bob", subject("User", "jane")))
+	s.create(roleBindings, roleBinding("bob", "ClusterRole", "view", subject("User", "bob")))
+	jane.get(pods, "Impersonate-User", "bob").ok(http.StatusOK)
+	jane.get(pods, "Impersonate-User", "bob", "Impersonate-Group", "devs").ok(http.StatusOK)
+	forbidden(`users "kubernetes-admin" is forbidden`, "Impersonate-User", "kubernetes-admin")
+	forbidden(`groups "system:masters" is forbidden`, "Impersonate-User", "bob", "Impersonate-Group", "system:masters")
+	forbidden(`uids`, "Impersonate-User", "bob", "Impersonate-Uid", "42")
+	forbidden(`userextras/scopes`, "Impersonate-User", "bob", "Impersonate-Extra-Scopes", "all")
+	// He has his own rights then, and no more.
+	jane.get("/api/v1/namespaces/default/secrets", "Impersonate-User", "bob").refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "bob" cannot list`)
+	jane.get(pods).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "jane"`)
+}
+
+// An apply or an update that makes what was not there takes the right to create it.
+func TestApply_ThatCreatesTakesTheRightToCreate(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	role := func(verbs ...string) m {
+		return m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": m{"name": "writer"}, "rules": []m{
+			{"apiGroups": []string{""}, "resources": []string{"configmaps", "services"}, "verbs": verbs},
+		}}
+	}
+	s.create(roles, role("patch", "update", "get"))
+	s.create(roleBindings, roleBinding("writer", "Role", "writer", subject("User", "jane")))
+	jane := s.as("jane")
+	apply := func() *answer {
+		return jane.patch(configMaps+"/a?fieldManager=jane", "application/apply-patch+yaml", configMap("a"))
+	}
+	put := func() *answer {
+		return jane.put(services+"/a", m{"apiVersion": "v1", "kind": "Service", "metadata": m{"name": "a"}, "spec": m{"ports": []m{{"port": 80}}}})
+	}
+	apply().refused(http.StatusForbidden, metav1.StatusReasonForbidden, `cannot create resource "configmaps"`)
+	put().refused(http.StatusForbidden, metav1.StatusReasonForbidden, `cannot create resource "services"`)
+	s.gone(configMaps + "/a")
+	s.gone(services + "/a")
+	s.put(roles+"/writer", role("patch", "update", "get", "create")).ok(http.StatusOK)
+	apply().ok(http.StatusCreated)
+	put().ok(http.StatusCreated)
+	s.put(roles+"/writer", role("patch", "update")).ok(http.StatusOK)
+	apply().ok(http.StatusOK)
+	put().ok(http.StatusOK)
+}
+
+// Who asks for a certificate is who calls, whatever the request says: signers go by it.
+func TestSigningRequest_TheRequesterIsTheCaller(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	jane := s.may("jane", "certificates.k8s.io", "certificatesigningrequests", "create", "get", "update")
+	forged := s.signingRequest("r", "example.com/signer")
+	maps.Copy(forged["spec"].(m), m{"username": "system:node:a", "uid": "1", "groups": []string{"system:nodes", "system:masters"}, "extra": m{"a": []string{"b"}}})
+	spec := jane.create(requests, forged).at("spec").(m)
+	require.Equal(t, "jane", spec["username"])
+	require.Equal(t, []any{"system:authenticated"}, spec["groups"])
+	require.NotContains(t, spec, "uid")
+	require.NotContains(t, spec, "extra")
+	stored := s.get(requests + "/r").object()
+	stored.Object["spec"].(m)["username"] = "system:node:a"
+	jane.put(requests+"/r", stored.Object).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "spec")
+
+	// A condition without times has those of the server.
+	stored = s.get(requests + "/r").object()
+	stored.Object["status"] = m{"conditions": []m{{"type": "Approved", "status": "True", "reason": "r"}}}
+	conditions := s.put(requests+"/r/approval", stored.Object).ok(http.StatusOK).at("status", "conditions").([]any)
+	require.NotEmpty(t, conditions[0].(m)["lastUpdateTime"])
+	require.NotEmpty(t, conditions[0].(m)["lastTransitionTime"])
+}

@@ -1,0 +1,73 @@
+package apiserver_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// fuzzedKind is where a kind's objects are written, and one that is there.
+type fuzzedKind struct{ collection, object string }
+
+// FuzzEveryKind sends each kind what is nearly one of its objects, to be created and to be
+// merged into one that is there: decoding, defaults, validation and ownership are civil to it.
+func FuzzEveryKind(f *testing.F) {
+	s := start(f)
+	var kinds []fuzzedKind
+	for _, r := range api.Builtin() {
+		if r.Kind == "Binding" {
+			continue // has no collection
+		}
+		k := fuzzedKind{collection: collectionPath(r)}
+		obj := r.New()
+		name := fillSample(f, obj, r.Kind)
+		obj.GetObjectKind().SetGroupVersionKind(r.GVK())
+		doc := document(f, obj)
+		if !r.Review {
+			obj.SetName(name)
+			doc = document(f, obj)
+			k.object = k.collection + "/" + name
+			if s.get(k.object).code == http.StatusNotFound {
+				s.create(k.collection, doc)
+			}
+			delete(doc["metadata"].(m), "name")
+			doc["metadata"].(m)["generateName"] = "x-"
+		}
+		if text := actions[r.Plural]; text != "" {
+			require.NoError(f, json.Unmarshal([]byte(text), &doc))
+		}
+		delete(doc, "status")
+		body, err := json.Marshal(doc)
+		require.NoError(f, err)
+		packed, err := cbor.Marshal(doc)
+		require.NoError(f, err)
+		f.Add(uint8(len(kinds)), uint8(0), body)
+		f.Add(uint8(len(kinds)), uint8(1), packed)
+		kinds = append(kinds, k)
+	}
+	formats := []string{"application/json", cborType, "application/yaml", protobuf}
+	f.Fuzz(func(t *testing.T, kind, format uint8, body []byte) {
+		s, k := s.within(t), kinds[int(kind)%len(kinds)]
+		s.do(http.MethodPost, k.collection+"?dryRun=All", body, "Content-Type", formats[int(format)%len(formats)]).civil()
+		if k.object != "" && json.Valid(body) {
+			s.patch(k.object+"?dryRun=All", mergePatch, body).civil()
+		}
+	})
+}
+
+// collectionPath is where a kind's objects are, in the namespace default.
+func collectionPath(r *api.Resource) string {
+	path := "/apis/" + r.GroupVersion().String()
+	if r.Group == "" {
+		path = "/api/" + r.Version
+	}
+	if r.Namespaced {
+		path += "/namespaces/default"
+	}
+	return path + "/" + r.Plural
+}
