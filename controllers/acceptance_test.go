@@ -17,7 +17,7 @@ import (
 // newControlPlane is a whole control plane of ours: the API server, the scheduler and a node
 // beside the controllers.
 func newControlPlane(t testing.TB) *cluster {
-	config := testenv.Start(t, testenv.WithNodes(20))
+	config := testenv.Start(t, testenv.OrExternal(), testenv.WithNodes(20))
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)

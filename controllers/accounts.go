@@ -12,11 +12,15 @@ var accounts = map[string]string{
 	"certificatesigningrequest-approving-controller": "certificate-controller",
 	"certificatesigningrequest-cleaner-controller":   "certificate-controller",
 	"certificatesigningrequest-signing-controller":   "certificate-controller",
+	"cloud-node-controller":                          "node-controller",
+	"node-ipam-controller":                           "node-controller",
+	"service-lb-controller":                          "service-controller",
 	"daemonset-controller":                           "daemon-set-controller",
 	"endpoints-controller":                           "endpoint-controller",
 	"endpointslice-mirroring-controller":             "endpointslicemirroring-controller",
 	"garbage-collector-controller":                   "generic-garbage-collector",
 	"horizontal-pod-autoscaler-controller":           "horizontal-pod-autoscaler",
+	"legacy-serviceaccount-token-cleaner-controller": "legacy-service-account-token-cleaner",
 	"node-lifecycle-controller":                      "node-controller",
 	"persistentvolume-attach-detach-controller":      "attachdetach-controller",
 	"persistentvolume-binder-controller":             "persistent-volume-binder",
@@ -26,18 +30,25 @@ var accounts = map[string]string{
 	"pod-garbage-collector-controller":               "pod-garbage-collector",
 	"replicationcontroller-controller":               "replication-controller",
 	"root-ca-certificate-publisher-controller":       "root-ca-cert-publisher",
+	"service-cidr-controller":                        "service-cidrs-controller",
 	"serviceaccount-controller":                      "service-account-controller",
 	"taint-eviction-controller":                      "node-controller",
 	"token-cleaner-controller":                       "token-cleaner",
 	"bootstrap-signer-controller":                    "bootstrap-signer",
 }
 
+// asMain is the controller for which no role has been made: what it does is among the rights of
+// system:kube-controller-manager.
+const asMain = "serviceaccount-token-controller"
+
 // Accounts are the ServiceAccounts in kube-system as which the controllers act, if they have identities of
 // their own. Some share one.
 func Accounts() []string {
-	names := make([]string, len(table))
-	for i, e := range table {
-		names[i] = e.account()
+	var names []string
+	for _, e := range table {
+		if e.name != asMain {
+			names = append(names, e.account())
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -51,11 +62,11 @@ func (e entry) account() string {
 }
 
 // as are the clients of a controller: its own, or where it has no identity of its own the shared ones.
-func (c *clients) as(account string, identity func(account string) (*rest.Config, error)) (*clients, error) {
-	if identity == nil {
+func (c *clients) as(e entry, identity func(account string) (*rest.Config, error)) (*clients, error) {
+	if identity == nil || e.name == asMain {
 		return c, nil
 	}
-	config, err := identity(account)
+	config, err := identity(e.account())
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/controllers"
@@ -19,12 +18,10 @@ import (
 
 // newClockedCluster is a cluster whose controllers' time is moved by hand.
 func newClockedCluster(t *testing.T, ready func(*corev1.Pod) bool) (*cluster, *clocktesting.FakeClock) {
-	s, config := startServer(t)
+	c := newBare(t)
 	clock := clocktesting.NewFakeClock(metav1.Now().Time)
-	c := &cluster{TB: t, server: s, config: config, client: kubernetes.NewForConfigOrDie(config), ctx: t.Context()}
-	c.createNamespace("default")
 	c.createNode()
-	c.startControllers(controllers.Options{Clock: clock})
+	c.startControllers(controllers.Options{Controllers: []string{"deployment", "replicaset", "garbagecollector"}, Clock: clock})
 	c.background(func(ctx context.Context) { runNode(ctx, c.client, ready) })
 	return c, clock
 }

@@ -11,6 +11,9 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/node"
+	"github.com/coxswain-dev/coxswain/testenv"
 )
 
 // everyMinute makes a CronJob that runs each minute; its Jobs' pods run for ever.
@@ -64,7 +67,17 @@ func (c *clocked) nextMinute() time.Time {
 	return at
 }
 
-func newCron(t testing.TB) *clocked { return newClocked(t, 1, "cronjob", "job", "garbagecollector") }
+// newCron has a clock that is behind the API server's until nextMinute: were it ahead, the minute before a CronJob's first
+// might begin between the two.
+func newCron(t testing.TB) *clocked {
+	c := newClockedAt(t, testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0)))
+	c.names = []string{"cronjob", "job", "garbagecollector"}
+	c.SetTime(c.Now().Add(-2 * time.Minute))
+	c.restart()
+	c.startNodes(node.Options{Count: 1})
+	c.awaitReadyNodes(1)
+	return c
+}
 
 func nameAt(name string, at time.Time) string { return fmt.Sprintf("%s-%d", name, at.Unix()/60) }
 
@@ -135,12 +148,7 @@ func TestCronJob_StartingDeadlineAndSuspension(t *testing.T) {
 	t.Parallel()
 	c := newCron(t)
 	suspended := func(yes bool) {
-		c.eventually("edit", func() bool {
-			cj := c.cronJob("late")
-			cj.Spec.Suspend = &yes
-			_, err := c.client.BatchV1().CronJobs("default").Update(c.ctx, cj, metav1.UpdateOptions{})
-			return err == nil
-		})
+		editing(c.cluster, "late", c.client.BatchV1().CronJobs("default"), func(cj *batchv1.CronJob) { cj.Spec.Suspend = &yes })
 	}
 	c.everyMinute("late", func(cj *batchv1.CronJob) {
 		runsAtOnce(cj)

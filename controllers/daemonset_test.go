@@ -38,28 +38,11 @@ func (c *cluster) daemonSet(name string) *appsv1.DaemonSet {
 }
 
 func (c *cluster) editDaemon(name string, change func(*appsv1.DaemonSet)) {
-	c.eventually("edit "+name, func() bool {
-		d := c.daemonSet(name)
-		change(d)
-		_, err := c.client.AppsV1().DaemonSets("default").Update(c.ctx, d, metav1.UpdateOptions{})
-		if !apierrors.IsConflict(err) {
-			require.NoError(c, err)
-		}
-		return err == nil
-	})
+	editing(c, name, c.client.AppsV1().DaemonSets("default"), change)
 }
 
 func (c *cluster) editNode(name string, change func(*corev1.Node)) {
-	c.eventually("edit "+name, func() bool {
-		n, err := c.client.CoreV1().Nodes().Get(c.ctx, name, metav1.GetOptions{})
-		require.NoError(c, err)
-		change(n)
-		_, err = c.client.CoreV1().Nodes().Update(c.ctx, n, metav1.UpdateOptions{})
-		if !apierrors.IsConflict(err) {
-			require.NoError(c, err)
-		}
-		return err == nil
-	})
+	editing(c, name, c.client.CoreV1().Nodes(), change)
 }
 
 // awaitDaemon waits as "kubectl rollout status" does.
@@ -155,7 +138,7 @@ func TestDaemonSet_FollowsLabelsAndTaintsOfNodes(t *testing.T) {
 func daemonImage(image string) func(*appsv1.DaemonSet) {
 	return func(d *appsv1.DaemonSet) {
 		d.Spec.Template.Spec.Containers[0].Image = image
-		d.Spec.Template.Annotations = map[string]string{"sim.coxswain.dev/ready-after": "1h"}
+		d.Spec.Template.Annotations = map[string]string{"sim.coxswain.dev/ready-after": "1m"}
 	}
 }
 
@@ -178,7 +161,7 @@ func TestDaemonSet_RollsOneAfterTheOther(t *testing.T) {
 	})
 	require.Equal(t, 2, count("one"), "the next waits")
 	least := 3
-	c.passing(10*time.Minute, "all are replaced", func() bool {
+	c.passing(time.Second, "all are replaced", func() bool {
 		ready := 0
 		for _, p := range c.pods() {
 			if podReady(&p) {
@@ -209,9 +192,14 @@ func TestDaemonSet_SurgesBeforeItEndsTheOld(t *testing.T) {
 	})
 	c.awaitDaemon("agent", 3)
 	c.editDaemon("agent", daemonImage("two"))
-	c.reaches("one more", func() bool { return len(c.places()) == 4 && c.daemonSet("agent").Status.UpdatedNumberScheduled == 1 })
-	require.EqualValues(t, 3, c.daemonSet("agent").Status.NumberAvailable)
-	c.passing(10*time.Minute, "all are replaced", func() bool {
+	c.reaches("one more", func() bool {
+		d := c.daemonSet("agent")
+		return len(c.places()) == 4 && d.Status.ObservedGeneration == d.Generation
+	})
+	s := c.daemonSet("agent").Status
+	require.EqualValues(t, 3, s.NumberAvailable)
+	require.Zero(t, s.UpdatedNumberScheduled, "the old pod speaks for its Node as long as it is there")
+	c.passing(time.Second, "all are replaced", func() bool {
 		return slices.Equal(c.places(), []string{"node-0=two", "node-1=two", "node-2=two"})
 	})
 }

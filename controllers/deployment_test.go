@@ -2,6 +2,9 @@ package controllers_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 func rolling(surge, unavailable string) appsv1.DeploymentStrategy {
@@ -50,16 +54,14 @@ func TestDeployment_RollsWithinItsBounds(t *testing.T) {
 		surge, unavailable string
 		most, least        int
 	}{
-		{"25%", "25%", 13, 8}, {"1", "0", 11, 10}, {"0", "3", 10, 7}, {"0", "0", 10, 9}, {"100%", "0", 20, 10},
+		{"25%", "25%", 13, 8}, {"1", "0", 11, 10}, {"0", "3", 10, 7}, {"0", "1%", 10, 9}, {"100%", "0", 20, 10},
 	} {
 		t.Run(bounds.surge+" "+bounds.unavailable, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, always)
 			c.deploy("web", 10, func(d *appsv1.Deployment) { d.Spec.Strategy = rolling(bounds.surge, bounds.unavailable) })
 			c.awaitRollout("web")
-			c.server.mu.Lock()
-			from := len(c.server.log)
-			c.server.mu.Unlock()
+			from := c.version()
 			c.edit("web", image("two"))
 			c.awaitRollout("web")
 			require.EqualValues(t, 0, *c.replicaSet("one").Spec.Replicas)
@@ -70,33 +72,29 @@ func TestDeployment_RollsWithinItsBounds(t *testing.T) {
 	}
 }
 
-// extremes replays the log: the least number of ready pods and the most pods after entry `from`.
-func (c *cluster) extremes(from int) (least, most int) {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	ready := map[string]bool{}
+// extremes are the least number of ready pods and the most pods after a version. Those that were told to end do not count.
+func (c *cluster) extremes(from string) (least, most int) {
+	pods := map[string]*corev1.Pod{}
+	after, counts := versionOf(c, from), false
 	least = 1 << 30
-	for i, change := range c.server.log {
-		if change.kind.plural != "pods" {
-			continue
+	for _, e := range c.podChanges(c.from) {
+		pod := e.Object.(*corev1.Pod)
+		if counts = counts || versionOf(c, pod.ResourceVersion) > after; counts {
+			n := readyOf(slices.Collect(maps.Values(pods)))
+			least, most = min(least, n), max(most, len(pods))
 		}
-		if change.event == "DELETED" || change.object.GetDeletionTimestamp() != nil {
-			delete(ready, change.object.GetName())
-		} else {
-			_, has := change.object.Object["status"].(map[string]any)["conditions"]
-			ready[change.object.GetName()] = has
-		}
-		n := 0
-		for _, is := range ready {
-			if is {
-				n++
-			}
-		}
-		if i >= from {
-			least, most = min(least, n), max(most, len(ready))
+		pods[pod.Name] = pod
+		if e.Type == watch.Deleted || pod.DeletionTimestamp != nil {
+			delete(pods, pod.Name)
 		}
 	}
 	return least, most
+}
+
+func versionOf(t testing.TB, text string) uint64 {
+	n, err := strconv.ParseUint(text, 10, 64)
+	require.NoError(t, err)
+	return n
 }
 
 func TestDeployment_UndoReusesTheOldReplicaSet(t *testing.T) {
@@ -178,7 +176,6 @@ func TestDeployment_ScalesInProportionDuringARollout(t *testing.T) {
 func TestDeployment_RecreateEndsAllOldPodsFirst(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, always)
-	c.server.graceful = true
 	c.deploy("web", 3, func(d *appsv1.Deployment) {
 		d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 	})
@@ -186,24 +183,15 @@ func TestDeployment_RecreateEndsAllOldPodsFirst(t *testing.T) {
 	c.edit("web", image("two"))
 	c.awaitRollout("web")
 
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	running := map[string]bool{}
-	for _, change := range c.server.log {
-		if change.kind.plural != "pods" {
+	running := map[string]string{}
+	for _, e := range c.podChanges(c.from) {
+		pod := e.Object.(*corev1.Pod)
+		if e.Type == watch.Deleted {
+			delete(running, pod.Name)
 			continue
 		}
-		containers := change.object.Object["spec"].(map[string]any)["containers"].([]any)
-		image := containers[0].(map[string]any)["image"].(string)
-		if change.event == "DELETED" {
-			delete(running, image+change.object.GetName())
-			continue
-		}
-		running[image+change.object.GetName()] = true
-		images := map[string]bool{}
-		for key := range running {
-			images[key[:3]] = true
-		}
+		running[pod.Name] = pod.Spec.Containers[0].Image
+		images := slices.Compact(slices.Sorted(maps.Values(running)))
 		require.Len(t, images, 1, "pods of both templates at once")
 	}
 }
@@ -265,4 +253,32 @@ func TestDeployment_CountsHashCollisions(t *testing.T) {
 	d := c.awaitRollout("web")
 	require.EqualValues(t, 1, *d.Status.CollisionCount)
 	require.NotEqual(t, name, c.replicaSet("one").Name)
+}
+
+// TestDeployment_RollsBackWhatAnAnnotationAsksFor is how clients of extensions/v1beta1 rolled back.
+func TestDeployment_RollsBackWhatAnAnnotationAsksFor(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, always)
+	c.deploy("web", 1, nil)
+	c.awaitRollout("web")
+	for _, name := range []string{"two", "three"} {
+		c.edit("web", image(name))
+		c.awaitRollout("web")
+	}
+	ask := func(revision string) {
+		c.edit("web", func(d *appsv1.Deployment) { d.Annotations[appsv1.DeprecatedRollbackTo] = revision })
+		c.eventually("answered", func() bool { return c.deployment("web").Annotations[appsv1.DeprecatedRollbackTo] == "" })
+	}
+	ask("1")
+	c.awaitRollout("web")
+	require.Equal(t, "one", c.deployment("web").Spec.Template.Spec.Containers[0].Image)
+	c.awaitEvent("DeploymentRollback", `Rolled back deployment "web" to revision 1`)
+	ask("0") // the last but one
+	require.Equal(t, "three", c.deployment("web").Spec.Template.Spec.Containers[0].Image)
+	d := c.awaitRollout("web")
+	ask(d.Annotations["deployment.kubernetes.io/revision"])
+	c.awaitEvent("DeploymentRollbackTemplateUnchanged", `The rollback revision contains the same template as current deployment "web"`)
+	ask("77")
+	c.awaitEvent("DeploymentRollbackRevisionNotFound", "Unable to find the revision to rollback to.")
+	require.Len(t, c.replicaSets(), 3)
 }

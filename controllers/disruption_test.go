@@ -2,6 +2,7 @@ package controllers_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,8 +74,10 @@ func TestDisruption_GrantsEvictionsUntilThePodsAreReplaced(t *testing.T) {
 	c.awaitBudget("web", 3, 2, 3, 1)
 	for range 3 {
 		// Every pod goes, one by one: the next eviction is granted when another is ready.
-		oldest := c.pods()[0]
-		for _, p := range c.pods() {
+		// One that was evicted may still be on its way out.
+		pods := slices.DeleteFunc(c.pods(), func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+		oldest := pods[0]
+		for _, p := range pods {
 			if p.CreationTimestamp.Before(&oldest.CreationTimestamp) {
 				oldest = p
 			}

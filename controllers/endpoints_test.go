@@ -21,7 +21,7 @@ import (
 
 // newNetwork is an API server with the endpoint controllers; the test plays nodes and pods.
 func newNetwork(t testing.TB, more ...string) *cluster {
-	config := testenv.Start(t, testenv.WithNodes(0), testenv.WithoutScheduler(),
+	config := testenv.Start(t, testenv.OrExternal(), testenv.WithNodes(0), testenv.WithoutScheduler(),
 		testenv.WithControllers(append(more, "endpointslice", "endpoint", "garbagecollector")...))
 	client := kubernetes.NewForConfigOrDie(config)
 	c := &cluster{TB: t, config: config, client: client, ctx: t.Context()}
@@ -63,7 +63,7 @@ func (c *cluster) backendPod(i int, edit func(*corev1.Pod)) *corev1.Pod {
 	pod, err := c.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
 	require.NoError(c, err)
 	pod.Status.Phase = corev1.PodRunning
-	pod.Status.PodIP = fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)
+	pod.Status.PodIP = fmt.Sprintf("10.%d.%d.%d", i/62500, i/250%250, i%250+1)
 	pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
 	return c.setReady(pod, true)
 }
@@ -332,7 +332,7 @@ func TestEndpointSlice_GoesWithItsService(t *testing.T) {
 }
 
 // TestEndpointSlice_EqualsTheModelAfterQuiet lets pods come, go, change and lose their labels
-// at random, while slices are written by others too.
+// at random, while slices are written by others too, in 400 steps or as many as COXSWAIN_WALK_STEPS says.
 func TestEndpointSlice_EqualsTheModelAfterQuiet(t *testing.T) {
 	t.Parallel()
 	c := newNetwork(t)
@@ -340,10 +340,10 @@ func TestEndpointSlice_EqualsTheModelAfterQuiet(t *testing.T) {
 	c.service("web", nil)
 	pods := map[string]*corev1.Pod{}
 	model := map[string]string{}
-	for i := range 400 {
+	for i := range walkSteps(t, 400) {
 		names := slices.Sorted(maps.Keys(pods))
 		what := random.IntN(10)
-		if len(names) == 0 || what < 4 {
+		if len(names) == 0 || what < 4 && len(names) < 500 {
 			pod := c.backendPod(i, nil)
 			pods[pod.Name], model[pod.Name] = pod, "rs"
 			continue
@@ -367,6 +367,7 @@ func TestEndpointSlice_EqualsTheModelAfterQuiet(t *testing.T) {
 		}
 	}
 	c.awaitEndpoints("web", model)
+	t.Logf("%d endpoints in %d slices", len(model), len(c.slices("web")))
 	total := 0
 	for _, s := range c.slices("web") {
 		total += len(s.Endpoints)

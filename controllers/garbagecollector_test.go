@@ -2,6 +2,8 @@ package controllers_test
 
 import (
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // object makes a ConfigMap that is owned by others.
@@ -53,12 +56,10 @@ func (c *cluster) settled(namespace string) {
 
 // order tells when each ConfigMap went, counted in deletions.
 func (c *cluster) order() map[string]int {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
 	order := map[string]int{}
-	for _, change := range c.server.log {
-		if change.event == "DELETED" {
-			order[change.object.GetName()] = len(order) + 1
+	for _, e := range c.mapChanges(c.from) {
+		if e.Type == watch.Deleted {
+			order[e.Object.(*corev1.ConfigMap).Name] = len(order) + 1
 		}
 	}
 	return order
@@ -136,6 +137,27 @@ func TestGarbageCollector_Cycles(t *testing.T) {
 	}
 }
 
+// TestGarbageCollector_CirclesThatUsersDelete has users delete both halves of a circle in the foreground, before the
+// collector has done anything about it: each would wait for the other.
+func TestGarbageCollector_CirclesThatUsersDelete(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, nil)
+	a := c.object("default", "a")
+	b := c.object("default", "b", owner(a, true))
+	third := c.object("default", "c", owner(b, true))
+	a.OwnerReferences = []metav1.OwnerReference{owner(third, true), owner(a, true)} // and one waits for itself
+	_, err := c.client.CoreV1().ConfigMaps("default").Update(c.ctx, a, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	c.settled("default")
+	var open atomic.Bool
+	c.refuseWhile(func() bool { return !open.Load() }, http.MethodPatch, "configmaps")
+	for _, name := range []string{"a", "b", "c"} {
+		c.remove(name, metav1.DeletePropagationForeground)
+	}
+	open.Store(true)
+	c.awaitGone("a", "b", "c")
+}
+
 func TestGarbageCollector_OwnersMustBeWhereTheyAreSaidToBe(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, nil)
@@ -174,7 +196,6 @@ func TestGarbageCollector_CascadesThroughADeployment(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, always)
-			c.server.graceful = true
 			c.deploy("web", 3, nil)
 			c.awaitRollout("web")
 			require.NoError(t, c.client.AppsV1().Deployments("default").Delete(c.ctx, "web", metav1.DeleteOptions{PropagationPolicy: &policy}))

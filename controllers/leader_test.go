@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -58,7 +59,7 @@ func holder(t *testing.T, client kubernetes.Interface) string {
 
 func TestRun_HandsOverTheLeaseWhenItIsStopped(t *testing.T) {
 	t.Parallel()
-	_, config := startServer(t)
+	config := newBare(t).config
 	client := kubernetes.NewForConfigOrDie(config)
 	first := stand(t, config, "first", quick)
 	first.awaitLeads(t)
@@ -76,13 +77,10 @@ func TestRun_HandsOverTheLeaseWhenItIsStopped(t *testing.T) {
 
 func TestRun_StopsActingWhenTheLeaseCannotBeRenewed(t *testing.T) {
 	t.Parallel()
-	s, config := startServer(t)
-	c := &cluster{TB: t, server: s}
+	c := newBare(t)
 	var away atomic.Bool
 	c.refuseWhile(away.Load, http.MethodPut, "leases")
-	short := quick
-	short.RenewDeadline = time.Second
-	only := stand(t, config, "only", short)
+	only := stand(t, c.config, "only", quick)
 	only.awaitLeads(t)
 	away.Store(true)
 	require.ErrorIs(t, <-only.ended, controllers.ErrLeadershipLost)
@@ -90,7 +88,7 @@ func TestRun_StopsActingWhenTheLeaseCannotBeRenewed(t *testing.T) {
 
 func TestRun_ACandidateThatNeverLedEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	_, config := startServer(t)
+	config := newBare(t).config
 	first := stand(t, config, "first", quick)
 	first.awaitLeads(t)
 	second := stand(t, config, "second", quick)
@@ -103,30 +101,32 @@ func TestRun_ACandidateThatNeverLedEndsAtOnce(t *testing.T) {
 
 func TestRun_TakesUpWhereAnotherWasStopped(t *testing.T) {
 	t.Parallel()
-	s, config := startServer(t)
-	c := &cluster{TB: t, server: s, config: config, client: kubernetes.NewForConfigOrDie(config), ctx: t.Context()}
-	c.createNamespace("default")
+	c := newBare(t)
+	c.createNode()
 	c.background(func(ctx context.Context) { runNode(ctx, c.client, always) })
-	stop := c.startControllers(controllers.Options{})
+	o := controllers.Options{Controllers: []string{"replicaset"}}
+	stop := c.startControllers(o)
+	// It is stopped when no creation is under way, which the server might carry out after the other has looked.
+	var asked atomic.Int64
+	c.refuseWhile(func() bool { return asked.Add(1) > 50 }, http.MethodPost, "pods")
 	c.replicate("web", 200, nil)
-	c.eventually("in the middle", func() bool { return c.count("ADDED", "pods") > 20 })
+	c.eventually("in the middle", func() bool { return len(c.pods()) == 50 })
 	stop()
-	c.startControllers(controllers.Options{})
+	c.refuseWhile(func() bool { return false }, http.MethodPost, "pods")
+	c.startControllers(o)
 	c.awaitReplicas("web", 200)
-	require.Equal(t, 200, c.count("ADDED", "pods"), "not one pod too many")
+	require.Equal(t, 200, c.countPods(watch.Added), "not one pod too many")
 }
 
 func TestRun_OnlyTheControllersAskedFor(t *testing.T) {
 	t.Parallel()
-	s, config := startServer(t)
-	c := &cluster{TB: t, server: s, config: config, client: kubernetes.NewForConfigOrDie(config), ctx: t.Context()}
+	c := newBare(t)
 	c.startControllers(controllers.Options{Controllers: []string{"*", "-replicaset", "-namespace-controller"}})
-	c.createNamespace("default")
 	c.deploy("web", 2, nil)
 	c.eventually("replica set", func() bool { return len(c.replicaSets()) == 1 })
 	c.settled("default")
 	require.Empty(t, c.pods())
-	err := controllers.Run(t.Context(), config, controllers.Options{Controllers: []string{"typo"}})
+	err := controllers.Run(t.Context(), c.config, controllers.Options{Controllers: []string{"typo"}})
 	require.ErrorContains(t, err, `"typo" is not in the list of known controllers`)
 }
 
@@ -134,7 +134,7 @@ func TestMetrics_HaveKubernetesNames(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, nil)
 	c.replicate("web", 1, nil)
-	c.eventually("pod", func() bool { return c.count("ADDED", "pods") == 1 })
+	c.eventually("pod", func() bool { return len(c.pods()) == 1 })
 	families, err := controllers.Metrics().Gather()
 	require.NoError(t, err)
 	names := map[string]bool{}

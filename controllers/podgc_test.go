@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers"
 )
 
 func TestPodGC_EndsPodsOfNodesThatAreGone(t *testing.T) {
@@ -48,4 +50,44 @@ func TestPodGC_EndsPodsOfNodesThatAreGone(t *testing.T) {
 		_, err := c.client.CoreV1().Pods("default").Get(c.ctx, "goes", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
+}
+
+func TestPodGC_EndsDeletedPodsOfNodesThatAreOutOfService(t *testing.T) {
+	t.Parallel()
+	c := newSettled(t, controllers.Settings{TerminatedPodThreshold: new(2)}, "podgc")
+	c.bareNode("off", corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
+	c.bareNode("on")
+	pods := c.client.CoreV1().Pods("default")
+	for name, node := range map[string]string{"stuck": "off", "stays": "off", "ends": "on"} {
+		c.podOn(node, name)
+		if name != "stays" {
+			require.NoError(t, pods.Delete(c.ctx, name, metav1.DeleteOptions{}))
+		}
+	}
+	seen := c.Now()
+	c.passing(5*time.Second, "a round is made", func() bool { return c.Since(seen) > time.Minute })
+	require.Equal(t, corev1.PodRunning, c.pod("stuck").Status.Phase, "its Node is ready: its agent is to end it")
+	n, err := c.client.CoreV1().Nodes().Get(c.ctx, "off", metav1.GetOptions{})
+	require.NoError(t, err)
+	n.Status.Conditions[0].Status = corev1.ConditionUnknown
+	_, err = c.client.CoreV1().Nodes().UpdateStatus(c.ctx, n, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	c.passing(5*time.Second, "it is ended", func() bool { return c.pod("stuck").Status.Phase == corev1.PodFailed })
+	require.Equal(t, corev1.PodRunning, c.pod("stays").Status.Phase)
+	require.Equal(t, corev1.PodRunning, c.pod("ends").Status.Phase)
+
+	// Of those that have ended, the evicted go first.
+	for _, name := range []string{"first", "evicted", "last"} {
+		c.podOn("on", name)
+		pod := c.pod(name)
+		pod.Status.Phase = corev1.PodSucceeded
+		if name == "evicted" {
+			pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "Evicted"
+		}
+		_, err := pods.UpdateStatus(c.ctx, pod, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	c.passing(5*time.Second, "one too many", c.goes("evicted"))
+	require.False(t, c.goes("first")())
+	require.False(t, c.goes("last")())
 }

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // newRandom tells its seed, so that a failure can be had again.
@@ -19,7 +20,7 @@ func newRandom(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
-// refuseNext makes the server answer the next n of such writes with an error.
+// refuseNext has the next n of such writes of the controllers refused.
 func (c *cluster) refuseNext(n int64, verb, plural string) {
 	var left atomic.Int64
 	left.Store(n)
@@ -27,14 +28,9 @@ func (c *cluster) refuseNext(n int64, verb, plural string) {
 }
 
 func (c *cluster) refuseWhile(f func() bool, verb, plural string) {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	c.server.refuse = func(v string, k *kind, _ string) *metav1.Status {
-		if v == verb && k.plural == plural && f() {
-			return statusOf(http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota")
-		}
-		return nil
-	}
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
+	c.faults.refuse = func(v, p string) bool { return v == verb && p == plural && f() }
 }
 
 func (c *cluster) replicate(name string, n int32, edit func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
@@ -65,30 +61,19 @@ func (c *cluster) awaitReplicas(name string, n int32) *appsv1.ReplicaSet {
 	return rs
 }
 
-// count tells how often a change to the resource was stored.
-func (c *cluster) count(event, plural string) (n int) {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	for _, change := range c.server.log {
-		if change.event == event && change.kind.plural == plural {
-			n++
-		}
-	}
-	return n
-}
-
 func TestReplicaSet_MakesNoPodTooManyAndEndsNoneTooMany(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, always)
 	c.replicate("web", 40, nil)
 	c.awaitReplicas("web", 40)
-	require.Equal(t, 40, c.count("ADDED", "pods"))
+	require.Equal(t, 40, c.countPods(watch.Added))
 	_, err := c.client.AppsV1().ReplicaSets("default").Patch(c.ctx, "web", "application/merge-patch+json",
 		[]byte(`{"spec":{"replicas":15}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	c.awaitReplicas("web", 15)
-	require.Equal(t, 25, c.count("DELETED", "pods"))
-	require.Equal(t, 40, c.count("ADDED", "pods"))
+	c.eventually("the others are gone", func() bool { return len(c.pods()) == 15 })
+	require.Equal(t, 25, c.countPods(watch.Deleted))
+	require.Equal(t, 40, c.countPods(watch.Added))
 }
 
 func TestReplicaSet_ReplacesPodsThatEndOrAreTakenAway(t *testing.T) {
@@ -104,7 +89,7 @@ func TestReplicaSet_ReplacesPodsThatEndOrAreTakenAway(t *testing.T) {
 	pods[2].Labels = map[string]string{"app": "debug"}
 	_, err = c.client.CoreV1().Pods("default").Update(c.ctx, &pods[2], metav1.UpdateOptions{})
 	require.NoError(t, err)
-	c.eventually("three new pods", func() bool { return c.count("ADDED", "pods") == 6 })
+	c.eventually("three new pods", func() bool { return c.countPods(watch.Added) == 6 })
 	c.awaitReplicas("web", 3)
 	c.eventually("released", func() bool {
 		pod, err := c.client.CoreV1().Pods("default").Get(c.ctx, pods[2].Name, metav1.GetOptions{})
@@ -117,13 +102,13 @@ func TestReplicaSet_AdoptsPodsThatMatch(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, always)
 	for _, name := range []string{"a", "b"} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web"}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web"}}, Spec: onePod}
 		_, err := c.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	c.eventually("ready", func() bool {
 		for _, pod := range c.pods() {
-			if len(pod.Status.Conditions) == 0 {
+			if !podReady(&pod) {
 				return false
 			}
 		}
@@ -131,7 +116,7 @@ func TestReplicaSet_AdoptsPodsThatMatch(t *testing.T) {
 	})
 	rs := c.replicate("web", 3, nil)
 	c.awaitReplicas("web", 3)
-	require.Equal(t, 3, c.count("ADDED", "pods"))
+	require.Equal(t, 3, c.countPods(watch.Added))
 	for _, pod := range c.pods() {
 		require.True(t, metav1.IsControlledBy(&pod, rs), pod.Name)
 	}
@@ -150,20 +135,19 @@ func TestReplicaSet_TellsWhatKeepsItFromCreating(t *testing.T) {
 		require.NoError(t, err)
 		return len(rs.Status.Conditions) == 1 && rs.Status.Conditions[0].Reason == "FailedCreate"
 	})
-	c.server.mu.Lock()
-	require.Less(t, c.server.writes["POST pods"], 50, "slow start")
-	c.server.mu.Unlock()
+	c.faults.mu.Lock()
+	require.Less(t, c.faults.writes["POST pods"], 50, "slow start")
+	c.faults.mu.Unlock()
 	full.Store(false)
 	rs := c.awaitReplicas("web", 100)
-	require.Equal(t, 100, c.count("ADDED", "pods"))
+	require.Equal(t, 100, c.countPods(watch.Added))
 	c.eventually("condition is gone", func() bool {
 		rs, _ = c.client.AppsV1().ReplicaSets("default").Get(c.ctx, "web", metav1.GetOptions{})
 		return len(rs.Status.Conditions) == 0
 	})
 }
 
-// BenchmarkDeployment is one Deployment of 1,000 from nothing to ready, the in-memory API
-// server and the node included.
+// BenchmarkDeployment is one Deployment of 1,000 from nothing to ready, the API server and a simple node included.
 func BenchmarkDeployment(b *testing.B) {
 	c := newCluster(b, always)
 	for b.Loop() {

@@ -53,6 +53,8 @@ type Options struct {
 	Clock clock.WithTicker
 	// Log defaults to slog.Default.
 	Log *slog.Logger
+	// Debug, if not nil, serves what the controllers tell of themselves.
+	Debug *Debug
 	// Ready, if not nil, is called once every controller's caches are filled and its
 	// workers run.
 	Ready func()
@@ -110,11 +112,11 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 // Everything stops in the reverse order of its start.
 func runControllers(ctx context.Context, enabled []entry, clients *clients, events *events, o Options) error {
 	env := &controller.Env{
-		Client: clients.typed, Metadata: clients.metadata,
+		Client: clients.typed, Metadata: clients.metadata, Reader: clients.typed,
 		Informers: informers.NewSharedInformerFactoryWithOptions(clients.typed, 0,
 			informers.WithTransform(dropManagedFields)),
 		Recorder: events.recorder, Clock: o.Clock, Log: o.Log,
-		RootCA: clients.config.CAData, QueueMetrics: queueMetrics{}, Settings: o.Settings,
+		RootCA: rootCA(clients.config, o.Settings), QueueMetrics: queueMetrics{}, Settings: o.Settings,
 		Workers: func(name string) int { return o.workers(name) },
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -131,7 +133,7 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, even
 	defer running.Wait()
 	var started []<-chan struct{}
 	for _, e := range enabled {
-		own, err := clients.as(e.account(), o.As)
+		own, err := clients.as(e, o.As)
 		if err != nil {
 			cancel()
 			return fmt.Errorf("identity of %s: %w", e.name, err)
@@ -143,6 +145,10 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, even
 		if err != nil {
 			cancel()
 			return fmt.Errorf("%s: %w", e.name, err)
+		}
+		if c.Debug != nil {
+			o.Debug.set(e.alias, c.Debug)
+			defer o.Debug.set(e.alias, nil)
 		}
 		started = append(started, c.Started())
 		running.Go(func() { c.Run(ctx) })
@@ -162,6 +168,13 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, even
 	}
 	<-ctx.Done()
 	return nil
+}
+
+func rootCA(config *rest.Config, s Settings) []byte {
+	if len(s.RootCA) > 0 {
+		return s.RootCA
+	}
+	return config.CAData
 }
 
 func (o Options) workers(name string) int {

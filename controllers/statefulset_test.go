@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -40,15 +39,7 @@ func (c *cluster) statefulSet(name string) *appsv1.StatefulSet {
 }
 
 func (c *cluster) editSet(name string, change func(*appsv1.StatefulSet)) {
-	c.eventually("edit "+name, func() bool {
-		s := c.statefulSet(name)
-		change(s)
-		_, err := c.client.AppsV1().StatefulSets("default").Update(c.ctx, s, metav1.UpdateOptions{})
-		if !apierrors.IsConflict(err) {
-			require.NoError(c, err)
-		}
-		return err == nil
-	})
+	editing(c, name, c.client.AppsV1().StatefulSets("default"), change)
 }
 
 // images are the set's pods, by name, with their images; a pod that is going has a "-".
@@ -171,13 +162,13 @@ func TestStatefulSet_RollsFromTheTopAndStopsAtABrokenPod(t *testing.T) {
 		s.Spec.Template.Annotations = map[string]string{"sim.coxswain.dev/image-pull-error": "no such image"}
 	})
 	c.awaitImages("web-0=one", "web-1=one", "web-2=broken")
-	s := c.statefulSet("web")
-	require.Equal(t, first, s.Status.CurrentRevision)
-	require.NotEqual(t, first, s.Status.UpdateRevision)
 	c.reaches("counts", func() bool {
 		s := c.statefulSet("web").Status
 		return s.CurrentReplicas == 2 && s.UpdatedReplicas == 1 && s.ReadyReplicas == 2
 	})
+	s := c.statefulSet("web")
+	require.Equal(t, first, s.Status.CurrentRevision)
+	require.NotEqual(t, first, s.Status.UpdateRevision)
 	// Back to the first template: its revision is used again. An ordered set waits for the broken
 	// pod, which must be deleted by hand, as the documentation says.
 	c.editSet("web", func(s *appsv1.StatefulSet) { setImage("one")(s); s.Spec.Template.Annotations = nil })
@@ -235,6 +226,7 @@ func TestStatefulSet_OnDelete(t *testing.T) {
 	c.ordain("web", 2, func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType })
 	c.reaches("two", func() bool { return c.statefulSet("web").Status.ReadyReplicas == 2 })
 	c.editSet("web", setImage("two"))
+	c.reaches("seen", func() bool { s := c.statefulSet("web"); return s.Status.ObservedGeneration == s.Generation })
 	require.NoError(t, c.client.CoreV1().Pods("default").Delete(c.ctx, "web-0", metav1.DeleteOptions{}))
 	c.awaitImages("web-0=two", "web-1=one")
 }

@@ -10,41 +10,49 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/testenv"
+	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 // cluster is an API server, the controllers, and something that makes pods ready.
 type cluster struct {
 	testing.TB
-	*server
-	config *rest.Config
+	*faults
+	config *rest.Config // what the controllers use
 	client kubernetes.Interface
 	ctx    context.Context
+	from   string // the version of all there was before the test
 }
 
-// newCluster starts the controllers and waits for them. nodes says whether pods get ready.
+// newBare is an API server on which nothing runs yet, with faults between it and the controllers.
+func newBare(t testing.TB) *cluster {
+	config := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0), testenv.WithoutScheduler())
+	f := &faults{}
+	c := &cluster{TB: t, faults: f, config: f.between(config), client: kubernetes.NewForConfigOrDie(config), ctx: t.Context()}
+	c.from = c.version()
+	return c
+}
+
+// newCluster starts the controllers and waits for them. ready says which pods get ready; nil is for no node at all.
 func newCluster(t testing.TB, ready func(*corev1.Pod) bool) *cluster {
-	s, config := startServer(t)
-	client, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
-	c := &cluster{TB: t, server: s, config: config, client: client, ctx: t.Context()}
-	for _, name := range []string{"default", "kube-system"} {
-		c.createNamespace(name)
-	}
+	c := newBare(t)
 	c.createNode()
-	c.startControllers(controllers.Options{})
+	// The Node has nobody who renews its Lease.
+	c.startControllers(controllers.Options{Controllers: []string{"*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"}})
 	if ready != nil {
-		c.background(func(ctx context.Context) { runNode(ctx, client, ready) })
+		c.background(func(ctx context.Context) { runNode(ctx, c.client, ready) })
 	}
 	return c
 }
@@ -54,7 +62,7 @@ func (c *cluster) createNamespace(name string) {
 	require.NoError(c, err)
 }
 
-// createNode makes the Node that runNode stands for: pods of one that is missing are ended.
+// createNode makes the Node that runNode stands for.
 func (c *cluster) createNode() {
 	_, err := c.client.CoreV1().Nodes().Create(c.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
 	require.NoError(c, err)
@@ -73,6 +81,29 @@ func (c *cluster) background(run func(ctx context.Context)) (stop func()) {
 	}
 	c.Cleanup(stop)
 	return stop
+}
+
+// follow calls see with each change of a watch, until the test ends. A watch that ends before fails it.
+func follow[T runtime.Object](c *cluster, changes watch.Interface, see func(watch.EventType, T)) {
+	c.background(func(ctx context.Context) {
+		defer changes.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case e := <-changes.ResultChan():
+				obj, ok := e.Object.(T)
+				if c.ctx.Err() != nil { // the test has ended, and with it the watch
+					return
+				}
+				if !ok {
+					c.Errorf("the watch of %T ended", obj)
+					return
+				}
+				see(e.Type, obj)
+			}
+		}
+	})
 }
 
 func (c *cluster) startControllers(o controllers.Options) (stop func()) {
@@ -120,9 +151,8 @@ func settle(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, r
 	case pod.DeletionTimestamp != nil:
 		_ = pods.Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0))
 	case pod.Spec.NodeName == "":
-		pod.Spec.NodeName = "node"
-		_, _ = pods.Update(ctx, pod, metav1.UpdateOptions{})
-	case pod.Status.Phase == "" && ready(pod):
+		_ = pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: "node"}}, metav1.CreateOptions{})
+	case pod.Status.Phase == corev1.PodPending && ready(pod):
 		pod.Status.Phase = corev1.PodRunning
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
 		_, _ = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
@@ -134,7 +164,7 @@ func always(*corev1.Pod) bool { return true }
 // eventually waits until f holds, without holding up anything else.
 func (c *cluster) eventually(what string, f func() bool) {
 	c.Helper()
-	require.Eventually(c, f, time.Minute, 5*time.Millisecond, what)
+	require.Eventually(c, f, 2*time.Minute, 5*time.Millisecond, what)
 }
 
 func (c *cluster) deploy(name string, replicas int32, edit func(*appsv1.Deployment)) *appsv1.Deployment {
@@ -162,10 +192,19 @@ func (c *cluster) deploy(name string, replicas int32, edit func(*appsv1.Deployme
 
 // edit changes a Deployment as a user does.
 func (c *cluster) edit(name string, change func(*appsv1.Deployment)) {
+	editing(c, name, c.client.AppsV1().Deployments("default"), change)
+}
+
+// editing changes an object as a user does, again where somebody else was faster.
+func editing[T any](c *cluster, name string, objects interface {
+	Get(context.Context, string, metav1.GetOptions) (T, error)
+	Update(context.Context, T, metav1.UpdateOptions) (T, error)
+}, change func(T)) {
 	c.eventually("edit "+name, func() bool {
-		d := c.deployment(name)
-		change(d)
-		_, err := c.client.AppsV1().Deployments("default").Update(c.ctx, d, metav1.UpdateOptions{})
+		obj, err := objects.Get(c.ctx, name, metav1.GetOptions{})
+		require.NoError(c, err)
+		change(obj)
+		_, err = objects.Update(c.ctx, obj, metav1.UpdateOptions{})
 		if !apierrors.IsConflict(err) {
 			require.NoError(c, err)
 		}

@@ -4,27 +4,48 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/coxswain-dev/coxswain/controllers/attachdetach"
+	"github.com/coxswain-dev/coxswain/controllers/bootstrapsigner"
+	"github.com/coxswain-dev/coxswain/controllers/cloudnode"
+	"github.com/coxswain-dev/coxswain/controllers/clusterroleaggregation"
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 	"github.com/coxswain-dev/coxswain/controllers/cronjob"
+	"github.com/coxswain-dev/coxswain/controllers/csrapproving"
+	"github.com/coxswain-dev/coxswain/controllers/csrcleaner"
+	"github.com/coxswain-dev/coxswain/controllers/csrsigning"
 	"github.com/coxswain-dev/coxswain/controllers/daemonset"
 	"github.com/coxswain-dev/coxswain/controllers/deployment"
 	"github.com/coxswain-dev/coxswain/controllers/disruption"
 	"github.com/coxswain-dev/coxswain/controllers/endpoints"
 	"github.com/coxswain-dev/coxswain/controllers/endpointslice"
+	"github.com/coxswain-dev/coxswain/controllers/endpointslicemirroring"
+	"github.com/coxswain-dev/coxswain/controllers/ephemeralvolume"
 	"github.com/coxswain-dev/coxswain/controllers/garbagecollector"
 	"github.com/coxswain-dev/coxswain/controllers/job"
+	"github.com/coxswain-dev/coxswain/controllers/leasegc"
+	"github.com/coxswain-dev/coxswain/controllers/legacytokencleaner"
 	"github.com/coxswain-dev/coxswain/controllers/namespace"
+	"github.com/coxswain-dev/coxswain/controllers/nodeipam"
 	"github.com/coxswain-dev/coxswain/controllers/nodelifecycle"
+	"github.com/coxswain-dev/coxswain/controllers/nodelocal"
+	"github.com/coxswain-dev/coxswain/controllers/nodettl"
+	"github.com/coxswain-dev/coxswain/controllers/podautoscaler"
 	"github.com/coxswain-dev/coxswain/controllers/podgc"
+	"github.com/coxswain-dev/coxswain/controllers/pvbinder"
 	"github.com/coxswain-dev/coxswain/controllers/pvcprotection"
+	"github.com/coxswain-dev/coxswain/controllers/pvexpander"
 	"github.com/coxswain-dev/coxswain/controllers/pvprotection"
 	"github.com/coxswain-dev/coxswain/controllers/replicaset"
 	"github.com/coxswain-dev/coxswain/controllers/replicationcontroller"
 	"github.com/coxswain-dev/coxswain/controllers/resourcequota"
 	"github.com/coxswain-dev/coxswain/controllers/rootca"
 	"github.com/coxswain-dev/coxswain/controllers/serviceaccount"
+	"github.com/coxswain-dev/coxswain/controllers/serviceaccounttoken"
+	"github.com/coxswain-dev/coxswain/controllers/servicecidr"
+	"github.com/coxswain-dev/coxswain/controllers/servicelb"
 	"github.com/coxswain-dev/coxswain/controllers/statefulset"
 	"github.com/coxswain-dev/coxswain/controllers/tainteviction"
+	"github.com/coxswain-dev/coxswain/controllers/tokencleaner"
 	"github.com/coxswain-dev/coxswain/controllers/ttlafterfinished"
 )
 
@@ -37,6 +58,7 @@ var table = []entry{
 	{"statefulset-controller", "statefulset", statefulset.New, 5},
 	{"daemonset-controller", "daemonset", daemonset.New, 2},
 	{"job-controller", "job", job.New, 5},
+	{"horizontal-pod-autoscaler-controller", "horizontalpodautoscaling", podautoscaler.New, 5},
 	{"disruption-controller", "disruption", disruption.New, 5},
 	{"pod-garbage-collector-controller", "podgc", podgc.New, 1},
 	{"ttl-after-finished-controller", "ttl-after-finished", ttlafterfinished.New, 5},
@@ -47,11 +69,31 @@ var table = []entry{
 	{"garbage-collector-controller", "garbagecollector", garbagecollector.New, 20},
 	{"serviceaccount-controller", "serviceaccount", serviceaccount.New, 5},
 	{"endpointslice-controller", "endpointslice", endpointslice.New, 5},
+	{"endpointslice-mirroring-controller", "endpointslicemirroring", endpointslicemirroring.New, 5},
 	{"endpoints-controller", "endpoint", endpoints.New, 5},
 	{"resourcequota-controller", "resourcequota", resourcequota.New, 5},
 	{"persistentvolumeclaim-protection-controller", "pvc-protection", pvcprotection.New, 5},
 	{"persistentvolume-protection-controller", "pv-protection", pvprotection.New, 1},
+	{"persistentvolume-binder-controller", "persistentvolume-binder", pvbinder.New, 1},
+	{"persistentvolume-attach-detach-controller", "persistentvolume-attach-detach", attachdetach.New, 1},
+	{"persistentvolume-expander-controller", "persistentvolume-expander", pvexpander.New, 1},
+	{"ephemeral-volume-controller", "ephemeral-volume", ephemeralvolume.New, 1},
+	{"node-local-provisioner", "node-local", nodelocal.New, 1},
+	{"service-lb-controller", "service", servicelb.New, 1},
+	{"node-ipam-controller", "nodeipam", nodeipam.New, 1},
+	{"ttl-controller", "ttl", nodettl.New, 1},
+	{"cloud-node-controller", "cloud-node", cloudnode.New, 1},
+	{"lease-housekeeping-controller", "lease-housekeeping", leasegc.New, 1},
 	{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher", rootca.New, 1},
+	{"service-cidr-controller", "service-cidr", servicecidr.New, 5},
+	{"clusterrole-aggregation-controller", "clusterrole-aggregation", clusterroleaggregation.New, 5},
+	{"serviceaccount-token-controller", "serviceaccount-token", serviceaccounttoken.New, 5},
+	{"legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner", legacytokencleaner.New, 1},
+	{"certificatesigningrequest-approving-controller", "csrapproving", csrapproving.New, 5},
+	{"certificatesigningrequest-signing-controller", "csrsigning", csrsigning.New, 5},
+	{"certificatesigningrequest-cleaner-controller", "csrcleaner", csrcleaner.New, 1},
+	{"bootstrap-signer-controller", "bootstrapsigner", bootstrapsigner.New, 1},
+	{"token-cleaner-controller", "tokencleaner", tokencleaner.New, 1},
 }
 
 type entry struct {

@@ -30,7 +30,9 @@ func TestTTLAfterFinished(t *testing.T) {
 		c.awaitJob(name, batchv1.JobComplete)
 	}
 	c.editJob("goes-later", func(j *batchv1.Job) { j.Spec.TTLSecondsAfterFinished = new(int32(7200)) })
-	c.passing(time.Minute, "the failed one is gone", gone("goes-at-once"))
+	c.reaches("the last one runs", func() bool { s := c.job("goes-at-once").Status; return s.Ready != nil && *s.Ready == 1 })
+	c.Step(10 * time.Minute)
+	c.reaches("the failed one is gone", gone("goes-at-once"))
 	require.False(t, gone("goes")())
 	c.Step(time.Hour)
 	c.reaches("gone", gone("goes"))

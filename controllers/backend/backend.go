@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,8 +19,9 @@ import (
 )
 
 // Watch wakes the controller, by the key of the Service, when a Service changes or when a pod
-// comes to stand behind it, changes there, or leaves it.
-func Watch(c *controller.Controller, factory informers.SharedInformerFactory) {
+// comes to stand behind it, changes there, or leaves it. What pods do is looked at after the batch period, so that
+// what many of them do at once is written at once; 0 looks at once.
+func Watch(c *controller.Controller, factory informers.SharedInformerFactory, batch time.Duration) {
 	core := factory.Core().V1()
 	services := core.Services().Lister()
 	controller.Watch(c, core.Services().Informer(), controller.Handler[*corev1.Service]{
@@ -29,7 +31,7 @@ func Watch(c *controller.Controller, factory informers.SharedInformerFactory) {
 	})
 	wake := func(pod *corev1.Pod) {
 		for _, key := range servicesOf(services, pod) {
-			c.Enqueue(key)
+			c.EnqueueAfter(key, batch)
 		}
 	}
 	controller.Watch(c, core.Pods().Informer(), controller.Handler[*corev1.Pod]{

@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -38,6 +39,9 @@ import (
 type Env struct {
 	Client   kubernetes.Interface
 	Metadata metadata.Interface
+	// Reader is the client of the shared Informers, for an informer that a controller has for itself alone: Client has
+	// the rights of the controller's own account, which may not list what it is about.
+	Reader kubernetes.Interface
 	// Informers are started after every controller has been built, and stopped after the
 	// last has ended.
 	Informers informers.SharedInformerFactory
@@ -67,8 +71,10 @@ var ErrAgain = errors.New("not done yet")
 // Controller is one running controller. Its methods are safe for concurrent use, except that
 // Watch and Beside must be called before Run.
 type Controller struct {
-	Name      string
-	Log       *slog.Logger
+	Name string
+	Log  *slog.Logger
+	// Debug, if not nil, is served under /debug/controllers/ by the controller's name.
+	Debug     http.Handler
 	queue     workqueue.TypedRateLimitingInterface[string]
 	reconcile Reconcile
 	workers   int

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +58,16 @@ func (e *Expectations) CreationObserved(owner string) { e.CreationFailed(owner, 
 // CreationFailed says that n of the creations expected will never be seen.
 func (e *Expectations) CreationFailed(owner string, n int) {
 	e.change(owner, false, func(x *expected) { x.creations -= n })
+}
+
+// Deletions are the objects whose deletion has not been seen yet.
+func (e *Expectations) Deletions(owner string) []types.UID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if x := e.owner[owner]; x != nil {
+		return slices.Collect(maps.Keys(x.deletions))
+	}
+	return nil
 }
 
 // DeletionObserved says that the object is gone, or going, in the cache.

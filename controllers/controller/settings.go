@@ -1,11 +1,97 @@
 package controller
 
-import "time"
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+)
 
 // Settings are those of single controllers, by the names of kube-controller-manager's flags. What
 // is zero has the default that is given with it.
 type Settings struct {
-	Node NodeSettings
+	Autoscaler AutoscalerSettings
+	Endpoints  EndpointsSettings
+	Node       NodeSettings
+	NodeIPAM   NodeIPAMSettings
+	Service    ServiceSettings
+	Signing    SigningSettings
+	Storage    StorageSettings
+	// ServiceAccountKey is what --service-account-private-key-file holds, in PEM: with it tokens in
+	// Secrets are signed; without it there are none.
+	ServiceAccountKey []byte
+	// LegacyTokenCleanUpPeriod is --legacy-service-account-token-clean-up-period: how long tokens in Secrets that were
+	// made by themselves may be idle (a year).
+	LegacyTokenCleanUpPeriod time.Duration
+	// TerminatedPodThreshold is --terminated-pod-gc-threshold: how many pods that have ended may stay (12,500); all where
+	// it is not above 0.
+	TerminatedPodThreshold *int
+	// RootCA is what --root-ca-file holds, in PEM: the certificates by which pods know the API server.
+	// Without it they are those by which the controllers do.
+	RootCA []byte
+}
+
+// EndpointsSettings say how Services' endpoints are told.
+type EndpointsSettings struct {
+	// MaxPerSlice is --max-endpoints-per-slice: how many endpoints a slice holds (100).
+	MaxPerSlice int
+	// SliceBatchPeriod is --endpointslice-updates-batch-period, and BatchPeriod --endpoint-updates-batch-period:
+	// for how long changes of pods are gathered before they are written (0).
+	SliceBatchPeriod, BatchPeriod time.Duration
+	// MirroredMaxPerSubset is --mirroring-max-endpoints-per-subset: how many addresses of each subset of an
+	// Endpoints object are mirrored (1000).
+	MirroredMaxPerSubset int
+	// MirroredBatchPeriod is --mirroring-endpointslice-updates-batch-period (0).
+	MirroredBatchPeriod time.Duration
+}
+
+// AutoscalerSettings say how soon the scale of a workload follows its metrics. The flags begin with
+// --horizontal-pod-autoscaler.
+type AutoscalerSettings struct {
+	// SyncPeriod is -sync-period: how often each autoscaler is looked at (15 s).
+	SyncPeriod time.Duration
+	// DownscaleStabilization is -downscale-stabilization: how far back the largest recommendation counts before
+	// anything shrinks (5 min).
+	DownscaleStabilization time.Duration
+	// Tolerance is -tolerance: by which share a metric may be off its target without consequence (0.1).
+	Tolerance float64
+	// CPUInitializationPeriod is -cpu-initialization-period: how long after its start a pod's CPU counts only
+	// when it has been ready for a whole window (5 min).
+	CPUInitializationPeriod time.Duration
+	// InitialReadinessDelay is -initial-readiness-delay: a pod that became unready within this time of its start
+	// has never been ready (30 s).
+	InitialReadinessDelay time.Duration
+}
+
+// NodeIPAMSettings say which subnets Nodes get for their pods.
+type NodeIPAMSettings struct {
+	// Allocate is --allocate-node-cidrs: without it Nodes get none from the controllers.
+	Allocate bool
+	// ClusterCIDRs are --cluster-cidr: one, or one of each family.
+	ClusterCIDRs []netip.Prefix
+	// MaskSize is --node-cidr-mask-size, the size of a Node's subnet in a cluster of one family; 0 for that of
+	// the family.
+	MaskSize int
+	// MaskSizeIPv4 and MaskSizeIPv6 are --node-cidr-mask-size-ipv4 (24) and --node-cidr-mask-size-ipv6 (64).
+	MaskSizeIPv4, MaskSizeIPv6 int
+	// ServiceRanges are --service-cluster-ip-range: no Node is given what overlaps with them.
+	ServiceRanges []netip.Prefix
+}
+
+// ServiceSettings are those of Services of type LoadBalancer.
+type ServiceSettings struct {
+	// LoadBalancerPool is --service-lb-pool, which is the project's own: CIDRs and ranges FIRST-LAST of addresses
+	// that such Services get. Where it is empty they get none.
+	LoadBalancerPool []string
+}
+
+// StorageSettings say what volumes there are without storage of the cluster's own. They are the project's own.
+type StorageSettings struct {
+	// NodeLocalClass is the StorageClass of folders on nodes, which is made at the start and is the default
+	// unless there is another ("local"); "" for none. (--node-local-storage-class)
+	NodeLocalClass *string
+	// NodeLocalRoot is where on a node these folders are (/var/lib/coxswain/volumes). (--node-local-root)
+	NodeLocalRoot string
 }
 
 // NodeSettings say how soon a Node that is silent is given up.
@@ -28,6 +114,8 @@ type NodeSettings struct {
 	// UnhealthyZoneThreshold is --unhealthy-zone-threshold: the share of Nodes that are not
 	// ready from which a zone counts as disrupted (0.55).
 	UnhealthyZoneThreshold float64
+	// ExternalCloud is --cloud-provider=external: a cloud's own controllers initialise Nodes.
+	ExternalCloud bool
 }
 
 // WithDefaults fills in what is zero.
@@ -40,6 +128,21 @@ func (s Settings) WithDefaults() Settings {
 	orDefault(&n.SecondaryEvictionRate, 0.01)
 	orDefault(&n.LargeClusterSizeThreshold, 50)
 	orDefault(&n.UnhealthyZoneThreshold, 0.55)
+	a := &s.Autoscaler
+	orDefault(&a.SyncPeriod, 15*time.Second)
+	orDefault(&a.DownscaleStabilization, 5*time.Minute)
+	orDefault(&a.Tolerance, 0.1)
+	orDefault(&a.CPUInitializationPeriod, 5*time.Minute)
+	orDefault(&a.InitialReadinessDelay, 30*time.Second)
+	orDefault(&s.Endpoints.MaxPerSlice, 100)
+	orDefault(&s.Endpoints.MirroredMaxPerSubset, 1000)
+	orDefault(&s.NodeIPAM.MaskSizeIPv4, 24)
+	orDefault(&s.NodeIPAM.MaskSizeIPv6, 64)
+	orDefault(&s.Storage.NodeLocalClass, new("local"))
+	orDefault(&s.Storage.NodeLocalRoot, "/var/lib/coxswain/volumes")
+	orDefault(&s.TerminatedPodThreshold, new(12500))
+	orDefault(&s.LegacyTokenCleanUpPeriod, 365*24*time.Hour)
+	orDefault(&s.Signing.Duration, 365*24*time.Hour)
 	return s
 }
 
@@ -48,4 +151,40 @@ func orDefault[T comparable](v *T, value T) {
 	if *v == zero {
 		*v = value
 	}
+}
+
+// SigningSettings are the CAs that sign what CertificateSigningRequests ask for. A signer without
+// one of its own uses Default; one without either signs nothing.
+type SigningSettings struct {
+	// Default is --cluster-signing-cert-file and -key-file.
+	Default KeyPair
+	// The others are --cluster-signing-kubelet-serving-…, -kubelet-client-…, -kube-apiserver-client-…
+	// and -legacy-unknown-….
+	KubeletServing, KubeletClient, KubeAPIServerClient, LegacyUnknown KeyPair
+	// Duration is --cluster-signing-duration: how long certificates are valid at most (a year).
+	Duration time.Duration
+}
+
+// KeyPair is a certificate and its private key in PEM: in memory or, where that is empty, in files,
+// which are read each time.
+type KeyPair struct {
+	Cert, Key         []byte
+	CertFile, KeyFile string
+}
+
+// Empty reports whether nothing is set.
+func (p KeyPair) Empty() bool { return len(p.Cert) == 0 && p.CertFile == "" }
+
+// Load returns the certificate and the key.
+func (p KeyPair) Load() (cert, key []byte, err error) {
+	if len(p.Cert) > 0 {
+		return p.Cert, p.Key, nil
+	}
+	if cert, err = os.ReadFile(p.CertFile); err != nil {
+		return nil, nil, fmt.Errorf("reading a certificate: %w", err)
+	}
+	if key, err = os.ReadFile(p.KeyFile); err != nil {
+		return nil, nil, fmt.Errorf("reading a private key: %w", err)
+	}
+	return cert, key, nil
 }

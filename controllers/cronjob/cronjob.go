@@ -1,7 +1,8 @@
 // Package cronjob makes Jobs at the times that a CronJob names.
 //
 // In comes a CronJob and the Jobs it has made; out go Jobs made, replaced and cleaned up, the list
-// of those that are active, and events. schedule.go says when; history.go which finished Jobs go.
+// of those that are active, and events. schedule.go says when; history.go which finished Jobs go;
+// next.go tells who asks when the next run is.
 //
 // A Job's name is made from the time it stands for, so that no time is ever run twice, even by a
 // controller that was stopped after making the Job and before it could note so.
@@ -55,6 +56,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		recorder: env.Recorder("cronjob-controller"), clock: env.Clock,
 	}
 	c.Controller = controller.New(env, "cronjob", c.reconcile)
+	c.Debug = c
 	wake := func(cj *batchv1.CronJob) { c.EnqueueObject(cj) }
 	controller.Watch(c.Controller, c.informer, controller.Handler[*batchv1.CronJob]{
 		Add: wake, Update: func(_, cj *batchv1.CronJob) { wake(cj) }, Delete: wake,
@@ -197,7 +199,7 @@ func (l *look) runDue(ctx context.Context) error {
 		return nil
 	}
 	s, ok := l.schedule()
-	if !ok || l.cj.Spec.Suspend != nil && *l.cj.Spec.Suspend {
+	if !ok || suspended(l.cj) {
 		return nil // only a change of the CronJob can mend or resume it
 	}
 	l.EnqueueAfter(l.key, s.Next(l.now).Sub(l.now)+margin)
@@ -224,6 +226,8 @@ func (l *look) runDue(ctx context.Context) error {
 	}
 	return l.run(ctx, due)
 }
+
+func suspended(cj *batchv1.CronJob) bool { return cj.Spec.Suspend != nil && *cj.Spec.Suspend }
 
 func (l *look) deleteActive(ctx context.Context) error {
 	for _, ref := range slices.Clone(l.cj.Status.Active) {

@@ -1,10 +1,12 @@
 package cronjob
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -17,25 +19,34 @@ const (
 
 // schedule reads the CronJob's times. Where it cannot, the user is told, and ok is false.
 func (l *look) schedule() (s cron.Schedule, ok bool) {
-	text := l.cj.Spec.Schedule
-	if zone := l.cj.Spec.TimeZone; zone != nil {
+	spec := &l.cj.Spec
+	if spec.TimeZone == nil && strings.Contains(spec.Schedule, "TZ") {
+		l.recorder.Eventf(l.cj, corev1.EventTypeWarning, "UnsupportedSchedule",
+			"CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", spec.Schedule)
+	}
+	s, reason, err := parse(spec)
+	if err != nil {
+		l.recorder.Event(l.cj, corev1.EventTypeWarning, reason, err.Error())
+	}
+	return s, err == nil
+}
+
+// parse reads the times of a CronJob, or says, in an event's words, why it cannot.
+func parse(spec *batchv1.CronJobSpec) (s cron.Schedule, reason string, err error) {
+	text := spec.Schedule
+	if zone := spec.TimeZone; zone != nil {
 		if _, err := time.LoadLocation(*zone); err != nil {
-			l.recorder.Eventf(l.cj, corev1.EventTypeWarning, "UnknownTimeZone", "invalid timeZone: %q: %s", *zone, err)
-			return nil, false
+			return nil, "UnknownTimeZone", fmt.Errorf("invalid timeZone: %q: %w", *zone, err)
 		}
 		if !strings.Contains(text, "TZ") {
 			text = "TZ=" + *zone + " " + text
 		}
-	} else if strings.Contains(text, "TZ") {
-		l.recorder.Eventf(l.cj, corev1.EventTypeWarning, "UnsupportedSchedule",
-			"CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", text)
 	}
-	s, err := cron.ParseStandard(text)
+	s, err = cron.ParseStandard(text)
 	if err != nil {
-		l.recorder.Eventf(l.cj, corev1.EventTypeWarning, "UnparseableSchedule", "unparseable schedule: %q : %s", l.cj.Spec.Schedule, err)
-		return nil, false
+		return nil, "UnparseableSchedule", fmt.Errorf("unparseable schedule: %q : %w", spec.Schedule, err)
 	}
-	return s, true
+	return s, "", nil
 }
 
 // due is the latest time that has come since the last run, or zero. Of several that were
@@ -55,12 +66,12 @@ func (l *look) due(s cron.Schedule) time.Time {
 		l.recorder.Eventf(l.cj, corev1.EventTypeWarning, "TooManyMissedTimes",
 			"too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
-	return l.inZone(latest)
+	return inZone(&l.cj.Spec, latest)
 }
 
 // inZone is t as the CronJob's author writes it.
-func (l *look) inZone(t time.Time) time.Time {
-	if zone := l.cj.Spec.TimeZone; zone != nil && !t.IsZero() {
+func inZone(spec *batchv1.CronJobSpec, t time.Time) time.Time {
+	if zone := spec.TimeZone; zone != nil && !t.IsZero() {
 		if location, err := time.LoadLocation(*zone); err == nil {
 			return t.In(location)
 		}

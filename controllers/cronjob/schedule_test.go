@@ -6,6 +6,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 )
 
 func TestLatestBetween(t *testing.T) {
@@ -36,5 +37,27 @@ func TestLatestBetween(t *testing.T) {
 			require.Equal(t, at(c.latest), latest, "%+v", c)
 		}
 		require.Equal(t, c.n, n, "%+v", c)
+	}
+}
+
+func TestNextRun(t *testing.T) {
+	now := time.Date(2026, 12, 31, 23, 59, 30, 0, time.UTC)
+	for _, c := range []struct {
+		schedule, zone string
+		suspend        bool
+		want           string
+	}{
+		{schedule: "* * * * *", want: "2027-01-01T00:00:00Z"},
+		{schedule: "0 8 * * *", zone: "Asia/Kathmandu", want: "2027-01-01T08:00:00+05:45"},
+		{schedule: "* * * * *", suspend: true, want: "suspended"},
+		{schedule: "0 0 30 2 *", want: "never"},
+		{schedule: "soon", want: `unparseable schedule: "soon" : expected exactly 5 fields, found 1: [soon]`},
+		{schedule: "* * * * *", zone: "Nowhere/Land", want: `invalid timeZone: "Nowhere/Land": unknown time zone Nowhere/Land`},
+	} {
+		cj := &batchv1.CronJob{Spec: batchv1.CronJobSpec{Schedule: c.schedule, Suspend: &c.suspend}}
+		if c.zone != "" {
+			cj.Spec.TimeZone = &c.zone
+		}
+		require.Equal(t, c.want, nextRun(cj, now), c.schedule)
 	}
 }

@@ -37,17 +37,18 @@ var Kind = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 
 type daemonSets struct {
 	*controller.Controller
-	client   kubernetes.Interface
-	lister   appslisters.DaemonSetLister
-	informer cache.SharedIndexInformer
-	pods     cache.SharedIndexInformer
-	nodes    corelisters.NodeLister
-	history  *history.History
-	recorder record.EventRecorder
-	clock    clock.PassiveClock
-	written  controller.Written
-	expected *controller.Expectations
-	failures *failures
+	client     kubernetes.Interface
+	lister     appslisters.DaemonSetLister
+	informer   cache.SharedIndexInformer
+	pods       cache.SharedIndexInformer
+	nodes      corelisters.NodeLister
+	history    *history.History
+	recorder   record.EventRecorder
+	clock      clock.PassiveClock
+	written    controller.Written
+	expected   *controller.Expectations
+	dependents *controller.Dependents
+	failures   *failures
 }
 
 // New returns the controller.
@@ -66,12 +67,17 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		return nil, err
 	}
 	c.Controller = controller.New(env, "daemonset", c.reconcile)
+	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.expected, Adopters: controller.Adopters(c.Controller,
+		func(namespace string) ([]*appsv1.DaemonSet, error) {
+			return c.lister.DaemonSets(namespace).List(labels.Everything())
+		},
+		func(d *appsv1.DaemonSet) *metav1.LabelSelector { return d.Spec.Selector })}
 	wake := func(d *appsv1.DaemonSet) { c.EnqueueObject(d) }
 	controller.Watch(c.Controller, c.informer, controller.Handler[*appsv1.DaemonSet]{
 		Add: wake, Update: func(_, d *appsv1.DaemonSet) { wake(d) }, Delete: wake,
 	})
 	controller.Watch(c.Controller, c.pods, controller.Handler[*corev1.Pod]{
-		Add: c.podChanged, Update: c.podUpdated, Delete: c.podGone,
+		Add: func(pod *corev1.Pod) { c.dependents.Changed(pod) }, Update: c.podUpdated, Delete: func(pod *corev1.Pod) { c.dependents.Gone(pod) },
 	})
 	controller.Watch(c.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{
 		Add: func(*corev1.Node) { c.wakeAll() }, Delete: func(*corev1.Node) { c.wakeAll() },
@@ -98,53 +104,14 @@ func (c *daemonSets) wakeAll() {
 
 func (c *daemonSets) podUpdated(old, pod *corev1.Pod) {
 	if old.UID != pod.UID {
-		c.podGone(old)
+		c.dependents.Gone(old)
 	}
-	before, had := ownerKey(old)
-	if after, _ := ownerKey(pod); had && before != after {
-		c.Enqueue(before)
-	}
+	c.dependents.Moved(old, pod)
 	if pod.DeletionTimestamp != nil {
-		c.podGone(pod)
+		c.dependents.Gone(pod)
 		return
 	}
-	c.podChanged(pod)
-}
-
-func (c *daemonSets) podGone(pod *corev1.Pod) {
-	if key, ok := ownerKey(pod); ok {
-		c.expected.DeletionObserved(key, pod.UID)
-		c.Enqueue(key)
-	}
-}
-
-// podChanged wakes the owner, or those that might adopt an orphan.
-func (c *daemonSets) podChanged(pod *corev1.Pod) {
-	if key, ok := ownerKey(pod); ok {
-		c.Enqueue(key)
-		return
-	}
-	if metav1.GetControllerOfNoCopy(pod) != nil {
-		return
-	}
-	all, err := c.lister.DaemonSets(pod.Namespace).List(labels.Everything())
-	if err != nil {
-		return
-	}
-	for _, d := range all {
-		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
-			c.EnqueueObject(d)
-		}
-	}
-}
-
-func ownerKey(pod *corev1.Pod) (string, bool) {
-	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil || ref.Kind != Kind.Kind || ref.APIVersion != Kind.GroupVersion().String() {
-		return "", false
-	}
-	return cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String(), true
+	c.dependents.Changed(pod)
 }
 
 // look is one look at a set, a copy whose status becomes what it will be.

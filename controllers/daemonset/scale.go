@@ -105,9 +105,7 @@ func (l *look) tellEnded(pod *corev1.Pod, node *corev1.Node) {
 // surplus are the pods of one Node beyond the one that it should have: where updates surge, beyond
 // one of the old template, and one of the new that is to take over from it.
 func (l *look) surplus(alive []*corev1.Pod) []*corev1.Pod {
-	slices.SortFunc(alive, func(a, b *corev1.Pod) int {
-		return cmp.Or(falseFirst(b.Spec.NodeName != "", a.Spec.NodeName != ""), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(alive, l.boundThenOlderFirst)
 	if l.maxSurge() == 0 {
 		return alive[1:]
 	}
@@ -125,6 +123,12 @@ func (l *look) surplus(alive []*corev1.Pod) []*corev1.Pod {
 		excess = append(excess, old)
 	}
 	return excess
+}
+
+// boundThenOlderFirst orders the pods of one Node. Of two of the same second that of the old template is the older.
+func (l *look) boundThenOlderFirst(a, b *corev1.Pod) int {
+	return cmp.Or(falseFirst(b.Spec.NodeName != "", a.Spec.NodeName != ""), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		falseFirst(l.isCurrent(a), l.isCurrent(b)), cmp.Compare(a.Name, b.Name))
 }
 
 func falseFirst(a, b bool) int {

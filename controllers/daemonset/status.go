@@ -2,6 +2,7 @@ package daemonset
 
 import (
 	"context"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,24 +30,20 @@ func (l *look) updateStatus(ctx context.Context, cached *appsv1.DaemonSet) error
 	return nil
 }
 
-// count counts Nodes, not pods: of those with several pods the oldest speaks, as long as there
-// is one, and with it one of the new template for being updated.
+// count counts Nodes, not pods: of several pods on one Node the oldest speaks, so that a Node is updated only when the
+// pod of the old template has left it.
 func (l *look) count() {
 	s := &l.set.Status
 	*s = appsv1.DaemonSetStatus{ObservedGeneration: l.set.Generation, CollisionCount: s.CollisionCount, Conditions: s.Conditions}
 	for _, node := range l.nodes {
 		run, _ := l.suits(node)
-		var here []*corev1.Pod
-		for _, pod := range l.byNode[node.Name] {
-			if !controller.PodEnded(pod) {
-				here = append(here, pod)
+		here := slices.DeleteFunc(slices.Clone(l.byNode[node.Name]), func(pod *corev1.Pod) bool {
+			return controller.PodEnded(pod) && pod.DeletionTimestamp != nil
+		})
+		if !run {
+			if len(here) > 0 {
+				s.NumberMisscheduled++
 			}
-		}
-		switch {
-		case !run && len(here) > 0:
-			s.NumberMisscheduled++
-			continue
-		case !run:
 			continue
 		}
 		s.DesiredNumberScheduled++
@@ -54,16 +51,18 @@ func (l *look) count() {
 			continue
 		}
 		s.CurrentNumberScheduled++
-		ready, available, updated := false, false, false
-		for _, pod := range here {
-			ready = ready || controller.PodReady(pod)
-			available = available || l.available(pod)
-			updated = updated || l.isCurrent(pod)
-		}
-		for counter, is := range map[*int32]bool{&s.NumberReady: ready, &s.NumberAvailable: available, &s.UpdatedNumberScheduled: updated} {
-			if is {
-				*counter++
+		pod := slices.MinFunc(here, l.boundThenOlderFirst)
+		if controller.PodReady(pod) {
+			s.NumberReady++
+			ok, wait := controller.PodAvailable(pod, l.set.Spec.MinReadySeconds, l.now)
+			if ok {
+				s.NumberAvailable++
+			} else if wait > 0 {
+				l.EnqueueAfter(l.key, wait)
 			}
+		}
+		if l.isCurrent(pod) {
+			s.UpdatedNumberScheduled++
 		}
 	}
 	s.NumberUnavailable = s.DesiredNumberScheduled - s.NumberAvailable

@@ -9,6 +9,7 @@
 //	rolling.go    RollingUpdate
 //	recreate.go   Recreate
 //	progress.go   status and the conditions Available, Progressing, ReplicaFailure
+//	rollback.go   the annotation by which old clients ask for an earlier revision
 //
 // Rolling back is nothing of its own: a client writes an earlier template into the
 // Deployment, and the ReplicaSet that had it becomes the new one, with the next revision.
@@ -184,8 +185,13 @@ func (r *rollout) step(ctx context.Context) error {
 			return err
 		}
 	}
+	revision, rollsBack := rollbackTo(r.d)
 	switch {
-	case r.d.Spec.Paused || r.wasScaled():
+	case r.d.Spec.Paused:
+		return r.scaleOnly(ctx)
+	case rollsBack:
+		return r.rollback(ctx, revision)
+	case r.wasScaled():
 		return r.scaleOnly(ctx)
 	case r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 		return r.recreate(ctx)

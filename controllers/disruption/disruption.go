@@ -4,12 +4,14 @@
 //
 // In come budgets, the pods they select and whoever controls those pods; out go the budgets'
 // status, and the events NoPods, UnmanagedPods, NotDeleted and CalculateExpectedPodCountFailed.
-// How many pods there should be is in expected.go.
+// How many pods there should be is in expected.go. Beside that, the condition DisruptionTarget is taken back from
+// pods that were not deleted after all (stale.go).
 // https://kubernetes.io/docs/tasks/run-application/configure-pdb/
 package disruption
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,7 +45,7 @@ type budgets struct {
 	clock    clock.PassiveClock
 }
 
-// New returns the controller. Its keys are budgets.
+// New returns the controller. Its keys are budgets, and pods.
 func New(env *controller.Env) (*controller.Controller, error) {
 	pdbs, pods := env.Informers.Policy().V1().PodDisruptionBudgets(), env.Informers.Core().V1().Pods()
 	b := &budgets{
@@ -56,8 +58,12 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		Update: func(_, pdb *policyv1.PodDisruptionBudget) { b.EnqueueObject(pdb) },
 	})
 	controller.Watch(b.Controller, pods.Informer(), controller.Handler[*corev1.Pod]{
-		Add: b.enqueueCovering,
+		Add: func(pod *corev1.Pod) {
+			b.enqueueCovering(pod)
+			b.watchTarget(pod)
+		},
 		Update: func(old, pod *corev1.Pod) {
+			b.watchTarget(pod)
 			if !equality.Semantic.DeepEqual(old.Labels, pod.Labels) {
 				b.enqueueCovering(old)
 			}
@@ -94,6 +100,9 @@ func (b *budgets) enqueueWhere(namespace string, concerned func(*policyv1.PodDis
 }
 
 func (b *budgets) reconcile(ctx context.Context, key string) error {
+	if strings.HasPrefix(key, podKey) {
+		return b.reconcilePod(ctx, key)
+	}
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
 		return nil // no key of ours

@@ -60,7 +60,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		lister: core.Endpoints().Lister(), informer: core.Endpoints().Informer(), recorder: env.Recorder("endpoint-controller"),
 	}
 	e.Controller = controller.NewWithBackoff(env, "endpoint", e.reconcile, minBackoff, maxBackoff)
-	backend.Watch(e.Controller, env.Informers)
+	backend.Watch(e.Controller, env.Informers, env.Settings.Endpoints.BatchPeriod)
 	wake := func(o *corev1.Endpoints) { e.EnqueueObject(o) }
 	controller.Watch(e.Controller, e.informer, controller.Handler[*corev1.Endpoints]{
 		// One whose Service went while nobody looked is found at the start.

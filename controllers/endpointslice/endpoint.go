@@ -1,10 +1,6 @@
 package endpointslice
 
 import (
-	"encoding/json"
-	"slices"
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	utilnet "k8s.io/utils/net"
@@ -12,25 +8,6 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/backend"
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
-
-// layout is all that a Service's slices should show: for each address type the endpoints, in
-// groups that have the same ports. A slice's endpoints share its ports.
-type layout map[discoveryv1.AddressType]groups
-
-type groups map[string]*group
-
-type group struct {
-	ports     []discoveryv1.EndpointPort
-	endpoints map[string]discoveryv1.Endpoint // by identity
-}
-
-func (g groups) add(ports []discoveryv1.EndpointPort, e discoveryv1.Endpoint) {
-	key := portsKey(ports)
-	if g[key] == nil {
-		g[key] = &group{ports: ports, endpoints: map[string]discoveryv1.Endpoint{}}
-	}
-	g[key].endpoints[identity(&e)] = e
-}
 
 // addressTypes are those of the Service's IP families.
 func addressTypes(svc *corev1.Service) []discoveryv1.AddressType {
@@ -91,7 +68,7 @@ func addressesOf(pod *corev1.Pod, t discoveryv1.AddressType) []string {
 
 // hintsOf say who should prefer the endpoint, where the Service asks for traffic to stay near.
 func hintsOf(svc *corev1.Service, e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
-	if svc.Spec.TrafficDistribution == nil || !*e.Conditions.Ready {
+	if svc.Spec.TrafficDistribution == nil || !*e.Conditions.Ready || topologyAware(svc) {
 		return nil
 	}
 	hints := &discoveryv1.EndpointHints{}
@@ -128,33 +105,4 @@ func portsOf(svc *corev1.Service, pod *corev1.Pod) []discoveryv1.EndpointPort {
 		})
 	}
 	return ports
-}
-
-// portsKey is the same for the same ports, whatever their order.
-func portsKey(ports []discoveryv1.EndpointPort) string {
-	keys := make([]string, len(ports))
-	for i := range ports {
-		text, err := json.Marshal(&ports[i])
-		if err != nil {
-			panic(err) // API types always have a JSON form
-		}
-		keys[i] = string(text)
-	}
-	slices.Sort(keys)
-	return strings.Join(keys, "")
-}
-
-// identity is what makes an endpoint another one, rather than the same in another condition.
-func identity(e *discoveryv1.Endpoint) string {
-	parts := slices.Clone(e.Addresses)
-	for _, p := range []*string{e.Hostname, e.NodeName, e.Zone} {
-		if p == nil {
-			p = new(string)
-		}
-		parts = append(parts, *p)
-	}
-	if e.TargetRef != nil {
-		parts = append(parts, e.TargetRef.Kind, e.TargetRef.Namespace, e.TargetRef.Name, string(e.TargetRef.UID))
-	}
-	return strings.Join(parts, "\x00")
 }

@@ -5,16 +5,17 @@
 //
 //	endpointslice.go  the controller: what it listens to, and one look at a Service
 //	endpoint.go       a pod as an endpoint: addresses, ports, conditions, hints
-//	plan.go           which slices to write so that as few as possible are written
+//	topology.go       hints that share the endpoints out among zones
 //
-// A slice is read by every node, so churn is dear: a slice whose endpoints did not change is
-// not touched, and one pod's change writes one slice. Slices are not kept compact for that reason.
+// Which slices to write, so that one pod's change writes one slice, is worked out by package sliceplan.
 package endpointslice
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,15 +31,13 @@ import (
 
 	"github.com/coxswain-dev/coxswain/controllers/backend"
 	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/sliceplan"
 )
 
 // ManagedBy is the label value of the slices that are this controller's.
 const ManagedBy = "endpointslice-controller.k8s.io"
 
 const (
-	// MaxEndpoints is how many endpoints one slice holds.
-	MaxEndpoints = 100
-
 	// A Service with a pod on a node that the cache does not know is looked at again after these.
 	minBackoff = time.Second
 	maxBackoff = 1000 * time.Second
@@ -55,6 +54,9 @@ type endpointSlices struct {
 	recorder record.EventRecorder
 	written  controller.Written
 	triggers backend.Triggers
+	max      int // endpoints of a slice
+	// hinted are the keys of Services that have had hints by their annotation, of which only events depend.
+	hinted sync.Map
 }
 
 // New returns the controller. Its keys are those of Services.
@@ -62,11 +64,19 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	core, slices := env.Informers.Core().V1(), env.Informers.Discovery().V1().EndpointSlices()
 	e := &endpointSlices{
 		client: env.Client, services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
-		slices: slices.Lister(), informer: slices.Informer(), recorder: env.Recorder("endpoint-slice-controller"),
+		slices: slices.Lister(), informer: slices.Informer(), max: env.Settings.Endpoints.MaxPerSlice, recorder: env.Recorder("endpoint-slice-controller"),
 	}
 	e.Controller = controller.NewWithBackoff(env, "endpointslice", e.reconcile, minBackoff, maxBackoff)
-	backend.Watch(e.Controller, env.Informers)
-	controller.Watch(e.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{})
+	backend.Watch(e.Controller, env.Informers, env.Settings.Endpoints.SliceBatchPeriod)
+	controller.Watch(e.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{
+		Add:    func(*corev1.Node) { e.nodesChanged() },
+		Delete: func(*corev1.Node) { e.nodesChanged() },
+		Update: func(old, n *corev1.Node) {
+			if nodeMatters(old, n) {
+				e.nodesChanged()
+			}
+		},
+	})
 	controller.Watch(e.Controller, slices.Informer(), controller.Handler[*discoveryv1.EndpointSlice]{
 		Add: e.sliceChanged, Delete: e.sliceChanged,
 		Update: func(old, s *discoveryv1.EndpointSlice) {
@@ -98,6 +108,7 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 	if apierrors.IsNotFound(err) {
 		e.triggers.Forget(key)
 		e.written.Forget(key)
+		e.hinted.Delete(key)
 		return nil // the slices are its dependents: the garbage collector's
 	}
 	if err != nil || !backend.Chosen(svc) || svc.DeletionTimestamp != nil {
@@ -111,13 +122,22 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	existing, err := e.existing(svc)
+	existing, err := sliceplan.Existing(e.slices, svc.Namespace, svc.Name, ManagedBy)
 	if err != nil {
 		return err
 	}
 	wanted, missing := e.wanted(svc, pods)
-	p := newPlan(svc, existing, wanted)
-	if err := e.write(ctx, key, p, e.triggers.Since(svc, pods)); err != nil {
+	p := sliceplan.New(sliceplan.Owner{
+		Namespace: svc.Namespace, Name: svc.Name, Reference: *metav1.NewControllerRef(svc, corev1.SchemeGroupVersion.WithKind("Service")),
+		Labels: labelsFor(svc), Max: e.max, Placeholder: true, KeepHints: topologyAware(svc),
+	}, existing, wanted)
+	if topologyAware(svc) {
+		e.hint(svc, p, existing)
+	} else {
+		e.unhinted(svc)
+	}
+	noted := func(s *discoveryv1.EndpointSlice) { e.written.Note(key, e.informer, s.ResourceVersion) }
+	if err := p.Write(ctx, e.client, e.triggers.Since(svc, pods), noted); err != nil {
 		e.recorder.Eventf(svc, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 			"Error updating Endpoint Slices for Service %s: %v", key, err)
 		return err
@@ -125,29 +145,12 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 	return missing
 }
 
-// existing are the Service's slices that are ours and are to stay.
-func (e *endpointSlices) existing(svc *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
-	all, err := e.slices.EndpointSlices(svc.Namespace).List(labels.SelectorFromSet(labels.Set{
-		discoveryv1.LabelServiceName: svc.Name, discoveryv1.LabelManagedBy: ManagedBy,
-	}))
-	if err != nil {
-		return nil, err
-	}
-	var alive []*discoveryv1.EndpointSlice
-	for _, s := range all {
-		if s.DeletionTimestamp == nil {
-			alive = append(alive, s)
-		}
-	}
-	return alive, nil
-}
-
 // wanted are the endpoints that there should be, and an error that names pods which had to be
 // left out because their nodes are not known.
-func (e *endpointSlices) wanted(svc *corev1.Service, pods []*corev1.Pod) (layout, error) {
-	l := layout{}
+func (e *endpointSlices) wanted(svc *corev1.Service, pods []*corev1.Pod) (sliceplan.Layout, error) {
+	l := sliceplan.Layout{}
 	for _, t := range addressTypes(svc) {
-		l[t] = map[string]*group{}
+		l[t] = sliceplan.Groups{}
 	}
 	var errs []error
 	for _, pod := range pods {
@@ -162,54 +165,24 @@ func (e *endpointSlices) wanted(svc *corev1.Service, pods []*corev1.Pod) (layout
 		ports := portsOf(svc, pod)
 		for t, groups := range l {
 			if endpoint, ok := endpointOf(svc, pod, node, t); ok {
-				groups.add(ports, endpoint)
+				groups.Add(ports, endpoint)
 			}
 		}
 	}
 	return l, errors.Join(errs...)
 }
 
-// write carries out a plan. since is what the slices' annotation tells, if it is not zero.
-func (e *endpointSlices) write(ctx context.Context, key string, p *plan, since time.Time) error {
-	for _, s := range append(p.create, p.update...) {
-		annotate(s, since)
+// labelsFor are the Service's labels and those by which slices are found.
+func labelsFor(svc *corev1.Service) map[string]string {
+	labels := maps.Clone(svc.Labels)
+	if labels == nil {
+		labels = map[string]string{}
 	}
-	client := e.client.DiscoveryV1().EndpointSlices(p.namespace)
-	var errs []error
-	note := func(s *discoveryv1.EndpointSlice, err error, doing string) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", doing, err))
-			return
-		}
-		e.written.Note(key, e.informer, s.ResourceVersion)
+	delete(labels, corev1.IsHeadlessService)
+	if backend.Headless(svc) {
+		labels[corev1.IsHeadlessService] = ""
 	}
-	for _, s := range p.create {
-		created, err := client.Create(ctx, s, metav1.CreateOptions{})
-		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return nil
-		}
-		note(created, err, "create a slice")
-	}
-	for _, s := range p.update {
-		updated, err := client.Update(ctx, s, metav1.UpdateOptions{})
-		note(updated, err, "update slice "+s.Name)
-	}
-	for _, s := range p.delete {
-		err := client.Delete(ctx, s.Name, *metav1.NewPreconditionDeleteOptions(string(s.UID)))
-		if err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("delete slice %s: %w", s.Name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func annotate(s *discoveryv1.EndpointSlice, since time.Time) {
-	if since.IsZero() {
-		delete(s.Annotations, corev1.EndpointsLastChangeTriggerTime)
-		return
-	}
-	if s.Annotations == nil {
-		s.Annotations = map[string]string{}
-	}
-	s.Annotations[corev1.EndpointsLastChangeTriggerTime] = since.UTC().Format(time.RFC3339Nano)
+	labels[discoveryv1.LabelServiceName] = svc.Name
+	labels[discoveryv1.LabelManagedBy] = ManagedBy
+	return labels
 }

@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,6 +68,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	g.monitors = newMonitors(env, g)
 	g.Beside(g.monitors.run)
 	g.NeedsSync(g.monitors)
+	g.Debug = g
 	return g.Controller, nil
 }
 
@@ -158,12 +160,7 @@ func (g *collector) deleteInForeground(ctx context.Context, n *node) error {
 		if !d.deleting || !d.foreground() {
 			continue
 		}
-		unblocked := make([]metav1.OwnerReference, len(n.owners))
-		for i, ref := range n.owners {
-			unblocked[i] = *ref.DeepCopy()
-			unblocked[i].BlockOwnerDeletion = new(false)
-		}
-		patched, err := g.patch(ctx, n, map[string]any{"ownerReferences": unblocked})
+		patched, err := g.patch(ctx, n, map[string]any{"ownerReferences": unblocking(n.owners)})
 		if err != nil {
 			return ignoreGone(err)
 		}
@@ -181,17 +178,27 @@ func (g *collector) delete(ctx context.Context, n *node, version string, policy 
 	return ignoreGone(err)
 }
 
-// deleteDependents is the foreground deletion of n: it lets n go when nothing blocks it.
+// deleteDependents is the foreground deletion of n: it lets n go when nothing blocks it. Where a dependent waits for n in
+// turn, both having been deleted so by a user, the circle is opened by letting n wait for it no longer.
 func (g *collector) deleteDependents(ctx context.Context, n *node) error {
 	blocked := false
+	waiters := g.graph.waiters(n)
 	for _, d := range g.graph.dependents(n) {
-		blocked = blocked || blocks(*d.reference(n.uid))
 		if !d.deleting {
 			g.enqueue(d.uid)
 		}
+		if !blocks(*d.reference(n.uid)) {
+			continue
+		}
+		blocked = true
+		if waiters[d.uid] {
+			if err := ignoreGone(g.patchOwners(ctx, d, unblocking(d.owners, n.uid))); err != nil {
+				return err
+			}
+		}
 	}
 	if blocked {
-		return nil // the watch tells of their end
+		return nil // the watch tells of their end, and of those that block no more
 	}
 	return g.removeFinalizer(ctx, n, metav1.FinalizerDeleteDependents)
 }
@@ -214,6 +221,17 @@ func (g *collector) orphanDependents(ctx context.Context, n *node) error {
 		return fmt.Errorf("orphaning dependents of %s: %w", n, err)
 	}
 	return g.removeFinalizer(ctx, n, metav1.FinalizerOrphanDependents)
+}
+
+// unblocking are the references, of which those to the given owners, or all where none is given, block no longer.
+func unblocking(refs []metav1.OwnerReference, owners ...types.UID) []metav1.OwnerReference {
+	next := slices.Clone(refs)
+	for i := range next {
+		if len(owners) == 0 || slices.Contains(owners, next[i].UID) {
+			next[i].BlockOwnerDeletion = new(false)
+		}
+	}
+	return next
 }
 
 func without(refs []metav1.OwnerReference, uid types.UID) []metav1.OwnerReference {

@@ -137,6 +137,26 @@ func (g *graph) dependents(n *node) []*node {
 	})
 }
 
+// waiters returns the uids of those that wait for n to be gone, as owners that are deleted in the foreground, and of those
+// that wait for these in turn.
+func (g *graph) waiters(n *node) map[types.UID]bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	found := map[types.UID]bool{}
+	for next := []*node{n}; len(next) > 0; {
+		n, next = next[0], next[1:]
+		for _, ref := range n.owners {
+			owner := g.nodes[ref.UID]
+			if owner == nil || found[owner.uid] || !blocks(ref) || !owner.deleting || !owner.foreground() || !owner.isNamedBy(ref, n) {
+				continue
+			}
+			found[owner.uid] = true
+			next = append(next, owner)
+		}
+	}
+	return found
+}
+
 // doubtful says whether one of n's owners is not known to exist, or waits for n to go.
 func (g *graph) doubtful(n *node) bool {
 	g.mu.RLock()

@@ -53,8 +53,9 @@ type jobs struct {
 	clock    clock.PassiveClock
 	// written holds a look off until the cache has the pods that the last one made, the
 	// finalizers it removed and the status it wrote; expected, until it has the deletions.
-	written  controller.Written
-	expected *controller.Expectations
+	written    controller.Written
+	expected   *controller.Expectations
+	dependents *controller.Dependents
 }
 
 // New returns the controller.
@@ -68,6 +69,11 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		recorder: env.Recorder("job-controller"), clock: env.Clock, expected: controller.NewExpectations(env.Clock),
 	}
 	c.Controller = controller.New(env, "job", c.reconcile)
+	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.expected, Adopters: controller.Adopters(c.Controller,
+		func(namespace string) ([]*batchv1.Job, error) {
+			return c.jobs.Jobs(namespace).List(labels.Everything())
+		},
+		func(j *batchv1.Job) *metav1.LabelSelector { return j.Spec.Selector })}
 	controller.Watch(c.Controller, batch.Informer(), controller.Handler[*batchv1.Job]{
 		Add:    func(j *batchv1.Job) { c.EnqueueObject(j) },
 		Update: func(_, j *batchv1.Job) { c.jobUpdated(j) },
@@ -96,11 +102,7 @@ func (c *jobs) podAdded(pod *corev1.Pod) {
 		c.podDeleted(pod)
 		return
 	}
-	if key, ok := ownerKey(pod); ok {
-		c.Enqueue(key)
-	} else {
-		c.enqueueMatching(pod)
-	}
+	c.dependents.Changed(pod)
 	c.enqueueOrphan(pod)
 }
 
@@ -110,49 +112,17 @@ func (c *jobs) podUpdated(old, pod *corev1.Pod) {
 		c.podDeleted(pod)
 		return
 	}
-	before, had := ownerKey(old)
-	after, has := ownerKey(pod)
-	if had && before != after {
-		c.Enqueue(before)
-	}
-	if !has {
-		c.enqueueMatching(pod)
+	c.dependents.Moved(old, pod)
+	if key, ok := c.dependents.OwnerKey(pod); ok {
+		c.EnqueueAfter(key, batchPeriod)
 		return
 	}
-	c.EnqueueAfter(after, batchPeriod)
+	c.dependents.Orphan(pod)
 }
 
 func (c *jobs) podDeleted(pod *corev1.Pod) {
 	c.enqueueOrphan(pod)
-	if key, ok := ownerKey(pod); ok {
-		c.expected.DeletionObserved(key, pod.UID)
-		c.Enqueue(key)
-	}
-}
-
-// enqueueMatching wakes those that might adopt an orphan.
-func (c *jobs) enqueueMatching(pod *corev1.Pod) {
-	if metav1.GetControllerOfNoCopy(pod) != nil {
-		return
-	}
-	all, err := c.jobs.Jobs(pod.Namespace).List(labels.Everything())
-	if err != nil {
-		return
-	}
-	for _, j := range all {
-		selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
-			c.EnqueueObject(j)
-		}
-	}
-}
-
-func ownerKey(pod *corev1.Pod) (string, bool) {
-	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil || ref.Kind != Kind.Kind || ref.APIVersion != Kind.GroupVersion().String() {
-		return "", false
-	}
-	return cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String(), true
+	c.dependents.Gone(pod)
 }
 
 // look is one look at a Job: the Job as it becomes, its pods, and what they come to.

@@ -44,7 +44,7 @@ func (c *jobs) enqueueLeftovers(j *batchv1.Job) {
 
 // counted says whether there is a Job that will count the pod.
 func (c *jobs) counted(pod *corev1.Pod) bool {
-	key, ok := ownerKey(pod)
+	key, ok := c.dependents.OwnerKey(pod)
 	if !ok {
 		return false
 	}
@@ -78,7 +78,7 @@ func (c *jobs) release(ctx context.Context, key string) error {
 
 // isNew says whether the pod's Job is there and merely not in the cache yet.
 func (c *jobs) isNew(ctx context.Context, pod *corev1.Pod) bool {
-	key, ok := ownerKey(pod)
+	key, ok := c.dependents.OwnerKey(pod)
 	if !ok {
 		return false
 	}

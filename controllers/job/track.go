@@ -170,6 +170,9 @@ func (l *look) write(ctx context.Context) error {
 	l.job, l.was = updated.DeepCopy(), updated.Status.DeepCopy()
 	switch {
 	case condition(l.job, batchv1.JobComplete) != nil:
+		if n := l.job.Spec.Completions; n != nil && l.job.Status.Succeeded > *n {
+			l.recorder.Event(l.job, corev1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached")
+		}
 		l.recorder.Event(l.job, corev1.EventTypeNormal, "Completed", "Job completed")
 	case condition(l.job, batchv1.JobFailed) != nil:
 		c := condition(l.job, batchv1.JobFailed)

@@ -149,6 +149,8 @@ func (l *look) suspension() {
 		if condition(l.job, batchv1.JobSuspended) == nil {
 			l.setSuspended(corev1.ConditionTrue, "JobSuspended", "Job suspended")
 			l.recorder.Event(l.job, corev1.EventTypeNormal, "Suspended", "Job suspended")
+			// It starts anew when it goes on, and until then may be given other Nodes (KEP-5440).
+			l.job.Status.StartTime = nil
 		}
 	case l.resumes():
 		l.setSuspended(corev1.ConditionFalse, "JobResumed", "Job resumed")

@@ -31,7 +31,7 @@ func conditions(rest remaining) []corev1.NamespaceCondition {
 	objects, finalizers := rest.describeObjects(), rest.describeFinalizers()
 	return []corev1.NamespaceCondition{
 		condition(corev1.NamespaceDeletionDiscoveryFailure, len(rest.discovery) > 0,
-			"DiscoveryFailed", "Discovery failed for some groups: "+join(rest.discovery),
+			"DiscoveryFailed", join(rest.discovery),
 			"ResourcesDiscovered", "All resources successfully discovered"),
 		condition(corev1.NamespaceDeletionGVParsingFailure, len(rest.versions) > 0,
 			"GroupVersionParsingFailed", join(rest.versions),

@@ -76,6 +76,10 @@ func podsFirst(a, b resource) int {
 // and keeps the namespace; what can be is deleted all the same.
 func (n *namespaces) discover(rest *remaining) []resource {
 	lists, err := discovery.ServerPreferredNamespacedResources(n.client.Discovery())
+	var failed *discovery.ErrGroupDiscoveryFailed
+	if errors.As(err, &failed) {
+		err = fmt.Errorf("Discovery failed for some groups, %d failing: %w", len(failed.Groups), err)
+	}
 	if err != nil {
 		rest.discovery = append(rest.discovery, err)
 	}

@@ -161,8 +161,10 @@ func (l *lifecycle) forget(nodes []*corev1.Node) {
 		names[node.Name] = true
 		zones[zoneOf(node)] = true
 	}
-	for name := range l.health {
+	for name, h := range l.health {
 		if !names[name] {
+			l.recorder.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: h.uid}, corev1.EventTypeNormal,
+				"RemovingNode", "Node %s event: Removing Node %s from Controller", name, name)
 			delete(l.health, name)
 		}
 	}

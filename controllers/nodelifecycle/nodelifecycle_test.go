@@ -247,3 +247,21 @@ func TestRound_GivesEveryNodeItsTimeAgainAfterItWasAwayItself(t *testing.T) {
 	w.pass(time.Minute)
 	require.Empty(t, w.silent())
 }
+
+// A Node that comes and goes as it pleases says nothing of its zone, and is given up like any other.
+func TestRound_DoesNotCountNodesThatAreExcluded(t *testing.T) {
+	w := newWorld(t, map[string]int{"a": 3})
+	for i := range 6 {
+		name := fmt.Sprintf("spot-%d", i)
+		w.create(name, "a")
+		node, err := w.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		node.Labels["node.kubernetes.io/exclude-disruption"] = ""
+		_, err = w.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	w.look()
+	w.die("spot-0", "spot-1", "spot-2", "spot-3", "spot-4", "spot-5")
+	w.pass(3 * time.Minute)
+	require.Len(t, w.given(corev1.TaintNodeUnreachable), 6)
+}

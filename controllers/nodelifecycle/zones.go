@@ -16,6 +16,10 @@ const (
 	full    state = "FullDisruption"    // all of them
 )
 
+// excludeLabel is of Nodes that come and go as they please.
+// https://kubernetes.io/docs/reference/labels-annotations-taints/#node-kubernetes-io-exclude-disruption
+const excludeLabel = "node.kubernetes.io/exclude-disruption"
+
 // zone is a failure domain. Its Nodes are given up at a rate that depends on how many of them
 // are not ready: if many fail at once, it is more likely the network, or us.
 type zone struct {
@@ -37,6 +41,10 @@ func (l *lifecycle) judgeZones(nodes []*corev1.Node, now time.Time) {
 	counts := map[string]count{}
 	for _, node := range nodes {
 		c := counts[zoneOf(node)]
+		if _, excluded := node.Labels[excludeLabel]; excluded {
+			counts[zoneOf(node)] = c // it has a zone, of whose state it tells nothing
+			continue
+		}
 		if statusOf(node, corev1.NodeReady) == corev1.ConditionTrue {
 			c.ready++
 		} else {
@@ -44,7 +52,7 @@ func (l *lifecycle) judgeZones(nodes []*corev1.Node, now time.Time) {
 		}
 		counts[zoneOf(node)] = c
 	}
-	allDisrupted := len(counts) > 0
+	counted, allDisrupted := false, true
 	for name, c := range counts {
 		z := l.zones[name]
 		if z == nil {
@@ -57,8 +65,11 @@ func (l *lifecycle) judgeZones(nodes []*corev1.Node, now time.Time) {
 			z.state = next
 		}
 		l.limit(z, c.ready+c.not)
-		allDisrupted = allDisrupted && next == full
+		if c.ready+c.not > 0 {
+			counted, allDisrupted = true, allDisrupted && next == full
+		}
 	}
+	allDisrupted = allDisrupted && counted
 	if l.disrupted && !allDisrupted {
 		l.Log.Info("a node is ready again: every node is given its grace period again")
 		l.hearAll(now)

@@ -1,5 +1,5 @@
-// Package podgc takes away pods that nothing else would: those of Nodes that are gone, those that were
-// deleted before they had a Node, and ended ones beyond a number that is enough to look at.
+// Package podgc takes away pods that nothing else would: those of Nodes that are gone, deleted ones of Nodes that
+// somebody has declared out of service or that never had one, and ended ones beyond a number that is enough to look at.
 package podgc
 
 import (
@@ -26,10 +26,7 @@ const (
 	period = 20 * time.Second
 	// quarantine is how long a Node must have been missing before its pods are: it may be coming back.
 	quarantine = 40 * time.Second
-	// terminatedThreshold is how many ended pods may stay.
-	terminatedThreshold = 12500
-
-	all = "all" // the only key
+	all        = "all" // the only key
 )
 
 type podGC struct {
@@ -38,6 +35,7 @@ type podGC struct {
 	pods   corelisters.PodLister
 	nodes  corelisters.NodeLister
 	clock  clock.PassiveClock
+	most   int // ended pods that may stay
 	// missing has the Nodes that pods name and that are not there, and since when that is
 	// known. A restart begins the quarantine anew. Only the one worker touches it.
 	missing map[string]time.Time
@@ -48,7 +46,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	g := &podGC{
 		client: env.Client, pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), clock: env.Clock,
-		missing: map[string]time.Time{},
+		most: *env.Settings.TerminatedPodThreshold, missing: map[string]time.Time{},
 	}
 	g.Controller = controller.New(env, "podgc", g.reconcile)
 	controller.Watch(g.Controller, core.Pods().Informer(), controller.Handler[*corev1.Pod]{})
@@ -70,11 +68,11 @@ func (g *podGC) reconcile(ctx context.Context, _ string) error {
 	errs := make([]error, len(orphans))
 	controller.InParallel(len(orphans), func(i int) { errs[i] = g.endOrphan(ctx, orphans[i]) })
 	for _, pod := range pods {
-		if pod.DeletionTimestamp != nil && pod.Spec.NodeName == "" {
-			errs = append(errs, g.delete(ctx, pod))
+		if pod.DeletionTimestamp != nil && (pod.Spec.NodeName == "" || g.outOfService(pod.Spec.NodeName)) {
+			errs = append(errs, g.end(ctx, pod, nil))
 		}
 	}
-	for _, pod := range surplus(pods) {
+	for _, pod := range surplus(pods, g.most) {
 		errs = append(errs, g.delete(ctx, pod))
 	}
 	return errors.Join(errs...)
@@ -131,17 +129,36 @@ func (g *podGC) isGone(ctx context.Context, node string) (bool, error) {
 	return false, err
 }
 
-// endOrphan writes the end of a pod that no agent will tell of, and deletes it.
+// outOfService says whether a Node is not ready and somebody has said, by a taint, that nothing runs on it any more.
+// https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown
+func (g *podGC) outOfService(name string) bool {
+	node, err := g.nodes.Get(name)
+	return err == nil &&
+		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }) &&
+		!slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+}
+
+// endOrphan ends a pod whose Node is gone.
 func (g *podGC) endOrphan(ctx context.Context, pod *corev1.Pod) error {
+	return g.end(ctx, pod, &corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC",
+		Message: "PodGC: node no longer exists", LastTransitionTime: metav1.NewTime(g.clock.Now()),
+		ObservedGeneration: pod.Generation,
+	})
+}
+
+// end writes the end of a pod that no agent will tell of, with the condition that says why if there is one, and
+// deletes it.
+func (g *podGC) end(ctx context.Context, pod *corev1.Pod, why *corev1.PodCondition) error {
 	if !controller.PodEnded(pod) {
 		failed := pod.DeepCopy()
 		failed.Status.Phase = corev1.PodFailed
-		failed.Status.Conditions = slices.DeleteFunc(failed.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
-		failed.Status.Conditions = append(failed.Status.Conditions, corev1.PodCondition{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC",
-			Message: "PodGC: node no longer exists", LastTransitionTime: metav1.NewTime(g.clock.Now()),
-			ObservedGeneration: pod.Generation,
-		})
+		if why != nil {
+			failed.Status.Conditions = slices.DeleteFunc(failed.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == why.Type })
+			failed.Status.Conditions = append(failed.Status.Conditions, *why)
+		}
 		_, err := g.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, failed, metav1.UpdateOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -163,19 +180,28 @@ func (g *podGC) delete(ctx context.Context, pod *corev1.Pod) error {
 	return fmt.Errorf("delete pod %s: %w", controller.KeyOf(pod), err)
 }
 
-// surplus are the ended pods beyond the threshold, oldest first.
-func surplus(pods []*corev1.Pod) []*corev1.Pod {
+// surplus are the ended pods beyond those that may stay: first those that were evicted, then the oldest.
+func surplus(pods []*corev1.Pod, most int) []*corev1.Pod {
+	if most <= 0 {
+		return nil
+	}
 	var ended []*corev1.Pod
 	for _, pod := range pods {
 		if controller.PodEnded(pod) && pod.DeletionTimestamp == nil {
 			ended = append(ended, pod)
 		}
 	}
-	if len(ended) <= terminatedThreshold {
+	if len(ended) <= most {
 		return nil
 	}
+	rank := func(pod *corev1.Pod) int {
+		if pod.Status.Reason == "Evicted" {
+			return 0
+		}
+		return 1
+	}
 	slices.SortFunc(ended, func(a, b *corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	return ended[:len(ended)-terminatedThreshold]
+	return ended[:len(ended)-most]
 }

@@ -10,6 +10,7 @@ package replicaset
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -46,12 +47,13 @@ const (
 
 type replicaSets struct {
 	*controller.Controller
-	client   kubernetes.Interface
-	source   Source
-	pods     cache.SharedIndexInformer
-	recorder record.EventRecorder
-	clock    clock.PassiveClock
-	expected *controller.Expectations
+	client     kubernetes.Interface
+	source     Source
+	pods       cache.SharedIndexInformer
+	recorder   record.EventRecorder
+	clock      clock.PassiveClock
+	expected   *controller.Expectations
+	dependents *controller.Dependents
 }
 
 // New returns the controller.
@@ -78,8 +80,10 @@ func NewFor(env *controller.Env, name, component string, source Source) (*contro
 		expected: controller.NewExpectations(env.Clock),
 	}
 	r.Controller = controller.New(env, name, r.reconcile)
+	r.dependents = &controller.Dependents{Controller: r.Controller, Kind: source.Kind(), Expected: r.expected, Adopters: controller.Adopters(
+		r.Controller, source.List, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })}
 	controller.Watch(r.Controller, pods, controller.Handler[*corev1.Pod]{
-		Add: r.podAdded, Update: r.podUpdated, Delete: r.podDeleted,
+		Add: r.podAdded, Update: r.podUpdated, Delete: func(pod *corev1.Pod) { r.dependents.Gone(pod) },
 	})
 	return r.Controller, controller.Handler[*appsv1.ReplicaSet]{
 		Add:    func(rs *appsv1.ReplicaSet) { r.EnqueueObject(rs) },
@@ -102,68 +106,26 @@ func (r *replicaSets) setDeleted(rs *appsv1.ReplicaSet) {
 
 func (r *replicaSets) podAdded(pod *corev1.Pod) {
 	if pod.DeletionTimestamp != nil { // seen first after a restart
-		r.podDeleted(pod)
+		r.dependents.Gone(pod)
 		return
 	}
-	if key, ok := r.ownerKey(pod); ok {
+	if key, ok := r.dependents.OwnerKey(pod); ok {
 		r.expected.CreationObserved(key)
-		r.Enqueue(key)
-		return
 	}
-	r.enqueueMatching(pod)
+	r.dependents.Changed(pod)
 }
 
 func (r *replicaSets) podUpdated(old, pod *corev1.Pod) {
 	if pod.DeletionTimestamp != nil {
 		// A graceful deletion shows first as an update, and counts from then on.
-		r.podDeleted(pod)
+		r.dependents.Gone(pod)
 		if old.UID != pod.UID {
-			r.podDeleted(old)
+			r.dependents.Gone(old)
 		}
 		return
 	}
-	before, had := r.ownerKey(old)
-	after, has := r.ownerKey(pod)
-	if had && before != after {
-		r.Enqueue(before)
-	}
-	if !has {
-		r.enqueueMatching(pod)
-		return
-	}
-	r.Enqueue(after)
-}
-
-func (r *replicaSets) podDeleted(pod *corev1.Pod) {
-	if key, ok := r.ownerKey(pod); ok {
-		r.expected.DeletionObserved(key, pod.UID)
-		r.Enqueue(key)
-	}
-}
-
-// enqueueMatching wakes those that might adopt an orphan.
-func (r *replicaSets) enqueueMatching(pod *corev1.Pod) {
-	if metav1.GetControllerOfNoCopy(pod) != nil {
-		return
-	}
-	sets, err := r.source.List(pod.Namespace)
-	if err != nil {
-		return
-	}
-	for _, rs := range sets {
-		selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
-			r.EnqueueObject(rs)
-		}
-	}
-}
-
-func (r *replicaSets) ownerKey(pod *corev1.Pod) (string, bool) {
-	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil || ref.Kind != r.source.Kind().Kind || ref.APIVersion != r.source.Kind().GroupVersion().String() {
-		return "", false
-	}
-	return cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String(), true
+	r.dependents.Moved(old, pod)
+	r.dependents.Changed(pod)
 }
 
 func (r *replicaSets) reconcile(ctx context.Context, key string) error {
@@ -187,6 +149,7 @@ func (r *replicaSets) reconcile(ctx context.Context, key string) error {
 	}
 	// Asked before the cache is read: what arrives in between is then counted, not missed.
 	settled := r.expected.Satisfied(key)
+	leaving := r.expected.Deletions(key)
 	all, err := controller.OwnedOrOrphaned[*corev1.Pod](r.pods, rs)
 	if err != nil {
 		return err
@@ -197,12 +160,17 @@ func (r *replicaSets) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	var scaleErr error
+	stay := slices.DeleteFunc(slices.Clone(active), func(pod *corev1.Pod) bool { return slices.Contains(leaving, pod.UID) })
 	if settled && rs.DeletionTimestamp == nil {
-		scaleErr = r.scale(ctx, key, rs, active)
+		stay, scaleErr = r.scale(ctx, key, rs, active)
 	} else if !settled {
 		r.EnqueueAfter(key, controller.ExpectationsTTL+time.Second)
 	}
-	return controller.FirstError(scaleErr, r.updateStatus(ctx, key, rs, active, terminating, scaleErr))
+	// Pods that were told to end do not count, though the cache still shows them whole: a Deployment
+	// that took them for available would take too many others away.
+	terminating += int32(len(active) - len(stay))
+	active = stay
+	return controller.FirstError(scaleErr, r.updateStatus(ctx, key, rs, active, terminating, settled, scaleErr))
 }
 
 // sort tells the pods that run, or may yet, from those of rs that are on their way out.
@@ -232,15 +200,15 @@ func (r *replicaSets) claimer(rs *appsv1.ReplicaSet, selector labels.Selector) c
 	}
 }
 
-// scale creates or deletes at most burst pods.
-func (r *replicaSets) scale(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod) error {
+// scale creates or deletes at most burst pods, and returns those of the active ones that stay.
+func (r *replicaSets) scale(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod) ([]*corev1.Pod, error) {
 	switch missing := int(replicas(rs)) - len(active); {
 	case missing > 0:
-		return r.create(ctx, key, rs, min(missing, burst))
+		return active, r.create(ctx, key, rs, min(missing, burst))
 	case missing < 0:
 		return r.delete(ctx, key, rs, active, min(-missing, burst))
 	}
-	return nil
+	return active, nil
 }
 
 func (r *replicaSets) create(ctx context.Context, key string, rs *appsv1.ReplicaSet, n int) error {
@@ -300,7 +268,8 @@ func podPrefix(name string) string {
 	return name
 }
 
-func (r *replicaSets) delete(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod, n int) error {
+// delete returns the pods that stay.
+func (r *replicaSets) delete(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod, n int) ([]*corev1.Pod, error) {
 	victims := choose(active, r.related(rs), n, r.clock.Now())
 	uids := make([]types.UID, len(victims))
 	for i, pod := range victims {
@@ -309,7 +278,11 @@ func (r *replicaSets) delete(ctx context.Context, key string, rs *appsv1.Replica
 	r.expected.ExpectDeletions(key, uids...)
 	errs := make([]error, len(victims))
 	controller.InParallel(len(victims), func(i int) { errs[i] = r.deletePod(ctx, key, rs, victims[i]) })
-	return controller.FirstError(errs...)
+	stay := slices.DeleteFunc(slices.Clone(active), func(pod *corev1.Pod) bool {
+		i := slices.Index(victims, pod)
+		return i >= 0 && errs[i] == nil
+	})
+	return stay, controller.FirstError(errs...)
 }
 
 func (r *replicaSets) deletePod(ctx context.Context, key string, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {

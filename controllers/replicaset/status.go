@@ -15,9 +15,13 @@ import (
 )
 
 // updateStatus writes the status if it differs from the one in the cache.
-func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int32, scaleErr error) error {
+func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int32, settled bool, scaleErr error) error {
 	now := metav1.NewTime(r.clock.Now())
 	status, look := count(rs, active, terminating, now)
+	if !settled {
+		// There are pods that the cache has not shown: who asked for this generation must not count on the rest.
+		status.ObservedGeneration = rs.Status.ObservedGeneration
+	}
 	setReplicaFailure(&status, int(replicas(rs))-len(active), scaleErr, now)
 	if r.source.Kind().Group == "" {
 		status.TerminatingReplicas = nil // ReplicationControllers do not say

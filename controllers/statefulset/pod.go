@@ -74,8 +74,12 @@ func (l *look) mend(ctx context.Context, i int) error {
 	}
 	updated, err := l.client.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
 	if err != nil {
+		l.recorder.Eventf(l.set, corev1.EventTypeWarning, "FailedUpdate",
+			"update Pod %s in StatefulSet %s failed error: %v", pod.Name, l.set.Name, err)
 		return err
 	}
+	l.recorder.Eventf(l.set, corev1.EventTypeNormal, "SuccessfulUpdate",
+		"update Pod %s in StatefulSet %s successful", pod.Name, l.set.Name)
 	l.written.Note(l.key, l.statefulSets.pods, updated.ResourceVersion)
 	l.replicas[i] = updated
 	return nil

@@ -49,8 +49,9 @@ type statefulSets struct {
 	clock    clock.PassiveClock
 	// Pods have fixed names, so that none is ever made twice; but on a cache that does not show
 	// our deletions yet, one pod too many could be ended.
-	written  controller.Written
-	expected *controller.Expectations
+	written    controller.Written
+	expected   *controller.Expectations
+	dependents *controller.Dependents
 }
 
 // New returns the controller.
@@ -69,12 +70,13 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		return nil, err
 	}
 	c.Controller = controller.New(env, "statefulset", c.reconcile)
+	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.expected, Adopters: c.adopters}
 	wake := func(s *appsv1.StatefulSet) { c.EnqueueObject(s) }
 	controller.Watch(c.Controller, c.informer, controller.Handler[*appsv1.StatefulSet]{
 		Add: wake, Update: func(_, s *appsv1.StatefulSet) { wake(s) }, Delete: wake,
 	})
 	controller.Watch(c.Controller, c.pods, controller.Handler[*corev1.Pod]{
-		Add: c.podChanged, Update: c.podUpdated, Delete: c.podGone,
+		Add: func(pod *corev1.Pod) { c.dependents.Changed(pod) }, Update: c.podUpdated, Delete: func(pod *corev1.Pod) { c.dependents.Gone(pod) },
 	})
 	controller.Watch(c.Controller, core.PersistentVolumeClaims().Informer(), controller.Handler[*corev1.PersistentVolumeClaim]{})
 	c.history.Watch(c.Controller, Kind)
@@ -83,53 +85,26 @@ func New(env *controller.Env) (*controller.Controller, error) {
 
 func (c *statefulSets) podUpdated(old, pod *corev1.Pod) {
 	if old.UID != pod.UID {
-		c.podGone(old)
+		c.dependents.Gone(old)
 	}
-	before, had := ownerKey(old)
-	if after, _ := ownerKey(pod); had && before != after {
-		c.Enqueue(before)
-	}
+	c.dependents.Moved(old, pod)
 	if pod.DeletionTimestamp != nil {
-		if key, ok := ownerKey(pod); ok {
-			c.expected.DeletionObserved(key, pod.UID)
-		}
+		c.dependents.Gone(pod)
 	}
-	c.podChanged(pod)
+	c.dependents.Changed(pod)
 }
 
-func (c *statefulSets) podGone(pod *corev1.Pod) {
-	if key, ok := ownerKey(pod); ok {
-		c.expected.DeletionObserved(key, pod.UID)
-		c.Enqueue(key)
-	}
-}
-
-// podChanged wakes the owner, or those that might adopt an orphan.
-func (c *statefulSets) podChanged(pod *corev1.Pod) {
-	if key, ok := ownerKey(pod); ok {
-		c.Enqueue(key)
-		return
-	}
-	if metav1.GetControllerOfNoCopy(pod) != nil {
-		return
-	}
-	all, err := c.lister.StatefulSets(pod.Namespace).List(labels.Everything())
+// adopters wakes the sets of whom an orphan bears the name.
+func (c *statefulSets) adopters(orphan metav1.Object) {
+	all, err := c.lister.StatefulSets(orphan.GetNamespace()).List(labels.Everything())
 	if err != nil {
 		return
 	}
 	for _, s := range all {
-		if _, ok := ordinalOf(s, pod.Name); ok {
+		if _, ok := ordinalOf(s, orphan.GetName()); ok {
 			c.EnqueueObject(s)
 		}
 	}
-}
-
-func ownerKey(pod *corev1.Pod) (string, bool) {
-	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil || ref.Kind != Kind.Kind || ref.APIVersion != Kind.GroupVersion().String() {
-		return "", false
-	}
-	return cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String(), true
 }
 
 // look is one look at a set, a copy whose status becomes what it will be.

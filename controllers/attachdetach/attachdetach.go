@@ -1,0 +1,358 @@
+// Package attachdetach records which volumes are to be attached to which Nodes.
+//
+// In come pods on Nodes and the volumes that they use; out go VolumeAttachments, which the driver of a volume answers, and
+// the list of what is attached in each Node's status, which its agent waits for. Only volumes of CSI drivers are
+// attached, and not those of drivers that say that they need no attaching: folders of a node are simply there.
+// https://kubernetes.io/docs/concepts/storage/volumes/#csi
+package attachdetach
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// unmountTimeout is how long a volume that no pod uses may still be in use by its Node before it is detached
+// nevertheless.
+const unmountTimeout = 6 * time.Minute
+
+type attacher struct {
+	*controller.Controller
+	env         *controller.Env
+	pods        cache.SharedIndexInformer
+	nodes       corelisters.NodeLister
+	claims      corelisters.PersistentVolumeClaimLister
+	volumes     corelisters.PersistentVolumeLister
+	drivers     storagelisters.CSIDriverLister
+	attachments storagelisters.VolumeAttachmentLister
+	recorder    record.EventRecorder
+
+	mu sync.Mutex
+	// unused is since when attachments, by name, are not needed.
+	unused map[string]time.Time
+}
+
+// New returns the controller. Its keys are the names of Nodes.
+func New(env *controller.Env) (*controller.Controller, error) {
+	core, storage := env.Informers.Core().V1(), env.Informers.Storage().V1()
+	a := &attacher{
+		env: env, pods: core.Pods().Informer(), nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(),
+		volumes: core.PersistentVolumes().Lister(), drivers: storage.CSIDrivers().Lister(), attachments: storage.VolumeAttachments().Lister(),
+		recorder: env.Recorder("attachdetach-controller"), unused: map[string]time.Time{},
+	}
+	if err := errors.Join(controller.IndexByNode(a.pods), controller.IndexByClaim(a.pods)); err != nil {
+		return nil, err
+	}
+	a.Controller = controller.New(env, "persistentvolume-attach-detach", a.reconcile)
+	ofPod := func(pod *corev1.Pod) {
+		if pod.Spec.NodeName != "" && len(pod.Spec.Volumes) > 0 {
+			a.Enqueue(pod.Spec.NodeName)
+		}
+	}
+	controller.Watch(a.Controller, a.pods, controller.Handler[*corev1.Pod]{
+		Add: ofPod, Delete: ofPod,
+		Update: func(old, pod *corev1.Pod) {
+			if old.Spec.NodeName != pod.Spec.NodeName || controller.PodEnded(old) != controller.PodEnded(pod) {
+				ofPod(pod)
+			}
+		},
+	})
+	controller.Watch(a.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{
+		Add: func(n *corev1.Node) { a.Enqueue(n.Name) }, Delete: func(n *corev1.Node) { a.Enqueue(n.Name) },
+		Update: func(old, n *corev1.Node) {
+			if !slices.Equal(old.Status.VolumesInUse, n.Status.VolumesInUse) || len(old.Spec.Taints) != len(n.Spec.Taints) {
+				a.Enqueue(n.Name)
+			}
+		},
+	})
+	controller.Watch(a.Controller, core.PersistentVolumeClaims().Informer(), controller.Handler[*corev1.PersistentVolumeClaim]{
+		Update: func(old, claim *corev1.PersistentVolumeClaim) {
+			if old.Spec.VolumeName != claim.Spec.VolumeName {
+				a.wakeUsers(claim)
+			}
+		},
+	})
+	controller.Watch(a.Controller, core.PersistentVolumes().Informer(), controller.Handler[*corev1.PersistentVolume]{})
+	controller.Watch(a.Controller, storage.CSIDrivers().Informer(), controller.Handler[*storagev1.CSIDriver]{})
+	controller.Watch(a.Controller, storage.VolumeAttachments().Informer(), controller.Handler[*storagev1.VolumeAttachment]{
+		Add:    func(v *storagev1.VolumeAttachment) { a.Enqueue(v.Spec.NodeName) },
+		Update: func(_, v *storagev1.VolumeAttachment) { a.Enqueue(v.Spec.NodeName) },
+		Delete: a.detached,
+	})
+	return a.Controller, nil
+}
+
+func (a *attacher) wakeUsers(claim *corev1.PersistentVolumeClaim) {
+	pods, _ := controller.OfClaim(a.pods, claim.Namespace, claim.Name) // the index is there
+	for _, pod := range pods {
+		if pod.Spec.NodeName != "" {
+			a.Enqueue(pod.Spec.NodeName)
+		}
+	}
+}
+
+// detached wakes those who may have waited for the volume.
+func (a *attacher) detached(v *storagev1.VolumeAttachment) {
+	a.Enqueue(v.Spec.NodeName)
+	if v.Spec.Source.PersistentVolumeName == nil {
+		return
+	}
+	volume, err := a.volumes.Get(*v.Spec.Source.PersistentVolumeName)
+	if err != nil || volume.Spec.ClaimRef == nil {
+		return
+	}
+	a.wakeUsers(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: volume.Spec.ClaimRef.Namespace, Name: volume.Spec.ClaimRef.Name}})
+}
+
+// use is a volume that pods of a Node use.
+type use struct {
+	volume *corev1.PersistentVolume
+	pods   []*corev1.Pod
+}
+
+// unique is the name by which Nodes know the volume.
+func unique(v *corev1.PersistentVolume) corev1.UniqueVolumeName {
+	return corev1.UniqueVolumeName("kubernetes.io/csi/" + v.Spec.CSI.Driver + "^" + v.Spec.CSI.VolumeHandle)
+}
+
+// nameOf is the name of an attachment: the same for every controller that ever looks.
+func nameOf(v *corev1.PersistentVolume, node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(v.Spec.CSI.VolumeHandle+v.Spec.CSI.Driver+node)))
+}
+
+func (a *attacher) reconcile(ctx context.Context, node string) error {
+	wanted, err := a.wanted(node)
+	if err != nil {
+		return err
+	}
+	all, err := a.attachments.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	have := map[string]*storagev1.VolumeAttachment{}
+	for _, v := range all {
+		if v.Spec.NodeName != node || !strings.HasPrefix(v.Name, "csi-") || v.Spec.Source.PersistentVolumeName == nil {
+			continue
+		}
+		have[v.Name] = v
+		if wanted[v.Name] == nil {
+			errs = append(errs, a.detach(ctx, node, v))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if v := have[name]; v == nil {
+			errs = append(errs, a.attach(ctx, name, node, wanted[name], all))
+		} else {
+			a.tell(v, wanted[name])
+		}
+	}
+	return errors.Join(append(errs, a.report(ctx, node, have))...)
+}
+
+// wanted are the volumes that the Node's pods need attached, by the names of their attachments.
+func (a *attacher) wanted(node string) (map[string]*use, error) {
+	pods, err := controller.OnNode(a.pods, node)
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[string]*use{}
+	for _, pod := range pods {
+		if controller.PodEnded(pod) {
+			continue
+		}
+		for i := range pod.Spec.Volumes {
+			v := a.volumeOf(pod, &pod.Spec.Volumes[i])
+			if v == nil || !a.attachable(v) {
+				continue
+			}
+			name := nameOf(v, node)
+			if wanted[name] == nil {
+				wanted[name] = &use{volume: v}
+			}
+			wanted[name].pods = append(wanted[name].pods, pod)
+		}
+	}
+	return wanted, nil
+}
+
+// volumeOf is the PersistentVolume behind a pod's volume; nil where there is none, or none yet.
+func (a *attacher) volumeOf(pod *corev1.Pod, v *corev1.Volume) *corev1.PersistentVolume {
+	name := controller.ClaimName(pod, v)
+	if name == "" {
+		return nil
+	}
+	claim, err := a.claims.PersistentVolumeClaims(pod.Namespace).Get(name)
+	if err != nil || claim.Spec.VolumeName == "" || claim.Status.Phase != corev1.ClaimBound {
+		return nil
+	}
+	volume, err := a.volumes.Get(claim.Spec.VolumeName)
+	if err != nil || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID {
+		return nil
+	}
+	return volume
+}
+
+// attachable says whether a volume's driver is to be asked: unless it says otherwise, it is.
+func (a *attacher) attachable(v *corev1.PersistentVolume) bool {
+	if v.Spec.CSI == nil {
+		return false
+	}
+	driver, err := a.drivers.Get(v.Spec.CSI.Driver)
+	return err != nil || driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired
+}
+
+func (a *attacher) attach(ctx context.Context, name, node string, u *use, all []*storagev1.VolumeAttachment) error {
+	if other := exclusive(u.volume, node, all); other != "" {
+		for _, pod := range u.pods {
+			a.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedAttachVolume",
+				"Multi-Attach error for volume %q Volume is already exclusively attached to one node and can't be attached to another", u.volume.Name)
+		}
+		return nil // its detaching wakes us
+	}
+	_, err := a.env.Client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: u.volume.Spec.CSI.Driver, NodeName: node,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &u.volume.Name},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("attach volume %s to node %s: %w", u.volume.Name, node, err)
+	}
+	return nil
+}
+
+// exclusive is another Node that has a volume which only one may have; "" if there is none.
+func exclusive(v *corev1.PersistentVolume, node string, all []*storagev1.VolumeAttachment) string {
+	for _, mode := range v.Spec.AccessModes {
+		if mode == corev1.ReadWriteMany || mode == corev1.ReadOnlyMany {
+			return ""
+		}
+	}
+	for _, other := range all {
+		if name := other.Spec.Source.PersistentVolumeName; name != nil && *name == v.Name && other.Spec.NodeName != node {
+			return other.Spec.NodeName
+		}
+	}
+	return ""
+}
+
+// tell tells the pods how the driver answered.
+func (a *attacher) tell(v *storagev1.VolumeAttachment, u *use) {
+	a.mu.Lock()
+	delete(a.unused, v.Name)
+	a.mu.Unlock()
+	for _, pod := range u.pods {
+		switch failure := v.Status.AttachError; {
+		case pod.Status.Phase != corev1.PodPending:
+		case v.Status.Attached:
+			a.recorder.Eventf(pod, corev1.EventTypeNormal, "SuccessfulAttachVolume", "AttachVolume.Attach succeeded for volume %q ", u.volume.Name)
+		case failure != nil:
+			a.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %s", u.volume.Name, failure.Message)
+		}
+	}
+}
+
+// detach gives a volume up that no pod of the Node uses, once the Node does not either.
+func (a *attacher) detach(ctx context.Context, node string, v *storagev1.VolumeAttachment) error {
+	if v.DeletionTimestamp != nil {
+		return nil
+	}
+	wait, err := a.stillInUse(ctx, node, v)
+	if err != nil {
+		return err
+	}
+	if wait > 0 {
+		a.EnqueueAfter(node, wait)
+		return nil
+	}
+	err = a.env.Client.StorageV1().VolumeAttachments().Delete(ctx, v.Name, *metav1.NewPreconditionDeleteOptions(string(v.UID)))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("detach volume %s from node %s: %w", *v.Spec.Source.PersistentVolumeName, node, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.unused, v.Name)
+	return nil
+}
+
+// stillInUse is for how long the Node may yet use the volume; 0 if it does not. The Node is asked for anew: a cache that
+// is behind would let a volume be taken away under a pod.
+func (a *attacher) stillInUse(ctx context.Context, node string, v *storagev1.VolumeAttachment) (time.Duration, error) {
+	n, err := a.env.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("node %s: %w", node, err)
+	}
+	volume, err := a.volumes.Get(*v.Spec.Source.PersistentVolumeName)
+	if err != nil || volume.Spec.CSI == nil || !slices.Contains(n.Status.VolumesInUse, unique(volume)) {
+		return 0, nil
+	}
+	if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }) {
+		return 0, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.env.Clock.Now()
+	if _, known := a.unused[v.Name]; !known {
+		a.unused[v.Name] = now
+	}
+	return a.unused[v.Name].Add(unmountTimeout).Sub(now), nil
+}
+
+// report writes what is attached into the Node's status.
+func (a *attacher) report(ctx context.Context, node string, have map[string]*storagev1.VolumeAttachment) error {
+	n, err := a.nodes.Get(node)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	attached := []corev1.AttachedVolume{}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		v := have[name]
+		volume, err := a.volumes.Get(*v.Spec.Source.PersistentVolumeName)
+		if err == nil && volume.Spec.CSI != nil && v.Status.Attached && v.DeletionTimestamp == nil {
+			attached = append(attached, corev1.AttachedVolume{Name: unique(volume)})
+		}
+	}
+	if equality.Semantic.DeepEqual(n.Status.VolumesAttached, attached) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": n.UID}, "status": map[string]any{"volumesAttached": attached},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = a.env.Client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("volumesAttached of node %s: %w", node, err)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+// Package bootstraptoken knows the Secrets that hold bootstrap tokens: what the two controllers
+// share that look after them.
+// https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/#bootstrap-token-secret-format
+package bootstraptoken
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	namePrefix = "bootstrap-token-"
+	keyID      = "token-id"
+	keySecret  = "token-secret"
+	keyExpires = "expiration"
+	keySigning = "usage-bootstrap-signing"
+)
+
+// Informer is one of the Secrets in kube-system that hold bootstrap tokens. Run starts it.
+func Informer(client kubernetes.Interface) (informers.SharedInformerFactory, coreinformers.SecretInformer) {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeBootstrapToken)).String()
+		}))
+	return factory, factory.Core().V1().Secrets()
+}
+
+// Run is what runs beside a controller with informers of its own.
+func Run(factory informers.SharedInformerFactory) func(context.Context) {
+	return func(ctx context.Context) {
+		factory.StartWithContext(ctx)
+		<-ctx.Done()
+		factory.Shutdown()
+	}
+}
+
+// Expiration is when a token ends, if it does. One whose end nobody can read has ended long ago.
+func Expiration(secret *corev1.Secret) (end time.Time, expires bool) {
+	text := secret.Data[keyExpires]
+	if len(text) == 0 {
+		return time.Time{}, false
+	}
+	end, err := time.Parse(time.RFC3339, string(text))
+	if err != nil {
+		return time.Time{}, true
+	}
+	return end, true
+}
+
+// Signing are the ID and the secret of a token that signs; ok is false if it does not, or not any more.
+func Signing(secret *corev1.Secret, now time.Time) (id, key string, ok bool) {
+	id, key = string(secret.Data[keyID]), string(secret.Data[keySecret])
+	end, expires := Expiration(secret)
+	ok = id != "" && key != "" && secret.Name == namePrefix+id && secret.DeletionTimestamp == nil &&
+		string(secret.Data[keySigning]) == "true" && (!expires || now.Before(end))
+	return id, key, ok
+}

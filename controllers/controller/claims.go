@@ -1,0 +1,58 @@
+package controller
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/ephemeral"
+)
+
+// claimIndex finds pods by the PersistentVolumeClaims that they use.
+const claimIndex = "claim"
+
+// IndexByClaim lets OfClaim answer for the pods' informer. It must be called before the informer
+// starts; calling it again is harmless.
+func IndexByClaim(pods cache.SharedIndexInformer) error {
+	if _, ok := pods.GetIndexer().GetIndexers()[claimIndex]; ok {
+		return nil
+	}
+	return pods.AddIndexers(cache.Indexers{claimIndex: func(obj any) ([]string, error) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return nil, nil
+		}
+		var keys []string
+		for i := range pod.Spec.Volumes {
+			if name := ClaimName(pod, &pod.Spec.Volumes[i]); name != "" {
+				keys = append(keys, pod.Namespace+"/"+name)
+			}
+		}
+		return keys, nil
+	}})
+}
+
+// OfClaim returns the pods that use a claim, ended ones included.
+func OfClaim(pods cache.SharedIndexInformer, namespace, name string) ([]*corev1.Pod, error) {
+	objects, err := pods.GetIndexer().ByIndex(claimIndex, namespace+"/"+name)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*corev1.Pod, 0, len(objects))
+	for _, obj := range objects {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			found = append(found, pod)
+		}
+	}
+	return found, nil
+}
+
+// ClaimName is the name of the claim that a pod's volume uses, or "" where it uses none. The claim of
+// an ephemeral volume may not be there yet, or be another's.
+func ClaimName(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return ephemeral.VolumeClaimName(pod, v)
+	}
+	return ""
+}

@@ -1,0 +1,87 @@
+// Package csrapproving approves the client certificates that kubelets ask for, if whoever asks has
+// the right to: certificatesigningrequests/selfnodeclient for one of its own name, …/nodeclient for
+// any node's. All other requests are people's to approve.
+// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/#approval
+package csrapproving
+
+import (
+	"context"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/csr"
+)
+
+type approver struct{ client kubernetes.Interface }
+
+// New returns the controller. Its keys are CertificateSigningRequests.
+func New(env *controller.Env) (*controller.Controller, error) {
+	a := &approver{client: env.Client}
+	return csr.New(env, "certificatesigningrequest-approving-controller", a.reconcile), nil
+}
+
+func (a *approver) reconcile(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
+	if len(r.Status.Certificate) > 0 || r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName ||
+		csr.Has(r, certificatesv1.CertificateApproved) != nil || csr.Has(r, certificatesv1.CertificateDenied) != nil {
+		return nil
+	}
+	request, err := csr.Parse(r)
+	if err != nil || csr.CheckSigner(r, request) != nil {
+		return nil // the API server refuses what cannot be read; the rest is for people to look at
+	}
+	for _, kind := range []struct {
+		subresource, message string
+		applies              bool
+	}{
+		{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.", r.Spec.Username == request.Subject.CommonName},
+		{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.", true},
+	} {
+		if !kind.applies {
+			continue
+		}
+		allowed, err := a.may(ctx, r, kind.subresource)
+		if err != nil {
+			return err
+		}
+		if allowed {
+			return a.approve(ctx, r, kind.message)
+		}
+	}
+	// The right may be given yet, which nothing here would hear of.
+	return fmt.Errorf("%w: %q is a kubelet's request, and %s may not make it", controller.ErrAgain, r.Name, r.Spec.Username)
+}
+
+// may asks the API server whether the one who asks for the certificate may.
+func (a *approver) may(ctx context.Context, r *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
+	extra := map[string]authorizationv1.ExtraValue{}
+	for key, values := range r.Spec.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	review, err := a.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: r.Spec.Username, UID: r.Spec.UID, Groups: r.Spec.Groups, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: certificatesv1.GroupName, Resource: "certificatesigningrequests", Subresource: subresource, Verb: "create", Version: "*",
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return review.Status.Allowed, nil
+}
+
+func (a *approver) approve(ctx context.Context, r *certificatesv1.CertificateSigningRequest, message string) error {
+	r = r.DeepCopy()
+	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: message,
+	})
+	_, err := a.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,78 @@
+package deployment
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// rollbackTo is the revision that the annotation asks for, in which clients of extensions/v1beta1 wrote it: 0 for the
+// last but one. Newer clients write the earlier template themselves.
+func rollbackTo(d *appsv1.Deployment) (revision int64, asked bool) {
+	revision, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedRollbackTo], 10, 64)
+	return revision, err == nil
+}
+
+// rollback writes the template of an earlier revision into the Deployment, tells what came of it, and takes the
+// annotation away in the same write, so that nothing is rolled back twice.
+func (r *rollout) rollback(ctx context.Context, revision int64) error {
+	d := r.d.DeepCopy()
+	delete(d.Annotations, appsv1.DeprecatedRollbackTo)
+	kind, reason, message := corev1.EventTypeWarning, "DeploymentRollbackRevisionNotFound", "Unable to find the revision to rollback to."
+	if revision == 0 {
+		if revision = r.lastRevision(); revision == 0 {
+			message = "Unable to find last revision."
+		}
+	}
+	for _, rs := range r.sets {
+		if revision == 0 || revisionOf(rs) != revision {
+			continue
+		}
+		if sameTemplate(&rs.Spec.Template, &d.Spec.Template) {
+			reason, message = "DeploymentRollbackTemplateUnchanged", fmt.Sprintf("The rollback revision contains the same template as current deployment %q", d.Name)
+			break
+		}
+		d.Spec.Template = *rs.Spec.Template.DeepCopy()
+		delete(d.Spec.Template.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+		takeAnnotations(d, rs)
+		kind, reason, message = corev1.EventTypeNormal, "DeploymentRollback", fmt.Sprintf("Rolled back deployment %q to revision %d", d.Name, revision)
+		break
+	}
+	if _, err := r.client.AppsV1().Deployments(d.Namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	r.recorder.Event(d, kind, reason, message)
+	return nil
+}
+
+// lastRevision is the highest but one, or 0.
+func (r *rollout) lastRevision() (last int64) {
+	var highest int64
+	for _, rs := range r.sets {
+		switch n := revisionOf(rs); {
+		case n > highest:
+			highest, last = n, highest
+		case n > last && n < highest:
+			last = n
+		}
+	}
+	return last
+}
+
+// takeAnnotations gives the Deployment those that the ReplicaSet took over from it, the cause of the change among them.
+func takeAnnotations(d *appsv1.Deployment, rs *appsv1.ReplicaSet) {
+	for key := range d.Annotations {
+		if !notInherited[key] {
+			delete(d.Annotations, key)
+		}
+	}
+	for key, value := range rs.Annotations {
+		if !notInherited[key] {
+			d.Annotations[key] = value
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package disruption
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// Who is about to delete a pod says so first, by the condition DisruptionTarget. Where the deletion did not follow, the
+// condition would stay and mislead Jobs; so it is taken back after this time.
+// https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+const staleAfter = 2 * time.Minute
+
+// podKey begins the keys of pods; namespaces have no colon.
+const podKey = "pod:"
+
+// target is the pod's condition, where it may become stale: not that of a kubelet, which may take its time, nor that
+// of a pod that goes or has ended.
+func target(pod *corev1.Pod) *corev1.PodCondition {
+	c := controller.PodCondition(pod, corev1.DisruptionTarget)
+	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet || !controller.PodActive(pod) {
+		return nil
+	}
+	return c
+}
+
+// watchTarget sees to it that the pod is looked at when its condition has become stale.
+func (b *budgets) watchTarget(pod *corev1.Pod) {
+	if c := target(pod); c != nil {
+		b.EnqueueAfter(podKey+controller.KeyOf(pod), c.LastTransitionTime.Add(staleAfter).Sub(b.clock.Now()))
+	}
+}
+
+func (b *budgets) reconcilePod(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(strings.TrimPrefix(key, podKey))
+	if err != nil {
+		return nil // no key of ours
+	}
+	pod, err := b.pods.Pods(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c := target(pod)
+	if c == nil {
+		return nil
+	}
+	if left := c.LastTransitionTime.Add(staleAfter).Sub(b.clock.Now()); left > 0 {
+		b.EnqueueAfter(key, left)
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
+		"status": map[string]any{"conditions": []any{map[string]any{
+			"type": corev1.DisruptionTarget, "status": corev1.ConditionFalse, "lastTransitionTime": metav1.NewTime(b.clock.Now()),
+		}}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = b.client.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("take back the DisruptionTarget of pod %s: %w", controller.KeyOf(pod), err)
+	}
+	return nil
+}

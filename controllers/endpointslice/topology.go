@@ -1,0 +1,293 @@
+package endpointslice
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/sliceplan"
+)
+
+// A Service with the annotation service.kubernetes.io/topology-mode: Auto has its traffic kept in zones in so far as that
+// overloads nobody: each zone is to be served by a share of the endpoints that is its share of the Nodes' CPU. Endpoints
+// serve their own zone, but as many as a zone has too many of serve another. Where that cannot be, no endpoint has a hint.
+// https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/
+
+// overload is by how much more than its share an endpoint may have to bear.
+const overload = 0.2
+
+// topologyAware says whether a Service asks for that. spec.trafficDistribution counts for nothing then.
+func topologyAware(svc *corev1.Service) bool {
+	mode, ok := svc.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
+	if !ok {
+		mode = svc.Annotations[corev1.AnnotationTopologyMode]
+	}
+	return mode == "Auto" || mode == "auto"
+}
+
+// nodeMatters says whether a change of a Node changes the zones' shares.
+func nodeMatters(old, n *corev1.Node) bool {
+	return nodeReady(old) != nodeReady(n) || old.Labels[corev1.LabelTopologyZone] != n.Labels[corev1.LabelTopologyZone] ||
+		!old.Status.Allocatable.Cpu().Equal(*n.Status.Allocatable.Cpu())
+}
+
+func nodeReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// nodesChanged wakes the Services for which the zones' shares matter.
+func (e *endpointSlices) nodesChanged() {
+	services, _ := e.services.List(labels.Everything()) // a list from memory does not fail
+	for _, svc := range services {
+		if topologyAware(svc) {
+			e.EnqueueObject(svc)
+		}
+	}
+}
+
+// zoneShares are the zones' shares of the CPU of all Nodes that are ready and not for the control plane alone; nil
+// where one Node does not tell its zone or its CPU, or there is but one zone.
+func (e *endpointSlices) zoneShares() map[string]float64 {
+	nodes, _ := e.nodes.List(labels.Everything()) // a list from memory does not fail
+	shares, total := map[string]float64{}, 0.0
+	for _, n := range nodes {
+		_, control := n.Labels["node-role.kubernetes.io/control-plane"]
+		_, master := n.Labels["node-role.kubernetes.io/master"]
+		if control || master || !nodeReady(n) {
+			continue
+		}
+		zone, cpu := n.Labels[corev1.LabelTopologyZone], float64(n.Status.Allocatable.Cpu().MilliValue())
+		if zone == "" || cpu == 0 {
+			return nil
+		}
+		shares[zone] += cpu
+		total += cpu
+	}
+	if len(shares) < 2 {
+		return nil
+	}
+	for zone := range shares {
+		shares[zone] /= total
+	}
+	return shares
+}
+
+// hint completes a plan whose slices keep the hints that they have, for a Service that is topologyAware. What becomes
+// of it is told as kube-controller-manager does.
+func (e *endpointSlices) hint(svc *corev1.Service, p *sliceplan.Plan, existing []*discoveryv1.EndpointSlice) {
+	key := controller.KeyOf(svc)
+	shares := e.zoneShares()
+	for _, t := range addressTypes(svc) {
+		z := &zones{plan: p, addressType: t}
+		if why := z.assign(shares); why != "" {
+			z.each(z.all(), func(e *discoveryv1.Endpoint) { e.Hints = nil })
+			e.hinted.Delete(key)
+			e.tellOfHints(svc, corev1.EventTypeWarning, "TopologyAwareHintsDisabled", why, t)
+			continue
+		}
+		if _, before := e.hinted.Swap(key, true); !before && !slices.ContainsFunc(existing, hasHints) {
+			e.tellOfHints(svc, corev1.EventTypeNormal, "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled", t)
+		}
+	}
+	p.Settle()
+}
+
+// unhinted notes that a Service is not, or no longer, topologyAware.
+func (e *endpointSlices) unhinted(svc *corev1.Service) {
+	if _, before := e.hinted.LoadAndDelete(controller.KeyOf(svc)); before {
+		for _, t := range addressTypes(svc) {
+			e.tellOfHints(svc, corev1.EventTypeWarning, "TopologyAwareHintsDisabled", "Topology Aware Hints has been disabled", t)
+		}
+	}
+}
+
+func (e *endpointSlices) tellOfHints(svc *corev1.Service, kind, reason, message string, t discoveryv1.AddressType) {
+	e.recorder.Eventf(svc, kind, reason, "%s, addressType: %s", message, t)
+}
+
+func hasHints(s *discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil })
+}
+
+// zones assigns the endpoints of one address type in a plan to zones.
+type zones struct {
+	plan        *sliceplan.Plan
+	addressType discoveryv1.AddressType
+	// loose are the slices that are written in any case, in which endpoints may be assigned anew.
+	loose []*discoveryv1.EndpointSlice
+}
+
+// quota is how many endpoints are to serve a zone.
+type quota struct {
+	minimum, maximum int
+	desired          float64
+}
+
+// assign gives each ready endpoint a hint, or says why none can have one. Slices that would not have to be written
+// keep their hints, unless these are too many for a zone or too few for the endpoints.
+func (z *zones) assign(shares map[string]float64) (why string) {
+	ready := 0
+	z.each(z.all(), func(e *discoveryv1.Endpoint) {
+		if *e.Conditions.Ready {
+			ready++
+		} else {
+			e.Hints = nil
+		}
+	})
+	quotas, why := quotasOf(shares, ready)
+	if why != "" {
+		return why
+	}
+	z.loose = z.ofType(slices.Concat(z.plan.Create, z.plan.Update))
+	have := map[string]int{}
+	for _, s := range z.ofType(z.plan.Unchanged) {
+		if hints, fit := hintsIn(s, have, quotas); fit {
+			for zone, n := range hints {
+				have[zone] += n
+			}
+		} else {
+			z.loose = append(z.loose, s)
+		}
+	}
+	z.each(z.loose, func(e *discoveryv1.Endpoint) {
+		switch {
+		case !*e.Conditions.Ready:
+		case e.Zone == nil || *e.Zone == "":
+			why = "One or more endpoints do not have a zone specified"
+		default:
+			have[*e.Zone]++
+			e.Hints = forZone(*e.Zone)
+		}
+	})
+	if why == "" {
+		z.move(surplus(quotas, have))
+	}
+	return why
+}
+
+// quotasOf are the zones' quotas of so many ready endpoints.
+func quotasOf(shares map[string]float64, endpoints int) (quotas map[string]quota, why string) {
+	switch {
+	case len(shares) == 0:
+		return nil, "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes"
+	case len(shares) > endpoints:
+		return nil, fmt.Sprintf("Insufficient number of endpoints (%d endpoints, %d zones)", endpoints, len(shares))
+	}
+	quotas = make(map[string]quota, len(shares))
+	left := endpoints
+	for zone, share := range shares {
+		desired := share * float64(endpoints)
+		minimum := int(math.Ceil(desired / (1 + overload)))
+		quotas[zone] = quota{minimum: minimum, desired: max(desired, float64(minimum))}
+		left -= minimum
+	}
+	if left < 0 {
+		return nil, fmt.Sprintf("Unable to allocate minimum required endpoints to each zone without exceeding overload threshold (%d endpoints, %d zones)", endpoints, len(shares))
+	}
+	for zone, q := range quotas {
+		q.maximum = q.minimum + left
+		quotas[zone] = q
+	}
+	return quotas, ""
+}
+
+// hintsIn counts a slice's hints by zone, and says whether they fit, beside those that zones already have.
+func hintsIn(s *discoveryv1.EndpointSlice, have map[string]int, quotas map[string]quota) (hints map[string]int, fit bool) {
+	hints = map[string]int{}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if !*e.Conditions.Ready {
+			continue
+		}
+		if e.Hints == nil || len(e.Hints.ForZones) == 0 {
+			return nil, false
+		}
+		for _, z := range e.Hints.ForZones {
+			hints[z.Name]++
+			if q, ok := quotas[z.Name]; !ok || have[z.Name]+hints[z.Name] > q.maximum {
+				return nil, false
+			}
+		}
+	}
+	return hints, true
+}
+
+// surplus is how many endpoints zones have too many of, and how many others are in want of. The zone that has most too
+// many gives to the one that has most too few, until nobody has a whole one to give or to take.
+func surplus(quotas map[string]quota, have map[string]int) (give, take map[string]int) {
+	over, under := map[string]float64{}, map[string]float64{}
+	for zone, q := range quotas {
+		switch d := float64(have[zone]) - q.desired; {
+		case d > 0:
+			over[zone] = d
+		case d < 0:
+			under[zone] = -d
+		}
+	}
+	give, take = map[string]int{}, map[string]int{}
+	for {
+		from, much := most(over)
+		to, want := most(under)
+		if much < 0.5 || want < 0.5 || much < 1 && want < 1 {
+			return give, take
+		}
+		give[from]++
+		over[from]--
+		take[to]++
+		under[to]--
+	}
+}
+
+func most(zones map[string]float64) (zone string, n float64) {
+	for _, name := range slices.Sorted(maps.Keys(zones)) {
+		if zones[name] > n {
+			zone, n = name, zones[name]
+		}
+	}
+	return zone, n
+}
+
+// move lets endpoints of zones that give serve zones that take.
+func (z *zones) move(give, take map[string]int) {
+	z.each(z.loose, func(e *discoveryv1.Endpoint) {
+		if !*e.Conditions.Ready || give[*e.Zone] == 0 {
+			return
+		}
+		for _, to := range slices.Sorted(maps.Keys(take)) {
+			if take[to] > 0 {
+				give[*e.Zone]--
+				take[to]--
+				e.Hints = forZone(to)
+				return
+			}
+		}
+	})
+}
+
+func forZone(name string) *discoveryv1.EndpointHints {
+	return &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: name}}}
+}
+
+func (z *zones) all() []*discoveryv1.EndpointSlice {
+	return z.ofType(slices.Concat(z.plan.Create, z.plan.Update, z.plan.Unchanged))
+}
+
+func (z *zones) ofType(all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	return slices.DeleteFunc(slices.Clone(all), func(s *discoveryv1.EndpointSlice) bool { return s.AddressType != z.addressType })
+}
+
+func (z *zones) each(of []*discoveryv1.EndpointSlice, do func(*discoveryv1.Endpoint)) {
+	for _, s := range of {
+		for i := range s.Endpoints {
+			do(&s.Endpoints[i])
+		}
+	}
+}

@@ -1,0 +1,225 @@
+// Package endpointslicemirroring tells, in EndpointSlices, what users have written into Endpoints: those of Services
+// without a selector, which readers of slices would otherwise not see.
+//
+// Endpoints are mirrored under the name of their Service, unless they are labelled not to be
+// (endpointslice.kubernetes.io/skip-mirror: "true"), serve a leader election of old, or their Service has a selector, for then
+// the slices come from its pods.
+// https://kubernetes.io/docs/concepts/services-networking/service/#endpoints-mirroring
+package endpointslicemirroring
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
+	utilnet "k8s.io/utils/net"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/controllers/sliceplan"
+)
+
+// ManagedBy is the label value of the slices that are this controller's.
+const ManagedBy = "endpointslicemirroring-controller.k8s.io"
+
+const (
+	// maxPerSlice is how many endpoints a mirrored slice holds: all of a subset, by default.
+	maxPerSlice = 1000
+
+	minBackoff = time.Second
+	maxBackoff = 100 * time.Second
+)
+
+type mirror struct {
+	*controller.Controller
+	env       *controller.Env
+	services  corelisters.ServiceLister
+	endpoints corelisters.EndpointsLister
+	slices    discoverylisters.EndpointSliceLister
+	informer  cache.SharedIndexInformer
+	recorder  record.EventRecorder
+	written   controller.Written
+}
+
+// New returns the controller. Its keys are those of Endpoints, which are those of Services.
+func New(env *controller.Env) (*controller.Controller, error) {
+	core, slices := env.Informers.Core().V1(), env.Informers.Discovery().V1().EndpointSlices()
+	m := &mirror{
+		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.Lister(), informer: slices.Informer(),
+		recorder: env.Recorder("endpoint-slice-mirroring-controller"),
+	}
+	m.Controller = controller.NewWithBackoff(env, "endpointslicemirroring", m.reconcile, minBackoff, maxBackoff)
+	batch := env.Settings.Endpoints.MirroredBatchPeriod
+	wake := func(e *corev1.Endpoints) { m.EnqueueAfter(controller.KeyOf(e), batch) }
+	controller.Watch(m.Controller, core.Endpoints().Informer(), controller.Handler[*corev1.Endpoints]{
+		Add: wake, Delete: wake,
+		Update: func(old, e *corev1.Endpoints) {
+			if mirrored(old) || mirrored(e) {
+				wake(e)
+			}
+		},
+	})
+	controller.Watch(m.Controller, core.Services().Informer(), controller.Handler[*corev1.Service]{
+		Add:    func(s *corev1.Service) { m.EnqueueObject(s) },
+		Update: func(_, s *corev1.Service) { m.EnqueueObject(s) },
+		Delete: func(s *corev1.Service) { m.EnqueueObject(s) },
+	})
+	ofSlice := func(s *discoveryv1.EndpointSlice) {
+		if name := s.Labels[discoveryv1.LabelServiceName]; name != "" && s.Labels[discoveryv1.LabelManagedBy] == ManagedBy {
+			m.Enqueue(cache.ObjectName{Namespace: s.Namespace, Name: name}.String())
+		}
+	}
+	controller.Watch(m.Controller, slices.Informer(), controller.Handler[*discoveryv1.EndpointSlice]{
+		Add: ofSlice, Delete: ofSlice, Update: func(old, s *discoveryv1.EndpointSlice) { ofSlice(old); ofSlice(s) },
+	})
+	return m.Controller, nil
+}
+
+// mirrored says whether Endpoints may be mirrored, for all that they themselves say.
+func mirrored(e *corev1.Endpoints) bool {
+	_, leader := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
+	return !leader && e.Labels[discoveryv1.LabelSkipMirror] != "true"
+}
+
+func (m *mirror) reconcile(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return nil // no key of ours
+	}
+	if !m.written.Shown(key) {
+		return nil // the event that we wait for brings us back
+	}
+	existing, err := sliceplan.Existing(m.slices, namespace, name, ManagedBy)
+	if err != nil {
+		return err
+	}
+	e, err := m.source(namespace, name)
+	if err != nil {
+		return err
+	}
+	if e == nil {
+		m.written.Forget(key)
+		return sliceplan.Delete(ctx, m.env.Client, existing)
+	}
+	wanted, skipped := layoutOf(e, m.env.Settings.Endpoints.MirroredMaxPerSubset)
+	if skipped > 0 {
+		m.recorder.Eventf(e, corev1.EventTypeWarning, "TooManyAddressesToMirror",
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped",
+			m.env.Settings.Endpoints.MirroredMaxPerSubset, skipped)
+	}
+	plan := sliceplan.New(sliceplan.Owner{
+		Namespace: namespace, Name: name, Labels: labelsFor(e), Annotations: annotationsFor(e), Max: maxPerSlice,
+		Reference: *metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind("Endpoints")),
+	}, existing, wanted)
+	noted := func(s *discoveryv1.EndpointSlice) { m.written.Note(key, m.informer, s.ResourceVersion) }
+	if err := plan.Write(ctx, m.env.Client, since(e), noted); err != nil {
+		m.recorder.Eventf(e, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
+			"Error updating Endpoint Slices for Endpoints %s: %v", key, err)
+		return err
+	}
+	return nil
+}
+
+// source are the Endpoints to mirror, or nil.
+func (m *mirror) source(namespace, name string) (*corev1.Endpoints, error) {
+	e, err := m.endpoints.Endpoints(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil || e.DeletionTimestamp != nil || !mirrored(e) {
+		return nil, err
+	}
+	svc, err := m.services.Services(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil || svc.Spec.Selector != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func since(e *corev1.Endpoints) time.Time {
+	at, err := time.Parse(time.RFC3339Nano, e.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	if err != nil {
+		return time.Time{} // nobody has told
+	}
+	return at
+}
+
+func labelsFor(e *corev1.Endpoints) map[string]string {
+	all := maps.Clone(e.Labels)
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[discoveryv1.LabelServiceName] = e.Name
+	all[discoveryv1.LabelManagedBy] = ManagedBy
+	return all
+}
+
+func annotationsFor(e *corev1.Endpoints) map[string]string {
+	all := maps.Clone(e.Annotations)
+	if all == nil {
+		all = map[string]string{}
+	}
+	delete(all, corev1.LastAppliedConfigAnnotation)
+	delete(all, corev1.EndpointsLastChangeTriggerTime)
+	return all
+}
+
+// layoutOf is what the slices should show, and how many addresses had to be left out.
+func layoutOf(e *corev1.Endpoints, most int) (l sliceplan.Layout, skipped int) {
+	l = sliceplan.Layout{}
+	for i := range e.Subsets {
+		subset := &e.Subsets[i]
+		ports := portsOf(subset)
+		left := most
+		add := func(addresses []corev1.EndpointAddress, ready bool) {
+			for j := range addresses {
+				if left == 0 {
+					skipped++
+					continue
+				}
+				left--
+				t := discoveryv1.AddressTypeIPv4
+				if utilnet.IsIPv6String(addresses[j].IP) {
+					t = discoveryv1.AddressTypeIPv6
+				}
+				if l[t] == nil {
+					l[t] = sliceplan.Groups{}
+				}
+				l[t].Add(ports, endpointOf(&addresses[j], ready))
+			}
+		}
+		add(subset.Addresses, true)
+		add(subset.NotReadyAddresses, false)
+	}
+	return l, skipped
+}
+
+func endpointOf(a *corev1.EndpointAddress, ready bool) discoveryv1.Endpoint {
+	e := discoveryv1.Endpoint{
+		Addresses: []string{a.IP}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef, NodeName: a.NodeName,
+	}
+	if a.Hostname != "" {
+		e.Hostname = &a.Hostname
+	}
+	return e
+}
+
+func portsOf(subset *corev1.EndpointSubset) []discoveryv1.EndpointPort {
+	ports := []discoveryv1.EndpointPort{}
+	for i := range subset.Ports {
+		p := &subset.Ports[i]
+		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol, AppProtocol: p.AppProtocol})
+	}
+	return ports
+}

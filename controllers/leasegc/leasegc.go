@@ -1,0 +1,101 @@
+// Package leasegc deletes Leases that nobody renews any more and nobody else deletes: those by which API servers
+// told of their presence, an hour after they ended, and heartbeats of Nodes that are no more. A Node's own Lease goes with
+// the Node, by its owner reference; one that was made without such a reference, or again by an agent that was still
+// running, does not.
+package leasegc
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+const (
+	// identityLabel marks the Leases of API servers, in kube-system.
+	identityLabel = "apiserver.kubernetes.io/identity"
+	// grace is how long a Lease stays after it has expired: who only was away finds it again.
+	grace = time.Hour
+)
+
+type leases struct {
+	*controller.Controller
+	env    *controller.Env
+	lister coordinationlisters.LeaseLister
+}
+
+// New returns the controller. Its keys are Leases.
+func New(env *controller.Env) (*controller.Controller, error) {
+	informer := env.Informers.Coordination().V1().Leases()
+	l := &leases{env: env, lister: informer.Lister()}
+	l.Controller = controller.New(env, "lease-housekeeping", l.reconcile)
+	controller.Watch(l.Controller, informer.Informer(), controller.Handler[*coordinationv1.Lease]{
+		Add: func(lease *coordinationv1.Lease) { // renewals are seen when its time has come
+			if kept(lease) {
+				l.EnqueueObject(lease)
+			}
+		},
+	})
+	return l.Controller, nil
+}
+
+// kept says whether the Lease is one of those that this controller keeps house for.
+func kept(lease *coordinationv1.Lease) bool {
+	return lease.Namespace == metav1.NamespaceSystem && lease.Labels[identityLabel] != "" || lease.Namespace == corev1.NamespaceNodeLease
+}
+
+// end is when a Lease counts as abandoned.
+func end(lease *coordinationv1.Lease) time.Time {
+	at := lease.CreationTimestamp.Time
+	if lease.Spec.RenewTime != nil {
+		at = lease.Spec.RenewTime.Time
+	}
+	if lease.Spec.LeaseDurationSeconds != nil {
+		at = at.Add(time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second)
+	}
+	return at.Add(grace)
+}
+
+func (l *leases) reconcile(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return nil // no key of ours
+	}
+	lease, err := l.lister.Leases(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || lease.DeletionTimestamp != nil {
+		return err
+	}
+	if left := end(lease).Sub(l.env.Clock.Now()); left > 0 {
+		l.EnqueueAfter(key, left)
+		return nil
+	}
+	if namespace == corev1.NamespaceNodeLease {
+		_, err := l.env.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err == nil { // the Node is only silent
+			l.EnqueueAfter(key, grace)
+			return nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("node of lease %s: %w", key, err)
+		}
+	}
+	err = l.env.Client.CoordinationV1().Leases(namespace).Delete(ctx, name, metav1.DeleteOptions{
+		// One that was renewed meanwhile is another version.
+		Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete lease %s: %w", key, err)
+	}
+	return nil
+}

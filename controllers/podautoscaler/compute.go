@@ -1,0 +1,253 @@
+package podautoscaler
+
+import (
+	"context"
+	"fmt"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// proposal is what one metric asks for.
+type proposal struct {
+	replicas int32
+	name     string // as events call it
+	status   autoscalingv2.MetricStatus
+}
+
+// compute asks all metrics, and returns the largest count with the name of its metric. Where some cannot be
+// had, the others may let the target grow, but not shrink.
+func (s *session) compute(ctx context.Context) (replicas int32, metric string, err error) {
+	if err := s.selectPods(); err != nil {
+		return 0, "", err
+	}
+	var statuses []autoscalingv2.MetricStatus
+	var firstErr error
+	var firstReason string
+	invalid, specs := 0, s.hpa.Spec.Metrics
+	for i := range specs {
+		p, err := s.propose(ctx, &specs[i])
+		if err != nil {
+			reason := sources[specs[i].Type].reason
+			s.recorder.Event(s.hpa, corev1.EventTypeWarning, reason, err.Error())
+			if firstErr == nil {
+				firstErr, firstReason = err, reason
+			}
+			invalid++
+			continue
+		}
+		statuses = append(statuses, p.status)
+		if metric == "" || p.replicas > replicas {
+			replicas, metric = p.replicas, p.name
+		}
+	}
+	s.hpa.Status.CurrentMetrics = statuses
+	if invalid == len(specs) || invalid > 0 && replicas < s.target.Spec.Replicas {
+		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, firstReason, "the HPA was unable to compute the replica count: %v", firstErr)
+		return 0, "", fmt.Errorf("invalid metrics (%d invalid out of %d), first error is: %w", invalid, len(specs), firstErr)
+	}
+	s.condition(autoscalingv2.ScalingActive, corev1.ConditionTrue, "ValidMetricFound",
+		"the HPA was able to successfully calculate a replica count from %s", metric)
+	return replicas, metric, nil
+}
+
+// selectPods reads the selector of the target, which no other autoscaler's pods may match.
+func (s *session) selectPods() error {
+	text := s.target.Status.Selector
+	if text == "" {
+		s.recorder.Event(s.hpa, corev1.EventTypeWarning, "SelectorRequired", "selector is required")
+		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "InvalidSelector", "the HPA target's scale is missing a selector")
+		return fmt.Errorf("selector is required")
+	}
+	selector, err := labels.Parse(text)
+	if err != nil {
+		message := fmt.Sprintf("couldn't convert selector into a corresponding internal selector object: %v", err)
+		s.recorder.Event(s.hpa, corev1.EventTypeWarning, "InvalidSelector", message)
+		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "InvalidSelector", "%s", message)
+		return fmt.Errorf("%s", message)
+	}
+	s.selector = selector
+	others, err := s.ambiguous()
+	if err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		err := fmt.Errorf("pods by selector %v are controlled by multiple HPAs: %v", text, append(others, s.key))
+		s.recorder.Event(s.hpa, corev1.EventTypeWarning, "AmbiguousSelector", err.Error())
+		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "AmbiguousSelector", "%v", err)
+		return err
+	}
+	return nil
+}
+
+// sources are the kinds of metrics: the reason by which a failure is known, and how a count comes of one.
+var sources map[autoscalingv2.MetricSourceType]struct {
+	reason  string
+	propose func(*session, context.Context, *autoscalingv2.MetricSpec) (proposal, error)
+}
+
+func init() { // it would be a circle otherwise
+	type source = struct {
+		reason  string
+		propose func(*session, context.Context, *autoscalingv2.MetricSpec) (proposal, error)
+	}
+	sources = map[autoscalingv2.MetricSourceType]source{
+		autoscalingv2.ResourceMetricSourceType:          {"FailedGetResourceMetric", (*session).ofResource},
+		autoscalingv2.ContainerResourceMetricSourceType: {"FailedGetContainerResourceMetric", (*session).ofContainerResource},
+		autoscalingv2.PodsMetricSourceType:              {"FailedGetPodsMetric", (*session).ofPodsMetric},
+		autoscalingv2.ObjectMetricSourceType:            {"FailedGetObjectMetric", (*session).ofObject},
+		autoscalingv2.ExternalMetricSourceType:          {"FailedGetExternalMetric", (*session).ofExternal},
+	}
+}
+
+func (s *session) propose(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
+	source, ok := sources[spec.Type]
+	if !ok {
+		return proposal{}, fmt.Errorf("unknown metric source type %q", spec.Type)
+	}
+	return source.propose(s, ctx, spec)
+}
+
+func (s *session) ofResource(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
+	r := spec.Resource
+	p, current, err := s.resourceOf(ctx, r.Name, "", r.Target, string(r.Name)+" resource")
+	if err != nil {
+		return p, fmt.Errorf("failed to get %s utilization: %w", r.Name, err)
+	}
+	p.status = autoscalingv2.MetricStatus{Type: spec.Type, Resource: &autoscalingv2.ResourceMetricStatus{Name: r.Name, Current: current}}
+	return p, nil
+}
+
+func (s *session) ofContainerResource(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
+	r := spec.ContainerResource
+	p, current, err := s.resourceOf(ctx, r.Name, r.Container, r.Target, string(r.Name)+" container resource")
+	if err != nil {
+		return p, fmt.Errorf("failed to get %s container metric value: %w", r.Name, err)
+	}
+	p.status = autoscalingv2.MetricStatus{Type: spec.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{
+		Name: r.Name, Container: r.Container, Current: current,
+	}}
+	return p, nil
+}
+
+func (s *session) resourceOf(ctx context.Context, name corev1.ResourceName, container string, target autoscalingv2.MetricTarget, called string) (proposal, autoscalingv2.MetricValueStatus, error) {
+	current := autoscalingv2.MetricValueStatus{}
+	pods, err := s.targets()
+	if err != nil {
+		return proposal{}, current, err
+	}
+	metrics, err := s.metrics.resource(ctx, s.hpa.Namespace, s.selector, name, container)
+	if err != nil {
+		return proposal{}, current, fmt.Errorf("unable to get metrics for resource %s: %w", name, err)
+	}
+	if target.AverageValue != nil {
+		out, err := s.byAverage(pods, metrics, name, target.AverageValue.MilliValue())
+		current.AverageValue = quantity(out.value)
+		return proposal{replicas: out.replicas, name: called}, current, err
+	}
+	if target.AverageUtilization == nil {
+		return proposal{}, current, fmt.Errorf("invalid resource metric source: neither an average utilization target nor an average value (usage) target was set")
+	}
+	out, err := s.byUtilization(pods, metrics, name, container, *target.AverageUtilization)
+	current.AverageUtilization, current.AverageValue = &out.utilization, quantity(out.value)
+	return proposal{replicas: out.replicas, name: called + " utilization (percentage of request)"}, current, err
+}
+
+func (s *session) ofPodsMetric(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
+	fail := func(err error) (proposal, error) {
+		return proposal{}, fmt.Errorf("failed to get pods metric value: %w", err)
+	}
+	m := spec.Pods
+	if m.Target.AverageValue == nil {
+		return fail(fmt.Errorf("its target needs an averageValue"))
+	}
+	pods, err := s.targets()
+	if err != nil {
+		return fail(err)
+	}
+	metrics, err := s.metrics.pods(ctx, s.hpa.Namespace, s.selector, m.Metric)
+	if err != nil {
+		return fail(fmt.Errorf("unable to get metric %s: %w", m.Metric.Name, err))
+	}
+	out, err := s.byAverage(pods, metrics, "", m.Target.AverageValue.MilliValue())
+	if err != nil {
+		return fail(err)
+	}
+	return proposal{out.replicas, "pods metric " + m.Metric.Name, autoscalingv2.MetricStatus{Type: spec.Type, Pods: &autoscalingv2.PodsMetricStatus{
+		Metric: m.Metric, Current: autoscalingv2.MetricValueStatus{AverageValue: quantity(out.value)},
+	}}}, nil
+}
+
+func (s *session) ofObject(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
+	o := spec.Object
+	fail := func(err error) (proposal, error) {
+		return proposal{}, fmt.Errorf("failed to get object metric value: %w", err)
+	}
+	resource, err := s.resourceName(o.DescribedObject)
+	if err != nil {
+		return fail(err)
+	}
+	value, err := s.metrics.object(ctx, s.hpa.Namespace, resource, o.DescribedObject.Name, o.Metric)
+	if err != nil {
+		return fail(fmt.Errorf("unable to get metric %s: %s on %s %s: %w", o.Metric.Name, o.DescribedObject.Kind, s.hpa.Namespace, o.DescribedObject.Name, err))
+	}
+	out, current, err := s.compare(value, o.Target)
+	if err != nil {
+		return fail(err)
+	}
+	return proposal{out.replicas, fmt.Sprintf("%s metric %s", o.DescribedObject.Kind, o.Metric.Name), autoscalingv2.MetricStatus{
+		Type: spec.Type, Object: &autoscalingv2.ObjectMetricStatus{Metric: o.Metric, DescribedObject: o.DescribedObject, Current: current},
+	}}, nil
+}
+
+// resourceName is the plural of the object's kind, with its group, as the custom metrics API has it.
+func (s *session) resourceName(ref autoscalingv2.CrossVersionObjectReference) (string, error) {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return "", err
+	}
+	mapper, _ := s.scales()
+	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: gv.Group, Kind: ref.Kind})
+	if err != nil {
+		return "", err
+	}
+	return mapping.Resource.GroupResource().String(), nil
+}
+
+func (s *session) ofExternal(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
+	e := spec.External
+	value, err := s.metrics.external(ctx, s.hpa.Namespace, e.Metric)
+	if err != nil {
+		return proposal{}, fmt.Errorf("failed to get external metric %s: unable to get external metric %s/%s/%s: %w",
+			e.Metric.Name, s.hpa.Namespace, e.Metric.Name, metav1.FormatLabelSelector(e.Metric.Selector), err)
+	}
+	out, current, err := s.compare(value, e.Target)
+	if err != nil {
+		return proposal{}, fmt.Errorf("failed to get %s external metric value: %w", e.Metric.Name, err)
+	}
+	return proposal{out.replicas, fmt.Sprintf("external metric %s(%s)", e.Metric.Name, metav1.FormatLabelSelector(e.Metric.Selector)),
+		autoscalingv2.MetricStatus{Type: spec.Type, External: &autoscalingv2.ExternalMetricStatus{Metric: e.Metric, Current: current}}}, nil
+}
+
+// compare is for a metric that is one number.
+func (s *session) compare(value int64, target autoscalingv2.MetricTarget) (out outcome, current autoscalingv2.MetricValueStatus, err error) {
+	switch {
+	case target.Type == autoscalingv2.ValueMetricType && target.Value != nil:
+		out, err = s.byValue(value, target.Value.MilliValue())
+		current.Value = quantity(out.value)
+	case target.Type == autoscalingv2.AverageValueMetricType && target.AverageValue != nil:
+		out = s.byShare(value, target.AverageValue.MilliValue())
+		current.AverageValue = quantity(out.value)
+	default:
+		err = fmt.Errorf("neither a value target nor an average value target was set")
+	}
+	return out, current, err
+}
+
+func quantity(thousandths int64) *resource.Quantity {
+	return resource.NewMilliQuantity(thousandths, resource.DecimalSI)
+}

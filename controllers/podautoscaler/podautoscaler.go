@@ -1,0 +1,324 @@
+// Package podautoscaler changes how many replicas a workload has by what metrics say of its pods, or of anything else.
+//
+// In comes a HorizontalPodAutoscaler, the scale of its target and what the metrics APIs answer; out go the target's
+// scale and the autoscaler's status. The files:
+//
+//	podautoscaler.go  the controller, and one look at an autoscaler
+//	compute.go        a replica count for each metric of the spec; the largest counts
+//	replicas.go       from metrics to a replica count, as Kubernetes documents it
+//	pods.go           which pods count: those not ready or without metrics are taken with care
+//	behavior.go       how fast the count may follow: stabilization windows, policies, bounds
+//	status.go         conditions
+//	metrics.go        what the metrics APIs say
+//
+// Past recommendations and changes, which stabilization and policies need, are kept in memory, as in Kubernetes: after a
+// restart the first thing known is the current scale, so that nothing shrinks before a window has passed.
+// https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/
+package podautoscaler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	autoscalinglisters "k8s.io/client-go/listers/autoscaling/v2"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/scale"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+type autoscaler struct {
+	*controller.Controller
+	env      *controller.Env
+	settings controller.AutoscalerSettings
+	hpas     autoscalinglisters.HorizontalPodAutoscalerLister
+	informer cache.SharedIndexInformer // of the autoscalers
+	pods     corelisters.PodLister
+	metrics  *metricsClient
+	recorder record.EventRecorder
+	// scales finds the scale of a target; made at the first use, for it asks what kinds there are.
+	scales func() (meta.ResettableRESTMapper, scale.ScalesGetter)
+	// written holds a look off until the cache has the status that the last one wrote: the condition ScaledToZero
+	// decides.
+	written controller.Written
+
+	mu        sync.Mutex
+	memories  map[string]*past
+	selectors map[string]labels.Selector // of the targets, by the keys of their autoscalers
+}
+
+// cacheDelay is how soon a look is tried again that came before the cache was up to date.
+const cacheDelay = 50 * time.Millisecond
+
+// past is what is known of an autoscaler from earlier looks.
+type past struct {
+	recommendations []recommendation
+	ups, downs      []change
+}
+
+// New returns the controller. Its keys are HorizontalPodAutoscalers, each of which is looked at once in a period.
+func New(env *controller.Env) (*controller.Controller, error) {
+	hpas, core := env.Informers.Autoscaling().V2().HorizontalPodAutoscalers(), env.Informers.Core().V1()
+	a := &autoscaler{
+		env: env, settings: env.Settings.Autoscaler, hpas: hpas.Lister(), informer: hpas.Informer(), pods: core.Pods().Lister(),
+		metrics: &metricsClient{env.Client.Discovery().RESTClient()}, recorder: env.Recorder("horizontal-pod-autoscaler"),
+		memories: map[string]*past{}, selectors: map[string]labels.Selector{},
+		scales: sync.OnceValues(func() (meta.ResettableRESTMapper, scale.ScalesGetter) {
+			d := env.Client.Discovery()
+			mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))
+			return mapper, scale.New(d.RESTClient(), mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(d))
+		}),
+	}
+	// After a failure it is the period that brings the next look, not a back-off.
+	a.Controller = controller.NewWithBackoff(env, "horizontalpodautoscaling", a.reconcile, a.settings.SyncPeriod, a.settings.SyncPeriod)
+	controller.Watch(a.Controller, hpas.Informer(), controller.Handler[*autoscalingv2.HorizontalPodAutoscaler]{
+		Add: func(h *autoscalingv2.HorizontalPodAutoscaler) { a.EnqueueObject(h) },
+		Update: func(old, h *autoscalingv2.HorizontalPodAutoscaler) {
+			if old.Generation != h.Generation || !equality.Semantic.DeepEqual(old.Spec, h.Spec) || old.UID != h.UID {
+				a.EnqueueObject(h)
+			}
+		},
+		Delete: func(h *autoscalingv2.HorizontalPodAutoscaler) { a.EnqueueObject(h) },
+	})
+	controller.Watch(a.Controller, core.Pods().Informer(), controller.Handler[*corev1.Pod]{})
+	return a.Controller, nil
+}
+
+func (a *autoscaler) reconcile(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return nil // no key of ours
+	}
+	hpa, err := a.hpas.HorizontalPodAutoscalers(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.written.Forget(key)
+		delete(a.memories, key)
+		delete(a.selectors, key)
+		return nil
+	}
+	if err != nil || hpa.DeletionTimestamp != nil {
+		return err
+	}
+	if !a.written.Shown(key) {
+		a.EnqueueAfter(key, cacheDelay) // changes of a status wake nobody
+		return nil
+	}
+	if hpa, err = a.hpas.HorizontalPodAutoscalers(namespace).Get(name); err != nil {
+		return nil // gone meanwhile; its own event tells
+	}
+	if err := a.look(ctx, key, hpa.DeepCopy()); err != nil {
+		return err
+	}
+	a.EnqueueAfter(key, a.settings.SyncPeriod)
+	return nil
+}
+
+// look is one look at an autoscaler, whose status it writes.
+func (a *autoscaler) look(ctx context.Context, key string, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
+	before := hpa.Status.DeepCopy()
+	s := &session{autoscaler: a, key: key, hpa: hpa, memory: a.memoryOf(key)}
+	err := s.run(ctx)
+	hpa.Status.ObservedGeneration = &hpa.Generation
+	if !equality.Semantic.DeepEqual(before, &hpa.Status) {
+		if writeErr := a.writeStatus(ctx, key, hpa); writeErr != nil && !apierrors.IsNotFound(writeErr) {
+			a.recorder.Event(hpa, corev1.EventTypeWarning, "FailedUpdateStatus", writeErr.Error())
+			return fmt.Errorf("update status of autoscaler %s: %w", key, writeErr)
+		}
+	}
+	return err
+}
+
+// writeStatus writes it also where the spec was changed meanwhile: that the target was put to sleep must not be
+// forgotten, or it would never wake.
+func (a *autoscaler) writeStatus(ctx context.Context, key string, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
+	hpas := a.env.Client.AutoscalingV2().HorizontalPodAutoscalers(hpa.Namespace)
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		written, err := hpas.UpdateStatus(ctx, hpa, metav1.UpdateOptions{})
+		if err == nil {
+			a.written.Note(key, a.informer, written.ResourceVersion)
+		}
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		live, getErr := hpas.Get(ctx, hpa.Name, metav1.GetOptions{})
+		if getErr != nil || live.UID != hpa.UID {
+			return getErr
+		}
+		live.Status, hpa = hpa.Status, live
+		return err
+	})
+}
+
+func (a *autoscaler) memoryOf(key string) *past {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.memories[key] == nil {
+		a.memories[key] = &past{}
+	}
+	return a.memories[key] // calls for one key never overlap
+}
+
+// session is one look.
+type session struct {
+	*autoscaler
+	key      string
+	hpa      *autoscalingv2.HorizontalPodAutoscaler
+	memory   *past
+	now      time.Time
+	target   *autoscalingv1.Scale
+	selector labels.Selector
+	// reason explains a change of the scale.
+	reason string
+}
+
+func (s *session) run(ctx context.Context) error {
+	hpa := s.hpa
+	s.now = s.env.Clock.Now()
+	resource, err := s.findTarget(ctx)
+	if err != nil {
+		s.recorder.Event(hpa, corev1.EventTypeWarning, "FailedGetScale", err.Error())
+		s.condition(autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedGetScale",
+			"the HPA controller was unable to get the target's current scale: %v", err)
+		return err
+	}
+	s.condition(autoscalingv2.AbleToScale, corev1.ConditionTrue, "SucceededGetScale",
+		"the HPA controller was able to get the target's current scale")
+	if len(s.memory.recommendations) == 0 {
+		s.memory.recommendations = []recommendation{{s.target.Spec.Replicas, s.now}}
+	}
+	current := s.target.Spec.Replicas
+	desired, err := s.desired(ctx, current)
+	if err != nil {
+		hpa.Status.CurrentReplicas = s.target.Status.Replicas
+		s.recorder.Event(hpa, corev1.EventTypeWarning, "FailedComputeMetricsReplicas", err.Error())
+		return fmt.Errorf("failed to compute desired number of replicas based on listed metrics for %s: %w", s.key, err)
+	}
+	hpa.Status.CurrentReplicas, hpa.Status.DesiredReplicas = s.target.Status.Replicas, desired
+	if desired == current {
+		return nil
+	}
+	return s.rescale(ctx, resource, desired)
+}
+
+// findTarget reads the scale of the target.
+func (s *session) findTarget(ctx context.Context) (schema.GroupResource, error) {
+	ref := s.hpa.Spec.ScaleTargetRef
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return schema.GroupResource{}, fmt.Errorf("invalid API version in scale target reference: %w", err)
+	}
+	kind := schema.GroupKind{Group: gv.Group, Kind: ref.Kind}
+	mapper, getter := s.scales()
+	mapping, err := mapper.RESTMapping(kind)
+	if meta.IsNoMatchError(err) {
+		mapper.Reset() // a kind that was defined since
+		mapping, err = mapper.RESTMapping(kind)
+	}
+	if err != nil {
+		return schema.GroupResource{}, fmt.Errorf("unable to determine resource for scale target reference: %w", err)
+	}
+	resource := mapping.Resource.GroupResource()
+	s.target, err = getter.Scales(s.hpa.Namespace).Get(ctx, resource, ref.Name, metav1.GetOptions{})
+	return resource, err
+}
+
+// desired is how many replicas there should be, within all bounds.
+func (s *session) desired(ctx context.Context, current int32) (int32, error) {
+	least := s.least()
+	switch {
+	case current == 0 && !s.wakes(): // whoever wrote 0 has switched it off
+		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "ScalingDisabled",
+			"scaling is disabled since the replica count of the target is zero")
+		return 0, nil
+	case current > s.hpa.Spec.MaxReplicas:
+		s.reason = "Current number of replicas above Spec.MaxReplicas"
+		return s.hpa.Spec.MaxReplicas, nil
+	case current < least && current > 0:
+		s.reason = "Current number of replicas below Spec.MinReplicas"
+		return least, nil
+	}
+	wanted, metric, err := s.compute(ctx)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case wanted > current:
+		s.reason = metric + " above target"
+	case wanted < current:
+		s.reason = "All metrics below target"
+	}
+	desired := s.normalize(current, wanted, least)
+	if current == 0 && desired < least { // no policy of growing holds it down
+		s.reason, desired = "Current number of replicas below Spec.MinReplicas", least
+	}
+	return desired, nil
+}
+
+func (s *session) least() int32 {
+	if s.hpa.Spec.MinReplicas != nil {
+		return *s.hpa.Spec.MinReplicas
+	}
+	return 1
+}
+
+// wakes says whether the autoscaler may give replicas to a target that has none: it must have taken them away
+// itself, which its condition ScaledToZero remembers, and either have a metric that needs no pods or a minimum since.
+func (s *session) wakes() bool {
+	for _, c := range s.hpa.Status.Conditions {
+		if c.Type == autoscalingv2.ScaledToZero && c.Status == corev1.ConditionTrue {
+			return s.least() > 0 || s.seesWithoutPods()
+		}
+	}
+	return false
+}
+
+// seesWithoutPods says whether a metric of the spec is there also when no pod is.
+func (s *session) seesWithoutPods() bool {
+	return slices.ContainsFunc(s.hpa.Spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
+		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
+	})
+}
+
+func (s *session) rescale(ctx context.Context, resource schema.GroupResource, desired int32) error {
+	_, getter := s.scales()
+	current := s.target.Spec.Replicas
+	s.target.Spec.Replicas = desired
+	if _, err := getter.Scales(s.hpa.Namespace).Update(ctx, resource, s.target, metav1.UpdateOptions{}); err != nil {
+		s.recorder.Eventf(s.hpa, corev1.EventTypeWarning, "FailedRescale", "New size: %d; reason: %s; error: %v", desired, s.reason, err)
+		s.condition(autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedUpdateScale",
+			"the HPA controller was unable to update the target scale: %v", err)
+		s.hpa.Status.DesiredReplicas = current
+		return fmt.Errorf("rescale the target of %s: %w", s.key, err)
+	}
+	s.condition(autoscalingv2.AbleToScale, corev1.ConditionTrue, "SucceededRescale",
+		"the HPA controller was able to update the target scale to %d", desired)
+	s.recorder.Eventf(s.hpa, corev1.EventTypeNormal, "SuccessfulRescale", "New size: %d; reason: %s", desired, s.reason)
+	if current > 0 && desired == 0 {
+		s.condition(autoscalingv2.ScaledToZero, corev1.ConditionTrue, "ScaledToZero", "the HPA controller scaled the workload to zero")
+	} else {
+		s.condition(autoscalingv2.ScaledToZero, corev1.ConditionFalse, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
+	}
+	s.memory.changed(current, desired, s.now)
+	s.hpa.Status.LastScaleTime = &metav1.Time{Time: s.now}
+	return nil
+}

@@ -1,0 +1,187 @@
+package podautoscaler
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// pod is one of a target: it requests 1000m and has been ready for an hour unless edited.
+func pod(i int, edit func(*corev1.Pod)) *corev1.Pod {
+	started := metav1.NewTime(now.Add(-time.Hour))
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("p%d", i)}}
+	p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+	}}}
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &started, Conditions: []corev1.PodCondition{
+		{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: started},
+	}}
+	if edit != nil {
+		edit(p)
+	}
+	return p
+}
+
+func pending(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
+func failed(p *corev1.Pod)  { p.Status.Phase = corev1.PodFailed }
+func leaving(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }
+
+// neverReady started two minutes ago, and its condition is as old.
+func neverReady(p *corev1.Pod) {
+	at := metav1.NewTime(now.Add(-2 * time.Minute))
+	p.Status.StartTime = &at
+	p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, at
+}
+
+// justReady became so ten seconds ago: its metric's window began before.
+func justReady(p *corev1.Pod) {
+	p.Status.StartTime = &metav1.Time{Time: now.Add(-2 * time.Minute)}
+	p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-10 * time.Second))
+}
+
+// ceased was ready for most of its life and is not now: what it uses counts.
+func ceased(p *corev1.Pod) {
+	p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(now.Add(-time.Minute))
+}
+
+const none = -1 // no metric
+
+func newSession(current int32, pods []*corev1.Pod) *session {
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	for _, p := range pods {
+		if err := indexer.Add(p); err != nil {
+			panic(err)
+		}
+	}
+	hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "h"}}
+	hpa.Spec.MaxReplicas = 100
+	return &session{
+		autoscaler: &autoscaler{settings: controller.Settings{}.WithDefaults().Autoscaler, pods: corelisters.NewPodLister(indexer)},
+		hpa:        hpa, memory: &past{}, now: now, selector: labels.Everything(),
+		target: &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: current}, Status: autoscalingv1.ScaleStatus{Replicas: current}},
+	}
+}
+
+// TestByUtilization has the rules of
+// https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details
+func TestByUtilization(t *testing.T) {
+	for name, c := range map[string]struct {
+		target int32
+		usage  []int64 // thousandths, by pod
+		edits  map[int]func(*corev1.Pod)
+		want   int32
+		shown  int32 // percent
+	}{
+		"as much as it should":          {target: 50, usage: []int64{500, 500}, want: 2, shown: 50},
+		"within the tolerance":          {target: 50, usage: []int64{550, 550}, want: 2, shown: 55},
+		"twice as much":                 {target: 50, usage: []int64{1000, 1000, 1000}, want: 6, shown: 100},
+		"a bit more":                    {target: 50, usage: []int64{600, 600, 600}, want: 4, shown: 60},
+		"half as much":                  {target: 50, usage: []int64{250, 250, 250, 250}, want: 2, shown: 25},
+		"grows, one has no metric":      {target: 50, usage: []int64{1000, 1000, none}, want: 4, shown: 100},
+		"missing takes the growth away": {target: 50, usage: []int64{600, none}, want: 2, shown: 60},
+		"shrinks, one has no metric":    {target: 50, usage: []int64{100, 100, 100, none}, want: 3, shown: 10},
+		"a missing one counts as full":  {target: 50, usage: []int64{100, 100, none}, want: 3, shown: 10},
+		"grows, one is pending":         {target: 50, usage: []int64{1000, 1000, none}, edits: map[int]func(*corev1.Pod){2: pending}, want: 4, shown: 100},
+		"pending ones take it away":     {target: 50, usage: []int64{700, none, none}, edits: map[int]func(*corev1.Pod){1: pending, 2: pending}, want: 3, shown: 70},
+		"shrinks in spite of a pending": {target: 50, usage: []int64{100, 100, none}, edits: map[int]func(*corev1.Pod){2: pending}, want: 1, shown: 10},
+		"ended pods are nothing":        {target: 50, usage: []int64{500, 5000, 5000}, edits: map[int]func(*corev1.Pod){1: failed, 2: leaving}, want: 3, shown: 50},
+		"the CPU of a start":            {target: 50, usage: []int64{500, 9000}, edits: map[int]func(*corev1.Pod){1: neverReady}, want: 2, shown: 50},
+		"a window before it was ready":  {target: 50, usage: []int64{500, 9000}, edits: map[int]func(*corev1.Pod){1: justReady}, want: 2, shown: 50},
+		"not ready any more counts":     {target: 50, usage: []int64{1000, 1000}, edits: map[int]func(*corev1.Pod){1: ceased}, want: 4, shown: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pods []*corev1.Pod
+			metrics := podMetrics{}
+			for i, u := range c.usage {
+				p := pod(i, c.edits[i])
+				pods = append(pods, p)
+				if u != none {
+					metrics[p.Name] = podMetric{u, now, time.Minute}
+				}
+			}
+			out, err := newSession(int32(len(pods)), pods).byUtilization(pods, metrics, corev1.ResourceCPU, "", c.target)
+			require.NoError(t, err)
+			require.Equal(t, c.want, out.replicas)
+			require.Equal(t, c.shown, out.utilization)
+		})
+	}
+}
+
+func TestByUtilization_TellsWhatIsMissing(t *testing.T) {
+	bare := pod(0, func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = nil })
+	_, err := newSession(1, nil).byUtilization([]*corev1.Pod{bare}, podMetrics{"p0": {value: 1}}, corev1.ResourceCPU, "", 50)
+	require.EqualError(t, err, "missing request for cpu in container c of Pod p0")
+	waits := pod(0, pending)
+	_, err = newSession(1, nil).byUtilization([]*corev1.Pod{waits}, podMetrics{}, corev1.ResourceCPU, "", 50)
+	require.ErrorIs(t, err, errNoPodMetrics)
+}
+
+func TestByAverage(t *testing.T) {
+	pods := []*corev1.Pod{pod(0, nil), pod(1, nil), pod(2, nil)}
+	of := func(values ...int64) podMetrics {
+		m := podMetrics{}
+		for i, v := range values {
+			m[fmt.Sprintf("p%d", i)] = podMetric{value: v, at: now}
+		}
+		return m
+	}
+	for _, c := range []struct {
+		metrics podMetrics
+		want    int32
+	}{
+		{of(20000, 20000, 20000), 6}, {of(10000, 10000, 10000), 3}, {of(10900, 10900, 10900), 3}, {of(3000, 3000, 3000), 1},
+		{of(30000, 30000), 6}, {of(1000, 1000), 2},
+	} {
+		out, err := newSession(3, pods).byAverage(pods, c.metrics, "", 10000)
+		require.NoError(t, err)
+		require.Equal(t, c.want, out.replicas, "%v", c.metrics)
+	}
+}
+
+func TestByValueAndByShare(t *testing.T) {
+	pods := []*corev1.Pod{pod(0, nil), pod(1, nil), pod(2, ceased)}
+	for _, c := range []struct {
+		current        int32
+		value, target  int64
+		whole, average int32
+	}{
+		{3, 20000, 10000, 4, 2}, // two are ready; the share of each of three is below the target
+		{3, 10500, 10000, 3, 2},
+		{3, 30000, 10000, 6, 3},
+		{3, 2000, 10000, 1, 1},
+		{0, 25000, 10000, 3, 3}, // from nothing
+		{0, 0, 10000, 0, 0},
+	} {
+		s := newSession(c.current, pods)
+		out, err := s.byValue(c.value, c.target)
+		require.NoError(t, err)
+		require.Equal(t, c.whole, out.replicas, "value: %+v", c)
+		require.Equal(t, c.average, s.byShare(c.value, c.target).replicas, "average: %+v", c)
+	}
+}
+
+func TestTolerance_IsEachAutoscalersOwn(t *testing.T) {
+	s := newSession(10, nil)
+	require.True(t, s.tolerance().holds(1.1))
+	s.hpa.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{
+		ScaleUp:   &autoscalingv2.HPAScalingRules{Tolerance: new(resource.MustParse("0"))},
+		ScaleDown: &autoscalingv2.HPAScalingRules{Tolerance: new(resource.MustParse("0.3"))},
+	}
+	require.False(t, s.tolerance().holds(1.01))
+	require.True(t, s.tolerance().holds(0.71))
+	require.False(t, s.tolerance().holds(0.69))
+}

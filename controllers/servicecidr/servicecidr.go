@@ -1,0 +1,184 @@
+// Package servicecidr says of each ServiceCIDR whether cluster IPs are taken from it, and keeps it
+// from being deleted while an IPAddress is in it that no other ServiceCIDR has (KEP-1880).
+// https://kubernetes.io/docs/reference/networking/virtual-ips/#ip-address-objects
+package servicecidr
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+const finalizer = "networking.k8s.io/service-cidr-finalizer"
+
+// What Kubernetes says in the condition Ready.
+const (
+	isReady = "Kubernetes Service CIDR is ready"
+	inUse   = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
+)
+
+type reconciler struct {
+	env       *controller.Env
+	ranges    networkinglisters.ServiceCIDRLister
+	addresses networkinglisters.IPAddressLister
+}
+
+// New returns the controller. Its keys are ServiceCIDRs.
+func New(env *controller.Env) (*controller.Controller, error) {
+	ranges := env.Informers.Networking().V1().ServiceCIDRs()
+	addresses := env.Informers.Networking().V1().IPAddresses()
+	r := &reconciler{env: env, ranges: ranges.Lister(), addresses: addresses.Lister()}
+	c := controller.New(env, "service-cidr", r.reconcile)
+
+	// A range that comes may let another one go, as does an address that goes.
+	holding := func(has func(netip.Prefix) bool) {
+		all, err := r.ranges.List(labels.Everything())
+		if err != nil {
+			return
+		}
+		for _, other := range all {
+			if slices.ContainsFunc(prefixes(other), has) {
+				c.EnqueueObject(other)
+			}
+		}
+	}
+	overlapping := func(cidr *networkingv1.ServiceCIDR) {
+		c.EnqueueObject(cidr)
+		holding(func(p netip.Prefix) bool { return slices.ContainsFunc(prefixes(cidr), p.Overlaps) })
+	}
+	controller.Watch(c, ranges.Informer(), controller.Handler[*networkingv1.ServiceCIDR]{
+		Add:    overlapping,
+		Update: func(_, cidr *networkingv1.ServiceCIDR) { overlapping(cidr) },
+		Delete: overlapping,
+	})
+	controller.Watch(c, addresses.Informer(), controller.Handler[*networkingv1.IPAddress]{
+		Delete: func(address *networkingv1.IPAddress) {
+			if ip, err := netip.ParseAddr(address.Name); err == nil {
+				holding(func(p netip.Prefix) bool { return p.Contains(ip) })
+			}
+		},
+	})
+	return c, nil
+}
+
+func (r *reconciler) reconcile(ctx context.Context, name string) error {
+	cidr, err := r.ranges.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	cidr = cidr.DeepCopy()
+	if cidr.DeletionTimestamp == nil {
+		if !slices.Contains(cidr.Finalizers, finalizer) {
+			cidr.Finalizers = append(cidr.Finalizers, finalizer)
+			if cidr, err = r.update(ctx, cidr); err != nil {
+				return err
+			}
+		}
+		return r.say(ctx, cidr, metav1.Condition{Status: metav1.ConditionTrue, Message: isReady})
+	}
+	if !slices.Contains(cidr.Finalizers, finalizer) {
+		return nil
+	}
+	addresses, err := r.addresses.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	used, err := r.needed(cidr, addresses)
+	if err == nil && !used {
+		used, err = r.neededNow(ctx, cidr)
+	}
+	if err != nil {
+		return err
+	}
+	if used {
+		return r.say(ctx, cidr, metav1.Condition{Status: metav1.ConditionFalse, Reason: networkingv1.ServiceCIDRReasonTerminating, Message: inUse})
+	}
+	cidr.Finalizers = slices.DeleteFunc(cidr.Finalizers, func(f string) bool { return f == finalizer })
+	_, err = r.update(ctx, cidr)
+	return err
+}
+
+// needed says whether an address is in the range and in no other that stays: one without our finalizer may go any moment.
+func (r *reconciler) needed(cidr *networkingv1.ServiceCIDR, addresses []*networkingv1.IPAddress) (bool, error) {
+	all, err := r.ranges.List(labels.Everything())
+	if err != nil {
+		return false, err
+	}
+	has := func(of *networkingv1.ServiceCIDR, ip netip.Addr) bool {
+		return slices.ContainsFunc(prefixes(of), func(p netip.Prefix) bool { return p.Contains(ip) })
+	}
+	for _, address := range addresses {
+		ip, err := netip.ParseAddr(address.Name)
+		if err != nil || !has(cidr, ip) {
+			continue
+		}
+		if !slices.ContainsFunc(all, func(other *networkingv1.ServiceCIDR) bool {
+			return other.Name != cidr.Name && other.DeletionTimestamp == nil && slices.Contains(other.Finalizers, finalizer) && has(other, ip)
+		}) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// neededNow asks the server: the cache of addresses may not show yet one that was taken before the range was deleted.
+func (r *reconciler) neededNow(ctx context.Context, cidr *networkingv1.ServiceCIDR) (bool, error) {
+	list, err := r.env.Client.NetworkingV1().IPAddresses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("list IPAddresses in ServiceCIDR %s: %w", cidr.Name, err)
+	}
+	live := make([]*networkingv1.IPAddress, len(list.Items))
+	for i := range list.Items {
+		live[i] = &list.Items[i]
+	}
+	return r.needed(cidr, live)
+}
+
+func (r *reconciler) update(ctx context.Context, cidr *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDR, error) {
+	updated, err := r.env.Client.NetworkingV1().ServiceCIDRs().Update(ctx, cidr, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("update finalizers of ServiceCIDR %s: %w", cidr.Name, err)
+	}
+	return updated, nil
+}
+
+// say writes the condition Ready, if that says anything new.
+func (r *reconciler) say(ctx context.Context, cidr *networkingv1.ServiceCIDR, ready metav1.Condition) error {
+	ready.Type = networkingv1.ServiceCIDRConditionReady
+	was := apimeta.FindStatusCondition(cidr.Status.Conditions, ready.Type)
+	if was != nil && was.Status == ready.Status && was.Reason == ready.Reason && was.Message == ready.Message {
+		return nil
+	}
+	if was == nil || was.Status != ready.Status {
+		ready.LastTransitionTime = metav1.NewTime(r.env.Clock.Now())
+	}
+	apimeta.SetStatusCondition(&cidr.Status.Conditions, ready)
+	if _, err := r.env.Client.NetworkingV1().ServiceCIDRs().UpdateStatus(ctx, cidr, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("update status of ServiceCIDR %s: %w", cidr.Name, err)
+	}
+	return nil
+}
+
+// prefixes are the ranges of an object; what is no range is left out.
+func prefixes(cidr *networkingv1.ServiceCIDR) []netip.Prefix {
+	var list []netip.Prefix
+	for _, text := range cidr.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}

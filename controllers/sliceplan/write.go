@@ -1,0 +1,66 @@
+package sliceplan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Write carries out the plan. since, if it is not zero, is told in the slices' annotation as the time of the change
+// that they answer to. noted gets each slice as it was stored.
+func (p *Plan) Write(ctx context.Context, client kubernetes.Interface, since time.Time, noted func(*discoveryv1.EndpointSlice)) error {
+	for _, s := range append(p.Create, p.Update...) {
+		annotate(s, since)
+	}
+	slices := client.DiscoveryV1().EndpointSlices(p.Namespace)
+	var errs []error
+	note := func(s *discoveryv1.EndpointSlice, err error, doing string) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", doing, err))
+			return
+		}
+		noted(s)
+	}
+	for _, s := range p.Create {
+		created, err := slices.Create(ctx, s, metav1.CreateOptions{})
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return nil
+		}
+		note(created, err, "create a slice")
+	}
+	for _, s := range p.Update {
+		updated, err := slices.Update(ctx, s, metav1.UpdateOptions{})
+		note(updated, err, "update slice "+s.Name)
+	}
+	return errors.Join(append(errs, Delete(ctx, client, p.Delete))...)
+}
+
+// Delete deletes slices, of which some may be gone.
+func Delete(ctx context.Context, client kubernetes.Interface, slices []*discoveryv1.EndpointSlice) error {
+	var errs []error
+	for _, s := range slices {
+		err := client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name, *metav1.NewPreconditionDeleteOptions(string(s.UID)))
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete slice %s: %w", s.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func annotate(s *discoveryv1.EndpointSlice, since time.Time) {
+	if since.IsZero() {
+		delete(s.Annotations, corev1.EndpointsLastChangeTriggerTime)
+		return
+	}
+	if s.Annotations == nil {
+		s.Annotations = map[string]string{}
+	}
+	s.Annotations[corev1.EndpointsLastChangeTriggerTime] = since.UTC().Format(time.RFC3339Nano)
+}

@@ -1,0 +1,53 @@
+// Package tokencleaner deletes the bootstrap tokens, Secrets in kube-system, that have expired.
+// https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
+package tokencleaner
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/bootstraptoken"
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// New returns the controller. Its keys are the names of Secrets.
+func New(env *controller.Env) (*controller.Controller, error) {
+	factory, secrets := bootstraptoken.Informer(env.Client)
+	lister := secrets.Lister().Secrets(metav1.NamespaceSystem)
+	var c *controller.Controller
+	c = controller.New(env, "token-cleaner", func(ctx context.Context, name string) error {
+		secret, err := lister.Get(name)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil || secret.DeletionTimestamp != nil {
+			return err
+		}
+		end, expires := bootstraptoken.Expiration(secret)
+		if !expires {
+			return nil
+		}
+		if left := end.Sub(env.Clock.Now()); left > 0 {
+			// Rounded up: the clock of the queue may be a little ahead.
+			c.EnqueueAfter(name, left+time.Millisecond)
+			return nil
+		}
+		err = env.Client.CoreV1().Secrets(secret.Namespace).Delete(ctx, name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
+		})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err // a conflict is one with somebody who may have prolonged it
+	})
+	controller.Watch(c, secrets.Informer(), controller.Handler[*corev1.Secret]{
+		Add:    func(s *corev1.Secret) { c.Enqueue(s.Name) },
+		Update: func(_, s *corev1.Secret) { c.Enqueue(s.Name) },
+	})
+	c.Beside(bootstraptoken.Run(factory))
+	return c, nil
+}
