@@ -13,9 +13,8 @@ import (
 // BenchmarkCycle is one scheduling cycle in a cluster of 5,000 nodes in 3 zones with 2,000 pods of the same kind that
 // fills up as it runs. The cases are named after those of Kubernetes' scheduler_perf.
 func BenchmarkCycle_5000Nodes(b *testing.B) {
-	labels := map[string]string{"app": "a"}
 	terms := func(key string) []corev1.PodAffinityTerm {
-		return []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: labels}, TopologyKey: key}}
+		return []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: kind}, TopologyKey: key}}
 	}
 	for _, bm := range []struct {
 		name string
@@ -32,33 +31,49 @@ func BenchmarkCycle_5000Nodes(b *testing.B) {
 		}},
 		{"TopologySpreading", func(s *corev1.PodSpec) {
 			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 5, TopologyKey: corev1.LabelTopologyZone,
-				WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: labels}}}
+				WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: kind}}}
 		}},
 		{"Unschedulable", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"no": "where"} }},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			s := testScheduler(b, nil)
-			for i := range 5000 {
-				n := testNode(fmt.Sprintf("node-%d", i), "64", "1000")
-				n.Labels[corev1.LabelTopologyZone] = fmt.Sprintf("zone-%d", i%3)
-				s.cache.setNode(n)
-			}
-			pod := func(i int) *framework.PodInfo {
-				p := testPod(fmt.Sprintf("p%d", i), "10m")
-				p.Labels = labels
-				bm.want(&p.Spec)
-				return framework.NewPodInfo(p)
-			}
-			for i := range 2000 {
-				s.cache.assume(pod(-i-1), fmt.Sprintf("node-%d", i))
-			}
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				info := pod(i)
-				if node, err := s.place(info); err == nil {
-					s.cache.assume(info, node)
-				}
-			}
+			benchmarkCycle(b, 5000, 2000, bm.want)
 		})
+	}
+}
+
+// BenchmarkCycle_1000Nodes50000Pods is a cycle for a pod that is preferably not where its like are already, which is what every
+// Deployment's pods are by default, among nodes with tens of them.
+func BenchmarkCycle_1000Nodes50000Pods(b *testing.B) {
+	benchmarkCycle(b, 1000, 50_000, func(s *corev1.PodSpec) {
+		s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 3, TopologyKey: corev1.LabelHostname,
+			WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: kind}}}
+	})
+}
+
+// kind are the labels of the pods of a benchmark.
+var kind = map[string]string{"app": "a"}
+
+func benchmarkCycle(b *testing.B, nodes, pods int, want func(*corev1.PodSpec)) {
+	s := testScheduler(b, nil)
+	for i := range nodes {
+		n := testNode(fmt.Sprintf("node-%d", i), "64", "1000")
+		n.Labels[corev1.LabelTopologyZone] = fmt.Sprintf("zone-%d", i%3)
+		s.cache.setNode(n)
+	}
+	pod := func(i int) *framework.PodInfo {
+		p := testPod(fmt.Sprintf("p%d", i), "10m")
+		p.Labels = kind
+		want(&p.Spec)
+		return framework.NewPodInfo(p)
+	}
+	for i := range pods {
+		s.cache.assume(pod(-i-1), fmt.Sprintf("node-%d", i%nodes))
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		info := pod(i)
+		if node, err := s.place(info); err == nil {
+			s.cache.assume(info, node)
+		}
 	}
 }

@@ -25,15 +25,16 @@ type cache struct {
 	pods   map[types.UID]*cachedPod
 	images map[string]int // how many nodes have each
 
-	// What is different since the last snapshot.
-	changed       map[*cachedNode]struct{}
+	// What is different since the last snapshot. A slice: a map that once had all nodes takes long to walk even when it is empty.
+	changed       []*cachedNode
 	imagesChanged bool
 }
 
 type cachedNode struct {
-	name string
-	info *framework.NodeInfo
-	at   int // position in order; -1 while the Node object is not there
+	name  string
+	info  *framework.NodeInfo
+	at    int  // position in order; -1 while the Node object is not there
+	dirty bool // it is in changed
 }
 
 type cachedPod struct {
@@ -45,7 +46,6 @@ type cachedPod struct {
 func newCache() *cache {
 	return &cache{
 		nodes: map[string]*cachedNode{}, pods: map[types.UID]*cachedPod{}, images: map[string]int{},
-		changed: map[*cachedNode]struct{}{},
 	}
 }
 
@@ -142,7 +142,10 @@ func (c *cache) change(name string) *cachedNode {
 		n = &cachedNode{name: name, info: framework.NewNodeInfo(nil), at: -1}
 		c.nodes[name] = n
 	}
-	c.changed[n] = struct{}{}
+	if !n.dirty {
+		n.dirty = true
+		c.changed = append(c.changed, n)
+	}
 	return n
 }
 

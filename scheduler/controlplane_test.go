@@ -163,5 +163,5 @@ func TestRun_TellsAUserWhyAPodWaits(t *testing.T) {
 			}
 		}
 		return false
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coxswain-dev/coxswain/events"
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
@@ -126,7 +127,7 @@ func (s *scheduler) bindingCycle(ctx context.Context, p *profile, where *placeme
 	}
 	s.queue.bound(a)
 	s.metrics.scheduled(p.name, s.options.Clock.Now(), a)
-	s.recorder.event(a.info.Pod, p.name, corev1.EventTypeNormal, "Scheduled", "Binding",
+	s.event(a.info.Pod, p.name, corev1.EventTypeNormal, "Scheduled", "Binding",
 		fmt.Sprintf("Successfully assigned %s/%s to %s", a.info.Pod.Namespace, a.info.Pod.Name, where.node))
 	for _, plugin := range p.postBind {
 		plugin.PostBind(ctx, where.state, a.info, where.node)
@@ -201,7 +202,7 @@ func (s *scheduler) fail(ctx context.Context, p *profile, a *attempt, err error)
 	}
 	s.metrics.attempt(p.name, result, s.options.Clock.Since(a.began))
 	if current, getErr := s.pods.Pods(pod.Namespace).Get(pod.Name); getErr == nil && current.UID == pod.UID && current.Spec.NodeName == "" {
-		s.recorder.event(pod, p.name, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", err.Error())
+		s.event(pod, p.name, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", err.Error())
 		s.setUnscheduled(ctx, current, reason, err.Error(), nominated)
 	} else {
 		s.nominator.forget(pod.UID)
@@ -246,4 +247,9 @@ func (s *scheduler) setUnscheduled(ctx context.Context, pod *corev1.Pod, reason,
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 		s.options.Log.Warn("cannot write the pod's condition", "pod", pod.Namespace+"/"+pod.Name, "err", fmt.Errorf("patch status: %w", err))
 	}
+}
+
+// event records something that the scheduler of that name did about a pod. It does not block and is safe for concurrent use.
+func (s *scheduler) event(pod *corev1.Pod, component, kind, reason, action, message string) {
+	s.recorder.Record(events.Event{About: events.Pod(pod), Component: component, Type: kind, Reason: reason, Action: action, Message: message})
 }

@@ -37,7 +37,7 @@ func (h *handle) Log() *slog.Logger { return h.options.Log }
 
 // Event implements framework.Handle.
 func (h *handle) Event(pod *corev1.Pod, kind, reason, action, message string) {
-	h.recorder.event(pod, h.profile.name, kind, reason, action, message)
+	h.event(pod, h.profile.name, kind, reason, action, message)
 }
 
 // FilterWithNominated implements framework.Handle.

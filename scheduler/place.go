@@ -15,8 +15,8 @@ import (
 
 // search is what one search for a node leaves behind. The buffers are used again by the next.
 type search struct {
-	start    int // where the walk over the nodes begins, so that sampling reaches all of them
-	statuses []*framework.Status
+	start    int                 // where the walk over the nodes begins, so that sampling reaches all of them
+	statuses []*framework.Status // of the nodes that were asked; what lies behind is of an earlier search
 	feasible []*framework.NodeInfo
 	active   []step[framework.FilterPlugin]
 	raw      []int64
@@ -164,7 +164,9 @@ func (p *profile) runFilter(state *framework.CycleState, pod *framework.PodInfo,
 		return nil
 	}
 	enough := nodesToFind(n, p.percentage)
-	p.statuses = append(p.statuses[:0], make([]*framework.Status, n)...)
+	if len(p.statuses) < n {
+		p.statuses = make([]*framework.Status, n)
+	}
 	node := func(i int) *framework.NodeInfo { return candidates[(p.start+i)%n] }
 	asked := 0
 	for ; asked < min(n, filterAlone) && len(p.feasible) < enough; asked++ {

@@ -33,6 +33,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/informers"
@@ -44,6 +45,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 
+	"github.com/coxswain-dev/coxswain/events"
 	"github.com/coxswain-dev/coxswain/scheduler/config"
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 	"github.com/coxswain-dev/coxswain/scheduler/plugins"
@@ -116,7 +118,12 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	if config.UserAgent == "" {
 		config.UserAgent = "coxswain-scheduler"
 	}
-	client, err := kubernetes.NewForConfig(config)
+	connections, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return fmt.Errorf("scheduler: client: %w", err)
+	}
+	defer utilnet.CloseIdleConnectionsFor(connections.Transport)
+	client, err := kubernetes.NewForConfigAndClient(config, connections)
 	if err != nil {
 		return fmt.Errorf("scheduler: client: %w", err)
 	}
@@ -164,7 +171,7 @@ type scheduler struct {
 	queue     *queue
 	pods      corelisters.PodLister
 	synced    []toolscache.InformerSynced
-	recorder  *eventRecorder
+	recorder  *events.Recorder
 	metrics   *metrics
 
 	workers chan struct{} // as many as BindWorkers
@@ -178,7 +185,7 @@ func newScheduler(client kubernetes.Interface, o Options) (*scheduler, error) {
 		cache: newCache(), snapshot: newSnapshot(), nominator: newNominator(), metrics: newMetrics(o.Clock),
 		workers: make(chan struct{}, o.BindWorkers),
 	}
-	s.recorder = newEventRecorder(client, o.Clock, o.Log)
+	s.recorder = events.NewRecorder(func(string) kubernetes.Interface { return client }, o.Clock, o.Log)
 	registry := plugins.Registry()
 	for name, factory := range o.Registry {
 		if registry[name] != nil {
@@ -250,7 +257,7 @@ func (s *scheduler) lead(ctx context.Context) {
 		return
 	}
 	var background sync.WaitGroup
-	background.Go(func() { s.recorder.run(ctx) })
+	background.Go(func() { s.recorder.Run(ctx) })
 	background.Go(func() { s.queue.run(ctx) })
 	s.options.Log.Info("scheduling", "profiles", len(s.profiles))
 	for a := s.queue.pop(); a != nil; a = s.queue.pop() {

@@ -41,8 +41,8 @@ func (s *snapshot) ImageNodes(name string) int { return s.images[name] }
 func (s *snapshot) update(c *cache) {
 	var reorder, relist bool
 	s.copied = len(c.changed)
-	for n := range c.changed {
-		delete(c.changed, n)
+	for _, n := range c.changed {
+		n.dirty = false
 		old := s.nodes[n.name]
 		if n.at < 0 {
 			if c.nodes[n.name] == nil || c.nodes[n.name].at < 0 { // else one of the same name came after it
@@ -61,6 +61,8 @@ func (s *snapshot) update(c *cache) {
 			len(old.PodsWithRequiredAntiAffinity) == 0 != (len(n.info.PodsWithRequiredAntiAffinity) == 0)
 		old.CopyFrom(n.info)
 	}
+	clear(c.changed)
+	c.changed = c.changed[:0]
 	if c.imagesChanged {
 		c.imagesChanged = false
 		s.images = maps.Clone(c.images)

@@ -3,6 +3,7 @@ package framework
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +20,8 @@ type NodeInfo struct {
 	Images map[string]int64
 	// Pods are in no particular order.
 	Pods []*PodInfo
+	// Version is another after every change of Pods; where two are the same, of one node or of copies of it, Pods are the same.
+	Version uint64
 	// PodsWithAffinity are those of Pods with inter-pod (anti-)affinity; PodsWithRequiredAntiAffinity those
 	// whose anti-affinity is required.
 	PodsWithAffinity, PodsWithRequiredAntiAffinity []*PodInfo
@@ -58,8 +61,11 @@ func (n *NodeInfo) SetNode(node *corev1.Node) {
 	}
 }
 
+var lastVersion atomic.Uint64
+
 // AddPod counts a pod.
 func (n *NodeInfo) AddPod(p *PodInfo) {
+	n.Version = lastVersion.Add(1)
 	n.Pods = append(n.Pods, p)
 	if p.HasAffinity() {
 		n.PodsWithAffinity = append(n.PodsWithAffinity, p)
@@ -83,6 +89,7 @@ func (n *NodeInfo) RemovePod(uid types.UID) bool {
 	if n.Pods, p = without(n.Pods, uid); p == nil {
 		return false
 	}
+	n.Version = lastVersion.Add(1)
 	if p.HasAffinity() {
 		n.PodsWithAffinity, _ = without(n.PodsWithAffinity, uid)
 	}
@@ -143,7 +150,7 @@ func (n *NodeInfo) Clone() *NodeInfo {
 // CopyFrom makes n a copy of o in the memory that n has already.
 func (n *NodeInfo) CopyFrom(o *NodeInfo) {
 	n.Node, n.Allocatable, n.Images = o.Node, o.Allocatable, o.Images // these are replaced, never changed
-	n.Pods = copyPods(n.Pods, o.Pods)
+	n.Version, n.Pods = o.Version, copyPods(n.Pods, o.Pods)
 	n.PodsWithAffinity = copyPods(n.PodsWithAffinity, o.PodsWithAffinity)
 	n.PodsWithRequiredAntiAffinity = copyPods(n.PodsWithRequiredAntiAffinity, o.PodsWithRequiredAntiAffinity)
 	n.Requested, n.Scored = o.Requested.Clone(), o.Scored.Clone()

@@ -20,6 +20,7 @@ type PodTopologySpread struct {
 	defaults []corev1.TopologySpreadConstraint
 	system   bool // the defaults are those of the system, which nodes without zones do not mind
 	owners   *ownerSelectors
+	counted  spreadCounts
 }
 
 const spreadKey = "PodTopologySpread/filter"
@@ -93,6 +94,7 @@ type spreadConstraint struct {
 	self          int // 1 where the pod itself matches
 	honorAffinity bool
 	honorTaints   bool
+	counted       map[*framework.NodeInfo]podCount // see spreadCounts
 }
 
 // constraints are those of the pod with that action, or of the configuration.
@@ -191,6 +193,7 @@ func (p *PodTopologySpread) PreFilter(state *framework.CycleState, pod *framewor
 	if len(s.constraints) == 0 {
 		return nil, skip
 	}
+	p.counted.lend(pod.Pod.Namespace, s.constraints, len(nodes.Nodes()))
 	s.required = nodeaffinity.GetRequiredNodeAffinity(pod.Pod)
 	s.counts, s.least = make([]map[string]int, len(s.constraints)), make([]int, len(s.constraints))
 	for i := range s.counts {
@@ -202,7 +205,7 @@ func (p *PodTopologySpread) PreFilter(state *framework.CycleState, pod *framewor
 		}
 		for i := range s.constraints {
 			if c := &s.constraints[i]; c.includes(pod.Pod, s.required, node.Node) {
-				s.counts[i][node.Node.Labels[c.key]] += c.matches(pod.Pod.Namespace, node.Pods)
+				s.counts[i][node.Node.Labels[c.key]] += c.on(pod.Pod.Namespace, node)
 			}
 		}
 	}

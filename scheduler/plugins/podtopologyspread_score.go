@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -25,6 +26,7 @@ func (p *PodTopologySpread) PreScore(state *framework.CycleState, pod *framework
 	if len(constraints) == 0 {
 		return skip
 	}
+	p.counted.lend(pod.Pod.Namespace, constraints, len(nodes.Nodes()))
 	s := &spreadScores{
 		constraints: constraints, weights: make([]float64, len(constraints)), counts: make([]map[string]int, len(constraints)),
 		ignored: map[string]bool{},
@@ -58,6 +60,9 @@ func (p *PodTopologySpread) PreScore(state *framework.CycleState, pod *framework
 
 // count counts the pods in the domains of the nodes that passed, on all their nodes.
 func (s *spreadScores) count(pod *corev1.Pod, nodes framework.Snapshot, needAll bool) {
+	if !slices.ContainsFunc(s.counts, func(domains map[string]int) bool { return len(domains) > 0 }) {
+		return // hosts are all there is, and no zones
+	}
 	required := nodeaffinity.GetRequiredNodeAffinity(pod)
 	for _, node := range nodes.Nodes() {
 		if needAll && !hasLabels(node.Node, s.constraints) {
@@ -67,7 +72,7 @@ func (s *spreadScores) count(pod *corev1.Pod, nodes framework.Snapshot, needAll 
 			c := &s.constraints[i]
 			domain := node.Node.Labels[c.key]
 			if _, counted := s.counts[i][domain]; counted && c.includes(pod, required, node.Node) {
-				s.counts[i][domain] += c.matches(pod.Namespace, node.Pods)
+				s.counts[i][domain] += c.on(pod.Namespace, node)
 			}
 		}
 	}
@@ -88,7 +93,7 @@ func (*PodTopologySpread) Score(state *framework.CycleState, pod *framework.PodI
 		}
 		n := s.counts[i][domain]
 		if c.key == corev1.LabelHostname {
-			n = c.matches(pod.Pod.Namespace, node.Pods)
+			n = c.on(pod.Pod.Namespace, node)
 		}
 		// The larger the skew that is allowed, the less differences matter.
 		score += float64(n)*s.weights[i] + float64(c.maxSkew-1)
