@@ -124,6 +124,13 @@ func (a *addresses) setCIDR(cidr string) {
 	a.taken = map[netip.Addr]types.UID{}
 }
 
+// subnet is where the node's addresses come from; the zero Prefix while that is not known.
+func (a *addresses) subnet() netip.Prefix {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.prefix
+}
+
 // takeAddress gives a pod an address. The first of the subnet names the network and the second, by
 // custom, the gateway; the last is the broadcast address.
 func (a *addresses) takeAddress(pod types.UID) (string, error) {

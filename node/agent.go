@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,20 +13,26 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/coxswain-dev/coxswain/events"
 )
 
 // agent stands for all the nodes of the process.
 type agent struct {
 	Options
-	links   []*link
-	runtime containerRuntime
-	cidrs   *cidrs
-	nodes   map[string]*simNode // fixed
-	missing atomic.Int64        // of them, how many have yet to be registered
+	links        []*link
+	runtime      containerRuntime
+	cidrs        *cidrs
+	nodes        map[string]*simNode // fixed
+	missing      atomic.Int64        // of them, how many have yet to be registered
+	shuttingDown atomic.Bool
+	thresholds   []threshold // for eviction
+	started      time.Time
+	port         int32 // of the endpoint; 0 where there is none
 
 	podQueue  workqueue.TypedRateLimitingInterface[podKey]
 	nodeQueue workqueue.TypedRateLimitingInterface[nodeTask]
-	events    *eventRecorder
+	events    *events.Recorder
 
 	mu     sync.Mutex
 	states map[types.UID]*podState
@@ -43,20 +50,24 @@ type taskKind int
 const (
 	syncNode taskKind = iota
 	renewLease
+	watchPressure
 )
 
-const nodeWorkers = 4
+// nodeWorkers is how many tasks of n nodes are worked on at a time. On a server that is slow to answer, too few would be late
+// with the heartbeats and the nodes be taken for lost, when a kubelet, which has its own to send and nobody else's, would not.
+func nodeWorkers(n int) int { return min(2*n, min(max(4, n/8), 128)) }
 
 // newAgent is an agent whose nodes share one link, or have one each, in the order of their names.
 func newAgent(links []*link, o Options, r containerRuntime) *agent {
 	a := &agent{
-		Options: o, links: links, runtime: r,
+		Options: o, links: links, runtime: r, started: o.Clock.Now(),
 		cidrs: newCIDRs(o.MaxPods), nodes: map[string]*simNode{}, states: map[types.UID]*podState{},
 	}
 	for i, name := range o.Names {
 		a.nodes[name] = &simNode{name: name, machineID: digest("machine", name)[:32], link: links[i%len(links)]}
 	}
-	a.events = newEventRecorder(func(node string) kubernetes.Interface { return a.nodes[node].client }, o.Clock, o.Log)
+	a.events = events.NewRecorder(func(node string) kubernetes.Interface { return a.nodes[node].client }, o.Clock, o.Log)
+	a.thresholds, _ = o.Eviction.thresholds() // Options.complete has found them right
 	a.missing.Store(int64(len(a.nodes)))
 	a.podQueue = newQueue[podKey](a, "node_pods")
 	a.nodeQueue = newQueue[nodeTask](a, "node_nodes")
@@ -71,13 +82,23 @@ func newQueue[T comparable](a *agent, name string) workqueue.TypedRateLimitingIn
 
 // run is the nodes until ctx ends and everything that was started has stopped.
 func (a *agent) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	asked := ctx // to run; what the nodes do goes on while they shut down
+	ctx, cancel := context.WithCancel(context.WithoutCancel(asked))
 	defer func() {
 		cancel()
 		for _, l := range a.links {
 			l.close()
 		}
 	}()
+	var served *endpoint
+	if a.Port >= 0 {
+		e, err := a.listen()
+		if err != nil {
+			return fmt.Errorf("node: %w", err)
+		}
+		defer func() { _ = e.listener.Close() }()
+		served = e
+	}
 	var synced []cache.InformerSynced
 	for _, l := range a.links {
 		alone := l.node
@@ -92,20 +113,30 @@ func (a *agent) run(ctx context.Context) error {
 	}
 	defer a.podQueue.ShutDown()
 	defer a.nodeQueue.ShutDown()
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitForCacheSync(asked.Done(), synced...) {
 		return nil
 	}
 	a.resume()
 
 	var workers sync.WaitGroup
-	workers.Go(func() { a.events.run(ctx) })
-	for range min(nodeWorkers, 2*len(a.nodes)) {
+	workers.Go(func() { a.events.Run(ctx) })
+	if a.StaticPodPath != "" {
+		workers.Go(func() { a.runStaticPods(ctx) })
+	}
+	if served != nil {
+		workers.Go(func() { served.serve(ctx) })
+	}
+	for range nodeWorkers(len(a.nodes)) {
 		workers.Go(func() { work(a, a.nodeQueue, func(t nodeTask) error { return a.doNode(ctx, t) }) })
 	}
 	for range a.Workers {
 		workers.Go(func() { work(a, a.podQueue, func(k podKey) error { return a.syncPod(ctx, k) }) })
 	}
-	<-ctx.Done()
+	<-asked.Done()
+	if a.ShutdownGracePeriod > 0 {
+		a.shutDown()
+	}
+	cancel()
 	a.nodeQueue.ShutDown()
 	a.podQueue.ShutDown()
 	workers.Wait()
@@ -135,8 +166,12 @@ func work[T comparable](a *agent, queue workqueue.TypedRateLimitingInterface[T],
 
 func (a *agent) doNode(ctx context.Context, t nodeTask) error {
 	n := a.nodes[t.node]
-	if t.kind == renewLease {
+	switch t.kind {
+	case renewLease:
 		return a.heartbeat(ctx, n)
+	case watchPressure:
+		a.watchPressure(n)
+		return nil
 	}
 	return a.syncNode(ctx, n)
 }
@@ -145,8 +180,10 @@ func (a *agent) podSeen(o any) {
 	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = gone.Obj
 	}
-	if pod, ok := o.(*corev1.Pod); ok && a.nodes[pod.Spec.NodeName] != nil {
-		a.podQueue.Add(keyOf(pod))
+	if pod, ok := o.(*corev1.Pod); ok {
+		if n := a.nodes[pod.Spec.NodeName]; n != nil {
+			a.podQueue.AddAfter(keyOf(pod), n.acts().slow)
+		}
 	}
 }
 
@@ -155,12 +192,22 @@ func (a *agent) nodeSeen(node *corev1.Node, appeared bool) {
 	if node.Spec.PodCIDR != "" {
 		a.cidrs.note(node.Name, node.Spec.PodCIDR)
 	}
-	if a.nodes[node.Name] == nil {
+	n := a.nodes[node.Name]
+	if n == nil {
 		return
+	}
+	if a.Runtime == Simulated && n.behave(node) {
+		for _, pod := range a.podsOf(n) {
+			a.podQueue.Add(keyOf(pod))
+		}
+		appeared = true // its heartbeats may begin again, and it may take more
 	}
 	a.nodeQueue.Add(nodeTask{node.Name, syncNode})
 	if appeared {
 		a.nodeQueue.Add(nodeTask{node.Name, renewLease})
+		if len(a.thresholds) > 0 {
+			a.nodeQueue.Add(nodeTask{node.Name, watchPressure})
+		}
 	}
 }
 
@@ -173,21 +220,44 @@ func (a *agent) resume() {
 		}
 		a.nodeQueue.Add(nodeTask{name, syncNode})
 	}
+	known := map[types.UID]bool{}
 	for _, l := range a.links {
 		pods, _ := l.pods.List(labels.Everything()) // a list from memory does not fail
 		for _, pod := range pods {
+			known[pod.UID] = true
+			if phaseEnded(pod.Status.Phase) && a.nodes[pod.Spec.NodeName] != nil {
+				if err := a.runtime.tearDown(pod); err != nil {
+					a.Log.Warn("cannot tear a pod down that has ended", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+				}
+			}
 			n := a.nodes[pod.Spec.NodeName]
+			if n != nil && pod.Status.StartTime != nil && !phaseEnded(pod.Status.Phase) {
+				n.account.note(pod.UID, wantedBy(pod))
+			}
 			if n != nil && pod.Status.PodIP != "" && !pod.Spec.HostNetwork && !phaseEnded(pod.Status.Phase) {
 				n.reserveAddress(pod.UID, pod.Status.PodIP)
 			}
 		}
 	}
+	a.runtime.sweep(func(uid types.UID) bool { return known[uid] })
+}
+
+// event records something that the node did about a pod. It does not block and is safe for concurrent use.
+func (a *agent) event(pod *corev1.Pod, kind, reason, message string) {
+	a.events.Record(events.Event{
+		About: events.Pod(pod), Component: "kubelet", Host: pod.Spec.NodeName, Type: kind, Reason: reason, Message: message,
+	})
+}
+
+// nodeReference is a Node as Events are about it: its UID is its name, as with the kubelet's, by which kubectl describe finds them.
+func nodeReference(name string) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 }
 
 // record sends the events that a pod's steps gave rise to.
 func (a *agent) record(p *podState) {
 	for _, e := range p.events {
-		a.events.event(p.pod, e.kind, e.reason, e.message)
+		a.event(p.pod, e.kind, e.reason, e.message)
 	}
 	p.events = nil
 }

@@ -96,8 +96,10 @@ func TestRun_BringsPodsUpWithAddressesOfTheirOwnAndEndsThem(t *testing.T) {
 		require.Equal(t, corev1.PodReadyToStartContainers, pod.Status.Conditions[0].Type)
 	}
 
-	_, err := client.CoordinationV1().Leases("kube-node-lease").Get(ctx, "node-1", metav1.GetOptions{})
-	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := client.CoordinationV1().Leases("kube-node-lease").Get(ctx, "node-1", metav1.GetOptions{})
+		return err == nil
+	}, time.Minute, 10*time.Millisecond, "its heart beats")
 	n, err := client.CoreV1().Nodes().Get(ctx, "node-1", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "10.244.4.0/22", n.Spec.PodCIDR)
@@ -124,6 +126,32 @@ func TestRun_BringsPodsUpWithAddressesOfTheirOwnAndEndsThem(t *testing.T) {
 	awaitReady(ctx, t, client, 40)
 	_, err = client.CoreV1().Nodes().Get(ctx, "node-1", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "a deleted Node stays away")
+}
+
+// The node controller says of the pods of a node whose heartbeats are late that they are not ready, and leaves it to the node
+// to say that they are.
+func TestRun_SaysAgainWhatOthersHaveOverwritten(t *testing.T) {
+	t.Parallel()
+	config := testenv.Start(t, testenv.APIServerOnly())
+	client := kubernetes.NewForConfigOrDie(config)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	startNodes(t, config, node.Options{Count: 1})
+	createBound(ctx, t, client, "p", "node-0")
+	before := awaitReady(ctx, t, client, 1)["p"]
+
+	lost := before.DeepCopy()
+	for i := range lost.Status.Conditions {
+		if c := &lost.Status.Conditions[i]; c.Type == corev1.PodReady {
+			c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.Now()
+		}
+	}
+	lost.Status.Conditions = append(lost.Status.Conditions, corev1.PodCondition{Type: "example.com/mine", Status: corev1.ConditionTrue})
+	_, err := client.CoreV1().Pods("default").UpdateStatus(ctx, lost, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	after := awaitReady(ctx, t, client, 1)["p"]
+	require.Equal(t, append(before.Status.Conditions, lost.Status.Conditions[len(before.Status.Conditions)]), after.Status.Conditions,
+		"what is others' stays")
 }
 
 // BenchmarkRun_1000Pods is a thousand bound pods from the first create to the last Ready, API server included.

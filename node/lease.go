@@ -15,6 +15,9 @@ const leaseDurations = 4
 
 // heartbeat renews the Lease of a node. While there is no such Node there is none.
 func (a *agent) heartbeat(ctx context.Context, n *simNode) error {
+	if n.acts().stopped {
+		return nil // as is known when it goes on
+	}
 	node, err := n.link.nodes.Get(n.name)
 	if apierrors.IsNotFound(err) {
 		n.lease = nil

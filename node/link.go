@@ -29,8 +29,12 @@ type link struct {
 	factory informers.SharedInformerFactory
 
 	pods  corelisters.PodLister
+	index cache.Indexer // of the pods, by their nodes
 	nodes corelisters.NodeLister
 }
+
+// byNode is the index of pods by the names of their nodes.
+const byNode = "node"
 
 // connect makes the links of the nodes.
 func connect(config *rest.Config, o *Options) ([]*link, error) {
@@ -80,7 +84,8 @@ func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.Infor
 		mine = fields.OneTermEqualSelector("spec.nodeName", alone)
 	}
 	pods := l.factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync, cache.Indexers{},
+		return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync,
+			cache.Indexers{byNode: func(o any) ([]string, error) { return []string{o.(*corev1.Pod).Spec.NodeName}, nil }},
 			func(o *metav1.ListOptions) { o.FieldSelector = mine.String() })
 	})
 	nodes := l.factory.InformerFor(&corev1.Node{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -91,6 +96,7 @@ func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.Infor
 		})
 	})
 	l.pods, l.nodes = corelisters.NewPodLister(pods.GetIndexer()), corelisters.NewNodeLister(nodes.GetIndexer())
+	l.index = pods.GetIndexer()
 	podHandler, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { a.podSeen(o) },
 		UpdateFunc: func(old, o any) {

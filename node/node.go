@@ -12,7 +12,16 @@
 //	pod.go        the state machine of a pod; it does no I/O and reads no clock
 //	status.go     the PodStatus that says what the state machine has come to
 //	runtime.go    the seam to what runs containers
-//	simulated.go  the runtime in which no program runs
+//	simulated.go  the runtime in which no program runs       (simulatedio.go: what it says and takes)
+//	processruntime_linux.go  the runtime of programs of this machine, on package process; with processconfig and
+//	              processcontainer, env.go, volumes.go, volumefiles.go, probe.go (probes and hooks)
+//	server.go     the endpoint for logs, streams, statistics (serverauth.go, serverlogs.go, serverstats.go)
+//	reclaim.go    folders of volumes that are no more
+//	admit.go      whether a pod that was bound to a node may run there
+//	eviction.go   who has to go where a node is short of something (pressure.go: whether it is; evictionconfig.go, observe.go)
+//	shutdown.go   the orderly end of a node
+//	logs.go       which part of a log a client wants
+//	stream/       exec, attach and port-forward over WebSocket and SPDY
 //
 // Everything is level-based: a worker compares a pod with what the agent knows of it and takes the
 // steps that are due. Steps that are due later are entries in the delaying work queue, which is one
@@ -31,14 +40,21 @@
 //	sim.coxswain.dev/exit-code         with what code they end (0); without run-for they end at once
 //	sim.coxswain.dev/image-pull-error  the message with which pulling the images fails while it is there
 //
+// and there are more, for logs, usage, failures, and for whole Nodes that stop: docs/node.md has them all.
+//
 // Init containers end at once and with success; sidecars run until the pod ends. A container that ended
 // is started again as restartPolicy says, with the kubelet's back-off (at once, 10 s, 20 s, … 5 min).
 package node
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -58,8 +74,17 @@ type Options struct {
 	// Identity, if not nil, is the client configuration of each Node, as whom it then makes all its
 	// requests: a Node that may see and change what is its own only. Otherwise Run's config serves them all.
 	Identity func(node string) (*rest.Config, error)
-	// Runtime is what runs containers: "simulated", also where empty.
+	// Runtime is what runs containers: "simulated", also where empty, or "process", which see docs/node.md.
 	Runtime string
+	// DataDir is where the process runtime keeps what it has on disk. An agent that is started again needs the same.
+	DataDir string
+	// Hide are folders of this machine that no container may see, besides DataDir.
+	Hide []string
+	// VolumeRoots are the folders of this machine right below which volumes of the class of node-local folders are. Of a
+	// volume that is reclaimed the agent removes the folder there, and nothing anywhere else.
+	VolumeRoots []string
+	// StaticPodPath is a folder of manifests, of each of which every Node runs a pod; none where empty.
+	StaticPodPath string
 	// StartDelay is how long the simulated runtime takes to start a pod. With 0 a pod goes from Pending to Ready
 	// in one status write.
 	StartDelay time.Duration
@@ -67,8 +92,25 @@ type Options struct {
 	MaxPods int
 	// Capacity replaces or adds to what each Node has; see DefaultCapacity.
 	Capacity corev1.ResourceList
+	// MaxPodPIDs is how many processes and threads a pod may have with the process runtime; as many as it likes where zero.
+	MaxPodPIDs int64
+	// Eviction says when pods have to go because a Node is short of something.
+	Eviction EvictionOptions
+	// ShutdownGracePeriod, where it is not zero, has Run end all pods within this time when its ctx ends, before it
+	// returns; ShutdownGracePeriodCriticalPods is how much of it is kept for those of critical priority.
+	ShutdownGracePeriod             time.Duration
+	ShutdownGracePeriodCriticalPods time.Duration
 	// Address is the InternalIP of the Nodes and the host IP of their pods; 127.0.0.1 where empty.
 	Address string
+	// ListenAddress and Port are where the agent serves logs, streams and statistics to the API server, over TLS;
+	// Address where empty, and any free port where 0. A negative port serves nothing.
+	ListenAddress string
+	Port          int
+	// Certificate is what the agent shows of itself; nil makes one that signs itself.
+	Certificate *tls.Certificate
+	// ClientCAs are whose client certificates say who makes a request; nil believes none. Whoever
+	// has a token of the cluster can also say so with that. What one may is for the API server to say.
+	ClientCAs *x509.CertPool
 	// HeartbeatEvery is the interval at which Leases are renewed; 10 s where zero. A Lease lasts four of them.
 	HeartbeatEvery time.Duration
 	// StatusEvery is the interval at which an unchanged node status is written; 5 min where zero.
@@ -94,6 +136,15 @@ func DefaultCapacity() corev1.ResourceList {
 	}
 }
 
+// The names of the runtimes.
+const (
+	Simulated = "simulated"
+	Process   = "process"
+)
+
+// Runtimes are all of them.
+var Runtimes = []string{Simulated, Process}
+
 // defaultMaxPods is more than the kubelet's 110, which is about what a real machine can bear: a
 // Deployment of a thousand should find room on the three nodes of a first start.
 const defaultMaxPods = 1000
@@ -107,10 +158,12 @@ func (o *Options) complete() error {
 			o.Names = append(o.Names, o.Prefix+strconv.Itoa(i))
 		}
 	}
-	if o.MaxPods == 0 {
-		o.MaxPods = defaultMaxPods
-	}
 	capacity := DefaultCapacity()
+	if o.Runtime == Process {
+		capacity = machineCapacity()
+		o.MaxPods = cmp.Or(o.MaxPods, 110)
+	}
+	o.MaxPods = cmp.Or(o.MaxPods, defaultMaxPods)
 	capacity[corev1.ResourcePods] = *resource.NewQuantity(int64(o.MaxPods), resource.DecimalSI)
 	for name, quantity := range o.Capacity {
 		capacity[name] = quantity
@@ -118,6 +171,9 @@ func (o *Options) complete() error {
 	o.Capacity = capacity
 	if o.Address == "" {
 		o.Address = "127.0.0.1"
+	}
+	if o.ListenAddress == "" {
+		o.ListenAddress = o.Address
 	}
 	if o.HeartbeatEvery == 0 {
 		o.HeartbeatEvery = 10 * time.Second
@@ -134,10 +190,21 @@ func (o *Options) complete() error {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	if o.Runtime != "" && o.Runtime != "simulated" {
-		return fmt.Errorf("unknown runtime %q, want simulated", o.Runtime)
+	if o.Runtime == "" {
+		o.Runtime = Simulated
 	}
-	return nil
+	if !slices.Contains(Runtimes, o.Runtime) {
+		return fmt.Errorf("unknown runtime %q, want one of %v", o.Runtime, Runtimes)
+	}
+	if o.ShutdownGracePeriodCriticalPods > o.ShutdownGracePeriod {
+		return errors.New("--shutdown-grace-period-critical-pods: must not be more than --shutdown-grace-period")
+	}
+	if o.Eviction.Hard == nil {
+		o.Eviction.Hard = DefaultEvictionHard(o.Runtime)
+	}
+	o.Eviction.PressureTransitionPeriod = cmp.Or(o.Eviction.PressureTransitionPeriod, 5*time.Minute)
+	_, err := o.Eviction.thresholds()
+	return err
 }
 
 // Run is the nodes until ctx ends, then returns nil when all its goroutines have ended. Nodes, pods and
@@ -150,5 +217,14 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	return newAgent(links, o, &simulated{startDelay: o.StartDelay}).run(ctx)
+	if o.Runtime == Simulated {
+		return newAgent(links, o, &simulated{startDelay: o.StartDelay, now: o.Clock.Now}).run(ctx)
+	}
+	r, err := newProcessRuntime(&o)
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	defer r.close()
+	r.agent = newAgent(links, o, r)
+	return r.agent.run(ctx)
 }

@@ -7,16 +7,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/coxswain-dev/coxswain/testenv/fakeclient"
+	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 // cluster is an agent over client-go's fake API and a clock that stands still.
 type cluster struct {
@@ -28,7 +30,7 @@ type cluster struct {
 
 func startCluster(t *testing.T, o Options, objects ...runtime.Object) *cluster {
 	t.Helper()
-	c := &cluster{Clientset: fake.NewClientset(objects...), t: t, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
+	c := &cluster{Clientset: fakeclient.New(objects...), t: t, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
 	c.start(o)
 	return c
 }
@@ -38,7 +40,7 @@ func (c *cluster) start(o Options) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	require.NoError(c.t, o.complete())
-	a := newAgent([]*link{{client: c}}, o, &simulated{startDelay: o.StartDelay})
+	a := newAgent([]*link{{client: c}}, o, &simulated{startDelay: o.StartDelay, now: o.Clock.Now})
 	go func() { done <- a.run(ctx) }()
 	stopped := false
 	c.stop = func() {
@@ -53,7 +55,7 @@ func (c *cluster) start(o Options) {
 
 func (c *cluster) eventually(what string, condition func() bool) {
 	c.t.Helper()
-	require.Eventually(c.t, condition, 20*time.Second, time.Millisecond, what)
+	require.Eventually(c.t, condition, time.Minute, time.Millisecond, what)
 }
 
 // later moves the clock until condition holds.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"runtime"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,34 @@ var healthy = []corev1.NodeCondition{
 	{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
 	{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
 	{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+}
+
+// short are the conditions of a node that is short of something.
+var short = map[corev1.NodeConditionType]corev1.NodeCondition{
+	corev1.NodeMemoryPressure: {Reason: "KubeletHasInsufficientMemory", Message: "kubelet has insufficient memory available"},
+	corev1.NodeDiskPressure:   {Reason: "KubeletHasDiskPressure", Message: "kubelet has disk pressure"},
+	corev1.NodePIDPressure:    {Reason: "KubeletHasInsufficientPID", Message: "kubelet has insufficient PID available"},
+}
+
+// conditions are how a node is.
+func (a *agent) conditions(n *simNode) []corev1.NodeCondition {
+	all := slices.Clone(healthy)
+	if r, ok := a.runtime.(interface {
+		nodeConditions(*simNode) []corev1.NodeCondition
+	}); ok {
+		all = append(r.nodeConditions(n), all...)
+	}
+	pressed := n.pressure.now()
+	for i := range all {
+		c := &all[i]
+		switch {
+		case slices.Contains(pressed, c.Type):
+			c.Status, c.Reason, c.Message = corev1.ConditionTrue, short[c.Type].Reason, short[c.Type].Message
+		case c.Type == corev1.NodeReady && a.shuttingDown.Load():
+			c.Status, c.Reason, c.Message = corev1.ConditionFalse, "KubeletNotReady", "node is shutting down"
+		}
+	}
+	return all
 }
 
 // labels are those that the kubelet gives its node.
@@ -41,6 +70,7 @@ func (a *agent) nodeStatus(n *simNode, old *corev1.NodeStatus, now time.Time) co
 		{Type: corev1.NodeInternalIP, Address: a.Address},
 		{Type: corev1.NodeHostName, Address: n.name},
 	}
+	status.DaemonEndpoints.KubeletEndpoint.Port = a.port
 	status.NodeInfo = corev1.NodeSystemInfo{
 		MachineID:               n.machineID,
 		SystemUUID:              n.machineID,
@@ -52,7 +82,10 @@ func (a *agent) nodeStatus(n *simNode, old *corev1.NodeStatus, now time.Time) co
 		ContainerRuntimeVersion: a.runtime.version(),
 		KubeletVersion:          kubeletVersion,
 	}
-	for _, condition := range healthy {
+	if r, ok := a.runtime.(interface{ describe(*corev1.NodeSystemInfo) }); ok {
+		r.describe(&status.NodeInfo)
+	}
+	for _, condition := range a.conditions(n) {
 		condition.LastHeartbeatTime, condition.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 		status.Conditions = setNodeCondition(status.Conditions, condition)
 	}
@@ -86,5 +119,6 @@ func sameButForHeartbeat(a, b *corev1.NodeStatus) bool {
 		}
 	}
 	return equality.Semantic.DeepEqual(a.Capacity, b.Capacity) && equality.Semantic.DeepEqual(a.Allocatable, b.Allocatable) &&
-		equality.Semantic.DeepEqual(a.Addresses, b.Addresses) && equality.Semantic.DeepEqual(a.NodeInfo, b.NodeInfo)
+		equality.Semantic.DeepEqual(a.Addresses, b.Addresses) && equality.Semantic.DeepEqual(a.NodeInfo, b.NodeInfo) &&
+		a.DaemonEndpoints == b.DaemonEndpoints
 }

@@ -1,11 +1,16 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/node/process"
 )
 
 const (
@@ -22,6 +27,7 @@ const (
 //
 // and from anywhere, once stop was called, → ended.
 type podState struct {
+	mu      sync.Mutex  // held by the worker, and by who reads what follows
 	pod     *corev1.Pod // as last seen; never changed
 	runtime containerRuntime
 
@@ -31,15 +37,24 @@ type podState struct {
 	hostIP    string
 	init      []*containerRun
 	app       []*containerRun
+	ephemeral []*containerRun
+
+	setUp   bool      // the runtime is prepared
+	setUpAt time.Time // when to prepare it anew; zero is never
 
 	initialized bool
 	stopping    bool
-	failed      bool // an init container failed for good
+	stopBy      time.Time // when what still runs is to be killed
+	failed      bool      // an init container failed for good
+	reason      string    // why the agent ended the pod, if it did
+	message     string
+	disruption  *corev1.PodCondition // that the node ended it, when it has ended
 
-	sent    *corev1.PodStatus // the status as last written or read
-	written bool              // sent is complete: later writes need only say what is different
-	deleted bool              // the DELETE was accepted
-	events  []podEvent        // to be recorded
+	sent        *corev1.PodStatus // the status as last written or read
+	sentVersion string            // the pod's resourceVersion with it
+	written     bool              // sent is complete: later writes need only say what is different
+	deleted     bool              // the DELETE was accepted
+	events      []podEvent        // to be recorded
 }
 
 // podEvent is an Event that a step gives rise to.
@@ -47,14 +62,16 @@ type podEvent struct{ kind, reason, message string }
 
 // containerRun is a container of a pod through all its runs.
 type containerRun struct {
-	spec    *corev1.Container
-	isInit  bool
-	running container // nil when it does not run
-	imageID string
-	id      string // of the run that is on, or was last
-	started time.Time
-	ready   bool
-	run     int32 // how many runs have begun before this one: the restart count
+	spec     *corev1.Container
+	isInit   bool
+	once     bool      // an ephemeral container, which never runs again
+	running  container // nil when it does not run
+	imageID  string
+	id       string // of the run that is on, or was last
+	started  time.Time
+	ready    bool
+	starting bool
+	run      int32 // how many runs have begun before this one: the restart count
 
 	ended   *corev1.ContainerStateTerminated // how the last run ended, when none is on
 	last    *corev1.ContainerStateTerminated // how the run before that ended
@@ -71,7 +88,16 @@ func newPodState(pod *corev1.Pod, r containerRuntime, hostIP string, now time.Ti
 	for i := range pod.Spec.Containers {
 		p.app = append(p.app, &containerRun{spec: &pod.Spec.Containers[i]})
 	}
+	p.addEphemeral()
 	return p
+}
+
+// addEphemeral notes ephemeral containers that have come to the pod.
+func (p *podState) addEphemeral() {
+	for i := len(p.ephemeral); i < len(p.pod.Spec.EphemeralContainers); i++ {
+		c := corev1.Container(p.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		p.ephemeral = append(p.ephemeral, &containerRun{spec: &c, once: true})
+	}
 }
 
 // resume takes up a pod that an earlier agent has started, as its status tells.
@@ -80,9 +106,9 @@ func (p *podState) resume() {
 	p.startTime = status.StartTime.Time
 	p.startAt = p.startTime.Add(p.runtime.prepare(p.pod))
 	p.ip = status.PodIP
-	p.sent = status
+	p.sent, p.sentVersion = p.own(status), p.pod.ResourceVersion
 	p.written = true
-	statuses := append(append([]corev1.ContainerStatus(nil), status.InitContainerStatuses...), status.ContainerStatuses...)
+	statuses := slices.Concat(status.InitContainerStatuses, status.ContainerStatuses, status.EphemeralContainerStatuses)
 	for _, c := range p.all() {
 		for i := range statuses {
 			if statuses[i].Name == c.spec.Name {
@@ -106,7 +132,7 @@ func (c *containerRun) resume(p *podState, s *corev1.ContainerStatus) {
 			}
 			return
 		}
-		c.running, c.ready = running, s.Ready
+		c.running, c.ready, c.starting = running, s.Ready, s.Started != nil && !*s.Started
 	case s.State.Terminated != nil:
 		c.ended = s.State.Terminated
 	case c.last != nil: // it waits to be started again
@@ -117,41 +143,97 @@ func (c *containerRun) resume(p *podState, s *corev1.ContainerStatus) {
 }
 
 func (p *podState) all() []*containerRun {
-	return append(append(make([]*containerRun, 0, len(p.init)+len(p.app)), p.init...), p.app...)
+	return slices.Concat(p.init, p.app, p.ephemeral)
 }
 
 // stop begins the pod's end: nothing is started any more.
 func (p *podState) stop(now time.Time, grace time.Duration) {
-	p.stopping = true
+	p.stopping, p.stopBy = true, now.Add(grace)
+	p.stopNext(now, &wake{})
+}
+
+// stopNext stops the containers and, when they have ended, the sidecars, the last to be started first. All have one
+// grace period.
+func (p *podState) stopNext(now time.Time, w *wake) {
+	grace := max(0, p.stopBy.Sub(now))
+	busy := false
 	for _, c := range p.all() {
-		if c.running != nil {
+		if c.running != nil && !(c.isInit && isSidecar(c.spec)) {
 			c.running.stop(now, grace)
+			c.observe(now, w)
+			busy = busy || c.running != nil
 		}
 	}
+	for i := len(p.init) - 1; i >= 0 && !busy; i-- {
+		if c := p.init[i]; c.running != nil {
+			c.running.stop(now, grace)
+			c.observe(now, w)
+			busy = c.running != nil
+		}
+	}
+}
+
+// end ends the pod for a reason of the agent's.
+func (p *podState) end(reason, message string, now time.Time, grace time.Duration) {
+	p.reason, p.message = reason, message
+	p.stop(now, grace)
+}
+
+func gracePeriodOf(pod *corev1.Pod) time.Duration {
+	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
+}
+
+// checkDeadline ends a pod that has been active for too long.
+func (p *podState) checkDeadline(now time.Time, w *wake) {
+	d := p.pod.Spec.ActiveDeadlineSeconds
+	if d == nil || p.stopping || p.ended() {
+		return
+	}
+	at := p.startTime.Add(time.Duration(*d) * time.Second)
+	if now.Before(at) {
+		w.at(at)
+		return
+	}
+	p.event(corev1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+	p.end("DeadlineExceeded", "Pod was active on the node longer than the specified deadline", now, gracePeriodOf(p.pod))
 }
 
 // step takes all steps that are due and returns when the next one will be; zero where only a change of the pod can bring it.
 func (p *podState) step(now time.Time) (next time.Time) {
 	w := wake{}
+	p.addEphemeral()
 	for _, c := range p.all() {
 		c.observe(now, &w)
 	}
+	p.checkDeadline(now, &w)
 	switch {
-	case p.stopping || p.ended():
+	case p.stopping:
+		p.stopNext(now, &w)
+	case p.ended():
 	case now.Before(p.startAt):
 		w.at(p.startAt)
-	case p.runInit(now, &w):
-		for _, c := range p.app {
-			p.advance(c, now, &w)
-		}
+	default:
+		p.runAll(now, &w)
 	}
 	if p.ended() && !p.stopping { // sidecars do not outlive the work
-		p.stop(now, 0)
-		for _, c := range p.init {
-			c.observe(now, &w)
-		}
+		p.stop(now, gracePeriodOf(p.pod))
+		p.stopNext(now, &w)
 	}
 	return w.next
+}
+
+func (p *podState) runAll(now time.Time, w *wake) {
+	for _, c := range p.ephemeral {
+		p.advance(c, now, w)
+	}
+	if p.runInit(now, w) {
+		for _, c := range p.app {
+			p.advance(c, now, w)
+		}
+	}
 }
 
 // wake is the earliest of several moments.
@@ -189,7 +271,7 @@ func (p *podState) advance(c *containerRun, now time.Time, w *wake) bool {
 	for {
 		switch {
 		case c.running != nil:
-			return isSidecar(c.spec)
+			return isSidecar(c.spec) && !c.starting
 		case c.ended != nil && !p.restarts(c):
 			return c.ended.ExitCode == 0
 		case now.Before(c.retryAt):
@@ -220,10 +302,7 @@ func (p *podState) start(c *containerRun, now time.Time) bool {
 	}
 	running, err := p.runtime.start(p.pod, c.spec, run, now)
 	if err != nil {
-		c.retries++
-		c.retryAt = now.Add(restartDelay(c.retries))
-		c.pull = &corev1.ContainerStateWaiting{Reason: "RunContainerError", Message: err.Error()}
-		p.event(corev1.EventTypeWarning, "Failed", "Error: %v", err)
+		p.startFailed(c, run, err, now)
 		return false
 	}
 	if c.pull != nil { // the account of a broken image is not that of a crashing program
@@ -234,6 +313,32 @@ func (p *podState) start(c *containerRun, now time.Time) bool {
 	}
 	c.run, c.running, c.id, c.imageID, c.started = run, running, running.id(), imageID, now
 	return true
+}
+
+// startFailed notes that a container did not start. Where its own command is at fault, that was a run.
+func (p *podState) startFailed(c *containerRun, run int32, err error, now time.Time) {
+	p.event(corev1.EventTypeWarning, "Failed", "Error: %v", err)
+	var command *process.StartError
+	var config configError
+	switch {
+	case errors.As(err, &command):
+		if c.ended != nil {
+			c.last = c.ended
+		}
+		c.pull, c.run = nil, run
+		c.ended = &corev1.ContainerStateTerminated{
+			ExitCode: 128, Reason: "StartError", Message: err.Error(), StartedAt: metav1.NewTime(time.Unix(0, 0)), FinishedAt: metav1.NewTime(now),
+		}
+		c.retryAt = now.Add(restartDelay(c.retries))
+		c.retries++
+		return
+	case errors.As(err, &config):
+		c.pull = &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: err.Error()}
+	default:
+		c.pull = &corev1.ContainerStateWaiting{Reason: "RunContainerError", Message: err.Error()}
+	}
+	c.retries++
+	c.retryAt = now.Add(restartDelay(c.retries))
 }
 
 func (c *containerRun) pullFailed(p *podState, err error, now time.Time) {
@@ -256,17 +361,20 @@ func (c *containerRun) observe(now time.Time, w *wake) {
 		return
 	}
 	state := c.running.state(now)
-	c.ready = state.ready
+	c.ready, c.starting = state.ready, state.starting
 	w.at(state.next)
 	if state.exit == nil {
 		return
 	}
 	c.ended = &corev1.ContainerStateTerminated{
-		ExitCode: state.exit.code, Reason: "Completed",
+		ExitCode: state.exit.code, Reason: "Completed", Message: state.exit.message,
 		StartedAt: metav1.NewTime(c.started), FinishedAt: metav1.NewTime(state.exit.at), ContainerID: c.id,
 	}
 	if state.exit.code != 0 {
 		c.ended.Reason = "Error"
+	}
+	if state.exit.reason != "" {
+		c.ended.Reason = state.exit.reason
 	}
 	c.running, c.ready = nil, false
 	if state.exit.at.Sub(c.started) >= goodRun {
@@ -290,7 +398,7 @@ func restartDelay(retries int) time.Duration {
 
 // restarts reports whether a container that ended is to run again.
 func (p *podState) restarts(c *containerRun) bool {
-	if p.stopping || c.ended == nil {
+	if p.stopping || c.ended == nil || c.once {
 		return false
 	}
 	policy := p.pod.Spec.RestartPolicy

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -153,6 +154,10 @@ func TestPod_ReadinessGatesHoldReadyBack(t *testing.T) {
 	s := p.status(start)
 	require.Equal(t, corev1.ConditionTrue, findCondition(s.Conditions, corev1.PodReady).Status)
 	require.NotNil(t, findCondition(s.Conditions, "lb"), "the conditions of others stay")
+	patch, err := statusPatch(p, p.own(s), s.Conditions)
+	require.NoError(t, err)
+	require.NotContains(t, string(patch), `"type":"lb","status"`, "and are not written, for the cache may show them as they were")
+	require.Equal(t, 1, strings.Count(string(patch), `"lb"`), "but in the order: %s", patch)
 }
 
 func TestAddresses_RunOutAndReturn(t *testing.T) {
@@ -196,8 +201,41 @@ func BenchmarkStatus(b *testing.B) {
 	for b.Loop() {
 		p := stepped(pod, 0)
 		p.step(start)
-		if _, err := statusPatch(p, p.status(start)); err != nil {
+		s := p.status(start)
+		if _, err := statusPatch(p, p.own(s), s.Conditions); err != nil {
 			b.Fatal(err)
 		}
 	}
+}
+
+func TestPod_EndsAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	pod := boundPod("p", "n")
+	pod.Spec.ActiveDeadlineSeconds = new(int64(60))
+	p := stepped(pod, 0)
+	require.Equal(t, start.Add(time.Minute), p.step(start))
+	require.Equal(t, corev1.PodRunning, p.phase())
+	at := start.Add(time.Minute)
+	p.step(at)
+	s := p.status(at)
+	require.Equal(t, corev1.PodFailed, s.Phase)
+	require.Equal(t, "DeadlineExceeded", s.Reason)
+}
+
+func TestPod_RunsEphemeralContainersOnce(t *testing.T) {
+	t.Parallel()
+	pod := boundPod("p", "n")
+	p := stepped(pod, 0)
+	p.step(start)
+	with := pod.DeepCopy()
+	with.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "d"}}}
+	p.pod = with
+	p.step(start)
+	s := p.status(start)
+	require.NotNil(t, s.EphemeralContainerStatuses[0].State.Running)
+	require.Equal(t, corev1.ConditionTrue, findCondition(s.Conditions, corev1.PodReady).Status)
+	p.ephemeral[0].running.stop(start, 0)
+	require.Zero(t, p.step(start))
+	require.NotNil(t, p.status(start).EphemeralContainerStatuses[0].State.Terminated)
+	require.Equal(t, corev1.PodRunning, p.phase())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -22,6 +23,10 @@ type simNode struct {
 	machineID string
 	*link
 	addresses
+	account account
+
+	behaviour atomic.Pointer[behaviour] // nil is the usual one
+	pressure  pressure
 
 	registered bool // the Node exists or did: where it was deleted it is not made again
 	reported   time.Time
@@ -32,6 +37,9 @@ type simNode struct {
 //
 // A Node that someone deletes is gone, as with a kubelet, until someone creates it again or the agent is restarted.
 func (a *agent) syncNode(ctx context.Context, n *simNode) error {
+	if n.acts().stopped {
+		return nil // the change that lets it go on comes here as well
+	}
 	node, err := n.link.nodes.Get(n.name)
 	if apierrors.IsNotFound(err) {
 		if n.registered {
@@ -49,6 +57,9 @@ func (a *agent) syncNode(ctx context.Context, n *simNode) error {
 	n.setCIDR(node.Spec.PodCIDR)
 	if err := a.reportNode(ctx, n, node); err != nil {
 		return fmt.Errorf("status of node %s: %w", n.name, err)
+	}
+	if err := a.reclaimFolders(ctx, n, node); err != nil {
+		return fmt.Errorf("folders of node %s: %w", n.name, err)
 	}
 	a.nodeQueue.AddAfter(nodeTask{n.name, syncNode}, a.StatusEvery)
 	return nil

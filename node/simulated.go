@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The annotations by which a pod says how it wants to be simulated; the package comment explains them.
@@ -17,15 +19,27 @@ const (
 	annotationRunFor         = "sim.coxswain.dev/run-for"
 	annotationExitCode       = "sim.coxswain.dev/exit-code"
 	annotationImagePullError = "sim.coxswain.dev/image-pull-error"
+	annotationFailures       = "sim.coxswain.dev/failures"
+	annotationReadyFor       = "sim.coxswain.dev/ready-for"
+	annotationUnreadyFor     = "sim.coxswain.dev/unready-for"
 )
 
 // simulated is the runtime in which no program runs. It has no state: what a container does is a
 // function of its pod's annotations, when it started, and the time.
-type simulated struct{ startDelay time.Duration }
+type simulated struct {
+	startDelay time.Duration
+	now        func() time.Time
+}
 
 func (*simulated) version() string { return "simulated://1.0.0" }
 
 func (s *simulated) prepare(*corev1.Pod) time.Duration { return s.startDelay }
+
+// A simulated pod needs nothing and leaves nothing.
+func (*simulated) setUp(context.Context, *corev1.Pod, string) (time.Duration, error) { return 0, nil }
+func (*simulated) tearDown(*corev1.Pod) error                                        { return nil }
+func (*simulated) forget(types.UID) error                                            { return nil }
+func (*simulated) sweep(func(types.UID) bool)                                        {}
 
 func (*simulated) pull(pod *corev1.Pod, c *corev1.Container) (string, error) {
 	if message, ok := pod.Annotations[annotationImagePullError]; ok {
@@ -37,24 +51,26 @@ func (*simulated) pull(pod *corev1.Pod, c *corev1.Container) (string, error) {
 
 func (s *simulated) start(pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (container, error) {
 	id := "simulated://" + digest(string(pod.UID), c.Name, strconv.Itoa(int(run)))
-	return newSimulatedContainer(pod, c, id, now), nil
+	return newSimulatedContainer(pod, c, id, run, now), nil
 }
 
 func (s *simulated) adopt(pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (container, error) {
-	return newSimulatedContainer(pod, c, status.ContainerID, status.State.Running.StartedAt.Time), nil
+	return newSimulatedContainer(pod, c, status.ContainerID, status.RestartCount, status.State.Running.StartedAt.Time), nil
 }
 
 // simulatedContainer is immutable but for stop.
 type simulatedContainer struct {
 	name    string
 	readyAt time.Time
+	// on and off are for how long it is ready and not, in turns; on is 0 where it stays ready.
+	on, off time.Duration
 	ends    bool // by itself
 	endsAt  time.Time
 	code    int32
 	stopped *containerExit
 }
 
-func newSimulatedContainer(pod *corev1.Pod, c *corev1.Container, id string, started time.Time) *simulatedContainer {
+func newSimulatedContainer(pod *corev1.Pod, c *corev1.Container, id string, run int32, started time.Time) *simulatedContainer {
 	s := &simulatedContainer{name: id, readyAt: started}
 	if isInit, sidecar := initKind(pod, c); isInit && !sidecar {
 		s.ends, s.endsAt = true, started
@@ -65,6 +81,10 @@ func newSimulatedContainer(pod *corev1.Pod, c *corev1.Container, id string, star
 	if d, ok := annotatedDuration(pod, annotationReadyAfter); ok {
 		s.readyAt = started.Add(d)
 	}
+	s.on, _ = annotatedDuration(pod, annotationReadyFor)
+	if s.off, _ = annotatedDuration(pod, annotationUnreadyFor); s.off == 0 {
+		s.off = s.on
+	}
 	if d, ok := annotatedDuration(pod, annotationRunFor); ok {
 		s.ends, s.endsAt = true, started.Add(d)
 	}
@@ -74,7 +94,23 @@ func newSimulatedContainer(pod *corev1.Pod, c *corev1.Container, id string, star
 			s.ends, s.endsAt = true, started
 		}
 	}
+	if failures, err := strconv.ParseInt(pod.Annotations[annotationFailures], 10, 32); err == nil {
+		s.fail(run < int32(failures), started)
+	}
 	return s
+}
+
+// fail makes this one of the runs that fail, or one after them, which do not.
+func (s *simulatedContainer) fail(this bool, started time.Time) {
+	switch {
+	case !this:
+		s.code = 0
+	case s.code == 0:
+		s.code = 1
+	}
+	if this && !s.ends {
+		s.ends, s.endsAt = true, started
+	}
 }
 
 func (s *simulatedContainer) id() string { return s.name }
@@ -87,8 +123,16 @@ func (s *simulatedContainer) state(now time.Time) containerState {
 		return containerState{exit: &containerExit{code: s.code, at: s.endsAt}}
 	}
 	state := containerState{ready: !now.Before(s.readyAt)}
-	if !state.ready {
+	switch {
+	case !state.ready:
 		state.next = s.readyAt
+	case s.on > 0:
+		turn := now.Sub(s.readyAt) % (s.on + s.off)
+		state.ready = turn < s.on
+		state.next = now.Add(s.on - turn)
+		if !state.ready {
+			state.next = now.Add(s.on + s.off - turn)
+		}
 	}
 	if s.ends && (state.next.IsZero() || s.endsAt.Before(state.next)) {
 		state.next = s.endsAt

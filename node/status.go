@@ -1,11 +1,13 @@
 package node
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
@@ -35,6 +37,12 @@ func (p *podState) status(now time.Time) *corev1.PodStatus {
 	for _, c := range p.app {
 		s.ContainerStatuses = append(s.ContainerStatuses, p.containerStatus(c))
 	}
+	for _, c := range p.ephemeral {
+		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, p.containerStatus(c))
+	}
+	if p.stopped() { // until then it is on its way, which the API calls Running
+		s.Reason, s.Message = p.reason, p.message
+	}
 	s.Conditions = p.conditions(s, metav1.NewTime(now))
 	return s
 }
@@ -47,6 +55,9 @@ func (p *podState) phase() corev1.PodPhase {
 	if p.stopping || p.ended() {
 		if !p.stopped() {
 			return corev1.PodRunning
+		}
+		if p.reason != "" {
+			return corev1.PodFailed
 		}
 		for _, c := range p.app {
 			if c.ended == nil || c.ended.ExitCode != 0 {
@@ -68,9 +79,10 @@ func (p *podState) phase() corev1.PodPhase {
 
 func (p *podState) containerStatus(c *containerRun) corev1.ContainerStatus {
 	running := c.running != nil
+	started := running && !c.starting
 	s := corev1.ContainerStatus{
 		Name: c.spec.Name, Image: c.spec.Image, ImageID: c.imageID, ContainerID: c.id,
-		RestartCount: c.run, Ready: running && c.ready, Started: &running,
+		RestartCount: c.run, Ready: running && c.ready, Started: &started,
 	}
 	if c.last != nil {
 		s.LastTerminationState.Terminated = c.last
@@ -111,6 +123,9 @@ func (p *podState) conditions(s *corev1.PodStatus, now metav1.Time) []corev1.Pod
 		own[0].Status = corev1.ConditionTrue
 	}
 	own[2] = p.readyCondition(own[3])
+	if p.disruption != nil && p.stopped() {
+		own = append(own, *p.disruption)
+	}
 	for i := range own {
 		own[i].ObservedGeneration = p.pod.Generation
 		own[i].LastTransitionTime = now
@@ -126,12 +141,49 @@ func (p *podState) conditions(s *corev1.PodStatus, now metav1.Time) []corev1.Pod
 	return own
 }
 
+// own is a status without the conditions of others: the cache may show one as it was before they wrote it last, and the
+// agent would write it back.
+func (p *podState) own(s *corev1.PodStatus) *corev1.PodStatus {
+	own := *s
+	own.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c corev1.PodCondition) bool {
+		if c.Type == corev1.DisruptionTarget {
+			return p.disruption == nil || !p.stopped()
+		}
+		return !slices.Contains(ownConditions, c.Type)
+	})
+	return &own
+}
+
 // previous are the conditions as last written, which a cache may not show yet.
 func (p *podState) previous() []corev1.PodCondition {
 	if p.sent != nil {
 		return p.sent.Conditions
 	}
 	return p.pod.Status.Conditions
+}
+
+// ownConditions are those that the kubelet owns (kubetypes.PodConditionByKubelet), and PodScheduled, which it knows to be so.
+var ownConditions = []corev1.PodConditionType{
+	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+}
+
+// overwritten reports that somebody has since changed what is the agent's to say. The node controller does, when heartbeats
+// are missing: the pods of the node are not ready then, and nobody but the agent says so when they are again. The kubelet
+// compares in the same way (needsReconcile of its status manager).
+func (p *podState) overwritten() bool {
+	if p.sent == nil || phaseEnded(p.pod.Status.Phase) {
+		return false // a pod that was said to have ended does not live again
+	}
+	if order, err := resourceversion.CompareResourceVersion(p.pod.ResourceVersion, p.sentVersion); err != nil || order <= 0 {
+		return false // what was seen is no newer than what was written
+	}
+	for _, t := range ownConditions {
+		seen, sent := findCondition(p.pod.Status.Conditions, t), findCondition(p.sent.Conditions, t)
+		if (seen == nil) != (sent == nil) || seen != nil && seen.Status != sent.Status {
+			return true
+		}
+	}
+	return p.pod.Status.Phase != p.sent.Phase
 }
 
 func (p *podState) initializedCondition(s *corev1.PodStatus) corev1.PodCondition {

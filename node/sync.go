@@ -27,37 +27,77 @@ func keyOf(pod *corev1.Pod) podKey {
 
 // syncPod brings a pod as far as it can come now. The work queue sees to it that no pod is worked on twice at once.
 func (a *agent) syncPod(ctx context.Context, key podKey) error {
+	if n := a.nodes[key.node].acts(); n.stopped || n.paused {
+		return nil // its pods are looked at when it goes on
+	}
 	pod, err := a.nodes[key.node].pods.Pods(key.namespace).Get(key.name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	if err != nil || pod.UID != key.uid || pod.Spec.NodeName != key.node {
-		a.dropPod(key)
-		return nil
+		return a.dropPod(key, true)
 	}
 	if pod.DeletionTimestamp == nil && phaseEnded(pod.Status.Phase) {
-		a.dropPod(key) // nothing more will happen, and its address is free
-		return nil
+		return a.dropPod(key, false) // nothing more will happen, and its address is free
 	}
 	now := a.Clock.Now()
 	p, err := a.podState(pod, now)
 	if err != nil {
 		return err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.pod = pod
 	if pod.DeletionTimestamp != nil && !p.stopping {
 		p.stop(now, gracePeriod(pod))
 	}
+	if err := a.setUp(ctx, p, now); err != nil {
+		return err
+	}
 	next := p.step(now)
+	if !p.setUpAt.IsZero() && !p.stopping && (next.IsZero() || p.setUpAt.Before(next)) {
+		next = p.setUpAt
+	}
+	if p.stopped() && (p.stopping || p.ended()) {
+		a.nodes[key.node].account.release(pod.UID) // before others can know that there is room
+	}
 	if err := a.writeStatus(ctx, p, now); err != nil {
 		return err
 	}
 	a.record(p)
 	if pod.DeletionTimestamp != nil && p.stopped() {
+		if err := a.runtime.tearDown(pod); err != nil {
+			return fmt.Errorf("tear down pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
 		return a.finishDeletion(ctx, p)
 	}
 	if !next.IsZero() {
 		a.podQueue.AddAfter(key, max(0, next.Sub(now)))
+	}
+	return nil
+}
+
+// setUp prepares the runtime for a pod that is to run, and keeps it up to date.
+func (a *agent) setUp(ctx context.Context, p *podState, now time.Time) error {
+	due := !p.setUp || !p.setUpAt.IsZero() && !now.Before(p.setUpAt)
+	if !due || p.stopping || p.ended() {
+		return nil
+	}
+	again, err := a.runtime.setUp(ctx, p.pod, p.ip)
+	if err != nil {
+		var failed *setUpError
+		if errors.As(err, &failed) && ctx.Err() == nil {
+			a.event(p.pod, corev1.EventTypeWarning, failed.reason, err.Error())
+		}
+		if p.setUp { // what is there stays as it is
+			p.setUpAt = now.Add(refreshVolumes)
+			return nil
+		}
+		return errors.Join(a.writeStatus(ctx, p, now), fmt.Errorf("set up pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err))
+	}
+	p.setUp, p.setUpAt = true, time.Time{}
+	if again > 0 {
+		p.setUpAt = now.Add(again)
 	}
 	return nil
 }
@@ -71,6 +111,11 @@ func (a *agent) podState(pod *corev1.Pod, now time.Time) (*podState, error) {
 		return p, nil
 	}
 	n := a.nodes[pod.Spec.NodeName]
+	if pod.Status.StartTime == nil && pod.DeletionTimestamp == nil {
+		if no := a.admit(n, pod); no != nil {
+			return a.rejected(pod, no, now), nil
+		}
+	}
 	p = newPodState(pod, a.runtime, a.Address, now)
 	switch {
 	case pod.Status.StartTime != nil:
@@ -83,7 +128,7 @@ func (a *agent) podState(pod *corev1.Pod, now time.Time) (*podState, error) {
 		ip, err := n.takeAddress(pod.UID)
 		if err != nil {
 			if !errors.Is(err, errNoCIDR) {
-				a.events.event(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
+				a.event(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
 			}
 			return nil, fmt.Errorf("address for pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
@@ -95,39 +140,59 @@ func (a *agent) podState(pod *corev1.Pod, now time.Time) (*podState, error) {
 	return p, nil
 }
 
+// rejected is a pod that may not run.
+func (a *agent) rejected(pod *corev1.Pod, no *refusal, now time.Time) *podState {
+	p := newPodState(pod, a.runtime, a.Address, now)
+	p.event(corev1.EventTypeWarning, no.reason, "%s", no.message)
+	p.end(no.reason, "Pod was rejected: "+no.message, now, 0)
+	return p
+}
+
 // dropPod forgets a pod that is gone or has ended.
-func (a *agent) dropPod(key podKey) {
+func (a *agent) dropPod(key podKey, gone bool) error {
 	a.mu.Lock()
 	p := a.states[key.uid]
 	delete(a.states, key.uid)
 	a.mu.Unlock()
-	if p == nil {
-		return
+	a.nodes[key.node].account.release(key.uid)
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.stop(a.Clock.Now(), 0) // deleted by force, it had no chance to end
+		if n := a.nodes[p.pod.Spec.NodeName]; n != nil {
+			defer n.releaseAddress(key.uid)
+		}
 	}
-	p.stop(a.Clock.Now(), 0) // deleted by force, it had no chance to end
-	if n := a.nodes[p.pod.Spec.NodeName]; n != nil {
-		n.releaseAddress(key.uid)
+	switch {
+	case gone:
+		return a.runtime.forget(key.uid)
+	case p != nil:
+		return a.runtime.tearDown(p.pod)
 	}
+	return nil
 }
 
-// writeStatus writes the status if it says something new.
+// writeStatus writes the status if it says something new, or what it said has been overwritten.
 func (a *agent) writeStatus(ctx context.Context, p *podState, now time.Time) error {
 	status := p.status(now)
-	if p.sent != nil && equality.Semantic.DeepEqual(p.sent, status) {
+	own := p.own(status)
+	if p.overwritten() {
+		p.written = false // so that the patch says everything
+	} else if p.sent != nil && equality.Semantic.DeepEqual(p.sent, own) {
 		return nil
 	}
-	patch, err := statusPatch(p, status)
+	patch, err := statusPatch(p, own, status.Conditions)
 	if err != nil {
 		return fmt.Errorf("status patch: %w", err)
 	}
-	_, err = a.nodes[p.pod.Spec.NodeName].client.CoreV1().Pods(p.pod.Namespace).Patch(ctx, p.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	pod, err := a.nodes[p.pod.Spec.NodeName].client.CoreV1().Pods(p.pod.Namespace).Patch(ctx, p.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil // the informer will say so
 	}
 	if err != nil {
 		return fmt.Errorf("status of pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err)
 	}
-	p.sent, p.written = status, true
+	p.sent, p.sentVersion, p.written = own, pod.ResourceVersion, true
 	return nil
 }
 
@@ -138,12 +203,12 @@ type conditionOrder struct {
 
 // statusPatch is a strategic merge patch. The first one of a pod says everything; later ones what is
 // different, so that what has ended to be so goes away. The UID makes it miss a later pod of the same name.
-func statusPatch(p *podState, status *corev1.PodStatus) ([]byte, error) {
+func statusPatch(p *podState, status *corev1.PodStatus, conditions []corev1.PodCondition) ([]byte, error) {
 	var change any
 	if !p.written {
-		order := make([]conditionOrder, len(status.Conditions))
-		for i := range status.Conditions {
-			order[i].Type = status.Conditions[i].Type
+		order := make([]conditionOrder, len(conditions))
+		for i := range conditions {
+			order[i].Type = conditions[i].Type
 		}
 		change = struct {
 			*corev1.PodStatus

@@ -1,0 +1,287 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	podresource "k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+	"k8s.io/kubectl/pkg/util/qos"
+)
+
+// refusal is why a pod may not run on the node that it is bound to, which whoever bound it can have got wrong: reason and
+// message of its status, in the kubelet's words.
+type refusal struct{ reason, message string }
+
+// refusals are what a pod that is bound to a node is asked, in the kubelet's order, before what needs room: the first that
+// answers has refused it.
+var refusals = []func(a *agent, n *simNode, pod *corev1.Pod) *refusal{
+	refuseUnderPressure,
+	refuseAtShutdown,
+	refuseOtherSystem,
+}
+
+// admit decides whether a pod that is bound to a node may run there; nil says that it may, and takes the room for it.
+func (a *agent) admit(n *simNode, pod *corev1.Pod) *refusal {
+	for _, ask := range refusals {
+		if no := ask(a, n, pod); no != nil {
+			return no
+		}
+	}
+	wanted := wantedBy(pod)
+	if no := a.takeRoom(n, pod, wanted); no != nil {
+		return no
+	}
+	if no := misplaced(n, pod); no != nil {
+		n.account.release(pod.UID)
+		return no
+	}
+	return nil
+}
+
+// refuseUnderPressure keeps pods away from a node that is short of something: with memory those that ask for none, otherwise
+// all but critical ones.
+func refuseUnderPressure(_ *agent, n *simNode, pod *corev1.Pod) *refusal {
+	conditions := n.pressure.now()
+	if len(conditions) == 0 || critical(pod) {
+		return nil
+	}
+	if len(conditions) == 1 && conditions[0] == corev1.NodeMemoryPressure {
+		taint := corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule}
+		if qos.GetPodQOS(pod) != corev1.PodQOSBestEffort || tolerates(pod, &taint) {
+			return nil
+		}
+	}
+	return &refusal{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
+}
+
+func tolerates(pod *corev1.Pod, taint *corev1.Taint) bool {
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), []corev1.Taint{*taint}, pod.Spec.Tolerations, nil, true)
+	return !untolerated
+}
+
+func refuseAtShutdown(a *agent, _ *simNode, _ *corev1.Pod) *refusal {
+	if a.shuttingDown.Load() {
+		return &refusal{"NodeShutdown", "Pod was rejected as the node is shutting down."}
+	}
+	return nil
+}
+
+func refuseOtherSystem(_ *agent, _ *simNode, pod *corev1.Pod) *refusal {
+	if os, ok := pod.Labels[corev1.LabelOSStable]; ok && os != string(corev1.Linux) {
+		return &refusal{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+	}
+	if pod.Spec.OS != nil && pod.Spec.OS.Name != corev1.Linux {
+		return &refusal{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
+	}
+	return nil
+}
+
+// takeRoom takes what the pod asks for.
+func (a *agent) takeRoom(n *simNode, pod *corev1.Pod, wanted *wanted) *refusal {
+	if n.account.take(pod.UID, wanted, a.Capacity) {
+		return nil
+	}
+	// Somebody may have gone whose end has not been worked on yet: count those who are there.
+	used := map[corev1.ResourceName]int64{}
+	portTaken := false
+	for _, other := range a.podsOf(n) {
+		if other.UID == pod.UID || phaseEnded(other.Status.Phase) || other.Status.StartTime == nil {
+			continue
+		}
+		for name, n := range requests(other) {
+			used[name] += n
+		}
+		portTaken = portTaken || wanted.conflicts(hostPorts(other))
+	}
+	s := lacking(wanted.requests, used, a.Capacity)
+	switch {
+	case s == nil && portTaken:
+		return failedPredicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+	case s == nil:
+		n.account.note(pod.UID, wanted)
+		return nil
+	}
+	return &refusal{"OutOf" + string(s.resource), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+		s.resource, s.requested, s.used, s.capacity)}
+}
+
+func failedPredicate(name, why string) *refusal {
+	return &refusal{name, "Predicate " + name + " failed: " + why}
+}
+
+// misplaced asks of the node's labels and taints what the scheduler would have asked.
+func misplaced(n *simNode, pod *corev1.Pod) *refusal {
+	node, err := n.link.nodes.Get(n.name)
+	if err != nil {
+		return nil // it is being registered
+	}
+	if fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err == nil && !fits {
+		return failedPredicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+	}
+	if isStatic(pod) {
+		return nil
+	}
+	for i := range node.Spec.Taints {
+		if taint := &node.Spec.Taints[i]; taint.Effect == corev1.TaintEffectNoExecute && !tolerates(pod, taint) {
+			return failedPredicate("TaintToleration", "node(s) had untolerated taint(s)")
+		}
+	}
+	return nil
+}
+
+// wanted is what a pod asks of a node.
+type wanted struct {
+	requests map[corev1.ResourceName]int64
+	ports    []hostPort
+}
+
+func wantedBy(pod *corev1.Pod) *wanted { return &wanted{requests(pod), hostPorts(pod)} }
+
+// conflicts reports that somebody has one of the ports.
+func (w *wanted) conflicts(taken []hostPort) bool {
+	return slices.ContainsFunc(w.ports, func(p hostPort) bool { return slices.ContainsFunc(taken, p.conflicts) })
+}
+
+// hostPort is a port of the node that a pod wants for itself.
+type hostPort struct {
+	ip       string // "" is all
+	protocol corev1.Protocol
+	port     int32
+}
+
+func (p hostPort) conflicts(o hostPort) bool {
+	return p.port == o.port && p.protocol == o.protocol && (p.ip == o.ip || p.ip == "" || o.ip == "")
+}
+
+// hostPorts are those of containers that run as long as the pod.
+func hostPorts(pod *corev1.Pod) []hostPort {
+	var all []hostPort
+	add := func(c *corev1.Container) {
+		for _, p := range c.Ports {
+			if p.HostPort <= 0 {
+				continue
+			}
+			one := hostPort{p.HostIP, p.Protocol, p.HostPort}
+			if one.protocol == "" {
+				one.protocol = corev1.ProtocolTCP
+			}
+			if one.ip == "0.0.0.0" {
+				one.ip = ""
+			}
+			all = append(all, one)
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if isSidecar(&pod.Spec.InitContainers[i]) {
+			add(&pod.Spec.InitContainers[i])
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return all
+}
+
+// account is what the pods of a node ask for. It is safe for concurrent use.
+type account struct {
+	mu    sync.Mutex
+	total map[corev1.ResourceName]int64
+	byPod map[types.UID]*wanted
+}
+
+// requests are what a pod asks for, in thousandths of a core and in units of everything else.
+func requests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
+	list := podresource.PodRequests(pod, podresource.PodResourcesOptions{})
+	all := make(map[corev1.ResourceName]int64, len(list)+1)
+	for name, q := range list {
+		if all[name] = q.Value(); name == corev1.ResourceCPU {
+			all[name] = q.MilliValue()
+		}
+	}
+	all[corev1.ResourcePods] = 1
+	return all
+}
+
+// take notes what a pod asks for, if there is room.
+func (a *account) take(uid types.UID, w *wanted, capacity corev1.ResourceList) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byPod[uid] != nil {
+		return true
+	}
+	if lacking(w.requests, a.total, capacity) != nil {
+		return false
+	}
+	if len(w.ports) > 0 {
+		for _, other := range a.byPod {
+			if w.conflicts(other.ports) {
+				return false
+			}
+		}
+	}
+	a.add(uid, w)
+	return true
+}
+
+// note is take of a pod that is there in any case.
+func (a *account) note(uid types.UID, wanted *wanted) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byPod[uid] == nil {
+		a.add(uid, wanted)
+	}
+}
+
+func (a *account) add(uid types.UID, w *wanted) {
+	if a.byPod == nil {
+		a.byPod, a.total = map[types.UID]*wanted{}, map[corev1.ResourceName]int64{}
+	}
+	a.byPod[uid] = w
+	for name, n := range w.requests {
+		a.total[name] += n
+	}
+}
+
+// release takes a pod that has ended off the account.
+func (a *account) release(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.byPod[uid]; w != nil {
+		for name, n := range w.requests {
+			a.total[name] -= n
+		}
+	}
+	delete(a.byPod, uid)
+}
+
+// shortage is what there is too little of.
+type shortage struct {
+	resource                  corev1.ResourceName
+	requested, used, capacity int64
+}
+
+// lacking is the first resource, by name, of which a node has too little.
+func lacking(wanted, used map[corev1.ResourceName]int64, capacity corev1.ResourceList) *shortage {
+	names := make([]corev1.ResourceName, 0, len(wanted))
+	for name := range wanted {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		q := capacity[name]
+		has := q.Value()
+		if name == corev1.ResourceCPU {
+			has = q.MilliValue()
+		}
+		if n := wanted[name]; n > 0 && used[name]+n > has {
+			return &shortage{name, n, used[name], has}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func TestSimulated_FailsSoManyTimes(t *testing.T) {
+	t.Parallel()
+	pod := boundPod("p", "n", annotationFailures, "2")
+	p := stepped(pod, 0)
+	now := p.step(start)
+	require.Equal(t, start.Add(10*time.Second), now, "it failed twice, and waits")
+	require.EqualValues(t, 1, p.app[0].ended.ExitCode)
+	require.Zero(t, p.step(now))
+	require.Equal(t, corev1.PodRunning, p.phase())
+	require.EqualValues(t, 2, p.status(now).ContainerStatuses[0].RestartCount)
+	require.True(t, p.status(now).ContainerStatuses[0].Ready)
+}
+
+func TestSimulated_IsReadyInTurns(t *testing.T) {
+	t.Parallel()
+	p := stepped(boundPod("p", "n", annotationReadyFor, "10s", annotationUnreadyFor, "5s"), 0)
+	now := start
+	for _, want := range []struct {
+		ready bool
+		lasts time.Duration
+	}{{true, 10 * time.Second}, {false, 5 * time.Second}, {true, 10 * time.Second}, {false, 5 * time.Second}} {
+		next := p.step(now)
+		require.Equal(t, want.ready, p.status(now).ContainerStatuses[0].Ready)
+		require.Equal(t, now.Add(want.lasts), next)
+		now = next
+	}
+}
+
+func TestNode_DoesNothingWhileItIsStopped(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset()
+	o := Options{Clock: clocktesting.NewFakeClock(start)}
+	require.NoError(t, o.complete())
+	a := newAgent([]*link{{client: client}}, o, &simulated{now: o.Clock.Now})
+	defer a.podQueue.ShutDown()
+	defer a.nodeQueue.ShutDown()
+	n := a.nodes["node-0"]
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0", Annotations: map[string]string{annotationStopped: "true"}}}
+	require.True(t, n.behave(node))
+	require.False(t, n.behave(node), "it is known")
+	require.NoError(t, a.heartbeat(t.Context(), n))
+	require.NoError(t, a.syncNode(t.Context(), n))
+	require.NoError(t, a.syncPod(t.Context(), keyOf(boundPod("p", "node-0"))))
+	require.Empty(t, client.Actions())
+}
+
+func TestNode_GoesOnWithItsPodsAfterAPause(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, Options{Count: 1})
+	lease := func() time.Time {
+		l, err := c.CoordinationV1().Leases("kube-node-lease").Get(context.Background(), "node-0", metav1.GetOptions{})
+		if err != nil {
+			return time.Time{}
+		}
+		return l.Spec.RenewTime.Time
+	}
+	annotate := func(patch string) {
+		_, err := c.CoreV1().Nodes().Patch(context.Background(), "node-0", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	c.eventually("its heart beats", func() bool { return !lease().IsZero() })
+	annotate(`{"metadata":{"annotations":{"sim.coxswain.dev/paused":"true","sim.coxswain.dev/slow":"1s"}}}`)
+	before := lease()
+	c.later(time.Second, "it still beats", func() bool { return lease().After(before) })
+	c.create(boundPod("p", "node-0"))
+	annotate(`{"metadata":{"annotations":{"sim.coxswain.dev/paused":null}}}`)
+	c.later(time.Second, "its pods run", func() bool { return ready(c.pod("p")) })
+}
+
+func TestPod_IsRefusedWhereItHasNoRoom(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, Options{Count: 1})
+	big := func(name, cpu string) *corev1.Pod {
+		pod := boundPod(name, "node-0")
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		return pod
+	}
+	c.create(big("first", "20"))
+	c.later(10*time.Millisecond, "it runs", func() bool { return ready(c.pod("first")) })
+	c.create(big("second", "20"))
+	c.later(10*time.Millisecond, "it is refused", func() bool { return c.pod("second").Status.Phase == corev1.PodFailed })
+	require.Equal(t, "OutOfcpu", c.pod("second").Status.Reason)
+	require.Equal(t, "Pod was rejected: Node didn't have enough resource: cpu, requested: 20000, used: 20000, capacity: 32000", c.pod("second").Status.Message)
+	elsewhere := boundPod("elsewhere", "node-0")
+	elsewhere.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+	c.create(elsewhere)
+	c.later(10*time.Millisecond, "it is refused", func() bool { return c.pod("elsewhere").Status.Reason == "NodeAffinity" })
+
+	require.NoError(t, c.CoreV1().Pods("default").Delete(context.Background(), "first", metav1.DeleteOptions{}))
+	c.create(big("third", "30"))
+	c.later(10*time.Millisecond, "there is room again", func() bool { return ready(c.pod("third")) })
+}

@@ -1,0 +1,314 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubectl/pkg/util/fieldpath"
+	utilresource "k8s.io/kubectl/pkg/util/resource"
+)
+
+// environment resolves what a container's environment and its command are made of. The pod's status has its addresses.
+type environment struct {
+	client      kubernetes.Interface
+	pod         *corev1.Pod
+	allocatable corev1.ResourceList
+}
+
+// configError is why a container cannot be made from what the API has: the kubelet's CreateContainerConfigError.
+type configError struct{ error }
+
+// resolve is a container's environment, in the order in which it came to be, and its command with $(NAME) replaced.
+func (e *environment) resolve(ctx context.Context, c *corev1.Container) (env, argv []string, err error) {
+	vars := &variables{values: map[string]string{}}
+	if err := e.services(ctx, vars); err != nil {
+		return nil, nil, err
+	}
+	for i := range c.EnvFrom {
+		if err := e.from(ctx, &c.EnvFrom[i], vars); err != nil {
+			return nil, nil, err
+		}
+	}
+	for i := range c.Env {
+		v := &c.Env[i]
+		value, set := expand(v.Value, vars.values), true
+		if v.ValueFrom != nil {
+			if value, set, err = e.value(ctx, c, v.ValueFrom); err != nil {
+				return nil, nil, err
+			}
+		}
+		if set {
+			vars.set(v.Name, value)
+		}
+	}
+	for _, part := range append(slices.Clone(c.Command), c.Args...) {
+		argv = append(argv, expand(part, vars.values))
+	}
+	return vars.list(), argv, nil
+}
+
+// variables are environment variables in their order; a later one of a name replaces the value.
+type variables struct {
+	order  []string
+	values map[string]string
+}
+
+func (v *variables) set(name, value string) {
+	if _, ok := v.values[name]; !ok {
+		v.order = append(v.order, name)
+	}
+	v.values[name] = value
+}
+
+func (v *variables) list() []string {
+	all := make([]string, len(v.order))
+	for i, name := range v.order {
+		all[i] = name + "=" + v.values[name]
+	}
+	return all
+}
+
+// expand replaces $(NAME) by a variable's value. What is not a variable stays, and $$ is a dollar.
+// https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
+func expand(text string, values map[string]string) string {
+	var out strings.Builder
+	for {
+		at := strings.IndexByte(text, '$')
+		if at < 0 || at == len(text)-1 {
+			out.WriteString(text)
+			return out.String()
+		}
+		out.WriteString(text[:at])
+		text = text[at:]
+		end := strings.IndexByte(text, ')')
+		value, known := "", false
+		if text[1] == '(' && end > 0 {
+			value, known = values[text[2:end]]
+		}
+		switch {
+		case text[1] == '$':
+			out.WriteByte('$')
+			text = text[2:]
+		case known:
+			out.WriteString(value)
+			text = text[end+1:]
+		case text[1] == '(' && end > 0:
+			out.WriteString(text[:end+1])
+			text = text[end+1:]
+		default:
+			out.WriteByte('$')
+			text = text[1:]
+		}
+	}
+}
+
+// from adds all of a ConfigMap or Secret.
+func (e *environment) from(ctx context.Context, f *corev1.EnvFromSource, vars *variables) error {
+	data := map[string]string{}
+	switch {
+	case f.ConfigMapRef != nil:
+		cm, err := e.configMap(ctx, f.ConfigMapRef.Name, f.ConfigMapRef.Optional)
+		if err != nil {
+			return err
+		}
+		data = cm.Data
+	case f.SecretRef != nil:
+		secret, err := e.secret(ctx, f.SecretRef.Name, f.SecretRef.Optional)
+		if err != nil {
+			return err
+		}
+		for key, value := range secret.Data {
+			data[key] = string(value)
+		}
+	}
+	keys := make([]string, 0, len(data))
+	for key := range data {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		if name := f.Prefix + key; !strings.ContainsAny(name, "=\x00") {
+			vars.set(name, data[key])
+		}
+	}
+	return nil
+}
+
+// value is what a variable has from elsewhere; set is false where that is optional and not there.
+func (e *environment) value(ctx context.Context, c *corev1.Container, s *corev1.EnvVarSource) (value string, set bool, err error) {
+	switch {
+	case s.FieldRef != nil:
+		value, err = fieldValue(e.pod, s.FieldRef.FieldPath)
+		return value, true, err
+	case s.ResourceFieldRef != nil:
+		value, err = resourceValue(e.pod, c, s.ResourceFieldRef, e.allocatable)
+		return value, true, err
+	case s.ConfigMapKeyRef != nil:
+		ref := s.ConfigMapKeyRef
+		cm, err := e.configMap(ctx, ref.Name, ref.Optional)
+		if err != nil {
+			return "", false, err
+		}
+		value, set = cm.Data[ref.Key]
+		if !set && !isTrue(ref.Optional) {
+			return "", false, configError{fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", ref.Key, e.pod.Namespace, ref.Name)}
+		}
+		return value, set, nil
+	case s.SecretKeyRef != nil:
+		ref := s.SecretKeyRef
+		secret, err := e.secret(ctx, ref.Name, ref.Optional)
+		if err != nil {
+			return "", false, err
+		}
+		bytes, set := secret.Data[ref.Key]
+		if !set && !isTrue(ref.Optional) {
+			return "", false, configError{fmt.Errorf("couldn't find key %v in Secret %v/%v", ref.Key, e.pod.Namespace, ref.Name)}
+		}
+		return string(bytes), set, nil
+	}
+	return "", false, configError{fmt.Errorf("unsupported source of an environment variable: %v", s)}
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// configMap reads one; where it is optional and not there it is empty.
+func (e *environment) configMap(ctx context.Context, name string, optional *bool) (*corev1.ConfigMap, error) {
+	cm, err := e.client.CoreV1().ConfigMaps(e.pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && isTrue(optional) {
+		return &corev1.ConfigMap{}, nil
+	}
+	if err != nil {
+		return nil, configError{err}
+	}
+	return cm, nil
+}
+
+func (e *environment) secret(ctx context.Context, name string, optional *bool) (*corev1.Secret, error) {
+	secret, err := e.client.CoreV1().Secrets(e.pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && isTrue(optional) {
+		return &corev1.Secret{}, nil
+	}
+	if err != nil {
+		return nil, configError{err}
+	}
+	return secret, nil
+}
+
+// fieldValue is a field of a pod as the downward API shows it.
+// https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
+func fieldValue(pod *corev1.Pod, path string) (string, error) {
+	switch path {
+	case "spec.nodeName":
+		return pod.Spec.NodeName, nil
+	case "spec.serviceAccountName":
+		return pod.Spec.ServiceAccountName, nil
+	case "status.hostIP", "status.hostIPs":
+		return pod.Status.HostIP, nil
+	case "status.podIP", "status.podIPs":
+		return pod.Status.PodIP, nil
+	}
+	value, err := fieldpath.ExtractFieldPathAsString(pod, path)
+	if err != nil {
+		return "", configError{err}
+	}
+	return value, nil
+}
+
+// resourceValue is a request or limit; a limit that is not set is what the node can give.
+func resourceValue(pod *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
+	if ref.ContainerName != "" {
+		for _, other := range containersOf(pod) {
+			if other.Name == ref.ContainerName {
+				c = other
+			}
+		}
+	}
+	if c == nil {
+		return "", configError{fmt.Errorf("no container %q", ref.ContainerName)}
+	}
+	c = c.DeepCopy()
+	if c.Resources.Limits == nil {
+		c.Resources.Limits = corev1.ResourceList{}
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		if q, ok := allocatable[name]; ok && c.Resources.Limits.Name(name, q.Format).IsZero() {
+			c.Resources.Limits[name] = q
+		}
+	}
+	value, err := utilresource.ExtractContainerResourceValue(ref, c)
+	if err != nil {
+		return "", configError{err}
+	}
+	return value, nil
+}
+
+// services are the variables by which a container finds Services without DNS: those of its own namespace, unless it
+// wants none, and always that of the API server.
+// https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+func (e *environment) services(ctx context.Context, vars *variables) error {
+	found := map[string]*corev1.Service{}
+	var names []string
+	add := func(namespace string, mine func(*corev1.Service) bool) error {
+		list, err := e.client.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return fmt.Errorf("services: %w", err)
+		}
+		for i := range list.Items {
+			s := &list.Items[i]
+			if ip := s.Spec.ClusterIP; ip == "" || ip == corev1.ClusterIPNone || !mine(s) || found[s.Name] != nil {
+				continue
+			}
+			found[s.Name] = s
+			names = append(names, s.Name)
+		}
+		return nil
+	}
+	if links := e.pod.Spec.EnableServiceLinks; links == nil || *links {
+		if err := add(e.pod.Namespace, func(*corev1.Service) bool { return true }); err != nil {
+			return err
+		}
+	}
+	if err := add(metav1.NamespaceDefault, func(s *corev1.Service) bool { return s.Name == "kubernetes" }); err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		serviceVariables(found[name], vars)
+	}
+	return nil
+}
+
+func serviceVariables(s *corev1.Service, vars *variables) {
+	if len(s.Spec.Ports) == 0 {
+		return
+	}
+	upper := func(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
+	prefix := upper(s.Name)
+	vars.set(prefix+"_SERVICE_HOST", s.Spec.ClusterIP)
+	vars.set(prefix+"_SERVICE_PORT", strconv.Itoa(int(s.Spec.Ports[0].Port)))
+	for _, p := range s.Spec.Ports {
+		if p.Name != "" {
+			vars.set(prefix+"_SERVICE_PORT_"+upper(p.Name), strconv.Itoa(int(p.Port)))
+		}
+	}
+	for i, p := range s.Spec.Ports {
+		protocol, port := strings.ToLower(string(p.Protocol)), strconv.Itoa(int(p.Port))
+		url := protocol + "://" + net.JoinHostPort(s.Spec.ClusterIP, port)
+		if i == 0 {
+			vars.set(prefix+"_PORT", url)
+		}
+		link := prefix + "_PORT_" + port + "_" + strings.ToUpper(protocol)
+		vars.set(link, url)
+		vars.set(link+"_PROTO", protocol)
+		vars.set(link+"_PORT", port)
+		vars.set(link+"_ADDR", s.Spec.ClusterIP)
+	}
+}

@@ -1,0 +1,95 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func TestExpand(t *testing.T) {
+	t.Parallel()
+	values := map[string]string{"A": "1", "B": "$(A)"}
+	for text, want := range map[string]string{
+		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(B)": "x1y$(A)", "$(NONE)": "$(NONE)", "$$(A)": "$(A)", "$": "$", "$A": "$A", "$(A": "$(A", "a$": "a$", "$$$(A)": "$1",
+	} {
+		require.Equal(t, want, expand(text, values), text)
+	}
+}
+
+func TestEnvironment_IsMadeOfAllItsSources(t *testing.T) {
+	t.Parallel()
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name, Namespace: "default"} }
+	client := fake.NewClientset(
+		&corev1.ConfigMap{ObjectMeta: meta("cm"), Data: map[string]string{"color": "blue", "size": "L"}},
+		&corev1.Secret{ObjectMeta: meta("s"), Data: map[string][]byte{"password": []byte("x")}},
+		&corev1.Service{ObjectMeta: meta("my-db"), Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.9", Ports: []corev1.ServicePort{{Name: "sql", Port: 5432, Protocol: "TCP"}}}},
+		&corev1.Service{ObjectMeta: meta("headless"), Spec: corev1.ServiceSpec{ClusterIP: "None", Ports: []corev1.ServicePort{{Port: 1}}}},
+	)
+	pod := boundPod("p", "n")
+	pod.Labels = map[string]string{"app": "web"}
+	pod.Status.PodIP = "10.244.0.9"
+	field := func(path string) *corev1.EnvVarSource {
+		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
+	}
+	c := &pod.Spec.Containers[0]
+	c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("250m")}
+	c.Command = []string{"run", "--at=$(IP)", "--no=$(NO)"}
+	c.EnvFrom = []corev1.EnvFromSource{{Prefix: "P_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}}
+	c.Env = []corev1.EnvVar{
+		{Name: "P_size", Value: "XL"},
+		{Name: "SECRET", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "password"}}},
+		{Name: "MAYBE", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Key: "k", Optional: new(true)}}},
+		{Name: "IP", ValueFrom: field("status.podIP")}, {Name: "APP", ValueFrom: field("metadata.labels['app']")}, {Name: "NODE", ValueFrom: field("spec.nodeName")},
+		{Name: "CPU", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "requests.cpu", Divisor: resource.MustParse("1m")}}},
+		{Name: "MEMORY", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.memory"}}},
+		{Name: "URL", Value: "http://$(IP)/$(P_color)"},
+	}
+	e := &environment{client: client, pod: pod, allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Ki")}}
+	env, argv, err := e.resolve(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, []string{"run", "--at=10.244.0.9", "--no=$(NO)"}, argv)
+	require.Equal(t, []string{
+		"MY_DB_SERVICE_HOST=10.96.0.9", "MY_DB_SERVICE_PORT=5432", "MY_DB_SERVICE_PORT_SQL=5432",
+		"MY_DB_PORT=tcp://10.96.0.9:5432", "MY_DB_PORT_5432_TCP=tcp://10.96.0.9:5432", "MY_DB_PORT_5432_TCP_PROTO=tcp",
+		"MY_DB_PORT_5432_TCP_PORT=5432", "MY_DB_PORT_5432_TCP_ADDR=10.96.0.9",
+		"P_color=blue", "P_size=XL", "SECRET=x", "IP=10.244.0.9", "APP=web", "NODE=n", "CPU=250", "MEMORY=1024", "URL=http://10.244.0.9/blue",
+	}, env)
+
+	c.Env = []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}, Key: "none"}}}}
+	_, _, err = e.resolve(t.Context(), c)
+	require.ErrorAs(t, err, new(configError))
+	require.EqualError(t, err, "couldn't find key none in ConfigMap default/cm")
+}
+
+func TestPayload_ChangesAllFilesAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	read := func(name string) string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.NoError(t, payload{"a": {[]byte("1"), 0o644}, "sub/b": {[]byte("2"), 0o400}}.write(dir, nil))
+	require.Equal(t, "1", read("a"))
+	require.Equal(t, "2", read("sub/b"))
+	before, err := os.Readlink(filepath.Join(dir, dataLink))
+	require.NoError(t, err)
+	require.NoError(t, payload{"a": {[]byte("1"), 0o644}, "sub/b": {[]byte("2"), 0o400}}.write(dir, nil))
+	same, err := os.Readlink(filepath.Join(dir, dataLink))
+	require.NoError(t, err)
+	require.Equal(t, before, same, "what has not changed is not written")
+
+	require.NoError(t, payload{"a": {[]byte("3"), 0o644}, "c": {[]byte("4"), 0o644}}.write(dir, nil))
+	require.Equal(t, "3", read("a"))
+	require.Equal(t, "4", read("c"))
+	require.NoFileExists(t, filepath.Join(dir, "sub"))
+	require.NoDirExists(t, filepath.Join(dir, before))
+	require.ErrorContains(t, payload{"../x": {nil, 0o644}}.write(dir, nil), "leads out of the volume")
+}

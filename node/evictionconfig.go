@@ -1,0 +1,164 @@
+package node
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// EvictionOptions say when a Node is short of something, and pods have to go. Signals, thresholds and rules are the kubelet's:
+// https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
+type EvictionOptions struct {
+	// Hard and Soft are thresholds, "memory.available<100Mi" or "nodefs.available<10%". Below a hard one pods are evicted at
+	// once, below a soft one after its grace period. Hard is DefaultEvictionHard of the runtime where nil, and nothing where empty.
+	Hard, Soft []string
+	// SoftGracePeriod is how long a soft threshold has to be crossed, "memory.available=1m30s". Each needs one.
+	SoftGracePeriod []string
+	// MinimumReclaim is how much more than a threshold has to be free before it counts as respected, "memory.available=500Mi".
+	MinimumReclaim []string
+	// MaxPodGracePeriod bounds the grace period of pods that a soft threshold evicts.
+	MaxPodGracePeriod time.Duration
+	// PressureTransitionPeriod is how long a Node's condition stays True after the last sign of pressure; 5 min where zero.
+	PressureTransitionPeriod time.Duration
+}
+
+// DefaultEvictionHard are the kubelet's hard thresholds. Where programs run, the disk is not watched by default: it is that
+// of a developer's machine, which has no images of which the agent could free it.
+func DefaultEvictionHard(runtime string) []string {
+	if runtime == Process {
+		return []string{"memory.available<100Mi"}
+	}
+	return []string{"memory.available<100Mi", "nodefs.available<10%", "nodefs.inodesFree<5%", "imagefs.available<15%"}
+}
+
+// signal is something of which a node can have too little.
+type signal string
+
+const (
+	memoryAvailable  signal = "memory.available"
+	nodefsAvailable  signal = "nodefs.available"
+	nodefsInodesFree signal = "nodefs.inodesFree"
+	pidAvailable     signal = "pid.available"
+)
+
+const (
+	resourceInodes corev1.ResourceName = "inodes"
+	resourcePIDs   corev1.ResourceName = "pids"
+)
+
+// signals are all that the kubelet knows, with what pods take of it. There are no images, so that those of an image's file
+// system are never observed.
+var signals = map[signal]corev1.ResourceName{
+	memoryAvailable:          corev1.ResourceMemory,
+	nodefsAvailable:          corev1.ResourceEphemeralStorage,
+	nodefsInodesFree:         resourceInodes,
+	pidAvailable:             resourcePIDs,
+	"imagefs.available":      corev1.ResourceEphemeralStorage,
+	"imagefs.inodesFree":     resourceInodes,
+	"containerfs.available":  corev1.ResourceEphemeralStorage,
+	"containerfs.inodesFree": resourceInodes,
+}
+
+// amount is a quantity, or a part of what there is in all.
+type amount struct {
+	quantity int64
+	part     float64 // of 1; used where it is not 0
+}
+
+func (a amount) of(capacity int64) int64 {
+	if a.part > 0 {
+		return int64(float64(capacity) * a.part)
+	}
+	return a.quantity
+}
+
+// threshold is how much of a signal there has to be.
+type threshold struct {
+	signal  signal
+	least   amount
+	hard    bool
+	grace   time.Duration // of a soft one
+	reclaim amount
+}
+
+// thresholds reads the options.
+func (o *EvictionOptions) thresholds() ([]threshold, error) {
+	grace, err := pairs("--eviction-soft-grace-period", "=", o.SoftGracePeriod, time.ParseDuration)
+	if err != nil {
+		return nil, err
+	}
+	reclaim, err := pairs("--eviction-minimum-reclaim", "=", o.MinimumReclaim, parseAmount)
+	if err != nil {
+		return nil, err
+	}
+	var all []threshold
+	for _, kind := range []struct {
+		flag string
+		hard bool
+		list []string
+	}{{"--eviction-hard", true, o.Hard}, {"--eviction-soft", false, o.Soft}} {
+		least, err := pairs(kind.flag, "<", kind.list, parseAmount)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range kind.list {
+			name := signal(strings.TrimSpace(before(s, "<")))
+			t := threshold{signal: name, least: least[name], hard: kind.hard, reclaim: reclaim[name]}
+			if least[name] == (amount{}) {
+				continue // 0 and 0% switch it off
+			}
+			if period, ok := grace[name]; !kind.hard && !ok {
+				return nil, fmt.Errorf("--eviction-soft-grace-period: grace period must be specified for the soft eviction threshold %s", name)
+			} else if !kind.hard {
+				t.grace = period
+			}
+			all = append(all, t)
+		}
+	}
+	return all, nil
+}
+
+func before(s, separator string) string {
+	s, _, _ = strings.Cut(s, separator)
+	return s
+}
+
+// pairs reads statements of a signal and a value.
+func pairs[T any](flag, separator string, statements []string, parse func(string) (T, error)) (map[signal]T, error) {
+	all := map[signal]T{}
+	for _, s := range statements {
+		name, value, ok := strings.Cut(s, separator)
+		key := signal(strings.TrimSpace(name))
+		if _, known := signals[key]; !ok || !known {
+			return nil, fmt.Errorf("%s: %q is not SIGNAL%sVALUE with a signal such as memory.available, nodefs.available or pid.available", flag, s, separator)
+		}
+		if _, twice := all[key]; twice {
+			return nil, fmt.Errorf("%s: %s is there twice", flag, key)
+		}
+		v, err := parse(strings.TrimSpace(value))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", flag, s, err)
+		}
+		all[key] = v
+	}
+	return all, nil
+}
+
+func parseAmount(s string) (amount, error) {
+	if number, ok := strings.CutSuffix(s, "%"); ok {
+		percent, err := strconv.ParseFloat(number, 64)
+		if err != nil || percent < 0 || percent >= 100 {
+			return amount{}, fmt.Errorf("must be a percentage of 0 or more and less than 100")
+		}
+		return amount{part: percent / 100}, nil
+	}
+	q, err := resource.ParseQuantity(s)
+	if err == nil && q.Sign() < 0 {
+		err = fmt.Errorf("must not be negative")
+	}
+	return amount{quantity: q.Value()}, err
+}

@@ -1,0 +1,149 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+)
+
+// followEvery is how often a log that is followed is looked at.
+const followEvery = 100 * time.Millisecond
+
+// copyLog writes what the options choose of a log. open opens it, and is called twice where only its end is wanted.
+// A log that is followed is copied until its run has ended or ctx does.
+func copyLog(ctx context.Context, w io.Writer, open func() (logReader, error), run *logRun, o *corev1.PodLogOptions, c clock.WithTicker) error {
+	skip, err := linesBefore(open, o)
+	if err != nil {
+		return err
+	}
+	r, err := open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	out := &logWriter{w: w, options: o, since: since(o, c.Now()), skip: skip}
+	var ticks <-chan time.Time
+	for {
+		_, ended := run.ended() // asked first: what was written before the end is there after it
+		err := out.copy(r)
+		if errors.Is(err, errLimit) {
+			return nil
+		}
+		if err != nil || !o.Follow || ended {
+			return err
+		}
+		out.flush()
+		if ticks == nil {
+			ticker := c.NewTicker(followEvery)
+			defer ticker.Stop()
+			ticks = ticker.C()
+		}
+		select {
+		case <-ticks:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func since(o *corev1.PodLogOptions, now time.Time) time.Time {
+	switch {
+	case o.SinceSeconds != nil:
+		return now.Add(-time.Duration(*o.SinceSeconds) * time.Second)
+	case o.SinceTime != nil:
+		return o.SinceTime.Time
+	}
+	return time.Time{}
+}
+
+// linesBefore counts the lines that are not among the last ones that are wanted.
+func linesBefore(open func() (logReader, error), o *corev1.PodLogOptions) (int64, error) {
+	if o.TailLines == nil {
+		return 0, nil
+	}
+	r, err := open()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = r.Close() }()
+	var lines int64
+	for {
+		record, err := r.next()
+		if errors.Is(err, io.EOF) {
+			return max(0, lines-*o.TailLines), nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		if !record.partial {
+			lines++
+		}
+	}
+}
+
+var errLimit = errors.New("the limit of bytes is reached")
+
+// logWriter writes records as a client wants to see them.
+type logWriter struct {
+	w       io.Writer
+	options *corev1.PodLogOptions
+	since   time.Time
+	skip    int64
+	written int64
+	inLine  bool
+}
+
+// copy writes what is there.
+func (l *logWriter) copy(r logReader) error {
+	for {
+		record, err := r.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := l.record(&record); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *logWriter) record(r *logRecord) error {
+	if l.skip > 0 {
+		if !r.partial {
+			l.skip--
+		}
+		return nil
+	}
+	if r.at.Before(l.since) {
+		return nil
+	}
+	var line []byte
+	if l.options.Timestamps && !l.inLine {
+		line = append(r.at.UTC().AppendFormat(line, time.RFC3339Nano), ' ')
+	}
+	line = append(line, r.text...)
+	if !r.partial {
+		line = append(line, '\n')
+	}
+	l.inLine = r.partial
+	if limit := l.options.LimitBytes; limit != nil && l.written+int64(len(line)) >= *limit {
+		_, err := l.w.Write(line[:*limit-l.written])
+		return errors.Join(err, errLimit)
+	}
+	l.written += int64(len(line))
+	_, err := l.w.Write(line)
+	return err
+}
+
+func (l *logWriter) flush() {
+	if f, ok := l.w.(http.Flusher); ok {
+		f.Flush()
+	}
+}

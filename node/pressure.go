@@ -1,0 +1,101 @@
+package node
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// observation is how much there is of a signal's resource: in all, and free.
+type observation struct{ capacity, available int64 }
+
+// shortfall is a threshold that is crossed.
+type shortfall struct {
+	threshold
+	observation
+	since time.Time
+}
+
+// pressure is what a node's thresholds have come to: which are crossed, and since when. It has the rules of the
+// kubelet's eviction manager and does no I/O. judge belongs to one task of the node; what it found is safe to read at any time.
+type pressure struct {
+	since   map[threshold]time.Time                // when a crossed one was first seen so
+	crossed map[threshold]bool                     // they count until MinimumReclaim is free again
+	last    map[corev1.NodeConditionType]time.Time // when there was last a reason for it
+	evicted podKey                                 // who was last told to go
+	until   time.Time                              // how long to wait for that
+
+	mu         sync.Mutex
+	conditions []corev1.NodeConditionType
+}
+
+// conditionOf is the condition of a Node that is short of a resource.
+func conditionOf(s signal) corev1.NodeConditionType {
+	switch signals[s] {
+	case corev1.ResourceMemory:
+		return corev1.NodeMemoryPressure
+	case resourcePIDs:
+		return corev1.NodePIDPressure
+	}
+	return corev1.NodeDiskPressure
+}
+
+// judge takes note of what there is and returns the thresholds that have been crossed for long enough, those of memory first,
+// and whether the node's conditions have changed.
+func (p *pressure) judge(thresholds []threshold, seen map[signal]observation, transition time.Duration, now time.Time) (due []shortfall, changed bool) {
+	if p.since == nil {
+		p.since, p.crossed, p.last = map[threshold]time.Time{}, map[threshold]bool{}, map[corev1.NodeConditionType]time.Time{}
+	}
+	for _, t := range thresholds {
+		o, ok := seen[t.signal]
+		least := t.least.of(o.capacity)
+		if p.crossed[t] {
+			least += t.reclaim.of(o.capacity)
+		}
+		if !ok || o.available >= least {
+			delete(p.since, t)
+			delete(p.crossed, t)
+			continue
+		}
+		if _, before := p.since[t]; !before {
+			p.since[t] = now
+		}
+		p.last[conditionOf(t.signal)] = now
+		if now.Sub(p.since[t]) >= t.grace {
+			p.crossed[t] = true
+			due = append(due, shortfall{t, o, p.since[t]})
+		}
+	}
+	slices.SortStableFunc(due, func(a, b shortfall) int { return order(a.signal != memoryAvailable, b.signal != memoryAvailable) })
+	var conditions []corev1.NodeConditionType
+	for _, c := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
+		if at, ok := p.last[c]; ok && now.Sub(at) < transition {
+			conditions = append(conditions, c)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed = !slices.Equal(conditions, p.conditions)
+	p.conditions = conditions
+	return due, changed
+}
+
+// order sorts false before true.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// now are the conditions of a node that are True.
+func (p *pressure) now() []corev1.NodeConditionType {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.conditions)
+}

@@ -1,0 +1,140 @@
+//go:build linux
+
+package process
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// openNetwork makes a network whose subnet nobody else of this machine has, and whose device goes with the test.
+func openNetwork(t *testing.T) *Network {
+	t.Helper()
+	if err := Supported(); err != nil {
+		t.Skipf("SKIPPED: no network can be made here: %v", err)
+	}
+	for {
+		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(200 + rand.IntN(50)), byte(rand.IntN(256)), 0}), 24)
+		n, err := OpenNetwork(fmt.Sprintf("coxt%x", rand.Uint32()), subnet, nil)
+		if err != nil && strings.Contains(err.Error(), "has the address") {
+			continue
+		}
+		if err != nil {
+			t.Skipf("SKIPPED: no network can be made here: %v", err)
+		}
+		t.Cleanup(func() {
+			n.Close()
+			require.Eventually(t, func() bool {
+				_, err := net.InterfaceByName(n.device)
+				return err != nil
+			}, patience, step, "nothing is left of a network that nobody has")
+		})
+		return n
+	}
+}
+
+func (n *Network) address(i int) string {
+	a := n.subnet.Addr().As4()
+	a[3] += byte(i)
+	return netip.AddrFrom4(a).String()
+}
+
+// server answers every connection with a word.
+func server(p *Pod, word string) *Container {
+	c := shell(p, fmt.Sprintf(`exec perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalAddr => "0.0.0.0", LocalPort => 80, ReuseAddr => 1) or die $!; while ($c = $s->accept) { print $c "%s from ", $c->peerhost, "\n"; close $c }'`, word))
+	c.Capabilities = append(c.Capabilities, CapabilityNumbers["NET_BIND_SERVICE"])
+	return c
+}
+
+func askPort(ctx context.Context, address string) string {
+	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	text, _ := io.ReadAll(conn)
+	return string(text)
+}
+
+func TestNetwork_ConnectsPodsWithEachOtherAndTheNode(t *testing.T) {
+	t.Parallel()
+	n := openNetwork(t)
+	pod := func(i int) *Pod { return startPod(t, func(s *Sandbox) { s.IP = n.address(i) }) }
+	web, client := pod(5), pod(6)
+	require.NoError(t, n.Connect(web))
+	require.NoError(t, n.Connect(client))
+	require.NoError(t, n.Connect(client), "it is connected already")
+	require.NoError(t, web.Run(server(web, "hello")))
+	require.Eventually(t, func() bool {
+		return askPort(t.Context(), n.address(5)+":80") == "hello from "+n.address(1)+"\n"
+	}, patience, step, "the node reaches the pod")
+
+	listener, err := net.Listen("tcp", n.address(1)+":0")
+	require.NoError(t, err)
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "the node\n")
+			_ = conn.Close()
+		}
+	}()
+	read := `exec perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 20)->getline' `
+	_, log := finish(t, client, shell(client, read+n.address(5)+":80"))
+	require.Equal(t, "hello from "+n.address(6)+"\n", log, "a pod reaches another")
+	again := shell(client, read+listener.Addr().String())
+	again.Run = 1
+	_, log = finish(t, client, again)
+	require.Equal(t, "the node\n", log, "a pod reaches its node")
+	own := shell(client, read+"127.0.0.1:80")
+	own.Run = 2
+	exit, _ := finish(t, client, own)
+	require.NotZero(t, exit.Code, "loopback is the pod's own")
+}
+
+func TestNetwork_IsFoundAgainByItsPodsAndGoesWithThem(t *testing.T) {
+	t.Parallel()
+	n := openNetwork(t)
+	p := startPod(t, func(s *Sandbox) { s.IP = n.address(5) })
+	require.NoError(t, n.Connect(p))
+	require.NoError(t, p.Run(server(p, "still")))
+	n.Close() // as when the agent is killed
+
+	again, err := OpenNetwork(n.device, n.subnet, []*Pod{Adopt(Sandbox{Dir: t.TempDir()}), Adopt(Sandbox{Dir: p.Dir})})
+	require.NoError(t, err)
+	defer again.Close()
+	require.Eventually(t, func() bool {
+		return strings.HasPrefix(askPort(t.Context(), n.address(5)+":80"), "still")
+	}, patience, step)
+	other := startPod(t, func(s *Sandbox) { s.IP = n.address(6) })
+	require.NoError(t, again.Connect(other))
+	_, log := finish(t, other, shell(other, `exec perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 20)->getline' `+n.address(5)+":80"))
+	require.Equal(t, "still from "+n.address(6)+"\n", log)
+
+	_, err = OpenNetwork(n.device+"x", n.subnet, nil)
+	require.ErrorContains(t, err, "has the address", "nobody else can have the subnet")
+}
+
+func TestNetwork_TakesTheDeviceOfAnAgentThatEndedHalfway(t *testing.T) {
+	t.Parallel()
+	n := openNetwork(t)
+	held, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", descriptor(n.bridge)))
+	require.NoError(t, err)
+	defer held.Close()
+	again, err := OpenNetwork(n.device, n.subnet, nil)
+	require.NoError(t, err)
+	again.Close()
+}

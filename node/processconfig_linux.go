@@ -1,0 +1,290 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coxswain-dev/coxswain/node/process"
+)
+
+// containerConfig is what a container is to be, in the process runtime's words.
+func (r *processRuntime) containerConfig(p *processPod, c *corev1.Container, run int32) (*process.Container, error) {
+	env, argv, err := p.env.resolve(r.ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	spec := &p.env.pod.Spec
+	pc := &process.Container{
+		Name: c.Name, Run: run, Args: argv, Env: withPath(env, p.env.pod), Dir: c.WorkingDir,
+		TTY: c.TTY, Stdin: c.Stdin, StdinOnce: c.StdinOnce, HostPID: spec.HostPID, Hide: r.hide,
+		Cgroup: r.podCgroup(p.env.pod.UID) + "/" + c.Name, Limits: limits(&c.Resources),
+	}
+	if err := setRights(pc, p.env.pod, c); err != nil {
+		return nil, err
+	}
+	pc.Limits.PodPIDs = r.agent.MaxPodPIDs
+	pc.Mounts, err = r.mounts(p, c, run, env)
+	return pc, err
+}
+
+// targetOf is the container whose processes an ephemeral container is to see.
+func targetOf(pod *corev1.Pod, c *corev1.Container) string {
+	for i := range pod.Spec.EphemeralContainers {
+		if e := &pod.Spec.EphemeralContainers[i]; e.Name == c.Name {
+			return e.TargetContainerName
+		}
+	}
+	return ""
+}
+
+func withPath(env []string, pod *corev1.Pod) []string {
+	for name, value := range map[string]string{
+		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": hostname(pod), "HOME": "/root",
+	} {
+		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+func limits(r *corev1.ResourceRequirements) process.Limits {
+	l := process.Limits{CPUShares: 2}
+	if q, ok := r.Requests[corev1.ResourceCPU]; ok {
+		l.CPUShares = max(2, q.MilliValue()*1024/1000)
+	}
+	if q, ok := r.Limits[corev1.ResourceCPU]; ok {
+		l.CPUQuota = q.MilliValue() * 100
+	}
+	if q, ok := r.Limits[corev1.ResourceMemory]; ok {
+		l.MemoryBytes = q.Value()
+	}
+	return l
+}
+
+// setRights is the security context: the container's, and where that does not say the pod's.
+func setRights(pc *process.Container, pod *corev1.Pod, c *corev1.Container) error {
+	ps, cs := pod.Spec.SecurityContext, c.SecurityContext
+	if ps == nil {
+		ps = &corev1.PodSecurityContext{}
+	}
+	if cs == nil {
+		cs = &corev1.SecurityContext{}
+	}
+	user, group, nonRoot := first(cs.RunAsUser, ps.RunAsUser), first(cs.RunAsGroup, ps.RunAsGroup), first(cs.RunAsNonRoot, ps.RunAsNonRoot)
+	if user != nil {
+		pc.UID = uint32(*user)
+	}
+	if group != nil {
+		pc.GID = uint32(*group)
+	}
+	if isTrue(nonRoot) && pc.UID == 0 {
+		return configError{fmt.Errorf("container has runAsNonRoot and image will run as root (pod: %q, container: %s)", pod.Name, c.Name)}
+	}
+	groups := append([]int64{int64(pc.GID)}, ps.SupplementalGroups...)
+	if ps.FSGroup != nil {
+		groups = append(groups, *ps.FSGroup)
+	}
+	for _, g := range groups {
+		if !slices.Contains(pc.Groups, uint32(g)) {
+			pc.Groups = append(pc.Groups, uint32(g))
+		}
+	}
+	pc.Privileged = isTrue(cs.Privileged)
+	pc.NoNewPrivileges = cs.AllowPrivilegeEscalation != nil && !*cs.AllowPrivilegeEscalation
+	pc.ReadOnlyRoot = isTrue(cs.ReadOnlyRootFilesystem)
+	pc.Capabilities = capabilities(cs.Capabilities)
+	return nil
+}
+
+func first[T any](values ...*T) *T {
+	for _, v := range values {
+		if v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// capabilities are the default ones, without those that are dropped, with those that are added.
+func capabilities(c *corev1.Capabilities) []int {
+	names := map[string]bool{}
+	for _, name := range process.DefaultCapabilities {
+		names[name] = true
+	}
+	if c == nil {
+		c = &corev1.Capabilities{}
+	}
+	change := func(list []corev1.Capability, to bool) {
+		for _, one := range list {
+			name := strings.TrimPrefix(strings.ToUpper(string(one)), "CAP_")
+			if name != "ALL" {
+				names[name] = to
+				continue
+			}
+			for every := range process.CapabilityNumbers {
+				names[every] = to
+			}
+		}
+	}
+	change(c.Drop, false)
+	change(c.Add, true)
+	var numbers []int
+	for name, has := range names {
+		if number, ok := process.CapabilityNumbers[name]; ok && has {
+			numbers = append(numbers, number)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+// mounts are the container's volumes, and files that the agent makes.
+func (r *processRuntime) mounts(p *processPod, c *corev1.Container, run int32, env []string) ([]process.Mount, error) {
+	var all []process.Mount
+	values := map[string]string{}
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		values[name] = value
+	}
+	for _, m := range c.VolumeMounts {
+		source, ok := p.volumes[m.Name]
+		if !ok {
+			return nil, configError{fmt.Errorf("volume %q is not there", m.Name)}
+		}
+		sub := m.SubPath
+		if m.SubPathExpr != "" {
+			sub = expand(m.SubPathExpr, values)
+		}
+		if err := makeSubPath(source, sub, fsGroup(p.env.pod)); err != nil {
+			return nil, configError{fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, err)}
+		}
+		all = append(all, process.Mount{Source: source, SubPath: sub, Target: m.MountPath, ReadOnly: m.ReadOnly})
+	}
+	message := r.messagePath(p, c.Name, run)
+	if err := os.MkdirAll(filepath.Dir(message), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(message, nil, 0o666); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(message, 0o666); err != nil {
+		return nil, err
+	}
+	own := map[string]string{c.TerminationMessagePath: message, "/etc/resolv.conf": filepath.Join(p.Dir, "resolv.conf")}
+	if !p.env.pod.Spec.HostNetwork {
+		own["/etc/hosts"], own["/etc/hostname"] = filepath.Join(p.Dir, "hosts"), filepath.Join(p.Dir, "hostname")
+	}
+	for target, source := range own {
+		taken := slices.ContainsFunc(all, func(m process.Mount) bool { return filepath.Clean(m.Target) == target })
+		if target != "" && !taken {
+			all = append(all, process.Mount{Source: source, Target: target})
+		}
+	}
+	return all, nil
+}
+
+// makeSubPath makes the folder within a volume that is to be mounted, where there is nothing of that name.
+func makeSubPath(volume, sub string, gid *int64) error {
+	if sub == "" {
+		return nil
+	}
+	root, err := os.OpenRoot(volume)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	if _, err := root.Stat(sub); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := root.MkdirAll(sub, 0o750); err != nil {
+		return err
+	}
+	if err := root.Chmod(sub, 0o777); err != nil {
+		return err
+	}
+	if gid != nil {
+		return root.Chown(sub, -1, int(*gid))
+	}
+	return nil
+}
+
+// writeNetworkFiles makes a pod's /etc/hosts, /etc/hostname and /etc/resolv.conf.
+func writeNetworkFiles(pod *corev1.Pod, ip, dir string) error {
+	resolv, err := resolvConf(pod)
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"hosts": hosts(pod, ip), "hostname": hostname(pod) + "\n", "resolv.conf": resolv} {
+		path := filepath.Join(dir, name)
+		if old, err := os.ReadFile(path); err == nil && string(old) == text {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hosts(pod *corev1.Pod, ip string) string {
+	var b strings.Builder
+	b.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+	names := hostname(pod)
+	if pod.Spec.Subdomain != "" {
+		names = fmt.Sprintf("%s.%s.%s.svc.cluster.local\t%s", names, pod.Spec.Subdomain, pod.Namespace, names)
+	}
+	fmt.Fprintf(&b, "%s\t%s\n", ip, names)
+	if len(pod.Spec.HostAliases) > 0 {
+		b.WriteString("\n# Entries added by HostAliases.\n")
+	}
+	for _, alias := range pod.Spec.HostAliases {
+		fmt.Fprintf(&b, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
+	}
+	return b.String()
+}
+
+// resolvConf is the host's, with what dnsConfig adds: there is no DNS server of the cluster to point to. dnsPolicy
+// None has what dnsConfig says alone.
+func resolvConf(pod *corev1.Pod) (string, error) {
+	var b strings.Builder
+	if pod.Spec.DNSPolicy != corev1.DNSNone {
+		host, err := os.ReadFile("/etc/resolv.conf")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		b.Write(host)
+		if len(host) > 0 && host[len(host)-1] != '\n' {
+			b.WriteByte('\n')
+		}
+	}
+	c := pod.Spec.DNSConfig
+	if c == nil {
+		return b.String(), nil
+	}
+	for _, server := range c.Nameservers {
+		fmt.Fprintf(&b, "nameserver %s\n", server)
+	}
+	if len(c.Searches) > 0 {
+		fmt.Fprintf(&b, "search %s\n", strings.Join(c.Searches, " "))
+	}
+	var options []string
+	for _, o := range c.Options {
+		if o.Value != nil {
+			options = append(options, o.Name+":"+*o.Value)
+		} else {
+			options = append(options, o.Name)
+		}
+	}
+	if len(options) > 0 {
+		fmt.Fprintf(&b, "options %s\n", strings.Join(options, " "))
+	}
+	return b.String(), nil
+}

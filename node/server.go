@@ -1,0 +1,277 @@
+package node
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/node/stream"
+)
+
+// NodeHeader names the Node that a request is about, where an agent is several that share an endpoint. The
+// API server sends it; others may say ?node=NAME. What is about a pod needs neither.
+const NodeHeader = "Coxswain-Node"
+
+// endpoint is the agent's own server, where the API server and metrics collectors find it. It serves the paths
+// of the kubelet, for all the nodes of the process on one port: pods are found by their names.
+type endpoint struct {
+	*agent
+	guard    guard
+	listener net.Listener
+	mux      *http.ServeMux
+	gate     sync.RWMutex // held by every request
+}
+
+// listen opens the agent's endpoint.
+func (a *agent) listen() (*endpoint, error) {
+	cert, err := a.servingCertificate()
+	if err != nil {
+		return nil, fmt.Errorf("serving certificate: %w", err)
+	}
+	ln, err := net.Listen("tcp", net.JoinHostPort(a.ListenAddress, strconv.Itoa(a.Port)))
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	a.port = int32(ln.Addr().(*net.TCPAddr).Port)
+	e := &endpoint{agent: a, mux: http.NewServeMux()}
+	e.guard.clients, e.guard.clock = a.ClientCAs, a.Clock
+	// HTTP/1.1 alone: HTTP/2 has no connection to upgrade.
+	e.listener = tls.NewListener(ln, &tls.Config{
+		Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+	})
+	e.routes()
+	return e, nil
+}
+
+// routes is what is served, in the kubelet's paths.
+func (e *endpoint) routes() {
+	ofPod := func(path string, serve func(http.ResponseWriter, *http.Request, *corev1.Pod)) {
+		e.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			pod := e.findPod(r.PathValue("namespace"), r.PathValue("pod"))
+			// Who was let through to one node is not thereby let through to another.
+			if asked := r.Header.Get(NodeHeader); pod == nil || asked != "" && asked != pod.Spec.NodeName {
+				http.Error(w, fmt.Sprintf("pod %q does not exist", r.PathValue("pod")), http.StatusNotFound)
+				return
+			}
+			if e.allowed(w, r, e.nodes[pod.Spec.NodeName]) {
+				serve(w, r, pod)
+			}
+		})
+	}
+	ofNode := func(path string, serve func(http.ResponseWriter, *http.Request, *simNode)) {
+		e.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			n, err := e.nodeOf(r)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			if e.allowed(w, r, n) {
+				serve(w, r, n)
+			}
+		})
+	}
+	ofPod("GET /containerLogs/{namespace}/{pod}/{container}", e.containerLogs)
+	for _, path := range []string{"/{namespace}/{pod}/{container}", "/{namespace}/{pod}/{uid}/{container}"} {
+		ofPod("/exec"+path, e.exec)
+		ofPod("/attach"+path, e.attach)
+	}
+	ofPod("/portForward/{namespace}/{pod}", e.portForward)
+	ofPod("/portForward/{namespace}/{pod}/{uid}", e.portForward)
+	ofNode("/pods", e.listPods)
+	ofNode("/runningpods/", e.listPods)
+	ofNode("/stats/summary", e.statsSummary)
+	ofNode("/metrics/resource", e.resourceMetrics)
+	ofNode("/healthz", func(w http.ResponseWriter, _ *http.Request, _ *simNode) { _, _ = w.Write([]byte("ok")) })
+}
+
+// serve serves until ctx ends, and returns when every request has.
+func (e *endpoint) serve(ctx context.Context) {
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			e.gate.RLock()
+			defer e.gate.RUnlock()
+			if ctx.Err() == nil {
+				e.mux.ServeHTTP(w, r)
+			}
+		}),
+		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(e.Log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	if err := server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
+		e.Log.Error("the agent's endpoint ended", "err", err)
+	}
+	if stop() {
+		_ = server.Close()
+	}
+	e.gate.Lock() // streams are no longer the server's: it does not wait for them
+	defer e.gate.Unlock()
+}
+
+// allowed asks the guard, and answers where it refuses.
+func (e *endpoint) allowed(w http.ResponseWriter, r *http.Request, n *simNode) bool {
+	if n.acts().stopped {
+		http.Error(w, "the node is stopped, as its annotation says", http.StatusServiceUnavailable)
+		return false
+	}
+	user, err := e.guard.authenticate(r, n.client)
+	if user == nil {
+		if err != nil {
+			e.Log.Warn("cannot authenticate a request", "err", err)
+		}
+		http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		return false
+	}
+	denied, err := e.guard.authorize(r.Context(), n.client, user, n.name, r.Method, r.URL.Path)
+	switch {
+	case err != nil:
+		http.Error(w, fmt.Sprintf("Authorization error (user=%s): %v", user.Username, err), http.StatusInternalServerError)
+	case denied != "":
+		http.Error(w, denied, http.StatusForbidden)
+	}
+	return err == nil && denied == ""
+}
+
+// nodeOf is the node that a request is about.
+func (a *agent) nodeOf(r *http.Request) (*simNode, error) {
+	name := r.Header.Get(NodeHeader)
+	if name == "" {
+		name = r.URL.Query().Get("node")
+	}
+	if name == "" && len(a.Names) == 1 {
+		name = a.Names[0]
+	}
+	switch n := a.nodes[name]; {
+	case n != nil:
+		return n, nil
+	case name == "":
+		return nil, fmt.Errorf("this agent is %d nodes: say ?node=NAME", len(a.Names))
+	default:
+		return nil, fmt.Errorf("this agent is not node %q", name)
+	}
+}
+
+// findPod is the pod of that name on one of the agent's nodes; nil where there is none.
+func (a *agent) findPod(namespace, name string) *corev1.Pod {
+	for _, l := range a.links {
+		if pod, err := l.pods.Pods(namespace).Get(name); err == nil && a.nodes[pod.Spec.NodeName] != nil {
+			return pod
+		}
+	}
+	return nil
+}
+
+// podsOf are the pods on a node.
+func (a *agent) podsOf(n *simNode) []*corev1.Pod {
+	all, _ := n.link.index.ByIndex(byNode, n.name) // there is this index
+	pods := make([]*corev1.Pod, len(all))
+	for i, o := range all {
+		pods[i] = o.(*corev1.Pod)
+	}
+	return pods
+}
+
+func (e *endpoint) listPods(w http.ResponseWriter, _ *http.Request, n *simNode) {
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+	for _, pod := range e.podsOf(n) {
+		list.Items = append(list.Items, *pod)
+	}
+	writeJSON(w, &list)
+}
+
+func writeJSON(w http.ResponseWriter, o any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(o) // who has left will not read it
+}
+
+// running finds a container that runs.
+func (a *agent) running(pod *corev1.Pod, name string) (container, error) {
+	a.mu.Lock()
+	p := a.states[pod.UID]
+	a.mu.Unlock()
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, c := range p.all() {
+			if c.spec.Name == name && c.running != nil {
+				return c.running, nil
+			}
+		}
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource("containers"), name)
+}
+
+func (e *endpoint) exec(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
+	argv := r.URL.Query()["command"]
+	e.command(w, r, pod, func(ctx context.Context, c container, s *stream.Command) error { return c.exec(ctx, argv, s) })
+}
+
+func (e *endpoint) attach(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
+	e.command(w, r, pod, func(ctx context.Context, c container, s *stream.Command) error { return c.attach(ctx, s) })
+}
+
+// command opens the streams that a request asks for, and runs something on them in a container.
+func (e *endpoint) command(w http.ResponseWriter, r *http.Request, pod *corev1.Pod, run func(context.Context, container, *stream.Command) error) {
+	options, err := stream.ParseOptions(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	name := r.PathValue("container")
+	c, err := e.running(pod, name)
+	if err != nil {
+		http.Error(w, fmt.Sprintf("container not found (%q)", name), http.StatusNotFound)
+		return
+	}
+	stream.ServeCommand(w, r, options, func(ctx context.Context, s *stream.Command) error { return run(ctx, c, s) })
+}
+
+func (e *endpoint) portForward(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
+	stream.ServePorts(w, r, func(ctx context.Context, port uint16) (net.Conn, error) { return e.runtime.dial(ctx, pod, port) })
+}
+
+// servingCertificate is the one that was given, or one that signs itself, as the kubelet's.
+func (a *agent) servingCertificate() (tls.Certificate, error) {
+	if a.Certificate != nil {
+		return *a.Certificate, nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	now := a.Clock.Now()
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{Organization: []string{"system:nodes"}, CommonName: "system:node:" + a.Names[0]},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames: []string{a.Names[0]}, BasicConstraintsValid: true,
+	}
+	if ip := net.ParseIP(a.Address); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}

@@ -1,0 +1,162 @@
+package node_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/coxswain-dev/coxswain/testenv"
+)
+
+// talkative is a simulated pod that writes one line a second.
+func talkative(name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
+			"sim.coxswain.dev/log": "one\ntwo\nthree\n", "sim.coxswain.dev/cpu": "250m", "sim.coxswain.dev/memory": "64Mi",
+		}},
+		Spec: corev1.PodSpec{NodeName: "node-0", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+}
+
+func TestEndpoint_ServesLogsAndStatisticsThroughTheAPIServer(t *testing.T) {
+	t.Parallel()
+	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler(), testenv.WithNodes(2))
+	client := kubernetes.NewForConfigOrDie(config)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err := client.CoreV1().Pods("default").Create(ctx, talkative("p"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	pod := awaitReady(ctx, t, client, 1)["p"]
+
+	read := func(o *corev1.PodLogOptions) string {
+		t.Helper()
+		text, err := client.CoreV1().Pods("default").GetLogs("p", o).DoRaw(ctx)
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.Equal(t, "one\ntwo\nthree\n", read(&corev1.PodLogOptions{}))
+	require.Equal(t, "three\n", read(&corev1.PodLogOptions{TailLines: new(int64(1))}))
+	require.Equal(t, "one\nt", read(&corev1.PodLogOptions{LimitBytes: new(int64(5))}))
+	stamped := pod.Status.ContainerStatuses[0].State.Running.StartedAt.UTC().Format("2006-01-02T15:04:05")
+	require.Regexp(t, "^"+stamped+`[.0-9]*Z one\n`, read(&corev1.PodLogOptions{Timestamps: true}))
+	after := metav1.NewTime(time.Now().Add(time.Hour))
+	require.Empty(t, read(&corev1.PodLogOptions{SinceTime: &after}))
+	_, err = client.CoreV1().Pods("default").GetLogs("p", &corev1.PodLogOptions{Previous: true}).DoRaw(ctx)
+	require.True(t, apierrors.IsBadRequest(err), "it has not ended before: %v", err)
+
+	summary, err := client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/node-0/proxy/stats/summary").DoRaw(ctx)
+	require.NoError(t, err)
+	require.Contains(t, string(summary), `"usageNanoCores":250000000`)
+	summary, err = client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/node-1/proxy/stats/summary").DoRaw(ctx)
+	require.NoError(t, err)
+	require.Contains(t, string(summary), `"nodeName":"node-1"`, "the endpoint that both share knows which is meant")
+	require.NotContains(t, string(summary), `"usageNanoCores":250000000`)
+	metrics, err := client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/node-0/proxy/metrics/resource").DoRaw(ctx)
+	require.NoError(t, err)
+	require.Contains(t, string(metrics), `container_memory_working_set_bytes{container="c",namespace="default",pod="p"} 6.7108864e+07`)
+}
+
+func TestEndpoint_FollowsALogUntilItsContainerEnds(t *testing.T) {
+	t.Parallel()
+	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler())
+	client := kubernetes.NewForConfigOrDie(config)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p := talkative("p")
+	p.Annotations["sim.coxswain.dev/log-every"] = "10ms"
+	p.Annotations["sim.coxswain.dev/run-for"] = "1h"
+	p.Spec.RestartPolicy = corev1.RestartPolicyNever
+	_, err := client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+	require.NoError(t, err)
+	awaitReady(ctx, t, client, 1)
+	log, err := client.CoreV1().Pods("default").GetLogs("p", &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+	require.NoError(t, err)
+	defer log.Close()
+	first := make([]byte, len("one\ntwo\nthree\none\n"))
+	_, err = io.ReadFull(log, first)
+	require.NoError(t, err)
+	require.Equal(t, "one\ntwo\nthree\none\n", string(first))
+	require.NoError(t, client.CoreV1().Pods("default").Delete(ctx, "p", metav1.DeleteOptions{}))
+	_, err = io.ReadAll(log)
+	require.NoError(t, err, "the log ends with its container")
+}
+
+func TestEndpoint_SaysThatNothingRunsInASimulatedContainer(t *testing.T) {
+	t.Parallel()
+	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler())
+	client := kubernetes.NewForConfigOrDie(config)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	createBound(ctx, t, client, "p", "node-0")
+	awaitReady(ctx, t, client, 1)
+	at := client.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p").SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Command: []string{"date"}, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+	overSPDY, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, at)
+	require.NoError(t, err)
+	overWebSocket, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, at.String())
+	require.NoError(t, err)
+	for name, executor := range map[string]remotecommand.Executor{"SPDY": overSPDY, "WebSocket": overWebSocket} {
+		err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
+		require.ErrorContains(t, err, "the container is simulated, no program runs in it", name)
+	}
+}
+
+// TestEndpoint_LetsInWhoHasTheRight asks the agent itself, around the API server.
+func TestEndpoint_LetsInWhoHasTheRight(t *testing.T) {
+	t.Parallel()
+	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler())
+	client := kubernetes.NewForConfigOrDie(config)
+	ctx := t.Context()
+	node, err := client.CoreV1().Nodes().Get(ctx, "node-0", metav1.GetOptions{})
+	require.NoError(t, err)
+	at := fmt.Sprintf("https://127.0.0.1:%d", node.Status.DaemonEndpoints.KubeletEndpoint.Port)
+	_, err = client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "scraper"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "scraper"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	code := func(as *rest.Config, path string) int {
+		t.Helper()
+		tc := &tls.Config{InsecureSkipVerify: true} // it signs its certificate itself
+		if as != nil {
+			cert, err := tls.X509KeyPair(as.CertData, as.KeyData)
+			require.NoError(t, err)
+			tc.Certificates = []tls.Certificate{cert}
+		}
+		transport := &http.Transport{TLSClientConfig: tc}
+		defer transport.CloseIdleConnections()
+		r, err := (&http.Client{Transport: transport}).Get(at + path)
+		require.NoError(t, err)
+		_ = r.Body.Close()
+		return r.StatusCode
+	}
+	scraper := testenv.User(t, config, "scraper")
+	require.Equal(t, http.StatusUnauthorized, code(nil, "/metrics/resource"))
+	require.Equal(t, http.StatusForbidden, code(testenv.User(t, config, "jane"), "/metrics/resource"))
+	require.Eventually(t, func() bool { return code(testenv.User(t, config, "scraper"), "/metrics/resource") == http.StatusOK }, time.Minute, 50*time.Millisecond)
+	require.Equal(t, http.StatusForbidden, code(scraper, "/stats/summary"))
+	require.Equal(t, http.StatusForbidden, code(scraper, "/pods"))
+	require.Equal(t, http.StatusOK, code(config, "/pods"))
+	require.Equal(t, http.StatusOK, code(config, "/healthz"))
+	require.Equal(t, http.StatusNotFound, code(config, "/containerLogs/default/none/c"))
+}

@@ -1,0 +1,147 @@
+package node
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// containerLogs answers with a container's log. Where there is none yet, the kubelet's words say why.
+func (e *endpoint) containerLogs(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
+	o, err := parseLogOptions(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	o.Container = r.PathValue("container")
+	run, err := e.logRun(pod, o.Container, o.Previous)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	open := func() (logReader, error) { return e.runtime.openLog(pod, run) }
+	first, err := open()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	_ = first.Close()
+	w.Header().Set("Content-Type", "text/plain")
+	w.WriteHeader(http.StatusOK)
+	if f, ok := w.(http.Flusher); ok && o.Follow {
+		f.Flush()
+	}
+	if err := copyLog(r.Context(), w, open, run, o, e.Clock); err != nil {
+		e.Log.Debug("log", "pod", pod.Namespace+"/"+pod.Name, "container", o.Container, "err", err)
+	}
+}
+
+// parseLogOptions reads what the API server has checked already.
+func parseLogOptions(r *http.Request) (*corev1.PodLogOptions, error) {
+	q := r.URL.Query()
+	o := &corev1.PodLogOptions{Follow: q.Get("follow") == "true", Previous: q.Get("previous") == "true", Timestamps: q.Get("timestamps") == "true"}
+	for name, into := range map[string]**int64{"sinceSeconds": &o.SinceSeconds, "tailLines": &o.TailLines, "limitBytes": &o.LimitBytes} {
+		if text := q.Get(name); text != "" {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil || n < 0 {
+				return nil, fmt.Errorf("invalid %s %q", name, text)
+			}
+			*into = &n
+		}
+	}
+	if text := q.Get("sinceTime"); text != "" {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return nil, fmt.Errorf("invalid sinceTime %q", text)
+		}
+		o.SinceTime = &metav1.Time{Time: at}
+	}
+	return o, nil
+}
+
+// containerStatus is the latest that is known of a container.
+func (a *agent) containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
+	status := &pod.Status
+	a.mu.Lock()
+	p := a.states[pod.UID]
+	a.mu.Unlock()
+	if p != nil {
+		p.mu.Lock()
+		if p.sent != nil {
+			status = p.sent
+		}
+		p.mu.Unlock()
+	}
+	for _, list := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// logRun finds out which run of a container has the log that is asked for (validateContainerLogStatus in the kubelet).
+func (a *agent) logRun(pod *corev1.Pod, name string, previous bool) (*logRun, error) {
+	s := a.containerStatus(pod, name)
+	if s == nil {
+		return nil, fmt.Errorf("container %q in pod %q is not available", name, pod.Name)
+	}
+	run := &logRun{container: name, run: s.RestartCount}
+	last := s.LastTerminationState.Terminated
+	switch {
+	case previous && last == nil:
+		return nil, fmt.Errorf("previous terminated container %q in pod %q not found", name, pod.Name)
+	case previous && s.State.Waiting == nil:
+		run.run--
+		run.over(last)
+	case previous, s.State.Waiting != nil && last != nil:
+		run.over(last)
+	case s.State.Running != nil:
+		run.started = s.State.Running.StartedAt.Time
+		run.ended = func() (time.Time, bool) { return a.runEnded(pod, name, run.run) }
+	case s.State.Terminated != nil:
+		run.over(s.State.Terminated)
+	case s.State.Waiting != nil && s.State.Waiting.Reason == "ErrImagePull":
+		return nil, fmt.Errorf("container %q in pod %q is waiting to start: image can't be pulled", name, pod.Name)
+	case s.State.Waiting != nil && s.State.Waiting.Reason == "ImagePullBackOff":
+		return nil, fmt.Errorf("container %q in pod %q is waiting to start: trying and failing to pull image", name, pod.Name)
+	case s.State.Waiting != nil:
+		return nil, fmt.Errorf("container %q in pod %q is waiting to start: %s", name, pod.Name, s.State.Waiting.Reason)
+	}
+	return run, nil
+}
+
+func (l *logRun) over(t *corev1.ContainerStateTerminated) {
+	l.started = t.StartedAt.Time
+	l.ended = func() (time.Time, bool) { return t.FinishedAt.Time, true }
+}
+
+// runEnded reports whether, and when, a run that was on has ended.
+func (a *agent) runEnded(pod *corev1.Pod, name string, run int32) (time.Time, bool) {
+	a.mu.Lock()
+	p := a.states[pod.UID]
+	a.mu.Unlock()
+	if p == nil {
+		return a.Clock.Now(), true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.all() {
+		switch {
+		case c.spec.Name != name:
+		case c.running != nil && c.run == run:
+			return time.Time{}, false
+		case c.ended != nil && c.run == run:
+			return c.ended.FinishedAt.Time, true
+		case c.last != nil:
+			return c.last.FinishedAt.Time, true
+		}
+	}
+	return a.Clock.Now(), true
+}

@@ -1,0 +1,158 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Annotations of a mirror pod, in the kubelet's words. They are equal where it is what its file says.
+const (
+	annotationSource = "kubernetes.io/config.source"
+	annotationHash   = "kubernetes.io/config.hash"
+)
+
+// staticPodsEvery is how often the folder is looked at, the kubelet's fileCheckFrequency.
+const staticPodsEvery = 20 * time.Second
+
+// runStaticPods keeps one pod on every node for each manifest in a folder, until ctx ends. Each is an object of the API that
+// the agent makes and then runs as any other: what a kubelet calls its mirror pod. Who deletes it sees it come back.
+func (a *agent) runStaticPods(ctx context.Context) {
+	for {
+		next := staticPodsEvery
+		if a.missing.Load() > 0 {
+			next = time.Second // a Node is yet to be registered
+		}
+		timer := a.Clock.NewTimer(next)
+		wanted, err := readStaticPods(a.StaticPodPath)
+		for _, name := range a.Names {
+			if err == nil {
+				err = a.syncStaticPods(ctx, a.nodes[name], wanted)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			a.Log.Warn("static pods", "folder", a.StaticPodPath, "err", err)
+		}
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// readStaticPods reads the manifests of a folder. Names that begin with a dot are not manifests. One that cannot be
+// read makes all fail: its pod must not be taken for one that is no longer wanted.
+func readStaticPods(dir string) ([]*corev1.Pod, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var pods []*corev1.Pod
+	for _, e := range entries {
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		pod := &corev1.Pod{}
+		if err := yaml.UnmarshalStrict(text, pod); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Name(), err)
+		}
+		if pod.Kind != "Pod" || pod.APIVersion != "v1" || pod.Name == "" {
+			return nil, fmt.Errorf("%s: not a v1 Pod with a name", e.Name())
+		}
+		hash := digest(string(text))[:32]
+		pod.Annotations = withAnnotations(pod.Annotations, annotationSource, "file", annotationHash, hash, corev1.MirrorPodAnnotationKey, hash)
+		pods = append(pods, pod)
+	}
+	return pods, nil
+}
+
+func withAnnotations(old map[string]string, pairs ...string) map[string]string {
+	all := make(map[string]string, len(old)+len(pairs)/2)
+	for key, value := range old {
+		all[key] = value
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		all[pairs[i]] = pairs[i+1]
+	}
+	return all
+}
+
+// syncStaticPods makes the mirror pods of a node those that are wanted. One that has changed is deleted first, and made
+// again when it is gone.
+func (a *agent) syncStaticPods(ctx context.Context, n *simNode, wanted []*corev1.Pod) error {
+	node, err := n.link.nodes.Get(n.name)
+	if apierrors.IsNotFound(err) {
+		return nil // it will be registered
+	}
+	if err != nil {
+		return err
+	}
+	there := map[string]*corev1.Pod{}
+	for _, pod := range a.podsOf(n) {
+		if pod.Annotations[annotationSource] == "file" && pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+			there[pod.Namespace+"/"+pod.Name] = pod
+		}
+	}
+	var failed error
+	for _, pod := range wanted {
+		mirror := mirrorOf(pod, node)
+		key := mirror.Namespace + "/" + mirror.Name
+		old := there[key]
+		if old != nil && old.Annotations[annotationHash] == mirror.Annotations[annotationHash] && !phaseEnded(old.Status.Phase) {
+			delete(there, key)
+			continue
+		}
+		if old == nil {
+			_, err := n.client.CoreV1().Pods(mirror.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
+			if err != nil && !apierrors.IsAlreadyExists(err) {
+				failed = errors.Join(failed, fmt.Errorf("static pod %s: %w", key, err))
+			}
+		}
+	}
+	for _, pod := range there {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		err := n.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			failed = errors.Join(failed, fmt.Errorf("static pod %s/%s: %w", pod.Namespace, pod.Name, err))
+		}
+	}
+	return failed
+}
+
+// mirrorOf is what a manifest is on a node.
+func mirrorOf(pod *corev1.Pod, node *corev1.Node) *corev1.Pod {
+	mirror := pod.DeepCopy()
+	mirror.Name += "-" + strings.ToLower(node.Name)
+	if mirror.Namespace == "" {
+		mirror.Namespace = metav1.NamespaceDefault
+	}
+	mirror.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: new(true)}}
+	mirror.Spec.NodeName = node.Name
+	everything := corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
+	if !slices.Contains(mirror.Spec.Tolerations, everything) {
+		mirror.Spec.Tolerations = append(mirror.Spec.Tolerations, everything)
+	}
+	return mirror
+}
