@@ -3,6 +3,8 @@ package testenv
 import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
 // WithAuthentication accepts further credentials, as the API server's flags do. Certificates
@@ -20,6 +22,17 @@ func (o *options) credentials(ca *pki.CA) (authn.Options, error) {
 	if err != nil {
 		return a, err
 	}
-	a.ServiceAccounts, err = authn.NewIssuer(authn.IssuerOptions{SigningKey: key})
+	a.ServiceAccounts, err = authn.NewIssuer(authn.IssuerOptions{SigningKey: key, Clock: o.clock})
 	return a, err
+}
+
+// signing is what the controllers sign with: the control plane's own CA and key.
+func signing(ca *pki.CA, issuer *authn.Issuer) (s controllers.Settings, err error) {
+	key, err := ca.KeyPEM()
+	if err != nil {
+		return s, err
+	}
+	s.Signing.Default = controller.KeyPair{Cert: ca.PEM(), Key: key}
+	s.ServiceAccountKey, err = pki.KeyPEM(issuer.SigningKey)
+	return s, err
 }

@@ -15,16 +15,19 @@ package testenv
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"sync"
 	"testing"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver"
@@ -47,6 +50,9 @@ type options struct {
 	log            *slog.Logger
 	admission      admission.Options
 	authentication authn.Options
+	external       string // a kubeconfig; "" for a server of the test's own
+	debug          *controllers.Debug
+	clock          clock.PassiveClock
 }
 
 // WithNodes sets how many simulated Nodes there are; the default is 1.
@@ -75,6 +81,9 @@ var undone = map[string]string{
 // family do. The default is kube-apiserver's, without those of undone whose controller does not run.
 func WithAdmission(a admission.Options) Option { return func(o *options) { o.admission = a } }
 
+// WithClock is by what the API server tells the time; the default is the machine's.
+func WithClock(c clock.PassiveClock) Option { return func(o *options) { o.clock = c } }
+
 // WithLog sends the control plane's logs to a logger; the default drops them.
 func WithLog(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 
@@ -98,7 +107,9 @@ func Start(t testing.TB, opts ...Option) *rest.Config {
 // New is Start for where there is no test: a TestMain, a suite's setup, an example. stop
 // ends the control plane and waits for it; it returns why parts ended before, if any did.
 func New(opts ...Option) (config *rest.Config, stop func() error, err error) {
-	o := options{controllers: []string{"*"}, scheduler: true, nodes: 1, log: slog.New(slog.DiscardHandler)}
+	o := options{
+		controllers: []string{"*"}, scheduler: true, nodes: 1, log: slog.New(slog.DiscardHandler), debug: &controllers.Debug{}, clock: clock.RealClock{},
+	}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -109,9 +120,13 @@ func New(opts ...Option) (config *rest.Config, stop func() error, err error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var server sync.WaitGroup
-	users, closeServer, err := startServer(ctx, o, &server)
+	begin := startServer
+	if o.external != "" {
+		begin = takeExternal
+	}
+	users, closeServer, err := begin(ctx, o, &server)
 	if err == nil {
-		config, err = users.config("kubernetes-admin", "system:masters")
+		config, err = users.config(administrator, "system:masters")
 	}
 	if err != nil {
 		cancel()
@@ -153,7 +168,9 @@ func startParts(users *users, o options) (stop func() error) {
 			if err != nil {
 				return err
 			}
-			return controllers.Run(ctx, config, controllers.Options{Controllers: o.controllers, As: users.controller, Log: o.log})
+			return controllers.Run(ctx, config, controllers.Options{
+				Controllers: o.controllers, As: users.controller, Settings: users.settings, Log: o.log, Debug: o.debug,
+			})
 		})
 	}
 	if o.scheduler {
@@ -169,7 +186,9 @@ func startParts(users *users, o options) (stop func() error) {
 		ready, ended := make(chan struct{}), make(chan struct{})
 		run("nodes", func() error {
 			defer close(ended)
-			return node.Run(ctx, nil, node.Options{Count: o.nodes, Identity: users.node, Log: o.log, Ready: func() { close(ready) }})
+			return node.Run(ctx, nil, node.Options{
+				Count: o.nodes, Identity: users.node, ClientCAs: users.clientCAs(), Log: o.log, Ready: func() { close(ready) },
+			})
 		})
 		select {
 		case <-ready:
@@ -218,10 +237,16 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (of *u
 	if err != nil {
 		return nil, nil, err
 	}
+	toNodes, err := kubeletClient(ca)
+	if err != nil {
+		return nil, nil, err
+	}
 	server, err := apiserver.New(ctx, apiserver.Options{
-		Store: store, Registry: api.NewRegistry(api.Builtin()...), Log: o.log,
+		Store: store, Registry: api.NewRegistry(append(api.Builtin(), api.Metrics()...)...), Log: o.log, Clock: o.clock,
 		Authentication: authentication,
 		Admission:      o.admission,
+		Kubelet:        apiserver.KubeletOptions{Certificate: &toNodes},
+		Debug:          map[string]http.Handler{controllers.DebugPath: o.debug},
 	})
 	if err != nil {
 		return nil, nil, err
@@ -236,7 +261,20 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (of *u
 	}
 	running.Go(func() { _ = server.Serve(ctx, ln, apiserver.TLSConfig(cert)) })
 	<-server.PolicyWritten()
-	return &users{ca: ca, host: fmt.Sprintf("https://%s", ln.Addr())}, stop, nil
+	settings, err := signing(ca, authentication.ServiceAccounts)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &users{ca: ca, host: fmt.Sprintf("https://%s", ln.Addr()), settings: settings}, stop, nil
+}
+
+// kubeletClient is whom the nodes take the API server for.
+func kubeletClient(ca *pki.CA) (tls.Certificate, error) {
+	cert, key, err := ca.Client("kube-apiserver-kubelet-client", "system:masters")
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
 }
 
 // memoryDisk is a folder in memory where the system has one.

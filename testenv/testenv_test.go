@@ -18,11 +18,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/coxswain-dev/coxswain/testenv"
+	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
 // Nothing may be left of a control plane: not a goroutine.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
+	leak.VerifyTestMain(m,
 		// controller-runtime's logger and klog's flusher live as long as the process.
 		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
 		// controller-runtime's cache filters watches through this, which blocks for good where an
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 func TestStart_BringsADeploymentToReady(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(testenv.Start(t))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 
 	_, err := client.AppsV1().Deployments("default").Create(ctx, deployment("web", 3), metav1.CreateOptions{})

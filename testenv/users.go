@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"crypto/x509"
 	"fmt"
 	"sync"
 	"testing"
@@ -8,13 +9,21 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/controllers"
 )
 
 // users makes the users of a control plane: client certificates of its CA.
 type users struct {
 	ca   *pki.CA
 	host string
+	// settings are those of the controllers, with what they sign with.
+	settings controllers.Settings
+	// external is the user of a server that is not the test's own, who makes the others by impersonation.
+	external *rest.Config
 }
+
+// administrator is the user of Start's configuration.
+const administrator = "kubernetes-admin"
 
 // authorities are the users of the control planes that run, by their addresses.
 var authorities sync.Map
@@ -38,6 +47,13 @@ func User(t testing.TB, config *rest.Config, name string, groups ...string) *res
 }
 
 func (u *users) config(name string, groups ...string) (*rest.Config, error) {
+	if u.external != nil {
+		config := rest.CopyConfig(u.external)
+		if name != administrator {
+			config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
+		}
+		return config, nil
+	}
 	cert, key, err := u.ca.Client(name, groups...)
 	if err != nil {
 		return nil, fmt.Errorf("testenv: user %s: %w", name, err)
@@ -49,6 +65,14 @@ func (u *users) config(name string, groups ...string) (*rest.Config, error) {
 		// Over loopback compression is only work.
 		DisableCompression: true,
 	}, nil
+}
+
+// clientCAs are those by which nodes know who asks.
+func (u *users) clientCAs() *x509.CertPool {
+	if u.ca == nil {
+		return nil
+	}
+	return u.ca.Pool()
 }
 
 // controller is the ServiceAccount of a controller.
