@@ -29,7 +29,7 @@ type apiResourcesOptions struct {
 func newAPIResources(s *session) *cobra.Command {
 	o := &apiResourcesOptions{session: s}
 	cmd := &cobra.Command{
-		Use: "api-resources", Short: "Print the supported API resources on the server", Args: cobra.NoArgs,
+		Use: "api-resources", Short: "Print the supported API resources on the server", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.anyGroup, o.anyScope = !cmd.Flags().Changed("api-group"), !cmd.Flags().Changed("namespaced")
 			switch {
@@ -132,7 +132,7 @@ func (o *apiResourcesOptions) row(r metav1.APIResource) string {
 
 func newAPIVersions(s *session) *cobra.Command {
 	return &cobra.Command{
-		Use: "api-versions", Short: `Print the supported API versions on the server, in the form of "group/version"`, Args: cobra.NoArgs,
+		Use: "api-versions", Short: `Print the supported API versions on the server, in the form of "group/version"`, Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			client, err := s.ToDiscoveryClient()
 			if err != nil {

@@ -67,7 +67,7 @@ func newApply(s *session) *cobra.Command {
 	cmdutil.AddLabelSelectorFlagVar(cmd, &o.selector)
 	addSubresourceFlag(cmd, &o.subresource, "If specified, apply will operate on the subresource of the requested object.  Only allowed when using --server-side.")
 	o.prune.addFlags(cmd)
-	cmd.AddCommand(newViewLastApplied(s))
+	cmd.AddCommand(newViewLastApplied(s), newSetLastApplied(s), newEditLastApplied(s))
 	return cmd
 }
 

@@ -22,10 +22,10 @@ import (
 
 func newAuth(s *session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "auth", Short: "Inspect authorization", Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use: "auth", Short: "Inspect authorization",
+		RunE: s.needsSubcommand,
 	}
-	cmd.AddCommand(newCanI(s), newWhoAmI(s))
+	cmd.AddCommand(newCanI(s), newWhoAmI(s), newReconcile(s))
 	return cmd
 }
 

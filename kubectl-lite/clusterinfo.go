@@ -19,8 +19,8 @@ const (
 )
 
 func newClusterInfo(s *session) *cobra.Command {
-	return &cobra.Command{
-		Use: "cluster-info", Short: "Display cluster information", Args: cobra.NoArgs,
+	cmd := &cobra.Command{
+		Use: "cluster-info", Short: "Display cluster information", Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := s.ToRESTConfig()
 			if err != nil {
@@ -46,10 +46,12 @@ func newClusterInfo(s *session) *cobra.Command {
 				}
 				printEndpoint(s.Out, name, serviceLink(config.Host, service))
 			}
-			fmt.Fprintf(s.Out, "\nTo further debug and diagnose cluster problems, use '%s cluster-info dump'.\n", "kubectl")
+			fmt.Fprintf(s.Out, "\nTo further debug and diagnose cluster problems, use '%s cluster-info dump'.\n", Name)
 			return nil
 		},
 	}
+	cmd.AddCommand(newClusterInfoDump(s))
+	return cmd
 }
 
 func printEndpoint(w io.Writer, name, link string) {

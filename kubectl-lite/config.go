@@ -18,13 +18,14 @@ import (
 
 func newConfig(s *session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "config SUBCOMMAND", Short: "Modify kubeconfig files", Args: unknownCommand,
+		Use: "config SUBCOMMAND", Short: "Modify kubeconfig files",
 		Example: `  kubectl-lite config get-contexts
   kubectl-lite config use-context staging
   kubectl-lite config set-context --current --namespace=shop`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: s.needsSubcommand,
 	}
-	cmd.AddCommand(newConfigView(s), newCurrentContext(s), newUseContext(s), newGetContexts(s), newSetContext(s),
+	cmd.AddCommand(newConfigView(s), newCurrentContext(s), newUseContext(s), newGetContexts(s), newSetContext(s), newRenameContext(s),
+		newSetProperty(s), newUnsetProperty(s), newSetCluster(s), newSetCredentials(s),
 		newListNames(s, "get-clusters", "Display clusters defined in the kubeconfig", func(c *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Clusters)) }),
 		newListNames(s, "get-users", "Display users defined in the kubeconfig", func(c *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.AuthInfos)) }),
 		newForget(s, "delete-context", "context", func(c *clientcmdapi.Config, name string) bool {
@@ -120,7 +121,7 @@ func newUseContext(s *session) *cobra.Command {
 		Use: "use-context CONTEXT_NAME", Short: "Set the current-context in a kubeconfig file", Aliases: []string{"use"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usageErrorf(cmd, "Unexpected args: %v", args)
+				return helpErrorf(cmd, "Unexpected args: %v", args)
 			}
 			config, err := s.kubeconfig().GetStartingConfig()
 			if err != nil {
@@ -200,7 +201,7 @@ func newSetContext(s *session) *cobra.Command {
 			case current && len(args) > 0:
 				return errors.New("you cannot specify both a context name and --current")
 			case !current && len(args) != 1:
-				return usageErrorf(cmd, "you must specify a non-empty context name or --current")
+				return errors.New("you must specify a non-empty context name or --current")
 			case !current:
 				name = args[0]
 			case name == "":
@@ -250,7 +251,7 @@ func newForget(s *session, verb, noun string, remove func(*clientcmdapi.Config, 
 		Use: verb + " NAME", Short: "Delete the specified " + noun + " from the kubeconfig",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usageErrorf(cmd, "Unexpected args: %v", args)
+				return helpErrorf(cmd, "Unexpected args: %v", args)
 			}
 			config, err := s.kubeconfig().GetStartingConfig()
 			if err != nil {
@@ -259,6 +260,9 @@ func newForget(s *session, verb, noun string, remove func(*clientcmdapi.Config, 
 			file := s.kubeconfig().GetDefaultFilename()
 			if !remove(config, args[0]) {
 				return fmt.Errorf("cannot delete %s %s, not in %s", noun, args[0], file)
+			}
+			if noun == "context" && config.CurrentContext == args[0] {
+				fmt.Fprintf(s.ErrOut, "warning: this removed your active context, use \"%s config use-context\" to select a different one\n", Name)
 			}
 			if err := clientcmd.ModifyConfig(s.kubeconfig(), *config, true); err != nil {
 				return err

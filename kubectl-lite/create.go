@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,6 +23,7 @@ import (
 	"k8s.io/kubectl/pkg/rawhttp"
 	"k8s.io/kubectl/pkg/scheme"
 	kubectlutil "k8s.io/kubectl/pkg/util"
+	"sigs.k8s.io/yaml"
 )
 
 const createManager = "kubectl-create"
@@ -31,6 +35,7 @@ type createOptions struct {
 	selector string
 	raw      string
 	annotate bool
+	edit     bool
 }
 
 func newCreate(s *session) *cobra.Command {
@@ -43,38 +48,39 @@ func newCreate(s *session) *cobra.Command {
   kubectl-lite create configmap settings --from-literal=mode=fast --from-file=conf/`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmdutil.IsFilenameSliceEmpty(o.files.Filenames, o.files.Kustomize) {
-				fmt.Fprint(s.ErrOut, "Error: must specify one of -f and -k\n\n")
-				return cmd.Help()
-			}
 			if len(args) > 0 {
 				return usageErrorf(cmd, "Unexpected args: %v", args)
+			}
+			if err := o.files.RequireFilenameOrKustomize(); err != nil {
+				return err
 			}
 			if err := o.complete(cmd); err != nil {
 				return err
 			}
-			return o.run()
+			return o.run(cmd)
 		},
 	}
 	o.addFlags(cmd, createManager)
+	cmd.Flags().BoolVar(&o.edit, "edit", false, "Edit the API resource before creating")
 	cmd.Flags().StringVar(&o.raw, "raw", "", "Raw URI to POST to the server.  Uses the transport specified by the kubeconfig file.")
 	cmdutil.AddValidateFlags(cmd)
 	cmdutil.AddApplyAnnotationVarFlags(cmd, &o.annotate)
 	cmdutil.AddFilenameOptionFlags(cmd, &o.files, "to use to create the resource")
 	cmdutil.AddLabelSelectorFlagVar(cmd, &o.selector)
-	addGenerators(cmd, s, append(slices.Clone(generators), policyGenerators...))
-	secret := &cobra.Command{Use: "secret (docker-registry | generic | tls)", Short: "Create a secret using a specified subcommand",
-		Args: unknownCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	addGenerators(cmd, s, slices.Concat(generators, policyGenerators, roleGenerators, clusterGenerators))
+	secret := &cobra.Command{Use: "secret (docker-registry | generic | tls)", Short: "Create a secret using a specified subcommand", RunE: s.needsSubcommand}
 	addGenerators(secret, s, secretGenerators)
-	service := &cobra.Command{Use: "service", Aliases: []string{"svc"}, Short: "Create a service using a specified subcommand",
-		Args: unknownCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	service := &cobra.Command{Use: "service", Aliases: []string{"svc"}, Short: "Create a service using a specified subcommand", RunE: s.needsSubcommand}
 	addGenerators(service, s, serviceGenerators)
-	cmd.AddCommand(secret, service)
+	cmd.AddCommand(secret, service, newCreateToken(s))
 	return cmd
 }
 
-func (o *createOptions) run() error {
+func (o *createOptions) run(cmd *cobra.Command) error {
 	if o.raw != "" {
+		if o.edit {
+			return errors.New("--raw and --edit are mutually exclusive")
+		}
 		if len(o.files.Filenames) != 1 {
 			return errors.New("--raw can only use a single local file or stdin")
 		}
@@ -92,6 +98,13 @@ func (o *createOptions) run() error {
 	if err != nil {
 		return err
 	}
+	create := o.create
+	if o.edit {
+		ctx, stop := signal.NotifyContext(contextOf(cmd), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		editor := &editOptions{session: o.session, writing: o.writing, subject: o.unborn()}
+		create = func(info *resource.Info) error { return editor.edit(ctx, info) }
+	}
 	count := 0
 	err = o.withFiles(o.NewBuilder().Unstructured().Schema(schema).ContinueOnError().
 		NamespaceParam(namespace).DefaultNamespace(), explicit, &o.files).
@@ -102,7 +115,7 @@ func (o *createOptions) run() error {
 				return err
 			}
 			count++
-			return o.create(info)
+			return create(info)
 		})
 	if err == nil && count == 0 {
 		return errors.New("no objects passed to create")
@@ -111,19 +124,47 @@ func (o *createOptions) run() error {
 }
 
 func (o *createOptions) create(info *resource.Info) error {
+	if err := o.post(info); err != nil {
+		return err
+	}
+	return o.show(o.session, info.Object, "created")
+}
+
+// post sends the object, and has it as the server made it afterwards.
+func (o *createOptions) post(info *resource.Info) error {
 	if err := kubectlutil.CreateOrUpdateAnnotation(o.annotate, info.Object, scheme.DefaultJSONEncoder()); err != nil {
 		return cmdutil.AddSourceToErr("creating", info.Source, err)
 	}
-	if !o.onlyPretend() {
-		obj, err := o.helper(info).Create(info.Namespace, true, info.Object)
-		if err != nil {
-			return cmdutil.AddSourceToErr("creating", info.Source, err)
-		}
-		if err := info.Refresh(obj, true); err != nil {
-			return err
-		}
+	if o.onlyPretend() {
+		return nil
 	}
-	return o.show(o.session, info.Object, "created")
+	obj, err := o.helper(info).Create(info.Namespace, true, info.Object)
+	if err != nil {
+		return cmdutil.AddSourceToErr("creating", info.Source, err)
+	}
+	return info.Refresh(obj, true)
+}
+
+// unborn is what create --edit opens: a document that is created as it was saved.
+func (o *createOptions) unborn() editSubject {
+	return editSubject{
+		open: func(info *resource.Info) ([]byte, error) { return yaml.Marshal(info.Object) },
+		save: func(_ context.Context, _ *editOptions, info *resource.Info, edited []byte) (runtime.Object, error) {
+			var content map[string]any
+			if err := yaml.Unmarshal(edited, &content); err != nil {
+				return nil, fmt.Errorf("the edited file had a syntax error: %w", err)
+			}
+			obj := &unstructured.Unstructured{Object: content}
+			if obj.GroupVersionKind() != info.Mapping.GroupVersionKind {
+				return nil, errors.New("apiVersion and kind may not be changed")
+			}
+			info.Object, info.Name = obj, obj.GetName()
+			err := o.post(info)
+			return info.Object, err
+		},
+		done: "created",
+		new:  true,
+	}
 }
 
 // generator makes an object of one kind from flags: "create deployment web --image=nginx".
@@ -156,8 +197,9 @@ type generateOptions struct {
 	writing
 	generator
 	annotate bool
-	// done is what happened, where that is not "created".
-	done string
+	// done is what happened, where that is not "created"; silent, that it is not told.
+	done   string
+	silent bool
 }
 
 func (g generator) newCommand(s *session) *cobra.Command {
@@ -218,6 +260,9 @@ func (o *generateOptions) run(ctx context.Context, obj runtime.Object) error {
 			}
 			return fmt.Errorf("%s: %v", o.failure, err)
 		}
+	}
+	if o.silent {
+		return nil
 	}
 	return o.show(o.session, obj, cmp.Or(o.done, "created"))
 }

@@ -34,6 +34,7 @@ type deleteOptions struct {
 	force          bool
 	wait           bool
 	interactive    bool
+	quiet          bool
 	cascade        string
 	grace          int
 	timeout        time.Duration
@@ -317,6 +318,9 @@ func (o *deleteOptions) awaitAll(ctx context.Context, deleted []*deletedObject) 
 
 // tell says that an object was deleted. There is no object to print, so this does what the name printer would.
 func (o *deleteOptions) tell(info *resource.Info) {
+	if o.quiet {
+		return
+	}
 	kind := kindName(info.Mapping)
 	if o.output == "name" {
 		fmt.Fprintf(o.Out, "%s/%s\n", kind, info.Name)

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,7 +49,9 @@ Exit code: 0 no differences, 1 differences were found, greater than 1 something 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.complete(cmd, args)
 			if err == nil {
-				err = o.run(contextOf(cmd))
+				ctx, stop := signal.NotifyContext(contextOf(cmd), os.Interrupt, syscall.SIGTERM) // to remove the files
+				defer stop()
+				err = o.run(ctx)
 			}
 			var exit *exitError
 			if err == nil || errors.As(err, &exit) {

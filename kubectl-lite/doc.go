@@ -8,7 +8,8 @@
 //
 // What all reading verbs share is in table.go (server-side tables), columns.go (custom columns) and sort.go; what all
 // writing verbs share — dry run, field manager, field validation, "deployment.apps/web created" — is in write.go; waiting for
-// one object to change is in observe.go.
+// one object to change is in observe.go; what joins this terminal to a container is in stream.go; what draws on a terminal
+// again and again is in live.go.
 //
 // Selecting and decoding objects is cli-runtime's work, and describing, rolling back, scaling and draining them is done by the
 // libraries below k8s.io/kubectl/pkg. kubectl's commands themselves are not used. Nothing here imports the rest of this

@@ -2,6 +2,7 @@ package kubectllite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,10 +34,33 @@ type editOptions struct {
 	writing
 	files       resource.FilenameOptions
 	subresource string
+	subject     editSubject
+}
+
+// editSubject is what of an object the editor shows, as YAML, and how what was saved gets to the server.
+type editSubject struct {
+	open func(*resource.Info) ([]byte, error)
+	save func(context.Context, *editOptions, *resource.Info, []byte) (runtime.Object, error)
+	// done is what happened where it is not "edited"; new, that also what was left as it was is to be saved.
+	done string
+	new  bool
+}
+
+// wholeObject is what edit opens.
+var wholeObject = editSubject{
+	open: func(info *resource.Info) ([]byte, error) {
+		if accessor, err := meta.Accessor(info.Object); err == nil {
+			accessor.SetManagedFields(nil)
+		}
+		return yaml.Marshal(info.Object)
+	},
+	save: func(_ context.Context, o *editOptions, info *resource.Info, edited []byte) (runtime.Object, error) {
+		return o.save(info, edited)
+	},
 }
 
 func newEdit(s *session) *cobra.Command {
-	o := &editOptions{session: s}
+	o := &editOptions{session: s, subject: wholeObject}
 	cmd := &cobra.Command{
 		Use:   "edit (RESOURCE/NAME | -f FILENAME)",
 		Short: "Edit a resource on the server",
@@ -44,18 +68,7 @@ func newEdit(s *session) *cobra.Command {
 as a patch; where the server refuses it, the editor opens again with the reason on top. Leaving without a change, or with
 an empty file, changes nothing.`,
 		DisableFlagsInUseLine: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(cmd); err != nil {
-				return err
-			}
-			if len(args) == 0 && cmdutil.IsFilenameSliceEmpty(o.files.Filenames, o.files.Kustomize) {
-				return errors.New("must specify at least one object to edit")
-			}
-			// The editor is in the terminal's foreground and answers Ctrl-C itself; this process must live to tidy up.
-			ctx, stop := signal.NotifyContext(contextOf(cmd), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			return o.run(ctx, args)
-		},
+		RunE:                  o.start,
 	}
 	o.addPrintFlags(cmd)
 	cmdutil.AddValidateFlags(cmd)
@@ -68,6 +81,17 @@ an empty file, changes nothing.`,
 func (o *editOptions) complete(cmd *cobra.Command) (err error) {
 	o.validation, err = cmdutil.GetValidationDirective(cmd)
 	return err
+}
+
+// start is both commands. The editor is in the terminal's foreground and answers Ctrl-C itself; this process must
+// live to tidy up.
+func (o *editOptions) start(cmd *cobra.Command, args []string) error {
+	if err := o.complete(cmd); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(contextOf(cmd), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return o.run(ctx, args)
 }
 
 func (o *editOptions) run(ctx context.Context, args []string) error {
@@ -99,10 +123,7 @@ const editHeader = `# Please edit the object below. Lines beginning with a '#' w
 
 // edit opens one object in the editor until it was saved, given up, or could not be opened.
 func (o *editOptions) edit(ctx context.Context, info *resource.Info) error {
-	if accessor, err := meta.Accessor(info.Object); err == nil {
-		accessor.SetManagedFields(nil)
-	}
-	original, err := yaml.Marshal(info.Object)
+	original, err := o.subject.open(info)
 	if err != nil {
 		return err
 	}
@@ -119,7 +140,7 @@ func (o *editOptions) edit(ctx context.Context, info *resource.Info) error {
 			discard()
 			fmt.Fprintln(o.ErrOut, "Edit cancelled, saved file was empty.")
 			return nil
-		case bytes.Equal(cmdutil.StripComments(original), edited):
+		case !o.subject.new && bytes.Equal(cmdutil.StripComments(original), edited):
 			discard()
 			fmt.Fprintln(o.ErrOut, "Edit cancelled, no changes made.")
 			return nil
@@ -127,12 +148,12 @@ func (o *editOptions) edit(ctx context.Context, info *resource.Info) error {
 			// The same text would be refused again. What was written is kept.
 			return fmt.Errorf("Edit cancelled, no valid changes were saved.\nA copy of your changes has been stored to %q", path) //nolint:staticcheck // kubectl's words
 		}
-		obj, err := o.save(info, edited)
+		obj, err := o.subject.save(ctx, o, info, edited)
 		if err == nil {
 			discard()
-			return o.show(o.session, obj, "edited")
+			return o.show(o.session, obj, cmp.Or(o.subject.done, "edited"))
 		}
-		if apierrors.IsNotFound(err) {
+		if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("%w\nA copy of your changes has been stored to %q", err, path)
 		}
 		discard()

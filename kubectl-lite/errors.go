@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -66,4 +67,29 @@ func explainError(err error) (message string, code int) {
 // usageErrorf is an error in how the command was called; the text ends with where to read about it.
 func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 	return cmdutil.UsageErrorf(cmd, format, args...)
+}
+
+// helpErrorf is an error in how the command was called, below the command's help.
+func helpErrorf(cmd *cobra.Command, format string, args ...any) error {
+	_ = cmd.Help() // to standard output, where it may not fit any more
+	return fmt.Errorf(format, args...)
+}
+
+// needsSubcommand is what a command does that is nothing but the name of a group: its help goes to the error output, because
+// something was missing.
+func (s *session) needsSubcommand(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageErrorf(cmd, "unknown command %q", strings.Join(args, " "))
+	}
+	cmd.SetOut(s.ErrOut)
+	_ = cmd.Help()
+	return errSilent
+}
+
+// noArguments is for commands that take flags only.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageErrorf(cmd, "unexpected arguments: %v", args)
+	}
+	return nil
 }

@@ -1,6 +1,9 @@
 package kubectllite
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubectl/pkg/explain"
@@ -22,12 +25,12 @@ func newExplain(s *session) *cobra.Command {
 		Example: `  kubectl-lite explain pods.spec.containers
   kubectl-lite explain deployments --recursive`,
 		DisableFlagsInUseLine: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return usageErrorf(cmd, "You must specify the type of resource to explain. Use %q for a complete list of supported resources.", Name+" api-resources")
+				return fmt.Errorf("You must specify the type of resource to explain. Use %q for a complete list of supported resources.", Name+" api-resources")
 			case len(args) > 1:
-				return usageErrorf(cmd, "We accept only this format: explain RESOURCE\n")
+				return errors.New("We accept only this format: explain RESOURCE\n") //nolint:staticcheck // kubectl's words
 			}
 			return o.run(args[0])
 		},

@@ -134,7 +134,7 @@ func (o *exposeOptions) ports(info *resource.Info) ([]corev1.ServicePort, error)
 	}
 	var ports []corev1.ServicePort
 	for _, number := range numbers {
-		n, err := strconv.ParseInt(number, 10, 32)
+		n, err := strconv.Atoi(number)
 		if err != nil {
 			return nil, err
 		}

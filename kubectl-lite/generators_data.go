@@ -33,7 +33,7 @@ func (d *dataSources) addFlags(flags *pflag.FlagSet, noun string) {
 }
 
 // read collects all keys; two of the same name are an error.
-func (d *dataSources) read(noun string) (map[string][]byte, error) {
+func (d *dataSources) read(noun, name string) (map[string][]byte, error) {
 	if len(d.envFiles) > 0 && (len(d.files) > 0 || len(d.literals) > 0) {
 		return nil, errors.New("from-env-file cannot be combined with from-file or from-literal")
 	}
@@ -43,7 +43,7 @@ func (d *dataSources) read(noun string) (map[string][]byte, error) {
 			return fmt.Errorf("%q is not a valid key name for a %s: %s", key, noun, strings.Join(faults, ","))
 		}
 		if _, taken := data[key]; taken {
-			return fmt.Errorf("cannot add key %q, another key by that name already exists in Data for %s", key, noun)
+			return fmt.Errorf("cannot add key %q, another key by that name already exists in Data for %s %q", key, noun, name)
 		}
 		data[key] = value
 		return nil
@@ -151,7 +151,7 @@ func configMapFlags(flags *pflag.FlagSet, _ *session) build {
 	sources := &dataSources{}
 	sources.addFlags(flags, "configmap")
 	return func(name string, _ []string) (runtime.Object, error) {
-		data, err := sources.read("ConfigMap")
+		data, err := sources.read("ConfigMap", name)
 		if err != nil {
 			return nil, err
 		}
@@ -188,7 +188,7 @@ var secretGenerators = []generator{
 	},
 	{
 		use: "tls NAME --cert=path/to/cert/file --key=path/to/key/file", short: "Create a TLS secret",
-		resource: coreResource("secrets"), failure: "failed to create secret", flags: tlsSecretFlags, required: []string{"cert", "key"},
+		resource: coreResource("secrets"), failure: "failed to create secret", flags: tlsSecretFlags,
 	},
 	{
 		use: "docker-registry NAME --docker-username=user --docker-password=password --docker-email=email", short: "Create a secret for use with a Docker registry",
@@ -217,7 +217,7 @@ func genericSecretFlags(flags *pflag.FlagSet, _ *session) build {
 	sources.addFlags(flags, "secret")
 	kind := flags.String("type", "", "The type of secret to create")
 	return func(name string, _ []string) (runtime.Object, error) {
-		data, err := sources.read("Secret")
+		data, err := sources.read("Secret", name)
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package kubectllite
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -16,8 +17,8 @@ import (
 // policyGenerators make work that ends, and what bounds users and namespaces.
 var policyGenerators = []generator{
 	{
-		use: "job NAME --image=image -- [COMMAND] [args...]", short: "Create a job with the specified name",
-		resource: batchv1.SchemeGroupVersion.WithResource("jobs"), failure: "failed to create job", flags: jobFlags, required: []string{"image"},
+		use: "job NAME --image=image [--from=cronjob/name] -- [COMMAND] [args...]", short: "Create a job with the specified name",
+		resource: batchv1.SchemeGroupVersion.WithResource("jobs"), failure: "failed to create job", flags: jobFlags,
 	},
 	{
 		use: "cronjob NAME --image=image --schedule='0/5 * * * ?' -- [COMMAND] [args...]", aliases: []string{"cj"}, short: "Create a cron job with the specified name",
@@ -46,15 +47,57 @@ func podOf(name, image string, command []string, restart corev1.RestartPolicy) c
 	}}
 }
 
-func jobFlags(flags *pflag.FlagSet, _ *session) build {
+func jobFlags(flags *pflag.FlagSet, s *session) build {
 	image := flags.String("image", "", "Image name to run.")
+	from := flags.String("from", "", "The name of the resource to create a Job from (only CronJob is supported).")
 	return func(name string, command []string) (runtime.Object, error) {
+		switch {
+		case (*image == "") == (*from == ""):
+			return nil, errors.New("either --image or --from must be specified")
+		case *from != "" && len(command) > 0:
+			return nil, errors.New("cannot specify --from and command")
+		case *from != "":
+			return s.jobFrom(*from, name)
+		}
 		return &batchv1.Job{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       batchv1.JobSpec{Template: podOf(name, *image, command, corev1.RestartPolicyNever)},
 		}, nil
 	}
+}
+
+// jobFrom is a job as the cron job would make one, now. The cron job owns it. Its deletion does not wait for the job: to ask
+// for that, one needs the right to change the cron job's finalizers.
+func (s *session) jobFrom(from, name string) (runtime.Object, error) {
+	namespace, _, err := s.namespace()
+	if err != nil {
+		return nil, err
+	}
+	infos, err := s.typed().NamespaceParam(namespace).DefaultNamespace().ResourceTypeOrNameArgs(false, from).Flatten().Latest().Do().Infos()
+	if err != nil {
+		return nil, err
+	}
+	if len(infos) != 1 {
+		return nil, errors.New("from must be an existing cronjob")
+	}
+	cronJob, ok := infos[0].Object.(*batchv1.CronJob)
+	if !ok {
+		return nil, fmt.Errorf("unknown object type %T", infos[0].Object)
+	}
+	template := cronJob.Spec.JobTemplate
+	owner := metav1.NewControllerRef(cronJob, batchv1.SchemeGroupVersion.WithKind("CronJob"))
+	owner.BlockOwnerDeletion = nil
+	annotations := map[string]string{"cronjob.kubernetes.io/instantiate": "manual"}
+	maps.Copy(annotations, template.Annotations)
+	return &batchv1.Job{
+		TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: template.Labels, Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{*owner},
+		},
+		Spec: template.Spec,
+	}, nil
 }
 
 func cronJobFlags(flags *pflag.FlagSet, _ *session) build {
@@ -79,7 +122,7 @@ func quotaFlags(flags *pflag.FlagSet, _ *session) build {
 	return func(name string, _ []string) (runtime.Object, error) {
 		limits, err := parseQuantities(*hard)
 		if err != nil {
-			return nil, err
+			return nil, errors.New(strings.Replace(err.Error(), "invalid argument", "Invalid argument", 1)) // kubectl's words differ from those of set
 		}
 		quota := &corev1.ResourceQuota{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},

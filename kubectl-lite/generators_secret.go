@@ -18,13 +18,16 @@ func tlsSecretFlags(flags *pflag.FlagSet, _ *session) build {
 	key := flags.String("key", "", "Path to private key associated with given certificate.")
 	appendHash := flags.Bool("append-hash", false, "Append a hash of the secret to its name.")
 	return func(name string, _ []string) (runtime.Object, error) {
+		if *cert == "" || *key == "" {
+			return nil, errors.New("key and cert must be specified")
+		}
 		certPEM, err := os.ReadFile(*cert)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("Cannot read file %v, %v", *cert, err) //nolint:staticcheck // kubectl's words
 		}
 		keyPEM, err := os.ReadFile(*key)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("Cannot read file %v, %v", *key, err) //nolint:staticcheck // kubectl's words
 		}
 		if _, err := tls.X509KeyPair(certPEM, keyPEM); err != nil {
 			return nil, err

@@ -2,8 +2,6 @@ package kubectllite
 
 import (
 	"errors"
-	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -11,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	netutils "k8s.io/utils/net"
 )
 
 func serviceFlags(flags *pflag.FlagSet, kind corev1.ServiceType) build {
@@ -47,19 +47,24 @@ func servicePorts(pairs []string, nodePort int32) ([]corev1.ServicePort, error) 
 	var ports []corev1.ServicePort
 	for _, pair := range pairs {
 		from, to, given := strings.Cut(pair, ":")
-		port, err := strconv.ParseUint(from, 10, 16)
+		port, err := netutils.ParsePort(from, true)
 		if err != nil {
-			return nil, fmt.Errorf("invalid port: %q", from)
+			return nil, err
 		}
-		if !given {
-			to = from
-		}
-		name := from
+		name, target := from, intstr.FromInt(port)
 		if given {
 			name = from + "-" + to
+			target = intstr.Parse(to)
+			faults := validation.IsValidPortName(to)
+			if target.Type == intstr.Int {
+				faults = validation.IsValidPortNum(target.IntValue())
+			}
+			if len(faults) > 0 {
+				return nil, errors.New(strings.Join(faults, ","))
+			}
 		}
 		ports = append(ports, corev1.ServicePort{
-			Name: name, Port: int32(port), TargetPort: intstr.Parse(to), Protocol: corev1.ProtocolTCP, NodePort: nodePort,
+			Name: name, Port: int32(port), TargetPort: target, Protocol: corev1.ProtocolTCP, NodePort: nodePort,
 		})
 	}
 	return ports, nil

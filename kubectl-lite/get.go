@@ -26,6 +26,7 @@ type getOptions struct {
 	raw            string
 	watch          bool
 	watchOnly      bool
+	inPlace        bool
 	watchEvents    bool
 	ignoreNotFound bool
 	selector       string
@@ -72,6 +73,7 @@ func newGet(s *session) *cobra.Command {
 	flags.StringVar(&o.raw, "raw", "", "Raw URI to request from the server.  Uses the transport specified by the kubeconfig file.")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "After listing/getting the requested object, watch for changes.")
 	flags.BoolVar(&o.watchOnly, "watch-only", false, "Watch for changes to the requested object(s), without listing/getting first.")
+	flags.BoolVar(&o.inPlace, "in-place", true, "With --watch on a terminal, keep one line per object up to date. False prints every change as a line, which is what happens where the output is no terminal.")
 	flags.BoolVar(&o.watchEvents, "output-watch-events", false, "Output watch event objects when --watch or --watch-only is used. Existing objects are output as initial ADDED events.")
 	flags.BoolVar(&o.ignoreNotFound, "ignore-not-found", false, "If set to true, suppresses NotFound error for specific objects that do not exist. Using this flag with commands that query for collections of resources has no effect when no resources are found.")
 	flags.StringVar(&o.fieldSelector, "field-selector", "", "Selector (field query) to filter on, supports '=', '==', and '!='.(e.g. --field-selector key1=value1,key2=value2). The server only supports a limited number of field queries per type.")
@@ -183,6 +185,9 @@ func (o *getOptions) run(args []string) error {
 	}
 	if !o.format.human() {
 		return o.printObjects(found)
+	}
+	if o.canStream(args) {
+		return o.streamTable(namespace, found)
 	}
 	return o.printTables(namespace, found)
 }

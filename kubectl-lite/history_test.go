@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/testenv"
@@ -66,15 +67,21 @@ func (l live) lease(t *testing.T, ago time.Duration) {
 
 func TestGet_ShowsThePast(t *testing.T) {
 	t.Parallel()
-	l := startLive(t, testenv.APIServerOnly())
-	l.lease(t, time.Hour)
+	began := time.Now()
+	serverClock := clocktesting.NewFakePassiveClock(began.Add(-time.Hour)) // of the Lease by which the server says that it is there
+	l := startLive(t, testenv.APIServerOnly(), testenv.WithClock(serverClock))
+	since := func(ago time.Duration) {
+		serverClock.SetTime(began.Add(-ago))
+		l.lease(t, ago)
+	}
+	since(time.Hour)
 	l.succeed(t, "", "create cm settings --from-literal=mode=fast")
-	l.lease(t, 30*time.Minute)
+	since(30 * time.Minute)
 	l.succeed(t, "", `patch cm settings -p '{"data":{"mode":"slow"}}'`)
 	l.succeed(t, "", "create cm another")
-	l.lease(t, 10*time.Minute)
+	since(10 * time.Minute)
 	l.succeed(t, "", "delete cm settings")
-	l.lease(t, time.Minute)
+	since(time.Minute)
 
 	for ago, mode := range map[string]string{"45m": "fast", "20m": "slow"} {
 		require.Equal(t, mode, l.succeed(t, "", "get cm settings -o jsonpath={.data.mode} --at "+ago))

@@ -111,6 +111,11 @@ func (o *labelOptions) run(args []string) error {
 	if err != nil {
 		return err
 	}
+	for _, pair := range pairs {
+		if o.noun == labelMap.noun && strings.Count(pair, "=") > 1 {
+			return fmt.Errorf("invalid label spec: %v", pair)
+		}
+	}
 	if o.values, o.removed, err = cmdutil.ParsePairs(pairs, o.noun, true); err != nil {
 		return err
 	}
@@ -157,10 +162,13 @@ func (o *labelOptions) validate(resources []string) error {
 	case len(o.values) < 1 && len(o.removed) == 0 && !o.list:
 		return fmt.Errorf("at least one %s update is required", o.noun)
 	}
-	for _, key := range o.removed {
-		if _, set := o.values[key]; set {
-			return fmt.Errorf("can not both modify and remove %s %q in the same command", o.noun, key)
-		}
+	both := slices.DeleteFunc(slices.Clone(o.removed), func(key string) bool { _, set := o.values[key]; return !set })
+	switch {
+	case len(both) == 0:
+	case o.noun == labelMap.noun:
+		return errors.New("can not both modify and remove a label in the same command")
+	default:
+		return fmt.Errorf("can not both modify and remove the following annotation(s) in the same command: %s", strings.Join(both, ", "))
 	}
 	if o.noun != labelMap.noun {
 		return nil

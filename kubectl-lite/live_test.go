@@ -85,6 +85,9 @@ func TestWhy_NamesThePodThatNoNodeTakes(t *testing.T) {
 	l.succeed(t, "", "set resources deploy/web --requests=cpu=9000")
 	require.Eventually(t, func() bool {
 		out := l.run(t, "", "why deploy/web").out
+		if !strings.Contains(out, "\nNodes, for Pod/web-") || !strings.Contains(out, "cpu free, of which the pod asks for 9k") {
+			return false
+		}
 		_, cause, _ := strings.Cut(out, "Likely cause:\n")
 		first, _, _ := strings.Cut(cause, "\n")
 		return strings.Contains(first, "cannot be scheduled") && strings.Contains(first, "Insufficient cpu")

@@ -76,9 +76,9 @@ func newLogs(s *session) *cobra.Command {
 
 func (o *logsOptions) complete(cmd *cobra.Command, args []string) (err error) {
 	switch {
-	case len(args) == 0 && o.selector == "":
+	case len(args) == 0 && o.selector == "", len(args) > 2:
 		return usageErrorf(cmd, "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command")
-	case len(args) > 2 || len(args) > 0 && o.selector != "":
+	case len(args) > 0 && o.selector != "":
 		return usageErrorf(cmd, "only a selector (-l) or a POD name is allowed")
 	case len(args) == 2 && o.options.Container != "":
 		return errors.New("only one of -c or an inline [CONTAINER] arg is allowed")

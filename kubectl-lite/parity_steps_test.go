@@ -61,6 +61,7 @@ var paritySteps = []parityStep{
 	{args: "create secret generic hashed --from-literal=token=abc --append-hash"},
 	{args: "create secret docker-registry pull --docker-server=reg.example --docker-username=u --docker-password=p"},
 	{args: "create sa robot"},
+	{args: "describe sa robot"},
 	{args: "create sa robot -n shop -o name"},
 	{args: "create deployment web --image=nginx:1.27 --replicas=2 --port=80"},
 	{args: "create deployment web --image=nginx:1.27"},
@@ -226,7 +227,7 @@ var paritySteps = []parityStep{
 	{args: "logs nope"},
 	{args: "logs"},
 	{args: "wait pod/one --for=jsonpath='{.metadata.name}'=one"},
-	{args: "wait pod/one --for=condition=Ready --timeout=10ms"},
+	{args: "wait pod/one --for=condition=Ready --timeout=1s"},
 	{args: "wait pod/nope --for=delete"},
 	{args: "wait pod/nope --for=condition=Ready"},
 	{args: "wait pod/one --for=nope"},
@@ -266,16 +267,4 @@ var paritySteps = []parityStep{
 
 	// what is left
 	{args: "get all,cm,secret,sa -A -o name"},
-}
-
-// knownDifferences are invocations whose text differs, with the reason as docs/kubectl-lite.md gives it.
-var knownDifferences = map[string]string{
-	"get pods -o nope": "The list of formats has `kyaml`, which kubectl got after 1.33.",
-	"get pods -w --output-watch-events=false -o nope": "The list of formats has `kyaml`, which kubectl got after 1.33.",
-	"get cm --sort-by=.nope":                          "kubectl swallows the error and says that nothing was found.",
-	"apply -f - --dry-run=client":                     "kubectl after 1.33 carries the patch out locally and so knows that nothing changes.",
-	"scale deploy/nope --replicas=1":                  "kubectl after 1.33 passes on the server's error.",
-	"rollout undo deploy/web":                         "kubectl after 1.33 warns when an applied object is rolled back.",
-	"describe pod on":                                 "kubectl after 1.33 leaves out events where it searches by prefix.",
-	"config view":                                     "kubectl after 1.33 no longer writes the empty `preferences`.",
 }

@@ -42,6 +42,8 @@ func (p *pruning) addFlags(cmd *cobra.Command) {
 
 func (p *pruning) validate(selector string, serverSide bool) error {
 	switch {
+	case p.all && selector != "":
+		return errors.New("cannot set --all and --selector at the same time")
 	case p.enabled && !p.all && selector == "":
 		return errors.New("all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector")
 	case p.enabled && serverSide:

@@ -32,9 +32,6 @@ func newReplace(s *session) *cobra.Command {
   kubectl-lite replace --force -f pod.yaml`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if len(args) > 0 {
-				return usageErrorf(cmd, "Unexpected args: %v", args)
-			}
 			if err := o.complete(cmd); err != nil {
 				return err
 			}
@@ -43,6 +40,9 @@ func newReplace(s *session) *cobra.Command {
 			}
 			if err := o.files.RequireFilenameOrKustomize(); err != nil {
 				return err
+			}
+			if len(args) > 0 {
+				return usageErrorf(cmd, "Unexpected args: %v", args)
 			}
 			return o.run(cmd.Context())
 		},
@@ -91,8 +91,8 @@ func (o *replaceOptions) deleteFirst(ctx context.Context, infos []*resource.Info
 	d := &o.deletion
 	d.dryRun, d.ignoreNotFound = o.dryRun, true
 	d.warn = printers.NewWarningPrinter(o.ErrOut, printers.WarningPrinterOptions{Color: o.colorful()})
-	if d.grace < 0 {
-		d.grace = 0
+	if d.grace == 0 {
+		d.grace = 1 // the name must be free before the object is made anew
 	}
 	present := resource.InfoListVisitor(nil)
 	for _, info := range infos {

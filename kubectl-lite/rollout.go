@@ -23,8 +23,8 @@ func newRollout(s *session) *cobra.Command {
 		Example: `  kubectl-lite rollout status deployment/web
   kubectl-lite rollout undo deployment/web --to-revision=3
   kubectl-lite rollout restart deployment -l app=web`,
-		Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		RunE: s.needsSubcommand,
 	}
 	cmd.AddCommand(newRolloutStatus(s), newRolloutHistory(s), newRolloutUndo(s),
 		newRolloutPatch(s, pause), newRolloutPatch(s, resume), newRolloutPatch(s, restart))
@@ -114,25 +114,31 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, info *resource.Info) 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := withOptionalTimeout(ctx, o.timeout)
-	defer cancel()
-	seen := false
-	err = observe(ctx, client, info.Name, func(obj *unstructured.Unstructured) (bool, error) {
-		if obj == nil {
-			return false, errors.New("object has been deleted")
+	follow := func(ctx context.Context, tell func(*unstructured.Unstructured, string)) error {
+		ctx, cancel := withOptionalTimeout(ctx, o.timeout)
+		defer cancel()
+		seen := false
+		err := observe(ctx, client, info.Name, func(obj *unstructured.Unstructured) (bool, error) {
+			if obj == nil {
+				return false, errors.New("object has been deleted")
+			}
+			seen = true
+			status, done, err := viewer.Status(obj, o.revision)
+			if err != nil {
+				return false, err
+			}
+			tell(obj, status)
+			return done || !o.watch, nil
+		})
+		if errors.Is(err, context.DeadlineExceeded) && seen {
+			return errTimedOut
 		}
-		seen = true
-		status, done, err := viewer.Status(obj, o.revision)
-		if err != nil {
-			return false, err
-		}
-		fmt.Fprint(o.Out, status)
-		return done || !o.watch, nil
-	})
-	if errors.Is(err, context.DeadlineExceeded) && seen {
-		return errTimedOut
+		return err
 	}
-	return err
+	if o.watch && o.canLive() {
+		return o.followLive(ctx, info.Namespace, follow)
+	}
+	return follow(ctx, func(_ *unstructured.Unstructured, status string) { fmt.Fprint(o.Out, status) })
 }
 
 type rolloutHistoryOptions struct {

@@ -6,10 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
+	"k8s.io/kubectl/pkg/util/i18n"
 )
 
 // Name is what the binary is called; usage texts and completion scripts speak of it.
@@ -18,38 +20,97 @@ const Name = "kubectl-lite"
 // group is one heading of the help page and the verbs below it.
 type group struct {
 	title string
-	verbs []func(*session) *cobra.Command
+	verbs []verb
+}
+
+// verb is a command and its name, by which a line is seen to speak of it before it is built.
+type verb struct {
+	name  string
+	build func(*session) *cobra.Command
 }
 
 // groups are all verbs, in the order of the help page. To add a verb, write its file and name it here.
 func groups() []group {
 	return []group{
-		{"Read", []func(*session) *cobra.Command{newGet, newDescribe, newTree, newWhy, newTimeline, newEvents, newExplain, newDiff, newWait}},
-		{"Change", []func(*session) *cobra.Command{newApply, newCreate, newReplace, newEdit, newPatch, newSet, newLabel, newAnnotate, newExpose, newTTL, newDelete}},
-		{"Run", []func(*session) *cobra.Command{newScale, newRollout, newLogs}},
-		{"Nodes", []func(*session) *cobra.Command{newCordon, newUncordon, newDrain, newTaint}},
-		{"The cluster", []func(*session) *cobra.Command{newClusterInfo, newTop, newAPIResources, newAPIVersions, newAuth}},
-		{"This tool", []func(*session) *cobra.Command{newConfig, newVersion}},
+		{"Read", []verb{{"get", newGet}, {"describe", newDescribe}, {"tree", newTree}, {"why", newWhy}, {"timeline", newTimeline},
+			{"events", newEvents}, {"explain", newExplain}, {"diff", newDiff}, {"wait", newWait}}},
+		{"Change", []verb{{"apply", newApply}, {"create", newCreate}, {"replace", newReplace}, {"edit", newEdit}, {"patch", newPatch}, {"set", newSet},
+			{"label", newLabel}, {"annotate", newAnnotate}, {"expose", newExpose}, {"ttl", newTTL}, {"delete", newDelete}}},
+		{"Run", []verb{{"run", newRun}, {"scale", newScale}, {"autoscale", newAutoscale}, {"rollout", newRollout}, {"logs", newLogs},
+			{"exec", newExec}, {"attach", newAttach}, {"port-forward", newPortForward}, {"cp", newCopy}}},
+		{"Nodes", []verb{{"cordon", newCordon}, {"uncordon", newUncordon}, {"drain", newDrain}, {"taint", newTaint}}},
+		{"The cluster", []verb{{"cluster-info", newClusterInfo}, {"top", newTop}, {"api-resources", newAPIResources}, {"api-versions", newAPIVersions},
+			{"auth", newAuth}, {"certificate", newCertificate}, {"proxy", newProxy}}},
+		{"This tool", []verb{{"config", newConfig}, {"kustomize", newKustomize}, {"options", newOptions}, {"plugin", newPlugin}, {"completion", newCompletion}, {"version", newVersion}}},
 	}
 }
+
+// spokenOf are the verbs whose names stand in the arguments, or nil where these begin with something else than a verb or a flag:
+// then it takes all of them to answer. Building a verb costs a tenth of a millisecond, and there are fifty.
+func spokenOf(args []string) map[string]bool {
+	known := map[string]bool{}
+	for _, g := range groups() {
+		for _, v := range g.verbs {
+			known[v.name] = true
+		}
+	}
+	if len(args) == 0 || !known[args[0]] && !strings.HasPrefix(args[0], "-") {
+		return nil
+	}
+	var spoken map[string]bool
+	for _, arg := range args {
+		if !known[arg] {
+			continue
+		}
+		if spoken == nil {
+			spoken = map[string]bool{}
+		}
+		spoken[arg] = true
+	}
+	return spoken
+}
+
+const rootLong = `kubectl-lite speaks to any Kubernetes API server, with kubectl's names, flags and output.
+
+Objects    TYPE NAME, TYPE/NAME, several of them, or -f FILE|FOLDER|URL|- and -k FOLDER. Types have short names
+           (po, deploy, svc, …: 'api-resources' lists them, 'explain TYPE' documents them field by field).
+Which      -n NAMESPACE or -A for all; -l app=web,tier!=db by label; --field-selector status.phase=Running by field.
+Output     -o wide|json|yaml|name|jsonpath='{.status.phase}'|custom-columns=N:.metadata.name|go-template=…;
+           -w keeps on watching. Tables for people, everything else for programs.
+Trying     --dry-run=server lets the server check and change nothing; 'diff -f' shows what 'apply -f' would do.
+Server     the kubeconfig's current context ($KUBECONFIG, ~/.kube/config, --kubeconfig, --context), or --server and
+           --token; --as NAME acts as somebody else; --request-timeout 10s gives up; -v 6 shows the requests.
+Trouble    'why TYPE/NAME' says why something is not ready, 'tree' what it owns, 'timeline' what it has been through,
+           'get --at 5m' how it was, 'events --for', 'logs', 'describe', 'exec -it' the rest.
+Exit code  0 done; 1 failed, or the answer is no; that of the command with exec and run; 130 after Ctrl-C.`
+
+const rootExample = `  kubectl-lite get pods -A -o wide
+  kubectl-lite apply -f shop.yaml && kubectl-lite rollout status deploy/web
+  kubectl-lite why deploy/web
+  kubectl-lite exec -it deploy/web -- sh`
 
 // New is the command tree on the given streams. It is built per invocation and must not be executed twice: the flags of
 // one run would linger in the next.
 func New(streams genericiooptions.IOStreams) *cobra.Command {
-	root, _ := newRoot(streams)
+	root, _ := newRoot(streams, nil)
 	return root
 }
 
-func newRoot(streams genericiooptions.IOStreams) (*cobra.Command, *session) {
+// newRoot is the root command with the verbs that are wanted, or all if that is nil.
+func newRoot(streams genericiooptions.IOStreams, wanted map[string]bool) (*cobra.Command, *session) {
+	withoutTranslations()
 	s := newSession(streams)
 	root := &cobra.Command{
 		Use:           Name,
 		Short:         "A small kubectl for any Kubernetes API server",
-		Long:          "kubectl-lite speaks to any Kubernetes API server, with kubectl's names, flags and output.",
+		Long:          rootLong,
+		Example:       rootExample,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          unknownCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		// There is a command of that name, where it is wanted.
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
@@ -62,16 +123,27 @@ func newRoot(streams genericiooptions.IOStreams) (*cobra.Command, *session) {
 	addVerbosity(root)
 	for _, g := range groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
-		for _, verb := range g.verbs {
-			cmd := verb(s)
+		for _, v := range g.verbs {
+			if wanted != nil && !wanted[v.name] {
+				continue
+			}
+			cmd := v.build(s)
 			cmd.GroupID = g.title
 			root.AddCommand(cmd)
 		}
 	}
+	if wanted == nil {
+		addCompletions(root, s)
+	}
 	root.SetHelpCommandGroupID("This tool")
-	root.SetCompletionCommandGroupID("This tool")
 	return root, s
 }
+
+// withoutTranslations keeps kubectl's library from reading the translations of its few texts, which takes as long as all else
+// that happens at the start.
+var withoutTranslations = sync.OnceFunc(func() {
+	_ = i18n.SetLoadTranslationsFunc(func() error { return nil }) // fails where they have been read already
+})
 
 // addVerbosity declares -v, which makes client-go tell what it sends (6) and what comes back (8).
 func addVerbosity(root *cobra.Command) {
@@ -95,9 +167,12 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 // Main runs one invocation and returns the exit code of the process. It leaves signals alone: verbs that have something to
 // tidy up listen for them, all others may be ended at any moment.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	root, s := newRoot(streams)
+	root, s := newRoot(streams, spokenOf(args))
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	ran, err := s.runPlugin(ctx, root, args)
+	if !ran {
+		err = root.ExecuteContext(ctx)
+	}
 	if err == nil {
 		err = s.countWarnings()
 	}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
@@ -38,6 +39,7 @@ type fakeServer struct {
 	watchers map[chan map[string]any]string
 	requests []string
 	stop     chan struct{}
+	streams  func(http.ResponseWriter, *http.Request) bool // answers exec and the like; nil where there is none
 }
 
 type fakeKind struct {
@@ -97,7 +99,7 @@ func (f *fakeServer) run(t *testing.T, stdin string, args ...string) outcome {
 
 func runWith(t *testing.T, ctx context.Context, kubeconfig, stdin string, args ...string) outcome {
 	t.Helper()
-	var out, errOut bytes.Buffer
+	var out, errOut lockedBuffer // a session writes to both at once
 	all := append([]string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + t.TempDir()}, args...)
 	code := Main(ctx, all, genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &errOut})
 	return outcome{code, out.String(), errOut.String()}
@@ -107,6 +109,9 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.requests = append(f.requests, r.Method+" "+r.URL.RequestURI())
 	f.mu.Unlock()
+	if f.streams != nil && f.streams(w, r) {
+		return
+	}
 	if answer := f.discovery(r.URL.Path); answer != nil {
 		respond(w, http.StatusOK, answer)
 		return
@@ -130,6 +135,19 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodDelete:
 		f.remove(w, r, kind, name)
 	}
+}
+
+// asked counts the requests that contain the text.
+func (f *fakeServer) asked(text string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, request := range f.requests {
+		if strings.Contains(request, text) {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *fakeServer) discovery(path string) any {
@@ -292,7 +310,7 @@ func (f *fakeServer) create(w http.ResponseWriter, r *http.Request, k fakeKind) 
 	if parts := strings.Split(path, "/namespaces/"); len(parts) > 1 && k.namespaced {
 		u.SetNamespace(strings.Split(parts[1], "/")[0])
 	}
-	u.SetUID("uid-" + u.GetUID())
+	u.SetUID(types.UID("uid of " + path))
 	f.store(r, path, "ADDED", obj)
 	answer(w, r, http.StatusCreated, obj, nil)
 }

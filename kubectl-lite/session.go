@@ -1,8 +1,11 @@
 package kubectllite
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,6 +28,55 @@ type session struct {
 	// warningsAsErrors makes a command fail when the server warned about something.
 	warningsAsErrors bool
 	warnings         rest.WarningHandler
+	held             *heldWriter
+}
+
+// heldWriter keeps back what is written to it while a live view has the terminal.
+type heldWriter struct {
+	mu      sync.Mutex
+	to      io.Writer
+	holding bool
+	kept    bytes.Buffer
+}
+
+func (h *heldWriter) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.holding {
+		return h.kept.Write(p)
+	}
+	return h.to.Write(p)
+}
+
+// hold begins or ends the keeping back; at its end all is written.
+func (h *heldWriter) hold(on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.holding = on
+	if !on {
+		_, _ = h.kept.WriteTo(h.to) // warnings have nowhere else to go
+	}
+}
+
+// onceWriter passes on what was not written before. A command asks more than once what a short name stands for, and is told of
+// its other meanings each time.
+type onceWriter struct {
+	mu   sync.Mutex
+	to   io.Writer
+	seen map[string]bool
+}
+
+func (w *onceWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.seen[string(p)] {
+		return len(p), nil
+	}
+	if w.seen == nil {
+		w.seen = map[string]bool{}
+	}
+	w.seen[string(p)] = true
+	return w.to.Write(p)
 }
 
 const (
@@ -34,8 +86,10 @@ const (
 
 func newSession(streams genericiooptions.IOStreams) *session {
 	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().
-		WithDiscoveryBurst(requestBurst).WithDiscoveryQPS(requestsPerSecond)
+		WithDiscoveryBurst(requestBurst).WithDiscoveryQPS(requestsPerSecond).
+		WithWarningPrinter(genericiooptions.IOStreams{ErrOut: &onceWriter{to: streams.ErrOut}})
 	s := &session{IOStreams: streams, flags: flags}
+	s.held = &heldWriter{to: streams.ErrOut}
 	flags.WrapConfigFn = s.configure
 	s.Factory = cmdutil.NewFactory(cmdutil.NewMatchVersionFlags(flags))
 	return s
@@ -45,7 +99,7 @@ func newSession(streams genericiooptions.IOStreams) *session {
 // requests a second, which is made for daemons: discovery, tree and why read every kind.
 func (s *session) configure(config *rest.Config) *rest.Config {
 	if s.warnings == nil {
-		s.warnings = rest.NewWarningWriter(s.ErrOut, rest.WarningWriterOptions{
+		s.warnings = rest.NewWarningWriter(s.held, rest.WarningWriterOptions{
 			Deduplicate: true,
 			Color:       s.colorful(),
 		})

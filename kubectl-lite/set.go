@@ -24,10 +24,10 @@ func newSet(s *session) *cobra.Command {
 		Example: `  kubectl-lite set image deployment/web nginx=nginx:1.29
   kubectl-lite set env deployment/web MODE=fast DEBUG-
   kubectl-lite set resources deployment/web --limits=cpu=200m,memory=512Mi`,
-		Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		RunE: s.needsSubcommand,
 	}
-	cmd.AddCommand(newSetImage(s), newSetEnv(s), newSetResources(s), newSetServiceAccount(s))
+	cmd.AddCommand(newSetImage(s), newSetEnv(s), newSetResources(s), newSetSelector(s), newSetSubject(s), newSetServiceAccount(s))
 	return cmd
 }
 
@@ -40,6 +40,10 @@ type setOptions struct {
 	all      bool
 	local    bool
 	done     string
+	// showUnchanged prints also what was as it should be.
+	showUnchanged bool
+	// nameInErrors says which object could not be changed.
+	nameInErrors bool
 }
 
 func (o *setOptions) addFlags(cmd *cobra.Command) {
@@ -51,11 +55,8 @@ func (o *setOptions) addFlags(cmd *cobra.Command) {
 	cmdutil.AddLabelSelectorFlagVar(cmd, &o.selector)
 }
 
-// find reads the objects to change. Where there is nothing to read from, it says so.
+// find reads the objects to change.
 func (o *setOptions) find(resources []string) ([]*resource.Info, error) {
-	if len(resources) == 0 && cmdutil.IsFilenameSliceEmpty(o.files.Filenames, o.files.Kustomize) {
-		return nil, errors.New("one or more resources must be specified as <resource> <name> or <resource>/<name>")
-	}
 	namespace, explicit, err := o.namespace()
 	if err != nil {
 		return nil, err
@@ -72,9 +73,21 @@ func (o *setOptions) find(resources []string) ([]*resource.Info, error) {
 func (o *setOptions) each(infos []*resource.Info, mutate func(*corev1.PodSpec) error) error {
 	errs := newErrorSet(nil)
 	for _, info := range infos {
-		errs.add(o.one(info, mutate))
+		err := o.one(info, mutate)
+		if o.nameInErrors {
+			err = withName(info, err)
+		}
+		errs.add(err)
 	}
 	return errs.err()
+}
+
+// withName begins an error with the object that it is about.
+func withName(info *resource.Info, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %w", info.ObjectName(), err)
 }
 
 func (o *setOptions) one(info *resource.Info, mutate func(*corev1.PodSpec) error) error {
@@ -91,11 +104,14 @@ func (o *setOptions) one(info *resource.Info, mutate func(*corev1.PodSpec) error
 	if err != nil {
 		return err
 	}
-	if patch == nil {
+	if patch == nil && !o.showUnchanged {
 		return nil
 	}
 	if o.local || o.onlyPretend() {
 		return o.show(o.session, info.Object, o.done)
+	}
+	if patch == nil {
+		patch = []byte("{}")
 	}
 	obj, err := o.helper(info).Patch(info.Namespace, info.Name, types.StrategicMergePatchType, patch, nil)
 	if err != nil {
@@ -146,11 +162,15 @@ func newSetImage(s *session) *cobra.Command {
 			if err := o.complete(cmd); err != nil {
 				return err
 			}
-			resources, images, err := resourcesAndImages(args)
+			resources, pairs, err := cmdutil.GetResourcesAndPairs(args, "image")
 			if err != nil {
 				return err
 			}
 			infos, err := o.find(resources)
+			if err != nil {
+				return err
+			}
+			images, err := parseImages(pairs)
 			if err != nil {
 				return err
 			}
@@ -161,21 +181,17 @@ func newSetImage(s *session) *cobra.Command {
 	return cmd
 }
 
-func resourcesAndImages(args []string) ([]string, map[string]string, error) {
-	resources, pairs, err := cmdutil.GetResourcesAndPairs(args, "image")
-	if err != nil {
-		return nil, nil, err
-	}
+func parseImages(pairs []string) (map[string]string, error) {
 	images, _, err := cmdutil.ParsePairs(pairs, "image", false)
 	switch {
 	case err != nil:
-		return nil, nil, err
+		return nil, err
 	case len(images) == 0:
-		return nil, nil, errors.New("at least one image update is required")
+		return nil, errors.New("at least one image update is required")
 	case len(images) > 1 && images["*"] != "":
-		return nil, nil, errors.New("all containers are already specified by *, but saw more than one container_name=container_image pairs")
+		return nil, errors.New("all containers are already specified by *, but saw more than one container_name=container_image pairs")
 	}
-	return resources, images, nil
+	return images, nil
 }
 
 func setImages(spec *corev1.PodSpec, images map[string]string) error {
@@ -200,6 +216,10 @@ func newSetResources(s *session) *cobra.Command {
 			if err := o.complete(cmd); err != nil {
 				return err
 			}
+			infos, err := o.find(args)
+			if err != nil {
+				return err
+			}
 			if limits == "" && requests == "" {
 				return errors.New("you must specify an update to requests or limits (in the form of --requests/--limits)")
 			}
@@ -208,10 +228,6 @@ func newSetResources(s *session) *cobra.Command {
 				return err
 			}
 			least, err := parseQuantities(requests)
-			if err != nil {
-				return err
-			}
-			infos, err := o.find(args)
 			if err != nil {
 				return err
 			}
@@ -267,7 +283,7 @@ func setResources(spec *corev1.PodSpec, pattern string, limits, requests corev1.
 }
 
 func newSetServiceAccount(s *session) *cobra.Command {
-	o := &setOptions{session: s, done: "serviceaccount updated"}
+	o := &setOptions{session: s, done: "serviceaccount updated", showUnchanged: true}
 	cmd := &cobra.Command{
 		Use: "serviceaccount (-f FILENAME | TYPE NAME) SERVICE_ACCOUNT", Aliases: []string{"sa"}, Short: "Update the service account of a resource",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -120,10 +120,11 @@ func (o *taintOptions) parse(args []string) error {
 
 func (o *taintOptions) update(info *resource.Info) error {
 	done := "tainted"
-	if len(o.add) == 0 {
-		done = "untainted"
-	} else if len(o.remove) > 0 {
+	switch {
+	case o.overwrite || len(o.add) > 0 && len(o.remove) > 0:
 		done = "modified"
+	case len(o.add) == 0:
+		done = "untainted"
 	}
 	patch, err := patchFor(info.Object, func(obj runtime.Object) ([]byte, error) {
 		node, ok := obj.(*corev1.Node)

@@ -1,153 +1,297 @@
 package kubectllite
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/metricsutil"
+	"k8s.io/metrics/pkg/apis/metrics"
 )
 
 var metricsAPI = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
 
 func newTop(s *session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "top", Short: "Display resource (CPU/memory) usage", Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use: "top", Short: "Display resource (CPU/memory) usage",
+		RunE: s.needsSubcommand,
 	}
-	cmd.AddCommand(newTopOf(s, "pods", "pod", "po"), newTopOf(s, "nodes", "node", "no"))
+	cmd.AddCommand(newTopPod(s), newTopNode(s))
 	return cmd
 }
 
+// topOptions are what both kinds share.
 type topOptions struct {
 	*session
-	resource      string
-	selector      string
-	sortBy        string
-	allNamespaces bool
-	noHeaders     bool
+	selector  string
+	sortBy    string
+	noHeaders bool
+	showSwap  bool
 }
 
-func newTopOf(s *session, resource, verb string, aliases ...string) *cobra.Command {
-	o := &topOptions{session: s, resource: resource}
-	cmd := &cobra.Command{
-		Use: verb + " [NAME | -l label]", Aliases: append(aliases, resource), Short: "Display resource (CPU/memory) usage of " + resource,
-		DisableFlagsInUseLine: true,
-		RunE:                  func(cmd *cobra.Command, args []string) error { return o.run(contextOf(cmd), args) },
-	}
+func (o *topOptions) add(cmd *cobra.Command) {
 	cmdutil.AddLabelSelectorFlagVar(cmd, &o.selector)
 	cmd.Flags().StringVar(&o.sortBy, "sort-by", "", "If non-empty, sort the list by this field: cpu or memory.")
-	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "If present, print output without headers")
-	if resource == "pods" {
-		cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "If present, list the requested object(s) across all namespaces. Namespace in current context is ignored even if specified with --namespace.")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "If present, print output without headers.")
+	cmd.Flags().BoolVar(&o.showSwap, "show-swap", false, "Print resources related to swap memory.")
+}
+
+// check returns the name that was asked for, "" for all.
+func (o *topOptions) check(cmd *cobra.Command, args []string, selectorFlag string) (name string, err error) {
+	if len(args) > 1 {
+		return "", cmdutil.UsageErrorf(cmd, "%s", cmd.Use)
 	}
-	return cmd
-}
-
-// usage is what one pod or node takes.
-type usage struct {
-	namespace, name string
-	cpu, memory     apiresource.Quantity
-}
-
-func (o *topOptions) run(ctx context.Context, args []string) error {
 	if o.sortBy != "" && o.sortBy != "cpu" && o.sortBy != "memory" {
-		return errors.New("--sort-by accepts only cpu or memory")
+		return "", errors.New("--sort-by accepts only cpu or memory")
 	}
-	items, err := o.measure(ctx, args)
+	if len(args) == 0 {
+		_, err := labels.Parse(o.selector)
+		return "", err
+	}
+	if o.selector != "" {
+		return "", fmt.Errorf("only one of NAME or %s can be provided", selectorFlag)
+	}
+	return args[0], nil
+}
+
+// measured reads the metrics of one object, or of all that the selector selects.
+func (o *topOptions) measured(ctx context.Context, resource, namespace, name string, each func(*unstructured.Unstructured) error) error {
+	discovery, err := o.ToDiscoveryClient()
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(items, func(a, b usage) int {
-		switch o.sortBy {
-		case "cpu":
-			return b.cpu.Cmp(a.cpu)
-		case "memory":
-			return b.memory.Cmp(a.memory)
-		}
-		return cmp.Or(strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name))
-	})
-	w := printers.GetNewTabWriter(o.Out)
-	lead := func(namespace string) string {
-		if !o.allNamespaces {
-			return ""
-		}
-		return namespace + "\t"
-	}
-	if !o.noHeaders {
-		fmt.Fprintln(w, lead("NAMESPACE")+"NAME\tCPU(cores)\tMEMORY(bytes)")
-	}
-	for _, u := range items {
-		fmt.Fprintf(w, "%s%s\t%dm\t%dMi\n", lead(u.namespace), u.name, u.cpu.MilliValue(), u.memory.Value()>>20)
-	}
-	return w.Flush()
-}
-
-func (o *topOptions) measure(ctx context.Context, args []string) ([]usage, error) {
-	namespace, _, err := o.namespace()
-	if err != nil {
-		return nil, err
-	}
-	discovery, err := o.ToDiscoveryClient()
-	if err != nil {
-		return nil, err
-	}
 	if _, err := discovery.ServerResourcesForGroupVersion(metricsAPI.String()); err != nil {
-		return nil, errors.New("Metrics API not available") //nolint:staticcheck // kubectl's words
+		return errors.New("Metrics API not available") //nolint:staticcheck // kubectl's words
 	}
 	client, err := o.DynamicClient()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var from dynamic.ResourceInterface = client.Resource(metricsAPI.WithResource(o.resource))
-	if o.resource == "pods" && !o.allNamespaces {
-		from = client.Resource(metricsAPI.WithResource(o.resource)).Namespace(namespace)
+	var from dynamic.ResourceInterface = client.Resource(metricsAPI.WithResource(resource))
+	if namespace != "" {
+		from = client.Resource(metricsAPI.WithResource(resource)).Namespace(namespace)
 	}
-	if len(args) > 0 {
-		one, err := from.Get(ctx, args[0], metav1.GetOptions{})
+	if name != "" {
+		one, err := from.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return []usage{usageOf(one)}, nil
+		return each(one)
 	}
 	list, err := from.List(ctx, metav1.ListOptions{LabelSelector: o.selector})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var items []usage
 	for i := range list.Items {
-		items = append(items, usageOf(&list.Items[i]))
+		if err := each(&list.Items[i]); err != nil {
+			return err
+		}
 	}
-	return items, nil
+	return nil
 }
 
-// usageOf adds up an object's containers, or takes the node's own numbers.
-func usageOf(obj *unstructured.Unstructured) usage {
-	u := usage{namespace: obj.GetNamespace(), name: obj.GetName()}
-	add := func(fields map[string]any) {
-		for name, sum := range map[string]*apiresource.Quantity{"cpu": &u.cpu, "memory": &u.memory} {
-			text, _, _ := unstructured.NestedString(fields, "usage", name)
-			if amount, err := apiresource.ParseQuantity(text); err == nil {
-				sum.Add(amount)
+// usageOf reads a ResourceList of an object. Of the metrics nothing else is printed.
+func usageOf(fields map[string]any) (corev1.ResourceList, error) {
+	usage := corev1.ResourceList{}
+	amounts, _, err := unstructured.NestedStringMap(fields, "usage")
+	for name, text := range amounts {
+		amount, failed := apiresource.ParseQuantity(text)
+		err = errors.Join(err, failed)
+		usage[corev1.ResourceName(name)] = amount
+	}
+	return usage, err
+}
+
+func newTopNode(s *session) *cobra.Command {
+	o := &topOptions{session: s}
+	var showCapacity bool
+	cmd := &cobra.Command{
+		Use: "node [NAME | -l label]", Aliases: []string{"nodes", "no"}, Short: "Display resource (CPU/memory) usage of nodes",
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := o.check(cmd, args, "--selector")
+			if err != nil {
+				return err
 			}
+			return o.nodes(contextOf(cmd), name, showCapacity)
+		},
+	}
+	o.add(cmd)
+	cmd.Flags().BoolVar(&showCapacity, "show-capacity", false, "Print node resources based on Capacity instead of Allocatable(default) of the nodes.")
+	return cmd
+}
+
+func (o *topOptions) nodes(ctx context.Context, name string, showCapacity bool) error {
+	var items []metrics.NodeMetrics
+	err := o.measured(ctx, "nodes", "", name, func(u *unstructured.Unstructured) error {
+		usage, err := usageOf(u.Object)
+		items = append(items, metrics.NodeMetrics{ObjectMeta: metav1.ObjectMeta{Name: u.GetName()}, Usage: usage})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		return errors.New("metrics not available yet")
+	}
+	client, err := o.KubernetesClientSet()
+	if err != nil {
+		return err
+	}
+	nodes := &corev1.NodeList{Items: make([]corev1.Node, 1)}
+	if name == "" {
+		nodes, err = client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: o.selector})
+	} else if node, failed := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); failed == nil {
+		nodes.Items[0] = *node
+	} else {
+		err = failed
+	}
+	if err != nil {
+		return err
+	}
+	printer, available := metricsutil.NewTopCmdPrinter(o.Out, o.showSwap), map[string]corev1.ResourceList{}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		available[n.Name] = n.Status.Allocatable
+		if showCapacity {
+			available[n.Name] = n.Status.Capacity
+		}
+		if swap := n.Status.NodeInfo.Swap; swap == nil || swap.Capacity == nil {
+			printer.RegisterMissingResource(n.Name, metricsutil.ResourceSwap)
+		} else if available[n.Name] != nil {
+			available[n.Name]["swap"] = *apiresource.NewQuantity(*swap.Capacity, apiresource.BinarySI)
 		}
 	}
-	add(obj.Object)
-	containers, _, _ := unstructured.NestedSlice(obj.Object, "containers")
+	return printer.PrintNodeMetrics(items, available, o.noHeaders, o.sortBy)
+}
+
+type topPodOptions struct {
+	topOptions
+	fieldSelector                  string
+	allNamespaces, containers, sum bool
+	namespace                      string // "" is all of them
+}
+
+func newTopPod(s *session) *cobra.Command {
+	o := &topPodOptions{topOptions: topOptions{session: s}}
+	cmd := &cobra.Command{
+		Use: "pod [NAME | -l label]", Aliases: []string{"pods", "po"}, Short: "Display resource (CPU/memory) usage of pods",
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := o.check(cmd, args, "selector")
+			if err != nil {
+				return err
+			}
+			return o.pods(contextOf(cmd), name)
+		},
+	}
+	o.add(cmd)
+	cmd.Flags().StringVar(&o.fieldSelector, "field-selector", "", "Selector (field query) to filter on, supports '=', '==', and '!='.")
+	cmd.Flags().BoolVar(&o.containers, "containers", false, "If present, print usage of containers within a pod.")
+	cmd.Flags().BoolVar(&o.sum, "sum", false, "Print the sum of the resource usage")
+	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "If present, list the requested object(s) across all namespaces. Namespace in current context is ignored even if specified with --namespace.")
+	return cmd
+}
+
+func (o *topPodOptions) pods(ctx context.Context, name string) error {
+	namespace, _, err := o.session.namespace()
+	if err != nil {
+		return err
+	}
+	if o.namespace = namespace; o.allNamespaces {
+		o.namespace = ""
+	}
+	var items []metrics.PodMetrics
+	if err := o.measured(ctx, "pods", o.namespace, name, func(u *unstructured.Unstructured) error {
+		m, err := podMetricsOf(u)
+		items = append(items, m)
+		return err
+	}); err != nil {
+		return err
+	}
+	client, err := o.KubernetesClientSet()
+	if err != nil {
+		return err
+	}
+	if o.fieldSelector != "" && len(items) > 0 {
+		if items, err = o.only(ctx, client, items); err != nil {
+			return err
+		}
+	}
+	if len(items) == 0 {
+		if err := o.whyNothing(ctx, client); err != nil {
+			return err
+		}
+		if o.allNamespaces {
+			fmt.Fprintln(o.ErrOut, "No resources found")
+		} else {
+			fmt.Fprintf(o.ErrOut, "No resources found in %s namespace.\n", namespace)
+		}
+	}
+	return metricsutil.NewTopCmdPrinter(o.Out, o.showSwap).
+		PrintPodMetrics(items, o.containers, o.allNamespaces, o.noHeaders, o.sortBy, o.sum)
+}
+
+func podMetricsOf(u *unstructured.Unstructured) (metrics.PodMetrics, error) {
+	m := metrics.PodMetrics{ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace()}}
+	containers, _, err := unstructured.NestedSlice(u.Object, "containers")
 	for _, c := range containers {
-		if fields, ok := c.(map[string]any); ok {
-			add(fields)
+		fields, _ := c.(map[string]any)
+		usage, failed := usageOf(fields)
+		container, _, _ := unstructured.NestedString(fields, "name")
+		m.Containers, err = append(m.Containers, metrics.ContainerMetrics{Name: container, Usage: usage}), errors.Join(err, failed)
+	}
+	return m, err
+}
+
+func (o *topPodOptions) list(ctx context.Context, client kubernetes.Interface) (*corev1.PodList, error) {
+	return client.CoreV1().Pods(o.namespace).List(ctx, metav1.ListOptions{LabelSelector: o.selector, FieldSelector: o.fieldSelector})
+}
+
+// only keeps the metrics of the pods that the field selector selects: metrics have no fields to select by.
+func (o *topPodOptions) only(ctx context.Context, client kubernetes.Interface, items []metrics.PodMetrics) ([]metrics.PodMetrics, error) {
+	pods, err := o.list(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	selected := map[string]bool{}
+	for i := range pods.Items {
+		selected[pods.Items[i].Namespace+"/"+pods.Items[i].Name] = true
+	}
+	var kept []metrics.PodMetrics
+	for _, m := range items {
+		if selected[m.Namespace+"/"+m.Name] {
+			kept = append(kept, m)
 		}
 	}
-	return u
+	return kept, nil
+}
+
+// newPod is the age up to which a pod need not have metrics yet.
+const newPod = 2 * time.Minute
+
+// whyNothing is nil where there are no pods that could have metrics.
+func (o *topPodOptions) whyNothing(ctx context.Context, client kubernetes.Interface) error {
+	pods, err := o.list(ctx, client)
+	if err != nil || len(pods.Items) == 0 {
+		return err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if age := time.Since(pod.CreationTimestamp.Time); age > newPod {
+			return fmt.Errorf("Metrics not available for pod %s/%s, age: %s", pod.Namespace, pod.Name, age) //nolint:staticcheck // kubectl's words
+		}
+	}
+	return errors.New("metrics not available yet")
 }

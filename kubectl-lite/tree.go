@@ -19,11 +19,13 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 )
 
 type treeOptions struct {
 	*session
 	depth int
+	watch bool
 }
 
 func newTree(s *session) *cobra.Command {
@@ -32,7 +34,8 @@ func newTree(s *session) *cobra.Command {
 		Use:   "tree (TYPE NAME | TYPE/NAME)",
 		Short: "Show what an object owns, down to the pods, with readiness and age",
 		Example: `  kubectl-lite tree deployment/web
-  kubectl-lite tree cronjob nightly`,
+  kubectl-lite tree cronjob nightly
+  kubectl-lite tree deploy/web -w`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -41,6 +44,7 @@ func newTree(s *session) *cobra.Command {
 			return o.run(contextOf(cmd), args)
 		},
 	}
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Keep the tree up to date, on a terminal.")
 	cmd.Flags().IntVar(&o.depth, "depth", 0, "How many generations to show, zero means all.")
 	return cmd
 }
@@ -50,14 +54,24 @@ func (o *treeOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	family, err := o.descendants(ctx, root)
+	if o.watch {
+		if !o.canLive() {
+			return errors.New("--watch needs a terminal to draw on")
+		}
+		return o.follow(ctx, root)
+	}
+	all, err := o.descendants(ctx, root)
 	if err != nil {
 		return err
 	}
 	w := printers.GetNewTabWriter(o.Out)
-	fmt.Fprintln(w, "NAME\tREADY\tSTATUS\tAGE")
-	o.print(w, family, root, "", "", 1)
+	o.printTree(w, all, root)
 	return w.Flush()
+}
+
+func (o *treeOptions) printTree(w io.Writer, all family, root *unstructured.Unstructured) {
+	fmt.Fprintln(w, "NAME\tREADY\tSTATUS\tAGE")
+	o.print(w, all, root, "", "", 1)
 }
 
 // oneObject is the one object that the arguments name.
@@ -91,7 +105,7 @@ func (s *session) descendants(ctx context.Context, root *unstructured.Unstructur
 	if err != nil {
 		return nil, err
 	}
-	client, err := s.DynamicClient()
+	client, err := s.quietClient()
 	if err != nil {
 		return nil, err
 	}
@@ -122,12 +136,28 @@ func (s *session) descendants(ctx context.Context, root *unstructured.Unstructur
 		})
 	}
 	running.Wait()
-	for _, children := range found {
+	found.sort()
+	return found, errs.err()
+}
+
+// sort puts siblings into the order in which they are shown.
+func (f family) sort() {
+	for _, children := range f {
 		slices.SortFunc(children, func(a, b *unstructured.Unstructured) int {
 			return cmp.Or(strings.Compare(a.GetKind(), b.GetKind()), strings.Compare(a.GetName(), b.GetName()))
 		})
 	}
-	return found, errs.err()
+}
+
+// quietClient is for reading kinds that the user did not ask for: that one of them is deprecated is not his concern.
+func (s *session) quietClient() (dynamic.Interface, error) {
+	config, err := s.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.WarningHandler, config.WarningHandlerWithContext = rest.NoWarnings{}, nil
+	return dynamic.NewForConfig(config)
 }
 
 // ownable are the resources that can be listed and whose objects may have owners.
@@ -192,8 +222,11 @@ func readiness(obj *unstructured.Unstructured) (ready, status string) {
 		return fmt.Sprintf("%d/%d", have, want), status
 	}
 	for _, c := range conditionsOf(obj) {
-		if c.kind == "Ready" || c.kind == "Complete" {
+		switch {
+		case c.kind == "Ready" || c.kind == "Complete":
 			return c.status, cmp.Or(c.reason, status)
+		case c.kind == "Failed" && c.status == "True":
+			return "False", cmp.Or(c.reason, "Failed")
 		}
 	}
 	return ready, status

@@ -3,10 +3,12 @@ package kubectllite
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/yaml"
 )
@@ -26,8 +28,10 @@ func newVersion(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the client and server version information",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("extra arguments: %v", args)
+			}
 			if output != "" && output != "json" && output != "yaml" {
 				return fmt.Errorf(`--output must be 'yaml' or 'json'`)
 			}
@@ -39,6 +43,7 @@ func newVersion(s *session) *cobra.Command {
 			if err := s.printVersions(found, output); err != nil {
 				return err
 			}
+			s.warnOfSkew(found)
 			return failed
 		},
 	}
@@ -81,7 +86,7 @@ func (s *session) printVersions(found versions, output string) error {
 
 // clientVersion is the version of the API that this binary knows: client-go v0.37.2 is Kubernetes v1.37.2.
 func clientVersion() *version.Info {
-	info := &version.Info{GitVersion: Version}
+	info := &version.Info{GitVersion: Version, Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
 		return info
@@ -101,7 +106,28 @@ func clientVersion() *version.Info {
 			info.GitCommit = setting.Value
 		case "vcs.time":
 			info.BuildDate = setting.Value
+		case "vcs.modified":
+			info.GitTreeState = map[string]string{"true": "dirty", "false": "clean"}[setting.Value]
 		}
 	}
 	return info
+}
+
+// supportedSkew is by how many minor versions a client may be older or newer than its server.
+const supportedSkew = 1
+
+func (s *session) warnOfSkew(found versions) {
+	if found.ServerVersion == nil {
+		return
+	}
+	client, clientErr := utilversion.ParseSemantic(found.ClientVersion.GitVersion)
+	server, serverErr := utilversion.ParseSemantic(found.ServerVersion.GitVersion)
+	if clientErr != nil || serverErr != nil {
+		return
+	}
+	apart := int(client.Minor()) - int(server.Minor())
+	if client.Major() != server.Major() || max(apart, -apart) > supportedSkew {
+		fmt.Fprintf(s.ErrOut, "WARNING: version difference between client (%d.%d) and server (%d.%d) exceeds the supported minor version skew of +/-%d\n",
+			client.Major(), client.Minor(), server.Major(), server.Minor(), supportedSkew)
+	}
 }

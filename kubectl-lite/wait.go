@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/util/jsonpath"
@@ -72,20 +73,15 @@ func (o *waitOptions) run(ctx context.Context, args []string) error {
 	switch {
 	case o.timeout < 0:
 		o.timeout = 168 * time.Hour
-	case o.timeout == 0:
-		o.timeout = time.Millisecond // long enough to look once
 	}
 	deadline := time.Now().Add(o.timeout)
 	infos, err := o.find(args, deleting)
-	if creating {
+	if creating && o.timeout > 0 {
 		infos, err = o.untilFound(ctx, args, deadline)
 	}
-	if err != nil {
-		return err
-	}
 	if len(infos) == 0 {
-		if deleting {
-			return nil
+		if err != nil || deleting {
+			return err
 		}
 		return errors.New("no matching resources found")
 	}
@@ -93,7 +89,8 @@ func (o *waitOptions) run(ctx context.Context, args []string) error {
 	for _, info := range infos {
 		errs.add(o.await(ctx, info, all, deadline))
 	}
-	return errs.err()
+	errs.add(err) // what was not found does not keep from waiting for the rest
+	return utilerrors.Flatten(utilerrors.NewAggregate(errs.all))
 }
 
 func (o *waitOptions) find(args []string, mayBeGone bool) ([]*resource.Info, error) {
@@ -153,6 +150,9 @@ func (o *waitOptions) await(ctx context.Context, info *resource.Info, all []expe
 		if done, err := met(obj); done || err != nil {
 			return errors.Join(err, o.showMet(info, done))
 		}
+	}
+	if o.timeout == 0 {
+		return fmt.Errorf("condition not met for %s", info.ObjectName())
 	}
 	if err := observe(ctx, client, info.Name, met); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -245,7 +245,7 @@ func jsonPathIs(text string) (expectation, error) {
 	}
 	relaxed, err := relaxedJSONPath(path)
 	if err != nil {
-		relaxed = path
+		return nil, err
 	}
 	parser := jsonpath.New("wait").AllowMissingKeys(true)
 	if err := parser.Parse(relaxed); err != nil {

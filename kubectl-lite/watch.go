@@ -15,6 +15,9 @@ import (
 
 // follow is get -w: it prints what there is, then every change as it comes, until the stream or ctx ends.
 func (o *getOptions) follow(ctx context.Context, args []string) error {
+	if o.inPlace && o.watch && !o.watchOnly && !o.watchEvents && o.serverPrint && o.format.human() && !o.format.noHeaders && o.canLive() {
+		return o.followInPlace(ctx, args)
+	}
 	namespace, explicit, err := o.namespace()
 	if err != nil {
 		return err

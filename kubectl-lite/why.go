@@ -37,10 +37,13 @@ order: what stands in the way of the most comes first.`,
 // nothing will take explains why its image was not pulled, and so on. A condition of the owner only sums up.
 const (
 	rankRefused = iota
+	rankMissing
 	rankUnschedulable
+	rankNode
 	rankImage
 	rankCrash
 	rankProbe
+	rankStuck
 	rankPending
 	rankDeleting
 	rankWarning
@@ -52,6 +55,8 @@ type finding struct {
 	rank    int
 	subject string
 	text    string
+	// container is the one that crashed, of the pod that is the subject.
+	container string
 }
 
 func (o *whyOptions) run(ctx context.Context, args []string) error {
@@ -69,11 +74,19 @@ func (o *whyOptions) run(ctx context.Context, args []string) error {
 	visit = func(obj *unstructured.Unstructured) {
 		objects = append(objects, obj)
 		findings = append(findings, inspect(obj)...)
+		if isDone(obj) {
+			return // how its pods ended on the way is history
+		}
 		for _, child := range all[obj.GetUID()] {
 			visit(child)
 		}
 	}
 	visit(root)
+	more, err := o.lookAround(ctx, root, objects)
+	if err != nil {
+		return err
+	}
+	findings = append(findings, more...)
 	name := root.GetKind() + "/" + root.GetName()
 	if len(findings) == 0 && isReady(root) {
 		fmt.Fprintf(o.Out, "%s is ready.\n", name)
@@ -83,7 +96,21 @@ func (o *whyOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	o.print(name, root, merge(append(findings, warnings...)))
+	warnings = slices.DeleteFunc(warnings, func(w finding) bool { // what a condition says as well is said once
+		_, message, _ := strings.Cut(w.text, " ago: ")
+		return slices.ContainsFunc(findings, func(f finding) bool {
+			return f.subject == w.subject && strings.Contains(f.text, strings.TrimSuffix(message, "."))
+		})
+	})
+	findings = merge(append(findings, warnings...))
+	o.print(name, root, findings)
+	o.printLastWords(ctx, root.GetNamespace(), findings)
+	if chain := o.ownerChain(ctx, root); chain != "" {
+		fmt.Fprintf(o.Out, "\nMade by %s.\n", chain)
+	}
+	if len(findings) > 0 && findings[0].rank == rankUnschedulable {
+		return o.printVerdicts(ctx, objects)
+	}
 	return nil
 }
 
@@ -92,73 +119,6 @@ func isReady(obj *unstructured.Unstructured) bool {
 	ready, _ := readiness(obj)
 	have, want, counted := strings.Cut(ready, "/")
 	return ready == "-" || ready == "True" || counted && have == want
-}
-
-func inspect(obj *unstructured.Unstructured) []finding {
-	subject := obj.GetKind() + "/" + obj.GetName()
-	var found []finding
-	add := func(rank int, format string, args ...any) {
-		found = append(found, finding{rank, subject, fmt.Sprintf(format, args...)})
-	}
-	if obj.GetDeletionTimestamp() != nil {
-		if finalizers := obj.GetFinalizers(); len(finalizers) > 0 {
-			add(rankDeleting, "is being deleted and waits for the finalizers %s", strings.Join(finalizers, ", "))
-		} else {
-			add(rankDeleting, "is being deleted")
-		}
-	}
-	for _, c := range conditionsOf(obj) {
-		why := strings.TrimSuffix(cmp.Or(c.message, c.reason), ".")
-		switch {
-		case c.kind == "PodScheduled" && c.status == "False":
-			add(rankUnschedulable, "cannot be scheduled: %s", why)
-		case c.kind == "ReplicaFailure" && c.status == "True":
-			add(rankRefused, "cannot make its pods: %s", why)
-		case (c.kind == "Progressing" || c.kind == "Available") && c.status == "False":
-			add(rankSummary, "%s: %s", strings.ToLower(cmp.Or(c.reason, "not "+c.kind)), why)
-		case c.kind == "Ready" && c.status != "True" && obj.GetKind() != "Pod":
-			add(rankPending, "is not ready: %s", why)
-		}
-	}
-	if obj.GetKind() == "Pod" {
-		inspectContainers(obj, add)
-	}
-	return found
-}
-
-func inspectContainers(pod *unstructured.Unstructured, add func(int, string, ...any)) {
-	for _, list := range []string{"initContainerStatuses", "containerStatuses"} {
-		states, _, _ := unstructured.NestedSlice(pod.Object, "status", list)
-		for _, state := range states {
-			if fields, ok := state.(map[string]any); ok {
-				inspectContainer(fields, add)
-			}
-		}
-	}
-}
-
-func inspectContainer(state map[string]any, add func(int, string, ...any)) {
-	text := func(path ...string) string { s, _, _ := unstructured.NestedString(state, path...); return s }
-	name, reason, message := text("name"), text("state", "waiting", "reason"), text("state", "waiting", "message")
-	restarts, _ := state["restartCount"].(int64)
-	code, ended, _ := unstructured.NestedInt64(state, "lastState", "terminated", "exitCode")
-	switch {
-	case strings.Contains(reason, "Image") || reason == "RegistryUnavailable":
-		add(rankImage, "container %s cannot get its image: %s", name, cmp.Or(message, reason))
-	case reason == "CrashLoopBackOff" && ended:
-		add(rankCrash, "container %s keeps ending with exit code %d (%s), %d restarts", name, code, cmp.Or(text("lastState", "terminated", "reason"), "Error"), restarts)
-	case strings.HasPrefix(reason, "CreateContainer"), reason == "RunContainerError", reason == "CrashLoopBackOff":
-		add(rankCrash, "container %s cannot start: %s", name, cmp.Or(message, reason))
-	case reason != "" && reason != "PodInitializing":
-		add(rankPending, "container %s waits: %s", name, cmp.Or(message, reason))
-	}
-	if code, failed, _ := unstructured.NestedInt64(state, "state", "terminated", "exitCode"); failed && code != 0 {
-		add(rankCrash, "container %s ended with exit code %d (%s)", name, code, cmp.Or(text("state", "terminated", "reason"), "Error"))
-	}
-	_, running, _ := unstructured.NestedMap(state, "state", "running")
-	if ready, _ := state["ready"].(bool); running && !ready {
-		add(rankProbe, "container %s runs but is not ready: its readiness or startup probe has not passed", name)
-	}
 }
 
 // warningsAbout are the warnings that were recorded about the objects, the latest of each kind.
@@ -181,7 +141,7 @@ func (o *whyOptions) warningsAbout(ctx context.Context, namespace string, object
 			continue
 		}
 		told[subject+e.Reason] = true
-		found = append(found, finding{warningRank(e.Reason), subject, fmt.Sprintf("%s %s ago: %s", e.Reason, since(eventTime(e)), strings.TrimSpace(e.Message))})
+		found = append(found, finding{warningRank(e.Reason), subject, fmt.Sprintf("%s %s ago: %s", e.Reason, since(eventTime(e)), strings.TrimSpace(e.Message)), ""})
 	}
 	return found, nil
 }
@@ -195,6 +155,8 @@ func warningRank(reason string) int {
 		return rankUnschedulable
 	case "Unhealthy":
 		return rankProbe
+	case "FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "FailedBinding", "ProvisioningFailed":
+		return rankStuck
 	}
 	return rankWarning
 }
@@ -207,7 +169,9 @@ func merge(all []finding) []finding {
 	for _, f := range all {
 		at := slices.IndexFunc(merged, func(m finding) bool { return m.rank == f.rank && m.text == f.text })
 		if at >= 0 {
-			others[at]++
+			if merged[at].subject != f.subject {
+				others[at]++
+			}
 			continue
 		}
 		merged = append(merged, f)
@@ -220,13 +184,13 @@ func merge(all []finding) []finding {
 
 func (o *whyOptions) print(name string, root *unstructured.Unstructured, findings []finding) {
 	ready, _ := readiness(root)
-	if strings.Contains(ready, "/") {
+	if strings.Contains(ready, "/") && !isReady(root) {
 		fmt.Fprintf(o.Out, "%s is not ready (%s).\n", name, ready)
 	} else {
 		fmt.Fprintf(o.Out, "%s is not as it should be.\n", name)
 	}
 	if len(findings) == 0 {
-		fmt.Fprintln(o.Out, "Nothing that it owns reports a fault; it may still be on its way.")
+		fmt.Fprintln(o.Out, "Nothing that belongs to it reports a fault; it may still be on its way.")
 		return
 	}
 	fmt.Fprintf(o.Out, "\nLikely cause:\n  %s %s\n", findings[0].subject, findings[0].text)

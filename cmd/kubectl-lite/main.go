@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	_ "github.com/coxswain-dev/coxswain/cmd/kubectl-lite/heap" // before anything grows
 	kubectllite "github.com/coxswain-dev/coxswain/kubectl-lite"
 
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubeconfigs may log in through exec plugins, OIDC and the like

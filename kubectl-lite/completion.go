@@ -1,0 +1,299 @@
+package kubectllite
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// completer proposes what may stand next on the command line, after args.
+type completer func(s *session, args []string, begun string) []string
+
+func newCompletion(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use: "completion SHELL", Short: "Output shell completion code for the specified shell (bash, zsh, fish, or powershell)",
+		Example: `  source <(kubectl-lite completion bash)
+  kubectl-lite completion zsh > "${fpath[1]}/_kubectl-lite"
+  kubectl-lite completion fish > ~/.config/fish/completions/kubectl-lite.fish`,
+		DisableFlagsInUseLine: true,
+		ValidArgs:             []string{"bash", "zsh", "fish", "powershell"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return usageErrorf(cmd, "Shell not specified.")
+			case len(args) > 1:
+				return usageErrorf(cmd, "Too many arguments. Expected only the shell type.")
+			}
+			switch root := cmd.Root(); args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(s.Out, true)
+			case "zsh":
+				return root.GenZshCompletion(s.Out)
+			case "fish":
+				return root.GenFishCompletion(s.Out, true)
+			case "powershell":
+				return root.GenPowerShellCompletionWithDesc(s.Out)
+			}
+			return usageErrorf(cmd, "Unsupported shell type %q.", args[0])
+		},
+	}
+}
+
+// proposals pairs commands with what they take. Verbs that are not here have nothing but flags, or take files. Cobra's completion scripts for bash, zsh, fish and PowerShell ask for it.
+var proposals = []struct {
+	take     completer
+	commands []string
+}{
+	{kindsAndNames, []string{"get", "describe", "delete", "tree", "why", "timeline", "ttl", "label", "annotate", "patch", "edit", "wait",
+		"apply view-last-applied", "apply edit-last-applied", "set env", "set image", "set resources", "set serviceaccount", "set subject"}},
+	{kindsOnly, []string{"explain"}},
+	{namesOf("deployments", "statefulsets", "daemonsets"), []string{"rollout status", "rollout history", "rollout undo", "rollout restart"}},
+	{namesOf("deployments"), []string{"rollout pause", "rollout resume"}},
+	{namesOf("deployments", "replicasets", "statefulsets", "replicationcontrollers"), []string{"scale", "autoscale"}},
+	{namesOf("pods", "services", "deployments", "replicasets", "replicationcontrollers"), []string{"expose"}},
+	{namesOf("services"), []string{"set selector"}},
+	{podsOrNames, []string{"logs", "exec", "attach", "port-forward"}},
+	{plainNamesOf("pods", ":"), []string{"cp"}},
+	{plainNamesOf("nodes", ""), []string{"cordon", "uncordon", "drain", "top node"}},
+	{plainNamesOf("pods", ""), []string{"top pod"}},
+	{plainNamesOf("certificatesigningrequests", ""), []string{"certificate approve", "certificate deny"}},
+	{plainNamesOf("serviceaccounts", ""), []string{"create token"}},
+	{contextNames, []string{"config use-context", "config rename-context", "config delete-context", "config get-contexts", "config set-context"}},
+	{clusterNames, []string{"config delete-cluster", "config set-cluster"}},
+	{userNames, []string{"config delete-user", "config set-credentials"}},
+}
+
+// flagProposals are what flags take, wherever they are declared.
+var flagProposals = map[string]completer{
+	"namespace": plainNamesOf("namespaces", ""),
+	"context":   contextNames,
+	"cluster":   clusterNames,
+	"user":      userNames,
+	"container": containersOfPod,
+}
+
+func addCompletions(root *cobra.Command, s *session) {
+	for _, p := range proposals {
+		for _, path := range p.commands {
+			cmd, rest, err := root.Find(strings.Fields(path))
+			if err != nil || len(rest) > 0 {
+				panic("completion of an unknown command: " + path)
+			}
+			cmd.ValidArgsFunction = s.completing(p.take)
+		}
+	}
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for name, take := range flagProposals {
+			if cmd.PersistentFlags().Lookup(name) != nil || cmd.Flags().Lookup(name) != nil {
+				_ = cmd.RegisterFlagCompletionFunc(name, s.completing(take)) // fails where it is registered already
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root)
+}
+
+// completing makes a completer into what cobra calls. No file is offered where an object is meant; "web-0:" and "deploy/" are
+// begun, not done, so that no space follows.
+func (s *session) completing(take completer) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		var fitting []string
+		directive := cobra.ShellCompDirectiveNoFileComp
+		for _, proposal := range take(s, args, begun) {
+			if !strings.HasPrefix(proposal, begun) || slices.Contains(args, proposal) {
+				continue
+			}
+			fitting = append(fitting, proposal)
+			if strings.HasSuffix(proposal, "/") || strings.HasSuffix(proposal, ":") {
+				directive |= cobra.ShellCompDirectiveNoSpace
+			}
+		}
+		return fitting, directive
+	}
+}
+
+// completionTimeout is for how long a shell waits. A server that does not answer must not hang the prompt.
+const completionTimeout = 3 * time.Second
+
+// namesIn are the names of a kind's objects, in the namespace that the flags so far choose.
+func (s *session) namesIn(resource string) []string {
+	mapping, err := s.mappingFor(resource)
+	if err != nil {
+		return nil
+	}
+	return s.objectNames(mapping.Resource, mapping.Scope.Name() == "namespace")
+}
+
+func (s *session) objectNames(resource schema.GroupVersionResource, namespaced bool) []string {
+	config, err := s.ToRESTConfig()
+	if err != nil {
+		return nil
+	}
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil
+	}
+	var from metadata.ResourceInterface = client.Resource(resource)
+	if namespaced {
+		namespace, _, err := s.namespace()
+		if err != nil {
+			return nil
+		}
+		from = client.Resource(resource).Namespace(namespace)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	list, err := from.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil
+	}
+	names := make([]string, len(list.Items))
+	for i := range list.Items {
+		names[i] = list.Items[i].Name
+	}
+	return names
+}
+
+// kindNames are the resources that can be read, as one would type them: "pods", "deployments.apps".
+func (s *session) kindNames() []string {
+	client, err := s.ToDiscoveryClient()
+	if err != nil {
+		return nil
+	}
+	lists, _ := client.ServerPreferredResources() // some may be missing while an extension server is down
+	var names []string
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if slices.Contains(r.Verbs, "get") && !strings.Contains(r.Name, "/") {
+				names = append(names, schema.GroupResource{Group: gv.Group, Resource: r.Name}.String())
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func kindsOnly(s *session, args []string, _ string) []string {
+	if len(args) > 0 {
+		return nil
+	}
+	return s.kindNames()
+}
+
+// kindsAndNames is "TYPE NAME..." and "TYPE/NAME...".
+func kindsAndNames(s *session, args []string, begun string) []string {
+	kind, _, slash := strings.Cut(begun, "/")
+	switch {
+	case slash:
+		return prefixed(kind+"/", s.namesIn(kind))
+	case len(args) == 0:
+		return s.kindNames()
+	case strings.Contains(args[0], "/"):
+		return suffixed(s.kindNames(), "/")
+	}
+	return s.namesIn(args[0])
+}
+
+// namesOf is like kindsAndNames, of some kinds only.
+func namesOf(kinds ...string) completer {
+	return func(s *session, args []string, begun string) []string {
+		if len(args) == 0 && !strings.Contains(begun, "/") {
+			return slices.Concat(kinds, suffixed(kinds, "/"))
+		}
+		return kindsAndNames(s, args, begun)
+	}
+}
+
+// plainNamesOf are names without their kind.
+func plainNamesOf(resource, suffix string) completer {
+	return func(s *session, _ []string, _ string) []string { return suffixed(s.namesIn(resource), suffix) }
+}
+
+// podsOrNames is a pod, or something that has pods.
+func podsOrNames(s *session, args []string, begun string) []string {
+	switch {
+	case len(args) > 0:
+		return nil
+	case strings.Contains(begun, "/"):
+		return kindsAndNames(s, args, begun)
+	}
+	return append(s.namesIn("pods"), "deployments/", "services/", "statefulsets/", "daemonsets/", "replicasets/", "jobs/")
+}
+
+// containersOfPod are the containers of the pod that the command is about.
+func containersOfPod(s *session, args []string, _ string) []string {
+	if len(args) == 0 {
+		return nil
+	}
+	client, err := s.KubernetesClientSet()
+	if err != nil {
+		return nil
+	}
+	namespace, _, err := s.namespace()
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	pod, err := client.CoreV1().Pods(namespace).Get(ctx, strings.TrimPrefix(args[0], "pod/"), metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, c := range slices.Concat([]corev1.Container{}, pod.Spec.Containers, pod.Spec.InitContainers) {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func (s *session) configKeys(keys func(*clientcmdapi.Config) []string) []string {
+	config, err := s.kubeconfig().GetStartingConfig()
+	if err != nil {
+		return nil
+	}
+	return keys(config)
+}
+
+func contextNames(s *session, _ []string, _ string) []string {
+	return s.configKeys(func(c *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Contexts)) })
+}
+
+func clusterNames(s *session, _ []string, _ string) []string {
+	return s.configKeys(func(c *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Clusters)) })
+}
+
+func userNames(s *session, _ []string, _ string) []string {
+	return s.configKeys(func(c *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.AuthInfos)) })
+}
+
+func prefixed(with string, names []string) []string {
+	all := make([]string, len(names))
+	for i := range names {
+		all[i] = with + names[i]
+	}
+	return all
+}
+
+func suffixed(names []string, with string) []string {
+	all := make([]string, len(names))
+	for i := range names {
+		all[i] = names[i] + with
+	}
+	return all
+}

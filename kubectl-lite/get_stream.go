@@ -1,0 +1,47 @@
+package kubectllite
+
+import (
+	"strings"
+
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/cli-runtime/pkg/resource"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+)
+
+// canStream reports whether a list can be printed page by page: it is of one kind, and in the server's order.
+func (o *getOptions) canStream(args []string) bool {
+	if len(args) != 1 || strings.ContainsAny(args[0], ",/") || o.format.sortBy != "" || !o.format.human() || !o.serverPrint {
+		return false
+	}
+	if !cmdutil.IsFilenameSliceEmpty(o.files.Filenames, o.files.Kustomize) {
+		return false
+	}
+	_, err := o.mappingFor(args[0]) // a category has none
+	return err == nil
+}
+
+// streamTable prints each page as it arrives. A column is as wide as the widest cell so far: pages after a wide one line up
+// with it, those before did not know.
+func (o *getOptions) streamTable(namespace string, found *resource.Result) error {
+	out := &paragraphs{to: o.Out}
+	tabs := printers.GetNewTabWriter(out)
+	inNamespace := !o.allNamespaces
+	var printer printers.ResourcePrinter
+	err := found.Visit(func(info *resource.Info, err error) error {
+		if err != nil {
+			return err
+		}
+		if printer == nil {
+			inNamespace = inNamespace && info.Namespaced()
+			printer = o.format.table(info.Mapping, o.allNamespaces && info.Namespaced(), false)
+		}
+		if err := printer.PrintObj(info.Object, tabs); err != nil {
+			return err
+		}
+		return tabs.Flush()
+	})
+	if err == nil && out.written == 0 && !o.ignoreNotFound {
+		o.sayNothingFound(namespace, inNamespace)
+	}
+	return err
+}

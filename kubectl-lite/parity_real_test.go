@@ -1,0 +1,215 @@
+package kubectllite
+
+import (
+	"context"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coxswain-dev/coxswain/testenv"
+)
+
+// TestParity_OnARealServer runs the steps of TestParity against a server that somebody started: kube-apiserver, if one is at
+// hand, whose user may make namespaces, cluster roles, priority classes and certificate requests. They run in namespaces of
+// their own, by kubectl twice and by kubectl-lite once. What kubectl itself does not do twice
+// alike, because controllers work on what the steps make, is no yardstick and is left out.
+func TestParity_OnARealServer(t *testing.T) {
+	path := testenv.ExternalKubeconfig(t)
+	kubectl := realKubectl()
+	if kubectl == "" {
+		t.Skip("not run against an API server of others: there is no kubectl on the PATH")
+	}
+	t.Parallel()
+	server := openShared(t, path)
+	version, err := server.client.Discovery().ServerVersion()
+	require.NoError(t, err)
+	t.Logf("%s, %s; left out: get --at, timeline and ttl, which kubectl has not, and %q, which concern others",
+		server.config.Host, version.GitVersion, sortedKeys(unfitForShared))
+
+	theirs := server.parity(t, kubectlRunner(kubectl))
+	again := server.parity(t, kubectlRunner(kubectl))
+	ours := server.parity(t, liteRunner)
+	total, fickle := len(ours), map[string]bool{}
+	for i := range theirs {
+		if !assert.ObjectsAreEqual(theirs[i], again[i]) {
+			fickle[theirs[i].Args] = true
+		}
+	}
+	drop := func(o parityOutcome) bool { return fickle[o.Args] }
+	theirs, ours = slices.DeleteFunc(theirs, drop), slices.DeleteFunc(ours, drop)
+	t.Logf("%d of %d steps compared; kubectl does not do these twice alike: %q", len(ours), total, sortedKeys(fickle))
+	require.Greater(t, len(ours), total*3/4, "too much changes by itself on this server to compare anything")
+	requireParity(t, theirs, ours)
+}
+
+// unfitForShared are steps that must not be run where others work, or that tell how busy the others are.
+var unfitForShared = map[string]bool{
+	"taint nodes --all a=b:NoSchedule": true,
+	"top nodes":                        true,
+}
+
+// sharedServer is a server on which the steps have namespaces of their own.
+type sharedServer struct {
+	file   *clientcmdapi.Config
+	config *rest.Config
+	client kubernetes.Interface
+	any    dynamic.Interface
+}
+
+// openShared reads a kubeconfig's current context, and gives it the names that the steps know.
+func openShared(t *testing.T, path string) *sharedServer {
+	t.Helper()
+	file, err := clientcmd.LoadFromFile(path)
+	require.NoError(t, err)
+	require.NoError(t, clientcmdapi.MinifyConfig(file))
+	require.NoError(t, clientcmdapi.FlattenConfig(file))
+	for _, context := range file.Contexts {
+		file.Clusters = map[string]*clientcmdapi.Cluster{"test": file.Clusters[context.Cluster]}
+		file.AuthInfos = map[string]*clientcmdapi.AuthInfo{"test": file.AuthInfos[context.AuthInfo]}
+	}
+	config, err := clientcmd.NewDefaultClientConfig(*withContext(file, ""), &clientcmd.ConfigOverrides{}).ClientConfig()
+	require.NoError(t, err)
+	config.QPS, config.Burst = 50, 100
+	return &sharedServer{file, config, kubernetes.NewForConfigOrDie(config), dynamic.NewForConfigOrDie(config)}
+}
+
+// withContext is the kubeconfig with nothing but the context "test", in a namespace.
+func withContext(file *clientcmdapi.Config, namespace string) *clientcmdapi.Config {
+	file = file.DeepCopy()
+	file.Contexts = map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: "test", Namespace: namespace}}
+	file.CurrentContext = "test"
+	return file
+}
+
+var (
+	// defaultNamespace is where steps name the namespace that they are in.
+	defaultNamespace = regexp.MustCompile(`(namespace=|ns |"namespace": ")default\b`)
+	// sharedNames are names without a namespace that steps give, and the namespace shop.
+	sharedNames = regexp.MustCompile(`\b(shop|viewers?|high|ann|solo)\b`)
+	// everywhere makes a step look at others' namespaces.
+	everywhere = regexp.MustCompile(` (-A|--all-namespaces)\b`)
+	// sharedAge is an age that is longer than a test.
+	sharedAge = regexp.MustCompile(`\b(\d+[ydhms]){1,2}\b`)
+	// anyIP is an address of whatever network the server's is.
+	anyIP = regexp.MustCompile(`\b\d+\.\d+\.\d+\.\d+\b`)
+	// madeUp are the ends of names that controllers make up.
+	madeUp = regexp.MustCompile(`\b(web|many|plain|nightly)-[a-z0-9]{8,10}(-[a-z0-9]{5})?\b`)
+)
+
+// parity runs the steps with names that nobody else has, and leaves nothing behind.
+func (s *sharedServer) parity(t *testing.T, run parityRunner) []parityOutcome {
+	t.Helper()
+	suffix := "-" + rand.String(8)
+	namespace := "default" + suffix
+	defer s.clean(t, suffix)
+	_, err := s.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s.awaitServiceAccount(t, namespace)
+	host, err := url.Parse(s.config.Host)
+	require.NoError(t, err)
+	return runParity(t, parityPlace{
+		kubeconfig: withContext(s.file, namespace),
+		host:       host.Scheme + "://" + host.Host,
+		unfit:      unfitForShared,
+		own: func(text string) string {
+			text = everywhere.ReplaceAllString(defaultNamespace.ReplaceAllString(text, "${1}"+namespace), "")
+			return sharedNames.ReplaceAllString(text, "$1"+suffix)
+		},
+		plain: func(text string) string {
+			text = unstable[0].pattern.ReplaceAllString(strings.ReplaceAll(text, suffix, ""), "UID") // before parts of one look like ages
+			text = anyIP.ReplaceAllString(text, "127.0.0.1")
+			return madeUp.ReplaceAllString(sharedAge.ReplaceAllString(text, "1s"), "$1-HASH")
+		},
+	}, run)
+}
+
+// awaitServiceAccount waits until a server with controllers has furnished a namespace. Where there are none, as beside a
+// kube-apiserver alone, it makes the account that pods need.
+func (s *sharedServer) awaitServiceAccount(t *testing.T, namespace string) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 5*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, noAccount := s.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+		_, noRoot := s.client.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return noAccount == nil && noRoot == nil, nil
+	})
+	if err == nil {
+		return
+	}
+	t.Log("this server runs no controllers")
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	_, err = s.client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
+	require.True(t, err == nil || apierrors.IsAlreadyExists(err), "%v", err)
+}
+
+// clean removes everything whose name ends in the suffix.
+func (s *sharedServer) clean(t *testing.T, suffix string) {
+	t.Helper()
+	for _, kind := range []schema.GroupVersionResource{
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+		{Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses"},
+		{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
+		{Version: "v1", Resource: "nodes"},
+		{Version: "v1", Resource: "namespaces"},
+	} {
+		list, err := s.any.Resource(kind).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, obj := range list.Items {
+			if !strings.HasSuffix(obj.GetName(), suffix) {
+				continue
+			}
+			err := s.any.Resource(kind).Delete(t.Context(), obj.GetName(), metav1.DeleteOptions{})
+			require.True(t, err == nil || apierrors.IsNotFound(err), "%v", err)
+			if kind.Resource == "namespaces" {
+				s.awaitGone(t, obj.GetName())
+			}
+		}
+	}
+}
+
+// awaitGone waits until a namespace is gone. Where no controller empties it, as beside a kube-apiserver alone, this does.
+func (s *sharedServer) awaitGone(t *testing.T, namespace string) {
+	t.Helper()
+	gone := func(ctx context.Context) (bool, error) {
+		_, err := s.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), nil
+	}
+	if wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, gone) == nil {
+		return
+	}
+	lists, err := s.client.Discovery().ServerPreferredNamespacedResources()
+	require.True(t, err == nil || discovery.IsGroupDiscoveryFailedError(err), "%v", err)
+	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"deletecollection"}}, lists) {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		require.NoError(t, err)
+		for _, r := range list.APIResources {
+			now := int64(0)
+			_ = s.any.Resource(version.WithResource(r.Name)).Namespace(namespace). // what is left shows below
+												DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
+		}
+	}
+	left, err := s.client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+	require.NoError(t, err)
+	left.Spec.Finalizers = nil
+	_, err = s.client.CoreV1().Namespaces().Finalize(t.Context(), left, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, gone), "%s is still there", namespace)
+}

@@ -1,0 +1,247 @@
+package kubectllite
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/dynamic"
+)
+
+// treeMirror is the objects of a tree, kept up to date by one watch per kind. Kinds that had no part in the tree when it was
+// last read in whole are seen at the next reading, except those that workloads are made of.
+type treeMirror struct {
+	*session
+	client    dynamic.Interface
+	namespace string
+
+	mu      sync.Mutex
+	root    *unstructured.Unstructured
+	objects map[types.UID]*unstructured.Unstructured
+	watched map[schema.GroupVersionResource]bool
+	trouble string
+}
+
+// workloadKinds are watched whether or not the tree has any of them yet.
+var workloadKinds = []schema.GroupVersionResource{
+	{Version: "v1", Resource: "pods"},
+	{Group: "apps", Version: "v1", Resource: "replicasets"},
+	{Group: "batch", Version: "v1", Resource: "jobs"},
+}
+
+// rereading is how often a whole namespace is read for kinds that are new in the tree.
+const rereading = 15 * time.Second
+
+// follow is tree -w.
+func (o *treeOptions) follow(ctx context.Context, root *unstructured.Unstructured) error {
+	client, err := o.quietClient()
+	if err != nil {
+		return err
+	}
+	m := &treeMirror{session: o.session, client: client, namespace: root.GetNamespace(), root: root,
+		objects: map[types.UID]*unstructured.Unstructured{}, watched: map[schema.GroupVersionResource]bool{}}
+	mapper, err := o.ToRESTMapper()
+	if err != nil {
+		return err
+	}
+	resourceOf := func(obj *unstructured.Unstructured) (schema.GroupVersionResource, error) {
+		kind := obj.GroupVersionKind()
+		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			return schema.GroupVersionResource{}, err
+		}
+		return mapping.Resource, nil
+	}
+	return o.live(ctx, func() []string { return m.lines(o) }, func(ctx context.Context, changed func()) error {
+		var watching sync.WaitGroup
+		defer watching.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		watchKind := func(resource schema.GroupVersionResource) {
+			if m.watched[resource] {
+				return
+			}
+			m.watched[resource] = true
+			watching.Go(func() { m.watch(ctx, resource, changed) })
+		}
+		return resuming(ctx, func(err error) { m.setTrouble(err); changed() }, func() error {
+			if err := m.read(ctx); err != nil {
+				return err
+			}
+			changed()
+			kinds := slices.Clone(workloadKinds)
+			for _, obj := range m.relatives() {
+				resource, err := resourceOf(obj)
+				if err != nil {
+					return err
+				}
+				kinds = append(kinds, resource)
+			}
+			for _, resource := range kinds {
+				watchKind(resource)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(rereading):
+			}
+			return nil
+		})
+	})
+}
+
+// read looks at everything that may be owned.
+func (m *treeMirror) read(ctx context.Context) error {
+	all, err := m.descendants(ctx, m.root)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fresh := map[types.UID]*unstructured.Unstructured{m.root.GetUID(): m.newest(m.root)}
+	for _, children := range all {
+		for _, child := range children {
+			fresh[child.GetUID()] = m.newest(child)
+		}
+	}
+	m.objects = fresh
+	return nil
+}
+
+// newest is the object as it was read, or as a watch told of it since.
+func (m *treeMirror) newest(read *unstructured.Unstructured) *unstructured.Unstructured {
+	known := m.objects[read.GetUID()]
+	if known != nil && later(known.GetResourceVersion(), read.GetResourceVersion()) == known.GetResourceVersion() {
+		return known
+	}
+	return read
+}
+
+// relatives are the objects of the tree.
+func (m *treeMirror) relatives() []*unstructured.Unstructured {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := m.family()
+	found := []*unstructured.Unstructured{m.root}
+	for i := 0; i < len(found); i++ {
+		found = append(found, all[found[i].GetUID()]...)
+	}
+	return found
+}
+
+func (m *treeMirror) family() family {
+	all := family{}
+	for _, obj := range m.objects {
+		for _, owner := range obj.GetOwnerReferences() {
+			all[owner.UID] = append(all[owner.UID], obj)
+		}
+	}
+	all.sort()
+	return all
+}
+
+// watch keeps one kind up to date. A watch that breaks begins again with what there is then.
+func (m *treeMirror) watch(ctx context.Context, resource schema.GroupVersionResource, changed func()) {
+	var from dynamic.ResourceInterface = m.client.Resource(resource)
+	if m.namespace != "" {
+		from = m.client.Resource(resource).Namespace(m.namespace)
+	}
+	// What the user may not watch, or the server can not, is read every now and then.
+	_ = resuming(ctx, func(err error) { m.setTrouble(err); changed() }, func() error {
+		list, err := from.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return err
+		}
+		m.replace(resource, list)
+		changed()
+		changes, err := from.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), AllowWatchBookmarks: true})
+		if err != nil {
+			return err
+		}
+		defer changes.Stop()
+		m.setTrouble(nil)
+		for event := range changes.ResultChan() {
+			if event.Type == watch.Error {
+				if err := apierrors.FromObject(event.Object); !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+					return err
+				}
+				return nil
+			}
+			if obj, ok := event.Object.(*unstructured.Unstructured); ok && event.Type != watch.Bookmark {
+				m.apply(obj, event.Type == watch.Deleted)
+				changed()
+			}
+		}
+		return nil
+	})
+}
+
+// replace takes a list of one kind for all that there is of it.
+func (m *treeMirror) replace(resource schema.GroupVersionResource, list *unstructured.UnstructuredList) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	present := map[types.UID]bool{}
+	kind := strings.TrimSuffix(list.GetKind(), "List")
+	for i := range list.Items {
+		present[list.Items[i].GetUID()] = true
+		m.put(&list.Items[i])
+	}
+	for uid, obj := range m.objects {
+		if obj.GetKind() == kind && obj.GroupVersionKind().Group == resource.Group && !present[uid] {
+			delete(m.objects, uid)
+		}
+	}
+}
+
+func (m *treeMirror) apply(obj *unstructured.Unstructured, gone bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if gone {
+		delete(m.objects, obj.GetUID())
+		return
+	}
+	m.put(obj)
+}
+
+func (m *treeMirror) put(obj *unstructured.Unstructured) {
+	obj = m.newest(obj)
+	m.objects[obj.GetUID()] = obj
+	if obj.GetUID() == m.root.GetUID() {
+		m.root = obj
+	}
+}
+
+func (m *treeMirror) setTrouble(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trouble = ""
+	if err != nil {
+		m.trouble = "connection lost, trying again: " + err.Error()
+	}
+}
+
+func (m *treeMirror) lines(o *treeOptions) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var b bytes.Buffer
+	tabs := printers.GetNewTabWriter(&b)
+	if _, there := m.objects[m.root.GetUID()]; !there && len(m.objects) > 0 {
+		return []string{m.root.GetKind() + "/" + m.root.GetName() + " is gone"}
+	}
+	o.printTree(tabs, m.family(), m.root)
+	_ = tabs.Flush() // to memory
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if m.trouble != "" {
+		lines = append(lines, "", m.trouble)
+	}
+	return lines
+}

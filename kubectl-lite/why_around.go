@@ -1,0 +1,283 @@
+package kubectllite
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/utils/ptr"
+)
+
+// surroundings are what pods need and do not own. Each is looked at once; what the user may not see is taken to be in order.
+type surroundings struct {
+	client kubernetes.Interface
+	names  metadata.Interface // of Secrets no more than that they exist is anyone's business
+	seen   map[string]string
+}
+
+// lookAround is what is wrong with the things that the pods among the objects need: their nodes, claims, ConfigMaps and Secrets.
+// A Service has no pods of its own; those that it selects are looked at.
+func (o *whyOptions) lookAround(ctx context.Context, root *unstructured.Unstructured, objects []*unstructured.Unstructured) ([]finding, error) {
+	client, err := o.KubernetesClientSet()
+	if err != nil {
+		return nil, err
+	}
+	config, err := o.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	names, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	s := &surroundings{client, names, map[string]string{}}
+	var found []finding
+	var pods []*unstructured.Unstructured
+	if root.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Service"}) {
+		if found, pods, err = s.behind(ctx, root); err != nil {
+			return nil, err
+		}
+	}
+	for _, obj := range slices.Concat(objects, pods) {
+		if obj.GroupVersionKind().GroupKind() != (schema.GroupKind{Kind: "Pod"}) {
+			continue
+		}
+		pod := &corev1.Pod{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, pod); err != nil {
+			return nil, err
+		}
+		found = append(found, s.aboutPod(ctx, pod)...)
+	}
+	return found, nil
+}
+
+// behind are the pods that a Service selects, and what is wrong with them.
+func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstructured) (found []finding, pods []*unstructured.Unstructured, err error) {
+	subject := "Service/" + service.GetName()
+	selector, _, _ := unstructured.NestedStringMap(service.Object, "spec", "selector")
+	if len(selector) == 0 {
+		return nil, nil, nil // its endpoints are somebody else's work
+	}
+	list, err := s.client.CoreV1().Pods(service.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(selector).String()})
+	if err != nil {
+		return nil, nil, err
+	}
+	ready := 0
+	for i := range list.Items {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&list.Items[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		pod := &unstructured.Unstructured{Object: content}
+		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+		pods, found = append(pods, pod), append(found, inspect(pod)...)
+		if podReady(&list.Items[i]) {
+			ready++
+		}
+	}
+	switch {
+	case len(pods) == 0:
+		found = append(found, finding{rank: rankMissing, subject: subject, text: "selects no pods: none here has the labels " + labels.Set(selector).String()})
+	case ready == 0:
+		found = append(found, finding{rank: rankSummary, subject: subject, text: fmt.Sprintf("has no pod that is ready, of %d that it selects", len(pods))})
+	}
+	return found, pods, nil
+}
+
+func podReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func (s *surroundings) aboutPod(ctx context.Context, pod *corev1.Pod) (found []finding) {
+	subject := "Pod/" + pod.Name
+	add := func(rank int, text string) {
+		if text != "" {
+			found = append(found, finding{rank: rank, subject: subject, text: text})
+		}
+	}
+	if pod.Spec.NodeName != "" {
+		add(rankNode, s.once("node "+pod.Spec.NodeName, func() string { return s.node(ctx, pod.Spec.NodeName) }))
+	}
+	if podReady(pod) || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return found
+	}
+	for _, need := range needsOf(pod) {
+		add(rankMissing, s.once(need.kind+" "+need.name, func() string {
+			if need.kind == "PersistentVolumeClaim" {
+				return s.claim(ctx, pod.Namespace, need.name)
+			}
+			return s.missing(ctx, pod.Namespace, need)
+		}))
+	}
+	return found
+}
+
+func (s *surroundings) once(key string, look func() string) string {
+	if _, known := s.seen[key]; !known {
+		s.seen[key] = look()
+	}
+	return s.seen[key]
+}
+
+// node is what is wrong with the node that a pod is on.
+func (s *surroundings) node(ctx context.Context, name string) string {
+	node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Sprintf("is on Node/%s, which does not exist", name)
+	}
+	if err != nil {
+		return ""
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			return fmt.Sprintf("is on Node/%s, which is not ready: %s", name, strings.TrimSuffix(c.Message, "."))
+		}
+	}
+	return ""
+}
+
+// waitingForPod are the reasons of events that make a claim's waiting the scheduler's matter.
+var waitingForPod = map[string]bool{"WaitForFirstConsumer": true, "WaitForPodScheduled": true}
+
+// claim is what is wrong with a PersistentVolumeClaim.
+func (s *surroundings) claim(ctx context.Context, namespace, name string) string {
+	claim, err := s.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Sprintf("needs PersistentVolumeClaim/%s, which does not exist", name)
+	}
+	if err != nil || claim.Status.Phase == corev1.ClaimBound {
+		return ""
+	}
+	events, err := s.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.Set{"involvedObject.uid": string(claim.UID)}.String()})
+	if err != nil {
+		events = &corev1.EventList{}
+	}
+	slices.SortFunc(events.Items, func(a, b corev1.Event) int { return eventTime(b).Compare(eventTime(a)) })
+	text := fmt.Sprintf("needs PersistentVolumeClaim/%s, which is %s", name, claim.Status.Phase)
+	if class := ptr.Deref(claim.Spec.StorageClassName, ""); class != "" && s.noStorageClass(ctx, class) {
+		return text + fmt.Sprintf(": StorageClass/%s does not exist", class)
+	}
+	if len(events.Items) == 0 {
+		return text
+	}
+	if waitingForPod[events.Items[0].Reason] {
+		return ""
+	}
+	return text + ": " + strings.TrimSpace(events.Items[0].Message)
+}
+
+func (s *surroundings) noStorageClass(ctx context.Context, name string) bool {
+	_, err := s.client.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
+}
+
+func (s *surroundings) missing(ctx context.Context, namespace string, need need) string {
+	resource := schema.GroupVersionResource{Version: "v1", Resource: strings.ToLower(need.kind) + "s"}
+	if _, err := s.names.Resource(resource).Namespace(namespace).Get(ctx, need.name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		return fmt.Sprintf("needs %s/%s, which does not exist", need.kind, need.name)
+	}
+	return ""
+}
+
+// need is something in a pod's namespace without which it does not start.
+type need struct{ kind, name string }
+
+// needsOf are the claims, ConfigMaps and Secrets that a pod can not do without, each once.
+func needsOf(pod *corev1.Pod) (all []need) {
+	add := func(kind, name string, optional *bool) {
+		if n := (need{kind, name}); name != "" && !ptr.Deref(optional, false) && !slices.Contains(all, n) {
+			all = append(all, n)
+		}
+	}
+	for _, v := range pod.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			add("PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName, nil)
+		case v.Ephemeral != nil:
+			add("PersistentVolumeClaim", pod.Name+"-"+v.Name, nil)
+		case v.ConfigMap != nil:
+			add("ConfigMap", v.ConfigMap.Name, v.ConfigMap.Optional)
+		case v.Secret != nil:
+			add("Secret", v.Secret.SecretName, v.Secret.Optional)
+		case v.Projected != nil:
+			for _, source := range v.Projected.Sources {
+				if source.ConfigMap != nil {
+					add("ConfigMap", source.ConfigMap.Name, source.ConfigMap.Optional)
+				}
+				if source.Secret != nil {
+					add("Secret", source.Secret.Name, source.Secret.Optional)
+				}
+			}
+		}
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, from := range c.EnvFrom {
+			if from.ConfigMapRef != nil {
+				add("ConfigMap", from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
+			}
+			if from.SecretRef != nil {
+				add("Secret", from.SecretRef.Name, from.SecretRef.Optional)
+			}
+		}
+		for _, env := range c.Env {
+			if env.ValueFrom == nil {
+				continue
+			}
+			if ref := env.ValueFrom.ConfigMapKeyRef; ref != nil {
+				add("ConfigMap", ref.Name, ref.Optional)
+			}
+			if ref := env.ValueFrom.SecretKeyRef; ref != nil {
+				add("Secret", ref.Name, ref.Optional)
+			}
+		}
+	}
+	return all
+}
+
+// lastWords is how many lines of a crashed container's log are shown.
+const lastWords = 3
+
+// printLastWords shows what a container said before it crashed, where a crash is the likely cause.
+func (o *whyOptions) printLastWords(ctx context.Context, namespace string, findings []finding) {
+	if len(findings) == 0 || findings[0].rank != rankCrash || findings[0].container == "" {
+		return
+	}
+	client, err := o.KubernetesClientSet()
+	if err != nil {
+		return
+	}
+	pod, _, _ := strings.Cut(strings.TrimPrefix(findings[0].subject, "Pod/"), " ")
+	for _, previous := range []bool{true, false} {
+		stream, err := client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{
+			Container: findings[0].container, Previous: previous, TailLines: ptr.To(int64(lastWords)), LimitBytes: ptr.To(int64(4096)),
+		}).Stream(ctx)
+		if err != nil {
+			continue // never ran, or its log is gone
+		}
+		text, _ := io.ReadAll(stream)
+		stream.Close() //nolint:errcheck // it was only read
+		if len(text) == 0 {
+			continue
+		}
+		fmt.Fprintf(o.Out, "\nLast words of container %s:\n", findings[0].container)
+		for _, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
+			fmt.Fprintln(o.Out, "  "+printers.EscapeTerminal(line))
+		}
+		return
+	}
+}

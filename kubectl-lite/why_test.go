@@ -1,0 +1,141 @@
+package kubectllite
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/coxswain-dev/coxswain/testenv"
+)
+
+// TestWhy_PutsTheLikelyCauseFirst: objects as controllers and nodes leave them, and what is said of them. There are no
+// controllers here, so that nothing changes by itself.
+func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, testenv.APIServerOnly())
+	pod := func(name, spec string) string {
+		return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, labels: {app: %[1]s}}, spec: {containers: [{name: c, image: i}]%s}}\n---\n", name, spec)
+	}
+	const deployment = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}%s}}\n---\n"
+	waiting := func(reason, message string) string {
+		return fmt.Sprintf(`{"status":{"phase":"Pending","containerStatuses":[{"name":"c","image":"i","imageID":"","ready":false,"restartCount":0,"state":{"waiting":{"reason":%q,"message":%q}}}]}}`, reason, message)
+	}
+	const running = `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":%q},{"type":"ContainersReady","status":%[1]q}],` +
+		`"containerStatuses":[{"name":"c","image":"i","imageID":"","ready":%s,"restartCount":0,"state":{"running":{}}}]}}`
+	for name, c := range map[string]struct {
+		objects string
+		status  map[string]string // patches, by object
+		ask     string
+		cause   string
+	}{
+		"image": {
+			pod("image", ""), map[string]string{"pod/image": waiting("ImagePullBackOff", "Back-off pulling image")}, "pod/image",
+			"Pod/image container c cannot get its image: Back-off pulling image",
+		},
+		"crash": {
+			pod("crash", ""), map[string]string{"pod/crash": `{"status":{"phase":"Running","containerStatuses":[{"name":"c","image":"i","imageID":"","ready":false,"restartCount":4,` +
+				`"state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":7,"reason":"Error"}}}]}}`}, "pod/crash",
+			"Pod/crash container c keeps ending with exit code 7 (Error), 4 restarts",
+		},
+		"probe": {
+			pod("probe", ""), map[string]string{"pod/probe": fmt.Sprintf(running, "False", "false")}, "pod/probe",
+			"Pod/probe container c runs but is not ready: its readiness or startup probe has not passed",
+		},
+		"readiness gate": {
+			pod("gate", ", readinessGates: [{conditionType: example.com/ok}]"),
+			map[string]string{"pod/gate": strings.Replace(fmt.Sprintf(running, "True", "true"), `"Ready","status":"True"`, `"Ready","status":"False"`, 1)}, "pod/gate",
+			"Pod/gate waits for its readiness gate example.com/ok",
+		},
+		"init container": {
+			pod("init", ", initContainers: [{name: first, image: i}]"),
+			map[string]string{"pod/init": `{"status":{"phase":"Pending","initContainerStatuses":[{"name":"first","image":"i","imageID":"","ready":false,"restartCount":0,"state":{"running":{}}}]}}`}, "pod/init",
+			"Pod/init init container first still runs; the containers after it wait for its end",
+		},
+		"missing ConfigMap": {
+			pod("config", ", volumes: [{name: v, configMap: {name: absent}}]"), map[string]string{"pod/config": waiting("ContainerCreating", "")}, "pod/config",
+			"Pod/config needs ConfigMap/absent, which does not exist",
+		},
+		"missing claim": {
+			pod("noclaim", ", volumes: [{name: v, persistentVolumeClaim: {claimName: absent}}]"), nil, "pod/noclaim",
+			"Pod/noclaim needs PersistentVolumeClaim/absent, which does not exist",
+		},
+		"pending claim": {
+			pod("claimed", ", volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]") +
+				"{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}}\n", nil, "pod/claimed",
+			"Pod/claimed needs PersistentVolumeClaim/data, which is Pending: StorageClass/fast does not exist",
+		},
+		"no node takes it": {
+			pod("nowhere", ""), map[string]string{"pod/nowhere": `{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/0 nodes are available."}]}}`}, "pod/nowhere",
+			"Pod/nowhere cannot be scheduled: 0/0 nodes are available",
+		},
+		"no scheduler": {pod("unseen", ""), nil, "pod/unseen", "Pod/unseen waits for the scheduler default-scheduler, which has not looked at it: is it running?"},
+		"node is dead": {
+			pod("lost", ", nodeName: dead") + "{apiVersion: v1, kind: Node, metadata: {name: dead}}\n",
+			map[string]string{
+				"pod/lost":  strings.Replace(fmt.Sprintf(running, "True", "true"), `"Ready","status":"True"`, `"Ready","status":"False"`, 1),
+				"node/dead": `{"status":{"conditions":[{"type":"Ready","status":"Unknown","message":"Kubelet stopped posting node status."}]}}`,
+			}, "pod/lost",
+			"Pod/lost is on Node/dead, which is not ready: Kubelet stopped posting node status",
+		},
+		"evicted": {
+			pod("evicted", ""), map[string]string{"pod/evicted": `{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory."}}`}, "pod/evicted",
+			"Pod/evicted has failed: Evicted: The node was low on resource: memory.",
+		},
+		"refused by a quota": {
+			fmt.Sprintf(deployment, "refused", ""), map[string]string{"deploy/refused": `{"status":{"observedGeneration":1,"conditions":[` +
+				`{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"pods \"x\" is forbidden: exceeded quota: small"},` +
+				`{"type":"Available","status":"False","reason":"MinimumReplicasUnavailable","message":"Deployment does not have minimum availability."}]}}`}, "deploy/refused",
+			`Deployment/refused cannot make its pods: pods "x" is forbidden: exceeded quota: small`,
+		},
+		"no controller": {fmt.Sprintf(deployment, "unseen", ""), nil, "deploy/unseen", "Deployment/unseen waits for its controller, which has not seen its latest change: is the controller manager running?"},
+		"paused":        {fmt.Sprintf(deployment, "paused", ", paused: true"), map[string]string{"deploy/paused": `{"status":{"observedGeneration":1}}`}, "deploy/paused", "Deployment/paused is paused: 'rollout resume' lets it go on"},
+		"selects nothing": {
+			"{apiVersion: v1, kind: Service, metadata: {name: lonely}, spec: {selector: {app: nothing}, ports: [{port: 80}]}}\n", nil, "svc/lonely",
+			"Service/lonely selects no pods: none here has the labels app=nothing",
+		},
+		"service behind whom nobody is ready": {
+			pod("behind", "") + "{apiVersion: v1, kind: Service, metadata: {name: front}, spec: {selector: {app: behind}, ports: [{port: 80}]}}\n",
+			map[string]string{"pod/behind": waiting("ErrImagePull", "no such image")}, "svc/front",
+			"Pod/behind container c cannot get its image: no such image",
+		},
+		"job that failed": {
+			"{apiVersion: batch/v1, kind: Job, metadata: {name: failed}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}\n",
+			map[string]string{"job/failed": `{"status":{"startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"FailureTarget","status":"True","reason":"DeadlineExceeded"},` +
+				`{"type":"Failed","status":"True","reason":"DeadlineExceeded","message":"Job was active longer than specified deadline"}]}}`}, "job/failed",
+			"Job/failed has failed: Job was active longer than specified deadline",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l.succeed(t, c.objects, "create -f -")
+			for object, patch := range c.status {
+				l.succeed(t, "", fmt.Sprintf("patch %s --subresource=status --type=merge -p '%s'", object, patch))
+			}
+			out := l.succeed(t, "", "why "+c.ask)
+			_, causes, _ := strings.Cut(out, "Likely cause:\n  ")
+			first, _, _ := strings.Cut(causes, "\n")
+			require.Equal(t, c.cause, first, out)
+		})
+	}
+	l.succeed(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: stuck, finalizers: [example.com/hold]}}", "create -f -")
+	l.succeed(t, "", "delete cm stuck --wait=false")
+	require.Contains(t, l.succeed(t, "", "why cm/stuck"), "Likely cause:\n  ConfigMap/stuck is being deleted and waits for the finalizers example.com/hold\n")
+}
+
+func TestRoot_BuildsTheVerbsThatAreSpokenOf(t *testing.T) {
+	t.Parallel()
+	for _, g := range groups() {
+		for _, v := range g.verbs {
+			require.Equal(t, v.name, v.build(newSession(genericiooptions.NewTestIOStreamsDiscard())).Name())
+		}
+	}
+	require.Nil(t, spokenOf(nil))
+	require.Nil(t, spokenOf([]string{"help", "get"}))
+	require.Nil(t, spokenOf([]string{"frob", "get"}), "what is like it can only be told of all")
+	require.Nil(t, spokenOf([]string{"--help"}))
+	require.Equal(t, map[string]bool{"get": true}, spokenOf([]string{"get", "pods"}))
+	require.Equal(t, map[string]bool{"get": true, "describe": true}, spokenOf([]string{"-n", "get", "describe", "pods"}))
+}
