@@ -6,6 +6,7 @@
 //	go run ./bench -kubeconfig A -pid 17 -compare B -compare-pid 23,24
 //	go run ./bench -watchers 1000 -rate 500 -duration 1m soak
 //	go run ./bench -sizes 1000,10000,50000 growth
+//	go run ./bench -nodes 1000 -objects 50000 cluster
 //
 // A server that is given must let pods be created: kube-apiserver without a controller
 // manager needs --disable-admission-plugins=ServiceAccount. The load works in two namespaces
@@ -174,7 +175,7 @@ func parse(args []string) (*plan, error) {
 	fs.IntVar(&p.options.Watchers, "watchers", p.options.Watchers, "watchers of workloads watch and soak")
 	fs.IntVar(&p.options.Wide, "wide", p.options.Wide, "how many of soak's watchers watch all the pods, as a controller does, and not one node's")
 	fs.IntVar(&p.options.Rate, "rate", p.options.Rate, "changes a second in workloads watch and soak")
-	fs.IntVar(&p.options.Replicas, "replicas", p.options.Replicas, "replicas of workload deployment")
+	fs.IntVar(&p.options.Replicas, "replicas", p.options.Replicas, "replicas of workloads deployment and rollout")
 	fs.IntVar(&p.runs, "runs", 3, "runs of each workload; their median is told")
 	fs.Usage = func() { usage(fs) }
 	if err := fs.Parse(args); err != nil {
@@ -268,7 +269,7 @@ func parseSizes(text string) (sizes []int, err error) {
 
 func usage(fs *flag.FlagSet) {
 	w := fs.Output()
-	fmt.Fprint(w, "bench [flags] [workload...]\n\nWorkloads, by default all of them but soak and growth:\n")
+	fmt.Fprint(w, "bench [flags] [workload...]\n\nWorkloads, by default all of them but cluster, soak and growth:\n")
 	fmt.Fprintf(w, "  %-11s %s\n", "start", "cold start of a server of its own until /readyz")
 	for _, l := range load.Workloads {
 		fmt.Fprintf(w, "  %-11s %s\n", l.Name, l.About)

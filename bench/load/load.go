@@ -8,7 +8,7 @@
 // Requests are written and read on plain TLS connections (conn.go), one connection and one
 // goroutine to a client, because client-go would spend more CPU on asking than a good server
 // spends on answering, and on a small machine both share the cores. What clients of that
-// kind cost is measured by the workloads that use client-go itself: informer and deployment.
+// kind cost is measured by the workloads that use client-go itself: informer, deployment and its like.
 //
 // The package knows nothing of Coxswain; it works against any server that speaks the API.
 package load
@@ -28,7 +28,7 @@ type Options struct {
 	Watchers int           // of workloads watch and soak
 	Wide     int           // of those in soak, how many watch all the pods
 	Rate     int           // changes a second in workloads watch and soak
-	Replicas int           // of workload deployment
+	Replicas int           // of workloads deployment and rollout
 }
 
 // DefaultOptions are those of the published figures.
@@ -148,6 +148,9 @@ var Workloads = []Workload{
 	{Name: "informer", Unit: "start", About: "a client-go informer starts and fills its cache with all the pods", run: informer},
 	{Name: "mixed", Unit: "request", About: "70 % get, 10 % lists of 100, 10 % patch, 5 % create, 5 % delete", run: mixed},
 	{Name: "deployment", Unit: "deployment", About: "a Deployment of -replicas becomes Ready", NeedsControllers: true, run: deployment},
+	{Name: "rollout", Unit: "rollout", About: "a rolling update of a Deployment of -replicas", NeedsControllers: true, run: rollout},
+	{Name: "deployments", Unit: "burst", About: "100 Deployments of 20 become Ready at once", NeedsControllers: true, run: deployments},
+	{Name: "cluster", Unit: "cluster", About: "-objects pods in Deployments of 1,000, on -nodes, become Ready", NeedsControllers: true, Once: true, Long: true, run: cluster},
 	{Name: "soak", Unit: "event", About: "like watch, but most of the -watchers watch one node's pods; memory over time", Once: true, Long: true, run: soak},
 }
 

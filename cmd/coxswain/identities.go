@@ -11,6 +11,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/node"
 )
 
 // Every component is a user of its own, with the rights that Kubernetes' bootstrap policy gives it and
@@ -33,8 +34,26 @@ func controllerIdentity(account string) identity {
 	return identity{"system:serviceaccount:kube-system:" + account, []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}}
 }
 
-func nodeIdentity(node string) identity {
-	return identity{"system:node:" + node, []string{"system:nodes"}}
+// fleetIdentity is whom a process acts as that is very many simulated Nodes. One connection and two watches serve them all, where
+// each Node's own identity could see no more than its own. No kubelet's rights are at stake: no program runs on them.
+var fleetIdentity = identity{"coxswain:simulated-nodes", nil}
+
+// ownIdentities is up to how many Nodes of one process each have an identity of their own.
+const ownIdentities = 100
+
+// fleet reports that the Nodes share an identity.
+func (f *nodeFlags) fleet() bool { return f.count > ownIdentities && f.runtime != node.Process }
+
+// identity is whom the agent acts as for what is no Node's.
+func (f *nodeFlags) identity() identity {
+	if f.fleet() {
+		return fleetIdentity
+	}
+	return nodeIdentity(f.prefix)
+}
+
+func nodeIdentity(name string) identity {
+	return identity{"system:node:" + name, []string{"system:nodes"}}
 }
 
 // identities are whom a component acts as: the main one, and those of its parts. A component that
@@ -61,11 +80,15 @@ func (r *running) certify(id identity) (*rest.Config, error) {
 // identities are those of a component in this process.
 func (r *running) identities(main identity) (identities, error) {
 	config, err := r.certify(main)
-	return identities{
+	ids := identities{
 		main:       config,
 		controller: func(account string) (*rest.Config, error) { return r.certify(controllerIdentity(account)) },
 		node:       func(name string) (*rest.Config, error) { return r.certify(nodeIdentity(name)) },
-	}, err
+	}
+	if main.user == fleetIdentity.user {
+		ids.node = nil // it is all of them
+	}
+	return ids, err
 }
 
 // writeKubeconfig writes a kubeconfig for users, of whom the first is the main one.
@@ -82,7 +105,7 @@ func (r *running) writeKubeconfig(name string, ids ...identity) error {
 }
 
 // writeComponents writes the kubeconfigs of components that are processes of their own.
-func (r *running) writeComponents(nodes []string) error {
+func (r *running) writeComponents(n *nodeFlags) error {
 	all := []identity{controllersIdentity}
 	for _, account := range controllers.Accounts() {
 		all = append(all, controllerIdentity(account))
@@ -94,7 +117,10 @@ func (r *running) writeComponents(nodes []string) error {
 		return err
 	}
 	all = nil
-	for _, name := range nodes {
+	if n.fleet() {
+		return r.writeKubeconfig("node", fleetIdentity)
+	}
+	for _, name := range n.names() {
 		all = append(all, nodeIdentity(name))
 	}
 	if len(all) == 0 {

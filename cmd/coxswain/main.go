@@ -18,12 +18,15 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/node/process"
 )
 
 func main() {
+	process.Main() // where this process is a container's shim, it is nothing else
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal begins an orderly end; a second one ends the process at once.
 	context.AfterFunc(ctx, stop)
+	paceCollections()
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
@@ -44,7 +47,7 @@ func newCommand() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&level, "log-level", "warn", "least severe messages to log: debug, info, warn or error")
 	root.PersistentFlags().StringVar(&format, "logging-format", "text", "form of log lines: text or json")
-	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newEtcd(), newHealth())
+	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newEtcd(), newCerts(), newHealth())
 	return root
 }
 

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,6 +51,8 @@ type serverFlags struct {
 	authorization authorizationFlags
 	// components, if not nil, writes the kubeconfigs of components that are not in this process.
 	components func(*running) error
+	// debug is what components that are in this process tell of themselves.
+	debug map[string]http.Handler
 
 	historyRetention   time.Duration
 	compactionInterval time.Duration
@@ -70,8 +74,8 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.Var(&f.nodePorts, "service-node-port-range", "ports that the node ports of Services are taken from, both ends included")
 	fs.IPVar(&f.advertise, "advertise-address", nil, "IP address that the Service kubernetes points to; by default --bind-address or, if that is loopback or every address, one of this machine")
 	f.kubelet.add(fs)
-	fs.StringSliceVar(&f.admission.Enable, "enable-admission-plugins", nil, "admission plugins to run besides the default ones; docs/security.md lists them")
-	fs.StringSliceVar(&f.admission.Disable, "disable-admission-plugins", nil, "default admission plugins not to run")
+	fs.StringSliceVar(&f.admission.Enable, "enable-admission-plugins", nil, "admission plugins to run besides the default ones, in the order in which a write meets them: "+pluginNames(false))
+	fs.StringSliceVar(&f.admission.Disable, "disable-admission-plugins", nil, "default admission plugins not to run: "+pluginNames(true))
 	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "", "AdmissionConfiguration of the plugins that take one")
 	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds", 300, "how long pods stay on a node that is not ready, unless they say")
 	fs.Int64Var(&f.admission.UnreachableSeconds, "default-unreachable-toleration-seconds", 300, "how long pods stay on a node that is not reachable, unless they say")
@@ -83,6 +87,17 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute, "how often etcd's history before --history-retention is compacted; 0 never does")
 	fs.DurationVar(&f.defragInterval, "etcd-defrag-interval", 0, "how often the embedded etcd is defragmented if that is worth it; 0 never does")
 	fs.Int64Var(&f.quotaBytes, "quota-backend-bytes", 0, "size at which the embedded etcd takes no more writes; 0 is 2 GiB")
+}
+
+// pluginNames are the admission plugins that run by default, or those that do not.
+func pluginNames(byDefault bool) string {
+	var names []string
+	for _, r := range admission.Table {
+		if r.Default == byDefault {
+			names = append(names, r.Name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // addEtcd are the flags that say where etcd is.
@@ -105,7 +120,7 @@ func newAPIServer() *cobra.Command {
 			if err := n.check(); err != nil {
 				return err
 			}
-			f.components = func(s *running) error { return s.writeComponents(n.names()) }
+			f.components = func(s *running) error { return s.writeComponents(n) }
 			return runServer(cmd.Context(), f, func(_ context.Context, s *running) error {
 				s.announce(cmd.OutOrStdout(), started)
 				return nil
@@ -189,14 +204,14 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 		return err
 	}
 	server, err := apiserver.New(ctx, apiserver.Options{
-		Store: store, Registry: api.NewRegistry(api.Builtin()...),
+		Store: store, Registry: api.NewRegistry(append(api.Builtin(), api.Metrics()...)...),
 		Authentication: authentication,
 		EventTTL:       f.eventTTL, RequestTimeout: f.requestTimeout,
 		Kubelet:      kubelet,
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission:          f.admission,
 		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
-		Limits: f.limits.limits(),
+		Limits: f.limits.limits(), Debug: f.debug,
 	})
 	if err != nil {
 		return err
@@ -268,6 +283,10 @@ func (f *serverFlags) storeOptions() storage.Options {
 	return o
 }
 
+// serverNames are those by which every API server is known to its machine, and to pods.
+var serverNames = []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default",
+	"kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+
 // serverCertificate is the one that the flags name, or one from our own CA.
 func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 	if f.tlsCertFile != "" {
@@ -277,8 +296,7 @@ func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 		}
 		return cert, nil
 	}
-	hosts := append([]string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default",
-		"kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}, f.tlsSANs...)
+	hosts := slices.Concat(serverNames, f.tlsSANs)
 	if ip := net.ParseIP(f.bindAddress); ip != nil && !ip.IsUnspecified() {
 		hosts = append(hosts, f.bindAddress)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"time"
@@ -12,11 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/controllers"
 )
 
 func newUp() *cobra.Command {
 	f := &serverFlags{}
-	n := &nodeFlags{}
+	n, c := &nodeFlags{}, &controllersFlags{debug: &controllers.Debug{}}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole control plane in this process: etcd, API server, controllers, scheduler, nodes",
@@ -26,30 +28,41 @@ func newUp() *cobra.Command {
 			if err := n.check(); err != nil {
 				return err
 			}
+			n.setCount(cmd.Flags())
+			f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
+			n.dir, n.hide = filepath.Join(f.dataDir, "node"), []string{f.dataDir}
 			return runServer(cmd.Context(), f, func(ctx context.Context, s *running) error {
 				s.announce(cmd.OutOrStdout(), started)
-				return s.runComponents(ctx, n)
+				return s.runComponents(ctx, f, n, c)
 			})
 		},
 	}
 	f.add(cmd.Flags())
 	n.add(cmd.Flags(), 3)
+	c.addPool(cmd.Flags())
 	return cmd
 }
 
 // runComponents runs controllers, scheduler and nodes as clients of the server, each with
 // its own identity, until ctx ends or one of them fails.
-func (r *running) runComponents(ctx context.Context, n *nodeFlags) error {
+func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlags, c *controllersFlags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	dir, err := filepath.Abs(r.dir)
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	c.signing = f.signing()
+	c.settings.Storage.NodeLocalRoot = filepath.Join(dir, "volumes")
+	n.volumes = []string{c.settings.Storage.NodeLocalRoot}
 	parts := []struct {
 		name string
 		main identity
 		run  component
 	}{
-		{"controllers", controllersIdentity, (&controllersFlags{}).run},
+		{"controllers", controllersIdentity, c.run},
 		{"scheduler", schedulerIdentity, (&schedulerFlags{}).run},
-		{"nodes", nodeIdentity(n.prefix), n.run},
+		{"nodes", n.identity(), n.run},
 	}
 	var running sync.WaitGroup
 	failures := make([]error, len(parts))

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+)
+
+const kubeconfigEnding = ".kubeconfig"
+
+// certFile is a certificate and its key: pki/NAME.crt and pki/NAME.key. Without a leaf.User it is
+// one that was found, and is to be what it is.
+type certFile struct {
+	file, ca string
+	leaf     pki.Leaf
+}
+
+func (c *certFile) name() string      { return c.file }
+func (c *certFile) authority() string { return c.ca }
+
+func (c *certFile) certificates(f *certsFlags) ([]*x509.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(f.pki(c.file)+".crt", f.pki(c.file)+".key")
+	if err != nil {
+		return nil, err
+	}
+	return []*x509.Certificate{pair.Leaf}, nil
+}
+
+func (c *certFile) good(_ *certsFlags, have []*x509.Certificate) bool {
+	return have[0].Subject.CommonName == c.leaf.User && covers(have[0], c.leaf.Hosts)
+}
+
+func (c *certFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) error {
+	leaf := c.leaf
+	leaf.Life = f.validity
+	for _, cert := range have {
+		if leaf.User == "" { // it is to be what it was
+			leaf.User, leaf.Groups = cert.Subject.CommonName, cert.Subject.Organization
+			leaf.Client = slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+		}
+		leaf.Hosts = append(slices.Clone(leaf.Hosts), sortedHosts(cert)...)
+	}
+	slices.Sort(leaf.Hosts)
+	leaf.Hosts = slices.Compact(leaf.Hosts)
+	cert, key, err := ca.Issue(leaf)
+	if err != nil {
+		return err
+	}
+	// Whoever reads them again looks until both fit.
+	if err := pki.WriteSecret(f.pki(c.file)+".key", key); err != nil {
+		return err
+	}
+	return pki.WriteSecret(f.pki(c.file)+".crt", cert)
+}
+
+// kubeconfigFile is a kubeconfig in the data directory, for users of whom the first is the main one.
+// Without users it is one that was found, and keeps those that it has.
+type kubeconfigFile struct {
+	base  string
+	users []identity
+}
+
+func (k *kubeconfigFile) name() string              { return k.base + kubeconfigEnding }
+func (k *kubeconfigFile) authority() string         { return clusterCA }
+func (k *kubeconfigFile) path(f *certsFlags) string { return filepath.Join(f.dir, k.name()) }
+
+func (k *kubeconfigFile) load(f *certsFlags) (*clientcmdapi.Config, error) {
+	return clientcmd.LoadFromFile(k.path(f))
+}
+
+func (k *kubeconfigFile) certificates(f *certsFlags) ([]*x509.Certificate, error) {
+	config, err := k.load(f)
+	if err != nil {
+		return nil, err
+	}
+	var certs []*x509.Certificate
+	for _, user := range config.AuthInfos {
+		pair, err := tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData)
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, pair.Leaf)
+	}
+	if len(certs) == 0 {
+		return nil, errors.New("the kubeconfig has no user with a certificate")
+	}
+	return certs, nil
+}
+
+// main is the certificate of the user of the current context; nil if there is none.
+func (k *kubeconfigFile) main(f *certsFlags) *x509.Certificate {
+	config, err := k.load(f)
+	if err != nil || config.Contexts[config.CurrentContext] == nil {
+		return nil
+	}
+	user := config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo]
+	if user == nil {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData)
+	if err != nil {
+		return nil
+	}
+	return pair.Leaf
+}
+
+func (k *kubeconfigFile) good(f *certsFlags, have []*x509.Certificate) bool {
+	if f.changed("server") && k.server(f) != f.server {
+		return false
+	}
+	return !slices.ContainsFunc(k.users, func(id identity) bool {
+		return !slices.ContainsFunc(have, func(cert *x509.Certificate) bool { return cert.Subject.CommonName == id.user })
+	})
+}
+
+// server is the one that the kubeconfig names, or --server.
+func (k *kubeconfigFile) server(f *certsFlags) string {
+	config, err := k.load(f)
+	if err != nil {
+		return f.server
+	}
+	for _, cluster := range config.Clusters {
+		return cluster.Server
+	}
+	return f.server
+}
+
+func (k *kubeconfigFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) error {
+	users := slices.Clone(k.users)
+	if main := k.main(f); len(users) == 0 && main != nil {
+		users = []identity{{main.Subject.CommonName, main.Subject.Organization}}
+	}
+	if len(users) == 0 {
+		return errors.New("the kubeconfig's current context names no user with a certificate")
+	}
+	for _, cert := range have {
+		if !slices.ContainsFunc(users, func(id identity) bool { return id.user == cert.Subject.CommonName }) {
+			users = append(users, identity{cert.Subject.CommonName, cert.Subject.Organization})
+		}
+	}
+	slices.SortFunc(users[1:], func(a, b identity) int { return strings.Compare(a.user, b.user) })
+	all := make([]pki.User, len(users))
+	for i, id := range users {
+		cert, key, err := ca.Issue(pki.Leaf{User: id.user, Groups: id.groups, Client: true, Life: f.validity})
+		if err != nil {
+			return err
+		}
+		all[i] = pki.User{Name: id.user, Cert: cert, Key: key}
+	}
+	server := f.server
+	if !f.changed("server") {
+		server = k.server(f)
+	}
+	return pki.WriteSecret(k.path(f), pki.Kubeconfig(server, ca.PEM(), all...))
+}
+
+// found are the certificates and kubeconfigs that are there, whoever made them and for which nodes.
+func (f *certsFlags) found() ([]credential, error) {
+	var all []credential
+	root := filepath.Join(f.dir, "pki")
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, isCert := strings.CutSuffix(path, ".crt")
+		if !isCert || filepath.Base(name) == "ca" {
+			return nil
+		}
+		name, err = filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		authority := clusterCA
+		if strings.HasPrefix(name, "etcd/") || name == "apiserver-etcd-client" {
+			authority = etcdCA
+		}
+		all = append(all, &certFile{file: name, ca: authority})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	files, err := filepath.Glob(filepath.Join(f.dir, "*"+kubeconfigEnding))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		all = append(all, &kubeconfigFile{base: strings.TrimSuffix(filepath.Base(file), kubeconfigEnding)})
+	}
+	slices.SortFunc(all, func(a, b credential) int { return strings.Compare(a.name(), b.name()) })
+	return all, nil
+}
+
+// readCertificate reads the first certificate of a PEM file.
+func readCertificate(file string) (*x509.Certificate, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(content)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, fmt.Errorf("%s has no certificate", file)
+	}
+	return x509.ParseCertificate(block.Bytes)
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/coxswain-dev/coxswain/controllers"
+)
+
+type controllersFlags struct {
+	leader      leaderFlags
+	controllers []string
+	settings    controllers.Settings
+	signing     signingFlags
+	debug       *controllers.Debug
+	workers     map[string]*int
+
+	cloud                      string
+	clusterCIDRs, serviceCIDRs []string
+}
+
+// addPool is the flag that the whole control plane in one process has as well.
+func (f *controllersFlags) addPool(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&f.settings.Service.LoadBalancerPool, "service-lb-pool", nil,
+		"CIDRs and ranges FIRST-LAST of the addresses that Services of type LoadBalancer get")
+}
+
+// parse reads those flags that are more than a word.
+func (f *controllersFlags) parse() error {
+	if f.cloud != "" && f.cloud != "external" {
+		return fmt.Errorf("--cloud-provider: %q is not one of: external", f.cloud)
+	}
+	for flag, n := range map[string]int{
+		"max-endpoints-per-slice": f.settings.Endpoints.MaxPerSlice, "mirroring-max-endpoints-per-subset": f.settings.Endpoints.MirroredMaxPerSubset,
+	} {
+		if n < 0 || n > 1000 {
+			return fmt.Errorf("--%s: must be between 1 and 1000", flag)
+		}
+	}
+	if f.settings.LegacyTokenCleanUpPeriod < 0 {
+		return errors.New("--legacy-service-account-token-clean-up-period: must be greater than 0")
+	}
+	f.settings.Node.ExternalCloud = f.cloud == "external"
+	var err error
+	if f.settings.NodeIPAM.ClusterCIDRs, err = parsePrefixes(f.clusterCIDRs); err != nil {
+		return fmt.Errorf("--cluster-cidr: %w", err)
+	}
+	if f.settings.NodeIPAM.ServiceRanges, err = parsePrefixes(f.serviceCIDRs); err != nil {
+		return fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	return nil
+}
+
+func parsePrefixes(list []string) ([]netip.Prefix, error) {
+	cidrs := make([]netip.Prefix, len(list))
+	for i, text := range list {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, err
+		}
+		cidrs[i] = p.Masked()
+	}
+	return cidrs, nil
+}
+
+// addSettings are the flags of single controllers, with kube-controller-manager's names and defaults.
+func (f *controllersFlags) addSettings(fs *pflag.FlagSet) {
+	n := &f.settings.Node
+	fs.DurationVar(&n.MonitorPeriod, "node-monitor-period", 5*time.Second, "how often every Node is looked at")
+	fs.DurationVar(&n.MonitorGracePeriod, "node-monitor-grace-period", 50*time.Second, "how long a Node may be silent before its conditions become Unknown")
+	fs.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", time.Minute, "how long a new Node may take to post its status")
+	fs.Float32Var(&n.EvictionRate, "node-eviction-rate", 0.1, "how many Nodes of a zone are given up in a second")
+	fs.Float32Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", 0.01, "the same in a large zone of which many Nodes are not ready; in a small one none is")
+	fs.IntVar(&n.LargeClusterSizeThreshold, "large-cluster-size-threshold", 50, "a zone of more Nodes is large")
+	fs.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", 0.55, "share of Nodes not ready from which a zone counts as disrupted")
+	fs.StringVar(&f.cloud, "cloud-provider", "", `"external" leaves the initialisation of Nodes to a cloud's own controllers`)
+	i := &f.settings.NodeIPAM
+	fs.BoolVar(&i.Allocate, "allocate-node-cidrs", false, "give each Node a subnet of --cluster-cidr for its pods")
+	fs.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "from where pods get their addresses: a CIDR, or one of each family")
+	fs.IntVar(&i.MaskSize, "node-cidr-mask-size", 0, "mask size of a Node's subnet in a cluster of one family (default 24 for IPv4, 64 for IPv6)")
+	fs.IntVar(&i.MaskSizeIPv4, "node-cidr-mask-size-ipv4", 24, "mask size of a Node's IPv4 subnet")
+	fs.IntVar(&i.MaskSizeIPv6, "node-cidr-mask-size-ipv6", 64, "mask size of a Node's IPv6 subnet")
+	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", nil, "from where Services get their addresses: no Node is given a subnet of it")
+	f.addPool(fs)
+	a := &f.settings.Autoscaler
+	fs.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", 15*time.Second, "how often each autoscaler is looked at")
+	fs.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization", 5*time.Minute, "how far back the largest recommendation counts before anything shrinks")
+	fs.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", 0.1, "by which share a metric may be off its target without consequence")
+	fs.DurationVar(&a.CPUInitializationPeriod, "horizontal-pod-autoscaler-cpu-initialization-period", 5*time.Minute, "how long after its start a pod's CPU counts only when it has been ready for a while")
+	fs.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", 30*time.Second, "a pod that became unready within this time of its start has never been ready")
+	e := &f.settings.Endpoints
+	fs.IntVar(&e.MaxPerSlice, "max-endpoints-per-slice", 100, "how many endpoints an EndpointSlice holds, 1 to 1000")
+	fs.DurationVar(&e.SliceBatchPeriod, "endpointslice-updates-batch-period", 0, "for how long changes of pods are gathered before EndpointSlices are written")
+	fs.DurationVar(&e.BatchPeriod, "endpoint-updates-batch-period", 0, "the same for Endpoints")
+	fs.IntVar(&e.MirroredMaxPerSubset, "mirroring-max-endpoints-per-subset", 1000, "how many addresses of each subset of an Endpoints object are mirrored, 1 to 1000")
+	fs.DurationVar(&e.MirroredBatchPeriod, "mirroring-endpointslice-updates-batch-period", 0, "for how long changes of Endpoints are gathered before they are mirrored")
+	f.settings.TerminatedPodThreshold = fs.Int("terminated-pod-gc-threshold", 12500, "how many pods that have ended may stay; 0 or less for all")
+	fs.DurationVar(&f.settings.LegacyTokenCleanUpPeriod, "legacy-service-account-token-clean-up-period", 365*24*time.Hour, "how long a token in a Secret that was made by itself may be idle before it is invalid, and then before it is deleted")
+	v := &f.settings.Storage
+	v.NodeLocalClass = fs.String("node-local-storage-class", "local", `StorageClass of folders on nodes, made at the start, the default unless there is another; "" for none`)
+	fs.StringVar(&v.NodeLocalRoot, "node-local-root", "/var/lib/coxswain/volumes", "where on a node the folders of that class are")
+}
+
+func newControllers() *cobra.Command {
+	f, p := &controllersFlags{debug: &controllers.Debug{}}, &processFlags{}
+	p.debug = map[string]http.Handler{controllers.DebugPath: f.debug}
+	cmd := &cobra.Command{
+		Use:   "controllers",
+		Short: "Run the controllers, as kube-controller-manager does",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.run(cmd.Context(), controllers.Metrics(), f.run)
+		},
+	}
+	p.add(cmd.Flags(), "127.0.0.1:10257")
+	f.leader.add(cmd.Flags())
+	cmd.Flags().StringSliceVar(&f.controllers, "controllers", []string{"*"}, `controllers to run: "*" for all, "foo" for foo, "-foo" for all but foo`)
+	f.addSettings(cmd.Flags())
+	f.addWorkers(cmd.Flags())
+	f.signing.add(cmd.Flags())
+	return cmd
+}
+
+// workerFlags are the flags that say how many keys a controller works on at once, with their defaults.
+var workerFlags = []struct {
+	flag, controller string
+	workers          int
+}{
+	{"concurrent-cron-job-syncs", "cronjob-controller", 5},
+	{"concurrent-daemonset-syncs", "daemonset-controller", 2},
+	{"concurrent-deployment-syncs", "deployment-controller", 5},
+	{"concurrent-disruption-syncs", "disruption-controller", 5},
+	{"concurrent-endpoint-syncs", "endpoints-controller", 5},
+	{"concurrent-ephemeralvolume-syncs", "ephemeral-volume-controller", 5},
+	{"concurrent-gc-syncs", "garbage-collector-controller", 20},
+	{"concurrent-horizontal-pod-autoscaler-syncs", "horizontal-pod-autoscaler-controller", 5},
+	{"concurrent-job-syncs", "job-controller", 5},
+	{"concurrent-namespace-syncs", "namespace-controller", 10},
+	{"concurrent-rc-syncs", "replicationcontroller-controller", 5},
+	{"concurrent-replicaset-syncs", "replicaset-controller", 5},
+	{"concurrent-resource-quota-syncs", "resourcequota-controller", 5},
+	{"concurrent-service-endpoint-syncs", "endpointslice-controller", 5},
+	{"concurrent-statefulset-syncs", "statefulset-controller", 5},
+	{"concurrent-ttl-after-finished-syncs", "ttl-after-finished-controller", 5},
+	{"mirroring-concurrent-service-endpoint-syncs", "endpointslice-mirroring-controller", 5},
+}
+
+func (f *controllersFlags) addWorkers(fs *pflag.FlagSet) {
+	f.workers = map[string]*int{}
+	for _, w := range workerFlags {
+		f.workers[w.controller] = fs.Int(w.flag, w.workers, "how many keys the "+w.controller+" works on at once")
+	}
+}
+
+func (f *controllersFlags) checkWorkers() error {
+	for _, w := range workerFlags {
+		if n, ok := f.workers[w.controller]; ok && *n < 1 {
+			return fmt.Errorf("--%s: must be at least 1, not %d", w.flag, *n)
+		}
+	}
+	return nil
+}
+
+func (f *controllersFlags) concurrent() map[string]int {
+	workers := make(map[string]int, len(f.workers))
+	for name, n := range f.workers {
+		workers[name] = *n
+	}
+	return workers
+}
+
+func (f *controllersFlags) run(ctx context.Context, as identities) error {
+	if err := f.parse(); err != nil {
+		return err
+	}
+	if err := f.checkWorkers(); err != nil {
+		return err
+	}
+	if err := f.signing.settings(&f.settings); err != nil {
+		return err
+	}
+	return controllers.Run(ctx, as.main, controllers.Options{
+		Controllers: f.controllers, As: as.controller,
+		Settings: f.settings, Workers: f.concurrent(), Debug: f.debug,
+		LeaderElect: f.leader.elect,
+		LeaderElection: controllers.LeaderElection{
+			LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline, RetryPeriod: f.leader.retryPeriod,
+		},
+	})
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// signingFlags are the keys that controllers sign with, by kube-controller-manager's names.
+type signingFlags struct {
+	serviceAccountKey string
+	rootCA            string
+	signing           controller.SigningSettings
+}
+
+func (f *signingFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.serviceAccountKey, "service-account-private-key-file", "", "key that signs the tokens in Secrets of type kubernetes.io/service-account-token; none are made without it")
+	fs.StringVar(&f.rootCA, "root-ca-file", "", "CAs by which pods know the API server (default those of the kubeconfig)")
+	for _, signer := range []struct {
+		name, what string
+		pair       *controller.KeyPair
+	}{
+		{"", "all of Kubernetes' signers that have none of their own", &f.signing.Default},
+		{"kube-apiserver-client-", "kubernetes.io/kube-apiserver-client", &f.signing.KubeAPIServerClient},
+		{"kubelet-client-", "kubernetes.io/kube-apiserver-client-kubelet", &f.signing.KubeletClient},
+		{"kubelet-serving-", "kubernetes.io/kubelet-serving", &f.signing.KubeletServing},
+		{"legacy-unknown-", "kubernetes.io/legacy-unknown", &f.signing.LegacyUnknown},
+	} {
+		fs.StringVar(&signer.pair.CertFile, "cluster-signing-"+signer.name+"cert-file", "", "certificate of the CA that signs for "+signer.what)
+		fs.StringVar(&signer.pair.KeyFile, "cluster-signing-"+signer.name+"key-file", "", "key of --cluster-signing-"+signer.name+"cert-file")
+	}
+	fs.DurationVar(&f.signing.Duration, "cluster-signing-duration", 365*24*time.Hour, "how long certificates that are signed are valid, unless less is asked for")
+}
+
+// settings reads the files that do not change while the controllers run.
+func (f *signingFlags) settings(s *controllers.Settings) error {
+	s.Signing = f.signing
+	for _, file := range []struct {
+		flag, path string
+		into       *[]byte
+	}{
+		{"service-account-private-key-file", f.serviceAccountKey, &s.ServiceAccountKey},
+		{"root-ca-file", f.rootCA, &s.RootCA},
+	} {
+		if file.path == "" {
+			continue
+		}
+		content, err := os.ReadFile(file.path)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", file.flag, err)
+		}
+		*file.into = content
+	}
+	return nil
+}
+
+// signing are the keys of the server in this process.
+func (f *serverFlags) signing() signingFlags {
+	in := func(name string) string { return filepath.Join(f.dataDir, "pki", name) }
+	key := f.authn.signingKeyFile
+	if key == "" {
+		key = in("sa.key")
+	}
+	return signingFlags{
+		serviceAccountKey: key,
+		signing:           controller.SigningSettings{Default: controller.KeyPair{CertFile: in("ca.crt"), KeyFile: in("ca.key")}},
+	}
+}
