@@ -23,10 +23,11 @@ var floors = map[string][]string{
 	"api":          {},
 	"storage":      {},
 	"quota":        {},
+	"events":       {},
 	"apiserver":    {"api", "storage", "quota"},
 	"controllers":  {"quota"},
-	"scheduler":    {},
-	"node":         {},
+	"scheduler":    {"events"},
+	"node":         {"events"},
 	"kubectl-lite": {},
 	"bench":        {},
 	"testenv":      {"api", "storage", "apiserver", "controllers", "scheduler", "node"},
@@ -48,7 +49,7 @@ var (
 
 // Folders whose time comes from a clock.Clock that is passed in, and what they may not call.
 var (
-	clocked   = []string{"controllers", "scheduler", "node"}
+	clocked   = []string{"controllers", "scheduler", "node", "events"}
 	wallClock = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
 )
 

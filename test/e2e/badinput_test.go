@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,6 +111,8 @@ func TestBadInput_IsRefusedClearlyAndNothingIsStored(t *testing.T) {
 	c := up(t, dataDir(t), "--nodes", "0")
 	code, body := c.do("POST", configMaps, asJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kept"},"data":{"a":"b"}}`))
 	require.Equal(t, http.StatusCreated, code, body)
+	// What the controllers put into each namespace is there before anything is compared.
+	require.Eventually(t, func() bool { return strings.Contains(c.everything(), "kube-root-ca.crt") }, time.Minute, 50*time.Millisecond)
 	before := c.everything()
 
 	for _, input := range badInput {

@@ -41,13 +41,13 @@ func up(t *testing.T, dir string, args ...string) *cluster {
 // serving waits until the process, whose data is in dir, serves the API.
 func serving(t *testing.T, p *process, dir string) *cluster {
 	t.Helper()
-	eventually(t, 30*time.Second, "the server serves", func() bool {
+	eventually(t, time.Minute, "the server serves", func() bool {
 		require.True(t, p.running(), "the server has ended: %s", p.out.String())
 		return strings.Contains(p.out.String(), " serves ")
 	})
 	c := connect(t, filepath.Join(dir, "admin.kubeconfig"))
 	c.server = p
-	eventually(t, 30*time.Second, "/readyz", func() bool {
+	eventually(t, time.Minute, "/readyz", func() bool {
 		code, _ := c.get("/readyz")
 		return code == http.StatusOK
 	})
@@ -128,7 +128,7 @@ func (c *cluster) try(client string, args ...string) (stdout, stderr string, err
 // nodesReady waits until the cluster has n Nodes, all Ready.
 func (c *cluster) nodesReady(n int) {
 	c.t.Helper()
-	eventually(c.t, 30*time.Second, "all nodes are ready", func() bool {
+	eventually(c.t, time.Minute, "all nodes are ready", func() bool {
 		out, _, err := c.try(kubectlLite, "get", "nodes", "--no-headers")
 		return err == nil && strings.Count(out, " Ready ") == n
 	})

@@ -43,7 +43,7 @@ func startEtcd(t *testing.T, secure bool) *etcd {
 	p := start(t, append([]string{"etcd", "--name", "e", "--data-dir", dataDir(t), "--log-level", "error",
 		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-metrics-urls", metrics,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e=" + peer}, security...)...)
-	eventually(t, 30*time.Second, "etcd is healthy", func() bool {
+	eventually(t, time.Minute, "etcd is healthy", func() bool {
 		require.True(t, p.running())
 		health := start(t, "health", metrics+"/health")
 		health.waitExit(10 * time.Second)
@@ -144,7 +144,7 @@ func TestLeader_IsReplacedWhenKilled(t *testing.T) {
 	}
 
 	leading := c.component("controllers", soon...)
-	eventually(t, 20*time.Second, "a leader", func() bool { return holder() != "" })
+	eventually(t, time.Minute, "a leader", func() bool { return holder() != "" })
 	first := holder()
 	c.component("controllers", soon...)
 	c.run(kubectl, "apply", "-f", guestbook)
@@ -152,7 +152,7 @@ func TestLeader_IsReplacedWhenKilled(t *testing.T) {
 	require.Equal(t, first, holder(), "a leader that is well stays the leader")
 
 	leading.kill()
-	eventually(t, 20*time.Second, "another leader", func() bool { return holder() != first && holder() != "" })
+	eventually(t, time.Minute, "another leader", func() bool { return holder() != first && holder() != "" })
 	c.run(kubectl, "scale", "deployment/guestbook", "--replicas=5")
 	c.run(kubectl, "rollout", "status", "deployment/guestbook", "--timeout=60s")
 	c.run(kubectl, "wait", "deployment/guestbook", "--for=jsonpath={.status.readyReplicas}=5", "--timeout=60s")

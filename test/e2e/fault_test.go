@@ -46,12 +46,12 @@ func TestStoppedEtcd_IsSaidAndSurvived(t *testing.T) {
 	require.Equal(t, http.StatusOK, code, "what may be stale is served from memory: %s", body)
 
 	e.signal(syscall.SIGCONT)
-	eventually(t, 30*time.Second, "the server goes on", func() bool {
+	eventually(t, time.Minute, "the server goes on", func() bool {
 		code, _ := c.do("POST", configMaps, asJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
 		return code == http.StatusCreated || code == http.StatusConflict
 	})
 	c.run(kubectlLite, "get", "configmap", "after")
-	eventually(t, 30*time.Second, "/readyz", func() bool { code, _ := c.get("/readyz"); return code == http.StatusOK })
+	eventually(t, time.Minute, "/readyz", func() bool { code, _ := c.get("/readyz"); return code == http.StatusOK })
 }
 
 // TestKilledEtcd restarts etcd under a running server.
@@ -66,7 +66,7 @@ func TestKilledEtcd_IsReconnectedTo(t *testing.T) {
 	requireAnyStatus(t, body)
 
 	start(t, e.cmd.Args[1:]...)
-	eventually(t, 30*time.Second, "the server goes on", func() bool {
+	eventually(t, time.Minute, "the server goes on", func() bool {
 		code, _ := c.get(configMaps + "/before")
 		return code == http.StatusOK
 	})
@@ -117,7 +117,7 @@ func TestFullDisk_IsSaidAndSurvived(t *testing.T) {
 	}
 
 	require.NoError(t, os.Remove(filler))
-	eventually(t, 30*time.Second, "the server goes on", func() bool {
+	eventually(t, time.Minute, "the server goes on", func() bool {
 		code, _ := c.do("POST", configMaps, asJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
 		return code == http.StatusCreated
 	})

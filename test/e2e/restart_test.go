@@ -36,7 +36,7 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	before := d.Generation
 
 	writer := c.writeConfigMaps()
-	eventually(t, 30*time.Second, "some writes", func() bool { return writer.count() > 100 })
+	eventually(t, time.Minute, "some writes", func() bool { return writer.count() > 100 })
 	watching, err := c.client.AppsV1().Deployments("default").Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	defer watching.Stop()
@@ -57,7 +57,7 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	c = up(t, dir)
 	c.requireConfigMaps(acknowledged)
 	require.Contains(t, c.run(kubectl, "rollout", "status", "deployment/guestbook", "--timeout=60s"), "successfully rolled out")
-	eventually(t, 30*time.Second, "the old pods are gone", func() bool {
+	eventually(t, time.Minute, "the old pods are gone", func() bool {
 		list, err := c.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=guestbook"})
 		require.NoError(t, err)
 		for _, pod := range list.Items {
@@ -81,7 +81,7 @@ func TestInterrupt_EndsInOrder(t *testing.T) {
 	watching, err := c.client.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	defer watching.Stop()
-	eventually(t, 10*time.Second, "some writes", func() bool { return writer.count() > 20 })
+	eventually(t, time.Minute, "some writes", func() bool { return writer.count() > 20 })
 
 	c.server.interrupt()
 	acknowledged := writer.stop()
