@@ -123,35 +123,16 @@ const controllerIndex = "controllerUID"
 // IndexByController lets OwnedOrOrphaned answer for an informer. It must be called before
 // the informer starts; calling it again is harmless.
 func IndexByController(informer cache.SharedIndexInformer) error {
-	if _, ok := informer.GetIndexer().GetIndexers()[controllerIndex]; ok {
-		return nil
-	}
-	return informer.AddIndexers(cache.Indexers{controllerIndex: func(obj any) ([]string, error) {
-		o, ok := obj.(metav1.Object)
-		if !ok {
-			return nil, nil
-		}
+	return index(informer, controllerIndex, func(o metav1.Object) []string {
 		if ref := metav1.GetControllerOfNoCopy(o); ref != nil {
-			return []string{string(ref.UID)}, nil
+			return []string{string(ref.UID)}
 		}
-		return []string{"orphan/" + o.GetNamespace()}, nil
-	}})
+		return []string{"orphan/" + o.GetNamespace()}
+	})
 }
 
 // OwnedOrOrphaned returns the objects that owner controls, and those of its namespace that
 // nobody does: all that Claim needs to look at.
 func OwnedOrOrphaned[T any](informer cache.SharedIndexInformer, owner metav1.Object) ([]T, error) {
-	var found []T
-	for _, key := range []string{string(owner.GetUID()), "orphan/" + owner.GetNamespace()} {
-		objects, err := informer.GetIndexer().ByIndex(controllerIndex, key)
-		if err != nil {
-			return nil, err
-		}
-		for _, obj := range objects {
-			if o, ok := obj.(T); ok {
-				found = append(found, o)
-			}
-		}
-	}
-	return found, nil
+	return indexed[T](informer, controllerIndex, string(owner.GetUID()), "orphan/"+owner.GetNamespace())
 }

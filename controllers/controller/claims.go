@@ -12,37 +12,19 @@ const claimIndex = "claim"
 // IndexByClaim lets OfClaim answer for the pods' informer. It must be called before the informer
 // starts; calling it again is harmless.
 func IndexByClaim(pods cache.SharedIndexInformer) error {
-	if _, ok := pods.GetIndexer().GetIndexers()[claimIndex]; ok {
-		return nil
-	}
-	return pods.AddIndexers(cache.Indexers{claimIndex: func(obj any) ([]string, error) {
-		pod, ok := obj.(*corev1.Pod)
-		if !ok {
-			return nil, nil
-		}
-		var keys []string
+	return index(pods, claimIndex, func(pod *corev1.Pod) (keys []string) {
 		for i := range pod.Spec.Volumes {
 			if name := ClaimName(pod, &pod.Spec.Volumes[i]); name != "" {
 				keys = append(keys, pod.Namespace+"/"+name)
 			}
 		}
-		return keys, nil
-	}})
+		return keys
+	})
 }
 
 // OfClaim returns the pods that use a claim, ended ones included.
 func OfClaim(pods cache.SharedIndexInformer, namespace, name string) ([]*corev1.Pod, error) {
-	objects, err := pods.GetIndexer().ByIndex(claimIndex, namespace+"/"+name)
-	if err != nil {
-		return nil, err
-	}
-	found := make([]*corev1.Pod, 0, len(objects))
-	for _, obj := range objects {
-		if pod, ok := obj.(*corev1.Pod); ok {
-			found = append(found, pod)
-		}
-	}
-	return found, nil
+	return indexed[*corev1.Pod](pods, claimIndex, namespace+"/"+name)
 }
 
 // ClaimName is the name of the claim that a pod's volume uses, or "" where it uses none. The claim of

@@ -13,31 +13,17 @@ const nodeIndex = "nodeName"
 // IndexByNode lets OnNode answer for the pods' informer. It must be called before the informer
 // starts; calling it again is harmless.
 func IndexByNode(pods cache.SharedIndexInformer) error {
-	if _, ok := pods.GetIndexer().GetIndexers()[nodeIndex]; ok {
-		return nil
-	}
-	return pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
-		pod, ok := obj.(*corev1.Pod)
-		if !ok || pod.Spec.NodeName == "" {
-			return nil, nil
+	return index(pods, nodeIndex, func(pod *corev1.Pod) []string {
+		if pod.Spec.NodeName == "" {
+			return nil
 		}
-		return []string{pod.Spec.NodeName}, nil
-	}})
+		return []string{pod.Spec.NodeName}
+	})
 }
 
 // OnNode returns the pods that a Node has, ended ones included.
 func OnNode(pods cache.SharedIndexInformer, node string) ([]*corev1.Pod, error) {
-	objects, err := pods.GetIndexer().ByIndex(nodeIndex, node)
-	if err != nil {
-		return nil, err
-	}
-	found := make([]*corev1.Pod, 0, len(objects))
-	for _, obj := range objects {
-		if pod, ok := obj.(*corev1.Pod); ok {
-			found = append(found, pod)
-		}
-	}
-	return found, nil
+	return indexed[*corev1.Pod](pods, nodeIndex, node)
 }
 
 // PodCondition returns the pod's condition of a type, or nil.
