@@ -93,6 +93,14 @@ func (c *Collection) get(namespace, name string) *Object {
 	return o
 }
 
+// Changed is the revision of the last change that memory holds of the collection, and whether it
+// holds anything. It takes no snapshot.
+func (c *Collection) Changed() (revision int64, any bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.revision, c.tree.Len() > 0
+}
+
 // Count is how many objects the collection holds in memory now.
 func (c *Collection) Count() int {
 	c.mu.RLock()

@@ -301,6 +301,7 @@ func TestCommit_AFullDiskTakesOnlyDeletions(t *testing.T) {
 	require.NoError(t, s.Ready(ctx))
 	var free atomic.Uint64
 	b.(*etcd).disk.free = func() (uint64, error) { return free.Load(), nil }
+	b.(*etcd).disk.roomUntil.Store(0)
 	another := Write{Op: Create, Key: podKey("default", "b"), Value: []byte(`{}`)}
 	_, err := s.Commit(ctx, another)
 	require.ErrorIs(t, err, ErrNoSpace)
