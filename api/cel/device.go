@@ -1,0 +1,51 @@
+package cel
+
+import (
+	"fmt"
+	"sync"
+
+	celgo "github.com/google/cel-go/cel"
+	"github.com/google/cel-go/ext"
+)
+
+// deviceName is the type of device, of which expressions select some for a claim (KEP-4381).
+const deviceName = "kubernetes.DRADevice"
+
+// deviceFields are grouped by the domain of their names: device.attributes["example.com"].model.
+var deviceFields = fields{
+	"driver":                   celgo.StringType,
+	"allowMultipleAllocations": celgo.BoolType,
+	"attributes":               celgo.MapType(celgo.StringType, celgo.MapType(celgo.StringType, celgo.DynType)),
+	"capacity":                 celgo.MapType(celgo.StringType, celgo.MapType(celgo.StringType, quantityType)),
+}
+
+var deviceEnvironment = sync.OnceValues(func() (*celgo.Env, error) {
+	base, err := newExpressions()
+	if err != nil {
+		return nil, err
+	}
+	return base.Extend(
+		celgo.CustomTypeProvider(&provider{Provider: base.CELTypeProvider()}),
+		celgo.Variable("device", celgo.ObjectType(deviceName)),
+		ext.Bindings(ext.BindingsVersion(0)),
+	)
+})
+
+// CheckDeviceSelector says what is wrong with a new expression that is to say of a device whether it will do.
+func CheckDeviceSelector(source string) error {
+	env, err := deviceEnvironment()
+	if err != nil {
+		return fmt.Errorf("unexpected error loading CEL environment: %w", err)
+	}
+	ast, issues := env.Compile(source)
+	if issues.Err() != nil {
+		return fmt.Errorf("compilation failed: %s", issues)
+	}
+	if t := ast.OutputType(); !Bool.has(t) && t.Kind() != celgo.DynKind && t.Kind() != celgo.AnyKind { // an attribute may turn out to be a bool
+		return fmt.Errorf("must evaluate to %v or the unknown type, not %v", celgo.BoolType, t)
+	}
+	if _, err := env.Program(ast); err != nil {
+		return fmt.Errorf("program instantiation failed: %w", err)
+	}
+	return nil
+}

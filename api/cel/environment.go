@@ -1,0 +1,118 @@
+package cel
+
+import (
+	"fmt"
+	"sync"
+
+	celgo "github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/ext"
+	"github.com/google/cel-go/interpreter"
+)
+
+// The environments that stand behind every compiler. Each is made when it is first needed: it
+// takes some milliseconds and about a mebibyte.
+var (
+	newExpressions    = sync.OnceValues(func() (*celgo.Env, error) { return baseEnvironment(false) })
+	storedExpressions = sync.OnceValues(func() (*celgo.Env, error) { return baseEnvironment(true) })
+
+	// stateless are the environments without variables.
+	stateless   = map[Declarations]*celgo.Env{}
+	statelessMu sync.Mutex
+)
+
+// baseEnvironment is the language, with the libraries of Kubernetes 1.37. New expressions are
+// held to what 1.36 knew, as there.
+func baseEnvironment(stored bool) (*celgo.Env, error) {
+	options := []celgo.EnvOption{
+		celgo.HomogeneousAggregateLiterals(),
+		celgo.EagerlyValidateDeclarations(true),
+		celgo.DefaultUTCTimeZone(true),
+		celgo.CrossTypeNumericComparisons(true),
+		celgo.OptionalTypes(),
+		celgo.CostEstimatorOptions(checker.PresenceTestHasCost(false)),
+		celgo.ASTValidators(
+			celgo.ValidateDurationLiterals(),
+			celgo.ValidateTimestampLiterals(),
+			celgo.ValidateRegexLiterals(),
+			celgo.ValidateHomogeneousAggregateLiterals(),
+		),
+		celgo.Types(ipType, cidrType),
+		ext.Strings(ext.StringsVersion(2)),
+		ext.Sets(),
+		ext.TwoVarComprehensions(),
+		ext.Lists(ext.ListsVersion(3)),
+	}
+	for _, l := range libraries {
+		if stored || !l.storedOnly {
+			options = append(options, celgo.Lib(l))
+		}
+	}
+	return celgo.NewEnv(append(options, celgo.Lib(limits{}))...)
+}
+
+// limits makes every program count and bound what it costs.
+type limits struct{}
+
+func (limits) CompileOptions() []celgo.EnvOption { return nil }
+
+func (limits) ProgramOptions() []celgo.ProgramOption {
+	return []celgo.ProgramOption{
+		celgo.EvalOptions(celgo.OptOptimize, celgo.OptTrackCost),
+		celgo.CostLimit(PerCallLimit),
+		celgo.CostTrackerOptions(interpreter.PresenceTestHasCost(false)),
+		celgo.CostTracking(costs{}),
+		celgo.InterruptCheckFrequency(checkEvery),
+	}
+}
+
+// environment declares what Declarations say. variables may be nil: then there is no such
+// name, and the environment is shared.
+func environment(d Declarations, variables fields) (*celgo.Env, error) {
+	if variables != nil {
+		return extended(d, variables)
+	}
+	statelessMu.Lock()
+	defer statelessMu.Unlock()
+	if env, ok := stateless[d]; ok {
+		return env, nil
+	}
+	env, err := extended(d, nil)
+	if err == nil {
+		stateless[d] = env
+	}
+	return env, err
+}
+
+func extended(d Declarations, variables fields) (*celgo.Env, error) {
+	base := newExpressions
+	if d.Stored {
+		base = storedExpressions
+	}
+	env, err := base()
+	if err != nil {
+		return nil, fmt.Errorf("the CEL environment: %w", err)
+	}
+	options := []celgo.EnvOption{
+		celgo.Variable("object", celgo.DynType),
+		celgo.Variable("oldObject", celgo.DynType),
+		celgo.Variable("namespaceObject", celgo.ObjectType(namespaceName)),
+		celgo.Variable("request", celgo.ObjectType(requestName)),
+	}
+	if d.Params {
+		options = append(options, celgo.Variable("params", celgo.DynType))
+	}
+	if d.Authorizer {
+		options = append(options,
+			celgo.Variable("authorizer", authorizerType),
+			celgo.Variable("authorizer.requestResource", resourceCheckType))
+	}
+	if variables != nil {
+		options = append(options, celgo.Variable("variables", celgo.ObjectType(variablesName)))
+	}
+	if d.Patch {
+		options = append(options, celgo.Lib(patchLibrary))
+	}
+	p := &provider{Provider: env.CELTypeProvider(), variables: variables, patch: d.Patch}
+	return env.Extend(append([]celgo.EnvOption{celgo.CustomTypeProvider(p)}, options...)...)
+}

@@ -1,0 +1,136 @@
+package cel
+
+import (
+	"strings"
+
+	celgo "github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+)
+
+// The names of the types of which the checker knows the fields. Their values are maps.
+const (
+	namespaceName = "kubernetes.Namespace"
+	requestName   = "kubernetes.AdmissionRequest"
+	variablesName = "kubernetes.variables"
+)
+
+// fields are those of one struct type.
+type fields map[string]*celgo.Type
+
+var (
+	stringList = celgo.ListType(celgo.StringType)
+	stringMap  = celgo.MapType(celgo.StringType, celgo.StringType)
+)
+
+// structs are the types of request and namespaceObject, as kube-apiserver declares them.
+var structs = map[string]fields{
+	requestName: {
+		"kind": celgo.ObjectType("kubernetes.GroupVersionKind"), "requestKind": celgo.ObjectType("kubernetes.GroupVersionKind"),
+		"resource": celgo.ObjectType("kubernetes.GroupVersionResource"), "requestResource": celgo.ObjectType("kubernetes.GroupVersionResource"),
+		"subResource": celgo.StringType, "requestSubResource": celgo.StringType,
+		"name": celgo.StringType, "namespace": celgo.StringType, "operation": celgo.StringType,
+		"userInfo": celgo.ObjectType("kubernetes.UserInfo"),
+		"dryRun":   celgo.BoolType, "options": celgo.DynType,
+	},
+	"kubernetes.GroupVersionKind":     {"group": celgo.StringType, "version": celgo.StringType, "kind": celgo.StringType},
+	"kubernetes.GroupVersionResource": {"group": celgo.StringType, "version": celgo.StringType, "resource": celgo.StringType},
+	"kubernetes.UserInfo": {
+		"username": celgo.StringType, "uid": celgo.StringType, "groups": stringList,
+		"extra": celgo.MapType(celgo.StringType, stringList),
+	},
+	deviceName: deviceFields,
+	namespaceName: {
+		"metadata": celgo.ObjectType("kubernetes.NamespaceMetadata"),
+		"spec":     celgo.ObjectType("kubernetes.NamespaceSpec"),
+		"status":   celgo.ObjectType("kubernetes.NamespaceStatus"),
+	},
+	"kubernetes.NamespaceMetadata": {
+		"name": celgo.StringType, "generateName": celgo.StringType, "namespace": celgo.StringType,
+		"labels": stringMap, "annotations": stringMap, "UID": celgo.StringType,
+		"creationTimestamp": celgo.TimestampType, "deletionTimestamp": celgo.TimestampType,
+		"deletionGracePeriodSeconds": celgo.IntType, "generation": celgo.IntType,
+		"resourceVersion": celgo.StringType, "finalizers": stringList,
+	},
+	"kubernetes.NamespaceSpec":   {"finalizers": stringList},
+	"kubernetes.NamespaceStatus": {"conditions": celgo.ListType(celgo.ObjectType("kubernetes.NamespaceCondition")), "phase": celgo.StringType},
+	"kubernetes.NamespaceCondition": {
+		"status": celgo.StringType, "type": celgo.StringType, "lastTransitionTime": celgo.TimestampType,
+		"message": celgo.StringType, "reason": celgo.StringType,
+	},
+}
+
+// provider tells the checker of these types, of the variables of one policy, which grow while
+// they are compiled, and of the types that mutations are made of.
+type provider struct {
+	types.Provider
+	variables fields
+	patch     bool
+}
+
+func (p *provider) fieldsOf(name string) (fields, bool) {
+	if name == variablesName && p.variables != nil {
+		return p.variables, true
+	}
+	f, ok := structs[name]
+	return f, ok
+}
+
+func isObject(name string) bool { return name == "Object" || strings.HasPrefix(name, "Object.") }
+
+// FindStructType implements types.Provider.
+func (p *provider) FindStructType(name string) (*types.Type, bool) {
+	if _, ok := p.fieldsOf(name); ok || p.patch && (isObject(name) || name == "JSONPatch") {
+		return types.NewTypeTypeWithParam(types.NewObjectType(name)), true
+	}
+	return p.Provider.FindStructType(name)
+}
+
+// FindStructFieldNames implements types.Provider.
+func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
+	switch {
+	case p.patch && isObject(name):
+		return nil, true // any
+	case p.patch && name == "JSONPatch":
+		return []string{"op", "from", "path", "value"}, true
+	}
+	if _, ok := p.fieldsOf(name); ok {
+		return nil, false
+	}
+	return p.Provider.FindStructFieldNames(name)
+}
+
+// FindStructFieldType implements types.Provider.
+func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
+	switch {
+	case p.patch && isObject(name):
+		return &types.FieldType{Type: types.DynType}, true
+	case p.patch && name == "JSONPatch":
+		switch field {
+		case "op", "from", "path":
+			return &types.FieldType{Type: types.StringType}, true
+		case "value":
+			return &types.FieldType{Type: types.DynType}, true
+		}
+		return nil, false
+	}
+	if f, ok := p.fieldsOf(name); ok {
+		t, ok := f[field]
+		return &types.FieldType{Type: t}, ok
+	}
+	return p.Provider.FindStructFieldType(name, field)
+}
+
+// NewValue implements types.Provider.
+func (p *provider) NewValue(name string, values map[string]ref.Val) ref.Val {
+	switch {
+	case p.patch && isObject(name):
+		return &objectValue{typ: types.NewObjectType(name), fields: values}
+	case p.patch && name == "JSONPatch":
+		return newPatch(values)
+	}
+	if _, ok := p.fieldsOf(name); ok {
+		return types.NewErr("unknown type '%s'", name)
+	}
+	return p.Provider.NewValue(name, values)
+}
