@@ -1,0 +1,146 @@
+package flowcontrol
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// demand adds up how many seats a level would like, those in use and those that are waited for, over a period.
+type demand struct {
+	seats         float64 // since last
+	began, last   time.Duration
+	sum, squares  float64 // seat-seconds, and squared seats times seconds
+	highWatermark float64
+}
+
+// note says how many seats are wanted from now on.
+func (d *demand) note(now time.Duration, seats int) {
+	d.pass(now)
+	d.seats = float64(seats)
+	d.highWatermark = max(d.highWatermark, d.seats)
+}
+
+func (d *demand) pass(now time.Duration) {
+	if took := (now - d.last).Seconds(); took > 0 {
+		d.sum += d.seats * took
+		d.squares += d.seats * d.seats * took
+		d.last = now
+	}
+}
+
+// reset begins a new period. It returns the old one's mean, standard deviation and highest demand.
+func (d *demand) reset(now time.Duration) (mean, deviation, high float64) {
+	d.pass(now)
+	mean, high = d.seats, d.highWatermark
+	if took := (d.last - d.began).Seconds(); took > 0 {
+		mean = d.sum / took
+		deviation = math.Sqrt(max(0, d.squares/took-mean*mean))
+	}
+	*d = demand{seats: d.seats, began: now, last: now, highWatermark: d.seats}
+	return mean, deviation, high
+}
+
+// smoothing is the weight of what was before, where the demand falls (KEP-1040: half of it is
+// forgotten in five minutes).
+const smoothing = 0.977
+
+// stats are of a level's demand, in seats: over the last period and, smoothed, over all.
+type stats struct{ high, mean, deviation, smoothed, target float64 }
+
+func (s *stats) update(mean, deviation, high float64) {
+	envelope := mean + deviation
+	s.mean, s.deviation, s.high = mean, deviation, high
+	s.smoothed = max(envelope, smoothing*s.smoothed+(1-smoothing)*envelope)
+}
+
+// adjust divides all seats again by what the levels want:
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/1040-priority-and-fairness#seat-borrowing.
+// Each is sure of what it does not lend and of what it used of its own. What exempt levels use is
+// taken off first. What is left goes to all, in proportion to what they want, within their bounds.
+func (d *Dispatcher) adjust() {
+	now := d.now()
+	left := 0
+	var limited []*level
+	for _, l := range d.levels {
+		l.mu.Lock()
+		l.stats.update(l.demand.reset(now))
+		l.mu.Unlock()
+		left += l.nominal
+		if !l.exempt {
+			limited = append(limited, l)
+		}
+	}
+	slices.SortFunc(limited, func(a, b *level) int { return strings.Compare(a.name, b.name) })
+	for _, l := range d.levels {
+		if l.exempt {
+			sure := max(l.lower, int(math.Round(l.stats.high)))
+			l.stats.target = float64(sure)
+			l.limitTo(now, sure)
+			left -= sure
+		}
+	}
+	claims := make([]claim, len(limited))
+	lower, sure := 0, 0
+	for i, l := range limited {
+		c := &claims[i]
+		c.least = float64(max(l.lower, min(l.nominal, int(math.Round(l.stats.high)))))
+		c.most = max(c.least, float64(l.upper))
+		c.target = max(c.least, l.stats.smoothed)
+		l.stats.target = c.target
+		lower += l.lower
+		sure += int(c.least)
+	}
+	var fair float64
+	switch {
+	case left <= lower: // exempt requests leave less than there must be
+		for i, l := range limited {
+			claims[i].given = float64(l.lower)
+		}
+	case left <= sure:
+		part := float64(left-lower) / float64(sure-lower)
+		for i, l := range limited {
+			claims[i].given = float64(l.lower) + math.Round(part*(claims[i].least-float64(l.lower)))
+		}
+	default:
+		fair = divide(float64(left), claims)
+	}
+	for i, l := range limited {
+		l.limitTo(now, int(math.Round(claims[i].given)))
+	}
+	d.metrics.fairness.Set(fair)
+}
+
+// claim is what one of many wants of what there is, and is given.
+type claim struct{ target, least, most, given float64 }
+
+// divide gives each claim its target times one and the same proportion, or the bound that this is
+// beyond, so that all is given. It returns the proportion. Where even the most that all may have is
+// less than there is, they get that.
+func divide(all float64, claims []claim) float64 {
+	const leastTarget = 0.001 // of who wants nothing, so that there is a proportion
+	given := func(proportion float64) (sum float64) {
+		for i := range claims {
+			c := &claims[i]
+			c.given = min(max(proportion*max(c.target, leastTarget), c.least), c.most)
+			sum += c.given
+		}
+		return sum
+	}
+	// The sum grows with the proportion, from all the least to all the most.
+	low, high := 0.0, 1.0
+	for high < 1e12 && given(high) < all {
+		low, high = high, high*2
+	}
+	for range 100 {
+		middle := (low + high) / 2
+		if given(middle) < all {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	given(high)
+	return high
+}

@@ -1,0 +1,213 @@
+package flowcontrol
+
+import (
+	"sync"
+	"time"
+
+	flowv1 "k8s.io/api/flowcontrol/v1"
+)
+
+// level is a priority level: its seats, who has them and who waits for them.
+type level struct {
+	name   string
+	exempt bool
+
+	// These are for who holds Dispatcher.mu.
+	spec                  flowv1.PriorityLevelConfigurationSpec
+	quiescing             bool // its object is gone, and it ends when it is idle
+	nominal, lower, upper int  // seats, by the configuration alone
+	stats                 stats
+
+	mu       sync.Mutex
+	limit    int // seats, at present
+	widest   int // seats that one request may have
+	queuing  *flowv1.QueuingConfiguration
+	queues   []*queue // made when first needed
+	backlog  backlog
+	virtual  float64 // time, in seat-seconds
+	arrivals uint64
+
+	executing requests
+	inUse     int // seats of those
+	waiting   int // requests
+	wanted    int // seats of those
+	demand    demand
+	counts    struct{ dispatched, rejected, timedOut, cancelled uint64 }
+}
+
+// start gives the request its seats, or says that it has to wait, or why it may not.
+func (l *level) start(now time.Duration, r *Request) (wait bool, refused *Rejection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.arrived = now
+	r.width = min(max(r.Seats, 1), l.widest)
+	if l.exempt || len(l.backlog) == 0 && l.fits(r) {
+		if l.queuing != nil {
+			r.queue = l.choose(r)
+			r.queue.tag = max(r.queue.tag, l.virtual)
+			l.charge(r)
+		}
+		l.begin(now, r)
+		return false, nil
+	}
+	if l.queuing == nil {
+		l.counts.rejected++
+		return false, &Rejection{Reason: ConcurrencyLimit}
+	}
+	q := l.choose(r)
+	if q.waiting.n >= int(l.queuing.QueueLengthLimit) {
+		l.counts.rejected++
+		return false, &Rejection{Reason: QueueFull}
+	}
+	r.queue, r.state, r.ready = q, waiting, make(chan struct{})
+	if q.waiting.n == 0 {
+		q.tag = max(q.tag, l.virtual)
+		l.arrivals++
+		q.arrival = l.arrivals
+	}
+	q.waiting.add(r)
+	q.seats += r.width
+	l.waiting++
+	l.wanted += r.width
+	r.schema.metrics.queued(q.waiting.n)
+	l.backlog.fix(q)
+	l.dispatch(now)
+	l.demand.note(now, l.inUse+l.wanted)
+	return true, nil
+}
+
+// fits reports whether there are seats for the request. One that is wider than the level is served alone.
+func (l *level) fits(r *Request) bool { return l.inUse == 0 || l.inUse+r.width <= l.limit }
+
+// choose is the queue of the flow's hand in which there is least before it.
+func (l *level) choose(r *Request) *queue {
+	h := deal(r.hash(), len(l.queues), int(l.queuing.HandSize))
+	var best *queue
+	for _, card := range h.cards[:h.size] {
+		q := l.queues[card]
+		if q == nil {
+			q = &queue{index: card, place: -1}
+			l.queues[card] = q
+		}
+		if best == nil || q.seats+q.inUse < best.seats+best.inUse || q.seats+q.inUse == best.seats+best.inUse && q.tag < best.tag {
+			best = q
+		}
+	}
+	return best
+}
+
+// charge advances the tag of the request's queue, and the level's time to where the tag was.
+func (l *level) charge(r *Request) {
+	q := r.queue
+	l.virtual = max(l.virtual, q.tag)
+	q.tag += guess * float64(r.width)
+	q.executing++
+	q.inUse += r.width
+}
+
+// begin seats the request.
+func (l *level) begin(now time.Duration, r *Request) {
+	r.state, r.began = executing, now
+	l.executing.add(r)
+	l.inUse += r.width
+	l.counts.dispatched++
+	l.demand.note(now, l.inUse+l.wanted)
+}
+
+// dispatch lets begin who waits and fits, in order. The first that does not fit holds back the others:
+// what is wide would never be served otherwise.
+func (l *level) dispatch(now time.Duration) {
+	for len(l.backlog) > 0 {
+		q := l.backlog[0]
+		r := q.waiting.first
+		if !l.fits(r) {
+			r.schema.metrics.unaccommodated.Inc()
+			return
+		}
+		l.takeOut(r)
+		l.charge(r)
+		l.backlog.fix(q)
+		l.begin(now, r)
+		close(r.ready)
+	}
+}
+
+// takeOut ends the request's waiting. The backlog is for the caller to fix.
+func (l *level) takeOut(r *Request) {
+	r.queue.waiting.remove(r)
+	r.queue.seats -= r.width
+	l.waiting--
+	l.wanted -= r.width
+}
+
+// leave takes a request out of its queue; false when it has its seats already.
+func (l *level) leave(now time.Duration, r *Request, reason string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.state != waiting {
+		return false
+	}
+	r.state = finished
+	l.takeOut(r)
+	l.backlog.fix(r.queue)
+	if reason == Cancelled {
+		l.counts.cancelled++
+	} else {
+		l.counts.timedOut++
+	}
+	l.dispatch(now) // it may have been the wide one that held back others
+	l.demand.note(now, l.inUse+l.wanted)
+	return true
+}
+
+// finish takes the request's seats back, charges it for its time, and seats others.
+func (l *level) finish(now time.Duration, r *Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.state = finished
+	l.executing.remove(r)
+	l.inUse -= r.width
+	if q := r.queue; q != nil {
+		q.executing--
+		q.inUse -= r.width
+		q.tag += ((now - r.began).Seconds() - guess) * float64(r.width)
+		l.backlog.fix(q)
+	}
+	l.dispatch(now)
+	l.demand.note(now, l.inUse+l.wanted)
+}
+
+// set applies what the object says. Requests that wait in queues that are no more are served as before.
+func (l *level) set(spec flowv1.PriorityLevelConfigurationSpec) {
+	l.spec, l.quiescing = spec, false
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var queuing *flowv1.QueuingConfiguration
+	if spec.Limited != nil {
+		queuing = spec.Limited.LimitResponse.Queuing
+	}
+	l.queuing = queuing
+	switch {
+	case queuing == nil:
+		l.queues = nil
+	case len(l.queues) != int(queuing.Queues):
+		queues := make([]*queue, queuing.Queues)
+		copy(queues, l.queues)
+		l.queues = queues
+	}
+}
+
+// limitTo gives the level so many seats, and them to who waits.
+func (l *level) limitTo(now time.Duration, seats int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limit = seats
+	l.dispatch(now)
+	l.demand.note(now, l.inUse+l.wanted)
+}
+
+func (l *level) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.executing.n == 0 && l.waiting == 0
+}

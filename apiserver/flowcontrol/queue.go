@@ -1,0 +1,101 @@
+package flowcontrol
+
+import "container/heap"
+
+// Queues are served by start-time fair queuing (Goyal, Vin, Cheng 1996), in seat-seconds: each has a
+// tag, which is how much it has been given; who is served next is the first of the queue with the
+// lowest tag; and the level's virtual time is the highest tag that has been served. A queue that
+// has had nothing to do begins again at the virtual time, so that nobody saves up a claim. How long a
+// request takes is not known when it begins: it is charged a guess, and the rest when it is done.
+// kube-apiserver also has virtual time advance with the number of busy queues; this has the same
+// bounds and need not know how fast the server is.
+
+// guess is what a request is charged before it is known, in seconds for each seat; kube-apiserver's.
+const guess = 0.003
+
+// queue is one of a level's. The level's lock guards it.
+type queue struct {
+	index     int
+	tag       float64 // seat-seconds
+	arrival   uint64  // of the first that waits, for queues with the same tag
+	waiting   requests
+	seats     int // of those that wait
+	executing int // how many are served
+	inUse     int // their seats
+	place     int // in the backlog, -1 if nobody waits
+}
+
+// requests is a list in order of arrival. Its links are in the requests.
+type requests struct {
+	first, last *Request
+	n           int
+}
+
+func (l *requests) add(r *Request) {
+	r.previous, r.next = l.last, nil
+	if l.last == nil {
+		l.first = r
+	} else {
+		l.last.next = r
+	}
+	l.last = r
+	l.n++
+}
+
+func (l *requests) remove(r *Request) {
+	if r.previous == nil {
+		l.first = r.next
+	} else {
+		r.previous.next = r.next
+	}
+	if r.next == nil {
+		l.last = r.previous
+	} else {
+		r.next.previous = r.previous
+	}
+	r.previous, r.next = nil, nil
+	l.n--
+}
+
+// backlog is the queues in which somebody waits, that with the lowest tag first.
+type backlog []*queue
+
+func (b backlog) Len() int { return len(b) }
+
+func (b backlog) Less(i, k int) bool {
+	if b[i].tag != b[k].tag {
+		return b[i].tag < b[k].tag
+	}
+	return b[i].arrival < b[k].arrival
+}
+
+func (b backlog) Swap(i, k int) {
+	b[i], b[k] = b[k], b[i]
+	b[i].place, b[k].place = i, k
+}
+
+func (b *backlog) Push(q any) {
+	q.(*queue).place = len(*b)
+	*b = append(*b, q.(*queue))
+}
+
+func (b *backlog) Pop() any {
+	last := len(*b) - 1
+	q := (*b)[last]
+	(*b)[last] = nil
+	*b = (*b)[:last]
+	q.place = -1
+	return q
+}
+
+// fix restores the order after q's tag or its requests have changed.
+func (b *backlog) fix(q *queue) {
+	switch {
+	case q.place < 0 && q.waiting.n > 0:
+		heap.Push(b, q)
+	case q.place >= 0 && q.waiting.n == 0:
+		heap.Remove(b, q.place)
+	case q.place >= 0:
+		heap.Fix(b, q.place)
+	}
+}
