@@ -29,6 +29,10 @@ func validatingPolicies() *Resource {
 			defaultMatch(p.Spec.MatchConstraints)
 		}),
 		Validate: checked(validateValidatingPolicy),
+		ValidateCreate: checked(func(p *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
+			return validateValidatingExpressions(p, nil)
+		}),
+		ValidateUpdate: checked2(validateValidatingExpressions),
 		Status: statusOf(
 			func(p *admissionv1.ValidatingAdmissionPolicy) *admissionv1.ValidatingAdmissionPolicyStatus {
 				return &p.Status
@@ -120,7 +124,7 @@ type policy struct {
 	variables  []admissionv1.Variable
 }
 
-// validatePolicy does not compile the expressions.
+// validatePolicy leaves the expressions to admission_expressions.go.
 func validatePolicy(p policy, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if at := path.Child("failurePolicy"); p.failure == nil {
@@ -196,9 +200,12 @@ func validateValidation(v *admissionv1.Validation, path *field.Path) field.Error
 	return errs
 }
 
+// longestAuditExpression is in bytes. What the expression makes may be twice as long.
+const longestAuditExpression = 5 << 10
+
 // validateAuditAnnotations wants keys that are qualified by the policy's name.
 func validateAuditAnnotations(name string, list []admissionv1.AuditAnnotation, path *field.Path) field.ErrorList {
-	const most, longest = 20, 5 << 10
+	const most = 20
 	var errs field.ErrorList
 	if len(list) > most {
 		errs = append(errs, field.Invalid(path, list, fmt.Sprintf("must not have more than %d auditAnnotations", most)))
@@ -212,8 +219,8 @@ func validateAuditAnnotations(name string, list []admissionv1.AuditAnnotation, p
 		}
 		if value := strings.TrimSpace(a.ValueExpression); value == "" {
 			errs = append(errs, field.Required(at.Child("valueExpression"), "valueExpression is not specified"))
-		} else if len(value) > longest {
-			errs = append(errs, field.Required(at.Child("valueExpression"), fmt.Sprintf("must not exceed %d bytes in length", longest)))
+		} else if len(value) > longestAuditExpression {
+			errs = append(errs, field.Required(at.Child("valueExpression"), fmt.Sprintf("must not exceed %d bytes in length", longestAuditExpression)))
 		}
 		if slices.ContainsFunc(list[:i], func(o admissionv1.AuditAnnotation) bool { return o.Key == a.Key }) {
 			errs = append(errs, field.Duplicate(at.Child("key"), a.Key))
@@ -356,8 +363,12 @@ func mutatingPolicies() *Resource {
 			setDefaultPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
 			defaultMatch(p.Spec.MatchConstraints)
 		}),
-		Validate:   checked(validateMutatingPolicy),
-		Generation: true,
+		Validate: checked(validateMutatingPolicy),
+		ValidateCreate: checked(func(p *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
+			return validateMutatingExpressions(p, nil)
+		}),
+		ValidateUpdate: checked2(validateMutatingExpressions),
+		Generation:     true,
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,

@@ -41,6 +41,12 @@ func mutatingWebhooks() *Resource {
 			}
 			return append(errs, validateWebhooks(hooks)...)
 		}),
+		ValidateCreate: checked(func(c *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
+			return validateWebhookExpressions(mutatingConditions(c), nil)
+		}),
+		ValidateUpdate: checked2(func(c, old *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
+			return validateWebhookExpressions(mutatingConditions(c), mutatingConditions(old))
+		}),
 		Generation: true,
 
 		Columns: webhookColumns,
@@ -69,6 +75,12 @@ func validatingWebhooks() *Resource {
 				hooks[i] = webhookOfValidating(&c.Webhooks[i])
 			}
 			return validateWebhooks(hooks)
+		}),
+		ValidateCreate: checked(func(c *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
+			return validateWebhookExpressions(validatingConditions(c), nil)
+		}),
+		ValidateUpdate: checked2(func(c, old *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
+			return validateWebhookExpressions(validatingConditions(c), validatingConditions(old))
 		}),
 		Generation: true,
 
@@ -180,7 +192,7 @@ func validateReviewVersions(versions []string, path *field.Path) field.ErrorList
 	return errs
 }
 
-// validateMatchConditions does not compile the expressions.
+// validateMatchConditions leaves the expressions to admission_expressions.go.
 func validateMatchConditions(conditions []admissionv1.MatchCondition, path *field.Path) field.ErrorList {
 	const most = 64
 	var errs field.ErrorList

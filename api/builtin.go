@@ -7,6 +7,8 @@ func Builtin() []*Resource {
 	coreEvents, autoscalers := events(), horizontalPodAutoscalers()
 	return []*Resource{
 		// core/v1
+		bindings(),
+		componentStatuses(),
 		configMaps(),
 		endpoints(),
 		coreEvents,
@@ -46,6 +48,14 @@ func Builtin() []*Resource {
 		jobs(),
 		// certificates.k8s.io/v1
 		certificateSigningRequests(),
+		clusterTrustBundles(),
+		podCertificateRequests(),
+		// resource.k8s.io/v1
+		deviceClasses(),
+		deviceTaintRules(),
+		resourceClaims(),
+		resourceClaimTemplates(),
+		resourceSlices(),
 		// networking.k8s.io/v1
 		ingressClasses(),
 		ingresses(),
@@ -66,6 +76,8 @@ func Builtin() []*Resource {
 		storageClasses(),
 		volumeAttachments(),
 		volumeAttributesClasses(),
+		// storagemigration.k8s.io/v1
+		storageVersionMigrations(),
 		// admissionregistration.k8s.io/v1
 		mutatingPolicies(),
 		mutatingPolicyBindings(),

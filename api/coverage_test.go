@@ -28,9 +28,7 @@ func TestCoverage_DocumentIsWhatIsRegistered(t *testing.T) {
 
 // notServed is what Kubernetes v1.37 serves by default and Coxswain does not.
 var notServed = []string{
-	"core/v1: ComponentStatus; the bindings resource",
 	"apiextensions.k8s.io (custom resources) and apiregistration.k8s.io (aggregation)",
-	"resource.k8s.io (dynamic resource allocation)",
 }
 
 func coverage() string {
@@ -41,7 +39,8 @@ Generated from the registrations in ` + "`api/`" + ` by ` + "`go test ./api -run
 
 Every kind is read and written as JSON, YAML and Kubernetes protobuf, and read as Table and
 PartialObjectMetadata. A verb in brackets is not served. A kind with create alone is a question: it is
-answered and not stored. The kinds of metrics.k8s.io are worked out when they are asked for.
+answered and not stored. The kinds of metrics.k8s.io and ComponentStatus are
+worked out when they are asked for.
 
 | group/version | kind | resource | scope | verbs | subresources | selectable fields |
 |---|---|---|---|---|---|---|
@@ -98,9 +97,10 @@ the reasons and paths of all refusals that must come of it.
 
 Known differences:
 
-- The CEL expressions of webhooks' match conditions and of admission policies are stored without being compiled.
-- The specs of the mandatory flow schemas and priority levels may be edited; those that are deleted come back when a
-  server starts. They are there to be read: who waits and who is refused is decided by ` + "`--max-requests-inflight`" + ` and its like.
-- An inline volume in a VolumeAttachment is not looked into.
+- The type checker of ValidatingAdmissionPolicies (` + "`status.typeChecking`" + `) does not run: expressions are compiled with ` + "`object`" + ` as a
+  value of any type, and a field that no such object has is found out when the policy is evaluated.
+- Flow control has a few differences of its own: [flow-control.md](flow-control.md).
+- What the CEL expressions by which devices are selected may cost at worst is not estimated, and the scheduler here allocates no
+  devices: kube-scheduler does.
 - Fields behind alpha gates are kept, where kube-apiserver drops them.
 `

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/api"
 )
 
 func TestWebhooks_ValidateRefuses(t *testing.T) {
@@ -33,7 +35,7 @@ webhooks:
 			{"service", []string{"namespace: n, name: s, path: /validate", "port: 0, path: //a"}, []string{
 				"Required webhooks[0].clientConfig.service.name", "Required webhooks[0].clientConfig.service.namespace", "Invalid webhooks[0].clientConfig.service.port", "Invalid webhooks[0].clientConfig.service.path"}},
 			{"conditions", []string{"  sideEffects", "  matchConditions: [{name: a, expression: 'true'}, {name: a, expression: ' '}, {name: a b, expression: x}]\n  sideEffects"}, []string{
-				"Required webhooks[0].matchConditions[1].expression", "Duplicate webhooks[0].matchConditions[1].name", "Invalid webhooks[0].matchConditions[2].name"}},
+				"Invalid webhooks[0].matchConditions[2].expression", "Required webhooks[0].matchConditions[1].expression", "Duplicate webhooks[0].matchConditions[1].name", "Invalid webhooks[0].matchConditions[2].name"}},
 			{"operations", []string{"[CREATE]", "[CREATE, '*', FLY]"}, []string{"Invalid webhooks[0].rules[0].operations", "NotSupported webhooks[0].rules[0].operations[2]"}},
 			{"groups", []string{`[""]`, "[a, '*']", "[v1], resources", "['*', ''], resources"}, []string{
 				"Invalid webhooks[0].rules[0].apiGroups", "Invalid webhooks[0].rules[0].apiVersions", "Required webhooks[0].rules[0].apiVersions[1]"}},
@@ -62,8 +64,8 @@ spec:
 		{"validation", []string{"{expression: 'true'}", `{expression: ' ', message: "a\nb", messageExpression: ' ', reason: Unknown}`}, []string{
 			"Required spec.validations[0].expression", "Invalid spec.validations[0].message", "Invalid spec.validations[0].messageExpression", "NotSupported spec.validations[0].reason"}},
 		{"variables", []string{"  validations", "  variables: [{name: in, expression: a}, {}]\n  validations"}, []string{
-			"Invalid spec.variables[0].name", "Required spec.variables[1].name", "Required spec.variables[1].expression"}},
-		{"annotations", []string{"  validations", "  auditAnnotations: [{key: a, valueExpression: b}, {key: a}]\n  validations"}, []string{
+			"Invalid spec.variables[0].expression", "Invalid spec.variables[0].name", "Required spec.variables[1].name", "Required spec.variables[1].expression"}},
+		{"annotations", []string{"  validations", "  auditAnnotations: [{key: a, valueExpression: \"'b'\"}, {key: a}]\n  validations"}, []string{
 			"Duplicate spec.auditAnnotations[1].key", "Required spec.auditAnnotations[1].valueExpression"}},
 		{"parameter", []string{"  validations", "  paramKind: {apiVersion: A/V1, kind: a_b}\n  validations"}, []string{
 			"Invalid spec.paramKind.apiVersion", "Invalid spec.paramKind.apiVersion", "Invalid spec.paramKind.kind"}},
@@ -73,14 +75,14 @@ metadata: {name: p}
 spec:
   reinvocationPolicy: Never
   matchConstraints: ` + match + `
-  mutations: [{patchType: JSONPatch, jsonPatch: {expression: a}}]
+  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{}]'}}]
 `
 	tryCreate(t, "MutatingAdmissionPolicy", mutating, []refused{
 		{"deletion", []string{"[CREATE]", "[DELETE]"}, []string{"NotSupported spec.matchConstraints.resourceRules.operations"}},
-		{"no mutation", []string{"[{patchType: JSONPatch, jsonPatch: {expression: a}}]", "[]"}, []string{"Required spec.mutations"}},
+		{"no mutation", []string{"[{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{}]'}}]", "[]"}, []string{"Required spec.mutations"}},
 		{"patch type", []string{"patchType: JSONPatch", "patchType: Odd"}, []string{"NotSupported spec.mutations[0].patchType"}},
 		{"other patch", []string{"patchType: JSONPatch", "patchType: ApplyConfiguration"}, []string{"Required spec.mutations[0].applyConfiguration", "Invalid spec.mutations[0].jsonPatch"}},
-		{"no expression", []string{"{expression: a}", "{}"}, []string{"Required spec.mutations[0].jsonPatch.expression"}},
+		{"no expression", []string{"{expression: '[JSONPatch{}]'}", "{}"}, []string{"Required spec.mutations[0].jsonPatch.expression"}},
 		{"reinvocation", []string{"Never", "Often"}, []string{"NotSupported spec.reinvocationPolicy"}},
 	})
 	const binding = "metadata: {name: b}\nspec: {policyName: p, validationActions: [Deny]}\n"
@@ -136,4 +138,27 @@ spec:
 	})
 	r := kindOf(t, "FlowSchema")
 	require.Equal(t, []string{"Duplicate status.conditions[1].type"}, refusals(r.Status.Validate(decode(t, r, "status: {conditions: [{type: Dangling}, {type: Dangling}]}"), decode(t, r, "{}"))))
+}
+
+// The mandatory objects have fixed specs, but for the exempt level's shares.
+func TestFlowControl_MandatoryObjectsAreFixed(t *testing.T) {
+	t.Parallel()
+	schemas, levels := kindOf(t, "FlowSchema"), kindOf(t, "PriorityLevelConfiguration")
+	fixed := func(name string) string { return "spec of '" + name + "' must equal the fixed value" }
+	for _, s := range api.MandatoryFlowSchemas() {
+		s.Labels = map[string]string{"a": "b"}
+		require.Empty(t, schemas.Validate(s), s.Name)
+		s.Spec.Rules = nil
+		require.ErrorContains(t, schemas.Validate(s).ToAggregate(), fixed(s.Name))
+	}
+	for _, l := range api.MandatoryPriorityLevels() {
+		require.Empty(t, levels.Validate(l), l.Name)
+		if e := l.Spec.Exempt; e != nil {
+			e.NominalConcurrencyShares, e.LendablePercent = new(int32(9)), new(int32(50))
+			require.Empty(t, levels.Validate(l), l.Name)
+			continue
+		}
+		l.Spec.Limited.NominalConcurrencyShares = new(int32(9))
+		require.ErrorContains(t, levels.Validate(l).ToAggregate(), fixed(l.Name))
+	}
 }

@@ -71,6 +71,8 @@ type Resource struct {
 	// ValidateName says why a name is not allowed; nil means a DNS-1123 subdomain
 	// (apimachinery's NameIsDNSSubdomain). prefix is true for generateName.
 	ValidateName func(name string, prefix bool) []string
+	// Permit refuses what hangs on who writes; nil permits all that is valid.
+	Permit Permit
 	// Warnings are sent as Warning headers with a create (old is nil) or update that succeeds.
 	Warnings func(obj, old Object) []string
 
@@ -137,6 +139,8 @@ type Status struct {
 	Reset func(obj Object)
 	// Validate checks a status write; may be nil.
 	Validate func(obj, old Object) field.ErrorList
+	// Permit refuses what hangs on who writes; may be nil.
+	Permit Permit
 	// Metadata says that a write to the status may change labels, annotations and finalizers as well. Controllers of
 	// load balancers, who have no right to Services themselves, rely on that.
 	Metadata bool
@@ -163,6 +167,8 @@ type Subresource struct {
 	Copy func(to, from Object)
 	// Validate checks a write after Copy; may be nil.
 	Validate func(obj, old Object) field.ErrorList
+	// Permit refuses what hangs on who writes; may be nil.
+	Permit Permit
 }
 
 // Subresources are the kind's subresources, sorted by name.
@@ -171,7 +177,7 @@ func (r *Resource) Subresources() []Subresource {
 	verbs := []string{"get", "patch", "update"}
 	if r.Status != nil {
 		subs = append(subs, Subresource{Name: "status", Group: r.Group, Version: r.Version, Kind: r.Kind,
-			Verbs: verbs, Copy: r.Status.Copy, Validate: r.Status.Validate})
+			Verbs: verbs, Copy: r.Status.Copy, Validate: r.Status.Validate, Permit: r.Status.Permit})
 	}
 	if r.Scale != nil {
 		subs = append(subs, Subresource{Name: "scale", Group: "autoscaling", Version: "v1", Kind: "Scale", Verbs: verbs})

@@ -200,8 +200,32 @@ func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 		errs = append(errs, field.Required(at.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
 	case name != nil:
 		errs = append(errs, dnsSubdomain(at.Child("persistentVolumeName"), *name)...)
+	default:
+		errs = append(errs, validateInlineVolume(inline, at.Child("inlineVolumeSpec"))...)
 	}
 	return errs
+}
+
+// validateInlineVolume checks a volume that is written into its attachment: one of a CSI driver, in which another kind of
+// volume was translated, and without what only makes sense of a PersistentVolume.
+func validateInlineVolume(spec *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, f := range []setField{
+		{"claimRef", spec.ClaimRef != nil}, {"capacity", len(spec.Capacity) > 0}, {"persistentVolumeReclaimPolicy", spec.PersistentVolumeReclaimPolicy != ""},
+		{"nodeAffinity", spec.NodeAffinity != nil}, {"storageClassName", spec.StorageClassName != ""}, {"volumeMode", spec.VolumeMode != nil},
+	} {
+		if f.set {
+			errs = append(errs, field.Forbidden(path.Child(f.name), "may not be specified in the context of inline volumes"))
+		}
+	}
+	if spec.CSI == nil {
+		errs = append(errs, field.Required(path.Child("csi"), "has to be specified in the context of inline volumes"))
+	}
+	if len(spec.AccessModes) == 0 {
+		errs = append(errs, field.Required(path.Child("accessModes"), ""))
+	}
+	errs = append(errs, accessModes(spec.AccessModes, path.Child("accessModes"))...)
+	return append(errs, validateOneSource(persistentVolumeTypes, &spec.PersistentVolumeSource, path)...)
 }
 
 // validateAttachmentStatus bounds what a driver has to say: 256 KiB of metadata, 1 KiB of an error.

@@ -50,6 +50,12 @@ func (s *Status) checkedBy(f func(obj, old Object) field.ErrorList) *Status {
 	return s
 }
 
+// permittedBy adds what hangs on who writes.
+func (s *Status) permittedBy(p Permit) *Status {
+	s.Permit = p
+	return s
+}
+
 // withMetadata lets a status write change labels, annotations and finalizers.
 func (s *Status) withMetadata() *Status {
 	s.Metadata = true

@@ -37,7 +37,8 @@ func validateFlowSchema(s *flowv1.FlowSchema) field.ErrorList {
 	for i := range s.Spec.Rules {
 		errs = append(errs, validateFlowRule(&s.Spec.Rules[i], path.Child("rules").Index(i))...)
 	}
-	return append(errs, validateFlowConditions(s.Status.Conditions)...)
+	errs = append(errs, validateFlowConditions(s.Status.Conditions)...)
+	return append(errs, validateMandatorySchema(s)...)
 }
 
 func validateFlowRule(r *flowv1.PolicyRulesWithSubjects, path *field.Path) field.ErrorList {
@@ -239,7 +240,8 @@ func validatePriorityLevel(l *flowv1.PriorityLevelConfiguration) field.ErrorList
 	default:
 		errs = append(errs, oneOf(path.Child("type"), spec.Type, flowv1.PriorityLevelEnablementExempt, flowv1.PriorityLevelEnablementLimited)...)
 	}
-	return append(errs, validateLevelConditions(l.Status.Conditions)...)
+	errs = append(errs, validateLevelConditions(l.Status.Conditions)...)
+	return append(errs, validateMandatoryLevel(l)...)
 }
 
 func validateShares(shares, lendable *int32, path *field.Path) field.ErrorList {

@@ -125,7 +125,7 @@ func (v *projection) source(s *corev1.VolumeProjection, path *field.Path) {
 	}
 	if s.PodCertificate != nil {
 		sources++
-		v.add(required(path.Child("podCertificate", "signerName"), s.PodCertificate.SignerName))
+		v.podCertificate(s.PodCertificate, path.Child("podCertificate"))
 	}
 	if sources > 1 {
 		v.errs = append(v.errs, field.Forbidden(path, "may not specify more than 1 volume type per source"))
@@ -162,6 +162,29 @@ func (v *projection) trustBundle(b *corev1.ClusterTrustBundleProjection, path *f
 	}
 	v.add(filePath(path.Child("path"), b.Path))
 	v.file(b.Path, b.Path)
+}
+
+// podKeyTypes are the kinds of keys that a kubelet makes for a certificate.
+var podKeyTypes = []string{"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"}
+
+func (v *projection) podCertificate(p *corev1.PodCertificateProjection, path *field.Path) {
+	v.add(validateSignerName(p.SignerName, path.Child("signerName")))
+	v.add(oneOf(path.Child("keyType"), p.KeyType, podKeyTypes...))
+	v.add(validatePodCertificateLife(p.MaxExpirationSeconds, p.SignerName, path.Child("maxExpirationSeconds")))
+	v.add(validateUserNotes(p.UserAnnotations, path.Child("userAnnotations")))
+	files := 0
+	for _, f := range []struct{ name, path string }{
+		{"credentialBundlePath", p.CredentialBundlePath}, {"keyPath", p.KeyPath}, {"certificateChainPath", p.CertificateChainPath},
+	} {
+		if f.path != "" {
+			files++
+			v.add(filePath(path.Child(f.name), f.path))
+			v.file(f.path, f.path)
+		}
+	}
+	if files == 0 {
+		v.errs = append(v.errs, field.Required(path, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
+	}
 }
 
 // trustBundleName checks a name, which begins with that of the signer if there is one.

@@ -1,0 +1,309 @@
+package api_test
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// certified is a certificate in PEM that one key signs for another.
+func certified(t *testing.T, template *x509.Certificate, public crypto.PublicKey, by crypto.Signer) string {
+	t.Helper()
+	template.SerialNumber = big.NewInt(1)
+	der, err := x509.CreateCertificate(rand.Reader, template, &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}}, public, by)
+	require.NoError(t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	return key
+}
+
+func stubRequest(t *testing.T, key crypto.Signer) []byte {
+	t.Helper()
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	require.NoError(t, err)
+	return der
+}
+
+func TestTrustBundle_ValidateRefuses(t *testing.T) {
+	t.Parallel()
+	key := newKey(t)
+	anchor := func(name string) string {
+		return certified(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true}, key.Public(), key)
+	}
+	one, leaf := anchor("one"), certified(t, &x509.Certificate{Subject: pkix.Name{CommonName: "leaf"}}, key.Public(), key)
+	quoted := func(text string) string {
+		out, err := json.Marshal(text)
+		require.NoError(t, err)
+		return string(out)
+	}
+	bundle := func(text string) []string { return []string{quoted(one), quoted(text)} }
+	sound := "metadata: {name: 'example.com:signer:v1'}\nspec: {signerName: example.com/signer, trustBundle: " + quoted(one) + "}\n"
+	const complaint = "Invalid spec.trustBundle"
+	tryCreate(t, "ClusterTrustBundle", sound, []refused{
+		{"between the blocks", bundle("first\n" + one + "second\n" + anchor("two")), nil},
+		{"nothing", bundle(""), []string{complaint}},
+		{"no PEM", bundle("hello"), []string{complaint}},
+		{"twice", bundle(one + anchor("two") + one), []string{complaint}},
+		{"no CA", bundle(one + leaf), []string{complaint}},
+		{"another block", bundle(strings.ReplaceAll(one, "CERTIFICATE", "PUBLIC KEY")), []string{complaint}},
+		{"headers", bundle(strings.Replace(one, "-----\n", "-----\nA: b\n\n", 1)), []string{complaint}},
+		{"no certificate", bundle("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), []string{complaint}},
+		{"each is told", bundle(leaf + leaf), []string{complaint, complaint}},
+		{"long", bundle(strings.Repeat("a", 1<<20+1)), []string{"TooLong spec.trustBundle"}},
+		{"no signer", []string{"signerName: example.com/signer, ", "", "'example.com:signer:v1'", "v1"}, nil},
+		{"the name of a signer", []string{"signerName: example.com/signer, ", ""}, []string{"Invalid metadata.name"}},
+		{"not the signer's", []string{"example.com:signer:v1", "example.com:other:v1"}, []string{"Invalid metadata.name"}},
+		{"no name beyond the signer's", []string{"example.com:signer:v1", "example.com:signer:"}, []string{"Invalid metadata.name"}},
+		{"generated", []string{"name: 'example.com:signer:v1'", "generateName: 'example.com:signer:v-'"}, nil},
+		{"generated wrongly", []string{"name: 'example.com:signer:v1'", "generateName: 'v-'"}, []string{"Invalid metadata.generateName"}},
+		{"signer", []string{"example.com/signer", "example", "example.com:signer:v1", "example:v1"}, []string{"Invalid spec.signerName"}},
+	})
+	tryUpdate(t, "ClusterTrustBundle", sound, []refused{
+		{"signer", []string{"example.com/signer", "example.com/other"}, []string{"Invalid spec.signerName"}},
+		{"bundle", bundle(leaf), []string{complaint}},
+		{"another bundle", bundle(anchor("two")), nil},
+	})
+	// What was let in under older rules stays.
+	r := kindOf(t, "ClusterTrustBundle")
+	old := decode(t, r, changed(t, sound, bundle(leaf)))
+	require.Empty(t, r.ValidateUpdate(old.DeepCopyObject().(*certificatesv1.ClusterTrustBundle), old))
+}
+
+func TestPodCertificateRequest_ValidateRefuses(t *testing.T) {
+	t.Parallel()
+	encoded := func(der []byte) string { return base64.StdEncoding.EncodeToString(der) }
+	stub := encoded(stubRequest(t, newKey(t)))
+	sound := `
+metadata: {name: r, namespace: n}
+spec: {signerName: example.com/signer, podName: p, podUID: a, serviceAccountName: s, serviceAccountUID: b, nodeName: node, nodeUID: c, stubPKCS10Request: ` + stub + "}\n"
+	key := func(signer crypto.Signer, err error) string {
+		require.NoError(t, err)
+		return encoded(stubRequest(t, signer))
+	}
+	rsaKey := func(bits int) string { k, err := rsa.GenerateKey(rand.Reader, bits); return key(k, err) }
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	forged := stubRequest(t, newKey(t))
+	forged[len(forged)-1] ^= 1
+	tryCreate(t, "PodCertificateRequest", sound, []refused{
+		{"everything", []string{sound[strings.Index(sound, "signerName"):], "signerName: example}"}, []string{
+			"Invalid spec.signerName", "Invalid spec.podName", "Invalid spec.podUID", "Invalid spec.serviceAccountName", "Invalid spec.serviceAccountUID",
+			"Invalid spec.nodeName", "Invalid spec.nodeUID", "Required spec.stubPKCS10Request"}},
+		{"no signer", []string{"signerName: example.com/signer, ", ""}, []string{"Required spec.signerName"}},
+		{"long UID", []string{"podUID: a", "podUID: " + strings.Repeat("a", 129)}, []string{"TooLong spec.podUID"}},
+		{"short", []string{"podName", "maxExpirationSeconds: 3599, podName"}, []string{"Invalid spec.maxExpirationSeconds"}},
+		{"91 days", []string{"podName", "maxExpirationSeconds: 7862400, podName"}, nil},
+		{"longer", []string{"podName", "maxExpirationSeconds: 7862401, podName"}, []string{"Invalid spec.maxExpirationSeconds"}},
+		{"Kubernetes' own for longer than a day", []string{"example.com/signer", "kubernetes.io/signer", "podName", "maxExpirationSeconds: 86401, podName"}, []string{"Invalid spec.maxExpirationSeconds"}},
+		{"notes", []string{"podName", "unverifiedUserAnnotations: {Example.com/Key: v}, podName"}, nil},
+		{"notes of nobody", []string{"podName", "unverifiedUserAnnotations: {key: v}, podName"}, []string{"Invalid spec.unverifiedUserAnnotations"}},
+		{"many notes", []string{"podName", "unverifiedUserAnnotations: {example.com/key: " + strings.Repeat("v", 256<<10) + "}, podName"}, []string{"TooLong spec.unverifiedUserAnnotations"}},
+		{"no request", []string{stub, "AAAA"}, []string{"Invalid spec.stubPKCS10Request"}},
+		{"a long request", []string{stub, encoded(make([]byte, 10<<10+1))}, []string{"TooLong spec.stubPKCS10Request"}},
+		{"forged", []string{stub, encoded(forged)}, []string{"Invalid spec.stubPKCS10Request"}},
+		{"Ed25519", []string{stub, key(ed, nil)}, nil},
+		{"P224", []string{stub, key(ecdsa.GenerateKey(elliptic.P224(), rand.Reader))}, []string{"Invalid spec.stubPKCS10Request"}},
+		{"P521", []string{stub, key(ecdsa.GenerateKey(elliptic.P521(), rand.Reader))}, nil},
+		{"RSA 2048", []string{stub, rsaKey(2048)}, []string{"Invalid spec.stubPKCS10Request"}},
+		{"RSA 3072", []string{stub, rsaKey(3072)}, nil},
+	})
+	tryUpdate(t, "PodCertificateRequest", sound, []refused{{"pod", []string{"podName: p", "podName: q"}, []string{"Invalid spec"}}})
+}
+
+func TestPodCertificateRequest_IsAnsweredOnce(t *testing.T) {
+	t.Parallel()
+	r := kindOf(t, "PodCertificateRequest")
+	key, ca := newKey(t), newKey(t)
+	from := time.Now().Truncate(time.Second)
+	template := func() *x509.Certificate {
+		return &x509.Certificate{NotBefore: from, NotAfter: from.Add(2 * time.Hour), DNSNames: []string{"a.b"}}
+	}
+	asked := func() *certificatesv1.PodCertificateRequest {
+		return &certificatesv1.PodCertificateRequest{Spec: certificatesv1.PodCertificateRequestSpec{StubPKCS10Request: stubRequest(t, key), MaxExpirationSeconds: ptr.To[int32](7200)}}
+	}
+	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: from.Add(d)} }
+	condition := func(kind string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: "True", Reason: "Because", LastTransitionTime: *at(0)}
+	}
+	issued := func(chain string) *certificatesv1.PodCertificateRequest {
+		pcr := asked()
+		pcr.Status = certificatesv1.PodCertificateRequestStatus{
+			Conditions: []metav1.Condition{condition("Issued")}, CertificateChain: chain, NotBefore: at(0), BeginRefreshAt: at(time.Hour), NotAfter: at(2 * time.Hour),
+		}
+		return pcr
+	}
+	chain := certified(t, template(), key.Public(), ca)
+	leafWith := func(change func(*x509.Certificate)) string {
+		tmpl := template()
+		change(tmpl)
+		return certified(t, tmpl, key.Public(), ca)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*certificatesv1.PodCertificateRequest)
+		want   []string
+	}{
+		{"whole", func(*certificatesv1.PodCertificateRequest) {}, nil},
+		{"with an intermediate", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.CertificateChain += "text\n" + certified(t, &x509.Certificate{}, ca.Public(), ca)
+		}, nil},
+		{"no certificate", func(p *certificatesv1.PodCertificateRequest) { p.Status.CertificateChain = "" }, []string{"Invalid status.certificateChain"}},
+		{"a long chain", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.CertificateChain = strings.Repeat("a", 100<<10+1)
+		}, []string{"TooLong status.certificateChain"}},
+		{"no certificates", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.CertificateChain = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+		}, []string{"Invalid status.certificateChain"}},
+		{"a key after", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.CertificateChain += strings.ReplaceAll(chain, "CERTIFICATE", "PUBLIC KEY")
+		}, []string{"Invalid status.certificateChain"}},
+		{"a broken intermediate", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.CertificateChain += "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+		}, []string{"Invalid status.certificateChain"}},
+		{"for another key", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.CertificateChain = certified(t, template(), ca.Public(), ca)
+		}, []string{"Invalid status.certificateChain"}},
+		{"a name of dots", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.CertificateChain = leafWith(func(c *x509.Certificate) { c.DNSNames = []string{"a..b", ".a", "a."} })
+		}, []string{"Invalid status.certificateChain", "Invalid status.certificateChain", "Invalid status.certificateChain"}},
+		{"no address", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.CertificateChain = leafWith(func(c *x509.Certificate) { c.EmailAddresses = []string{"nobody"} })
+		}, []string{"Invalid status.certificateChain"}},
+		{"no times", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.NotBefore, p.Status.NotAfter, p.Status.BeginRefreshAt = nil, nil, nil
+		}, []string{"Required status.notBefore", "Required status.notAfter", "Required status.beginRefreshAt"}},
+		{"another beginning", func(p *certificatesv1.PodCertificateRequest) { p.Status.NotBefore = at(time.Second) }, []string{"Invalid status.notBefore"}},
+		{"another end", func(p *certificatesv1.PodCertificateRequest) { p.Status.NotAfter = at(time.Hour) }, []string{"Invalid status.notAfter"}},
+		{"long ago", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.CertificateChain = leafWith(func(c *x509.Certificate) { c.NotBefore = from.Add(-time.Hour) })
+			p.Status.NotBefore = at(-time.Hour)
+		}, []string{"Invalid status.notBefore"}},
+		{"short", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.CertificateChain = leafWith(func(c *x509.Certificate) { c.NotAfter = from.Add(time.Minute) })
+			p.Status.NotAfter = at(time.Minute)
+		}, []string{"Invalid status.certificateChain"}},
+		{"longer than asked for", func(p *certificatesv1.PodCertificateRequest) { p.Spec.MaxExpirationSeconds = ptr.To[int32](7199) }, []string{"Invalid status.certificateChain"}},
+		{"renewed at once", func(p *certificatesv1.PodCertificateRequest) { p.Status.BeginRefreshAt = at(9 * time.Minute) }, []string{"Invalid status.beginRefreshAt"}},
+		{"renewed at the end", func(p *certificatesv1.PodCertificateRequest) { p.Status.BeginRefreshAt = at(111 * time.Minute) }, []string{"Invalid status.beginRefreshAt"}},
+		{"denied", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status = certificatesv1.PodCertificateRequestStatus{Conditions: []metav1.Condition{condition("Denied")}}
+		}, nil},
+		{"denied with a certificate", func(p *certificatesv1.PodCertificateRequest) { p.Status.Conditions[0].Type = "Failed" }, []string{"Invalid status"}},
+		{"a certificate alone", func(p *certificatesv1.PodCertificateRequest) { p.Status.Conditions = nil }, []string{"Invalid status"}},
+		{"not sure", func(p *certificatesv1.PodCertificateRequest) { p.Status.Conditions[0].Status = "Unknown" }, []string{"NotSupported status.conditions[0].status"}},
+		{"both", func(p *certificatesv1.PodCertificateRequest) {
+			p.Status.Conditions = append(p.Status.Conditions, condition("Denied"))
+		}, []string{"Invalid status.conditions[1].type"}},
+		{"of another kind", func(p *certificatesv1.PodCertificateRequest) { p.Status.Conditions[0].Type = "Ready" }, []string{"NotSupported status.conditions[0].type"}},
+		{"no reason", func(p *certificatesv1.PodCertificateRequest) { p.Status.Conditions[0].Reason = "" }, []string{"Required status.conditions[0].reason"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			pcr := issued(chain)
+			c.change(pcr)
+			require.ElementsMatch(t, c.want, refusals(r.Status.Validate(pcr, asked())))
+		})
+	}
+
+	done := issued(chain)
+	require.Empty(t, r.Status.Validate(done.DeepCopy(), done), "the same again")
+	again := done.DeepCopy()
+	again.Status.BeginRefreshAt = at(30 * time.Minute)
+	require.Equal(t, []string{"Invalid status"}, refusals(r.Status.Validate(again, done)))
+	require.Equal(t, []any{"", "", "", "", "", "Issued"}, r.Cells(done))
+	require.Equal(t, "Pending", r.Cells(asked())[5])
+}
+
+func TestVolumeAttachment_InlineVolumeRefuses(t *testing.T) {
+	t.Parallel()
+	const attachment = "metadata: {name: a}\nspec: {attacher: a.b, nodeName: n, source: {inlineVolumeSpec: {accessModes: [ReadWriteOnce], csi: {driver: a.b, volumeHandle: v}}}}\n"
+	const at = "spec.source.inlineVolumeSpec"
+	tryCreate(t, "VolumeAttachment", attachment, []refused{
+		{"no mode", []string{"accessModes: [ReadWriteOnce], ", ""}, []string{"Required " + at + ".accessModes"}},
+		{"mode", []string{"[ReadWriteOnce]", "[Never]"}, []string{"NotSupported " + at + ".accessModes"}},
+		{"of no driver", []string{"csi: {driver: a.b, volumeHandle: v}", "hostPath: {path: /a}"}, []string{"Required " + at + ".csi"}},
+		{"volume", []string{"volumeHandle: v", "fsType: ext4"}, []string{"Required " + at + ".csi.volumeHandle"}},
+		{"as a PersistentVolume", []string{"accessModes", "claimRef: {name: c}, capacity: {storage: 1Gi}, persistentVolumeReclaimPolicy: Retain, nodeAffinity: {}, storageClassName: c, volumeMode: Block, accessModes"}, []string{
+			"Forbidden " + at + ".claimRef", "Forbidden " + at + ".capacity", "Forbidden " + at + ".persistentVolumeReclaimPolicy",
+			"Forbidden " + at + ".nodeAffinity", "Forbidden " + at + ".storageClassName", "Forbidden " + at + ".volumeMode"}},
+		{"both", []string{"source: {", "source: {persistentVolumeName: p, "}, []string{"Forbidden spec.source"}},
+	})
+}
+
+func TestPod_CertificateProjectionRefuses(t *testing.T) {
+	t.Parallel()
+	const pod = `
+metadata: {name: p, namespace: n}
+spec:
+  containers: [{name: c, image: i}]
+  volumes: [{name: v, projected: {sources: [{podCertificate: {signerName: example.com/signer, keyType: ED25519, credentialBundlePath: c.pem}}]}}]
+`
+	const at = "spec.volumes[0].projected.sources[0].podCertificate"
+	tryCreate(t, "Pod", pod, []refused{
+		{"signer", []string{"example.com/signer", "example"}, []string{"Invalid " + at + ".signerName"}},
+		{"key", []string{"ED25519", "RSA2048"}, []string{"NotSupported " + at + ".keyType"}},
+		{"no files", []string{", credentialBundlePath: c.pem", ""}, []string{"Required " + at}},
+		{"one file twice", []string{"credentialBundlePath: c.pem", "keyPath: c.pem, certificateChainPath: c.pem"}, []string{"Invalid " + "spec.volumes[0].projected"}},
+		{"file", []string{"c.pem", "/c.pem"}, []string{"Invalid " + at + ".credentialBundlePath"}},
+		{"short", []string{"ED25519", "ED25519, maxExpirationSeconds: 60"}, []string{"Invalid " + at + ".maxExpirationSeconds"}},
+		{"notes", []string{"ED25519", "ED25519, userAnnotations: {a: b}"}, []string{"Invalid " + at + ".userAnnotations"}},
+	})
+}
+
+func TestStorageVersionMigration_ValidateRefuses(t *testing.T) {
+	t.Parallel()
+	const migration = "metadata: {name: m}\nspec: {resource: {group: apps, resource: deployments}}\n"
+	tryCreate(t, "StorageVersionMigration", migration, []refused{
+		{"nothing", []string{"{group: apps, resource: deployments}", "{}"}, []string{"Invalid spec.resource.resource"}},
+		{"group", []string{"group: apps", "group: A"}, []string{"Invalid spec.resource.group"}},
+		{"core", []string{"group: apps, ", ""}, nil},
+	})
+	tryUpdate(t, "StorageVersionMigration", migration, []refused{{"resource", []string{"apps", "batch", "deployments", "jobs"}, []string{"Invalid group", "Invalid resource"}}})
+	r := kindOf(t, "StorageVersionMigration")
+	with := func(version string, conditions ...string) api.Object {
+		text := migration + "status:\n  resourceVersion: '" + version + "'\n  conditions:\n"
+		for _, c := range conditions {
+			text += "  - {type: " + c + ", status: 'True', reason: R, lastTransitionTime: '2026-01-01T00:00:00Z'}\n"
+		}
+		return decode(t, r, text)
+	}
+	for _, c := range []struct {
+		is, was api.Object
+		want    []string
+	}{
+		{with("1", "Running"), with(""), nil},
+		{with("x", "Running"), with(""), []string{"Invalid status.resourceVersion"}},
+		{with("2", "Running"), with("1", "Running"), []string{"Invalid status.resourceVersion"}},
+		{with("1", "Succeeded", "Failed"), with("1"), []string{"Invalid status.conditions"}},
+		{with("1", "Succeeded", "Running"), with("1"), []string{"Invalid status.conditions"}},
+		{with("1", "Failed", "Running"), with("1"), []string{"Invalid status.conditions"}},
+		{with("1"), with("1", "Succeeded"), []string{"Invalid status.conditions"}},
+		{with("1"), with("1", "Failed"), []string{"Invalid status.conditions"}},
+	} {
+		require.ElementsMatch(t, c.want, refusals(r.Status.Validate(c.is, c.was)))
+	}
+}

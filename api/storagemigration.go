@@ -1,0 +1,88 @@
+package api
+
+import (
+	"strings"
+
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// storageVersionMigrations have all objects of a resource written anew, in the version in which they are stored now. (KEP-4192)
+func storageVersionMigrations() *Resource {
+	return &Resource{
+		Group: storagemigrationv1.GroupName, Version: "v1", Kind: "StorageVersionMigration", Plural: "storageversionmigrations",
+		New:     func() Object { return &storagemigrationv1.StorageVersionMigration{} },
+		NewList: func() runtime.Object { return &storagemigrationv1.StorageVersionMigrationList{} },
+
+		Validate: checked(func(m *storagemigrationv1.StorageVersionMigration) field.ErrorList {
+			path, of := field.NewPath("spec", "resource"), m.Spec.Resource
+			var errs field.ErrorList
+			if complaints := utilvalidation.IsDNS1035Label(of.Resource); len(complaints) > 0 {
+				errs = append(errs, field.Invalid(path.Child("resource"), of.Resource, strings.Join(complaints, ",")))
+			}
+			if complaints := utilvalidation.IsDNS1123Subdomain(of.Group); of.Group != "" && len(complaints) > 0 {
+				errs = append(errs, field.Invalid(path.Child("group"), of.Group, strings.Join(complaints, ",")))
+			}
+			return errs
+		}),
+		ValidateUpdate: checked2(func(m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
+			errs := unchanged(m.Spec.Resource.Group, old.Spec.Resource.Group, field.NewPath("group"))
+			return append(errs, unchanged(m.Spec.Resource.Resource, old.Spec.Resource.Resource, field.NewPath("resource"))...)
+		}),
+		Status: statusOf(
+			func(m *storagemigrationv1.StorageVersionMigration) *storagemigrationv1.StorageVersionMigrationStatus {
+				return &m.Status
+			},
+			(*storagemigrationv1.StorageVersionMigrationStatus).DeepCopy,
+		).checkedBy(checked2(validateMigrationStatus)),
+
+		Columns: []metav1.TableColumnDefinition{
+			column("Name", "string", metav1.ObjectMeta{}.SwaggerDoc()["name"]),
+			column("Resource", "string", "Fully qualified resource to migrate"),
+		},
+		Cells: row(func(m *storagemigrationv1.StorageVersionMigration) []any {
+			return []any{m.Name, m.Spec.Resource.Resource + "." + m.Spec.Resource.Group}
+		}),
+	}
+}
+
+// validateMigrationStatus lets a migration end once, well or not.
+func validateMigrationStatus(m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
+	path := field.NewPath("status")
+	at, version := path.Child("conditions"), path.Child("resourceVersion")
+	var errs field.ErrorList
+	if v := m.Status.ResourceVersion; v != "" { // one that failed at once has none
+		if _, err := resourceversion.CompareResourceVersion(v, v); err != nil {
+			errs = append(errs, field.Invalid(version, v, err.Error()))
+		}
+	}
+	errs = append(errs, metav1validation.ValidateConditions(m.Status.Conditions, at)...)
+	if was := old.Status.ResourceVersion; was != "" {
+		errs = append(errs, unchanged(m.Status.ResourceVersion, was, version)...)
+	}
+	is := func(m *storagemigrationv1.StorageVersionMigration, c storagemigrationv1.MigrationConditionType) bool {
+		return apimeta.IsStatusConditionTrue(m.Status.Conditions, string(c))
+	}
+	const running, succeeded, failed = storagemigrationv1.MigrationRunning, storagemigrationv1.MigrationSucceeded, storagemigrationv1.MigrationFailed
+	for _, rule := range []struct {
+		broken    bool
+		complaint string
+	}{
+		{is(m, succeeded) && is(m, failed), "Both success and failed conditions cannot be true at the same time"},
+		{is(m, succeeded) && is(m, running), "Running condition cannot be true when success condition is true"},
+		{is(m, failed) && is(m, running), "Running condition cannot be true when failed condition is true"},
+		{is(old, succeeded) && !is(m, succeeded), "Success condition cannot be set to false once it is true"},
+		{is(old, failed) && !is(m, failed), "Failed condition cannot be set to false once it is true"},
+	} {
+		if rule.broken {
+			errs = append(errs, field.Invalid(at, m.Status.Conditions, rule.complaint))
+		}
+	}
+	return errs
+}
