@@ -137,6 +137,7 @@ var Workloads = []Workload{
 	{Name: "idle", Unit: "second", About: "nothing: what the server uses while nobody asks", run: idle},
 	{Name: "create", Unit: "request", About: "create pods of 2 kB", run: create},
 	{Name: "fill", Unit: "request", About: "memory: create -objects pods, once", Once: true, run: fill},
+	{Name: "rest", Unit: "second", About: "memory: hold -objects pods while nobody asks; what a load leaves behind is given back after 15 s", run: hold},
 	{Name: "get", Unit: "request", About: "read one pod, consistently", run: get},
 	{Name: "list", Unit: "list", About: "one client lists all the pods, consistently", run: list},
 	{Name: "pages", Unit: "list", About: "one client lists all the pods in pages of 500", run: pages},

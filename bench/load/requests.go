@@ -33,6 +33,14 @@ func fill(ctx context.Context, s *Session) (Result, error) {
 	return r, err
 }
 
+// hold is idle with the standing pods.
+func hold(ctx context.Context, s *Session) (Result, error) {
+	if err := s.fill(ctx); err != nil {
+		return Result{}, err
+	}
+	return idle(ctx, s)
+}
+
 func create(ctx context.Context, s *Session) (Result, error) {
 	template, path := newPod(s.passing), podsPath(s.passing)
 	return s.requests(ctx, s.options.Clients, func(c *conn, _ int) error {

@@ -16,7 +16,8 @@ import (
 // whatever lives in it, unless what must be walked is more than that, as in a process that also has
 // controllers, a scheduler and nodes with tens of thousands of pods in their caches: then as much as
 // that. With little to do half of what lives is enough, for a collection a minute
-// costs nothing. The start, which is neither, is left to Go.
+// costs nothing. The start, which is neither, is left to Go. When the start, or a load, is over, the memory that it has
+// left behind goes back to the system; the runtime by itself takes minutes to do that.
 const (
 	headroom = 48 << 20
 	// busy is the rate, in bytes a second, from which on there is load.
@@ -24,6 +25,9 @@ const (
 	// settled is how long after the start there is any headroom, and how long after the last
 	// collection it is taken back.
 	settled = 5 * time.Second
+	// resting is how long after the start, and after the last collection under load, memory goes back: loads
+	// that follow each other closely would only have to ask for it again.
+	resting = 15 * time.Second
 )
 
 // paceCollections sets the headroom anew after each collection, for as long as the process lives. Who sets
@@ -33,7 +37,7 @@ func paceCollections() {
 		return
 	}
 	type dead struct{ _ *dead } // the next collection finds it, and says so
-	p := &pace{percent: 100, started: time.Now()}
+	p := &pace{percent: 100, started: time.Now(), rest: time.AfterFunc(resting, giveBack)}
 	p.quiet = time.AfterFunc(settled, p.settle)
 	var collected func(struct{})
 	collected = func(struct{}) {
@@ -62,6 +66,7 @@ type pace struct {
 	percent int
 	last    heap
 	quiet   *time.Timer
+	rest    *time.Timer
 }
 
 func (p *pace) collected(now time.Time, h heap) {
@@ -70,17 +75,26 @@ func (p *pace) collected(now time.Time, h heap) {
 	h.at = now
 	rate := float64(h.allocated-p.last.allocated) / max(now.Sub(p.last.at).Seconds(), 1e-6)
 	p.last = h
+	if rate >= busy {
+		p.rest.Reset(resting)
+	}
 	if now.Sub(p.started) > settled {
 		p.set(paceOf(h, rate))
 	}
 	p.quiet.Reset(settled)
 }
 
-// settle ends the load: what the heap has beyond that goes with the next collection.
+// settle ends the load.
 func (p *pace) settle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.set(paceOf(p.last, 0))
+}
+
+// giveBack returns garbage, and what of the program is not used, to the system.
+func giveBack() {
+	debug.FreeOSMemory()
+	unmapProgram()
 }
 
 // set sets the percentage, if it is worth it: that stops the world.
