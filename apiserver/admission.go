@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
@@ -25,6 +26,7 @@ func (s *Server) attributes(r *request, operation admission.Operation, obj, old 
 		Old:         old,
 		User:        r.user(),
 		DryRun:      r.dryRun(),
+		Options:     verbOptions(r, operation),
 		Warn:        func(text string) { r.warnings = append(r.warnings, text) },
 		Audit: func(key, value string) {
 			s.Log.Info("audit", "resource", r.res.GroupResource().String(), "namespace", r.namespace, "name", r.name, key, value)
@@ -32,9 +34,12 @@ func (s *Server) attributes(r *request, operation admission.Operation, obj, old 
 	}
 }
 
-// admitChild asks the plugins about an object that is posted below another, such as a Binding.
+// admitChild asks the plugins about an object that is posted for another, such as a Binding.
 func (s *Server) admitChild(r *request, obj api.Object) error {
 	a := s.attributes(r, admission.Create, obj, nil)
+	if sub := r.res.Subresource(r.subresource); sub != nil {
+		a.Kind = schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
+	}
 	if err := s.admission.Mutate(r.Context(), a); err != nil {
 		return err
 	}

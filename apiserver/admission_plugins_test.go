@@ -194,6 +194,10 @@ var pluginCases = map[string]pluginCase{
 		return s.may("jane", "certificates.k8s.io", "certificatesigningrequests/status", "update").put(requests+"/r/status", stored).
 			forbidden("user not permitted to sign requests")
 	}},
+	"ClusterTrustBundleAttest": {happens: func(s *server) bool {
+		return s.may("jane", "certificates.k8s.io", "clustertrustbundles", "create").do(http.MethodPost, trustBundles, s.trustBundle("example.com:signer:a", "example.com/signer")).
+			forbidden("user not permitted to attest for signerName")
+	}},
 	"CertificateSubjectRestriction": {happens: func(s *server) bool {
 		return s.do(http.MethodPost, requests, s.signingRequest("r", "kubernetes.io/kube-apiserver-client", "system:masters")).forbidden("system:masters")
 	}},
@@ -212,6 +216,16 @@ var pluginCases = map[string]pluginCase{
 	"PodTopologyLabels": {happens: func(s *server) bool {
 		s.create(nodes, m{"metadata": m{"name": "n", "labels": m{"topology.kubernetes.io/zone": "z"}}})
 		return s.create(pods, podOf("a", m{"nodeName": "n"})).at("metadata", "labels", "topology.kubernetes.io/zone") == "z"
+	}},
+	"MutatingAdmissionPolicy": {happens: func(s *server) bool {
+		s.mutating("p", m{"matchConstraints": m{"resourceRules": []m{rule("", "configmaps", "CREATE")}}, "mutations": []m{
+			{"patchType": "ApplyConfiguration", "applyConfiguration": m{"expression": "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"}}}}, m{})
+		labels := s.create(configMapsURL, settings("c", m{})).object().GetLabels()
+		return labels["a"] == "b"
+	}},
+	"ValidatingAdmissionPolicy": {happens: func(s *server) bool {
+		s.validating("p", policyOn(rule("", "configmaps", "CREATE"), "false"), m{})
+		return s.do(http.MethodPost, configMapsURL, settings("c", m{})).code == http.StatusUnprocessableEntity
 	}},
 	"ResourceQuota": {happens: func(s *server) bool {
 		s.quota(0)

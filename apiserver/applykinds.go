@@ -34,11 +34,7 @@ type applied struct {
 func (a *appliers) of(registry *api.Registry, res *api.Resource, subresource string) (*managedfields.FieldManager, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if kinds := registry.Snapshot(); a.converter == nil || a.generation != kinds.Generation {
-		a.generation = kinds.Generation
-		a.converter = applyconfigurations.NewTypeConverter(schemeOf(kinds))
-		a.managers = map[applied]*managedfields.FieldManager{}
-	}
+	a.refresh(registry)
 	key := applied{res, subresource}
 	if m, ok := a.managers[key]; ok {
 		return m, nil
@@ -49,6 +45,23 @@ func (a *appliers) of(registry *api.Registry, res *api.Resource, subresource str
 	}
 	a.managers[key] = m
 	return m, nil
+}
+
+// types are the schemas of all the kinds there are.
+func (a *appliers) types(registry *api.Registry) managedfields.TypeConverter {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refresh(registry)
+	return a.converter
+}
+
+// refresh follows the registry. a.mu is held.
+func (a *appliers) refresh(registry *api.Registry) {
+	if kinds := registry.Snapshot(); a.converter == nil || a.generation != kinds.Generation {
+		a.generation = kinds.Generation
+		a.converter = applyconfigurations.NewTypeConverter(schemeOf(kinds))
+		a.managers = map[applied]*managedfields.FieldManager{}
+	}
 }
 
 // schemeOf is what the library asks for the schemas' names of Go types.

@@ -57,7 +57,7 @@ func newPolicy(ctx context.Context, s *Server) (*policy, error) {
 			continue
 		}
 		w := &policyWatcher{res: res}
-		if err := p.open(ctx, w); err != nil {
+		if err := w.open(ctx, s); err != nil {
 			return nil, err
 		}
 		p.watchers = append(p.watchers, w)
@@ -66,8 +66,8 @@ func newPolicy(ctx context.Context, s *Server) (*policy, error) {
 	return p, nil
 }
 
-func (p *policy) open(ctx context.Context, w *policyWatcher) error {
-	watcher, err := p.server.collection(w.res).Watch(ctx, storage.WatchRequest{Any: true})
+func (w *policyWatcher) open(ctx context.Context, s *Server) error {
+	watcher, err := s.collection(w.res).Watch(ctx, storage.WatchRequest{Any: true})
 	if err == nil {
 		w.watcher.Store(watcher)
 	}
@@ -159,7 +159,7 @@ func (p *policy) lost(ctx context.Context, w *policyWatcher, c authz.Changes, ca
 		c.Forget(true, false)
 	}
 	old := w.watcher.Load()
-	err := p.open(ctx, w)
+	err := w.open(ctx, p.server)
 	old.Close()
 	if err == nil {
 		err = p.takeFrom(ctx, w, c)

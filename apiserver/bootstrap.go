@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	flowv1 "k8s.io/api/flowcontrol/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -44,10 +43,6 @@ func (s *Server) bootstrap(ctx context.Context) error {
 			return nil
 		}
 		write, err := s.firstWrite(res, obj)
-		if schema, ok := obj.(*flowv1.FlowSchema); ok && err == nil {
-			schema.Status.Conditions = []flowv1.FlowSchemaCondition{found(schema.Spec.PriorityLevelConfiguration.Name, s.now())}
-			write.Value, err = encode(res, schema)
-		}
 		missing = append(missing, write)
 		return err
 	}
@@ -63,24 +58,15 @@ func (s *Server) bootstrap(ctx context.Context) error {
 			}
 		}
 	}
-	ofLevel, ofSchema := kinds.Kind(flowv1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration")), kinds.Kind(flowv1.SchemeGroupVersion.WithKind("FlowSchema"))
-	if ofLevel != nil && ofSchema != nil {
-		levels, schemas := flowControl()
-		for _, level := range levels {
-			if err := add(ofLevel, level); err != nil {
-				return err
-			}
-		}
-		for _, schema := range schemas {
-			if err := add(ofSchema, schema); err != nil {
-				return err
-			}
-		}
+	flow, err := s.missingFlowControl(ctx)
+	if err != nil {
+		return err
 	}
+	missing = append(missing, flow...)
 	if len(missing) == 0 {
 		return nil
 	}
-	_, err := s.Store.Commit(ctx, missing...)
+	_, err = s.Store.Commit(ctx, missing...)
 	if errors.Is(err, storage.ErrExists) {
 		return s.bootstrap(ctx) // another server was quicker
 	}

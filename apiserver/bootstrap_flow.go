@@ -1,6 +1,9 @@
 package apiserver
 
 import (
+	"fmt"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	flowv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,28 +12,27 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// The flow schemas and priority levels that every cluster has: the two mandatory pairs and the
-// suggested ones (https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#defaults).
-// Ours says by its limits who is served (inflight.go), not by them: they are there to be read, and
-// so that clients and charts which refer to them find them.
+// The flow schemas and priority levels that every cluster has: the two mandatory pairs, which package
+// api knows because nobody may change them, and the suggested ones
+// (https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#defaults). Flow control
+// judges requests by them (flowcontrol.go); flow_upkeep.go keeps them as they are here.
 
 // queues is how a priority level lets requests wait.
 type queues struct{ queues, hand, length int32 }
 
-// priorityLevels are the levels that limit, with their shares of the seats, how many percent of
-// those they lend, and their queues. A level without queues refuses.
+// priorityLevels are the suggested levels, with their shares of the seats, how many percent of
+// those they lend, and their queues.
 var priorityLevels = []struct {
 	name             string
 	shares, lendable int32
-	queues           *queues
+	queues           queues
 }{
-	{flowv1.PriorityLevelConfigurationNameCatchAll, 5, 0, nil},
-	{"system", 30, 33, &queues{64, 6, 50}},
-	{"node-high", 40, 25, &queues{64, 6, 50}},
-	{"leader-election", 10, 0, &queues{16, 4, 50}},
-	{"workload-high", 40, 50, &queues{128, 6, 50}},
-	{"workload-low", 100, 90, &queues{128, 6, 50}},
-	{"global-default", 20, 50, &queues{128, 6, 50}},
+	{"system", 30, 33, queues{64, 6, 50}},
+	{"node-high", 40, 25, queues{64, 6, 50}},
+	{"leader-election", 10, 0, queues{16, 4, 50}},
+	{"workload-high", 40, 50, queues{128, 6, 50}},
+	{"workload-low", 100, 90, queues{128, 6, 50}},
+	{"global-default", 20, 50, queues{128, 6, 50}},
 }
 
 const (
@@ -45,21 +47,24 @@ var (
 	ofKubeSystem = []flowv1.Subject{{Kind: flowv1.SubjectKindServiceAccount,
 		ServiceAccount: &flowv1.ServiceAccountSubject{Namespace: metav1.NamespaceSystem, Name: flowv1.NameAll}}}
 
+	simulatedNodes = users("coxswain:simulated-nodes")
+	nodeHigh       = []flowv1.ResourcePolicyRule{
+		resources(flowv1.VerbAll, corev1.GroupName, true, "nodes", "nodes/status"), resources(flowv1.VerbAll, "coordination.k8s.io", false, "leases"),
+	}
+
 	everyResource = resources(flowv1.VerbAll, flowv1.APIGroupAll, true, flowv1.ResourceAll)
 	everyPath     = []flowv1.NonResourcePolicyRule{{Verbs: []string{flowv1.VerbAll}, NonResourceURLs: []string{flowv1.NonResourceAll}}}
 	leaseRule     = flowv1.ResourcePolicyRule{Verbs: []string{"get", "create", "update"}, APIGroups: []string{"coordination.k8s.io"},
 		Resources: []string{"leases"}, Namespaces: []string{flowv1.NamespaceEvery}}
 )
 
-// flowSchemas begin with the mandatory two. A schema without a method has one flow.
+// flowSchemas are the suggested schemas. One without a method has one flow.
 var flowSchemas = []struct {
 	name, level string
 	precedence  int32
 	method      flowv1.FlowDistinguisherMethodType
 	rules       []flowv1.PolicyRulesWithSubjects
 }{
-	{flowv1.FlowSchemaNameExempt, "exempt", 1, "", everything(groups("system:masters"))},
-	{flowv1.FlowSchemaNameCatchAll, "catch-all", 10000, byUser, everything(everybody)},
 	{"endpoint-controller", "workload-high", 150, byUser, []flowv1.PolicyRulesWithSubjects{{Subjects: controllers, ResourceRules: []flowv1.ResourcePolicyRule{{
 		Verbs: []string{"get", "create", "update"}, APIGroups: []string{corev1.GroupName}, Resources: []string{"endpoints"}, Namespaces: []string{flowv1.NamespaceEvery}}}}}},
 	{"global-default", "global-default", 9900, byUser, everything(everybody)},
@@ -71,9 +76,11 @@ var flowSchemas = []struct {
 	{"service-accounts", "workload-low", 9000, byUser, everything(groups("system:serviceaccounts"))},
 	{"system-leader-election", "leader-election", 100, byUser, []flowv1.PolicyRulesWithSubjects{{
 		Subjects: users("system:kube-controller-manager", "system:kube-scheduler"), ResourceRules: []flowv1.ResourcePolicyRule{leaseRule}}}},
-	{"system-node-high", "node-high", 400, byUser, []flowv1.PolicyRulesWithSubjects{{Subjects: nodeGroup, ResourceRules: []flowv1.ResourcePolicyRule{
-		resources(flowv1.VerbAll, corev1.GroupName, true, "nodes", "nodes/status"), resources(flowv1.VerbAll, "coordination.k8s.io", false, "leases")}}}},
+	{"system-node-high", "node-high", 400, byUser, []flowv1.PolicyRulesWithSubjects{{Subjects: nodeGroup, ResourceRules: nodeHigh}}},
 	{"system-nodes", "system", 500, byUser, everything(nodeGroup)},
+	// Very many simulated Nodes are one user, who is not of the group (cmd/coxswain/identities.go).
+	{"coxswain-simulated-node-high", "node-high", 450, "", []flowv1.PolicyRulesWithSubjects{{Subjects: simulatedNodes, ResourceRules: nodeHigh}}},
+	{"coxswain-simulated-nodes", "system", 550, byNamespace, everything(simulatedNodes)},
 	{"workload-leader-election", "leader-election", 200, byUser, []flowv1.PolicyRulesWithSubjects{{
 		Subjects: ofKubeSystem, ResourceRules: []flowv1.ResourcePolicyRule{leaseRule}}}},
 }
@@ -103,39 +110,49 @@ func everything(of []flowv1.Subject) []flowv1.PolicyRulesWithSubjects {
 	return []flowv1.PolicyRulesWithSubjects{{Subjects: of, ResourceRules: []flowv1.ResourcePolicyRule{everyResource}, NonResourceRules: everyPath}}
 }
 
-// flowControl makes the objects anew, in the group and kind that the registrations want.
-func flowControl() (levels, schemas []api.Object) {
-	meta := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Name: name, Annotations: map[string]string{flowv1.AutoUpdateAnnotationKey: "true"}}
-	}
-	exempt := &flowv1.PriorityLevelConfiguration{ObjectMeta: meta(flowv1.PriorityLevelConfigurationNameExempt)}
-	exempt.Spec.Type = flowv1.PriorityLevelEnablementExempt
-	exempt.Spec.Exempt = &flowv1.ExemptPriorityLevelConfiguration{NominalConcurrencyShares: ptr.To[int32](0), LendablePercent: ptr.To[int32](0)}
-	levels = append(levels, exempt)
+// flowControl makes the objects anew, the mandatory first.
+func flowControl() (levels []*flowv1.PriorityLevelConfiguration, schemas []*flowv1.FlowSchema) {
+	levels, schemas = api.MandatoryPriorityLevels(), api.MandatoryFlowSchemas()
 	for _, l := range priorityLevels {
-		limited := &flowv1.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: ptr.To(l.shares), LendablePercent: ptr.To(l.lendable)}
-		limited.LimitResponse.Type = flowv1.LimitResponseTypeReject
-		if q := l.queues; q != nil {
-			limited.LimitResponse = flowv1.LimitResponse{Type: flowv1.LimitResponseTypeQueue,
-				Queuing: &flowv1.QueuingConfiguration{Queues: q.queues, HandSize: q.hand, QueueLengthLimit: q.length}}
-		}
-		levels = append(levels, &flowv1.PriorityLevelConfiguration{ObjectMeta: meta(l.name),
-			Spec: flowv1.PriorityLevelConfigurationSpec{Type: flowv1.PriorityLevelEnablementLimited, Limited: limited}})
+		levels = append(levels, &flowv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: l.name},
+			Spec: flowv1.PriorityLevelConfigurationSpec{Type: flowv1.PriorityLevelEnablementLimited, Limited: &flowv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: ptr.To(l.shares), LendablePercent: ptr.To(l.lendable),
+				LimitResponse: flowv1.LimitResponse{Type: flowv1.LimitResponseTypeQueue,
+					Queuing: &flowv1.QueuingConfiguration{Queues: l.queues.queues, HandSize: l.queues.hand, QueueLengthLimit: l.queues.length}},
+			}}})
 	}
 	for i := range flowSchemas {
 		f := &flowSchemas[i]
-		schema := &flowv1.FlowSchema{ObjectMeta: meta(f.name), Spec: flowv1.FlowSchemaSpec{MatchingPrecedence: f.precedence,
+		schema := &flowv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: flowv1.FlowSchemaSpec{MatchingPrecedence: f.precedence,
 			PriorityLevelConfiguration: flowv1.PriorityLevelConfigurationReference{Name: f.level}, Rules: f.rules}}
 		if f.method != "" {
 			schema.Spec.DistinguisherMethod = &flowv1.FlowDistinguisherMethod{Type: f.method}
 		}
 		schemas = append(schemas, schema.DeepCopy())
 	}
+	for _, l := range levels {
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, flowv1.AutoUpdateAnnotationKey, "true")
+	}
+	for _, s := range schemas {
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, flowv1.AutoUpdateAnnotationKey, "true")
+	}
 	return levels, schemas
 }
 
-// found is the condition of a flow schema whose level is there.
-func found(level string, now metav1.Time) flowv1.FlowSchemaCondition {
-	return flowv1.FlowSchemaCondition{Type: flowv1.FlowSchemaConditionDangling, Status: flowv1.ConditionFalse, LastTransitionTime: now,
-		Reason: "Found", Message: "This FlowSchema references the PriorityLevelConfiguration object named \"" + level + "\" and it exists"}
+// dangle says in the schema's status whether its level is there. The time is kept where nothing has changed.
+func dangle(s *flowv1.FlowSchema, found bool, now metav1.Time) {
+	want := flowv1.FlowSchemaCondition{Type: flowv1.FlowSchemaConditionDangling, Status: flowv1.ConditionFalse, LastTransitionTime: now, Reason: "Found",
+		Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", s.Spec.PriorityLevelConfiguration.Name)}
+	if !found {
+		want.Status, want.Reason = flowv1.ConditionTrue, "NotFound"
+		want.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", s.Spec.PriorityLevelConfiguration.Name)
+	}
+	at := slices.IndexFunc(s.Status.Conditions, func(c flowv1.FlowSchemaCondition) bool { return c.Type == want.Type })
+	if at < 0 {
+		s.Status.Conditions = append(s.Status.Conditions, want)
+		return
+	}
+	if c := &s.Status.Conditions[at]; c.Status != want.Status || c.Reason != want.Reason || c.Message != want.Message {
+		*c = want
+	}
 }

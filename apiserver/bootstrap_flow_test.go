@@ -26,7 +26,7 @@ func TestBootstrap_HasFlowSchemasAndTheirLevels(t *testing.T) {
 
 	schemas, err := client.FlowSchemas().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	require.Len(t, schemas.Items, 13)
+	require.Len(t, schemas.Items, 15)
 	for _, s := range schemas.Items {
 		require.True(t, slices.Contains(names, s.Spec.PriorityLevelConfiguration.Name), s.Name)
 		require.Equal(t, flowv1.ConditionFalse, s.Status.Conditions[0].Status, s.Name)

@@ -42,6 +42,11 @@ func (s *Server) connect(w http.ResponseWriter, r *request) error {
 	}
 	method := r.verb
 	r.verb = "connect"
+	if r.subresource != "log" {
+		if err := s.admitConnect(r); err != nil {
+			return err
+		}
+	}
 	switch r.subresource {
 	case "log":
 		return s.podLog(w, r)

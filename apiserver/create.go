@@ -57,6 +57,11 @@ func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (
 	if err := s.admission.Mutate(ctx, attributes); err != nil {
 		return nil, err
 	}
+	if attributes.Rewritten() {
+		if err := place(r, obj); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.checkEscalation(ctx, r, obj, nil); err != nil {
 		return nil, err
 	}
@@ -65,7 +70,7 @@ func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (
 		r.res.Requester(obj, r.user().Info())
 	}
 	obj.SetManagedFields(owners)
-	if err := validate(r.res, obj, nil); err != nil {
+	if err := s.validate(ctx, r, obj, nil); err != nil {
 		return nil, err
 	}
 	if err := s.admission.Validate(ctx, attributes); err != nil {

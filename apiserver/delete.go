@@ -95,8 +95,9 @@ func (s *Server) bodyOptions(r *request, body []byte, o *metav1.DeleteOptions) e
 
 // deleteObject deletes r.name, or marks it. gone says which.
 func (s *Server) deleteObject(ctx context.Context, r *request, options *metav1.DeleteOptions) (o *storage.Object, gone bool, err error) {
+	warnings := r.warnings
 	o, err = s.modify(ctx, r, func(old api.Object) (api.Object, error) {
-		gone = false
+		gone, r.warnings = false, warnings
 		if err := s.admitDelete(ctx, r, old); err != nil {
 			return nil, err
 		}

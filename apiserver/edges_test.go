@@ -40,7 +40,9 @@ func (s *server) bind(role string, subject m) {
 
 func TestInflight_MoreThanTheServerTakesAreAskedToComeBack(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{Limits: apiserver.Limits{RequestsInFlight: 1, MutatingRequestsInFlight: 1}})
+	a := assemble(t, api.Builtin(), apiserver.Options{Limits: apiserver.Limits{
+		RequestsInFlight: 1, MutatingRequestsInFlight: 1, NoPriorityAndFairness: true,
+	}})
 	a.mayAll("jane") // of whom is refused, the authorizer asks etcd once more
 	jane := a.as("jane")
 	full := func(method string) bool {

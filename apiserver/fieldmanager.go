@@ -219,6 +219,10 @@ func own(entries []metav1.ManagedFieldsEntry, changed *fieldSet, in map[string]*
 				continue
 			}
 		}
+		if writers && mine.within(e.FieldsV1.GetRawString()) && !changed.loses() {
+			entry.FieldsV1 = e.FieldsV1 // the writer has changed again what is his already
+			continue
+		}
 		if !writers && !changed.mayMeet(e.FieldsV1.GetRawString()) {
 			kept = append(kept, e)
 			continue
@@ -239,7 +243,9 @@ func own(entries []metav1.ManagedFieldsEntry, changed *fieldSet, in map[string]*
 		}
 	}
 	if gains {
-		entry.FieldsV1 = &metav1.FieldsV1{Raw: mine.appendTo(make([]byte, 0, 512))}
+		if entry.FieldsV1 == nil {
+			entry.FieldsV1 = &metav1.FieldsV1{Raw: mine.appendTo(make([]byte, 0, 2048))}
+		}
 		kept = mergeAncient(append(kept, entry))
 	}
 	sortEntries(kept)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -48,7 +47,12 @@ func (f *fieldSet) end() {
 
 // loses reports whether anything is lost.
 func (f *fieldSet) loses() bool {
-	return f.lost || slices.ContainsFunc(f.below, func(part fieldSet) bool { return part.loses() })
+	for i := range f.below {
+		if f.below[i].loses() {
+			return true
+		}
+	}
+	return f.lost
 }
 
 // members returns the set without what is lost.
@@ -208,9 +212,51 @@ func (f *fieldSet) meet(doc string) (rest string, meets bool) {
 	}
 }
 
+// within reports whether the FieldsV1 document has all paths of the set. Of one that it cannot read it says no.
+func (f *fieldSet) within(doc string) bool {
+	rest, within := f.covered(doc)
+	return within && rest == ""
+}
+
+// covered reads an object and returns what follows it, unless a path of the set is not in it.
+func (f *fieldSet) covered(doc string) (rest string, covered bool) {
+	doc, ok := strings.CutPrefix(doc, "{")
+	if rest, end := strings.CutPrefix(doc, "}"); end || !ok {
+		return rest, ok && len(f.below) == 0 // a path without any below is one itself
+	}
+	member, found := false, 0
+	for {
+		name, rest, ok := parseName(doc)
+		if !ok {
+			return doc, false
+		}
+		switch i := f.find(name); {
+		case name == ".":
+			member, rest = true, skipObject(rest)
+		case i < 0:
+			rest = skipObject(rest)
+		default:
+			var ok bool
+			if rest, ok = f.below[i].covered(rest); !ok {
+				return rest, false
+			}
+			found++
+		}
+		if doc, ok = strings.CutPrefix(rest, ","); !ok {
+			rest, ok = strings.CutPrefix(rest, "}")
+			return rest, ok && found == len(f.below) && (member || !f.member)
+		}
+	}
+}
+
 // find is the index of the part with the element, or -1.
 func (f *fieldSet) find(element string) int {
-	return slices.IndexFunc(f.below, func(part fieldSet) bool { return part.element == element })
+	for i := range f.below {
+		if f.below[i].element == element {
+			return i
+		}
+	}
+	return -1
 }
 
 // skipObject returns what follows an object.

@@ -12,7 +12,7 @@ import (
 )
 
 // FuzzFieldSet: a document that is read as a set of fields is written again as the library
-// would write it, and says of another whether they meet.
+// would write it, and says of another whether they meet and whether it has all of it.
 func FuzzFieldSet(f *testing.F) {
 	const containers = `{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:image":{},"f:name":{}},"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{}}}}`
 	for _, seed := range []string{
@@ -42,6 +42,10 @@ func FuzzFieldSet(f *testing.F) {
 		if !of.Intersection(&with).Empty() {
 			require.True(t, set.mayMeet(string(stored)), "%q and %q", doc, stored)
 		}
+		if set.within(string(stored)) && !set.loses() {
+			require.True(t, of.Difference(&with).Empty(), "%q is not within %q", doc, stored)
+		}
+		require.True(t, again.within(written), "%q", written)
 	})
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// inflight holds the places of the requests that are served at once: some for those that
+// inflight, where requests are not judged by API Priority and Fairness, holds the places of those that
+// are served at once: some for those that
 // change something and some for the others, so that neither sort can keep the other out.
 type inflight struct{ readOnly, mutating places }
 

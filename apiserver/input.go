@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -29,11 +28,6 @@ const maxDepth = 500
 
 // maxHeader is how many bytes the headers of a request may have, its URL included.
 const maxHeader = 64 << 10
-
-// unmarshal reads JSON as Kubernetes does: names are case-sensitive, integers stay integers.
-func unmarshal(doc []byte, into any) error {
-	return kjson.UnmarshalCaseSensitivePreserveInts(doc, into)
-}
 
 // readBody reads a request's body up to maxBody. What it is packed with, if it is, is not
 // looked at: nothing is unpacked here that could grow.
@@ -171,7 +165,7 @@ func decodeInto(r *request, want schema.GroupVersionKind, body []byte, into runt
 	if len(bytes.TrimSpace(body)) == 0 {
 		return apierrors.NewBadRequest("the request has no body")
 	}
-	strict, err := kjson.UnmarshalStrict(body, into)
+	strict, err := unmarshalStrict(body, into)
 	if err != nil || into.GetObjectKind().GroupVersionKind() != want {
 		// The kind is told wrongly, or not at all, or the decoder did not get so far.
 		if err := checkKind(want, body); err != nil {

@@ -84,14 +84,7 @@ func (k kubelet) stream(w http.ResponseWriter, r *http.Request) {
 		_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
 		return
 	}
-	if _, err := httpstream.Handshake(r, w, []string{"v4.channel.k8s.io"}); err != nil {
-		return
-	}
-	streams := make(chan httpstream.Stream, 4)
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
-		streams <- s
-		return nil
-	})
+	streams, conn := acceptSPDY(w, r, "v4.channel.k8s.io")
 	if conn == nil {
 		return
 	}
@@ -153,13 +146,16 @@ func (k kubelet) forward(w http.ResponseWriter, r *http.Request) {
 const podIP = "192.0.2.77"
 
 // withKubelet is an API server with the pod "web" on a node whose agent is a kubelet.
-func withKubelet(t *testing.T) *server {
+func withKubelet(t *testing.T) *server { return withAgent(t, kubelet{t}.ServeHTTP) }
+
+// withAgent is the same with another agent.
+func withAgent(t *testing.T, serve http.HandlerFunc) *server {
 	t.Helper()
 	ca, err := pki.NewCA()
 	require.NoError(t, err)
 	serving, err := ca.Server("127.0.0.1")
 	require.NoError(t, err)
-	agent := httptest.NewUnstartedServer(kubelet{t})
+	agent := httptest.NewUnstartedServer(serve)
 	agent.TLS = &tls.Config{Certificates: []tls.Certificate{serving}, ClientAuth: tls.RequestClientCert}
 	agent.StartTLS()
 	t.Cleanup(agent.Close)
@@ -336,4 +332,16 @@ func TestProxy(t *testing.T) {
 	s.get(nodes+"/n:10/proxy/").refused(400, metav1.StatusReasonBadRequest, "address not allowed")
 	s.get(nodes+"/mute/proxy/").refused(502, "BadGateway", `the agent of node "mute" does not serve`)
 	s.get(pods+"/web/log/x").refused(404, metav1.StatusReasonNotFound, "")
+}
+
+// acceptSPDY begins to speak SPDY with a client; conn is nil where that came to nothing.
+func acceptSPDY(w http.ResponseWriter, r *http.Request, protocols ...string) (streams chan httpstream.Stream, conn httpstream.Connection) {
+	if _, err := httpstream.Handshake(r, w, protocols); err != nil {
+		return nil, nil
+	}
+	streams = make(chan httpstream.Stream, 5)
+	return streams, spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
+		streams <- s
+		return nil
+	})
 }

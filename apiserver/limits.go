@@ -6,9 +6,13 @@ import "time"
 // negative number no limit.
 type Limits struct {
 	// RequestsInFlight and MutatingRequestsInFlight are how many requests are served at once
-	// (--max-requests-inflight: 400, --max-mutating-requests-inflight: 200). Watches are not
-	// counted, and members of system:masters are never refused.
+	// (--max-requests-inflight: 400, --max-mutating-requests-inflight: 200). Their sum is the seats
+	// that API Priority and Fairness divides, for which no limit counts as nothing.
 	RequestsInFlight, MutatingRequestsInFlight int
+	// NoPriorityAndFairness takes the two as limits of their own in its stead, one for requests that read
+	// and one for the others (--enable-priority-and-fairness=false). Watches are not counted then, and
+	// members of system:masters are never refused.
+	NoPriorityAndFairness bool
 	// ConnectionsPerClient is how many TCP connections one IP address may have: 4096.
 	ConnectionsPerClient int
 	// WatchesPerUser is how many watches one user may have who is no member of

@@ -117,8 +117,8 @@ func objectMeta(obj api.Object) (*metav1.ObjectMeta, bool) {
 	return meta, ok
 }
 
-// validate checks an object that is about to be created (old is nil) or updated.
-func validate(res *api.Resource, obj, old api.Object) error {
+// validate is what the registration has against an object that is about to be created (old is nil) or updated.
+func validate(res *api.Resource, obj, old api.Object) field.ErrorList {
 	path := field.NewPath("metadata")
 	errs := api.ValidateObjectMeta(obj, res.Namespaced, res.ValidateName, path)
 	if res.Validate != nil {
@@ -133,9 +133,5 @@ func validate(res *api.Resource, obj, old api.Object) error {
 			errs = append(errs, res.ValidateUpdate(obj, old)...)
 		}
 	}
-	name := obj.GetName()
-	if name == "" {
-		name = obj.GetGenerateName()
-	}
-	return invalidObject(res, name, errs)
+	return errs
 }

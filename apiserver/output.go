@@ -242,7 +242,7 @@ func metadataOf(doc []byte) []byte {
 // decode reads a stored document into the Go type of the version that is stored.
 func decode(res *api.Resource, o *storage.Object) (api.Object, error) {
 	obj := res.Stored().New()
-	if err := unmarshal(o.JSON, obj); err != nil {
+	if err := unmarshalObject(o.JSON, obj); err != nil {
 		return nil, fmt.Errorf("decoding a stored %s: %w", res.Kind, err)
 	}
 	return obj, nil

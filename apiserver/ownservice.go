@@ -190,6 +190,11 @@ func (s *Server) put(ctx context.Context, res *api.Resource, fresh api.Object, c
 // amend is the write, if one is needed, by which a stored object becomes what change makes of it, as the server's
 // own doing.
 func (s *Server) amend(res *api.Resource, o *storage.Object, change func(api.Object)) ([]storage.Write, error) {
+	return s.amendAs(s.self(res), res, o, change)
+}
+
+// amendAs is amend by a writer who may be after the status alone.
+func (s *Server) amendAs(w writer, res *api.Resource, o *storage.Object, change func(api.Object)) ([]storage.Write, error) {
 	old, err := decode(res, o)
 	if err != nil {
 		return nil, err
@@ -199,10 +204,10 @@ func (s *Server) amend(res *api.Resource, o *storage.Object, change func(api.Obj
 	if equal.Semantic(obj, old) {
 		return nil, nil
 	}
-	if res.Generation {
+	if res.Generation && w.subresource == "" && !sameBesideMeta(obj, old) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
-	owners, err := ownChanged(s.Registry.Snapshot(), res, obj, old, old.GetManagedFields(), s.self(res))
+	owners, err := ownChanged(s.Registry.Snapshot(), res, obj, old, old.GetManagedFields(), w)
 	if err != nil {
 		return nil, err
 	}

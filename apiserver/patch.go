@@ -188,7 +188,7 @@ func asBadPatch(err error) error {
 // decodePatched reads the document that a patch has made. The patch itself may have been
 // good: what is wrong with its result is Invalid, not a bad request.
 func decodePatched(r *request, want schema.GroupVersionKind, doc []byte, into runtime.Object) error {
-	strict, err := kjson.UnmarshalStrict(doc, into)
+	strict, err := unmarshalStrict(doc, into)
 	if err == nil && into.GetObjectKind().GroupVersionKind() != want {
 		err = checkKind(want, doc)
 	}

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	kjson "sigs.k8s.io/json"
-
 	"github.com/coxswain-dev/coxswain/api"
 )
 
@@ -70,8 +68,7 @@ func patchNamed(old api.Object, doc []byte, n named, apply patcher) (api.Object,
 	if !n.clear(patched) {
 		return nil, false
 	}
-	strict, err := kjson.UnmarshalStrict(part, patched)
-	if err != nil || len(strict) > 0 || patched.GetObjectKind().GroupVersionKind() != old.GetObjectKind().GroupVersionKind() {
+	if !unmarshalKnown(part, patched) || patched.GetObjectKind().GroupVersionKind() != old.GetObjectKind().GroupVersionKind() {
 		return nil, false
 	}
 	return patched, true

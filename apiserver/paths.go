@@ -20,6 +20,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 )
 
 // Version is the Kubernetes release whose API is served, with our own as build metadata:
@@ -33,7 +34,15 @@ func (s *Server) path(h func(w http.ResponseWriter, r *http.Request) error) http
 		if a.Verb == "head" {
 			a.Verb = "get" // of which it tells a part
 		}
-		err := s.authorize(hr.Context(), a)
+		var seat flowcontrol.Request
+		defer s.leaveSeat(&seat)
+		var err error
+		if !strings.HasPrefix(hr.URL.Path, "/debug/pprof/") { // a profile takes as long as the client likes
+			err = s.takeSeat(w, hr, &seat, &a, 1)
+		}
+		if err == nil {
+			err = s.authorize(hr.Context(), a)
+		}
 		if err == nil {
 			err = h(w, hr)
 		}

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	portforwardconst "k8s.io/apimachinery/pkg/util/portforward"
+	streamproto "k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -187,6 +189,18 @@ func (s *Server) podStream(w http.ResponseWriter, r *request) error {
 	at, err := s.kubelet(r.Context(), pod, query, path...)
 	if err != nil {
 		return err
+	}
+	tunneled, translated := offers(r.Request, portforwardconst.WebsocketsSPDYTunnelingPortForwardV1), offers(r.Request, streamproto.StreamProtocolV5Name)
+	if tunneled || translated {
+		if direct, err := s.declares(r.Context(), pod.Spec.NodeName, speaksWebSocket); err != nil || direct {
+			tunneled, translated = false, false
+		}
+	}
+	switch {
+	case tunneled && r.subresource == "portforward":
+		return s.tunnel(w, r, at, pod.Spec.NodeName)
+	case translated && r.subresource != "portforward":
+		return s.translate(w, r, at, pod.Spec.NodeName, query)
 	}
 	s.pass(w, r, passage{
 		to: at, transport: s.backends.kubelets, node: pod.Spec.NodeName,

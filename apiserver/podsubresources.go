@@ -46,6 +46,39 @@ func (s *Server) bind(w http.ResponseWriter, r *request) error {
 	if err := s.admitChild(r, binding); err != nil {
 		return err
 	}
+	return s.bindTo(w, r, binding)
+}
+
+// bindNamed answers a POST of a Binding to the resource of that name: it names the pod itself.
+func (s *Server) bindNamed(w http.ResponseWriter, r *request) error {
+	if err := checkWriteOptions(r, "CreateOptions"); err != nil {
+		return err
+	}
+	obj, err := s.readObject(w, r)
+	if err != nil {
+		return err
+	}
+	if err := place(r, obj); err != nil {
+		return err
+	}
+	binding := obj.(*corev1.Binding)
+	if binding.Name == "" {
+		return apierrors.NewBadRequest("name is required in the Binding object")
+	}
+	if err := checkBinding(binding); err != nil {
+		return err
+	}
+	if err := s.admitChild(r, binding); err != nil {
+		return err
+	}
+	r.name = binding.Name
+	r.res = s.Registry.Snapshot().Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	r.objects = s.collection(r.res)
+	return s.bindTo(w, r, binding)
+}
+
+// bindTo puts the request's pod where a sound binding says.
+func (s *Server) bindTo(w http.ResponseWriter, r *request, binding *corev1.Binding) error {
 	_, err := s.modify(r.Context(), r, func(old api.Object) (api.Object, error) {
 		pod := old.DeepCopyObject().(*corev1.Pod)
 		if err := s.assign(r, pod, binding); err != nil {

@@ -43,7 +43,7 @@ func protobufOf(r *request, o *storage.Object) ([]byte, error) {
 		}
 	}
 	obj := r.res.New()
-	if err := unmarshal(o.JSON, obj); err != nil {
+	if err := unmarshalObject(o.JSON, obj); err != nil {
 		return nil, fmt.Errorf("decoding a stored %s: %w", r.res.Kind, err)
 	}
 	return wrapProtobuf(version, kind, obj)
@@ -52,7 +52,7 @@ func protobufOf(r *request, o *storage.Object) ([]byte, error) {
 // protobufPartialOf makes protobuf of one document's metadata.
 func protobufPartialOf(o *storage.Object) ([]byte, error) {
 	var partial metav1.PartialObjectMetadata
-	if err := unmarshal(partialOf(o), &partial); err != nil {
+	if err := unmarshalObject(partialOf(o), &partial); err != nil {
 		return nil, fmt.Errorf("decoding stored metadata: %w", err)
 	}
 	return wrapProtobuf("meta.k8s.io/v1", "PartialObjectMetadata", &partial)
@@ -73,7 +73,7 @@ func protobufListOf(r *request, docs [][]byte, m metav1.ListMeta) ([]byte, error
 	if err != nil {
 		return nil, fmt.Errorf("encoding list metadata: %w", err)
 	}
-	if err := unmarshal(joinList(fmt.Appendf(nil, `{"metadata":%s,"items":[`, head), docs), list); err != nil {
+	if err := unmarshalObject(joinList(fmt.Appendf(nil, `{"metadata":%s,"items":[`, head), docs), list); err != nil {
 		return nil, fmt.Errorf("decoding a stored list of %s: %w", r.res.Kind, err)
 	}
 	return wrapProtobuf(version, kind, list)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -40,6 +41,8 @@ type request struct {
 	strategic []byte
 	// named is what the patch is about, where that is known.
 	named named
+	// seat is the request as flow control sees it.
+	seat *flowcontrol.Request
 }
 
 // user is the caller.
@@ -59,14 +62,26 @@ func (s *Server) resource(verb string) http.HandlerFunc {
 }
 
 func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
+	r.seat = &flowcontrol.Request{} // of which there is one, however often the request is copied
+	defer s.leaveSeat(r.seat)
 	if err := s.resolve(r); err != nil {
-		if refusal := s.authorize(r.Context(), unresolved(r)); refusal != nil {
+		a := unresolved(r)
+		if full := s.takeSeat(w, r.Request, r.seat, &a, 1); full != nil {
+			return full
+		}
+		if refusal := s.authorize(r.Context(), a); refusal != nil {
 			return refusal
 		}
 		return err
 	}
 	observed(w).request = r
-	if err := s.authorize(r.Context(), attributesOf(r)); err != nil {
+	a := attributesOf(r)
+	if !r.connects() {
+		if err := s.takeSeat(w, r.Request, r.seat, &a, r.width(&a)); err != nil {
+			return err
+		}
+	}
+	if err := s.authorize(r.Context(), a); err != nil {
 		return err
 	}
 	if r.res.Deprecation != "" {
@@ -75,7 +90,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
 	if !r.served() {
 		return apierrors.NewMethodNotSupported(r.res.GroupResource(), r.verb)
 	}
-	if r.subresource != "" && r.res.Subresource(r.subresource).Connect {
+	if r.connects() {
 		return s.connect(w, r)
 	}
 	var err error
@@ -194,6 +209,11 @@ func (r *request) served() bool {
 		return !slices.Contains(r.res.NoVerbs, r.verb) && (r.verb == "watch" || (r.name != "") == onObject(r.verb))
 	}
 	return slices.Contains(r.res.Subresource(r.subresource).Verbs, r.verb)
+}
+
+// connects reports whether the request goes on to what is behind the server, for as long as it likes.
+func (r *request) connects() bool {
+	return r.subresource != "" && r.res.Subresource(r.subresource).Connect
 }
 
 // creates reports whether the kind can be created.

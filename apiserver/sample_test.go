@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"math/big"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api"
 )
@@ -36,6 +38,8 @@ var samples = map[string]string{
 	"ClusterRoleBinding":               `{"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"r"}}`,
 	"DaemonSet":                        sampleWorkload,
 	"Deployment":                       sampleWorkload,
+	"DeviceTaintRule":                  `{"spec":{"taint":{"key":"example.com/broken","effect":"None"}}}`,
+	"ResourceSlice":                    `{"spec":{"driver":"example.com","pool":{"name":"p","generation":0,"resourceSliceCount":1},"allNodes":true}}`,
 	"EndpointSlice":                    `{"addressType":"IPv4"}`,
 	"Event":                            `{"involvedObject":{"kind":"Pod","name":"p","namespace":"default"}}`,
 	"FlowSchema":                       `{"spec":{"priorityLevelConfiguration":{"name":"exempt"}}}`,
@@ -60,6 +64,7 @@ var samples = map[string]string{
 	"ServiceCIDR":                      `{"spec":{"cidrs":["10.97.0.0/24"]}}`,
 	"StatefulSet":                      sampleWorkload,
 	"StorageClass":                     `{"provisioner":"example.com/disk"}`,
+	"StorageVersionMigration":          `{"spec":{"resource":{"group":"apps","resource":"deployments"}}}`,
 	"ValidatingAdmissionPolicy":        `{"spec":{"failurePolicy":"Ignore",` + sampleRules + `,"validations":[{"expression":"true"}]}}`,
 	"ValidatingAdmissionPolicyBinding": `{"spec":{"policyName":"none","validationActions":["Audit"]}}`,
 	"VolumeAttachment":                 `{"spec":{"attacher":"example.com","nodeName":"n","source":{"persistentVolumeName":"v"}}}`,
@@ -78,6 +83,13 @@ func fillSample(t testing.TB, obj api.Object, kind string) string {
 			Request: certificateRequest(t), SignerName: "example.com/signer",
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
 		}
+	case *certificatesv1.ClusterTrustBundle:
+		o.Spec.TrustBundle = string(trustAnchor(t))
+	case *certificatesv1.PodCertificateRequest:
+		o.Spec = certificatesv1.PodCertificateRequestSpec{
+			SignerName: "example.com/signer", PodName: "p", PodUID: "1", ServiceAccountName: "default", ServiceAccountUID: "2",
+			NodeName: "n", NodeUID: "3", MaxExpirationSeconds: ptr.To[int32](3600), StubPKCS10Request: stubRequest(t),
+		}
 	case *eventsv1.Event:
 		*o = eventsv1.Event{
 			EventTime: metav1.NowMicro(), Type: "Normal", Reason: "Tested", Action: "Testing", ReportingController: "test", ReportingInstance: "test-0",
@@ -91,6 +103,24 @@ func fillSample(t testing.TB, obj api.Object, kind string) string {
 		return "10.96.0.77"
 	}
 	return "sample"
+}
+
+// stubRequest is what a kubelet asks for a pod's certificate with.
+func stubRequest(t testing.TB) []byte {
+	t.Helper()
+	block, _ := pem.Decode(certificateRequest(t))
+	return block.Bytes
+}
+
+// trustAnchor is the certificate of a new CA.
+func trustAnchor(t testing.TB) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 func certificateRequest(t testing.TB) []byte {

@@ -131,6 +131,9 @@ func (s *Server) scaled(r *request, old api.Object, scale *autoscalingv1.Scale) 
 	if err := checkRevision(r, old, scale.ResourceVersion); err != nil {
 		return nil, err
 	}
+	if err := s.admitScale(r, scale, scaleOf(r.res, old)); err != nil {
+		return nil, err
+	}
 	obj := old.DeepCopyObject().(api.Object)
 	r.res.Scale.Set(obj, scale.Spec.Replicas)
 	if r.res.Generation && !sameBesideMeta(obj, old) {

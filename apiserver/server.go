@@ -2,9 +2,9 @@
 // commits of package storage, by the rules that package api registers for each kind.
 //
 // A request meets, in this order: metrics, panic recovery, limits to its body, authentication,
-// impersonation, a limit to how many are served at once, a deadline (filters.go, authn.go,
-// impersonate.go, inflight.go); then its route (Server.Handler below), which resolves the
-// registration and authorizes (request.go); then its verb, one file each: get.go, list.go,
+// impersonation, a deadline (filters.go, authn.go, impersonate.go); then its route
+// (Server.Handler below), which resolves the registration, waits for its seats by API Priority and
+// Fairness and authorizes (request.go, flow.go); then its verb, one file each: get.go, list.go,
 // watch.go, create.go, update.go, patch.go, delete.go. Writes share one path, write.go:
 // decode strictly, default, admit, validate, encode once, commit; the committed bytes are
 // the response. What a client may ask to have instead of those bytes (YAML, protobuf, a
@@ -61,6 +61,9 @@ type Options struct {
 	AdvertiseAddress netip.Addr
 	// Kubelet says how nodes are reached.
 	Kubelet KubeletOptions
+	// Components are where controller-manager and scheduler tell whether they are well (host:port, or InProcess); nil
+	// is DefaultComponents.
+	Components map[string]string
 	// EventTTL is how long Events are kept (--event-ttl); 0 means one hour.
 	EventTTL time.Duration
 	// RequestTimeout bounds every request but watches (--request-timeout); 0 means one minute.
@@ -88,6 +91,8 @@ type Server struct {
 	backends   backends
 	// appliers are the field managers of server-side apply.
 	appliers appliers
+	// flow says who is served, waits or is refused; nil where inflight does.
+	flow     *flowObjects
 	inflight inflight
 	watches  watchCounts
 	usages   usages
@@ -139,11 +144,13 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		written:  make(chan struct{}),
 		kinds:    serviceKindsOf(o.Registry.Snapshot()),
 		backends: newBackends(o.Kubelet),
-		inflight: inflight{readOnly: newPlaces(o.Limits.RequestsInFlight), mutating: newPlaces(o.Limits.MutatingRequestsInFlight)},
 		watches:  watchCounts{most: o.Limits.WatchesPerUser},
 	}
 	if err := s.kinds.check(); err != nil {
 		return nil, err
+	}
+	if s.Components == nil {
+		s.Components = DefaultComponents
 	}
 	s.cluster = newCluster(s)
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
@@ -161,6 +168,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err := s.bootstrap(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.newFlow(ctx); err != nil {
+		return nil, err
+	}
 	if s.policy, err = newPolicy(ctx, s); err != nil {
 		return nil, err
 	}
@@ -174,7 +184,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 // set, so that kinds may come and go while the server runs.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody, s.authenticate, s.impersonate, s.limitInflight, s.deadline)
+	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody, s.authenticate, s.impersonate)
+	if s.flow == nil {
+		r.Use(s.limitInflight)
+	}
+	r.Use(s.deadline)
 	r.NotFound(s.path(s.serveNotFound))
 	r.MethodNotAllowed(s.path(s.serveMethodNotAllowed))
 
@@ -195,6 +209,9 @@ func (s *Server) Handler() http.Handler {
 	r.Get("/metrics", s.path(s.serveMetrics))
 	r.Get("/debug/pprof/*", s.path(s.serveProfile))
 	r.Post("/debug/pprof/*", s.path(s.serveProfile))
+	if s.flow != nil {
+		r.Get("/debug/api_priority_and_fairness/{dump}", s.path(s.serveFlowDump))
+	}
 	for path, h := range s.Debug {
 		r.Get(path+"*", s.path(func(w http.ResponseWriter, r *http.Request) error { h.ServeHTTP(w, r); return nil }))
 	}
@@ -272,6 +289,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	running.Go(func() { s.keepPublished(background, at) })
 	running.Go(func() { s.authn.Run(background) })
 	running.Go(func() { s.writePolicy(background) })
+	if s.flow != nil {
+		running.Go(func() { s.flow.dispatch.Run(background) })
+		running.Go(func() { s.keepFlowControl(background) })
+	}
 	defer running.Wait()
 	defer stop()
 	served := make(chan error, 1)

@@ -104,7 +104,7 @@ func (s *Server) replace(r *request, obj, old api.Object, expect string) (api.Ob
 	if err := s.own(r, obj, old, sent); err != nil {
 		return nil, err
 	}
-	if err := validate(r.res, obj, old); err != nil {
+	if err := s.validate(r.Context(), r, obj, old); err != nil {
 		return nil, err
 	}
 	if err := s.admission.Validate(r.Context(), attributes); err != nil {
@@ -137,16 +137,17 @@ func (s *Server) replacePart(r *request, obj, old api.Object) (api.Object, error
 	if err := s.admission.Mutate(r.Context(), attributes); err != nil {
 		return nil, err
 	}
+	if attributes.Rewritten() {
+		rewrite(r, sub, merged, old)
+	}
 	if r.subresource != "status" && r.res.Generation && !sameBesideMeta(merged, old) {
 		merged.SetGeneration(old.GetGeneration() + 1)
 	}
 	if err := s.own(r, merged, old, obj.GetManagedFields()); err != nil {
 		return nil, err
 	}
-	if sub.Validate != nil {
-		if err := invalidObject(r.res, r.name, sub.Validate(merged, old)); err != nil {
-			return nil, err
-		}
+	if err := s.validatePart(r.Context(), r, sub, merged, old); err != nil {
+		return nil, err
 	}
 	if err := s.admission.Validate(r.Context(), attributes); err != nil {
 		return nil, err

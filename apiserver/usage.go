@@ -181,6 +181,9 @@ func (s *Server) askUsage(ctx context.Context, node string) (*summary, error) {
 
 // compute answers a GET or LIST of a kind that api registers as computed.
 func (s *Server) compute(w http.ResponseWriter, r *request) error {
+	if r.res.Kind == "ComponentStatus" {
+		return s.componentStatus(w, r)
+	}
 	of := s.Registry.Snapshot().Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	measure := s.measurePods
 	if r.res.Kind == "NodeMetrics" {

@@ -97,8 +97,14 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 	defer stalled.stop()
 	connection := corkOf(r.Request)
 	var buf []byte
+	next := watcher.Poll // while there is something to begin with, for which the watch holds its seat
 	for {
-		events, err := watcher.Next(ctx)
+		events, err := next(ctx)
+		if err == nil && len(events) == 0 {
+			s.leaveSeat(r.seat)
+			next = watcher.Next
+			continue
+		}
 		if buf = buf[:0]; cap(buf) > maxCorked { // the initial events are many
 			buf = nil
 		}

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -145,22 +144,24 @@ func (s *Server) commit(ctx context.Context, r *request, w storage.Write, claims
 	return result.Objects[0], nil
 }
 
-// rules says whether authorization, or admission from memory, judges other requests by objects of
-// the kind. They are seldom written.
+// rules says whether authorization, flow control, or admission from memory, judges other requests by
+// objects of the kind. They are seldom written.
 func rules(resource schema.GroupResource) bool {
 	switch resource.String() {
 	case "namespaces", "limitranges", "priorityclasses.scheduling.k8s.io", "runtimeclasses.node.k8s.io",
-		"storageclasses.storage.k8s.io", "ingressclasses.networking.k8s.io":
+		"storageclasses.storage.k8s.io", "ingressclasses.networking.k8s.io",
+		"validatingadmissionpolicies.admissionregistration.k8s.io", "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+		"mutatingadmissionpolicies.admissionregistration.k8s.io", "mutatingadmissionpolicybindings.admissionregistration.k8s.io":
 		return true
 	}
-	return resource.Group == "rbac.authorization.k8s.io"
+	return resource.Group == "rbac.authorization.k8s.io" || resource.Group == "flowcontrol.apiserver.k8s.io"
 }
 
 // encode makes the document that is stored: the object without its resourceVersion.
 func encode(res *api.Resource, obj api.Object) ([]byte, error) {
 	obj.SetResourceVersion("")
 	obj.GetObjectKind().SetGroupVersionKind(res.Stored().GVK())
-	doc, err := json.Marshal(obj)
+	doc, err := marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s %s: %w", res.Kind, obj.GetName(), err)
 	}

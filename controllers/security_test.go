@@ -20,8 +20,10 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -353,9 +355,12 @@ func TestCertificates_AKubeletsIsApprovedIfItMayAsk(t *testing.T) {
 		return client
 	}
 	bind("system:node-bootstrapper", "system:bootstrappers")
-	bind("system:node-bootstrapper", "system:nodes")
-	bind("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes")
-	joining, other, itself := as("system:bootstrap:abcdef", "system:bootstrappers"), as("system:node:b", "system:nodes"), as("system:node:a", "system:nodes")
+	for _, group := range []string{"system:nodes", "thieves"} {
+		bind("system:node-bootstrapper", group)
+		bind("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", group)
+	}
+	// Another node is refused by NodeRestriction before anybody could approve.
+	joining, other, itself := as("system:bootstrap:abcdef", "system:bootstrappers"), as("jane", "thieves"), as("system:node:a", "system:nodes")
 
 	c.request(itself, "renewal", request)
 	require.Equal(t, "system:node:a", c.issued("renewal").Subject.CommonName)
@@ -396,6 +401,88 @@ func TestCertificates_RequestsAreForgotten(t *testing.T) {
 	require.Equal(t, 1, left())
 	c.Step(4 * time.Hour)
 	c.reaches("the one that nobody answered is gone", func() bool { return left() == 0 })
+}
+
+func TestPodCertificates_RequestsAreForgotten(t *testing.T) {
+	t.Parallel()
+	c := newSecured(t, "podcertificaterequest-cleaner-controller")
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	require.NoError(t, err)
+	pcrs := c.client.CertificatesV1().PodCertificateRequests("default")
+	_, err = pcrs.Create(c.ctx, &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: certificatesv1.PodCertificateRequestSpec{
+		SignerName: "example.com/signer", PodName: "p", PodUID: "1", ServiceAccountName: "s", ServiceAccountUID: "2", NodeName: "n", NodeUID: "3", StubPKCS10Request: stub,
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	gone := func() bool {
+		_, err := pcrs.Get(c.ctx, "r", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}
+	c.Step(10 * time.Minute)
+	require.False(t, gone())
+	c.Step(6 * time.Minute)
+	c.reaches("it is gone after a quarter of an hour", gone)
+}
+
+func TestTrustBundle_OfTheServerIsPublished(t *testing.T) {
+	t.Parallel()
+	c := newSecured(t, "kube-apiserver-serving-clustertrustbundle-publisher-controller")
+	const signer = "kubernetes.io/kube-apiserver-serving"
+	bundles := c.client.CertificatesV1().ClusterTrustBundles()
+	published := func() []certificatesv1.ClusterTrustBundle {
+		list, err := bundles.List(c.ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + signer})
+		require.NoError(t, err)
+		return list.Items
+	}
+	var name string
+	as := func() bool {
+		list := published()
+		if len(list) != 1 || list[0].Spec.TrustBundle != string(c.config.CAData) || name != "" && list[0].Name != name {
+			return false
+		}
+		name = list[0].Name
+		return true
+	}
+	c.reaches("it is there", as)
+	require.Regexp(t, "^kubernetes.io:kube-apiserver-serving:[0-9a-f]{24}$", name)
+
+	// Others go, and it comes again.
+	der, _ := pem.Decode(c.config.CAData)
+	_, err := bundles.Create(c.ctx, &certificatesv1.ClusterTrustBundle{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes.io:kube-apiserver-serving:old"},
+		Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: string(pem.EncodeToMemory(der)) + "\n"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	c.reaches("it is alone", as)
+	require.NoError(t, bundles.Delete(c.ctx, name, metav1.DeleteOptions{}))
+	c.reaches("it is back", as)
+}
+
+func TestStorageVersionMigration_WritesNothingAnewAndEnds(t *testing.T) {
+	t.Parallel()
+	c := newSecured(t, "storage-version-migrator-controller")
+	maps := c.client.CoreV1().ConfigMaps("default")
+	before, err := maps.Create(c.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	migrations := c.client.StoragemigrationV1().StorageVersionMigrations()
+	ends := func(resource, as string) {
+		t.Helper()
+		_, err := migrations.Create(c.ctx, &storagemigrationv1.StorageVersionMigration{
+			ObjectMeta: metav1.ObjectMeta{Name: resource}, Spec: storagemigrationv1.StorageVersionMigrationSpec{Resource: metav1.GroupResource{Resource: resource}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		c.reaches(resource, func() bool {
+			m, err := migrations.Get(c.ctx, resource, metav1.GetOptions{})
+			require.NoError(t, err)
+			return apimeta.IsStatusConditionTrue(m.Status.Conditions, as) && !apimeta.IsStatusConditionTrue(m.Status.Conditions, "Running")
+		})
+	}
+	ends("configmaps", "Succeeded")
+	ends("nothings", "Failed")
+	after, err := maps.Get(c.ctx, "kept", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, before.ResourceVersion, after.ResourceVersion)
 }
 
 func TestBootstrapTokens_SignAndExpire(t *testing.T) {

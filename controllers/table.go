@@ -30,6 +30,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/nodelocal"
 	"github.com/coxswain-dev/coxswain/controllers/nodettl"
 	"github.com/coxswain-dev/coxswain/controllers/podautoscaler"
+	"github.com/coxswain-dev/coxswain/controllers/podcertificatecleaner"
 	"github.com/coxswain-dev/coxswain/controllers/podgc"
 	"github.com/coxswain-dev/coxswain/controllers/pvbinder"
 	"github.com/coxswain-dev/coxswain/controllers/pvcprotection"
@@ -44,8 +45,10 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/servicecidr"
 	"github.com/coxswain-dev/coxswain/controllers/servicelb"
 	"github.com/coxswain-dev/coxswain/controllers/statefulset"
+	"github.com/coxswain-dev/coxswain/controllers/storagemigration"
 	"github.com/coxswain-dev/coxswain/controllers/tainteviction"
 	"github.com/coxswain-dev/coxswain/controllers/tokencleaner"
+	"github.com/coxswain-dev/coxswain/controllers/trustbundle"
 	"github.com/coxswain-dev/coxswain/controllers/ttlafterfinished"
 )
 
@@ -92,6 +95,9 @@ var table = []entry{
 	{"certificatesigningrequest-approving-controller", "csrapproving", csrapproving.New, 5},
 	{"certificatesigningrequest-signing-controller", "csrsigning", csrsigning.New, 5},
 	{"certificatesigningrequest-cleaner-controller", "csrcleaner", csrcleaner.New, 1},
+	{"podcertificaterequest-cleaner-controller", "podcertificaterequest-cleaner-controller", podcertificatecleaner.New, 1},
+	{"kube-apiserver-serving-clustertrustbundle-publisher-controller", "kube-apiserver-serving-clustertrustbundle-publisher-controller", trustbundle.New, 1},
+	{"storage-version-migrator-controller", "storage-version-migrator-controller", storagemigration.New, 1},
 	{"bootstrap-signer-controller", "bootstrapsigner", bootstrapsigner.New, 1},
 	{"token-cleaner-controller", "tokencleaner", tokencleaner.New, 1},
 }

@@ -60,6 +60,9 @@ func (a *agent) labels(name string) map[string]string {
 	}
 }
 
+// declaredFeatures are what the agent can do that not every kubelet can: WebSockets reach it as they are. (KEP-5328)
+var declaredFeatures = []string{"ExtendWebSocketsToKubelet"}
+
 // nodeStatus is what the agent has to say about a node, on top of what others did. Conditions keep the
 // time at which they came to be what they are.
 func (a *agent) nodeStatus(n *simNode, old *corev1.NodeStatus, now time.Time) corev1.NodeStatus {
@@ -71,6 +74,7 @@ func (a *agent) nodeStatus(n *simNode, old *corev1.NodeStatus, now time.Time) co
 		{Type: corev1.NodeHostName, Address: n.name},
 	}
 	status.DaemonEndpoints.KubeletEndpoint.Port = a.port
+	status.DeclaredFeatures = declaredFeatures
 	status.NodeInfo = corev1.NodeSystemInfo{
 		MachineID:               n.machineID,
 		SystemUUID:              n.machineID,
@@ -120,5 +124,5 @@ func sameButForHeartbeat(a, b *corev1.NodeStatus) bool {
 	}
 	return equality.Semantic.DeepEqual(a.Capacity, b.Capacity) && equality.Semantic.DeepEqual(a.Allocatable, b.Allocatable) &&
 		equality.Semantic.DeepEqual(a.Addresses, b.Addresses) && equality.Semantic.DeepEqual(a.NodeInfo, b.NodeInfo) &&
-		a.DaemonEndpoints == b.DaemonEndpoints
+		a.DaemonEndpoints == b.DaemonEndpoints && slices.Equal(a.DeclaredFeatures, b.DeclaredFeatures)
 }

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -49,6 +50,7 @@ type options struct {
 	nodes          int
 	log            *slog.Logger
 	admission      admission.Options
+	components     map[string]string
 	authentication authn.Options
 	external       string // a kubeconfig; "" for a server of the test's own
 	debug          *controllers.Debug
@@ -81,6 +83,12 @@ var undone = map[string]string{
 // family do. The default is kube-apiserver's, without those of undone whose controller does not run.
 func WithAdmission(a admission.Options) Option { return func(o *options) { o.admission = a } }
 
+// WithComponents is where the API server asks controller-manager and scheduler, by these names, whether they are well
+// (host:port); those that the environment has are in the same process, and the default of others is where they serve unless told otherwise.
+func WithComponents(addresses map[string]string) Option {
+	return func(o *options) { o.components = addresses }
+}
+
 // WithClock is by what the API server tells the time; the default is the machine's.
 func WithClock(c clock.PassiveClock) Option { return func(o *options) { o.clock = c } }
 
@@ -112,6 +120,15 @@ func New(opts ...Option) (config *rest.Config, stop func() error, err error) {
 	}
 	for _, opt := range opts {
 		opt(&o)
+	}
+	if o.components == nil {
+		o.components = maps.Clone(apiserver.DefaultComponents)
+		if len(o.controllers) > 0 {
+			o.components["controller-manager"] = apiserver.InProcess
+		}
+		if o.scheduler {
+			o.components["scheduler"] = apiserver.InProcess
+		}
 	}
 	for plugin, undoes := range undone {
 		if !controllers.Enabled(o.controllers, undoes) && !slices.Contains(o.admission.Enable, plugin) {
@@ -245,6 +262,7 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (of *u
 		Store: store, Registry: api.NewRegistry(append(api.Builtin(), api.Metrics()...)...), Log: o.log, Clock: o.clock,
 		Authentication: authentication,
 		Admission:      o.admission,
+		Components:     o.components,
 		Kubelet:        apiserver.KubeletOptions{Certificate: &toNodes},
 		Debug:          map[string]http.Handler{controllers.DebugPath: o.debug},
 	})

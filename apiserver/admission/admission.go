@@ -33,6 +33,8 @@ const (
 	Create Operation = "CREATE"
 	Update Operation = "UPDATE"
 	Delete Operation = "DELETE"
+	// Connect is a request that goes on to a pod, a service or a node.
+	Connect Operation = "CONNECT"
 )
 
 // Attributes are one write on its way into the store.
@@ -45,17 +47,27 @@ type Attributes struct {
 	// Name is "" for a create whose name the server is to make.
 	Name string
 	// Object is what is to be written; nil for a delete. Mutators may change it. For
-	// subresources that are objects of their own (Binding, Eviction, TokenRequest) it is that.
+	// subresources that are objects of their own (Binding, Eviction, TokenRequest, Scale) it is that.
 	Object api.Object
 	// Old is what Object replaces or what is deleted; nil for a create. It must not be changed.
 	Old    api.Object
 	User   *authn.User
 	DryRun bool
+	// Options are those of the verb, as a document; nil without any. Connect has its options
+	// as Document.
+	Options func() map[string]any
+	// Document is what a Connect says, which is no object; nil otherwise.
+	Document map[string]any
 	// Warn adds a Warning header to the answer; Audit a remark to the server's log. Neither
 	// is nil.
 	Warn  func(text string)
 	Audit func(key, value string)
+
+	reinvocation reinvocation
 }
+
+// Rewritten reports whether a policy has changed the object, in whatever place it liked.
+func (a *Attributes) Rewritten() bool { return a.reinvocation.wanted }
 
 // GroupResource is the resource without its version.
 func (a *Attributes) GroupResource() schema.GroupResource { return a.Resource.GroupResource() }

@@ -17,6 +17,8 @@ import (
 
 var (
 	signingRequests = group("certificates.k8s.io", "certificatesigningrequests")
+	trustBundles    = group("certificates.k8s.io", "clustertrustbundles")
+	podCertificates = group("certificates.k8s.io", "podcertificaterequests")
 	signers         = certificatesv1.SchemeGroupVersion.WithResource("signers")
 )
 
@@ -83,4 +85,21 @@ func (certificateSubject) Validate(_ context.Context, a *Attributes) error {
 		return Forbid(a, fmt.Errorf("use of %s signer with system:masters group is not allowed", request.Spec.SignerName))
 	}
 	return nil
+}
+
+// trustBundleAttest asks whether one who tells what to trust of a signer may speak for the signer.
+type trustBundleAttest struct{ cluster Cluster }
+
+func newTrustBundleAttest(env *Env) (Plugin, error) { return &trustBundleAttest{env.Cluster}, nil }
+
+func (p *trustBundleAttest) Validate(ctx context.Context, a *Attributes) error {
+	bundle := a.Object.(*certificatesv1.ClusterTrustBundle)
+	// Those who collect garbage change metadata of what they do not know.
+	if old, ok := a.Old.(*certificatesv1.ClusterTrustBundle); ok && equality.Semantic.DeepEqual(old.Spec, bundle.Spec) {
+		return nil
+	}
+	if bundle.Spec.SignerName == "" || mayUseSigner(ctx, p.cluster, a.User, "attest", bundle.Spec.SignerName) {
+		return nil
+	}
+	return Forbid(a, fmt.Errorf("user not permitted to attest for signerName %q", bundle.Spec.SignerName))
 }

@@ -119,7 +119,7 @@ func (c *Chain) add(r Registration, plugin Plugin) {
 
 func (c *Chain) step(r Registration, kind string, s *step) *step {
 	s.name, s.rules, s.took = r.Name, r.On, map[Operation]*[2]prometheus.Observer{}
-	for _, op := range []Operation{Create, Update, Delete} {
+	for _, op := range []Operation{Create, Update, Delete, Connect} {
 		s.took[op] = &[2]prometheus.Observer{
 			c.seconds.WithLabelValues(r.Name, kind, string(op), "false"),
 			c.seconds.WithLabelValues(r.Name, kind, string(op), "true"),
@@ -167,8 +167,17 @@ func (s *step) wants(a *Attributes) bool {
 	return false
 }
 
-// Mutate lets every mutating plugin change the object. The first refusal ends it.
+// Mutate lets every mutating plugin change the object. The first refusal ends it. Where a policy
+// has changed the object, all are asked a second time: what they found may not hold any longer.
 func (c *Chain) Mutate(ctx context.Context, a *Attributes) error {
+	if err := c.mutate(ctx, a); err != nil || !a.reinvocation.wanted {
+		return err
+	}
+	a.reinvocation.again = true
+	return c.mutate(ctx, a)
+}
+
+func (c *Chain) mutate(ctx context.Context, a *Attributes) error {
 	steps, ok := c.mutating[a.GroupResource()]
 	if !ok {
 		steps = c.wideMutating

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
 // Cluster is what plugins may know of the cluster. Objects that it hands out are shared: they
@@ -29,6 +30,22 @@ type Cluster interface {
 	CreateNamespace(ctx context.Context, ns *corev1.Namespace) error
 	// Kind finds the resource of a kind that is served.
 	Kind(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool)
+	// Changed is a number that is another after every change of the resource's objects that
+	// memory knows of, 0 where there are none.
+	Changed(resource schema.GroupResource) int64
+	// Served finds the registration of a kind, and Versions those that show the same objects
+	// as a resource does, itself included; nil where there is none.
+	Served(kind schema.GroupVersionKind) *api.Resource
+	Versions(resource schema.GroupVersionResource) []*api.Resource
+	// Show is an object of a kind's stored version as a document of the kind, and Read the
+	// way back, with defaults, into an object of the stored version. Other objects are of the
+	// one kind that they have. A document that does not fit is an error.
+	Show(obj api.Object, kind schema.GroupVersionKind) (map[string]any, error)
+	Read(doc []byte, kind schema.GroupVersionKind, into api.Object) error
+	// Merge merges a document into another of the kind, by the kind's schema.
+	Merge(kind schema.GroupVersionKind, doc, patch map[string]any) (map[string]any, error)
+	// Decide asks the authorizers about any request.
+	Decide(ctx context.Context, a *authz.Attributes) (authz.Decision, string, error)
 	// Authorize asks whether the user may do something to a resource.
 	Authorize(ctx context.Context, user *authn.User, verb string, on schema.GroupVersionResource, subresource, namespace, name string) (allowed bool, reason string, err error)
 }
@@ -73,6 +90,8 @@ func notFound(err error, resource schema.GroupResource, name string) error {
 	}
 	return err
 }
+
+const policyGroup = "admissionregistration.k8s.io"
 
 // The resources that plugins read.
 var (

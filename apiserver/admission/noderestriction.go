@@ -10,6 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilsets "k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
@@ -58,6 +59,16 @@ func (p *nodeRestriction) Validate(ctx context.Context, a *Attributes) error {
 		if objectName(a) != node {
 			err = errors.New("can only access CSINode with the same name as the requesting node")
 		}
+	case "podcertificaterequests":
+		err = p.podCertificate(ctx, node, a)
+	case "certificatesigningrequests":
+		err = restrictSigningRequest(node, a)
+	case "resourceslices":
+		err = restrictSlice(node, a)
+	}
+	var retry *apierrors.StatusError
+	if errors.As(err, &retry) {
+		return err
 	}
 	if err != nil {
 		return Forbid(a, err)

@@ -65,9 +65,9 @@ func group(group, resource string) schema.GroupResource {
 	return schema.GroupResource{Group: group, Resource: resource}
 }
 
-// Table is every plugin, in the order in which a write meets them. Webhooks and policies
-// belong between DenyServiceExternalIPs and ResourceQuota, which must be last: what it
-// claims, it claims for an object that nobody else will refuse.
+// Table is every plugin, in the order in which a write meets them. Webhooks belong after the
+// policies of their sort and before ResourceQuota, which must be last: what it claims, it
+// claims for an object that nobody else will refuse.
 var Table = []Registration{
 	{Name: "NamespaceAutoProvision", New: newNamespaceAutoProvision, On: []Rule{on(anyResource, Create)},
 		Does: "creates the namespace of an object if it does not exist"},
@@ -85,8 +85,9 @@ var Table = []Registration{
 		on(pods, Create, Update, Delete).with(anySubresource), on(nodes, Create, Update, Delete).with(anySubresource),
 		on(core("persistentvolumeclaims"), Create, Update, Delete).with(anySubresource), on(serviceAccounts, Create).with("token"),
 		on(group("coordination.k8s.io", "leases"), Create, Update, Delete), on(group("storage.k8s.io", "csinodes"), Create, Update, Delete),
+		on(podCertificates, Create, Update, Delete).with(anySubresource), on(signingRequests, Create), on(resourceSlices, Create, Delete),
 	},
-		Does: "keeps a node's agent to its own Node, Lease, CSINode and pods"},
+		Does: "keeps a node's agent to its own Node, Lease, CSINode, ResourceSlices and pods, and to certificates for these"},
 	{Name: "TaintNodesByCondition", Default: true, New: newTaintNodesByCondition, On: []Rule{on(nodes, Create)},
 		Does: "taints new nodes as not ready, so that nothing is scheduled to them too early"},
 	{Name: "AlwaysPullImages", New: newAlwaysPullImages, On: []Rule{on(pods, Create, Update).with("", "ephemeralcontainers")},
@@ -117,6 +118,8 @@ var Table = []Registration{
 		Does: "lets only those approve a certificate who may approve for its signer"},
 	{Name: "CertificateSigning", Default: true, New: newCertificateSigning, On: []Rule{on(signingRequests, Update).with("status")},
 		Does: "lets only those issue a certificate who may sign for its signer"},
+	{Name: "ClusterTrustBundleAttest", Default: true, New: newTrustBundleAttest, On: []Rule{on(trustBundles, Create, Update)},
+		Does: "lets only those tell what to trust of a signer who may attest for it"},
 	{Name: "CertificateSubjectRestriction", Default: true, New: newCertificateSubject, On: []Rule{on(signingRequests, Create)},
 		Does: "refuses requests for a client certificate of the group system:masters"},
 	{Name: "DefaultIngressClass", Default: true, New: newDefaultIngressClass, On: []Rule{on(group("networking.k8s.io", "ingresses"), Create)},
@@ -125,6 +128,10 @@ var Table = []Registration{
 		Does: "refuses new spec.externalIPs of services"},
 	{Name: "PodTopologyLabels", Default: true, New: newPodTopologyLabels, On: []Rule{on(pods, Create).with("", "binding")},
 		Does: "copies the zone and region labels of a node to the pods that are bound to it"},
+	{Name: "MutatingAdmissionPolicy", Default: true, New: newMutatingPolicies, On: []Rule{on(anyResource, Create, Update, Connect).with(anySubresource)},
+		Does: "changes objects as MutatingAdmissionPolicies say"},
+	{Name: "ValidatingAdmissionPolicy", Default: true, New: newValidatingPolicies, On: []Rule{on(anyResource, Create, Update, Delete, Connect).with(anySubresource)},
+		Does: "refuses what the expressions of ValidatingAdmissionPolicies do not allow, or warns of it, or notes it in the log"},
 	{Name: "ResourceQuota", Default: true, New: newResourceQuota, On: []Rule{on(anyResource, Create, Update).with("", "resize")},
 		Does: "refuses what would exceed a ResourceQuota of the namespace, and counts what does not in the same transaction"},
 }

@@ -91,6 +91,7 @@ var controllerRoles = map[string][]rbacv1.PolicyRule{
 		on("update", "core", "pods/finalizers"),
 		on(read+" create delete", "resource.k8s.io", "resourceclaims"),
 		on("update patch", "resource.k8s.io", "resourceclaims resourceclaims/status"),
+		on("update patch", "resource.k8s.io", "resourceclaims/binding"),
 		on("update patch", "core", "pods/status"),
 		eventsRule,
 	},
@@ -101,6 +102,7 @@ var controllerRoles = map[string][]rbacv1.PolicyRule{
 		on(read, "resource.k8s.io", "resourceslices"),
 		on(read, "resource.k8s.io", "deviceclasses"),
 		on(read, "resource.k8s.io", "devicetaintrules"),
+		on("update patch", "resource.k8s.io", "devicetaintrules/status"),
 		eventsRule,
 	},
 	"generic-garbage-collector": {

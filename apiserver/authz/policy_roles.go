@@ -199,6 +199,7 @@ var componentRoles = []named{
 		on(read, "resource.k8s.io", "deviceclasses"),
 		on(read+" update patch", "resource.k8s.io", "resourceclaims"),
 		on(read+" update patch", "resource.k8s.io", "resourceclaims/status"),
+		on("update patch", "resource.k8s.io", "resourceclaims/binding"),
 		on(read+" update patch", "core", "pods/finalizers"),
 		on(read, "resource.k8s.io", "resourceslices"),
 		on(read, "resource.k8s.io", "devicetaintrules"),

@@ -108,11 +108,15 @@ func (f *authnFlags) issuer(dataDir string) (*authn.Issuer, error) {
 
 // limitFlags bound what clients may take of the API server. On the command line 0 is no limit,
 // as in kube-apiserver.
-type limitFlags struct{ requests, mutating, connections, watches int }
+type limitFlags struct {
+	requests, mutating, connections, watches int
+	fairness                                 bool
+}
 
 func (f *limitFlags) add(fs *pflag.FlagSet) {
-	fs.IntVar(&f.requests, "max-requests-inflight", 400, "how many reading requests are served at once; more are answered 429; 0 is no limit")
-	fs.IntVar(&f.mutating, "max-mutating-requests-inflight", 200, "how many changing requests are served at once; more are answered 429; 0 is no limit")
+	fs.IntVar(&f.requests, "max-requests-inflight", 400, "with --max-mutating-requests-inflight, the seats that priority levels share; without them, how many reading requests are served at once, 0 for no limit")
+	fs.IntVar(&f.mutating, "max-mutating-requests-inflight", 200, "with --max-requests-inflight, the seats that priority levels share; without them, how many changing requests are served at once, 0 for no limit")
+	fs.BoolVar(&f.fairness, "enable-priority-and-fairness", true, "judge by FlowSchemas and PriorityLevelConfigurations which requests are served, wait or are answered 429; otherwise by the two limits alone")
 	fs.IntVar(&f.connections, "max-connections-per-client", 4096, "how many connections one IP address may have; 0 is no limit")
 	fs.IntVar(&f.watches, "max-watches-per-user", 10_000, "how many watches one user may have; 0 is no limit")
 }
@@ -125,7 +129,7 @@ func (f *limitFlags) limits() apiserver.Limits {
 		return n
 	}
 	return apiserver.Limits{
-		RequestsInFlight: unbounded(f.requests), MutatingRequestsInFlight: unbounded(f.mutating),
+		RequestsInFlight: unbounded(f.requests), MutatingRequestsInFlight: unbounded(f.mutating), NoPriorityAndFairness: !f.fairness,
 		ConnectionsPerClient: unbounded(f.connections), WatchesPerUser: unbounded(f.watches),
 	}
 }

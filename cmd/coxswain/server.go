@@ -53,6 +53,8 @@ type serverFlags struct {
 	components func(*running) error
 	// debug is what components that are in this process tell of themselves.
 	debug map[string]http.Handler
+	// peers are where the others are asked whether they are well.
+	peers map[string]string
 
 	historyRetention   time.Duration
 	compactionInterval time.Duration
@@ -211,7 +213,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission:          f.admission,
 		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
-		Limits: f.limits.limits(), Debug: f.debug,
+		Limits: f.limits.limits(), Debug: f.debug, Components: f.peers,
 	})
 	if err != nil {
 		return err

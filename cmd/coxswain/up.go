@@ -30,6 +30,7 @@ func newUp() *cobra.Command {
 			}
 			n.setCount(cmd.Flags())
 			f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
+			f.peers = map[string]string{"controller-manager": apiserver.InProcess, "scheduler": apiserver.InProcess}
 			n.dir, n.hide = filepath.Join(f.dataDir, "node"), []string{f.dataDir}
 			return runServer(cmd.Context(), f, func(ctx context.Context, s *running) error {
 				s.announce(cmd.OutOrStdout(), started)

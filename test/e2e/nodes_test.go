@@ -87,6 +87,7 @@ func TestPrograms_ReachEachOther(t *testing.T) {
 	require.Len(t, podDevices(t), len(before)+1)
 	c.server.kill()
 	c = up(t, dir, "--runtime", "process")
+	c.agentAnswers()
 	c.kubectl("apply", "-f", "testdata/network.yaml")
 	reach("after the agent is killed")
 	require.Len(t, podDevices(t), len(before)+1, "the network is the same")

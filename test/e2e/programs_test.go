@@ -49,6 +49,16 @@ func (c *cluster) kubectl(args ...string) string {
 	return out
 }
 
+// agentAnswers waits until node-0 is served by the agent that runs now. Where the agent before it was killed, the Node
+// tells for a moment longer where that one listened, and that it is ready.
+func (c *cluster) agentAnswers() {
+	c.t.Helper()
+	eventually(c.t, time.Minute, "the node's agent answers", func() bool {
+		out, err := c.kubectlWith("", "get", "--raw", "/api/v1/nodes/node-0/proxy/healthz")
+		return err == nil && out == "ok"
+	})
+}
+
 // leftOf is what a node's runtime with its data in dir has on this machine: shims, mounts, folders, and the cgroups of pods.
 func leftOf(t *testing.T, dir string, uids []string) (left []string) {
 	t.Helper()
@@ -141,6 +151,7 @@ func TestPrograms_Run(t *testing.T) {
 	id, restarts := field(pod, "containerID"), field(pod, "restartCount")
 	c.server.kill()
 	c = up(t, dir, "--runtime", "process")
+	c.agentAnswers()
 	require.Equal(t, "still\n", c.kubectl("exec", pod, "-c", "web", "--", "echo", "still"))
 	require.Equal(t, id, field(pod, "containerID"), "the new agent has adopted what ran")
 	require.Equal(t, restarts, field(pod, "restartCount"))

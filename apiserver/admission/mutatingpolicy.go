@@ -1,0 +1,328 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/cel"
+)
+
+// mutatingPolicies changes objects as MutatingAdmissionPolicies say.
+// https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
+type mutatingPolicies struct {
+	policies[mutations]
+}
+
+// mutations are the expressions of one policy.
+type mutations struct {
+	list []mutation
+	// again says that the policy is asked once more when others have changed the object since.
+	again bool
+}
+
+type mutation struct {
+	*cel.Expression
+	kind admissionv1.PatchType
+}
+
+func newMutatingPolicies(env *Env) (Plugin, error) {
+	return &mutatingPolicies{policies[mutations]{
+		cluster: env.Cluster,
+		kind:    group(policyGroup, "mutatingadmissionpolicies"), bindings: group(policyGroup, "mutatingadmissionpolicybindings"),
+		compile: func(obj api.Object) *boundPolicy[mutations] {
+			return compileMutating(obj.(*admissionv1.MutatingAdmissionPolicy))
+		},
+		bind: func(obj api.Object) *binding {
+			spec := obj.(*admissionv1.MutatingAdmissionPolicyBinding).Spec
+			return newBinding(obj.GetName(), spec.PolicyName, spec.ParamRef, spec.MatchResources)
+		},
+	}}, nil
+}
+
+func compileMutating(obj *admissionv1.MutatingAdmissionPolicy) *boundPolicy[mutations] {
+	spec := &obj.Spec
+	p, compiler, declared := compilePolicy[mutations](obj.Name, common{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables})
+	declared.Patch = true
+	p.rules.again = spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy
+	for _, m := range spec.Mutations {
+		switch {
+		case m.PatchType == admissionv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
+			p.rules.list = append(p.rules.list, mutation{compiler.Compile(m.ApplyConfiguration.Expression, cel.Object, declared), m.PatchType})
+		case m.PatchType == admissionv1.PatchTypeJSONPatch && m.JSONPatch != nil:
+			p.rules.list = append(p.rules.list, mutation{compiler.Compile(m.JSONPatch.Expression, cel.Patches, declared), m.PatchType})
+		}
+	}
+	return p
+}
+
+// reinvocation is what the two rounds of one request's mutation know of each other.
+type reinvocation struct {
+	// wanted says that a policy has changed the object, again that this is the second round.
+	wanted, again bool
+	// invoked are the policies with reinvocationPolicy IfNeeded that were asked since the last
+	// change; asked once more are those that a change has come after.
+	invoked, stale map[invocation]bool
+}
+
+// invocation is one policy with one binding and one parameter.
+type invocation struct{ policy, binding, param string }
+
+// changed notes that all who were asked before have seen another object.
+func (r *reinvocation) changed() {
+	r.wanted = true
+	if r.stale == nil {
+		r.stale = map[invocation]bool{}
+	}
+	for i := range r.invoked {
+		r.stale[i] = true
+	}
+	clear(r.invoked)
+}
+
+func (r *reinvocation) note(i invocation) {
+	if r.invoked == nil {
+		r.invoked = map[invocation]bool{}
+	}
+	r.invoked[i] = true
+}
+
+// task is an invocation that a request matches.
+type task struct {
+	policy  *boundPolicy[mutations]
+	binding *binding
+	in      matched
+	param   param
+}
+
+// objection is why a policy could not be applied.
+type objection struct {
+	message string
+	reason  metav1.StatusReason
+}
+
+// change is one request on its way through the policies.
+type change struct {
+	*question
+	tasks      []task
+	objections []objection
+}
+
+// Mutate implements Mutator.
+func (m *mutatingPolicies) Mutate(ctx context.Context, a *Attributes) error {
+	list, err := m.now(ctx)
+	if err != nil || len(list) == 0 || exempt(a.GroupResource()) {
+		return err
+	}
+	c := &change{question: &question{Attributes: a, cluster: m.cluster}}
+	for _, p := range list {
+		c.plan(ctx, p)
+	}
+	if err := c.run(ctx); err != nil {
+		return err
+	}
+	if err := deadline(ctx); err != nil {
+		return err
+	}
+	return c.refuse()
+}
+
+// object adds a reason to refuse the request, unless the policy's failures are ignored.
+func (c *change) object(p *boundPolicy[mutations], b *binding, reason metav1.StatusReason, err error) {
+	if p.ignores {
+		return
+	}
+	message := fmt.Sprintf("policy %q denied request: %s", p.name, err)
+	if b != nil {
+		message = fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", p.name, b.name, err)
+	}
+	c.objections = append(c.objections, objection{message, reason})
+}
+
+// plan finds what of a policy the request matches, before anything is changed.
+func (c *change) plan(ctx context.Context, p *boundPolicy[mutations]) {
+	in, ok, err := p.match.matches(ctx, c.question)
+	if err != nil {
+		c.object(p, nil, "", configured(nil, err))
+	}
+	if !ok {
+		return
+	}
+	for _, b := range p.bindings {
+		if b.match != nil {
+			_, ok, err := b.match.matches(ctx, c.question)
+			if err != nil {
+				c.object(p, b, "", configured(b, err))
+			}
+			if !ok {
+				continue
+			}
+		}
+		params, err := c.params(ctx, p.param, b)
+		if err != nil {
+			c.object(p, b, "", configured(b, err))
+			continue
+		}
+		for _, one := range params {
+			c.tasks = append(c.tasks, task{p, b, in, one})
+		}
+	}
+}
+
+// run applies the policies in their order.
+func (c *change) run(ctx context.Context) error {
+	if len(c.tasks) == 0 {
+		return nil
+	}
+	namespace, err := c.namespaceDocument(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range c.tasks {
+		bound := c.bindings(ctx, t.in, t.param)
+		if len(t.policy.conditions) > 0 {
+			ok, err := meets(ctx, t.policy.conditions, cel.NewEvaluator(bound, t.policy.variables))
+			if err != nil {
+				c.object(t.policy, t.binding, metav1.StatusReasonInvalid, err)
+			}
+			if !ok {
+				continue
+			}
+		}
+		key := invocation{t.policy.name, t.binding.name, t.param.name()}
+		if c.reinvocation.again && !c.reinvocation.stale[key] {
+			continue
+		}
+		if err := c.mutate(ctx, t, namespace); err != nil {
+			return err
+		}
+		if t.policy.rules.again {
+			c.reinvocation.note(key)
+		}
+	}
+	if c.reinvocation.wanted {
+		c.reinvocation.changed() // the last to change the object may be asked again as well
+	}
+	return nil
+}
+
+// mutate applies the mutations of one policy, each to what the one before has made.
+func (c *change) mutate(ctx context.Context, t task, namespace *cel.Document) error {
+	for _, m := range t.policy.rules.list {
+		if c.Object == nil {
+			return nil
+		}
+		bound := c.bindings(ctx, t.in, t.param)
+		bound.Namespace = namespace
+		changed, err := c.apply(ctx, cel.NewEvaluator(bound, t.policy.variables), t, m)
+		var status apierrors.APIStatus
+		switch {
+		case errors.As(err, &status):
+			return err
+		case err != nil:
+			c.object(t.policy, t.binding, metav1.StatusReasonInvalid, err)
+		case changed:
+			c.changed()
+			c.reinvocation.changed()
+		}
+	}
+	return nil
+}
+
+// apply evaluates a mutation and gives the object what it makes.
+func (c *change) apply(ctx context.Context, e *cel.Evaluator, t task, m mutation) (changed bool, err error) {
+	if m.Err != nil {
+		return false, m.Err
+	}
+	budget := int64(cel.PolicyBudget)
+	result, err := e.Evaluate(ctx, m.Expression, &budget)
+	if err == nil {
+		err = result.Err
+	}
+	if err != nil {
+		return false, err
+	}
+	before, err := c.cluster.Show(c.Object, t.in.kind)
+	if err != nil {
+		return false, err
+	}
+	was, err := json.Marshal(before)
+	if err != nil {
+		return false, fmt.Errorf("encoding the object: %w", err)
+	}
+	var after []byte
+	if m.kind == admissionv1.PatchTypeApplyConfiguration {
+		after, err = c.merge(t, before, result)
+	} else {
+		after, err = patched(was, result)
+	}
+	if err != nil || after == nil || string(after) == string(was) {
+		return false, err
+	}
+	if err := c.cluster.Read(after, t.in.kind, c.Object); err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	return true, nil
+}
+
+func (c *change) merge(t task, doc map[string]any, result cel.Evaluation) ([]byte, error) {
+	patch, err := result.ApplyConfiguration()
+	if err != nil {
+		return nil, err
+	}
+	patch["apiVersion"], patch["kind"] = t.in.kind.GroupVersion().String(), t.in.kind.Kind
+	merged, err := c.cluster.Merge(t.in.kind, doc, patch)
+	if err != nil {
+		return nil, fmt.Errorf("error applying patch: %w", err)
+	}
+	return json.Marshal(merged)
+}
+
+// patched is a document with the JSON patch applied; nil where a test of the patch failed,
+// which leaves the object as it is.
+func patched(doc []byte, result cel.Evaluation) (after []byte, err error) {
+	defer func() { // the library panics where an operation without a value meets what is no plain value
+		if fault := recover(); fault != nil {
+			after, err = nil, fmt.Errorf("JSON Patch: %v", fault)
+		}
+	}()
+	text, err := result.JSONPatch()
+	if err != nil {
+		return nil, err
+	}
+	patch, err := jsonpatch.DecodePatch(text)
+	if err != nil {
+		return nil, fmt.Errorf("JSON Patch: %w", err)
+	}
+	after, err = patch.Apply(doc)
+	if errors.Is(err, jsonpatch.ErrTestFailed) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("JSON Patch: %w", err)
+	}
+	return after, nil
+}
+
+// refuse makes the answer of all the objections: the first is the message.
+func (c *change) refuse() error {
+	if len(c.objections) == 0 {
+		return nil
+	}
+	answer := Forbid(c.Attributes, errors.New("admission request denied by policy")).(*apierrors.StatusError)
+	answer.ErrStatus.Message = c.objections[0].message
+	if reason := c.objections[0].reason; reason != "" {
+		answer.ErrStatus.Reason = reason
+	}
+	for _, o := range c.objections {
+		answer.ErrStatus.Details.Causes = append(answer.ErrStatus.Details.Causes, metav1.StatusCause{Message: o.message})
+	}
+	return answer
+}

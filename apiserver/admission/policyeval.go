@@ -1,0 +1,184 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/cel"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
+)
+
+// documents are the request's objects in one version.
+type documents struct{ object, old *cel.Document }
+
+// in are the request's objects as those of the kind.
+func (q *question) in(kind schema.GroupVersionKind) *documents {
+	if d, ok := q.docs[kind]; ok {
+		return d
+	}
+	if q.docs == nil {
+		q.docs = map[schema.GroupVersionKind]*documents{}
+	}
+	d := &documents{object: q.document(q.Object, kind), old: q.document(q.Old, kind)}
+	if q.Document != nil {
+		d.object = &cel.Document{Make: func() (any, error) { return q.Document, nil }}
+	}
+	q.docs[kind] = d
+	return d
+}
+
+func (q *question) document(obj api.Object, kind schema.GroupVersionKind) *cel.Document {
+	if obj == nil {
+		return nil
+	}
+	return &cel.Document{Make: func() (any, error) { return q.cluster.Show(obj, kind) }}
+}
+
+// changed forgets the documents of the object, which is another now.
+func (q *question) changed() { q.docs = nil }
+
+// bindings are what expressions may look at.
+func (q *question) bindings(ctx context.Context, in matched, p param) cel.Bindings {
+	docs := q.in(in.kind)
+	return cel.Bindings{
+		Object: docs.object, OldObject: docs.old,
+		Request:    &cel.Document{Make: func() (any, error) { return q.request(in), nil }},
+		Params:     p.document(q.cluster),
+		Authorizer: rights{ctx, q.cluster, q.User},
+		Resource: cel.Resource{Group: q.Resource.Group, Resource: q.Resource.Resource, Subresource: q.Subresource,
+			Namespace: q.Namespace, Name: nameOf(q.Attributes)},
+	}
+}
+
+// request is the AdmissionRequest, without its uid and its objects.
+func (q *question) request(in matched) map[string]any {
+	r := map[string]any{
+		"kind": kindDocument(in.kind), "resource": resourceDocument(in.resource),
+		"requestKind": kindDocument(q.Kind), "requestResource": resourceDocument(q.Resource),
+		"operation": string(q.Operation), "dryRun": q.DryRun, "userInfo": userDocument(q.User),
+	}
+	for key, text := range map[string]string{"subResource": q.Subresource, "requestSubResource": q.Subresource, "name": nameOf(q.Attributes), "namespace": q.Namespace} {
+		if text != "" {
+			r[key] = text
+		}
+	}
+	r["options"] = nil
+	if q.Options != nil {
+		r["options"] = q.Options()
+	}
+	return r
+}
+
+func kindDocument(k schema.GroupVersionKind) map[string]any {
+	return map[string]any{"group": k.Group, "version": k.Version, "kind": k.Kind}
+}
+
+func resourceDocument(r schema.GroupVersionResource) map[string]any {
+	return map[string]any{"group": r.Group, "version": r.Version, "resource": r.Resource}
+}
+
+func userDocument(u *authn.User) map[string]any {
+	doc := map[string]any{}
+	if u.Name != "" {
+		doc["username"] = u.Name
+	}
+	if u.UID != "" {
+		doc["uid"] = u.UID
+	}
+	if len(u.Groups) > 0 {
+		doc["groups"] = u.Groups
+	}
+	if len(u.Extra) > 0 {
+		doc["extra"] = u.Extra
+	}
+	return doc
+}
+
+// namespaceDocument is what expressions see as namespaceObject: null for a request of the cluster's.
+func (q *question) namespaceDocument(ctx context.Context) (*cel.Document, error) {
+	if q.Namespace == "" || q.GroupResource() == namespaces {
+		return nil, nil
+	}
+	ns, err := q.namespace(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &cel.Document{Make: func() (any, error) {
+		shown := &corev1.Namespace{ObjectMeta: *ns.ObjectMeta.DeepCopy(), Spec: ns.Spec, Status: ns.Status}
+		shown.ManagedFields, shown.OwnerReferences, shown.SelfLink = nil, nil, ""
+		return runtime.DefaultUnstructuredConverter.ToUnstructured(shown)
+	}}, nil
+}
+
+// rights answers for the authorizers.
+type rights struct {
+	ctx     context.Context
+	cluster Cluster
+	user    *authn.User
+}
+
+// Authorize implements cel.Authorizer.
+func (r rights) Authorize(c cel.Check) (bool, string, error) {
+	a := &authz.Attributes{User: r.user, Verb: c.Verb, Path: c.Path}
+	if c.As != nil {
+		a.User = &authn.User{Name: c.As.Username, Groups: c.As.Groups}
+	}
+	if c.Path == "" {
+		a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name = c.Group, "*", c.Resource, c.Subresource, c.Namespace, c.Name
+		if selector, err := fields.ParseSelector(c.FieldSelector); c.FieldSelector != "" && err == nil {
+			a.Fields = selector.Requirements()
+		}
+	}
+	decision, reason, err := r.cluster.Decide(r.ctx, a)
+	return decision == authz.Allow, reason, err
+}
+
+// meets evaluates the match conditions: all must be true. A false one decides, whatever others
+// say; an error is for the failure policy.
+func meets(ctx context.Context, conditions []*cel.Expression, e *cel.Evaluator) (bool, error) {
+	var errs []error
+	budget := int64(cel.MatchBudget)
+	for _, x := range conditions {
+		result, err := e.Evaluate(ctx, x, &budget)
+		if err != nil {
+			return false, err
+		}
+		if result.False() {
+			return false, nil
+		}
+		if result.Err != nil {
+			errs = append(errs, result.Err)
+		}
+	}
+	return len(errs) == 0, utilerrors.NewAggregate(errs)
+}
+
+// deadline turns the end of the request into its error: it is no fault of the policy.
+func deadline(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("evaluating admission policies: %w", err)
+	}
+	return nil
+}
+
+// reasonCode is the HTTP status of a refusal for the reason.
+func reasonCode(reason metav1.StatusReason) int32 {
+	switch reason {
+	case metav1.StatusReasonForbidden:
+		return 403
+	case metav1.StatusReasonUnauthorized:
+		return 401
+	case metav1.StatusReasonRequestEntityTooLarge:
+		return 413
+	}
+	return 422
+}

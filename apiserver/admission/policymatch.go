@@ -1,0 +1,205 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// matcher is a MatchResources with its selectors parsed.
+type matcher struct {
+	*admissionv1.MatchResources
+	namespaces, objects labels.Selector
+	err                 error
+}
+
+func newMatcher(m *admissionv1.MatchResources) matcher {
+	if m == nil {
+		return matcher{err: errors.New("policy contained no match constraints, a required field")}
+	}
+	parsed := matcher{MatchResources: m}
+	for _, s := range []struct {
+		name string
+		from *metav1.LabelSelector
+		to   *labels.Selector
+	}{{"namespace", m.NamespaceSelector, &parsed.namespaces}, {"object", m.ObjectSelector, &parsed.objects}} {
+		if s.from == nil {
+			parsed.err = fmt.Errorf("a nil %s selector was passed, please ensure selectors are initialized properly", s.name)
+			return parsed
+		}
+		if *s.to, parsed.err = metav1.LabelSelectorAsSelector(s.from); parsed.err != nil {
+			return parsed
+		}
+	}
+	return parsed
+}
+
+// matched is the resource, and the kind, in which a policy sees a request.
+type matched struct {
+	resource schema.GroupVersionResource
+	kind     schema.GroupVersionKind
+}
+
+// matches reports whether the request is one of those meant. Another version of its resource
+// will do, unless the policy is Exact. An error in a selector counts only where all else fits.
+func (m *matcher) matches(ctx context.Context, q *question) (matched, bool, error) {
+	if m.err != nil {
+		return matched{}, false, m.err
+	}
+	if !m.matchesObject(q.Attributes) {
+		return matched{}, false, nil
+	}
+	if _, excluded := m.matchesRules(q, m.ExcludeResourceRules); excluded {
+		return matched{}, false, nil
+	}
+	in, ok := matched{q.Resource, q.Kind}, true
+	if len(m.ResourceRules) > 0 {
+		in, ok = m.matchesRules(q, m.ResourceRules)
+	}
+	if !ok {
+		return matched{}, false, nil
+	}
+	// The namespace is read last: most policies are about something else anyway.
+	ok, err := m.matchesNamespace(ctx, q)
+	return in, ok && err == nil, err
+}
+
+func (m *matcher) matchesObject(a *Attributes) bool {
+	if m.objects.Empty() {
+		return true
+	}
+	return a.Object != nil && m.objects.Matches(labels.Set(a.Object.GetLabels())) ||
+		a.Old != nil && m.objects.Matches(labels.Set(a.Old.GetLabels()))
+}
+
+func (m *matcher) matchesNamespace(ctx context.Context, q *question) (bool, error) {
+	if m.namespaces.Empty() {
+		return true, nil
+	}
+	if q.GroupResource() == namespaces {
+		of := q.Object
+		if of == nil || q.Subresource != "" {
+			of = q.Old
+		}
+		return of == nil || m.namespaces.Matches(labels.Set(of.GetLabels())), nil
+	}
+	if q.Namespace == "" {
+		return true, nil
+	}
+	ns, err := q.namespace(ctx)
+	if err != nil {
+		return false, err
+	}
+	return m.namespaces.Matches(labels.Set(ns.Labels)), nil
+}
+
+func (m *matcher) matchesRules(q *question, rules []admissionv1.NamedRuleWithOperations) (matched, bool) {
+	if len(rules) == 0 {
+		return matched{}, false
+	}
+	if matchesAny(rules, q.Attributes, q.Resource) {
+		return matched{q.Resource, q.Kind}, true
+	}
+	if m.MatchPolicy == nil || *m.MatchPolicy == admissionv1.Exact {
+		return matched{}, false
+	}
+	for _, res := range q.versions() {
+		other := res.GroupVersion().WithResource(res.Plural)
+		if other == q.Resource || !matchesAny(rules, q.Attributes, other) {
+			continue
+		}
+		kind := q.Kind
+		if q.ofResource() {
+			kind = res.GVK()
+		}
+		return matched{other, kind}, true
+	}
+	return matched{}, false
+}
+
+// matchesAny reports whether a rule is about the request, had it been made for the resource.
+func matchesAny(rules []admissionv1.NamedRuleWithOperations, a *Attributes, resource schema.GroupVersionResource) bool {
+	for i := range rules {
+		r := &rules[i]
+		if inScope(r.Scope, a) && named(r.Operations, admissionv1.OperationType(a.Operation)) &&
+			named(r.APIGroups, resource.Group) && named(r.APIVersions, resource.Version) &&
+			slices.ContainsFunc(r.Resources, func(name string) bool { return isResource(name, resource.Resource, a.Subresource) }) &&
+			(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, nameOf(a))) {
+			return true
+		}
+	}
+	return false
+}
+
+func named[T ~string](list []T, name T) bool {
+	return slices.Contains(list, name) || slices.Contains(list, "*")
+}
+
+// isResource compares with "pods", "pods/status", "pods/*", "*/scale", "*" or "*/*".
+func isResource(pattern, resource, subresource string) bool {
+	wantResource, wantSub, _ := strings.Cut(pattern, "/")
+	return (wantResource == "*" || wantResource == resource) && (wantSub == "*" || wantSub == subresource)
+}
+
+// inScope counts a Namespace among the objects of the cluster.
+func inScope(scope *admissionv1.ScopeType, a *Attributes) bool {
+	if scope == nil || *scope == admissionv1.AllScopes {
+		return true
+	}
+	namespaced := a.Namespace != "" && a.GroupResource() != namespaces
+	return namespaced == (*scope == admissionv1.NamespacedScope)
+}
+
+// nameOf is the name of what the request is about.
+func nameOf(a *Attributes) string {
+	if a.Name == "" && a.Object != nil {
+		return a.Object.GetName()
+	}
+	return a.Name
+}
+
+// question is a request as policies ask about it, with what they have asked already.
+type question struct {
+	*Attributes
+	cluster Cluster
+	ns      *corev1.Namespace
+	others  []*api.Resource
+	docs    map[schema.GroupVersionKind]*documents
+}
+
+// namespace is the request's own. It must have one.
+func (q *question) namespace(ctx context.Context) (*corev1.Namespace, error) {
+	if q.ns != nil {
+		return q.ns, nil
+	}
+	ns, err := get[*corev1.Namespace](ctx, q.cluster, namespaces, "", q.Namespace)
+	if err != nil {
+		return nil, notFound(err, namespaces, q.Namespace)
+	}
+	q.ns = ns
+	return ns, nil
+}
+
+func (q *question) versions() []*api.Resource {
+	if q.others == nil {
+		q.others = q.cluster.Versions(q.Resource)
+	}
+	return q.others
+}
+
+// ofResource reports whether the request's objects are of the resource's own kind, and not of a
+// subresource's.
+func (q *question) ofResource() bool {
+	res := q.cluster.Served(q.Kind)
+	return res != nil && res.Plural == q.Resource.Resource
+}

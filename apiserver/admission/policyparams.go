@@ -1,0 +1,113 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/cel"
+)
+
+// param is one parameter of a policy: an object of the kind that the policy says. A policy that
+// takes none is evaluated once, with the zero param.
+type param struct {
+	obj  api.Object
+	kind schema.GroupVersionKind
+}
+
+// name is the parameter's key among others.
+func (p param) name() string {
+	if p.obj == nil {
+		return ""
+	}
+	return p.obj.GetNamespace() + "/" + p.obj.GetName()
+}
+
+// document is what expressions see as params: null without one.
+func (p param) document(c Cluster) *cel.Document {
+	if p.obj == nil {
+		return nil
+	}
+	return &cel.Document{Make: func() (any, error) { return c.Show(p.obj, p.kind) }}
+}
+
+// params finds the parameters that a binding names. None at all, without an error, means that
+// the binding does not apply.
+func (q *question) params(ctx context.Context, kind *admissionv1.ParamKind, b *binding) ([]param, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	if kind == nil {
+		return []param{{}}, nil
+	}
+	gv, err := schema.ParseGroupVersion(kind.APIVersion)
+	if err != nil {
+		return nil, fmt.Errorf("failed to parse paramKind APIVersion: %w", err)
+	}
+	gvk := gv.WithKind(kind.Kind)
+	if b.ref == nil {
+		return []param{{}}, nil
+	}
+	res := q.cluster.Served(gvk)
+	if res == nil {
+		return nil, fmt.Errorf("paramKind kind `%v` not known", kind.String())
+	}
+	namespace, err := paramNamespace(res, b.ref, q.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	found, err := q.find(ctx, res, namespace, b)
+	if err != nil {
+		return nil, err
+	}
+	if action := b.ref.ParameterNotFoundAction; len(found) == 0 && action != nil && *action == admissionv1.DenyAction {
+		return nil, errors.New("no params found for policy binding with `Deny` parameterNotFoundAction")
+	}
+	all := make([]param, len(found))
+	for i, obj := range found {
+		all[i] = param{obj, gvk}
+	}
+	return all, nil
+}
+
+// paramNamespace is where parameters are: in the namespace that the binding names, or else in
+// that of the request.
+func paramNamespace(res *api.Resource, ref *admissionv1.ParamRef, request string) (string, error) {
+	switch {
+	case !res.Namespaced && ref.Namespace != "":
+		return "", errors.New("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+	case !res.Namespaced:
+		return "", nil
+	case ref.Namespace != "":
+		return ref.Namespace, nil
+	case request == "":
+		return "", errors.New("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+	}
+	return request, nil
+}
+
+func (q *question) find(ctx context.Context, res *api.Resource, namespace string, b *binding) ([]api.Object, error) {
+	if b.ref.Name != "" {
+		obj, err := q.cluster.Get(ctx, res.GroupResource(), namespace, b.ref.Name)
+		if errors.Is(err, ErrNotFound) {
+			return nil, nil
+		}
+		return []api.Object{obj}, err
+	}
+	objects, err := q.cluster.List(ctx, res.GroupResource(), namespace, false)
+	if err != nil {
+		return nil, err
+	}
+	var found []api.Object
+	for _, obj := range objects {
+		if b.params.Matches(labels.Set(obj.GetLabels())) {
+			found = append(found, obj)
+		}
+	}
+	return found, nil
+}

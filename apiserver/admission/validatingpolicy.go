@@ -1,0 +1,325 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/cel"
+)
+
+// validatingPolicies refuses what ValidatingAdmissionPolicies do not allow.
+type validatingPolicies struct {
+	policies[validations]
+}
+
+// validations are the expressions of one policy.
+type validations struct {
+	checks []validation
+	notes  []note
+}
+
+type validation struct {
+	*cel.Expression
+	says    *cel.Expression // messageExpression; may be nil
+	message string
+	reason  metav1.StatusReason
+}
+
+// note is an audit annotation.
+type note struct {
+	*cel.Expression
+	key string
+}
+
+func newValidatingPolicies(env *Env) (Plugin, error) {
+	return &validatingPolicies{policies[validations]{
+		cluster: env.Cluster,
+		kind:    group(policyGroup, "validatingadmissionpolicies"), bindings: group(policyGroup, "validatingadmissionpolicybindings"),
+		compile: func(obj api.Object) *boundPolicy[validations] {
+			return compileValidating(obj.(*admissionv1.ValidatingAdmissionPolicy))
+		},
+		bind: func(obj api.Object) *binding {
+			spec := obj.(*admissionv1.ValidatingAdmissionPolicyBinding).Spec
+			b := newBinding(obj.GetName(), spec.PolicyName, spec.ParamRef, spec.MatchResources)
+			b.actions = spec.ValidationActions
+			return b
+		},
+	}}, nil
+}
+
+func compileValidating(obj *admissionv1.ValidatingAdmissionPolicy) *boundPolicy[validations] {
+	spec := &obj.Spec
+	p, compiler, declared := compilePolicy[validations](obj.Name, common{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables})
+	silent := declared
+	silent.Authorizer = false
+	for _, v := range spec.Validations {
+		check := validation{Expression: compiler.Compile(v.Expression, cel.Bool, declared), message: strings.TrimSpace(v.Message), reason: metav1.StatusReasonInvalid}
+		if v.MessageExpression != "" {
+			check.says = compiler.Compile(v.MessageExpression, cel.String, silent)
+		}
+		if v.Reason != nil {
+			check.reason = *v.Reason
+		}
+		p.rules.checks = append(p.rules.checks, check)
+	}
+	for _, a := range spec.AuditAnnotations {
+		p.rules.notes = append(p.rules.notes, note{compiler.Compile(strings.TrimSpace(a.ValueExpression), cel.StringOrNull, declared), a.Key})
+	}
+	return p
+}
+
+// refusal is what a policy has against the request.
+type refusal struct {
+	policy, binding string
+	message         string
+	reason          metav1.StatusReason
+}
+
+// failure is the form in which a refusal goes to the audit log.
+type failure struct {
+	Message           string                         `json:"message"`
+	Policy            string                         `json:"policy"`
+	Binding           string                         `json:"binding"`
+	ExpressionIndex   int                            `json:"expressionIndex"`
+	ValidationActions []admissionv1.ValidationAction `json:"validationActions"`
+}
+
+// verdict is what all the policies have said of one request.
+type verdict struct {
+	*question
+	denied   []refusal
+	failures []failure
+}
+
+// Validate implements Validator.
+func (v *validatingPolicies) Validate(ctx context.Context, a *Attributes) error {
+	list, err := v.now(ctx)
+	if err != nil || len(list) == 0 || exempt(a.GroupResource()) {
+		return err
+	}
+	all := &verdict{question: &question{Attributes: a, cluster: v.cluster}}
+	for _, p := range list {
+		if err := all.hear(ctx, p); err != nil {
+			return err
+		}
+	}
+	if err := deadline(ctx); err != nil {
+		return err
+	}
+	all.audit()
+	return all.refuse()
+}
+
+// misconfigured is a policy that cannot be asked.
+func (v *verdict) misconfigured(p *boundPolicy[validations], b *binding, err error) {
+	if p.ignores {
+		return
+	}
+	r := refusal{policy: p.name, message: configured(b, err).Error()}
+	if b != nil {
+		r.binding = b.name
+	}
+	v.denied = append(v.denied, r)
+}
+
+// hear asks one policy, for each of its bindings and their parameters.
+func (v *verdict) hear(ctx context.Context, p *boundPolicy[validations]) error {
+	in, ok, err := p.match.matches(ctx, v.question)
+	if err != nil {
+		v.misconfigured(p, nil, err)
+	}
+	if !ok {
+		return nil
+	}
+	notes := map[string][]string{}
+	for _, b := range p.bindings {
+		if b.match != nil {
+			_, ok, err := b.match.matches(ctx, v.question)
+			if err != nil {
+				v.misconfigured(p, b, err)
+			}
+			if !ok {
+				continue
+			}
+		}
+		params, err := v.params(ctx, p.param, b)
+		if err != nil {
+			v.misconfigured(p, b, err)
+			continue
+		}
+		for _, one := range params {
+			if err := v.ask(ctx, p, b, in, one, notes); err != nil {
+				return err
+			}
+		}
+	}
+	for key, values := range notes {
+		v.Audit(p.name+"/"+key, strings.Join(values, ", "))
+	}
+	return nil
+}
+
+// ask evaluates a policy with one parameter.
+func (v *verdict) ask(ctx context.Context, p *boundPolicy[validations], b *binding, in matched, one param, notes map[string][]string) error {
+	bound := v.question.bindings(ctx, in, one)
+	if len(p.conditions) > 0 {
+		ok, err := meets(ctx, p.conditions, cel.NewEvaluator(bound, p.variables))
+		if err != nil && !p.ignores {
+			v.act(b, p, 0, refusal{message: err.Error()})
+		}
+		if !ok {
+			return nil
+		}
+	}
+	namespace, err := v.namespaceDocument(ctx)
+	if err != nil {
+		return err
+	}
+	bound.Namespace = namespace
+	e := cel.NewEvaluator(bound, p.variables)
+	budget := int64(cel.PolicyBudget)
+	found, err := check(ctx, e, p, &budget)
+	if err != nil { // the budget is used up: nothing else counts
+		if !p.ignores {
+			v.act(b, p, 0, refusal{message: err.Error()})
+		}
+		return nil
+	}
+	for i, r := range found {
+		if r != nil {
+			v.act(b, p, i, *r)
+		}
+	}
+	v.annotate(ctx, e, p, b, notes)
+	return nil
+}
+
+// check evaluates the validations; what is refused is at the index of its expression.
+func check(ctx context.Context, e *cel.Evaluator, p *boundPolicy[validations], budget *int64) ([]*refusal, error) {
+	found := make([]*refusal, len(p.rules.checks))
+	for i, rule := range p.rules.checks {
+		result, err := e.Evaluate(ctx, rule.Expression, budget)
+		switch {
+		case err != nil:
+			return nil, err
+		case result.Err != nil && !p.ignores:
+			found[i] = &refusal{message: result.Err.Error()}
+		case result.Err == nil && !result.True():
+			found[i] = &refusal{reason: rule.reason}
+		}
+	}
+	for i, r := range found {
+		if r == nil || r.message != "" {
+			continue
+		}
+		var err error
+		if r.message, err = p.rules.checks[i].explain(ctx, e, budget); err != nil {
+			if found[i] = nil; !p.ignores {
+				found[i] = &refusal{message: "failed messageExpression: " + err.Error()}
+			}
+		}
+	}
+	return found, nil
+}
+
+// explain is the message of a refusal: what its expression makes, if that is one line of a
+// bearable length, or else the one that is written there, or the expression itself.
+func (v *validation) explain(ctx context.Context, e *cel.Evaluator, budget *int64) (string, error) {
+	if v.says != nil {
+		result, err := e.Evaluate(ctx, v.says, budget)
+		if err != nil {
+			return "", err
+		}
+		text, _ := result.Text()
+		if text = strings.TrimSpace(text); text != "" && len(text) <= cel.MaxMessage && !strings.Contains(text, "\n") {
+			return text, nil
+		}
+	}
+	if v.message != "" {
+		return v.message, nil
+	}
+	return "failed expression: " + strings.TrimSpace(v.Source), nil
+}
+
+// act does what the binding says is to be done about a refusal.
+func (v *verdict) act(b *binding, p *boundPolicy[validations], index int, r refusal) {
+	r.policy, r.binding = p.name, b.name
+	for _, action := range b.actions {
+		switch action {
+		case admissionv1.Deny:
+			v.denied = append(v.denied, r)
+		case admissionv1.Audit:
+			v.failures = append(v.failures, failure{r.message, p.name, b.name, index, b.actions})
+		case admissionv1.Warn:
+			v.Warn(fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, r.message))
+		}
+	}
+}
+
+// annotate evaluates the audit annotations. One that fails refuses the request, whatever the
+// binding says, unless failures are ignored.
+func (v *verdict) annotate(ctx context.Context, e *cel.Evaluator, p *boundPolicy[validations], b *binding, notes map[string][]string) {
+	const longest = 10 << 10
+	budget := int64(cel.PolicyBudget)
+	for _, n := range p.rules.notes {
+		result, err := e.Evaluate(ctx, n.Expression, &budget)
+		if err != nil {
+			if !p.ignores {
+				v.act(b, p, 0, refusal{message: err.Error()})
+			}
+			return
+		}
+		text, isText := result.Text()
+		switch text = strings.TrimSpace(text); {
+		case result.Err != nil && !p.ignores:
+			v.denied = append(v.denied, refusal{policy: p.name, binding: b.name, message: result.Err.Error()})
+		case result.Err == nil && !isText && !result.Null():
+			v.denied = append(v.denied, refusal{policy: p.name, binding: b.name, message: fmt.Sprintf(
+				"valueExpression '%v' resulted in unsupported return type: %v. Return type must be either string or null.", n.Source, result.Type())})
+		case text != "":
+			if text = text[:min(len(text), longest)]; !slices.Contains(notes[n.key], text) {
+				notes[n.key] = append(notes[n.key], text)
+			}
+		}
+	}
+}
+
+// audit notes the failures that are to be noted, the first fifty of them.
+func (v *verdict) audit() {
+	const most = 50
+	if len(v.failures) == 0 {
+		return
+	}
+	list, err := json.Marshal(v.failures[:min(len(v.failures), most)])
+	if err == nil {
+		v.Audit("validation.policy.admission.k8s.io/validation_failure", string(list))
+	}
+}
+
+// refuse makes the answer of the first refusal.
+func (v *verdict) refuse() error {
+	if len(v.denied) == 0 {
+		return nil
+	}
+	first := v.denied[0]
+	message := fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", first.policy, first.message)
+	if first.binding != "" {
+		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", first.policy, first.binding, first.message)
+	}
+	answer := Forbid(v.Attributes, errors.New(message)).(*apierrors.StatusError)
+	if first.reason == "" {
+		first.reason = metav1.StatusReasonInvalid
+	}
+	answer.ErrStatus.Reason, answer.ErrStatus.Code = first.reason, reasonCode(first.reason)
+	answer.ErrStatus.Details.Causes = append(answer.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
+	return answer
+}

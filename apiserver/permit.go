@@ -1,0 +1,72 @@
+package apiserver
+
+import (
+	"context"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
+)
+
+// caller is what a registration's Permit may ask about a request (api.Caller).
+type caller struct {
+	s   *Server
+	ctx context.Context
+	r   *request
+}
+
+var _ api.Caller = caller{}
+
+// User implements api.Caller.
+func (c caller) User() authenticationv1.UserInfo { return c.r.user().Info() }
+
+// Verb implements api.Caller.
+func (c caller) Verb() string { return c.r.verb }
+
+// May implements api.Caller.
+func (c caller) May(verb, group, resource, subresource, namespace, name string) bool {
+	decision, _, _ := c.s.decide(c.ctx, &authz.Attributes{
+		User: c.r.user(), Verb: verb,
+		Group: group, Version: "v1", Resource: resource, Subresource: subresource, Namespace: namespace, Name: name,
+	})
+	return decision == authz.Allow
+}
+
+// NamespaceLabels implements api.Caller.
+func (c caller) NamespaceLabels(name string) (map[string]string, error) {
+	ns, err := c.s.cluster.Get(c.ctx, corev1.Resource("namespaces"), "", name)
+	if err != nil {
+		return nil, err
+	}
+	return ns.GetLabels(), nil
+}
+
+// permit is what a Permit, which may be nil, has against a write.
+func (s *Server) permit(ctx context.Context, r *request, p api.Permit, obj, old api.Object) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	return p(caller{s: s, ctx: ctx, r: r}, obj, old)
+}
+
+// validate checks an object that is about to be created (old is nil) or updated.
+func (s *Server) validate(ctx context.Context, r *request, obj, old api.Object) error {
+	name := obj.GetName()
+	if name == "" {
+		name = obj.GetGenerateName()
+	}
+	errs := s.permit(ctx, r, r.res.Permit, obj, old)
+	return invalidObject(r.res, name, append(errs, validate(r.res, obj, old)...))
+}
+
+// validatePart checks what a write to a subresource has made of old.
+func (s *Server) validatePart(ctx context.Context, r *request, sub *api.Subresource, obj, old api.Object) error {
+	var errs field.ErrorList
+	if sub.Validate != nil {
+		errs = sub.Validate(obj, old)
+	}
+	return invalidObject(r.res, r.name, append(errs, s.permit(ctx, r, sub.Permit, obj, old)...))
+}

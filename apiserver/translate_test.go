@@ -1,0 +1,224 @@
+package apiserver_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorilla/websocket"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// oldKubelet runs a command as an agent does that speaks SPDY alone. WebSockets are refused.
+func oldKubelet(t *testing.T, w http.ResponseWriter, r *http.Request) {
+	if websocket.IsWebSocketUpgrade(r) {
+		http.Error(w, "this agent knows no WebSockets", http.StatusBadRequest)
+		return
+	}
+	streams, conn := acceptSPDY(w, r, "v5.channel.k8s.io", "v4.channel.k8s.io")
+	if conn == nil {
+		return
+	}
+	defer conn.Close()
+	q := r.URL.Query()
+	want := 1
+	for _, name := range []string{"input", "output", "error"} {
+		if q.Get(name) == "1" && (name != "error" || q.Get("tty") != "1") {
+			want++
+		}
+	}
+	if q.Get("tty") == "1" {
+		want++
+	}
+	of := map[string]httpstream.Stream{}
+	for len(of) < want {
+		select {
+		case s := <-streams:
+			of[s.Headers().Get(corev1.StreamType)] = s
+		case <-conn.CloseChan():
+			return
+		}
+	}
+	end := `{"metadata":{},"status":"Success"}`
+	switch command := q["command"]; command[0] {
+	case "cat": // until stdin is closed
+		_, _ = io.Copy(of["stdout"], of["stdin"])
+		_, _ = io.WriteString(of["stdout"], "|end of stdin")
+	case "both":
+		_, _ = io.WriteString(of["stdout"], "out")
+		_, _ = io.WriteString(of["stderr"], "err")
+	case "false":
+		end = `{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"42"}]}}`
+	case "resize":
+		decoder := json.NewDecoder(of["resize"])
+		for range 2 {
+			var size remotecommand.TerminalSize
+			if decoder.Decode(&size) != nil {
+				return
+			}
+			out, _ := json.Marshal(size)
+			_, _ = of["stdout"].Write(append(out, '\n'))
+		}
+	case "break":
+		_, _ = io.WriteString(of["stdout"], "so far")
+		return // the connection, and with it everything
+	case "wait":
+		_, _ = io.WriteString(of["stdout"], "waiting")
+		<-conn.CloseChan()
+		return
+	}
+	for _, name := range []string{"stdout", "stderr"} {
+		if s := of[name]; s != nil {
+			_ = s.Close()
+		}
+	}
+	_, _ = io.WriteString(of["error"], end)
+	_ = of["error"].Close()
+	<-conn.CloseChan()
+}
+
+// overWebSocket runs a command in the pod "old", whose agent is an oldKubelet.
+func overWebSocket(t *testing.T, s *server, o *corev1.PodExecOptions) remotecommand.Executor {
+	t.Helper()
+	o.Container = "main"
+	at := s.typed().CoreV1().RESTClient().Get().Namespace("default").Resource("pods").Name("web").SubResource("exec").
+		VersionedParams(o, scheme.ParameterCodec).URL()
+	config := rest.CopyConfig(s.config)
+	executor, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, at.String())
+	require.NoError(t, err)
+	return executor
+}
+
+// sizes are those that a terminal has had.
+type sizes chan *remotecommand.TerminalSize
+
+func (s sizes) Next() *remotecommand.TerminalSize { return <-s }
+
+// told is a buffer that says when something has come.
+type told struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	came chan string
+}
+
+func (b *told) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.text.Write(p)
+	select {
+	case b.came <- b.text.String():
+	default:
+	}
+	return len(p), nil
+}
+
+func TestTranslate_WebSocketForAgentsThatSpeakSPDY(t *testing.T) {
+	t.Parallel()
+	gone := make(chan struct{}, 8)
+	s := withAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		oldKubelet(t, w, r)
+		gone <- struct{}{}
+	})
+	run := func(t *testing.T, o *corev1.PodExecOptions, streams remotecommand.StreamOptions) error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		defer func() { <-gone }() // nothing is left behind
+		return overWebSocket(t, s, o).StreamWithContext(ctx, streams)
+	}
+	t.Run("stdin ends and stdout goes on", func(t *testing.T) {
+		var out bytes.Buffer
+		require.NoError(t, run(t, &corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true},
+			remotecommand.StreamOptions{Stdin: strings.NewReader("hello"), Stdout: &out}))
+		require.Equal(t, "hello|end of stdin", out.String())
+	})
+	t.Run("ten megabytes each way", func(t *testing.T) {
+		sent := make([]byte, 10<<20)
+		_, _ = rand.Read(sent)
+		var out bytes.Buffer
+		require.NoError(t, run(t, &corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true},
+			remotecommand.StreamOptions{Stdin: bytes.NewReader(sent), Stdout: &out}))
+		require.True(t, bytes.Equal(append(sent, "|end of stdin"...), out.Bytes()))
+	})
+	t.Run("stdout and stderr", func(t *testing.T) {
+		var out, errs bytes.Buffer
+		require.NoError(t, run(t, &corev1.PodExecOptions{Command: []string{"both"}, Stdout: true, Stderr: true}, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs}))
+		require.Equal(t, "out", out.String())
+		require.Equal(t, "err", errs.String())
+	})
+	t.Run("exit code", func(t *testing.T) {
+		err := run(t, &corev1.PodExecOptions{Command: []string{"false"}, Stdout: true}, remotecommand.StreamOptions{Stdout: io.Discard})
+		var exit exec.CodeExitError
+		require.True(t, errors.As(err, &exit), "%v", err)
+		require.Equal(t, 42, exit.ExitStatus())
+	})
+	t.Run("resizing", func(t *testing.T) {
+		queue, out := make(sizes, 1), &told{came: make(chan string, 8)}
+		queue <- &remotecommand.TerminalSize{Width: 80, Height: 24}
+		go func() {
+			<-out.came
+			queue <- &remotecommand.TerminalSize{Width: 132, Height: 50}
+			close(queue)
+		}()
+		require.NoError(t, run(t, &corev1.PodExecOptions{Command: []string{"resize"}, Stdin: true, Stdout: true, TTY: true},
+			remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: out, Tty: true, TerminalSizeQueue: queue}))
+		require.Equal(t, "{\"Width\":80,\"Height\":24}\n{\"Width\":132,\"Height\":50}\n", out.text.String())
+	})
+	t.Run("the agent breaks off", func(t *testing.T) {
+		var out bytes.Buffer
+		err := run(t, &corev1.PodExecOptions{Command: []string{"break"}, Stdout: true}, remotecommand.StreamOptions{Stdout: &out})
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+	})
+	t.Run("the client breaks off", func(t *testing.T) {
+		out := &told{came: make(chan string, 8)}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-out.came
+			cancel()
+		}()
+		err := overWebSocket(t, s, &corev1.PodExecOptions{Command: []string{"wait"}, Stdin: true, Stdout: true}).
+			StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: neverEnds{t.Context()}, Stdout: out})
+		require.ErrorIs(t, err, context.Canceled)
+		<-gone // the agent is told
+	})
+}
+
+// neverEnds is the input of somebody who says nothing.
+type neverEnds struct{ ctx context.Context }
+
+func (n neverEnds) Read([]byte) (int, error) {
+	<-n.ctx.Done()
+	return 0, io.EOF
+}
+
+// A node that declares that its agent speaks WebSocket is sent the client's as it is.
+func TestTranslate_NotWhereTheNodeSpeaksWebSocket(t *testing.T) {
+	t.Parallel()
+	upgrades := make(chan string, 1)
+	s := withAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		upgrades <- r.Header.Get("Upgrade")
+		kubelet{t}.stream(w, r)
+	})
+	exec := func() string {
+		var out bytes.Buffer
+		require.NoError(t, overWebSocket(t, s, &corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true}).
+			StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader("hello"), Stdout: &out}))
+		require.Equal(t, "cat:hello", out.String())
+		return <-upgrades
+	}
+	require.Equal(t, "SPDY/3.1", exec())
+	s.patch(nodes+"/n/status", mergePatch, m{"status": m{"declaredFeatures": []string{"ExtendWebSocketsToKubelet"}}}).ok(http.StatusOK)
+	require.Equal(t, "websocket", exec())
+}

@@ -1,0 +1,49 @@
+// Package podcertificatecleaner deletes PodCertificateRequests a quarter of an hour after they were made: a kubelet has its
+// answer long before, or will ask anew. (KEP-4317)
+package podcertificatecleaner
+
+import (
+	"context"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// kept is how long a request stays, however it ended.
+const kept = 15 * time.Minute
+
+// New returns the controller. Its keys are PodCertificateRequests.
+func New(env *controller.Env) (*controller.Controller, error) {
+	informer := env.Informers.Certificates().V1().PodCertificateRequests()
+	lister := informer.Lister()
+	var c *controller.Controller
+	c = controller.New(env, "podcertificaterequest-cleaner-controller", func(ctx context.Context, key string) error {
+		namespace, name, err := cache.SplitMetaNamespaceKey(key)
+		if err != nil {
+			return err
+		}
+		r, err := lister.PodCertificateRequests(namespace).Get(name)
+		if err == nil && r.DeletionTimestamp == nil {
+			if left := r.CreationTimestamp.Add(kept).Sub(env.Clock.Now()); left > 0 {
+				c.EnqueueAfter(key, left+time.Millisecond)
+				return nil
+			}
+			err = env.Client.CertificatesV1().PodCertificateRequests(namespace).Delete(ctx, name, metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: &r.UID},
+			})
+		}
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	controller.Watch(c, informer.Informer(), controller.Handler[*certificatesv1.PodCertificateRequest]{
+		Add: func(r *certificatesv1.PodCertificateRequest) { c.EnqueueObject(r) },
+	})
+	return c, nil
+}

@@ -1,0 +1,153 @@
+// Package storagemigration carries StorageVersionMigrations out: it has every object of a resource written by the API server
+// as it is, so that a server which stores several versions stores the one that it prefers now. Ours stores each kind in one
+// version, and writes nothing that has not changed; a kube-apiserver rewrites what is old. (KEP-4192)
+package storagemigration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	storagemigrationlisters "k8s.io/client-go/listers/storagemigration/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+const (
+	name = "storage-version-migrator-controller"
+	// page is how many objects are read at once.
+	page = 500
+)
+
+// The reasons of the conditions, in kube-controller-manager's words.
+const (
+	inProgress = "StorageVersionMigrationInProgress"
+	succeeded  = "StorageVersionMigrationSucceeded"
+	failed     = "StorageVersionMigrationFailed"
+)
+
+// errNotServed is of a resource that nobody serves: its migration fails, and is not tried again.
+var errNotServed = errors.New("resource does not exist in the cluster")
+
+type migrator struct {
+	env    *controller.Env
+	lister storagemigrationlisters.StorageVersionMigrationLister
+}
+
+// New returns the controller. Its keys are StorageVersionMigrations.
+func New(env *controller.Env) (*controller.Controller, error) {
+	informer := env.Informers.Storagemigration().V1().StorageVersionMigrations()
+	m := &migrator{env: env, lister: informer.Lister()}
+	c := controller.New(env, name, m.reconcile)
+	controller.Watch(c, informer.Informer(), controller.Handler[*storagemigrationv1.StorageVersionMigration]{
+		Add:    func(o *storagemigrationv1.StorageVersionMigration) { c.EnqueueObject(o) },
+		Update: func(_, o *storagemigrationv1.StorageVersionMigration) { c.EnqueueObject(o) },
+	})
+	return c, nil
+}
+
+func is(o *storagemigrationv1.StorageVersionMigration, c storagemigrationv1.MigrationConditionType) bool {
+	return apimeta.IsStatusConditionTrue(o.Status.Conditions, string(c))
+}
+
+func (m *migrator) reconcile(ctx context.Context, key string) error {
+	o, err := m.lister.Get(key)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || o.DeletionTimestamp != nil || is(o, storagemigrationv1.MigrationSucceeded) || is(o, storagemigrationv1.MigrationFailed) {
+		return err
+	}
+	of, err := m.find(o.Spec.Resource)
+	if errors.Is(err, errNotServed) {
+		return m.tell(ctx, o, storagemigrationv1.MigrationFailed, failed, err.Error())
+	}
+	if err != nil {
+		return err
+	}
+	if !is(o, storagemigrationv1.MigrationRunning) {
+		list, err := m.env.Metadata.Resource(of).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return err
+		}
+		o = o.DeepCopy()
+		o.Status.ResourceVersion = list.ResourceVersion
+		return m.tell(ctx, o, storagemigrationv1.MigrationRunning, inProgress, "") // the update brings it here again
+	}
+	if err := m.migrate(ctx, of); err != nil {
+		return err
+	}
+	return m.tell(ctx, o, storagemigrationv1.MigrationSucceeded, succeeded, "")
+}
+
+// find is the resource in the version that its group prefers.
+func (m *migrator) find(wanted metav1.GroupResource) (schema.GroupVersionResource, error) {
+	var none schema.GroupVersionResource
+	lists, err := m.env.Client.Discovery().ServerPreferredResources()
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil || gv.Group != wanted.Group {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if r.Name == wanted.Resource && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch") {
+				return gv.WithResource(r.Name), nil
+			}
+		}
+	}
+	if err != nil { // it may be among those that could not be read
+		return none, err
+	}
+	return none, fmt.Errorf("%s.%s: %w", wanted.Resource, wanted.Group, errNotServed)
+}
+
+// migrate has every object written as it is. Who has changed one meanwhile, or deleted it, has done that already.
+func (m *migrator) migrate(ctx context.Context, of schema.GroupVersionResource) error {
+	options := metav1.ListOptions{Limit: page}
+	for {
+		list, err := m.env.Metadata.Resource(of).List(ctx, options)
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}})
+			if err != nil {
+				return err
+			}
+			_, err = m.env.Metadata.Resource(of).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: name})
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				return fmt.Errorf("migrating %s %s/%s: %w", of.Resource, o.Namespace, o.Name, err)
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// tell sets a condition, and that the migration runs no more if it does not.
+func (m *migrator) tell(ctx context.Context, o *storagemigrationv1.StorageVersionMigration, condition storagemigrationv1.MigrationConditionType, reason, message string) error {
+	o = o.DeepCopy()
+	now := metav1.NewTime(m.env.Clock.Now())
+	set := func(c storagemigrationv1.MigrationConditionType, status metav1.ConditionStatus) {
+		apimeta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{Type: string(c), Status: status, Reason: reason, Message: message, LastTransitionTime: now})
+	}
+	if condition != storagemigrationv1.MigrationRunning {
+		set(storagemigrationv1.MigrationRunning, metav1.ConditionFalse)
+	}
+	set(condition, metav1.ConditionTrue)
+	_, err := m.env.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, o, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
