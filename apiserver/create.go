@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -114,7 +115,9 @@ func (s *Server) insert(ctx context.Context, r *request, obj api.Object, ttl tim
 	if err != nil {
 		return nil, err
 	}
-	doc, err := encode(r.res, obj)
+	buffer := documents.Get().(*bytes.Buffer)
+	defer releaseDocument(buffer)
+	doc, err := encodeIn(buffer, r.res, obj)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -79,7 +80,22 @@ func ownNew(res *api.Resource, obj api.Object, w writer) []metav1.ManagedFieldsE
 	if err != nil {
 		entries = nil
 	}
-	return own(entries, changesOf(res, res.New(), obj, w.subresource), nil, w)
+	changed := changesOf(res, nothingOf(obj), obj, w.subresource)
+	defer changed.release()
+	return own(entries, changed, nil, w)
+}
+
+// nothings are objects that have nothing in them, by reflect.Type. They stay so.
+var nothings sync.Map
+
+// nothingOf is what a new object is compared with.
+func nothingOf(obj api.Object) api.Object {
+	t := reflect.TypeOf(obj)
+	nothing, ok := nothings.Load(t)
+	if !ok {
+		nothing, _ = nothings.LoadOrStore(t, reflect.New(t.Elem()).Interface())
+	}
+	return nothing.(api.Object)
 }
 
 // ownChanged returns the managedFields of an object that takes old's place. Both are of the
@@ -94,7 +110,9 @@ func ownChanged(kinds *api.Snapshot, res *api.Resource, obj, old api.Object, sen
 	}
 	versions := versionsOf(entries, w.apiVersion)
 	if len(versions) == 1 && res.View == nil {
-		return own(entries, changesOf(res, old, obj, w.subresource), nil, w), nil
+		changed := changesOf(res, old, obj, w.subresource)
+		defer changed.release()
+		return own(entries, changed, nil, w), nil
 	}
 	changed := map[string]*fieldSet{}
 	for _, version := range versions {
@@ -219,11 +237,12 @@ func own(entries []metav1.ManagedFieldsEntry, changed *fieldSet, in map[string]*
 				continue
 			}
 		}
-		if writers && mine.within(e.FieldsV1.GetRawString()) && !changed.loses() {
+		owned := e.FieldsV1.GetRawString()
+		if writers && mine.within(owned) && !changed.loses() {
 			entry.FieldsV1 = e.FieldsV1 // the writer has changed again what is his already
 			continue
 		}
-		if !writers && !changed.mayMeet(e.FieldsV1.GetRawString()) {
+		if !writers && !changed.mayMeet(owned) {
 			kept = append(kept, e)
 			continue
 		}
@@ -237,14 +256,14 @@ func own(entries []metav1.ManagedFieldsEntry, changed *fieldSet, in map[string]*
 			mine = union(fields, mine)
 		case !fields.empty():
 			if took {
-				e.FieldsV1 = &metav1.FieldsV1{Raw: fields.appendTo(nil)}
+				e.FieldsV1 = fields.fieldsV1()
 			}
 			kept = append(kept, e)
 		}
 	}
 	if gains {
 		if entry.FieldsV1 == nil {
-			entry.FieldsV1 = &metav1.FieldsV1{Raw: mine.appendTo(make([]byte, 0, 2048))}
+			entry.FieldsV1 = mine.fieldsV1()
 		}
 		kept = mergeAncient(append(kept, entry))
 	}
@@ -342,6 +361,6 @@ func ancient(older, younger metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry
 	both := union(a, b)
 	return metav1.ManagedFieldsEntry{
 		Manager: ancientManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: older.APIVersion,
-		Time: younger.Time, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: both.appendTo(nil)},
+		Time: younger.Time, FieldsType: "FieldsV1", FieldsV1: both.fieldsV1(),
 	}
 }

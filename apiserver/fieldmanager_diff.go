@@ -14,7 +14,7 @@ import (
 // members those that the new object has and the old one has not, or not so; as lost those
 // that only the old one has. It compares what the objects' JSON would say, without making it.
 func changes(s *shape, old, obj any) *fieldSet {
-	root := &fieldSet{}
+	root := fieldSets.Get().(*fieldSet)
 	s.compare(indirect(reflect.ValueOf(old)), indirect(reflect.ValueOf(obj)), root)
 	return root
 }

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
@@ -27,15 +30,28 @@ type fieldSet struct {
 	below []fieldSet
 }
 
+// fieldSets are sets to be used again, with all the room that their parts have had.
+var fieldSets = sync.Pool{New: func() any { return new(fieldSet) }}
+
+// release gives a set that changes has made back, when nothing has any part of it.
+func (f *fieldSet) release() {
+	*f = fieldSet{below: f.below[:0]}
+	fieldSets.Put(f)
+}
+
 func (f *fieldSet) empty() bool { return !f.member && !f.lost && len(f.below) == 0 }
 
-// begin adds a part, to be filled before end is called.
+// begin adds a part, to be filled before end is called. A set that is used again has room where its parts were.
 func (f *fieldSet) begin(element string) *fieldSet {
-	if f.below == nil {
-		f.below = make([]fieldSet, 0, 4)
+	n := len(f.below)
+	if n == cap(f.below) {
+		f.below = append(slices.Grow(f.below, max(n, 4)), fieldSet{element: element})
+		return &f.below[n]
 	}
-	f.below = append(f.below, fieldSet{element: element})
-	return &f.below[len(f.below)-1]
+	f.below = f.below[:n+1]
+	part := &f.below[n]
+	*part = fieldSet{element: element, below: part.below[:0]}
+	return part
 }
 
 // end drops the part just added if nothing came into it.
@@ -117,6 +133,26 @@ func compareFirst(x, y []fieldSet) int {
 		return 1
 	}
 	return compareElements(x[0].element, y[0].element)
+}
+
+// fieldsV1 is the set as managedFields has it.
+func (f *fieldSet) fieldsV1() *metav1.FieldsV1 {
+	return &metav1.FieldsV1{Raw: f.appendTo(make([]byte, 0, f.size()))}
+}
+
+// size is how many bytes appendTo writes.
+func (f *fieldSet) size() int {
+	if len(f.below) == 0 {
+		return len("{}")
+	}
+	n := len("{") // each part is followed by a comma or the brace
+	if f.member {
+		n += len(`".":{},`)
+	}
+	for i := range f.below {
+		n += len(`"":,`) + len(f.below[i].element) + f.below[i].size()
+	}
+	return n
 }
 
 // appendTo writes the set as a FieldsV1 document.

@@ -27,6 +27,7 @@ func FuzzFieldSet(f *testing.F) {
 			return
 		}
 		written := string(set.appendTo(nil))
+		require.Len(t, written, set.size())
 		again, err := parseFieldSet(written)
 		require.NoError(t, err, "%q became %q", doc, written)
 		require.Equal(t, written, string(again.appendTo(nil)))

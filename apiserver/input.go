@@ -32,7 +32,7 @@ const maxHeader = 64 << 10
 // readBody reads a request's body up to maxBody. What it is packed with, if it is, is not
 // looked at: nothing is unpacked here that could grow.
 func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := readAll(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength)
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
@@ -44,6 +44,17 @@ func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
 		return nil, apierrors.NewBadRequest("reading the request body: " + err.Error())
 	}
 	return body, nil
+}
+
+// maxAnnounced is how much room a request gets for a body that it has only announced.
+const maxAnnounced = 16 << 10
+
+// readAll is io.ReadAll with room for the length that was announced, -1 if none was.
+func readAll(from io.Reader, announced int64) ([]byte, error) {
+	var body bytes.Buffer
+	body.Grow(int(min(max(announced, 0), maxAnnounced)) + bytes.MinRead)
+	_, err := body.ReadFrom(from)
+	return body.Bytes(), err
 }
 
 // jsonBody reads a body in any of the formats understood, as JSON.

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bytes"
 	"reflect"
 
 	"github.com/go-json-experiment/json"
@@ -48,5 +49,7 @@ var known = json.RejectUnknownMembers(true)
 
 func empty(pointer any) { reflect.ValueOf(pointer).Elem().SetZero() }
 
-// marshal writes an object as encoding/json does, byte for byte.
-func marshal(obj any) ([]byte, error) { return jsonv1.Marshal(obj) }
+// marshal appends an object's JSON to a buffer, byte for byte as encoding/json writes it.
+func marshal(to *bytes.Buffer, obj any) error {
+	return json.MarshalWrite(to, obj, jsonv1.DefaultOptionsV1())
+}

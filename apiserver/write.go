@@ -1,9 +1,11 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -83,7 +85,9 @@ func (s *Server) attempt(ctx context.Context, r *request, current *storage.Objec
 	if err != nil {
 		return nil, err
 	}
-	doc, err := encode(r.res, obj)
+	buffer := documents.Get().(*bytes.Buffer)
+	defer releaseDocument(buffer)
+	doc, err := encodeIn(buffer, r.res, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -159,13 +163,31 @@ func rules(resource schema.GroupResource) bool {
 
 // encode makes the document that is stored: the object without its resourceVersion.
 func encode(res *api.Resource, obj api.Object) ([]byte, error) {
+	return encodeIn(new(bytes.Buffer), res, obj)
+}
+
+// encodeIn is encode in a buffer that is empty. The document is the buffer's.
+func encodeIn(buffer *bytes.Buffer, res *api.Resource, obj api.Object) ([]byte, error) {
 	obj.SetResourceVersion("")
 	obj.GetObjectKind().SetGroupVersionKind(res.Stored().GVK())
-	doc, err := marshal(obj)
-	if err != nil {
+	if err := marshal(buffer, obj); err != nil {
 		return nil, fmt.Errorf("encoding %s %s: %w", res.Kind, obj.GetName(), err)
 	}
-	return doc, nil
+	return buffer.Bytes(), nil
+}
+
+// documents are buffers for the documents of commits, which nobody keeps: etcd copies them, and the objects that
+// a commit returns have copies of their own.
+var documents = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// maxPooled is how large a buffer may be to be used again.
+const maxPooled = 64 << 10
+
+func releaseDocument(buffer *bytes.Buffer) {
+	if buffer.Cap() <= maxPooled {
+		buffer.Reset()
+		documents.Put(buffer)
+	}
 }
 
 // ended reports whether an object whose deletion has begun has nothing left to wait for.

@@ -57,8 +57,8 @@ func (e *etcd) commit(ctx context.Context, writes []Write) (*Outcome, error) {
 				return nil, notSent{err}
 			}
 		}
-		// The client does not change the value, and etcd copies it into its log.
-		puts[i] = clientv3.OpPut(key, bytesAsString(w.Value), clientv3.WithLease(lease))
+		puts[i] = clientv3.OpPut(key, "", clientv3.WithLease(lease))
+		puts[i].WithValueBytes(w.Value) // which etcd copies into its log, and the client into what it sends
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, notSent{err}
