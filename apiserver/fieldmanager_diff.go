@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/api/equal"
 )
 
 // changes walks two objects of one Go type and returns the paths in which they differ: as
@@ -75,9 +77,9 @@ func (s *shape) compareFields(old, now reflect.Value, at *fieldSet) bool {
 	return divided
 }
 
-// below compares a part of a value.
+// below compares a part of a value. Most parts are as they were, and need not be walked to see that.
 func (s *shape) below(element string, old, now reflect.Value, at *fieldSet) {
-	if s.form == whole && old.IsValid() && now.IsValid() && sameValue(old, now) {
+	if old.IsValid() && now.IsValid() && (s.form == whole && sameValue(old, now) || s.form != whole && equal.Identical(old, now)) {
 		return
 	}
 	s.compare(old, now, at.begin(element))
@@ -271,12 +273,11 @@ func sameValue(a, b reflect.Value) bool {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return a.Int() == b.Int()
 	}
-	x, y := a.Interface(), b.Interface()
-	if reflect.DeepEqual(x, y) {
+	if equal.Identical(a, b) {
 		return true
 	}
-	docA, errA := json.Marshal(x)
-	docB, errB := json.Marshal(y)
+	docA, errA := json.Marshal(a.Interface())
+	docB, errB := json.Marshal(b.Interface())
 	return errA == nil && errB == nil && bytes.Equal(docA, docB)
 }
 

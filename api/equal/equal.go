@@ -3,14 +3,17 @@
 // slice of bytes like one that is absent.
 //
 // Every update compares the whole object with what it was. apimachinery finds out anew, for
-// every value, how its type is compared; here that is worked out once for each type.
+// every value, how its type is compared; here that is worked out once for each type, and the
+// values are read where they are.
 package equal
 
 import (
 	"bytes"
 	"reflect"
 	"sync"
+	"unsafe"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,91 +26,169 @@ func Semantic(a, b any) bool {
 	if !x.IsValid() || !y.IsValid() {
 		return x.IsValid() == y.IsValid()
 	}
-	return x.Type() == y.Type() && comparerOf(x.Type())(x, y)
+	return x.Type() == y.Type() && semantic.of(x.Type())(address(x), address(y))
 }
 
-// comparer compares two values of one type.
-type comparer func(a, b reflect.Value) bool
+// Identical reports whether a and b are equal to the letter: an empty list is not like one that is absent, nor a
+// quantity like one in another unit. What is identical has the same JSON and is semantically equal. It may be
+// false where only the JSON is the same. Both must be valid; those that are addressable are not copied.
+func Identical(a, b reflect.Value) bool {
+	return a.Type() == b.Type() && identical.of(a.Type())(address(a), address(b))
+}
 
-// comparers by reflect.Type.
-var comparers sync.Map
+// comparer compares two values of one type at their addresses.
+type comparer func(a, b unsafe.Pointer) bool
 
-func comparerOf(t reflect.Type) comparer {
-	if c, ok := comparers.Load(t); ok {
+// rules are one meaning of being equal.
+type rules struct {
+	comparers sync.Map // of reflect.Type to comparer
+	meanings  map[reflect.Type]comparer
+	// nothing says that what is empty is like what is absent.
+	nothing bool
+	other   func(a, b any) bool
+}
+
+var semantic = &rules{
+	nothing: true,
+	other:   func(a, b any) bool { return equality.Semantic.DeepEqual(a, b) },
+	meanings: map[reflect.Type]comparer{
+		reflect.TypeFor[resource.Quantity](): by(func(a, b *resource.Quantity) bool { return a.Cmp(*b) == 0 }),
+		reflect.TypeFor[metav1.Time]():       by(func(a, b *metav1.Time) bool { return a.UTC() == b.UTC() }),
+		reflect.TypeFor[metav1.MicroTime]():  by(func(a, b *metav1.MicroTime) bool { return a.UTC() == b.UTC() }),
+		reflect.TypeFor[map[string]string](): by(func(a, b *map[string]string) bool { return sameTexts(*a, *b) }),
+		reflect.TypeFor[corev1.ResourceList](): by(func(a, b *corev1.ResourceList) bool {
+			return sameQuantities(*a, *b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
+		}),
+	},
+}
+
+var identical = &rules{
+	other: reflect.DeepEqual,
+	meanings: map[reflect.Type]comparer{
+		reflect.TypeFor[resource.Quantity](): by(func(a, b *resource.Quantity) bool { return sameQuantity(*a, *b) }),
+		reflect.TypeFor[metav1.Time]():       by(func(a, b *metav1.Time) bool { return *a == *b }),
+		reflect.TypeFor[metav1.MicroTime]():  by(func(a, b *metav1.MicroTime) bool { return *a == *b }),
+		reflect.TypeFor[map[string]string](): by(func(a, b *map[string]string) bool {
+			return (*a == nil) == (*b == nil) && sameTexts(*a, *b)
+		}),
+		reflect.TypeFor[corev1.ResourceList](): by(func(a, b *corev1.ResourceList) bool {
+			return (*a == nil) == (*b == nil) && sameQuantities(*a, *b, sameQuantity)
+		}),
+	},
+}
+
+func sameQuantity(a, b resource.Quantity) bool { return a.Format == b.Format && a.Cmp(b) == 0 }
+
+func sameTexts(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if other, ok := b[k]; !ok || v != other {
+			return false
+		}
+	}
+	return true
+}
+
+func sameQuantities(a, b corev1.ResourceList, same func(x, y resource.Quantity) bool) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if other, ok := b[k]; !ok || !same(v, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// by compares values of type T.
+func by[T any](equal func(a, b *T) bool) comparer {
+	return func(a, b unsafe.Pointer) bool { return equal((*T)(a), (*T)(b)) }
+}
+
+func equals[T comparable](a, b unsafe.Pointer) bool { return *(*T)(a) == *(*T)(b) }
+
+// address is where a value is, or a copy of it.
+func address(v reflect.Value) unsafe.Pointer {
+	if v.CanAddr() {
+		return v.Addr().UnsafePointer()
+	}
+	at := reflect.New(v.Type())
+	at.Elem().Set(v)
+	return at.UnsafePointer()
+}
+
+func (r *rules) of(t reflect.Type) comparer {
+	if c, ok := r.comparers.Load(t); ok {
 		return c.(comparer)
 	}
 	// Types may contain themselves: each is worked out when it is first needed.
-	compiled := sync.OnceValue(func() comparer { return compile(t) })
-	c, _ := comparers.LoadOrStore(t, comparer(func(a, b reflect.Value) bool { return compiled()(a, b) }))
+	compiled := sync.OnceValue(func() comparer { return r.compile(t) })
+	c, _ := r.comparers.LoadOrStore(t, comparer(func(a, b unsafe.Pointer) bool { return compiled()(a, b) }))
 	return c.(comparer)
 }
 
-// meanings are the types that are not compared field by field.
-var meanings = map[reflect.Type]comparer{
-	reflect.TypeFor[resource.Quantity](): by(func(a, b *resource.Quantity) bool { return a.Cmp(*b) == 0 }),
-	reflect.TypeFor[metav1.Time]():       by(func(a, b *metav1.Time) bool { return a.UTC() == b.UTC() }),
-	reflect.TypeFor[metav1.MicroTime]():  by(func(a, b *metav1.MicroTime) bool { return a.UTC() == b.UTC() }),
-}
-
-// by compares values of type T by their addresses, or those of copies.
-func by[T any](equal func(a, b *T) bool) comparer {
-	address := func(v reflect.Value) *T {
-		if v.CanAddr() {
-			return v.Addr().Interface().(*T)
-		}
-		copied := v.Interface().(T)
-		return &copied
-	}
-	return func(a, b reflect.Value) bool { return equal(address(a), address(b)) }
-}
-
-func compile(t reflect.Type) comparer {
-	if c := meanings[t]; c != nil {
+func (r *rules) compile(t reflect.Type) comparer {
+	if c := r.meanings[t]; c != nil {
 		return c
 	}
 	switch t.Kind() {
 	case reflect.String:
-		return func(a, b reflect.Value) bool { return a.String() == b.String() }
+		return equals[string]
 	case reflect.Bool:
-		return func(a, b reflect.Value) bool { return a.Bool() == b.Bool() }
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return func(a, b reflect.Value) bool { return a.Int() == b.Int() }
+		return equals[bool]
+	case reflect.Int32:
+		return equals[int32]
+	case reflect.Int64:
+		return equals[int64]
+	case reflect.Int:
+		return equals[int]
 	case reflect.Pointer:
-		return pointers(comparerOf(t.Elem()))
+		return r.pointers(t)
 	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Uint8 {
-			return func(a, b reflect.Value) bool { return bytes.Equal(a.Bytes(), b.Bytes()) }
-		}
-		return slices(comparerOf(t.Elem()))
+		return r.slices(t)
 	case reflect.Map:
-		return maps(comparerOf(t.Elem()))
+		return r.maps(t)
 	case reflect.Struct:
-		return structs(t)
+		return r.structs(t)
 	}
-	return asApimachinery
+	return r.asLibrary(t)
 }
 
-// asApimachinery is for types that API objects hardly have.
-func asApimachinery(a, b reflect.Value) bool {
-	return equality.Semantic.DeepEqual(a.Interface(), b.Interface())
-}
-
-func pointers(elem comparer) comparer {
-	return func(a, b reflect.Value) bool {
-		if a.IsNil() || b.IsNil() {
-			return a.IsNil() == b.IsNil()
-		}
-		return a.UnsafePointer() == b.UnsafePointer() || elem(a.Elem(), b.Elem())
+// asLibrary is for types that API objects hardly have.
+func (r *rules) asLibrary(t reflect.Type) comparer {
+	return func(a, b unsafe.Pointer) bool {
+		return r.other(reflect.NewAt(t, a).Elem().Interface(), reflect.NewAt(t, b).Elem().Interface())
 	}
 }
 
-func slices(elem comparer) comparer {
-	return func(a, b reflect.Value) bool {
-		if a.Len() != b.Len() {
+func (r *rules) pointers(t reflect.Type) comparer {
+	elem := r.of(t.Elem())
+	return func(a, b unsafe.Pointer) bool {
+		x, y := *(*unsafe.Pointer)(a), *(*unsafe.Pointer)(b)
+		return x == y || x != nil && y != nil && elem(x, y)
+	}
+}
+
+func (r *rules) slices(t reflect.Type) comparer {
+	elem, size := r.of(t.Elem()), t.Elem().Size()
+	octets := t.Elem().Kind() == reflect.Uint8
+	return func(a, b unsafe.Pointer) bool {
+		x, y := *(*[]byte)(a), *(*[]byte)(b) // whatever they are of, it is their first element and their length that is read
+		if len(x) != len(y) || !r.nothing && (x == nil) != (y == nil) {
 			return false
 		}
-		for i := range a.Len() {
-			if !elem(a.Index(i), b.Index(i)) {
+		if octets {
+			return bytes.Equal(x, y)
+		}
+		p, q := unsafe.Pointer(unsafe.SliceData(x)), unsafe.Pointer(unsafe.SliceData(y))
+		if p == q {
+			return true
+		}
+		for i := range uintptr(len(x)) {
+			if !elem(unsafe.Add(p, i*size), unsafe.Add(q, i*size)) {
 				return false
 			}
 		}
@@ -115,13 +196,16 @@ func slices(elem comparer) comparer {
 	}
 }
 
-func maps(elem comparer) comparer {
-	return func(a, b reflect.Value) bool {
-		if a.Len() != b.Len() {
+func (r *rules) maps(t reflect.Type) comparer {
+	elem := r.of(t.Elem())
+	return func(a, b unsafe.Pointer) bool {
+		x, y := reflect.NewAt(t, a).Elem(), reflect.NewAt(t, b).Elem()
+		if x.Len() != y.Len() || !r.nothing && x.IsNil() != y.IsNil() {
 			return false
 		}
-		for entries := a.MapRange(); entries.Next(); {
-			if other := b.MapIndex(entries.Key()); !other.IsValid() || !elem(entries.Value(), other) {
+		for entries := x.MapRange(); entries.Next(); {
+			other := y.MapIndex(entries.Key())
+			if !other.IsValid() || !elem(address(entries.Value()), address(other)) {
 				return false
 			}
 		}
@@ -129,18 +213,23 @@ func maps(elem comparer) comparer {
 	}
 }
 
-func structs(t reflect.Type) comparer {
-	fields := make([]comparer, t.NumField())
+func (r *rules) structs(t reflect.Type) comparer {
+	type field struct {
+		offset uintptr
+		equal  comparer
+	}
+	fields := make([]field, t.NumField())
 	for i := range fields {
 		f := t.Field(i)
 		if !f.IsExported() {
-			return asApimachinery
+			return r.asLibrary(t)
 		}
-		fields[i] = comparerOf(f.Type)
+		fields[i] = field{f.Offset, r.of(f.Type)}
 	}
-	return func(a, b reflect.Value) bool {
-		for i, equal := range fields {
-			if !equal(a.Field(i), b.Field(i)) {
+	return func(a, b unsafe.Pointer) bool {
+		for i := range fields {
+			f := &fields[i]
+			if !f.equal(unsafe.Add(a, f.offset), unsafe.Add(b, f.offset)) {
 				return false
 			}
 		}

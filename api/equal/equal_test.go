@@ -1,6 +1,7 @@
 package equal_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"testing"
@@ -34,8 +35,8 @@ func filler(seed int64) *randfill.Filler {
 		func(to *metav1.MicroTime, c randfill.Continue) {
 			*to = metav1.NewMicroTime(time.UnixMicro(c.Int63n(3)))
 		},
-		func(to *runtime.RawExtension, c randfill.Continue) { to.Raw = []byte{byte(c.Intn(3))} },
-		func(to *metav1.FieldsV1, c randfill.Continue) { to.Raw = []byte{byte(c.Intn(3))} },
+		func(to *runtime.RawExtension, c randfill.Continue) { to.Raw = []byte{byte('0' + c.Intn(3))} },
+		func(to *metav1.FieldsV1, c randfill.Continue) { to.Raw = []byte{byte('0' + c.Intn(3))} },
 		func(to *string, c randfill.Continue) { *to = string(rune('a' + c.Intn(3))) },
 	)
 }
@@ -74,6 +75,66 @@ func TestSemantic_IsApimachinerys(t *testing.T) {
 	require.Greater(t, min(equals[0], equals[1]), 100, "the cases are of one sort only: %v", equals)
 }
 
+// TestIdentical_HasTheSameJSON changes every kind in one place at a time, in some by nothing but a letter.
+func TestIdentical_HasTheSameJSON(t *testing.T) {
+	t.Parallel()
+	equals := [2]int{}
+	for gvk, goType := range scheme.Scheme.AllKnownTypes() {
+		if gvk.Version == runtime.APIVersionInternal {
+			continue
+		}
+		for seed := range int64(4) {
+			a, other := reflect.New(goType).Interface().(runtime.Object), reflect.New(goType).Interface()
+			filler(seed).Fill(a)
+			filler(seed + 100).Fill(other)
+			require.True(t, same(a, a.DeepCopyObject()), "%s", gvk)
+			for i := range goType.NumField() {
+				b := a.DeepCopyObject()
+				reflect.ValueOf(b).Elem().Field(i).Set(reflect.ValueOf(other).Elem().Field(i))
+				if !same(a, b) {
+					equals[0]++
+					continue
+				}
+				equals[1]++
+				require.True(t, equality.Semantic.DeepEqual(a, b))
+				docA, err := json.Marshal(a)
+				require.NoError(t, err)
+				docB, err := json.Marshal(b)
+				require.NoError(t, err)
+				require.Equal(t, string(docA), string(docB))
+			}
+		}
+	}
+	require.Greater(t, min(equals[0], equals[1]), 100, "the cases are of one sort only: %v", equals)
+}
+
+func same(a, b any) bool { return equal.Identical(reflect.ValueOf(a), reflect.ValueOf(b)) }
+
+func TestIdentical(t *testing.T) {
+	t.Parallel()
+	type list struct{ Items []string }
+	for _, c := range []struct {
+		name string
+		a, b any
+		want bool
+	}{
+		{"an empty and no list", list{[]string{}}, list{nil}, false},
+		{"an empty and no map", map[string]string{}, map[string]string(nil), false},
+		{"an empty and no list of quantities", corev1.ResourceList{}, corev1.ResourceList(nil), false},
+		{"empty and no bytes", []byte{}, []byte(nil), false},
+		{"an empty and no map of something else", map[string][]byte{}, map[string][]byte(nil), false},
+		{"maps of something else", map[string][]byte{"a": {1}}, map[string][]byte{"a": {1}}, true},
+		{"quantities", resource.MustParse("1000m"), resource.MustParse("1"), true}, // both are written 1
+		{"units", resource.MustParse("1024"), resource.MustParse("1Ki"), false},
+		{"lists of units", corev1.ResourceList{"a": resource.MustParse("1024")}, corev1.ResourceList{"a": resource.MustParse("1Ki")}, false},
+		{"lists of quantities", corev1.ResourceList{"a": resource.MustParse("1")}, corev1.ResourceList{"a": resource.MustParse("1")}, true},
+		{"names of quantities", corev1.ResourceList{"a": resource.MustParse("1")}, corev1.ResourceList{"b": resource.MustParse("1")}, false},
+	} {
+		require.Equal(t, c.want, same(c.a, c.b), c.name)
+		require.Equal(t, c.want, same(c.b, c.a), c.name)
+	}
+}
+
 func TestSemantic(t *testing.T) {
 	t.Parallel()
 	zone := time.FixedZone("elsewhere", 3600)
@@ -110,6 +171,14 @@ func BenchmarkSemantic(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		equal.Semantic(x, y)
+	}
+}
+
+func BenchmarkIdentical(b *testing.B) {
+	x, y := pods()
+	b.ReportAllocs()
+	for b.Loop() {
+		equal.Identical(reflect.ValueOf(x).Elem(), reflect.ValueOf(y).Elem())
 	}
 }
 
