@@ -18,7 +18,7 @@ import (
 )
 
 // newFlow begins to judge requests: by API Priority and Fairness or, where that is not wanted, by plain limits.
-func (s *Server) newFlow(ctx context.Context) (err error) {
+func (s *Server) newFlow(ctx context.Context) error {
 	reading, writing := s.Limits.RequestsInFlight, s.Limits.MutatingRequestsInFlight
 	if s.Limits.NoPriorityAndFairness {
 		s.inflight = inflight{readOnly: newPlaces(reading), mutating: newPlaces(writing)}
@@ -34,8 +34,9 @@ func (s *Server) newFlow(ctx context.Context) (err error) {
 		Clock: clock.RealClock{},
 	})
 	s.metrics.registry.MustRegister(d)
-	s.flow, err = newFlowObjects(ctx, s, d)
-	return err
+	s.flow = s.newFlowObjects(d)
+	s.flow.refresh(ctx)
+	return nil
 }
 
 // The headers that name what judged a request, by UIDs as those are told to anyone. In the form that
@@ -51,7 +52,7 @@ func (s *Server) takeSeat(w http.ResponseWriter, hr *http.Request, seat *flowcon
 	if s.flow == nil {
 		return nil
 	}
-	s.flow.refresh()
+	s.flow.refresh(context.Background())
 	*seat = flowcontrol.Request{
 		User: a.User.Name, Groups: a.User.Groups, Verb: a.Verb, Path: a.Path,
 		Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource, Namespace: a.Namespace, Name: a.Name,

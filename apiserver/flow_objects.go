@@ -3,8 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -18,115 +17,79 @@ import (
 // flowObjects keep flow control configured by the objects in memory. As with roles (authz_policy.go), what
 // has changed is taken over before the next request is judged, by whoever makes it.
 type flowObjects struct {
-	server   *Server
 	dispatch *flowcontrol.Dispatcher
+	log      *slog.Logger
+	kinds    []flowKind // none where they are not served
 
-	mu       sync.Mutex
-	watchers []*policyWatcher // fixed; none where the kinds are not served
-	taking   atomic.Bool      // somebody is taking over what watchers have told him, and tell no more
-	levels   map[string]*flowv1.PriorityLevelConfiguration
-	schemas  map[string]*flowv1.FlowSchema
+	mu    sync.Mutex
+	taken atomic.Int64 // what changed was when flow control was configured last
 }
 
-func newFlowObjects(ctx context.Context, s *Server, d *flowcontrol.Dispatcher) (*flowObjects, error) {
-	f := &flowObjects{server: s, dispatch: d,
-		levels: map[string]*flowv1.PriorityLevelConfiguration{}, schemas: map[string]*flowv1.FlowSchema{}}
+type flowKind struct {
+	res     *api.Resource
+	objects *storage.Collection
+}
+
+func (s *Server) newFlowObjects(d *flowcontrol.Dispatcher) *flowObjects {
+	f := &flowObjects{dispatch: d, log: s.Log}
 	for _, res := range s.flowKinds() {
-		w := &policyWatcher{res: res}
-		if err := w.open(ctx, s); err != nil {
-			return nil, err
-		}
-		f.watchers = append(f.watchers, w)
+		f.kinds = append(f.kinds, flowKind{res, s.collection(res)})
 	}
-	f.take(ctx)
-	return f, nil
+	return f
 }
 
 // refresh takes over what is new. Who comes while another does so waits for him.
-func (f *flowObjects) refresh() {
-	news := false
-	for _, w := range f.watchers {
-		news = news || w.watcher.Load().Woken()
+func (f *flowObjects) refresh(ctx context.Context) {
+	if f.changed() == f.taken.Load() {
+		return
 	}
-	if news || f.taking.Load() { // in this order
-		f.take(context.Background())
-	}
-}
-
-func (f *flowObjects) take(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.taking.Store(true)
-	defer f.taking.Store(false)
-	changed := false
-	for _, w := range f.watchers {
-		n, err := f.takeFrom(ctx, w)
-		if err != nil {
-			err = f.lost(ctx, w, err)
-			n++
-		}
-		if err != nil {
-			f.server.Log.Error("reading the objects of flow control", "kind", w.res.Kind, "error", err)
-		}
-		changed = changed || n > 0
-	}
-	if changed {
-		f.dispatch.Configure(slices.Collect(maps.Values(f.levels)), slices.Collect(maps.Values(f.schemas)))
-	}
-}
-
-func (f *flowObjects) takeFrom(ctx context.Context, w *policyWatcher) (n int, err error) {
-	for {
-		events, err := w.watcher.Load().Poll(ctx)
-		if err != nil || len(events) == 0 {
-			return n, err
-		}
-		n += len(events)
-		for i := range events {
-			f.apply(w.res, &events[i])
-		}
-	}
-}
-
-func (f *flowObjects) apply(res *api.Resource, e *storage.Event) {
-	name := e.Object.Key.Name
-	if res.Kind == "FlowSchema" {
-		delete(f.schemas, name)
-	} else {
-		delete(f.levels, name)
-	}
-	if e.Type == storage.Deleted {
+	changed := f.changed()
+	if changed == f.taken.Load() {
 		return
 	}
-	obj, err := decode(res, e.Object)
-	if err != nil {
-		f.server.Log.Error("an object of flow control is not used", "object", e.Object.Key.String(), "error", err)
+	if err := f.take(ctx); err != nil {
+		if !errors.Is(err, storage.ErrUnavailable) { // memory is not there yet, or no more
+			f.log.Error("reading the objects of flow control", "error", err)
+		}
 		return
 	}
-	switch o := obj.(type) {
-	case *flowv1.PriorityLevelConfiguration:
-		f.levels[name] = o
-	case *flowv1.FlowSchema:
-		f.schemas[name] = o
-	}
+	f.taken.Store(changed)
 }
 
-// lost begins a kind anew whose log was lost.
-func (f *flowObjects) lost(ctx context.Context, w *policyWatcher, cause error) error {
-	if errors.Is(cause, storage.ErrUnavailable) { // the store has closed
-		return nil
+// changed rises with each change of any object: it is the sum of the kinds' revisions.
+func (f *flowObjects) changed() (sum int64) {
+	for _, kind := range f.kinds {
+		revision, _ := kind.objects.Changed()
+		sum += revision
 	}
-	f.server.Log.Warn("reading the objects of flow control anew", "kind", w.res.Kind, "error", cause)
-	if w.res.Kind == "FlowSchema" {
-		clear(f.schemas)
-	} else {
-		clear(f.levels)
+	return sum
+}
+
+// take configures flow control by what memory holds now.
+func (f *flowObjects) take(ctx context.Context) error {
+	var levels []*flowv1.PriorityLevelConfiguration
+	var schemas []*flowv1.FlowSchema
+	for _, kind := range f.kinds {
+		list, err := kind.objects.List(ctx, storage.ListRequest{At: storage.At{Any: true}})
+		if err != nil {
+			return err
+		}
+		for _, o := range list.Items {
+			obj, err := decode(kind.res, o)
+			if err != nil {
+				f.log.Error("an object of flow control is not used", "object", o.Key.String(), "error", err)
+				continue
+			}
+			switch obj := obj.(type) {
+			case *flowv1.PriorityLevelConfiguration:
+				levels = append(levels, obj)
+			case *flowv1.FlowSchema:
+				schemas = append(schemas, obj)
+			}
+		}
 	}
-	old := w.watcher.Load()
-	err := w.open(ctx, f.server)
-	old.Close()
-	if err == nil {
-		_, err = f.takeFrom(ctx, w)
-	}
-	return err
+	f.dispatch.Configure(levels, schemas)
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -139,9 +140,11 @@ func (s *Server) commit(ctx context.Context, r *request, w storage.Write, claims
 	if err != nil {
 		return nil, err
 	}
-	if rules(r.res.GroupResource()) && !(r.isNamespace() && w.Op == storage.Create) {
+	kind := r.res.GroupResource()
+	if rules(kind) && !(r.isNamespace() && w.Op == storage.Create) || w.Op == storage.Delete && vouches(kind) {
 		// What this client asks for next must be judged by this, and what judges reads from memory:
-		// a right that was taken away is gone, a namespace that is going away takes nothing more.
+		// a right that was taken away is gone, a namespace that is going away takes nothing more, a
+		// token ends with what it is bound to.
 		// That the object is gone altogether is as good an answer.
 		_, _ = r.objects.Get(ctx, w.Key.Namespace, w.Key.Name, storage.At{Revision: result.Revision})
 	}
@@ -159,6 +162,11 @@ func rules(resource schema.GroupResource) bool {
 		return true
 	}
 	return resource.Group == "rbac.authorization.k8s.io" || resource.Group == "flowcontrol.apiserver.k8s.io"
+}
+
+// vouches says whether tokens are bound to objects of the kind.
+func vouches(resource schema.GroupResource) bool {
+	return resource.Group == "" && slices.Contains([]string{"nodes", "pods", "secrets", "serviceaccounts"}, resource.Resource)
 }
 
 // encode makes the document that is stored: the object without its resourceVersion.
