@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func validatingPolicies() *Resource {
@@ -260,7 +261,7 @@ func validateParamKind(k *admissionv1.ParamKind, path *field.Path) field.ErrorLi
 // validatePolicyStatus checks what the type checker has found.
 func validatePolicyStatus(p, _ *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
 	path := field.NewPath("status")
-	errs := metav1validation.ValidateConditions(p.Status.Conditions, path.Child("conditions"))
+	errs := metav1validation.ValidateConditions(p.Status.Conditions, path.Child("conditions").Plain())
 	if p.Status.TypeChecking == nil {
 		return errs
 	}

@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 const admissionGroup = admissionv1.GroupName
@@ -138,7 +139,7 @@ func validateWebhooks(hooks []webhook) field.ErrorList {
 	names := map[string]bool{}
 	for i, w := range hooks {
 		at := field.NewPath("webhooks").Index(i)
-		errs = append(errs, utilvalidation.IsFullyQualifiedName(at.Child("name"), w.name)...)
+		errs = append(errs, utilvalidation.IsFullyQualifiedName(at.Child("name").Plain(), w.name)...)
 		if w.name != "" && names[w.name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), w.name))
 		}

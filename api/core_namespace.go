@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func namespaces() *Resource {
@@ -78,7 +79,7 @@ func validateNamespace(ns *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec", "finalizers")
 	for i, f := range ns.Spec.Finalizers {
-		errs = append(errs, validation.ValidateFinalizerName(string(f), path.Index(i))...)
+		errs = append(errs, field.Checked(validation.ValidateFinalizerName, string(f), path.Index(i))...)
 		errs = append(errs, standardFinalizer(string(f), path.Index(i))...)
 	}
 	return errs

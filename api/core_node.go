@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func nodes() *Resource {
@@ -128,7 +129,7 @@ func validateNode(n *corev1.Node) field.ErrorList {
 	errs = append(errs, validateNodeResources(&n.Status)...)
 	path, v6 := field.NewPath("spec", "podCIDRs"), 0
 	for i, cidr := range n.Spec.PodCIDRs {
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(path.Index(i), cidr, true, nil)...)
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(path.Index(i).Plain(), cidr, true, nil)...)
 		if strings.Contains(cidr, ":") {
 			v6++
 		}

@@ -9,9 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 const networkingGroup = networkingv1.GroupName
@@ -279,7 +280,7 @@ func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 	if len(c.Spec.Controller) > longest {
 		errs = append(errs, field.TooLong(path.Child("controller"), "", longest))
 	}
-	errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("controller"), c.Spec.Controller)...)
+	errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("controller").Plain(), c.Spec.Controller)...)
 	p, at := c.Spec.Parameters, path.Child("parameters")
 	if p == nil {
 		return errs

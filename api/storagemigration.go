@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // storageVersionMigrations have all objects of a resource written anew, in the version in which they are stored now. (KEP-4192)
@@ -62,7 +63,7 @@ func validateMigrationStatus(m, old *storagemigrationv1.StorageVersionMigration)
 			errs = append(errs, field.Invalid(version, v, err.Error()))
 		}
 	}
-	errs = append(errs, metav1validation.ValidateConditions(m.Status.Conditions, at)...)
+	errs = append(errs, metav1validation.ValidateConditions(m.Status.Conditions, at.Plain())...)
 	if was := old.Status.ResourceVersion; was != "" {
 		errs = append(errs, unchanged(m.Status.ResourceVersion, was, version)...)
 	}

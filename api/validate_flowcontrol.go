@@ -8,8 +8,9 @@ import (
 
 	flowv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func validateFlowSchema(s *flowv1.FlowSchema) field.ErrorList {

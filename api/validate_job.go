@@ -10,8 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func validateJob(j *batchv1.Job) field.ErrorList {
@@ -78,7 +79,7 @@ func validateJobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, nonNegativePtr(path.Child("maxFailedIndexes"), spec.MaxFailedIndexes)...)
 	errs = append(errs, validateJobIndexes(spec, path)...)
 	if by := spec.ManagedBy; by != nil {
-		errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("managedBy"), *by)...)
+		errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("managedBy").Plain(), *by)...)
 		if len(*by) > 63 {
 			errs = append(errs, field.TooLong(path.Child("managedBy"), "", 63))
 		}

@@ -12,7 +12,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // immutableField is the wording Kubernetes uses where a field may never change.
@@ -22,7 +23,7 @@ const immutableField = validation.FieldImmutableErrorMsg
 // generateName (nil validateName means a DNS-1123 subdomain), the presence or absence of a
 // namespace, labels, annotations (256 KiB together), owner references, finalizers and
 // managed fields. path is "metadata" for an object at the top.
-func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(name string, prefix bool) []string, path *field.Path) field.ErrorList {
+func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(name string, prefix bool) []string, path *field.Plain) field.ErrorList {
 	if validateName == nil {
 		validateName = validation.NameIsDNSSubdomain
 	}
@@ -33,28 +34,34 @@ func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(n
 // ValidateObjectMetaUpdate checks what an update may not change: name, namespace, uid,
 // creationTimestamp, deletionTimestamp and its grace period, no falling generation, and no
 // new finalizers once the object is being deleted.
-func ValidateObjectMetaUpdate(meta, old metav1.Object, path *field.Path) field.ErrorList {
+func ValidateObjectMetaUpdate(meta, old metav1.Object, path *field.Plain) field.ErrorList {
 	return validation.ValidateObjectMetaAccessorUpdate(meta, old, path)
 }
 
 // standardFinalizers wants a finalizer without a domain to be one of Kubernetes' own.
-func standardFinalizers(meta metav1.Object, path *field.Path) field.ErrorList {
+func standardFinalizers(meta metav1.Object, path *field.Plain) field.ErrorList {
 	var errs field.ErrorList
 	for i, f := range meta.GetFinalizers() {
-		errs = append(errs, standardFinalizer(f, path.Child("finalizers").Index(i))...)
+		if !isStandardFinalizer(f) {
+			errs = append(errs, standardFinalizer(f, field.In(path).Child("finalizers").Index(i))...)
+		}
 	}
 	return errs
 }
 
 func standardFinalizer(name string, path *field.Path) field.ErrorList {
-	switch name {
-	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
-		return nil
-	}
-	if strings.Contains(name, "/") {
+	if isStandardFinalizer(name) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")}
+}
+
+func isStandardFinalizer(name string) bool {
+	switch name {
+	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
+		return true
+	}
+	return strings.Contains(name, "/")
 }
 
 // invalid turns the complaints of a string check into errors of one field.
@@ -128,7 +135,7 @@ func required(path *field.Path, value string) field.ErrorList {
 }
 
 func nonNegative[T int32 | int64 | int](path *field.Path, n T) field.ErrorList {
-	return validation.ValidateNonnegativeField(int64(n), path)
+	return field.Checked(validation.ValidateNonnegativeField, int64(n), path)
 }
 
 func nonNegativePtr[T int32 | int64 | int](path *field.Path, n *T) field.ErrorList {
@@ -171,7 +178,7 @@ func dnsSubdomain(path *field.Path, value string) field.ErrorList {
 
 // qualifiedName checks a label or annotation key.
 func qualifiedName(path *field.Path, value string) field.ErrorList {
-	return metav1validation.ValidateLabelName(value, path)
+	return field.Checked(metav1validation.ValidateLabelName, value, path)
 }
 
 // countOrPercent checks a value such as maxUnavailable: a count of at least 0 or a percentage.

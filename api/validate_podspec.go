@@ -9,8 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	podresource "k8s.io/component-helpers/resource"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // validatePodSpec checks the spec of a pod or of a pod template. podName is the pod's, or
@@ -39,7 +40,7 @@ func validatePodSpec(spec *corev1.PodSpec, podName string, path *field.Path) fie
 	errs = append(errs, validatePodResources(spec, path)...)
 	errs = append(errs, validateHostNetworkPorts(spec, checks.pod, path.Child("containers"))...)
 	errs = append(errs, validatePodPolicies(spec, path)...)
-	errs = append(errs, metav1validation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector"))...)
+	errs = append(errs, field.Checked(metav1validation.ValidateLabels, spec.NodeSelector, path.Child("nodeSelector"))...)
 	errs = append(errs, validatePodSecurity(spec, path.Child("securityContext"))...)
 	errs = append(errs, validateAffinity(spec.Affinity, path.Child("affinity"))...)
 	errs = append(errs, validateDNSConfig(spec, path)...)
@@ -353,8 +354,8 @@ func validateOverhead(overhead corev1.ResourceList, path *field.Path) field.Erro
 
 // validatePodTemplate checks the template of a workload.
 func validatePodTemplate(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
-	errs := metav1validation.ValidateLabels(t.Labels, path.Child("labels"))
-	errs = append(errs, validation.ValidateAnnotations(t.Annotations, path.Child("annotations"))...)
+	errs := field.Checked(metav1validation.ValidateLabels, t.Labels, path.Child("labels"))
+	errs = append(errs, field.Checked(validation.ValidateAnnotations, t.Annotations, path.Child("annotations"))...)
 	errs = append(errs, validatePodAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)
 	errs = append(errs, validatePodSpec(&t.Spec, "", path.Child("spec"))...)
 	if len(t.Spec.EphemeralContainers) > 0 {

@@ -9,13 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	podresource "k8s.io/component-helpers/resource"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // validIP checks an address in a field older than today's stricter rules for new fields.
 func validIP(path *field.Path, ip string) field.ErrorList {
-	return utilvalidation.IsValidIPForLegacyField(path, ip, true, nil)
+	return utilvalidation.IsValidIPForLegacyField(path.Plain(), ip, true, nil)
 }
 
 // nativeResource is one that Kubernetes itself counts, not a device plugin or operator.

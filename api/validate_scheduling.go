@@ -9,11 +9,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func selector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	return metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
+	if s == nil {
+		return nil
+	}
+	errs := field.Checked(metav1validation.ValidateLabels, s.MatchLabels, path.Child("matchLabels"))
+	for i, r := range s.MatchExpressions {
+		at := path.Child("matchExpressions").Index(i).Plain()
+		errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(r, metav1validation.LabelSelectorValidationOptions{}, at)...)
+	}
+	return errs
 }
 
 func validateAffinity(a *corev1.Affinity, path *field.Path) field.ErrorList {

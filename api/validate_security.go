@@ -8,8 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/node/util/sysctl"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // validateSecurityContext checks a container's. hostUsers says that the pod's users are the

@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func validateService(s *corev1.Service) field.ErrorList {
@@ -17,7 +18,7 @@ func validateService(s *corev1.Service) field.ErrorList {
 	errs := validateTopologyAnnotations(s)
 	errs = append(errs, validateServiceType(s, path)...)
 	errs = append(errs, validateServicePorts(s, path.Child("ports"))...)
-	errs = append(errs, metav1validation.ValidateLabels(spec.Selector, path.Child("selector"))...)
+	errs = append(errs, field.Checked(metav1validation.ValidateLabels, spec.Selector, path.Child("selector"))...)
 	errs = append(errs, validateAffinityOf(spec, path)...)
 	if spec.Type != corev1.ServiceTypeExternalName {
 		errs = append(errs, validateClusterIPs(s, path)...)
@@ -313,7 +314,7 @@ func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
 		if len(spec.LoadBalancerSourceRanges) > 0 {
 			at = ranges.Index(i)
 		}
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at, strings.TrimSpace(cidr), true, nil)...)
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at.Plain(), strings.TrimSpace(cidr), true, nil)...)
 	}
 	class := path.Child("loadBalancerClass")
 	switch {

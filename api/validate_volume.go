@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // validateVolumes also returns the volumes by name, for the mounts to be checked against.
@@ -205,8 +206,8 @@ func validateEphemeralVolume(e *corev1.EphemeralVolumeSource, path *field.Path) 
 
 // validateTemplateMeta allows labels and annotations and nothing else.
 func validateTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	errs := validation.ValidateAnnotations(m.Annotations, path.Child("annotations"))
-	errs = append(errs, metav1validation.ValidateLabels(m.Labels, path.Child("labels"))...)
+	errs := field.Checked(validation.ValidateAnnotations, m.Annotations, path.Child("annotations"))
+	errs = append(errs, field.Checked(metav1validation.ValidateLabels, m.Labels, path.Child("labels"))...)
 	for _, f := range []setField{
 		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""},
 		{"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0},

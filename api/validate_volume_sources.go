@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // What volumes of pods and persistent volumes have in common. Most are of storage that CSI

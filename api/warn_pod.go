@@ -8,8 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // What is allowed in pods and their templates, and yet hardly meant: kube-apiserver's warnings.
@@ -268,7 +269,7 @@ func (w *warnings) lists(spec *corev1.PodSpec, path *field.Path) {
 // address tells of an IP address that is not written in its usual form.
 func (w *warnings) address(path *field.Path, ip string) {
 	if netutils.ParseIPSloppy(ip) != nil {
-		*w = append(*w, utilvalidation.GetWarningsForIP(path, ip)...)
+		*w = append(*w, utilvalidation.GetWarningsForIP(path.Plain(), ip)...)
 	}
 }
 
