@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func validatingPolicies() *Resource {
@@ -241,7 +242,7 @@ func validateParamKind(k *admissionv1.ParamKind, path *field.Path) field.ErrorLi
 	} else if err != nil {
 		errs = append(errs, field.Invalid(at, k.APIVersion, err.Error()))
 	} else {
-		if complaints := utilvalidation.IsDNS1123Subdomain(gv.Group); gv.Group != "" && len(complaints) > 0 {
+		if complaints := naming.IsDNS1123Subdomain(gv.Group); gv.Group != "" && len(complaints) > 0 {
 			errs = append(errs, field.Invalid(at, gv.Group, strings.Join(complaints, ",")))
 		}
 		if complaints := utilvalidation.IsDNS1035Label(gv.Version); gv.Version == "" {

@@ -12,6 +12,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 const admissionGroup = admissionv1.GroupName
@@ -282,7 +283,7 @@ func validateWebhookPath(text string, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("segment[%d] may not be empty", i)))
 			continue
 		}
-		for _, complaint := range utilvalidation.IsDNS1123Subdomain(step) {
+		for _, complaint := range naming.IsDNS1123Subdomain(step) {
 			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("segment[%d]: %s", i, complaint)))
 		}
 	}

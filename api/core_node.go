@@ -6,12 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func nodes() *Resource {
@@ -22,7 +22,7 @@ func nodes() *Resource {
 		NewList:    func() runtime.Object { return &corev1.NodeList{} },
 
 		Default:        with(defaultNode),
-		ValidateName:   validation.NameIsDNSSubdomain,
+		ValidateName:   naming.NameIsDNSSubdomain,
 		Validate:       checked(validateNode),
 		ValidateUpdate: checked2(validateNodeUpdate),
 		// A kubelet registers with its status, so a create keeps it.
@@ -150,7 +150,7 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	for i := range taints {
 		t, at := &taints[i], path.Index(i)
 		errs = append(errs, qualifiedName(at.Child("key"), t.Key)...)
-		if complaints := utilvalidation.IsValidLabelValue(t.Value); len(complaints) > 0 {
+		if complaints := naming.IsValidLabelValue(t.Value); len(complaints) > 0 {
 			errs = append(errs, field.Invalid(at.Child("value"), t.Value, strings.Join(complaints, ";")))
 		}
 		errs = append(errs, taintEffect(t.Effect, at.Child("effect"))...)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 const networkingGroup = networkingv1.GroupName
@@ -198,7 +199,7 @@ func validateBackend(b *networkingv1.IngressBackend, path *field.Path) field.Err
 	case port.Name != "" && port.Number != 0:
 		errs = append(errs, field.Invalid(path, "", "cannot set both port name & port number"))
 	case port.Name != "":
-		errs = append(errs, invalid(at.Child("port", "name"), port.Name, utilvalidation.IsValidPortName(port.Name))...)
+		errs = append(errs, invalid(at.Child("port", "name"), port.Name, naming.IsValidPortName(port.Name))...)
 	case port.Number == 0:
 		errs = append(errs, field.Required(path, "port name or number is required"))
 	default:

@@ -10,7 +10,6 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
@@ -106,7 +105,7 @@ func runtimeClasses() *Resource {
 			}
 			if s := c.Scheduling; s != nil {
 				path := field.NewPath("scheduling")
-				errs = append(errs, field.Checked(metav1validation.ValidateLabels, s.NodeSelector, path.Child("nodeSelector"))...)
+				errs = append(errs, validateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
 				errs = append(errs, validateTolerations(s.Tolerations, path.Child("tolerations"))...)
 				for i, t := range s.Tolerations {
 					same := func(other corev1.Toleration) bool { return equality.Semantic.DeepEqual(t, other) }

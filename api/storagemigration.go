@@ -12,6 +12,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // storageVersionMigrations have all objects of a resource written anew, in the version in which they are stored now. (KEP-4192)
@@ -27,7 +28,7 @@ func storageVersionMigrations() *Resource {
 			if complaints := utilvalidation.IsDNS1035Label(of.Resource); len(complaints) > 0 {
 				errs = append(errs, field.Invalid(path.Child("resource"), of.Resource, strings.Join(complaints, ",")))
 			}
-			if complaints := utilvalidation.IsDNS1123Subdomain(of.Group); of.Group != "" && len(complaints) > 0 {
+			if complaints := naming.IsDNS1123Subdomain(of.Group); of.Group != "" && len(complaints) > 0 {
 				errs = append(errs, field.Invalid(path.Child("group"), of.Group, strings.Join(complaints, ",")))
 			}
 			return errs

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // containerChecks is what the containers of one pod must agree on while they are checked
@@ -113,7 +113,7 @@ func validateContainerPorts(ports []corev1.ContainerPort, path *field.Path) fiel
 	for i := range ports {
 		port, at := &ports[i], path.Index(i)
 		if port.Name != "" {
-			if complaints := utilvalidation.IsValidPortName(port.Name); len(complaints) > 0 {
+			if complaints := naming.IsValidPortName(port.Name); len(complaints) > 0 {
 				errs = append(errs, invalid(at.Child("name"), port.Name, complaints)...)
 			} else if names[port.Name] {
 				errs = append(errs, field.Duplicate(at.Child("name"), port.Name))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api/cel"
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // What the kinds of resource.k8s.io have in common: names, bounded lists, selectors, opaque parameters, taints.
@@ -212,14 +213,14 @@ func isExtendedResource(name string) bool {
 	if !ok || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") || strings.HasPrefix(name, "requests.") {
 		return false
 	}
-	return len(utilvalidation.IsQualifiedName("requests."+name)) == 0
+	return len(naming.IsQualifiedName("requests."+name)) == 0
 }
 
 var deviceTaintEffects = []resourcev1.DeviceTaintEffect{resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone}
 
 func validateDeviceTaint(t *resourcev1.DeviceTaint, path *field.Path) field.ErrorList {
 	errs := qualifiedName(path.Child("key"), t.Key)
-	errs = append(errs, invalid(path.Child("value"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
+	errs = append(errs, invalid(path.Child("value"), t.Value, naming.IsValidLabelValue(t.Value))...)
 	return append(errs, requiredOneOf(path.Child("effect"), t.Effect, deviceTaintEffects...)...)
 }
 
@@ -236,7 +237,7 @@ func validateDeviceTolerations(tolerations []resourcev1.DeviceToleration, path *
 				errs = append(errs, field.Invalid(value, t.Value, "must be empty for operator `Exists`"))
 			}
 		case resourcev1.DeviceTolerationOpEqual:
-			errs = append(errs, invalid(value, t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
+			errs = append(errs, invalid(value, t.Value, naming.IsValidLabelValue(t.Value))...)
 		default:
 			errs = append(errs, requiredOneOf(path.Child("operator"), t.Operator, resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)...)
 		}

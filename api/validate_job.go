@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func validateJob(j *batchv1.Job) field.ErrorList {
@@ -33,7 +34,7 @@ func validateNewJob(j *batchv1.Job) field.ErrorList {
 	errs := validateGeneratedSelector(j)
 	if n := deref(j.Spec.Completions); n > 0 && isIndexed(j) {
 		// Its last pod's host name is the longest.
-		if last := fmt.Sprintf("%s-%d", j.Name, n-1); len(utilvalidation.IsDNS1123Label(last)) > 0 {
+		if last := fmt.Sprintf("%s-%d", j.Name, n-1); len(naming.IsDNS1123Label(last)) > 0 {
 			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name, "will not able to create pod with invalid DNS label: "+last))
 		}
 	}

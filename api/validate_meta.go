@@ -14,6 +14,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // immutableField is the wording Kubernetes uses where a field may never change.
@@ -25,7 +26,10 @@ const immutableField = validation.FieldImmutableErrorMsg
 // managed fields. path is "metadata" for an object at the top.
 func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(name string, prefix bool) []string, path *field.Plain) field.ErrorList {
 	if validateName == nil {
-		validateName = validation.NameIsDNSSubdomain
+		validateName = naming.NameIsDNSSubdomain
+	}
+	if soundName(meta, namespaced, validateName) && soundDetails(meta) && soundFinalizers(meta.GetFinalizers()) {
+		return standardFinalizers(meta, path)
 	}
 	errs := validation.ValidateObjectMetaAccessor(meta, namespaced, validateName, path)
 	return append(errs, standardFinalizers(meta, path)...)
@@ -35,6 +39,9 @@ func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(n
 // creationTimestamp, deletionTimestamp and its grace period, no falling generation, and no
 // new finalizers once the object is being deleted.
 func ValidateObjectMetaUpdate(meta, old metav1.Object, path *field.Plain) field.ErrorList {
+	if sameIdentity(meta, old) && soundDetails(meta) {
+		return nil
+	}
 	return validation.ValidateObjectMetaAccessorUpdate(meta, old, path)
 }
 
@@ -135,7 +142,10 @@ func required(path *field.Path, value string) field.ErrorList {
 }
 
 func nonNegative[T int32 | int64 | int](path *field.Path, n T) field.ErrorList {
-	return field.Checked(validation.ValidateNonnegativeField, int64(n), path)
+	if n >= 0 {
+		return nil
+	}
+	return validation.ValidateNonnegativeField(int64(n), path.Plain())
 }
 
 func nonNegativePtr[T int32 | int64 | int](path *field.Path, n *T) field.ErrorList {
@@ -162,23 +172,26 @@ func portNumberOrName(path *field.Path, port intstr.IntOrString) field.ErrorList
 	case intstr.Int:
 		return invalid(path, port.IntValue(), utilvalidation.IsValidPortNum(port.IntValue()))
 	case intstr.String:
-		return invalid(path, port.StrVal, utilvalidation.IsValidPortName(port.StrVal))
+		return invalid(path, port.StrVal, naming.IsValidPortName(port.StrVal))
 	default:
 		return field.ErrorList{field.InternalError(path, fmt.Errorf("unknown type: %v", port.Type))}
 	}
 }
 
 func dnsLabel(path *field.Path, value string) field.ErrorList {
-	return invalid(path, value, utilvalidation.IsDNS1123Label(value))
+	return invalid(path, value, naming.IsDNS1123Label(value))
 }
 
 func dnsSubdomain(path *field.Path, value string) field.ErrorList {
-	return invalid(path, value, utilvalidation.IsDNS1123Subdomain(value))
+	return invalid(path, value, naming.IsDNS1123Subdomain(value))
 }
 
 // qualifiedName checks a label or annotation key.
 func qualifiedName(path *field.Path, value string) field.ErrorList {
-	return field.Checked(metav1validation.ValidateLabelName, value, path)
+	if len(naming.IsQualifiedName(value)) == 0 {
+		return nil
+	}
+	return metav1validation.ValidateLabelName(value, path.Plain())
 }
 
 // countOrPercent checks a value such as maxUnavailable: a count of at least 0 or a percentage.

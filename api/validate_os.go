@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // validateOS refuses what the operating system that the pod names does not have.
@@ -173,7 +173,7 @@ func validateWindowsOptions(o *corev1.WindowsSecurityContextOptions, path *field
 	}
 	var errs field.ErrorList
 	if name := o.GMSACredentialSpecName; name != nil {
-		errs = append(errs, invalid(path.Child("gmsaCredentialSpecName"), name, utilvalidation.IsDNS1123Subdomain(*name))...)
+		errs = append(errs, invalid(path.Child("gmsaCredentialSpecName"), name, naming.IsDNS1123Subdomain(*name))...)
 	}
 	if spec := o.GMSACredentialSpec; spec != nil {
 		at := path.Child("gmsaCredentialSpec")

@@ -6,12 +6,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	podresource "k8s.io/component-helpers/resource"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // validatePodSpec checks the spec of a pod or of a pod template. podName is the pod's, or
@@ -40,7 +39,7 @@ func validatePodSpec(spec *corev1.PodSpec, podName string, path *field.Path) fie
 	errs = append(errs, validatePodResources(spec, path)...)
 	errs = append(errs, validateHostNetworkPorts(spec, checks.pod, path.Child("containers"))...)
 	errs = append(errs, validatePodPolicies(spec, path)...)
-	errs = append(errs, field.Checked(metav1validation.ValidateLabels, spec.NodeSelector, path.Child("nodeSelector"))...)
+	errs = append(errs, validateLabels(spec.NodeSelector, path.Child("nodeSelector"))...)
 	errs = append(errs, validatePodSecurity(spec, path.Child("securityContext"))...)
 	errs = append(errs, validateAffinity(spec.Affinity, path.Child("affinity"))...)
 	errs = append(errs, validateDNSConfig(spec, path)...)
@@ -195,12 +194,12 @@ func validatePodNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 			errs = append(errs, invalid(path.Child(child), value, check(value))...)
 		}
 	}
-	name("serviceAccountName", spec.ServiceAccountName, func(s string) []string { return validation.ValidateServiceAccountName(s, false) })
-	name("nodeName", spec.NodeName, utilvalidation.IsDNS1123Subdomain)
-	name("hostname", spec.Hostname, utilvalidation.IsDNS1123Label)
-	name("subdomain", spec.Subdomain, utilvalidation.IsDNS1123Label)
-	name("priorityClassName", spec.PriorityClassName, utilvalidation.IsDNS1123Subdomain)
-	name("schedulerName", spec.SchedulerName, utilvalidation.IsDNS1123Subdomain)
+	name("serviceAccountName", spec.ServiceAccountName, func(s string) []string { return naming.NameIsDNSSubdomain(s, false) })
+	name("nodeName", spec.NodeName, naming.IsDNS1123Subdomain)
+	name("hostname", spec.Hostname, naming.IsDNS1123Label)
+	name("subdomain", spec.Subdomain, naming.IsDNS1123Label)
+	name("priorityClassName", spec.PriorityClassName, naming.IsDNS1123Subdomain)
+	name("schedulerName", spec.SchedulerName, naming.IsDNS1123Subdomain)
 	if spec.RuntimeClassName != nil {
 		errs = append(errs, dnsSubdomain(path.Child("runtimeClassName"), *spec.RuntimeClassName)...)
 	}
@@ -354,8 +353,8 @@ func validateOverhead(overhead corev1.ResourceList, path *field.Path) field.Erro
 
 // validatePodTemplate checks the template of a workload.
 func validatePodTemplate(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
-	errs := field.Checked(metav1validation.ValidateLabels, t.Labels, path.Child("labels"))
-	errs = append(errs, field.Checked(validation.ValidateAnnotations, t.Annotations, path.Child("annotations"))...)
+	errs := validateLabels(t.Labels, path.Child("labels"))
+	errs = append(errs, validateAnnotations(t.Annotations, path.Child("annotations"))...)
 	errs = append(errs, validatePodAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)
 	errs = append(errs, validatePodSpec(&t.Spec, "", path.Child("spec"))...)
 	if len(t.Spec.EphemeralContainers) > 0 {

@@ -12,6 +12,7 @@ import (
 	podresource "k8s.io/component-helpers/resource"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // validIP checks an address in a field older than today's stricter rules for new fields.
@@ -75,7 +76,7 @@ func isQuotaHugePage(name corev1.ResourceName) bool {
 // validateAnyResourceName checks the form of a resource's name, and that one without a
 // domain is Kubernetes' own.
 func validateAnyResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
-	if errs := invalid(path, name, utilvalidation.IsQualifiedName(string(name))); len(errs) > 0 {
+	if errs := invalid(path, name, naming.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
 	}
 	if _, known := standardResources[name]; !strings.Contains(string(name), "/") && !known && !isQuotaHugePage(name) {

@@ -4,11 +4,10 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // validateVolumes also returns the volumes by name, for the mounts to be checked against.
@@ -144,7 +143,7 @@ func validateVolumeSource(v *corev1.Volume, podName string, path *field.Path) fi
 	}
 	if v.Ephemeral != nil && v.Name != "" {
 		claim := podName + "-" + v.Name
-		for _, complaint := range validation.NameIsDNSSubdomain(claim, false) {
+		for _, complaint := range naming.NameIsDNSSubdomain(claim, false) {
 			errs = append(errs, field.Invalid(path.Child("name"), v.Name, fmt.Sprintf("PVC name %q: %v", claim, complaint)))
 		}
 	}
@@ -206,8 +205,8 @@ func validateEphemeralVolume(e *corev1.EphemeralVolumeSource, path *field.Path) 
 
 // validateTemplateMeta allows labels and annotations and nothing else.
 func validateTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	errs := field.Checked(validation.ValidateAnnotations, m.Annotations, path.Child("annotations"))
-	errs = append(errs, field.Checked(metav1validation.ValidateLabels, m.Labels, path.Child("labels"))...)
+	errs := validateAnnotations(m.Annotations, path.Child("annotations"))
+	errs = append(errs, validateLabels(m.Labels, path.Child("labels"))...)
 	for _, f := range []setField{
 		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""},
 		{"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0},

@@ -11,6 +11,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // What is allowed in pods and their templates, and yet hardly meant: kube-apiserver's warnings.
@@ -21,7 +22,7 @@ func warnPod(p, old *corev1.Pod) []string {
 		return nil
 	}
 	var warnings []string
-	if complaints := utilvalidation.IsDNS1123Label(p.Name); p.Name != "" && len(complaints) > 0 {
+	if complaints := naming.IsDNS1123Label(p.Name); p.Name != "" && len(complaints) > 0 {
 		warnings = append(warnings, fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", complaints))
 	}
 	return append(warnings, warnPodTemplate(&corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}, nil)...)
@@ -29,7 +30,7 @@ func warnPod(p, old *corev1.Pod) []string {
 
 // warnWorkloadName tells of a new object's name that its pods can carry only mangled.
 func warnWorkloadName[T Object](obj, old T) []string {
-	complaints := utilvalidation.IsDNS1123Label(obj.GetName())
+	complaints := naming.IsDNS1123Label(obj.GetName())
 	if any(old) != any(*new(T)) || obj.GetName() == "" || len(complaints) == 0 {
 		return nil
 	}

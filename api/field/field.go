@@ -89,14 +89,6 @@ func (p *Path) appendTo(b []byte) []byte {
 	return b
 }
 
-// Checked runs a check of apimachinery's, which gets a path only where something is wrong.
-func Checked[T any](check func(value T, path *Plain) ErrorList, value T, path *Path) ErrorList {
-	if len(check(value, nil)) == 0 {
-		return nil
-	}
-	return check(value, path.Plain())
-}
-
 func Invalid(path *Path, value any, detail string) *Error {
 	return field.Invalid(path.Plain(), value, detail)
 }

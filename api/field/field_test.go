@@ -41,29 +41,21 @@ func TestPath_ReadsAsApimachinerys(t *testing.T) {
 	require.Equal(t, "spec", none.Child("spec").String())
 }
 
-func TestChecked(t *testing.T) {
-	t.Parallel()
-	require.Empty(t, field.Checked(notEmpty, "web", field.NewPath("metadata", "name")))
-	errs := field.Checked(notEmpty, "", field.NewPath("metadata", "name"))
-	require.Len(t, errs, 1)
-	require.Equal(t, "metadata.name", errs[0].Field)
-}
-
 // Not parallel: allocations are counted of the whole process.
 func TestPath_IsNoGarbage(t *testing.T) {
 	names, found := []string{"web", "proxy"}, 0
 	require.Zero(t, testing.AllocsPerRun(10, func() {
 		path := field.NewPath("spec")
 		for i := range names {
-			found += len(field.Checked(notEmpty, names[i], path.Child("containers").Index(i).Child("name", "part")))
+			found += len(notEmpty(names[i], path.Child("containers").Index(i).Child("name", "part")))
 		}
 	}))
 	require.Zero(t, found)
 }
 
-func notEmpty(value string, path *field.Plain) field.ErrorList {
+func notEmpty(value string, path *field.Path) field.ErrorList {
 	if value == "" {
-		return field.ErrorList{plain.Required(path, "")}
+		return field.ErrorList{field.Required(path, "")}
 	}
 	return nil
 }
