@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/naming"
@@ -129,7 +128,7 @@ func validateNode(n *corev1.Node) field.ErrorList {
 	errs = append(errs, validateNodeResources(&n.Status)...)
 	path, v6 := field.NewPath("spec", "podCIDRs"), 0
 	for i, cidr := range n.Spec.PodCIDRs {
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(path.Index(i).Plain(), cidr, true, nil)...)
+		errs = append(errs, validCIDR(path.Index(i), cidr)...)
 		if strings.Contains(cidr, ":") {
 			v6++
 		}

@@ -126,14 +126,14 @@ func validateIPBlock(b *networkingv1.IPBlock, path *field.Path) field.ErrorList 
 	if b.CIDR == "" {
 		return field.ErrorList{field.Required(path.Child("cidr"), "")}
 	}
-	errs := utilvalidation.IsValidCIDRForLegacyField(path.Child("cidr").Plain(), b.CIDR, true, nil)
+	errs := validCIDR(path.Child("cidr"), b.CIDR)
 	_, outer, err := netutils.ParseCIDRSloppy(b.CIDR)
 	if err != nil {
 		return errs
 	}
 	for i, except := range b.Except {
 		at := path.Child("except").Index(i)
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at.Plain(), except, true, nil)...)
+		errs = append(errs, validCIDR(at, except)...)
 		_, inner, err := netutils.ParseCIDRSloppy(except)
 		if err != nil {
 			continue

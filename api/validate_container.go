@@ -109,7 +109,7 @@ func (k *containerChecks) noLifecycle(c *corev1.Container, path *field.Path) fie
 
 func validateContainerPorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	names := make(map[string]bool, len(ports))
+	names := map[string]bool{}
 	for i := range ports {
 		port, at := &ports[i], path.Index(i)
 		if port.Name != "" {
@@ -160,7 +160,7 @@ func validateHostPorts(containers []corev1.Container, path *field.Path) field.Er
 // what is wrong with a sub path or a mode lack the index.
 func (k *containerChecks) mounts(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	paths := make(map[string]bool, len(c.VolumeMounts))
+	paths := map[string]bool{}
 	for i := range c.VolumeMounts {
 		m, at := &c.VolumeMounts[i], path.Index(i)
 		errs = append(errs, required(at.Child("name"), m.Name)...)

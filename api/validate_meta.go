@@ -3,16 +3,17 @@ package api
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/coxswain-dev/coxswain/api/equal"
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
@@ -72,7 +73,7 @@ func isStandardFinalizer(name string) bool {
 }
 
 // invalid turns the complaints of a string check into errors of one field.
-func invalid(path *field.Path, value any, complaints []string) field.ErrorList {
+func invalid[T any](path *field.Path, value T, complaints []string) field.ErrorList {
 	if len(complaints) == 0 {
 		return nil
 	}
@@ -85,7 +86,7 @@ func invalid(path *field.Path, value any, complaints []string) field.ErrorList {
 
 // unchanged refuses a new value for a field that is fixed.
 func unchanged(value, old any, path *field.Path) field.ErrorList {
-	if equality.Semantic.DeepEqual(value, old) {
+	if equal.Semantic(value, old) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, value, immutableField)}
@@ -198,7 +199,7 @@ func qualifiedName(path *field.Path, value string) field.ErrorList {
 func countOrPercent(path *field.Path, value intstr.IntOrString) field.ErrorList {
 	switch value.Type {
 	case intstr.String:
-		return invalid(path, value, utilvalidation.IsValidPercent(value.StrVal))
+		return invalid(path, value, naming.IsValidPercent(value.StrVal))
 	case intstr.Int:
 		return nonNegative(path, value.IntVal)
 	default:
@@ -208,14 +209,11 @@ func countOrPercent(path *field.Path, value intstr.IntOrString) field.ErrorList 
 
 // percentOf reads a percentage, or 0 and false for a count.
 func percentOf(value intstr.IntOrString) (int, bool) {
-	if value.Type != intstr.String || len(utilvalidation.IsValidPercent(value.StrVal)) > 0 {
+	if value.Type != intstr.String || len(naming.IsValidPercent(value.StrVal)) > 0 {
 		return 0, false
 	}
-	var n int
-	if _, err := fmt.Sscanf(value.StrVal, "%d%%", &n); err != nil {
-		return 0, false
-	}
-	return n, true
+	n, err := strconv.Atoi(strings.TrimSuffix(value.StrVal, "%"))
+	return n, err == nil
 }
 
 func notOver100Percent(path *field.Path, value intstr.IntOrString) field.ErrorList {

@@ -29,17 +29,16 @@ func validateOS(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return oneOf(at, spec.OS.Name, corev1.Linux, corev1.Windows)
 }
 
-// eachContainer visits all containers, with their paths.
-func eachContainer(spec *corev1.PodSpec, path *field.Path, visit func(c *corev1.Container, path *field.Path)) {
+// eachContainer visits all containers, with the lists that they are in.
+func eachContainer(spec *corev1.PodSpec, visit func(c *corev1.Container, list string, i int)) {
 	for i := range spec.InitContainers {
-		visit(&spec.InitContainers[i], path.Child("initContainers").Index(i))
+		visit(&spec.InitContainers[i], "initContainers", i)
 	}
 	for i := range spec.Containers {
-		visit(&spec.Containers[i], path.Child("containers").Index(i))
+		visit(&spec.Containers[i], "containers", i)
 	}
 	for i := range spec.EphemeralContainers {
-		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
-		visit(&c, path.Child("ephemeralContainers").Index(i))
+		visit((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon), "ephemeralContainers", i)
 	}
 }
 
@@ -49,9 +48,9 @@ func validateLinux(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if sc := spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
 		errs = append(errs, field.Forbidden(path.Child("securityContext", "windowsOptions"), why))
 	}
-	eachContainer(spec, path, func(c *corev1.Container, path *field.Path) {
+	eachContainer(spec, func(c *corev1.Container, list string, i int) {
 		if sc := c.SecurityContext; sc != nil && sc.WindowsOptions != nil {
-			errs = append(errs, field.Forbidden(path.Child("securityContext", "windowsOptions"), why))
+			errs = append(errs, field.Forbidden(path.Child(list).Index(i).Child("securityContext", "windowsOptions"), why))
 		}
 	})
 	return errs
@@ -86,9 +85,9 @@ func validateWindows(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 			{"supplementalGroupsPolicy", sc.SupplementalGroupsPolicy != nil}, {"seLinuxChangePolicy", sc.SELinuxChangePolicy != nil},
 		})
 	}
-	eachContainer(spec, path, func(c *corev1.Container, path *field.Path) {
+	eachContainer(spec, func(c *corev1.Container, list string, i int) {
 		if sc := c.SecurityContext; sc != nil {
-			refuse(path.Child("securityContext"), []setField{
+			refuse(path.Child(list).Index(i).Child("securityContext"), []setField{
 				{"appArmorProfile", sc.AppArmorProfile != nil}, {"seLinuxOptions", sc.SELinuxOptions != nil},
 				{"seccompProfile", sc.SeccompProfile != nil}, {"capabilities", sc.Capabilities != nil},
 				{"readOnlyRootFilesystem", sc.ReadOnlyRootFilesystem != nil}, {"privileged", sc.Privileged != nil},
@@ -118,14 +117,14 @@ func validateHostProcess(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	}
 	var errs field.ErrorList
 	containers, onHost := 0, 0
-	eachContainer(spec, path, func(c *corev1.Container, path *field.Path) {
+	eachContainer(spec, func(c *corev1.Container, list string, i int) {
 		containers++
 		var own *bool
 		if sc := c.SecurityContext; sc != nil {
 			own = hostProcess(sc.WindowsOptions)
 		}
 		if ofPod != nil && own != nil && *ofPod != *own {
-			errs = append(errs, field.Invalid(path.Child("securityContext", "windowsOptions", "hostProcess"), *own,
+			errs = append(errs, field.Invalid(path.Child(list).Index(i).Child("securityContext", "windowsOptions", "hostProcess"), *own,
 				fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *ofPod)))
 		}
 		if isTrue(own) || (own == nil && isTrue(ofPod)) {

@@ -20,18 +20,17 @@ func validatePodSpec(spec *corev1.PodSpec, podName string, path *field.Path) fie
 	if spec.TerminationGracePeriodSeconds == nil {
 		errs = append(errs, field.Required(path.Child("terminationGracePeriodSeconds"), ""))
 	}
-	volumes, volumeErrs := validateVolumes(spec.Volumes, podName, path.Child("volumes"))
-	errs = append(errs, volumeErrs...)
-	errs = append(errs, validateResourceClaimsOf(spec, path.Child("resourceClaims"))...)
 	checks := containerChecks{
-		volumes:   volumes,
-		claims:    make(map[string]bool, len(spec.ResourceClaims)),
-		names:     make(map[string]bool, len(spec.Containers)+len(spec.InitContainers)),
+		volumes:   map[string]*corev1.VolumeSource{},
+		claims:    map[string]bool{},
+		names:     map[string]bool{},
 		pod:       podName != "",
 		hostUsers: spec.HostUsers == nil || *spec.HostUsers,
 		restart:   spec.RestartPolicy,
 		grace:     spec.TerminationGracePeriodSeconds,
 	}
+	errs = append(errs, validateVolumes(spec.Volumes, checks.volumes, podName, path.Child("volumes"))...)
+	errs = append(errs, validateResourceClaimsOf(spec, path.Child("resourceClaims"))...)
 	for _, claim := range spec.ResourceClaims {
 		checks.claims[claim.Name] = claim.Name != ""
 	}
@@ -226,7 +225,7 @@ func validatePodNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	for i, gate := range spec.ReadinessGates {
 		errs = append(errs, qualifiedName(path.Child("readinessGates").Index(i).Child("conditionType"), string(gate.ConditionType))...)
 	}
-	gates := make(map[string]bool, len(spec.SchedulingGates))
+	gates := map[string]bool{}
 	for i, gate := range spec.SchedulingGates {
 		at := path.Child("schedulingGates").Index(i)
 		errs = append(errs, qualifiedName(at, gate.Name)...)

@@ -15,9 +15,19 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// validIP checks an address in a field older than today's stricter rules for new fields.
+// validIP and validCIDR check addresses in fields older than today's stricter rules for new fields.
 func validIP(path *field.Path, ip string) field.ErrorList {
+	if len(utilvalidation.IsValidIPForLegacyField(nil, ip, true, nil)) == 0 {
+		return nil
+	}
 	return utilvalidation.IsValidIPForLegacyField(path.Plain(), ip, true, nil)
+}
+
+func validCIDR(path *field.Path, cidr string) field.ErrorList {
+	if len(utilvalidation.IsValidCIDRForLegacyField(nil, cidr, true, nil)) == 0 {
+		return nil
+	}
+	return utilvalidation.IsValidCIDRForLegacyField(path.Plain(), cidr, true, nil)
 }
 
 // nativeResource is one that Kubernetes itself counts, not a device plugin or operator.
@@ -142,10 +152,12 @@ func validateHugePages(name corev1.ResourceName, q resource.Quantity, path *fiel
 
 // sortedNames gives a list of amounts an order, so that complaints have one.
 func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
-	if len(list) == 0 {
-		return nil
+	names := make([]corev1.ResourceName, 0, len(list))
+	for name := range list {
+		names = append(names, name)
 	}
-	return slices.Sorted(maps.Keys(list))
+	slices.Sort(names)
+	return names
 }
 
 func validateContainerResources(r *corev1.ResourceRequirements, claims map[string]bool, path *field.Path) field.ErrorList {
@@ -163,7 +175,7 @@ func validateResources(r *corev1.ResourceRequirements, validateName func(corev1.
 	cpuOrMemory, hugePages := false, false
 	amount := func(name corev1.ResourceName, q resource.Quantity, at *field.Path) {
 		cpuOrMemory = cpuOrMemory || name == corev1.ResourceCPU || name == corev1.ResourceMemory
-		errs = append(errs, validateName(name, at)...)
+		errs = append(errs, field.Checked(validateName, name, at)...)
 		errs = append(errs, validateQuantity(name, q, at)...)
 		if isHugePage(name) {
 			hugePages = true

@@ -140,7 +140,7 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 func validateSysctls(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	const maxName = 253
 	var errs field.ErrorList
-	names := make(map[string]bool, len(spec.SecurityContext.Sysctls))
+	names := map[string]bool{}
 	for i, s := range spec.SecurityContext.Sysctls {
 		at := path.Index(i).Child("name")
 		switch {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/naming"
@@ -314,7 +313,7 @@ func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
 		if len(spec.LoadBalancerSourceRanges) > 0 {
 			at = ranges.Index(i)
 		}
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at.Plain(), strings.TrimSpace(cidr), true, nil)...)
+		errs = append(errs, validCIDR(at, strings.TrimSpace(cidr))...)
 	}
 	class := path.Child("loadBalancerClass")
 	switch {

@@ -10,11 +10,10 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// validateVolumes also returns the volumes by name, for the mounts to be checked against.
+// validateVolumes also notes the sound volumes by name, for the mounts to be checked against.
 // podName is empty in a template.
-func validateVolumes(volumes []corev1.Volume, podName string, path *field.Path) (map[string]*corev1.VolumeSource, field.ErrorList) {
+func validateVolumes(volumes []corev1.Volume, byName map[string]*corev1.VolumeSource, podName string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	byName := make(map[string]*corev1.VolumeSource, len(volumes))
 	for i := range volumes {
 		v, at := &volumes[i], path.Index(i)
 		own := validateVolumeSource(v, podName, at)
@@ -35,7 +34,7 @@ func validateVolumes(volumes []corev1.Volume, podName string, path *field.Path) 
 				"must not reference a PVC that gets created for an ephemeral volume"))
 		}
 	}
-	return byName, errs
+	return errs
 }
 
 // madeForPod says whether a claim is one that will be made for an ephemeral volume.
@@ -84,7 +83,7 @@ func validateOneSource[V any](types []volumeType[V], v *V, path *field.Path) (er
 			errs = append(errs, field.Forbidden(path.Child(t.second), "may not specify more than 1 volume type"))
 			continue
 		}
-		errs = append(errs, t.check(v, path.Child(t.name))...)
+		errs = append(errs, field.Checked(t.check, v, path.Child(t.name))...)
 	}
 	if found == 0 {
 		errs = append(errs, field.Required(path, "must specify a volume type"))

@@ -71,6 +71,9 @@ func counts(path *field.Path, list []count) field.ErrorList {
 
 // notAbove wants one number to be no more than another, of which the message speaks by its full path.
 func notAbove(path *field.Path, c, bound count) field.ErrorList {
+	if c.n <= bound.n {
+		return nil
+	}
 	return notAboveNamed(path, c, bound.n, path.Child(bound.name).String())
 }
 

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,11 +43,14 @@ func comparerOf(t reflect.Type) comparer {
 	return c.(comparer)
 }
 
-// meanings are the types that are not compared field by field.
+// meanings are the types that are not compared field by field, and entry by entry.
 var meanings = map[reflect.Type]comparer{
 	reflect.TypeFor[resource.Quantity](): by(func(a, b *resource.Quantity) bool { return a.Cmp(*b) == 0 }),
 	reflect.TypeFor[metav1.Time]():       by(func(a, b *metav1.Time) bool { return a.UTC() == b.UTC() }),
-	reflect.TypeFor[metav1.MicroTime]():  by(func(a, b *metav1.MicroTime) bool { return a.UTC() == b.UTC() }),
+	reflect.TypeFor[corev1.ResourceList](): func(a, b reflect.Value) bool {
+		return resourceLists(a.Interface().(corev1.ResourceList), b.Interface().(corev1.ResourceList))
+	},
+	reflect.TypeFor[metav1.MicroTime](): by(func(a, b *metav1.MicroTime) bool { return a.UTC() == b.UTC() }),
 }
 
 // by compares values of type T by their addresses, or those of copies.
@@ -127,6 +131,16 @@ func maps(elem comparer) comparer {
 		}
 		return true
 	}
+}
+
+// resourceLists compares the maps that are most in pods, of which maps would copy every entry.
+func resourceLists(a, b corev1.ResourceList) bool {
+	for name, amount := range a {
+		if other, ok := b[name]; !ok || amount.Cmp(other) != 0 {
+			return false
+		}
+	}
+	return len(a) == len(b)
 }
 
 func structs(t reflect.Type) comparer {

@@ -3,7 +3,8 @@
 // the compiler puts a path into the stack frame of who asks for it. So a valid object is walked through without garbage.
 //
 // A path stays on the stack while it is handed down to functions known by name. Where it is kept in a variable of longer
-// life, or handed to a function that is a value, it goes to the heap with all that is above it; nothing breaks, but nothing is won.
+// life, or handed to a function that is a value, it goes to the heap with all that is above it; nothing breaks, but nothing is
+// won (see Checked).
 package field
 
 import (
@@ -87,6 +88,14 @@ func (p *Path) appendTo(b []byte) []byte {
 		b = append(b, text...)
 	}
 	return b
+}
+
+// Checked runs a check that is a value, not a function known by name. It gets a path only where something is wrong.
+func Checked[T any](check func(value T, path *Path) ErrorList, value T, path *Path) ErrorList {
+	if len(check(value, nil)) == 0 {
+		return nil
+	}
+	return check(value, NewPath(path.String()))
 }
 
 func Invalid(path *Path, value any, detail string) *Error {

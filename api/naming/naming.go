@@ -1,4 +1,4 @@
-// Package naming has apimachinery's checks of names without their regular expressions, by the same names: what is plainly sound is
+// Package naming has apimachinery's checks of names (and of percentages) without their regular expressions, by the same names: what is plainly sound is
 // known by looking at its bytes, and all else is put to apimachinery, for its verdict and its words.
 package naming
 
@@ -84,6 +84,13 @@ func IsValidPortName(s string) []string {
 		return nil
 	}
 	return utilvalidation.IsValidPortName(s)
+}
+
+func IsValidPercent(s string) []string {
+	if number, found := strings.CutSuffix(s, "%"); found && number != "" && all(number, digit) {
+		return nil
+	}
+	return utilvalidation.IsValidPercent(s)
 }
 
 func isLabel(s string) bool {

@@ -23,6 +23,7 @@ var pairs = map[string][2]func(string) []string{
 	"IsQualifiedName":          {naming.IsQualifiedName, utilvalidation.IsQualifiedName},
 	"IsValidLabelValue":        {naming.IsValidLabelValue, utilvalidation.IsValidLabelValue},
 	"IsConfigMapKey":           {naming.IsConfigMapKey, utilvalidation.IsConfigMapKey},
+	"IsValidPercent":           {naming.IsValidPercent, utilvalidation.IsValidPercent},
 	"IsValidPortName":          {naming.IsValidPortName, utilvalidation.IsValidPortName},
 }
 
@@ -52,7 +53,7 @@ func TestChecks_AgreeWithApimachinerys(t *testing.T) {
 			compare(t, long+"-")
 		}
 	}
-	const alphabet = "aaz09AZ--..__//= é\n"
+	const alphabet = "aaz09AZ--..__//%= é\n"
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 3_000 {
 		s := make([]byte, random.IntN(8))
