@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func validatingPolicies() *Resource {
@@ -240,7 +242,7 @@ func validateParamKind(k *admissionv1.ParamKind, path *field.Path) field.ErrorLi
 	} else if err != nil {
 		errs = append(errs, field.Invalid(at, k.APIVersion, err.Error()))
 	} else {
-		if complaints := utilvalidation.IsDNS1123Subdomain(gv.Group); gv.Group != "" && len(complaints) > 0 {
+		if complaints := naming.IsDNS1123Subdomain(gv.Group); gv.Group != "" && len(complaints) > 0 {
 			errs = append(errs, field.Invalid(at, gv.Group, strings.Join(complaints, ",")))
 		}
 		if complaints := utilvalidation.IsDNS1035Label(gv.Version); gv.Version == "" {
@@ -260,7 +262,7 @@ func validateParamKind(k *admissionv1.ParamKind, path *field.Path) field.ErrorLi
 // validatePolicyStatus checks what the type checker has found.
 func validatePolicyStatus(p, _ *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
 	path := field.NewPath("status")
-	errs := metav1validation.ValidateConditions(p.Status.Conditions, path.Child("conditions"))
+	errs := metav1validation.ValidateConditions(p.Status.Conditions, path.Child("conditions").Plain())
 	if p.Status.TypeChecking == nil {
 		return errs
 	}

@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 const admissionGroup = admissionv1.GroupName
@@ -138,7 +140,7 @@ func validateWebhooks(hooks []webhook) field.ErrorList {
 	names := map[string]bool{}
 	for i, w := range hooks {
 		at := field.NewPath("webhooks").Index(i)
-		errs = append(errs, utilvalidation.IsFullyQualifiedName(at.Child("name"), w.name)...)
+		errs = append(errs, utilvalidation.IsFullyQualifiedName(at.Child("name").Plain(), w.name)...)
 		if w.name != "" && names[w.name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), w.name))
 		}
@@ -281,7 +283,7 @@ func validateWebhookPath(text string, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("segment[%d] may not be empty", i)))
 			continue
 		}
-		for _, complaint := range utilvalidation.IsDNS1123Subdomain(step) {
+		for _, complaint := range naming.IsDNS1123Subdomain(step) {
 			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("segment[%d]: %s", i, complaint)))
 		}
 	}

@@ -5,11 +5,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func statefulSets() *Resource {
@@ -21,7 +22,7 @@ func statefulSets() *Resource {
 		NewList:    func() runtime.Object { return &appsv1.StatefulSetList{} },
 
 		Default:        with(defaultStatefulSet),
-		ValidateName:   validation.NameIsDNSLabel,
+		ValidateName:   naming.NameIsDNSLabel,
 		Validate:       checked(validateStatefulSet),
 		ValidateCreate: checked(validateNewStatefulSet),
 		ValidateUpdate: checked2(validateStatefulSetUpdate),

@@ -2,7 +2,8 @@ package api
 
 import (
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // The questions of authorization.k8s.io: may someone, may I, what may I (kubectl auth can-i).

@@ -17,7 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func certificateSigningRequests() *Resource {
@@ -203,7 +205,7 @@ func validateSignerName(name string, path *field.Path) field.ErrorList {
 	}
 	labels := strings.Split(domain, ".")
 	for _, label := range labels {
-		for _, complaint := range utilvalidation.IsDNS1123Label(label) {
+		for _, complaint := range naming.IsDNS1123Label(label) {
 			errs = append(errs, field.Invalid(path, domain, fmt.Sprintf("validating label %q: %s", label, complaint)))
 		}
 	}
@@ -211,7 +213,7 @@ func validateSignerName(name string, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path, domain, "should be a domain with at least two segments separated by dots"))
 	}
 	for label := range strings.SplitSeq(rest, ".") {
-		for _, complaint := range utilvalidation.IsDNS1123Subdomain(label) {
+		for _, complaint := range naming.IsDNS1123Subdomain(label) {
 			errs = append(errs, field.Invalid(path, rest, fmt.Sprintf("validating label %q: %s", label, complaint)))
 		}
 	}

@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func podCertificateRequests() *Resource {
@@ -131,7 +132,7 @@ func validateUserNotes(notes map[string]string, path *field.Path) field.ErrorLis
 	var errs field.ErrorList
 	total := 0
 	for key, value := range notes {
-		errs = append(errs, utilvalidation.IsDomainPrefixedKey(path, strings.ToLower(key))...)
+		errs = append(errs, utilvalidation.IsDomainPrefixedKey(path.Plain(), strings.ToLower(key))...)
 		total += len(key) + len(value)
 	}
 	if total > maxUserNotes {

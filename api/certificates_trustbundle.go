@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func clusterTrustBundles() *Resource {
@@ -65,14 +66,14 @@ func bundleName(signer, name string, prefix bool) []string {
 		if strings.Contains(name, ":") {
 			return []string{"ClusterTrustBundle without signer name must not have \":\" in its name"}
 		}
-		return validation.NameIsDNSSubdomain(name, prefix)
+		return naming.NameIsDNSSubdomain(name, prefix)
 	}
 	begins := strings.ReplaceAll(signer, "/", ":") + ":"
 	rest, ok := strings.CutPrefix(name, begins)
 	if !ok {
 		return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, begins)}
 	}
-	return validation.NameIsDNSSubdomain(rest, prefix)
+	return naming.NameIsDNSSubdomain(rest, prefix)
 }
 
 // maxTrustBundle is how many bytes of certificates there may be in one bundle: 1 MiB.

@@ -4,8 +4,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func leases() *Resource {
@@ -46,7 +47,7 @@ func validateLease(l *coordinationv1.Lease) field.ErrorList {
 		if strategy == "" {
 			errs = append(errs, field.Required(at, ""))
 		} else {
-			errs = append(errs, invalid(at, strategy, utilvalidation.IsQualifiedName(strategy))...)
+			errs = append(errs, invalid(at, strategy, naming.IsQualifiedName(strategy))...)
 		}
 	}
 	if spec.PreferredHolder != nil && *spec.PreferredHolder != "" && strategy == "" {

@@ -8,8 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func configMaps() *Resource {
@@ -38,14 +39,14 @@ func validateConfigMap(cm *corev1.ConfigMap) field.ErrorList {
 	total := 0
 	data, binary := field.NewPath("data"), field.NewPath("binaryData")
 	for key, value := range cm.Data {
-		errs = append(errs, invalid(data.Key(key), key, utilvalidation.IsConfigMapKey(key))...)
+		errs = append(errs, invalid(data.Key(key), key, naming.IsConfigMapKey(key))...)
 		if _, both := cm.BinaryData[key]; both {
 			errs = append(errs, field.Invalid(data.Key(key), key, "duplicate of key present in binaryData"))
 		}
 		total += len(value)
 	}
 	for key, value := range cm.BinaryData {
-		errs = append(errs, invalid(binary.Key(key), key, utilvalidation.IsConfigMapKey(key))...)
+		errs = append(errs, invalid(binary.Key(key), key, naming.IsConfigMapKey(key))...)
 		total += len(value)
 	}
 	if total > corev1.MaxSecretSize {
@@ -106,7 +107,7 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	data := field.NewPath("data")
 	total := 0
 	for key, value := range s.Data {
-		errs = append(errs, invalid(data.Key(key), key, utilvalidation.IsConfigMapKey(key))...)
+		errs = append(errs, invalid(data.Key(key), key, naming.IsConfigMapKey(key))...)
 		total += len(value)
 	}
 	if total > corev1.MaxSecretSize {

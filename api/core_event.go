@@ -8,8 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func events() *Resource {
@@ -118,7 +119,7 @@ func namespaceComplaints(ns string) []string {
 	if ns == "" {
 		return nil
 	}
-	return utilvalidation.IsDNS1123Subdomain(ns)
+	return naming.IsDNS1123Subdomain(ns)
 }
 
 func requiredName(value string, path *field.Path) field.ErrorList {

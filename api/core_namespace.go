@@ -7,7 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func namespaces() *Resource {
@@ -20,7 +22,7 @@ func namespaces() *Resource {
 		Default:       with(labelNamespace),
 		PrepareCreate: with(prepareNamespace),
 		PrepareUpdate: with2(keepNamespaceFinalizers),
-		ValidateName:  validation.ValidateNamespaceName,
+		ValidateName:  naming.NameIsDNSLabel,
 		Validate:      checked(validateNamespace),
 		Status: statusOf(
 			func(ns *corev1.Namespace) *corev1.NamespaceStatus { return &ns.Status },
@@ -78,7 +80,7 @@ func validateNamespace(ns *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec", "finalizers")
 	for i, f := range ns.Spec.Finalizers {
-		errs = append(errs, validation.ValidateFinalizerName(string(f), path.Index(i))...)
+		errs = append(errs, validation.ValidateFinalizerName(string(f), path.Index(i).Plain())...)
 		errs = append(errs, standardFinalizer(string(f), path.Index(i))...)
 	}
 	return errs

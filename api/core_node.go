@@ -6,11 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func nodes() *Resource {
@@ -21,7 +21,7 @@ func nodes() *Resource {
 		NewList:    func() runtime.Object { return &corev1.NodeList{} },
 
 		Default:        with(defaultNode),
-		ValidateName:   validation.NameIsDNSSubdomain,
+		ValidateName:   naming.NameIsDNSSubdomain,
 		Validate:       checked(validateNode),
 		ValidateUpdate: checked2(validateNodeUpdate),
 		// A kubelet registers with its status, so a create keeps it.
@@ -128,7 +128,7 @@ func validateNode(n *corev1.Node) field.ErrorList {
 	errs = append(errs, validateNodeResources(&n.Status)...)
 	path, v6 := field.NewPath("spec", "podCIDRs"), 0
 	for i, cidr := range n.Spec.PodCIDRs {
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(path.Index(i), cidr, true, nil)...)
+		errs = append(errs, validCIDR(path.Index(i), cidr)...)
 		if strings.Contains(cidr, ":") {
 			v6++
 		}
@@ -149,7 +149,7 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	for i := range taints {
 		t, at := &taints[i], path.Index(i)
 		errs = append(errs, qualifiedName(at.Child("key"), t.Key)...)
-		if complaints := utilvalidation.IsValidLabelValue(t.Value); len(complaints) > 0 {
+		if complaints := naming.IsValidLabelValue(t.Value); len(complaints) > 0 {
 			errs = append(errs, field.Invalid(at.Child("value"), t.Value, strings.Join(complaints, ";")))
 		}
 		errs = append(errs, taintEffect(t.Effect, at.Child("effect"))...)

@@ -7,10 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func services() *Resource {
@@ -25,7 +26,7 @@ func services() *Resource {
 		Default:        with(defaultService),
 		PrepareCreate:  with(normalizeClusterIPs),
 		PrepareUpdate:  with2(patchClusterIPs),
-		ValidateName:   validation.NameIsDNSLabel,
+		ValidateName:   naming.NameIsDNSLabel,
 		Validate:       checked(validateService),
 		ValidateUpdate: checked2(validateServiceUpdate),
 		Status: statusOf(

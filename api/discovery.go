@@ -11,8 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func endpointSlices() *Resource {
@@ -122,7 +124,7 @@ func dropTopology(s, old *discoveryv1.EndpointSlice) {
 	}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if node := e.DeprecatedTopology[corev1.LabelHostname]; e.NodeName == nil && known[node] && len(utilvalidation.IsDNS1123Subdomain(node)) == 0 {
+		if node := e.DeprecatedTopology[corev1.LabelHostname]; e.NodeName == nil && known[node] && len(naming.IsDNS1123Subdomain(node)) == 0 {
 			e.NodeName = &node
 		}
 		e.DeprecatedTopology = nil
@@ -152,8 +154,8 @@ func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorLi
 	for i := range h.ForNodes {
 		nodes[i] = h.ForNodes[i].Name
 	}
-	check(zones, path.Child("forZones"), utilvalidation.IsValidLabelValue)
-	check(nodes, path.Child("forNodes"), utilvalidation.IsDNS1123Subdomain)
+	check(zones, path.Child("forZones"), naming.IsValidLabelValue)
+	check(nodes, path.Child("forNodes"), naming.IsDNS1123Subdomain)
 	return errs
 }
 
@@ -182,7 +184,7 @@ func validateEndpointAddress(kind discoveryv1.AddressType, address string, path 
 		}
 		return usableIP(path, address)
 	case discoveryv1.AddressTypeFQDN:
-		return utilvalidation.IsFullyQualifiedDomainName(path, address)
+		return utilvalidation.IsFullyQualifiedDomainName(path.Plain(), address)
 	}
 	return nil
 }
@@ -277,7 +279,7 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 			errs = append(errs, portNumber(at.Child("port"), p.Port)...)
 			errs = append(errs, requiredOneOf(at.Child("protocol"), p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 			if p.AppProtocol != nil {
-				errs = append(errs, invalid(at.Child("appProtocol"), *p.AppProtocol, utilvalidation.IsQualifiedName(*p.AppProtocol))...)
+				errs = append(errs, invalid(at.Child("appProtocol"), *p.AppProtocol, naming.IsQualifiedName(*p.AppProtocol))...)
 			}
 		}
 	}

@@ -5,9 +5,9 @@ import (
 
 	flowv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coxswain-dev/coxswain/api/equal"
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // MandatoryPriorityLevels are those without which requests cannot be judged. Their specs are fixed, but

@@ -9,9 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 const networkingGroup = networkingv1.GroupName
@@ -197,7 +199,7 @@ func validateBackend(b *networkingv1.IngressBackend, path *field.Path) field.Err
 	case port.Name != "" && port.Number != 0:
 		errs = append(errs, field.Invalid(path, "", "cannot set both port name & port number"))
 	case port.Name != "":
-		errs = append(errs, invalid(at.Child("port", "name"), port.Name, utilvalidation.IsValidPortName(port.Name))...)
+		errs = append(errs, invalid(at.Child("port", "name"), port.Name, naming.IsValidPortName(port.Name))...)
 	case port.Number == 0:
 		errs = append(errs, field.Required(path, "port name or number is required"))
 	default:
@@ -279,7 +281,7 @@ func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 	if len(c.Spec.Controller) > longest {
 		errs = append(errs, field.TooLong(path.Child("controller"), "", longest))
 	}
-	errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("controller"), c.Spec.Controller)...)
+	errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("controller").Plain(), c.Spec.Controller)...)
 	p, at := c.Spec.Parameters, path.Child("parameters")
 	if p == nil {
 		return errs

@@ -7,8 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func ipAddresses() *Resource {
@@ -94,7 +95,7 @@ func validateServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i, cidr := range cidrs {
-		errs = append(errs, utilvalidation.IsValidCIDR(path.Index(i), cidr)...)
+		errs = append(errs, utilvalidation.IsValidCIDR(path.Index(i).Plain(), cidr)...)
 	}
 	if len(cidrs) == 2 {
 		family := netutils.IPFamilyOfCIDRString(cidrs[0])

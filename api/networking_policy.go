@@ -7,8 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func networkPolicies() *Resource {
@@ -125,14 +126,14 @@ func validateIPBlock(b *networkingv1.IPBlock, path *field.Path) field.ErrorList 
 	if b.CIDR == "" {
 		return field.ErrorList{field.Required(path.Child("cidr"), "")}
 	}
-	errs := utilvalidation.IsValidCIDRForLegacyField(path.Child("cidr"), b.CIDR, true, nil)
+	errs := validCIDR(path.Child("cidr"), b.CIDR)
 	_, outer, err := netutils.ParseCIDRSloppy(b.CIDR)
 	if err != nil {
 		return errs
 	}
 	for i, except := range b.Except {
 		at := path.Child("except").Index(i)
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at, except, true, nil)...)
+		errs = append(errs, validCIDR(at, except)...)
 		_, inner, err := netutils.ParseCIDRSloppy(except)
 		if err != nil {
 			continue
@@ -173,5 +174,5 @@ func warnCIDR(cidr string, path *field.Path) []string {
 	if _, _, err := netutils.ParseCIDRSloppy(cidr); err != nil {
 		return nil
 	}
-	return utilvalidation.GetWarningsForCIDR(path, cidr)
+	return utilvalidation.GetWarningsForCIDR(path.Plain(), cidr)
 }

@@ -2,7 +2,8 @@ package api
 
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // Caller is who makes a write, and what the server knows that a Permit may want to. Its answers come from the server's

@@ -6,7 +6,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func podDisruptionBudgets() *Resource {
@@ -71,5 +72,5 @@ func validateDisruptionStatus(b, _ *policyv1.PodDisruptionBudget) field.ErrorLis
 		{"disruptionsAllowed", s.DisruptionsAllowed}, {"currentHealthy", s.CurrentHealthy},
 		{"desiredHealthy", s.DesiredHealthy}, {"expectedPods", s.ExpectedPods},
 	})
-	return append(errs, metav1validation.ValidateConditions(s.Conditions, path.Child("conditions"))...)
+	return append(errs, metav1validation.ValidateConditions(s.Conditions, path.Child("conditions").Plain())...)
 }

@@ -5,11 +5,12 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 const rbacGroup = rbacv1.GroupName
@@ -165,7 +166,7 @@ func validateSubject(s rbacv1.Subject, namespaced bool, path *field.Path) field.
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
 		if s.Name != "" {
-			errs = append(errs, invalid(path.Child("name"), s.Name, validation.ValidateServiceAccountName(s.Name, false))...)
+			errs = append(errs, invalid(path.Child("name"), s.Name, naming.NameIsDNSSubdomain(s.Name, false))...)
 		}
 		if s.APIGroup != "" {
 			errs = append(errs, field.NotSupported(path.Child("apiGroup"), s.APIGroup, []string{""}))

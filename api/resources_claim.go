@@ -10,8 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // The kinds of resource.k8s.io are for devices that are allocated to pods (dynamic resource allocation, KEP-4381).
@@ -288,7 +289,7 @@ const nodeNameOfToken = "authentication.kubernetes.io/node-name"
 // nodeOfAccount is the node of a pod whose ServiceAccount the user is, "" for others.
 func nodeOfAccount(user authenticationv1.UserInfo) string {
 	names := user.Extra[nodeNameOfToken]
-	if !strings.HasPrefix(user.Username, "system:serviceaccount:") || len(names) != 1 || len(utilvalidation.IsDNS1123Subdomain(names[0])) > 0 {
+	if !strings.HasPrefix(user.Username, "system:serviceaccount:") || len(names) != 1 || len(naming.IsDNS1123Subdomain(names[0])) > 0 {
 		return ""
 	}
 	return names[0]

@@ -7,8 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func deviceClasses() *Resource {
@@ -99,7 +100,7 @@ func deviceTaintRules() *Resource {
 			(*resourcev1.DeviceTaintRuleStatus).DeepCopy,
 		).checkedBy(checked2(func(r, _ *resourcev1.DeviceTaintRule) field.ErrorList {
 			path := field.NewPath("status", "conditions")
-			errs := metav1validation.ValidateConditions(r.Status.Conditions, path)
+			errs := metav1validation.ValidateConditions(r.Status.Conditions, path.Plain())
 			if n := len(r.Status.Conditions); n > resourcev1.DeviceTaintRuleStatusMaxConditions {
 				errs = append(errs, field.TooMany(path, n, resourcev1.DeviceTaintRuleStatusMaxConditions))
 			}

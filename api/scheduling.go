@@ -10,10 +10,10 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // highestUserPriority is the most that a class may have whose name is not reserved.
@@ -105,7 +105,7 @@ func runtimeClasses() *Resource {
 			}
 			if s := c.Scheduling; s != nil {
 				path := field.NewPath("scheduling")
-				errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
+				errs = append(errs, validateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
 				errs = append(errs, validateTolerations(s.Tolerations, path.Child("tolerations"))...)
 				for i, t := range s.Tolerations {
 					same := func(other corev1.Toleration) bool { return equality.Semantic.DeepEqual(t, other) }

@@ -10,7 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // storageVersionMigrations have all objects of a resource written anew, in the version in which they are stored now. (KEP-4192)
@@ -26,7 +28,7 @@ func storageVersionMigrations() *Resource {
 			if complaints := utilvalidation.IsDNS1035Label(of.Resource); len(complaints) > 0 {
 				errs = append(errs, field.Invalid(path.Child("resource"), of.Resource, strings.Join(complaints, ",")))
 			}
-			if complaints := utilvalidation.IsDNS1123Subdomain(of.Group); of.Group != "" && len(complaints) > 0 {
+			if complaints := naming.IsDNS1123Subdomain(of.Group); of.Group != "" && len(complaints) > 0 {
 				errs = append(errs, field.Invalid(path.Child("group"), of.Group, strings.Join(complaints, ",")))
 			}
 			return errs
@@ -62,7 +64,7 @@ func validateMigrationStatus(m, old *storagemigrationv1.StorageVersionMigration)
 			errs = append(errs, field.Invalid(version, v, err.Error()))
 		}
 	}
-	errs = append(errs, metav1validation.ValidateConditions(m.Status.Conditions, at)...)
+	errs = append(errs, metav1validation.ValidateConditions(m.Status.Conditions, at.Plain())...)
 	if was := old.Status.ResourceVersion; was != "" {
 		errs = append(errs, unchanged(m.Status.ResourceVersion, was, version)...)
 	}

@@ -1,7 +1,7 @@
 package api
 
 import (
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // A registration's functions take Object; a kind's own functions take its Go type. The

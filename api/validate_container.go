@@ -6,8 +6,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // containerChecks is what the containers of one pod must agree on while they are checked
@@ -108,11 +109,11 @@ func (k *containerChecks) noLifecycle(c *corev1.Container, path *field.Path) fie
 
 func validateContainerPorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	names := make(map[string]bool, len(ports))
+	names := map[string]bool{}
 	for i := range ports {
 		port, at := &ports[i], path.Index(i)
 		if port.Name != "" {
-			if complaints := utilvalidation.IsValidPortName(port.Name); len(complaints) > 0 {
+			if complaints := naming.IsValidPortName(port.Name); len(complaints) > 0 {
 				errs = append(errs, invalid(at.Child("name"), port.Name, complaints)...)
 			} else if names[port.Name] {
 				errs = append(errs, field.Duplicate(at.Child("name"), port.Name))
@@ -159,7 +160,7 @@ func validateHostPorts(containers []corev1.Container, path *field.Path) field.Er
 // what is wrong with a sub path or a mode lack the index.
 func (k *containerChecks) mounts(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	paths := make(map[string]bool, len(c.VolumeMounts))
+	paths := map[string]bool{}
 	for i := range c.VolumeMounts {
 		m, at := &c.VolumeMounts[i], path.Index(i)
 		errs = append(errs, required(at.Child("name"), m.Name)...)

@@ -10,13 +10,13 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coxswain-dev/coxswain/api/cel"
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // What the kinds of resource.k8s.io have in common: names, bounded lists, selectors, opaque parameters, taints.
@@ -213,14 +213,14 @@ func isExtendedResource(name string) bool {
 	if !ok || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") || strings.HasPrefix(name, "requests.") {
 		return false
 	}
-	return len(utilvalidation.IsQualifiedName("requests."+name)) == 0
+	return len(naming.IsQualifiedName("requests."+name)) == 0
 }
 
 var deviceTaintEffects = []resourcev1.DeviceTaintEffect{resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone}
 
 func validateDeviceTaint(t *resourcev1.DeviceTaint, path *field.Path) field.ErrorList {
-	errs := metav1validation.ValidateLabelName(t.Key, path.Child("key"))
-	errs = append(errs, invalid(path.Child("value"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
+	errs := qualifiedName(path.Child("key"), t.Key)
+	errs = append(errs, invalid(path.Child("value"), t.Value, naming.IsValidLabelValue(t.Value))...)
 	return append(errs, requiredOneOf(path.Child("effect"), t.Effect, deviceTaintEffects...)...)
 }
 
@@ -228,7 +228,7 @@ func validateDeviceTolerations(tolerations []resourcev1.DeviceToleration, path *
 	return atMost(tolerations, resourcev1.DeviceTolerationsMaxLength, path, func(t *resourcev1.DeviceToleration, path *field.Path) field.ErrorList {
 		var errs field.ErrorList
 		if t.Key != "" {
-			errs = append(errs, metav1validation.ValidateLabelName(t.Key, path.Child("key"))...)
+			errs = append(errs, qualifiedName(path.Child("key"), t.Key)...)
 		}
 		value := path.Child("value")
 		switch t.Operator {
@@ -237,7 +237,7 @@ func validateDeviceTolerations(tolerations []resourcev1.DeviceToleration, path *
 				errs = append(errs, field.Invalid(value, t.Value, "must be empty for operator `Exists`"))
 			}
 		case resourcev1.DeviceTolerationOpEqual:
-			errs = append(errs, invalid(value, t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
+			errs = append(errs, invalid(value, t.Value, naming.IsValidLabelValue(t.Value))...)
 		default:
 			errs = append(errs, requiredOneOf(path.Child("operator"), t.Operator, resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)...)
 		}
@@ -268,7 +268,7 @@ func validateTaintSelector(s *resourcev1.DeviceTaintSelector, path *field.Path) 
 // validateBindingConditions checks what must come true of a device before a pod is bound, and what must not. (KEP-5007)
 func validateBindingConditions(conditions, failures []string, path *field.Path) field.ErrorList {
 	named := func(name *string, path *field.Path) field.ErrorList {
-		return metav1validation.ValidateLabelName(*name, path)
+		return qualifiedName(path, *name)
 	}
 	good, bad := path.Child("bindingConditions"), path.Child("bindingFailureConditions")
 	errs := atMostOnce(conditions, resourcev1.BindingConditionsMaxSize, good, itself, named)

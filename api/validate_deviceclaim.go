@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // requestNames are the requests of a claim and, of those that list alternatives, their names.
@@ -209,7 +210,7 @@ func validateDeviceStatus(d *resourcev1.AllocatedDeviceStatus, allocated sets.Se
 	if n := len(d.Conditions); n > resourcev1.AllocatedDeviceStatusMaxConditions {
 		errs = append(errs, field.TooMany(conditions, n, resourcev1.AllocatedDeviceStatusMaxConditions))
 	}
-	errs = append(errs, metav1validation.ValidateConditions(d.Conditions, conditions)...)
+	errs = append(errs, metav1validation.ValidateConditions(d.Conditions, conditions.Plain())...)
 	if d.Data != nil && len(d.Data.Raw) > 0 {
 		errs = append(errs, validateOpaque(*d.Data, resourcev1.AllocatedDeviceStatusDataMaxLength, path.Child("data"))...)
 	}
@@ -228,6 +229,6 @@ func validateNetworkData(n *resourcev1.NetworkDeviceData, path *field.Path) fiel
 		errs = append(errs, field.TooLong(path.Child("hardwareAddress"), "" /*unused*/, resourcev1.NetworkDeviceDataHardwareAddressMaxLength))
 	}
 	return append(errs, atMostOnce(n.IPs, resourcev1.NetworkDeviceDataMaxIPs, path.Child("ips"), itself, func(ip *string, path *field.Path) field.ErrorList {
-		return utilvalidation.IsValidInterfaceAddress(path, *ip)
+		return utilvalidation.IsValidInterfaceAddress(path.Plain(), *ip)
 	})...)
 }

@@ -5,9 +5,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // What the downward API can show of a pod, as environment variables and as files.
@@ -77,7 +78,7 @@ func validateKeyRef(name, key string, path *field.Path) field.ErrorList {
 	if key == "" {
 		return append(errs, field.Required(path.Child("key"), ""))
 	}
-	return append(errs, invalid(path.Child("key"), key, utilvalidation.IsConfigMapKey(key))...)
+	return append(errs, invalid(path.Child("key"), key, naming.IsConfigMapKey(key))...)
 }
 
 func validateFileKeyRef(ref *corev1.FileKeySelector, volumes map[string]*corev1.VolumeSource, path *field.Path) field.ErrorList {
@@ -111,9 +112,9 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, allowed []string, path *f
 	base, key, subscripted := subscript(ref.FieldPath)
 	switch {
 	case subscripted && base == "metadata.annotations":
-		return invalid(path, strings.ToLower(key), utilvalidation.IsQualifiedName(strings.ToLower(key)))
+		return invalid(path, strings.ToLower(key), naming.IsQualifiedName(strings.ToLower(key)))
 	case subscripted && base == "metadata.labels":
-		return invalid(path, key, utilvalidation.IsQualifiedName(key))
+		return invalid(path, key, naming.IsQualifiedName(key))
 	case subscripted:
 		return field.ErrorList{field.Invalid(at, ref.FieldPath, "error converting fieldPath: field label does not support subscript: "+ref.FieldPath)}
 	case !slices.Contains(shownFields, ref.FieldPath):
@@ -193,5 +194,5 @@ func nameOf(path *field.Path, name string) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	return invalid(path, name, validation.NameIsDNSSubdomain(name, true))
+	return invalid(path, name, naming.NameIsDNSSubdomain(name, true))
 }

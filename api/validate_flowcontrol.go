@@ -7,9 +7,10 @@ import (
 	"strings"
 
 	flowv1 "k8s.io/api/flowcontrol/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func validateFlowSchema(s *flowv1.FlowSchema) field.ErrorList {
@@ -85,7 +86,7 @@ func validateFlowSubject(s *flowv1.Subject, path *field.Path) field.ErrorList {
 		if account.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))
 		} else if account.Name != flowv1.NameAll {
-			errs = append(errs, invalid(at.Child("name"), account.Name, validation.ValidateServiceAccountName(account.Name, false))...)
+			errs = append(errs, invalid(at.Child("name"), account.Name, naming.NameIsDNSSubdomain(account.Name, false))...)
 		}
 		if account.Namespace == "" {
 			errs = append(errs, field.Required(at.Child("namespace"), "must specify namespace for service account"))
@@ -134,7 +135,7 @@ func validateFlowResources(r *flowv1.ResourcePolicyRule, path *field.Path) field
 		errs = append(errs, wildcardAlone(r.Namespaces, at, "", "namespaces")...)
 	default:
 		for i, name := range r.Namespaces {
-			for _, complaint := range validation.ValidateNamespaceName(name, false) {
+			for _, complaint := range naming.NameIsDNSLabel(name, false) {
 				errs = append(errs, field.Invalid(at.Index(i), name, "each member of this list must be '*' or a DNS-1123 label; "+complaint))
 			}
 		}

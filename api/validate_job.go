@@ -10,8 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func validateJob(j *batchv1.Job) field.ErrorList {
@@ -32,7 +34,7 @@ func validateNewJob(j *batchv1.Job) field.ErrorList {
 	errs := validateGeneratedSelector(j)
 	if n := deref(j.Spec.Completions); n > 0 && isIndexed(j) {
 		// Its last pod's host name is the longest.
-		if last := fmt.Sprintf("%s-%d", j.Name, n-1); len(utilvalidation.IsDNS1123Label(last)) > 0 {
+		if last := fmt.Sprintf("%s-%d", j.Name, n-1); len(naming.IsDNS1123Label(last)) > 0 {
 			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name, "will not able to create pod with invalid DNS label: "+last))
 		}
 	}
@@ -78,7 +80,7 @@ func validateJobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, nonNegativePtr(path.Child("maxFailedIndexes"), spec.MaxFailedIndexes)...)
 	errs = append(errs, validateJobIndexes(spec, path)...)
 	if by := spec.ManagedBy; by != nil {
-		errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("managedBy"), *by)...)
+		errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("managedBy").Plain(), *by)...)
 		if len(*by) > 63 {
 			errs = append(errs, field.TooLong(path.Child("managedBy"), "", 63))
 		}

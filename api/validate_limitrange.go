@@ -7,8 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
@@ -28,7 +29,7 @@ func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
 }
 
 func validateLimitType(t corev1.LimitType, path *field.Path) field.ErrorList {
-	if errs := invalid(path, t, utilvalidation.IsQualifiedName(string(t))); len(errs) > 0 {
+	if errs := invalid(path, t, naming.IsQualifiedName(string(t))); len(errs) > 0 {
 		return errs
 	}
 	switch t {

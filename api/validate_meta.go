@@ -3,16 +3,19 @@ package api
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/equal"
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // immutableField is the wording Kubernetes uses where a field may never change.
@@ -22,9 +25,12 @@ const immutableField = validation.FieldImmutableErrorMsg
 // generateName (nil validateName means a DNS-1123 subdomain), the presence or absence of a
 // namespace, labels, annotations (256 KiB together), owner references, finalizers and
 // managed fields. path is "metadata" for an object at the top.
-func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(name string, prefix bool) []string, path *field.Path) field.ErrorList {
+func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(name string, prefix bool) []string, path *field.Plain) field.ErrorList {
 	if validateName == nil {
-		validateName = validation.NameIsDNSSubdomain
+		validateName = naming.NameIsDNSSubdomain
+	}
+	if soundName(meta, namespaced, validateName) && soundDetails(meta) && soundFinalizers(meta.GetFinalizers()) {
+		return standardFinalizers(meta, path)
 	}
 	errs := validation.ValidateObjectMetaAccessor(meta, namespaced, validateName, path)
 	return append(errs, standardFinalizers(meta, path)...)
@@ -33,32 +39,41 @@ func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(n
 // ValidateObjectMetaUpdate checks what an update may not change: name, namespace, uid,
 // creationTimestamp, deletionTimestamp and its grace period, no falling generation, and no
 // new finalizers once the object is being deleted.
-func ValidateObjectMetaUpdate(meta, old metav1.Object, path *field.Path) field.ErrorList {
+func ValidateObjectMetaUpdate(meta, old metav1.Object, path *field.Plain) field.ErrorList {
+	if sameIdentity(meta, old) && soundDetails(meta) {
+		return nil
+	}
 	return validation.ValidateObjectMetaAccessorUpdate(meta, old, path)
 }
 
 // standardFinalizers wants a finalizer without a domain to be one of Kubernetes' own.
-func standardFinalizers(meta metav1.Object, path *field.Path) field.ErrorList {
+func standardFinalizers(meta metav1.Object, path *field.Plain) field.ErrorList {
 	var errs field.ErrorList
 	for i, f := range meta.GetFinalizers() {
-		errs = append(errs, standardFinalizer(f, path.Child("finalizers").Index(i))...)
+		if !isStandardFinalizer(f) {
+			errs = append(errs, standardFinalizer(f, field.In(path).Child("finalizers").Index(i))...)
+		}
 	}
 	return errs
 }
 
 func standardFinalizer(name string, path *field.Path) field.ErrorList {
-	switch name {
-	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
-		return nil
-	}
-	if strings.Contains(name, "/") {
+	if isStandardFinalizer(name) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")}
 }
 
+func isStandardFinalizer(name string) bool {
+	switch name {
+	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
+		return true
+	}
+	return strings.Contains(name, "/")
+}
+
 // invalid turns the complaints of a string check into errors of one field.
-func invalid(path *field.Path, value any, complaints []string) field.ErrorList {
+func invalid[T any](path *field.Path, value T, complaints []string) field.ErrorList {
 	if len(complaints) == 0 {
 		return nil
 	}
@@ -71,7 +86,7 @@ func invalid(path *field.Path, value any, complaints []string) field.ErrorList {
 
 // unchanged refuses a new value for a field that is fixed.
 func unchanged(value, old any, path *field.Path) field.ErrorList {
-	if equality.Semantic.DeepEqual(value, old) {
+	if equal.Semantic(value, old) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, value, immutableField)}
@@ -128,7 +143,10 @@ func required(path *field.Path, value string) field.ErrorList {
 }
 
 func nonNegative[T int32 | int64 | int](path *field.Path, n T) field.ErrorList {
-	return validation.ValidateNonnegativeField(int64(n), path)
+	if n >= 0 {
+		return nil
+	}
+	return validation.ValidateNonnegativeField(int64(n), path.Plain())
 }
 
 func nonNegativePtr[T int32 | int64 | int](path *field.Path, n *T) field.ErrorList {
@@ -155,30 +173,33 @@ func portNumberOrName(path *field.Path, port intstr.IntOrString) field.ErrorList
 	case intstr.Int:
 		return invalid(path, port.IntValue(), utilvalidation.IsValidPortNum(port.IntValue()))
 	case intstr.String:
-		return invalid(path, port.StrVal, utilvalidation.IsValidPortName(port.StrVal))
+		return invalid(path, port.StrVal, naming.IsValidPortName(port.StrVal))
 	default:
 		return field.ErrorList{field.InternalError(path, fmt.Errorf("unknown type: %v", port.Type))}
 	}
 }
 
 func dnsLabel(path *field.Path, value string) field.ErrorList {
-	return invalid(path, value, utilvalidation.IsDNS1123Label(value))
+	return invalid(path, value, naming.IsDNS1123Label(value))
 }
 
 func dnsSubdomain(path *field.Path, value string) field.ErrorList {
-	return invalid(path, value, utilvalidation.IsDNS1123Subdomain(value))
+	return invalid(path, value, naming.IsDNS1123Subdomain(value))
 }
 
 // qualifiedName checks a label or annotation key.
 func qualifiedName(path *field.Path, value string) field.ErrorList {
-	return metav1validation.ValidateLabelName(value, path)
+	if len(naming.IsQualifiedName(value)) == 0 {
+		return nil
+	}
+	return metav1validation.ValidateLabelName(value, path.Plain())
 }
 
 // countOrPercent checks a value such as maxUnavailable: a count of at least 0 or a percentage.
 func countOrPercent(path *field.Path, value intstr.IntOrString) field.ErrorList {
 	switch value.Type {
 	case intstr.String:
-		return invalid(path, value, utilvalidation.IsValidPercent(value.StrVal))
+		return invalid(path, value, naming.IsValidPercent(value.StrVal))
 	case intstr.Int:
 		return nonNegative(path, value.IntVal)
 	default:
@@ -188,14 +209,11 @@ func countOrPercent(path *field.Path, value intstr.IntOrString) field.ErrorList 
 
 // percentOf reads a percentage, or 0 and false for a count.
 func percentOf(value intstr.IntOrString) (int, bool) {
-	if value.Type != intstr.String || len(utilvalidation.IsValidPercent(value.StrVal)) > 0 {
+	if value.Type != intstr.String || len(naming.IsValidPercent(value.StrVal)) > 0 {
 		return 0, false
 	}
-	var n int
-	if _, err := fmt.Sscanf(value.StrVal, "%d%%", &n); err != nil {
-		return 0, false
-	}
-	return n, true
+	n, err := strconv.Atoi(strings.TrimSuffix(value.StrVal, "%"))
+	return n, err == nil
 }
 
 func notOver100Percent(path *field.Path, value intstr.IntOrString) field.ErrorList {

@@ -7,8 +7,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // validateOS refuses what the operating system that the pod names does not have.
@@ -28,17 +29,16 @@ func validateOS(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return oneOf(at, spec.OS.Name, corev1.Linux, corev1.Windows)
 }
 
-// eachContainer visits all containers, with their paths.
-func eachContainer(spec *corev1.PodSpec, path *field.Path, visit func(c *corev1.Container, path *field.Path)) {
+// eachContainer visits all containers, with the lists that they are in.
+func eachContainer(spec *corev1.PodSpec, visit func(c *corev1.Container, list string, i int)) {
 	for i := range spec.InitContainers {
-		visit(&spec.InitContainers[i], path.Child("initContainers").Index(i))
+		visit(&spec.InitContainers[i], "initContainers", i)
 	}
 	for i := range spec.Containers {
-		visit(&spec.Containers[i], path.Child("containers").Index(i))
+		visit(&spec.Containers[i], "containers", i)
 	}
 	for i := range spec.EphemeralContainers {
-		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
-		visit(&c, path.Child("ephemeralContainers").Index(i))
+		visit((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon), "ephemeralContainers", i)
 	}
 }
 
@@ -48,9 +48,9 @@ func validateLinux(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if sc := spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
 		errs = append(errs, field.Forbidden(path.Child("securityContext", "windowsOptions"), why))
 	}
-	eachContainer(spec, path, func(c *corev1.Container, path *field.Path) {
+	eachContainer(spec, func(c *corev1.Container, list string, i int) {
 		if sc := c.SecurityContext; sc != nil && sc.WindowsOptions != nil {
-			errs = append(errs, field.Forbidden(path.Child("securityContext", "windowsOptions"), why))
+			errs = append(errs, field.Forbidden(path.Child(list).Index(i).Child("securityContext", "windowsOptions"), why))
 		}
 	})
 	return errs
@@ -85,9 +85,9 @@ func validateWindows(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 			{"supplementalGroupsPolicy", sc.SupplementalGroupsPolicy != nil}, {"seLinuxChangePolicy", sc.SELinuxChangePolicy != nil},
 		})
 	}
-	eachContainer(spec, path, func(c *corev1.Container, path *field.Path) {
+	eachContainer(spec, func(c *corev1.Container, list string, i int) {
 		if sc := c.SecurityContext; sc != nil {
-			refuse(path.Child("securityContext"), []setField{
+			refuse(path.Child(list).Index(i).Child("securityContext"), []setField{
 				{"appArmorProfile", sc.AppArmorProfile != nil}, {"seLinuxOptions", sc.SELinuxOptions != nil},
 				{"seccompProfile", sc.SeccompProfile != nil}, {"capabilities", sc.Capabilities != nil},
 				{"readOnlyRootFilesystem", sc.ReadOnlyRootFilesystem != nil}, {"privileged", sc.Privileged != nil},
@@ -117,14 +117,14 @@ func validateHostProcess(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	}
 	var errs field.ErrorList
 	containers, onHost := 0, 0
-	eachContainer(spec, path, func(c *corev1.Container, path *field.Path) {
+	eachContainer(spec, func(c *corev1.Container, list string, i int) {
 		containers++
 		var own *bool
 		if sc := c.SecurityContext; sc != nil {
 			own = hostProcess(sc.WindowsOptions)
 		}
 		if ofPod != nil && own != nil && *ofPod != *own {
-			errs = append(errs, field.Invalid(path.Child("securityContext", "windowsOptions", "hostProcess"), *own,
+			errs = append(errs, field.Invalid(path.Child(list).Index(i).Child("securityContext", "windowsOptions", "hostProcess"), *own,
 				fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *ofPod)))
 		}
 		if isTrue(own) || (own == nil && isTrue(ofPod)) {
@@ -172,7 +172,7 @@ func validateWindowsOptions(o *corev1.WindowsSecurityContextOptions, path *field
 	}
 	var errs field.ErrorList
 	if name := o.GMSACredentialSpecName; name != nil {
-		errs = append(errs, invalid(path.Child("gmsaCredentialSpecName"), name, utilvalidation.IsDNS1123Subdomain(*name))...)
+		errs = append(errs, invalid(path.Child("gmsaCredentialSpecName"), name, naming.IsDNS1123Subdomain(*name))...)
 	}
 	if spec := o.GMSACredentialSpec; spec != nil {
 		at := path.Child("gmsaCredentialSpec")

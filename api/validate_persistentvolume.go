@@ -6,11 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/diff"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 type pvSource = corev1.PersistentVolumeSource
@@ -303,7 +303,7 @@ func validateClaimSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Pa
 	check(ref.Name, ref.Kind, ptr.Deref(ref.APIGroup, ""), at)
 	namespace := ptr.Deref(ref.Namespace, "")
 	if namespace != "" {
-		errs = append(errs, invalid(at.Child("namespace"), namespace, validation.ValidateNamespaceName(namespace, false))...)
+		errs = append(errs, invalid(at.Child("namespace"), namespace, naming.NameIsDNSLabel(namespace, false))...)
 	}
 	switch {
 	case source == nil:
@@ -371,7 +371,7 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 		}
 	}
 	storageOnly := func(name corev1.ResourceName, at *field.Path) field.ErrorList {
-		if bad := invalid(at, name, utilvalidation.IsQualifiedName(string(name))); len(bad) > 0 || !nativeResource(name) {
+		if bad := invalid(at, name, naming.IsQualifiedName(string(name))); len(bad) > 0 || !nativeResource(name) {
 			return bad
 		}
 		return oneOf(at, name, corev1.ResourceStorage)

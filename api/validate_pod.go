@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/diff"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api/equal"
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 func validatePod(p *corev1.Pod) field.ErrorList {

@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // What an issued certificate must be like.
@@ -89,7 +90,7 @@ func validateVerdicts(conditions []metav1.Condition, path *field.Path) field.Err
 		}
 		errs = append(errs, oneOf(at.Child("status"), c.Status, metav1.ConditionTrue)...)
 	}
-	return append(errs, metav1validation.ValidateConditions(conditions, path)...)
+	return append(errs, metav1validation.ValidateConditions(conditions, path.Plain())...)
 }
 
 // validateIssuedChain checks the certificate against what was asked for, and the times told of it against the certificate. It

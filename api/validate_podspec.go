@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	podresource "k8s.io/component-helpers/resource"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // validatePodSpec checks the spec of a pod or of a pod template. podName is the pod's, or
@@ -20,18 +20,17 @@ func validatePodSpec(spec *corev1.PodSpec, podName string, path *field.Path) fie
 	if spec.TerminationGracePeriodSeconds == nil {
 		errs = append(errs, field.Required(path.Child("terminationGracePeriodSeconds"), ""))
 	}
-	volumes, volumeErrs := validateVolumes(spec.Volumes, podName, path.Child("volumes"))
-	errs = append(errs, volumeErrs...)
-	errs = append(errs, validateResourceClaimsOf(spec, path.Child("resourceClaims"))...)
 	checks := containerChecks{
-		volumes:   volumes,
-		claims:    make(map[string]bool, len(spec.ResourceClaims)),
-		names:     make(map[string]bool, len(spec.Containers)+len(spec.InitContainers)),
+		volumes:   map[string]*corev1.VolumeSource{},
+		claims:    map[string]bool{},
+		names:     map[string]bool{},
 		pod:       podName != "",
 		hostUsers: spec.HostUsers == nil || *spec.HostUsers,
 		restart:   spec.RestartPolicy,
 		grace:     spec.TerminationGracePeriodSeconds,
 	}
+	errs = append(errs, validateVolumes(spec.Volumes, checks.volumes, podName, path.Child("volumes"))...)
+	errs = append(errs, validateResourceClaimsOf(spec, path.Child("resourceClaims"))...)
 	for _, claim := range spec.ResourceClaims {
 		checks.claims[claim.Name] = claim.Name != ""
 	}
@@ -39,7 +38,7 @@ func validatePodSpec(spec *corev1.PodSpec, podName string, path *field.Path) fie
 	errs = append(errs, validatePodResources(spec, path)...)
 	errs = append(errs, validateHostNetworkPorts(spec, checks.pod, path.Child("containers"))...)
 	errs = append(errs, validatePodPolicies(spec, path)...)
-	errs = append(errs, metav1validation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector"))...)
+	errs = append(errs, validateLabels(spec.NodeSelector, path.Child("nodeSelector"))...)
 	errs = append(errs, validatePodSecurity(spec, path.Child("securityContext"))...)
 	errs = append(errs, validateAffinity(spec.Affinity, path.Child("affinity"))...)
 	errs = append(errs, validateDNSConfig(spec, path)...)
@@ -194,12 +193,12 @@ func validatePodNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 			errs = append(errs, invalid(path.Child(child), value, check(value))...)
 		}
 	}
-	name("serviceAccountName", spec.ServiceAccountName, func(s string) []string { return validation.ValidateServiceAccountName(s, false) })
-	name("nodeName", spec.NodeName, utilvalidation.IsDNS1123Subdomain)
-	name("hostname", spec.Hostname, utilvalidation.IsDNS1123Label)
-	name("subdomain", spec.Subdomain, utilvalidation.IsDNS1123Label)
-	name("priorityClassName", spec.PriorityClassName, utilvalidation.IsDNS1123Subdomain)
-	name("schedulerName", spec.SchedulerName, utilvalidation.IsDNS1123Subdomain)
+	name("serviceAccountName", spec.ServiceAccountName, func(s string) []string { return naming.NameIsDNSSubdomain(s, false) })
+	name("nodeName", spec.NodeName, naming.IsDNS1123Subdomain)
+	name("hostname", spec.Hostname, naming.IsDNS1123Label)
+	name("subdomain", spec.Subdomain, naming.IsDNS1123Label)
+	name("priorityClassName", spec.PriorityClassName, naming.IsDNS1123Subdomain)
+	name("schedulerName", spec.SchedulerName, naming.IsDNS1123Subdomain)
 	if spec.RuntimeClassName != nil {
 		errs = append(errs, dnsSubdomain(path.Child("runtimeClassName"), *spec.RuntimeClassName)...)
 	}
@@ -226,7 +225,7 @@ func validatePodNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	for i, gate := range spec.ReadinessGates {
 		errs = append(errs, qualifiedName(path.Child("readinessGates").Index(i).Child("conditionType"), string(gate.ConditionType))...)
 	}
-	gates := make(map[string]bool, len(spec.SchedulingGates))
+	gates := map[string]bool{}
 	for i, gate := range spec.SchedulingGates {
 		at := path.Child("schedulingGates").Index(i)
 		errs = append(errs, qualifiedName(at, gate.Name)...)
@@ -353,8 +352,8 @@ func validateOverhead(overhead corev1.ResourceList, path *field.Path) field.Erro
 
 // validatePodTemplate checks the template of a workload.
 func validatePodTemplate(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
-	errs := metav1validation.ValidateLabels(t.Labels, path.Child("labels"))
-	errs = append(errs, validation.ValidateAnnotations(t.Annotations, path.Child("annotations"))...)
+	errs := validateLabels(t.Labels, path.Child("labels"))
+	errs = append(errs, validateAnnotations(t.Annotations, path.Child("annotations"))...)
 	errs = append(errs, validatePodAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)
 	errs = append(errs, validatePodSpec(&t.Spec, "", path.Child("spec"))...)
 	if len(t.Spec.EphemeralContainers) > 0 {

@@ -5,8 +5,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func validateMode(mode *int32, path *field.Path) field.ErrorList {
@@ -194,7 +195,7 @@ func trustBundleName(name string, path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	rest := name[strings.LastIndexByte(name, ':')+1:]
-	for _, complaint := range validation.NameIsDNSSubdomain(rest, false) {
+	for _, complaint := range naming.NameIsDNSSubdomain(rest, false) {
 		errs = append(errs, field.Invalid(path, name, "not a valid clustertrustbundlename: "+complaint))
 	}
 	return errs

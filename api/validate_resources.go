@@ -9,13 +9,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	podresource "k8s.io/component-helpers/resource"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// validIP checks an address in a field older than today's stricter rules for new fields.
+// validIP and validCIDR check addresses in fields older than today's stricter rules for new fields.
 func validIP(path *field.Path, ip string) field.ErrorList {
-	return utilvalidation.IsValidIPForLegacyField(path, ip, true, nil)
+	if len(utilvalidation.IsValidIPForLegacyField(nil, ip, true, nil)) == 0 {
+		return nil
+	}
+	return utilvalidation.IsValidIPForLegacyField(path.Plain(), ip, true, nil)
+}
+
+func validCIDR(path *field.Path, cidr string) field.ErrorList {
+	if len(utilvalidation.IsValidCIDRForLegacyField(nil, cidr, true, nil)) == 0 {
+		return nil
+	}
+	return utilvalidation.IsValidCIDRForLegacyField(path.Plain(), cidr, true, nil)
 }
 
 // nativeResource is one that Kubernetes itself counts, not a device plugin or operator.
@@ -74,7 +86,7 @@ func isQuotaHugePage(name corev1.ResourceName) bool {
 // validateAnyResourceName checks the form of a resource's name, and that one without a
 // domain is Kubernetes' own.
 func validateAnyResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
-	if errs := invalid(path, name, utilvalidation.IsQualifiedName(string(name))); len(errs) > 0 {
+	if errs := invalid(path, name, naming.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
 	}
 	if _, known := standardResources[name]; !strings.Contains(string(name), "/") && !known && !isQuotaHugePage(name) {
@@ -140,10 +152,12 @@ func validateHugePages(name corev1.ResourceName, q resource.Quantity, path *fiel
 
 // sortedNames gives a list of amounts an order, so that complaints have one.
 func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
-	if len(list) == 0 {
-		return nil
+	names := make([]corev1.ResourceName, 0, len(list))
+	for name := range list {
+		names = append(names, name)
 	}
-	return slices.Sorted(maps.Keys(list))
+	slices.Sort(names)
+	return names
 }
 
 func validateContainerResources(r *corev1.ResourceRequirements, claims map[string]bool, path *field.Path) field.ErrorList {
@@ -161,7 +175,7 @@ func validateResources(r *corev1.ResourceRequirements, validateName func(corev1.
 	cpuOrMemory, hugePages := false, false
 	amount := func(name corev1.ResourceName, q resource.Quantity, at *field.Path) {
 		cpuOrMemory = cpuOrMemory || name == corev1.ResourceCPU || name == corev1.ResourceMemory
-		errs = append(errs, validateName(name, at)...)
+		errs = append(errs, field.Checked(validateName, name, at)...)
 		errs = append(errs, validateQuantity(name, q, at)...)
 		if isHugePage(name) {
 			hugePages = true

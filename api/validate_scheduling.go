@@ -8,12 +8,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func selector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	return metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
+	if s == nil {
+		return nil
+	}
+	errs := validateLabels(s.MatchLabels, path.Child("matchLabels"))
+	for i, r := range s.MatchExpressions {
+		at := path.Child("matchExpressions").Index(i).Plain()
+		errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(r, metav1validation.LabelSelectorValidationOptions{}, at)...)
+	}
+	return errs
 }
 
 func validateAffinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
@@ -70,7 +79,7 @@ func validateNodeTerm(t *corev1.NodeSelectorTerm, strict bool, path *field.Path)
 		errs = append(errs, qualifiedName(at.Child("key"), r.Key)...)
 		for j, v := range r.Values {
 			if strict {
-				errs = append(errs, invalid(at.Child("values").Index(j), v, utilvalidation.IsValidLabelValue(v))...)
+				errs = append(errs, invalid(at.Child("values").Index(j), v, naming.IsValidLabelValue(v))...)
 			}
 		}
 	}
@@ -188,7 +197,7 @@ func validateTolerations(tolerations []corev1.Toleration, path *field.Path) fiel
 		}
 		switch t.Operator {
 		case corev1.TolerationOpEqual, "":
-			if complaints := utilvalidation.IsValidLabelValue(t.Value); len(complaints) > 0 {
+			if complaints := naming.IsValidLabelValue(t.Value); len(complaints) > 0 {
 				errs = append(errs, field.Invalid(at.Child("operator"), t.Value, strings.Join(complaints, ";")))
 			}
 		case corev1.TolerationOpExists:

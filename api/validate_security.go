@@ -8,8 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/node/util/sysctl"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // validateSecurityContext checks a container's. hostUsers says that the pod's users are the
@@ -139,7 +140,7 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 func validateSysctls(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	const maxName = 253
 	var errs field.ErrorList
-	names := make(map[string]bool, len(spec.SecurityContext.Sysctls))
+	names := map[string]bool{}
 	for i, s := range spec.SecurityContext.Sysctls {
 		at := path.Index(i).Child("name")
 		switch {

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 func validateService(s *corev1.Service) field.ErrorList {
@@ -17,7 +17,7 @@ func validateService(s *corev1.Service) field.ErrorList {
 	errs := validateTopologyAnnotations(s)
 	errs = append(errs, validateServiceType(s, path)...)
 	errs = append(errs, validateServicePorts(s, path.Child("ports"))...)
-	errs = append(errs, metav1validation.ValidateLabels(spec.Selector, path.Child("selector"))...)
+	errs = append(errs, validateLabels(spec.Selector, path.Child("selector"))...)
 	errs = append(errs, validateAffinityOf(spec, path)...)
 	if spec.Type != corev1.ServiceTypeExternalName {
 		errs = append(errs, validateClusterIPs(s, path)...)
@@ -109,7 +109,7 @@ func validateServicePorts(s *corev1.Service, path *field.Path) field.ErrorList {
 		errs = append(errs, requiredOneOf(at.Child("protocol"), p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		errs = append(errs, portNumberOrName(at.Child("targetPort"), p.TargetPort)...)
 		if p.AppProtocol != nil {
-			errs = append(errs, invalid(at.Child("appProtocol"), *p.AppProtocol, utilvalidation.IsQualifiedName(*p.AppProtocol))...)
+			errs = append(errs, invalid(at.Child("appProtocol"), *p.AppProtocol, naming.IsQualifiedName(*p.AppProtocol))...)
 		}
 	}
 	return errs
@@ -313,7 +313,7 @@ func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
 		if len(spec.LoadBalancerSourceRanges) > 0 {
 			at = ranges.Index(i)
 		}
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at, strings.TrimSpace(cidr), true, nil)...)
+		errs = append(errs, validCIDR(at, strings.TrimSpace(cidr))...)
 	}
 	class := path.Child("loadBalancerClass")
 	switch {
@@ -321,7 +321,7 @@ func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
 	case !balanced:
 		errs = append(errs, field.Forbidden(class, onlyBalanced))
 	default:
-		errs = append(errs, invalid(class, *spec.LoadBalancerClass, utilvalidation.IsQualifiedName(*spec.LoadBalancerClass))...)
+		errs = append(errs, invalid(class, *spec.LoadBalancerClass, naming.IsQualifiedName(*spec.LoadBalancerClass))...)
 	}
 	allocate := path.Child("allocateLoadBalancerNodePorts")
 	if balanced && spec.AllocateLoadBalancerNodePorts == nil {

@@ -4,17 +4,16 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// validateVolumes also returns the volumes by name, for the mounts to be checked against.
+// validateVolumes also notes the sound volumes by name, for the mounts to be checked against.
 // podName is empty in a template.
-func validateVolumes(volumes []corev1.Volume, podName string, path *field.Path) (map[string]*corev1.VolumeSource, field.ErrorList) {
+func validateVolumes(volumes []corev1.Volume, byName map[string]*corev1.VolumeSource, podName string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	byName := make(map[string]*corev1.VolumeSource, len(volumes))
 	for i := range volumes {
 		v, at := &volumes[i], path.Index(i)
 		own := validateVolumeSource(v, podName, at)
@@ -35,7 +34,7 @@ func validateVolumes(volumes []corev1.Volume, podName string, path *field.Path) 
 				"must not reference a PVC that gets created for an ephemeral volume"))
 		}
 	}
-	return byName, errs
+	return errs
 }
 
 // madeForPod says whether a claim is one that will be made for an ephemeral volume.
@@ -84,7 +83,7 @@ func validateOneSource[V any](types []volumeType[V], v *V, path *field.Path) (er
 			errs = append(errs, field.Forbidden(path.Child(t.second), "may not specify more than 1 volume type"))
 			continue
 		}
-		errs = append(errs, t.check(v, path.Child(t.name))...)
+		errs = append(errs, field.Checked(t.check, v, path.Child(t.name))...)
 	}
 	if found == 0 {
 		errs = append(errs, field.Required(path, "must specify a volume type"))
@@ -143,7 +142,7 @@ func validateVolumeSource(v *corev1.Volume, podName string, path *field.Path) fi
 	}
 	if v.Ephemeral != nil && v.Name != "" {
 		claim := podName + "-" + v.Name
-		for _, complaint := range validation.NameIsDNSSubdomain(claim, false) {
+		for _, complaint := range naming.NameIsDNSSubdomain(claim, false) {
 			errs = append(errs, field.Invalid(path.Child("name"), v.Name, fmt.Sprintf("PVC name %q: %v", claim, complaint)))
 		}
 	}
@@ -205,8 +204,8 @@ func validateEphemeralVolume(e *corev1.EphemeralVolumeSource, path *field.Path) 
 
 // validateTemplateMeta allows labels and annotations and nothing else.
 func validateTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	errs := validation.ValidateAnnotations(m.Annotations, path.Child("annotations"))
-	errs = append(errs, metav1validation.ValidateLabels(m.Labels, path.Child("labels"))...)
+	errs := validateAnnotations(m.Annotations, path.Child("annotations"))
+	errs = append(errs, validateLabels(m.Labels, path.Child("labels"))...)
 	for _, f := range []setField{
 		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""},
 		{"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0},

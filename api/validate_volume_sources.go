@@ -8,9 +8,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // What volumes of pods and persistent volumes have in common. Most are of storage that CSI
@@ -268,5 +269,5 @@ func validateCSIDriverName(name string, path *field.Path) field.ErrorList {
 	if len(name) > maxName {
 		errs = append(errs, field.TooLong(path, "" /*unused*/, maxName))
 	}
-	return append(errs, invalid(path, name, validation.NameIsDNSSubdomain(strings.ToLower(name), false))...)
+	return append(errs, invalid(path, name, naming.NameIsDNSSubdomain(strings.ToLower(name), false))...)
 }

@@ -5,7 +5,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
 // validateSelectorAndTemplate checks what Deployment and ReplicaSet share: a selector that
@@ -70,6 +71,9 @@ func counts(path *field.Path, list []count) field.ErrorList {
 
 // notAbove wants one number to be no more than another, of which the message speaks by its full path.
 func notAbove(path *field.Path, c, bound count) field.ErrorList {
+	if c.n <= bound.n {
+		return nil
+	}
 	return notAboveNamed(path, c, bound.n, path.Child(bound.name).String())
 }
 

@@ -8,8 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
 // What is allowed in pods and their templates, and yet hardly meant: kube-apiserver's warnings.
@@ -20,15 +22,15 @@ func warnPod(p, old *corev1.Pod) []string {
 		return nil
 	}
 	var warnings []string
-	if complaints := utilvalidation.IsDNS1123Label(p.Name); p.Name != "" && len(complaints) > 0 {
+	if complaints := naming.IsDNS1123Label(p.Name); p.Name != "" && len(complaints) > 0 {
 		warnings = append(warnings, fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", complaints))
 	}
-	return append(warnings, warnPodTemplate(&corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}, nil)...)
+	return append(warnings, warnPodSpec(p.Annotations, &p.Spec, nil)...)
 }
 
 // warnWorkloadName tells of a new object's name that its pods can carry only mangled.
 func warnWorkloadName[T Object](obj, old T) []string {
-	complaints := utilvalidation.IsDNS1123Label(obj.GetName())
+	complaints := naming.IsDNS1123Label(obj.GetName())
 	if any(old) != any(*new(T)) || obj.GetName() == "" || len(complaints) == 0 {
 		return nil
 	}
@@ -50,17 +52,21 @@ func (w *warnings) add(path *field.Path, format string, args ...any) {
 	*w = append(*w, path.String()+": "+fmt.Sprintf(format, args...))
 }
 
-// warnPodTemplate tells of a template at path, or of a pod if path is nil.
 func warnPodTemplate(t *corev1.PodTemplateSpec, path *field.Path) []string {
+	return warnPodSpec(t.Annotations, &t.Spec, path)
+}
+
+// warnPodSpec tells of a template at path, or of a pod if path is nil.
+func warnPodSpec(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) []string {
 	var w warnings
-	spec, at := &t.Spec, path.Child("spec")
+	at := path.Child("spec")
 	w.nodeLabels(spec, at)
 	w.selectors(spec, at)
-	w.annotations(t, path)
+	w.annotations(annotations, spec, path)
 	w.volumes(spec.Volumes, at.Child("volumes"))
 	w.lists(spec, at)
 	w.fractions(spec.Overhead, at.Child("overhead"))
-	eachContainer(spec, at, func(c *corev1.Container, at *field.Path) { w.container(c, at) })
+	eachContainer(spec, func(c *corev1.Container, list string, i int) { w.container(c, at.Child(list).Index(i)) })
 	w.ports(spec, at)
 	if grace := spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
 		w.add(at.Child("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
@@ -77,9 +83,11 @@ var deprecatedNodeLabels = map[string]string{
 }
 
 func (w *warnings) nodeLabels(spec *corev1.PodSpec, path *field.Path) {
-	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
-		if text, ok := deprecatedNodeLabels[key]; ok {
-			w.add(path.Child("nodeSelector").Key(key), "%s", text)
+	if len(spec.NodeSelector) > 0 {
+		for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
+			if text, ok := deprecatedNodeLabels[key]; ok {
+				w.add(path.Child("nodeSelector").Key(key), "%s", text)
+			}
 		}
 	}
 	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
@@ -140,12 +148,12 @@ func (w *warnings) selectors(spec *corev1.PodSpec, path *field.Path) {
 }
 
 // annotations tells of those that fields have replaced.
-func (w *warnings) annotations(t *corev1.PodTemplateSpec, path *field.Path) {
-	if len(t.Annotations) == 0 {
+func (w *warnings) annotations(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) {
+	if len(annotations) == 0 {
 		return
 	}
 	tell := func(key, text string) {
-		if _, ok := t.Annotations[key]; ok {
+		if _, ok := annotations[key]; ok {
 			w.add(path.Child("metadata", "annotations").Key(key), "%s", text)
 		}
 	}
@@ -153,11 +161,14 @@ func (w *warnings) annotations(t *corev1.PodTemplateSpec, path *field.Path) {
 	tell("security.alpha.kubernetes.io/sysctls", `non-functional in v1.11+; use the "sysctls" field instead`)
 	tell("security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`)
 	const seccomp = `non-functional in v1.27+; use the "seccompProfile" field instead`
-	security := t.Spec.SecurityContext
+	security := spec.SecurityContext
 	if security == nil || security.SeccompProfile == nil {
 		tell(corev1.SeccompPodAnnotationKey, seccomp)
 	}
-	eachContainer(&t.Spec, nil, func(c *corev1.Container, _ *field.Path) {
+	if !ofContainers(annotations) {
+		return
+	}
+	eachContainer(spec, func(c *corev1.Container, _ string, _ int) {
 		if c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil {
 			tell(corev1.SeccompContainerAnnotationKeyPrefix+c.Name, seccomp)
 		}
@@ -165,6 +176,16 @@ func (w *warnings) annotations(t *corev1.PodTemplateSpec, path *field.Path) {
 			tell(corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name, `deprecated since v1.30; use the "appArmorProfile" field instead`)
 		}
 	})
+}
+
+// ofContainers says whether an annotation is one of those that have a container's name in them.
+func ofContainers(annotations map[string]string) bool {
+	for key := range annotations {
+		if strings.HasPrefix(key, corev1.SeccompContainerAnnotationKeyPrefix) || strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // volumes tells of kinds of volume that are gone, and of paths that a service account's token hides.
@@ -268,7 +289,7 @@ func (w *warnings) lists(spec *corev1.PodSpec, path *field.Path) {
 // address tells of an IP address that is not written in its usual form.
 func (w *warnings) address(path *field.Path, ip string) {
 	if netutils.ParseIPSloppy(ip) != nil {
-		*w = append(*w, utilvalidation.GetWarningsForIP(path, ip)...)
+		*w = append(*w, utilvalidation.GetWarningsForIP(path.Plain(), ip)...)
 	}
 }
 
@@ -298,31 +319,49 @@ func (w *warnings) container(c *corev1.Container, path *field.Path) {
 
 // ports tells of those that are there twice, in one container or in two of a pod.
 func (w *warnings) ports(spec *corev1.PodSpec, path *field.Path) {
-	type known struct {
-		at   *field.Path
-		port corev1.ContainerPort
+	type number struct {
+		port     int32
+		protocol corev1.Protocol
 	}
-	seen := map[string][]known{}
-	eachContainer(spec, path, func(c *corev1.Container, at *field.Path) {
-		for i, port := range c.Ports {
-			at := at.Child("ports").Index(i)
+	seen, known := map[number]bool{}, make([]knownPort, 0, 8)
+	eachContainer(spec, func(c *corev1.Container, list string, container int) {
+		for i := range c.Ports {
+			port, at := &c.Ports[i], path.Child(list).Index(container).Child("ports").Index(i)
 			if port.HostIP != "" && port.HostPort == 0 {
-				w.add(at, "hostIP set without hostPort: %+v", port)
+				w.add(at, "hostIP set without hostPort: %+v", *port)
 			}
-			key := fmt.Sprintf("%d/%s", port.ContainerPort, port.Protocol)
-			for _, other := range seen[key] {
-				switch {
-				case port.HostIP == other.port.HostIP && port.HostPort == other.port.HostPort:
-					w.add(at, "duplicate port definition with %s", other.at)
-				case port.HostPort == 0 || other.port.HostPort == 0:
-					w.add(at, "overlapping port definition with %s", other.at)
-				case port.HostPort == other.port.HostPort && (port.HostIP == "") != (other.port.HostIP == ""):
-					w.add(at, "dangerously ambiguous port definition with %s", other.at)
-				}
+			if n := (number{port.ContainerPort, port.Protocol}); seen[n] {
+				w.portAgain(port, known, path, at)
+			} else {
+				seen[n] = true
 			}
-			seen[key] = append(seen[key], known{at, port})
+			known = append(known, knownPort{port, list, container, i})
 		}
 	})
+}
+
+// knownPort is a port with its place: the i-th of a container in a list.
+type knownPort struct {
+	*corev1.ContainerPort
+	list         string
+	container, i int
+}
+
+func (w *warnings) portAgain(port *corev1.ContainerPort, known []knownPort, path, at *field.Path) {
+	for _, other := range known {
+		if port.ContainerPort != other.ContainerPort.ContainerPort || port.Protocol != other.Protocol {
+			continue
+		}
+		there := path.Child(other.list).Index(other.container).Child("ports").Index(other.i)
+		switch {
+		case port.HostIP == other.HostIP && port.HostPort == other.HostPort:
+			w.add(at, "duplicate port definition with %s", there.String())
+		case port.HostPort == 0 || other.HostPort == 0:
+			w.add(at, "overlapping port definition with %s", there.String())
+		case port.HostPort == other.HostPort && (port.HostIP == "") != (other.HostIP == ""):
+			w.add(at, "dangerously ambiguous port definition with %s", there.String())
+		}
+	}
 }
 
 // warnClaimSpec tells of a claim for part of a byte.
