@@ -75,7 +75,11 @@ type Declarations struct {
 	// knows but does not take in new expressions yet, so that the release before it can
 	// still read what is stored.
 	Stored bool
+	// Object is the shape of object and oldObject, Param of params. Without one they may be anything.
+	Object, Param *Shape
 }
+
+func (d Declarations) typed() bool { return d.Object != nil || d.Param != nil }
 
 // ErrBudget says that the expressions of a policy have cost all they may.
 var ErrBudget = errors.New("validation failed due to running out of cost budget, no further validation rules will be run")
