@@ -100,7 +100,7 @@ func typesToCheck(kinds *api.Snapshot, match *admissionv1.MatchResources) []*api
 	}
 	var found []*api.Resource
 	for _, rule := range match.ResourceRules {
-		for _, gvr := range namedKinds(&rule.Rule) {
+		for _, gvr := range namedResources(&rule.Rule) {
 			if res := kinds.Resource(gvr); res != nil && len(found) < mostTypesChecked && !slices.Contains(found, res) {
 				found = append(found, res)
 			}
@@ -112,7 +112,7 @@ func typesToCheck(kinds *api.Snapshot, match *admissionv1.MatchResources) []*api
 	return found
 }
 
-func namedKinds(r *admissionv1.Rule) []schema.GroupVersionResource {
+func namedResources(r *admissionv1.Rule) []schema.GroupVersionResource {
 	if slices.Contains(r.APIGroups, "*") || slices.Contains(r.APIVersions, "*") {
 		return nil
 	}

@@ -177,16 +177,16 @@ func TestTypeCheck_FollowsTheSpec(t *testing.T) {
 	theirs := []admissionv1.ExpressionWarning{{FieldRef: "spec.validations[0].expression", Warning: "theirs"}}
 	seen := edit(func(p *admissionv1.ValidatingAdmissionPolicy) { p.Status.TypeChecking.ExpressionWarnings = theirs }, policies.UpdateStatus)
 	require.Equal(t, theirs, seen.Status.TypeChecking.ExpressionWarnings)
-	// What is not checked by one who says so is checked again.
 	_, err = policies.Create(t.Context(), checking("next", []string{"true"}, onPods), metav1.CreateOptions{})
 	require.NoError(t, err)
 	typeChecked(t, policies, "next") // so that the change of the first has been seen
 	require.Equal(t, seen.ResourceVersion, typeChecked(t, policies, "few").ResourceVersion)
+	// Until its status says that nobody has.
 	edit(func(p *admissionv1.ValidatingAdmissionPolicy) { p.Status.ObservedGeneration = 0 }, policies.UpdateStatus)
 	require.Empty(t, typeChecked(t, policies, "few").Status.TypeChecking.ExpressionWarnings)
 }
 
-// Of two servers one writes, once. One that starts looks at what is there.
+// Of two servers one writes, once.
 func TestTypeCheck_ServersDoNotFight(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, api.Builtin(), apiserver.Options{})
