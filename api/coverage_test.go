@@ -97,8 +97,6 @@ the reasons and paths of all refusals that must come of it.
 
 Known differences:
 
-- The type checker of ValidatingAdmissionPolicies (` + "`status.typeChecking`" + `) does not run: expressions are compiled with ` + "`object`" + ` as a
-  value of any type, and a field that no such object has is found out when the policy is evaluated.
 - Flow control has a few differences of its own: [flow-control.md](flow-control.md).
 - What the CEL expressions by which devices are selected may cost at worst is not estimated, and the scheduler here allocates no
   devices: kube-scheduler does.

@@ -203,22 +203,23 @@ func (k *kindTest) create() metav1.Object {
 	require.NotEmpty(k.t, created.GetUID())
 	_, err = k.client.create(k.t.Context(), doc, metav1.CreateOptions{})
 	require.True(k.t, apierrors.IsAlreadyExists(err), "%v", err)
-	if k.resource.Name == "flowschemas" {
+	if k.resource.Name == "flowschemas" || k.resource.Name == "validatingadmissionpolicies" {
 		return k.judged()
 	}
 	return created
 }
 
-// judged is a flow schema of which the server has said whether its level is there.
-func (k *kindTest) judged() (schema metav1.Object) {
+// judged is an object of which the server has said in its status what it has to say: of a flow schema whether its level is
+// there, of a policy whether its types agree.
+func (k *kindTest) judged() (created metav1.Object) {
 	k.t.Helper()
 	require.Eventually(k.t, func() bool {
 		obj, err := k.client.get(k.t.Context(), k.name)
 		require.NoError(k.t, err)
-		schema = k.metadata(obj)
-		return slices.ContainsFunc(schema.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == "status" })
+		created = k.metadata(obj)
+		return slices.ContainsFunc(created.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == "status" })
 	}, patience, tick)
-	return schema
+	return created
 }
 
 func (k *kindTest) metadata(obj runtime.Object) metav1.Object {

@@ -15,9 +15,11 @@ import (
 	"testing"
 
 	"github.com/gorilla/websocket"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	dialed "k8s.io/apimachinery/pkg/util/httpstream"
 	portforwardconst "k8s.io/apimachinery/pkg/util/portforward"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/portforward"
@@ -257,44 +259,49 @@ func TestPodPortForward(t *testing.T) {
 	overWebSocket, err := portforward.NewSPDYOverWebsocketDialer(at, s.config)
 	require.NoError(t, err)
 	overSPDY := spdytransport.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, at)
-	for name, dialer := range map[string]func() (*portforward.PortForwarder, chan struct{}, chan struct{}){
-		"SPDY": func() (*portforward.PortForwarder, chan struct{}, chan struct{}) {
-			stop, ready := make(chan struct{}), make(chan struct{})
-			f, err := portforward.NewOnAddresses(overSPDY, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready, io.Discard, io.Discard)
-			require.NoError(t, err)
-			return f, stop, ready
-		},
-		"WebSocket": func() (*portforward.PortForwarder, chan struct{}, chan struct{}) {
-			stop, ready := make(chan struct{}), make(chan struct{})
-			f, err := portforward.NewOnAddresses(overWebSocket, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready, io.Discard, io.Discard)
-			require.NoError(t, err)
-			return f, stop, ready
-		},
-	} {
+	for name, dialer := range map[string]dialed.Dialer{"SPDY": overSPDY, "WebSocket": overWebSocket} {
 		t.Run(name, func(t *testing.T) {
-			forwarder, stop, ready := dialer()
-			ended := make(chan error, 1)
-			go func() { ended <- forwarder.ForwardPorts() }()
-			select {
-			case <-ready:
-			case err := <-ended:
-				require.NoError(t, err)
-			}
-			ports, err := forwarder.GetPorts()
-			require.NoError(t, err)
-			conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", ports[0].Local))
-			require.NoError(t, err)
-			_, err = io.WriteString(conn, "hello")
-			require.NoError(t, err)
-			back := make([]byte, 5)
-			_, err = io.ReadFull(conn, back)
-			require.NoError(t, err)
-			require.Equal(t, "hello", string(back))
-			require.NoError(t, conn.Close())
-			close(stop)
-			<-ended
+			port, stop := forwarding(t, dialer)
+			require.Equal(t, "hello", string(echoed(t, port, []byte("hello"))))
+			stop()
 		})
 	}
+}
+
+// forwarding forwards a port of this machine until stop is called.
+func forwarding(t *testing.T, dialer dialed.Dialer) (port uint16, stop func()) {
+	t.Helper()
+	stopped, ready := make(chan struct{}), make(chan struct{})
+	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stopped, ready, io.Discard, io.Discard)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- forwarder.ForwardPorts() }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		require.NoError(t, err)
+	}
+	ports, err := forwarder.GetPorts()
+	require.NoError(t, err)
+	return ports[0].Local, func() {
+		close(stopped)
+		<-ended
+	}
+}
+
+// echoed is what comes back from a forwarded port of what is sent there, nil if the connection breaks.
+func echoed(t *testing.T, port uint16, sent []byte) []byte {
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if !assert.NoError(t, err) {
+		return nil
+	}
+	defer conn.Close()
+	go func() { _, _ = conn.Write(sent) }()
+	back := make([]byte, len(sent))
+	if _, err := io.ReadFull(conn, back); !assert.NoError(t, err) {
+		return nil
+	}
+	return back
 }
 
 func TestProxy(t *testing.T) {

@@ -289,6 +289,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	running.Go(func() { s.keepPublished(background, at) })
 	running.Go(func() { s.authn.Run(background) })
 	running.Go(func() { s.writePolicy(background) })
+	running.Go(func() { s.keepTypeChecks(background) })
 	if s.flow != nil {
 		running.Go(func() { s.flow.dispatch.Run(background) })
 		running.Go(func() { s.keepFlowControl(background) })

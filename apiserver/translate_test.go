@@ -8,24 +8,32 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/gorilla/websocket"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// oldKubelet runs a command as an agent does that speaks SPDY alone. WebSockets are refused.
+// oldKubelet answers as an agent does that speaks SPDY alone. WebSockets are refused. What is attached to is a cat.
 func oldKubelet(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	if websocket.IsWebSocketUpgrade(r) {
 		http.Error(w, "this agent knows no WebSockets", http.StatusBadRequest)
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, "/portForward/") {
+		kubelet{t}.forward(w, r)
 		return
 	}
 	streams, conn := acceptSPDY(w, r, "v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -53,7 +61,7 @@ func oldKubelet(t *testing.T, w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	end := `{"metadata":{},"status":"Success"}`
-	switch command := q["command"]; command[0] {
+	switch command := append(q["command"], "cat"); command[0] {
 	case "cat": // until stdin is closed
 		_, _ = io.Copy(of["stdout"], of["stdin"])
 		_, _ = io.WriteString(of["stdout"], "|end of stdin")
@@ -94,10 +102,14 @@ func oldKubelet(t *testing.T, w http.ResponseWriter, r *http.Request) {
 func overWebSocket(t *testing.T, s *server, o *corev1.PodExecOptions) remotecommand.Executor {
 	t.Helper()
 	o.Container = "main"
-	at := s.typed().CoreV1().RESTClient().Get().Namespace("default").Resource("pods").Name("web").SubResource("exec").
+	return socketTo(t, s, "exec", o)
+}
+
+func socketTo(t *testing.T, s *server, subresource string, o runtime.Object) remotecommand.Executor {
+	t.Helper()
+	at := s.typed().CoreV1().RESTClient().Get().Namespace("default").Resource("pods").Name("web").SubResource(subresource).
 		VersionedParams(o, scheme.ParameterCodec).URL()
-	config := rest.CopyConfig(s.config)
-	executor, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, at.String())
+	executor, err := remotecommand.NewWebSocketExecutor(rest.CopyConfig(s.config), http.MethodGet, at.String())
 	require.NoError(t, err)
 	return executor
 }
@@ -193,6 +205,69 @@ func TestTranslate_WebSocketForAgentsThatSpeakSPDY(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		<-gone // the agent is told
 	})
+}
+
+func TestTranslate_AttachForAgentsThatSpeakSPDY(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 1)
+	s := withAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		oldKubelet(t, w, r)
+		asked <- r.URL.Path
+	})
+	for name, tty := range map[string]bool{"streams": false, "a terminal": true} {
+		t.Run(name, func(t *testing.T) {
+			o := &corev1.PodAttachOptions{Container: "main", Stdin: true, Stdout: true, Stderr: !tty, TTY: tty}
+			var out, errs bytes.Buffer
+			streams := remotecommand.StreamOptions{Stdin: strings.NewReader("hello"), Stdout: &out, Tty: tty}
+			if !tty {
+				streams.Stderr = &errs
+			}
+			require.NoError(t, socketTo(t, s, "attach", o).StreamWithContext(t.Context(), streams))
+			require.Equal(t, "hello|end of stdin", out.String())
+			require.Empty(t, errs.String())
+			require.Equal(t, "/attach/default/web/main", <-asked) // and nothing is left behind
+		})
+	}
+	t.Run("the client breaks off", func(t *testing.T) {
+		out := &told{came: make(chan string, 8)}
+		ctx, cancel := context.WithCancel(t.Context())
+		in, typed := io.Pipe()
+		defer in.Close()
+		go func() {
+			_, _ = io.WriteString(typed, "hello")
+			<-out.came
+			cancel()
+		}()
+		err := socketTo(t, s, "attach", &corev1.PodAttachOptions{Container: "main", Stdin: true, Stdout: true}).
+			StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out})
+		require.ErrorIs(t, err, context.Canceled)
+		<-asked // the agent is told
+	})
+}
+
+func TestTunnel_PortForwardForAgentsThatSpeakSPDY(t *testing.T) {
+	t.Parallel()
+	ended := make(chan string, 1)
+	s := withAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		oldKubelet(t, w, r)
+		ended <- r.URL.Path
+	})
+	at, err := url.Parse(s.config.Host + pods + "/web/portforward")
+	require.NoError(t, err)
+	dialer, err := portforward.NewSPDYOverWebsocketDialer(at, s.config)
+	require.NoError(t, err)
+	port, stop := forwarding(t, dialer)
+	var talking sync.WaitGroup
+	for range 3 { // at once, through one tunnel
+		talking.Go(func() {
+			sent := make([]byte, 1<<20)
+			_, _ = rand.Read(sent)
+			assert.True(t, bytes.Equal(sent, echoed(t, port, sent)))
+		})
+	}
+	talking.Wait()
+	stop()
+	require.Equal(t, "/portForward/default/web", <-ended) // the agent is told that the client has gone
 }
 
 // neverEnds is the input of somebody who says nothing.

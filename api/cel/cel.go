@@ -1,10 +1,10 @@
 // Package cel is the Common Expression Language as Kubernetes speaks it: the language of
 // ValidatingAdmissionPolicies, MutatingAdmissionPolicies and the matchConditions of webhooks.
 //
-// What comes in: the text of an expression, and what it may name (Declarations). A Compiler
-// makes an Expression of it, with the compiler's complaints in the words that kube-apiserver
-// has for them; an Evaluator runs expressions on the Bindings of one request, within a
-// Budget. What goes out is a Go value, or for a mutation the object or the JSON patch.
+// What comes in: the text of an expression, and what it may name (Declarations), which is
+// anything or has the fields of a schema (Shape). A Compiler makes an Expression of it, with the
+// compiler's complaints in the words that kube-apiserver has for them; an Evaluator runs
+// expressions on the Bindings of one request, within a Budget. What goes out is a Go value, or for a mutation the object or the JSON patch.
 //
 // Nothing is made before it is asked for: a program that only imports this package pays for
 // no environment (environment.go). The functions that Kubernetes adds to the language are in
@@ -75,7 +75,11 @@ type Declarations struct {
 	// knows but does not take in new expressions yet, so that the release before it can
 	// still read what is stored.
 	Stored bool
+	// Object is the shape of object and oldObject, Param of params. Without one they may be anything.
+	Object, Param *Shape
 }
+
+func (d Declarations) typed() bool { return d.Object != nil || d.Param != nil }
 
 // ErrBudget says that the expressions of a policy have cost all they may.
 var ErrBudget = errors.New("validation failed due to running out of cost budget, no further validation rules will be run")

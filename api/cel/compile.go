@@ -47,6 +47,19 @@ func (c *Compiler) environment(d Declarations) (*celgo.Env, error) {
 	return env, err
 }
 
+// Check compiles one expression no further than to see whether its types agree, whatever it
+// evaluates to. complaints are the compiler's own words; err is for an expression that it did not see.
+func (c *Compiler) Check(source string, d Declarations) (complaints string, err error) {
+	env, err := c.environment(d)
+	if err != nil {
+		return "", err
+	}
+	if _, issues := env.Compile(source); issues.Err() != nil {
+		return issues.String(), nil
+	}
+	return "", nil
+}
+
 // Compile compiles one expression, which must evaluate to want.
 func (c *Compiler) Compile(source string, want Result, d Declarations) *Expression {
 	e := &Expression{Source: source}
@@ -79,29 +92,26 @@ func (c *Compiler) Compile(source string, want Result, d Declarations) *Expressi
 func (c *Compiler) Define(name, source string, d Declarations) *Expression {
 	e := c.Compile(source, Any, d)
 	c.fields[name] = celgo.DynType
-	if e.Err == nil && declarable(e.output) {
-		c.fields[name] = e.output
+	if e.Err == nil {
+		c.fields[name] = declared(e.output)
 	}
 	c.variables[name] = e
 	return e
 }
 
-// declarable says whether variables keep the type: those of the language itself, and lists
-// and maps of them. Others are dynamic, as in Kubernetes.
-func declarable(t *celgo.Type) bool {
+// declared is the type that a variable keeps of what it evaluates to: those of the language itself,
+// and lists and maps of them. Others are dynamic, as in Kubernetes.
+func declared(t *celgo.Type) *celgo.Type {
 	switch t.Kind() {
 	case celgo.BoolKind, celgo.BytesKind, celgo.DoubleKind, celgo.DurationKind, celgo.IntKind,
-		celgo.NullTypeKind, celgo.StringKind, celgo.TimestampKind, celgo.UintKind, celgo.DynKind, celgo.AnyKind:
-		return true
-	case celgo.ListKind, celgo.MapKind:
-		for _, p := range t.Parameters() {
-			if !declarable(p) {
-				return false
-			}
-		}
-		return true
+		celgo.NullTypeKind, celgo.StringKind, celgo.TimestampKind, celgo.UintKind, celgo.AnyKind:
+		return t
+	case celgo.ListKind:
+		return celgo.ListType(declared(t.Parameters()[0]))
+	case celgo.MapKind:
+		return celgo.MapType(declared(t.Parameters()[0]), declared(t.Parameters()[1]))
 	}
-	return false
+	return celgo.DynType
 }
 
 // Variables are the variables that were defined, for an Evaluator.

@@ -67,9 +67,9 @@ func (limits) ProgramOptions() []celgo.ProgramOption {
 }
 
 // environment declares what Declarations say. variables may be nil: then there is no such
-// name, and the environment is shared.
+// name and, unless there are shapes, the environment is shared.
 func environment(d Declarations, variables fields) (*celgo.Env, error) {
-	if variables != nil {
+	if variables != nil || d.typed() {
 		return extended(d, variables)
 	}
 	statelessMu.Lock()
@@ -94,13 +94,13 @@ func extended(d Declarations, variables fields) (*celgo.Env, error) {
 		return nil, fmt.Errorf("the CEL environment: %w", err)
 	}
 	options := []celgo.EnvOption{
-		celgo.Variable("object", celgo.DynType),
-		celgo.Variable("oldObject", celgo.DynType),
+		celgo.Variable("object", d.Object.typ()),
+		celgo.Variable("oldObject", d.Object.typ()),
 		celgo.Variable("namespaceObject", celgo.ObjectType(namespaceName)),
 		celgo.Variable("request", celgo.ObjectType(requestName)),
 	}
 	if d.Params {
-		options = append(options, celgo.Variable("params", celgo.DynType))
+		options = append(options, celgo.Variable("params", d.Param.typ()))
 	}
 	if d.Authorizer {
 		options = append(options,
@@ -113,6 +113,6 @@ func extended(d Declarations, variables fields) (*celgo.Env, error) {
 	if d.Patch {
 		options = append(options, celgo.Lib(patchLibrary))
 	}
-	p := &provider{Provider: env.CELTypeProvider(), variables: variables, patch: d.Patch}
+	p := &provider{Provider: env.CELTypeProvider(), Declarations: d, variables: variables}
 	return env.Extend(append([]celgo.EnvOption{celgo.CustomTypeProvider(p)}, options...)...)
 }

@@ -61,16 +61,24 @@ var structs = map[string]fields{
 }
 
 // provider tells the checker of these types, of the variables of one policy, which grow while
-// they are compiled, and of the types that mutations are made of.
+// they are compiled, of the shapes of objects, and of the types that mutations are made of.
 type provider struct {
 	types.Provider
+	Declarations
 	variables fields
-	patch     bool
 }
 
 func (p *provider) fieldsOf(name string) (fields, bool) {
 	if name == variablesName && p.variables != nil {
 		return p.variables, true
+	}
+	for _, shape := range []*Shape{p.Object, p.Param} {
+		if shape == nil {
+			continue
+		}
+		if f, ok := shape.fields(name); ok {
+			return f, true
+		}
 	}
 	f, ok := structs[name]
 	return f, ok
@@ -80,7 +88,7 @@ func isObject(name string) bool { return name == "Object" || strings.HasPrefix(n
 
 // FindStructType implements types.Provider.
 func (p *provider) FindStructType(name string) (*types.Type, bool) {
-	if _, ok := p.fieldsOf(name); ok || p.patch && (isObject(name) || name == "JSONPatch") {
+	if _, ok := p.fieldsOf(name); ok || p.Patch && (isObject(name) || name == "JSONPatch") {
 		return types.NewTypeTypeWithParam(types.NewObjectType(name)), true
 	}
 	return p.Provider.FindStructType(name)
@@ -89,9 +97,9 @@ func (p *provider) FindStructType(name string) (*types.Type, bool) {
 // FindStructFieldNames implements types.Provider.
 func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
 	switch {
-	case p.patch && isObject(name):
+	case p.Patch && isObject(name):
 		return nil, true // any
-	case p.patch && name == "JSONPatch":
+	case p.Patch && name == "JSONPatch":
 		return []string{"op", "from", "path", "value"}, true
 	}
 	if _, ok := p.fieldsOf(name); ok {
@@ -103,9 +111,9 @@ func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
 // FindStructFieldType implements types.Provider.
 func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
 	switch {
-	case p.patch && isObject(name):
+	case p.Patch && isObject(name):
 		return &types.FieldType{Type: types.DynType}, true
-	case p.patch && name == "JSONPatch":
+	case p.Patch && name == "JSONPatch":
 		switch field {
 		case "op", "from", "path":
 			return &types.FieldType{Type: types.StringType}, true
@@ -124,9 +132,9 @@ func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bo
 // NewValue implements types.Provider.
 func (p *provider) NewValue(name string, values map[string]ref.Val) ref.Val {
 	switch {
-	case p.patch && isObject(name):
+	case p.Patch && isObject(name):
 		return &objectValue{typ: types.NewObjectType(name), fields: values}
-	case p.patch && name == "JSONPatch":
+	case p.Patch && name == "JSONPatch":
 		return newPatch(values)
 	}
 	if _, ok := p.fieldsOf(name); ok {

@@ -9,11 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	merge "sigs.k8s.io/structured-merge-diff/v6/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
 )
 
 const extensionKind = "x-kubernetes-group-version-kind"
+
+// Form is the schema of a resource's kind, by its name in schemas, and of all that it refers to.
+// They are those of the documents of version 3, but do not say how lists and maps merge, which is costly to know.
+func Form(r *api.Resource) (name string, schemas map[string]*spec.Schema) {
+	d := &definitions{dialect: dialectV3, merge: &merge.Schema{}, schemas: map[string]*spec.Schema{}}
+	name, _ = d.addResource(r)
+	return name, d.schemas
+}
 
 // addResource defines a resource's kind and its list, if it has one, and returns their names.
 func (d *definitions) addResource(r *api.Resource) (object, list string) {

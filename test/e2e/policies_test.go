@@ -30,6 +30,10 @@ func TestPolicies_RefuseWarnAndChange(t *testing.T) {
 	c.run(kubectl, "create", "configmap", "c")
 	require.Contains(t, c.run(kubectl, "get", "configmap", "c", "--show-labels"), "made-by=kubernetes-admin")
 
+	c.run(kubectl, "patch", "validatingadmissionpolicy", "few-replicas", "--type=merge", "-p", `{"spec":{"validations":[{"expression":"object.replicas <= 5"}]}}`)
+	c.run(kubectl, "wait", "validatingadmissionpolicy/few-replicas", "--for=jsonpath={.status.observedGeneration}=2")
+	require.Contains(t, c.run(kubectl, "describe", "validatingadmissionpolicy", "few-replicas"), "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'")
+
 	_, stderr, err = c.try(kubectl, "patch", "validatingadmissionpolicy", "few-replicas", "--type=merge", "-p", `{"spec":{"validations":[{"expression":"object.spec.replicas <"}]}}`)
 	require.Error(t, err)
 	require.Contains(t, stderr, "spec.validations[0].expression: Invalid value: \"object.spec.replicas <\": compilation failed: ERROR: <input>:1:23: Syntax error")
