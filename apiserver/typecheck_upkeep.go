@@ -27,9 +27,13 @@ func (s *Server) keepTypeChecks(ctx context.Context) {
 	for ctx.Err() == nil {
 		round, end := context.WithTimeout(ctx, upkeepEvery)
 		err := s.typeCheckUpkeep(round, res)
+		closed := errors.Is(err, storage.ErrUnavailable)
+		if !closed {
+			<-round.Done()
+		}
 		end()
-		if errors.Is(err, storage.ErrUnavailable) {
-			return // the store has closed
+		if closed {
+			return
 		}
 	}
 }
