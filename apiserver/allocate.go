@@ -50,18 +50,18 @@ func checkServiceRanges(cidrs []netip.Prefix, ports net.PortRange) error {
 
 // allocate fills in what a Service of its type must have. old is what it takes the place of,
 // nil on create; held are the claims it has.
-func (s *Server) allocate(res *api.Resource, service, old *corev1.Service, held []storage.Key) error {
+func (s *Server) allocate(ctx context.Context, res *api.Resource, service, old *corev1.Service, held []storage.Key) error {
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
 	if err := invalidObject(res, service.Name, s.chooseFamilies(service, old)); err != nil {
 		return err
 	}
-	errs, err := s.allocateIPs(service, held)
+	errs, err := s.allocateIPs(ctx, service, held)
 	if err != nil {
 		return err
 	}
-	portErrs, err := s.allocatePorts(service, held)
+	portErrs, err := s.allocatePorts(ctx, service, held)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func reduceFamilies(spec *corev1.ServiceSpec, old *corev1.Service) field.ErrorLi
 }
 
 // allocateIPs gives the Service an address of each of its families.
-func (s *Server) allocateIPs(service *corev1.Service, held []storage.Key) (field.ErrorList, error) {
+func (s *Server) allocateIPs(ctx context.Context, service *corev1.Service, held []storage.Key) (field.ErrorList, error) {
 	spec := &service.Spec
 	if spec.ClusterIP == corev1.ClusterIPNone {
 		return nil, nil
@@ -207,7 +207,7 @@ func (s *Server) allocateIPs(service *corev1.Service, held []storage.Key) (field
 	var errs field.ErrorList
 	for i, family := range spec.IPFamilies {
 		if i < len(ips) && ips[i] != "" {
-			if why := s.refuseIP(ips[i], ranges, held); why != "" {
+			if why := s.refuseIP(ctx, ips[i], ranges, held); why != "" {
 				errs = append(errs, field.Invalid(field.NewPath("spec", "clusterIPs"), spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %v: %v", ips[i], why)))
 			}
 			continue
@@ -254,7 +254,7 @@ func (s *Server) serviceRanges() []netip.Prefix {
 
 // refuseIP says why a client cannot have the address it chose, "" if it can. Who takes it at
 // the same time is found out by the commit.
-func (s *Server) refuseIP(ip string, ranges []netip.Prefix, held []storage.Key) string {
+func (s *Server) refuseIP(ctx context.Context, ip string, ranges []netip.Prefix, held []storage.Key) string {
 	key := s.addressClaim(ip)
 	if slices.Contains(held, key) {
 		return ""
@@ -270,7 +270,7 @@ func (s *Server) refuseIP(ip string, ranges []netip.Prefix, held []storage.Key) 
 	if h := hostsOf(ranges[at]); addr.Less(h.at(0)) || h.at(h.size-1).Less(addr) {
 		return fmt.Sprintf("the provided IP (%v) is not in the valid range. The range of valid IPs is %v", ip, ranges[at])
 	}
-	if s.claimed(key) {
+	if s.taken(ctx, key) {
 		return "provided IP is already allocated"
 	}
 	return ""
@@ -344,7 +344,7 @@ func needsNodePorts(spec *corev1.ServiceSpec) bool {
 		spec.Type == corev1.ServiceTypeLoadBalancer && (spec.AllocateLoadBalancerNodePorts == nil || *spec.AllocateLoadBalancerNodePorts)
 }
 
-func (s *Server) allocatePorts(service *corev1.Service, held []storage.Key) (field.ErrorList, error) {
+func (s *Server) allocatePorts(ctx context.Context, service *corev1.Service, held []storage.Key) (field.ErrorList, error) {
 	spec := &service.Spec
 	var errs field.ErrorList
 	// TCP and UDP may share a number: the first port that names one decides about its claim.
@@ -355,7 +355,7 @@ func (s *Server) allocatePorts(service *corev1.Service, held []storage.Key) (fie
 			continue
 		}
 		chosen[port] = true
-		if why := s.refusePort(port, held); why != "" {
+		if why := s.refusePort(ctx, port, held); why != "" {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "ports").Index(i).Child("nodePort"), port, why))
 		}
 	}
@@ -379,7 +379,7 @@ func (s *Server) allocatePorts(service *corev1.Service, held []storage.Key) (fie
 		return errs, nil
 	}
 	if port := spec.HealthCheckNodePort; port != 0 {
-		if why := s.refusePort(port, held); why != "" {
+		if why := s.refusePort(ctx, port, held); why != "" {
 			return nil, apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %v: %v", port, why))
 		}
 		return errs, nil
@@ -413,14 +413,14 @@ func sharedPort(ports []corev1.ServicePort, p *corev1.ServicePort) int32 {
 	return port
 }
 
-func (s *Server) refusePort(port int32, held []storage.Key) string {
+func (s *Server) refusePort(ctx context.Context, port int32, held []storage.Key) string {
 	key := portClaim(port)
 	switch {
 	case slices.Contains(held, key):
 		return ""
 	case !s.NodePorts.Contains(int(port)):
 		return fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %s", s.NodePorts.String())
-	case s.claimed(key):
+	case s.taken(ctx, key):
 		return "provided port is already allocated"
 	}
 	return ""

@@ -82,7 +82,7 @@ func (s *Server) claim(ctx context.Context, res *api.Resource, obj, old api.Obje
 	if service, ok := obj.(*corev1.Service); ok && res.Group == "" {
 		before, _ := old.(*corev1.Service)
 		service = service.DeepCopy() // a second attempt must find what the client sent
-		if err := s.allocate(res, service, before, have); err != nil {
+		if err := s.allocate(ctx, res, service, before, have); err != nil {
 			return nil, nil, err
 		}
 		obj, want = service, s.claimsOf(res, service)
@@ -138,6 +138,15 @@ func (s *Server) claims(collection string) *storage.Collection {
 // same time is found out by the commit.
 func (s *Server) claimed(key storage.Key) bool {
 	_, err := s.claims(key.Collection).Get(context.Background(), "", key.Name, storage.At{Any: true})
+	return err == nil
+}
+
+// taken is claimed, of which memory that is as new as etcd must be sure, for a client is told.
+func (s *Server) taken(ctx context.Context, key storage.Key) bool {
+	if !s.claimed(key) {
+		return false
+	}
+	_, err := s.claims(key.Collection).Get(ctx, "", key.Name, storage.At{})
 	return err == nil
 }
 

@@ -7,11 +7,16 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // etcdServer is an etcd with a TCP listener that can be stopped and started again.
@@ -19,6 +24,17 @@ type etcdServer struct {
 	t      testing.TB
 	config *embed.Config
 	etcd   *embed.Etcd
+	asked  sync.RWMutex // held by questions for etcd's status, for which it looks into a database that a stop takes away
+}
+
+func (s *etcdServer) intercept(ctx context.Context, request any, method *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if method.FullMethod == pb.Maintenance_Status_FullMethodName {
+		if !s.asked.TryRLock() {
+			return nil, status.Error(codes.Unavailable, "etcd stops")
+		}
+		defer s.asked.RUnlock()
+	}
+	return handle(ctx, request)
 }
 
 func startEtcd(t testing.TB) *etcdServer {
@@ -33,6 +49,7 @@ func startEtcdWith(t testing.TB, o EmbeddedOptions) *etcdServer {
 	address := url.URL{Scheme: "http", Host: freeAddress(t)}
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{address}, []url.URL{address}
 	s := &etcdServer{t: t, config: config}
+	config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(s.intercept))
 	s.start()
 	t.Cleanup(s.stop)
 	return s
@@ -62,6 +79,8 @@ func (s *etcdServer) start() {
 
 func (s *etcdServer) stop() {
 	if s.etcd != nil {
+		s.asked.Lock()
+		defer s.asked.Unlock()
 		s.etcd.Server.HardStop()
 		s.etcd.Close()
 		s.etcd = nil
