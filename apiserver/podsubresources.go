@@ -50,18 +50,7 @@ func (s *Server) bind(w http.ResponseWriter, r *request) error {
 }
 
 // bindNamed answers a POST of a Binding to the resource of that name: it names the pod itself.
-func (s *Server) bindNamed(w http.ResponseWriter, r *request) error {
-	if err := checkWriteOptions(r, "CreateOptions"); err != nil {
-		return err
-	}
-	obj, err := s.readObject(w, r)
-	if err != nil {
-		return err
-	}
-	if err := place(r, obj); err != nil {
-		return err
-	}
-	binding := obj.(*corev1.Binding)
+func (s *Server) bindNamed(w http.ResponseWriter, r *request, binding *corev1.Binding) error {
 	if binding.Name == "" {
 		return apierrors.NewBadRequest("name is required in the Binding object")
 	}

@@ -38,9 +38,6 @@ func answering[T api.Object](f func(s *Server, ctx context.Context, review T) er
 
 // review answers a POST of a kind that is a question. Nothing is stored.
 func (s *Server) review(w http.ResponseWriter, r *request) error {
-	if r.res.GVK() == bindingKind {
-		return s.bindNamed(w, r)
-	}
 	if err := checkWriteOptions(r, "CreateOptions"); err != nil {
 		return err
 	}
@@ -50,6 +47,9 @@ func (s *Server) review(w http.ResponseWriter, r *request) error {
 	}
 	if err := place(r, obj); err != nil {
 		return err
+	}
+	if binding, ok := obj.(*corev1.Binding); ok {
+		return s.bindNamed(w, r, binding)
 	}
 	if r.res.Default != nil {
 		r.res.Default(obj)
