@@ -11,7 +11,8 @@ import (
 // concurrent use, and return the package's errors.
 type Backend interface {
 	// Commit applies all writes in one etcd transaction, or none. That a compare failed is
-	// not an error: Outcome says so.
+	// not an error: Outcome says so. No Value is kept, or looked at again, when it has returned,
+	// with whatever outcome.
 	Commit(ctx context.Context, writes []Write) (*Outcome, error)
 	// Revision asks etcd, linearizably, for its current revision.
 	Revision(ctx context.Context) (int64, error)

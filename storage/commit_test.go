@@ -16,6 +16,46 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// Whoever commits may use a value's bytes again as soon as Commit has returned, and be it because nobody waits any longer.
+func TestCommit_KeepsNoValue(t *testing.T) {
+	t.Parallel()
+	for name, backend := range map[string]func() Backend{
+		"embedded": func() Backend { return startBackend(t) },
+		"external": func() Backend { return startEtcd(t).dial() },
+	} {
+		b := backend()
+		s := openStore(t, b, Options{})
+		pods := s.Collection(podsName, podOptions)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var wanted, buffer []byte
+			for i := range 100 {
+				wanted = pod("default", fmt.Sprintf("p%d", i), "")
+				buffer = append(buffer[:0], wanted...)
+				ctx, cancel := context.WithTimeout(testContext(t), time.Duration(i%10)*100*time.Microsecond+time.Minute*time.Duration(i%2))
+				result, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", fmt.Sprintf("p%d", i)), Value: buffer})
+				cancel()
+				for j := range buffer {
+					buffer[j] = 'x'
+				}
+				if err == nil {
+					require.True(t, result.Objects[0].Same(wanted))
+				}
+			}
+			list, err := pods.List(testContext(t), ListRequest{})
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, len(list.Items), 50)
+			for _, objects := range []*Collection{pods, openStore(t, b, Options{}).Collection(podsName, podOptions)} {
+				list, err := objects.List(testContext(t), ListRequest{})
+				require.NoError(t, err)
+				for _, o := range list.Items {
+					require.True(t, o.Same(pod("default", o.Key.Name, "")), "%s", o.JSON)
+				}
+			}
+		})
+	}
+}
+
 func TestCommit_FailsAsTheContractSays(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)

@@ -186,7 +186,8 @@ func (s *Store) Ready(ctx context.Context) error {
 
 // Commit applies all writes in one etcd transaction, or none, and returns when etcd has it on
 // disk. It does not wait for memory: a read that must see the commit is a consistent one, or
-// one at a revision not older than the result's.
+// one at a revision not older than the result's. The writes' values are the caller's again when
+// it has returned, with whatever outcome.
 func (s *Store) Commit(ctx context.Context, writes ...Write) (*CommitResult, error) {
 	drafts := make([]draft, len(writes))
 	defer func() {

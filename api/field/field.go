@@ -98,6 +98,7 @@ func Checked[T any](check func(value T, path *Path) ErrorList, value T, path *Pa
 	return check(value, NewPath(path.String()))
 }
 
+// Invalid and those below it are apimachinery's errors, told of a Path.
 func Invalid(path *Path, value any, detail string) *Error {
 	return field.Invalid(path.Plain(), value, detail)
 }

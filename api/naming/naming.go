@@ -1,5 +1,6 @@
-// Package naming has apimachinery's checks of names (and of percentages) without their regular expressions, by the same names: what is plainly sound is
-// known by looking at its bytes, and all else is put to apimachinery, for its verdict and its words.
+// Package naming has apimachinery's checks of names (and of percentages) without their regular expressions, by the
+// same names: what is plainly sound is known by looking at its bytes, and all else is put to apimachinery, for its verdict
+// and its words. Each returns what is wrong, nothing if all is well.
 package naming
 
 import (
