@@ -177,7 +177,11 @@ func TestScheduler_SaysWhyAPodHasNoNodeAndWakesItWhenOneComes(t *testing.T) {
 		"preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.", condition().Message)
 	c.eventually("it sleeps", func() bool { return c.pending(unschedulable) == 1 })
 
-	_, err := c.CoreV1().Nodes().Create(context.Background(), testNode("useless", "1", "110"), metav1.CreateOptions{})
+	// Neither plugin takes this one: were it not tainted, TaintToleration would wake the pod for it, and the pod could
+	// use up its back-off before the scheduler sees the node that has room.
+	useless := testNode("useless", "1", "110")
+	useless.Spec.Taints = tainted.Spec.Taints
+	_, err := c.CoreV1().Nodes().Create(context.Background(), useless, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = c.CoreV1().Nodes().Create(context.Background(), testNode("large", "8", "110"), metav1.CreateOptions{})
 	require.NoError(t, err)
