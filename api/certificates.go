@@ -52,21 +52,12 @@ func certificateSigningRequests() *Resource {
 		ValidateUpdate: checked2(func(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 			return unchanged(c.Spec, old.Spec, field.NewPath("spec"))
 		}),
-		Status: &Status{
-			// Approval is written to its own subresource, so a status write keeps it.
-			Copy: with2(func(to, from *certificatesv1.CertificateSigningRequest) {
-				decided := decisions(to.Status.Conditions)
-				to.Status = *from.Status.DeepCopy()
-				to.Status.Conditions = append(decided, slices.DeleteFunc(to.Status.Conditions, isDecision)...)
-				if len(to.Status.Conditions) == 0 {
-					to.Status.Conditions = nil
-				}
-			}),
-			Reset: with(func(c *certificatesv1.CertificateSigningRequest) {
-				c.Status = certificatesv1.CertificateSigningRequestStatus{}
-			}),
-			Validate: checked2(validateIssued),
-		},
+		Status: statusOf(
+			func(c *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestStatus {
+				return &c.Status
+			},
+			(*certificatesv1.CertificateSigningRequestStatus).DeepCopy,
+		).writtenBy(with2(keepDecisions)).checkedBy(checked2(validateIssued)),
 		Parts: []Subresource{{
 			Name: "approval", Group: certificatesv1.GroupName, Version: "v1", Kind: "CertificateSigningRequest",
 			Verbs: []string{"get", "patch", "update"},
@@ -108,6 +99,16 @@ func touchCondition(c *certificatesv1.CertificateSigningRequestCondition, was []
 		if old.Type == c.Type && old.Status == c.Status && !old.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
+	}
+}
+
+// keepDecisions is a write to the status, which leaves alone what is written to approval.
+func keepDecisions(to, from *certificatesv1.CertificateSigningRequest) {
+	decided := decisions(to.Status.Conditions)
+	to.Status = *from.Status.DeepCopy()
+	to.Status.Conditions = append(decided, slices.DeleteFunc(to.Status.Conditions, isDecision)...)
+	if len(to.Status.Conditions) == 0 {
+		to.Status.Conditions = nil
 	}
 }
 

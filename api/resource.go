@@ -134,8 +134,11 @@ type Resource struct {
 
 // Status gives and takes a kind's status.
 type Status struct {
-	// Copy sets to's status to from's.
+	// Copy sets to's status to from's, all of it: by it a write to the object itself keeps the status.
 	Copy func(to, from Object)
+	// Write is what a write to /status does instead of Copy, where parts of the status are another
+	// subresource's or hang together; nil is Copy.
+	Write func(to, from Object)
 	// Reset clears the status (on create).
 	Reset func(obj Object)
 	// Validate checks a status write; may be nil.
@@ -177,8 +180,12 @@ func (r *Resource) Subresources() []Subresource {
 	subs := slices.Clone(r.Parts)
 	verbs := []string{"get", "patch", "update"}
 	if r.Status != nil {
+		write := r.Status.Copy
+		if r.Status.Write != nil {
+			write = r.Status.Write
+		}
 		subs = append(subs, Subresource{Name: "status", Group: r.Group, Version: r.Version, Kind: r.Kind,
-			Verbs: verbs, Copy: r.Status.Copy, Validate: r.Status.Validate, Permit: r.Status.Permit})
+			Verbs: verbs, Copy: write, Validate: r.Status.Validate, Permit: r.Status.Permit})
 	}
 	if r.Scale != nil {
 		subs = append(subs, Subresource{Name: "scale", Group: "autoscaling", Version: "v1", Kind: "Scale", Verbs: verbs})

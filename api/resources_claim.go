@@ -45,14 +45,14 @@ func resourceClaims() *Resource {
 			}
 			return permitAdminRequests(by, c.Spec.Devices.Requests, c.Namespace)
 		}),
-		Status: (&Status{
-			Copy: with2(func(to, from *resourcev1.ResourceClaim) {
-				old := to.Status
-				to.Status = *from.Status.DeepCopy()
-				dropDeallocated(&to.Status, &old)
-			}),
-			Reset: with(func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} }),
-		}).checkedBy(checked2(validateDeviceClaimStatus)).permittedBy(permitted(permitClaimStatus)),
+		Status: statusOf(
+			func(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaimStatus { return &c.Status },
+			(*resourcev1.ResourceClaimStatus).DeepCopy,
+		).writtenBy(with2(func(to, from *resourcev1.ResourceClaim) {
+			old := to.Status
+			to.Status = *from.Status.DeepCopy()
+			dropDeallocated(&to.Status, &old)
+		})).checkedBy(checked2(validateDeviceClaimStatus)).permittedBy(permitted(permitClaimStatus)),
 
 		Columns: []metav1.TableColumnDefinition{nameColumn, column("State", "string", "A summary of the current state (allocated, pending, reserved, etc.)."), ageColumn},
 		Cells: row(func(c *resourcev1.ResourceClaim) []any {

@@ -44,6 +44,12 @@ func statusOf[T Object, S any](at func(T) *S, copied func(*S) *S) *Status {
 	}
 }
 
+// writtenBy has a write to /status take over what f says.
+func (s *Status) writtenBy(f func(to, from Object)) *Status {
+	s.Write = f
+	return s
+}
+
 // checkedBy adds validation to a status.
 func (s *Status) checkedBy(f func(obj, old Object) field.ErrorList) *Status {
 	s.Validate = f

@@ -57,7 +57,8 @@ func attributesOf(r *request) authz.Attributes {
 }
 
 // selectFields notes what a list is narrowed to: one that is narrowed to a name is a request about
-// that name. What is wrong with the selector is for the verb to say.
+// that name. A deletecollection never is, so that a right to objects by their names does not include it.
+// What is wrong with the selector is for the verb to say.
 func selectFields(a *authz.Attributes, text string) {
 	if a.Verb != "list" && a.Verb != "watch" && a.Verb != "deletecollection" {
 		return
@@ -67,6 +68,9 @@ func selectFields(a *authz.Attributes, text string) {
 		return
 	}
 	a.Fields = selector.Requirements()
+	if a.Verb == "deletecollection" {
+		return
+	}
 	if name, ok := selector.RequiresExactMatch("metadata.name"); ok && a.Name == "" && len(path.IsValidPathSegmentName(name)) == 0 {
 		a.Name = name
 	}

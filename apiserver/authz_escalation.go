@@ -15,49 +15,62 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// checkEscalation keeps anyone from handing out rights that he does not have, by writing a role or a
-// binding: unless he may "escalate" the role, or "bind" the role that is bound. old is nil for a
-// create.
+// checkEscalation keeps users from handing out rights that they do not have, by writing a role or a
+// binding: unless they may "escalate" the role, or "bind" the role that is bound. old is nil for a
+// create. Of a role that is there, the labels alone may hand its rights on, to all roles that aggregate
+// it: every update is checked, but those by which an object is collected as garbage.
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping
 func (s *Server) checkEscalation(ctx context.Context, r *request, obj, old api.Object) error {
-	if r.res.Group != rbacv1.GroupName || r.user().In(authn.GroupMasters) {
+	if r.res.Group != rbacv1.GroupName || r.user().In(authn.GroupMasters) || old != nil && sameBesideGarbage(obj, old) {
 		return nil
 	}
 	var err error
 	switch o := obj.(type) {
 	case *rbacv1.Role:
-		was, _ := old.(*rbacv1.Role)
-		if was != nil && equality.Semantic.DeepEqual(was.Rules, o.Rules) || s.may(ctx, r, "escalate", "roles", r.name) {
-			return nil
-		}
-		err = s.holds(ctx, r, o.Rules)
+		err = s.escalates(ctx, r, "roles", o.Rules, false)
 	case *rbacv1.ClusterRole:
 		was, _ := old.(*rbacv1.ClusterRole)
-		if was != nil && equality.Semantic.DeepEqual(was.Rules, o.Rules) && equality.Semantic.DeepEqual(was.AggregationRule, o.AggregationRule) ||
-			s.may(ctx, r, "escalate", "clusterroles", r.name) {
-			return nil
-		}
-		err = s.holds(ctx, r, o.Rules)
-		if err == nil && o.AggregationRule != nil { // what it will come to hold is not known
-			if short := s.holds(ctx, r, authz.Everything); short != nil {
-				err = fmt.Errorf("must have cluster-admin privileges to use the aggregationRule: %w", short)
-			}
-		}
+		err = s.escalates(ctx, r, "clusterroles", o.Rules, aggregates(o) || aggregates(was))
 	case *rbacv1.RoleBinding:
-		if was, _ := old.(*rbacv1.RoleBinding); was != nil && was.RoleRef == o.RoleRef && equality.Semantic.DeepEqual(was.Subjects, o.Subjects) {
-			return nil
-		}
 		err = s.binds(ctx, r, o.RoleRef)
 	case *rbacv1.ClusterRoleBinding:
-		if was, _ := old.(*rbacv1.ClusterRoleBinding); was != nil && was.RoleRef == o.RoleRef && equality.Semantic.DeepEqual(was.Subjects, o.Subjects) {
-			return nil
-		}
 		err = s.binds(ctx, r, o.RoleRef)
 	}
 	if err == nil || apierrors.IsNotFound(err) {
 		return err
 	}
 	return apierrors.NewForbidden(r.res.GroupResource(), obj.GetName(), err)
+}
+
+// sameBesideGarbage reports that an update changes nothing but the metadata that garbage collection
+// goes by. What an update may not change has been carried over already.
+func sameBesideGarbage(obj, old api.Object) bool {
+	same := obj.DeepCopyObject().(api.Object)
+	same.SetOwnerReferences(old.GetOwnerReferences())
+	same.SetFinalizers(old.GetFinalizers())
+	same.SetManagedFields(old.GetManagedFields())
+	same.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
+	return equality.Semantic.DeepEqual(same, old)
+}
+
+// aggregates reports that the rules of a role, which may be nil, are put together from other roles'.
+func aggregates(role *rbacv1.ClusterRole) bool {
+	return role != nil && role.AggregationRule != nil
+}
+
+// escalates reports why the caller may not write a role that grants the given rules. What an aggregated role
+// will come to grant is not known, nor what it would have granted without the change: that takes every right.
+func (s *Server) escalates(ctx context.Context, r *request, resource string, rules []rbacv1.PolicyRule, aggregated bool) error {
+	if s.may(ctx, r, "escalate", resource, r.name) {
+		return nil
+	}
+	if err := s.holds(ctx, r, rules); err != nil || !aggregated {
+		return err
+	}
+	if short := s.holds(ctx, r, authz.Everything); short != nil {
+		return fmt.Errorf("must have cluster-admin privileges to use the aggregationRule: %w", short)
+	}
+	return nil
 }
 
 // binds reports why the caller may not bind a role.

@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"maps"
 	"net/http"
 	"testing"
 
@@ -52,6 +53,48 @@ func TestEscalation_NobodyHandsOutWhatHeDoesNotHave(t *testing.T) {
 	s.create(roleBindings, roleBinding("binder", "Role", "binder", subject("User", "boss")))
 	post(roleBindings, roleBinding("me", "ClusterRole", "cluster-admin", subject("User", "boss"))).ok(http.StatusCreated)
 	post(roles, role("rooter", []string{"get", "list"}, []string{"nodes"})).ok(http.StatusCreated)
+}
+
+// Labels of a role hand its rights on to the roles that aggregate it, so that whoever writes them must hold those.
+func TestEscalation_EveryUpdateOfARoleIsChecked(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	jane := s.may("jane", "rbac.authorization.k8s.io", "*", "get", "update", "patch")
+	s.bind("view", subject("User", "jane"))
+	label := m{"metadata": m{"labels": m{"rbac.authorization.k8s.io/aggregate-to-view": "true"}}}
+	s.create(roles, role("rooter", []string{"*"}, []string{"*"}))
+	s.create(roleBindings, roleBinding("boss", "ClusterRole", "admin", subject("User", "boss")))
+	for _, path := range []string{
+		clusterRoles + "/cluster-admin", roles + "/rooter", roleBindings + "/boss", clusterRoleBindings + "/cluster-admin",
+	} {
+		const words = "is attempting to grant RBAC permissions not currently held"
+		doc := s.get(path).ok(http.StatusOK).object()
+		kind := m{"apiVersion": doc.GetAPIVersion(), "kind": doc.GetKind()}
+		maps.Copy(kind, label)
+		for _, patch := range []string{mergePatch, strategicPatch} {
+			jane.patch(path, patch, label).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
+		}
+		jane.patch(path, jsonPatch, []m{{"op": "add", "path": "/metadata/labels", "value": m{"a": "b"}}}).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
+		jane.patch(path+"?fieldManager=jane", "application/apply-patch+yaml", kind).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
+		doc.SetAnnotations(map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "false"})
+		jane.put(path, doc.Object).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
+
+		// What changes nothing, and what the garbage collector writes, hands nothing on.
+		require.Equal(t, doc.GetResourceVersion(), jane.put(path, s.get(path).object().Object).ok(http.StatusOK).object().GetResourceVersion())
+		jane.patch(path, mergePatch, m{"metadata": m{"finalizers": []string{"example.com/a"}}}).ok(http.StatusOK)
+		jane.patch(path, mergePatch, m{"metadata": m{"finalizers": nil}}).ok(http.StatusOK)
+		s.patch(path, mergePatch, label).ok(http.StatusOK)
+	}
+
+	// The rules of view are all held by jane, but not what they may become.
+	const words = "must have cluster-admin privileges to use the aggregationRule"
+	s.patch(clusterRoles+"/view", mergePatch, m{"rules": []m{}}).ok(http.StatusOK)
+	for _, change := range []m{label, {"aggregationRule": nil}} {
+		jane.patch(clusterRoles+"/view", mergePatch, change).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
+	}
+	s.grant("jane", "escalates", m{"apiGroups": []string{"rbac.authorization.k8s.io"}, "resources": []string{"clusterroles"}, "resourceNames": []string{"view"}, "verbs": []string{"escalate"}})
+	jane.patch(clusterRoles+"/view", mergePatch, label).ok(http.StatusOK)
+	jane.patch(clusterRoles+"/edit", mergePatch, label).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "")
 }
 
 func TestAccessReviews(t *testing.T) {

@@ -46,6 +46,35 @@ func subject(kind, name string) m {
 	return m{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
 }
 
+// A deletecollection is of no name, whatever it is narrowed to: resourceNames do not allow it.
+func TestAuthorize_DeleteCollectionIsNoDeleteByName(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	of := func(name string, rule m) {
+		s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": m{"name": name}, "rules": []m{rule}})
+		s.create(clusterRoleBindings, clusterRoleBinding(name, name, subject("User", name)))
+	}
+	of("one", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": []string{"a"}, "verbs": []string{"*"}})
+	of("each", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"delete", "list"}})
+	of("all", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"deletecollection"}})
+	s.create(configMaps, configMap("a"))
+	s.create(configMaps, with(configMap("held"), "finalizers", []string{"example.com/hold"}))
+	narrow := configMaps + "?fieldSelector=metadata.name%3Da"
+	const words = `cannot deletecollection resource "configmaps" in API group "" in the namespace "default"`
+	s.as("one").get(narrow).ok(http.StatusOK)
+	for _, user := range []string{"one", "each"} {
+		for _, path := range []string{narrow, configMaps} {
+			s.as(user).delete(path, nil).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
+		}
+	}
+	s.as("all").delete(configMaps+"/a", nil).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `cannot delete resource "configmaps"`)
+	wrong := m{"preconditions": m{"uid": "other"}}
+	s.as("all").delete(narrow, wrong).refused(http.StatusConflict, metav1.StatusReasonConflict, "the UID in the precondition (other)")
+	s.as("all").delete(configMaps, nil).ok(http.StatusOK)
+	s.gone(configMaps + "/a")
+	require.NotNil(t, s.get(configMaps+"/held").ok(http.StatusOK).object().GetDeletionTimestamp())
+}
+
 func TestAuthorize_RightsAreThoseOfRolesAndHoldAtOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -56,6 +56,32 @@ func TestTrustBundle_IsWrittenByThoseWhoMayAttest(t *testing.T) {
 	require.Len(t, robot.get(trustBundles).names(), 3)
 }
 
+func TestSigningRequest_IsNotApprovedByAWriteToItself(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	jane := s.may("jane", "certificates.k8s.io", "certificatesigningrequests", "create", "get", "patch", "update")
+	approved := m{"conditions": []any{m{"type": "Approved", "status": "True", "reason": "Me", "message": "",
+		"lastUpdateTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}}}
+	sent := s.signingRequest("r", "kubernetes.io/kube-apiserver-client")
+	sent["status"] = approved
+	created := jane.create(requests, sent)
+	require.Empty(t, created.at("status"))
+	doc, path := created.object().Object, requests+"/r"
+	doc["status"] = approved
+	jane.put(path, doc).ok(http.StatusOK)
+	change := m{"status": approved}
+	jane.patch(path, mergePatch, change).ok(http.StatusOK)
+	jane.patch(path, strategicPatch, change).ok(http.StatusOK)
+	jane.patch(path, jsonPatch, []m{{"op": "add", "path": "/status", "value": approved}}).ok(http.StatusOK)
+	jane.patch(path+"?fieldManager=jane&force=true", "application/apply-patch+yaml",
+		m{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "spec": sent["spec"], "status": approved}).ok(http.StatusOK)
+	require.Empty(t, s.get(path).at("status"))
+	jane.patch(path+"/approval", mergePatch, change).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "certificatesigningrequests/approval")
+	s.patch(path+"/approval", mergePatch, change).ok(http.StatusOK)
+	jane.patch(path, mergePatch, m{"status": nil}).ok(http.StatusOK)
+	require.Len(t, s.get(path).at("status", "conditions"), 1)
+}
+
 func TestPodCertificateRequest_IsAnsweredByThoseWhoMaySign(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -47,6 +48,7 @@ func (s *Server) connect(w http.ResponseWriter, r *request) error {
 			return err
 		}
 	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // see limitBody
 	switch r.subresource {
 	case "log":
 		return s.podLog(w, r)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -202,6 +204,51 @@ func TestBody_ThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 			require.Equal(t, http.StatusGatewayTimeout, res.StatusCode)
 		})
 	}
+}
+
+// A body that is sent on may take as long as the client likes, but only of a client that may send it.
+func TestConnect_AStrangersBodyIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	t.Cleanup(backend.Close)
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, backend.Listener.Addr().String())
+	}
+	a := assemble(t, api.Builtin(), apiserver.Options{RequestTimeout: time.Second, Kubelet: apiserver.KubeletOptions{Dial: dial}})
+	a.create(accounts, m{"metadata": m{"name": "default"}})
+	a.create(pods, pod("a"))
+	a.patch(pods+"/a/status", mergePatch, m{"status": m{"phase": "Running", "podIP": "10.0.0.1", "podIPs": []m{{"ip": "10.0.0.1"}}}}).ok(http.StatusOK)
+	body, more := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.config.Host+pods+"/a/proxy/", body)
+	require.NoError(t, err)
+	var echo []byte
+	var sent sync.WaitGroup
+	sent.Go(func() {
+		res, err := httpClient(t, a.config, false).Do(req)
+		if assert.NoError(t, err) {
+			defer res.Body.Close()
+			echo, err = io.ReadAll(res.Body)
+			assert.NoError(t, err)
+		}
+	})
+	_, err = io.WriteString(more, "slow ")
+	require.NoError(t, err)
+
+	for name, path := range map[string]string{"exec": pods + "/a/exec?command=id", "proxy": pods + "/a/proxy/", "node": nodes + "/n/proxy/run"} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := tls.Dial("tcp", strings.TrimPrefix(a.config.Host, "https://"), &tls.Config{InsecureSkipVerify: true})
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nslow")
+			require.NoError(t, err)
+			requireHangUp(t, conn)
+		})
+	}
+	_, err = io.WriteString(more, "but sure")
+	require.NoError(t, err)
+	require.NoError(t, more.Close())
+	sent.Wait()
+	require.Equal(t, "slow but sure", string(echo))
 }
 
 func TestHeaders_TooLongAreRefused(t *testing.T) {

@@ -84,10 +84,11 @@ func plainPath(next http.Handler) http.Handler {
 	})
 }
 
-// limitBody bounds the time in which a body must arrive, even one that nobody will read.
+// limitBody bounds the time in which a body must arrive, even one that nobody will read. What is connected to
+// lifts the bound, once the request has been authorized.
 func (s *Server) limitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 && !isConnectPath(r.URL.Path) {
+		if r.ContentLength != 0 {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.RequestTimeout))
 		}
 		next.ServeHTTP(w, r)

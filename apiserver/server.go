@@ -73,8 +73,10 @@ type Options struct {
 	// Debug are handlers of who runs in the same process, by the path below which they answer GET; it ends with a
 	// slash. Whom they answer is for authorization, as with every path.
 	Debug map[string]http.Handler
-	Clock clock.PassiveClock
-	Log   *slog.Logger
+	// NoProfiling leaves out /debug/pprof (--profiling=false).
+	NoProfiling bool
+	Clock       clock.PassiveClock
+	Log         *slog.Logger
 }
 
 // Server serves the Kubernetes API. Its methods are safe for concurrent use.
@@ -207,8 +209,10 @@ func (s *Server) Handler() http.Handler {
 	r.Get("/version", s.path(s.serveVersion))
 	r.Get("/version/", s.path(s.serveVersion))
 	r.Get("/metrics", s.path(s.serveMetrics))
-	r.Get("/debug/pprof/*", s.path(s.serveProfile))
-	r.Post("/debug/pprof/*", s.path(s.serveProfile))
+	if !s.NoProfiling {
+		r.Get("/debug/pprof/*", s.path(s.serveProfile))
+		r.Post("/debug/pprof/*", s.path(s.serveProfile))
+	}
 	if s.flow != nil {
 		r.Get("/debug/api_priority_and_fairness/{dump}", s.path(s.serveFlowDump))
 	}

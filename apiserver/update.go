@@ -95,10 +95,10 @@ func (s *Server) replace(r *request, obj, old api.Object, expect string) (api.Ob
 	if err := s.admission.Mutate(r.Context(), attributes); err != nil {
 		return nil, err
 	}
-	if err := s.checkEscalation(r.Context(), r, obj, old); err != nil {
+	if err := beforeUpdate(r.res, obj, old); err != nil {
 		return nil, err
 	}
-	if err := beforeUpdate(r.res, obj, old); err != nil {
+	if err := s.checkEscalation(r.Context(), r, obj, old); err != nil {
 		return nil, err
 	}
 	if err := s.own(r, obj, old, sent); err != nil {

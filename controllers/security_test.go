@@ -377,6 +377,30 @@ func TestCertificates_AKubeletsIsApprovedIfItMayAsk(t *testing.T) {
 	require.Empty(t, c.csr("theft").Status.Conditions)
 }
 
+func TestCertificates_ANodesServingCertificateIsForItsOwnAddresses(t *testing.T) {
+	t.Parallel()
+	c := newSecured(t, "csrapproving", "csrsigning")
+	node, err := c.client.CoreV1().Nodes().Create(c.ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "a"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	itself, err := kubernetes.NewForConfig(testenv.User(t, c.config, "system:node:"+node.Name, "system:nodes"))
+	require.NoError(t, err)
+	ask := func(client kubernetes.Interface, name string, names ...string) {
+		c.request(client, name, certificateRequest{
+			signer: certificatesv1.KubeletServingSignerName, subject: pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}},
+			usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}, hosts: names,
+		})
+	}
+	ask(c.client, "anybody", "a")
+	ask(itself, "others", "a", "kubernetes.default.svc")
+	ask(itself, "own", "a")
+	require.Equal(t, []string{"a"}, c.issued("own").DNSNames)
+	require.Empty(t, c.csr("others").Status.Conditions)
+	require.Empty(t, c.csr("anybody").Status.Conditions, "but for the node itself, people approve")
+}
+
 func TestCertificates_RequestsAreForgotten(t *testing.T) {
 	t.Parallel()
 	c := newSecured(t, "csrsigning", "csrcleaner")

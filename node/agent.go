@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -28,7 +29,8 @@ type agent struct {
 	shuttingDown atomic.Bool
 	thresholds   []threshold // for eviction
 	started      time.Time
-	port         int32 // of the endpoint; 0 where there is none
+	port         int32                           // of the endpoint; 0 where there is none
+	serving      atomic.Pointer[tls.Certificate] // that the endpoint shows, where none was given
 
 	podQueue  workqueue.TypedRateLimitingInterface[podKey]
 	nodeQueue workqueue.TypedRateLimitingInterface[nodeTask]
@@ -125,6 +127,9 @@ func (a *agent) run(ctx context.Context) error {
 	}
 	if served != nil {
 		workers.Go(func() { served.serve(ctx) })
+		if a.ServerTLSBootstrap && !a.certified() {
+			workers.Go(func() { a.keepCertified(ctx) })
+		}
 	}
 	for range nodeWorkers(len(a.nodes)) {
 		workers.Go(func() { work(a, a.nodeQueue, func(t nodeTask) error { return a.doNode(ctx, t) }) })

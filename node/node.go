@@ -106,8 +106,11 @@ type Options struct {
 	// Address where empty, and any free port where 0. A negative port serves nothing.
 	ListenAddress string
 	Port          int
-	// Certificate is what the agent shows of itself; nil makes one that signs itself.
-	Certificate *tls.Certificate
+	// TLS is how the agent serves: its certificate, least version and cipher suites; nil is TLS 1.2, and without a
+	// certificate it shows one that signs itself.
+	TLS *tls.Config
+	// ServerTLSBootstrap has an agent without a certificate ask the API server for one, by a CertificateSigningRequest.
+	ServerTLSBootstrap bool
 	// ClientCAs are whose client certificates say who makes a request; nil believes none. Whoever
 	// has a token of the cluster can also say so with that. What one may is for the API server to say.
 	ClientCAs *x509.CertPool

@@ -2,17 +2,11 @@ package node
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"strconv"
@@ -42,7 +36,7 @@ type endpoint struct {
 
 // listen opens the agent's endpoint.
 func (a *agent) listen() (*endpoint, error) {
-	cert, err := a.servingCertificate()
+	tc, err := a.tlsConfig()
 	if err != nil {
 		return nil, fmt.Errorf("serving certificate: %w", err)
 	}
@@ -52,11 +46,8 @@ func (a *agent) listen() (*endpoint, error) {
 	}
 	a.port = int32(ln.Addr().(*net.TCPAddr).Port)
 	e := &endpoint{agent: a, mux: http.NewServeMux()}
-	e.guard.clients, e.guard.clock = a.ClientCAs, a.Clock
-	// HTTP/1.1 alone: HTTP/2 has no connection to upgrade.
-	e.listener = tls.NewListener(ln, &tls.Config{
-		Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
-	})
+	e.guard.ClientCAs, e.guard.Clock = a.ClientCAs, a.Clock
+	e.listener = tls.NewListener(ln, tc)
 	e.routes()
 	return e, nil
 }
@@ -247,31 +238,4 @@ func (e *endpoint) command(w http.ResponseWriter, r *http.Request, pod *corev1.P
 
 func (e *endpoint) portForward(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
 	stream.ServePorts(w, r, func(ctx context.Context, port uint16) (net.Conn, error) { return e.runtime.dial(ctx, pod, port) })
-}
-
-// servingCertificate is the one that was given, or one that signs itself, as the kubelet's.
-func (a *agent) servingCertificate() (tls.Certificate, error) {
-	if a.Certificate != nil {
-		return *a.Certificate, nil
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	now := a.Clock.Now()
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{Organization: []string{"system:nodes"}, CommonName: "system:node:" + a.Names[0]},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames: []string{a.Names[0]}, BasicConstraintsValid: true,
-	}
-	if ip := net.ParseIP(a.Address); ip != nil {
-		template.IPAddresses = []net.IP{ip}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }

@@ -24,14 +24,15 @@ var floors = map[string][]string{
 	"storage":      {},
 	"quota":        {},
 	"events":       {},
+	"delegated":    {},
 	"apiserver":    {"api", "storage", "quota"},
 	"controllers":  {"quota"},
 	"scheduler":    {"events"},
-	"node":         {"events"},
+	"node":         {"events", "delegated"},
 	"kubectl-lite": {},
 	"bench":        {},
 	"testenv":      {"api", "storage", "apiserver", "controllers", "scheduler", "node"},
-	"cmd":          {"api", "storage", "apiserver", "controllers", "scheduler", "node", "kubectl-lite", "bench"},
+	"cmd":          {"api", "storage", "apiserver", "controllers", "scheduler", "node", "delegated", "kubectl-lite", "bench"},
 	"test":         {},
 	"examples":     {"testenv"},
 	".":            {},
@@ -49,7 +50,7 @@ var (
 
 // Folders whose time comes from a clock.Clock that is passed in, and what they may not call.
 var (
-	clocked   = []string{"controllers", "scheduler", "node", "events"}
+	clocked   = []string{"controllers", "scheduler", "node", "events", "delegated"}
 	wallClock = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
 )
 

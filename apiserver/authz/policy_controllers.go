@@ -227,6 +227,9 @@ var controllerRoles = map[string][]rbacv1.PolicyRule{
 		on(read+" delete", "certificates.k8s.io", "certificatesigningrequests"),
 		on("update", "certificates.k8s.io", "certificatesigningrequests/status certificatesigningrequests/approval"),
 		on("approve", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-client-kubelet"),
+		// Not of Kubernetes, where nobody but people approves serving certificates.
+		on("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),
+		on("get", "core", "nodes"),
 		on("sign", "certificates.k8s.io", "signers", "kubernetes.io/legacy-unknown", "kubernetes.io/kube-apiserver-client",
 			"kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"),
 		on("create", "authorization.k8s.io", "subjectaccessreviews"),

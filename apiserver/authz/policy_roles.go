@@ -135,6 +135,8 @@ var componentRoles = []named{
 		on(read+" create delete", "core", "pods"),
 		on("patch", "core", "pods/status"),
 		on("get create update", "coordination.k8s.io", "leases"),
+		on("create get", "certificates.k8s.io", "certificatesigningrequests"),
+		on("create", "certificates.k8s.io", "certificatesigningrequests/nodeserver"),
 		on("create", "authentication.k8s.io", "tokenreviews"),
 		on("create", "authorization.k8s.io", "subjectaccessreviews"),
 	}},

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"net/url"
 	"os"
 	"slices"
@@ -17,12 +15,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/node"
 	"github.com/coxswain-dev/coxswain/scheduler"
 	schedulerconfig "github.com/coxswain-dev/coxswain/scheduler/config"
@@ -34,13 +32,13 @@ type component func(ctx context.Context, as identities) error
 // processFlags are those of a component that is a process of its own.
 type processFlags struct {
 	kubeconfig string
-	address    string
+	endpoint   endpointFlags
 	debug      map[string]http.Handler // what is served besides, by path
 }
 
 func (f *processFlags) add(fs *pflag.FlagSet, address string) {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the API server; empty uses KUBECONFIG and kubectl's other places")
-	fs.StringVar(&f.address, "metrics-bind-address", address, `where to serve /healthz, /metrics and /debug/pprof over HTTP; "" for nowhere`)
+	f.endpoint.add(fs, address)
 }
 
 // leaderFlags are those of a component of which one at a time acts.
@@ -121,8 +119,10 @@ type nodeFlags struct {
 	address string   // of the Nodes
 	bind    string
 	port    int
-	caFile  string
-	volumes []string // under which folders of node-local volumes are
+	serving endpointFlags // of the agent's endpoint: TLS and whose client certificates are believed
+
+	bootstrap bool     // ask the API server for a serving certificate
+	volumes   []string // under which folders of node-local volumes are
 
 	pids          int64 // of each pod
 	eviction      node.EvictionOptions
@@ -184,12 +184,12 @@ func (f *nodeFlags) setCount(fs *pflag.FlagSet) {
 func (f *nodeFlags) addEndpoint(fs *pflag.FlagSet) {
 	fs.StringVar(&f.address, "node-ip", "", "address of the Nodes, at which the API server finds this agent; where empty, the one that this machine has on the way to the API server")
 	fs.StringVar(&f.bind, "address", "", "address to serve logs, streams and statistics on; --node-ip where empty")
+	fs.BoolVar(&f.bootstrap, "rotate-server-certificates", true, "without --tls-cert-file, ask the API server for a serving certificate, by a CertificateSigningRequest for the signer kubernetes.io/kubelet-serving")
 	fs.IntVar(&f.port, "port", 0, "port to serve them on, over TLS; 0 takes any free one, which the Nodes' status tells")
 	fs.StringVar(&f.dir, "root-dir", "/var/lib/coxswain-node", "folder for the volumes, logs and state of --runtime process")
 	fs.StringSliceVar(&f.volumes, "node-local-root", []string{"/var/lib/coxswain/volumes"}, "folders right below which the volumes of node-local classes are; of those that are reclaimed the agent removes the data there, and nothing elsewhere")
 	fs.DurationVar(&f.shutdown, "shutdown-grace-period", 0, "end all pods within this time on SIGTERM or SIGINT, as at a machine's shutdown; with 0 what runs goes on running")
 	fs.DurationVar(&f.critical, "shutdown-grace-period-critical-pods", 0, "how much of --shutdown-grace-period is kept for pods of critical priority, which end last")
-	fs.StringVar(&f.caFile, "client-ca-file", "", "CAs of the client certificates that are believed there; the kubeconfig's CA where empty")
 }
 
 // names are those of the Nodes.
@@ -212,6 +212,7 @@ func newNode() *cobra.Command {
 				return err
 			}
 			f.setCount(cmd.Flags())
+			f.serving = p.endpoint
 			return p.run(cmd.Context(), prometheus.NewRegistry(), f.run)
 		},
 	}
@@ -226,18 +227,43 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 		<-ctx.Done()
 		return nil
 	}
-	clients, err := f.clientCAs(as.main)
+	clients, err := f.serving.clientCAs(as.main)
 	if err != nil {
 		return err
 	}
 	if f.address == "" {
 		f.address = addressTowards(as.main.Host)
 	}
+	tc, err := f.tlsConfig(as)
+	if err != nil {
+		return err
+	}
 	return node.Run(ctx, as.main, node.Options{
 		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide, VolumeRoots: f.volumes, Identity: as.node,
-		Address: f.address, ListenAddress: f.bind, Port: f.port, ClientCAs: clients,
+		Address: f.address, ListenAddress: f.bind, Port: f.port, ClientCAs: clients, TLS: tc, ServerTLSBootstrap: f.bootstrap,
 		MaxPodPIDs: max(0, f.pids), Eviction: f.eviction, ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical,
 	})
+}
+
+// tlsConfig is how the agent's endpoint speaks TLS: with the certificate that the flags name, or one of the cluster's CA where
+// that is in this process. Otherwise the agent sees to one.
+func (f *nodeFlags) tlsConfig(as identities) (*tls.Config, error) {
+	tc := &tls.Config{MinVersion: tls.VersionTLS12}
+	if err := f.serving.tls.apply(tc); err != nil {
+		return nil, err
+	}
+	var cert pki.Certificate
+	var err error
+	switch {
+	case f.serving.certFile != "":
+		cert, err = f.serving.certificate()
+	case as.serving != nil:
+		cert, err = as.serving(f.address, f.names()[0])
+	}
+	if cert != nil {
+		tc.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.Current() }
+	}
+	return tc, err
 }
 
 // addressTowards is this machine's address on the way to a server; "" where that cannot be told. Nothing is sent.
@@ -254,69 +280,18 @@ func addressTowards(server string) string {
 	return conn.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
-// clientCAs are whose certificates the agent believes: by default of the CA that the API server has its own from,
-// which is also who certifies the API server as a client.
-func (f *nodeFlags) clientCAs(config *rest.Config) (*x509.CertPool, error) {
-	pem := config.CAData
-	file := f.caFile
-	if file == "" && len(pem) == 0 {
-		file = config.CAFile
-	}
-	if file != "" {
-		var err error
-		if pem, err = os.ReadFile(file); err != nil {
-			return nil, fmt.Errorf("--client-ca-file: %w", err)
-		}
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) && file != "" {
-		return nil, fmt.Errorf("--client-ca-file: %s has no certificates", file)
-	}
-	return pool, nil
-}
-
 // run runs a component as a process of its own, with its health and metrics served.
 func (f *processFlags) run(ctx context.Context, metrics prometheus.Gatherer, c component) error {
 	as, err := loadIdentities(f.kubeconfig)
 	if err != nil {
 		return err
 	}
-	if f.address != "" {
-		stop, err := serveDebug(f.address, metrics, f.debug)
+	if f.endpoint.address != "" {
+		stop, err := f.endpoint.serve(as.main, metrics, f.debug)
 		if err != nil {
-			return fmt.Errorf("--metrics-bind-address: %w", err)
+			return err
 		}
 		defer stop()
 	}
 	return c(ctx, as)
-}
-
-// serveDebug serves a component's health, metrics and profiles.
-func serveDebug(address string, metrics prometheus.Gatherer, more map[string]http.Handler) (stop func(), err error) {
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	mux := http.NewServeMux()
-	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
-	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		mux.HandleFunc(path, ok)
-	}
-	all := prometheus.Gatherers{metrics, prometheus.DefaultGatherer}
-	mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	for path, h := range more {
-		mux.Handle(path, h)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			slog.Warn("serving metrics", "error", err)
-		}
-	}()
-	return func() { _ = server.Close(); <-ended }, nil
 }

@@ -62,6 +62,8 @@ type identities struct {
 	main       *rest.Config
 	controller func(account string) (*rest.Config, error)
 	node       func(name string) (*rest.Config, error)
+	// serving makes a serving certificate of the cluster's CA for hosts; nil where that CA is not at hand.
+	serving func(hosts ...string) (pki.Certificate, error)
 }
 
 // certify makes a configuration for one who is in this process.
@@ -84,6 +86,7 @@ func (r *running) identities(main identity) (identities, error) {
 		main:       config,
 		controller: func(account string) (*rest.Config, error) { return r.certify(controllerIdentity(account)) },
 		node:       func(name string) (*rest.Config, error) { return r.certify(nodeIdentity(name)) },
+		serving:    r.ca.Serving,
 	}
 	if main.user == fleetIdentity.user {
 		ids.node = nil // it is all of them

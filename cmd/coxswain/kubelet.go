@@ -17,10 +17,12 @@ import (
 type kubeletFlags struct {
 	caFile, certFile, keyFile string
 	addressTypes              []string
+	changed                   func(flag string) bool
 }
 
 func (f *kubeletFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.caFile, "kubelet-certificate-authority", "", "CAs of the nodes' serving certificates; without it these are not verified")
+	f.changed = fs.Changed
+	fs.StringVar(&f.caFile, "kubelet-certificate-authority", "", "CAs of the nodes' serving certificates; set to nothing, these are not verified (default our own CA)")
 	fs.StringVar(&f.certFile, "kubelet-client-certificate", "", "client certificate to show to nodes in place of one from our own CA")
 	fs.StringVar(&f.keyFile, "kubelet-client-key", "", "key of --kubelet-client-certificate")
 	for _, t := range apiserver.DefaultKubeletAddressTypes {
@@ -34,7 +36,8 @@ func (f *kubeletFlags) options(ca *pki.CA) (apiserver.KubeletOptions, error) {
 	for _, t := range f.addressTypes {
 		o.AddressTypes = append(o.AddressTypes, corev1.NodeAddressType(t))
 	}
-	if f.caFile != "" {
+	switch {
+	case f.caFile != "":
 		pem, err := os.ReadFile(f.caFile)
 		if err != nil {
 			return o, fmt.Errorf("--kubelet-certificate-authority: %w", err)
@@ -42,6 +45,8 @@ func (f *kubeletFlags) options(ca *pki.CA) (apiserver.KubeletOptions, error) {
 		if o.CAs = x509.NewCertPool(); !o.CAs.AppendCertsFromPEM(pem) {
 			return o, fmt.Errorf("--kubelet-certificate-authority: %s has no certificates", f.caFile)
 		}
+	case !f.changed("kubelet-certificate-authority"):
+		o.CAs = ca.Pool()
 	}
 	cert, err := f.certificate(ca)
 	o.Certificate = &cert

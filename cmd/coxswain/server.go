@@ -35,6 +35,8 @@ type serverFlags struct {
 	tlsSANs        []string
 	tlsCertFile    string
 	tlsKeyFile     string
+	tls            tlsFlags
+	profiling      bool
 	eventTTL       time.Duration
 	requestTimeout time.Duration
 	serviceCIDRs   []string
@@ -69,6 +71,8 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.tlsSANs, "tls-san", nil, "further names and addresses in the server's certificate; kubeconfigs name the first")
 	fs.StringVar(&f.tlsCertFile, "tls-cert-file", "", "server certificate to use in place of one from our own CA")
 	fs.StringVar(&f.tlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	f.tls.add(fs)
+	fs.BoolVar(&f.profiling, "profiling", true, "serve profiles at /debug/pprof/ to those who may get them")
 	fs.DurationVar(&f.eventTTL, "event-ttl", time.Hour, "how long Events are kept")
 	fs.DurationVar(&f.requestTimeout, "request-timeout", time.Minute, "how long a request may take that is not a watch")
 	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", []string{"10.96.0.0/16"}, "CIDRs that the cluster IPs of Services are taken from: one, or one of each IP family")
@@ -188,6 +192,10 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	if err != nil {
 		return err
 	}
+	tc := apiserver.TLSConfig(cert)
+	if err := f.tls.apply(tc); err != nil {
+		return err
+	}
 	authentication, err := f.authn.options(f.dataDir, ca)
 	if err != nil {
 		return err
@@ -213,7 +221,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission:          f.admission,
 		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
-		Limits: f.limits.limits(), Debug: f.debug, Components: f.peers,
+		Limits: f.limits.limits(), Debug: f.debug, Components: f.peers, NoProfiling: !f.profiling,
 	})
 	if err != nil {
 		return err
@@ -231,7 +239,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(serving, ln, apiserver.TLSConfig(cert)) }()
+	go func() { ended <- server.Serve(serving, ln, tc) }()
 	work, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)

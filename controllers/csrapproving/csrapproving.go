@@ -1,16 +1,22 @@
 // Package csrapproving approves the client certificates that kubelets ask for, if whoever asks has
 // the right to: certificatesigningrequests/selfnodeclient for one of its own name, …/nodeclient for
-// any node's. All other requests are people's to approve.
+// any node's. It also approves the serving certificates that nodes ask for, for names and addresses that
+// their Nodes have, of a node for itself or of users with the right to …/nodeserver. Kubernetes leaves those to
+// people and to controllers of clouds. All other requests are people's to approve.
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/#approval
 package csrapproving
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
+	"slices"
+	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -27,13 +33,16 @@ func New(env *controller.Env) (*controller.Controller, error) {
 }
 
 func (a *approver) reconcile(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
-	if len(r.Status.Certificate) > 0 || r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName ||
+	if len(r.Status.Certificate) > 0 || !slices.Contains(signers, r.Spec.SignerName) ||
 		csr.Has(r, certificatesv1.CertificateApproved) != nil || csr.Has(r, certificatesv1.CertificateDenied) != nil {
 		return nil
 	}
 	request, err := csr.Parse(r)
 	if err != nil || csr.CheckSigner(r, request) != nil {
 		return nil // the API server refuses what cannot be read; the rest is for people to look at
+	}
+	if r.Spec.SignerName == certificatesv1.KubeletServingSignerName {
+		return a.serving(ctx, r, request)
 	}
 	for _, kind := range []struct {
 		subresource, message string
@@ -55,6 +64,42 @@ func (a *approver) reconcile(ctx context.Context, r *certificatesv1.CertificateS
 	}
 	// The right may be given yet, which nothing here would hear of.
 	return fmt.Errorf("%w: %q is a kubelet's request, and %s may not make it", controller.ErrAgain, r.Name, r.Spec.Username)
+}
+
+// signers are those whose requests are looked at.
+var signers = []string{certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName}
+
+// serving approves a serving certificate for what the Node says of itself.
+func (a *approver) serving(ctx context.Context, r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) error {
+	self := r.Spec.Username == request.Subject.CommonName && slices.Contains(r.Spec.Groups, "system:nodes")
+	if !self {
+		allowed, err := a.may(ctx, r, "nodeserver")
+		if err != nil {
+			return err
+		}
+		if !allowed {
+			return nil // people may know better
+		}
+	}
+	node, err := a.client.CoreV1().Nodes().Get(ctx, strings.TrimPrefix(request.Subject.CommonName, "system:node:"), metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err != nil || !addressed(node, request) {
+		return fmt.Errorf("%w: %q is for names or addresses that its Node does not have", controller.ErrAgain, r.Name)
+	}
+	return a.approve(ctx, r, "Auto approving kubelet serving certificate for the names and addresses of the Node.")
+}
+
+// addressed reports that all names and addresses of a request are in the Node's status.
+func addressed(node *corev1.Node, request *x509.CertificateRequest) bool {
+	names := slices.Clone(request.DNSNames)
+	for _, ip := range request.IPAddresses {
+		names = append(names, ip.String())
+	}
+	return !slices.ContainsFunc(names, func(name string) bool {
+		return !slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == name })
+	})
 }
 
 // may asks the API server whether the one who asks for the certificate may.

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/delegated"
+)
+
+// endpointFlags are those of the endpoint on which a component that is a process of its own tells of itself, as
+// kube-scheduler does on its secure port: over HTTPS, and but for its health only to users that may know.
+type endpointFlags struct {
+	address           string
+	certFile, keyFile string
+	caFile            string
+	open              []string
+	profiling         bool
+	tls               tlsFlags
+}
+
+func (f *endpointFlags) add(fs *pflag.FlagSet, address string) {
+	fs.StringVar(&f.address, "metrics-bind-address", address, `where to serve /healthz, /metrics and /debug/pprof over HTTPS; "" for nowhere`)
+	fs.StringVar(&f.certFile, "tls-cert-file", "", "certificate to serve with; where empty, one that is made at the start and signed by nobody known")
+	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	fs.StringVar(&f.caFile, "client-ca-file", "", "CAs of the client certificates that are believed; the kubeconfig's CA where empty")
+	fs.StringSliceVar(&f.open, "authorization-always-allow-paths", delegated.Healthy, "paths that everybody may get, without credentials; a star at the end stands for what follows")
+	fs.BoolVar(&f.profiling, "profiling", true, "serve profiles at /debug/pprof/")
+	f.tls.add(fs)
+}
+
+// config is how the endpoint speaks TLS.
+func (f *endpointFlags) config() (*tls.Config, error) {
+	cert, err := f.certificate()
+	if err != nil {
+		return nil, err
+	}
+	c := apiserver.TLSConfig(cert)
+	return c, f.tls.apply(c)
+}
+
+func (f *endpointFlags) certificate() (pki.Certificate, error) {
+	if (f.certFile == "") != (f.keyFile == "") {
+		return nil, errors.New("--tls-cert-file and --tls-private-key-file go together")
+	}
+	if f.certFile != "" {
+		cert, err := pki.CertificateFiles(slog.Default(), f.certFile, f.keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert-file: %w", err)
+		}
+		return cert, nil
+	}
+	ca, err := pki.NewCA()
+	if err != nil {
+		return nil, err
+	}
+	hosts := []string{"localhost", "127.0.0.1", "::1"}
+	if name, err := os.Hostname(); err == nil {
+		hosts = append(hosts, name)
+	}
+	if host, _, err := net.SplitHostPort(f.address); err == nil && host != "" {
+		hosts = append(hosts, host)
+	}
+	return ca.Serving(hosts...)
+}
+
+// clientCAs are whose certificates are believed: by default of the CA that the API server has its own from, which is
+// also that of its clients.
+func (f *endpointFlags) clientCAs(config *rest.Config) (*x509.CertPool, error) {
+	pem := config.CAData
+	file := f.caFile
+	if file == "" && len(pem) == 0 {
+		file = config.CAFile
+	}
+	if file != "" {
+		var err error
+		if pem, err = os.ReadFile(file); err != nil {
+			return nil, fmt.Errorf("--client-ca-file: %w", err)
+		}
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) && file != "" {
+		return nil, fmt.Errorf("--client-ca-file: %s has no certificates", file)
+	}
+	return pool, nil
+}
+
+// serve serves a component's health, metrics and profiles, and what else it has to tell by path, until stop is called.
+func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, more map[string]http.Handler) (stop func(), err error) {
+	tc, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	clients, err := f.clientCAs(config)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	guard := &delegated.Guard{ClientCAs: clients, Clock: clock.RealClock{}}
+	ln, err := net.Listen("tcp", f.address)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-bind-address: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	server := &http.Server{
+		Handler: guard.Protect(client, f.open, f.routes(metrics, more)), TLSConfig: tc,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := server.ServeTLS(ln, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			slog.Warn("serving metrics", "error", err)
+		}
+	}()
+	return func() { cancel(); _ = server.Close(); <-ended }, nil
+}
+
+// routes are what the endpoint serves to those who may ask.
+func (f *endpointFlags) routes(metrics prometheus.Gatherer, more map[string]http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		mux.HandleFunc(path, ok)
+	}
+	all := prometheus.Gatherers{metrics, prometheus.DefaultGatherer}
+	mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
+	if f.profiling {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	for path, h := range more {
+		mux.Handle(path, h)
+	}
+	return mux
+}

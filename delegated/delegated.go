@@ -1,0 +1,201 @@
+// Package delegated decides who may use a component's own endpoint, by asking the API server: a client certificate
+// or a TokenReview says who makes a request, a SubjectAccessReview whether that user may. It is what the kubelet,
+// kube-scheduler and kube-controller-manager do.
+//
+// Guard is for requests of which a component knows what they are about; Guard.Protect is a filter for paths, such as
+// /metrics. Answers of the API server are remembered for a while; where it does not answer, a request about which
+// nothing is remembered is refused.
+package delegated
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+)
+
+// How long answers of the API server hold, as with the kubelet's webhooks.
+const (
+	holdToken   = 2 * time.Minute
+	holdAllowed = 5 * time.Minute
+	holdDenied  = 30 * time.Second
+	maxAnswers  = 4096
+)
+
+// askTimeout is how long the API server may take to answer.
+const askTimeout = 10 * time.Second
+
+// Guard decides who may use an endpoint that is served over TLS. Its methods are safe for concurrent use; the fields
+// must not change meanwhile.
+type Guard struct {
+	// ClientCAs are whose client certificates are believed; nil believes none.
+	ClientCAs *x509.CertPool
+	Clock     clock.PassiveClock
+
+	tokens  answers[*authenticationv1.UserInfo]
+	reviews answers[bool]
+}
+
+// Authenticate returns who makes a request; nil where that is not known. An error says that the API server could not
+// be asked.
+func (g *Guard) Authenticate(r *http.Request, client kubernetes.Interface) (*authenticationv1.UserInfo, error) {
+	if user := g.certified(r); user != nil {
+		return user, nil
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return nil, nil
+	}
+	return g.tokens.get(digest(token), g.Clock.Now(), func() (*authenticationv1.UserInfo, time.Duration, error) {
+		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+		defer cancel()
+		review, err := client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+			Spec: authenticationv1.TokenReviewSpec{Token: token},
+		}, metav1.CreateOptions{})
+		if err != nil || !review.Status.Authenticated {
+			return nil, holdDenied, err
+		}
+		return &review.Status.User, holdToken, nil
+	})
+}
+
+// certified is the user of the client certificate; nil without one that is believed.
+func (g *Guard) certified(r *http.Request) *authenticationv1.UserInfo {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || g.ClientCAs == nil {
+		return nil
+	}
+	certs, between := r.TLS.PeerCertificates, x509.NewCertPool()
+	for _, c := range certs[1:] {
+		between.AddCert(c)
+	}
+	_, err := certs[0].Verify(x509.VerifyOptions{
+		Roots: g.ClientCAs, Intermediates: between, CurrentTime: g.Clock.Now(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return nil
+	}
+	return &authenticationv1.UserInfo{Username: certs[0].Subject.CommonName, Groups: certs[0].Subject.Organization}
+}
+
+// Allowed reports whether a user may do what a review's spec names: its ResourceAttributes or NonResourceAttributes.
+// The spec's user is filled in here.
+func (g *Guard) Allowed(ctx context.Context, client kubernetes.Interface, user *authenticationv1.UserInfo, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	spec.User, spec.UID, spec.Groups, spec.Extra = user.Username, user.UID, user.Groups, nil
+	for key, values := range user.Extra {
+		if spec.Extra == nil {
+			spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		spec.Extra[key] = authorizationv1.ExtraValue(values)
+	}
+	key, err := json.Marshal(spec) // which is of no other user's or access's review
+	if err != nil {
+		return false, err
+	}
+	return g.reviews.get(digest(string(key)), g.Clock.Now(), func() (bool, time.Duration, error) {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			return false, 0, err
+		case answer.Status.Allowed:
+			return true, holdAllowed, nil
+		}
+		return false, holdDenied, nil
+	})
+}
+
+// Healthy are the paths that are open to everybody, as by kube-scheduler's --authorization-always-allow-paths.
+var Healthy = []string{"/healthz", "/readyz", "/livez"}
+
+// Protect lets requests pass to open paths, and to others those of users that may use the method, in lower case, on
+// the path. Others are answered 401 or 403.
+func (g *Guard) Protect(client kubernetes.Interface, open []string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.ContainsFunc(open, func(pattern string) bool { return covers(pattern, r.URL.Path) }) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		user, err := g.Authenticate(r, client)
+		if user == nil {
+			if err != nil {
+				slog.Warn("a token cannot be reviewed", "error", err)
+			}
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			return
+		}
+		verb := strings.ToLower(r.Method)
+		allowed, err := g.Allowed(r.Context(), client, user, authorizationv1.SubjectAccessReviewSpec{
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: verb, Path: r.URL.Path},
+		})
+		switch {
+		case err != nil:
+			slog.Warn("access cannot be reviewed", "user", user.Username, "path", r.URL.Path, "error", err)
+			http.Error(w, "Internal Server Error: access cannot be reviewed", http.StatusInternalServerError)
+		case !allowed:
+			http.Error(w, fmt.Sprintf("Forbidden: User %q cannot %s path %q", user.Username, verb, r.URL.Path), http.StatusForbidden)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// covers reports whether a path is the pattern or, where that ends with a star, begins with what is before it.
+func covers(pattern, path string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(path, prefix)
+	}
+	return path == pattern
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// answers are those of the API server that still hold. The zero value is ready for use, by several at once.
+type answers[T any] struct {
+	mu   sync.Mutex
+	held map[string]answer[T]
+}
+
+type answer[T any] struct {
+	value T
+	until time.Time
+}
+
+// get is the answer that holds or, where none does, a new one. Errors do not hold.
+func (a *answers[T]) get(key string, now time.Time, ask func() (T, time.Duration, error)) (T, error) {
+	a.mu.Lock()
+	held, ok := a.held[key]
+	a.mu.Unlock()
+	if ok && now.Before(held.until) {
+		return held.value, nil
+	}
+	value, hold, err := ask()
+	if err != nil {
+		return value, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.held == nil || len(a.held) >= maxAnswers {
+		a.held = map[string]answer[T]{}
+	}
+	a.held[key] = answer[T]{value, now.Add(hold)}
+	return value, nil
+}
