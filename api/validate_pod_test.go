@@ -47,6 +47,7 @@ func TestPod_ContainersAreRefusedAsKubernetesRefusesThem(t *testing.T) {
 			[]string{"Forbidden " + c + "volumeMounts.recursiveReadOnly", "Forbidden " + c + "volumeMounts.recursiveReadOnly"}},
 		{"huge pages", inContainer("resources: {limits: {hugepages-2Mi: 3Mi}}"),
 			[]string{"Invalid " + c + "resources.limits[hugepages-2Mi]", "Invalid " + c + "resources.requests[hugepages-2Mi]", "Forbidden " + c + "resources"}},
+		{"huge pages of no size", inContainer("resources: {limits: {hugepages-1000E: 1, cpu: 1}}"), []string{"Invalid " + c + "resources.limits[hugepages-1000E]", "Invalid " + c + "resources.requests[hugepages-1000E]"}},
 		{"huge pages requested", inContainer("resources: {requests: {hugepages-2Mi: 2Mi, cpu: 1}}"), []string{"Required " + c + "resources.limits"}},
 		{"claim", inContainer("resources: {claims: [{name: a}]}"), []string{"NotFound " + c + "resources.claims[0]"}},
 		{"resize policy", inContainer("resizePolicy: [{resourceName: gpu, restartPolicy: NotRequired}, {resourceName: cpu, restartPolicy: NotRequired}, {resourceName: cpu, restartPolicy: NotRequired}]"),

@@ -144,7 +144,8 @@ func validateQuantity(name corev1.ResourceName, q resource.Quantity, path *field
 // validateHugePages wants whole pages of the size that the resource's name says.
 func validateHugePages(name corev1.ResourceName, q resource.Quantity, path *field.Path) field.ErrorList {
 	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
-	if err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0 {
+	// Sizes that are no int64 count as 0.
+	if err == nil && size.Value() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0 {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))}

@@ -267,7 +267,7 @@ func (s *Server) refuseIP(ctx context.Context, ip string, ranges []netip.Prefix,
 	if at < 0 {
 		return "the provided network does not match the current range"
 	}
-	if h := hostsOf(ranges[at]); addr.Less(h.at(0)) || h.at(h.size-1).Less(addr) {
+	if h := hostsOf(ranges[at]); h.size == 0 || addr.Less(h.at(0)) || h.at(h.size-1).Less(addr) {
 		return fmt.Sprintf("the provided IP (%v) is not in the valid range. The range of valid IPs is %v", ip, ranges[at])
 	}
 	if s.taken(ctx, key) {
@@ -277,7 +277,7 @@ func (s *Server) refuseIP(ctx context.Context, ip string, ranges []netip.Prefix,
 }
 
 // hosts are the addresses of a range that a Service may have: not the network's own, nor
-// the broadcast address of IPv4.
+// the broadcast address of IPv4. A range of one address has none.
 type hosts struct {
 	network netip.Addr
 	size    uint64
@@ -286,7 +286,7 @@ type hosts struct {
 func hostsOf(p netip.Prefix) hosts {
 	bits := min(p.Addr().BitLen()-p.Bits(), 62) // nobody has more Services than that
 	h := hosts{p.Masked().Addr(), 1<<bits - 1}
-	if p.Addr().Is4() {
+	if p.Addr().Is4() && h.size > 0 {
 		h.size--
 	}
 	return h

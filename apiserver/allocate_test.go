@@ -3,10 +3,12 @@ package apiserver_test
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/net"
@@ -194,6 +196,30 @@ func TestService_NodePortsAreSharedByProtocolsAndReleased(t *testing.T) {
 	_, err = services.Create(ctx, out, metav1.CreateOptions{})
 	require.Len(t, causes(t, err), 1)
 	require.Contains(t, err.Error(), "provided port is already allocated")
+}
+
+func TestServiceCIDR_OfOneAddressHasNoneToGive(t *testing.T) {
+	t.Parallel()
+	client := assemble(t, api.Builtin(), apiserver.Options{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/29")}}).typed()
+	services := client.CoreV1().Services("default")
+	_, err := client.NetworkingV1().ServiceCIDRs().Create(t.Context(), &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "one"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.200.0.7/32"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	chosen := newService("chosen", corev1.ServiceTypeClusterIP)
+	chosen.Spec.ClusterIP = "10.200.0.7"
+	require.Eventually(t, func() bool { // the range is known once etcd's watch has told of it
+		_, err := services.Create(t.Context(), chosen, metav1.CreateOptions{})
+		require.Error(t, err)
+		return strings.Contains(err.Error(), "The range of valid IPs is 10.200.0.7/32")
+	}, patience, tick)
+	for _, name := range []string{"a", "b", "c", "d", "e"} { // the server's own has the sixth address
+		made, err := services.Create(t.Context(), newService(name, corev1.ServiceTypeClusterIP), metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Contains(t, made.Spec.ClusterIP, "10.96.0.")
+	}
+	_, err = services.Create(t.Context(), newService("more", corev1.ServiceTypeClusterIP), metav1.CreateOptions{})
+	require.ErrorContains(t, err, "range is full")
 }
 
 func TestServiceCIDR_AddsToTheRange(t *testing.T) {

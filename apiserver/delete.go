@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -145,7 +146,7 @@ func (s *Server) mark(res *api.Resource, old api.Object, options *metav1.DeleteO
 		}
 		return obj
 	}
-	at := metav1.NewTime(now.Add(time.Duration(grace) * time.Second)).Rfc3339Copy()
+	at := metav1.NewTime(now.Add(graceOf(grace))).Rfc3339Copy()
 	obj.SetDeletionTimestamp(&at)
 	obj.SetDeletionGracePeriodSeconds(&grace)
 	if obj.GetGeneration() > 0 {
@@ -157,6 +158,13 @@ func (s *Server) mark(res *api.Resource, old api.Object, options *metav1.DeleteO
 	return obj
 }
 
+// graceOf is a grace period of so many seconds. What is more than a Duration holds, 292 years, is the longest Duration:
+// multiplied plainly it would come out as any time at all, a negative one too.
+func graceOf(seconds int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Second)
+	return time.Duration(max(-most, min(seconds, most))) * time.Second
+}
+
 // shorten applies a second delete to an object that is being deleted: the grace period may
 // become shorter, never longer.
 func shorten(obj api.Object, grace int64, now time.Time) {
@@ -164,8 +172,8 @@ func shorten(obj api.Object, grace int64, now time.Time) {
 	if have == nil || grace >= *have {
 		return
 	}
-	began := obj.GetDeletionTimestamp().Add(-time.Duration(*have) * time.Second)
-	at := metav1.NewTime(began.Add(time.Duration(grace) * time.Second)).Rfc3339Copy()
+	began := obj.GetDeletionTimestamp().Add(-graceOf(*have))
+	at := metav1.NewTime(began.Add(graceOf(grace))).Rfc3339Copy()
 	if at.Time.Before(now) {
 		at = metav1.NewTime(now).Rfc3339Copy()
 	}

@@ -1,8 +1,10 @@
 package apiserver_test
 
 import (
+	"math"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +55,17 @@ func TestDelete_LongGracePeriodIsKeptByASecondDelete(t *testing.T) {
 	marked := s.delete(pods+"/a?gracePeriodSeconds=600", nil).ok(http.StatusOK).object()
 	require.EqualValues(t, 600, *marked.GetDeletionGracePeriodSeconds())
 	require.Equal(t, marked, s.delete(pods+"/a", nil).ok(http.StatusOK).object())
+}
+
+func TestDelete_GracePeriodThatNeverEndsEndsLate(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	scheduled(s, "a")
+	marked := s.delete(pods+"/a?gracePeriodSeconds=9223372036854775807", nil).ok(http.StatusOK).object()
+	require.EqualValues(t, math.MaxInt64, *marked.GetDeletionGracePeriodSeconds())
+	require.Greater(t, time.Until(marked.GetDeletionTimestamp().Time), 290*365*24*time.Hour)
+	shorter := s.delete(pods+"/a?gracePeriodSeconds=600", nil).ok(http.StatusOK).object()
+	require.InDelta(t, 600, time.Until(shorter.GetDeletionTimestamp().Time).Seconds(), 300)
 }
 
 func TestDelete_PodThatNoNodeRunsIsGoneAtOnce(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
+
+	"github.com/coxswain-dev/coxswain/controllers"
 )
 
 // startJob makes a Job whose pods end at once with the exit code that code says.
@@ -477,4 +479,61 @@ func TestJob_CountsEachPodOnceWhateverIsKilled(t *testing.T) {
 	require.EqualValues(t, failed, j.Status.Failed)
 	require.GreaterOrEqual(t, j.Status.Succeeded, int32(30))
 	require.EqualValues(t, len(ended), j.Status.Failed+j.Status.Succeeded)
+}
+
+func TestJob_AnAdoptedPodThatIsTooManyCountsForNothing(t *testing.T) {
+	t.Parallel()
+	c := newSettled(t, controllers.Settings{}, "job")
+	c.bareNode("node")
+	pods, labels := c.client.CoreV1().Pods("default"), map[string]string{"work": "pi"}
+	ends := func(name string) {
+		pod := c.pod(name)
+		pod.Status.Phase = corev1.PodSucceeded
+		_, err := pods.UpdateStatus(c.ctx, pod, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	for _, name := range []string{"a", "b"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+		pod.Spec = corev1.PodSpec{NodeName: "node", RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
+		pod, err := pods.Create(c.ctx, pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+		pod.Status.Phase = corev1.PodRunning
+		_, err = pods.UpdateStatus(c.ctx, pod, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	c.startJob("pi", func(j *batchv1.Job) {
+		j.Spec.ManualSelector, j.Spec.Selector, j.Spec.Template.Labels = new(true), &metav1.LabelSelector{MatchLabels: labels}, labels
+	})
+	surplus, kept := "a", "b"
+	c.reaches("one goes", func() bool {
+		if c.goes("b")() {
+			surplus, kept = "b", "a"
+		}
+		return c.goes(surplus)()
+	})
+	require.Empty(t, c.pod(surplus).Finalizers, "it was let go first")
+	ends(surplus)
+	require.NoError(t, pods.Delete(c.ctx, surplus, *metav1.NewDeleteOptions(0)))
+	ends(kept)
+	j := c.awaitJob("pi", batchv1.JobComplete)
+	require.EqualValues(t, 1, j.Status.Succeeded)
+	require.Zero(t, j.Status.Failed)
+}
+
+func TestJob_CountsAnAdoptedPodThatHasEnded(t *testing.T) {
+	t.Parallel()
+	c := newSettled(t, controllers.Settings{}, "job")
+	labels := map[string]string{"work": "pi"}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "early", Labels: labels}}
+	pod.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
+	pod, err := c.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	pod.Status.Phase = corev1.PodSucceeded
+	_, err = c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	c.startJob("pi", func(j *batchv1.Job) {
+		j.Spec.ManualSelector, j.Spec.Selector, j.Spec.Template.Labels = new(true), &metav1.LabelSelector{MatchLabels: labels}, labels
+	})
+	require.EqualValues(t, 1, c.awaitJob("pi", batchv1.JobComplete).Status.Succeeded)
+	require.Len(t, c.pods(), 1, "its work was done when the Job came")
 }

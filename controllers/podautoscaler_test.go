@@ -97,7 +97,7 @@ func newScaled(t *testing.T, metrics ...autoscalingv2.MetricSpec) *scaled {
 	direct := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0), testenv.WithoutScheduler())
 	api, config := startMetrics(t, direct)
 	c := &clocked{
-		cluster:   &cluster{TB: t, config: config, client: kubernetes.NewForConfigOrDie(direct), ctx: t.Context()},
+		cluster:   &cluster{TB: t, config: config, behind: true, client: kubernetes.NewForConfigOrDie(direct), ctx: t.Context()},
 		FakeClock: clocktesting.NewFakeClock(metav1.Now().Time), names: []string{"replicaset", "horizontal-pod-autoscaler-controller"},
 	}
 	containers := []corev1.Container{

@@ -32,7 +32,7 @@ type rolloutWalk struct {
 
 // newRolloutWalk lets the controllers see everything late.
 func newRolloutWalk(c *clocked) *rolloutWalk {
-	c.config = (&faults{late: 30 * time.Millisecond}).between(c.config)
+	c.faults = &faults{late: 30 * time.Millisecond}
 	c.restart()
 	return &rolloutWalk{clocked: c, random: newRandom(c), pods: map[string]*corev1.Pod{}}
 }

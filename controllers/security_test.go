@@ -44,11 +44,7 @@ func newSecured(t testing.TB, names ...string) *clocked {
 		cluster:   &cluster{TB: t, config: config, client: client, ctx: t.Context()},
 		FakeClock: clocktesting.NewFakeClock(metav1.Now().Time),
 	}
-	main := *c.cluster
-	main.config = testenv.User(t, config, "system:kube-controller-manager")
-	main.startControllers(controllers.Options{
-		Controllers: names, Clock: c.FakeClock, As: testenv.ControllerIdentity(t, config), Settings: testenv.ControllerSettings(t, config),
-	})
+	c.startControllers(controllers.Options{Controllers: names, Clock: c.FakeClock, Settings: testenv.ControllerSettings(t, config)})
 	return c
 }
 

@@ -31,6 +31,7 @@ type cluster struct {
 	testing.TB
 	*faults
 	config *rest.Config // what the controllers use
+	behind bool         // another server stands before the API server, and config is for that one
 	client kubernetes.Interface
 	ctx    context.Context
 	from   string // the version of all there was before the test
@@ -114,8 +115,9 @@ func (c *cluster) startControllers(o controllers.Options) (stop func()) {
 		out = os.Stderr
 	}
 	o.Log = slog.New(slog.NewTextHandler(out, nil))
+	config := c.asThemselves(&o)
 	stop = c.background(func(ctx context.Context) {
-		if err := controllers.Run(ctx, c.config, o); err != nil {
+		if err := controllers.Run(ctx, config, o); err != nil {
 			c.Errorf("Run: %v", err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	podresource "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -97,7 +98,7 @@ func (a *agent) takeRoom(n *simNode, pod *corev1.Pod, wanted *wanted) *refusal {
 		for name, n := range requests(other) {
 			used[name] += n
 		}
-		portTaken = portTaken || wanted.conflicts(hostPorts(other))
+		portTaken = portTaken || wanted.ports.conflict(hostPortsOf(other))
 	}
 	s := lacking(wanted.requests, used, a.Capacity)
 	switch {
@@ -138,15 +139,10 @@ func misplaced(n *simNode, pod *corev1.Pod) *refusal {
 // wanted is what a pod asks of a node.
 type wanted struct {
 	requests map[corev1.ResourceName]int64
-	ports    []hostPort
+	ports    hostPorts
 }
 
-func wantedBy(pod *corev1.Pod) *wanted { return &wanted{requests(pod), hostPorts(pod)} }
-
-// conflicts reports that somebody has one of the ports.
-func (w *wanted) conflicts(taken []hostPort) bool {
-	return slices.ContainsFunc(w.ports, func(p hostPort) bool { return slices.ContainsFunc(taken, p.conflicts) })
-}
+func wantedBy(pod *corev1.Pod) *wanted { return &wanted{requests(pod), hostPortsOf(pod)} }
 
 // hostPort is a port of the node that a pod wants for itself.
 type hostPort struct {
@@ -155,13 +151,33 @@ type hostPort struct {
 	port     int32
 }
 
-func (p hostPort) conflicts(o hostPort) bool {
-	return p.port == o.port && p.protocol == o.protocol && (p.ip == o.ip || p.ip == "" || o.ip == "")
+// somewhere stands for the port on whichever addresses.
+const somewhere = "*"
+
+// hostPorts are ports of the node, each also somewhere.
+type hostPorts map[hostPort]bool
+
+// conflict reports that both have a port. It takes as long as the ports are many, not as their pairs.
+func (w hostPorts) conflict(taken hostPorts) bool {
+	for p := range w {
+		switch p.ip {
+		case somewhere:
+		case "":
+			if taken[hostPort{somewhere, p.protocol, p.port}] {
+				return true
+			}
+		default:
+			if taken[p] || taken[hostPort{"", p.protocol, p.port}] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
-// hostPorts are those of containers that run as long as the pod.
-func hostPorts(pod *corev1.Pod) []hostPort {
-	var all []hostPort
+// hostPortsOf are those of containers that run as long as the pod.
+func hostPortsOf(pod *corev1.Pod) hostPorts {
+	var all hostPorts
 	add := func(c *corev1.Container) {
 		for _, p := range c.Ports {
 			if p.HostPort <= 0 {
@@ -174,7 +190,10 @@ func hostPorts(pod *corev1.Pod) []hostPort {
 			if one.ip == "0.0.0.0" {
 				one.ip = ""
 			}
-			all = append(all, one)
+			if all == nil {
+				all = hostPorts{}
+			}
+			all[one], all[hostPort{somewhere, one.protocol, one.port}] = true, true
 		}
 	}
 	for i := range pod.Spec.InitContainers {
@@ -200,8 +219,8 @@ func requests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	list := podresource.PodRequests(pod, podresource.PodResourcesOptions{})
 	all := make(map[corev1.ResourceName]int64, len(list)+1)
 	for name, q := range list {
-		if all[name] = q.Value(); name == corev1.ResourceCPU {
-			all[name] = q.MilliValue()
+		if all[name] = amountOf(q, 0); name == corev1.ResourceCPU {
+			all[name] = amountOf(q, resource.Milli)
 		}
 	}
 	all[corev1.ResourcePods] = 1
@@ -220,7 +239,7 @@ func (a *account) take(uid types.UID, w *wanted, capacity corev1.ResourceList) b
 	}
 	if len(w.ports) > 0 {
 		for _, other := range a.byPod {
-			if w.conflicts(other.ports) {
+			if w.ports.conflict(other.ports) {
 				return false
 			}
 		}
@@ -275,9 +294,9 @@ func lacking(wanted, used map[corev1.ResourceName]int64, capacity corev1.Resourc
 	slices.Sort(names)
 	for _, name := range names {
 		q := capacity[name]
-		has := q.Value()
+		has := amountOf(q, 0)
 		if name == corev1.ResourceCPU {
-			has = q.MilliValue()
+			has = amountOf(q, resource.Milli)
 		}
 		if n := wanted[name]; n > 0 && used[name]+n > has {
 			return &shortage{name, n, used[name], has}

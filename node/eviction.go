@@ -49,7 +49,7 @@ func priorityOf(pod *corev1.Pod) int32 {
 // requested is what a pod asks for of a resource; nobody asks for processes or inodes.
 func requested(pod *corev1.Pod, of corev1.ResourceName) int64 {
 	q := podresource.PodRequests(pod, podresource.PodResourcesOptions{})[of]
-	return q.Value()
+	return amountOf(q, 0)
 }
 
 // rank orders pods by who is to go first: who takes more than it asks for, then the lower priority, then who takes more above
@@ -74,7 +74,7 @@ func evictionMessage(s *shortfall, use podUse) string {
 	fmt.Fprintf(&b, "Threshold quantity: %s, available: %s. ", display(s.least.of(s.capacity), of), displayFree(s.available, of))
 	for _, c := range containersOf(use.pod) {
 		q := c.Resources.Requests[of]
-		if taken := use.containers[c.Name]; taken > q.Value() {
+		if taken := use.containers[c.Name]; taken > amountOf(q, 0) {
 			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %s. ", c.Name, displayFree(taken, of), q.String(), of)
 		}
 	}

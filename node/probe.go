@@ -339,7 +339,7 @@ func (t *target) hook(ctx context.Context, h *corev1.LifecycleHandler, c clock.C
 		}
 		return err
 	case h.Sleep != nil:
-		timer := c.NewTimer(time.Duration(h.Sleep.Seconds) * time.Second)
+		timer := c.NewTimer(seconds(h.Sleep.Seconds))
 		defer timer.Stop()
 		select {
 		case <-timer.C():

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/coxswain-dev/coxswain/node/process"
 )
@@ -55,16 +56,19 @@ func withPath(env []string, pod *corev1.Pod) []string {
 	return env
 }
 
+// maxMilliShares are the cores, in thousandths, that come to the most shares which a cgroup takes, 262,144.
+const maxMilliShares = 256_000
+
 func limits(r *corev1.ResourceRequirements) process.Limits {
 	l := process.Limits{CPUShares: 2}
 	if q, ok := r.Requests[corev1.ResourceCPU]; ok {
-		l.CPUShares = max(2, q.MilliValue()*1024/1000)
+		l.CPUShares = max(2, min(amountOf(q, resource.Milli), maxMilliShares)*1024/1000)
 	}
 	if q, ok := r.Limits[corev1.ResourceCPU]; ok {
-		l.CPUQuota = q.MilliValue() * 100
+		l.CPUQuota = amountOf(q, resource.Milli) * 100
 	}
 	if q, ok := r.Limits[corev1.ResourceMemory]; ok {
-		l.MemoryBytes = q.Value()
+		l.MemoryBytes = amountOf(q, 0)
 	}
 	return l
 }
@@ -92,9 +96,11 @@ func setRights(pc *process.Container, pod *corev1.Pod, c *corev1.Container) erro
 	if ps.FSGroup != nil {
 		groups = append(groups, *ps.FSGroup)
 	}
+	has := make(map[uint32]bool, len(groups))
 	for _, g := range groups {
-		if !slices.Contains(pc.Groups, uint32(g)) {
-			pc.Groups = append(pc.Groups, uint32(g))
+		if id := uint32(g); !has[id] {
+			has[id] = true
+			pc.Groups = append(pc.Groups, id)
 		}
 	}
 	pc.Privileged = isTrue(cs.Privileged)

@@ -98,7 +98,7 @@ func (r *processRuntime) container(p *processPod, pod *corev1.Pod, c *corev1.Con
 		unhealthy: func(kind probeKind) {
 			grace := gracePeriodOf(pod)
 			if probe := c.LivenessProbe; kind == livenessProbe && probe.TerminationGracePeriodSeconds != nil {
-				grace = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
+				grace = seconds(*probe.TerminationGracePeriodSeconds)
 			}
 			pc.kill(fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, strings.ToLower(string(kind))), grace)
 		},

@@ -96,7 +96,7 @@ func (v *volumes) emptyDir(pod *corev1.Pod, s *corev1.EmptyDirVolumeSource, dir 
 	if s.Medium == corev1.StorageMediumMemory {
 		var size int64
 		if s.SizeLimit != nil {
-			size = s.SizeLimit.Value()
+			size = amountOf(*s.SizeLimit, 0)
 		}
 		if err := v.memory(dir, size); err != nil {
 			_ = os.Remove(dir)

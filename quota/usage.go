@@ -3,6 +3,7 @@ package quota
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +43,8 @@ func alive(pod *corev1.Pod, now time.Time) bool {
 		return false
 	}
 	if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
-		return !now.After(pod.DeletionTimestamp.Add(time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second))
+		const most = math.MaxInt64 / int64(time.Second) // that a Duration holds
+		return !now.After(pod.DeletionTimestamp.Add(time.Duration(min(*pod.DeletionGracePeriodSeconds, most)) * time.Second))
 	}
 	return true
 }

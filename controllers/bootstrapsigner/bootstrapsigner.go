@@ -101,7 +101,7 @@ func (s *signer) reconcile(ctx context.Context, name string) error {
 	}
 	info = info.DeepCopy()
 	info.Data = want
-	_, err = s.client.CoreV1().ConfigMaps(info.Namespace).Update(ctx, info, metav1.UpdateOptions{})
+	_, err = s.client.CoreV1().ConfigMaps(metav1.NamespacePublic).Update(ctx, info, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -207,7 +207,7 @@ func (l *look) runDue(ctx context.Context) error {
 	if due.IsZero() {
 		return nil
 	}
-	if d := l.cj.Spec.StartingDeadlineSeconds; d != nil && due.Add(time.Duration(*d)*time.Second).Before(l.now) {
+	if d := l.cj.Spec.StartingDeadlineSeconds; d != nil && due.Add(controller.Seconds(*d)).Before(l.now) {
 		l.recorder.Eventf(l.cj, corev1.EventTypeWarning, "MissSchedule", "Missed scheduled time to start a job: %s", due.UTC().Format(time.RFC1123Z))
 		return nil
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
 const (
@@ -57,7 +59,7 @@ func (l *look) due(s cron.Schedule) time.Time {
 		since = last.Time
 	}
 	if d := l.cj.Spec.StartingDeadlineSeconds; d != nil {
-		if earliest := l.now.Add(-time.Duration(*d) * time.Second); earliest.After(since) {
+		if earliest := l.now.Add(-controller.Seconds(*d)); earliest.After(since) {
 			since = earliest
 		}
 	}

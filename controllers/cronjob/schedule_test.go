@@ -1,12 +1,14 @@
 package cronjob
 
 import (
+	"math"
 	"testing"
 	"time"
 
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestLatestBetween(t *testing.T) {
@@ -60,4 +62,14 @@ func TestNextRun(t *testing.T) {
 		}
 		require.Equal(t, c.want, nextRun(cj, now), c.schedule)
 	}
+}
+
+func TestDue_WithADeadlineThatNeverComes(t *testing.T) {
+	s, err := cron.ParseStandard("0 * * * *")
+	require.NoError(t, err)
+	now := time.Date(2026, 1, 1, 12, 30, 0, 0, time.UTC)
+	cj := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
+	cj.Spec.StartingDeadlineSeconds = new(int64(math.MaxInt64))
+	l := &look{cj: cj, now: now}
+	require.Equal(t, now.Add(-30*time.Minute), l.due(s).UTC())
 }

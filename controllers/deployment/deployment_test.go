@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -114,4 +115,28 @@ func TestInherit(t *testing.T) {
 	require.Equal(t, "3", rs.Annotations[revisionAnnotation])
 	require.Equal(t, "1", rs.Annotations[revisionHistoryAnnotation])
 	require.False(t, inherit(rs, d, 2), "a revision never goes back")
+}
+
+func TestSizes_DoNotOverflow(t *testing.T) {
+	const most = math.MaxInt32
+	d := deployment(most, "25%", "0")
+	require.EqualValues(t, most, maxTotal(d))
+	require.EqualValues(t, most, maxTotal(deployment(most, "2147483647", "0")))
+	require.EqualValues(t, most, maxTotal(deployment(most, "1000000000%", "0")))
+
+	sets := []*appsv1.ReplicaSet{set("new", 1, most, 1), set("old", 2, most, 1), set("older", 3, most, 1)}
+	require.EqualValues(t, most, wanted(sets...))
+	for _, rs := range sets {
+		rs.Status.Replicas = most
+	}
+	r := &rollout{d: d, sets: sets, current: set("none", 0, 0, 0), old: sets}
+	require.Zero(t, r.newReplicas(r.current), "the old ones have all the room")
+	r = &rollout{d: d, sets: sets[:1], current: sets[0]}
+	require.LessOrEqual(t, r.excess(), int32(0), "none is available yet")
+	require.EqualValues(t, most, sum(sets, running))
+
+	for _, size := range shareOut(sets, d, maxTotal(d)-wanted(sets...)) {
+		require.GreaterOrEqual(t, size, int32(0))
+	}
+	require.Equal(t, []int32{most}, shareOut([]*appsv1.ReplicaSet{set("one", 1, 1, 1)}, d, most-1))
 }

@@ -122,14 +122,14 @@ func (r *rollout) status() appsv1.DeploymentStatus {
 
 // terminating is nil where a ReplicaSet has not told.
 func terminating(sets []*appsv1.ReplicaSet) *int32 {
-	var n int32
+	n := 0
 	for _, rs := range sets {
 		if rs.Status.TerminatingReplicas == nil {
 			return nil
 		}
-		n += *rs.Status.TerminatingReplicas
+		n += int(*rs.Status.TerminatingReplicas)
 	}
-	return &n
+	return new(controller.Int32(n))
 }
 
 // updateStatus writes the status without judging progress: nothing is being rolled out.

@@ -6,6 +6,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
 // roll takes one step of a rolling update: the new ReplicaSet grows as far as maxSurge
@@ -87,7 +89,7 @@ func (r *rollout) least() int32 { return desired(r.d) - maxUnavailable(r.d) }
 // maxUnavailable can be missing whatever the old ones still have.
 func (r *rollout) excess() int32 {
 	notYet := max(0, replicasOf(r.current)-r.current.Status.AvailableReplicas)
-	return wanted(r.sets...) - r.least() - notYet
+	return controller.Int32(int(wanted(r.sets...)) - int(r.least()) - int(notYet))
 }
 
 // shrinkOld scales the old ReplicaSets down, and reports whether it did.
@@ -110,11 +112,12 @@ func (r *rollout) shrinkOld(ctx context.Context) (bool, error) {
 // surelyAvailable counts the available pods that stay so. A ReplicaSet that has just been
 // scaled down still tells of pods that it is about to delete; counting those would let
 // more go than may be missing.
-func (r *rollout) surelyAvailable() (n int32) {
+func (r *rollout) surelyAvailable() int32 {
+	n := 0
 	for _, rs := range r.sets {
-		n += min(rs.Status.AvailableReplicas, replicasOf(rs))
+		n += int(min(rs.Status.AvailableReplicas, replicasOf(rs)))
 	}
-	return n
+	return controller.Int32(n)
 }
 
 // dropUnhealthy takes away old pods that are not available first: nobody will miss them,

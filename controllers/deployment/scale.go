@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
 func desired(d *appsv1.Deployment) int32 {
@@ -30,20 +32,22 @@ func replicasOf(rs *appsv1.ReplicaSet) int32 {
 	return *rs.Spec.Replicas
 }
 
-func wanted(sets ...*appsv1.ReplicaSet) (n int32) {
+func wanted(sets ...*appsv1.ReplicaSet) int32 {
+	n := 0
 	for _, rs := range sets {
-		n += replicasOf(rs)
+		n += int(replicasOf(rs))
 	}
-	return n
+	return controller.Int32(n)
 }
 
-func sum(sets []*appsv1.ReplicaSet, count func(appsv1.ReplicaSetStatus) int32) (n int32) {
+func sum(sets []*appsv1.ReplicaSet, count func(appsv1.ReplicaSetStatus) int32) int32 {
+	n := 0
 	for _, rs := range sets {
 		if rs != nil {
-			n += count(rs.Status)
+			n += int(count(rs.Status))
 		}
 	}
-	return n
+	return controller.Int32(n)
 }
 
 func running(s appsv1.ReplicaSetStatus) int32   { return s.Replicas }
@@ -73,7 +77,7 @@ func scaled(value *intstr.IntOrString, total int32, up bool) int32 {
 	if err != nil {
 		return 0
 	}
-	return int32(n)
+	return controller.Int32(n)
 }
 
 // maxUnavailable is how many of spec.replicas may be missing, at most all.
@@ -85,7 +89,7 @@ func maxUnavailable(d *appsv1.Deployment) int32 {
 // maxTotal is how many pods there may be at once.
 func maxTotal(d *appsv1.Deployment) int32 {
 	surge, _ := fenceposts(d)
-	return desired(d) + surge
+	return controller.Int32(int(desired(d)) + int(surge))
 }
 
 // newReplicas is how far the new ReplicaSet may grow now. rs is the new one; it need not
@@ -98,15 +102,15 @@ func (r *rollout) newReplicas(rs *appsv1.ReplicaSet) int32 {
 	if rs.Spec.Replicas == nil {
 		have = 0
 	}
-	room := maxTotal(r.d) - max(have, rs.Status.Replicas)
+	room := int(maxTotal(r.d)) - int(max(have, rs.Status.Replicas))
 	for _, old := range r.old {
 		// One that was just scaled down still has the pods that it is about to delete.
-		room -= max(replicasOf(old), old.Status.Replicas)
+		room -= int(max(replicasOf(old), old.Status.Replicas))
 	}
 	if room <= 0 {
 		return have
 	}
-	return have + min(room, desired(r.d)-have)
+	return have + controller.Int32(min(room, int(desired(r.d)-have)))
 }
 
 // wasScaled says whether spec.replicas changed since the ReplicaSets were last sized.
@@ -237,7 +241,7 @@ func shareOut(sets []*appsv1.ReplicaSet, d *appsv1.Deployment, change int32) []i
 		return cmp.Or(cmp.Compare(replicasOf(b), replicasOf(a)), byAge)
 	})
 	sizes := make([]int32, len(sets))
-	left := change
+	left := int(change)
 	for i, rs := range sets {
 		share := fraction(rs, d)
 		if change > 0 {
@@ -248,19 +252,19 @@ func shareOut(sets []*appsv1.ReplicaSet, d *appsv1.Deployment, change int32) []i
 		if left == 0 {
 			share = 0
 		}
-		sizes[i] = replicasOf(rs) + share
+		sizes[i] = controller.Int32(int(replicasOf(rs)) + share)
 		left -= share
 	}
 	if len(sizes) > 0 {
-		sizes[0] = max(0, sizes[0]+left)
+		sizes[0] = controller.Int32(max(0, int(sizes[0])+left))
 	}
 	return sizes
 }
 
 // fraction is how many pods rs gains or loses when the Deployment as a whole goes from the
 // size noted in rs's annotation to the size it may have now.
-func fraction(rs *appsv1.ReplicaSet, d *appsv1.Deployment) int32 {
-	have := replicasOf(rs)
+func fraction(rs *appsv1.ReplicaSet, d *appsv1.Deployment) int {
+	have := int(replicasOf(rs))
 	if desired(d) == 0 {
 		return -have
 	}
@@ -272,5 +276,5 @@ func fraction(rs *appsv1.ReplicaSet, d *appsv1.Deployment) int32 {
 	if before == 0 {
 		return 0
 	}
-	return int32(math.Round(float64(have)*float64(maxTotal(d))/float64(before))) - have
+	return int(math.Round(float64(have)*float64(maxTotal(d))/float64(before))) - have
 }

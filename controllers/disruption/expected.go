@@ -33,7 +33,7 @@ func (b *budgets) expected(ctx context.Context, pdb *policyv1.PodDisruptionBudge
 			return 0, 0, err
 		}
 		n, err := intstr.GetScaledValueFromIntOrPercent(pdb.Spec.MaxUnavailable, int(expected), true)
-		return expected, max(expected-int32(n), 0), err
+		return expected, max(expected-controller.Int32(n), 0), err
 	case pdb.Spec.MinAvailable == nil:
 		return int32(len(pods)), 0, nil
 	case pdb.Spec.MinAvailable.Type == intstr.Int:
@@ -43,7 +43,7 @@ func (b *budgets) expected(ctx context.Context, pdb *policyv1.PodDisruptionBudge
 		return 0, 0, err
 	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(pdb.Spec.MinAvailable, int(expected), true)
-	return expected, int32(n), err
+	return expected, controller.Int32(n), err
 }
 
 // scaleOf adds up the replicas that the controllers of the pods ask for.
@@ -75,11 +75,11 @@ func (b *budgets) scaleOf(ctx context.Context, pdb *policyv1.PodDisruptionBudget
 			"Pods selected by this PodDisruptionBudget (selector: %v) were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.",
 			metav1.FormatLabelSelector(pdb.Spec.Selector))
 	}
-	sum := int32(0)
+	sum := 0
 	for _, n := range replicas {
-		sum += n
+		sum += int(n)
 	}
-	return sum, nil
+	return controller.Int32(sum), nil
 }
 
 // scales finds the replicas that a controller of pods asks for: from the caches where it is one

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +17,8 @@ type intervals []interval
 
 type interval struct{ first, last int }
 
-// parseIntervals reads the form of the status. What lies at or beyond limit is dropped: the
-// Job may have been made smaller.
+// parseIntervals reads the form of the status, whoever wrote it: in any order, and overlapping. What lies at or
+// beyond limit is dropped: the Job may have been made smaller.
 func parseIntervals(text string, limit int) intervals {
 	var s intervals
 	for part := range strings.SplitSeq(text, ",") {
@@ -35,7 +37,7 @@ func parseIntervals(text string, limit int) intervals {
 			s = append(s, interval{first, last})
 		}
 	}
-	return s
+	return joined(s)
 }
 
 func (s intervals) String() string {
@@ -63,16 +65,36 @@ func (s intervals) with(indexes ...int) intervals {
 	for _, i := range indexes {
 		all = append(all, interval{i, i})
 	}
-	slices.SortFunc(all, func(a, b interval) int { return a.first - b.first })
-	var joined intervals
+	return joined(all)
+}
+
+// joined makes a set of ranges in any order.
+func joined(all []interval) intervals {
+	slices.SortFunc(all, func(a, b interval) int { return cmp.Compare(a.first, b.first) })
+	var set intervals
 	for _, r := range all {
-		if n := len(joined); n > 0 && r.first <= joined[n-1].last+1 {
-			joined[n-1].last = max(joined[n-1].last, r.last)
+		if n := len(set); n > 0 && r.first <= set[n-1].last+1 {
+			set[n-1].last = max(set[n-1].last, r.last)
 			continue
 		}
-		joined = append(joined, r)
+		set = append(set, r)
 	}
-	return joined
+	return set
+}
+
+// absent yields the indexes below limit that are not in the set, in their order.
+func (s intervals) absent(limit int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		i := 0
+		for _, r := range append(s[:len(s):len(s)], interval{limit, limit}) {
+			for ; i < r.first; i++ {
+				if !yield(i) {
+					return
+				}
+			}
+			i = r.last + 1
+		}
+	}
 }
 
 func (s intervals) total() int {
@@ -91,9 +113,12 @@ func (s intervals) has(i int) bool {
 // common is how many indexes both sets have.
 func (s intervals) common(o intervals) int {
 	n := 0
-	for _, a := range s {
-		for _, b := range o {
-			n += max(0, min(a.last, b.last)-max(a.first, b.first)+1)
+	for i, j := 0, 0; i < len(s) && j < len(o); {
+		n += max(0, min(s[i].last, o[j].last)-max(s[i].first, o[j].first)+1)
+		if s[i].last < o[j].last {
+			i++
+		} else {
+			j++
 		}
 	}
 	return n

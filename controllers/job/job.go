@@ -201,17 +201,28 @@ func (c *jobs) claim(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, erro
 	if err != nil {
 		return nil, err
 	}
-	return controller.Claim(ctx, controller.Claimer{
+	patched := map[types.UID]*corev1.Pod{}
+	mine, err := controller.Claim(ctx, controller.Claimer{
 		Owner: job, Kind: Kind, Selector: selector, Finalizers: []string{batchv1.JobTrackingFinalizer},
 		Live: func(ctx context.Context) (metav1.Object, error) {
 			return c.client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
 		},
 		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
-			_, err := c.client.CoreV1().Pods(job.Namespace).Patch(ctx, pod.GetName(),
+			is, err := c.client.CoreV1().Pods(job.Namespace).Patch(ctx, pod.GetName(),
 				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			if err == nil {
+				patched[is.UID] = is
+			}
 			return err
 		},
 	}, all)
+	// The cache does not show yet that an adopted pod has our finalizer, by which it is judged and let go.
+	for i, pod := range mine {
+		if adopted := patched[pod.UID]; adopted != nil {
+			mine[i] = adopted
+		}
+	}
+	return mine, err
 }
 
 // run judges, acts, and counts, in this order: a Job that is over makes no pod any more, and what is

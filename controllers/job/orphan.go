@@ -99,7 +99,7 @@ func (c *jobs) removeFinalizer(ctx context.Context, pod *corev1.Pod) (version st
 		return "", err
 	}
 	patched, err := c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) && !samePod(ctx, c, pod) {
+	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) && !c.samePod(pod) {
 		return "", nil // it is gone, or another has its name
 	}
 	if err != nil {
@@ -108,7 +108,8 @@ func (c *jobs) removeFinalizer(ctx context.Context, pod *corev1.Pod) (version st
 	return patched.ResourceVersion, nil
 }
 
-func samePod(ctx context.Context, c *jobs, pod *corev1.Pod) bool {
-	live, err := c.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-	return err != nil && !apierrors.IsNotFound(err) || err == nil && live.UID == pod.UID
+// samePod asks the cache, which the controller has the right to: where it is behind, the next try finds it newer.
+func (c *jobs) samePod(pod *corev1.Pod) bool {
+	cached, err := c.podList.Pods(pod.Namespace).Get(pod.Name)
+	return err == nil && cached.UID == pod.UID
 }

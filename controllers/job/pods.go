@@ -16,10 +16,10 @@ import (
 func (l *look) count() {
 	noted := l.noted()
 	status := &l.job.Status
-	l.succeeded, l.failed = status.Succeeded, status.Failed
+	succeeded, failed := int(status.Succeeded), int(status.Failed)
 	if u := status.UncountedTerminatedPods; u != nil {
-		l.succeeded += int32(len(u.Succeeded))
-		l.failed += int32(len(u.Failed))
+		succeeded += len(u.Succeeded)
+		failed += len(u.Failed)
 	}
 	for _, pod := range l.pods {
 		switch {
@@ -34,14 +34,15 @@ func (l *look) count() {
 		switch {
 		case pod.Status.Phase == corev1.PodSucceeded:
 			l.ended = append(l.ended, pod)
-			l.succeeded++
+			succeeded++
 		case l.isFailed(pod):
 			l.ended = append(l.ended, pod)
 			if l.countsAsFailure(pod) {
-				l.failed++
+				failed++
 			}
 		}
 	}
+	l.succeeded, l.failed = controller.Int32(succeeded), controller.Int32(failed)
 	if indexed(l.job) {
 		l.countIndexes()
 	}
@@ -147,7 +148,7 @@ func endOf(pod *corev1.Pod) time.Time {
 	if pod.DeletionTimestamp != nil {
 		grace := time.Duration(0)
 		if s := pod.DeletionGracePeriodSeconds; s != nil {
-			grace = time.Duration(*s) * time.Second
+			grace = controller.Seconds(*s)
 		}
 		return pod.DeletionTimestamp.Add(-grace)
 	}

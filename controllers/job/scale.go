@@ -210,8 +210,11 @@ func (l *look) pendingIndexes(n int) []int {
 	}
 	var pending []int
 	var soonest time.Duration
-	for i := 0; i < l.completions() && len(pending) < n; i++ {
-		if taken[i] || l.done.has(i) || l.lost.has(i) {
+	for i := range joined(slices.Concat(l.done, l.lost)).absent(l.completions()) {
+		if len(pending) == n {
+			break
+		}
+		if taken[i] {
 			continue
 		}
 		if pod := l.latest[i]; pod != nil && l.job.Spec.BackoffLimitPerIndex != nil {

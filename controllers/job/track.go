@@ -76,7 +76,7 @@ func (l *look) countReleased() {
 	}
 	count := func(uids []types.UID, counter *int32) []types.UID {
 		left := slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool { return !held[uid] })
-		*counter += int32(len(uids) - len(left))
+		*counter = controller.Int32(int(*counter) + len(uids) - len(left))
 		return left
 	}
 	u.Succeeded = count(u.Succeeded, &l.job.Status.Succeeded)

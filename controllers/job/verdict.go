@@ -3,11 +3,12 @@ package job
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
 func (l *look) newCondition(t batchv1.JobConditionType, reason, message string) *batchv1.JobCondition {
@@ -70,19 +71,19 @@ func (l *look) restartsExceedLimit() bool {
 	if l.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure || limit == nil {
 		return false
 	}
-	var restarts int32
+	restarts := 0
 	for _, pod := range l.pods {
 		if pod.Status.Phase != corev1.PodRunning && pod.Status.Phase != corev1.PodPending {
 			continue
 		}
 		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-			restarts += s.RestartCount
+			restarts += int(s.RestartCount)
 		}
 	}
 	if *limit == 0 {
 		return restarts > 0
 	}
-	return restarts >= *limit
+	return restarts >= int(*limit)
 }
 
 // pastDeadline says whether the Job has been active for too long, and comes back when it will have been.
@@ -91,7 +92,7 @@ func (l *look) pastDeadline() bool {
 	if seconds == nil || start == nil || suspended(l.job) || l.resumes() {
 		return false
 	}
-	left := start.Add(time.Duration(*seconds) * time.Second).Sub(l.now)
+	left := start.Add(controller.Seconds(*seconds)).Sub(l.now)
 	if left > 0 {
 		l.EnqueueAfter(l.key, left)
 	}
@@ -157,7 +158,7 @@ func (l *look) suspension() {
 		l.recorder.Event(l.job, corev1.EventTypeNormal, "Resumed", "Job resumed")
 		l.job.Status.StartTime = new(metav1.NewTime(l.now))
 		if seconds := l.job.Spec.ActiveDeadlineSeconds; seconds != nil {
-			l.EnqueueAfter(l.key, time.Duration(*seconds)*time.Second)
+			l.EnqueueAfter(l.key, controller.Seconds(*seconds))
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
 // recommendation is what the metrics once asked for.
@@ -39,11 +41,11 @@ func (m *past) changed(from, to int32, now time.Time) {
 	}
 }
 
-func within(changes []change, period time.Duration, now time.Time) int32 {
-	var sum int32
+func within(changes []change, period time.Duration, now time.Time) float64 {
+	sum := 0.
 	for _, c := range changes {
 		if now.Sub(c.at) < period {
-			sum += c.replicas
+			sum += float64(c.replicas)
 		}
 	}
 	return sum
@@ -147,7 +149,7 @@ const (
 // simpleBounds are those of an autoscaler without behavior.
 func simpleBounds(current, wanted, least, most int32) (desired int32, reason, message string) {
 	allowed, reason, message := most, "TooManyReplicas", tooMany
-	if limit := max(2*current, 4); most > limit {
+	if limit := controller.Int32(max(2*int(current), 4)); most > limit {
 		allowed, reason, message = limit, "ScaleUpLimit", tooFast
 	}
 	switch {
@@ -184,11 +186,11 @@ func (s *session) ruledBounds(current, wanted, least int32, up, down rules) (des
 
 // upLimit is how far the policies let the scale grow now.
 func (s *session) upLimit(current int32, r rules) int32 {
-	limits := s.limits(current, r, func(start, value int32, percent bool) float64 {
+	limits := s.limits(current, r, func(start, value float64, percent bool) float64 {
 		if percent {
-			return math.Ceil(float64(start) * (1 + float64(value)/100))
+			return math.Ceil(start * (1 + value/100))
 		}
-		return float64(start) + float64(value)
+		return start + value
 	})
 	switch r.selector {
 	case autoscalingv2.DisabledPolicySelect:
@@ -201,11 +203,11 @@ func (s *session) upLimit(current int32, r rules) int32 {
 
 // downLimit is how far the policies let it shrink.
 func (s *session) downLimit(current int32, r rules) int32 {
-	limits := s.limits(current, r, func(start, value int32, percent bool) float64 {
+	limits := s.limits(current, r, func(start, value float64, percent bool) float64 {
 		if percent {
-			return math.Trunc(float64(start) * (1 - float64(value)/100))
+			return math.Trunc(start * (1 - value/100))
 		}
-		return float64(start) - float64(value)
+		return start - value
 	})
 	switch r.selector {
 	case autoscalingv2.DisabledPolicySelect:
@@ -217,13 +219,13 @@ func (s *session) downLimit(current int32, r rules) int32 {
 }
 
 // limits are what each policy allows, counted from the scale at the start of its period.
-func (s *session) limits(current int32, r rules, of func(start, value int32, percent bool) float64) []int32 {
+func (s *session) limits(current int32, r rules, of func(start, value float64, percent bool) float64) []int32 {
 	limits := make([]int32, 0, len(r.policies))
 	for _, p := range r.policies {
 		period := time.Duration(p.PeriodSeconds) * time.Second
-		start := current - within(s.memory.ups, period, s.now) + within(s.memory.downs, period, s.now)
-		limit := of(start, p.Value, p.Type == autoscalingv2.PercentScalingPolicy)
-		limits = append(limits, int32(min(limit, math.MaxInt32)))
+		start := float64(current) - within(s.memory.ups, period, s.now) + within(s.memory.downs, period, s.now)
+		limit := of(start, float64(p.Value), p.Type == autoscalingv2.PercentScalingPolicy)
+		limits = append(limits, nearest(limit))
 	}
 	return limits
 }

@@ -1,6 +1,7 @@
 package podautoscaler
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -112,4 +113,30 @@ func TestNormalize_WindowsKeepTheScaleFromSwinging(t *testing.T) {
 	require.Equal(t, "ScaleDownStabilized", s.conditionOf(autoscalingv2.AbleToScale).Reason)
 	s = play(t, 9, behavior, step{121 * time.Second, 4, 4, ""})
 	require.Equal(t, "ReadyForNewScale", s.conditionOf(autoscalingv2.AbleToScale).Reason)
+}
+
+func TestNumbers_DoNotOverflow(t *testing.T) {
+	const most = math.MaxInt32
+	desired, reason, _ := simpleBounds(most-10, most, 1, most)
+	require.EqualValues(t, most, desired)
+	require.Equal(t, "DesiredWithinRange", reason)
+
+	now := time.Unix(1_800_000_000, 0)
+	s := newSession(most, nil)
+	s.now = now
+	for range 3 {
+		s.memory.changed(1, most, now)
+	}
+	up := rules{policies: []autoscalingv2.HPAScalingPolicy{policy(autoscalingv2.PodsScalingPolicy, 4, 60)}}
+	require.Negative(t, s.upLimit(most, up), "it has grown thrice by more than it may")
+	up.policies[0] = policy(autoscalingv2.PercentScalingPolicy, most, 0)
+	require.EqualValues(t, most, s.upLimit(most, up))
+	require.EqualValues(t, math.MinInt32, s.downLimit(most, up))
+
+	require.EqualValues(t, 50, percent(1, 2))
+	require.EqualValues(t, most, percent(math.MaxInt64, 1), "a pod that requests a byte")
+	require.EqualValues(t, 100, percent(math.MaxInt64, math.MaxInt64))
+	require.EqualValues(t, math.MaxInt64, plus(math.MaxInt64-1, 2))
+	require.EqualValues(t, most, ceil(math.Inf(1)))
+	require.Zero(t, ceil(math.NaN()))
 }

@@ -96,7 +96,7 @@ func (m *metricsClient) resource(ctx context.Context, namespace string, selector
 			}
 			usage, ok := c.Usage[name]
 			complete, seen = complete && ok, true
-			sum += usage.MilliValue()
+			sum = plus(sum, usage.MilliValue())
 		}
 		if complete && seen && len(pod.Containers) > 0 {
 			found[pod.Name] = podMetric{sum, pod.Timestamp.Time, pod.Window.Duration}
@@ -189,7 +189,7 @@ func (m *metricsClient) external(ctx context.Context, namespace string, metric a
 		return 0, fmt.Errorf("%w from external metrics API", errNoMetrics)
 	}
 	for i := range list.Items {
-		sum += list.Items[i].Value.MilliValue()
+		sum = plus(sum, list.Items[i].Value.MilliValue())
 	}
 	return sum, nil
 }

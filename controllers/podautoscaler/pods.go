@@ -103,7 +103,7 @@ func requests(pods []*corev1.Pod, container string, resource corev1.ResourceName
 			if !ok {
 				return nil, fmt.Errorf("missing request for %s in container %s of Pod %s", resource, c.Name, pod.Name)
 			}
-			sum += q.MilliValue()
+			sum = plus(sum, q.MilliValue())
 		}
 		all[pod.Name] = sum
 	}

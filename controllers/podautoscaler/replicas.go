@@ -86,7 +86,31 @@ func (s *session) perPod(pods []*corev1.Pod, metrics podMetrics, resource corev1
 	return replicas, nil
 }
 
-func ceil(x float64) int32 { return int32(min(math.Ceil(x), math.MaxInt32)) }
+func ceil(x float64) int32 { return nearest(math.Ceil(x)) }
+
+// nearest is x, a whole number, or the nearest that the API can write; 0 where it is no number.
+func nearest(x float64) int32 {
+	if math.IsNaN(x) {
+		return 0
+	}
+	return int32(max(math.MinInt32, min(x, math.MaxInt32)))
+}
+
+// plus adds amounts, of which the API takes any, and stays at the largest where the sum would be larger.
+func plus(a, b int64) int64 {
+	if b > 0 && a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// percent is how many percent one amount is of another. A pod may use a million times what it requests.
+func percent(used, of int64) int32 {
+	if used > math.MaxInt64/100 {
+		return nearest(math.Trunc(float64(used) / float64(of) * 100))
+	}
+	return nearest(float64(used * 100 / of))
+}
 
 // byUtilization is for a target in percent of what pods request.
 func (s *session) byUtilization(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName, container string, target int32) (outcome, error) {
@@ -100,20 +124,20 @@ func (s *session) byUtilization(pods []*corev1.Pod, metrics podMetrics, resource
 		var used, of int64
 		for name, m := range metrics {
 			if r, ok := requested[name]; ok { // else the pod came after we looked
-				used, of = used+m.value, of+r
+				used, of = plus(used, m.value), plus(of, r)
 			}
 		}
 		if of == 0 {
 			return 0, errors.New("no metrics returned matched known pods")
 		}
-		utilization := int32(used * 100 / of)
+		utilization := percent(used, of)
 		if !told { // what users see is what was measured
 			told, out.utilization, out.value = true, utilization, used/int64(len(metrics))
 		}
 		return float64(utilization) / float64(target), nil
 	}
 	out.replicas, err = s.perPod(pods, metrics, resource, ofPods{ratio, func(pod string) int64 {
-		return requested[pod] * int64(max(100, target)) / 100
+		return int64(min(float64(requested[pod])*float64(max(100, target))/100, math.MaxInt64/2))
 	}})
 	return out, err
 }
@@ -125,7 +149,7 @@ func (s *session) byAverage(pods []*corev1.Pod, metrics podMetrics, resource cor
 	ratio := func(metrics podMetrics) (float64, error) {
 		var sum int64
 		for _, m := range metrics {
-			sum += m.value
+			sum = plus(sum, m.value)
 		}
 		average := sum / int64(len(metrics))
 		if !told {

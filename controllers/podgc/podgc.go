@@ -5,6 +5,7 @@ package podgc
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/clock"
@@ -153,13 +155,7 @@ func (g *podGC) endOrphan(ctx context.Context, pod *corev1.Pod) error {
 // deletes it.
 func (g *podGC) end(ctx context.Context, pod *corev1.Pod, why *corev1.PodCondition) error {
 	if !controller.PodEnded(pod) {
-		failed := pod.DeepCopy()
-		failed.Status.Phase = corev1.PodFailed
-		if why != nil {
-			failed.Status.Conditions = slices.DeleteFunc(failed.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == why.Type })
-			failed.Status.Conditions = append(failed.Status.Conditions, *why)
-		}
-		_, err := g.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, failed, metav1.UpdateOptions{})
+		err := g.fail(ctx, pod, why)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -168,6 +164,24 @@ func (g *podGC) end(ctx context.Context, pod *corev1.Pod, why *corev1.PodConditi
 		}
 	}
 	return g.delete(ctx, pod)
+}
+
+// fail patches the status, since pod garbage collection has the right to patch it and no other. The version makes
+// it fail where the pod is not what the cache shows.
+func (g *podGC) fail(ctx context.Context, pod *corev1.Pod, why *corev1.PodCondition) error {
+	status := map[string]any{"phase": corev1.PodFailed}
+	if why != nil {
+		status["conditions"] = []*corev1.PodCondition{why}
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
+		"status":   status,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = g.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
 }
 
 func (g *podGC) delete(ctx context.Context, pod *corev1.Pod) error {

@@ -74,11 +74,9 @@ func (l *look) claimOwners(refs []metav1.OwnerReference, condemned *corev1.Pod) 
 
 // syncClaimOwners lets the claims of all pods follow the retention policy.
 func (l *look) syncClaimOwners(ctx context.Context) error {
-	for _, pod := range l.replicas {
-		if pod != nil {
-			if err := l.syncOwners(ctx, pod, nil); err != nil {
-				return err
-			}
+	for _, i := range l.places() {
+		if err := l.syncOwners(ctx, l.replicas[i], nil); err != nil {
+			return err
 		}
 	}
 	for _, pod := range l.condemned {

@@ -3,6 +3,7 @@ package statefulset
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,13 +40,16 @@ func desired(set *appsv1.StatefulSet) int {
 	return int(*set.Spec.Replicas)
 }
 
+// burst bounds how many pods one look makes. Their events bring the next look.
+const burst = 500
+
 // sort puts the pods into their places.
 func (l *look) sort() {
 	first := firstOrdinal(l.set)
-	l.replicas = make([]*corev1.Pod, desired(l.set))
+	l.replicas = map[int]*corev1.Pod{}
 	for _, pod := range l.pods {
 		n, _ := ordinalOf(l.set, pod.Name)
-		if i := n - first; i >= 0 && i < len(l.replicas) {
+		if i := n - first; i >= 0 && i < desired(l.set) {
 			l.replicas[i] = pod
 		} else {
 			l.condemned = append(l.condemned, pod)
@@ -58,6 +62,9 @@ func (l *look) sort() {
 	})
 }
 
+// places are those of the pods that there are, in their order.
+func (l *look) places() []int { return slices.Sorted(maps.Keys(l.replicas)) }
+
 // ordered says whether one pod waits for the one before it.
 func ordered(set *appsv1.StatefulSet) bool {
 	return set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
@@ -67,7 +74,9 @@ func ordered(set *appsv1.StatefulSet) bool {
 // those that should not, from the highest, then the update. An ordered set stops at the first
 // pod that is not available, and goes on when it is.
 func (l *look) act(ctx context.Context) error {
-	for i := range l.replicas {
+	// What it does is in proportion to the pods that there are, not to those that are asked for.
+	have := len(l.replicas)
+	for i := 0; i < desired(l.set) && len(l.replicas) < have+burst; i++ {
 		if wait, err := l.bringUp(ctx, i); err != nil || wait {
 			return err
 		}
@@ -88,7 +97,8 @@ func (l *look) bringUp(ctx context.Context, i int) (wait bool, err error) {
 	pod := l.replicas[i]
 	switch {
 	case pod == nil:
-		return ordered(l.set), l.create(ctx, i)
+		err := l.create(ctx, i)
+		return ordered(l.set) || l.replicas[i] == nil, err // none is made in a namespace that goes
 	case controller.PodEnded(pod) && pod.DeletionTimestamp == nil:
 		l.tellRecreating(pod)
 		// The next is made when this one is gone.

@@ -119,8 +119,8 @@ type look struct {
 	current, update *appsv1.ControllerRevision
 	revisions       []*appsv1.ControllerRevision
 
-	replicas  []*corev1.Pod // by ordinal, from the first; nil where there is none
-	condemned []*corev1.Pod // of other ordinals, highest first
+	replicas  map[int]*corev1.Pod // those that there are, by how far their ordinal is from the first
+	condemned []*corev1.Pod       // of other ordinals, highest first
 }
 
 func (c *statefulSets) reconcile(ctx context.Context, key string) error {

@@ -2,6 +2,7 @@ package statefulset
 
 import (
 	"context"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,11 +42,14 @@ func (l *look) roll(ctx context.Context) error {
 	}
 	lowest := partition(l.set) // counted from the first ordinal
 	budget := maxUnavailable(l.set)
-	for i := len(l.replicas) - 1; i >= lowest; i-- {
+	above := desired(l.set)
+	for _, i := range slices.Backward(l.places()) {
+		if budget -= above - 1 - max(i, lowest-1); budget <= 0 || i < lowest {
+			return nil // so many are missing between the two
+		}
+		above = i
 		pod := l.replicas[i]
-		if pod == nil {
-			budget--
-		} else if revisionOf(pod) != l.update.Name && pod.DeletionTimestamp == nil {
+		if revisionOf(pod) != l.update.Name && pod.DeletionTimestamp == nil {
 			if err := l.delete(ctx, pod); err != nil {
 				return err
 			}

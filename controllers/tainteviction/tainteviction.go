@@ -198,7 +198,7 @@ func (e *evictions) deadline(node *corev1.Node, pod *corev1.Pod, now time.Time) 
 			if t.TolerationSeconds == nil {
 				continue
 			}
-			until := since.Add(time.Duration(max(*t.TolerationSeconds, 0)) * time.Second)
+			until := since.Add(controller.Seconds(max(*t.TolerationSeconds, 0)))
 			if !goes || until.Before(at) {
 				at, goes = until, true
 			}

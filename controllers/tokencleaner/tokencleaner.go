@@ -36,7 +36,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 			c.EnqueueAfter(name, left+time.Millisecond)
 			return nil
 		}
-		err = env.Client.CoreV1().Secrets(secret.Namespace).Delete(ctx, name, metav1.DeleteOptions{
+		err = env.Client.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 		})
 		if apierrors.IsNotFound(err) {

@@ -28,7 +28,7 @@ type NodeInfo struct {
 	// Requested is the sum of the pods' Requests; Scored that of their Scored.
 	Requested, Scored Resource
 	// UsedPorts are the host ports that are taken and by how many pods: pods that were bound past the
-	// scheduler may share one. Nil when none.
+	// scheduler may share one. Without an IP it is the port on whichever addresses. Nil when none.
 	UsedPorts map[HostPort]int
 	// Claims are the PersistentVolumeClaims ("namespace/name") of the pods, and how many pods use each. Nil when none.
 	Claims map[string]int
@@ -76,7 +76,7 @@ func (n *NodeInfo) AddPod(p *PodInfo) {
 	n.Requested.Add(p.Requests, 1)
 	n.Scored.Add(p.Scored, 1)
 	for _, port := range p.HostPorts {
-		n.UsedPorts = count(n.UsedPorts, port, 1)
+		n.UsedPorts = count(count(n.UsedPorts, port, 1), port.somewhere(), 1)
 	}
 	for _, claim := range p.Claims {
 		n.Claims = count(n.Claims, claim, 1)
@@ -99,7 +99,7 @@ func (n *NodeInfo) RemovePod(uid types.UID) bool {
 	n.Requested.Add(p.Requests, -1)
 	n.Scored.Add(p.Scored, -1)
 	for _, port := range p.HostPorts {
-		count(n.UsedPorts, port, -1)
+		count(count(n.UsedPorts, port, -1), port.somewhere(), -1)
 	}
 	for _, claim := range p.Claims {
 		count(n.Claims, claim, -1)
@@ -130,14 +130,12 @@ func count[K comparable](m map[K]int, key K, sign int) map[K]int {
 
 // PortsFree reports whether all of ports can be taken.
 func (n *NodeInfo) PortsFree(ports []HostPort) bool {
-	for _, want := range ports {
-		for used := range n.UsedPorts {
-			if want.Conflicts(used) {
-				return false
-			}
+	return !slices.ContainsFunc(ports, func(want HostPort) bool {
+		if want.IP == anyIP {
+			return n.UsedPorts[want.somewhere()] > 0
 		}
-	}
-	return true
+		return n.UsedPorts[want] > 0 || n.UsedPorts[HostPort{anyIP, want.Protocol, want.Port}] > 0
+	})
 }
 
 // Clone copies the node so that pods can be added and removed for a what-if.

@@ -116,7 +116,5 @@ func hostPorts(pod *corev1.Pod) []HostPort {
 	return ports
 }
 
-// Conflicts reports whether both ports cannot be taken at once.
-func (p HostPort) Conflicts(o HostPort) bool {
-	return p.Port == o.Port && p.Protocol == o.Protocol && (p.IP == o.IP || p.IP == anyIP || o.IP == anyIP)
-}
+// somewhere stands for the port on whichever addresses.
+func (p HostPort) somewhere() HostPort { return HostPort{Protocol: p.Protocol, Port: p.Port} }

@@ -2,6 +2,7 @@ package framework
 
 import (
 	"maps"
+	"math"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -31,21 +32,33 @@ func NewResource(list corev1.ResourceList) Resource {
 	for name, quantity := range list {
 		switch name {
 		case corev1.ResourceCPU:
-			r.MilliCPU = quantity.MilliValue()
+			r.MilliCPU = amount(quantity, resource.Milli)
 		case corev1.ResourceMemory:
-			r.Memory = quantity.Value()
+			r.Memory = amount(quantity, 0)
 		case corev1.ResourceEphemeralStorage:
-			r.EphemeralStorage = quantity.Value()
+			r.EphemeralStorage = amount(quantity, 0)
 		case corev1.ResourcePods:
-			r.Pods = quantity.Value()
+			r.Pods = amount(quantity, 0)
 		default:
 			if r.Scalar == nil {
 				r.Scalar = make(map[corev1.ResourceName]int64)
 			}
-			r.Scalar[name] = quantity.Value()
+			r.Scalar[name] = amount(quantity, 0)
 		}
 	}
 	return r
+}
+
+// maxAmount is the largest amount that counts: a thousand of them can be added up. No node has as much.
+const maxAmount = 1 << 53
+
+// amount is a quantity in units of 10^scale, rounded up. The API takes quantities that are no int64 in these units, and sums of
+// them; those, and whatever is above maxAmount, count as maxAmount, for Quantity's own conversion makes anything of them, 0 too.
+func amount(q resource.Quantity, scale resource.Scale) int64 {
+	if q.AsApproximateFloat64() >= maxAmount*math.Pow10(int(scale)) {
+		return maxAmount
+	}
+	return q.ScaledValue(scale)
 }
 
 // Add adds o times sign, which is 1 or -1.

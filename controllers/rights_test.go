@@ -1,0 +1,99 @@
+package controllers_test
+
+import (
+	"go/types"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/testenv"
+)
+
+// isWrite says whether a request changes something.
+func (r request) isWrite() bool { return !slices.Contains([]string{"get", "list", "watch"}, r.verb) }
+
+// updated are the names of objects that a controller may update and whose kind it may not: source does not show them.
+var updated = map[string]string{"bootstrap-signer-controller: update configmaps": "cluster-info"}
+
+// TestRights_EachControllerMayMakeEveryRequestOfItsCode takes the requests from the source, so that none is left out, and asks the
+// server whether the controller's own account may make them. That a request is answered as the controller needs it is for the
+// other tests, which run the controllers by their accounts too.
+func TestRights_EachControllerMayMakeEveryRequestOfItsCode(t *testing.T) {
+	t.Parallel()
+	source, err := readProgram()
+	require.NoError(t, err)
+	client := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.OrExternal(), testenv.APIServerOnly()))
+	asked := map[authorizationv1.ResourceAttributes]map[string]bool{}
+	for _, row := range controllers.Rows() {
+		user, groups := "system:kube-controller-manager", []string{"system:authenticated"}
+		if row.Account != "" {
+			user = "system:serviceaccount:kube-system:" + row.Account
+			groups = append(groups, "system:serviceaccounts", "system:serviceaccounts:kube-system")
+		}
+		requests, errs := source.of(source.constructor(t, row.Package))
+		for _, err := range errs {
+			t.Errorf("%s: %v", row.Name, err)
+		}
+		if !slices.ContainsFunc(requests, request.isWrite) {
+			t.Errorf("%s: no write is found in its code: this test does not understand how it makes them", row.Name)
+		}
+		for _, r := range requests {
+			if name := updated[row.Name+": "+r.String()]; name != "" {
+				r.name = name
+			}
+			of := authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource, Namespace: r.namespace, Name: r.name}
+			if asked[of] == nil {
+				asked[of] = map[string]bool{}
+			}
+			if asked[of][user] {
+				continue
+			}
+			asked[of][user] = true
+			review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &of},
+			}, metav1.CreateOptions{})
+			require.NoError(t, err)
+			if !review.Status.Allowed {
+				t.Errorf("%s: %s: %s has no right to %s", row.Name, r.at, user, r)
+			}
+		}
+	}
+}
+
+func (p *program) constructor(t testing.TB, folder string) *types.Func {
+	t.Helper()
+	pkg := p.packages[here+"/"+folder]
+	require.NotNil(t, pkg, folder)
+	constructor, ok := pkg.Scope().Lookup("New").(*types.Func)
+	require.True(t, ok, "%s has no New", folder)
+	return constructor
+}
+
+// TestRequests_AreThoseOfTheCode checks that the source is read right, by controllers that call the client in different ways.
+func TestRequests_AreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	source, err := readProgram()
+	require.NoError(t, err)
+	for folder, want := range map[string]string{
+		"podgc":                 "delete pods, get nodes, patch pods/status",
+		"tainteviction":         "delete pods, update pods/status",
+		"replicaset":            "create pods, delete pods, get replicasets apps, patch pods, update replicasets/status apps",
+		"replicationcontroller": "create pods, delete pods, get replicationcontrollers, patch pods, update replicationcontrollers/status",
+		"storagemigration":      "list widgets example.com, patch widgets example.com, update storageversionmigrations/status storagemigration.k8s.io",
+	} {
+		requests, errs := source.of(source.constructor(t, folder))
+		require.Empty(t, errs)
+		var found []string
+		for _, r := range requests {
+			found = append(found, r.String())
+		}
+		slices.Sort(found)
+		require.Equal(t, want, strings.Join(slices.Compact(found), ", "), folder)
+	}
+}
