@@ -24,7 +24,7 @@ type segmentedClient struct{ metadata.Interface }
 // Resource implements metadata.Interface.
 func (c segmentedClient) Resource(gvr schema.GroupVersionResource) metadata.Getter {
 	all := c.Interface.Resource(gvr)
-	sound := isSegment(gvr.Group) && isSegment(gvr.Version) && isSegment(gvr.Resource)
+	sound := IsSegment(gvr.Group) && IsSegment(gvr.Version) && IsSegment(gvr.Resource)
 	return segmentedGetter{segmented{all, gvr.GroupResource(), sound}, all}
 }
 
@@ -35,7 +35,7 @@ type segmentedGetter struct {
 
 // Namespace implements metadata.Getter.
 func (g segmentedGetter) Namespace(namespace string) metadata.ResourceInterface {
-	return segmented{g.all.Namespace(namespace), g.of, g.sound && isSegment(namespace)}
+	return segmented{g.all.Namespace(namespace), g.of, g.sound && IsSegment(namespace)}
 }
 
 // segmented are the objects of a resource. If it is not sound, there are none.
@@ -45,13 +45,14 @@ type segmented struct {
 	sound   bool
 }
 
-func isSegment(s string) bool { return len(rest.IsValidPathSegmentName(s)) == 0 }
+// IsSegment says whether s can be one segment of a path, as a name of any object can.
+func IsSegment(s string) bool { return len(rest.IsValidPathSegmentName(s)) == 0 }
 
 // check returns NotFound where the name and the subresources cannot be those of an object.
 func (s segmented) check(name string, subresources ...string) error {
-	sound := s.sound && isSegment(name)
+	sound := s.sound && IsSegment(name)
 	for _, sub := range subresources {
-		sound = sound && isSegment(sub)
+		sound = sound && IsSegment(sub)
 	}
 	if !sound {
 		return apierrors.NewNotFound(s.of, name)
