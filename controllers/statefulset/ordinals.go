@@ -90,6 +90,9 @@ func (l *look) bringUp(ctx context.Context, i int) (wait bool, err error) {
 	case pod == nil:
 		return ordered(l.set), l.create(ctx, i)
 	case controller.PodEnded(pod) && pod.DeletionTimestamp == nil:
+		if l.mustWait(pod) {
+			return ordered(l.set), nil
+		}
 		l.tellRecreating(pod)
 		// The next is made when this one is gone.
 		return ordered(l.set), l.delete(ctx, pod)
@@ -105,6 +108,19 @@ func (l *look) bringUp(ctx context.Context, i int) (wait bool, err error) {
 		return true, err
 	}
 	return ordered(l.set) && !l.available(pod), nil
+}
+
+// mustWait says whether a pod that has ended stays for now, since others of its name failed shortly before. The set
+// is looked at again when it may go.
+func (l *look) mustWait(pod *corev1.Pod) bool {
+	if !l.failures.FailedSoon(pod) {
+		return false
+	}
+	wait := l.failures.Due(l.key, pod.Name)
+	if wait > 0 {
+		l.EnqueueAfter(l.key, wait)
+	}
+	return wait > 0
 }
 
 func (l *look) tellRecreating(pod *corev1.Pod) {
