@@ -198,7 +198,8 @@ var spinners = map[string]struct {
 		})
 		c.replicate("tainted", 3, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeName = "node-0" })
 	}},
-	"budgets of pods whose owners are of no known kind": {controllers: []string{"disruption"}, writes: 200, lines: 250, make: func(c *clocked) {
+	// Each look writes an event, as in Kubernetes; there are about twelve looks at each, ever later.
+	"budgets of pods whose owners are of no known kind": {controllers: []string{"disruption"}, writes: 400, lines: 250, make: func(c *clocked) {
 		labels := map[string]string{"app": "widget"}
 		_, err := c.client.CoreV1().Pods("default").Create(c.ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: labels,

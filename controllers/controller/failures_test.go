@@ -2,6 +2,10 @@ package controller
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -117,4 +123,36 @@ func TestFailures_OfPlacesAreApart(t *testing.T) {
 		clock.Step(time.Second)
 	}
 	require.LessOrEqual(t, len(f.owners["set"]), crowded+1, "places are not kept for ever")
+}
+
+func TestPruneFailed_KeepsTheNewest(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var deleted []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		deleted = append(deleted, r.Method+" "+path.Base(r.URL.Path))
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Success"}`))
+	}))
+	t.Cleanup(server.Close)
+	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, QPS: -1})
+	owner := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "owner", UID: "owner"}}
+	ref := []metav1.OwnerReference{{UID: "owner", Controller: new(true)}}
+	born := time.Now()
+	pod := func(name string, phase corev1.PodPhase, refs []metav1.OwnerReference) *corev1.Pod {
+		born = born.Add(time.Second)
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID(name), OwnerReferences: refs, CreationTimestamp: metav1.NewTime(born)},
+			Status: corev1.PodStatus{Phase: phase}}
+	}
+	pods := []*corev1.Pod{pod("orphan", corev1.PodFailed, nil), pod("running", corev1.PodRunning, ref), pod("succeeded", corev1.PodSucceeded, ref)}
+	for i := range KeepFailed {
+		pods = append(pods, pod(fmt.Sprint("failed-", i), corev1.PodFailed, ref))
+	}
+	require.NoError(t, PruneFailed(t.Context(), client, owner, pods))
+	require.Empty(t, deleted)
+	pods = append(pods, pod("newer", corev1.PodFailed, ref), pod("newest", corev1.PodFailed, ref))
+	require.NoError(t, PruneFailed(t.Context(), client, owner, pods))
+	require.ElementsMatch(t, []string{"DELETE failed-0", "DELETE failed-1"}, deleted)
 }

@@ -210,16 +210,14 @@ func (r *replicaSets) scale(ctx context.Context, key string, rs *appsv1.ReplicaS
 		missing = allowed
 		r.EnqueueAfter(key, wait)
 	}
-	if err := controller.PruneFailed(ctx, r.client, rs, all); err != nil {
-		return active, err
-	}
+	pruned := controller.PruneFailed(ctx, r.client, rs, all)
 	switch {
 	case missing > 0:
-		return active, r.create(ctx, key, rs, min(missing, burst))
+		return active, controller.FirstError(r.create(ctx, key, rs, min(missing, burst)), pruned)
 	case missing < 0:
 		return r.delete(ctx, key, rs, active, min(-missing, burst))
 	}
-	return active, nil
+	return active, pruned
 }
 
 func (r *replicaSets) create(ctx context.Context, key string, rs *appsv1.ReplicaSet, n int) error {
