@@ -133,5 +133,5 @@ func validate(res *api.Resource, obj, old api.Object) field.ErrorList {
 			errs = append(errs, res.ValidateUpdate(obj, old)...)
 		}
 	}
-	return errs
+	return api.ValidateReferences(errs, obj, old)
 }

@@ -68,5 +68,6 @@ func (s *Server) validatePart(ctx context.Context, r *request, sub *api.Subresou
 	if sub.Validate != nil {
 		errs = sub.Validate(obj, old)
 	}
+	errs = api.ValidateReferences(errs, obj, old)
 	return invalidObject(r.res, r.name, append(errs, s.permit(ctx, r, sub.Permit, obj, old)...))
 }

@@ -90,6 +90,7 @@ func checkBinding(b *corev1.Binding) error {
 	if b.Target.Name == "" {
 		errs = append(errs, field.Required(target.Child("name"), ""))
 	}
+	errs = api.ValidateReferences(errs, b, nil)
 	if len(errs) == 0 {
 		return nil
 	}

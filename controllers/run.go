@@ -227,9 +227,11 @@ func connect(config *rest.Config) (*clients, error) {
 	if c.typed, err = kubernetes.NewForConfigAndClient(config, c.http); err != nil {
 		return nil, err
 	}
-	if c.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), c.http); err != nil {
+	objects, err := metadata.NewForConfigAndClient(metadata.ConfigFor(config), c.http)
+	if err != nil {
 		return nil, err
 	}
+	c.metadata = controller.OneSegment(objects)
 	return c, nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 )
 
@@ -187,9 +188,13 @@ func (s *surroundings) noStorageClass(ctx context.Context, name string) bool {
 }
 
 func (s *surroundings) missing(ctx context.Context, namespace string, need need) string {
+	absent := fmt.Sprintf("needs %s/%s, which does not exist", need.kind, need.name)
+	if len(rest.IsValidPathSegmentName(need.name)) > 0 { // the metadata client would ask for something else
+		return absent
+	}
 	resource := schema.GroupVersionResource{Version: "v1", Resource: strings.ToLower(need.kind) + "s"}
 	if _, err := s.names.Resource(resource).Namespace(namespace).Get(ctx, need.name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		return fmt.Sprintf("needs %s/%s, which does not exist", need.kind, need.name)
+		return absent
 	}
 	return ""
 }

@@ -214,8 +214,17 @@ func (c *Controller) next(ctx context.Context) bool {
 		// Our cache was behind: the next look will be at the newer object.
 		c.Log.Debug("conflict", "key", key, "error", err)
 	default:
-		c.Log.Warn("reconcile failed", "key", key, "retries", c.queue.NumRequeues(key), "error", err)
+		c.Log.Log(ctx, levelOf(c.queue.NumRequeues(key)), "reconcile failed", "key", key, "retries", c.queue.NumRequeues(key), "error", err)
 	}
 	c.queue.AddRateLimited(key)
 	return true
+}
+
+// levelOf is the level of the line about a failure after so many retries: each time there have been twice as many it is a
+// warning, so that keys which fail for long do not fill the log.
+func levelOf(retries int) slog.Level {
+	if retries&(retries-1) == 0 {
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
 }

@@ -202,7 +202,9 @@ func (l *look) runDue(ctx context.Context) error {
 	if !ok || suspended(l.cj) {
 		return nil // only a change of the CronJob can mend or resume it
 	}
-	l.EnqueueAfter(l.key, s.Next(l.now).Sub(l.now)+margin)
+	if next := s.Next(l.now); !next.IsZero() { // the 31st of February never comes
+		l.EnqueueAfter(l.key, max(0, next.Sub(l.now))+margin)
+	}
 	due := l.due(s)
 	if due.IsZero() {
 		return nil

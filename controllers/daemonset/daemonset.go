@@ -48,7 +48,7 @@ type daemonSets struct {
 	written    controller.Written
 	expected   *controller.Expectations
 	dependents *controller.Dependents
-	failures   *failures
+	failures   *controller.Failures
 }
 
 // New returns the controller.
@@ -60,7 +60,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	c := &daemonSets{
 		client: env.Client, lister: apps.DaemonSets().Lister(), informer: apps.DaemonSets().Informer(),
 		pods: core.Pods().Informer(), nodes: core.Nodes().Lister(), recorder: env.Recorder("daemonset-controller"),
-		clock: env.Clock, expected: controller.NewExpectations(env.Clock), failures: newFailures(),
+		clock: env.Clock, expected: controller.NewExpectations(env.Clock), failures: controller.NewFailures(env.Clock, maxFailureDelay),
 	}
 	var err error
 	if c.history, err = history.New(env.Client, env.Informers, &c.written); err != nil {
@@ -143,7 +143,7 @@ func (c *daemonSets) reconcile(ctx context.Context, key string) error {
 	if apierrors.IsNotFound(err) {
 		c.written.Forget(key)
 		c.expected.Forget(key)
-		c.failures.forget(key)
+		c.failures.Forget(key)
 		return nil
 	}
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,9 +22,8 @@ const (
 
 	// burst bounds how many pods one look creates or deletes.
 	burst = 250
-	// A pod that failed on a Node is replaced after these: a Node that is broken breaks the next as well.
-	firstFailureDelay = time.Second
-	maxFailureDelay   = 15 * time.Minute
+	// maxFailureDelay bounds the delay after pods that failed on one Node.
+	maxFailureDelay = 15 * time.Minute
 )
 
 func templateGeneration(d *appsv1.DaemonSet) string {
@@ -73,7 +71,8 @@ func (l *look) judge(node *corev1.Node) (need bool, excess []*corev1.Pod) {
 				return false, nil // its successor is made when it is gone
 			}
 		case controller.PodEnded(pod):
-			if !l.failures.due(l.key, node.Name, l.now, func(wait time.Duration) { l.EnqueueAfter(l.key, wait) }) {
+			if wait := l.failures.Due(l.key, node.Name); wait > 0 {
+				l.EnqueueAfter(l.key, wait)
 				return false, nil
 			}
 			l.tellEnded(pod, node)
@@ -188,44 +187,4 @@ func (l *look) delete(ctx context.Context, pods []*corev1.Pod) error {
 		}
 	})
 	return controller.FirstError(errs...)
-}
-
-// failures keeps the delays after pods that failed, by set and Node. A restart forgets them, which makes
-// the next replacement come sooner, and no more.
-type failures struct {
-	mu     sync.Mutex
-	bySets map[string]map[string]*failure
-}
-
-type failure struct {
-	delay time.Duration
-	last  time.Time
-}
-
-func newFailures() *failures { return &failures{bySets: map[string]map[string]*failure{}} }
-
-// due says whether a failed pod on a Node may be replaced now; where not, it tells how long to wait.
-func (f *failures) due(set, node string, now time.Time, wait func(time.Duration)) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.bySets[set] == nil {
-		f.bySets[set] = map[string]*failure{}
-	}
-	x := f.bySets[set][node]
-	switch {
-	case x == nil || now.Sub(x.last) > 2*maxFailureDelay:
-		f.bySets[set][node] = &failure{delay: firstFailureDelay, last: now}
-		return true
-	case now.Before(x.last.Add(x.delay)):
-		wait(x.last.Add(x.delay).Sub(now))
-		return false
-	}
-	x.last, x.delay = now, min(2*x.delay, maxFailureDelay)
-	return true
-}
-
-func (f *failures) forget(set string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.bySets, set)
 }

@@ -15,10 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	appslisters "k8s.io/client-go/listers/apps/v1"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/scale"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
@@ -99,7 +97,7 @@ func newScales(env *controller.Env) *scales {
 		env: env, replicaSets: apps.ReplicaSets().Lister(), deployments: apps.Deployments().Lister(), sets: apps.StatefulSets().Lister(),
 		others: sync.OnceValues(func() (meta.ResettableRESTMapper, scale.ScalesGetter) {
 			d := env.Client.Discovery()
-			mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))
+			mapper := controller.NewMapper(d, env.Clock)
 			return mapper, scale.New(d.RESTClient(), mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(d))
 		}),
 	}

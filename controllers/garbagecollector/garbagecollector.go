@@ -7,6 +7,7 @@
 //
 //   - An object none of whose owners exists any more is deleted. That an owner does not
 //     exist is never concluded from the graph, which may lag: the API server is asked.
+//     Where discovery does not know the owner's kind, the object is left alone until it does.
 //   - An object that has lost some owners and has others keeps only references to those.
 //   - An owner deleted in the foreground (finalizer "foregroundDeletion") waits until its
 //     dependents with blockOwnerDeletion are gone, and these are deleted in the foreground too.
@@ -22,12 +23,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/record"
@@ -49,6 +52,8 @@ type collector struct {
 	graph    *graph
 	monitors *monitors
 	absent   *lru.Cache // of ownerAt
+	unknown  *lru.Cache // of hashes of the kinds that have been logged as unknown
+	seed     maphash.Seed
 	recorder record.EventRecorder
 }
 
@@ -62,7 +67,7 @@ type ownerAt struct {
 func New(env *controller.Env) (*controller.Controller, error) {
 	g := &collector{
 		client: env.Metadata, graph: newGraph(), absent: lru.New(rememberAbsent),
-		recorder: env.Recorder("garbage-collector-controller"),
+		unknown: lru.New(rememberAbsent), seed: maphash.MakeSeed(), recorder: env.Recorder("garbage-collector-controller"),
 	}
 	g.Controller = controller.New(env, "garbagecollector", g.reconcile)
 	g.monitors = newMonitors(env, g)
@@ -114,6 +119,13 @@ func (g *collector) gone(uid types.UID) {
 	}
 }
 
+// kindsAdded wakes those that have been left alone since a kind of theirs was not known.
+func (g *collector) kindsAdded(added map[schema.GroupVersionKind]bool) {
+	for _, uid := range g.graph.ownedBy(added) {
+		g.enqueue(uid)
+	}
+}
+
 func (g *collector) enqueue(uid types.UID) { g.Enqueue(string(uid)) }
 
 func (g *collector) reconcile(ctx context.Context, key string) error {
@@ -134,6 +146,10 @@ func (g *collector) reconcile(ctx context.Context, key string) error {
 // judge deletes n if it has no owner left, or takes the references to lost owners from it.
 func (g *collector) judge(ctx context.Context, n *node) error {
 	v, err := g.verdict(ctx, n)
+	if unknown := (unknownKind{}); errors.As(err, &unknown) {
+		g.tellUnknown(n, unknown)
+		return nil // kindsAdded brings it back
+	}
 	if err != nil {
 		return err
 	}
@@ -305,6 +321,15 @@ func (g *collector) ask(ctx context.Context, n *node, ref metav1.OwnerReference,
 		v.solid, v.unseen = append(v.solid, ref), true
 	}
 	return nil
+}
+
+// tellUnknown logs a kind once, however many objects name it.
+func (g *collector) tellUnknown(n *node, kind unknownKind) {
+	key := maphash.Comparable(g.seed, kind) // a kind may be as long as its author likes
+	if _, told := g.unknown.Get(key); !told {
+		g.unknown.Add(key, nil)
+		g.Log.Warn("the kind of an owner is not known", "object", n, "error", kind)
+	}
 }
 
 func (g *collector) tellInvalid(n *node, ref metav1.OwnerReference) {

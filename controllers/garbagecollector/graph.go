@@ -166,3 +166,17 @@ func (g *graph) doubtful(n *node) bool {
 		return owner == nil || !owner.isNamedBy(ref, n) || owner.deleting && owner.foreground()
 	})
 }
+
+// ownedBy returns all that name an owner of one of the kinds.
+func (g *graph) ownedBy(kinds map[schema.GroupVersionKind]bool) (found []types.UID) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for uid, n := range g.nodes {
+		if slices.ContainsFunc(n.owners, func(ref metav1.OwnerReference) bool {
+			return kinds[schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)]
+		}) {
+			found = append(found, uid)
+		}
+	}
+	return found
+}

@@ -27,6 +27,8 @@ const (
 	rediscover = 30 * time.Second
 	// retryDiscovery is how soon after a failure it is asked again before there is a graph.
 	retryDiscovery = time.Second
+	// apart is how much later than a question the next may be asked, however often the set of resources changes.
+	apart = time.Second
 	// firstSync bounds how long a resource that cannot be listed holds up all others.
 	firstSync = 30 * time.Second
 )
@@ -115,6 +117,11 @@ func (m *monitors) run(ctx context.Context) {
 		case <-m.changed:
 		}
 		m.follow(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.clock.After(apart):
+		}
 	}
 }
 
@@ -212,21 +219,37 @@ func collectable(r metav1.APIResource, gr schema.GroupResource) bool {
 }
 
 func (m *monitors) keepKinds(kinds map[schema.GroupVersionKind]resource, failed map[schema.GroupVersion]bool) {
+	added := map[schema.GroupVersionKind]bool{}
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	for gvk := range kinds {
+		if _, known := m.kinds[gvk]; !known {
+			added[gvk] = true
+		}
+	}
 	maps.DeleteFunc(m.kinds, func(gvk schema.GroupVersionKind, _ resource) bool { return !failed[gvk.GroupVersion()] })
 	maps.Copy(m.kinds, kinds)
+	m.mu.Unlock()
+	if len(added) > 0 {
+		m.collector.kindsAdded(added)
+	}
+}
+
+// unknownKind is a kind that discovery does not have.
+type unknownKind struct{ apiVersion, kind string }
+
+// Error implements error.
+func (u unknownKind) Error() string {
+	return fmt.Sprintf("no resource is known for %.100s %.100s", u.apiVersion, u.kind)
 }
 
 // resourceOf finds the resource whose kind a reference names. A kind that is not known is
 // an error: its resource may only be out of reach, and its objects may well exist.
 func (m *monitors) resourceOf(ref metav1.OwnerReference) (resource, error) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	res, ok := m.kinds[schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)]
-	m.mu.Unlock()
 	if !ok {
-		m.discoverSoon()
-		return res, fmt.Errorf("no resource is known for %s %s", ref.APIVersion, ref.Kind)
+		return res, unknownKind{ref.APIVersion, ref.Kind}
 	}
 	return res, nil
 }

@@ -55,6 +55,7 @@ type jobs struct {
 	// finalizers it removed and the status it wrote; expected, until it has the deletions.
 	written    controller.Written
 	expected   *controller.Expectations
+	failures   *controller.Failures
 	dependents *controller.Dependents
 }
 
@@ -67,6 +68,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	c := &jobs{
 		client: env.Client, jobs: batch.Lister(), informer: batch.Informer(), podList: core.Lister(), pods: core.Informer(),
 		recorder: env.Recorder("job-controller"), clock: env.Clock, expected: controller.NewExpectations(env.Clock),
+		failures: controller.NewFailures(env.Clock, controller.MaxFailureDelay),
 	}
 	c.Controller = controller.New(env, "job", c.reconcile)
 	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.expected, Adopters: controller.Adopters(c.Controller,
@@ -157,9 +159,11 @@ func (c *jobs) reconcile(ctx context.Context, key string) error {
 	if apierrors.IsNotFound(err) {
 		c.written.Forget(key)
 		c.expected.Forget(key)
+		c.failures.Forget(key)
 		return nil
 	}
 	if err != nil || finished(job) || managedElsewhere(job) {
+		c.failures.Forget(key)
 		return err
 	}
 	// Asked before the cache is read; the events that are missing bring us back.

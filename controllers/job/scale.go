@@ -140,6 +140,10 @@ func (l *look) create(ctx context.Context, n int) error {
 			l.EnqueueAfter(l.key, wait)
 			return nil
 		}
+	} else if allowed, wait := l.failures.Allow(l.key, n, l.pods); wait > 0 {
+		// Each index waits for itself; but where all fail, a Job of many could try one after the other at once.
+		n = allowed
+		l.EnqueueAfter(l.key, wait)
 	}
 	indexes := slices.Repeat([]int{noIndex}, n)
 	if indexed(l.job) {

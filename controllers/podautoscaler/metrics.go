@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
 // metricsClient asks the three metrics APIs. They are plain JSON, of which little is needed: the documents are read
@@ -59,8 +61,13 @@ const defaultWindow = time.Minute
 
 var errNoMetrics = errors.New("no metrics returned")
 
-// get reads a document.
+// get reads a document. Those parts of the path that an autoscaler names must be one segment each; the first is ours.
 func (m *metricsClient) get(ctx context.Context, into any, path []string, params map[string]string) error {
+	for _, part := range path[1:] {
+		if !controller.IsSegment(part) {
+			return fmt.Errorf("no metric is called %q", part)
+		}
+	}
 	r := m.client.Get().AbsPath(path...).SetHeader("Accept", "application/json")
 	for name, value := range params {
 		if value != "" {

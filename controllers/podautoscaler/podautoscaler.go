@@ -32,11 +32,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	autoscalinglisters "k8s.io/client-go/listers/autoscaling/v2"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/scale"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -83,7 +81,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		memories: map[string]*past{}, selectors: map[string]labels.Selector{},
 		scales: sync.OnceValues(func() (meta.ResettableRESTMapper, scale.ScalesGetter) {
 			d := env.Client.Discovery()
-			mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))
+			mapper := controller.NewMapper(d, env.Clock)
 			return mapper, scale.New(d.RESTClient(), mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(d))
 		}),
 	}

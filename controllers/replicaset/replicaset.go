@@ -53,6 +53,7 @@ type replicaSets struct {
 	recorder   record.EventRecorder
 	clock      clock.PassiveClock
 	expected   *controller.Expectations
+	failures   *controller.Failures
 	dependents *controller.Dependents
 }
 
@@ -77,7 +78,7 @@ func NewFor(env *controller.Env, name, component string, source Source) (*contro
 	r := &replicaSets{
 		client: env.Client, source: source, pods: pods,
 		recorder: env.Recorder(component), clock: env.Clock,
-		expected: controller.NewExpectations(env.Clock),
+		expected: controller.NewExpectations(env.Clock), failures: controller.NewFailures(env.Clock, controller.MaxFailureDelay),
 	}
 	r.Controller = controller.New(env, name, r.reconcile)
 	r.dependents = &controller.Dependents{Controller: r.Controller, Kind: source.Kind(), Expected: r.expected, Adopters: controller.Adopters(
@@ -101,6 +102,7 @@ func (r *replicaSets) setUpdated(old, rs *appsv1.ReplicaSet) {
 
 func (r *replicaSets) setDeleted(rs *appsv1.ReplicaSet) {
 	r.expected.Forget(controller.KeyOf(rs))
+	r.failures.Forget(controller.KeyOf(rs))
 	r.EnqueueObject(rs)
 }
 
@@ -136,6 +138,7 @@ func (r *replicaSets) reconcile(ctx context.Context, key string) error {
 	rs, err := r.source.Get(namespace, name)
 	if apierrors.IsNotFound(err) {
 		r.expected.Forget(key)
+		r.failures.Forget(key)
 		return nil
 	}
 	if err != nil {
@@ -162,7 +165,7 @@ func (r *replicaSets) reconcile(ctx context.Context, key string) error {
 	var scaleErr error
 	stay := slices.DeleteFunc(slices.Clone(active), func(pod *corev1.Pod) bool { return slices.Contains(leaving, pod.UID) })
 	if settled && rs.DeletionTimestamp == nil {
-		stay, scaleErr = r.scale(ctx, key, rs, active)
+		stay, scaleErr = r.scale(ctx, key, rs, active, all)
 	} else if !settled {
 		r.EnqueueAfter(key, controller.ExpectationsTTL+time.Second)
 	}
@@ -200,15 +203,21 @@ func (r *replicaSets) claimer(rs *appsv1.ReplicaSet, selector labels.Selector) c
 	}
 }
 
-// scale creates or deletes at most burst pods, and returns those of the active ones that stay.
-func (r *replicaSets) scale(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod) ([]*corev1.Pod, error) {
-	switch missing := int(replicas(rs)) - len(active); {
+// scale creates or deletes at most burst pods, and returns those of the active ones that stay. Those that failed are of all.
+func (r *replicaSets) scale(ctx context.Context, key string, rs *appsv1.ReplicaSet, active, all []*corev1.Pod) ([]*corev1.Pod, error) {
+	missing := int(replicas(rs)) - len(active)
+	if allowed, wait := r.failures.Allow(key, missing, all); wait > 0 {
+		missing = allowed
+		r.EnqueueAfter(key, wait)
+	}
+	pruned := controller.PruneFailed(ctx, r.client, rs, all)
+	switch {
 	case missing > 0:
-		return active, r.create(ctx, key, rs, min(missing, burst))
+		return active, controller.FirstError(r.create(ctx, key, rs, min(missing, burst)), pruned)
 	case missing < 0:
 		return r.delete(ctx, key, rs, active, min(-missing, burst))
 	}
-	return active, nil
+	return active, pruned
 }
 
 func (r *replicaSets) create(ctx context.Context, key string, rs *appsv1.ReplicaSet, n int) error {

@@ -100,6 +100,9 @@ func (l *look) bringUp(ctx context.Context, i int) (wait bool, err error) {
 		err := l.create(ctx, i)
 		return ordered(l.set) || l.replicas[i] == nil, err // none is made in a namespace that goes
 	case controller.PodEnded(pod) && pod.DeletionTimestamp == nil:
+		if l.mustWait(pod) {
+			return ordered(l.set), nil
+		}
 		l.tellRecreating(pod)
 		// The next is made when this one is gone.
 		return ordered(l.set), l.delete(ctx, pod)
@@ -115,6 +118,19 @@ func (l *look) bringUp(ctx context.Context, i int) (wait bool, err error) {
 		return true, err
 	}
 	return ordered(l.set) && !l.available(pod), nil
+}
+
+// mustWait says whether a pod that has ended stays for now, since others of its name failed shortly before. The set
+// is looked at again when it may go.
+func (l *look) mustWait(pod *corev1.Pod) bool {
+	if !l.failures.FailedSoon(pod) {
+		return false
+	}
+	wait := l.failures.Due(l.key, pod.Name)
+	if wait > 0 {
+		l.EnqueueAfter(l.key, wait)
+	}
+	return wait > 0
 }
 
 func (l *look) tellRecreating(pod *corev1.Pod) {

@@ -51,6 +51,7 @@ type statefulSets struct {
 	// our deletions yet, one pod too many could be ended.
 	written    controller.Written
 	expected   *controller.Expectations
+	failures   *controller.Failures // by pods' names
 	dependents *controller.Dependents
 }
 
@@ -64,6 +65,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		client: env.Client, lister: apps.StatefulSets().Lister(), informer: apps.StatefulSets().Informer(),
 		pods: core.Pods().Informer(), claims: core.PersistentVolumeClaims().Lister(),
 		recorder: env.Recorder("statefulset-controller"), clock: env.Clock, expected: controller.NewExpectations(env.Clock),
+		failures: controller.NewFailures(env.Clock, controller.MaxFailureDelay),
 	}
 	var err error
 	if c.history, err = history.New(env.Client, env.Informers, &c.written); err != nil {
@@ -139,6 +141,7 @@ func (c *statefulSets) reconcile(ctx context.Context, key string) error {
 	if apierrors.IsNotFound(err) {
 		c.written.Forget(key)
 		c.expected.Forget(key)
+		c.failures.Forget(key)
 		return nil
 	}
 	if err != nil {

@@ -1,0 +1,183 @@
+package api
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// noReference are the fields that are called like references and name no object, by what they name: Go types, or one field
+// of a type. For most of them the kinds' own validation wants more than a segment.
+var noReference = map[string][]string{
+	"the object itself":            {"ObjectMeta"},
+	"a user or a group":            {"Subject.Name", "UserSubject", "GroupSubject"},
+	"a container":                  {"Container", "EphemeralContainer", "EphemeralContainerCommon", "ContainerStatus", "ContainerExtendedResourceRequest", "ResourceFieldSelector", "PodFailurePolicyOnExitCodesRequirement"},
+	"a volume of the pod":          {"Volume", "VolumeMount", "VolumeDevice", "VolumeMountStatus", "FileKeySelector", "PodVolumeHealth"},
+	"a resource that is measured":  {"ContainerResourceMetricSource", "ContainerResourceMetricStatus", "ResourceMetricSource", "ResourceMetricStatus", "ResourceStatus", "NodeAllocatableMappedResources", "NodeAllocatableOverheadResources"},
+	"a claim by the pod's word":    {"ResourceClaim", "PodResourceClaim.Name", "PodResourceClaimStatus.Name", "WorkloadPodGroupResourceClaim.Name"},
+	"a device or a request for it": {"Device.Name", "DeviceRequest", "DeviceSubRequest.Name", "CounterSet", "DeviceDerivedAttribute", "ResourcePool"},
+	"a port":                       {"ContainerPort", "EndpointPort", "ServicePort", "ServiceBackendPort"},
+	"a setting":                    {"EnvVar", "HTTPHeader", "Sysctl", "PodDNSConfigOption", "PodSchedulingGate", "EvictionResponder", "PodOS"},
+	"a part of a policy":           {"Variable", "MatchCondition", "MutatingWebhook", "ValidatingWebhook"},
+	"a hint":                       {"ForNode", "ForZone", "NodeRuntimeHandler"},
+	"a driver":                     {"CSINodeDriver"},
+	"storage elsewhere": {
+		"AttachedVolume", "StorageHealth", "AzureDiskVolumeSource", "AzureFileVolumeSource.ShareName", "AzureFilePersistentVolumeSource.ShareName",
+		"GCEPersistentDiskVolumeSource", "FlockerVolumeSource", "ISCSIVolumeSource", "ISCSIPersistentVolumeSource", "ScaleIOVolumeSource",
+		"ScaleIOPersistentVolumeSource", "StorageOSVolumeSource", "StorageOSPersistentVolumeSource", "VsphereVirtualDiskVolumeSource",
+	},
+}
+
+// site is where in a kind a field is: the steps to it, by fields' numbers, through pointers and lists.
+type site struct {
+	steps []int
+	path  string
+	of    reflect.Type
+	field reflect.StructField
+}
+
+// sites are all fields of texts in a type and those below it.
+func sites(t reflect.Type, at site, within []reflect.Type) (found []site) {
+	list := ""
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		if t.Kind() == reflect.Slice {
+			list = "[0]"
+		}
+		t = t.Elem()
+	}
+	at.path += list
+	switch {
+	case t.Kind() == reflect.String:
+		return []site{at}
+	case t.Kind() != reflect.Struct || slices.Contains(within, t):
+		return nil
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		below := site{append(slices.Clone(at.steps), i), at.path, t, f}
+		if json, _, _ := strings.Cut(f.Tag.Get("json"), ","); json != "" {
+			below.path = strings.TrimPrefix(at.path+"."+json, ".")
+		}
+		found = append(found, sites(f.Type, below, append(slices.Clone(within), t))...)
+	}
+	return found
+}
+
+// set makes what leads to the site, and puts a text there.
+func (s site) set(obj any, text string) {
+	into := func(v reflect.Value) reflect.Value {
+		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice {
+			switch {
+			case v.Kind() == reflect.Pointer && v.IsNil():
+				v.Set(reflect.New(v.Type().Elem()))
+			case v.Kind() == reflect.Slice && v.Len() == 0:
+				v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+			}
+			if v.Kind() == reflect.Pointer {
+				v = v.Elem()
+			} else {
+				v = v.Index(0)
+			}
+		}
+		return v
+	}
+	v := into(reflect.ValueOf(obj))
+	for _, i := range s.steps {
+		v = into(v.Field(i))
+	}
+	v.SetString(text)
+}
+
+// namesSomething says whether a field is called as references are.
+func (s site) namesSomething() bool {
+	json, _, _ := strings.Cut(s.field.Tag.Get("json"), ",")
+	json = strings.ToLower(json)
+	return strings.HasSuffix(json, "name") || strings.HasSuffix(json, "namespace") || json == "endpoints" || json == "serviceaccount"
+}
+
+// ownNames are fields of a kind that its own validation holds to a closed form.
+var ownNames = []string{
+	"driverName", "signerName", "hostname", "externalName", "schedulerName", "scopeName", "interfaceName", "resourceName", "extendedResourceName",
+	"username", "gmsaCredentialSpecName", "runAsUserName",
+}
+
+// TestReferences_EveryNameOfEveryKindIsOne walks the Go types, so that a reference in a kind to come is not forgotten.
+func TestReferences_EveryNameOfEveryKindIsOne(t *testing.T) {
+	t.Parallel()
+	named := map[string]bool{}
+	for _, fields := range noReference {
+		for _, f := range fields {
+			named[f] = true
+		}
+	}
+	listedFields := 0
+	for _, r := range Builtin() {
+		if r.Review {
+			continue
+		}
+		for _, s := range sites(reflect.TypeOf(r.New()), site{}, nil) {
+			if slices.Contains(references[s.of], s.field.Name) {
+				listedFields++
+				for _, bad := range []string{"node-0/proxy/containerLogs/b/px/px", "../namespaces/b/pods/px/proxy/", "..", ".", "a%2fb"} {
+					requireRefused(t, r, s, bad)
+				}
+				continue
+			}
+			if !s.namesSomething() {
+				continue
+			}
+			json, _, _ := strings.Cut(s.field.Tag.Get("json"), ",")
+			if !named[s.of.Name()] && !named[s.of.Name()+"."+s.field.Name] && !slices.Contains(ownNames, json) {
+				t.Errorf("%s: is %s.%s (%s) a reference?", r.Kind, s.of, s.field.Name, s.path)
+			}
+		}
+	}
+	require.Greater(t, listedFields, 500)
+}
+
+func requireRefused(t *testing.T, r *Resource, s site, bad string) {
+	t.Helper()
+	obj, old := r.New(), r.New()
+	s.set(obj, bad)
+	errs := ValidateReferences(nil, obj, nil)
+	require.NotEmpty(t, errs, "%s %s: %q", r.Kind, s.path, bad)
+	require.Equal(t, "Invalid value", errs[0].Type.String())
+	require.Equal(t, s.path, errs[0].Field, r.Kind)
+	require.Empty(t, ValidateReferences(errs, obj, nil)[len(errs):], "one complaint of one field")
+	require.NotEmpty(t, ValidateReferences(nil, obj, old))
+	s.set(old, bad)
+	require.Empty(t, ValidateReferences(nil, obj, old), "what is stored already stays writable")
+	s.set(obj, "system:sound.name")
+	require.Empty(t, ValidateReferences(nil, obj, nil))
+}
+
+func TestReferences_WordsAreApimachinerys(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: "good"}, {Name: "../x%"}}}}
+	errs := ValidateReferences(nil, pod, nil)
+	require.Len(t, errs, 2)
+	require.Equal(t, `metadata.ownerReferences[1].name: Invalid value: "../x%": may not contain '/'`, errs[0].Error())
+	require.Equal(t, `metadata.ownerReferences[1].name: Invalid value: "../x%": may not contain '%'`, errs[1].Error())
+}
+
+func BenchmarkReferences(b *testing.B) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: "good"}}},
+		Spec: corev1.PodSpec{
+			Volumes: make([]corev1.Volume, 2), Containers: []corev1.Container{{Env: make([]corev1.EnvVar, 10)}},
+			ServiceAccountName: "default", NodeName: "node-0",
+		},
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		ValidateReferences(nil, pod, nil)
+	}
+}

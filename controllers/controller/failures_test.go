@@ -1,0 +1,158 @@
+package controller
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// failing makes pods that have just failed.
+func failing(c *clocktesting.FakeClock, from, n int) (pods []*corev1.Pod) {
+	for i := range n {
+		pods = append(pods, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(from + i)), CreationTimestamp: metav1.NewTime(c.Now())},
+			Status:     corev1.PodStatus{Phase: corev1.PodFailed},
+		})
+	}
+	return pods
+}
+
+func TestFailures_DelayReplacementsButNotTheFirst(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	f := NewFailures(clock, MaxFailureDelay)
+	pods := failing(clock, 0, 3)
+	n, wait := f.Allow("rs", 3, pods)
+	require.Equal(t, 3, n, "the first at once")
+	require.Zero(t, wait)
+	for round, delay := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		pods = append(pods, failing(clock, 10*(round+1), 3)...)
+		n, wait = f.Allow("rs", 3, pods)
+		require.Zero(t, n)
+		require.Equal(t, delay, wait)
+		n, _ = f.Allow("rs", 5, pods)
+		require.Equal(t, 2, n, "what was not there to fail is made at once")
+		n, wait = f.Allow("rs", 3, nil)
+		require.Zero(t, n, "those that have failed are remembered when they are gone")
+		require.Equal(t, delay, wait)
+		clock.Step(delay)
+		n, wait = f.Allow("rs", 3, pods)
+		require.Equal(t, 3, n)
+		require.Zero(t, wait)
+	}
+	for range 20 {
+		pods = failing(clock, int(clock.Now().Unix()), 1)
+		_, wait = f.Allow("rs", 1, pods)
+		require.LessOrEqual(t, wait, MaxFailureDelay)
+		clock.Step(MaxFailureDelay)
+		_, wait = f.Allow("rs", 1, pods)
+		require.Zero(t, wait)
+	}
+}
+
+func TestFailures_AreForgotten(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	f := NewFailures(clock, MaxFailureDelay)
+	f.Allow("rs", 1, failing(clock, 0, 1))
+	_, wait := f.Allow("rs", 1, failing(clock, 1, 1))
+	require.NotZero(t, wait)
+	f.Forget("rs")
+	_, wait = f.Allow("rs", 1, failing(clock, 2, 1))
+	require.Zero(t, wait)
+	clock.Step(2*MaxFailureDelay + 1)
+	_, wait = f.Allow("rs", 1, failing(clock, 3, 1))
+	require.Zero(t, wait)
+	clock.Step(2*MaxFailureDelay + 1)
+	f.Allow("rs", 0, nil)
+	require.Empty(t, f.owners)
+}
+
+func TestFailures_OfPodsThatHaveRunForLongAreNone(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	f := NewFailures(clock, MaxFailureDelay)
+	for i := range 5 {
+		evicted := failing(clock, i, 1)
+		clock.Step(settled + time.Second)
+		n, wait := f.Allow("rs", 1, evicted)
+		require.Equal(t, 1, n)
+		require.Zero(t, wait)
+	}
+	require.Empty(t, f.owners)
+}
+
+func TestFailures_AreShortWhereAsManyGetReady(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	f := NewFailures(clock, MaxFailureDelay)
+	f.Allow("rs", 1, failing(clock, 0, 1))
+	for i := range 10 {
+		pods := failing(clock, 1+i, 1)
+		ready := &corev1.Pod{ObjectMeta: pods[0].ObjectMeta}
+		ready.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		_, wait := f.Allow("rs", 1, append(pods, ready))
+		require.Equal(t, time.Second, wait)
+		clock.Step(time.Second)
+		_, wait = f.Allow("rs", 1, append(pods, ready))
+		require.Zero(t, wait)
+	}
+}
+
+func TestFailures_OfPlacesAreApart(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	f := NewFailures(clock, MaxFailureDelay)
+	require.Zero(t, f.Due("set", "a"))
+	require.Zero(t, f.Due("set", "b"))
+	require.Equal(t, time.Second, f.Due("set", "a"))
+	for i := range 5 * crowded {
+		f.Due("set", fmt.Sprint(i))
+		clock.Step(time.Second)
+	}
+	require.LessOrEqual(t, len(f.owners["set"]), crowded+1, "places are not kept for ever")
+}
+
+func TestPruneFailed_KeepsTheNewest(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var deleted []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		deleted = append(deleted, r.Method+" "+path.Base(r.URL.Path))
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Success"}`))
+	}))
+	t.Cleanup(server.Close)
+	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, QPS: -1})
+	owner := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "owner", UID: "owner"}}
+	ref := []metav1.OwnerReference{{UID: "owner", Controller: new(true)}}
+	born := time.Now()
+	pod := func(name string, phase corev1.PodPhase, refs []metav1.OwnerReference) *corev1.Pod {
+		born = born.Add(time.Second)
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID(name), OwnerReferences: refs, CreationTimestamp: metav1.NewTime(born)},
+			Status: corev1.PodStatus{Phase: phase}}
+	}
+	pods := []*corev1.Pod{pod("orphan", corev1.PodFailed, nil), pod("running", corev1.PodRunning, ref), pod("succeeded", corev1.PodSucceeded, ref)}
+	for i := range KeepFailed {
+		pods = append(pods, pod(fmt.Sprint("failed-", i), corev1.PodFailed, ref))
+	}
+	require.NoError(t, PruneFailed(t.Context(), client, owner, pods))
+	require.Empty(t, deleted)
+	pods = append(pods, pod("newer", corev1.PodFailed, ref), pod("newest", corev1.PodFailed, ref))
+	require.NoError(t, PruneFailed(t.Context(), client, owner, pods))
+	require.ElementsMatch(t, []string{"DELETE failed-0", "DELETE failed-1"}, deleted)
+}
