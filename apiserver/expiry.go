@@ -29,8 +29,8 @@ import (
 // Every server watches the timers of lifetime.go. When one has ended, the object is deleted as a client would
 // delete it: by the function that answers a DELETE, with everything that this meets, as a user of its own.
 //
-// Of several servers one does it. Each knows from the presences which of them is the first to act for a
-// name; the others come one after the other, each after a time in which it should have been done, and mostly find nothing
+// Of several servers one does it. Each knows from the presences which of them is the first to act for a name; the
+// others follow one after the other, each after a time in which it should have been done, and mostly find nothing
 // to do. What could not be done is tried again, less and less often where it was refused.
 
 const (
@@ -46,8 +46,8 @@ const (
 	expiryAttempts = 5
 )
 
-// expiryUser deletes what has outlived its time. Nothing authorizes it: the right to delete was asked for when the time was
-// set.
+// expiryUser deletes what has outlived its time. Nothing authorizes it: the right to delete was asked for when the
+// time was set.
 var expiryUser = &authn.User{Name: "system:apiserver-ttl", Groups: []string{authn.GroupAuthenticated}}
 
 // expirer is the part of one server.
@@ -118,13 +118,15 @@ func (e *expirer) followOnce(ctx context.Context) error {
 
 // notice has a lifetime looked at when it is this server's turn.
 func (e *expirer) notice(ctx context.Context, name string) {
-	turn := 0
-	if list, err := e.server.Store.Collection(presences, storage.CollectionOptions{}).List(ctx, storage.ListRequest{At: storage.At{Any: true}}); err == nil {
-		own := rank(name, e.self)
-		for _, other := range list.Items {
-			if r := rank(name, other.Key.Name); bytes.Compare(r[:], own[:]) < 0 {
-				turn++
-			}
+	servers := e.server.Store.Collection(presences, storage.CollectionOptions{})
+	list, err := servers.List(ctx, storage.ListRequest{At: storage.At{Any: true}})
+	if err != nil {
+		return // the store has closed
+	}
+	turn, own := 0, rank(name, e.self)
+	for _, other := range list.Items {
+		if r := rank(name, other.Key.Name); bytes.Compare(r[:], own[:]) < 0 {
+			turn++
 		}
 	}
 	e.ended.AddAfter(name, time.Duration(turn)*expiryTurn)
@@ -154,27 +156,28 @@ func (e *expirer) work(ctx context.Context) {
 
 // do deletes one object, or sees to it that this is tried again.
 func (e *expirer) do(ctx context.Context, name string) {
+	path := strings.ReplaceAll(name, "%", "/")
 	deleted, err := e.server.expire(ctx, name)
-	counts, path := e.server.metrics.expiries, strings.ReplaceAll(name, "%", "/")
-	var refusal apierrors.APIStatus
 	switch {
 	case err == nil:
 		e.ended.Forget(name)
 		if deleted {
-			counts.WithLabelValues("deleted").Inc()
+			e.count("deleted")
 			e.server.Log.Info("deleted an object whose time to live has ended", "key", path)
 		}
 	case ctx.Err() != nil:
-	case errors.As(err, &refusal):
-		counts.WithLabelValues("refused").Inc()
+	case etcdFailed(err) || errors.Is(err, context.DeadlineExceeded): // which others complain about
+		e.count("failed")
+		e.server.Log.Debug("an object whose time to live has ended could not be deleted", "key", path, "error", err)
+		e.ended.AddAfter(name, expiryRetry)
+	default:
+		e.count("refused")
 		e.server.Log.Warn("an object whose time to live has ended could not be deleted", "key", path, "error", err)
 		e.ended.AddRateLimited(name)
-	default:
-		counts.WithLabelValues("failed").Inc()
-		e.server.logTrouble(ctx, "deleting an object whose time to live has ended", fmt.Errorf("%s: %w", path, err))
-		e.ended.AddAfter(name, expiryRetry)
 	}
 }
+
+func (e *expirer) count(result string) { e.server.metrics.expiries.WithLabelValues(result).Inc() }
 
 // lives is what memory has of a lifetime, nil for nothing.
 func (s *Server) lives(ctx context.Context, name string) *storage.Object {
@@ -188,8 +191,8 @@ func (s *Server) runs(ctx context.Context, name string) bool {
 	return err == nil
 }
 
-// expire deletes the object of a lifetime that has ended. It reports whether there was something to delete: there is not
-// when another server was quicker, or the time has begun anew.
+// expire deletes the object of a lifetime that has ended. It reports whether there was something to delete: there is
+// not when another server was quicker, or the time has begun anew.
 func (s *Server) expire(ctx context.Context, name string) (deleted bool, err error) {
 	ctx, cancel := context.WithTimeout(authn.WithUser(ctx, expiryUser), s.RequestTimeout)
 	defer cancel()

@@ -231,9 +231,11 @@ func TestExpiry_ServersShareTheWork(t *testing.T) {
 	store, err := storage.Open(t.Context(), backends[1], storage.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = store.Close() })
-	second := a.another(t, apiserver.Options{Store: store, Clock: standing})
-	a.get(configMaps).ok(http.StatusOK) // memory has the presence of the second
-	second.get(configMaps).ok(http.StatusOK)
+	a.another(t, apiserver.Options{Store: store, Clock: standing})
+	for _, of := range []*storage.Store{a.store, store} {
+		present := of.Collection("claims/apiservers", storage.CollectionOptions{})
+		require.Eventually(t, func() bool { return present.Count() == len(backends) }, patience, tick)
+	}
 
 	var deletes [2]map[string]int
 	var mu sync.Mutex

@@ -17,11 +17,11 @@ import (
 )
 
 // An object with the annotation coxswain.dev/ttl is deleted when that time has passed since it was last written by a
-// user who may delete it. Two small documents stand beside it, written and deleted in its own transactions: one
-// in the collection lifetimes, which says that it has a lifetime, and one in the collection timers, on which
-// the etcd lease hangs. The lease takes the timer and nothing else. A lifetime without a timer has ended, and one of the
-// servers then deletes the object as a client would (expiry.go). However many servers die meanwhile, the lifetime stays
-// until the object has been deleted, or is not to be any more.
+// user who may delete it. Two small documents stand beside it, written and deleted in its own transactions: one in
+// the collection lifetimes, which says that it has a lifetime, and one in the collection timers, on which the etcd
+// lease hangs. The lease takes the timer and nothing else. A lifetime without a timer has ended, and one of the servers
+// then deletes the object as a client would (expiry.go). However many servers die meanwhile, the lifetime stays until
+// the deletion has begun, or is not wanted any more.
 //
 // Both documents depend on the object alone and are never compared: every transaction that writes them compares the
 // object's revision. An object without the annotation has neither, and its writes are as if there were no such thing.
@@ -51,9 +51,9 @@ type lifetime struct {
 	writes []storage.Write
 }
 
-// lifetime is what becomes of an object's time to live by the change from old (nil on create) to obj. To set it takes the
-// right to delete the object. A write by a user without that right which leaves the annotation as it is,
-// as most controllers' are, leaves the time as it is too.
+// lifetime is what becomes of an object's time to live by the change from old (nil on create) to obj. To set it takes
+// the right to delete the object. A write by a user without that right that leaves the annotation as it is, as those
+// of most controllers do, leaves the time as it is too.
 func (s *Server) lifetime(ctx context.Context, r *request, obj, old api.Object) (lifetime, error) {
 	text, set := obj.GetAnnotations()[ttlAnnotation]
 	var before string

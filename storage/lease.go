@@ -42,7 +42,8 @@ func newLeases(client *clientv3.Client) leases {
 	return leases{client: client, turn: make(chan struct{}, 1), open: map[time.Duration]*sharedLease{}}
 }
 
-// leaseTerm rounds a time to live up, to whole seconds or by at most one part in leaseGrains, and says in steps of how long.
+// leaseTerm rounds a time to live up: to whole seconds, or by at most one part in leaseGrains. grain is the step of
+// the terms of about that length.
 func leaseTerm(ttl time.Duration) (term, grain time.Duration) {
 	grain = time.Second
 	for 2*leaseGrains*grain <= ttl {
