@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -80,12 +79,8 @@ func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (
 	if r.res.Warnings != nil {
 		r.warnings = append(r.warnings, r.res.Warnings(obj, nil)...)
 	}
-	ttl, err := s.ttl(r.res, obj)
-	if err != nil {
-		return nil, err
-	}
 	for attempt := 1; ; attempt++ {
-		created, err := s.insert(ctx, r, obj, ttl)
+		created, err := s.insert(ctx, r, obj)
 		switch {
 		case errors.Is(err, errClaimLost) && ctx.Err() == nil:
 			continue
@@ -100,8 +95,12 @@ func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (
 }
 
 // insert commits a new object. A dry run looks whether the name is free.
-func (s *Server) insert(ctx context.Context, r *request, obj api.Object, ttl time.Duration) (*storage.Object, error) {
+func (s *Server) insert(ctx context.Context, r *request, obj api.Object) (*storage.Object, error) {
 	r.name = obj.GetName()
+	life, err := s.lifetime(ctx, r, obj, nil)
+	if err != nil {
+		return nil, err
+	}
 	if r.dryRun() {
 		_, err := r.objects.Get(ctx, r.namespace, r.name, storage.At{})
 		if err == nil {
@@ -121,7 +120,8 @@ func (s *Server) insert(ctx context.Context, r *request, obj api.Object, ttl tim
 	if err != nil {
 		return nil, err
 	}
-	write := storage.Write{Op: storage.Create, Key: r.key(r.name), Value: doc, TTL: ttl}
+	write := storage.Write{Op: storage.Create, Key: r.key(r.name), Value: doc, TTL: life.lease}
+	claims = append(claims, life.writes...)
 	return s.charged(ctx, r, obj, nil, func(quotas []storage.Write) (*storage.Object, error) {
 		return s.commit(ctx, r, write, append(claims, quotas...)...)
 	})

@@ -21,6 +21,7 @@ type metrics struct {
 	current  *prometheus.GaugeVec
 	watches  *prometheus.GaugeVec
 	events   *prometheus.CounterVec
+	expiries *prometheus.CounterVec
 }
 
 func newMetrics(s *Server) *metrics {
@@ -53,9 +54,13 @@ func newMetrics(s *Server) *metrics {
 			Name: "apiserver_watch_events_total",
 			Help: "Number of events sent in watch clients.",
 		}, []string{"group", "version", "resource"}),
+		expiries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "coxswain_ttl_deletions_total",
+			Help: "Attempts to delete an object whose time to live had ended, by what became of them: deleted (or its deletion begun), refused or failed.",
+		}, []string{"result"}),
 	}
-	m.registry.MustRegister(m.requests, m.duration, m.size, m.current, m.watches, m.events,
-		objectCounts{s}, s.admission, s.Store.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.requests, m.duration, m.size, m.current, m.watches, m.events, m.expiries,
+		objectCounts{s}, lifetimeCounts{s}, s.admission, s.Store.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -291,6 +291,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	background, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { s.keepPublished(background, at) })
+	running.Go(func() { s.keepLifetimes(background, at) })
 	running.Go(func() { s.authn.Run(background) })
 	running.Go(func() { s.writePolicy(background) })
 	running.Go(func() { s.keepTypeChecks(background) })

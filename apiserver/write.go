@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -92,11 +91,11 @@ func (s *Server) attempt(ctx context.Context, r *request, current *storage.Objec
 	if err != nil {
 		return nil, err
 	}
-	ttl, err := s.ttl(r.res, obj)
+	life, err := s.lifetime(ctx, r, obj, old)
 	if err != nil {
 		return nil, err
 	}
-	if ttl == 0 && current.Same(doc) { // a write with a time to live renews it
+	if !life.renewed && current.Same(doc) {
 		return current, nil
 	}
 	if ended(r.res, obj) { // its last finalizer was taken away
@@ -106,7 +105,8 @@ func (s *Server) attempt(ctx context.Context, r *request, current *storage.Objec
 		}
 		return storage.NewObject(current.Key, removed.Revision, doc)
 	}
-	w := storage.Write{Op: storage.Update, Key: current.Key, Value: doc, Expect: current.Revision, TTL: ttl}
+	w := storage.Write{Op: storage.Update, Key: current.Key, Value: doc, Expect: current.Revision, TTL: life.lease}
+	claims = append(claims, life.writes...)
 	return s.charged(ctx, r, obj, old, func(quotas []storage.Write) (*storage.Object, error) {
 		return s.commit(ctx, r, w, append(claims, quotas...)...)
 	})
@@ -122,6 +122,7 @@ func (s *Server) remove(ctx context.Context, r *request, current *storage.Object
 	if err != nil {
 		return nil, err
 	}
+	claims = append(claims, s.endLifetime(r, old)...)
 	return s.commit(ctx, r, storage.Write{Op: storage.Delete, Key: current.Key, Expect: current.Revision}, claims...)
 }
 
@@ -207,34 +208,6 @@ func ended(res *api.Resource, obj api.Object) bool {
 		return false
 	}
 	return res.Held == nil || !res.Held(obj)
-}
-
-// ttlAnnotation makes any object remove itself after the duration it gives, counted from
-// its last write.
-const ttlAnnotation = "coxswain.dev/ttl"
-
-// What the annotation may say. etcd counts leases in whole seconds, and knows none that are
-// longer than 285 years.
-const (
-	minTTL = time.Second
-	maxTTL = 100 * 365 * 24 * time.Hour
-)
-
-// ttl says how long the object is to be kept; 0 is for ever.
-func (s *Server) ttl(res *api.Resource, obj api.Object) (time.Duration, error) {
-	text, ok := obj.GetAnnotations()[ttlAnnotation]
-	if !ok {
-		if res.Expires {
-			return s.EventTTL, nil
-		}
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < minTTL || d > maxTTL {
-		return 0, invalidAnnotation(res, obj.GetName(), ttlAnnotation, text,
-			fmt.Sprintf(`must be a duration between %v and %v, such as "10m"`, minTTL, maxTTL))
-	}
-	return d, nil
 }
 
 // invalidObject is the answer to an object that validation refuses.

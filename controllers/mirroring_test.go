@@ -50,7 +50,8 @@ func TestEndpointSliceMirroring_ShowsWhatUsersWrite(t *testing.T) {
 	require.NoError(t, err)
 	endpoints := c.client.CoreV1().Endpoints("default")
 	e, err := endpoints.Create(c.ctx, &corev1.Endpoints{
-		ObjectMeta: metav1.ObjectMeta{Name: "db", Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"note": "n"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "db", Labels: map[string]string{"team": "a"},
+			Annotations: map[string]string{"note": "n", "coxswain.dev/ttl": "1h"}},
 		Subsets: []corev1.EndpointSubset{
 			{Addresses: []corev1.EndpointAddress{{IP: "192.0.2.1"}, {IP: "192.0.2.2", Hostname: "two"}},
 				NotReadyAddresses: []corev1.EndpointAddress{{IP: "192.0.2.3"}}, Ports: []corev1.EndpointPort{{Name: "sql", Port: 5432}}},

@@ -115,12 +115,17 @@ type Write struct {
 	Op    Op
 	Key   Key
 	Value []byte // the document without metadata.resourceVersion; nil for Delete
-	// Expect is the mod revision the object must have. Update and Delete require it.
+	// Expect is the mod revision the object must have. Update and Delete require it, or AnyRevision.
 	Expect int64
 	// TTL, when positive, removes the object by itself after that time (rounded up to
 	// seconds; objects that expire together share an etcd lease). Zero keeps it forever.
 	TTL time.Duration
 }
+
+// AnyRevision, as Write.Expect of an Update or a Delete, compares nothing: the document is written, or there is none
+// afterwards, whatever there was before. It is for a document that depends on another one in the same commit whose
+// revision is compared.
+const AnyRevision int64 = -1
 
 // Op is what a Write does.
 type Op uint8

@@ -39,12 +39,15 @@ func (e *etcd) Commit(ctx context.Context, writes []Write) (*Outcome, error) {
 // commit is one transaction. Its else branch reads every key, so that a failed compare
 // can be explained without asking again.
 func (e *etcd) commit(ctx context.Context, writes []Write) (*Outcome, error) {
-	compares := make([]clientv3.Cmp, len(writes))
+	compares := make([]clientv3.Cmp, 0, len(writes))
 	puts := make([]clientv3.Op, len(writes))
 	gets := make([]clientv3.Op, len(writes))
+	var taken []*sharedLease
 	for i, w := range writes {
 		key := e.prefix + w.Key.String()
-		compares[i] = clientv3.Compare(clientv3.ModRevision(key), "=", w.Expect)
+		if w.Expect != AnyRevision {
+			compares = append(compares, clientv3.Compare(clientv3.ModRevision(key), "=", w.Expect))
+		}
 		gets[i] = clientv3.OpGet(key)
 		if w.Op == Delete {
 			puts[i] = clientv3.OpDelete(key, clientv3.WithPrevKV())
@@ -52,10 +55,11 @@ func (e *etcd) commit(ctx context.Context, writes []Write) (*Outcome, error) {
 		}
 		lease := clientv3.NoLease
 		if w.TTL > 0 {
-			var err error
-			if lease, err = e.leases.take(ctx, w.TTL); err != nil {
+			shared, err := e.leases.take(ctx, w.TTL)
+			if err != nil {
 				return nil, notSent{err}
 			}
+			lease, taken = shared.id, append(taken, shared)
 		}
 		puts[i] = clientv3.OpPut(key, "", clientv3.WithLease(lease))
 		puts[i].WithValueBytes(w.Value) // which etcd copies into its log, and the client into what it sends
@@ -71,6 +75,11 @@ func (e *etcd) commit(ctx context.Context, writes []Write) (*Outcome, error) {
 		Applied:  response.Succeeded,
 		Revision: response.Header.Revision,
 		Before:   make([]KV, len(writes)),
+	}
+	if !response.Succeeded {
+		for _, lease := range taken {
+			lease.objects.Add(-1)
+		}
 	}
 	for i, answer := range response.Responses {
 		outcome.Before[i] = e.before(answer)

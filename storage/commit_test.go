@@ -225,6 +225,81 @@ func TestCommit_ALaterWriteRenewsOrEndsTheLease(t *testing.T) {
 	require.Zero(t, lease())
 }
 
+// A document of any revision goes the way of the one that it is committed with.
+func TestCommit_OfAnyRevisionComparesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	s, pods := startPods(t, Options{})
+	first := create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	beside := func(op Op, node string) Write {
+		w := Write{Op: op, Key: podKey("default", "b"), Expect: AnyRevision}
+		if op == Update {
+			w.Value = pod("default", "b", node)
+		}
+		return w
+	}
+	a := Write{Op: Update, Key: first.Key, Expect: first.Revision, Value: pod("default", "a", "n1")}
+	for _, w := range []Write{beside(Delete, ""), beside(Update, "n1"), beside(Update, "n2")} {
+		result, err := s.Commit(ctx, a, w)
+		require.NoError(t, err)
+		require.Equal(t, w.Key, result.Objects[1].Key)
+		a.Expect = result.Revision
+	}
+	a.Expect--
+	for _, w := range []Write{beside(Delete, ""), beside(Update, "n3")} {
+		_, err := s.Commit(ctx, w, a)
+		var refused *Refusal
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, 1, refused.Write)
+		b, err := pods.Get(ctx, "default", "b", At{})
+		require.NoError(t, err)
+		require.Contains(t, string(b.JSON), `"n2"`)
+	}
+	result, err := s.Commit(ctx, beside(Delete, ""))
+	require.NoError(t, err)
+	require.Contains(t, string(result.Objects[0].JSON), `"n2"`)
+	_, err = pods.Get(ctx, "default", "b", At{})
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// Leases are never too short, little too long, and few, whatever times to live clients think of.
+func TestLease_TermsAreFewAndNeverTooShort(t *testing.T) {
+	t.Parallel()
+	const longest = 100 * 365 * 24 * time.Hour
+	terms := map[time.Duration]bool{}
+	for ttl := time.Second; ttl < longest; ttl += ttl/1000 + 7*time.Millisecond {
+		term, grain := leaseTerm(ttl)
+		require.GreaterOrEqual(t, term, ttl)
+		require.Less(t, term-ttl, max(time.Second, ttl/leaseGrains+1))
+		require.Zero(t, term%time.Second)
+		require.Zero(t, term%grain)
+		terms[term] = true
+	}
+	require.Less(t, len(terms), 2700)
+	for _, exact := range []time.Duration{time.Second, 45 * time.Second, 200 * time.Second} {
+		term, _ := leaseTerm(exact)
+		require.Equal(t, exact, term)
+	}
+}
+
+// A write that etcd refused uses no room in its lease, else refusals would open one lease after the other.
+func TestLease_RefusedWritesAreNotCounted(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := startBackend(t)
+	s := openStore(t, b, Options{})
+	w := Write{Op: Create, Key: podKey("default", "a"), Value: pod("default", "a", ""), TTL: 10 * time.Hour}
+	_, err := s.Commit(ctx, w)
+	require.NoError(t, err)
+	for range 10 {
+		_, err = s.Commit(ctx, w)
+		require.ErrorIs(t, err, ErrExists)
+	}
+	for _, lease := range b.(*etcd).leases.open {
+		require.EqualValues(t, 1, lease.objects.Load())
+	}
+}
+
 // BenchmarkCommitCreate has also the processor time of one create until memory holds it, etcd's
 // part included.
 func BenchmarkCommitCreate(b *testing.B) {

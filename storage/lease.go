@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,10 +12,14 @@ import (
 // Objects that expire at about the same time therefore share one: within leaseShare of their
 // time to live, but at least leaseWindowMin and at most leaseWindowMax after it. They never
 // expire early.
+//
+// Times to live that differ by less than one part in leaseGrains share one too: however many a client
+// thinks of, there are some 2,500 to open leases for.
 const (
 	leaseShare      = 20 // one twentieth: 5 %
 	leaseWindowMin  = time.Second
 	leaseWindowMax  = time.Minute
+	leaseGrains     = 100
 	leaseMaxObjects = 1000 // bounds the transaction that revokes it
 )
 
@@ -30,35 +35,48 @@ type leases struct {
 type sharedLease struct {
 	id      clientv3.LeaseID
 	expires time.Time // not later than etcd will think
-	objects int
+	objects atomic.Int32
 }
 
 func newLeases(client *clientv3.Client) leases {
 	return leases{client: client, turn: make(chan struct{}, 1), open: map[time.Duration]*sharedLease{}}
 }
 
-// take returns a lease that lives at least ttl from now.
-func (l *leases) take(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
-	ttl = (ttl + time.Second - 1).Truncate(time.Second)
+// leaseTerm rounds a time to live up: to whole seconds, or by at most one part in leaseGrains. grain is the step of
+// the terms of about that length.
+func leaseTerm(ttl time.Duration) (term, grain time.Duration) {
+	grain = time.Second
+	for 2*leaseGrains*grain <= ttl {
+		grain *= 2
+	}
+	return (ttl + grain - 1).Truncate(grain), grain
+}
+
+// take returns a lease that lives at least ttl from now. An object that it is not used for after all is to be
+// taken off its count.
+func (l *leases) take(ctx context.Context, ttl time.Duration) (*sharedLease, error) {
+	ttl, grain := leaseTerm(ttl)
 	select {
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
 	case <-ctx.Done():
-		return clientv3.NoLease, ctx.Err()
+		return nil, ctx.Err()
 	}
 	now := time.Now()
-	if s := l.open[ttl]; s != nil && s.objects < leaseMaxObjects && !s.expires.Before(now.Add(ttl)) {
-		s.objects++
-		return s.id, nil
+	if s := l.open[ttl]; s != nil && s.objects.Load() < leaseMaxObjects && !s.expires.Before(now.Add(ttl)) {
+		s.objects.Add(1)
+		return s, nil
 	}
 	l.drop(now)
-	window := min(max(ttl/leaseShare, leaseWindowMin), leaseWindowMax).Truncate(time.Second)
+	window := max(min(max(ttl/leaseShare, leaseWindowMin), leaseWindowMax).Truncate(time.Second), grain)
 	granted, err := l.client.Grant(ctx, int64((ttl+window)/time.Second))
 	if err != nil {
-		return clientv3.NoLease, err
+		return nil, err
 	}
-	l.open[ttl] = &sharedLease{id: granted.ID, expires: now.Add(ttl + window), objects: 1}
-	return granted.ID, nil
+	s := &sharedLease{id: granted.ID, expires: now.Add(ttl + window)}
+	s.objects.Add(1)
+	l.open[ttl] = s
+	return s, nil
 }
 
 // drop forgets leases that can no longer be shared by anyone, so that many different times

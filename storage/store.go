@@ -217,7 +217,7 @@ func (s *Store) Commit(ctx context.Context, writes ...Write) (*CommitResult, err
 			continue
 		}
 		result.Objects[i], err = s.schemaOf(w.Key.Collection).object(w.Key, outcome.Revision, outcome.Before[i].Value)
-		if err != nil { // it was corrupt, and is gone all the same
+		if err != nil { // it was corrupt, or not there, and is gone all the same
 			result.Objects[i] = &Object{Key: w.Key, Revision: outcome.Revision}
 		}
 	}
@@ -240,7 +240,7 @@ func (s *Store) scanWrites(writes []Write, drafts []draft) error {
 		if !w.Key.valid() {
 			return fmt.Errorf("%q is not a key", w.Key)
 		}
-		if w.Op == Create && w.Expect != 0 || w.Op != Create && w.Expect <= 0 {
+		if w.Op == Create && w.Expect != 0 || w.Op != Create && w.Expect <= 0 && w.Expect != AnyRevision {
 			return fmt.Errorf("%s: no write can expect revision %d", w.Key, w.Expect)
 		}
 		if w.Op == Delete {
@@ -262,7 +262,7 @@ func (s *Store) refusal(writes []Write, outcome *Outcome) error {
 	for i, w := range writes {
 		before := outcome.Before[i]
 		switch {
-		case before.Revision == w.Expect:
+		case before.Revision == w.Expect, w.Expect == AnyRevision:
 		case w.Op == Create:
 			return &Refusal{i, fmt.Errorf("%s: %w", w.Key, ErrExists)}
 		case before.Revision == 0:

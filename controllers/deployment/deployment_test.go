@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
 func deployment(replicas int32, surge, unavailable string) *appsv1.Deployment {
@@ -106,7 +108,8 @@ func TestAppendHistory(t *testing.T) {
 
 func TestInherit(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
-		"kubernetes.io/change-cause": "why", corev1.LastAppliedConfigAnnotation: "{}", revisionAnnotation: "7"}}}
+		"kubernetes.io/change-cause": "why", corev1.LastAppliedConfigAnnotation: "{}", revisionAnnotation: "7",
+		controller.TTLAnnotation: "1h"}}}
 	rs := &appsv1.ReplicaSet{}
 	require.True(t, inherit(rs, d, 1))
 	require.Equal(t, map[string]string{"kubernetes.io/change-cause": "why", revisionAnnotation: "1"}, rs.Annotations)

@@ -36,6 +36,7 @@ const (
 // notInherited are annotations of a Deployment that its ReplicaSets do not take over.
 var notInherited = map[string]bool{
 	corev1.LastAppliedConfigAnnotation: true,
+	controller.TTLAnnotation:           true,
 	revisionAnnotation:                 true,
 	revisionHistoryAnnotation:          true,
 	desiredReplicasAnnotation:          true,

@@ -171,6 +171,7 @@ func annotationsFor(e *corev1.Endpoints) map[string]string {
 		all = map[string]string{}
 	}
 	delete(all, corev1.LastAppliedConfigAnnotation)
+	delete(all, controller.TTLAnnotation)
 	delete(all, corev1.EndpointsLastChangeTriggerTime)
 	return all
 }

@@ -181,12 +181,14 @@ func (h *History) create(ctx context.Context, o *Owner, data []byte, number int6
 			revisionLabels = map[string]string{}
 		}
 		revisionLabels[o.HashLabel] = hash
+		annotations := maps.Clone(o.Object.GetAnnotations())
+		delete(annotations, controller.TTLAnnotation)
 		r := &appsv1.ControllerRevision{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:            name[:min(len(name), maxOwnerName)] + "-" + hash,
 				Namespace:       o.Object.GetNamespace(),
 				Labels:          revisionLabels,
-				Annotations:     maps.Clone(o.Object.GetAnnotations()),
+				Annotations:     annotations,
 				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o.Object, o.Kind)},
 			},
 			Data:     runtime.RawExtension{Raw: data},
