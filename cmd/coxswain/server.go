@@ -321,7 +321,10 @@ func (f *serverFlags) url(addr net.Addr) string {
 }
 
 func (f *serverFlags) writeKubeconfigs(r *running) error {
-	if err := r.writeKubeconfig("admin", adminIdentity); err != nil || f.components == nil {
+	if err := r.writeKubeconfig("admin", adminIdentity); err != nil {
+		return err
+	}
+	if err := r.writeKubeconfig("super-admin", superAdminIdentity); err != nil || f.components == nil {
 		return err
 	}
 	return f.components(r)
