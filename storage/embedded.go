@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
@@ -57,6 +58,8 @@ func init() { wal.SegmentSizeBytes = walSegment }
 // StartEmbedded starts etcd in this process and returns when it serves. The server has no
 // listener: it is reached through function calls alone, so that any number of them can run
 // in one process and nobody else on the machine can read or write around the API server.
+// Files that etcd cannot go on with are ErrDamaged, a disk without room for a new one is ErrNoSpace, and an etcd that
+// another process runs on the same files is waited for, ten seconds at most.
 func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
 	if o.Dir == "" {
 		return nil, errors.New("storage: the embedded etcd needs a data directory")
@@ -68,17 +71,21 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("storage: data directory: %w", err)
 	}
-	// Whoever made the directory before us, Secrets are going to be in it.
-	if err := os.Chmod(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("storage: data directory: %w", err)
-	}
-	server, err := embed.StartEtcd(embeddedConfig(dir, o))
-	if err != nil {
+	if err := awaitLock(ctx, filepath.Join(dir, filepath.FromSlash(databaseFile)), lockPatience); err != nil {
 		return nil, fmt.Errorf("storage: start etcd in %s: %w", dir, err)
 	}
-	if err := awaitEmbedded(ctx, server); err != nil {
-		server.Close()
-		return nil, err
+	if err := inspect(dir); err != nil {
+		return nil, fmt.Errorf("storage: start etcd in %s: %w", dir, err)
+	}
+	if err := makePrivate(dir); err != nil {
+		return nil, fmt.Errorf("storage: data directory: %w", err)
+	}
+	if err := roomToStart(dir); err != nil {
+		return nil, fmt.Errorf("storage: start etcd in %s: %w", dir, err)
+	}
+	server, err := openEtcd(ctx, embeddedConfig(dir, o))
+	if err != nil {
+		return nil, fmt.Errorf("storage: start etcd in %s: %w", dir, err)
 	}
 	client := v3client.New(server.Server)
 	b := newEtcd(client, o.Prefix)
@@ -96,6 +103,20 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
 		return nil
 	})
 	return b, nil
+}
+
+// makePrivate takes a data directory from everybody else, whoever made or copied it: Secrets are going to be in it.
+func makePrivate(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || d.Type()&fs.ModeSymlink != 0:
+			return err
+		case d.IsDir():
+			privateByDefault(path)
+			return os.Chmod(path, 0o700)
+		}
+		return os.Chmod(path, 0o600)
+	})
 }
 
 func embeddedConfig(dir string, o EmbeddedOptions) *embed.Config {
@@ -116,17 +137,4 @@ func embeddedConfig(dir string, o EmbeddedOptions) *embed.Config {
 	c.UnsafeNoFsync = o.Unsafe
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger())
 	return c
-}
-
-func awaitEmbedded(ctx context.Context, server *embed.Etcd) error {
-	select {
-	case <-server.Server.ReadyNotify():
-		return nil
-	case err := <-server.Err():
-		return fmt.Errorf("storage: start etcd: %w", err)
-	case <-server.Server.StopNotify():
-		return errors.New("storage: etcd stopped while it started")
-	case <-ctx.Done():
-		return fmt.Errorf("storage: start etcd: %w", ctx.Err())
-	}
 }

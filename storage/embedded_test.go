@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,6 +51,49 @@ func TestEmbedded_SaysWhyItDoesNotStart(t *testing.T) {
 	cancel()
 	_, err = StartEmbedded(ctx, EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestEmbedded_WritesNothingThatOthersMayRead(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "etcd")
+	snapshots := filepath.Join(dir, "member", "snap")
+	old := filepath.Join(snapshots, "0000000000000001-0000000000000001.snap")
+	for range 2 {
+		b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: dir, Unsafe: true})
+		require.NoError(t, err)
+		s := openStore(t, b, Options{})
+		for range 2 * embeddedSnapshotCount / 100 {
+			writeMany(t, s, 100)
+		}
+		require.NoError(t, s.Close())
+		require.NoError(t, b.Close())
+		files, err := filepath.Glob(filepath.Join(snapshots, "*.snap"))
+		require.NoError(t, err)
+		require.NotEmpty(t, files, "etcd has made a snapshot of its log")
+		require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			require.NoError(t, err)
+			info, err := d.Info()
+			require.NoError(t, err)
+			require.Zero(t, info.Mode().Perm()&0o077, "%s: %s", path, info.Mode())
+			return nil
+		}))
+		require.NoError(t, os.WriteFile(old, nil, 0o644)) // as an earlier release left them
+	}
+}
+
+// writeMany commits n documents, all at once.
+func writeMany(t *testing.T, s *Store, n int) {
+	t.Helper()
+	errs := make(chan error, n)
+	for range n {
+		go func() {
+			_, err := s.Commit(testContext(t), Write{Op: Create, Key: podKey("default", rand.Text()), Value: pod("default", "p", "")})
+			errs <- err
+		}()
+	}
+	for range n {
+		require.NoError(t, <-errs)
+	}
 }
 
 func BenchmarkStartEmbedded(b *testing.B) {

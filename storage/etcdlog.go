@@ -2,15 +2,65 @@ package storage
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
 
+	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
 // etcdLogger passes etcd's warnings and errors on to slog. What etcd tells at info level is
 // for those who operate etcd itself.
-func etcdLogger() *zap.Logger { return zap.New(slogCore{}) }
+func etcdLogger(hooks ...zap.Option) *zap.Logger { return zap.New(slogCore{}, hooks...) }
+
+// giveUp is where etcd, in a goroutine of its own, gives up. While it starts that is an error of the start, and the
+// goroutine ends there. Later the process ends: nobody knows what etcd has written then.
+type giveUp struct {
+	started atomic.Bool
+	reason  chan error // has room for one
+}
+
+func newGiveUp() *giveUp { return &giveUp{reason: make(chan error, 1)} }
+
+// OnWrite is called for an entry that has been logged.
+func (g *giveUp) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
+	if g.started.Load() {
+		if e.Level == zapcore.FatalLevel {
+			os.Exit(1)
+		}
+		panic(e.Message)
+	}
+	err := errors.New(e.Message)
+	for _, f := range fields {
+		if cause, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
+			err = fmt.Errorf("%w: %w", err, cause)
+		}
+	}
+	select {
+	case g.reason <- startError(err):
+	default: // the first reason is the one
+	}
+	runtime.Goexit()
+}
+
+// startError says what is to be done about an error of etcd's start.
+func startError(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: the disk is full: %w", ErrNoSpace, err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return err
+	}
+	return fmt.Errorf("%w; if its files are damaged, restore a snapshot", err)
+}
 
 // slogCore is a zapcore.Core over slog's default logger.
 type slogCore struct{ fields []zapcore.Field }
@@ -39,7 +89,24 @@ var advice = map[string]bool{
 	"failed to update cluster version":                                                                 true,
 }
 
+// publishing is what etcd logs when its own first proposal, the member's name, has failed. It makes it again without a
+// pause, and after many writes it refuses it until it has looked at its log: as long as that takes the proposal waits here.
+const publishing = "failed to publish local member to cluster through raft"
+
+func tooMany(fields []zapcore.Field) bool {
+	for _, f := range fields {
+		if err, ok := f.Interface.(error); ok && errors.Is(err, etcderrors.ErrTooManyRequests) {
+			return true
+		}
+	}
+	return false
+}
+
 func (c slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	if e.Message == publishing && tooMany(fields) {
+		time.Sleep(time.Millisecond)
+		return nil
+	}
 	encoder := zapcore.NewMapObjectEncoder()
 	for _, f := range c.fields {
 		f.AddTo(encoder)

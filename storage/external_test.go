@@ -74,7 +74,7 @@ func (s *etcdServer) start() {
 	var err error
 	s.etcd, err = embed.StartEtcd(s.config)
 	require.NoError(s.t, err)
-	require.NoError(s.t, awaitEmbedded(testContext(s.t), s.etcd))
+	require.NoError(s.t, awaitReady(testContext(s.t), s.etcd, newGiveUp()))
 }
 
 func (s *etcdServer) stop() {

@@ -136,11 +136,25 @@ func (e *etcd) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	if err := e.connected(ctx); err != nil {
 		return nil, readError(err)
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	stream, err := e.client.Snapshot(ctx)
 	if err != nil {
+		cancel()
 		return nil, readError(err)
 	}
-	return stream, nil
+	return &snapshotStream{stream, cancel}, nil
+}
+
+// snapshotStream ends with its Close. clientv3 by itself goes on until its context ends, and etcd's read transaction, by
+// which no page is freed, stays open as long.
+type snapshotStream struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (s *snapshotStream) Close() error {
+	s.cancel()
+	return s.ReadCloser.Close()
 }
 
 // noteKey holds what all servers on one etcd have to agree on. It has no slash, so that it

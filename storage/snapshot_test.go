@@ -2,7 +2,9 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -98,6 +100,31 @@ func TestSnapshot_OnlyAnIntactOneIsRestored(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(full, "x"), nil, 0o600))
 	require.ErrorContains(t, RestoreSnapshot(file, full), "not empty")
 	require.ErrorContains(t, s.Snapshot(testContext(t), brokenWriter{}), "no room")
+}
+
+func TestSnapshot_ThatIsGivenUpLeavesNoTransactionOpen(t *testing.T) {
+	t.Parallel()
+	b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
+	require.NoError(t, err)
+	s, err := Open(testContext(t), b, Options{})
+	require.NoError(t, err)
+	large := bytes.Repeat([]byte("x"), 1<<20) // more than is under way between etcd and its client
+	create(t, s, podKey("default", "a"), fmt.Appendf(nil, `{"metadata":{},"data":%q}`, large))
+	stream, err := b.Snapshot(context.Background())
+	require.NoError(t, err)
+	_, err = stream.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, stream.Close())
+	require.ErrorContains(t, s.Snapshot(context.Background(), brokenWriter{}), "no room")
+	require.NoError(t, s.Close())
+	closed := make(chan error, 1)
+	go func() { closed <- b.Close() }() // which waits for every transaction
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-testContext(t).Done():
+		t.Fatal("a transaction is open")
+	}
 }
 
 type brokenWriter struct{}

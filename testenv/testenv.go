@@ -34,6 +34,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
@@ -288,7 +289,7 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (of *u
 
 // kubeletClient is whom the nodes take the API server for.
 func kubeletClient(ca *pki.CA) (tls.Certificate, error) {
-	cert, key, err := ca.Client("kube-apiserver-kubelet-client", "system:masters")
+	cert, key, err := ca.Client(authz.KubeletClient)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

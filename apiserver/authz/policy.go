@@ -22,6 +22,13 @@ type Policy struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
+// ClusterAdmins is the group of administrators whose rights come from RBAC, by a ClusterRoleBinding of this name to
+// cluster-admin, and can be taken away; those of system:masters cannot.
+const ClusterAdmins = "coxswain:cluster-admins"
+
+// KubeletClient is the user that the API server is for kubelets.
+const KubeletClient = "kube-apiserver-kubelet-client"
+
 // Bootstrap is the policy that every cluster has. The rules of aggregated roles are filled in,
 // so that they hold where no controller does that.
 var Bootstrap = sync.OnceValue(func() *Policy {
@@ -38,6 +45,9 @@ var Bootstrap = sync.OnceValue(func() *Policy {
 	for role, subjects := range clusterBindings {
 		p.ClusterRoleBindings = append(p.ClusterRoleBindings, bind(role, strings.Fields(subjects)...))
 	}
+	admins := bind("cluster-admin", "group:"+ClusterAdmins)
+	admins.Name = ClusterAdmins // so that it can be taken away without the one of system:masters
+	p.ClusterRoleBindings = append(p.ClusterRoleBindings, admins)
 	slices.SortFunc(p.ClusterRoles, func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(p.ClusterRoleBindings, func(a, b *rbacv1.ClusterRoleBinding) int { return strings.Compare(a.Name, b.Name) })
 	for _, r := range namespaceRoles {
@@ -184,6 +194,7 @@ var clusterBindings = map[string]string{
 	"system:kube-controller-manager":          "user:system:kube-controller-manager",
 	"system:kube-dns":                         "kube-system/kube-dns",
 	"system:kube-scheduler":                   "user:system:kube-scheduler",
+	"system:kubelet-api-admin":                "user:" + KubeletClient,
 	"system:monitoring":                       "group:system:monitoring",
 	"system:node":                             "",
 	"coxswain:simulated-nodes":                "user:coxswain:simulated-nodes",

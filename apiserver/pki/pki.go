@@ -21,6 +21,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -61,7 +62,8 @@ func newCA(name string) (*CA, error) {
 	return &CA{cert: cert, key: key, pem: pemOf("CERTIFICATE", der)}, nil
 }
 
-// OpenCA reads ca.crt and ca.key from a directory, or makes them there.
+// OpenCA reads ca.crt and ca.key from a directory, or makes them there if neither is there. One of them
+// alone is an error: what is left of a CA is never replaced.
 func OpenCA(dir string) (*CA, error) { return OpenNamedCA(dir, "coxswain") }
 
 // OpenNamedCA is OpenCA with the common name of one that is made.
@@ -85,8 +87,11 @@ func OpenNamedCA(dir, name string) (*CA, error) {
 }
 
 func createCA(certFile, keyFile, name string) (*CA, error) {
-	if _, err := os.Stat(certFile); !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("pki: %s is there, and its key is not: a CA that others trust is not replaced", certFile)
+	for there, missing := range map[string]string{certFile: keyFile, keyFile: certFile} {
+		if exists(there) {
+			return nil, fmt.Errorf("pki: %s is there, and %s is not: a CA that others trust is not replaced; "+
+				"restore the missing file, or move the other away for a new CA", there, missing)
+		}
 	}
 	ca, err := newCA(name)
 	if err != nil {
@@ -96,11 +101,19 @@ func createCA(certFile, keyFile, name string) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The certificate comes last: where it is, the key is too.
 	if err := WriteSecret(keyFile, key); err != nil {
 		return nil, err
 	}
-	return ca, WriteSecret(certFile, ca.pem)
+	if err := WriteSecret(certFile, ca.pem); err != nil {
+		return nil, errors.Join(err, os.Remove(keyFile)) // it has signed nothing yet
+	}
+	return ca, nil
+}
+
+// exists reports whether a path is taken, if only by a link to a file that is not there at present.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // PEM is the CA's certificate.
@@ -279,13 +292,15 @@ func NewKey() (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// EnsureKey makes a private key in a file, unless it is there.
+// EnsureKey makes a private key in a file, NAME.key, unless it is there. Where only NAME.pub is there, the key is
+// missing and not replaced: others verify by the public one.
 func EnsureKey(file string) error {
-	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		if err != nil {
-			return fmt.Errorf("pki: %w", err)
-		}
+	if exists(file) {
 		return nil
+	}
+	if public := strings.TrimSuffix(file, ".key") + ".pub"; exists(public) {
+		return fmt.Errorf("pki: %s is there, and %s is not: a key that others trust is not replaced; "+
+			"restore it, or move the other away for a new one", public, file)
 	}
 	key, err := NewKey()
 	if err != nil {

@@ -39,7 +39,7 @@ func (c *certFile) certificates(f *certsFlags) ([]*x509.Certificate, error) {
 }
 
 func (c *certFile) good(_ *certsFlags, have []*x509.Certificate) bool {
-	return have[0].Subject.CommonName == c.leaf.User && covers(have[0], c.leaf.Hosts)
+	return identity{c.leaf.User, c.leaf.Groups}.has(have[0]) && covers(have[0], c.leaf.Hosts)
 }
 
 func (c *certFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) error {
@@ -63,6 +63,11 @@ func (c *certFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) err
 		return err
 	}
 	return pki.WriteSecret(f.pki(c.file)+".crt", cert)
+}
+
+// has reports whether a certificate is one of the identity: an earlier one may have had other groups.
+func (id identity) has(cert *x509.Certificate) bool {
+	return cert.Subject.CommonName == id.user && slices.Equal(cert.Subject.Organization, id.groups)
 }
 
 // kubeconfigFile is a kubeconfig in the data directory, for users of whom the first is the main one.
@@ -121,7 +126,7 @@ func (k *kubeconfigFile) good(f *certsFlags, have []*x509.Certificate) bool {
 		return false
 	}
 	return !slices.ContainsFunc(k.users, func(id identity) bool {
-		return !slices.ContainsFunc(have, func(cert *x509.Certificate) bool { return cert.Subject.CommonName == id.user })
+		return !slices.ContainsFunc(have, id.has)
 	})
 }
 

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"crypto"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
@@ -39,6 +41,7 @@ type certsFlags struct {
 	prefixes     []string
 	validity     time.Duration
 	renew        bool
+	components   componentFlags
 	changed      func(flag string) bool
 }
 
@@ -70,8 +73,9 @@ their own, on one machine or many: in --data-dir, from where they are brought to
 are needed. All files have mode 0600.
 
 What is there already and does what the flags ask for stays as it is, so that the command can be
-run again, also to add nodes or names. What is missing, has expired, is of another CA or lacks a
-name is made anew; with --renew everything is but the CAs and the service accounts' key.`,
+run again, also to add nodes or names. What is missing, has expired or lacks a name is made anew;
+with --renew everything is but the CAs and the service accounts' key. Certificates of another CA
+are replaced with --renew only, and what is left of a CA or of that key never is.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.changed = cmd.Flags().Changed
@@ -79,12 +83,18 @@ name is made anew; with --renew everything is but the CAs and the service accoun
 			if err != nil {
 				return err
 			}
-			return f.run(cmd.OutOrStdout(), all)
+			if err := f.run(cmd.OutOrStdout(), all); err != nil {
+				return err
+			}
+			return f.writeComponents()
 		},
 	}
 	cmd.PersistentFlags().StringVar(&f.dir, "data-dir", "./.coxswain", "folder of the kubeconfigs, with the certificates and keys in pki below it")
 	f.add(cmd.Flags())
 	cmd.Flags().BoolVar(&f.renew, "renew", false, "make everything anew but the CAs and the service accounts' key")
+	cmd.Flags().StringVar(&f.components.dir, "components-dir", "", "folder in which each component gets a folder of its own, of what it needs and nothing else: etcd, apiserver, controllers, scheduler, admin, and one of each --node-prefix")
+	cmd.Flags().StringToStringVar(&f.components.owners, "component-owner", nil, "IDs of the users, and of their groups, that these folders are given to, as etcd=2379,apiserver=6443; default this user")
+	cmd.Flags().BoolVar(&f.components.signing, "component-signing", false, "give the controllers the keys of the CA and of the service accounts too, with which they sign certificates and tokens in Secrets")
 	cmd.AddCommand(f.newRenew(), f.newCheckExpiration())
 	return cmd
 }
@@ -159,11 +169,12 @@ func (f *certsFlags) credentials() ([]credential, error) {
 	etcd := append([]string{"localhost", "127.0.0.1", "::1"}, f.etcdSANs...)
 	all := []credential{
 		&certFile{"apiserver", clusterCA, pki.Leaf{User: "coxswain-apiserver", Hosts: server}},
-		&certFile{"apiserver-kubelet-client", clusterCA, pki.Leaf{User: "kube-apiserver-kubelet-client", Groups: []string{"system:masters"}, Client: true}},
+		&certFile{"apiserver-kubelet-client", clusterCA, pki.Leaf{User: kubeletClient.user, Groups: kubeletClient.groups, Client: true}},
 		&certFile{"apiserver-etcd-client", etcdCA, pki.Leaf{User: "kube-apiserver-etcd-client", Client: true}},
 		&certFile{"etcd/server", etcdCA, pki.Leaf{User: "etcd-server", Hosts: etcd, Client: true}},
 		&certFile{"etcd/peer", etcdCA, pki.Leaf{User: "etcd-peer", Hosts: etcd, Client: true}},
 		&kubeconfigFile{"admin", []identity{adminIdentity}},
+		&kubeconfigFile{"super-admin", []identity{superAdminIdentity}},
 		&kubeconfigFile{"scheduler", []identity{schedulerIdentity}},
 	}
 	users := []identity{controllersIdentity}
@@ -234,6 +245,9 @@ func (f *certsFlags) run(out io.Writer, all []credential) error {
 	if f.validity < time.Hour {
 		return errors.New("--validity: must be an hour at least")
 	}
+	if err := keepPrivate(f.dir); err != nil {
+		return err
+	}
 	cas := map[string]*pki.CA{}
 	for name, common := range caNames {
 		var err error
@@ -242,6 +256,9 @@ func (f *certsFlags) run(out io.Writer, all []credential) error {
 		}
 	}
 	if err := f.ensureServiceAccountKey(); err != nil {
+		return err
+	}
+	if err := f.refuseOthers(cas, all); err != nil {
 		return err
 	}
 	made := 0
@@ -263,6 +280,25 @@ func (f *certsFlags) run(out io.Writer, all []credential) error {
 	return nil
 }
 
+// refuseOthers finds certificates of another CA, which are somebody's and replaced only when that is asked for.
+func (f *certsFlags) refuseOthers(cas map[string]*pki.CA, all []credential) error {
+	if f.renew {
+		return nil
+	}
+	for _, c := range all {
+		have, err := c.certificates(f)
+		if err != nil {
+			continue // missing or broken
+		}
+		for _, cert := range have {
+			if cert.CheckSignatureFrom(cas[c.authority()].Certificate()) != nil {
+				return fmt.Errorf("%s is of another CA than pki/%s.crt: coxswain certs renew %[1]s replaces it", c.name(), c.authority())
+			}
+		}
+	}
+	return nil
+}
+
 // valid reports whether certificates are the CA's and within their time.
 func valid(ca *pki.CA, certs []*x509.Certificate) bool {
 	for _, cert := range certs {
@@ -278,20 +314,33 @@ func (f *certsFlags) pki(name string) string {
 	return filepath.Join(f.dir, "pki", filepath.FromSlash(name))
 }
 
-// ensureServiceAccountKey makes sa.key, and sa.pub beside it for those who only verify.
+// ensureServiceAccountKey makes sa.key, and sa.pub beside it for those who only verify. A sa.pub that is there may
+// hold other keys as well.
 func (f *certsFlags) ensureServiceAccountKey() error {
-	if err := pki.EnsureKey(f.pki("sa.key")); err != nil {
+	private, public := f.pki("sa.key"), f.pki("sa.pub")
+	if err := pki.EnsureKey(private); err != nil {
 		return err
 	}
-	key, err := authn.ReadSigningKey(f.pki("sa.key"))
+	key, err := authn.ReadSigningKey(private)
 	if err != nil {
 		return err
 	}
-	public, err := pki.PublicKeyPEM(key.Public())
+	have, err := authn.ReadPublicKeys(public)
+	if errors.Is(err, fs.ErrNotExist) {
+		content, err := pki.PublicKeyPEM(key.Public())
+		if err != nil {
+			return err
+		}
+		return pki.WriteSecret(public, content)
+	}
 	if err != nil {
 		return err
 	}
-	return pki.WriteSecret(f.pki("sa.pub"), public)
+	own := key.Public().(interface{ Equal(crypto.PublicKey) bool }) // as every public key of the standard library
+	if !slices.ContainsFunc(have, func(k crypto.PublicKey) bool { return own.Equal(k) }) {
+		return fmt.Errorf("%s has not the public key of %s: move away the one that is wrong", public, private)
+	}
+	return nil
 }
 
 // checkExpiration lists what there is, and fails if something is near its end.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,7 +89,7 @@ func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	} {
 		require.Contains(t, first, filepath.FromSlash(name))
 	}
-	require.Equal(t, 10, strings.Count(out, "made "), out)
+	require.Equal(t, 11, strings.Count(out, "made "), out)
 
 	cluster, err := pki.OpenCA(filepath.Join(dir, "pki"))
 	require.NoError(t, err)
@@ -154,7 +155,7 @@ func TestCerts_RenewsAllButTheAuthoritiesAndTheAccountsKey(t *testing.T) {
 		require.Equal(t, "https://api.example.com:7443", config.Clusters["coxswain"].Server)
 	}
 	out := mustCerts(t, dir, "--renew", "--node-prefix", "rack-", "--server", "https://other.example.com")
-	require.Equal(t, 9, strings.Count(out, "made "), out)
+	require.Equal(t, 10, strings.Count(out, "made "), out)
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "admin.kubeconfig"))
 	require.NoError(t, err)
 	require.Equal(t, "https://other.example.com", config.Host)
@@ -180,19 +181,133 @@ func TestCerts_ChecksExpiration(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestCerts_ReplacesNoAuthority(t *testing.T) {
+func TestCerts_ReplacesNothingThatOthersTrust(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"ca.key", "ca.crt", "etcd/ca.key", "etcd/ca.crt", "sa.key"} {
+		dir := filepath.Join(t.TempDir(), "data")
+		mustCerts(t, dir)
+		gone := filepath.Join(dir, "pki", filepath.FromSlash(name))
+		require.NoError(t, os.Remove(gone))
+		before := contents(t, dir)
+		_, err := certsCommand(t, dir)
+		require.ErrorContains(t, err, "that others trust is not replaced", name)
+		require.ErrorContains(t, err, gone)
+		require.NoError(t, os.Symlink(filepath.Join(dir, "away"), gone))
+		_, err = certsCommand(t, dir, "--renew")
+		require.Error(t, err, "a link to what is not there at present")
+		require.NoError(t, os.Remove(gone))
+		require.Equal(t, before, contents(t, dir), name)
+	}
+}
+
+func TestCerts_ReplacesNoCertificateOfAnotherAuthorityUnasked(t *testing.T) {
+	t.Parallel()
+	dir, other := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "data")
+	mustCerts(t, dir)
+	mustCerts(t, other)
+	for _, name := range []string{"apiserver.crt", "apiserver.key", "sa.pub"} {
+		content, err := os.ReadFile(filepath.Join(other, "pki", name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "pki", name), content, 0o600))
+	}
+	before := contents(t, dir)
+	_, err := certsCommand(t, dir)
+	require.ErrorContains(t, err, "sa.pub has not the public key of")
+	require.NoError(t, os.Remove(filepath.Join(dir, "pki", "sa.pub")))
+	_, err = certsCommand(t, dir)
+	require.ErrorContains(t, err, "apiserver is of another CA than pki/ca.crt: coxswain certs renew apiserver replaces it")
+	require.Equal(t, before["pki/apiserver.key"], contents(t, dir)["pki/apiserver.key"])
+	mustCerts(t, dir, "renew", "apiserver")
+	require.Contains(t, mustCerts(t, dir), "nothing was changed")
+}
+
+func TestCerts_PutsModesRight(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	mustCerts(t, dir)
-	require.NoError(t, os.Remove(filepath.Join(dir, "pki", "ca.key")))
-	before := contents(t, dir)
-	_, err := certsCommand(t, dir)
-	require.ErrorContains(t, err, "a CA that others trust is not replaced")
-	require.Equal(t, before, contents(t, dir))
+	for name, mode := range map[string]os.FileMode{"": 0o755, "pki": 0o750, "pki/etcd": 0o777, "pki/ca.key": 0o644, "pki/etcd/ca.key": 0o660, "admin.kubeconfig": 0o666} {
+		require.NoError(t, os.Chmod(filepath.Join(dir, filepath.FromSlash(name)), mode))
+	}
+	mustCerts(t, dir)
+	contents(t, dir) // requires them to be private
+}
+
+func TestCerts_RefusesSenselessFlags(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"--server", "http://a"}, {"--validity", "1m"}, {"--nodes", "-1"}, {"--node-prefix", "admin-"}, {"--service-cluster-ip-range", "x"}} {
 		other := filepath.Join(t.TempDir(), "data")
 		_, err := certsCommand(t, other, args...)
 		require.ErrorContains(t, err, args[0])
 		require.NoDirExists(t, other)
 	}
+}
+
+func TestCerts_GiveEachComponentWhatItNeedsAndNothingElse(t *testing.T) {
+	t.Parallel()
+	dir, parts := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "parts")
+	args := []string{"--components-dir", parts, "--node-prefix", "rack-", "--nodes", "1"}
+	mustCerts(t, dir, args...)
+	names := func() []string {
+		var all []string
+		for name := range contents(t, parts) {
+			all = append(all, filepath.ToSlash(name))
+		}
+		slices.Sort(all)
+		return all
+	}
+	least := []string{
+		"admin/admin.kubeconfig",
+		"apiserver/apiserver-etcd-client.crt", "apiserver/apiserver-etcd-client.key", "apiserver/apiserver-kubelet-client.crt", "apiserver/apiserver-kubelet-client.key",
+		"apiserver/apiserver.crt", "apiserver/apiserver.key", "apiserver/ca.crt", "apiserver/etcd/ca.crt", "apiserver/sa.key",
+		"controllers/ca.crt", "controllers/controllers.kubeconfig",
+		"etcd/etcd/ca.crt", "etcd/etcd/peer.crt", "etcd/etcd/peer.key", "etcd/etcd/server.crt", "etcd/etcd/server.key",
+		"rack/rack.kubeconfig", "scheduler/scheduler.kubeconfig",
+	}
+	require.Equal(t, least, names())
+	whole, part := contents(t, dir), contents(t, parts)
+	require.Equal(t, whole[filepath.Join("pki", "sa.key")], part[filepath.Join("apiserver", "sa.key")])
+	mustCerts(t, dir, append(args, "--renew", "--component-signing")...)
+	require.Equal(t, len(least)+2, len(names()))
+	require.Contains(t, names(), "controllers/ca.key")
+	require.Equal(t, contents(t, dir)["admin.kubeconfig"], contents(t, parts)[filepath.Join("admin", "admin.kubeconfig")])
+	mustCerts(t, dir, args...)
+	require.Equal(t, least, names(), "without the keys again")
+	for _, wrong := range [][]string{{"--component-owner", "nobody=1"}, {"--component-owner", "etcd=root"}, {"--node-prefix", "etcd-"}} {
+		_, err := certsCommand(t, dir, append(slices.Clone(args), wrong...)...)
+		require.ErrorContains(t, err, wrong[0])
+	}
+	// A component that was given its folder cannot lead the command out of it.
+	elsewhere := t.TempDir()
+	require.NoError(t, os.RemoveAll(filepath.Join(parts, "etcd", "etcd")))
+	require.NoError(t, os.Symlink(elsewhere, filepath.Join(parts, "etcd", "etcd")))
+	_, err := certsCommand(t, dir, args...)
+	require.ErrorContains(t, err, "--components-dir: ")
+	left, err := os.ReadDir(elsewhere)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	_, err = certsCommand(t, dir, "--component-signing")
+	require.ErrorContains(t, err, "--components-dir")
+}
+
+// TestCerts_ReplaceAnAdministratorOfSystemMasters: earlier versions made one.
+func TestCerts_ReplaceAnAdministratorOfSystemMasters(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	mustCerts(t, dir)
+	ca, err := pki.OpenCA(filepath.Join(dir, "pki"))
+	require.NoError(t, err)
+	cert, key, err := ca.Client("kubernetes-admin", "system:masters")
+	require.NoError(t, err)
+	old := pki.Kubeconfig("https://a:1", ca.PEM(), pki.User{Name: "kubernetes-admin", Cert: cert, Key: key})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "admin.kubeconfig"), old, 0o600))
+	require.Equal(t, "made admin.kubeconfig\n", mustCerts(t, dir))
+	groups := func(name string) []string {
+		certs, err := (&kubeconfigFile{base: name}).certificates(&certsFlags{dir: dir})
+		require.NoError(t, err)
+		require.Len(t, certs, 1)
+		return certs[0].Subject.Organization
+	}
+	require.Equal(t, []string{"coxswain:cluster-admins"}, groups("admin"))
+	require.Equal(t, []string{"system:masters"}, groups("super-admin"))
+	require.Empty(t, certificateOf(t, dir, "apiserver-kubelet-client").Subject.Organization)
 }

@@ -9,6 +9,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
@@ -25,7 +27,10 @@ type identity struct {
 }
 
 var (
-	adminIdentity       = identity{"kubernetes-admin", []string{"system:masters"}}
+	adminIdentity = identity{"kubernetes-admin", []string{authz.ClusterAdmins}}
+	// superAdminIdentity may do everything, whatever roles and bindings say.
+	superAdminIdentity  = identity{"kubernetes-super-admin", []string{authn.GroupMasters}}
+	kubeletClient       = identity{authz.KubeletClient, nil}
 	controllersIdentity = identity{"system:kube-controller-manager", nil}
 	schedulerIdentity   = identity{"system:kube-scheduler", nil}
 )

@@ -61,7 +61,7 @@ func (f *kubeletFlags) certificate(ca *pki.CA) (tls.Certificate, error) {
 		}
 		return cert, nil
 	}
-	cert, key, err := ca.Client("kube-apiserver-kubelet-client", "system:masters")
+	cert, key, err := ca.Client(kubeletClient.user, kubeletClient.groups...)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

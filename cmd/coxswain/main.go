@@ -42,12 +42,19 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			return setLogger(cmd.ErrOrStderr(), level, format)
 		},
 	}
 	root.PersistentFlags().StringVar(&level, "log-level", "warn", "least severe messages to log: debug, info, warn or error")
 	root.PersistentFlags().StringVar(&format, "logging-format", "text", "form of log lines: text or json")
 	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newEtcd(), newCerts(), newHealth())
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		refuseUnknown(cmd)
+	}
 	return root
 }
 

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -330,24 +329,11 @@ func (f *serverFlags) url(addr net.Addr) string {
 }
 
 func (f *serverFlags) writeKubeconfigs(r *running) error {
-	if err := r.writeKubeconfig("admin", adminIdentity); err != nil || f.components == nil {
+	if err := r.writeKubeconfig("admin", adminIdentity); err != nil {
+		return err
+	}
+	if err := r.writeKubeconfig("super-admin", superAdminIdentity); err != nil || f.components == nil {
 		return err
 	}
 	return f.components(r)
-}
-
-// lockDir makes sure that no other process uses the data directory.
-func lockDir(dir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("--data-dir: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("--data-dir: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("--data-dir: %s is in use by another coxswain", dir)
-	}
-	return func() { _ = f.Close() }, nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -51,8 +52,12 @@ func addDataDir(fs *pflag.FlagSet, dir *string) {
 	fs.StringVar(dir, "data-dir", "./.coxswain", "data directory of the server that etcd is embedded in")
 }
 
-// saveSnapshot goes by another name until the file is complete, checked and on disk.
+// saveSnapshot goes by another name until the file is complete, checked and on disk. It then takes the place of an earlier
+// one, and of nothing but a regular file.
 func saveSnapshot(file string, take func(io.Writer) error) (*storage.SnapshotStatus, error) {
+	if err := replaceable(file); err != nil {
+		return nil, err
+	}
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*") // mode 0600: Secrets are in it
 	if err != nil {
 		return nil, err
@@ -65,7 +70,22 @@ func saveSnapshot(file string, take func(io.Writer) error) (*storage.SnapshotSta
 	if err != nil {
 		return nil, err
 	}
+	if err := replaceable(file); err != nil {
+		return nil, err
+	}
 	return status, os.Rename(f.Name(), file)
+}
+
+// replaceable is an error if the path is that of a device, a link, a folder or another thing that is no regular file.
+func replaceable(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is there and is not a regular file (%s): it is not replaced", path, info.Mode())
+	}
+	return err
 }
 
 // snapshot asks the etcd that the flags name.
@@ -149,6 +169,22 @@ func report(cmd *cobra.Command, file string, s *storage.SnapshotStatus) {
 // gives snapshots to those who may read its data directory.
 func snapshotSocket(dataDir string) string { return filepath.Join(dataDir, "snapshot.sock") }
 
+// snapshotPatience is how long a client may read nothing. While a snapshot is under way, etcd keeps all that it holds.
+const snapshotPatience = time.Minute
+
+// patient is a connection on which each write may take so long.
+type patient struct {
+	net.Conn
+	patience time.Duration
+}
+
+func (p patient) Write(b []byte) (int, error) {
+	if err := p.SetWriteDeadline(time.Now().Add(p.patience)); err != nil {
+		return 0, err
+	}
+	return p.Conn.Write(b)
+}
+
 // serveSnapshots sends a snapshot to everyone who connects, until it is stopped.
 func serveSnapshots(ctx context.Context, dataDir string, store *storage.Store) (stop func(), err error) {
 	socket := snapshotSocket(dataDir)
@@ -175,7 +211,7 @@ func serveSnapshots(ctx context.Context, dataDir string, store *storage.Store) (
 				defer conn.Close()
 				hangUp := context.AfterFunc(ctx, func() { _ = conn.Close() })
 				defer hangUp()
-				if err := store.Snapshot(ctx, conn); err != nil {
+				if err := store.Snapshot(ctx, patient{conn, snapshotPatience}); err != nil {
 					slog.Warn("snapshot", "error", err)
 				}
 			})

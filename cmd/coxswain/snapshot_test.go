@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,4 +94,33 @@ func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(live), "*"))
 	require.NoError(t, err)
 	require.Equal(t, []string{live}, left)
+}
+
+func TestEtcdSnapshot_ReplacesOnlyRegularFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	regular, link, folder := filepath.Join(dir, "regular"), filepath.Join(dir, "link"), filepath.Join(dir, "folder")
+	require.NoError(t, os.WriteFile(regular, nil, 0o600))
+	require.NoError(t, os.Symlink(regular, link))
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	pipe := filepath.Join(dir, "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	for _, file := range []string{link, folder, pipe, os.DevNull} {
+		_, err := etcdCommand(t, "save", file, "--data-dir", t.TempDir())
+		require.ErrorContains(t, err, "not a regular file", file)
+		// It may also have come while the snapshot was taken.
+		_, err = saveSnapshot(filepath.Join(dir, "new"), func(io.Writer) error { return os.Symlink(file, filepath.Join(dir, "new")) })
+		require.Error(t, err)
+		require.NoError(t, os.Remove(filepath.Join(dir, "new")))
+	}
+	require.NoError(t, replaceable(regular))
+	require.NoError(t, replaceable(filepath.Join(dir, "none")))
+}
+
+func TestEtcdSnapshot_WaitsForNoClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	server, client := net.Pipe()
+	defer client.Close()
+	_, err := patient{server, time.Millisecond}.Write([]byte("x"))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }

@@ -3,11 +3,15 @@
 package e2e
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,13 +63,43 @@ func TestCompose(t *testing.T) {
 	c.run(kubectlLite, "create", "configmap", "kept")
 	eventually(t, time.Minute, "all five services are healthy", func() bool {
 		ids := strings.Fields(do(t.Context(), "ps", "-q"))
-		states := run(t.Context(), "docker", append([]string{"inspect", "--format", "{{.State.Health.Status}}"}, ids...)...)
+		states := run(t.Context(), "docker", append([]string{"inspect", "--format", "{{if .State.Health}}{{.State.Health.Status}}{{end}}"}, ids...)...)
 		return strings.Count(states, "healthy\n") == 5 && !strings.Contains(states, "unhealthy")
 	})
+
+	certs := strings.TrimSpace(do(t.Context(), "ps", "--all", "-q", "certs"))
+	for component, files := range map[string][]string{
+		"etcd":        {"etcd/ca.crt", "etcd/peer.crt", "etcd/peer.key", "etcd/server.crt", "etcd/server.key"},
+		"controllers": {"ca.crt", "controllers.kubeconfig"},
+		"scheduler":   {"scheduler.kubeconfig"},
+		"node":        {"node.kubeconfig"},
+	} {
+		require.Equal(t, files, privateFiles(t, run(t.Context(), "docker", "cp", certs+":/for/"+component, "-")), component)
+	}
 
 	do(t.Context(), "down", "--timeout", "10")
 	do(t.Context(), "up", "--detach")
 	connected().run(kubectlLite, "get", "configmap", "kept")
+}
+
+// privateFiles are the files of a component's archive, but for its data. Each must be for one user alone, and not for root.
+func privateFiles(t *testing.T, archive string) []string {
+	t.Helper()
+	var files []string
+	for all := tar.NewReader(strings.NewReader(archive)); ; {
+		header, err := all.Next()
+		if errors.Is(err, io.EOF) {
+			slices.Sort(files)
+			return files
+		}
+		require.NoError(t, err)
+		require.Zero(t, header.Mode&0o077, "%s: %o", header.Name, header.Mode)
+		require.NotZero(t, header.Uid, "%s is root's", header.Name)
+		_, name, _ := strings.Cut(header.Name, "/")
+		if header.Typeflag == tar.TypeReg && !strings.HasPrefix(name, "data/") {
+			files = append(files, name)
+		}
+	}
 }
 
 // composeCommand is how compose is called here; without docker the test is skipped.

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Flags are checked here for what no subcommand could do anything with, by their types and, where a text is of a certain
+// form, by their names; what only one subcommand knows it checks itself. Defaults are not checked.
+
+// negatives are the flags of which a negative number means something.
+var negatives = map[string]bool{"pod-max-pids": true, "terminated-pod-gc-threshold": true}
+
+// forms are checks of flags by their names, of each element of one that takes several.
+var forms = map[string]func(string) error{
+	"tls-san": isHost, "etcd-san": isHost,
+	"bind-address": isAddress, "address": isAddress, "node-ip": isAddress,
+	"metrics-bind-address": isListenAddress,
+	"secure-port":          isPort, "port": isPort,
+	"node-prefix":  isNodePrefix,
+	"etcd-servers": isServer,
+}
+
+// checkFlags refuses senseless values, with the flag's name.
+func checkFlags(fs *pflag.FlagSet) error {
+	var failed []error
+	fs.Visit(func(f *pflag.Flag) {
+		if err := checkFlag(f); err != nil {
+			failed = append(failed, fmt.Errorf("--%s: %w", f.Name, err))
+		}
+	})
+	return errors.Join(failed...)
+}
+
+func checkFlag(f *pflag.Flag) error {
+	text := f.Value.String()
+	switch f.Value.Type() {
+	case "duration", "int", "int32", "int64", "float32", "float64":
+		if strings.HasPrefix(text, "-") && !negatives[f.Name] {
+			return fmt.Errorf("%s must not be negative", text)
+		}
+		if strings.HasSuffix(text, "NaN") || strings.HasSuffix(text, "Inf") {
+			return fmt.Errorf("%s is not a number", text)
+		}
+	}
+	check := forms[f.Name]
+	if check == nil {
+		return nil
+	}
+	values := []string{text}
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		values = list.GetSlice()
+	}
+	for _, value := range values {
+		if err := check(value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isHost: a name or an IP address, as a certificate is for.
+func isHost(text string) error {
+	if net.ParseIP(text) != nil {
+		return nil
+	}
+	if problems := validation.IsDNS1123Subdomain(strings.ToLower(strings.TrimPrefix(text, "*."))); len(problems) > 0 {
+		return fmt.Errorf("%q is neither an IP address nor a DNS name", text)
+	}
+	return nil
+}
+
+func isAddress(text string) error {
+	if text != "" && net.ParseIP(text) == nil {
+		return fmt.Errorf("%q is not an IP address", text)
+	}
+	return nil
+}
+
+func isListenAddress(text string) error {
+	if text == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return fmt.Errorf("%q is not an address with a port: %w", text, err)
+	}
+	return isPort(port)
+}
+
+func isPort(text string) error {
+	if n, err := strconv.Atoi(text); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("%s is not a port, 0 to 65535", text)
+	}
+	return nil
+}
+
+// isNodePrefix: with a number after it, it is a Node's name.
+func isNodePrefix(text string) error {
+	if problems := validation.IsDNS1123Subdomain(text + "0"); len(problems) > 0 {
+		return fmt.Errorf("%q cannot be the beginning of a Node's name: %s", text, problems[0])
+	}
+	return nil
+}
+
+func isServer(text string) error {
+	host := text
+	if _, rest, found := strings.Cut(text, "://"); found {
+		host = rest
+	}
+	if host == "" || strings.ContainsAny(host, " \t") {
+		return fmt.Errorf("%q is not the URL of a server", text)
+	}
+	return nil
+}
+
+// refuseUnknown makes an error of a subcommand that does not exist. Of commands that only have others below them cobra
+// would show the help and report success.
+func refuseUnknown(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		refuseUnknown(sub)
+	}
+	if cmd.Runnable() {
+		return
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %q; --help lists them", args[0], cmd.CommandPath())
+		}
+		return cmd.Help()
+	}
+	cmd.Args = cobra.ArbitraryArgs
+}

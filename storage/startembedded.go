@@ -1,0 +1,141 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+const (
+	// lockPatience is how long the files may be another process's, as a tool's that looks at them.
+	lockPatience = 10 * time.Second
+	lockLook     = 20 * time.Millisecond
+	// leaderPatience is how long a lone member, which takes five ticks to elect itself, may have no leader.
+	leaderPatience = 30 * time.Second
+	// stopPatience is how long an etcd whose start is given up has for its end.
+	stopPatience = 2 * time.Second
+)
+
+// awaitLock waits until nobody holds the lock of a database. etcd would wait for ever, and not be interrupted.
+func awaitLock(ctx context.Context, path string, patience time.Duration) error {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return nil // none, or none that etcd could open
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	deadline := time.Now().Add(patience)
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		inUse := func(why error) error {
+			return fmt.Errorf("%s is locked by another process%s: %w", path, LockHolder(path), why)
+		}
+		if time.Now().After(deadline) {
+			return inUse(fmt.Errorf("waited for %s", patience))
+		}
+		select {
+		case <-ctx.Done():
+			return inUse(ctx.Err())
+		case <-time.After(lockLook):
+		}
+	}
+}
+
+// roomToStart makes sure that a new etcd finds room for the log that it claims at once, rather than half of it.
+func roomToStart(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "member", "wal")); err == nil {
+		return nil
+	}
+	if free, err := diskOf(dir).free(); err == nil && free < 2*walSegment {
+		return fmt.Errorf("%w: the disk is full: %d MiB are free, and a new etcd needs %d MiB", ErrNoSpace, free>>20, diskReserve>>20)
+	}
+	return nil
+}
+
+// openEtcd starts etcd and waits until it serves. Where etcd gives up or ctx ends, the error is returned at once, and what
+// etcd still has running is not waited for longer than a moment.
+func openEtcd(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
+	given := newGiveUp()
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(zap.WithPanicHook(given), zap.WithFatalHook(given)))
+	var server *embed.Etcd
+	var err error
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		defer func() {
+			if p := recover(); p != nil {
+				err = startError(fmt.Errorf("etcd cannot read its files: %v", p))
+			}
+		}()
+		server, err = embed.StartEtcd(c)
+	}()
+	ready := func() error {
+		select {
+		case <-opened:
+			if err != nil {
+				return startError(err)
+			}
+		case err := <-given.reason:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if server == nil { // it has given up in the goroutine that started it
+			return <-given.reason
+		}
+		return awaitReady(ctx, server, given)
+	}
+	if err := ready(); err != nil {
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			if <-opened; server != nil {
+				server.Close()
+			}
+		}()
+		select {
+		case <-closed:
+		case <-time.After(stopPatience): // one of its goroutines is gone or waits for ever
+		}
+		return nil, err
+	}
+	given.started.Store(true)
+	return server, nil
+}
+
+func awaitReady(ctx context.Context, server *embed.Etcd, given *giveUp) error {
+	look := time.NewTicker(leaderPatience)
+	defer look.Stop()
+	for {
+		select {
+		case <-server.Server.ReadyNotify():
+			return nil
+		case err := <-given.reason:
+			return err
+		case err := <-server.Err():
+			return err
+		case <-server.Server.StopNotify():
+			return errors.New("etcd stopped while it started")
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
+			if server.Server.Leader() == 0 {
+				return startError(fmt.Errorf("etcd elected no leader within %s", leaderPatience))
+			}
+		}
+	}
+}
