@@ -35,13 +35,13 @@ func newCompletion(s *session) *cobra.Command {
 			}
 			switch root := cmd.Root(); args[0] {
 			case "bash":
-				return root.GenBashCompletionV2(s.Out, true)
+				return root.GenBashCompletionV2(s.verbatim.Out, true)
 			case "zsh":
-				return root.GenZshCompletion(s.Out)
+				return root.GenZshCompletion(s.verbatim.Out)
 			case "fish":
-				return root.GenFishCompletion(s.Out, true)
+				return root.GenFishCompletion(s.verbatim.Out, true)
 			case "powershell":
-				return root.GenPowerShellCompletionWithDesc(s.Out)
+				return root.GenPowerShellCompletionWithDesc(s.verbatim.Out)
 			}
 			return usageErrorf(cmd, "Unsupported shell type %q.", args[0])
 		},

@@ -136,7 +136,7 @@ func (o *getOptions) getRaw() error {
 	if err != nil {
 		return err
 	}
-	return rawhttp.RawGet(client, o.IOStreams, o.raw)
+	return rawhttp.RawGet(client, o.verbatim, o.raw)
 }
 
 // query is what get and get -w ask alike.
@@ -253,7 +253,7 @@ func (o *getOptions) printObjects(found *resource.Result) error {
 		}
 		obj = listOf(infos)
 	}
-	errs.add(printer.PrintObj(obj, o.Out))
+	errs.add(printer.PrintObj(obj, o.outFor(o.format.print)))
 	return utilerrors.Reduce(errs.err())
 }
 
