@@ -88,6 +88,7 @@ func (o *createOptions) run(cmd *cobra.Command) error {
 		if err != nil {
 			return err
 		}
+		o.bodies.passOn.Store(true)
 		return rawhttp.RawPost(client, o.verbatim, o.raw, o.files.Filenames[0])
 	}
 	namespace, explicit, err := o.namespace()

@@ -165,6 +165,7 @@ func (o *deleteOptions) deleteRaw() error {
 	if len(o.files.Filenames) == 1 {
 		body = o.files.Filenames[0]
 	}
+	o.bodies.passOn.Store(true)
 	return rawhttp.RawDelete(client, o.verbatim, o.raw, body)
 }
 

@@ -136,6 +136,7 @@ func (o *getOptions) getRaw() error {
 	if err != nil {
 		return err
 	}
+	o.bodies.passOn.Store(true)
 	return rawhttp.RawGet(client, o.verbatim, o.raw)
 }
 
@@ -244,6 +245,7 @@ func (o *getOptions) printObjects(found *resource.Result) error {
 	if err != nil {
 		return err
 	}
+	single = single || len(o.files.Filenames) == 1 && isURL(o.files.Filenames[0])
 	var obj runtime.Object
 	if single && len(infos) == 1 {
 		obj = infos[0].Object

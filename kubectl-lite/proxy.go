@@ -178,8 +178,9 @@ func (o *proxyOptions) handler(config *rest.Config) (http.Handler, error) {
 
 // forward sends requests on with the credentials of the kubeconfig. Those that upgrade (exec, port-forward) need HTTP/1.1.
 func (o *proxyOptions) forward(config *rest.Config) (http.Handler, error) {
+	config = rest.CopyConfig(config)
+	config.WrapTransport = nil // which bounds answers: none is held here
 	if o.keepalive > 0 {
-		config = rest.CopyConfig(config)
 		config.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: o.keepalive}).DialContext
 	}
 	target, _, err := rest.DefaultServerUrlFor(config)

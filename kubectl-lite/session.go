@@ -33,6 +33,7 @@ type session struct {
 	warningsAsErrors bool
 	warnings         rest.WarningHandler
 	held             *heldWriter
+	bodies           *bodies
 	finish           func() // writes the last bytes, where they are no whole character
 }
 
@@ -126,6 +127,7 @@ func newSession(streams genericiooptions.IOStreams) *session {
 		IOStreams: genericiooptions.IOStreams{In: streams.In, Out: out, ErrOut: errOut},
 		verbatim:  streams,
 		flags:     flags,
+		bodies:    &bodies{},
 		finish:    func() { out.finish(); errOut.finish() },
 	}
 	s.held = &heldWriter{to: streams.ErrOut}
@@ -144,6 +146,7 @@ func (s *session) configure(config *rest.Config) *rest.Config {
 		})}
 	}
 	config.WarningHandler = s.warnings
+	s.bodies.bound(config)
 	config.QPS, config.Burst = requestsPerSecond, requestBurst
 	return config
 }
@@ -167,11 +170,28 @@ func resourceName(mapping *meta.RESTMapping) string { return mapping.Resource.Gr
 
 // withFiles adds the documents that -f names to what a builder reads; "-" is this session's standard input.
 func (s *session) withFiles(b *resource.Builder, enforceNamespace bool, files *resource.FilenameOptions) *resource.Builder {
-	named := *files
-	named.Filenames = slices.DeleteFunc(slices.Clone(files.Filenames), func(name string) bool { return name == "-" })
-	b = b.FilenameParam(enforceNamespace, &named)
-	if len(named.Filenames) < len(files.Filenames) {
-		b = b.StdinInUse().Stream(s.In, "STDIN")
+	if files.Kustomize != "" || !slices.ContainsFunc(files.Filenames, isURL) {
+		named := *files
+		named.Filenames = slices.DeleteFunc(slices.Clone(files.Filenames), func(name string) bool { return name == "-" })
+		b = b.FilenameParam(enforceNamespace, &named)
+		if len(named.Filenames) < len(files.Filenames) {
+			b = b.StdinInUse().Stream(s.In, "STDIN")
+		}
+		return b
+	}
+	for _, name := range files.Filenames { // in their order; what URLs have is bounded here
+		if !isURL(name) {
+			b = s.withFiles(b, enforceNamespace, &resource.FilenameOptions{Filenames: []string{name}, Recursive: files.Recursive})
+			continue
+		}
+		manifest, err := openManifest(name)
+		if err != nil {
+			return b.AddError(err)
+		}
+		b = b.Stream(manifest, name)
+	}
+	if enforceNamespace {
+		b = b.RequireNamespace()
 	}
 	return b
 }
