@@ -71,13 +71,13 @@ func (o *viewLastAppliedOptions) print(document []byte) error {
 		if err := json.Indent(&indented, bytes.TrimSpace(document), "", "  "); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintln(o.Out, indented.String())
+		_, err := fmt.Fprintln(o.verbatim.Out, indented.String())
 		return err
 	}
 	text, err := yaml.JSONToYAML(document)
 	if err != nil {
 		return err
 	}
-	_, err = o.Out.Write(text)
+	_, err = o.verbatim.Out.Write(text)
 	return err
 }

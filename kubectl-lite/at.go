@@ -102,7 +102,7 @@ func (o *getOptions) runOneAt(mapping *meta.RESTMapping, name string) error {
 	if err != nil {
 		return err
 	}
-	return printer.PrintObj(infos[0].Object, o.Out)
+	return printer.PrintObj(infos[0].Object, o.outFor(o.format.print))
 }
 
 // askForRevision makes a list be answered as of the revision of --at.

@@ -114,7 +114,7 @@ func (o *canIOptions) attributes(verb, what string) (*authorizationv1.ResourceAt
 		if resource.Group != "" {
 			text += fmt.Sprintf(" in group '%s'", resource.Group)
 		}
-		o.warner().Print(text + "\n")
+		o.warn(text + "\n")
 	}
 	attributes.Namespace, _, err = o.namespace()
 	return attributes, err
@@ -134,12 +134,8 @@ func (o *canIOptions) resourceFor(name string) (resource schema.GroupVersionReso
 	if group.Group != "" {
 		text += fmt.Sprintf(" in group '%s'", group.Group)
 	}
-	o.warner().Print(text + "\n")
+	o.warn(text + "\n")
 	return group.WithVersion(""), true, nil
-}
-
-func (s *session) warner() *printers.WarningPrinter {
-	return printers.NewWarningPrinter(s.ErrOut, printers.WarningPrinterOptions{Color: s.colorful()})
 }
 
 func (o *canIOptions) printRules(ctx context.Context) error {
@@ -158,7 +154,7 @@ func (o *canIOptions) printRules(ctx context.Context) error {
 		return err
 	}
 	if answer.Status.Incomplete {
-		o.warner().Print(fmt.Sprintf("the list may be incomplete: %v", answer.Status.EvaluationError))
+		o.warn(fmt.Sprintf("the list may be incomplete: %v", answer.Status.EvaluationError))
 	}
 	var rules []rbacv1.PolicyRule
 	for _, r := range answer.Status.ResourceRules {

@@ -2,7 +2,6 @@ package kubectllite
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,13 +37,13 @@ func newClusterInfo(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			printEndpoint(s.Out, "Kubernetes control plane", config.Host)
+			s.printEndpoint("Kubernetes control plane", config.Host)
 			for _, service := range services.Items {
 				name := service.Labels["kubernetes.io/name"]
 				if name == "" {
 					name = service.Name
 				}
-				printEndpoint(s.Out, name, serviceLink(config.Host, service))
+				s.printEndpoint(name, serviceLink(config.Host, service))
 			}
 			fmt.Fprintf(s.Out, "\nTo further debug and diagnose cluster problems, use '%s cluster-info dump'.\n", Name)
 			return nil
@@ -54,11 +53,12 @@ func newClusterInfo(s *session) *cobra.Command {
 	return cmd
 }
 
-func printEndpoint(w io.Writer, name, link string) {
-	if printers.AllowsColorOutput(w) {
+func (s *session) printEndpoint(name, link string) {
+	name, link = oneLine(name), oneLine(link)
+	if printers.AllowsColorOutput(s.verbatim.Out) {
 		name, link = green+name+plain, yellow+link+plain
 	}
-	fmt.Fprintf(w, "%s is running at %s\n", name, link)
+	fmt.Fprintf(s.verbatim.Out, "%s is running at %s\n", name, link)
 }
 
 // serviceLink is a service's address outside, or through the API server's proxy.

@@ -11,11 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	validpath "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/polymorphichelpers"
 	"k8s.io/kubectl/pkg/scheme"
@@ -132,6 +134,9 @@ func (o *dumpOptions) dumpNamespace(ctx context.Context, client kubernetes.Inter
 		return err
 	}
 	for i := range pods.Items {
+		if name := pods.Items[i].Name; len(validpath.IsValidPathSegmentName(name)) > 0 && o.toFiles() {
+			return fmt.Errorf("the server has a pod of the name %q, which cannot be the name of a folder", name)
+		}
 		err := o.write(filepath.Join(namespace, pods.Items[i].Name, "logs.txt"), func(w io.Writer) error {
 			o.writeLogs(ctx, w, &pods.Items[i])
 			return nil
@@ -155,7 +160,7 @@ func (o *dumpOptions) dump(name string, obj runtime.Object) error {
 
 func (o *dumpOptions) write(name string, content func(io.Writer) error) error {
 	if !o.toFiles() {
-		return content(o.Out)
+		return content(o.verbatim.Out)
 	}
 	path := filepath.Join(o.folder, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -175,19 +180,27 @@ func (o *dumpOptions) write(name string, content func(io.Writer) error) error {
 // writeLogs writes the logs of all containers of a pod, or why there is none.
 func (o *dumpOptions) writeLogs(ctx context.Context, w io.Writer, pod *corev1.Pod) {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		fmt.Fprintf(w, "==== START logs for container %s of pod %s/%s ====\n", c.Name, pod.Namespace, pod.Name)
+		fmt.Fprintf(w, "==== START logs for container %s of pod %s/%s ====\n", oneLine(c.Name), oneLine(pod.Namespace), oneLine(pod.Name))
 		requests, err := polymorphichelpers.LogsForObjectFn(o.Factory, pod, &corev1.PodLogOptions{Container: c.Name}, o.timeout, false)
 		if err != nil {
-			fmt.Fprintf(w, "Create log request error: %s\n", err)
+			fmt.Fprintf(w, "Create log request error: %s\n", visible(err.Error()))
 		}
 		for _, request := range requests {
-			text, err := request.DoRaw(ctx)
-			if err != nil {
-				fmt.Fprintf(w, "Request log error: %s\n", err)
+			if err := copyLog(ctx, w, request); err != nil {
+				fmt.Fprintf(w, "Request log error: %s\n", visible(err.Error()))
 				break
 			}
-			_, _ = w.Write(text) // a full disk shows when the file is closed
 		}
-		fmt.Fprintf(w, "==== END logs for container %s of pod %s/%s ====\n", c.Name, pod.Namespace, pod.Name)
+		fmt.Fprintf(w, "==== END logs for container %s of pod %s/%s ====\n", oneLine(c.Name), oneLine(pod.Namespace), oneLine(pod.Name))
 	}
+}
+
+func copyLog(ctx context.Context, to io.Writer, log rest.ResponseWrapper) error {
+	stream, err := log.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer stream.Close() //nolint:errcheck // it was only read
+	_, err = io.Copy(to, stream)
+	return err
 }

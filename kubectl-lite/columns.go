@@ -129,7 +129,7 @@ func (p *columnPrinter) printRow(obj runtime.Object, w io.Writer) error {
 		var texts []string
 		for _, values := range found {
 			for _, value := range values {
-				texts = append(texts, printers.EscapeTerminal(fmt.Sprint(value.Interface())))
+				texts = append(texts, cellText(printers.EscapeTerminal(fmt.Sprint(value.Interface()))))
 			}
 		}
 		if len(texts) == 0 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -35,13 +36,13 @@ func newCompletion(s *session) *cobra.Command {
 			}
 			switch root := cmd.Root(); args[0] {
 			case "bash":
-				return root.GenBashCompletionV2(s.Out, true)
+				return root.GenBashCompletionV2(s.verbatim.Out, true)
 			case "zsh":
-				return root.GenZshCompletion(s.Out)
+				return root.GenZshCompletion(s.verbatim.Out)
 			case "fish":
-				return root.GenFishCompletion(s.Out, true)
+				return root.GenFishCompletion(s.verbatim.Out, true)
 			case "powershell":
-				return root.GenPowerShellCompletionWithDesc(s.Out)
+				return root.GenPowerShellCompletionWithDesc(s.verbatim.Out)
 			}
 			return usageErrorf(cmd, "Unsupported shell type %q.", args[0])
 		},
@@ -112,7 +113,7 @@ func (s *session) completing(take completer) cobra.CompletionFunc {
 		var fitting []string
 		directive := cobra.ShellCompDirectiveNoFileComp
 		for _, proposal := range take(s, args, begun) {
-			if !strings.HasPrefix(proposal, begun) || slices.Contains(args, proposal) {
+			if !strings.HasPrefix(proposal, begun) || slices.Contains(args, proposal) || !canBeTyped(proposal) {
 				continue
 			}
 			fitting = append(fitting, proposal)
@@ -122,6 +123,19 @@ func (s *session) completing(take completer) cobra.CompletionFunc {
 		}
 		return fitting, directive
 	}
+}
+
+// canBeTyped reports whether a proposal means itself in every shell without quotes, but for spaces. Shells put what several
+// proposals begin with on the line as it is, and the next completion evaluates the line: what would be expanded, run, or taken
+// for a flag or a message is not offered.
+func canBeTyped(proposal string) bool {
+	for i, r := range proposal {
+		letter := unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' || r == '.'
+		if !letter && (i == 0 || !strings.ContainsRune("-:/@+=,% ", r)) {
+			return false
+		}
+	}
+	return proposal != "" && !strings.HasPrefix(proposal, "_activeHelp_")
 }
 
 // completionTimeout is for how long a shell waits. A server that does not answer must not hang the prompt.

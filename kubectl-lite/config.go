@@ -87,7 +87,7 @@ func newConfigView(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printer.PrintObj(versioned, s.Out)
+			return printer.PrintObj(versioned, s.outFor(print))
 		},
 	}
 	print.AddFlags(cmd)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
@@ -106,7 +107,7 @@ func (o *copyOptions) in(ctx context.Context, at place, stdin io.Reader, out, er
 		return err
 	}
 	there := *o.session
-	there.In, there.Out, there.ErrOut = stdin, out, errOut
+	there.verbatim = genericiooptions.IOStreams{In: stdin, Out: out, ErrOut: errOut}
 	remote := &streaming{session: &there, container: o.container, stdin: stdin != nil}
 	return remote.run(ctx, pod, command)
 }

@@ -63,7 +63,8 @@ func packFile(archive *tar.Writer, file, name string, info fs.FileInfo) error {
 }
 
 // unpackTar writes what an archive holds below prefix to target, or into it where it is a folder and a file comes. The
-// archive was made by whoever runs in the container: nothing in it may lead out of the target, so links are not made.
+// archive was made by whoever runs in the container: nothing in it may lead out of the target, so only files and folders
+// are made.
 func (o *copyOptions) unpackTar(from io.Reader, prefix, target string, skipped func(link, to string)) error {
 	archive := tar.NewReader(from)
 	told := false
@@ -94,6 +95,8 @@ func (o *copyOptions) unpackTar(from io.Reader, prefix, target string, skipped f
 			skipped(file, header.Linkname)
 		case header.FileInfo().Mode()&fs.ModeSymlink != 0:
 			fmt.Fprintf(o.ErrOut, "warning: skipping symlink: %q -> %q\n", file, header.Linkname)
+		case header.Typeflag == tar.TypeLink || !header.FileInfo().Mode().IsRegular():
+			fmt.Fprintf(o.ErrOut, "warning: skipping %q: it is a hard link, a device or a pipe\n", file)
 		default:
 			err = writeFile(file, archive)
 		}

@@ -88,7 +88,8 @@ func (o *createOptions) run(cmd *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		return rawhttp.RawPost(client, o.IOStreams, o.raw, o.files.Filenames[0])
+		o.bodies.passOn.Store(true)
+		return rawhttp.RawPost(client, o.verbatim, o.raw, o.files.Filenames[0])
 	}
 	namespace, explicit, err := o.namespace()
 	if err != nil {

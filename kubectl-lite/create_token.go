@@ -102,7 +102,7 @@ func (o *tokenOptions) run(ctx context.Context, account string) error {
 		return o.show(o.session, answer, "created")
 	}
 	fmt.Fprint(o.Out, answer.Status.Token)
-	if printers.IsTerminal(o.Out) {
+	if printers.IsTerminal(o.verbatim.Out) {
 		fmt.Fprintln(o.Out)
 	}
 	return nil

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/rawhttp"
@@ -43,7 +42,6 @@ type deleteOptions struct {
 
 	dryRun      cmdutil.DryRunStrategy
 	propagation metav1.DeletionPropagation
-	warn        *printers.WarningPrinter
 }
 
 func newDelete(s *session) *cobra.Command {
@@ -100,7 +98,6 @@ func (o *deleteOptions) complete(cmd *cobra.Command) (err error) {
 	if o.propagation, err = propagationPolicy(o.cascade); err != nil {
 		return err
 	}
-	o.warn = printers.NewWarningPrinter(o.ErrOut, printers.WarningPrinterOptions{Color: o.colorful()})
 	if (o.all || o.selector != "" || o.fieldSelector != "") && !cmd.Flags().Changed("ignore-not-found") {
 		o.ignoreNotFound = true
 	}
@@ -128,7 +125,7 @@ func (o *deleteOptions) validate() error {
 	case o.grace > 0 && o.force:
 		return errors.New("--force and --grace-period greater than 0 cannot be specified together")
 	case o.grace == 0 && o.force:
-		o.warn.Print("Immediate deletion does not wait for confirmation that the running resource has been terminated. The resource may continue to run on the cluster indefinitely.")
+		o.warn("Immediate deletion does not wait for confirmation that the running resource has been terminated. The resource may continue to run on the cluster indefinitely.")
 	}
 	if o.raw == "" {
 		return nil
@@ -168,7 +165,8 @@ func (o *deleteOptions) deleteRaw() error {
 	if len(o.files.Filenames) == 1 {
 		body = o.files.Filenames[0]
 	}
-	return rawhttp.RawDelete(client, o.IOStreams, o.raw, body)
+	o.bodies.passOn.Store(true)
+	return rawhttp.RawDelete(client, o.verbatim, o.raw, body)
 }
 
 func (o *deleteOptions) find(args []string) (found *resource.Result, explicit bool, err error) {
@@ -221,7 +219,7 @@ func (o *deleteOptions) deleteAll(ctx context.Context, objects resource.Visitor,
 			return err
 		}
 		if warnClusterScope && info.Mapping.Scope.Name() == meta.RESTScopeNameRoot {
-			o.warn.Print("deleting cluster-scoped resources, not scoped to the provided namespace")
+			o.warn("deleting cluster-scoped resources, not scoped to the provided namespace")
 			warnClusterScope = false
 		}
 		if o.dryRun == cmdutil.DryRunClient {

@@ -129,6 +129,7 @@ func (o *diffOptions) write(info *resource.Info, live, merged string) error {
 	}
 	kind := info.Mapping.GroupVersionKind
 	name := strings.TrimPrefix(fmt.Sprintf("%s.%s.%s.%s.%s", kind.Group, kind.Version, kind.Kind, info.Namespace, info.Name), ".")
+	name = strings.ReplaceAll(name, string(filepath.Separator), "_") // a name is no path
 	if err := o.writeObject(filepath.Join(live, name), before); err != nil {
 		return err
 	}
@@ -209,7 +210,9 @@ var plainArgument = regexp.MustCompile(`^[a-zA-Z0-9-=]+$`)
 
 func (o *diffOptions) compare(ctx context.Context, live, merged string) error {
 	command := []string{"diff", "-u", "-N"}
-	if chosen := strings.Fields(os.Getenv("KUBECTL_EXTERNAL_DIFF")); len(chosen) > 0 {
+	chosen := strings.Fields(os.Getenv("KUBECTL_EXTERNAL_DIFF"))
+	external := len(chosen) > 0
+	if external {
 		command = chosen[:1]
 		for _, arg := range chosen[1:] {
 			if plainArgument.MatchString(arg) {
@@ -221,7 +224,11 @@ func (o *diffOptions) compare(ctx context.Context, live, merged string) error {
 	run := exec.CommandContext(ctx, command[0], append(command[1:], live, merged)...)
 	run.Stdout, run.Stderr = &out, o.ErrOut
 	err := run.Run()
-	if _, writeErr := o.Out.Write(out.Bytes()); writeErr != nil {
+	to := o.Out
+	if external {
+		to = o.verbatim.Out // it may have colours of its own
+	}
+	if _, writeErr := to.Write(out.Bytes()); writeErr != nil {
 		return writeErr
 	}
 	var exit *exec.ExitError

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/drain"
@@ -192,7 +191,7 @@ func (o *drainOptions) empty(node string) error {
 		return utilerrors.NewAggregate(errs)
 	}
 	if warnings := list.Warnings(); warnings != "" {
-		printers.NewWarningPrinter(o.ErrOut, printers.WarningPrinterOptions{Color: o.colorful()}).Print(warnings)
+		o.warn(warnings)
 	}
 	if o.onlyPretend() {
 		for _, pod := range list.Pods() {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/scheme"
@@ -129,7 +129,7 @@ func (o *editOptions) edit(ctx context.Context, info *resource.Info) error {
 	}
 	text, reasons := original, ""
 	for {
-		edited, path, err := openEditor(ctx, o.IOStreams.In, o.Out, o.ErrOut, editHeader+reasons, text)
+		edited, path, err := openEditor(ctx, o.verbatim, editHeader+reasons, text)
 		if err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func commented(err error) string {
 }
 
 // openEditor lets the user change text and returns what was saved, in the file at path.
-func openEditor(ctx context.Context, in io.Reader, out, errOut io.Writer, header string, text []byte) (edited []byte, path string, err error) {
+func openEditor(ctx context.Context, streams genericiooptions.IOStreams, header string, text []byte) (edited []byte, path string, err error) {
 	file, err := os.CreateTemp("", "kubectl-lite-edit-*.yaml")
 	if err != nil {
 		return nil, "", err
@@ -189,7 +189,7 @@ func openEditor(ctx context.Context, in io.Reader, out, errOut io.Writer, header
 		editor = "vi"
 	}
 	command := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", path)
-	command.Stdin, command.Stdout, command.Stderr = in, out, errOut
+	command.Stdin, command.Stdout, command.Stderr = streams.In, streams.Out, streams.ErrOut
 	if err := command.Run(); err != nil {
 		return nil, "", errors.Join(fmt.Errorf("there was a problem with the editor %q: %w", editor, err), os.Remove(path))
 	}

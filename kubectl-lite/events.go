@@ -187,7 +187,7 @@ func (o *eventsOptions) row(w io.Writer, e corev1.Event) {
 	if o.allNamespaces {
 		fmt.Fprintf(w, "%s\t", e.Namespace)
 	}
-	clean := printers.EscapeTerminal
+	clean := cellText
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s/%s\t%s\n", lastSeen(e), clean(e.Type), clean(e.Reason),
 		clean(e.InvolvedObject.Kind), clean(e.InvolvedObject.Name), clean(strings.TrimSpace(e.Message)))
 }

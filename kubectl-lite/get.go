@@ -136,7 +136,8 @@ func (o *getOptions) getRaw() error {
 	if err != nil {
 		return err
 	}
-	return rawhttp.RawGet(client, o.IOStreams, o.raw)
+	o.bodies.passOn.Store(true)
+	return rawhttp.RawGet(client, o.verbatim, o.raw)
 }
 
 // query is what get and get -w ask alike.
@@ -244,6 +245,7 @@ func (o *getOptions) printObjects(found *resource.Result) error {
 	if err != nil {
 		return err
 	}
+	single = single || len(o.files.Filenames) == 1 && isURL(o.files.Filenames[0])
 	var obj runtime.Object
 	if single && len(infos) == 1 {
 		obj = infos[0].Object
@@ -253,7 +255,7 @@ func (o *getOptions) printObjects(found *resource.Result) error {
 		}
 		obj = listOf(infos)
 	}
-	errs.add(printer.PrintObj(obj, o.Out))
+	errs.add(printer.PrintObj(obj, o.outFor(o.format.print)))
 	return utilerrors.Reduce(errs.err())
 }
 

@@ -23,6 +23,7 @@ func (o *getOptions) canStream(args []string) bool {
 // streamTable prints each page as it arrives. A column is as wide as the widest cell so far: pages after a wide one line up
 // with it, those before did not know.
 func (o *getOptions) streamTable(namespace string, found *resource.Result) error {
+	o.bodies.forgetPages.Store(true)
 	out := &paragraphs{to: o.Out}
 	tabs := printers.GetNewTabWriter(out)
 	inNamespace := !o.allNamespaces

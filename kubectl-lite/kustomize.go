@@ -48,7 +48,7 @@ func newKustomize(s *session) *cobra.Command {
 			if output != "" {
 				return os.WriteFile(output, text, 0o644)
 			}
-			_, err = s.Out.Write(text)
+			_, err = s.verbatim.Out.Write(text)
 			return err
 		},
 	}

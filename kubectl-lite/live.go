@@ -47,7 +47,7 @@ const (
 
 // canLive reports whether standard output is a terminal that can show a live view.
 func (s *session) canLive() bool {
-	return printers.IsTerminal(s.Out) && os.Getenv("TERM") != "dumb"
+	return printers.IsTerminal(s.verbatim.Out) && os.Getenv("TERM") != "dumb"
 }
 
 // interrupted is the exit code of a process that Ctrl-C ended.
@@ -58,7 +58,7 @@ const interrupted = 130
 func (s *session) live(ctx context.Context, render func() []string, work func(ctx context.Context, changed func()) error) error {
 	ctx, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer release()
-	v := &liveView{out: s.Out, render: render}
+	v := &liveView{out: s.verbatim.Out, render: func() []string { return visibleLines(render()) }}
 	drawing, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	s.held.hold(true)
@@ -72,6 +72,15 @@ func (s *session) live(ctx context.Context, render func() []string, work func(ct
 		return &exitError{code: interrupted}
 	}
 	return err
+}
+
+// visibleLines are the lines of a picture, in which nothing moves the cursor but the view itself.
+func visibleLines(lines []string) []string {
+	all := make([]string, len(lines))
+	for i, line := range lines {
+		all[i] = oneLine(line)
+	}
+	return all
 }
 
 func (v *liveView) run(ctx context.Context) {

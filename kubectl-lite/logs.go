@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -18,8 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/cmd/util/podcmd"
 	"k8s.io/kubectl/pkg/polymorphichelpers"
 	kubectlutil "k8s.io/kubectl/pkg/util"
+	"k8s.io/kubectl/pkg/util/podutils"
 )
 
 type logsOptions struct {
@@ -132,11 +136,8 @@ func (o *logsOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	find := polymorphichelpers.LogsForObjectFn
-	if o.allPods {
-		find, o.prefix = polymorphichelpers.LogsForObjectFunc(polymorphichelpers.AllPodLogsForObjectFn), true
-	}
-	requests, err := find(o.Factory, obj, &o.options, o.podTimeout, o.allContainers)
+	o.prefix = o.prefix || o.allPods
+	requests, err := o.requests(obj)
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (o *logsOptions) run(ctx context.Context, args []string) error {
 	})
 	if !o.options.Follow || len(requests) == 1 {
 		for _, source := range sources {
-			if err := o.copy(ctx, requests[source], o.prefixed(source, o.Out)); err != nil {
+			if err := o.copy(ctx, requests[source], o.prefixed(source, o.verbatim.Out)); err != nil {
 				return err
 			}
 		}
@@ -159,6 +160,73 @@ func (o *logsOptions) run(ctx context.Context, args []string) error {
 		return fmt.Errorf("you are attempting to follow %d log streams, but maximum allowed concurrency is %d, use --max-log-requests to increase the limit", len(requests), o.maxStreams)
 	}
 	return o.copyAll(ctx, sources, requests)
+}
+
+// requests are one per log. kubectl's library would choose containers and pods as well, but it reports that on the process's
+// own error stream, with names as they are.
+func (o *logsOptions) requests(obj runtime.Object) (map[corev1.ObjectReference]rest.ResponseWrapper, error) {
+	pods, err := o.podsOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	all := map[corev1.ObjectReference]rest.ResponseWrapper{}
+	for _, pod := range pods {
+		options := o.options
+		if !o.allContainers && options.Container == "" {
+			container, err := podcmd.FindOrDefaultContainerByName(pod, "", o.allPods, o.ErrOut)
+			if err != nil {
+				return nil, err
+			}
+			options.Container = container.Name
+		}
+		found, err := polymorphichelpers.LogsForObjectFn(o.Factory, pod, &options, o.podTimeout, o.allContainers)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, found)
+	}
+	return all, nil
+}
+
+// podsOf are the pods whose logs are meant: of a workload it is the one that tells most, or all of them with --all-pods.
+func (o *logsOptions) podsOf(obj runtime.Object) ([]*corev1.Pod, error) {
+	switch found := obj.(type) {
+	case *corev1.Pod:
+		return []*corev1.Pod{found}, nil
+	case *corev1.PodList:
+		return pointers(found.Items), nil
+	}
+	namespace, selector, err := polymorphichelpers.SelectorsForObject(obj)
+	if err != nil {
+		return nil, fmt.Errorf("cannot get the logs from %T: %v", obj, err)
+	}
+	client, err := o.KubernetesClientSet()
+	if err != nil {
+		return nil, err
+	}
+	likeliest := func(pods []*corev1.Pod) sort.Interface { return podutils.ByLogging(pods) }
+	pod, n, err := polymorphichelpers.GetFirstPod(client.CoreV1(), namespace, selector.String(), o.podTimeout, likeliest)
+	switch {
+	case err != nil:
+		return nil, err
+	case n > 1 && o.allPods:
+		list, err := polymorphichelpers.GetPodList(client.CoreV1(), namespace, selector.String(), o.podTimeout, likeliest)
+		if err != nil {
+			return nil, err
+		}
+		return pointers(list.Items), nil
+	case n > 1:
+		fmt.Fprintf(o.ErrOut, "Found %v pods, using pod/%v\n", n, pod.Name)
+	}
+	return []*corev1.Pod{pod}, nil
+}
+
+func pointers(pods []corev1.Pod) []*corev1.Pod {
+	all := make([]*corev1.Pod, len(pods))
+	for i := range pods {
+		all[i] = &pods[i]
+	}
+	return all
 }
 
 // source is the object whose logs are asked for: a pod, a workload, or all pods that a label selects.
@@ -190,7 +258,7 @@ func (o *logsOptions) source(args []string) (runtime.Object, error) {
 func (o *logsOptions) copyAll(ctx context.Context, sources []corev1.ObjectReference, requests map[corev1.ObjectReference]rest.ResponseWrapper) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	out := &lineWriter{to: o.Out}
+	out := &lineWriter{to: o.verbatim.Out}
 	failures := make(chan error, len(sources))
 	var running sync.WaitGroup
 	for _, source := range sources {
@@ -225,20 +293,24 @@ func (o *logsOptions) copy(ctx context.Context, request rest.ResponseWrapper, to
 	return err
 }
 
+// longestLine is up to which length lines of several logs are kept whole; what is longer comes in pieces. Runtimes write no
+// longer line than 16 KiB in one piece.
+const longestLine = 1 << 20
+
 // copyLines hands on whole lines as they come, so that a followed log is never held back.
 func copyLines(to io.Writer, from io.Reader) error {
-	lines := bufio.NewReader(from)
+	lines := bufio.NewReaderSize(from, longestLine)
 	for {
-		line, err := lines.ReadBytes('\n')
+		line, err := lines.ReadSlice('\n')
 		if len(line) > 0 {
 			if _, err := to.Write(line); err != nil {
 				return err
 			}
 		}
-		if err == io.EOF {
+		switch {
+		case err == io.EOF:
 			return nil
-		}
-		if err != nil {
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
 			return err
 		}
 	}
@@ -250,20 +322,27 @@ func (o *logsOptions) prefixed(source corev1.ObjectReference, to io.Writer) io.W
 		return to
 	}
 	_, container, _ := strings.Cut(source.FieldPath, "{")
-	return &lineWriter{to: to, prefix: fmt.Sprintf("[pod/%s/%s] ", source.Name, strings.TrimSuffix(container, "}"))}
+	return &lineWriter{to: to, prefix: oneLine(fmt.Sprintf("[pod/%s/%s] ", source.Name, strings.TrimSuffix(container, "}")))}
 }
 
-// lineWriter writes each call's text in one piece, after the prefix. It may be used by several goroutines.
+// lineWriter writes each call's text in one piece, after the prefix if a line begins with it. It may be used by several
+// goroutines.
 type lineWriter struct {
 	mu     sync.Mutex
 	to     io.Writer
 	prefix string
+	within bool // a line that has not ended
 }
 
 func (w *lineWriter) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, err := w.to.Write(append([]byte(w.prefix), line...)); err != nil {
+	text := line
+	if w.prefix != "" && !w.within {
+		text = append([]byte(w.prefix), line...)
+	}
+	w.within = len(line) > 0 && line[len(line)-1] != '\n'
+	if _, err := w.to.Write(text); err != nil {
 		return 0, err
 	}
 	return len(line), nil

@@ -53,7 +53,7 @@ func (s *session) runPlugin(ctx context.Context, root *cobra.Command, args []str
 		return false, nil
 	}
 	plugin := exec.CommandContext(ctx, path, rest...)
-	plugin.Stdin, plugin.Stdout, plugin.Stderr = s.In, s.Out, s.ErrOut
+	plugin.Stdin, plugin.Stdout, plugin.Stderr = s.verbatim.In, s.verbatim.Out, s.verbatim.ErrOut
 	// The plugin is in the terminal's foreground and answers Ctrl-C itself; this process must live to hand on its exit code.
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)

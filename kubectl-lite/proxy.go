@@ -9,6 +9,8 @@ import (
 	"net/http/httputil"
 	"os"
 	"os/signal"
+	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -106,34 +108,79 @@ func (o *proxyOptions) listen(ctx context.Context) (net.Listener, error) {
 	if o.unixSocket == "" {
 		return config.Listen(ctx, "tcp", net.JoinHostPort(o.address, strconv.Itoa(o.port)))
 	}
-	if err := os.Remove(o.unixSocket); err != nil && !os.IsNotExist(err) {
+	info, err := os.Lstat(o.unixSocket)
+	switch {
+	case err == nil && info.Mode().Type() != os.ModeSocket:
+		return nil, fmt.Errorf("%s exists and is not a socket", o.unixSocket)
+	case err != nil && !os.IsNotExist(err):
 		return nil, err
 	}
-	listener, err := config.Listen(ctx, "unix", o.unixSocket)
+	return listenPrivately(ctx, o.unixSocket)
+}
+
+// listenPrivately listens on a Unix socket that only this user may open: whoever opens it acts as this user. The socket gets
+// its mode in a folder that nobody else may enter, and its name after that; one that was left behind is replaced.
+func listenPrivately(ctx context.Context, path string) (net.Listener, error) {
+	folder, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {
 		return nil, err
 	}
-	return listener, os.Chmod(o.unixSocket, 0o600) // whoever may open it acts as this user
+	defer os.RemoveAll(folder) //nolint:errcheck // an empty folder does no harm
+	fresh := filepath.Join(folder, "s")
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", fresh)
+	if err != nil {
+		return nil, err
+	}
+	if err = os.Chmod(fresh, 0o600); err == nil {
+		err = os.Rename(fresh, path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return unixListener{listener, path}, nil
 }
 
-// handler is files below one prefix, the API below the other, and the filter before both.
+// unixListener is a listener whose socket got another name.
+type unixListener struct {
+	net.Listener
+	path string
+}
+
+func (l unixListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
+
+func (l unixListener) Close() error {
+	return errors.Join(l.Listener.Close(), os.Remove(l.path))
+}
+
+// handler is files below one prefix, the API below the other. Both are for this machine alone; the rules about paths are
+// for the API, and see them as the server will: without the prefix.
 func (o *proxyOptions) handler(config *rest.Config) (http.Handler, error) {
 	api, err := o.forward(config)
 	if err != nil {
 		return nil, err
 	}
+	rules, err := o.rules()
+	if err != nil {
+		return nil, err
+	}
+	api = rules.onlyPaths(api)
+	// The API's own first segment is a prefix that stays, as with kubectl: --api-prefix=/api/ serves a part of it.
+	if !strings.HasPrefix(o.apiPrefix, "/api/") && !strings.HasPrefix(o.apiPrefix, "/apis/") {
+		api = http.StripPrefix(strings.TrimSuffix(o.apiPrefix, "/"), api)
+	}
 	mux := http.NewServeMux()
-	mux.Handle(o.apiPrefix, http.StripPrefix(strings.TrimSuffix(o.apiPrefix, "/"), api))
+	mux.Handle(o.apiPrefix, api)
 	if o.staticDir != "" {
 		mux.Handle(o.staticPrefix, http.StripPrefix(o.staticPrefix, http.FileServer(http.Dir(o.staticDir))))
 	}
-	return o.filtered(mux)
+	return rules.onlyCallers(mux), nil
 }
 
 // forward sends requests on with the credentials of the kubeconfig. Those that upgrade (exec, port-forward) need HTTP/1.1.
 func (o *proxyOptions) forward(config *rest.Config) (http.Handler, error) {
+	config = rest.CopyConfig(config)
+	config.WrapTransport = nil // which bounds answers: none is held here
 	if o.keepalive > 0 {
-		config = rest.CopyConfig(config)
 		config.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: o.keepalive}).DialContext
 	}
 	target, _, err := rest.DefaultServerUrlFor(config)
@@ -176,26 +223,41 @@ type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// filtered decides which requests pass. A web page in a browser on this machine must not be able to reach the server through
-// the proxy, which is why only names of this machine are accepted as the host.
-func (o *proxyOptions) filtered(next http.Handler) (http.Handler, error) {
+// proxyRules decide which requests pass; nil ones let all of them.
+type proxyRules struct {
+	acceptPaths, rejectPaths, acceptHosts, rejectMethods []*regexp.Regexp
+}
+
+func (o *proxyOptions) rules() (*proxyRules, error) {
 	if o.disableFilter {
 		if o.unixSocket == "" {
 			fmt.Fprintln(o.ErrOut, "Request filter disabled, your proxy is vulnerable to XSRF attacks, please be cautious")
 		}
-		return next, nil
+		return nil, nil
 	}
-	var rules [4][]*regexp.Regexp
-	for i, patterns := range []string{o.acceptPaths, o.rejectPaths, o.acceptHosts, o.rejectMethods} {
-		for _, pattern := range strings.Split(patterns, ",") {
-			rule, err := regexp.Compile(pattern)
+	rules := &proxyRules{}
+	for _, list := range []struct {
+		to       *[]*regexp.Regexp
+		patterns string
+	}{
+		{&rules.acceptPaths, o.acceptPaths}, {&rules.rejectPaths, o.rejectPaths},
+		{&rules.acceptHosts, o.acceptHosts}, {&rules.rejectMethods, o.rejectMethods},
+	} {
+		for _, pattern := range strings.Split(list.patterns, ",") {
+			rule, err := regexp.Compile("(?s)" + pattern) // a line break in a path is a character like any other
 			if err != nil {
 				return nil, err
 			}
-			rules[i] = append(rules[i], rule)
+			*list.to = append(*list.to, rule)
 		}
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return rules, nil
+}
+
+// onlyCallers refuses methods, and hosts by any name but this machine's: a web page in a browser here must not be able to
+// reach the server through the proxy.
+func (rules *proxyRules) onlyCallers(next http.Handler) http.Handler {
+	return rules.allowing(next, func(r *http.Request) bool {
 		host := r.Host
 		if name, _, err := net.SplitHostPort(r.Host); err == nil {
 			host = name
@@ -203,12 +265,33 @@ func (o *proxyOptions) filtered(next http.Handler) (http.Handler, error) {
 				host = "[" + name + "]"
 			}
 		}
-		if matchesAny(rules[0], r.URL.Path) && !matchesAny(rules[1], r.URL.Path) && matchesAny(rules[2], host) && !matchesAny(rules[3], r.Method) {
-			next.ServeHTTP(w, r)
+		return matchesAny(rules.acceptHosts, host) && !matchesAny(rules.rejectMethods, r.Method)
+	})
+}
+
+// onlyPaths refuses paths, by the path that is sent on. A path is judged as it stands and with "//", "." and ".." resolved, as
+// something before the server might: both must pass.
+func (rules *proxyRules) onlyPaths(next http.Handler) http.Handler {
+	passes := func(p string) bool { return matchesAny(rules.acceptPaths, p) && !matchesAny(rules.rejectPaths, p) }
+	return rules.allowing(next, func(r *http.Request) bool {
+		return passes(r.URL.Path) && (passes(path.Clean(r.URL.Path)) || isClean(r.URL.Path))
+	})
+}
+
+// isClean reports whether path.Clean changes nothing but a slash at the end.
+func isClean(p string) bool { return path.Clean(p) == p || path.Clean(p)+"/" == p }
+
+func (rules *proxyRules) allowing(next http.Handler, pass func(*http.Request) bool) http.Handler {
+	if rules == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !pass(r) {
+			http.Error(w, http.StatusText(http.StatusForbidden), http.StatusForbidden)
 			return
 		}
-		http.Error(w, http.StatusText(http.StatusForbidden), http.StatusForbidden)
-	}), nil
+		next.ServeHTTP(w, r)
+	})
 }
 
 func matchesAny(rules []*regexp.Regexp, text string) bool {

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/scheme"
@@ -90,7 +89,6 @@ func (o *replaceOptions) run(ctx context.Context) error {
 func (o *replaceOptions) deleteFirst(ctx context.Context, infos []*resource.Info) error {
 	d := &o.deletion
 	d.dryRun, d.ignoreNotFound = o.dryRun, true
-	d.warn = printers.NewWarningPrinter(o.ErrOut, printers.WarningPrinterOptions{Color: o.colorful()})
 	if d.grace == 0 {
 		d.grace = 1 // the name must be free before the object is made anew
 	}

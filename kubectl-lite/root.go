@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"sync"
 
@@ -113,8 +115,8 @@ func newRoot(streams genericiooptions.IOStreams, wanted map[string]bool) (*cobra
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(streams.In)
-	root.SetOut(streams.Out)
-	root.SetErr(streams.ErrOut)
+	root.SetOut(s.Out)
+	root.SetErr(s.ErrOut)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee '%s --help' for usage.", err, cmd.CommandPath())
 	})
@@ -152,6 +154,18 @@ func addVerbosity(root *cobra.Command) {
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
 }
 
+// logVisibly makes what client-go logs visible text as well: it holds errors and, with -v=8, whole answers of servers.
+var logVisibly = sync.OnceFunc(func() {
+	logging := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(logging)
+	klog.SetOutput(&visibleWriter{to: os.Stderr})
+	for name, value := range map[string]string{"logtostderr": "false", "one_output": "true", "stderrthreshold": "FATAL"} {
+		if err := logging.Set(name, value); err != nil {
+			panic(err) // there is no such flag
+		}
+	}
+})
+
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -167,6 +181,9 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 // Main runs one invocation and returns the exit code of the process. It leaves signals alone: verbs that have something to
 // tidy up listen for them, all others may be ended at any moment.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	if streams.ErrOut == io.Writer(os.Stderr) {
+		logVisibly()
+	}
 	root, s := newRoot(streams, spokenOf(args))
 	root.SetArgs(args)
 	ran, err := s.runPlugin(ctx, root, args)
@@ -176,7 +193,8 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	if err == nil {
 		err = s.countWarnings()
 	}
-	return report(streams.ErrOut, err)
+	defer s.finish()
+	return report(s.ErrOut, err)
 }
 
 // countWarnings is the error of --warnings-as-errors.

@@ -336,12 +336,12 @@ func (o *runOptions) copyLogs(ctx context.Context, pod *corev1.Pod, options core
 	}
 	options.Container = pod.Spec.Containers[0].Name
 	logs := &logsOptions{session: o.session}
-	return logs.copy(ctx, client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &options), o.Out)
+	return logs.copy(ctx, client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &options), o.verbatim.Out)
 }
 
 // removeAll is --rm. It happens also where the session ended in an error, and after the user gave up.
 func (o *runOptions) removeAll(name string) error {
-	deletion := &deleteOptions{session: o.session, ignoreNotFound: true, grace: o.grace, quiet: o.quiet, propagation: metav1.DeletePropagationBackground, warn: o.warner()}
+	deletion := &deleteOptions{session: o.session, ignoreNotFound: true, grace: o.grace, quiet: o.quiet, propagation: metav1.DeletePropagationBackground}
 	names := []string{"pod/" + name}
 	if o.expose {
 		names = append(names, "service/"+name)

@@ -22,13 +22,19 @@ import (
 // are first asked for, so a command that needs no server never looks for one.
 type session struct {
 	cmdutil.Factory
+	// IOStreams are for people: what is printed to them has nothing in it that a terminal obeys (visible.go).
 	genericiooptions.IOStreams
-	flags *genericclioptions.ConfigFlags
+	// verbatim are the same streams for what must arrive as it is: the documents of -o, logs, what programs in containers,
+	// plugins and editors print, and this program's own control sequences, with nobody else's text between them.
+	verbatim genericiooptions.IOStreams
+	flags    *genericclioptions.ConfigFlags
 
 	// warningsAsErrors makes a command fail when the server warned about something.
 	warningsAsErrors bool
 	warnings         rest.WarningHandler
 	held             *heldWriter
+	bodies           *bodies
+	finish           func() // writes the last bytes, where they are no whole character
 }
 
 // heldWriter keeps back what is written to it while a live view has the terminal.
@@ -58,6 +64,34 @@ func (h *heldWriter) hold(on bool) {
 	}
 }
 
+// serverWarnings prints the Warning headers of a server.
+type serverWarnings struct {
+	to interface {
+		rest.WarningHandler
+		WarningCount() int
+	}
+	mu  sync.Mutex
+	got int
+}
+
+// mostWarnings is how many warnings of a server are looked at. Each different one is remembered, and a session may last.
+const mostWarnings = 1000
+
+// longestWarning is how many characters of a warning are shown: kube-apiserver sends no longer ones.
+const longestWarning = 4096
+
+func (w *serverWarnings) HandleWarningHeader(code int, agent, text string) {
+	w.mu.Lock()
+	w.got++
+	tooMany := w.got > mostWarnings
+	w.mu.Unlock()
+	if !tooMany {
+		w.to.HandleWarningHeader(code, agent, oneLine(cut(text, longestWarning)))
+	}
+}
+
+func (w *serverWarnings) WarningCount() int { return w.to.WarningCount() }
+
 // onceWriter passes on what was not written before. A command asks more than once what a short name stands for, and is told of
 // its other meanings each time.
 type onceWriter struct {
@@ -85,10 +119,17 @@ const (
 )
 
 func newSession(streams genericiooptions.IOStreams) *session {
+	out, errOut := &visibleWriter{to: streams.Out}, &visibleWriter{to: streams.ErrOut}
 	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().
 		WithDiscoveryBurst(requestBurst).WithDiscoveryQPS(requestsPerSecond).
-		WithWarningPrinter(genericiooptions.IOStreams{ErrOut: &onceWriter{to: streams.ErrOut}})
-	s := &session{IOStreams: streams, flags: flags}
+		WithWarningPrinter(genericiooptions.IOStreams{ErrOut: &onceWriter{to: errOut}})
+	s := &session{
+		IOStreams: genericiooptions.IOStreams{In: streams.In, Out: out, ErrOut: errOut},
+		verbatim:  streams,
+		flags:     flags,
+		bodies:    &bodies{},
+		finish:    func() { out.finish(); errOut.finish() },
+	}
 	s.held = &heldWriter{to: streams.ErrOut}
 	flags.WrapConfigFn = s.configure
 	s.Factory = cmdutil.NewFactory(cmdutil.NewMatchVersionFlags(flags))
@@ -99,18 +140,19 @@ func newSession(streams genericiooptions.IOStreams) *session {
 // requests a second, which is made for daemons: discovery, tree and why read every kind.
 func (s *session) configure(config *rest.Config) *rest.Config {
 	if s.warnings == nil {
-		s.warnings = rest.NewWarningWriter(s.held, rest.WarningWriterOptions{
+		s.warnings = &serverWarnings{to: rest.NewWarningWriter(s.held, rest.WarningWriterOptions{
 			Deduplicate: true,
 			Color:       s.colorful(),
-		})
+		})}
 	}
 	config.WarningHandler = s.warnings
+	s.bodies.bound(config)
 	config.QPS, config.Burst = requestsPerSecond, requestBurst
 	return config
 }
 
 // colorful reports whether the error stream is a terminal that may be sent colours (NO_COLOR unset).
-func (s *session) colorful() bool { return printers.AllowsColorOutput(s.ErrOut) }
+func (s *session) colorful() bool { return printers.AllowsColorOutput(s.verbatim.ErrOut) }
 
 // namespace is the namespace that a command works in; explicit is set where -n gave it, which documents in files must
 // then not contradict.
@@ -128,11 +170,28 @@ func resourceName(mapping *meta.RESTMapping) string { return mapping.Resource.Gr
 
 // withFiles adds the documents that -f names to what a builder reads; "-" is this session's standard input.
 func (s *session) withFiles(b *resource.Builder, enforceNamespace bool, files *resource.FilenameOptions) *resource.Builder {
-	named := *files
-	named.Filenames = slices.DeleteFunc(slices.Clone(files.Filenames), func(name string) bool { return name == "-" })
-	b = b.FilenameParam(enforceNamespace, &named)
-	if len(named.Filenames) < len(files.Filenames) {
-		b = b.StdinInUse().Stream(s.In, "STDIN")
+	if files.Kustomize != "" || !slices.ContainsFunc(files.Filenames, isURL) {
+		named := *files
+		named.Filenames = slices.DeleteFunc(slices.Clone(files.Filenames), func(name string) bool { return name == "-" })
+		b = b.FilenameParam(enforceNamespace, &named)
+		if len(named.Filenames) < len(files.Filenames) {
+			b = b.StdinInUse().Stream(s.In, "STDIN")
+		}
+		return b
+	}
+	for _, name := range files.Filenames { // in their order; what URLs have is bounded here
+		if !isURL(name) {
+			b = s.withFiles(b, enforceNamespace, &resource.FilenameOptions{Filenames: []string{name}, Recursive: files.Recursive})
+			continue
+		}
+		manifest, err := openManifest(name)
+		if err != nil {
+			return b.AddError(err)
+		}
+		b = b.Stream(manifest, name)
+	}
+	if enforceNamespace {
+		b = b.RequireNamespace()
 	}
 	return b
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/kubectl/pkg/cmd/set/env"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
@@ -95,13 +94,12 @@ func (o *setEnvOptions) run(args []string) error {
 	if o.list {
 		return o.printAll(infos, set, removed)
 	}
-	warn := printers.NewWarningPrinter(o.ErrOut, printers.WarningPrinterOptions{Color: o.colorful()})
 	errs := newErrorSet(nil)
 	for _, info := range infos {
 		errs.add(withName(info, o.one(info, func(spec *corev1.PodSpec) error {
 			chosen := o.chosen(spec)
 			if len(chosen) == 0 {
-				warn.Print(fmt.Sprintf("%s/%s does not have any containers matching %q", info.Mapping.GroupVersionKind.Kind, info.Name, o.pattern))
+				o.warn(fmt.Sprintf("%s/%s does not have any containers matching %q", info.Mapping.GroupVersionKind.Kind, info.Name, o.pattern))
 			}
 			for _, c := range chosen {
 				if err := o.update(c, set, removed); err != nil {
@@ -128,7 +126,6 @@ func (o *setEnvOptions) imported() ([]corev1.EnvVar, error) {
 	if err != nil {
 		return nil, err
 	}
-	warn := printers.NewWarningPrinter(o.ErrOut, printers.WarningPrinterOptions{Color: o.colorful()})
 	var all []corev1.EnvVar
 	add := func(key string, source corev1.EnvVarSource) {
 		if len(o.keys) > 0 && !slices.Contains(o.keys, key) {
@@ -136,7 +133,7 @@ func (o *setEnvOptions) imported() ([]corev1.EnvVar, error) {
 		}
 		name := strings.ToUpper(notInNames.ReplaceAllString(key, "_"))
 		if name != key {
-			warn.Print(fmt.Sprintf("key %s transferred to %s", key, name))
+			o.warn(fmt.Sprintf("key %s transferred to %s", key, name))
 		}
 		all = append(all, corev1.EnvVar{Name: name, ValueFrom: &source})
 	}

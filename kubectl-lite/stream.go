@@ -41,11 +41,11 @@ func (o *streaming) inContainer(pod *corev1.Pod) (*corev1.Container, error) {
 // terminal prepares this end. Where a TTY is wanted and standard input is a terminal, that is put into raw mode while the
 // session lasts, so that keys such as Ctrl-C reach the other end.
 func (o *streaming) terminal() *term.TTY {
-	t := &term.TTY{Out: o.Out}
+	t := &term.TTY{Out: o.verbatim.Out}
 	if !o.stdin {
 		return t
 	}
-	t.In = o.In
+	t.In = o.verbatim.In
 	if !o.tty {
 		return t
 	}
@@ -76,7 +76,7 @@ func (o *streaming) join(ctx context.Context, t *term.TTY, sizes term.TerminalSi
 	if t.Raw {
 		options.TerminalSizeQueue = terminalSizes{sizes}
 	} else {
-		options.Stderr = o.ErrOut
+		options.Stderr = o.verbatim.ErrOut
 	}
 	executor, err := o.executor(target)
 	if err != nil {

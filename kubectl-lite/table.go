@@ -3,6 +3,7 @@ package kubectllite
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,6 +49,7 @@ func decodeTable(obj runtime.Object) (*metav1.Table, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, table); err != nil {
 		return nil, fmt.Errorf("read the server's table: %w", err)
 	}
+	tame(table)
 	for i := range table.Rows {
 		row := &table.Rows[i].Object
 		if row.Raw == nil || row.Object != nil {
@@ -61,6 +63,50 @@ func decodeTable(obj runtime.Object) (*metav1.Table, error) {
 	}
 	return table, nil
 }
+
+const (
+	// mostColumns is how many columns of a server's table are shown. Real ones have a dozen.
+	mostColumns = 1000
+	// widestCell is how many characters of a cell are shown: every other row of the column is filled up with spaces to its
+	// width.
+	widestCell = 16 << 10
+)
+
+// tame bounds a table that the server made, and keeps its cells within their columns.
+func tame(table *metav1.Table) {
+	if len(table.ColumnDefinitions) > mostColumns {
+		table.ColumnDefinitions = table.ColumnDefinitions[:mostColumns] // and so the cells of every row
+	}
+	for i := range table.ColumnDefinitions {
+		table.ColumnDefinitions[i].Name = cellText(table.ColumnDefinitions[i].Name)
+	}
+	for _, row := range table.Rows {
+		for i, cell := range row.Cells {
+			if text, ok := cell.(string); ok {
+				row.Cells[i] = cellText(text)
+			}
+		}
+	}
+}
+
+// cellText is text that does not begin another column of a table, and is no wider than a cell may be. Where it has several
+// lines, that is the printer's matter.
+func cellText(text string) string {
+	text = betweenColumns.Replace(text)
+	if len(text) <= widestCell {
+		return text
+	}
+	runes := 0
+	for i := range text {
+		if runes == widestCell {
+			return text[:i] + "…"
+		}
+		runes++
+	}
+	return text
+}
+
+var betweenColumns = strings.NewReplacer("\t", " ", "\v", " ")
 
 func isTable(obj *unstructured.Unstructured) bool {
 	kind := obj.GroupVersionKind()

@@ -205,7 +205,7 @@ func (o *timelineOptions) print(before *unstructured.Unstructured, r revision) {
 	if !when.IsZero() {
 		line += fmt.Sprintf("  %s (%s ago)", when.Local().Format(time.DateTime), since(when))
 	}
-	fmt.Fprintln(o.Out, line)
+	fmt.Fprintln(o.Out, oneLine(line))
 	if before == nil || r.kind == watch.Deleted {
 		return
 	}
@@ -214,7 +214,7 @@ func (o *timelineOptions) print(before *unstructured.Unstructured, r revision) {
 		old, now = maskSecrets(old, now)
 	}
 	for _, d := range deltas("", content(old), content(now)) {
-		fmt.Fprintln(o.Out, "  "+d.String())
+		fmt.Fprintln(o.Out, "  "+oneLine(d.String()))
 	}
 }
 

@@ -71,7 +71,7 @@ func (o *treeOptions) run(ctx context.Context, args []string) error {
 
 func (o *treeOptions) printTree(w io.Writer, all family, root *unstructured.Unstructured) {
 	fmt.Fprintln(w, "NAME\tREADY\tSTATUS\tAGE")
-	o.print(w, all, root, "", "", 1)
+	(&treePrinter{w: w, all: all, depth: o.depth, shown: map[types.UID]bool{}}).print(root, "", "", 1)
 }
 
 // oneObject is the one object that the arguments name.
@@ -186,19 +186,29 @@ func (s *session) ownable(namespacedOnly bool) ([]schema.GroupVersionResource, e
 	return found, nil
 }
 
-func (o *treeOptions) print(w io.Writer, all family, obj *unstructured.Unstructured, lead, below string, depth int) {
+// treePrinter prints a family. What an object owns is shown once: an object may have several owners, and owners may go round
+// in circles.
+type treePrinter struct {
+	w     io.Writer
+	all   family
+	depth int
+	shown map[types.UID]bool
+}
+
+func (p *treePrinter) print(obj *unstructured.Unstructured, lead, below string, depth int) {
 	ready, status := readiness(obj)
-	fmt.Fprintf(w, "%s%s/%s\t%s\t%s\t%s\n", lead, obj.GetKind(), obj.GetName(), ready, status, since(obj.GetCreationTimestamp().Time))
-	if o.depth > 0 && depth > o.depth {
+	fmt.Fprintf(p.w, "%s%s\t%s\t%s\t%s\n", lead, oneLine(obj.GetKind()+"/"+obj.GetName()), oneLine(ready), oneLine(status), since(obj.GetCreationTimestamp().Time))
+	if p.depth > 0 && depth > p.depth || p.shown[obj.GetUID()] {
 		return
 	}
-	children := all[obj.GetUID()]
+	p.shown[obj.GetUID()] = true
+	children := p.all[obj.GetUID()]
 	for i, child := range children {
 		if i == len(children)-1 {
-			o.print(w, all, child, below+"└─", below+"  ", depth+1)
+			p.print(child, below+"└─", below+"  ", depth+1)
 			continue
 		}
-		o.print(w, all, child, below+"├─", below+"│ ", depth+1)
+		p.print(child, below+"├─", below+"│ ", depth+1)
 	}
 }
 

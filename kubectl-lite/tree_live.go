@@ -131,9 +131,14 @@ func (m *treeMirror) relatives() []*unstructured.Unstructured {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := m.family()
-	found := []*unstructured.Unstructured{m.root}
+	found, seen := []*unstructured.Unstructured{m.root}, map[types.UID]bool{m.root.GetUID(): true}
 	for i := 0; i < len(found); i++ {
-		found = append(found, all[found[i].GetUID()]...)
+		for _, child := range all[found[i].GetUID()] {
+			if !seen[child.GetUID()] { // owners may go round in circles
+				seen[child.GetUID()] = true
+				found = append(found, child)
+			}
+		}
 	}
 	return found
 }

@@ -41,7 +41,7 @@ func (o *getOptions) follow(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	out := &liveTable{printer: printer, tabs: printers.GetNewTabWriter(o.Out), asEvents: o.watchEvents}
+	out := &liveTable{printer: printer, tabs: printers.GetNewTabWriter(o.outFor(o.format.print)), asEvents: o.watchEvents}
 	if err := o.printPresent(obj, out); err != nil {
 		return err
 	}

@@ -246,7 +246,7 @@ func (t *rowTable) lines(format *readFormat, mapping *meta.RESTMapping, withName
 	age := slices.IndexFunc(t.columns, func(c metav1.TableColumnDefinition) bool { return c.Name == "Age" })
 	for i := range table.Rows {
 		accessor, err := meta.Accessor(table.Rows[i].Object.Object)
-		if age < 0 || err != nil {
+		if age < 0 || age >= len(table.Rows[i].Cells) || err != nil {
 			continue
 		}
 		table.Rows[i].Cells = slices.Clone(table.Rows[i].Cells)

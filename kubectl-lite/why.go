@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 type whyOptions struct{ *session }
@@ -71,7 +72,12 @@ func (o *whyOptions) run(ctx context.Context, args []string) error {
 	var findings []finding
 	var objects []*unstructured.Unstructured
 	var visit func(*unstructured.Unstructured)
+	visited := map[types.UID]bool{} // owners may go round in circles
 	visit = func(obj *unstructured.Unstructured) {
+		if visited[obj.GetUID()] {
+			return
+		}
+		visited[obj.GetUID()] = true
 		objects = append(objects, obj)
 		findings = append(findings, inspect(obj)...)
 		if isDone(obj) {
@@ -87,7 +93,7 @@ func (o *whyOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	findings = append(findings, more...)
-	name := root.GetKind() + "/" + root.GetName()
+	name := oneLine(root.GetKind() + "/" + root.GetName())
 	if len(findings) == 0 && isReady(root) {
 		fmt.Fprintf(o.Out, "%s is ready.\n", name)
 		return nil
@@ -106,7 +112,7 @@ func (o *whyOptions) run(ctx context.Context, args []string) error {
 	o.print(name, root, findings)
 	o.printLastWords(ctx, root.GetNamespace(), findings)
 	if chain := o.ownerChain(ctx, root); chain != "" {
-		fmt.Fprintf(o.Out, "\nMade by %s.\n", chain)
+		fmt.Fprintf(o.Out, "\nMade by %s.\n", oneLine(chain))
 	}
 	if len(findings) > 0 && findings[0].rank == rankUnschedulable {
 		return o.printVerdicts(ctx, objects)
@@ -185,7 +191,7 @@ func merge(all []finding) []finding {
 func (o *whyOptions) print(name string, root *unstructured.Unstructured, findings []finding) {
 	ready, _ := readiness(root)
 	if strings.Contains(ready, "/") && !isReady(root) {
-		fmt.Fprintf(o.Out, "%s is not ready (%s).\n", name, ready)
+		fmt.Fprintf(o.Out, "%s is not ready (%s).\n", name, oneLine(ready))
 	} else {
 		fmt.Fprintf(o.Out, "%s is not as it should be.\n", name)
 	}
@@ -193,12 +199,12 @@ func (o *whyOptions) print(name string, root *unstructured.Unstructured, finding
 		fmt.Fprintln(o.Out, "Nothing that belongs to it reports a fault; it may still be on its way.")
 		return
 	}
-	fmt.Fprintf(o.Out, "\nLikely cause:\n  %s %s\n", findings[0].subject, findings[0].text)
+	fmt.Fprintf(o.Out, "\nLikely cause:\n  %s\n", oneLine(findings[0].subject+" "+findings[0].text))
 	if len(findings) == 1 {
 		return
 	}
 	fmt.Fprintln(o.Out, "\nAlso:")
 	for _, f := range findings[1:] {
-		fmt.Fprintf(o.Out, "  %s %s\n", f.subject, f.text)
+		fmt.Fprintf(o.Out, "  %s\n", oneLine(f.subject+" "+f.text))
 	}
 }

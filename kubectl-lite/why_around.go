@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -257,6 +256,9 @@ func needsOf(pod *corev1.Pod) (all []need) {
 // lastWords is how many lines of a crashed container's log are shown.
 const lastWords = 3
 
+// lastBytes is how much of the log they are looked for in.
+const lastBytes = 4096
+
 // printLastWords shows what a container said before it crashed, where a crash is the likely cause.
 func (o *whyOptions) printLastWords(ctx context.Context, namespace string, findings []finding) {
 	if len(findings) == 0 || findings[0].rank != rankCrash || findings[0].container == "" {
@@ -269,19 +271,19 @@ func (o *whyOptions) printLastWords(ctx context.Context, namespace string, findi
 	pod, _, _ := strings.Cut(strings.TrimPrefix(findings[0].subject, "Pod/"), " ")
 	for _, previous := range []bool{true, false} {
 		stream, err := client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{
-			Container: findings[0].container, Previous: previous, TailLines: ptr.To(int64(lastWords)), LimitBytes: ptr.To(int64(4096)),
+			Container: findings[0].container, Previous: previous, TailLines: ptr.To(int64(lastWords)), LimitBytes: ptr.To(int64(lastBytes)),
 		}).Stream(ctx)
 		if err != nil {
 			continue // never ran, or its log is gone
 		}
-		text, _ := io.ReadAll(stream)
-		stream.Close() //nolint:errcheck // it was only read
+		text, _ := io.ReadAll(io.LimitReader(stream, lastBytes)) // whatever the server makes of the same limit
+		stream.Close()                                           //nolint:errcheck // it was only read
 		if len(text) == 0 {
 			continue
 		}
-		fmt.Fprintf(o.Out, "\nLast words of container %s:\n", findings[0].container)
+		fmt.Fprintf(o.Out, "\nLast words of container %s:\n", oneLine(findings[0].container))
 		for _, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
-			fmt.Fprintln(o.Out, "  "+printers.EscapeTerminal(line))
+			fmt.Fprintln(o.Out, "  "+line)
 		}
 		return
 	}

@@ -36,7 +36,7 @@ func (o *whyOptions) printVerdicts(ctx context.Context, objects []*unstructured.
 	if err != nil {
 		return nil
 	}
-	fmt.Fprintf(o.Out, "\nNodes, for Pod/%s:\n", pod.Name)
+	fmt.Fprintf(o.Out, "\nNodes, for Pod/%s:\n", oneLine(pod.Name))
 	if len(nodes.Items) == 0 {
 		fmt.Fprintln(o.Out, "  there are none")
 	}
@@ -57,7 +57,7 @@ func (o *whyOptions) printVerdicts(ctx context.Context, objects []*unstructured.
 			fmt.Fprintf(o.Out, "  … %d more\n", len(nodes.Items)-i)
 			break
 		}
-		fmt.Fprintf(o.Out, "  %s %s\n", nodes.Items[i].Name, nodeVerdict(pod, &nodes.Items[i], taken[nodes.Items[i].Name]))
+		fmt.Fprintf(o.Out, "  %s\n", oneLine(nodes.Items[i].Name+" "+nodeVerdict(pod, &nodes.Items[i], taken[nodes.Items[i].Name])))
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func (w *writing) show(s *session, obj runtime.Object, done string) error {
 	if err != nil {
 		return err
 	}
-	return printer.PrintObj(obj, s.Out)
+	return printer.PrintObj(obj, s.outFor(w.print))
 }
 
 // addSubresourceFlag declares --subresource. The library's own declaration reads the library's global error hook, which

@@ -1,0 +1,138 @@
+package kubectllite
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// Text that others wrote (names, messages, data, errors of a server) may hold what a terminal obeys: sequences that set its
+// title, clear it, or write over what was printed before. So a session's Out and ErrOut make such characters visible,
+// whatever is printed to them. Data that must not change, and the control sequences of this program, go to the session's
+// verbatim streams instead.
+
+// visible is text with all that a terminal would obey made visible: as ^[ what C0 has, \r as kubectl shows it, C1 and what
+// changes the direction of text as \u009b, and bytes that are no UTF-8 as \x9b. Lines and tabs stay.
+func visible(text string) string {
+	if isPlain(text) {
+		return text
+	}
+	var b strings.Builder
+	b.Grow(len(text) + len(text)/8)
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		if name := nameOfControl(r, text[:size]); name != "" {
+			b.WriteString(name)
+		} else {
+			b.WriteString(text[:size])
+		}
+		text = text[size:]
+	}
+	return b.String()
+}
+
+// oneLine is visible text that stays in its line and its column: where it stands in the middle of a view, a message of
+// several lines must not look like more of that view.
+func oneLine(text string) string {
+	return linesAsText.Replace(visible(text))
+}
+
+var linesAsText = strings.NewReplacer("\n", `\n`, "\t", `\t`)
+
+// isPlain reports whether text is ASCII without control characters but lines and tabs, as nearly all of it is.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' && c != '\n' && c != '\t' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// nameOfControl is how a character is shown that must not reach a terminal, or nothing for any other one.
+func nameOfControl(r rune, encoded string) string {
+	switch {
+	case r == '\n' || r == '\t':
+		return ""
+	case r == '\r':
+		return `\r`
+	case r < ' ':
+		return "^" + string(r+'@')
+	case r == 0x7f:
+		return "^?"
+	case r >= 0x80 && r <= 0x9f, // C1: U+009B begins a control sequence as ESC [ does
+		r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, // embedding, overriding and isolating a direction
+		r == 0x2028, r == 0x2029: // line and paragraph separators
+		return fmt.Sprintf(`\u%04x`, r)
+	case r == utf8.RuneError && len(encoded) == 1:
+		return fmt.Sprintf(`\x%02x`, encoded[0])
+	}
+	return ""
+}
+
+// visibleWriter passes on what is written to it as visible text. It may be used by several goroutines.
+type visibleWriter struct {
+	mu  sync.Mutex
+	to  io.Writer
+	cut []byte // the begin of a character whose end is still to be written
+}
+
+func (w *visibleWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := string(w.cut) + string(p)
+	end := len(text) - len(unfinished(text))
+	w.cut = append(w.cut[:0], text[end:]...)
+	if _, err := io.WriteString(w.to, visible(text[:end])); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// finish writes what is left of a character that nobody completed.
+func (w *visibleWriter) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.cut) > 0 {
+		_, _ = io.WriteString(w.to, visible(string(w.cut))) // the last words: there is nowhere to complain to
+		w.cut = nil
+	}
+}
+
+// unfinished is the character at the end of text of which bytes are missing.
+func unfinished(text string) string {
+	for i := len(text) - 1; i >= 0 && i >= len(text)-utf8.UTFMax; i-- {
+		if !utf8.RuneStart(text[i]) {
+			continue
+		}
+		if !utf8.FullRuneInString(text[i:]) {
+			return text[i:]
+		}
+		break
+	}
+	return ""
+}
+
+// outFor is where the output of -o goes: tables are for people, documents for programs, which must get them as they are.
+func (s *session) outFor(print *genericclioptions.PrintFlags) io.Writer {
+	format, _, _ := strings.Cut(*print.OutputFormat, "=")
+	switch format {
+	case "wide", "custom-columns", "custom-columns-file":
+		return s.Out
+	case "":
+		if *print.TemplatePrinterFlags.TemplateArgument == "" {
+			return s.Out
+		}
+	}
+	return s.verbatim.Out
+}
+
+// warn prints a warning on the error stream, in colour where that is a terminal.
+func (s *session) warn(text string) {
+	printers.NewWarningPrinter(s.verbatim.ErrOut, printers.WarningPrinterOptions{Color: s.colorful()}).Print(visible(text))
+}
