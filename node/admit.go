@@ -195,14 +195,19 @@ type account struct {
 	byPod map[types.UID]*wanted
 }
 
+// mostRequested is more than any node has of anything, and little enough that the sum over a node's pods is a number.
+const mostRequested = 1 << 52
+
 // requests are what a pod asks for, in thousandths of a core and in units of everything else.
 func requests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	list := podresource.PodRequests(pod, podresource.PodResourcesOptions{})
 	all := make(map[corev1.ResourceName]int64, len(list)+1)
 	for name, q := range list {
-		if all[name] = q.Value(); name == corev1.ResourceCPU {
-			all[name] = q.MilliValue()
+		n := q.Value()
+		if name == corev1.ResourceCPU {
+			n = q.MilliValue()
 		}
+		all[name] = min(n, mostRequested)
 	}
 	all[corev1.ResourcePods] = 1
 	return all

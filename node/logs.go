@@ -54,7 +54,7 @@ func copyLog(ctx context.Context, w io.Writer, open func() (logReader, error), r
 func since(o *corev1.PodLogOptions, now time.Time) time.Time {
 	switch {
 	case o.SinceSeconds != nil:
-		return now.Add(-time.Duration(*o.SinceSeconds) * time.Second)
+		return now.Add(-seconds(*o.SinceSeconds))
 	case o.SinceTime != nil:
 		return o.SinceTime.Time
 	}

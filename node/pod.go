@@ -181,7 +181,7 @@ func (p *podState) end(reason, message string, now time.Time, grace time.Duratio
 
 func gracePeriodOf(pod *corev1.Pod) time.Duration {
 	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
-		return time.Duration(*s) * time.Second
+		return seconds(*s)
 	}
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
@@ -192,7 +192,7 @@ func (p *podState) checkDeadline(now time.Time, w *wake) {
 	if d == nil || p.stopping || p.ended() {
 		return
 	}
-	at := p.startTime.Add(time.Duration(*d) * time.Second)
+	at := p.startTime.Add(seconds(*d))
 	if now.Before(at) {
 		w.at(at)
 		return

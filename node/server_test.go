@@ -77,7 +77,7 @@ func TestEndpoint_FollowsALogUntilItsContainerEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p := talkative("p")
-	p.Annotations["sim.coxswain.dev/log-every"] = "10ms"
+	p.Annotations["sim.coxswain.dev/log-every"] = "100ms"
 	p.Annotations["sim.coxswain.dev/run-for"] = "1h"
 	p.Spec.RestartPolicy = corev1.RestartPolicyNever
 	_, err := client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})

@@ -257,5 +257,5 @@ func gracePeriod(pod *corev1.Pod) time.Duration {
 	if pod.DeletionGracePeriodSeconds == nil {
 		return 0
 	}
-	return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+	return seconds(*pod.DeletionGracePeriodSeconds)
 }
