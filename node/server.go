@@ -180,12 +180,14 @@ func (a *agent) findPod(namespace, name string) *corev1.Pod {
 	return nil
 }
 
-// podsOf are the pods on a node.
+// podsOf are the pods on a node, but those that are forged.
 func (a *agent) podsOf(n *simNode) []*corev1.Pod {
 	all, _ := n.link.index.ByIndex(byNode, n.name) // there is this index
-	pods := make([]*corev1.Pod, len(all))
-	for i, o := range all {
-		pods[i] = o.(*corev1.Pod)
+	pods := make([]*corev1.Pod, 0, len(all))
+	for _, o := range all {
+		if pod := o.(*corev1.Pod); !a.isForged(pod) {
+			pods = append(pods, pod)
+		}
 	}
 	return pods
 }
