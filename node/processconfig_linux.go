@@ -55,13 +55,16 @@ func withPath(env []string, pod *corev1.Pod) []string {
 	return env
 }
 
+// maxMilliCPU is more than any machine has, and little enough to calculate with.
+const maxMilliCPU = 1_000_000_000
+
 func limits(r *corev1.ResourceRequirements) process.Limits {
 	l := process.Limits{CPUShares: 2}
 	if q, ok := r.Requests[corev1.ResourceCPU]; ok {
-		l.CPUShares = max(2, q.MilliValue()*1024/1000)
+		l.CPUShares = max(2, min(q.MilliValue(), maxMilliCPU)*1024/1000)
 	}
 	if q, ok := r.Limits[corev1.ResourceCPU]; ok {
-		l.CPUQuota = q.MilliValue() * 100
+		l.CPUQuota = min(q.MilliValue(), maxMilliCPU) * 100
 	}
 	if q, ok := r.Limits[corev1.ResourceMemory]; ok {
 		l.MemoryBytes = q.Value()
@@ -163,10 +166,19 @@ func (r *processRuntime) mounts(p *processPod, c *corev1.Container, run int32, e
 		if m.SubPathExpr != "" {
 			sub = expand(m.SubPathExpr, values)
 		}
-		if err := makeSubPath(source, sub, fsGroup(p.env.pod)); err != nil {
+		var err error
+		if sub != "" && !source.own {
+			err = r.volumes.check(filepath.Join(source.path, sub))
+		}
+		if err == nil {
+			err = makeSubPath(source.path, sub, fsGroup(p.env.pod))
+		}
+		if err != nil {
 			return nil, configError{fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, err)}
 		}
-		all = append(all, process.Mount{Source: source, SubPath: sub, Target: m.MountPath, ReadOnly: m.ReadOnly})
+		all = append(all, process.Mount{
+			Source: source.path, SubPath: sub, Target: m.MountPath, ReadOnly: m.ReadOnly || source.readOnly, Own: source.own,
+		})
 	}
 	message := r.messagePath(p, c.Name, run)
 	if err := os.MkdirAll(filepath.Dir(message), 0o755); err != nil {
@@ -185,7 +197,7 @@ func (r *processRuntime) mounts(p *processPod, c *corev1.Container, run int32, e
 	for target, source := range own {
 		taken := slices.ContainsFunc(all, func(m process.Mount) bool { return filepath.Clean(m.Target) == target })
 		if target != "" && !taken {
-			all = append(all, process.Mount{Source: source, Target: target})
+			all = append(all, process.Mount{Source: source, Target: target, Own: true})
 		}
 	}
 	return all, nil
