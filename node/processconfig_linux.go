@@ -163,11 +163,11 @@ func (r *processRuntime) mounts(p *processPod, c *corev1.Container, run int32, e
 			return nil, configError{fmt.Errorf("volume %q is not there", m.Name)}
 		}
 		sub := m.SubPath
-		if m.SubPathExpr != "" {
-			sub = expand(m.SubPathExpr, values)
-		}
 		var err error
-		if sub != "" && !source.own {
+		if m.SubPathExpr != "" {
+			sub, err = expand(m.SubPathExpr, values)
+		}
+		if err == nil && sub != "" && !source.own {
 			err = r.volumes.check(filepath.Join(source.path, sub))
 		}
 		if err == nil {
@@ -236,7 +236,7 @@ func writeNetworkFiles(pod *corev1.Pod, ip, dir string) error {
 	}
 	for name, text := range map[string]string{"hosts": hosts(pod, ip), "hostname": hostname(pod) + "\n", "resolv.conf": resolv} {
 		path := filepath.Join(dir, name)
-		if old, err := os.ReadFile(path); err == nil && string(old) == text {
+		if old, err := readContainerFile(path, int64(len(text))+1); err == nil && string(old) == text {
 			continue
 		}
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
