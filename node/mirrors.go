@@ -17,8 +17,8 @@ import (
 )
 
 // mirrors is the record of the mirror pods that the agent has made from its folder. A pod is static if it is in this record; the
-// annotation alone proves nothing, because anybody who may create pods can write it. The record is kept on disk, one file for each
-// node, so that the next agent takes its static pods up. It is safe for concurrent use.
+// annotation alone proves nothing, because anybody who may create pods can write it. The record is kept on disk, one file for
+// each node, so that the next agent takes its static pods up. It is safe for concurrent use.
 type mirrors struct {
 	dir string // "" keeps the record in memory alone
 

@@ -4,6 +4,7 @@ package process
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -154,4 +155,37 @@ func TestMounts_AreReadWithTheirStrangeNames(t *testing.T) {
 	all, err := readMounts(strings.NewReader("36 35 98:0 /a\\040b /mnt\\134x\\011y rw,noatime master:1 - ext3 /dev/root rw\nnonsense\n"))
 	require.NoError(t, err)
 	require.Equal(t, []mounted{{id: 36, device: "98:0", root: "/a b", at: "/mnt\\x\ty", kind: "ext3"}}, all)
+}
+
+// The process that becomes the container's command has all rights while it goes to its working directory.
+func TestContainer_WorksNowhereOutsideOfItself(t *testing.T) {
+	t.Parallel()
+	outside := t.TempDir()
+	me := "/proc/" + fmt.Sprint(os.Getpid())
+	for name, change := range map[string]func(*Sandbox){"own processes": func(*Sandbox) {}, "shared processes": func(s *Sandbox) { s.SharePIDs = true }} {
+		p := startPod(t, change)
+		volume := t.TempDir()
+		require.NoError(t, os.Symlink(me+"/root", filepath.Join(volume, "link")))
+		for i, dir := range []string{"/proc/1/root/..", "/proc/1/cwd/..", me + "/root" + outside, me + "/cwd", "/volume/link" + outside + "/made", "/proc/self/fd/3"} {
+			c := shell(p, "ls")
+			c.Dir, c.Run, c.HostPID = dir, int32(i), strings.Contains(dir, me) || strings.Contains(dir, "link")
+			c.Mounts = []Mount{{Source: volume, Target: "/volume"}}
+			var start *StartError
+			require.ErrorAs(t, p.Run(c), &start, "%s: %s", name, dir)
+		}
+	}
+	entries, err := os.ReadDir(outside)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+
+	p := startPod(t)
+	c := shell(p, "pwd; read line")
+	c.Dir, c.Stdin = "/srv/made/for/it", true
+	require.NoError(t, p.Run(c))
+	s, err := p.Exec("c", 0, []string{"sh", "-c", "pwd; tty"}, false, true)
+	require.NoError(t, err)
+	defer s.Close()
+	text, _ := io.ReadAll(s.Terminal) // which ends with an error
+	require.Contains(t, string(text), "/srv/made/for/it")
+	require.Contains(t, string(text), "/dev/pts/0")
 }
