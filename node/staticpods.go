@@ -39,6 +39,10 @@ func (a *agent) recordOfMirrors() *mirrors {
 	return m
 }
 
+// cleanupPeriod is how old a forged pod is when it is deleted, the kubelet's housekeeping period: a controller whose template has the
+// annotation makes the next one at once.
+const cleanupPeriod = 2 * time.Second
+
 // deleteForged takes away a pod that claims to be static and is not from the agent's folder, as the kubelet does with a mirror
 // pod of which it has no static pod. What an agent that believed it has started of it ends.
 func (a *agent) deleteForged(ctx context.Context, key podKey, pod *corev1.Pod) error {
@@ -47,6 +51,10 @@ func (a *agent) deleteForged(ctx context.Context, key podKey, pod *corev1.Pod) e
 	}
 	if err := a.dropPod(key, true); err != nil {
 		return err
+	}
+	if left := cleanupPeriod - a.Clock.Since(pod.CreationTimestamp.Time); left > 0 {
+		a.podQueue.AddAfter(key, min(left, cleanupPeriod))
+		return nil
 	}
 	if s := pod.DeletionGracePeriodSeconds; pod.DeletionTimestamp != nil && s != nil && *s == 0 {
 		return nil // a finalizer holds it

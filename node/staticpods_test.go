@@ -86,6 +86,13 @@ func TestStaticPods_OneThatIsForgedIsDeletedAndHarmsNobody(t *testing.T) {
 	c.create(running)
 	c.create(held)
 	c.eventually("it is deleted", func() bool { return c.pod("forged").Name == "" })
+	young := forged("young")
+	young.CreationTimestamp = metav1.NewTime(c.clock.Now())
+	c.create(young)
+	c.create(boundPod("sentinel", "node-0"))
+	c.eventually("the sentinel runs", func() bool { return ready(c.pod("sentinel")) })
+	require.Zero(t, c.deletions("young"), "what makes such pods is not driven")
+	c.later(cleanupPeriod, "it is deleted", func() bool { return c.pod("young").Name == "" })
 	for i := range 12 {
 		c.clock.Step(10 * time.Second) // the node looks at what it has left
 		sentinel := fmt.Sprintf("sentinel-%d", i)
