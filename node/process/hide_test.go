@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +110,15 @@ func TestContainer_OpensNoDevicesOfVolumes(t *testing.T) {
 	require.Contains(t, log, "4\n")
 	require.Equal(t, 3, strings.Count(log, "Permission denied"), log)
 
+	mounts, err := ownMounts()
+	require.NoError(t, err)
+	if slices.ContainsFunc(mounts, func(m mounted) bool { return m.at == "/dev" && m.kind == "devtmpfs" }) {
+		c = shell(p, "head -c 4 /host/dev/zero | wc -c; echo x > /host/dev/null && echo written; head -c 1 /host/dev/kmsg")
+		c.Mounts, c.Run = []Mount{{Source: "/", Target: "/host"}}, 2
+		_, log = finish(t, p, c)
+		require.Contains(t, log, "4\nwritten\n", "those that every container has are its own")
+		require.Contains(t, log, "Permission denied")
+	}
 	c = shell(p, "head -c 4 /one | wc -c")
 	c.Mounts, c.Privileged, c.Run = c.Mounts, true, 1
 	c.Mounts = []Mount{{Source: filepath.Join(dir, "zero"), Target: "/one"}}
@@ -188,4 +198,19 @@ func TestContainer_WorksNowhereOutsideOfItself(t *testing.T) {
 	text, _ := io.ReadAll(s.Terminal) // which ends with an error
 	require.Contains(t, string(text), "/srv/made/for/it")
 	require.Contains(t, string(text), "/dev/pts/0")
+}
+
+// What the agent keeps for a container is in the folder that is hidden from it.
+func TestContainer_HasItsOwnFoldersAlthoughTheyAreInWhatIsHidden(t *testing.T) {
+	t.Parallel()
+	p := startPod(t)
+	c := shell(p, "for dir in /tmp /var/tmp /run; do echo x > $dir/file && cat $dir/file; done; cat /run/volume/f; ls "+p.Dir+" 2>&1")
+	volume := filepath.Join(p.Dir, "volume")
+	require.NoError(t, os.MkdirAll(volume, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(volume, "f"), []byte("of a volume\n"), 0o644))
+	c.Hide = []string{filepath.Dir(p.Dir)}
+	c.Mounts = []Mount{{Source: volume, Target: "/run/volume", Own: true}}
+	_, log := finish(t, p, c)
+	require.Contains(t, log, "x\nx\nx\nof a volume\n")
+	require.NotContains(t, log, "shim.log")
 }

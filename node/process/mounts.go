@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -53,10 +54,13 @@ func enterRoot(c *Container, scratch string) error {
 	if err := systemMounts(c); err != nil {
 		return err
 	}
+	owned := map[uint64]bool{} // mounts of what the agent keeps for the container, in the folder that is hidden
 	for target, fd := range ownFds {
-		if _, err := bind(fd, target, true, mountFlags{}); err != nil {
+		id, err := bind(fd, target, true, mountFlags{})
+		if err != nil {
 			return fmt.Errorf("%s: %w", target, err)
 		}
+		owned[id] = true
 	}
 	// The container's mounts can hide /proc and /dev.
 	mountinfo, err := os.Open("/proc/self/mountinfo")
@@ -69,11 +73,14 @@ func enterRoot(c *Container, scratch string) error {
 		return err
 	}
 	defer func() { _ = unix.Close(nothing) }()
+	usual, err := openDevices()
+	if err != nil {
+		return err
+	}
 	if err := hideInRoot(c.Hide, nothing); err != nil {
 		return err
 	}
-	owned, err := bindAll(c, sources)
-	if err != nil {
+	if err := bindAll(c, sources, owned); err != nil {
 		return err
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil { // only now: what is detached cannot be bound
@@ -82,7 +89,65 @@ func enterRoot(c *Container, scratch string) error {
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
-	return cover(places, owned, mountinfo, nothing)
+	if err := cover(places, owned, mountinfo, nothing); err != nil {
+		return err
+	}
+	return shareDevices(mountinfo, usual)
+}
+
+// openDevices opens the devices that every container may use.
+func openDevices() (map[string]int, error) {
+	all := map[string]int{}
+	for name := range devices {
+		fd, err := unix.Open("/dev/"+name, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = fd
+	}
+	return all, nil
+}
+
+// shareDevices puts the container's own devices in the place of those that the host's /dev has in a volume, where none can be opened.
+func shareDevices(mountinfo io.ReadSeeker, usual map[string]int) error {
+	mounts, err := readMounts(mountinfo)
+	if err != nil {
+		return err
+	}
+	for name, fd := range usual {
+		for _, m := range mounts {
+			if m.kind != "devtmpfs" {
+				continue
+			}
+			how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+			at, err := unix.Openat2(unix.AT_FDCWD, filepath.Join(m.at, name), how)
+			if err != nil {
+				continue // a part of it is mounted, or something lies over it
+			}
+			if err = sameDevice(at, devices[name]); err == nil {
+				_, err = attach(fd, at, mountFlags{})
+			}
+			_ = unix.Close(at)
+			if err != nil && !errors.Is(err, errOther) {
+				return fmt.Errorf("%s of %s: %w", name, m.at, err)
+			}
+		}
+		_ = unix.Close(fd)
+	}
+	return nil
+}
+
+var errOther = errors.New("another device")
+
+func sameDevice(fd int, number uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != uint64(number) {
+		return errOther
+	}
+	return nil
 }
 
 // hideInRoot hides paths in the overlay over the host's root, where their files are not those of the host.
@@ -106,8 +171,8 @@ func hideInRoot(paths []string, nothing int) error {
 	return nil
 }
 
-// bindAll makes the mounts, the outer ones first, and returns the numbers of those that are the agent's own.
-func bindAll(c *Container, sources []int) (own map[uint64]bool, err error) {
+// bindAll makes the mounts, the outer ones first, and notes the numbers of those that are the agent's own.
+func bindAll(c *Container, sources []int, owned map[uint64]bool) error {
 	order := make([]int, len(c.Mounts))
 	for i := range order {
 		order[i] = i
@@ -115,12 +180,11 @@ func bindAll(c *Container, sources []int) (own map[uint64]bool, err error) {
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(len(filepath.Clean(c.Mounts[a].Target)), len(filepath.Clean(c.Mounts[b].Target)))
 	})
-	own = map[uint64]bool{}
 	for _, i := range order {
 		m := &c.Mounts[i]
 		var st unix.Stat_t
 		if err := unix.Fstat(sources[i], &st); err != nil {
-			return nil, err
+			return err
 		}
 		var flags mountFlags
 		if !c.Privileged {
@@ -131,11 +195,11 @@ func bindAll(c *Container, sources []int) (own map[uint64]bool, err error) {
 		}
 		id, err := bind(sources[i], filepath.Join("/", m.Target), st.Mode&unix.S_IFMT == unix.S_IFDIR, flags)
 		if err != nil {
-			return nil, &StartError{fmt.Sprintf("mount %s: %v", m.Target, err)}
+			return &StartError{fmt.Sprintf("mount %s: %v", m.Target, err)}
 		}
-		own[id] = m.Own
+		owned[id] = m.Own
 	}
-	return own, nil
+	return nil
 }
 
 // openSources opens what is to be mounted, while the host's files are in sight, and finds the places to hide. What users chose

@@ -24,7 +24,11 @@ type mounted struct {
 	kind   string
 }
 
-func readMounts(mountinfo io.Reader) ([]mounted, error) {
+// readMounts reads mountinfo from its beginning.
+func readMounts(mountinfo io.ReadSeeker) ([]mounted, error) {
+	if _, err := mountinfo.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
 	var all []mounted
 	lines := bufio.NewScanner(mountinfo)
 	lines.Buffer(nil, 1<<20)
@@ -168,7 +172,7 @@ func visible(fd int, places []hidden, mounts []mounted) error {
 
 // cover hides places from a container wherever its mounts show them, but for its own mounts, which may be in them. It is
 // done last, in the container's root. mountinfo was opened there before the container's mounts, of which one can be /proc.
-func cover(places []hidden, own map[uint64]bool, mountinfo io.Reader, nothing int) error {
+func cover(places []hidden, own map[uint64]bool, mountinfo io.ReadSeeker, nothing int) error {
 	mounts, err := readMounts(mountinfo)
 	if err != nil {
 		return err
