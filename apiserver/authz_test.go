@@ -170,6 +170,13 @@ func TestNode_SeesWhatItsPodsNameAndNothingElse(t *testing.T) {
 		t.Helper()
 		answer.refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
 	}
+	mirror := pod("mirror")
+	mirror["metadata"].(m)["annotations"] = m{"kubernetes.io/config.mirror": "x"}
+	mirror["spec"].(m)["nodeName"] = "node-a"
+	mirror["spec"].(m)["volumes"] = []any{m{"name": "v", "configMap": m{"name": "mirrored"}}}
+	s.create(pods, mirror)
+	a.get(pods + "/mirror").ok(http.StatusOK)
+	forbidden(a.get("/api/v1/namespaces/default/configmaps/mirrored"), "no relationship found")
 	a.get(secrets + "mine").ok(http.StatusOK)
 	forbidden(a.get(secrets+"theirs"), `no relationship found between node 'node-a' and this object`)
 	forbidden(a.get("/api/v1/namespaces/default/secrets"), "No Object name found")

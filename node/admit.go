@@ -38,7 +38,7 @@ func (a *agent) admit(n *simNode, pod *corev1.Pod) *refusal {
 	if no := a.takeRoom(n, pod, wanted); no != nil {
 		return no
 	}
-	if no := misplaced(n, pod); no != nil {
+	if no := a.misplaced(n, pod); no != nil {
 		n.account.release(pod.UID)
 		return no
 	}
@@ -47,9 +47,9 @@ func (a *agent) admit(n *simNode, pod *corev1.Pod) *refusal {
 
 // refuseUnderPressure keeps pods away from a node that is short of something: with memory those that ask for none, otherwise
 // all but critical ones.
-func refuseUnderPressure(_ *agent, n *simNode, pod *corev1.Pod) *refusal {
+func refuseUnderPressure(a *agent, n *simNode, pod *corev1.Pod) *refusal {
 	conditions := n.pressure.now()
-	if len(conditions) == 0 || critical(pod) {
+	if len(conditions) == 0 || a.critical(pod) {
 		return nil
 	}
 	if len(conditions) == 1 && conditions[0] == corev1.NodeMemoryPressure {
@@ -117,7 +117,7 @@ func failedPredicate(name, why string) *refusal {
 }
 
 // misplaced asks of the node's labels and taints what the scheduler would have asked.
-func misplaced(n *simNode, pod *corev1.Pod) *refusal {
+func (a *agent) misplaced(n *simNode, pod *corev1.Pod) *refusal {
 	node, err := n.link.nodes.Get(n.name)
 	if err != nil {
 		return nil // it is being registered
@@ -125,7 +125,7 @@ func misplaced(n *simNode, pod *corev1.Pod) *refusal {
 	if fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err == nil && !fits {
 		return failedPredicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 	}
-	if isStatic(pod) {
+	if a.isStatic(pod) {
 		return nil
 	}
 	for i := range node.Spec.Taints {

@@ -28,6 +28,7 @@ type agent struct {
 	missing      atomic.Int64        // of them, how many have yet to be registered
 	shuttingDown atomic.Bool
 	thresholds   []threshold // for eviction
+	mirrors      *mirrors
 	started      time.Time
 	port         int32                           // of the endpoint; 0 where there is none
 	serving      atomic.Pointer[tls.Certificate] // that the endpoint shows, where none was given
@@ -70,6 +71,7 @@ func newAgent(links []*link, o Options, r containerRuntime) *agent {
 	}
 	a.events = events.NewRecorder(func(node string) kubernetes.Interface { return a.nodes[node].client }, o.Clock, o.Log)
 	a.thresholds, _ = o.Eviction.thresholds() // Options.complete has found them right
+	a.mirrors = a.recordOfMirrors()
 	a.missing.Store(int64(len(a.nodes)))
 	a.podQueue = newQueue[podKey](a, "node_pods")
 	a.nodeQueue = newQueue[nodeTask](a, "node_nodes")
@@ -236,6 +238,9 @@ func (a *agent) resume() {
 				}
 			}
 			n := a.nodes[pod.Spec.NodeName]
+			if a.isForged(pod) {
+				continue // it takes nothing: it will be deleted
+			}
 			if n != nil && pod.Status.StartTime != nil && !phaseEnded(pod.Status.Phase) {
 				n.account.note(pod.UID, wantedBy(pod))
 			}

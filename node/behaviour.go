@@ -36,9 +36,7 @@ func (n *simNode) behave(node *corev1.Node) bool {
 	b := behaviour{}
 	b.stopped, _ = strconv.ParseBool(node.Annotations[annotationStopped])
 	b.paused, _ = strconv.ParseBool(node.Annotations[annotationPaused])
-	if d, err := time.ParseDuration(node.Annotations[annotationSlow]); err == nil && d > 0 {
-		b.slow = d
-	}
+	b.slow, _ = annotatedDuration(node.Annotations, annotationSlow, 0, longestSlow)
 	b.taken = annotatedUse(node.Annotations, usage{})
 	if n.acts() == b {
 		return false

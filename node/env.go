@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -39,26 +40,48 @@ func (e *environment) resolve(ctx context.Context, c *corev1.Container) (env, ar
 	}
 	for i := range c.Env {
 		v := &c.Env[i]
-		value, set := expand(v.Value, vars.values), true
+		value, err := expand(v.Value, vars.values)
+		set := true
 		if v.ValueFrom != nil {
-			if value, set, err = e.value(ctx, c, v.ValueFrom); err != nil {
-				return nil, nil, err
-			}
+			value, set, err = e.value(ctx, c, v.ValueFrom)
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 		if set {
 			vars.set(v.Name, value)
 		}
+		if vars.size > maxStrings {
+			return nil, nil, errTooLarge
+		}
 	}
+	size := vars.size
 	for _, part := range append(slices.Clone(c.Command), c.Args...) {
-		argv = append(argv, expand(part, vars.values))
+		if part, err = expand(part, vars.values); err != nil {
+			return nil, nil, err
+		}
+		if size += len(part) + 1; size > maxStrings {
+			return nil, nil, errTooLarge
+		}
+		argv = append(argv, part)
 	}
 	return vars.list(), argv, nil
 }
+
+// What the kernel takes of an environment and arguments (execve(2)): bytes of a string, and of all of them. They are bounded while
+// they are made, because variables of variables grow without end.
+const (
+	maxString  = 128 << 10
+	maxStrings = 2 << 20
+)
+
+var errTooLarge = configError{errors.New("environment and arguments are larger than the kernel takes: 131072 bytes each, 2097152 in all")}
 
 // variables are environment variables in their order; a later one of a name replaces the value.
 type variables struct {
 	order  []string
 	values map[string]string
+	size   int // of all that was set
 }
 
 func (v *variables) set(name, value string) {
@@ -66,6 +89,7 @@ func (v *variables) set(name, value string) {
 		v.order = append(v.order, name)
 	}
 	v.values[name] = value
+	v.size += len(name) + len(value) + 2
 }
 
 func (v *variables) list() []string {
@@ -78,36 +102,42 @@ func (v *variables) list() []string {
 
 // expand replaces $(NAME) by a variable's value. What is not a variable stays, and $$ is a dollar.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
-func expand(text string, values map[string]string) string {
+func expand(text string, values map[string]string) (string, error) {
 	var out strings.Builder
-	for {
+	closed := true // that there is a parenthesis to find
+	for out.Len() <= maxString {
 		at := strings.IndexByte(text, '$')
 		if at < 0 || at == len(text)-1 {
 			out.WriteString(text)
-			return out.String()
+			break
 		}
 		out.WriteString(text[:at])
 		text = text[at:]
-		end := strings.IndexByte(text, ')')
-		value, known := "", false
-		if text[1] == '(' && end > 0 {
-			value, known = values[text[2:end]]
+		end := -1
+		if closed && text[1] == '(' {
+			end = strings.IndexByte(text, ')')
+			closed = end > 0
 		}
 		switch {
 		case text[1] == '$':
 			out.WriteByte('$')
 			text = text[2:]
-		case known:
+		case end > 0:
+			value, known := values[text[2:end]]
+			if !known {
+				value = text[:end+1]
+			}
 			out.WriteString(value)
-			text = text[end+1:]
-		case text[1] == '(' && end > 0:
-			out.WriteString(text[:end+1])
 			text = text[end+1:]
 		default:
 			out.WriteByte('$')
 			text = text[1:]
 		}
 	}
+	if out.Len() > maxString {
+		return "", errTooLarge
+	}
+	return out.String(), nil
 }
 
 // from adds all of a ConfigMap or Secret.

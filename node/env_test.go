@@ -1,8 +1,11 @@
 package node
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,8 +21,35 @@ func TestExpand(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(B)": "x1y$(A)", "$(NONE)": "$(NONE)", "$$(A)": "$(A)", "$": "$", "$A": "$A", "$(A": "$(A", "a$": "a$", "$$$(A)": "$1",
 	} {
-		require.Equal(t, want, expand(text, values), text)
+		got, err := expand(text, values)
+		require.NoError(t, err)
+		require.Equal(t, want, got, text)
 	}
+}
+
+func TestEnvironment_DoesNotGrowWithoutEnd(t *testing.T) {
+	t.Parallel()
+	pod := boundPod("p", "n")
+	e := &environment{client: fake.NewClientset(), pod: pod}
+	resolve := func(env []corev1.EnvVar, args ...string) error {
+		c := &corev1.Container{Env: env, Args: args}
+		_, _, err := e.resolve(t.Context(), c)
+		return err
+	}
+	env := []corev1.EnvVar{{Name: "V0", Value: strings.Repeat("x", 1000)}}
+	for i := range 60 {
+		of := fmt.Sprintf("$(V%d)", i)
+		env = append(env, corev1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: of + of})
+	}
+	require.Equal(t, errTooLarge, resolve(env))
+	require.NoError(t, resolve(env[:7]))
+	require.Equal(t, errTooLarge, resolve(env[:7], slices.Repeat([]string{"$(V6)"}, 40)...), "64 kB forty times")
+	var wide []corev1.EnvVar
+	for i := range 40 {
+		wide = append(wide, corev1.EnvVar{Name: fmt.Sprintf("W%d", i), Value: "$(V6)"})
+	}
+	require.Equal(t, errTooLarge, resolve(append(env[:7:7], wide...)))
+	require.Equal(t, errTooLarge, resolve(nil, strings.Repeat("$(", 1<<19)), "a string that the kernel does not take")
 }
 
 func TestEnvironment_IsMadeOfAllItsSources(t *testing.T) {

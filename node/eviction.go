@@ -33,11 +33,9 @@ type podUse struct {
 }
 
 // critical reports that a pod is never evicted: a static one, or one without which the node is none.
-func critical(pod *corev1.Pod) bool {
-	return isStatic(pod) || priorityOf(pod) >= systemCriticalPriority
+func (a *agent) critical(pod *corev1.Pod) bool {
+	return priorityOf(pod) >= systemCriticalPriority || a.isStatic(pod)
 }
-
-func isStatic(pod *corev1.Pod) bool { return pod.Annotations[corev1.MirrorPodAnnotationKey] != "" }
 
 func priorityOf(pod *corev1.Pod) int32 {
 	if pod.Spec.Priority == nil {
@@ -136,7 +134,7 @@ func (a *agent) evictOne(n *simNode, s *shortfall, now time.Time) (podKey, bool)
 	}
 	rank(uses, of)
 	for _, u := range uses {
-		if critical(u.pod) {
+		if a.critical(u.pod) {
 			continue
 		}
 		grace := leastEvictionGrace

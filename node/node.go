@@ -16,6 +16,8 @@
 //	processruntime_linux.go  the runtime of programs of this machine, on package process; with processconfig and
 //	              processcontainer, env.go, volumes.go, volumefiles.go, probe.go (probes and hooks)
 //	server.go     the endpoint for logs, streams, statistics (serverauth.go, serverlogs.go, serverstats.go)
+//	staticpods.go pods that the agent makes from a folder     (mirrors.go: the record by which it knows them)
+//	bounds.go     what is the least and the most of the numbers in objects
 //	reclaim.go    folders of volumes that are no more
 //	admit.go      whether a pod that was bound to a node may run there
 //	eviction.go   who has to go where a node is short of something (pressure.go: whether it is; evictionconfig.go, observe.go)
@@ -76,9 +78,10 @@ type Options struct {
 	Identity func(node string) (*rest.Config, error)
 	// Runtime is what runs containers: "simulated", also where empty, or "process", which see docs/node.md.
 	Runtime string
-	// DataDir is where the process runtime keeps what it has on disk. An agent that is started again needs the same.
+	// DataDir is where the process runtime keeps what it has on disk, and every agent its record of the static pods that it has
+	// made. An agent that is started again needs the same. Where it is empty, static pods are made anew.
 	DataDir string
-	// Hide are folders of this machine that no container may see, besides DataDir.
+	// Hide are files and folders of this machine that no container may see, besides DataDir: by no path, and in no volume.
 	Hide []string
 	// VolumeRoots are the folders of this machine right below which volumes of the class of node-local folders are. Of a
 	// volume that is reclaimed the agent removes the folder there, and nothing anywhere else.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/testenv/fakeclient"
@@ -31,6 +33,13 @@ type cluster struct {
 func startCluster(t *testing.T, o Options, objects ...runtime.Object) *cluster {
 	t.Helper()
 	c := &cluster{Clientset: fakeclient.New(objects...), t: t, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
+	var made atomic.Int64
+	c.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if pod, ok := action.(clienttesting.CreateAction).GetObject().(*corev1.Pod); ok && pod.UID == "" {
+			pod.UID = types.UID(fmt.Sprintf("made-%d", made.Add(1)))
+		}
+		return false, nil, nil
+	})
 	c.start(o)
 	return c
 }

@@ -27,9 +27,9 @@ func (a *agent) observe(n *simNode) map[signal]observation {
 			}
 		}
 		one := simulatedUse(pod)
-		taken.memory += int64(running) * one.memory
-		taken.disk += int64(running) * one.disk
-		taken.pids += int64(running) * one.pids
+		taken.memory = plus(taken.memory, times(running, one.memory))
+		taken.disk = plus(taken.disk, times(running, one.disk))
+		taken.pids = plus(taken.pids, times(running, one.pids))
 	}
 	left := func(capacity, taken int64) observation { return observation{capacity, max(0, capacity-taken)} }
 	return map[signal]observation{
@@ -64,7 +64,7 @@ func (a *agent) podUse(pod *corev1.Pod, of corev1.ResourceName, now time.Time) p
 			taken = 0
 		}
 		u.containers[c.Name] = taken
-		u.taken += taken
+		u.taken = plus(u.taken, taken)
 	}
 	return u
 }

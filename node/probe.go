@@ -116,11 +116,11 @@ func (p *prober) isReady() bool {
 // ask repeats one probe until done says so or ctx ends. decided is called when enough answers in a row say the same. A
 // probe but that of readiness that has failed for good gives the container up, and ask returns true.
 func (p *prober) ask(ctx context.Context, kind probeKind, probe *corev1.Probe, since time.Time, decided func(ok bool) (done bool)) (failed bool) {
-	delay := since.Add(time.Duration(probe.InitialDelaySeconds) * time.Second).Sub(p.clock.Now())
+	delay := since.Add(seconds(int64(probe.InitialDelaySeconds))).Sub(p.clock.Now())
 	if !p.pause(ctx, delay) {
 		return false
 	}
-	period := time.Duration(max(1, probe.PeriodSeconds)) * time.Second
+	period := seconds(int64(max(1, probe.PeriodSeconds)))
 	inRow, last := int32(0), false
 	for {
 		err := p.once(ctx, probe)
@@ -170,7 +170,7 @@ func (p *prober) pause(ctx context.Context, d time.Duration) bool {
 
 // once asks one time.
 func (p *prober) once(ctx context.Context, probe *corev1.Probe) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(1, probe.TimeoutSeconds))*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, seconds(int64(max(1, probe.TimeoutSeconds))))
 	defer cancel()
 	switch {
 	case probe.Exec != nil:
@@ -282,7 +282,7 @@ func (t *target) get(ctx context.Context, a *corev1.HTTPGetAction) (code int, bo
 		request.Header.Set(h.Name, h.Value)
 	}
 	transport := &http.Transport{
-		DisableKeepAlives: true, DisableCompression: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dial(ctx, host, port) },
 	}
 	client := &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
@@ -313,7 +313,7 @@ func (t *target) grpc(ctx context.Context, a *corev1.GRPCAction) error {
 	if a.Service != nil {
 		service = *a.Service
 	}
-	answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service})
+	answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service}, grpc.MaxCallRecvMsgSize(10<<10))
 	if err != nil {
 		return fmt.Errorf("rpc error: %w", err)
 	}

@@ -166,13 +166,22 @@ func (r *processRuntime) mounts(p *processPod, c *corev1.Container, run int32, e
 			return nil, configError{fmt.Errorf("volume %q is not there", m.Name)}
 		}
 		sub := m.SubPath
+		var err error
 		if m.SubPathExpr != "" {
-			sub = expand(m.SubPathExpr, values)
+			sub, err = expand(m.SubPathExpr, values)
 		}
-		if err := makeSubPath(source, sub, fsGroup(p.env.pod)); err != nil {
+		if err == nil && sub != "" && !source.own {
+			err = r.volumes.check(filepath.Join(source.path, sub))
+		}
+		if err == nil {
+			err = makeSubPath(source.path, sub, fsGroup(p.env.pod))
+		}
+		if err != nil {
 			return nil, configError{fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, err)}
 		}
-		all = append(all, process.Mount{Source: source, SubPath: sub, Target: m.MountPath, ReadOnly: m.ReadOnly})
+		all = append(all, process.Mount{
+			Source: source.path, SubPath: sub, Target: m.MountPath, ReadOnly: m.ReadOnly || source.readOnly, Own: source.own,
+		})
 	}
 	message := r.messagePath(p, c.Name, run)
 	if err := os.MkdirAll(filepath.Dir(message), 0o755); err != nil {
@@ -191,7 +200,7 @@ func (r *processRuntime) mounts(p *processPod, c *corev1.Container, run int32, e
 	for target, source := range own {
 		taken := slices.ContainsFunc(all, func(m process.Mount) bool { return filepath.Clean(m.Target) == target })
 		if target != "" && !taken {
-			all = append(all, process.Mount{Source: source, Target: target})
+			all = append(all, process.Mount{Source: source, Target: target, Own: true})
 		}
 	}
 	return all, nil
@@ -230,7 +239,7 @@ func writeNetworkFiles(pod *corev1.Pod, ip, dir string) error {
 	}
 	for name, text := range map[string]string{"hosts": hosts(pod, ip), "hostname": hostname(pod) + "\n", "resolv.conf": resolv} {
 		path := filepath.Join(dir, name)
-		if old, err := os.ReadFile(path); err == nil && string(old) == text {
+		if old, err := readContainerFile(path, int64(len(text))+1); err == nil && string(old) == text {
 			continue
 		}
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -328,30 +327,42 @@ const (
 )
 
 func (r *processRuntime) messagePath(p *processPod, container string, run int32) string {
-	return filepath.Join(p.Dir, "containers", container, strconv.Itoa(int(run))+".message")
+	return process.MessagePath(p.Dir, container, run)
 }
 
 // terminationMessage is what the container left to say.
 func (c *processContainer) terminationMessage(code int32) string {
-	text, _ := os.ReadFile(c.runtime.messagePath(c.pod, c.container.Name, c.run))
-	if len(text) > maxMessage {
-		text = text[:maxMessage]
+	text, err := readContainerFile(c.runtime.messagePath(c.pod, c.container.Name, c.run), maxMessage)
+	if err != nil {
+		text = fmt.Appendf(nil, "Error on reading termination log %s: %v", c.container.TerminationMessagePath, err)
 	}
 	if len(text) > 0 || code == 0 || c.container.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
-		return string(text)
+		return strings.ToValidUTF8(string(text), "\uFFFD")
 	}
-	l, err := process.OpenLog(process.LogPath(c.pod.Dir, c.container.Name, c.run))
+	return strings.ToValidUTF8(lastLines(process.LogPath(c.pod.Dir, c.container.Name, c.run)), "\uFFFD")
+}
+
+// lastLines is what a log ends with.
+func lastLines(path string) string {
+	l, err := process.OpenLogEnd(path)
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = l.Close() }()
 	var lines []string
-	for {
-		_, _, line, _, err := l.Next()
+	for whole := true; ; {
+		_, _, text, partial, err := l.Next()
 		if err != nil {
 			break
 		}
-		if lines = append(lines, string(line)+"\n"); len(lines) > maxMessageLines {
+		if whole {
+			lines = append(lines, "")
+		}
+		if whole = !partial; whole {
+			text = append(text, '\n')
+		}
+		lines[len(lines)-1] += string(text)
+		if len(lines) > maxMessageLines {
 			lines = lines[1:]
 		}
 	}

@@ -49,30 +49,51 @@ func runningTasks() int64 {
 	return n
 }
 
+// maxCounted is how many files of a pod are counted: a pod with more of them is large enough to be the first to go.
+const maxCounted = 1 << 20
+
 // diskUse is what a pod has written to the disk: its logs, its containers' files, its volumes but those in memory.
 func (r *processRuntime) diskUse(pod *corev1.Pod) (bytes, inodes int64) {
-	top := r.podDir(pod.UID)
+	return folderUse(r.podDir(pod.UID), maxCounted)
+}
+
+// folderUse is what a folder takes, as far as it has no more than so many files. It follows no symbolic links, leaves other file
+// systems out, and takes memory for a few names at a time, however many there are.
+func folderUse(top string, most int64) (bytes, inodes int64) {
 	var device uint64
-	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // it has gone meanwhile
-		}
-		info, err := d.Info()
-		if err != nil {
-			return nil
-		}
+	count := func(info fs.FileInfo) (descend bool) {
 		stat, ok := info.Sys().(*syscall.Stat_t)
-		switch {
-		case !ok:
-			return nil
-		case path == top:
-			device = stat.Dev
-		case stat.Dev != device: // a file system in memory
-			return fs.SkipDir
+		if !ok || device != 0 && stat.Dev != device { // a file system in memory
+			return false
 		}
+		device = stat.Dev
 		bytes += stat.Blocks * 512
 		inodes++
-		return nil
-	})
+		return info.IsDir()
+	}
+	info, err := os.Lstat(top)
+	if err != nil || !count(info) {
+		return bytes, inodes
+	}
+	for folders := []string{top}; len(folders) > 0 && inodes < most; {
+		folder := folders[len(folders)-1]
+		folders = folders[:len(folders)-1]
+		f, err := os.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			continue // it has gone meanwhile, or its path is too long for the kernel
+		}
+		for inodes < most {
+			entries, err := f.ReadDir(256)
+			for _, e := range entries {
+				if info, err := e.Info(); err == nil && count(info) {
+					folders = append(folders, filepath.Join(folder, e.Name()))
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		_ = f.Close()
+	}
 	return bytes, inodes
 }

@@ -49,7 +49,7 @@ type processRuntime struct {
 type processPod struct {
 	*process.Pod
 	env     *environment
-	volumes map[string]string
+	volumes map[string]volumeSource
 }
 
 func newProcessRuntime(o *Options) (*processRuntime, error) {
@@ -73,10 +73,18 @@ func newProcessRuntime(o *Options) (*processRuntime, error) {
 		dir: dir, cgroup: "coxswain/" + digest(dir)[:12], log: o.Log, pods: map[types.UID]*processPod{}, samples: map[string]cpuSample{},
 		volumes: &volumes{clock: o.Clock, memory: process.MountMemory},
 	}
-	for _, hidden := range append(slices.Clone(o.Hide), dir) {
-		if abs, err := filepath.Abs(hidden); err == nil {
-			r.hide = append(r.hide, abs)
+	for _, path := range append(slices.Clone(o.Hide), dir) {
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, err
 		}
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		r.hide = append(r.hide, path)
+	}
+	r.volumes.visible = func(path string) error { return process.Visible(path, r.hide) }
+	for _, root := range o.VolumeRoots {
+		r.volumes.roots = append(r.volumes.roots, filepath.Clean(root))
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r, nil

@@ -95,9 +95,9 @@ type usage struct {
 func (u *usage) add(o usage) {
 	u.cpu += o.cpu
 	u.cpuSeconds += o.cpuSeconds
-	u.memory += o.memory
-	u.disk += o.disk
-	u.pids += o.pids
+	u.memory = plus(u.memory, o.memory)
+	u.disk = plus(u.disk, o.disk)
+	u.pids = plus(u.pids, o.pids)
 }
 
 // logRun says which run's log is meant. Restarts count from 0.

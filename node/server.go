@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +22,7 @@ import (
 )
 
 // NodeHeader names the Node that a request is about, where an agent is several that share an endpoint. The
-// API server sends it; others may say ?node=NAME. What is about a pod needs neither.
+// API server sends it; other clients can write ?node=NAME. A request about a pod needs neither.
 const NodeHeader = "Coxswain-Node"
 
 // endpoint is the agent's own server, where the API server and metrics collectors find it. It serves the paths
@@ -56,29 +57,45 @@ func (a *agent) listen() (*endpoint, error) {
 func (e *endpoint) routes() {
 	ofPod := func(path string, serve func(http.ResponseWriter, *http.Request, *corev1.Pod)) {
 		e.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			pod := e.findPod(r.PathValue("namespace"), r.PathValue("pod"))
-			// Who was let through to one node is not thereby let through to another.
-			if asked := r.Header.Get(NodeHeader); pod == nil || asked != "" && asked != pod.Spec.NodeName {
+			asked, pod := askedNode(r), e.findPod(r.PathValue("namespace"), r.PathValue("pod"))
+			node := asked
+			if node == "" && pod != nil {
+				node = pod.Spec.NodeName
+			}
+			if !e.allowed(w, r, node) {
+				return
+			}
+			// A user who was let through to one node is not thereby let through to another.
+			if pod == nil || asked != "" && asked != pod.Spec.NodeName {
 				http.Error(w, fmt.Sprintf("pod %q does not exist", r.PathValue("pod")), http.StatusNotFound)
 				return
 			}
-			if e.allowed(w, r, e.nodes[pod.Spec.NodeName]) {
+			if hasPower(w, e.nodes[pod.Spec.NodeName]) {
+				withoutDeadlines(w)
 				serve(w, r, pod)
 			}
 		})
 	}
 	ofNode := func(path string, serve func(http.ResponseWriter, *http.Request, *simNode)) {
 		e.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			if !e.allowed(w, r, askedNode(r)) {
+				return
+			}
 			n, err := e.nodeOf(r)
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			if e.allowed(w, r, n) {
+			if hasPower(w, n) {
 				serve(w, r, n)
 			}
 		})
 	}
+	e.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if e.allowed(w, r, askedNode(r)) {
+			http.NotFound(w, r)
+		}
+	})
 	ofPod("GET /containerLogs/{namespace}/{pod}/{container}", e.containerLogs)
 	for _, path := range []string{"/{namespace}/{pod}/{container}", "/{namespace}/{pod}/{uid}/{container}"} {
 		ofPod("/exec"+path, e.exec)
@@ -93,6 +110,19 @@ func (e *endpoint) routes() {
 	ofNode("/healthz", func(w http.ResponseWriter, _ *http.Request, _ *simNode) { _, _ = w.Write([]byte("ok")) })
 }
 
+// How long a request may take to arrive, and its answer to leave. Streams and logs that are followed have no end.
+const (
+	requestTimeout = 30 * time.Second
+	answerTimeout  = 2 * time.Minute
+)
+
+// withoutDeadlines is for an answer that takes as long as its client likes.
+func withoutDeadlines(w http.ResponseWriter) {
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Time{}) // a connection that is gone has none
+	_ = c.SetWriteDeadline(time.Time{})
+}
+
 // serve serves until ctx ends, and returns when every request has.
 func (e *endpoint) serve(ctx context.Context) {
 	server := &http.Server{
@@ -100,12 +130,13 @@ func (e *endpoint) serve(ctx context.Context) {
 			e.gate.RLock()
 			defer e.gate.RUnlock()
 			if ctx.Err() == nil {
-				e.mux.ServeHTTP(w, r)
+				e.handle(w, r)
 			}
 		}),
-		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(e.Log.Handler(), slog.LevelDebug),
+		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: 90 * time.Second,
+		DisableGeneralOptionsHandler: true, // it answers whoever asks
+		BaseContext:                  func(net.Listener) context.Context { return ctx },
+		ErrorLog:                     slog.NewLogLogger(e.Log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	if err := server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -118,21 +149,33 @@ func (e *endpoint) serve(ctx context.Context) {
 	defer e.gate.Unlock()
 }
 
-// allowed asks the guard, and answers where it refuses.
-func (e *endpoint) allowed(w http.ResponseWriter, r *http.Request, n *simNode) bool {
-	if n.acts().stopped {
-		http.Error(w, "the node is stopped, as its annotation says", http.StatusServiceUnavailable)
-		return false
-	}
-	user, err := e.guard.authenticate(r, n.client)
+type userKey struct{}
+
+// handle asks for credentials before anything else: what paths, nodes and pods there are is not told without them.
+func (e *endpoint) handle(w http.ResponseWriter, r *http.Request) {
+	user, err := e.guard.authenticate(r, e.links[0].client)
 	if user == nil {
 		if err != nil {
 			e.Log.Warn("cannot authenticate a request", "err", err)
 		}
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)
-		return false
+		return
 	}
-	denied, err := e.guard.authorize(r.Context(), n.client, user, n.name, r.Method, r.URL.Path)
+	e.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
+}
+
+// allowed asks the guard whether a user may do this to a node, and answers where it refuses. The node is as the request says, and need
+// not exist: "" is all of them.
+func (e *endpoint) allowed(w http.ResponseWriter, r *http.Request, node string) bool {
+	if node == "" && len(e.Names) == 1 {
+		node = e.Names[0]
+	}
+	client := e.links[0].client
+	if n := e.nodes[node]; n != nil {
+		client = n.client
+	}
+	user := r.Context().Value(userKey{}).(*authenticationv1.UserInfo)
+	denied, err := e.guard.authorize(r.Context(), client, user, node, r.Method, r.URL.Path)
 	switch {
 	case err != nil:
 		http.Error(w, fmt.Sprintf("Authorization error (user=%s): %v", user.Username, err), http.StatusInternalServerError)
@@ -142,12 +185,26 @@ func (e *endpoint) allowed(w http.ResponseWriter, r *http.Request, n *simNode) b
 	return err == nil && denied == ""
 }
 
+// hasPower reports that a node is not stopped, and answers in its place where it is.
+func hasPower(w http.ResponseWriter, n *simNode) bool {
+	if n.acts().stopped {
+		http.Error(w, "the node is stopped, as its annotation says", http.StatusServiceUnavailable)
+		return false
+	}
+	return true
+}
+
+// askedNode is the node that a request names; "" where it names none.
+func askedNode(r *http.Request) string {
+	if name := r.Header.Get(NodeHeader); name != "" {
+		return name
+	}
+	return r.URL.Query().Get("node")
+}
+
 // nodeOf is the node that a request is about.
 func (a *agent) nodeOf(r *http.Request) (*simNode, error) {
-	name := r.Header.Get(NodeHeader)
-	if name == "" {
-		name = r.URL.Query().Get("node")
-	}
+	name := askedNode(r)
 	if name == "" && len(a.Names) == 1 {
 		name = a.Names[0]
 	}
@@ -171,12 +228,14 @@ func (a *agent) findPod(namespace, name string) *corev1.Pod {
 	return nil
 }
 
-// podsOf are the pods on a node.
+// podsOf are the pods on a node, but those that are forged.
 func (a *agent) podsOf(n *simNode) []*corev1.Pod {
 	all, _ := n.link.index.ByIndex(byNode, n.name) // there is this index
-	pods := make([]*corev1.Pod, len(all))
-	for i, o := range all {
-		pods[i] = o.(*corev1.Pod)
+	pods := make([]*corev1.Pod, 0, len(all))
+	for _, o := range all {
+		if pod := o.(*corev1.Pod); !a.isForged(pod) {
+			pods = append(pods, pod)
+		}
 	}
 	return pods
 }

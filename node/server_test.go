@@ -1,11 +1,13 @@
 package node_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,7 +79,7 @@ func TestEndpoint_FollowsALogUntilItsContainerEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p := talkative("p")
-	p.Annotations["sim.coxswain.dev/log-every"] = "10ms"
+	p.Annotations["sim.coxswain.dev/log-every"] = "100ms"
 	p.Annotations["sim.coxswain.dev/run-for"] = "1h"
 	p.Spec.RestartPolicy = corev1.RestartPolicyNever
 	_, err := client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
@@ -159,4 +161,63 @@ func TestEndpoint_LetsInWhoHasTheRight(t *testing.T) {
 	require.Equal(t, http.StatusOK, code(config, "/pods"))
 	require.Equal(t, http.StatusOK, code(config, "/healthz"))
 	require.Equal(t, http.StatusNotFound, code(config, "/containerLogs/default/none/c"))
+}
+
+// Without credentials every request has one answer, whatever there is; without rights every request about a pod has one.
+func TestEndpoint_TellsNothingWithoutCredentialsAndRights(t *testing.T) {
+	t.Parallel()
+	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler(), testenv.WithNodes(2))
+	client := kubernetes.NewForConfigOrDie(config)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	createBound(ctx, t, client, "p", "node-0")
+	awaitReady(ctx, t, client, 1)
+	node, err := client.CoreV1().Nodes().Get(ctx, "node-0", metav1.GetOptions{})
+	require.NoError(t, err)
+	at := fmt.Sprintf("127.0.0.1:%d", node.Status.DaemonEndpoints.KubeletEndpoint.Port)
+	ask := func(as *rest.Config, request string) string {
+		t.Helper()
+		tc := &tls.Config{InsecureSkipVerify: true} // it signs its certificate itself
+		if as != nil {
+			cert, err := tls.X509KeyPair(as.CertData, as.KeyData)
+			require.NoError(t, err)
+			tc.Certificates = []tls.Certificate{cert}
+		}
+		conn, err := tls.Dial("tcp", at, tc)
+		require.NoError(t, err)
+		defer conn.Close()
+		line, headers, _ := strings.Cut(request, "\n")
+		_, err = io.WriteString(conn, line+" HTTP/1.1\r\nHost: any.example\r\nConnection: close\r\n"+strings.ReplaceAll(headers, "\n", "\r\n")+"\r\n")
+		require.NoError(t, err)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err, request)
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		return fmt.Sprint(answer.StatusCode, answer.Header.Get("Location"), " ", string(text))
+	}
+	ofPods := []string{
+		"GET /containerLogs/default/p/c", "GET /containerLogs/default/none/c", "GET /containerLogs/default/p/none",
+		"GET /containerLogs/none/p/c", "GET /containerLogs/default/p/c\nCoxswain-Node: node-1\n", "GET /containerLogs/default/p/c?node=none",
+		"GET /exec/default/p/c?command=id\nUpgrade: websocket\n", "GET /exec/default/none/c?command=id\nUpgrade: websocket\n",
+		"GET /portForward/default/p", "GET /portForward/default/none",
+	}
+	for _, request := range append(ofPods,
+		"GET /", "GET /no/such", "GET //pods", "GET /a/../pods", "GET /runningpods", "GET /pods", "GET /pods?node=none", "GET /metrics/resource",
+		"GET /stats/summary\nCoxswain-Node: none\n", "GET /healthz", "GET /metrics", "GET /debug/pprof/", "GET /logs/", "OPTIONS *", "OPTIONS /pods",
+		"PATCH /pods", "DELETE /containerLogs/default/p/c", "GET /pods\nAuthorization: Bearer nonsense\n", "GET /pods\nAuthorization: Basic YTpi\n",
+		"POST /exec/default/p/c?command=id\nUpgrade: SPDY/3.1\n",
+	) {
+		require.Equal(t, "401 Unauthorized\n", ask(nil, request), request)
+	}
+	jane := testenv.User(t, config, "jane")
+	for _, request := range ofPods {
+		require.Equal(t, "403 Forbidden (user=jane, verb=get, resource=nodes, subresource(s)=[proxy])", strings.TrimSpace(ask(jane, request)), request)
+	}
+	require.Contains(t, ask(jane, "GET /pods?node=none"), "403 Forbidden")
+	require.Contains(t, ask(config, "GET /pods?node=none"), "400 this agent is not node")
+	require.Contains(t, ask(config, "GET /containerLogs/default/none/c"), "404 pod")
+	require.Contains(t, ask(config, "GET /containerLogs/default/p/c?node=node-1"), "404 pod", "it is on another node")
+	require.Contains(t, ask(config, "GET /containerLogs/default/p/c?node=node-0"), "200 ")
+	require.Contains(t, ask(config, "GET /no/such?node=node-0"), "404 404 page not found")
 }

@@ -29,9 +29,11 @@ func subresources(path string) []string {
 	switch first {
 	case "stats":
 		return []string{"stats"}
-	case "metrics":
-		return []string{"metrics"}
-	case "healthz", "pods", "configz":
+	case "metrics", "checkpoint":
+		return []string{first}
+	case "logs":
+		return []string{"log"}
+	case "healthz", "pods", "configz", "statusz":
 		return []string{first, "proxy"}
 	case "runningpods":
 		return []string{"pods", "proxy"}

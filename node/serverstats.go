@@ -58,7 +58,8 @@ type (
 
 func asStats(u usage, now time.Time) (cpuStats, memoryStats) {
 	at := metav1.NewTime(now)
-	return cpuStats{Time: at, UsageNanoCores: uint64(u.cpu * 1e9), UsageCoreNanoSeconds: uint64(u.cpuSeconds * 1e9)},
+	nano := func(n float64) uint64 { return uint64(within(n*1e9, 0, 1<<63)) }
+	return cpuStats{Time: at, UsageNanoCores: nano(u.cpu), UsageCoreNanoSeconds: nano(u.cpuSeconds)},
 		memoryStats{Time: at, UsageBytes: uint64(u.memory), WorkingSetBytes: uint64(u.memory)}
 }
 

@@ -15,6 +15,7 @@ import (
 
 // The annotations by which a pod says how it wants to be simulated; the package comment explains them.
 const (
+	simulationPrefix         = "sim.coxswain.dev/"
 	annotationReadyAfter     = "sim.coxswain.dev/ready-after"
 	annotationRunFor         = "sim.coxswain.dev/run-for"
 	annotationExitCode       = "sim.coxswain.dev/exit-code"
@@ -43,7 +44,7 @@ func (*simulated) sweep(func(types.UID) bool)                                   
 
 func (*simulated) pull(pod *corev1.Pod, c *corev1.Container) (string, error) {
 	if message, ok := pod.Annotations[annotationImagePullError]; ok {
-		return "", errors.New(message)
+		return "", errors.New(strings.ToValidUTF8(message[:min(len(message), maxPullError)], ""))
 	}
 	name, _, _ := strings.Cut(c.Image, "@")
 	return name + "@sha256:" + digest(c.Image), nil
@@ -78,24 +79,27 @@ func newSimulatedContainer(pod *corev1.Pod, c *corev1.Container, id string, run 
 	} else if sidecar {
 		return s
 	}
-	if d, ok := annotatedDuration(pod, annotationReadyAfter); ok {
+	said := pod.Annotations
+	if d, ok := annotatedDuration(said, annotationReadyAfter, 0, longestSimulated); ok {
 		s.readyAt = started.Add(d)
 	}
-	s.on, _ = annotatedDuration(pod, annotationReadyFor)
-	if s.off, _ = annotatedDuration(pod, annotationUnreadyFor); s.off == 0 {
-		s.off = s.on
+	if on, ok := annotatedDuration(said, annotationReadyFor, shortestTurn, longestSimulated); ok {
+		s.on, s.off = on, on
+		if off, ok := annotatedDuration(said, annotationUnreadyFor, shortestTurn, longestSimulated); ok {
+			s.off = off
+		}
 	}
-	if d, ok := annotatedDuration(pod, annotationRunFor); ok {
+	if d, ok := annotatedDuration(said, annotationRunFor, 0, longestSimulated); ok {
 		s.ends, s.endsAt = true, started.Add(d)
 	}
-	if code, err := strconv.ParseInt(pod.Annotations[annotationExitCode], 10, 32); err == nil {
+	if code, ok := annotatedNumber(said, annotationExitCode, maxExitCode); ok {
 		s.code = int32(code)
 		if !s.ends {
 			s.ends, s.endsAt = true, started
 		}
 	}
-	if failures, err := strconv.ParseInt(pod.Annotations[annotationFailures], 10, 32); err == nil {
-		s.fail(run < int32(failures), started)
+	if failures, ok := annotatedNumber(said, annotationFailures, maxFailures); ok {
+		s.fail(int64(run) < failures, started)
 	}
 	return s
 }
@@ -150,11 +154,6 @@ func (s *simulatedContainer) stop(now time.Time, _ time.Duration) {
 	if s.ends {
 		s.stopped.code = 143
 	}
-}
-
-func annotatedDuration(pod *corev1.Pod, key string) (time.Duration, bool) {
-	d, err := time.ParseDuration(pod.Annotations[key])
-	return d, err == nil && d >= 0
 }
 
 func digest(parts ...string) string {

@@ -23,9 +23,6 @@ const (
 	annotationPIDs     = "sim.coxswain.dev/pids"
 )
 
-// maxSimulatedLines is how much of an endless log is kept.
-const maxSimulatedLines = 10_000
-
 // What a container takes whose pod does not say: about as much as a server that has nothing to do.
 var (
 	idleCPU    = resource.MustParse("1m")
@@ -61,17 +58,20 @@ func annotatedUse(annotations map[string]string, u usage) usage {
 	if len(annotations) == 0 {
 		return u
 	}
-	set := func(key string, to *int64) {
-		if q, err := resource.ParseQuantity(annotations[key]); err == nil && q.Sign() >= 0 {
-			*to = q.Value()
-		}
-	}
-	if q, err := resource.ParseQuantity(annotations[annotationCPU]); err == nil {
+	if q, ok := annotatedQuantity(annotations, annotationCPU, maxSimulatedCPU); ok {
 		u.cpu = q.AsApproximateFloat64()
 	}
-	set(annotationMemory, &u.memory)
-	set(annotationDisk, &u.disk)
-	set(annotationPIDs, &u.pids)
+	for _, of := range []struct {
+		key  string
+		to   *int64
+		most int64
+	}{
+		{annotationMemory, &u.memory, maxSimulatedBytes}, {annotationDisk, &u.disk, maxSimulatedBytes}, {annotationPIDs, &u.pids, maxSimulatedPIDs},
+	} {
+		if q, ok := annotatedQuantity(annotations, of.key, of.most); ok {
+			*of.to = q.Value()
+		}
+	}
 	return u
 }
 
@@ -81,9 +81,13 @@ func (s *simulated) openLog(pod *corev1.Pod, run *logRun) (logReader, error) {
 		return &simulatedLog{}, nil
 	}
 	l := &simulatedLog{lines: strings.Split(text, "\n"), run: run, clock: s.now}
-	l.every, _ = annotatedDuration(pod, annotationLogEvery)
-	if written := l.written(); written > maxSimulatedLines {
-		l.at = written - maxSimulatedLines
+	l.every, _ = annotatedDuration(pod.Annotations, annotationLogEvery, shortestLogEvery, longestSimulated)
+	if l.every > 0 {
+		longest := 0
+		for _, line := range l.lines {
+			longest = max(longest, len(line)+1)
+		}
+		l.at = max(0, l.written()-max(1, min(maxSimulatedLines, maxSimulatedLog/longest)))
 	}
 	return l, nil
 }
@@ -107,7 +111,7 @@ func (l *simulatedLog) written() int {
 	if at, ended := l.run.ended(); ended {
 		end = at
 	}
-	return int(end.Sub(l.run.started) / l.every)
+	return int(max(0, end.Sub(l.run.started)) / l.every)
 }
 
 func (l *simulatedLog) next() (logRecord, error) {

@@ -26,6 +26,49 @@ const (
 // staticPodsEvery is how often the folder is looked at, the kubelet's fileCheckFrequency.
 const staticPodsEvery = 20 * time.Second
 
+// recordOfMirrors is what an earlier agent has made from the folder. Where there is no folder, nothing is static.
+func (a *agent) recordOfMirrors() *mirrors {
+	if a.StaticPodPath == "" {
+		m, _ := newMirrors("", nil) // reads no file
+		return m
+	}
+	m, err := newMirrors(a.DataDir, a.Names)
+	if err != nil {
+		a.Log.Warn("static pods are made anew", "err", err)
+	}
+	return m
+}
+
+// cleanupPeriod is how old a forged pod is when it is deleted, the kubelet's housekeeping period: a controller whose template has the
+// annotation makes the next one at once.
+const cleanupPeriod = 2 * time.Second
+
+// deleteForged takes away a pod that claims to be static and is not from the agent's folder, as the kubelet does with a mirror
+// pod of which it has no static pod. What an agent that believed it has started of it ends.
+func (a *agent) deleteForged(ctx context.Context, key podKey, pod *corev1.Pod) error {
+	if a.mirrors.pending(pod) {
+		return nil // it is looked at again once that is done
+	}
+	if err := a.dropPod(key, true); err != nil {
+		return err
+	}
+	if left := cleanupPeriod - a.Clock.Since(pod.CreationTimestamp.Time); left > 0 {
+		a.podQueue.AddAfter(key, min(left, cleanupPeriod))
+		return nil
+	}
+	if s := pod.DeletionGracePeriodSeconds; pod.DeletionTimestamp != nil && s != nil && *s == 0 {
+		return nil // a finalizer holds it
+	}
+	a.Log.Info("a pod claims to be static and is not from this agent's folder: it is deleted", "pod", pod.Namespace+"/"+pod.Name, "node", key.node)
+	err := a.nodes[key.node].client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID},
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete forged pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
 // runStaticPods keeps one pod on every node for each manifest in a folder, until ctx ends. Each is an object of the API that
 // the agent makes and then runs as any other: what a kubelet calls its mirror pod. Who deletes it sees it come back.
 func (a *agent) runStaticPods(ctx context.Context) {
@@ -108,27 +151,30 @@ func (a *agent) syncStaticPods(ctx context.Context, n *simNode, wanted []*corev1
 		return err
 	}
 	there := map[string]*corev1.Pod{}
+	keep := map[string]bool{}
 	for _, pod := range a.podsOf(n) {
-		if pod.Annotations[annotationSource] == "file" && pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+		if _, made := a.mirrors.of(pod); made {
 			there[pod.Namespace+"/"+pod.Name] = pod
+			keep[pod.Namespace+"/"+pod.Name] = true
 		}
 	}
 	var failed error
 	for _, pod := range wanted {
 		mirror := mirrorOf(pod, node)
 		key := mirror.Namespace + "/" + mirror.Name
+		keep[key] = true
 		old := there[key]
-		if old != nil && old.Annotations[annotationHash] == mirror.Annotations[annotationHash] && !phaseEnded(old.Status.Phase) {
+		if old != nil && a.upToDate(old, mirror) {
 			delete(there, key)
 			continue
 		}
 		if old == nil {
-			_, err := n.client.CoreV1().Pods(mirror.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
-			if err != nil && !apierrors.IsAlreadyExists(err) {
+			if err := a.makeMirror(ctx, n, mirror); err != nil {
 				failed = errors.Join(failed, fmt.Errorf("static pod %s: %w", key, err))
 			}
 		}
 	}
+	failed = errors.Join(failed, a.mirrors.keep(n.name, keep))
 	for _, pod := range there {
 		if pod.DeletionTimestamp != nil {
 			continue
@@ -139,6 +185,26 @@ func (a *agent) syncStaticPods(ctx context.Context, n *simNode, wanted []*corev1
 		}
 	}
 	return failed
+}
+
+// upToDate reports that a static pod is what its manifest says now, and that nobody has changed how it is simulated.
+func (a *agent) upToDate(old, wanted *corev1.Pod) bool {
+	made, _ := a.mirrors.of(old)
+	return made.Manifest == wanted.Annotations[annotationHash] && made.Simulation == simulation(old) && !phaseEnded(old.Status.Phase)
+}
+
+// makeMirror creates a static pod. A pod of its name that the cache does not show yet, but the record knows, is the agent's own.
+func (a *agent) makeMirror(ctx context.Context, n *simNode, mirror *corev1.Pod) error {
+	err := a.mirrors.make(mirror, func() (*corev1.Pod, error) {
+		return n.client.CoreV1().Pods(mirror.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
+	})
+	if pod, gone := n.link.pods.Pods(mirror.Namespace).Get(mirror.Name); gone == nil && pod.Spec.NodeName == n.name {
+		a.podQueue.Add(keyOf(pod)) // it may have been looked at before it was known whose it is
+	}
+	if apierrors.IsAlreadyExists(err) && a.mirrors.knows(n.name, mirror.Namespace+"/"+mirror.Name) {
+		return nil
+	}
+	return err
 }
 
 // mirrorOf is what a manifest is on a node.

@@ -40,11 +40,31 @@ func (p *podState) status(now time.Time) *corev1.PodStatus {
 	for _, c := range p.ephemeral {
 		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, p.containerStatus(c))
 	}
+	p.shortenMessages(s)
 	if p.stopped() { // until then it is on its way, which the API calls Running
 		s.Reason, s.Message = p.reason, p.message
 	}
 	s.Conditions = p.conditions(s, metav1.NewTime(now))
 	return s
+}
+
+// maxPodMessages is how long the termination messages of a pod may be together, the kubelet's MaxPodTerminationMessageLogLength.
+const maxPodMessages = 12 << 10
+
+// shortenMessages gives the messages of all containers their part of what a pod has for them.
+func (p *podState) shortenMessages(s *corev1.PodStatus) {
+	most := maxPodMessages / max(1, len(p.init)+len(p.app)+len(p.ephemeral))
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			for _, at := range []**corev1.ContainerStateTerminated{&list[i].State.Terminated, &list[i].LastTerminationState.Terminated} {
+				if t := *at; t != nil && len(t.Message) > most {
+					short := *t // others hold what it is from
+					short.Message = strings.ToValidUTF8(t.Message[:most], "")
+					*at = &short
+				}
+			}
+		}
+	}
 }
 
 // phase follows the kubelet's rules (getPhase).

@@ -37,6 +37,9 @@ func (a *agent) syncPod(ctx context.Context, key podKey) error {
 	if err != nil || pod.UID != key.uid || pod.Spec.NodeName != key.node {
 		return a.dropPod(key, true)
 	}
+	if a.isForged(pod) {
+		return a.deleteForged(ctx, key, pod)
+	}
 	if pod.DeletionTimestamp == nil && phaseEnded(pod.Status.Phase) {
 		return a.dropPod(key, false) // nothing more will happen, and its address is free
 	}

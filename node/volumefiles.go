@@ -2,11 +2,13 @@ package node
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // payload is the files of a volume that is made from API objects, by their paths.
@@ -21,62 +23,76 @@ type payloadFile struct {
 // together, as the kubelet's volumes do: who looks at ..data sees the old files or the new ones.
 const dataLink = "..data"
 
-// write makes a folder show the payload. Where it does so already nothing changes.
+// stagePrefix begins the names of the folders to which dataLink leads.
+const stagePrefix = "..files-"
+
+// write makes a folder show the payload. Where it does so already nothing changes. No symbolic link leads out of the folder,
+// whoever made it.
 func (p payload) write(dir string, gid *int64) error {
-	old, err := os.Readlink(filepath.Join(dir, dataLink))
-	if err == nil && p.same(filepath.Join(dir, old)) {
-		return nil
-	}
-	fresh, err := p.stage(dir, gid)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	next := filepath.Join(dir, "..data_tmp")
-	_ = os.Remove(next)
-	if err := os.Symlink(filepath.Base(fresh), next); err != nil {
+	defer func() { _ = root.Close() }()
+	old, err := root.Readlink(dataLink)
+	if err != nil || !strings.HasPrefix(old, stagePrefix) || filepath.Base(old) != old {
+		old = "" // not ours
+	}
+	if old != "" && p.same(root, old) {
+		return nil
+	}
+	fresh, err := p.stage(root, gid)
+	if err != nil {
 		return err
 	}
-	if err := os.Rename(next, filepath.Join(dir, dataLink)); err != nil {
+	const next = "..data_tmp"
+	if err := root.RemoveAll(next); err != nil {
 		return err
 	}
-	if err := p.link(dir); err != nil {
+	if err := root.Symlink(fresh, next); err != nil {
 		return err
 	}
-	if old != "" && old != filepath.Base(fresh) {
-		return os.RemoveAll(filepath.Join(dir, old))
+	if err := root.Rename(next, dataLink); err != nil {
+		return err
+	}
+	if err := p.link(root); err != nil {
+		return err
+	}
+	if old != "" && old != fresh {
+		return root.RemoveAll(old)
 	}
 	return nil
 }
 
 // stage writes the files into a new folder.
-func (p payload) stage(dir string, gid *int64) (string, error) {
-	fresh, err := os.MkdirTemp(dir, "..files-")
-	if err != nil {
+func (p payload) stage(root *os.Root, gid *int64) (string, error) {
+	fresh := stagePrefix + rand.Text()
+	if err := root.Mkdir(fresh, 0o755); err != nil {
 		return "", err
 	}
-	if err := os.Chmod(fresh, 0o755); err != nil {
+	if err := root.Chmod(fresh, 0o755); err != nil { // whatever the umask
 		return "", err
 	}
 	for path, f := range p {
-		file := filepath.Join(fresh, path)
 		if !filepath.IsLocal(path) {
 			return "", fmt.Errorf("path %q leads out of the volume", path)
 		}
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		file := filepath.Join(fresh, path)
+		if err := root.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return "", err
 		}
 		mode := f.mode
 		if gid != nil { // the group reads what the owner may
 			mode |= (mode & 0o600) >> 3
 		}
-		if err := os.WriteFile(file, f.data, mode); err != nil {
+		if err := root.WriteFile(file, f.data, mode); err != nil {
 			return "", err
 		}
-		if err := os.Chmod(file, mode); err != nil { // whatever the umask
+		if err := root.Chmod(file, mode); err != nil {
 			return "", err
 		}
 		if gid != nil {
-			if err := os.Lchown(file, -1, int(*gid)); err != nil {
+			if err := root.Lchown(file, -1, int(*gid)); err != nil {
 				return "", err
 			}
 		}
@@ -85,22 +101,22 @@ func (p payload) stage(dir string, gid *int64) (string, error) {
 }
 
 // link makes the names that users see, and removes those that are no more.
-func (p payload) link(dir string) error {
+func (p payload) link(root *os.Root) error {
 	wanted := map[string]bool{}
 	for path := range p {
 		first := firstPart(path)
 		wanted[first] = true
-		if err := os.Symlink(filepath.Join(dataLink, first), filepath.Join(dir, first)); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := root.Symlink(filepath.Join(dataLink, first), first); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
-	entries, err := os.ReadDir(dir)
+	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if e.Type()&fs.ModeSymlink != 0 && e.Name() != dataLink && !wanted[e.Name()] {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			if err := root.Remove(e.Name()); err != nil {
 				return err
 			}
 		}
@@ -119,9 +135,9 @@ func firstPart(path string) string {
 }
 
 // same reports that a folder has these files and no others.
-func (p payload) same(dir string) bool {
+func (p payload) same(root *os.Root, dir string) bool {
 	seen := 0
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(root.FS(), dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -130,8 +146,12 @@ func (p payload) same(dir string) bool {
 			return err
 		}
 		f, ok := p[rel]
-		data, err := os.ReadFile(path)
-		if !ok || err != nil || !bytes.Equal(data, f.data) {
+		info, err := d.Info()
+		if !ok || err != nil || !info.Mode().IsRegular() || info.Size() != int64(len(f.data)) {
+			return errors.Join(err, fs.ErrNotExist)
+		}
+		data, err := root.ReadFile(path)
+		if err != nil || !bytes.Equal(data, f.data) {
 			return errors.Join(err, fs.ErrNotExist)
 		}
 		seen++

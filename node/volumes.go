@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,9 +27,22 @@ type volumes struct {
 	clock clock.PassiveClock
 	// memory mounts a file system in memory of so many bytes.
 	memory func(dir string, size int64) error
+	// visible refuses paths of this machine that containers must not see; nil refuses none.
+	visible func(path string) error
+	// roots are folders right below which the volumes of claims may be, although containers do not see them.
+	roots []string
 
 	mu     sync.Mutex
 	tokens map[types.UID]map[string]*heldToken
+}
+
+// volumeSource is where a volume is on this machine.
+type volumeSource struct {
+	path string
+	// own says that the agent has made the folder, or has it from a claim: it may be where containers do not see it.
+	own bool
+	// readOnly says that no container writes to it: the agent does, with the machine's rights.
+	readOnly bool
 }
 
 // heldToken is a ServiceAccount's token, renewed when a fifth of its life is left, or after a day, as the kubelet does.
@@ -38,38 +52,57 @@ type heldToken struct {
 }
 
 // setUp makes a pod's volumes below dir, or makes them anew, and returns where they are, by their names.
-func (v *volumes) setUp(ctx context.Context, e *environment, dir string) (map[string]string, error) {
-	at := map[string]string{}
+func (v *volumes) setUp(ctx context.Context, e *environment, dir string) (map[string]volumeSource, error) {
+	at := map[string]volumeSource{}
 	for i := range e.pod.Spec.Volumes {
 		volume := &e.pod.Spec.Volumes[i]
-		path, err := v.one(ctx, e, volume, filepath.Join(dir, volume.Name))
+		source, err := v.one(ctx, e, volume, filepath.Join(dir, volume.Name))
 		if err != nil {
 			return nil, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", volume.Name, err)
 		}
-		at[volume.Name] = path
+		at[volume.Name] = source
 	}
 	return at, nil
 }
 
-func (v *volumes) one(ctx context.Context, e *environment, volume *corev1.Volume, dir string) (string, error) {
+func (v *volumes) one(ctx context.Context, e *environment, volume *corev1.Volume, dir string) (volumeSource, error) {
 	switch s := &volume.VolumeSource; {
 	case s.HostPath != nil:
-		return s.HostPath.Path, hostPath(s.HostPath)
+		return volumeSource{path: s.HostPath.Path}, v.hostPath(s.HostPath)
 	case s.PersistentVolumeClaim != nil:
 		return v.claim(ctx, e, s.PersistentVolumeClaim.ClaimName)
 	case s.Ephemeral != nil:
 		return v.claim(ctx, e, e.pod.Name+"-"+volume.Name)
 	case s.EmptyDir != nil:
-		return dir, v.emptyDir(e.pod, s.EmptyDir, dir)
+		return volumeSource{path: dir, own: true}, v.emptyDir(e.pod, s.EmptyDir, dir)
 	}
 	p, err := v.payload(ctx, e, volume)
 	if err != nil {
-		return "", err
+		return volumeSource{}, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+		return volumeSource{}, err
 	}
-	return dir, p.write(dir, fsGroup(e.pod))
+	return volumeSource{path: dir, own: true, readOnly: true}, p.write(dir, fsGroup(e.pod))
+}
+
+// hostPath is a path that a user chose.
+func (v *volumes) hostPath(s *corev1.HostPathVolumeSource) error {
+	if err := v.check(s.Path); err != nil {
+		return err
+	}
+	return hostPath(s)
+}
+
+// check refuses a path that containers must not see.
+func (v *volumes) check(path string) error {
+	if v.visible == nil {
+		return nil
+	}
+	if err := v.visible(path); err != nil {
+		return fmt.Errorf("path %s: %w", path, err)
+	}
+	return nil
 }
 
 // forget drops what is held for a pod.
@@ -125,7 +158,7 @@ func hostPath(s *corev1.HostPathVolumeSource) error {
 		case corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate:
 			return os.MkdirAll(s.Path, 0o755)
 		case corev1.HostPathFileOrCreate:
-			f, err := os.OpenFile(s.Path, os.O_CREATE|os.O_WRONLY, 0o644)
+			f, err := os.OpenFile(s.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) // where a symbolic link leads is not looked at
 			if err != nil {
 				return err
 			}
@@ -155,26 +188,38 @@ func hostPath(s *corev1.HostPathVolumeSource) error {
 }
 
 // claim is the folder behind a claim: of a PersistentVolume that is one on this machine.
-func (v *volumes) claim(ctx context.Context, e *environment, name string) (string, error) {
+func (v *volumes) claim(ctx context.Context, e *environment, name string) (volumeSource, error) {
 	claim, err := e.client.CoreV1().PersistentVolumeClaims(e.pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return "", err
+		return volumeSource{}, err
 	}
 	if claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName == "" {
-		return "", fmt.Errorf("claim %q is not bound", name)
+		return volumeSource{}, fmt.Errorf("claim %q is not bound", name)
 	}
 	pv, err := e.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	if err != nil {
-		return "", err
+		return volumeSource{}, err
 	}
+	var source volumeSource
 	switch s := &pv.Spec.PersistentVolumeSource; {
 	case s.HostPath != nil:
-		return s.HostPath.Path, claimedFolder(s.HostPath, fsGroup(e.pod))
+		source.path = s.HostPath.Path
 	case s.Local != nil:
-		_, err := os.Stat(s.Local.Path)
-		return s.Local.Path, err
+		source.path = s.Local.Path
+	default:
+		return source, fmt.Errorf("volume %q is neither of hostPath nor local, which is what this agent can mount", pv.Name)
 	}
-	return "", fmt.Errorf("volume %q is neither of hostPath nor local, which is what this agent can mount", pv.Name)
+	source.own = slices.Contains(v.roots, filepath.Dir(filepath.Clean(source.path)))
+	if !source.own {
+		if err := v.check(source.path); err != nil {
+			return source, err
+		}
+	}
+	if s := pv.Spec.HostPath; s != nil {
+		return source, claimedFolder(s, fsGroup(e.pod))
+	}
+	_, err = os.Stat(source.path)
+	return source, err
 }
 
 // claimedFolder is hostPath of a volume that was made for a claim: where its folder is made, whoever the pod runs as can write

@@ -268,6 +268,10 @@ func (n *Node) relates(ctx context.Context, node, resource, namespace, name stri
 		return false, err
 	}
 	for _, pod := range pods {
+		// A node can create mirror pods itself: what these name is not thereby the node's to read.
+		if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror && resource != "pods" {
+			continue
+		}
 		if pod.Namespace == namespace && podNames(pod, resource, name) {
 			return true, nil
 		}

@@ -115,7 +115,7 @@ type nodeFlags struct {
 	runtime string
 	static  string
 	dir     string   // of the process runtime
-	hide    []string // folders that containers may not see
+	hide    []string // files and folders that containers may not see
 	address string   // of the Nodes
 	bind    string
 	port    int
@@ -186,7 +186,7 @@ func (f *nodeFlags) addEndpoint(fs *pflag.FlagSet) {
 	fs.StringVar(&f.bind, "address", "", "address to serve logs, streams and statistics on; --node-ip where empty")
 	fs.BoolVar(&f.bootstrap, "rotate-server-certificates", true, "without --tls-cert-file, ask the API server for a serving certificate, by a CertificateSigningRequest for the signer kubernetes.io/kubelet-serving")
 	fs.IntVar(&f.port, "port", 0, "port to serve them on, over TLS; 0 takes any free one, which the Nodes' status tells")
-	fs.StringVar(&f.dir, "root-dir", "/var/lib/coxswain-node", "folder for the volumes, logs and state of --runtime process")
+	fs.StringVar(&f.dir, "root-dir", "/var/lib/coxswain-node", "folder for the volumes, logs and state of --runtime process, and for the record of static pods")
 	fs.StringSliceVar(&f.volumes, "node-local-root", []string{"/var/lib/coxswain/volumes"}, "folders right below which the volumes of node-local classes are; of those that are reclaimed the agent removes the data there, and nothing elsewhere")
 	fs.DurationVar(&f.shutdown, "shutdown-grace-period", 0, "end all pods within this time on SIGTERM or SIGINT, as at a machine's shutdown; with 0 what runs goes on running")
 	fs.DurationVar(&f.critical, "shutdown-grace-period-critical-pods", 0, "how much of --shutdown-grace-period is kept for pods of critical priority, which end last")
@@ -213,6 +213,7 @@ func newNode() *cobra.Command {
 			}
 			f.setCount(cmd.Flags())
 			f.serving = p.endpoint
+			f.hide = credentialFiles(p.kubeconfig)
 			return p.run(cmd.Context(), prometheus.NewRegistry(), f.run)
 		},
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -161,6 +163,25 @@ func loadIdentities(file string) (identities, error) {
 	}
 	ids.controller, ids.node = of(controllerIdentity), of(nodeIdentity)
 	return ids, nil
+}
+
+// credentialFiles are the files in which a component has its credentials, as far as they are there: its kubeconfig, what that
+// points to, and those of a pod.
+func credentialFiles(file string) []string {
+	files := []string{"/var/run/secrets/kubernetes.io/serviceaccount"}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = file
+	files = append(files, rules.GetLoadingPrecedence()...)
+	if kubeconfig, err := rules.Load(); err == nil { // otherwise loadIdentities says why
+		for _, user := range kubeconfig.AuthInfos {
+			files = append(files, user.LocationOfOrigin, user.ClientKey, user.TokenFile)
+		}
+	}
+	slices.Sort(files)
+	return slices.DeleteFunc(slices.Compact(files), func(path string) bool {
+		_, err := os.Stat(path)
+		return err != nil
+	})
 }
 
 // userConfig is the current context with another user.

@@ -77,10 +77,14 @@ func (s *shim) startExec(run *shimRun, r *request) (cmd *exec.Cmd, names []strin
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	cmd = &exec.Cmd{Path: path, Args: r.Args, Env: run.Env, Dir: run.Dir, SysProcAttr: attr}
-	if cmd.Dir == "" {
-		cmd.Dir = "/"
+	dir := run.Dir
+	if dir == "" {
+		dir = "/"
 	}
+	if err := enterFolder(dir); err != nil { // the command begins where this thread is
+		return nil, nil, nil, fmt.Errorf("chdir to %q: %w", dir, err)
+	}
+	cmd = &exec.Cmd{Path: path, Args: r.Args, Env: run.Env, SysProcAttr: attr}
 	if r.TTY {
 		master, slave, err := openTerminal()
 		if err != nil {
@@ -162,26 +166,25 @@ func (s *shim) enterContainer(run *shimRun, attr *syscall.SysProcAttr) (leave fu
 	return leave, nil
 }
 
-// openTerminal makes a pseudo terminal of the namespace that this thread is in.
+// openTerminal makes a pseudo terminal of the container that this thread is in. Its other end comes from the kernel: what is in
+// /dev/pts can be the container's.
 func openTerminal() (master, slave *os.File, err error) {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	how := &unix.OpenHow{Flags: unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_NONBLOCK, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/dev/ptmx", how)
 	if err != nil {
 		return nil, nil, fmt.Errorf("terminal: %w", err)
 	}
 	master = os.NewFile(uintptr(fd), "ptmx")
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}
-	var other int
-	if err == nil {
-		other, err = unix.Open("/dev/pts/"+strconv.Itoa(number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	}
-	if err != nil {
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		_ = master.Close()
 		return nil, nil, fmt.Errorf("terminal: %w", err)
 	}
-	return master, os.NewFile(uintptr(other), "pts"), nil
+	other, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		_ = master.Close()
+		return nil, nil, fmt.Errorf("terminal: %w", errno)
+	}
+	return master, os.NewFile(other, "pts"), nil
 }
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"syscall"
@@ -58,8 +59,10 @@ func become(conn *net.UnixConn, c *Container, podDir string) error {
 	if dir == "" {
 		dir = "/"
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil && !errors.Is(err, syscall.EROFS) {
-		return fmt.Errorf("workingDir: %w", err)
+	if fd, err := makeTarget(filepath.Join("/", dir), true); err == nil {
+		_ = unix.Close(fd)
+	} else if !errors.Is(err, syscall.EROFS) {
+		return &StartError{fmt.Sprintf("workingDir %q: %v", dir, err)}
 	}
 	if c.ReadOnlyRoot {
 		if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NODEV, ""); err != nil {
@@ -76,7 +79,7 @@ func become(conn *net.UnixConn, c *Container, podDir string) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return err
 	}
-	if err := os.Chdir(dir); err != nil {
+	if err := enterFolder(dir); err != nil {
 		return &StartError{fmt.Sprintf("chdir to cwd (%q) set in config.json failed: %v", dir, err)}
 	}
 	if len(c.Args) == 0 {
@@ -88,6 +91,18 @@ func become(conn *net.UnixConn, c *Container, podDir string) error {
 	}
 	err = syscall.Exec(path, c.Args, c.Env)
 	return &StartError{fmt.Sprintf("exec: %q: %v", c.Args[0], err)}
+}
+
+// enterFolder makes a folder this thread's working directory. The thread still has rights that the container has not: it follows no
+// link of /proc to the files of a process outside.
+func enterFolder(dir string) error {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(unix.AT_FDCWD, dir, how)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return unix.Fchdir(fd)
 }
 
 // pause stands for a program that is not there, until it is told to end.

@@ -108,14 +108,50 @@ func OpenLog(path string) (*LogReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &LogReader{path: path, file: f, r: bufio.NewReaderSize(f, maxLogText+64)}, nil
+	return &LogReader{path: path, file: f, r: bufio.NewReaderSize(f, maxRecord)}, nil
+}
+
+// logEnd is how much of a log has the last lines that are worth a termination message: a record and more.
+const logEnd = 64 << 10
+
+// OpenLogEnd opens a log file at a record near its end: at the first one of the last 64 KiB that is whole.
+func OpenLogEnd(path string) (*LogReader, error) {
+	l, err := OpenLog(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := l.file.Stat()
+	if err == nil && info.Size() > logEnd {
+		if _, err = l.file.Seek(-logEnd, io.SeekEnd); err == nil {
+			_, err = l.line() // the rest of the record before
+		}
+	}
+	if err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// maxRecord is how long a record can be: its text, and the words before it.
+const maxRecord = maxLogText + 128
+
+// line reads to the end of a line, of at most maxRecord bytes. What is read of one that has no end yet is returned with io.EOF.
+func (l *LogReader) line() ([]byte, error) {
+	line, err := l.r.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return nil, errors.New("malformed log record: it has no end")
+	}
+	return line, err
 }
 
 // Next is the next record; io.EOF where there is none yet. text is valid until the next call.
 func (l *LogReader) Next() (at time.Time, stream string, text []byte, partial bool, err error) {
-	line, err := l.r.ReadBytes('\n')
+	line, err := l.line()
 	if errors.Is(err, io.EOF) {
-		l.part = append(l.part, line...) // the rest of it is being written
+		if l.part = append(l.part, line...); len(l.part) > maxRecord { // the rest of it is being written
+			return at, "", nil, false, errors.New("malformed log record: it has no end")
+		}
 		if l.replaced() {
 			return l.Next()
 		}
@@ -123,7 +159,7 @@ func (l *LogReader) Next() (at time.Time, stream string, text []byte, partial bo
 	if err != nil {
 		return at, "", nil, false, err
 	}
-	line = append(l.part, line...)
+	line = append(l.part, line...) // a copy where there is a part; otherwise it is valid until the next read
 	l.part = nil
 	fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), " ", 4)
 	if len(fields) < 4 {

@@ -3,10 +3,10 @@
 package process
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,13 +23,9 @@ func enterRoot(c *Container, scratch string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
 	}
-	sources := make([]int, len(c.Mounts))
-	for i := range c.Mounts {
-		fd, err := openSource(&c.Mounts[i])
-		if err != nil {
-			return &StartError{fmt.Sprintf("mount %s: %v", c.Mounts[i].Target, err)}
-		}
-		sources[i] = fd
+	sources, places, err := openSources(c)
+	if err != nil {
+		return err
 	}
 	root, own, err := overlay(scratch)
 	if err != nil {
@@ -58,50 +54,179 @@ func enterRoot(c *Container, scratch string) error {
 	if err := systemMounts(c); err != nil {
 		return err
 	}
+	owned := map[uint64]bool{} // mounts of what the agent keeps for the container, in the folder that is hidden
 	for target, fd := range ownFds {
-		if err := bind(fd, target, true, false); err != nil {
+		id, err := bind(fd, target, true, mountFlags{})
+		if err != nil {
 			return fmt.Errorf("%s: %w", target, err)
 		}
+		owned[id] = true
 	}
-	for _, dir := range c.Hide {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID, "size=4k,mode=0"); err != nil {
-				return fmt.Errorf("hide %s: %w", dir, err)
-			}
-		}
+	// The container's mounts can hide /proc and /dev.
+	mountinfo, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return err
 	}
-	if err := bindAll(c.Mounts, sources); err != nil {
+	defer func() { _ = mountinfo.Close() }()
+	nothing, err := unix.Open("/dev/null", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(nothing) }()
+	usual, err := openDevices()
+	if err != nil {
+		return err
+	}
+	if err := hideInRoot(c.Hide, nothing); err != nil {
+		return err
+	}
+	if err := bindAll(c, sources, owned); err != nil {
 		return err
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil { // only now: what is detached cannot be bound
 		return fmt.Errorf("old root: %w", err)
 	}
-	return os.Chdir("/")
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	if err := cover(places, owned, mountinfo, nothing); err != nil {
+		return err
+	}
+	return shareDevices(mountinfo, usual)
 }
 
-// bindAll makes the mounts, the outer ones first.
-func bindAll(mounts []Mount, sources []int) error {
-	order := make([]int, len(mounts))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(len(filepath.Clean(mounts[a].Target)), len(filepath.Clean(mounts[b].Target)))
-	})
-	for _, i := range order {
-		m := &mounts[i]
-		var st unix.Stat_t
-		if err := unix.Fstat(sources[i], &st); err != nil {
-			return err
+// openDevices opens the devices that every container may use.
+func openDevices() (map[string]int, error) {
+	all := map[string]int{}
+	for name := range devices {
+		fd, err := unix.Open("/dev/"+name, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
 		}
-		if err := bind(sources[i], filepath.Join("/", m.Target), st.Mode&unix.S_IFMT == unix.S_IFDIR, m.ReadOnly); err != nil {
-			return &StartError{fmt.Sprintf("mount %s: %v", m.Target, err)}
+		all[name] = fd
+	}
+	return all, nil
+}
+
+// shareDevices puts the container's own devices in the place of those that the host's /dev has in a volume, where none can be opened.
+func shareDevices(mountinfo io.ReadSeeker, usual map[string]int) error {
+	mounts, err := readMounts(mountinfo)
+	if err != nil {
+		return err
+	}
+	for name, fd := range usual {
+		for _, m := range mounts {
+			if m.kind != "devtmpfs" {
+				continue
+			}
+			how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+			at, err := unix.Openat2(unix.AT_FDCWD, filepath.Join(m.at, name), how)
+			if err != nil {
+				continue // a part of it is mounted, or something lies over it
+			}
+			if err = sameDevice(at, devices[name]); err == nil {
+				_, err = attach(fd, at, mountFlags{})
+			}
+			_ = unix.Close(at)
+			if err != nil && !errors.Is(err, errOther) {
+				return fmt.Errorf("%s of %s: %w", name, m.at, err)
+			}
+		}
+		_ = unix.Close(fd)
+	}
+	return nil
+}
+
+var errOther = errors.New("another device")
+
+func sameDevice(fd int, number uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != uint64(number) {
+		return errOther
+	}
+	return nil
+}
+
+// hideInRoot hides paths in the overlay over the host's root, where their files are not those of the host.
+func hideInRoot(paths []string, nothing int) error {
+	for _, path := range paths {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue // it is not in the overlay
+		}
+		var st unix.Stat_t
+		if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			err = unix.Mount("tmpfs", path, "tmpfs", unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID, "size=4k,mode=0")
+		} else if err == nil {
+			_, err = attach(nothing, fd, mountFlags{})
+		}
+		_ = unix.Close(fd)
+		if err != nil {
+			return fmt.Errorf("hide %s: %w", path, err)
 		}
 	}
 	return nil
 }
 
-// openSource opens what is to be mounted, while the host's files are in sight.
+// bindAll makes the mounts, the outer ones first, and notes the numbers of those that are the agent's own.
+func bindAll(c *Container, sources []int, owned map[uint64]bool) error {
+	order := make([]int, len(c.Mounts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(len(filepath.Clean(c.Mounts[a].Target)), len(filepath.Clean(c.Mounts[b].Target)))
+	})
+	for _, i := range order {
+		m := &c.Mounts[i]
+		var st unix.Stat_t
+		if err := unix.Fstat(sources[i], &st); err != nil {
+			return err
+		}
+		var flags mountFlags
+		if !c.Privileged {
+			flags.all = unix.MOUNT_ATTR_NODEV // the device of a disk shows what is on it, hidden or not
+		}
+		if m.ReadOnly {
+			flags.top = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+		}
+		id, err := bind(sources[i], filepath.Join("/", m.Target), st.Mode&unix.S_IFMT == unix.S_IFDIR, flags)
+		if err != nil {
+			return &StartError{fmt.Sprintf("mount %s: %v", m.Target, err)}
+		}
+		owned[id] = m.Own
+	}
+	return nil
+}
+
+// openSources opens what is to be mounted, while the host's files are in sight, and finds the places to hide. What users chose
+// is not in these.
+func openSources(c *Container) (sources []int, places []hidden, err error) {
+	mounts, err := ownMounts()
+	if err != nil {
+		return nil, nil, err
+	}
+	if places, err = hiddenPlaces(c.Hide, mounts); err != nil {
+		return nil, nil, err
+	}
+	for i := range c.Mounts {
+		m := &c.Mounts[i]
+		fd, err := openSource(m)
+		if err == nil && !m.Own {
+			err = visible(fd, places, mounts)
+		}
+		if err != nil {
+			return nil, nil, &StartError{fmt.Sprintf("mount %s: %v", m.Target, err)}
+		}
+		sources = append(sources, fd)
+	}
+	return sources, places, nil
+}
+
+// openSource opens the source of a mount.
 func openSource(m *Mount) (int, error) {
 	fd, err := unix.Open(m.Source, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil || m.SubPath == "" {
@@ -111,37 +236,50 @@ func openSource(m *Mount) (int, error) {
 	return unix.Openat2(fd, m.SubPath, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// bind mounts an open file or folder, and makes the place for it where there is none.
-func bind(fd int, target string, dir, readOnly bool) error {
-	if err := makeTarget(target, dir); err != nil {
-		return err
+// bind mounts an open file or folder, makes the place for it where there is none, and returns the mount's number. It closes fd.
+func bind(fd int, target string, dir bool, o mountFlags) (id uint64, err error) {
+	defer func() { _ = unix.Close(fd) }()
+	at, err := makeTarget(target, dir)
+	if err != nil {
+		return 0, err
 	}
-	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return err
-	}
-	_ = unix.Close(fd)
-	if !readOnly {
-		return nil
-	}
-	return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+	defer func() { _ = unix.Close(at) }()
+	return attach(fd, at, o)
 }
 
-func makeTarget(target string, dir bool) error {
-	if dir {
-		return os.MkdirAll(target, 0o755)
+// makeTarget opens the place of a mount, and makes what is missing of it. It follows symbolic links, which volumes can have,
+// but none of those of /proc that lead to the files of other processes.
+func makeTarget(path string, dir bool) (int, error) {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
+	if !errors.Is(err, unix.ENOENT) || path == "/" {
+		return fd, err
 	}
-	if _, err := os.Stat(target); err == nil {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return err
-	}
-	_ = os.Remove(target) // a symbolic link to nowhere
-	f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o644)
+	parent, err := makeTarget(filepath.Dir(path), true)
 	if err != nil {
-		return err
+		return -1, err
 	}
-	return f.Close()
+	defer func() { _ = unix.Close(parent) }()
+	name := filepath.Base(path)
+	create := func() error {
+		if dir {
+			return unix.Mkdirat(parent, name, 0o755)
+		}
+		f, err := unix.Openat(parent, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+		if err != nil {
+			return err
+		}
+		return unix.Close(f)
+	}
+	if err = create(); errors.Is(err, unix.EEXIST) { // a symbolic link to nowhere
+		if err = unix.Unlinkat(parent, name, 0); err == nil {
+			err = create()
+		}
+	}
+	if err != nil {
+		return -1, err
+	}
+	return unix.Openat2(parent, name, how)
 }
 
 // ownFolders are the container's alone: nothing of the host's is seen there.
@@ -199,19 +337,14 @@ var notDisks = []string{
 
 // addDisks shows the host's other file systems, such as a /home of its own, which the overlay does not reach; read-only.
 func addDisks(root string, hide []string) error {
-	f, err := os.Open("/proc/self/mountinfo")
+	mounts, err := ownMounts()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		before, after, ok := strings.Cut(lines.Text(), " - ")
-		fields, kind := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(kind) == 0 || slices.Contains(notDisks, kind[0]) {
-			continue
-		}
-		at := strings.ReplaceAll(fields[4], `\040`, " ")
-		if at == "/" || strings.HasPrefix(root+"/", at+"/") || strings.HasPrefix(at, filepath.Dir(root)+"/") || under(at, hide) {
+	for _, m := range mounts {
+		at := m.at
+		if slices.Contains(notDisks, m.kind) || at == "/" || strings.HasPrefix(root+"/", at+"/") ||
+			strings.HasPrefix(at, filepath.Dir(root)+"/") || under(at, hide) {
 			continue
 		}
 		target := filepath.Join(root, at)
@@ -229,7 +362,7 @@ func addDisks(root string, hide []string) error {
 }
 
 func under(path string, dirs []string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
+	return slices.ContainsFunc(dirs, func(dir string) bool { return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") })
 }
 
 // devices are what every container may use.

@@ -271,18 +271,17 @@ func (p *Pod) Remove(cgroup string) error {
 
 // unmountBelow ends what is mounted within a folder.
 func unmountBelow(dir string) error {
-	info, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := ownMounts()
 	if err != nil {
 		return err
 	}
 	var failed error
-	for line := range strings.Lines(string(info)) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 || !strings.HasPrefix(fields[4], dir+"/") {
+	for _, m := range mounts {
+		if !strings.HasPrefix(m.at, dir+"/") {
 			continue
 		}
-		if err := unix.Unmount(fields[4], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-			failed = errors.Join(failed, fmt.Errorf("unmount %s: %w", fields[4], err))
+		if err := unix.Unmount(m.at, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			failed = errors.Join(failed, fmt.Errorf("unmount %s: %w", m.at, err))
 		}
 	}
 	return failed

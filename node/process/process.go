@@ -16,7 +16,7 @@
 //	pod.go       the agent's side: start, adopt, talk, remove
 //	protocol.go  what agent and shim say to each other
 //	shim.go      the shim; exec.go: commands beside a container's own; pids.go: containers that see each other's processes
-//	init.go      from a new process to the container's command; mounts.go: its files
+//	init.go      from a new process to the container's command; mounts.go: its files; places.go: those that it must not see
 //	network.go   the network of a node's pods, on netlink.go
 //	cgroup.go    limits and usage, v1 and v2
 //	log.go       log files, written and read
@@ -64,7 +64,7 @@ type Container struct {
 	StdinOnce bool `json:"stdinOnce,omitempty"`
 
 	Mounts []Mount `json:"mounts,omitempty"`
-	// Hide are folders of the host that it must not see.
+	// Hide are files and folders of the host that it must not see, by no path and in no mount but those that are Own.
 	Hide []string `json:"hide,omitempty"`
 	// Cgroup is its name below the root of each hierarchy.
 	Cgroup string `json:"cgroup"`
@@ -77,6 +77,8 @@ type Mount struct {
 	SubPath  string `json:"subPath,omitempty"` // within Source; it cannot lead out of it
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
+	// Own says that Source is the agent's and may be in what is hidden. Where it is not set, users chose the path.
+	Own bool `json:"own,omitempty"`
 }
 
 // Limits bound what a container takes. Zero is no limit.

@@ -224,6 +224,7 @@ func (s *shim) start(c *Container) error {
 		return err
 	}
 	_ = os.Remove(exitPath(s.sandbox.Dir, c.Name, c.Run))
+	removeRun(s.sandbox.Dir, c.Name, c.Run-2)
 	log, err := openLogFile(LogPath(s.sandbox.Dir, c.Name, c.Run), s.clock.Now)
 	if err != nil {
 		return err
@@ -429,6 +430,19 @@ func scratchDir(podDir, container string, run int32) string {
 
 func exitPath(podDir, container string, run int32) string {
 	return filepath.Join(podDir, "containers", container, strconv.Itoa(int(run))+".exit")
+}
+
+// MessagePath is the file of a run's termination message.
+func MessagePath(podDir, container string, run int32) string {
+	return filepath.Join(podDir, "containers", container, strconv.Itoa(int(run))+".message")
+}
+
+// removeRun removes what a run has left that nobody asks for any more: there is a later one, whose end is known.
+func removeRun(podDir, container string, run int32) {
+	log := LogPath(podDir, container, run)
+	for _, path := range []string{log, log + ".1", exitPath(podDir, container, run), MessagePath(podDir, container, run)} {
+		_ = os.Remove(path)
+	}
 }
 
 func writeExit(podDir, container string, run int32, e *Exit) error {

@@ -98,14 +98,19 @@ func ServeCommand(w http.ResponseWriter, r *http.Request, o Options, run func(co
 	_ = c.status(statusOf(err)) // who has left will not hear it
 }
 
+// maxSizeMessage is far beyond the length of what a client says of its terminal, in bytes. The decoder keeps what has no end.
+const maxSizeMessage = 4 << 10
+
 // readSizes passes on what a client says of its terminal until it says no more.
 func readSizes(ctx context.Context, from io.Reader, to chan<- Size) {
 	if from == nil {
 		return
 	}
-	decoder := json.NewDecoder(from)
+	message := &io.LimitedReader{R: from}
+	decoder := json.NewDecoder(message)
 	for {
 		var size Size
+		message.N = maxSizeMessage
 		if decoder.Decode(&size) != nil {
 			return
 		}

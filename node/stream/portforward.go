@@ -76,6 +76,9 @@ type forwarder struct {
 	halves map[string]*pair // by the client's number of the connection
 }
 
+// maxHalves is how many connections of a client may have one of their two streams.
+const maxHalves = 1000
+
 type pair struct{ data, failure httpstream.Stream }
 
 func (f *forwarder) serve(conn httpstream.Connection) {
@@ -103,6 +106,9 @@ func (f *forwarder) arrived(s httpstream.Stream, replySent <-chan struct{}) erro
 	id := h.Get(corev1.PortForwardRequestIDHeader)
 	p := f.halves[id]
 	if p == nil {
+		if len(f.halves) >= maxHalves {
+			return errors.New("too many connections wait for their second stream")
+		}
 		p = &pair{}
 		f.halves[id] = p
 	}

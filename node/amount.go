@@ -2,17 +2,9 @@ package node
 
 import (
 	"math"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
-
-// seconds is a time that an object gives in seconds. What is more than a Duration holds, 292 years, is the longest
-// Duration: multiplied plainly it would come out as any time at all, a negative one too.
-func seconds(n int64) time.Duration {
-	const most = math.MaxInt64 / int64(time.Second)
-	return time.Duration(max(-most, min(n, most))) * time.Second
-}
 
 // maxAmount is the largest amount that counts: a thousand of them can be added up. No node has as much.
 const maxAmount = 1 << 53

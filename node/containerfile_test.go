@@ -1,0 +1,60 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestContainerFile_IsReadFromItsEndAndOnlyIfItIsOne(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, os.WriteFile(at("short"), []byte("short"), 0o600))
+	text, err := readContainerFile(at("short"), 4096)
+	require.NoError(t, err)
+	require.Equal(t, "short", string(text))
+
+	huge, err := os.Create(at("huge")) // a terabyte that takes no room
+	require.NoError(t, err)
+	require.NoError(t, huge.Truncate(1<<40))
+	_, err = huge.WriteAt([]byte("the end"), 1<<40)
+	require.NoError(t, err)
+	require.NoError(t, huge.Close())
+	text, err = readContainerFile(at("huge"), 4096)
+	require.NoError(t, err)
+	require.Len(t, text, 4096)
+	require.True(t, strings.HasSuffix(string(text), "the end"))
+
+	require.NoError(t, syscall.Mkfifo(at("fifo"), 0o600))
+	require.NoError(t, os.Symlink(at("short"), at("link")))
+	for _, name := range []string{"fifo", "link", "."} {
+		_, err = readContainerFile(at(name), 4096)
+		require.Error(t, err, name)
+	}
+}
+
+func TestStatus_HasTwelveKilobytesOfTerminationMessages(t *testing.T) {
+	t.Parallel()
+	pod := boundPod("p", "n")
+	for i := range 5 {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: fmt.Sprint(i)})
+	}
+	p := stepped(pod, 0)
+	for _, c := range p.app {
+		message := strings.Repeat("é", 2048)
+		c.ended = &corev1.ContainerStateTerminated{ExitCode: 1, Message: message, FinishedAt: metav1.NewTime(start)}
+		c.last = c.ended
+	}
+	for _, c := range p.status(start).ContainerStatuses {
+		require.Equal(t, strings.Repeat("é", 1024), c.LastTerminationState.Terminated.Message)
+	}
+	require.Len(t, p.app[0].ended.Message, 4096, "what the state machine has is as it was")
+}
