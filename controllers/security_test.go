@@ -389,7 +389,14 @@ func TestCertificates_ANodesServingCertificateIsForItsOwnAddresses(t *testing.T)
 			usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}, hosts: names,
 		})
 	}
-	ask(c.client, "anybody", "a")
+	_, err = c.client.RbacV1().ClusterRoleBindings().Create(c.ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "jane"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "jane"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	jane, err := kubernetes.NewForConfig(testenv.User(t, c.config, "jane"))
+	require.NoError(t, err)
+	ask(jane, "anybody", "a")
 	ask(itself, "others", "a", "kubernetes.default.svc")
 	ask(itself, "own", "a")
 	require.Equal(t, []string{"a"}, c.issued("own").DNSNames)
