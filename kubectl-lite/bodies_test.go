@@ -88,13 +88,12 @@ func TestBodies_EventsOfAWatchAreBoundedAndItsLengthIsNot(t *testing.T) {
 	n, err := reader(t, &bodies{}, "/api/v1/pods?watch=true", http.StatusOK, io.LimitReader(endless{event}, 3*longestEvent))
 	require.NoError(t, err)
 	require.EqualValues(t, 3*longestEvent, n)
-	for _, text := range []string{`{"a":"` + strings.Repeat("}", 99), `{"a":[],`, " \n", `{"a":"\"}`} {
+	for _, text := range []string{`{"a":"` + strings.Repeat("}", 99), `{"a":[],`, `{"a":"\"}`} {
 		_, err = reader(t, &bodies{}, "/api/v1/pods?watch=1", http.StatusOK, io.MultiReader(strings.NewReader(text), endless{"[],"}))
-		if strings.HasPrefix(text, " ") {
-			_, err = reader(t, &bodies{}, "/api/v1/pods?watch=1", http.StatusOK, endless{text})
-		}
 		require.EqualError(t, err, "the server's event is longer than 16 MiB", text)
 	}
+	_, err = reader(t, &bodies{}, "/api/v1/pods?watch=1", http.StatusOK, endless{" \n"})
+	require.EqualError(t, err, "the server's event is longer than 16 MiB", "nothing but spaces")
 }
 
 func TestBodies_PagesOfAListThatIsKeptAreBoundedTogether(t *testing.T) {
