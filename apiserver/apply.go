@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/bounds"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -57,6 +58,10 @@ func (s *Server) apply(w http.ResponseWriter, r *request, kind types.PatchType) 
 
 // applyConfiguration reads the body: YAML, of which JSON is a part.
 func applyConfiguration(r *request, body []byte) (*unstructured.Unstructured, error) {
+	body, err := bounds.ExpandYAML(body)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
 	doc, err := yaml.YAMLToJSON(body)
 	if err != nil {
 		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())

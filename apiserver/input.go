@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // maxBody is how many bytes a request may have, as in kube-apiserver.
@@ -110,11 +111,15 @@ func (r *request) contentType() string {
 
 // yamlToJSON leaves it to fieldValidation what becomes of a key that is there twice.
 func (r *request) yamlToJSON(body []byte) ([]byte, error) {
+	body, err := bounds.ExpandYAML(body)
+	if err != nil {
+		return nil, err
+	}
 	doc, strict := yaml.YAMLToJSONStrict(body)
 	if strict == nil {
 		return doc, nil
 	}
-	doc, err := yaml.YAMLToJSON(body)
+	doc, err = yaml.YAMLToJSON(body)
 	if err == nil {
 		r.strict = append(r.strict, yamlErrors(strict)...)
 	}

@@ -130,9 +130,12 @@ func resourceName(mapping *meta.RESTMapping) string { return mapping.Resource.Gr
 func (s *session) withFiles(b *resource.Builder, enforceNamespace bool, files *resource.FilenameOptions) *resource.Builder {
 	named := *files
 	named.Filenames = slices.DeleteFunc(slices.Clone(files.Filenames), func(name string) bool { return name == "-" })
+	if err := checkFiles(named.Filenames, named.Recursive); err != nil {
+		b = b.AddError(err)
+	}
 	b = b.FilenameParam(enforceNamespace, &named)
 	if len(named.Filenames) < len(files.Filenames) {
-		b = b.StdinInUse().Stream(s.In, "STDIN")
+		b = b.StdinInUse().Stream(newDocuments(s.In), "STDIN")
 	}
 	return b
 }
