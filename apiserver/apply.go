@@ -69,6 +69,9 @@ func applyConfiguration(r *request, body []byte) (*unstructured.Unstructured, er
 	if err := checkDepth(doc); err != nil {
 		return nil, err
 	}
+	if err := checkQuantities(doc, goType(r.res.New())); err != nil {
+		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
 	config := &unstructured.Unstructured{}
 	if err := unmarshal(doc, &config.Object); err != nil {
 		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())

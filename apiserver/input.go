@@ -90,12 +90,18 @@ func (s *Server) asJSON(r *request, body []byte) ([]byte, error) {
 	return body, checkDepth(body)
 }
 
-// yamlErrors takes apart what the YAML decoder says of all keys that are there twice.
+// maxStrictErrors is how many unknown and duplicate fields of a body are told, as in sigs.k8s.io/json.
+const maxStrictErrors = 100
+
+// yamlErrors takes apart what the YAML decoder says of keys that are there twice: of the first hundred, as the JSON
+// decoder does.
 func yamlErrors(err error) []error {
 	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: unmarshal errors:\n")
 	var errs []error
 	for line := range strings.SplitSeq(text, "\n") {
-		errs = append(errs, errors.New(strings.TrimSpace(line)))
+		if errs = append(errs, errors.New(strings.TrimSpace(line))); len(errs) == maxStrictErrors {
+			break
+		}
 	}
 	return errs
 }

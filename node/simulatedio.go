@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/coxswain-dev/coxswain/bounds"
 	"github.com/coxswain-dev/coxswain/node/stream"
 )
 
@@ -62,11 +63,11 @@ func annotatedUse(annotations map[string]string, u usage) usage {
 		return u
 	}
 	set := func(key string, to *int64) {
-		if q, err := resource.ParseQuantity(annotations[key]); err == nil && q.Sign() >= 0 {
+		if q, err := bounds.ParseQuantity(annotations[key]); err == nil && q.Sign() >= 0 {
 			*to = q.Value()
 		}
 	}
-	if q, err := resource.ParseQuantity(annotations[annotationCPU]); err == nil {
+	if q, err := bounds.ParseQuantity(annotations[annotationCPU]); err == nil {
 		u.cpu = q.AsApproximateFloat64()
 	}
 	set(annotationMemory, &u.memory)
