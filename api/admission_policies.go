@@ -97,9 +97,15 @@ func validateMatch(m *admissionv1.MatchResources, path *field.Path) field.ErrorL
 		}
 	}
 	for i := range m.ResourceRules {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateNamedRule(&m.ResourceRules[i], path.Child("resourceRules").Index(i))...)
 	}
 	for i := range m.ExcludeResourceRules {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateNamedRule(&m.ExcludeResourceRules[i], path.Child("excludeResourceRules").Index(i))...)
 	}
 	return errs
@@ -107,10 +113,14 @@ func validateMatch(m *admissionv1.MatchResources, path *field.Path) field.ErrorL
 
 func validateNamedRule(r *admissionv1.NamedRuleWithOperations, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	var before seen
 	for i, name := range r.ResourceNames {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("resourceNames").Index(i)
 		errs = append(errs, segment(at, name)...)
-		if slices.Contains(r.ResourceNames[:i], name) {
+		if repeated(&before, r.ResourceNames[:i], name) {
 			errs = append(errs, field.Duplicate(at, name))
 		}
 	}
@@ -145,6 +155,9 @@ func validatePolicy(p policy, path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, validateMatchConditions(p.conditions, path.Child("matchConditions"))...)
 	for i, v := range p.variables {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("variables").Index(i)
 		if strings.TrimSpace(v.Name) == "" {
 			errs = append(errs, field.Required(at.Child("name"), "name is not specified"))
@@ -177,6 +190,9 @@ func validateValidatingPolicy(p *admissionv1.ValidatingAdmissionPolicy) field.Er
 		return append(errs, field.Required(path.Child("validations"), detail), field.Required(path.Child("auditAnnotations"), detail))
 	}
 	for i := range spec.Validations {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateValidation(&spec.Validations[i], path.Child("validations").Index(i))...)
 	}
 	return append(errs, validateAuditAnnotations(p.Name, spec.AuditAnnotations, path.Child("auditAnnotations"))...)
@@ -213,6 +229,9 @@ func validateAuditAnnotations(name string, list []admissionv1.AuditAnnotation, p
 		errs = append(errs, field.Invalid(path, list, fmt.Sprintf("must not have more than %d auditAnnotations", most)))
 	}
 	for i, a := range list {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i)
 		if name == "" {
 			errs = append(errs, field.Invalid(at.Child("key"), a.Key, "requires metadata.name be non-empty"))
@@ -267,6 +286,9 @@ func validatePolicyStatus(p, _ *admissionv1.ValidatingAdmissionPolicy) field.Err
 		return errs
 	}
 	for i, w := range p.Status.TypeChecking.ExpressionWarnings {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("typeChecking", "expressionWarnings").Index(i)
 		errs = append(errs, required(at.Child("warning"), w.Warning)...)
 		errs = append(errs, required(at.Child("fieldRef"), strings.TrimSpace(w.FieldRef))...)
@@ -394,6 +416,9 @@ func validateMutatingPolicy(p *admissionv1.MutatingAdmissionPolicy) field.ErrorL
 		errs = append(errs, field.Required(path.Child("mutations"), "mutations must contain at least one item"))
 	}
 	for i := range spec.Mutations {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateMutation(&spec.Mutations[i], path.Child("mutations").Index(i))...)
 	}
 	return errs
@@ -406,7 +431,13 @@ func mutable(m *admissionv1.MatchResources, path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for _, r := range m.ResourceRules {
+		if field.Enough(errs) {
+			break
+		}
 		for _, o := range r.Operations {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, oneOf(path.Child("resourceRules", "operations"), o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update)...)
 		}
 	}

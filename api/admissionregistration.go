@@ -139,6 +139,9 @@ func validateWebhooks(hooks []webhook) field.ErrorList {
 	var errs field.ErrorList
 	names := map[string]bool{}
 	for i, w := range hooks {
+		if field.Enough(errs) {
+			break
+		}
 		at := field.NewPath("webhooks").Index(i)
 		errs = append(errs, utilvalidation.IsFullyQualifiedName(at.Child("name").Plain(), w.name)...)
 		if w.name != "" && names[w.name] {
@@ -153,6 +156,9 @@ func validateWebhooks(hooks []webhook) field.ErrorList {
 func validateWebhook(w webhook, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range w.rules {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateAdmissionRule(&w.rules[i], path.Child("rules").Index(i))...)
 	}
 	if p := *w.failure; p != nil {
@@ -181,8 +187,12 @@ func validateReviewVersions(versions []string, path *field.Path) field.ErrorList
 		return field.ErrorList{field.Required(path, "must specify one of v1, v1beta1")}
 	}
 	var errs field.ErrorList
+	var before seen
 	for i, v := range versions {
-		if slices.Contains(versions[:i], v) {
+		if field.Enough(errs) {
+			break
+		}
+		if repeated(&before, versions[:i], v) {
 			errs = append(errs, field.Invalid(path.Index(i), v, "duplicate version"))
 			continue
 		}
@@ -202,6 +212,9 @@ func validateMatchConditions(conditions []admissionv1.MatchCondition, path *fiel
 		errs = append(errs, field.TooMany(path, len(conditions), most))
 	}
 	for i, c := range conditions {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i)
 		errs = append(errs, required(at.Child("expression"), strings.TrimSpace(c.Expression))...)
 		errs = append(errs, requiredName(c.Name, at.Child("name"))...)
@@ -229,6 +242,9 @@ func validateClientConfig(c *admissionv1.WebhookClientConfig, path *field.Path) 
 	}
 	if p := c.Service.Port; p != nil {
 		for _, complaint := range utilvalidation.IsValidPortNum(int(*p)) {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, field.Invalid(at.Child("port"), *p, "port is not valid: "+complaint))
 		}
 	}
@@ -279,11 +295,17 @@ func validateWebhookPath(text string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	steps := strings.Split(strings.TrimSuffix(u.Path[1:], "/"), "/")
 	for i, step := range steps {
+		if field.Enough(errs) {
+			break
+		}
 		if step == "" {
 			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("segment[%d] may not be empty", i)))
 			continue
 		}
 		for _, complaint := range naming.IsDNS1123Subdomain(step) {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("segment[%d]: %s", i, complaint)))
 		}
 	}
@@ -305,6 +327,9 @@ func validateAdmissionRule(r *admissionv1.RuleWithOperations, path *field.Path) 
 		}
 	}
 	for i, version := range r.APIVersions {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, required(path.Child("apiVersions").Index(i), version)...)
 	}
 	errs = append(errs, validateRuleResources(r.Resources, path.Child("resources"))...)
@@ -316,6 +341,9 @@ func validateAdmissionRule(r *admissionv1.RuleWithOperations, path *field.Path) 
 		errs = append(errs, field.Invalid(at, r.Operations, "if '*' is present, must not specify other operations"))
 	}
 	for i, o := range r.Operations {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, oneOf(at.Index(i), o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update)...)
 	}
 	if s := r.Scope; s != nil {
@@ -333,6 +361,9 @@ func validateRuleResources(resources []string, path *field.Path) field.ErrorList
 	ofResource, ofSubresource := map[string]bool{}, map[string]bool{} // "x/*" and "*/x"
 	whole := false
 	for i, name := range resources {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i)
 		if name == "" {
 			errs = append(errs, field.Required(at, ""))

@@ -76,6 +76,9 @@ func validateReplicaSetStatus(r, _ *appsv1.ReplicaSet) field.ErrorList {
 	parts := []count{{"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}}
 	errs = append(errs, counts(path, append(parts, count{"replicas", s.Replicas}))...)
 	for _, n := range parts {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, notAbove(path, n, count{"replicas", s.Replicas})...)
 	}
 	return append(errs, notAboveNamed(path, count{"availableReplicas", s.AvailableReplicas}, s.ReadyReplicas, "readyReplicas")...)

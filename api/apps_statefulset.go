@@ -116,6 +116,9 @@ func validateNewStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 		errs = append(errs, dnsLabel(path.Child("serviceName"), spec.ServiceName)...)
 	}
 	for i := range spec.VolumeClaimTemplates {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateClaimSpec(&spec.VolumeClaimTemplates[i].Spec, path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
 	}
 	return errs
@@ -183,6 +186,9 @@ func validateStatefulSetStatus(s, old *appsv1.StatefulSet) field.ErrorList {
 	errs := counts(path, append(parts, count{"replicas", st.Replicas}))
 	errs = append(errs, nonNegative(path.Child("observedGeneration"), st.ObservedGeneration)...)
 	for _, n := range parts {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, notAbove(path, n, count{"replicas", st.Replicas})...)
 	}
 	errs = append(errs, notAbove(path, count{"availableReplicas", st.AvailableReplicas}, count{"readyReplicas", st.ReadyReplicas})...)

@@ -108,6 +108,9 @@ func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 	}
 	errs = append(errs, validateReference(spec.ScaleTargetRef, at.Child("scaleTargetRef"))...)
 	for i := range spec.Metrics {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateMetric(&spec.Metrics[i], at.Child("metrics").Index(i))...)
 	}
 	if spec.MinReplicas != nil && *spec.MinReplicas == 0 && !measuresWithoutPods(spec.Metrics) {
@@ -188,6 +191,9 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 	sources := metricSources(m)
 	set := 0
 	for _, source := range sources {
+		if field.Enough(errs) {
+			break
+		}
 		if source.set {
 			if set++; set == 1 {
 				errs = append(errs, source.check(at.Child(source.name))...)
@@ -195,6 +201,9 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 		}
 	}
 	for _, source := range sources {
+		if field.Enough(errs) {
+			break
+		}
 		switch {
 		case source.kind == m.Type && !source.set:
 			errs = append(errs, field.Required(at.Child(source.name), "must populate information for the given metric source"))
@@ -279,6 +288,9 @@ func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) fiel
 		errs = append(errs, field.Required(at.Child("policies"), "must specify at least one Policy"))
 	}
 	for i, p := range r.Policies {
+		if field.Enough(errs) {
+			break
+		}
 		at := at.Child("policies").Index(i)
 		errs = append(errs, oneOf(at.Child("type"), p.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)...)
 		errs = append(errs, aboveZero(at.Child("value"), p.Value)...)

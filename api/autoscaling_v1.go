@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // The annotations in which autoscaling/v1 carries what it has no fields for.
@@ -151,10 +153,11 @@ func readAutoscalerStatus(h *autoscalingv1.HorizontalPodAutoscaler, out *autosca
 	}
 }
 
-// carried reads what an annotation carries, and reports whether there is anything.
+// carried reads what an annotation carries, and reports whether there is anything. One with a quantity that has a huge
+// exponent carries nothing.
 func carried(h *autoscalingv1.HorizontalPodAutoscaler, annotation string, into any) bool {
 	text, ok := h.Annotations[annotation]
-	return ok && json.Unmarshal([]byte(text), into) == nil
+	return ok && !bounds.SuspectQuantity([]byte(text)) && json.Unmarshal([]byte(text), into) == nil
 }
 
 // withoutAnnotations leaves the map alone and returns one without the carriers.

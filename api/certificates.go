@@ -158,9 +158,13 @@ func validateSigningRequest(c *certificatesv1.CertificateSigningRequest) field.E
 	if len(c.Spec.Usages) == 0 {
 		errs = append(errs, field.Required(path.Child("usages"), "usages must be provided"))
 	}
+	var before seen
 	for i, u := range c.Spec.Usages {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, oneOf(path.Child("usages").Index(i), u, keyUsages...)...)
-		if slices.Contains(c.Spec.Usages[:i], u) {
+		if repeated(&before, c.Spec.Usages[:i], u) {
 			errs = append(errs, field.Duplicate(path.Child("usages").Index(i), u))
 		}
 	}
@@ -206,7 +210,13 @@ func validateSignerName(name string, path *field.Path) field.ErrorList {
 	}
 	labels := strings.Split(domain, ".")
 	for _, label := range labels {
+		if field.Enough(errs) {
+			break
+		}
 		for _, complaint := range naming.IsDNS1123Label(label) {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, field.Invalid(path, domain, fmt.Sprintf("validating label %q: %s", label, complaint)))
 		}
 	}
@@ -214,7 +224,13 @@ func validateSignerName(name string, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path, domain, "should be a domain with at least two segments separated by dots"))
 	}
 	for label := range strings.SplitSeq(rest, ".") {
+		if field.Enough(errs) {
+			break
+		}
 		for _, complaint := range naming.IsDNS1123Subdomain(label) {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, field.Invalid(path, rest, fmt.Sprintf("validating label %q: %s", label, complaint)))
 		}
 	}
@@ -229,6 +245,9 @@ func validateRequestConditions(conditions []certificatesv1.CertificateSigningReq
 	var errs field.ErrorList
 	path := field.NewPath("status", "conditions")
 	for i, c := range conditions {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i)
 		if c.Type == "" {
 			errs = append(errs, field.Required(at.Child("type"), ""))

@@ -132,6 +132,9 @@ func validateUserNotes(notes map[string]string, path *field.Path) field.ErrorLis
 	var errs field.ErrorList
 	total := 0
 	for key, value := range notes {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, utilvalidation.IsDomainPrefixedKey(path.Plain(), strings.ToLower(key))...)
 		total += len(key) + len(value)
 	}

@@ -92,6 +92,9 @@ func validateTrustAnchors(text string, path *field.Path) field.ErrorList {
 	at := map[string][]int{}
 	rest := []byte(text)
 	for i := 0; ; i++ {
+		if field.Enough(errs) {
+			break
+		}
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
 			break
@@ -112,6 +115,9 @@ func validateTrustAnchors(text string, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, omitted, "at least one trust anchor must be provided")}
 	}
 	for _, der := range order {
+		if field.Enough(errs) {
+			break
+		}
 		if len(at[der]) > 1 {
 			errs = append(errs, field.Invalid(path, omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", at[der])))
 		}

@@ -39,6 +39,9 @@ func validateConfigMap(cm *corev1.ConfigMap) field.ErrorList {
 	total := 0
 	data, binary := field.NewPath("data"), field.NewPath("binaryData")
 	for key, value := range cm.Data {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, invalid(data.Key(key), key, naming.IsConfigMapKey(key))...)
 		if _, both := cm.BinaryData[key]; both {
 			errs = append(errs, field.Invalid(data.Key(key), key, "duplicate of key present in binaryData"))
@@ -46,6 +49,9 @@ func validateConfigMap(cm *corev1.ConfigMap) field.ErrorList {
 		total += len(value)
 	}
 	for key, value := range cm.BinaryData {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, invalid(binary.Key(key), key, naming.IsConfigMapKey(key))...)
 		total += len(value)
 	}
@@ -107,6 +113,9 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	data := field.NewPath("data")
 	total := 0
 	for key, value := range s.Data {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, invalid(data.Key(key), key, naming.IsConfigMapKey(key))...)
 		total += len(value)
 	}

@@ -80,6 +80,9 @@ func validateNamespace(ns *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec", "finalizers")
 	for i, f := range ns.Spec.Finalizers {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validation.ValidateFinalizerName(string(f), path.Index(i).Plain())...)
 		errs = append(errs, standardFinalizer(string(f), path.Index(i))...)
 	}

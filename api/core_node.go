@@ -128,6 +128,9 @@ func validateNode(n *corev1.Node) field.ErrorList {
 	errs = append(errs, validateNodeResources(&n.Status)...)
 	path, v6 := field.NewPath("spec", "podCIDRs"), 0
 	for i, cidr := range n.Spec.PodCIDRs {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validCIDR(path.Index(i), cidr)...)
 		if strings.Contains(cidr, ":") {
 			v6++
@@ -136,8 +139,12 @@ func validateNode(n *corev1.Node) field.ErrorList {
 	if count := len(n.Spec.PodCIDRs); count > 2 || (count == 2 && v6 != 1) {
 		errs = append(errs, field.Invalid(path, n.Spec.PodCIDRs, "may specify no more than one CIDR for each IP family"))
 	}
+	var before seen
 	for i, cidr := range n.Spec.PodCIDRs {
-		if slices.Contains(n.Spec.PodCIDRs[:i], cidr) {
+		if field.Enough(errs) {
+			break
+		}
+		if repeated(&before, n.Spec.PodCIDRs[:i], cidr) {
 			errs = append(errs, field.Duplicate(path.Index(i), cidr))
 		}
 	}
@@ -147,6 +154,9 @@ func validateNode(n *corev1.Node) field.ErrorList {
 func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range taints {
+		if field.Enough(errs) {
+			break
+		}
 		t, at := &taints[i], path.Index(i)
 		errs = append(errs, qualifiedName(at.Child("key"), t.Key)...)
 		if complaints := naming.IsValidLabelValue(t.Value); len(complaints) > 0 {
@@ -165,9 +175,15 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 func validateNodeResources(s *corev1.NodeStatus) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range sortedNames(s.Capacity) {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateQuantity(name, s.Capacity[name], field.NewPath("status", "capacity", string(name)))...)
 	}
 	for _, name := range sortedNames(s.Allocatable) {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateQuantity(name, s.Allocatable[name], field.NewPath("status", "allocatable", string(name)))...)
 	}
 	return errs
@@ -193,8 +209,12 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 func validateNodeStatus(n, _ *corev1.Node) field.ErrorList {
 	errs := validateNodeResources(&n.Status)
 	path := field.NewPath("status", "addresses")
+	var before seen
 	for i, a := range n.Status.Addresses {
-		if slices.Contains(n.Status.Addresses[:i], a) {
+		if field.Enough(errs) {
+			break
+		}
+		if repeated(&before, n.Status.Addresses[:i], a) {
 			errs = append(errs, field.Duplicate(path.Index(i), a))
 		}
 	}

@@ -71,6 +71,9 @@ func scopeSet(scopes []corev1.ResourceQuotaScope) []corev1.ResourceQuotaScope {
 func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range sortedNames(list) {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Key(string(name))
 		errs = append(errs, validateQuotaResourceName(name, at)...)
 		errs = append(errs, validateQuantity(name, list[name], at)...)
@@ -122,10 +125,16 @@ func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
 	errs := quantities(spec.Hard, path.Child("hard"))
 	at := path.Child("scopes")
 	for _, s := range spec.Scopes {
+		if field.Enough(errs) {
+			break
+		}
 		if _, known := quotaScopes[s]; !known {
 			errs = append(errs, field.Invalid(at, spec.Scopes, "unsupported scope"))
 		}
 		for range misplaced(s, spec.Hard) {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, field.Invalid(at, spec.Scopes, "unsupported scope applied to resource"))
 		}
 	}
@@ -142,12 +151,18 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field
 	var errs field.ErrorList
 	var scopes []corev1.ResourceQuotaScope
 	for _, r := range spec.ScopeSelector.MatchExpressions {
+		if field.Enough(errs) {
+			break
+		}
 		scopes = append(scopes, r.ScopeName)
 		scope, known := quotaScopes[r.ScopeName]
 		if !known {
 			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, "unsupported scope"))
 		}
 		for range misplaced(r.ScopeName, spec.Hard) {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, field.Invalid(at, spec.ScopeSelector, "unsupported scope applied to resource"))
 		}
 		if scope.existsOnly && r.Operator != corev1.ScopeSelectorOpExists {

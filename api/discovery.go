@@ -2,7 +2,6 @@ package api
 
 import (
 	"net"
-	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -82,6 +81,9 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 		return append(errs, field.TooMany(path, len(s.Endpoints), maxEndpoints))
 	}
 	for i := range s.Endpoints {
+		if field.Enough(errs) {
+			break
+		}
 		e, at := &s.Endpoints[i], path.Index(i)
 		switch n := len(e.Addresses); {
 		case n == 0:
@@ -90,6 +92,9 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 			errs = append(errs, field.TooMany(at.Child("addresses"), n, maxAddresses))
 		}
 		for j, address := range e.Addresses {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, validateEndpointAddress(s.AddressType, address, at.Child("addresses").Index(j))...)
 		}
 		if e.NodeName != nil {
@@ -139,9 +144,13 @@ func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorLi
 			errs = append(errs, field.TooMany(path, len(names), most))
 			return
 		}
+		var before seen
 		for i, name := range names {
+			if field.Enough(errs) {
+				break
+			}
 			at := path.Index(i).Child("name")
-			if slices.Contains(names[:i], name) {
+			if repeated(&before, names[:i], name) {
 				errs = append(errs, field.Duplicate(at, name))
 			}
 			errs = append(errs, invalid(at, name, complaints(name))...)
@@ -193,6 +202,9 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, path *field.Path) fiel
 	var errs field.ErrorList
 	names := make(map[string]bool, len(ports))
 	for i, p := range ports {
+		if field.Enough(errs) {
+			break
+		}
 		at, name := path.Index(i), ptr.Deref(p.Name, "")
 		if name != "" {
 			errs = append(errs, dnsLabel(at.Child("name"), name)...)
@@ -259,17 +271,29 @@ func endpointsCell(e *corev1.Endpoints) string {
 func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 	var errs field.ErrorList
 	for i := range e.Subsets {
+		if field.Enough(errs) {
+			break
+		}
 		s, at := &e.Subsets[i], field.NewPath("subsets").Index(i)
 		if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
 			errs = append(errs, field.Required(at, "must specify `addresses` or `notReadyAddresses`"))
 		}
 		for j := range s.Addresses {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, validateSubsetAddress(&s.Addresses[j], at.Child("addresses").Index(j))...)
 		}
 		for j := range s.NotReadyAddresses {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, validateSubsetAddress(&s.NotReadyAddresses[j], at.Child("notReadyAddresses").Index(j))...)
 		}
 		for j, p := range s.Ports {
+			if field.Enough(errs) {
+				break
+			}
 			at := at.Child("ports").Index(j)
 			if p.Name == "" && len(s.Ports) > 1 {
 				errs = append(errs, field.Required(at.Child("name"), ""))

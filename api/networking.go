@@ -97,8 +97,14 @@ func validateIngress(i *networkingv1.Ingress) field.ErrorList {
 		errs = append(errs, dnsSubdomain(path.Child("ingressClassName"), *c)...)
 	}
 	for n, t := range spec.TLS {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("tls").Index(n)
 		for h, host := range t.Hosts {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, hostName(at.Child("hosts").Index(h), host)...)
 		}
 		if t.SecretName != "" {
@@ -106,6 +112,9 @@ func validateIngress(i *networkingv1.Ingress) field.ErrorList {
 		}
 	}
 	for n := range spec.Rules {
+		if field.Enough(errs) {
+			break
+		}
 		r, at := &spec.Rules[n], path.Child("rules").Index(n)
 		if r.Host != "" {
 			if netutils.ParseIPSloppy(r.Host) != nil {
@@ -146,6 +155,9 @@ func validateIngressPaths(paths []networkingv1.HTTPIngressPath, path *field.Path
 	}
 	var errs field.ErrorList
 	for i := range paths {
+		if field.Enough(errs) {
+			break
+		}
 		p, at := &paths[i], path.Index(i)
 		if p.PathType == nil {
 			errs = append(errs, field.Required(at.Child("pathType"), "pathType must be specified"))
@@ -157,6 +169,9 @@ func validateIngressPaths(paths []networkingv1.HTTPIngressPath, path *field.Path
 				errs = append(errs, field.Invalid(at.Child("path"), p.Path, "must be an absolute path"))
 			}
 			for _, s := range insecurePaths {
+				if field.Enough(errs) {
+					break
+				}
 				if strings.Contains(p.Path, s) {
 					errs = append(errs, field.Invalid(at.Child("path"), p.Path, "must not contain '"+s+"'"))
 				}
@@ -228,6 +243,9 @@ func warnIngress(i, old *networkingv1.Ingress) []string {
 func validateIngressStatus(i, _ *networkingv1.Ingress) field.ErrorList {
 	var errs field.ErrorList
 	for n, in := range i.Status.LoadBalancer.Ingress {
+		if field.Enough(errs) {
+			break
+		}
 		at := field.NewPath("status", "loadBalancer", "ingress").Index(n)
 		if in.IP != "" {
 			errs = append(errs, validIP(at.Child("ip"), in.IP)...)

@@ -95,6 +95,9 @@ func validateServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i, cidr := range cidrs {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, utilvalidation.IsValidCIDR(path.Index(i).Plain(), cidr)...)
 	}
 	if len(cidrs) == 2 {
@@ -114,6 +117,9 @@ func validateServiceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList
 	}
 	var errs field.ErrorList
 	for i := range was {
+		if field.Enough(errs) {
+			break
+		}
 		if is[i] != was[i] {
 			errs = append(errs, field.Invalid(path.Index(i), is[i], immutableField))
 		}

@@ -59,9 +59,15 @@ func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := selector(&p.Spec.PodSelector, path.Child("podSelector"))
 	for i, r := range p.Spec.Ingress {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validatePolicyRule(r.Ports, r.From, "from", path.Child("ingress").Index(i))...)
 	}
 	for i, r := range p.Spec.Egress {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validatePolicyRule(r.Ports, r.To, "to", path.Child("egress").Index(i))...)
 	}
 	at := path.Child("policyTypes")
@@ -69,6 +75,9 @@ func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
 		return append(errs, field.Invalid(at, p.Spec.PolicyTypes, "may not specify more than two policyTypes"))
 	}
 	for i, t := range p.Spec.PolicyTypes {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, oneOf(at.Index(i), t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
 	}
 	return errs
@@ -77,6 +86,9 @@ func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
 func validatePolicyRule(ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, direction string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, p := range ports {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("ports").Index(i)
 		if p.Protocol != nil {
 			errs = append(errs, oneOf(at.Child("protocol"), *p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
@@ -101,6 +113,9 @@ func validatePolicyRule(ports []networkingv1.NetworkPolicyPort, peers []networki
 		}
 	}
 	for i := range peers {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validatePeer(&peers[i], path.Child(direction).Index(i))...)
 	}
 	return errs
@@ -132,6 +147,9 @@ func validateIPBlock(b *networkingv1.IPBlock, path *field.Path) field.ErrorList 
 		return errs
 	}
 	for i, except := range b.Except {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("except").Index(i)
 		errs = append(errs, validCIDR(at, except)...)
 		_, inner, err := netutils.ParseCIDRSloppy(except)

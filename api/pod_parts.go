@@ -19,6 +19,9 @@ func validateEphemeralUpdate(p, old *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec", "ephemeralContainers")
 	errs := validatePod(p)
 	for i := range old.Spec.EphemeralContainers {
+		if field.Enough(errs) {
+			break
+		}
 		was := &old.Spec.EphemeralContainers[i]
 		at := slices.IndexFunc(p.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == was.Name })
 		switch {
@@ -66,6 +69,9 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 		errs = append(errs, field.Invalid(path, p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))
 	}
 	for i := range min(len(p.Spec.InitContainers), len(old.Spec.InitContainers)) {
+		if field.Enough(errs) {
+			break
+		}
 		c, was := &p.Spec.InitContainers[i], &old.Spec.InitContainers[i]
 		if isSidecar(was) {
 			errs = append(errs, resized(c, was, "only cpu and memory resources for sidecar containers are mutable", path, path.Child("initContainers").Index(i))...)
@@ -74,6 +80,9 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 		}
 	}
 	for i := range min(len(p.Spec.Containers), len(old.Spec.Containers)) {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, resized(&p.Spec.Containers[i], &old.Spec.Containers[i], "only cpu and memory resources are mutable", path, path.Child("containers").Index(i))...)
 	}
 	return errs

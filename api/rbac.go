@@ -104,6 +104,9 @@ func defaultBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
 func validateRules(rules []rbacv1.PolicyRule, namespaced bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range rules {
+		if field.Enough(errs) {
+			break
+		}
 		r, at := &rules[i], path.Index(i)
 		if len(r.Verbs) == 0 {
 			errs = append(errs, field.Required(at.Child("verbs"), "verbs must contain at least one value"))
@@ -137,6 +140,9 @@ func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
 		errs = append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 	}
 	for i := range r.AggregationRule.ClusterRoleSelectors {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, selector(&r.AggregationRule.ClusterRoleSelectors[i], at.Index(i))...)
 	}
 	return errs
@@ -156,6 +162,9 @@ func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced b
 		errs = append(errs, invalid(at.Child("name"), ref.Name, segmentName(ref.Name, false))...)
 	}
 	for i, s := range subjects {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateSubject(s, namespaced, field.NewPath("subjects").Index(i))...)
 	}
 	return errs

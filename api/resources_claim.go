@@ -236,6 +236,9 @@ func permitClaimStatus(by Caller, c, old *resourcev1.ResourceClaim) field.ErrorL
 	was.Allocation = c.Status.Allocation
 	dropDeallocated(was, &old.Status)
 	for _, driver := range sets.List(changedDrivers(&c.Status, was)) {
+		if field.Enough(errs) {
+			break
+		}
 		may := false
 		for _, verb := range verbs {
 			may = may || by.May(verb, resourceGroup, "resourceclaims", resourcev1.SubresourceDriver, c.Namespace, driver)

@@ -78,6 +78,9 @@ func validateParameters(parameters map[string]string, path *field.Path) field.Er
 	var errs field.ErrorList
 	size := 0
 	for key, value := range parameters {
+		if field.Enough(errs) {
+			break
+		}
 		size += len(key) + len(value)
 		if key == "" {
 			errs = append(errs, field.Invalid(path, key, "field can not be empty."))
@@ -92,13 +95,23 @@ func validateParameters(parameters map[string]string, path *field.Path) field.Er
 func validateAllowedTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, term := range terms {
+		if field.Enough(errs) {
+			break
+		}
 		for j, r := range term.MatchLabelExpressions {
+			if field.Enough(errs) {
+				break
+			}
 			at := path.Index(i).Child("matchLabelExpressions").Index(j)
 			if len(r.Values) == 0 {
 				errs = append(errs, field.Required(at.Child("values"), ""))
 			}
+			var before seen
 			for k, value := range r.Values {
-				if slices.Contains(r.Values[:k], value) {
+				if field.Enough(errs) {
+					break
+				}
+				if repeated(&before, r.Values[:k], value) {
 					errs = append(errs, field.Duplicate(at.Child("values").Index(k), value))
 				}
 			}

@@ -123,11 +123,15 @@ func validateNodeDriver(drivers []storagev1.CSINodeDriver, i int, path *field.Pa
 	if slices.ContainsFunc(drivers[:i], func(other storagev1.CSINodeDriver) bool { return other.Name == d.Name }) {
 		errs = append(errs, field.Duplicate(path.Child("name"), d.Name))
 	}
+	var before seen
 	for k, key := range d.TopologyKeys {
+		if field.Enough(errs) {
+			break
+		}
 		if key == "" {
 			errs = append(errs, field.Required(path, ""))
 		}
-		if slices.Contains(d.TopologyKeys[:k], key) {
+		if repeated(&before, d.TopologyKeys[:k], key) {
 			errs = append(errs, field.Duplicate(path, key))
 		}
 		errs = append(errs, qualifiedName(path, key)...)
@@ -139,7 +143,13 @@ func validateNodeDriver(drivers []storagev1.CSINodeDriver, i int, path *field.Pa
 func validateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 	var errs field.ErrorList
 	for _, was := range old.Spec.Drivers {
+		if field.Enough(errs) {
+			break
+		}
 		for _, is := range n.Spec.Drivers {
+			if field.Enough(errs) {
+				break
+			}
 			if is.Name == was.Name {
 				was.Allocatable, is.Allocatable = nil, nil
 				errs = append(errs, unchanged(is, was, field.NewPath("spec", "drivers"))...)
@@ -152,6 +162,9 @@ func validateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 func validateTokenRequests(requests []storagev1.TokenRequest, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, r := range requests {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i)
 		if slices.ContainsFunc(requests[:i], func(other storagev1.TokenRequest) bool { return other.Audience == r.Audience }) {
 			errs = append(errs, field.Duplicate(at.Child("audience"), r.Audience))

@@ -111,6 +111,9 @@ func validateContainerPorts(ports []corev1.ContainerPort, path *field.Path) fiel
 	var errs field.ErrorList
 	names := map[string]bool{}
 	for i := range ports {
+		if field.Enough(errs) {
+			break
+		}
 		port, at := &ports[i], path.Index(i)
 		if port.Name != "" {
 			if complaints := naming.IsValidPortName(port.Name); len(complaints) > 0 {
@@ -142,7 +145,13 @@ func validateHostPorts(containers []corev1.Container, path *field.Path) field.Er
 	var errs field.ErrorList
 	taken := map[string]bool{}
 	for i := range containers {
+		if field.Enough(errs) {
+			break
+		}
 		for j, port := range containers[i].Ports {
+			if field.Enough(errs) {
+				break
+			}
 			if port.HostPort == 0 {
 				continue
 			}
@@ -162,6 +171,9 @@ func (k *containerChecks) mounts(c *corev1.Container, path *field.Path) field.Er
 	var errs field.ErrorList
 	paths := map[string]bool{}
 	for i := range c.VolumeMounts {
+		if field.Enough(errs) {
+			break
+		}
 		m, at := &c.VolumeMounts[i], path.Index(i)
 		errs = append(errs, required(at.Child("name"), m.Name)...)
 		v := k.volumes[m.Name]
@@ -174,6 +186,9 @@ func (k *containerChecks) mounts(c *corev1.Container, path *field.Path) field.Er
 		}
 		paths[m.MountPath] = true
 		for _, d := range c.VolumeDevices {
+			if field.Enough(errs) {
+				break
+			}
 			if d.Name == m.Name {
 				errs = append(errs, field.Invalid(at.Child("name"), m.Name, "must not already exist in volumeDevices"))
 			}
@@ -191,6 +206,9 @@ func (k *containerChecks) devices(c *corev1.Container, path *field.Path) field.E
 	var errs field.ErrorList
 	names, paths := map[string]bool{}, map[string]bool{}
 	for i, d := range c.VolumeDevices {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i)
 		errs = append(errs, required(at.Child("name"), d.Name)...)
 		if names[d.Name] {
@@ -210,6 +228,9 @@ func (k *containerChecks) devices(c *corev1.Container, path *field.Path) field.E
 		}
 		names[d.Name], paths[d.DevicePath] = d.Name != "", true
 		for _, m := range c.VolumeMounts {
+			if field.Enough(errs) {
+				break
+			}
 			if m.Name == d.Name {
 				errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must not already exist in volumeMounts"))
 			}

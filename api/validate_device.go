@@ -28,6 +28,9 @@ func atMost[T any](list []T, limit int, path *field.Path, check func(*T, *field.
 	}
 	var errs field.ErrorList
 	for i := range list {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, check(&list[i], path.Index(i))...)
 	}
 	return errs
@@ -47,6 +50,9 @@ func distinct[T any, K comparable](list []T, path *field.Path, key func(*T) K) f
 	var errs field.ErrorList
 	seen := sets.Set[K]{}
 	for i := range list {
+		if field.Enough(errs) {
+			break
+		}
 		if k := key(&list[i]); seen.Has(k) {
 			errs = append(errs, field.Duplicate(path.Index(i), k))
 		} else {
@@ -62,6 +68,9 @@ func itself(s *string) string { return *s }
 func eachOf[K ~string, V any](m map[K]V, longest int, path *field.Path, check func(K, V, *field.Path) field.ErrorList) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, check(key, m[key], path.Key(shortened(string(key), longest)))...)
 	}
 	return errs
@@ -85,6 +94,9 @@ func validatePoolName(path *field.Path, name string) field.ErrorList {
 		errs = append(errs, field.TooLong(path, "" /*unused*/, resourcev1.PoolNameMaxLength))
 	}
 	for part := range strings.SplitSeq(name, "/") {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, dnsSubdomain(path, part)...)
 	}
 	return errs
@@ -274,6 +286,9 @@ func validateBindingConditions(conditions, failures []string, path *field.Path) 
 	errs := atMostOnce(conditions, resourcev1.BindingConditionsMaxSize, good, itself, named)
 	errs = append(errs, atMostOnce(failures, resourcev1.BindingFailureConditionsMaxSize, bad, itself, named)...)
 	for i, name := range failures {
+		if field.Enough(errs) {
+			break
+		}
 		if slices.Contains(conditions, name) {
 			errs = append(errs, field.Invalid(bad.Index(i), name, "bindingFailureConditions must not overlap with bindingConditions"))
 		}

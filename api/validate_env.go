@@ -26,6 +26,9 @@ var (
 func validateEnv(vars []corev1.EnvVar, volumes map[string]*corev1.VolumeSource, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range vars {
+		if field.Enough(errs) {
+			break
+		}
 		v, at := &vars[i], path.Index(i)
 		if v.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))
@@ -167,6 +170,9 @@ func validateResourceRef(ref *corev1.ResourceFieldSelector, inVolume bool, path 
 func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, s := range sources {
+		if field.Enough(errs) {
+			break
+		}
 		at, count := path.Index(i), 0
 		if s.Prefix != "" {
 			errs = append(errs, invalid(at.Child("prefix"), s.Prefix, utilvalidation.IsRelaxedEnvVarName(s.Prefix))...)

@@ -36,6 +36,9 @@ func validateFlowSchema(s *flowv1.FlowSchema) field.ErrorList {
 		errs = append(errs, dnsSubdomain(at, name)...)
 	}
 	for i := range s.Spec.Rules {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateFlowRule(&s.Spec.Rules[i], path.Child("rules").Index(i))...)
 	}
 	errs = append(errs, validateFlowConditions(s.Status.Conditions)...)
@@ -48,20 +51,32 @@ func validateFlowRule(r *flowv1.PolicyRulesWithSubjects, path *field.Path) field
 		errs = append(errs, field.Required(path.Child("subjects"), "subjects must contain at least one value"))
 	}
 	for i := range r.Subjects {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateFlowSubject(&r.Subjects[i], path.Child("subjects").Index(i))...)
 	}
 	if len(r.ResourceRules)+len(r.NonResourceRules) == 0 {
 		errs = append(errs, field.Required(path, "at least one of resourceRules and nonResourceRules has to be non-empty"))
 	}
 	for i := range r.ResourceRules {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateFlowResources(&r.ResourceRules[i], path.Child("resourceRules").Index(i))...)
 	}
 	for i, rule := range r.NonResourceRules {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("nonResourceRules").Index(i)
 		errs = append(errs, validateFlowVerbs(rule.Verbs, at.Child("verbs"))...)
 		urls := at.Child("nonResourceURLs")
 		errs = append(errs, wildcardAlone(rule.NonResourceURLs, urls, "nonResourceURLs must contain at least one value", "non-resource URLs")...)
 		for k, url := range rule.NonResourceURLs {
+			if field.Enough(errs) {
+				break
+			}
 			if problem := nonResourcePath(url); problem != "" && !slices.Contains(rule.NonResourceURLs, "*") {
 				errs = append(errs, field.Invalid(urls.Index(k), url, problem))
 			}
@@ -135,7 +150,13 @@ func validateFlowResources(r *flowv1.ResourcePolicyRule, path *field.Path) field
 		errs = append(errs, wildcardAlone(r.Namespaces, at, "", "namespaces")...)
 	default:
 		for i, name := range r.Namespaces {
+			if field.Enough(errs) {
+				break
+			}
 			for _, complaint := range naming.NameIsDNSLabel(name, false) {
+				if field.Enough(errs) {
+					break
+				}
 				errs = append(errs, field.Invalid(at.Index(i), name, "each member of this list must be '*' or a DNS-1123 label; "+complaint))
 			}
 		}
@@ -203,9 +224,13 @@ func validateLevelConditions(conditions []flowv1.PriorityLevelConfigurationCondi
 
 func validateConditionTypes(types []string) field.ErrorList {
 	var errs field.ErrorList
+	var before seen
 	for i, kind := range types {
+		if field.Enough(errs) {
+			break
+		}
 		at := field.NewPath("status", "conditions").Index(i).Child("type")
-		if slices.Contains(types[:i], kind) {
+		if repeated(&before, types[:i], kind) {
 			errs = append(errs, field.Duplicate(at, kind))
 		}
 		if kind == "" {

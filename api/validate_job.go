@@ -184,6 +184,9 @@ func validateSuccessPolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorL
 		errs = append(errs, field.TooMany(path, len(rules), mostRules))
 	}
 	for i, r := range rules {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i)
 		if r.SucceededCount == nil && r.SucceededIndexes == nil {
 			errs = append(errs, field.Required(at, "at least one of succeededCount or succeededIndexes must be specified"))
@@ -224,6 +227,9 @@ func validatePodFailurePolicy(spec *batchv1.JobSpec, path *field.Path) field.Err
 		errs = append(errs, field.TooMany(rules, n, 20))
 	}
 	for i, r := range spec.PodFailurePolicy.Rules {
+		if field.Enough(errs) {
+			break
+		}
 		at := rules.Index(i)
 		errs = append(errs, requiredOfThese(at.Child("action"), r.Action, batchv1.PodFailurePolicyActionCount,
 			batchv1.PodFailurePolicyActionFailIndex, batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)...)
@@ -243,6 +249,9 @@ func validatePodFailurePolicy(spec *batchv1.JobSpec, path *field.Path) field.Err
 			errs = append(errs, field.TooMany(at.Child("onPodConditions"), n, 20))
 		}
 		for k, c := range r.OnPodConditions {
+			if field.Enough(errs) {
+				break
+			}
 			at := at.Child("onPodConditions").Index(k)
 			errs = append(errs, qualifiedName(at.Child("type"), string(c.Type))...)
 			errs = append(errs, requiredOfThese(at.Child("status"), c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
@@ -262,11 +271,15 @@ func validateExitCodes(c *batchv1.PodFailurePolicyOnExitCodesRequirement, spec *
 	} else if len(c.Values) > 255 {
 		errs = append(errs, field.TooMany(values, len(c.Values), 255))
 	}
+	var before seen
 	for i, v := range c.Values {
+		if field.Enough(errs) {
+			break
+		}
 		if v == 0 && c.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn {
 			errs = append(errs, field.Invalid(values.Index(i), v, "must not be 0 for the In operator"))
 		}
-		if slices.Contains(c.Values[:i], v) {
+		if repeated(&before, c.Values[:i], v) {
 			errs = append(errs, field.Duplicate(values.Index(i), v))
 		}
 	}

@@ -16,6 +16,9 @@ func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
 	var errs field.ErrorList
 	types := map[corev1.LimitType]bool{}
 	for i := range l.Spec.Limits {
+		if field.Enough(errs) {
+			break
+		}
 		item, at := &l.Spec.Limits[i], field.NewPath("spec", "limits").Index(i)
 		errs = append(errs, validateLimitType(item.Type, at.Child("type"))...)
 		if types[item.Type] {
@@ -106,6 +109,9 @@ func validateLimitBounds(item *corev1.LimitRangeItem, path *field.Path) field.Er
 		{defaults, item.Max, "default", "max", "default", item.Max},
 	} {
 		for _, name := range sortedNames(b.low) {
+			if field.Enough(errs) {
+				break
+			}
 			low, high := b.low[name], b.high[name]
 			if _, ok := b.high[name]; ok && low.Cmp(high) > 0 {
 				errs = append(errs, field.Invalid(path.Child(b.at).Key(string(name)), b.blames[name],
@@ -114,9 +120,15 @@ func validateLimitBounds(item *corev1.LimitRangeItem, path *field.Path) field.Er
 		}
 	}
 	for _, name := range sortedNames(item.MaxLimitRequestRatio) {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateRatio(item, name, path.Child("maxLimitRequestRatio").Key(string(name)))...)
 	}
 	for _, name := range sortedNames(requests) {
+		if field.Enough(errs) {
+			break
+		}
 		request, limit := requests[name], defaults[name]
 		if _, ok := defaults[name]; ok && !overcommitted(name) && request.Cmp(limit) != 0 {
 			errs = append(errs, field.Invalid(path.Child("defaultRequest").Key(string(name)), request,

@@ -50,6 +50,9 @@ func ValidateObjectMetaUpdate(meta, old metav1.Object, path *field.Plain) field.
 func standardFinalizers(meta metav1.Object, path *field.Plain) field.ErrorList {
 	var errs field.ErrorList
 	for i, f := range meta.GetFinalizers() {
+		if field.Enough(errs) {
+			break
+		}
 		if !isStandardFinalizer(f) {
 			errs = append(errs, standardFinalizer(f, field.In(path).Child("finalizers").Index(i))...)
 		}

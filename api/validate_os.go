@@ -66,6 +66,9 @@ func validateWindows(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	refuse := func(path *field.Path, fields []setField) {
 		for _, f := range fields {
+			if field.Enough(errs) {
+				break
+			}
 			if f.set {
 				errs = append(errs, field.Forbidden(path.Child(f.name), "cannot be set for a windows pod"))
 			}

@@ -143,6 +143,9 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) fi
 	var errs field.ErrorList
 	oncePod, others := false, false
 	for _, mode := range modes {
+		if field.Enough(errs) {
+			break
+		}
 		unknown := oneOf(path, mode, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)
 		errs = append(errs, unknown...)
 		oncePod = oncePod || mode == corev1.ReadWriteOncePod
@@ -202,6 +205,9 @@ func validateCapacity(capacity corev1.ResourceList, path *field.Path) field.Erro
 		errs = append(errs, field.NotSupported(path, capacity, []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 	for _, name := range sortedNames(capacity) {
+		if field.Enough(errs) {
+			break
+		}
 		q, at := capacity[name], path.Key(string(name))
 		if q.Value() < 0 {
 			errs = append(errs, field.Invalid(at, q.Value(), "must be a valid resource quantity"))
@@ -366,6 +372,9 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("status")
 	for _, name := range sortedNames(c.Status.Capacity) {
+		if field.Enough(errs) {
+			break
+		}
 		if q := c.Status.Capacity[name]; q.Value() < 0 {
 			errs = append(errs, field.Invalid(path.Child("capacity").Key(string(name)), q.Value(), "must be a valid resource quantity"))
 		}
@@ -377,11 +386,17 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 		return oneOf(at, name, corev1.ResourceStorage)
 	}
 	for name, status := range c.Status.AllocatedResourceStatuses {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("allocatedResourceStatus")
 		errs = append(errs, storageOnly(name, at)...)
 		errs = append(errs, oneOf(at, status, claimResizes...)...)
 	}
 	for _, name := range sortedNames(c.Status.AllocatedResources) {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("allocatedResources")
 		if bad := storageOnly(name, at); len(bad) > 0 {
 			errs = append(errs, bad...)

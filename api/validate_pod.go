@@ -23,11 +23,17 @@ func validatePod(p *corev1.Pod) field.ErrorList {
 		return errs
 	}
 	for i := range p.Spec.Volumes {
+		if field.Enough(errs) {
+			break
+		}
 		projected := p.Spec.Volumes[i].Projected
 		if projected == nil {
 			continue
 		}
 		for j := range projected.Sources {
+			if field.Enough(errs) {
+				break
+			}
 			if projected.Sources[j].ServiceAccountToken != nil {
 				errs = append(errs, field.Forbidden(path.Child("volumes").Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken"),
 					"must not be specified when serviceAccountName is not set"))
@@ -164,6 +170,9 @@ func validateTolerationsUpdate(p, old *corev1.Pod, path *field.Path) field.Error
 func validateGatesUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, gate := range p.Spec.SchedulingGates {
+		if field.Enough(errs) {
+			break
+		}
 		if !slices.Contains(old.Spec.SchedulingGates, gate) {
 			errs = append(errs, field.Forbidden(path.Child("schedulingGates").Index(i).Child("name"), "only deletion is allowed, but found new scheduling gate '"+gate.Name+"'"))
 		}
@@ -176,6 +185,9 @@ func validateGatesUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 func validateGatedUpdate(rest, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for key, value := range old.NodeSelector {
+		if field.Enough(errs) {
+			break
+		}
 		if is, ok := rest.NodeSelector[key]; !ok || is != value {
 			errs = append(errs, field.Invalid(path.Child("nodeSelector"), rest.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
 			break
@@ -215,6 +227,9 @@ func validateGatedAffinity(rest, old *corev1.PodSpec, path *field.Path) field.Er
 	}
 	var errs field.ErrorList
 	for i := range oldTerms {
+		if field.Enough(errs) {
+			break
+		}
 		if !extendsTerm(&terms[i], &oldTerms[i]) {
 			errs = append(errs, field.Invalid(at.Index(i), terms[i], "only additions are allowed (no mutations or deletions)"))
 		}

@@ -79,6 +79,9 @@ func validateVerdicts(conditions []metav1.Condition, path *field.Path) field.Err
 	var errs field.ErrorList
 	seen := 0
 	for i, c := range conditions {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i)
 		if !isVerdict(c.Type) {
 			errs = append(errs, field.NotSupported(at.Child("type"), c.Type, []string{certificatesv1.PodCertificateRequestConditionTypeIssued,
@@ -142,6 +145,9 @@ func parseChain(rest []byte) (leaf *x509.Certificate, complaint string) {
 func validateLeafNames(leaf *x509.Certificate, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range leaf.DNSNames {
+		if field.Enough(errs) {
+			break
+		}
 		switch {
 		case name == "":
 			errs = append(errs, field.Invalid(path, name, "leaf certificate should not contain empty DNSName"))
@@ -152,6 +158,9 @@ func validateLeafNames(leaf *x509.Certificate, path *field.Path) field.ErrorList
 		}
 	}
 	for _, address := range leaf.EmailAddresses {
+		if field.Enough(errs) {
+			break
+		}
 		if _, err := mail.ParseAddress(address); err != nil {
 			errs = append(errs, field.Invalid(path, address, "leaf certificate should not contain invalid EmailAddress"))
 		}

@@ -58,7 +58,13 @@ func validateHostNetworkPorts(spec *corev1.PodSpec, pod bool, path *field.Path) 
 	}
 	var errs field.ErrorList
 	for i := range spec.Containers {
+		if field.Enough(errs) {
+			break
+		}
 		for j, port := range spec.Containers[i].Ports {
+			if field.Enough(errs) {
+				break
+			}
 			if (pod || port.HostPort != 0) && port.HostPort != port.ContainerPort {
 				errs = append(errs, field.Invalid(path.Index(i).Child("ports").Index(j).Child("hostPort"), port.HostPort,
 					"must match `containerPort` when `hostNetwork` is true"))
@@ -74,6 +80,9 @@ func validateContainers(spec *corev1.PodSpec, checks *containerChecks, path *fie
 		errs = append(errs, field.Required(path.Child("containers"), ""))
 	}
 	for i := range spec.Containers {
+		if field.Enough(errs) {
+			break
+		}
 		c, at := &spec.Containers[i], path.Child("containers").Index(i)
 		errs = append(errs, checks.container(c, at)...)
 		errs = append(errs, checks.lifecycle(c, at)...)
@@ -81,6 +90,9 @@ func validateContainers(spec *corev1.PodSpec, checks *containerChecks, path *fie
 	}
 	errs = append(errs, validateHostPorts(spec.Containers, path.Child("containers"))...)
 	for i := range spec.InitContainers {
+		if field.Enough(errs) {
+			break
+		}
 		c, at := &spec.InitContainers[i], path.Child("initContainers").Index(i)
 		errs = append(errs, checks.container(c, at)...)
 		errs = append(errs, validateHostPorts(spec.InitContainers[i:i+1], path.Child("initContainers"))...)
@@ -92,6 +104,9 @@ func validateContainers(spec *corev1.PodSpec, checks *containerChecks, path *fie
 		errs = append(errs, validateContainerRestart(c, at)...)
 	}
 	for i := range spec.EphemeralContainers {
+		if field.Enough(errs) {
+			break
+		}
 		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
 		errs = append(errs, checks.ephemeral(&c, spec, i, path.Child("ephemeralContainers").Index(i))...)
 	}
@@ -117,6 +132,9 @@ func (k *containerChecks) ephemeral(c *corev1.Container, spec *corev1.PodSpec, i
 		}
 	}
 	for i, m := range c.VolumeMounts {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("volumeMounts").Index(i)
 		if m.SubPath != "" {
 			errs = append(errs, field.Forbidden(at.Child("subPath"), why))
@@ -153,6 +171,9 @@ func validateContainerRestart(c *corev1.Container, path *field.Path) field.Error
 		errs = append(errs, field.TooMany(rules, len(c.RestartPolicyRules), 20))
 	}
 	for i, r := range c.RestartPolicyRules {
+		if field.Enough(errs) {
+			break
+		}
 		at := rules.Index(i)
 		errs = append(errs, requiredOneOf(at.Child("action"), r.Action, corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
 		if r.ExitCodes == nil {
@@ -216,17 +237,29 @@ func validatePodNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		}
 	}
 	for i, alias := range spec.HostAliases {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("hostAliases").Index(i)
 		errs = append(errs, validIP(at.Child("ip"), alias.IP)...)
 		for j, host := range alias.Hostnames {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, dnsSubdomain(at.Child("hostnames").Index(j), host)...)
 		}
 	}
 	for i, gate := range spec.ReadinessGates {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, qualifiedName(path.Child("readinessGates").Index(i).Child("conditionType"), string(gate.ConditionType))...)
 	}
 	gates := map[string]bool{}
 	for i, gate := range spec.SchedulingGates {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("schedulingGates").Index(i)
 		errs = append(errs, qualifiedName(at, gate.Name)...)
 		if gates[gate.Name] {
@@ -256,6 +289,9 @@ func validateDNSConfig(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("nameservers"), config.Nameservers, "must not have more than 3 nameservers"))
 	}
 	for i, ns := range config.Nameservers {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validIP(at.Child("nameservers").Index(i), ns)...)
 	}
 	if len(config.Searches) > maxSearches {
@@ -265,6 +301,9 @@ func validateDNSConfig(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("searches"), config.Searches, "must not have more than 2048 characters (including spaces) in the search list"))
 	}
 	for i, search := range config.Searches {
+		if field.Enough(errs) {
+			break
+		}
 		if search == "." {
 			continue
 		}
@@ -272,6 +311,9 @@ func validateDNSConfig(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, invalid(at.Child("searches").Index(i), search, utilvalidation.IsDNS1123SubdomainWithUnderscore(search))...)
 	}
 	for i, option := range config.Options {
+		if field.Enough(errs) {
+			break
+		}
 		if option.Name == "" {
 			errs = append(errs, field.Required(at.Child("options").Index(i), "must not be empty"))
 		}
@@ -284,6 +326,9 @@ func validateResourceClaimsOf(spec *corev1.PodSpec, path *field.Path) field.Erro
 	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i, c := range spec.ResourceClaims {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i)
 		switch {
 		case c.Name == "":
@@ -324,6 +369,9 @@ func validatePodResources(spec *corev1.PodSpec, path *field.Path) field.ErrorLis
 	errs = append(errs, validateResources(r, validatePodResourceName, path)...)
 	sums := podresource.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, podresource.PodResourcesOptions{})
 	for _, name := range sortedNames(sums) {
+		if field.Enough(errs) {
+			break
+		}
 		sum, request := sums[name], r.Requests[name]
 		if sum.Cmp(request) > 0 && podresource.IsSupportedPodLevelResource(name) {
 			errs = append(errs, field.Invalid(path.Child("requests").Key(string(name)), request.String(),
@@ -331,8 +379,14 @@ func validatePodResources(spec *corev1.PodSpec, path *field.Path) field.ErrorLis
 		}
 	}
 	for i := range spec.Containers {
+		if field.Enough(errs) {
+			break
+		}
 		limits := spec.Containers[i].Resources.Limits
 		for _, name := range sortedNames(limits) {
+			if field.Enough(errs) {
+				break
+			}
 			own, all := limits[name], r.Limits[name]
 			if _, ok := r.Limits[name]; ok && own.Cmp(all) > 0 {
 				errs = append(errs, field.Invalid(path.Child("containers").Index(i).Key(string(name)).Child("limits"), own.String(),

@@ -47,6 +47,9 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 func validatePodConditions(conditions []corev1.PodCondition, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range conditions {
+		if field.Enough(errs) {
+			break
+		}
 		switch c.Type {
 		case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized:
 		default:
@@ -62,6 +65,9 @@ func onePerFamily(ips []string, value any, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	v6 := 0
 	for i, ip := range ips {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validIP(path.Index(i), ip)...)
 		if strings.Contains(ip, ":") {
 			v6++
@@ -70,8 +76,12 @@ func onePerFamily(ips []string, value any, path *field.Path) field.ErrorList {
 	if len(ips) > 2 || (len(ips) == 2 && v6 != 1) {
 		errs = append(errs, field.Invalid(path, value, "may specify no more than one IP for each IP family"))
 	}
+	var before seen
 	for i, ip := range ips {
-		if slices.Contains(ips[:i], ip) {
+		if field.Enough(errs) {
+			break
+		}
+		if repeated(&before, ips[:i], ip) {
 			errs = append(errs, field.Duplicate(path.Index(i), ip))
 		}
 	}
@@ -100,6 +110,9 @@ func validateStateTransitions(p, old *corev1.Pod, path *field.Path) field.ErrorL
 func ended(statuses, old []corev1.ContainerStatus, path *field.Path, policy func(name string) corev1.RestartPolicy) field.ErrorList {
 	var errs field.ErrorList
 	for i := range old {
+		if field.Enough(errs) {
+			break
+		}
 		was := &old[i]
 		t := was.State.Terminated
 		if t == nil {
@@ -110,6 +123,9 @@ func ended(statuses, old []corev1.ContainerStatus, path *field.Path, policy func
 			continue
 		}
 		for j := range statuses {
+			if field.Enough(errs) {
+				break
+			}
 			if statuses[j].Name == was.Name && statuses[j].State.Terminated == nil {
 				errs = append(errs, field.Forbidden(path.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
 			}
@@ -131,6 +147,9 @@ func validateClaimStatuses(p *corev1.Pod, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := map[string]bool{}
 	for i, s := range p.Status.ResourceClaimStatuses {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i).Child("name")
 		if !slices.ContainsFunc(p.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return c.Name == s.Name }) {
 			errs = append(errs, field.Invalid(at, s.Name, "must match the name of an entry in `spec.resourceClaims`"))
@@ -152,6 +171,9 @@ func validateContainerUsers(p *corev1.Pod, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	users := func(statuses []corev1.ContainerStatus, path *field.Path) {
 		for i := range statuses {
+			if field.Enough(errs) {
+				break
+			}
 			if statuses[i].User == nil || statuses[i].User.Linux == nil {
 				continue
 			}
@@ -163,6 +185,9 @@ func validateContainerUsers(p *corev1.Pod, path *field.Path) field.ErrorList {
 			errs = append(errs, invalid(at.Child("uid"), user.UID, utilvalidation.IsValidUserID(user.UID))...)
 			errs = append(errs, invalid(at.Child("gid"), user.GID, utilvalidation.IsValidGroupID(user.GID))...)
 			for g, group := range user.SupplementalGroups {
+				if field.Enough(errs) {
+					break
+				}
 				errs = append(errs, invalid(at.Child("supplementalGroups").Index(g), group, utilvalidation.IsValidGroupID(group))...)
 			}
 		}

@@ -88,6 +88,9 @@ func validateHTTPGet(h *corev1.HTTPGetAction, path *field.Path) field.ErrorList 
 	errs = append(errs, portNumberOrName(path.Child("port"), h.Port)...)
 	errs = append(errs, oneOf(path.Child("scheme"), h.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
 	for _, header := range h.HTTPHeaders {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, invalid(path.Child("httpHeaders"), header.Name, utilvalidation.IsHTTPHeaderName(header.Name))...)
 	}
 	return errs

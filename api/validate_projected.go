@@ -1,7 +1,6 @@
 package api
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,9 @@ func validateMode(mode *int32, path *field.Path) field.ErrorList {
 func validateItems(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, item := range items {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("items").Index(i)
 		errs = append(errs, required(at.Child("key"), item.Key)...)
 		errs = append(errs, filePath(at.Child("path"), item.Path)...)
@@ -44,6 +46,9 @@ func filePath(at *field.Path, p string) field.ErrorList {
 func validateDownwardItems(items []corev1.DownwardAPIVolumeFile, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range items {
+		if field.Enough(errs) {
+			break
+		}
 		item := &items[i]
 		errs = append(errs, filePath(path.Child("path"), item.Path)...)
 		switch {
@@ -64,9 +69,10 @@ func validateDownwardItems(items []corev1.DownwardAPIVolumeFile, path *field.Pat
 
 // projection checks the sources of one projected volume, whose files must not meet.
 type projection struct {
-	path  *field.Path
-	paths []string
-	errs  field.ErrorList
+	path   *field.Path
+	paths  []string
+	before seen // of paths
+	errs   field.ErrorList
 }
 
 func validateProjected(p *corev1.ProjectedVolumeSource, path *field.Path) field.ErrorList {
@@ -84,7 +90,7 @@ func (v *projection) file(path, of string) {
 	if path == "" {
 		return
 	}
-	if slices.Contains(v.paths, path) {
+	if repeated(&v.before, v.paths, path) {
 		v.errs = append(v.errs, field.Invalid(v.path, of, "conflicting duplicate paths"))
 	}
 	v.paths = append(v.paths, path)
@@ -196,6 +202,9 @@ func trustBundleName(name string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	rest := name[strings.LastIndexByte(name, ':')+1:]
 	for _, complaint := range naming.NameIsDNSSubdomain(rest, false) {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, field.Invalid(path, name, "not a valid clustertrustbundlename: "+complaint))
 	}
 	return errs

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/naming"
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // validIP and validCIDR check addresses in fields older than today's stricter rules for new fields.
@@ -143,7 +144,7 @@ func validateQuantity(name corev1.ResourceName, q resource.Quantity, path *field
 
 // validateHugePages wants whole pages of the size that the resource's name says.
 func validateHugePages(name corev1.ResourceName, q resource.Quantity, path *field.Path) field.ErrorList {
-	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	size, err := bounds.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
 	// Sizes that are no int64 count as 0.
 	if err == nil && size.Value() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0 {
 		return nil
@@ -187,6 +188,9 @@ func validateResources(r *corev1.ResourceRequirements, validateName func(corev1.
 		amount(name, r.Limits[name], limits.Key(string(name)))
 	}
 	for _, name := range sortedNames(r.Requests) {
+		if field.Enough(errs) {
+			break
+		}
 		q := r.Requests[name]
 		amount(name, q, requests.Key(string(name)))
 		limit, limited := r.Limits[name]
@@ -208,6 +212,9 @@ func validateResources(r *corev1.ResourceRequirements, validateName func(corev1.
 func validateResourceClaims(used []corev1.ResourceClaim, claims map[string]bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range used {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i)
 		if c.Name == "" {
 			errs = append(errs, field.Required(at, ""))
@@ -237,6 +244,9 @@ func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev
 	var errs field.ErrorList
 	seen := map[corev1.ResourceName]bool{}
 	for i, p := range policies {
+		if field.Enough(errs) {
+			break
+		}
 		if seen[p.ResourceName] {
 			errs = append(errs, field.Duplicate(path.Index(i), p.ResourceName))
 		}

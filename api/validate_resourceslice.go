@@ -253,6 +253,9 @@ func validateValidValues(values []resource.Quantity, standard, capacity resource
 	var errs field.ErrorList
 	found := false
 	for i := 1; i < len(values); i++ {
+		if field.Enough(errs) {
+			break
+		}
 		if values[i-1].Cmp(values[i]) > 0 {
 			errs = append(errs, field.Invalid(path.Index(i), values[i].String(), "values must be sorted in ascending order"))
 		}

@@ -19,6 +19,9 @@ func selector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	}
 	errs := validateLabels(s.MatchLabels, path.Child("matchLabels"))
 	for i, r := range s.MatchExpressions {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("matchExpressions").Index(i).Plain()
 		errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(r, metav1validation.LabelSelectorValidationOptions{}, at)...)
 	}
@@ -36,6 +39,9 @@ func validateAffinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
 			errs = append(errs, validateNodeSelector(required, at.Child("requiredDuringSchedulingIgnoredDuringExecution"))...)
 		}
 		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
+			if field.Enough(errs) {
+				break
+			}
 			term, at := &n.PreferredDuringSchedulingIgnoredDuringExecution[i], at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
 			errs = append(errs, weight(term.Weight, at)...)
 			errs = append(errs, validateNodeTerm(&term.Preference, false, at.Child("preference"))...)
@@ -64,6 +70,9 @@ func validateNodeSelector(s *corev1.NodeSelector, path *field.Path) field.ErrorL
 	}
 	var errs field.ErrorList
 	for i := range s.NodeSelectorTerms {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], true, at.Index(i))...)
 	}
 	return errs
@@ -74,16 +83,25 @@ func validateNodeSelector(s *corev1.NodeSelector, path *field.Path) field.ErrorL
 func validateNodeTerm(t *corev1.NodeSelectorTerm, strict bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, r := range t.MatchExpressions {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("matchExpressions").Index(i)
 		errs = append(errs, validateNodeOperator(r, at)...)
 		errs = append(errs, qualifiedName(at.Child("key"), r.Key)...)
 		for j, v := range r.Values {
+			if field.Enough(errs) {
+				break
+			}
 			if strict {
 				errs = append(errs, invalid(at.Child("values").Index(j), v, naming.IsValidLabelValue(v))...)
 			}
 		}
 	}
 	for i, r := range t.MatchFields {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("matchFields").Index(i)
 		if r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn {
 			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
@@ -95,6 +113,9 @@ func validateNodeTerm(t *corev1.NodeSelectorTerm, strict bool, path *field.Path)
 			continue
 		}
 		for j, v := range r.Values {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, dnsSubdomain(at.Child("values").Index(j), v)...)
 		}
 	}
@@ -125,9 +146,15 @@ func validateNodeOperator(r corev1.NodeSelectorRequirement, path *field.Path) fi
 func validatePodTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range required {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, validatePodTerm(&required[i], path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i))...)
 	}
 	for i := range preferred {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
 		errs = append(errs, weight(preferred[i].Weight, at)...)
 		errs = append(errs, validatePodTerm(&preferred[i].PodAffinityTerm, at.Child("podAffinityTerm"))...)
@@ -139,6 +166,9 @@ func validatePodTerm(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorLis
 	errs := selector(t.LabelSelector, path.Child("labelSelector"))
 	errs = append(errs, selector(t.NamespaceSelector, path.Child("namespaceSelector"))...)
 	for _, ns := range t.Namespaces {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, dnsLabel(path.Child("namespace"), ns)...)
 	}
 	errs = append(errs, validateMatchLabelKeys(t, path)...)
@@ -157,6 +187,9 @@ func validateMatchLabelKeys(t *corev1.PodAffinityTerm, path *field.Path) field.E
 			return
 		}
 		for i, key := range list {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, qualifiedName(path.Index(i), key)...)
 		}
 	}
@@ -169,6 +202,9 @@ func validateMatchLabelKeys(t *corev1.PodAffinityTerm, path *field.Path) field.E
 			seen[key] = true
 		}
 		for _, r := range t.LabelSelector.MatchExpressions {
+			if field.Enough(errs) {
+				break
+			}
 			if i := slices.Index(t.MatchLabelKeys, r.Key); i >= 0 && seen[r.Key] {
 				errs = append(errs, field.Invalid(path.Index(i), r.Key, "exists in both matchLabelKeys and labelSelector"))
 			}
@@ -176,6 +212,9 @@ func validateMatchLabelKeys(t *corev1.PodAffinityTerm, path *field.Path) field.E
 		}
 	}
 	for i, key := range t.MatchLabelKeys {
+		if field.Enough(errs) {
+			break
+		}
 		if slices.Contains(t.MismatchLabelKeys, key) {
 			errs = append(errs, field.Invalid(path.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
 		}
@@ -186,6 +225,9 @@ func validateMatchLabelKeys(t *corev1.PodAffinityTerm, path *field.Path) field.E
 func validateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {
+		if field.Enough(errs) {
+			break
+		}
 		t, at := &tolerations[i], path.Index(i)
 		if t.Key != "" {
 			errs = append(errs, qualifiedName(at.Child("key"), t.Key)...)
@@ -224,6 +266,9 @@ func taintEffect(e corev1.TaintEffect, path *field.Path) field.ErrorList {
 func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range constraints {
+		if field.Enough(errs) {
+			break
+		}
 		c, at := &constraints[i], path.Index(i)
 		errs = append(errs, positiveSpread(at.Child("maxSkew"), c.MaxSkew)...)
 		if c.TopologyKey == "" {
@@ -231,6 +276,9 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 		}
 		errs = append(errs, oneOf(at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
 		for _, other := range constraints[i+1:] {
+			if field.Enough(errs) {
+				break
+			}
 			if other.TopologyKey == c.TopologyKey && other.WhenUnsatisfiable == c.WhenUnsatisfiable {
 				errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)))
 				break
@@ -260,6 +308,9 @@ func validateSpreadKeys(c *corev1.TopologySpreadConstraint, path *field.Path) fi
 		errs = append(errs, field.Forbidden(path, "must not be specified when labelSelector is not set"))
 	}
 	for i, key := range c.MatchLabelKeys {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, qualifiedName(path.Index(i), key)...)
 		if selects(c.LabelSelector, key) {
 			errs = append(errs, field.Invalid(path.Index(i), key, "exists in both matchLabelKeys and labelSelector"))

@@ -119,6 +119,9 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	}
 	errs = append(errs, validUserAndGroup(sc.RunAsUser, sc.RunAsGroup, path)...)
 	for i, group := range sc.SupplementalGroups {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, invalid(path.Child("supplementalGroups").Index(i), group, utilvalidation.IsValidGroupID(group))...)
 	}
 	errs = append(errs, validateSysctls(spec, path.Child("sysctls"))...)
@@ -142,6 +145,9 @@ func validateSysctls(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := map[string]bool{}
 	for i, s := range spec.SecurityContext.Sysctls {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i).Child("name")
 		switch {
 		case s.Name == "":

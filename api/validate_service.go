@@ -23,6 +23,9 @@ func validateService(s *corev1.Service) field.ErrorList {
 		errs = append(errs, validateClusterIPs(s, path)...)
 	}
 	for i, ip := range spec.ExternalIPs {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("externalIPs").Index(i)
 		if ipErrs := validIP(at, ip); len(ipErrs) > 0 {
 			errs = append(errs, ipErrs...)
@@ -93,6 +96,9 @@ func validateServicePorts(s *corev1.Service, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := map[string]bool{}
 	for i := range spec.Ports {
+		if field.Enough(errs) {
+			break
+		}
 		p, at := &spec.Ports[i], path.Index(i)
 		if p.Name == "" {
 			if len(spec.Ports) > 1 {
@@ -124,6 +130,9 @@ func validateUniquePorts(s *corev1.Service, path *field.Path) field.ErrorList {
 	}
 	if s.Spec.Type == corev1.ServiceTypeClusterIP {
 		for i := range s.Spec.Ports {
+			if field.Enough(errs) {
+				break
+			}
 			if s.Spec.Ports[i].NodePort != 0 {
 				errs = append(errs, field.Forbidden(path.Index(i).Child("nodePort"), "may not be used when `type` is 'ClusterIP'"))
 			}
@@ -131,6 +140,9 @@ func validateUniquePorts(s *corev1.Service, path *field.Path) field.ErrorList {
 	}
 	ports, nodePorts := map[claim]bool{}, map[claim]bool{}
 	for i := range s.Spec.Ports {
+		if field.Enough(errs) {
+			break
+		}
 		p := &s.Spec.Ports[i]
 		of := claim{p.Protocol, p.NodePort}
 		if p.NodePort != 0 && nodePorts[of] {
@@ -139,6 +151,9 @@ func validateUniquePorts(s *corev1.Service, path *field.Path) field.ErrorList {
 		nodePorts[of] = true
 	}
 	for i := range s.Spec.Ports {
+		if field.Enough(errs) {
+			break
+		}
 		p := &s.Spec.Ports[i]
 		of := claim{p.Protocol, p.Port}
 		if ports[of] {
@@ -190,6 +205,9 @@ func validateClusterIPs(s *corev1.Service, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at, spec.ClusterIPs, "first value must match `clusterIP`"))
 	}
 	for i, family := range spec.IPFamilies {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Child("ipFamilies").Index(i)
 		errs = append(errs, oneOf(at, family, corev1.IPv4Protocol, corev1.IPv6Protocol)...)
 		if slices.Contains(spec.IPFamilies[:i], family) {
@@ -202,6 +220,9 @@ func validateClusterIPs(s *corev1.Service, path *field.Path) field.ErrorList {
 	}
 	wrong := false
 	for i, ip := range spec.ClusterIPs {
+		if field.Enough(errs) {
+			break
+		}
 		if i == 0 && ip == corev1.ClusterIPNone {
 			if len(spec.ClusterIPs) > 1 {
 				wrong = true
@@ -230,6 +251,9 @@ func validateFamilies(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList 
 		errs = append(errs, field.Invalid(at, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
 	}
 	for i, ip := range spec.ClusterIPs[:min(len(spec.ClusterIPs), len(spec.IPFamilies))] {
+		if field.Enough(errs) {
+			break
+		}
 		if family := spec.IPFamilies[i]; (family == corev1.IPv4Protocol && isV6(ip)) || (family == corev1.IPv6Protocol && !isV6(ip)) {
 			errs = append(errs, field.Invalid(at.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", family, i)))
 		}
@@ -309,6 +333,9 @@ func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Forbidden(ranges, onlyBalanced))
 	}
 	for i, cidr := range cidrs {
+		if field.Enough(errs) {
+			break
+		}
 		at := ranges
 		if len(spec.LoadBalancerSourceRanges) > 0 {
 			at = ranges.Index(i)
@@ -363,6 +390,9 @@ func fixedFirst[T ~string](list, old []T, name, one string) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i := range min(len(list), len(old)) {
+		if field.Enough(errs) {
+			break
+		}
 		if list[i] != old[i] {
 			errs = append(errs, field.Invalid(path.Index(i), list, "may not change once set"))
 		}
@@ -384,6 +414,9 @@ func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i, in := range s.Status.LoadBalancer.Ingress {
+		if field.Enough(errs) {
+			break
+		}
 		at := path.Index(i)
 		if in.IP != "" {
 			errs = append(errs, validIP(at.Child("ip"), in.IP)...)

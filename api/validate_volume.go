@@ -15,6 +15,9 @@ import (
 func validateVolumes(volumes []corev1.Volume, byName map[string]*corev1.VolumeSource, podName string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range volumes {
+		if field.Enough(errs) {
+			break
+		}
 		v, at := &volumes[i], path.Index(i)
 		own := validateVolumeSource(v, podName, at)
 		if v.Name == "" {
@@ -143,6 +146,9 @@ func validateVolumeSource(v *corev1.Volume, podName string, path *field.Path) fi
 	if v.Ephemeral != nil && v.Name != "" {
 		claim := podName + "-" + v.Name
 		for _, complaint := range naming.NameIsDNSSubdomain(claim, false) {
+			if field.Enough(errs) {
+				break
+			}
 			errs = append(errs, field.Invalid(path.Child("name"), v.Name, fmt.Sprintf("PVC name %q: %v", claim, complaint)))
 		}
 	}

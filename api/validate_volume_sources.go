@@ -160,6 +160,9 @@ func validateQuobyte(q *corev1.QuobyteVolumeSource, path *field.Path) field.Erro
 		errs = append(errs, field.Required(path.Child("tenant"), "must be a UUID and may not exceed a length of 64 characters"))
 	default:
 		for pair := range strings.SplitSeq(q.Registry, ",") {
+			if field.Enough(errs) {
+				break
+			}
 			if _, _, err := net.SplitHostPort(pair); err != nil {
 				errs = append(errs, field.Invalid(path.Child("registry"), q.Registry, form))
 			}
@@ -194,6 +197,9 @@ func validateFlex(f *corev1.FlexVolumeSource, path *field.Path) field.ErrorList 
 func flexOptions(driver string, options map[string]string, path *field.Path) field.ErrorList {
 	errs := required(path.Child("driver"), driver)
 	for key := range options {
+		if field.Enough(errs) {
+			break
+		}
 		namespace, _, _ := strings.Cut(key, "/")
 		namespace = "." + strings.ToLower(namespace)
 		if strings.HasSuffix(namespace, ".kubernetes.io") || strings.HasSuffix(namespace, ".k8s.io") {

@@ -64,6 +64,9 @@ type count struct {
 func counts(path *field.Path, list []count) field.ErrorList {
 	var errs field.ErrorList
 	for _, c := range list {
+		if field.Enough(errs) {
+			break
+		}
 		errs = append(errs, nonNegative(path.Child(c.name), c.n)...)
 	}
 	return errs

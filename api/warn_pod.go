@@ -270,9 +270,10 @@ func (w *warnings) lists(spec *corev1.PodSpec, path *field.Path) {
 		}
 		w.address(at, alias.IP)
 	}
+	var before seen
 	for i, secret := range spec.ImagePullSecrets {
 		at := path.Child("imagePullSecrets").Index(i).Child("name")
-		if slices.Contains(spec.ImagePullSecrets[:i], secret) {
+		if repeated(&before, spec.ImagePullSecrets[:i], secret) {
 			w.add(at, "duplicate name %q", secret.Name)
 		}
 		if secret.Name == "" {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -84,7 +83,7 @@ func (c *cluster) Read(doc []byte, kind schema.GroupVersionKind, into api.Object
 	if res != nil {
 		fresh = res.New()
 	}
-	strict, err := kjson.UnmarshalStrict(doc, fresh)
+	strict, err := unmarshalStrict(doc, fresh)
 	if err == nil && len(strict) > 0 {
 		err = fmt.Errorf("strict decoding error: %s", joinErrors(strict))
 	}

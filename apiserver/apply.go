@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/bounds"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -57,12 +58,19 @@ func (s *Server) apply(w http.ResponseWriter, r *request, kind types.PatchType) 
 
 // applyConfiguration reads the body: YAML, of which JSON is a part.
 func applyConfiguration(r *request, body []byte) (*unstructured.Unstructured, error) {
+	body, err := bounds.ExpandYAML(body)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
 	doc, err := yaml.YAMLToJSON(body)
 	if err != nil {
 		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
 	if err := checkDepth(doc); err != nil {
 		return nil, err
+	}
+	if err := checkQuantities(doc, goType(r.res.New())); err != nil {
+		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
 	config := &unstructured.Unstructured{}
 	if err := unmarshal(doc, &config.Object); err != nil {

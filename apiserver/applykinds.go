@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -195,6 +196,9 @@ func (k kindOf) Convert(in, out, _ any) error {
 	doc, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("encoding a %s: %w", k.Kind, err)
+	}
+	if err := checkQuantities(doc, reflect.TypeOf(out)); err != nil {
+		return fmt.Errorf("decoding a %s: %w", k.Kind, err)
 	}
 	if err := unmarshal(doc, out); err != nil {
 		return fmt.Errorf("decoding a %s: %w", k.Kind, err)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // maxBody is how many bytes a request may have, as in kube-apiserver.
@@ -89,12 +90,18 @@ func (s *Server) asJSON(r *request, body []byte) ([]byte, error) {
 	return body, checkDepth(body)
 }
 
-// yamlErrors takes apart what the YAML decoder says of all keys that are there twice.
+// maxStrictErrors is how many unknown and duplicate fields of a body are told, as in sigs.k8s.io/json.
+const maxStrictErrors = 100
+
+// yamlErrors takes apart what the YAML decoder says of keys that are there twice: of the first hundred, as the JSON
+// decoder does.
 func yamlErrors(err error) []error {
 	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: unmarshal errors:\n")
 	var errs []error
 	for line := range strings.SplitSeq(text, "\n") {
-		errs = append(errs, errors.New(strings.TrimSpace(line)))
+		if errs = append(errs, errors.New(strings.TrimSpace(line))); len(errs) == maxStrictErrors {
+			break
+		}
 	}
 	return errs
 }
@@ -110,11 +117,15 @@ func (r *request) contentType() string {
 
 // yamlToJSON leaves it to fieldValidation what becomes of a key that is there twice.
 func (r *request) yamlToJSON(body []byte) ([]byte, error) {
+	body, err := bounds.ExpandYAML(body)
+	if err != nil {
+		return nil, err
+	}
 	doc, strict := yaml.YAMLToJSONStrict(body)
 	if strict == nil {
 		return doc, nil
 	}
-	doc, err := yaml.YAMLToJSON(body)
+	doc, err = yaml.YAMLToJSON(body)
 	if err == nil {
 		r.strict = append(r.strict, yamlErrors(strict)...)
 	}

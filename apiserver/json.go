@@ -22,6 +22,9 @@ func unmarshal(doc []byte, into any) error {
 
 // unmarshalObject is unmarshal into a struct that has nothing in it yet.
 func unmarshalObject(doc []byte, into any) error {
+	if err := checkQuantities(doc, goType(into)); err != nil {
+		return err
+	}
 	if json.Unmarshal(doc, into) == nil {
 		return nil
 	}
@@ -32,6 +35,9 @@ func unmarshalObject(doc []byte, into any) error {
 // unmarshalStrict reads JSON into a struct that has nothing in it yet. strict are the fields that are unknown or
 // there twice, which did not keep it from being read.
 func unmarshalStrict(doc []byte, into any) (strict []error, err error) {
+	if err := checkQuantities(doc, goType(into)); err != nil {
+		return nil, err
+	}
 	if unmarshalKnown(doc, into) {
 		return nil, nil
 	}
@@ -42,7 +48,7 @@ func unmarshalStrict(doc []byte, into any) (strict []error, err error) {
 // unmarshalKnown reads JSON in which nothing is unknown, twice there or wrong, on top of what a struct has. It
 // reports false, and leaves the struct half-read, where something is.
 func unmarshalKnown(doc []byte, into any) bool {
-	return json.Unmarshal(doc, into, known) == nil
+	return checkQuantities(doc, goType(into)) == nil && json.Unmarshal(doc, into, known) == nil
 }
 
 var known = json.RejectUnknownMembers(true)

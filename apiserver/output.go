@@ -81,6 +81,15 @@ func (f output) object(r *request, o *storage.Object) ([]byte, error) {
 	return o.JSON, nil
 }
 
+// wanted is asked before the nth of many documents, from 0, is made into something else: it is an error that nobody waits for it,
+// because the client has left or the request's deadline has passed.
+func (r *request) wanted(n int) error {
+	if n%32 != 31 {
+		return nil
+	}
+	return r.Context().Err()
+}
+
 // writeBody sends JSON as JSON, YAML or CBOR, and anything else as it is.
 func (s *Server) writeBody(w http.ResponseWriter, out output, code int, body []byte) error {
 	switch {
@@ -167,6 +176,9 @@ func (f output) documents(r *request, items []*storage.Object) (kind, version st
 		return "PartialObjectMetadataList", "meta.k8s.io/v1", docs, nil
 	}
 	for i, o := range items {
+		if err = r.wanted(i); err != nil {
+			return "", "", nil, err
+		}
 		if o, err = shown(r.res, o); err != nil {
 			return "", "", nil, err
 		}

@@ -51,6 +51,9 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 	}
 	written, err := s.modify(r.Context(), r, func(old api.Object) (api.Object, error) {
 		r.warnings = nil
+		if err := r.Context().Err(); err != nil {
+			return nil, err
+		}
 		obj, err := patched(r, old, apply)
 		if err != nil {
 			return nil, err

@@ -58,12 +58,18 @@ func (s *Server) validate(ctx context.Context, r *request, obj, old api.Object) 
 	if name == "" {
 		name = obj.GetGenerateName()
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	errs := s.permit(ctx, r, r.res.Permit, obj, old)
 	return invalidObject(r.res, name, append(errs, validate(r.res, obj, old)...))
 }
 
 // validatePart checks what a write to a subresource has made of old.
 func (s *Server) validatePart(ctx context.Context, r *request, sub *api.Subresource, obj, old api.Object) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	var errs field.ErrorList
 	if sub.Validate != nil {
 		errs = sub.Validate(obj, old)

@@ -66,8 +66,11 @@ func protobufListOf(r *request, docs [][]byte, m metav1.ListMeta) ([]byte, error
 		list, item = &metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{}
 		version, kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
 	}
-	if body, ok := transcodeList(item, version, kind, docs, m); ok {
+	if body, ok := transcodeList(r, item, version, kind, docs, m); ok {
 		return body, nil
+	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
 	}
 	head, err := json.Marshal(m)
 	if err != nil {
@@ -81,7 +84,7 @@ func protobufListOf(r *request, docs [][]byte, m metav1.ListMeta) ([]byte, error
 
 // transcodeList is protobufListOf without decoding. All lists of Kubernetes are a message
 // of the metadata, 1, and the items, 2. It reports false where decoding it must be.
-func transcodeList(item any, version, kind string, docs [][]byte, m metav1.ListMeta) ([]byte, bool) {
+func transcodeList(r *request, item any, version, kind string, docs [][]byte, m metav1.ListMeta) ([]byte, bool) {
 	items, ok := transcode.Of(goType(item))
 	meta, err := m.Marshal()
 	if !ok || err != nil {
@@ -93,7 +96,10 @@ func transcodeList(item any, version, kind string, docs [][]byte, m metav1.ListM
 	}
 	body, list := beginProtobuf(size, version, kind)
 	body = transcode.AppendSized(body, transcode.SizedTag(1), meta)
-	for _, doc := range docs {
+	for i, doc := range docs {
+		if r.wanted(i) != nil {
+			return nil, false
+		}
 		var at int
 		body, at = transcode.Open(body, transcode.SizedTag(2))
 		if body, err = items.Append(body, doc); err != nil {
@@ -145,6 +151,9 @@ func decodeProtobuf(want schema.GroupVersionKind, body []byte, into protoUnmarsh
 	if u.Kind != want.Kind || u.APIVersion != want.GroupVersion().String() {
 		return wrongKind(want, u.APIVersion, u.Kind)
 	}
+	if err := checkProtobufQuantities(u.Raw, goType(into)); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("decoding protobuf: %v", err))
+	}
 	if err := into.Unmarshal(u.Raw); err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("decoding protobuf: %v", err))
 	}
@@ -173,6 +182,9 @@ func jsonOfProtobuf(kinds *api.Snapshot, body []byte) ([]byte, error) {
 	m, ok := obj.(protoUnmarshaler)
 	if !ok {
 		return nil, fmt.Errorf("no kind %q is registered for version %q", u.Kind, u.APIVersion)
+	}
+	if err := checkProtobufQuantities(u.Raw, goType(m)); err != nil {
+		return nil, fmt.Errorf("decoding protobuf: %w", err)
 	}
 	if err := m.Unmarshal(u.Raw); err != nil {
 		return nil, fmt.Errorf("decoding protobuf: %w", err)

@@ -29,6 +29,9 @@ func tableOf(r *request, objects []*storage.Object, m metav1.ListMeta, columns b
 		return nil, apierrors.NewBadRequest("Unable to convert to Table as requested: " + errs[0].Error())
 	}
 	for i, o := range objects {
+		if err := r.wanted(i); err != nil {
+			return nil, err
+		}
 		row, err := rowOf(r.res, o, include)
 		if err != nil {
 			return nil, err

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coxswain-dev/coxswain/api"
+	apifield "github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -210,12 +211,12 @@ func ended(res *api.Resource, obj api.Object) bool {
 	return res.Held == nil || !res.Held(obj)
 }
 
-// invalidObject is the answer to an object that validation refuses.
+// invalidObject is the answer to an object that validation refuses. It takes time with the square of the number of errors.
 func invalidObject(res *api.Resource, name string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(res.GVK().GroupKind(), name, errs)
+	return apierrors.NewInvalid(res.GVK().GroupKind(), name, errs[:min(len(errs), apifield.MaxErrors)])
 }
 
 func invalidAnnotation(res *api.Resource, name, key, value, why string) error {

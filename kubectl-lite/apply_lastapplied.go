@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	kubectlutil "k8s.io/kubectl/pkg/util"
@@ -139,7 +138,7 @@ var lastAppliedDocument = editSubject{
 		return yaml.JSONToYAML(document)
 	},
 	save: func(_ context.Context, o *editOptions, info *resource.Info, edited []byte) (runtime.Object, error) {
-		document, err := utilyaml.ToJSON(edited)
+		document, err := toJSON(edited)
 		if err != nil {
 			return nil, fmt.Errorf("the edited file had a syntax error: %w", err)
 		}

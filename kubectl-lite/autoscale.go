@@ -11,11 +11,12 @@ import (
 	"github.com/spf13/cobra"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/scale"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 type autoscaleOptions struct {
@@ -146,7 +147,7 @@ func scaleTarget(name corev1.ResourceName, text string) (autoscalingv2.MetricTar
 	if _, err := strconv.Atoi(text); err == nil {
 		text += map[corev1.ResourceName]string{corev1.ResourceCPU: "m", corev1.ResourceMemory: "Mi"}[name]
 	}
-	average, err := apiresource.ParseQuantity(text)
+	average, err := bounds.ParseQuantity(text)
 	if err != nil {
 		return autoscalingv2.MetricTarget{}, fmt.Errorf("invalid resource %s value: %s", name, text)
 	}

@@ -24,6 +24,8 @@ import (
 	"k8s.io/kubectl/pkg/scheme"
 	kubectlutil "k8s.io/kubectl/pkg/util"
 	"sigs.k8s.io/yaml"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 const createManager = "kubectl-create"
@@ -152,7 +154,11 @@ func (o *createOptions) unborn() editSubject {
 		open: func(info *resource.Info) ([]byte, error) { return yaml.Marshal(info.Object) },
 		save: func(_ context.Context, _ *editOptions, info *resource.Info, edited []byte) (runtime.Object, error) {
 			var content map[string]any
-			if err := yaml.Unmarshal(edited, &content); err != nil {
+			edited, err := bounds.ExpandYAML(edited)
+			if err == nil {
+				err = yaml.Unmarshal(edited, &content)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("the edited file had a syntax error: %w", err)
 			}
 			obj := &unstructured.Unstructured{Object: content}
@@ -160,7 +166,7 @@ func (o *createOptions) unborn() editSubject {
 				return nil, errors.New("apiVersion and kind may not be changed")
 			}
 			info.Object, info.Name = obj, obj.GetName()
-			err := o.post(info)
+			err = o.post(info)
 			return info.Object, err
 		},
 		done: "created",

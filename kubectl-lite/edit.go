@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
@@ -203,7 +202,7 @@ func (o *editOptions) save(info *resource.Info, edited []byte) (runtime.Object, 
 	if err != nil {
 		return nil, err
 	}
-	after, err := utilyaml.ToJSON(edited)
+	after, err := toJSON(edited)
 	if err != nil {
 		return nil, fmt.Errorf("the edited file had a syntax error: %w", err)
 	}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/scheme"
@@ -84,7 +83,7 @@ func (o *patchOptions) read() ([]byte, types.PatchType, error) {
 			return nil, "", fmt.Errorf("unable to read patch file: %v", err)
 		}
 	}
-	patch, err := utilyaml.ToJSON(text)
+	patch, err := toJSON(text)
 	if err != nil {
 		return nil, "", fmt.Errorf("unable to parse %q: %v", text, err)
 	}

@@ -173,9 +173,12 @@ func (s *session) withFiles(b *resource.Builder, enforceNamespace bool, files *r
 	if files.Kustomize != "" || !slices.ContainsFunc(files.Filenames, isURL) {
 		named := *files
 		named.Filenames = slices.DeleteFunc(slices.Clone(files.Filenames), func(name string) bool { return name == "-" })
+		if err := checkFiles(named.Filenames, named.Recursive); err != nil {
+			b = b.AddError(err)
+		}
 		b = b.FilenameParam(enforceNamespace, &named)
 		if len(named.Filenames) < len(files.Filenames) {
-			b = b.StdinInUse().Stream(s.In, "STDIN")
+			b = b.StdinInUse().Stream(newDocuments(s.In), "STDIN")
 		}
 		return b
 	}
@@ -188,7 +191,7 @@ func (s *session) withFiles(b *resource.Builder, enforceNamespace bool, files *r
 		if err != nil {
 			return b.AddError(err)
 		}
-		b = b.Stream(manifest, name)
+		b = b.Stream(newDocuments(manifest), name)
 	}
 	if enforceNamespace {
 		b = b.RequireNamespace()

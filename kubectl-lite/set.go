@@ -9,13 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/polymorphichelpers"
 	"k8s.io/kubectl/pkg/scheme"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 func newSet(s *session) *cobra.Command {
@@ -251,7 +252,7 @@ func parseQuantities(text string) (corev1.ResourceList, error) {
 		if !ok {
 			return nil, fmt.Errorf("invalid argument syntax %v, expected <resource>=<value>", pair)
 		}
-		quantity, err := apiresource.ParseQuantity(amount)
+		quantity, err := bounds.ParseQuantity(amount)
 		if err != nil {
 			return nil, err
 		}

@@ -7,11 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/jsonpath"
 
 	clires "k8s.io/cli-runtime/pkg/resource"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // sortInfos orders what was found by the value at a JSONPath; objects without it come first. Tables are ordered within
@@ -144,8 +145,8 @@ func compare(a, b any) (int, error) {
 }
 
 func compareText(a, b string) int {
-	qa, errA := resource.ParseQuantity(a)
-	qb, errB := resource.ParseQuantity(b)
+	qa, errA := bounds.ParseQuantity(a)
+	qb, errB := bounds.ParseQuantity(b)
 	if errA == nil && errB == nil {
 		return qa.Cmp(qb)
 	}

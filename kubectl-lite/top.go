@@ -18,6 +18,8 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/metricsutil"
 	"k8s.io/metrics/pkg/apis/metrics"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 var metricsAPI = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
@@ -106,7 +108,7 @@ func usageOf(fields map[string]any) (corev1.ResourceList, error) {
 	usage := corev1.ResourceList{}
 	amounts, _, err := unstructured.NestedStringMap(fields, "usage")
 	for name, text := range amounts {
-		amount, failed := apiresource.ParseQuantity(text)
+		amount, failed := bounds.ParseQuantity(text)
 		err = errors.Join(err, failed)
 		usage[corev1.ResourceName(name)] = amount
 	}

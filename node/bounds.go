@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // What pods and Nodes may say of their simulation. A value below its bounds counts as the least, one above them as the most.
@@ -78,7 +80,7 @@ func annotatedQuantity(annotations map[string]string, key string, most int64) (q
 	if !ok {
 		return q, false
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := bounds.ParseQuantity(text)
 	switch {
 	case err != nil:
 		return q, false

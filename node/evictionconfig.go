@@ -7,7 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // EvictionOptions say when a Node is short of something, and pods have to go. Signals, thresholds and rules are the kubelet's:
@@ -156,7 +157,7 @@ func parseAmount(s string) (amount, error) {
 		}
 		return amount{part: percent / 100}, nil
 	}
-	q, err := resource.ParseQuantity(s)
+	q, err := bounds.ParseQuantity(s)
 	if err == nil && q.Sign() < 0 {
 		err = fmt.Errorf("must not be negative")
 	}

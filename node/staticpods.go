@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // Annotations of a mirror pod, in the kubelet's words. They are equal where it is what its file says.
@@ -116,7 +118,11 @@ func readStaticPods(dir string) ([]*corev1.Pod, error) {
 			return nil, err
 		}
 		pod := &corev1.Pod{}
-		if err := yaml.UnmarshalStrict(text, pod); err != nil {
+		document, err := bounds.ExpandYAML(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Name(), err)
+		}
+		if err := yaml.UnmarshalStrict(document, pod); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.Name(), err)
 		}
 		if pod.Kind != "Pod" || pod.APIVersion != "v1" || pod.Name == "" {

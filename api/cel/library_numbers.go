@@ -9,6 +9,8 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // The libraries of quantities and of semantic versions.
@@ -42,7 +44,7 @@ func quantityValue(q resource.Quantity) ref.Val {
 func whole(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalExponent) }
 
 func stringToQuantity(text string) ref.Val {
-	q, err := resource.ParseQuantity(text)
+	q, err := bounds.ParseQuantity(text)
 	if err != nil {
 		return types.WrapErr(err)
 	}
@@ -50,7 +52,7 @@ func stringToQuantity(text string) ref.Val {
 }
 
 func isQuantity(text string) ref.Val {
-	_, err := resource.ParseQuantity(text)
+	_, err := bounds.ParseQuantity(text)
 	return types.Bool(err == nil)
 }
 

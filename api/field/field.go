@@ -29,6 +29,12 @@ const (
 	key  = -2
 )
 
+// MaxErrors is how many errors are told of one object. One of megabytes can have a million.
+const MaxErrors = 100
+
+// Enough reports whether there are as many errors as are told. A loop over what a client has sent ends there.
+func Enough(errs ErrorList) bool { return len(errs) >= MaxErrors }
+
 // Path leads from the root of an object to a field. A nil Path is above the root.
 type Path struct {
 	parent *Path

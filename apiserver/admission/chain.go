@@ -182,6 +182,9 @@ func (c *Chain) mutate(ctx context.Context, a *Attributes) error {
 	if !ok {
 		steps = c.wideMutating
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	for _, s := range steps {
 		if !s.wants(a) {
 			continue
@@ -201,6 +204,9 @@ func (c *Chain) Validate(ctx context.Context, a *Attributes) error {
 	steps, ok := c.validating[a.GroupResource()]
 	if !ok {
 		steps = c.wideValidating
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	for _, s := range steps {
 		if !s.wants(a) {

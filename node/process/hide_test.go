@@ -120,7 +120,7 @@ func TestContainer_OpensNoDevicesOfVolumes(t *testing.T) {
 		require.Contains(t, log, "Permission denied")
 	}
 	c = shell(p, "head -c 4 /one | wc -c")
-	c.Mounts, c.Privileged, c.Run = c.Mounts, true, 1
+	c.Privileged, c.Run = true, 1
 	c.Mounts = []Mount{{Source: filepath.Join(dir, "zero"), Target: "/one"}}
 	_, log = finish(t, p, c)
 	require.Equal(t, "4\n", log)

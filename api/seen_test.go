@@ -1,0 +1,24 @@
+package api
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRepeated_IsWhatLookingThroughTheListWouldFind(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		list := make([]int, random.IntN(200))
+		for i := range list {
+			list[i] = random.IntN(150)
+		}
+		var s seen
+		for i, v := range list {
+			require.Equal(t, slices.Contains(list[:i], v), repeated(&s, list[:i], v))
+		}
+	}
+}
