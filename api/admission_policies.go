@@ -228,6 +228,7 @@ func validateAuditAnnotations(name string, list []admissionv1.AuditAnnotation, p
 	if len(list) > most {
 		errs = append(errs, field.Invalid(path, list, fmt.Sprintf("must not have more than %d auditAnnotations", most)))
 	}
+	var before seen
 	for i, a := range list {
 		if field.Enough(errs) {
 			break
@@ -243,7 +244,7 @@ func validateAuditAnnotations(name string, list []admissionv1.AuditAnnotation, p
 		} else if len(value) > longestAuditExpression {
 			errs = append(errs, field.Required(at.Child("valueExpression"), fmt.Sprintf("must not exceed %d bytes in length", longestAuditExpression)))
 		}
-		if slices.ContainsFunc(list[:i], func(o admissionv1.AuditAnnotation) bool { return o.Key == a.Key }) {
+		if repeatedBy(&before, list[:i], a.Key, func(o *admissionv1.AuditAnnotation) string { return o.Key }) {
 			errs = append(errs, field.Duplicate(at.Child("key"), a.Key))
 		}
 	}

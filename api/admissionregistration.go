@@ -211,6 +211,7 @@ func validateMatchConditions(conditions []admissionv1.MatchCondition, path *fiel
 	if len(conditions) > most {
 		errs = append(errs, field.TooMany(path, len(conditions), most))
 	}
+	var before seen
 	for i, c := range conditions {
 		if field.Enough(errs) {
 			break
@@ -218,7 +219,7 @@ func validateMatchConditions(conditions []admissionv1.MatchCondition, path *fiel
 		at := path.Index(i)
 		errs = append(errs, required(at.Child("expression"), strings.TrimSpace(c.Expression))...)
 		errs = append(errs, requiredName(c.Name, at.Child("name"))...)
-		if c.Name != "" && slices.ContainsFunc(conditions[:i], func(o admissionv1.MatchCondition) bool { return o.Name == c.Name }) {
+		if c.Name != "" && repeatedBy(&before, conditions[:i], c.Name, func(o *admissionv1.MatchCondition) string { return o.Name }) {
 			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
 		}
 	}

@@ -244,6 +244,7 @@ func validateSignerName(name string, path *field.Path) field.ErrorList {
 func validateRequestConditions(conditions []certificatesv1.CertificateSigningRequestCondition) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("status", "conditions")
+	var before seen
 	for i, c := range conditions {
 		if field.Enough(errs) {
 			break
@@ -252,8 +253,7 @@ func validateRequestConditions(conditions []certificatesv1.CertificateSigningReq
 		if c.Type == "" {
 			errs = append(errs, field.Required(at.Child("type"), ""))
 		}
-		same := func(other certificatesv1.CertificateSigningRequestCondition) bool { return other.Type == c.Type }
-		if slices.ContainsFunc(conditions[:i], same) {
+		if repeatedBy(&before, conditions[:i], c.Type, requestConditionType) {
 			errs = append(errs, field.Duplicate(at.Child("type"), c.Type))
 		}
 		if isDecision(c) || c.Type == certificatesv1.CertificateFailed {
@@ -263,6 +263,10 @@ func validateRequestConditions(conditions []certificatesv1.CertificateSigningReq
 		}
 	}
 	return errs
+}
+
+func requestConditionType(c *certificatesv1.CertificateSigningRequestCondition) certificatesv1.RequestConditionType {
+	return c.Type
 }
 
 // validateIssued keeps a certificate once it is issued, and a failure once it is told.

@@ -153,6 +153,7 @@ func validateNode(n *corev1.Node) field.ErrorList {
 
 func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	var before seen
 	for i := range taints {
 		if field.Enough(errs) {
 			break
@@ -163,7 +164,7 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at.Child("value"), t.Value, strings.Join(complaints, ";")))
 		}
 		errs = append(errs, taintEffect(t.Effect, at.Child("effect"))...)
-		if slices.ContainsFunc(taints[:i], func(o corev1.Taint) bool { return o.MatchTaint(t) }) {
+		if repeatedBy(&before, taints[:i], taintKey(t), taintKey) {
 			duplicate := field.Duplicate(at, t)
 			duplicate.Detail = "taints must be unique by key and effect pair"
 			errs = append(errs, duplicate)
@@ -171,6 +172,9 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	}
 	return errs
 }
+
+// taintKey is what tells a node's taints apart, as Taint.MatchTaint does.
+func taintKey(t *corev1.Taint) [2]string { return [2]string{t.Key, string(t.Effect)} }
 
 func validateNodeResources(s *corev1.NodeStatus) field.ErrorList {
 	var errs field.ErrorList

@@ -177,13 +177,19 @@ func dropAllocations(s, old *corev1.Service) {
 // go of those that a service no longer of such a type merely repeats.
 func keepNodePorts(s, old *corev1.Service) {
 	had, has := hasNodePorts(old), hasNodePorts(s)
+	if !had {
+		return
+	}
+	nodePorts := make(map[string]int32, len(old.Spec.Ports))
+	for _, p := range slices.Backward(old.Spec.Ports) {
+		nodePorts[fmt.Sprint(p.Port, p.Protocol)] = p.NodePort
+	}
 	for i := range s.Spec.Ports {
 		p := &s.Spec.Ports[i]
-		at := slices.IndexFunc(old.Spec.Ports, func(o corev1.ServicePort) bool { return o.Port == p.Port && o.Protocol == p.Protocol })
-		if at < 0 || !had {
+		was, ok := nodePorts[fmt.Sprint(p.Port, p.Protocol)]
+		if !ok {
 			continue
 		}
-		was := old.Spec.Ports[at].NodePort
 		switch {
 		case has && p.NodePort == 0:
 			p.NodePort = was
@@ -225,12 +231,12 @@ func ingressAddresses(ingress []corev1.LoadBalancerIngress) []string {
 		if address == "" {
 			address = in.Hostname
 		}
-		if address != "" && !slices.Contains(list, address) {
+		if address != "" {
 			list = append(list, address)
 		}
 	}
 	slices.Sort(list)
-	return list
+	return slices.Compact(list)
 }
 
 func portsCell(ports []corev1.ServicePort) string {

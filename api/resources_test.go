@@ -182,7 +182,7 @@ status:
 	// What was told of devices goes with them.
 	to, from := allocated.DeepCopy(), allocated.DeepCopy()
 	from.Status.Allocation, from.Status.ReservedFor = nil, nil
-	r.Status.Copy(to, from)
+	r.Status.Write(to, from)
 	require.Empty(t, to.Status.Devices)
 	require.Empty(t, r.Status.Validate(to, allocated))
 }

@@ -2,13 +2,11 @@ package api
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
@@ -107,9 +105,12 @@ func runtimeClasses() *Resource {
 				path := field.NewPath("scheduling")
 				errs = append(errs, validateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
 				errs = append(errs, validateTolerations(s.Tolerations, path.Child("tolerations"))...)
+				var before seen
 				for i, t := range s.Tolerations {
-					same := func(other corev1.Toleration) bool { return equality.Semantic.DeepEqual(t, other) }
-					if slices.ContainsFunc(s.Tolerations[:i], same) {
+					if field.Enough(errs) {
+						break
+					}
+					if repeatedBy(&before, s.Tolerations[:i], tolerationKey(&t), tolerationKey) {
 						errs = append(errs, field.Duplicate(path.Child("tolerations").Index(i), t))
 					}
 				}

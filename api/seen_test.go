@@ -20,5 +20,9 @@ func TestRepeated_IsWhatLookingThroughTheListWouldFind(t *testing.T) {
 		for i, v := range list {
 			require.Equal(t, slices.Contains(list[:i], v), repeated(&s, list[:i], v))
 		}
+		has := members(list, func(v *int) int { return *v })
+		for v := range 160 {
+			require.Equal(t, slices.Contains(list, v), has(v))
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -94,10 +95,12 @@ func validateParameters(parameters map[string]string, path *field.Path) field.Er
 
 func validateAllowedTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	known := make(map[string]bool, len(terms))
 	for i, term := range terms {
 		if field.Enough(errs) {
 			break
 		}
+		var keys seen
 		for j, r := range term.MatchLabelExpressions {
 			if field.Enough(errs) {
 				break
@@ -116,30 +119,29 @@ func validateAllowedTopologies(terms []corev1.TopologySelectorTerm, path *field.
 				}
 			}
 			errs = append(errs, qualifiedName(at.Child("key"), r.Key)...)
-			if slices.ContainsFunc(term.MatchLabelExpressions[:j], func(o corev1.TopologySelectorLabelRequirement) bool { return o.Key == r.Key }) {
+			if repeatedBy(&keys, term.MatchLabelExpressions[:j], r.Key, func(o *corev1.TopologySelectorLabelRequirement) string { return o.Key }) {
 				errs = append(errs, field.Duplicate(at.Child("key"), r.Key))
 			}
 		}
-		if slices.ContainsFunc(terms[:i], func(o corev1.TopologySelectorTerm) bool { return sameTopology(o, term) }) {
+		topology := topologyOf(term)
+		if known[topology] {
 			errs = append(errs, field.Duplicate(path.Index(i).Child("matchLabelExpressions"), ""))
 		}
+		known[topology] = true
 	}
 	return errs
 }
 
-// sameTopology compares terms in which the order of keys and values means nothing.
-func sameTopology(a, b corev1.TopologySelectorTerm) bool {
-	sets := func(t corev1.TopologySelectorTerm) map[string]map[string]bool {
-		keys := make(map[string]map[string]bool, len(t.MatchLabelExpressions))
-		for _, r := range t.MatchLabelExpressions {
-			keys[r.Key] = make(map[string]bool, len(r.Values))
-			for _, value := range r.Values {
-				keys[r.Key][value] = true
-			}
-		}
-		return keys
+// topologyOf is the same text for terms that differ in nothing but the order of keys and values.
+func topologyOf(term corev1.TopologySelectorTerm) string {
+	keys := make([]string, len(term.MatchLabelExpressions))
+	for i, r := range term.MatchLabelExpressions {
+		values := slices.Clone(r.Values)
+		slices.Sort(values)
+		keys[i] = fmt.Sprintf("%q%q", r.Key, slices.Compact(values))
 	}
-	return equality.Semantic.DeepEqual(sets(a), sets(b))
+	slices.Sort(keys)
+	return strings.Join(keys, "")
 }
 
 func warnStorageClass(c, _ *storagev1.StorageClass) []string {

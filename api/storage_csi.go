@@ -2,7 +2,6 @@ package api
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -95,8 +94,12 @@ func csiNodes() *Resource {
 
 		Validate: checked(func(n *storagev1.CSINode) field.ErrorList {
 			var errs field.ErrorList
+			var names seen
 			for i := range n.Spec.Drivers {
-				errs = append(errs, validateNodeDriver(n.Spec.Drivers, i, field.NewPath("spec", "drivers").Index(i))...)
+				if field.Enough(errs) {
+					break
+				}
+				errs = append(errs, validateNodeDriver(&names, n.Spec.Drivers, i, field.NewPath("spec", "drivers").Index(i))...)
 			}
 			return errs
 		}),
@@ -109,7 +112,7 @@ func csiNodes() *Resource {
 	}
 }
 
-func validateNodeDriver(drivers []storagev1.CSINodeDriver, i int, path *field.Path) field.ErrorList {
+func validateNodeDriver(names *seen, drivers []storagev1.CSINodeDriver, i int, path *field.Path) field.ErrorList {
 	const longestID = 256
 	d := &drivers[i]
 	errs := validateCSIDriverName(d.Name, path.Child("name"))
@@ -120,7 +123,7 @@ func validateNodeDriver(drivers []storagev1.CSINodeDriver, i int, path *field.Pa
 	if d.Allocatable != nil {
 		errs = append(errs, nonNegativePtr(path.Child("allocatable", "count"), d.Allocatable.Count)...)
 	}
-	if slices.ContainsFunc(drivers[:i], func(other storagev1.CSINodeDriver) bool { return other.Name == d.Name }) {
+	if repeatedBy(names, drivers[:i], d.Name, func(other *storagev1.CSINodeDriver) string { return other.Name }) {
 		errs = append(errs, field.Duplicate(path.Child("name"), d.Name))
 	}
 	var before seen
@@ -142,18 +145,17 @@ func validateNodeDriver(drivers []storagev1.CSINodeDriver, i int, path *field.Pa
 // validateCSINodeUpdate fixes what a driver has said of itself, but for how many volumes it can take.
 func validateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 	var errs field.ErrorList
+	before := make(map[string]storagev1.CSINodeDriver, len(old.Spec.Drivers))
 	for _, was := range old.Spec.Drivers {
+		before[was.Name] = was
+	}
+	for _, is := range n.Spec.Drivers {
 		if field.Enough(errs) {
 			break
 		}
-		for _, is := range n.Spec.Drivers {
-			if field.Enough(errs) {
-				break
-			}
-			if is.Name == was.Name {
-				was.Allocatable, is.Allocatable = nil, nil
-				errs = append(errs, unchanged(is, was, field.NewPath("spec", "drivers"))...)
-			}
+		if was, ok := before[is.Name]; ok {
+			was.Allocatable, is.Allocatable = nil, nil
+			errs = append(errs, unchanged(is, was, field.NewPath("spec", "drivers"))...)
 		}
 	}
 	return errs
@@ -161,12 +163,13 @@ func validateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 
 func validateTokenRequests(requests []storagev1.TokenRequest, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	var before seen
 	for i, r := range requests {
 		if field.Enough(errs) {
 			break
 		}
 		at := path.Index(i)
-		if slices.ContainsFunc(requests[:i], func(other storagev1.TokenRequest) bool { return other.Audience == r.Audience }) {
+		if repeatedBy(&before, requests[:i], r.Audience, func(other *storagev1.TokenRequest) string { return other.Audience }) {
 			errs = append(errs, field.Duplicate(at.Child("audience"), r.Audience))
 			continue
 		}

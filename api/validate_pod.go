@@ -2,7 +2,6 @@ package api
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -157,23 +156,37 @@ func validateDeadlineUpdate(p, old *corev1.Pod, path *field.Path) (later bool, e
 
 // validateTolerationsUpdate lets tolerations be added and their seconds be changed.
 func validateTolerationsUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
+	kept := members(p.Spec.Tolerations, timelessToleration)
 	for i := range old.Spec.Tolerations {
-		was := &old.Spec.Tolerations[i]
-		if !slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.MatchToleration(was) }) {
+		if !kept(timelessToleration(&old.Spec.Tolerations[i])) {
 			return field.ErrorList{field.Forbidden(path.Child("tolerations"), "existing toleration can not be modified except its tolerationSeconds")}
 		}
 	}
 	return nil
 }
 
+// timelessToleration is a toleration without its seconds, as Toleration.MatchToleration compares it.
+func timelessToleration(t *corev1.Toleration) corev1.Toleration {
+	return corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}
+}
+
+// tolerationKey is what tells tolerations apart, their seconds included.
+func tolerationKey(t *corev1.Toleration) any {
+	if t.TolerationSeconds == nil {
+		return timelessToleration(t)
+	}
+	return [2]any{timelessToleration(t), *t.TolerationSeconds}
+}
+
 // validateGatesUpdate lets scheduling gates be taken away.
 func validateGatesUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	known := members(old.Spec.SchedulingGates, func(g *corev1.PodSchedulingGate) string { return g.Name })
 	for i, gate := range p.Spec.SchedulingGates {
 		if field.Enough(errs) {
 			break
 		}
-		if !slices.Contains(old.Spec.SchedulingGates, gate) {
+		if !known(gate.Name) {
 			errs = append(errs, field.Forbidden(path.Child("schedulingGates").Index(i).Child("name"), "only deletion is allowed, but found new scheduling gate '"+gate.Name+"'"))
 		}
 	}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -97,8 +96,13 @@ func validateStateTransitions(p, old *corev1.Pod, path *field.Path) field.ErrorL
 		return errs
 	}
 	ofPod := func(string) corev1.RestartPolicy { return old.Spec.RestartPolicy }
+	type named struct {
+		name    string
+		sidecar bool
+	}
+	inits := members(old.Spec.InitContainers, func(c *corev1.Container) named { return named{c.Name, isSidecar(c)} })
 	ofInit := func(name string) corev1.RestartPolicy {
-		if slices.ContainsFunc(old.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name && isSidecar(&c) }) {
+		if inits(named{name, true}) {
 			return corev1.RestartPolicyAlways
 		}
 		return old.Spec.RestartPolicy
@@ -146,12 +150,13 @@ func hasRestartRules(spec *corev1.PodSpec) bool {
 func validateClaimStatuses(p *corev1.Pod, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := map[string]bool{}
+	claims := members(p.Spec.ResourceClaims, func(c *corev1.PodResourceClaim) string { return c.Name })
 	for i, s := range p.Status.ResourceClaimStatuses {
 		if field.Enough(errs) {
 			break
 		}
 		at := path.Index(i).Child("name")
-		if !slices.ContainsFunc(p.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return c.Name == s.Name }) {
+		if !claims(s.Name) {
 			errs = append(errs, field.Invalid(at, s.Name, "must match the name of an entry in `spec.resourceClaims`"))
 		}
 		if names[s.Name] {

@@ -210,7 +210,10 @@ func validateResources(r *corev1.ResourceRequirements, validateName func(corev1.
 }
 
 func validateResourceClaims(used []corev1.ResourceClaim, claims map[string]bool, path *field.Path) field.ErrorList {
+	type request [2]string // a claim and which of its requests; "" is all of them
+	requestOf := func(c *corev1.ResourceClaim) request { return request{c.Name, c.Request} }
 	var errs field.ErrorList
+	var requests, names seen
 	for i, c := range used {
 		if field.Enough(errs) {
 			break
@@ -223,9 +226,8 @@ func validateResourceClaims(used []corev1.ResourceClaim, claims map[string]bool,
 		if c.Request != "" {
 			errs = append(errs, dnsLabel(at.Child("request"), c.Request)...)
 		}
-		if slices.ContainsFunc(used[:i], func(o corev1.ResourceClaim) bool {
-			return o.Name == c.Name && (o.Request == c.Request || o.Request == "" || c.Request == "")
-		}) {
+		if repeatedBy(&requests, used[:i], requestOf(&c), requestOf) || repeatedBy(&requests, used[:i], request{c.Name, ""}, requestOf) ||
+			c.Request == "" && repeatedBy(&names, used[:i], c.Name, func(o *corev1.ResourceClaim) string { return o.Name }) {
 			errs = append(errs, field.Duplicate(at, c.Name))
 		}
 		if !claims[c.Name] {

@@ -201,21 +201,23 @@ func validateMatchLabelKeys(t *corev1.PodAffinityTerm, path *field.Path) field.E
 		for key := range t.LabelSelector.MatchLabels {
 			seen[key] = true
 		}
+		matched := members(t.MatchLabelKeys, stringKey)
 		for _, r := range t.LabelSelector.MatchExpressions {
 			if field.Enough(errs) {
 				break
 			}
-			if i := slices.Index(t.MatchLabelKeys, r.Key); i >= 0 && seen[r.Key] {
-				errs = append(errs, field.Invalid(path.Index(i), r.Key, "exists in both matchLabelKeys and labelSelector"))
+			if seen[r.Key] && matched(r.Key) {
+				errs = append(errs, field.Invalid(path.Index(slices.Index(t.MatchLabelKeys, r.Key)), r.Key, "exists in both matchLabelKeys and labelSelector"))
 			}
 			seen[r.Key] = true
 		}
 	}
+	mismatched := members(t.MismatchLabelKeys, stringKey)
 	for i, key := range t.MatchLabelKeys {
 		if field.Enough(errs) {
 			break
 		}
-		if slices.Contains(t.MismatchLabelKeys, key) {
+		if mismatched(key) {
 			errs = append(errs, field.Invalid(path.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
 		}
 	}
@@ -265,6 +267,7 @@ func taintEffect(e corev1.TaintEffect, path *field.Path) field.ErrorList {
 
 func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	again := repeatedLater(constraints)
 	for i := range constraints {
 		if field.Enough(errs) {
 			break
@@ -275,14 +278,8 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
 		}
 		errs = append(errs, oneOf(at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
-		for _, other := range constraints[i+1:] {
-			if field.Enough(errs) {
-				break
-			}
-			if other.TopologyKey == c.TopologyKey && other.WhenUnsatisfiable == c.WhenUnsatisfiable {
-				errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)))
-				break
-			}
+		if again[i] {
+			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)))
 		}
 		if c.MinDomains != nil {
 			errs = append(errs, positiveSpread(at.Child("minDomains"), *c.MinDomains)...)
@@ -302,30 +299,45 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 	return errs
 }
 
+// repeatedLater says of each constraint whether a later one has its topology key and its way with pods that do not fit.
+func repeatedLater(constraints []corev1.TopologySpreadConstraint) []bool {
+	again := make([]bool, len(constraints))
+	later := make(map[[2]string]bool, len(constraints))
+	for i, c := range slices.Backward(constraints) {
+		key := [2]string{c.TopologyKey, string(c.WhenUnsatisfiable)}
+		again[i], later[key] = later[key], true
+	}
+	return again
+}
+
 func validateSpreadKeys(c *corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(c.MatchLabelKeys) > 0 && c.LabelSelector == nil {
 		errs = append(errs, field.Forbidden(path, "must not be specified when labelSelector is not set"))
 	}
+	selected := selectedKeys(c.LabelSelector)
 	for i, key := range c.MatchLabelKeys {
 		if field.Enough(errs) {
 			break
 		}
 		errs = append(errs, qualifiedName(path.Index(i), key)...)
-		if selects(c.LabelSelector, key) {
+		if selected(key) {
 			errs = append(errs, field.Invalid(path.Index(i), key, "exists in both matchLabelKeys and labelSelector"))
 		}
 	}
 	return errs
 }
 
-// selects says whether a selector asks about a key.
-func selects(s *metav1.LabelSelector, key string) bool {
+// selectedKeys returns a function that reports whether a selector, which may be nil, asks about a key.
+func selectedKeys(s *metav1.LabelSelector) func(key string) bool {
 	if s == nil {
-		return false
+		return func(string) bool { return false }
 	}
-	_, ok := s.MatchLabels[key]
-	return ok || slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return r.Key == key })
+	expressed := members(s.MatchExpressions, func(r *metav1.LabelSelectorRequirement) string { return r.Key })
+	return func(key string) bool {
+		_, ok := s.MatchLabels[key]
+		return ok || expressed(key)
+	}
 }
 
 func positiveSpread(path *field.Path, n int32) field.ErrorList {

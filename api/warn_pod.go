@@ -263,9 +263,10 @@ func (w *warnings) hiddenByToken(sources []corev1.VolumeProjection, tokens map[s
 
 // lists tells of entries that are there twice, and of secrets without a name.
 func (w *warnings) lists(spec *corev1.PodSpec, path *field.Path) {
+	var ips seen
 	for i, alias := range spec.HostAliases {
 		at := path.Child("hostAliases").Index(i).Child("ip")
-		if slices.ContainsFunc(spec.HostAliases[:i], func(a corev1.HostAlias) bool { return a.IP == alias.IP }) {
+		if repeatedBy(&ips, spec.HostAliases[:i], alias.IP, func(a *corev1.HostAlias) string { return a.IP }) {
 			w.add(at, "duplicate ip %q", alias.IP)
 		}
 		w.address(at, alias.IP)
@@ -306,8 +307,9 @@ func (w *warnings) fractions(list corev1.ResourceList, path *field.Path) {
 func (w *warnings) container(c *corev1.Container, path *field.Path) {
 	w.fractions(c.Resources.Limits, path.Child("resources", "limits"))
 	w.fractions(c.Resources.Requests, path.Child("resources", "requests"))
+	var names seen
 	for i, env := range c.Env {
-		if !slices.ContainsFunc(c.Env[:i], func(e corev1.EnvVar) bool { return e.Name == env.Name }) {
+		if !repeatedBy(&names, c.Env[:i], env.Name, func(e *corev1.EnvVar) string { return e.Name }) {
 			continue
 		}
 		// X="$(X)…" builds on the value before it.

@@ -329,7 +329,8 @@ func mergeAncient(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEnt
 		return cmp.Or(cmp.Compare(seconds(a), seconds(b)), cmp.Compare(identity(a), identity(b)))
 	})
 	oldest := map[string]int{} // by version: the entry that takes up the others
-	kept := entries[:0]
+	taken := map[int][]metav1.ManagedFieldsEntry{}
+	kept := make([]metav1.ManagedFieldsEntry, 0, len(entries))
 	for _, e := range entries {
 		at, found := oldest[e.APIVersion]
 		switch {
@@ -339,11 +340,23 @@ func mergeAncient(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEnt
 			oldest[e.APIVersion] = len(kept)
 			kept = append(kept, e)
 		default:
-			kept[at] = ancient(kept[at], e)
+			taken[at] = append(taken[at], e)
 			over--
 		}
 	}
+	for at, younger := range taken {
+		kept[at] = ancients(append([]metav1.ManagedFieldsEntry{kept[at]}, younger...))
+	}
 	return kept
+}
+
+// ancients are entries as one. They are put together by halves, since a client may send thousands.
+func ancients(entries []metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
+	if len(entries) == 1 {
+		return entries[0]
+	}
+	half := len(entries) / 2
+	return ancient(ancients(entries[:half]), ancients(entries[half:]))
 }
 
 // identity orders entries of the same second.

@@ -192,6 +192,9 @@ func (p *program) of(root *types.Func) (found []request, errs []error) {
 	var visit func(*types.Package, ast.Node)
 	reach := func(fn *types.Func) {
 		fn = fn.Origin()
+		if receiver := fn.Signature().Recv(); receiver != nil && passesOn(receiver.Type()) {
+			return
+		}
 		for _, body := range slices.Concat(p.bodies[fn], p.always[fn.Pkg()]) {
 			visit(fn.Pkg(), body)
 		}
@@ -244,6 +247,12 @@ func (p *program) of(root *types.Func) (found []request, errs []error) {
 		}
 	}
 	return found, errs
+}
+
+// passesOn reports whether a type is a client that makes its callers' requests and none of its own.
+func passesOn(t types.Type) bool {
+	named, ok := deref(t).(*types.Named)
+	return ok && slices.Contains([]string{"segmented", "segmentedGetter", "segmentedClient"}, named.Obj().Name())
 }
 
 func deref(t types.Type) types.Type {

@@ -182,7 +182,7 @@ var spinners = map[string]struct {
 		}, metav1.CreateOptions{})
 		require.NoError(c, err)
 	}},
-	"a Job of many indexes whose pods the node refuses": {nodes: 1, controllers: []string{"job"}, writes: 120, make: func(c *clocked) {
+	"a Job of many indexes whose pods the node refuses": {nodes: 1, controllers: []string{"job"}, writes: 60, make: func(c *clocked) {
 		template := refused(nil)
 		template.Spec.RestartPolicy = corev1.RestartPolicyNever
 		_, err := c.client.BatchV1().Jobs("default").Create(c.ctx, &batchv1.Job{
