@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -76,6 +77,10 @@ func applyConfiguration(r *request, body []byte) (*unstructured.Unstructured, er
 	if err := unmarshal(doc, &config.Object); err != nil {
 		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
+	if path, n := tooWide(config.Object); n > 0 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %s: server-side apply takes at most %d entries, not %d",
+			strings.TrimPrefix(path, "."), maxApplied, n))
+	}
 	if r.query.Get("fieldValidation") == metav1.FieldValidationIgnore {
 		return config, nil
 	}
@@ -85,6 +90,35 @@ func applyConfiguration(r *request, body []byte) (*unstructured.Unstructured, er
 		}
 	}
 	return config, nil
+}
+
+// maxApplied is how many members an object, or elements a list, may have in an applied configuration: putting together which
+// fields it has takes time with their square.
+const maxApplied = 10_000
+
+// tooWide finds an object or a list that is too long to apply: where it is and its length, which is 0 if there is none.
+func tooWide(value any) (path string, n int) {
+	switch v := value.(type) {
+	case map[string]any:
+		if len(v) > maxApplied {
+			return "", len(v)
+		}
+		for key, member := range v {
+			if path, n := tooWide(member); n > 0 {
+				return "." + key + path, n
+			}
+		}
+	case []any:
+		if len(v) > maxApplied {
+			return "", len(v)
+		}
+		for i, element := range v {
+			if path, n := tooWide(element); n > 0 {
+				return fmt.Sprintf("[%d]%s", i, path), n
+			}
+		}
+	}
+	return "", 0
 }
 
 // applyObject applies to the object there is, or creates it.

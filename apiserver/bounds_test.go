@@ -1,7 +1,6 @@
 package apiserver_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -104,12 +103,18 @@ func TestErrors_AreAHundredAtMost(t *testing.T) {
 	assert.Less(t, len(a.body), 100_000)
 }
 
-func TestWrite_OfAClientThatHasLeftEnds(t *testing.T) {
+func TestApply_TakesNoListsWithoutEnd(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := s.typed().CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{})
-	require.ErrorIs(t, err, context.Canceled)
-	s.gone(configMaps + "/left")
+	apply := func(n int) *answer {
+		data := make(m, n)
+		for i := range n {
+			data[fmt.Sprintf("k%d", i)] = "v"
+		}
+		return s.patch(configMaps+"/wide?fieldManager=me", "application/apply-patch+yaml",
+			m{"apiVersion": "v1", "kind": "ConfigMap", "metadata": m{"name": "wide"}, "data": data})
+	}
+	apply(10_001).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "data: server-side apply takes at most 10000 entries, not 10001")
+	s.gone(configMaps + "/wide")
+	apply(1_000).ok(http.StatusCreated)
 }

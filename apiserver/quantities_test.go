@@ -1,8 +1,6 @@
 package apiserver
 
 import (
-	"context"
-	"net/http"
 	"reflect"
 	"testing"
 
@@ -29,16 +27,4 @@ func TestCheckQuantities_LooksAtEachOfTwoWithOneName(t *testing.T) {
 			require.ErrorContains(t, err, c.words)
 		}
 	}
-}
-
-func TestEncoding_EndsWhenNobodyWaits(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	hr, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
-	require.NoError(t, err)
-	r := &request{Request: hr}
-	require.NoError(t, r.wanted(31))
-	cancel()
-	require.NoError(t, r.wanted(0), "one document is answered: it may be of a write that has happened")
-	require.ErrorIs(t, r.wanted(31), context.Canceled)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	validpath "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -134,7 +133,7 @@ func (o *dumpOptions) dumpNamespace(ctx context.Context, client kubernetes.Inter
 		return err
 	}
 	for i := range pods.Items {
-		if name := pods.Items[i].Name; len(validpath.IsValidPathSegmentName(name)) > 0 && o.toFiles() {
+		if name := pods.Items[i].Name; len(rest.IsValidPathSegmentName(name)) > 0 && o.toFiles() {
 			return fmt.Errorf("the server has a pod of the name %q, which cannot be the name of a folder", name)
 		}
 		err := o.write(filepath.Join(namespace, pods.Items[i].Name, "logs.txt"), func(w io.Writer) error {

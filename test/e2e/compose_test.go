@@ -61,6 +61,7 @@ func TestCompose(t *testing.T) {
 	require.True(t, strings.HasSuffix(c.config.Host, ":"+port), c.config.Host)
 	c.tour(kubectl, "tour")
 	c.run(kubectlLite, "create", "configmap", "kept")
+	require.Equal(t, "ok", strings.TrimSpace(c.run(kubectlLite, "get", "--raw", "/api/v1/nodes/node-0/proxy/healthz")))
 	eventually(t, time.Minute, "all five services are healthy", func() bool {
 		ids := strings.Fields(do(t.Context(), "ps", "-q"))
 		states := run(t.Context(), "docker", append([]string{"inspect", "--format", "{{if .State.Health}}{{.State.Health.Status}}{{end}}"}, ids...)...)
