@@ -160,7 +160,8 @@ func TestNode_ShutsDownGracefully(t *testing.T) {
 	needNamespaces(t)
 	dir := dataDir(t)
 	c := serving(t, start(t, "apiserver", "--data-dir", dir, "--secure-port", "0", "--nodes", "1"), dir)
-	c.component("controllers")
+	// They sign the agent's serving certificate, without which the API server does not ask it for logs.
+	c.component("controllers", "--cluster-signing-cert-file", filepath.Join(dir, "pki", "ca.crt"), "--cluster-signing-key-file", filepath.Join(dir, "pki", "ca.key"))
 	c.component("scheduler")
 	root := filepath.Join(dir, "node")
 	agent := func() *process {
