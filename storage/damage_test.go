@@ -141,7 +141,8 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 					return
 				}
 				defer func() { require.NoError(t, b.Close()) }()
-				require.True(t, pattern == "snap/*.snap" || strings.HasPrefix(what, "noise "), "it started all the same")
+				// A bit between two records of the log, or noise there, damages nothing: all must be there then.
+				require.True(t, pattern == "snap/*.snap" || strings.HasPrefix(what, "noise ") || strings.HasPrefix(what, "bit "), "it started all the same")
 				r, err := b.Range(testContext(t), RangeRequest{Limit: 1})
 				require.NoError(t, err)
 				require.EqualValues(t, 1500, r.Count)
