@@ -65,7 +65,14 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 	// used is the part of a file that is not zeros laid out ahead.
 	used := func(b []byte) []byte { return bytes.TrimRight(b, "\x00") }
 	flip := func(percent int) func(t *testing.T, file string) {
-		return edit(func(b []byte) { b = used(b); b[(len(b)-1)*percent/100] ^= 0x10 })
+		return edit(func(b []byte) {
+			b = used(b)
+			at := (len(b) - 1) * percent / 100
+			// One bit of each of 16 bytes: the log pads its records with up to 7, before a length of 8, and these mean nothing.
+			for i := at; i < min(at+16, len(b)); i++ {
+				b[i] ^= 0x10
+			}
+		})
 	}
 	noise := func(seed uint64) func(t *testing.T, file string) {
 		return edit(func(b []byte) {
@@ -141,8 +148,7 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 					return
 				}
 				defer func() { require.NoError(t, b.Close()) }()
-				// A bit between two records of the log, or noise there, damages nothing: all must be there then.
-				require.True(t, pattern == "snap/*.snap" || strings.HasPrefix(what, "noise ") || strings.HasPrefix(what, "bit "), "it started all the same")
+				require.True(t, pattern == "snap/*.snap" || strings.HasPrefix(what, "noise "), "it started all the same")
 				r, err := b.Range(testContext(t), RangeRequest{Limit: 1})
 				require.NoError(t, err)
 				require.EqualValues(t, 1500, r.Count)
