@@ -4,7 +4,12 @@ VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # The shipped binaries are static and the same wherever they are built.
-GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserver.Version=v1.37.2+coxswain.$(VERSION)"
+GOBUILD := go build -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserver.Version=v1.37.2+coxswain.$(VERSION)"
+
+# All that needs no race detector is compiled with the same flags: lint, the binaries and the black-box
+# tests then share one build of every package, which is most of what they take on a fresh machine.
+build e2e kubectl helm bench soak lint size: export CGO_ENABLED := 0
+build e2e kubectl helm bench soak lint size: export GOFLAGS := $(GOFLAGS) -trimpath
 
 # The race detector needs a C compiler; without one the tests run all the same.
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
@@ -45,13 +50,13 @@ soak: build ## an hour of faults: 100 kills, pauses and cut-offs, and informers 
 .PHONY: kubectl
 kubectl:
 	@command -v kubectl >/dev/null || test -x .tools/kubectl || { set -x; \
-		cd test/kubectl && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2" -o ../../.tools/kubectl .; }
+		cd test/kubectl && go build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2" -o ../../.tools/kubectl .; }
 
 # The real Helm, always the release of test/helm/go.mod: another's output may differ.
 .PHONY: helm
 helm:
 	@test -n "$(HELM)" || test -x .tools/helm || { set -x; \
-		cd test/helm && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o ../../.tools/helm helm.sh/helm/v3/cmd/helm; }
+		cd test/helm && go build -ldflags "-s -w" -o ../../.tools/helm helm.sh/helm/v3/cmd/helm; }
 
 .PHONY: bench
 bench: build ## the load generator on servers of its own (BENCH has its flags), then the Go benchmarks, short
