@@ -20,11 +20,26 @@ type expressions struct {
 	params bool
 	// known are the expressions of the object that is replaced.
 	known sets.Set[string]
-	errs  field.ErrorList
+	// compiled counts the expressions of the object, those of match conditions too.
+	compiled *int
+	errs     field.ErrorList
 }
 
+// maxExpressions is how many expressions one object may have. Each takes up to half a millisecond to compile, here and on
+// every server that evaluates it. Kubernetes has no such bound; the largest policies that people write have some dozens.
+const maxExpressions = 1000
+
 func newExpressions(variables, params bool, known ...string) *expressions {
-	return &expressions{Compiler: cel.NewCompiler(variables), params: params, known: sets.New(known...)}
+	return &expressions{Compiler: cel.NewCompiler(variables), params: params, known: sets.New(known...), compiled: new(int)}
+}
+
+// more reports whether another expression is to be compiled. One too many is an error, and the last.
+func (e *expressions) more(at *field.Path) bool {
+	*e.compiled++
+	if *e.compiled == maxExpressions+1 {
+		e.errs = append(e.errs, field.TooMany(at, *e.compiled, maxExpressions))
+	}
+	return *e.compiled <= maxExpressions && !field.Enough(e.errs)
 }
 
 func (e *expressions) declare(source string, d cel.Declarations) cel.Declarations {
@@ -34,7 +49,7 @@ func (e *expressions) declare(source string, d cel.Declarations) cel.Declaration
 
 // check compiles an expression, unless there is none: that is told elsewhere.
 func (e *expressions) check(at *field.Path, source string, want cel.Result, d cel.Declarations) {
-	if strings.TrimSpace(source) == "" {
+	if strings.TrimSpace(source) == "" || !e.more(at) {
 		return
 	}
 	e.note(at, source, e.Compile(source, want, e.declare(source, d)))
@@ -50,7 +65,7 @@ var withAuthorizer = cel.Declarations{Authorizer: true}
 
 // checkConditions compiles match conditions, which know no variables.
 func (e *expressions) checkConditions(conditions []admissionv1.MatchCondition, at *field.Path) {
-	plain := &expressions{Compiler: cel.NewCompiler(false), params: e.params, known: e.known}
+	plain := &expressions{Compiler: cel.NewCompiler(false), params: e.params, known: e.known, compiled: e.compiled}
 	for i, c := range conditions {
 		plain.check(at.Index(i).Child("expression"), strings.TrimSpace(c.Expression), cel.Bool, withAuthorizer)
 	}
@@ -61,6 +76,9 @@ func (e *expressions) checkVariables(variables []admissionv1.Variable, at *field
 	for i, v := range variables {
 		if strings.TrimSpace(v.Expression) == "" || strings.TrimSpace(v.Name) == "" {
 			continue
+		}
+		if !e.more(at.Index(i)) {
+			return
 		}
 		e.note(at.Index(i).Child("expression"), v.Expression, e.Define(v.Name, v.Expression, e.declare(v.Expression, withAuthorizer)))
 	}

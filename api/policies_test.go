@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -95,6 +96,29 @@ spec:
 	r := kindOf(t, "ValidatingAdmissionPolicyBinding")
 	require.Equal(t, "*/a", r.Cells(decode(t, r, "spec: {paramRef: {name: a}}"))[2])
 	require.Equal(t, "<unset>", r.Cells(decode(t, r, "spec: {}"))[2])
+}
+
+func TestExpressions_AreCountedForTheWholeObject(t *testing.T) {
+	t.Parallel()
+	const match = "{resourceRules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]}"
+	half := func(entry string) string { return strings.Repeat(entry, 501) }
+	tryCreate(t, "ValidatingAdmissionPolicy", `
+metadata: {name: p}
+spec:
+  matchConstraints: `+match+`
+  variables: []
+  validations: [{expression: 'true'}]
+`, []refused{{"variables and validations",
+		[]string{"variables: []", "variables: [" + half("{name: a, expression: '1'}, ") + "]", "[{expression: 'true'}]", "[" + half("{expression: 'true'}, ") + "]"},
+		[]string{"TooMany spec.validations[499].expression"}}})
+	const hook = `{name: a.b.c, clientConfig: {url: 'https://a'}, sideEffects: None, admissionReviewVersions: [v1],
+  matchConditions: [{name: a, expression: 'true'}]}, `
+	var hooks strings.Builder
+	for i := range 1001 {
+		hooks.WriteString(strings.Replace(hook, "a.b.c", fmt.Sprintf("a%d.b.c", i), 1))
+	}
+	tryCreate(t, "ValidatingWebhookConfiguration", "{metadata: {name: w}, webhooks: []}", []refused{
+		{"conditions of webhooks", []string{"[]", "[" + hooks.String() + "]"}, []string{"TooMany webhooks[1000].matchConditions[0].expression"}}})
 }
 
 func TestFlowControl_ValidateRefuses(t *testing.T) {

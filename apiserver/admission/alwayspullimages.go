@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	apifield "github.com/coxswain-dev/coxswain/api/field"
 )
 
 // alwaysPullImages makes every container's image be asked for with the pod's own secrets.
@@ -22,7 +24,7 @@ func (alwaysPullImages) Validate(_ context.Context, a *Attributes) error {
 	pod := a.Object.(*corev1.Pod)
 	var errs field.ErrorList
 	eachPullPolicy(pod, func(policy *corev1.PullPolicy, path *field.Path) {
-		if *policy != corev1.PullAlways {
+		if *policy != corev1.PullAlways && !apifield.Enough(errs) {
 			errs = append(errs, field.NotSupported(path, *policy, []corev1.PullPolicy{corev1.PullAlways}))
 		}
 	})
