@@ -14,6 +14,7 @@ package job
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -243,7 +244,13 @@ func (l *look) run(ctx context.Context) error {
 	if err := l.track(ctx); err != nil {
 		return err
 	}
-	return scaleErr
+	return controller.FirstError(scaleErr, l.prune(ctx))
+}
+
+// prune bounds the failed pods of a Job whose backoffLimit is large. Those that are not counted yet, or whose index needs
+// their account, have our finalizer.
+func (l *look) prune(ctx context.Context) error {
+	return controller.PruneFailed(ctx, l.client, l.job, slices.DeleteFunc(slices.Clone(l.pods), tracked))
 }
 
 // start notes when the Job began, from which its deadline is counted.
