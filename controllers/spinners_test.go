@@ -198,6 +198,20 @@ var spinners = map[string]struct {
 		})
 		c.replicate("tainted", 3, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeName = "node-0" })
 	}},
+	"a StatefulSet whose pods are evicted for a taint": {nodes: 1, controllers: []string{"statefulset", "taint-eviction"}, writes: 170, make: func(c *clocked) {
+		editing(c.cluster, "node-0", c.client.CoreV1().Nodes(), func(n *corev1.Node) {
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute})
+		})
+		labels := map[string]string{"app": "tainted"}
+		template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{NodeName: "node-0", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		_, err := c.client.AppsV1().StatefulSets("default").Create(c.ctx, &appsv1.StatefulSet{
+			ObjectMeta: metav1.ObjectMeta{Name: "tainted"},
+			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), PodManagementPolicy: appsv1.ParallelPodManagement, Template: template,
+				Selector: &metav1.LabelSelector{MatchLabels: labels}},
+		}, metav1.CreateOptions{})
+		require.NoError(c, err)
+	}},
 	// Each look writes an event, as in Kubernetes; there are about twelve looks at each, ever later.
 	"budgets of pods whose owners are of no known kind": {controllers: []string{"disruption"}, writes: 400, lines: 250, make: func(c *clocked) {
 		labels := map[string]string{"app": "widget"}

@@ -60,6 +60,27 @@ func (f *Failures) Due(owner, place string) (wait time.Duration) {
 	return f.next(f.at(owner, place), f.clock.Now(), false)
 }
 
+// TakenAway notes that the pod of a place was taken away before it had proved that it can run: DueAgain delays the next.
+func (f *Failures) TakenAway(owner, place string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at(owner, place).owed = 1
+}
+
+// DueAgain is Due for a place whose pod was taken away. Any other is due at once.
+func (f *Failures) DueAgain(owner, place string) (wait time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.owners[owner][place]
+	if x == nil || x.owed == 0 {
+		return 0
+	}
+	if wait = f.next(x, f.clock.Now(), false); wait == 0 {
+		x.owed = 0
+	}
+	return wait
+}
+
 // Allow returns how many of the missing pods of an owner may be made now, and how long the rest must wait. pods are all that
 // the owner has, those that have ended included. Pods beyond those that failed, as when the owner is scaled up, never wait.
 func (f *Failures) Allow(owner string, missing int, pods []*corev1.Pod) (n int, wait time.Duration) {
@@ -101,18 +122,20 @@ func (f *Failures) Allow(owner string, missing int, pods []*corev1.Pod) (n int, 
 // failedSoon says whether a pod came to nothing soon after it was made: it failed, or was taken off a Node whose taint it
 // does not tolerate.
 func failedSoon(pod *corev1.Pod, now time.Time) bool {
-	if now.Sub(pod.CreationTimestamp.Time) > settled {
-		return false
-	}
-	if pod.Status.Phase == corev1.PodFailed {
-		return true
-	}
+	return pod.Status.Phase == corev1.PodFailed && now.Sub(pod.CreationTimestamp.Time) <= settled || evictedSoon(pod, now)
+}
+
+func evictedSoon(pod *corev1.Pod, now time.Time) bool {
 	c := PodCondition(pod, corev1.DisruptionTarget)
-	return pod.DeletionTimestamp != nil && c != nil && c.Status == corev1.ConditionTrue && c.Reason == "DeletionByTaintManager"
+	return pod.DeletionTimestamp != nil && c != nil && c.Status == corev1.ConditionTrue && c.Reason == "DeletionByTaintManager" &&
+		now.Sub(pod.CreationTimestamp.Time) <= settled
 }
 
 // FailedSoon says whether a pod has failed before it had proved that it can run.
 func (f *Failures) FailedSoon(pod *corev1.Pod) bool { return failedSoon(pod, f.clock.Now()) }
+
+// EvictedSoon reports whether a pod was taken off its Node for a taint before it had proved that it can run.
+func (f *Failures) EvictedSoon(pod *corev1.Pod) bool { return evictedSoon(pod, f.clock.Now()) }
 
 // readySince is how many of the pods that were made since then are ready.
 func readySince(pods []*corev1.Pod, since time.Time) int {

@@ -97,6 +97,10 @@ func (l *look) bringUp(ctx context.Context, i int) (wait bool, err error) {
 	pod := l.replicas[i]
 	switch {
 	case pod == nil:
+		if wait := l.failures.DueAgain(l.key, podName(l.set, i)); wait > 0 {
+			l.EnqueueAfter(l.key, wait)
+			return ordered(l.set), nil
+		}
 		err := l.create(ctx, i)
 		return ordered(l.set) || l.replicas[i] == nil, err // none is made in a namespace that goes
 	case controller.PodEnded(pod) && pod.DeletionTimestamp == nil:

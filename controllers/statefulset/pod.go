@@ -22,6 +22,11 @@ func (l *look) revisionFor(ordinal int) *appsv1.ControllerRevision {
 	return l.update
 }
 
+// podName is the name of the pod of the i-th replica.
+func podName(set *appsv1.StatefulSet, i int) string {
+	return set.Name + "-" + strconv.Itoa(firstOrdinal(set)+i)
+}
+
 // newPod is the pod of the i-th replica.
 func (l *look) newPod(i int) (pod *corev1.Pod, revision string, err error) {
 	ordinal := firstOrdinal(l.set) + i
@@ -30,7 +35,7 @@ func (l *look) newPod(i int) (pod *corev1.Pod, revision string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	name := l.set.Name + "-" + strconv.Itoa(ordinal)
+	name := podName(l.set, i)
 	pod = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            name,

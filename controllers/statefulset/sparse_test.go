@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -32,9 +33,10 @@ func enormous(revision string, places ...int) *look {
 	update := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
 	update.Data.Raw = []byte(`{"spec":{"template":{"metadata":{"labels":{"app":"web"}}}}}`)
 	client := fake.NewSimpleClientset()
+	env := &controller.Env{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler), Workers: func(string) int { return 1 }}
 	l := &look{
-		statefulSets: &statefulSets{client: client, recorder: record.NewFakeRecorder(10_000),
-			expected: controller.NewExpectations(clock.RealClock{}), Controller: &controller.Controller{Log: slog.New(slog.DiscardHandler)}},
+		statefulSets: &statefulSets{client: client, failures: controller.NewFailures(clock.RealClock{}, time.Minute), recorder: record.NewFakeRecorder(10_000),
+			expected: controller.NewExpectations(clock.RealClock{}), Controller: controller.New(env, "statefulset", nil)},
 		key: "default/web", set: set, current: update, update: update,
 	}
 	for _, i := range places {
@@ -95,6 +97,19 @@ func TestRoll_CountsThePodsThatAreMissing(t *testing.T) {
 		}
 		require.Equal(t, want, deleted(l), name)
 	}
+}
+
+func TestAct_DelaysWhatReplacesAPodThatWasTakenAway(t *testing.T) {
+	l := enormous("new")
+	l.set.Spec.Replicas, l.set.Spec.Ordinals = new(int32(2)), nil
+	l.sort()
+	name := podName(l.set, 1)
+	l.failures.TakenAway(l.key, name)
+	require.Zero(t, l.failures.DueAgain(l.key, name), "the first replacement is made at once")
+	l.failures.TakenAway(l.key, name)
+	require.NoError(t, l.act(t.Context()))
+	require.Len(t, l.replicas, 1, "the second must wait")
+	require.NotNil(t, l.replicas[0])
 }
 
 func TestAct_MakesABurstOfPodsAtATime(t *testing.T) {

@@ -91,9 +91,25 @@ func (c *statefulSets) podUpdated(old, pod *corev1.Pod) {
 	}
 	c.dependents.Moved(old, pod)
 	if pod.DeletionTimestamp != nil {
+		c.delayAfter(pod)
 		c.dependents.Gone(pod)
 	}
 	c.dependents.Changed(pod)
+}
+
+// delayAfter makes the replacement of a pod wait that was taken off its Node for a taint soon after it came there: the next
+// will as likely be.
+func (c *statefulSets) delayAfter(pod *corev1.Pod) {
+	if !c.failures.EvictedSoon(pod) {
+		return
+	}
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != Kind.Kind {
+		return
+	}
+	if set, err := c.lister.StatefulSets(pod.Namespace).Get(owner.Name); err == nil && set.UID == owner.UID {
+		c.failures.TakenAway(controller.KeyOf(set), pod.Name)
+	}
 }
 
 // adopters wakes the sets of whom an orphan bears the name.
