@@ -49,6 +49,11 @@ func TestQuantities_ThatWouldNeverEndAreRefusedInEveryFormat(t *testing.T) {
 		s.do(http.MethodPatch, pods+"/web?fieldManager=me", doc, "Content-Type", "application/apply-patch+yaml").
 			refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, at)
 	}
+	escaped := fmt.Sprintf(body, `"1e-\u0039\u0039\u0039\u0039\u0039\u0039\u0039\u0039\u0039"`)
+	s.do(http.MethodPost, pods, escaped).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "quantities must match the regular expression")
+	s.do(http.MethodPatch, pods+"/web?fieldManager=me", escaped, "Content-Type", "application/apply-patch+yaml").
+		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, at)
+
 	pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "web"}, "spec": map[string]any{
 		"containers": []any{map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": "1e-999999999"}}}}}}
 	binary, err := cbor.Marshal(pod)
