@@ -36,6 +36,16 @@ demo: build ## run the tour of examples/ on a control plane of its own, then end
 test: ## unit and integration tests, with the race detector
 	go test $(RACE) -timeout 20m ./...
 
+# COUNT is how often; FLAKY is what lives by clocks and watches, where a test may hang on the order of two events.
+COUNT ?= 10
+FLAKY ?= ./controllers/... ./scheduler/... ./node/... ./storage/... ./apiserver/...
+
+.PHONY: flaky
+flaky: ## look for tests that fail by chance: each COUNT times, with the race detector, beside as many busy loops as cores
+	@for i in $$(seq $$(getconf _NPROCESSORS_ONLN)); do sh -c 'while :; do :; done' & load="$$load $$!"; done; \
+		trap "kill $$load" EXIT; trap 'exit 130' INT TERM; \
+		go test $(RACE) -count=$(COUNT) -timeout 4h $(FLAKY)
+
 .PHONY: e2e
 e2e: build kubectl helm ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
 	COXSWAIN_BIN=$(CURDIR)/bin HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))" \
