@@ -198,7 +198,7 @@ var spinners = map[string]struct {
 		})
 		c.replicate("tainted", 3, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeName = "node-0" })
 	}},
-	"a StatefulSet whose pods are evicted for a taint": {nodes: 1, controllers: []string{"statefulset", "taint-eviction"}, writes: 170, make: func(c *clocked) {
+	"a StatefulSet whose pods are evicted for a taint": {nodes: 1, controllers: []string{"statefulset", "taint-eviction"}, writes: 120, make: func(c *clocked) {
 		editing(c.cluster, "node-0", c.client.CoreV1().Nodes(), func(n *corev1.Node) {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute})
 		})

@@ -60,15 +60,16 @@ func (f *Failures) Due(owner, place string) (wait time.Duration) {
 	return f.next(f.at(owner, place), f.clock.Now(), false)
 }
 
-// TakenAway notes that the pod of a place was taken away before it had proved that it can run: DueAgain delays the next.
-func (f *Failures) TakenAway(owner, place string) {
+// Failed notes that the pod of a place has failed before it had proved that it can run, or was taken away: Replace delays
+// the next. Several notes before that are one.
+func (f *Failures) Failed(owner, place string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at(owner, place).owed = 1
 }
 
-// DueAgain is Due for a place whose pod was taken away. Any other is due at once.
-func (f *Failures) DueAgain(owner, place string) (wait time.Duration) {
+// Replace is Due for a place whose pod has Failed. The pod of any other place is due at once.
+func (f *Failures) Replace(owner, place string) (wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	x := f.owners[owner][place]
@@ -122,20 +123,18 @@ func (f *Failures) Allow(owner string, missing int, pods []*corev1.Pod) (n int, 
 // failedSoon says whether a pod came to nothing soon after it was made: it failed, or was taken off a Node whose taint it
 // does not tolerate.
 func failedSoon(pod *corev1.Pod, now time.Time) bool {
-	return pod.Status.Phase == corev1.PodFailed && now.Sub(pod.CreationTimestamp.Time) <= settled || evictedSoon(pod, now)
-}
-
-func evictedSoon(pod *corev1.Pod, now time.Time) bool {
+	if now.Sub(pod.CreationTimestamp.Time) > settled {
+		return false
+	}
+	if pod.Status.Phase == corev1.PodFailed {
+		return true
+	}
 	c := PodCondition(pod, corev1.DisruptionTarget)
-	return pod.DeletionTimestamp != nil && c != nil && c.Status == corev1.ConditionTrue && c.Reason == "DeletionByTaintManager" &&
-		now.Sub(pod.CreationTimestamp.Time) <= settled
+	return pod.DeletionTimestamp != nil && c != nil && c.Status == corev1.ConditionTrue && c.Reason == "DeletionByTaintManager"
 }
 
 // FailedSoon says whether a pod has failed before it had proved that it can run.
 func (f *Failures) FailedSoon(pod *corev1.Pod) bool { return failedSoon(pod, f.clock.Now()) }
-
-// EvictedSoon reports whether a pod was taken off its Node for a taint before it had proved that it can run.
-func (f *Failures) EvictedSoon(pod *corev1.Pod) bool { return evictedSoon(pod, f.clock.Now()) }
 
 // readySince is how many of the pods that were made since then are ready.
 func readySince(pods []*corev1.Pod, since time.Time) int {

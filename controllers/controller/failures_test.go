@@ -125,27 +125,27 @@ func TestFailures_OfPlacesAreApart(t *testing.T) {
 	require.LessOrEqual(t, len(f.owners["set"]), crowded+1, "places are not kept for ever")
 }
 
-func TestFailures_DelayWhatReplacesAPodThatWasTakenAway(t *testing.T) {
+func TestFailures_DelayWhatReplacesAPodThatFailed(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	f := NewFailures(clock, 4*time.Second)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0", CreationTimestamp: metav1.NewTime(clock.Now())}}
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager"}}
-	require.False(t, f.EvictedSoon(pod), "it is still there")
+	require.False(t, f.FailedSoon(pod), "it is still there")
 	pod.DeletionTimestamp = new(metav1.NewTime(clock.Now()))
-	require.True(t, f.EvictedSoon(pod))
+	require.True(t, f.FailedSoon(pod))
 	clock.Step(2 * settled)
-	require.False(t, f.EvictedSoon(pod), "it has proved that it can run")
+	require.False(t, f.FailedSoon(pod), "it has proved that it can run")
 
-	require.Zero(t, f.DueAgain("set", "web-0"), "nothing was taken away")
+	require.Zero(t, f.Replace("set", "web-0"), "nothing has failed")
 	for _, wait := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second} {
-		f.TakenAway("set", "web-0")
-		f.TakenAway("set", "web-0")
-		require.Equal(t, wait, f.DueAgain("set", "web-0"))
+		f.Failed("set", "web-0")
+		f.Failed("set", "web-0")
+		require.Equal(t, wait, f.Replace("set", "web-0"))
 		clock.Step(wait)
-		require.Zero(t, f.DueAgain("set", "web-0"))
-		require.Zero(t, f.DueAgain("set", "web-0"), "the replacement is there")
-		require.Zero(t, f.DueAgain("set", "web-1"))
+		require.Zero(t, f.Replace("set", "web-0"))
+		require.Zero(t, f.Replace("set", "web-0"), "the replacement is there")
+		require.Zero(t, f.Replace("set", "web-1"))
 	}
 }
 

@@ -97,14 +97,13 @@ func (l *look) bringUp(ctx context.Context, i int) (wait bool, err error) {
 	pod := l.replicas[i]
 	switch {
 	case pod == nil:
-		if wait := l.failures.DueAgain(l.key, podName(l.set, i)); wait > 0 {
-			l.EnqueueAfter(l.key, wait)
+		if l.mustWait(podName(l.set, i)) {
 			return ordered(l.set), nil
 		}
 		err := l.create(ctx, i)
 		return ordered(l.set) || l.replicas[i] == nil, err // none is made in a namespace that goes
 	case controller.PodEnded(pod) && pod.DeletionTimestamp == nil:
-		if l.mustWait(pod) {
+		if l.mustWait(pod.Name) {
 			return ordered(l.set), nil
 		}
 		l.tellRecreating(pod)
@@ -124,13 +123,10 @@ func (l *look) bringUp(ctx context.Context, i int) (wait bool, err error) {
 	return ordered(l.set) && !l.available(pod), nil
 }
 
-// mustWait says whether a pod that has ended stays for now, since others of its name failed shortly before. The set
-// is looked at again when it may go.
-func (l *look) mustWait(pod *corev1.Pod) bool {
-	if !l.failures.FailedSoon(pod) {
-		return false
-	}
-	wait := l.failures.Due(l.key, pod.Name)
+// mustWait says whether a pod is not to be replaced yet, since it and others of its name failed shortly before. The set is
+// looked at again when it may be.
+func (l *look) mustWait(name string) bool {
+	wait := l.failures.Replace(l.key, name)
 	if wait > 0 {
 		l.EnqueueAfter(l.key, wait)
 	}

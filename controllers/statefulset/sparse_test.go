@@ -99,14 +99,14 @@ func TestRoll_CountsThePodsThatAreMissing(t *testing.T) {
 	}
 }
 
-func TestAct_DelaysWhatReplacesAPodThatWasTakenAway(t *testing.T) {
+func TestAct_DelaysWhatReplacesAPodThatFailed(t *testing.T) {
 	l := enormous("new")
 	l.set.Spec.Replicas, l.set.Spec.Ordinals = new(int32(2)), nil
 	l.sort()
 	name := podName(l.set, 1)
-	l.failures.TakenAway(l.key, name)
-	require.Zero(t, l.failures.DueAgain(l.key, name), "the first replacement is made at once")
-	l.failures.TakenAway(l.key, name)
+	l.failures.Failed(l.key, name)
+	require.Zero(t, l.failures.Replace(l.key, name), "the first replacement is made at once")
+	l.failures.Failed(l.key, name)
 	require.NoError(t, l.act(t.Context()))
 	require.Len(t, l.replicas, 1, "the second must wait")
 	require.NotNil(t, l.replicas[0])

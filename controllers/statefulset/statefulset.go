@@ -89,26 +89,24 @@ func (c *statefulSets) podUpdated(old, pod *corev1.Pod) {
 	if old.UID != pod.UID {
 		c.dependents.Gone(old)
 	}
+	if c.failures.FailedSoon(pod) && !c.failures.FailedSoon(old) {
+		c.noteFailure(pod)
+	}
 	c.dependents.Moved(old, pod)
 	if pod.DeletionTimestamp != nil {
-		c.delayAfter(pod)
 		c.dependents.Gone(pod)
 	}
 	c.dependents.Changed(pod)
 }
 
-// delayAfter makes the replacement of a pod wait that was taken off its Node for a taint soon after it came there: the next
-// will as likely be.
-func (c *statefulSets) delayAfter(pod *corev1.Pod) {
-	if !c.failures.EvictedSoon(pod) {
-		return
-	}
+// noteFailure makes the replacement of a pod wait that came to nothing: the next will as likely do so.
+func (c *statefulSets) noteFailure(pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != Kind.Kind {
 		return
 	}
 	if set, err := c.lister.StatefulSets(pod.Namespace).Get(owner.Name); err == nil && set.UID == owner.UID {
-		c.failures.TakenAway(controller.KeyOf(set), pod.Name)
+		c.failures.Failed(controller.KeyOf(set), pod.Name)
 	}
 }
 
