@@ -57,10 +57,10 @@ func certificateSigningRequests() *Resource {
 				return &c.Status
 			},
 			(*certificatesv1.CertificateSigningRequestStatus).DeepCopy,
-		).writtenBy(with2(keepDecisions)).checkedBy(checked2(validateIssued)),
+		).withMetadata(AllMetadata).writtenBy(with2(keepDecisions)).checkedBy(checked2(validateIssued)),
 		Parts: []Subresource{{
 			Name: "approval", Group: certificatesv1.GroupName, Version: "v1", Kind: "CertificateSigningRequest",
-			Verbs: []string{"get", "patch", "update"},
+			Verbs: []string{"get", "patch", "update"}, Metadata: AllMetadata,
 			Copy: with2(func(to, from *certificatesv1.CertificateSigningRequest) {
 				to.Status.Conditions = append(slices.DeleteFunc(slices.Clone(to.Status.Conditions), isDecision), decisions(from.Status.Conditions)...)
 			}),

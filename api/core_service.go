@@ -32,7 +32,7 @@ func services() *Resource {
 		Status: statusOf(
 			func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status },
 			(*corev1.ServiceStatus).DeepCopy,
-		).withMetadata().checkedBy(checked2(validateServiceStatus)),
+		).withMetadata(AllMetadata).checkedBy(checked2(validateServiceStatus)),
 		Parts:  []Subresource{proxyTo("ServiceProxyOptions")},
 		Fields: []string{"spec.clusterIP", "spec.type"},
 

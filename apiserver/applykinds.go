@@ -100,7 +100,11 @@ func unreachable(kind kindOf, subresource string) map[fieldpath.APIVersion]field
 	case subresource == "" && kind.Status != nil:
 		filter = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(status))
 	case subresource == "status":
-		filter = fieldpath.NewIncludeMatcherFilter(fieldpath.MakePrefixMatcherOrDie("status"))
+		reached := []*fieldpath.SetMatcher{fieldpath.MakePrefixMatcherOrDie("status")}
+		for _, name := range kind.Stored().Status.Metadata.Fields() {
+			reached = append(reached, fieldpath.MakePrefixMatcherOrDie("metadata", name))
+		}
+		filter = fieldpath.NewIncludeMatcherFilter(reached...)
 	default:
 		return nil
 	}

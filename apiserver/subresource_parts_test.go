@@ -74,6 +74,48 @@ var docParts = map[string]docPart{
 	},
 }
 
+// metadataParts are what Kubernetes' strategies of the subresources leave of the client's metadata, by resource and
+// subresource. Those that are not here reset it, or begin with the object there is.
+var metadataParts = map[string][]string{
+	"certificatesigningrequests/approval": allMetadata,
+	"certificatesigningrequests/status":   allMetadata,
+	"cronjobs/status":                     allMetadata,
+	"daemonsets/status":                   allMetadata,
+	"deployments/status":                  {"annotations", "finalizers", "ownerReferences"},
+	"horizontalpodautoscalers/status":     allMetadata,
+	"ingresses/status":                    allMetadata,
+	"jobs/status":                         allMetadata,
+	"namespaces/finalize":                 allMetadata,
+	"namespaces/status":                   allMetadata,
+	"nodes/status":                        allMetadata,
+	"persistentvolumeclaims/status":       allMetadata,
+	"persistentvolumes/status":            allMetadata,
+	"poddisruptionbudgets/status":         allMetadata,
+	"pods/status":                         {"labels", "annotations", "finalizers"},
+	"replicasets/status":                  allMetadata,
+	"replicationcontrollers/status":       allMetadata,
+	"resourcequotas/status":               allMetadata,
+	"servicecidrs/status":                 allMetadata,
+	"services/status":                     allMetadata,
+	"statefulsets/status":                 allMetadata,
+	"devicetaintrules/status":             nil,
+	"flowschemas/status":                  nil,
+	"podcertificaterequests/status":       nil,
+	"pods/ephemeralcontainers":            nil,
+	"pods/resize":                         nil,
+	"prioritylevelconfigurations/status":  nil,
+	"resourceclaims/status":               nil,
+	"storageversionmigrations/status":     nil,
+	"validatingadmissionpolicies/status":  nil,
+	"volumeattachments/status":            nil,
+	"deployments/scale":                   nil,
+	"replicasets/scale":                   nil,
+	"replicationcontrollers/scale":        nil,
+	"statefulsets/scale":                  nil,
+}
+
+var allMetadata = []string{"labels", "annotations", "finalizers", "ownerReferences"}
+
 // decisions are the conditions of a certificate signing request that are written to approval, and the others.
 func decisions(doc m) (decided, others []any) {
 	conditions, _, _ := unstructured.NestedSlice(doc, "status", "conditions")
@@ -219,6 +261,7 @@ func (k *partsTest) findParts(t *testing.T) {
 		}
 		_, known := docParts[k.res.Plural+"/"+sub.Name]
 		require.True(t, known || sub.Name == "status" || sub.Name == "scale", "add %s/%s to docParts", k.res.Plural, sub.Name)
+		require.Contains(t, metadataParts, k.res.Plural+"/"+sub.Name)
 		k.names = append(k.names, sub.Name)
 	}
 }
@@ -271,6 +314,9 @@ func (k *partsTest) read() map[string]any {
 		}
 	}
 	parts["status"] = taken(doc, "status")
+	for _, name := range allMetadata {
+		parts["metadata."+name] = taken(doc, "metadata", name)
+	}
 	delete(doc, "metadata")
 	parts[mainPart] = doc
 	return parts
@@ -280,7 +326,10 @@ func (k *partsTest) read() map[string]any {
 func (k *partsTest) changed(of string) m {
 	k.t.Helper()
 	doc := k.s.get(k.path).ok(http.StatusOK).object().Object
-	meta := m{"name": doc["metadata"].(m)["name"], "labels": m{"write": fmt.Sprintf("w%d", k.writes)}}
+	value := fmt.Sprintf("w%d", k.writes)
+	meta := m{"name": doc["metadata"].(m)["name"], "labels": m{"write": value}, "annotations": m{"write": value},
+		"finalizers":      []any{"example.com/" + value},
+		"ownerReferences": []any{m{"apiVersion": "v1", "kind": "ConfigMap", "name": value, "uid": value}}}
 	if k.res.Conditional {
 		meta["resourceVersion"] = doc["metadata"].(m)["resourceVersion"]
 	}
@@ -334,6 +383,14 @@ func (k *partsTest) write(through, way, of string) {
 	if through == of && of != mainPart {
 		require.NotEqual(k.t, before[of], after[of], "%s is not written", what)
 	}
+	for _, name := range allMetadata {
+		written := through == mainPart || slices.Contains(metadataParts[k.res.Plural+"/"+through], name)
+		if part := "metadata." + name; written && answer.code == http.StatusOK {
+			require.NotEqual(k.t, before[part], after[part], "%s through %q has not changed %q", what, through, part)
+		} else {
+			require.Equal(k.t, before[part], after[part], "%s through %q has changed %q", what, through, part)
+		}
+	}
 	for _, name := range k.names {
 		if name != through && !(through == mainPart && of == "scale") {
 			require.Equal(k.t, before[name], after[name], "%s through %q has changed %q", what, through, name)
@@ -354,7 +411,10 @@ func (k *partsTest) send(through, way string, body m) *answer {
 		var operations []m
 		for member, value := range body {
 			if member == "metadata" {
-				member, value = "metadata/labels", value.(m)["labels"]
+				for _, name := range allMetadata {
+					operations = append(operations, m{"op": "add", "path": "/metadata/" + name, "value": value.(m)[name]})
+				}
+				continue
 			}
 			operations = append(operations, m{"op": "add", "path": "/" + member, "value": value})
 		}

@@ -124,12 +124,8 @@ func (s *Server) replacePart(r *request, obj, old api.Object) (api.Object, error
 	}
 	sub := r.res.Subresource(r.subresource)
 	merged := old.DeepCopyObject().(api.Object)
-	sub.Copy(merged, obj)
-	if r.subresource == "status" && r.res.Status.Metadata {
-		merged.SetLabels(obj.GetLabels())
-		merged.SetAnnotations(obj.GetAnnotations())
-		merged.SetFinalizers(obj.GetFinalizers())
-	}
+	setDefaults(r.res, obj)
+	sub.Write(merged, obj)
 	if r.res.Touch != nil {
 		r.res.Touch(merged, old, s.now())
 	}
@@ -138,7 +134,7 @@ func (s *Server) replacePart(r *request, obj, old api.Object) (api.Object, error
 		return nil, err
 	}
 	if attributes.Rewritten() {
-		rewrite(r, sub, merged, old)
+		rewrite(sub, merged, old)
 	}
 	if r.subresource != "status" && r.res.Generation && !sameBesideMeta(merged, old) {
 		merged.SetGeneration(old.GetGeneration() + 1)
