@@ -125,7 +125,7 @@ type Resource struct {
 	FieldZero map[string]string
 
 	// Columns are the server-side table: kubectl get (Priority 0) and -o wide (1).
-	// Every Cells result has one value for each column. Name and Age are ordinary columns.
+	// Every Cells result has one value for each column. Name and Age are ordinary columns. A review has neither.
 	Columns []metav1.TableColumnDefinition
 	Cells   func(obj Object) []any
 	// RowConditions say of a row what no column shows.

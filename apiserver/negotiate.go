@@ -59,7 +59,7 @@ func negotiate(r *request) (output, error) {
 				continue
 			}
 			v, ok := viewOf(clause.Params, media)
-			if !ok {
+			if !ok || v == viewTable && !r.hasTable() {
 				continue
 			}
 			if r.verb == "watch" && media == mediaYAML { // there is no YAML stream
@@ -113,6 +113,12 @@ func viewOf(params map[string]string, media string) (view, bool) {
 		return viewPartial, true
 	}
 	return viewObject, false
+}
+
+// hasTable reports whether the answer can be a table: that to a kind that is only ever created, on its own or below an
+// object, cannot.
+func (r *request) hasTable() bool {
+	return !r.res.Review && (r.verb != "create" || r.subresource == "")
 }
 
 // checkView refuses metadata of one object where the answer is a list, and the other way.
