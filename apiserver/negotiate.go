@@ -40,6 +40,8 @@ type output struct {
 	media  string
 	view   view
 	pretty bool
+	// raw says that the body is no API object, and hence ends without a newline.
+	raw bool
 	// gzip says that the client understands compressed bodies.
 	gzip bool
 }
@@ -137,7 +139,11 @@ func checkView(as string, r *request) error {
 // wantsPretty reports whether JSON is to be indented: when asked for, and for browsers and
 // command lines that people read with.
 func wantsPretty(r *request) bool {
-	if text := r.query.Get("pretty"); text != "" {
+	query := r.query
+	if query == nil { // it is not about a resource
+		query = r.URL.Query()
+	}
+	if text := query.Get("pretty"); text != "" {
 		pretty, _ := strconv.ParseBool(text)
 		return pretty
 	}
