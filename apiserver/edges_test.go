@@ -292,7 +292,7 @@ func TestHeaders_SmugglingIsRefused(t *testing.T) {
 		"a bare CR":              {"X-A: a\rImpersonate-User: jane\r\n", 400},
 		"two hosts":              {"Host: other\r\n", 400},
 		"two users":              {"Impersonate-User: jane\r\nImpersonate-User: bob\r\n", 400},
-		"somebody else's proxy":  {"X-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n", 401},
+		"somebody else's proxy":  {"X-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n", 403},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := tls.Dial("tcp", strings.TrimPrefix(s.config.Host, "https://"), certificatesOf(t, s, name != "somebody else's proxy"))
