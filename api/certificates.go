@@ -126,8 +126,10 @@ func isDecision(c certificatesv1.CertificateSigningRequestCondition) bool {
 	return slices.Contains(decisions, c.Type)
 }
 
-func conditionsOf(conditions []certificatesv1.CertificateSigningRequestCondition, kind certificatesv1.RequestConditionType) []certificatesv1.CertificateSigningRequestCondition {
-	var list []certificatesv1.CertificateSigningRequestCondition
+type signingCondition = certificatesv1.CertificateSigningRequestCondition
+
+func conditionsOf(conditions []signingCondition, kind certificatesv1.RequestConditionType) []signingCondition {
+	var list []signingCondition
 	for _, c := range conditions {
 		if c.Type == kind {
 			list = append(list, c)
@@ -252,7 +254,7 @@ func validateSignerName(name string, path *field.Path) field.ErrorList {
 
 // validateRequestConditions wants each kind of condition once, and those that decide to be true. What was otherwise before
 // may stay so.
-func validateRequestConditions(conditions, old []certificatesv1.CertificateSigningRequestCondition) field.ErrorList {
+func validateRequestConditions(conditions, old []signingCondition) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("status", "conditions")
 	var before seen
@@ -277,7 +279,7 @@ func validateRequestConditions(conditions, old []certificatesv1.CertificateSigni
 	return append(errs, removedConditions(conditions, old)...)
 }
 
-func repeatsConditions(conditions []certificatesv1.CertificateSigningRequestCondition) bool {
+func repeatsConditions(conditions []signingCondition) bool {
 	kinds := make(map[certificatesv1.RequestConditionType]bool, len(conditions))
 	for _, c := range conditions {
 		kinds[c.Type] = true
@@ -286,11 +288,12 @@ func repeatsConditions(conditions []certificatesv1.CertificateSigningRequestCond
 }
 
 // removedConditions keeps decisions once they are made, and a failure once it is reported.
-func removedConditions(conditions, old []certificatesv1.CertificateSigningRequestCondition) field.ErrorList {
+func removedConditions(conditions, old []signingCondition) field.ErrorList {
+	path := field.NewPath("status", "conditions")
 	var errs field.ErrorList
 	for _, kind := range append(slices.Clone(decisions), certificatesv1.CertificateFailed) {
 		if len(conditionsOf(conditions, kind)) < len(conditionsOf(old, kind)) {
-			errs = append(errs, field.Forbidden(field.NewPath("status", "conditions"), fmt.Sprintf("updates may not remove a condition of type %q", kind)))
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf("updates may not remove a condition of type %q", kind)))
 		}
 	}
 	return errs
@@ -302,16 +305,18 @@ func requestConditionType(c *certificatesv1.CertificateSigningRequestCondition) 
 
 // validateIssued is what there is against a write to the status.
 func validateIssued(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	path := field.NewPath("status")
 	errs := validateRequestConditions(c.Status.Conditions, old.Status.Conditions)
 	for _, kind := range decisions { // one that was there already is as it was: keepDecisions
 		if len(conditionsOf(c.Status.Conditions, kind)) > len(conditionsOf(old.Status.Conditions, kind)) {
-			errs = append(errs, field.Forbidden(field.NewPath("status", "conditions"), fmt.Sprintf("updates may not add a condition of type %q", kind)))
+			complaint := fmt.Sprintf("updates may not add a condition of type %q", kind)
+			errs = append(errs, field.Forbidden(path.Child("conditions"), complaint))
 		}
 	}
 	if bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
 		return errs
 	}
-	at := field.NewPath("status", "certificate")
+	at := path.Child("certificate")
 	if complaint := parseIssued(c.Status.Certificate); complaint != "" && parseIssued(old.Status.Certificate) == "" {
 		errs = append(errs, field.Invalid(at, "<certificate data>", complaint))
 	}
@@ -364,7 +369,8 @@ func parseRequest(data []byte) string {
 func validateApproval(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	errs := validateRequestConditions(c.Status.Conditions, old.Status.Conditions)
 	if decidedBoth(c) && !decidedBoth(old) {
-		errs = append(errs, field.Invalid(field.NewPath("status", "conditions"), field.OmitValueType{}, "Approved and Denied conditions are mutually exclusive"))
+		path := field.NewPath("status", "conditions")
+		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "Approved and Denied conditions are mutually exclusive"))
 	}
 	return errs
 }

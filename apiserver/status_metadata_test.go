@@ -17,7 +17,9 @@ func TestStatus_MetadataIsValidated(t *testing.T) {
 	s := start(t)
 	s.create(deployments, with(deployment("web", 1), "finalizers", []any{"example.com/a"}))
 	path := deployments + "/web/status"
-	write := func(field string, value any) *answer { return s.patch(path, mergePatch, m{"metadata": m{field: value}}) }
+	write := func(field string, value any) *answer {
+		return s.patch(path, mergePatch, m{"metadata": m{field: value}})
+	}
 	for field, value := range map[string]any{
 		"annotations": m{"a b": "c"}, "finalizers": []any{"example.com/a", "b"}, "ownerReferences": []any{m{"kind": "Pod", "name": "a", "uid": "b"}},
 	} {
@@ -57,7 +59,9 @@ func TestStatus_MetadataThatANodeMayNotWrite(t *testing.T) {
 	s.create(nodes, m{"metadata": m{"name": "node-a"}})
 	s.create(pods, podOf("mine", m{"nodeName": "node-a"}))
 	node := s.as("system:node:node-a", "system:nodes")
-	write := func(path, field string, value any) *answer { return node.patch(path+"/status", mergePatch, m{"metadata": m{field: value}}) }
+	write := func(path, field string, value any) *answer {
+		return node.patch(path+"/status", mergePatch, m{"metadata": m{field: value}})
+	}
 	write(nodes+"/node-a", "annotations", m{"example.com/cni": "10.0.0.0/24"}).ok(http.StatusOK)
 	require.Equal(t, "10.0.0.0/24", s.get(nodes+"/node-a").at("metadata", "annotations", "example.com/cni"))
 	write(nodes+"/node-a", "labels", m{"example.com/a": "b", "kubernetes.io/hostname": "node-a"}).ok(http.StatusOK)

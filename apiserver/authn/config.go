@@ -34,10 +34,12 @@ func (c AnonymousConfig) Paths() []string {
 
 // configVersions are those of apiserver.config.k8s.io in which there is an AuthenticationConfiguration. What is read of
 // one is the same in all.
-var configVersions = []string{"apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"}
+var configVersions = []string{
+	"apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1",
+}
 
-// ReadConfig reads the file of --authentication-config: an AuthenticationConfiguration. Only its anonymous part is known
-// here, and anything else that it asks for is an error. The result is nil where the file has no such part.
+// ReadConfig reads the file of --authentication-config: an AuthenticationConfiguration. Only its anonymous part is
+// known here, and anything else that it asks for is an error. The result is nil where the file has no such part.
 // https://kubernetes.io/docs/reference/config-api/apiserver-config.v1/#apiserver-k8s-io-v1-AuthenticationConfiguration
 func ReadConfig(path string) (*AnonymousConfig, error) {
 	content, err := os.ReadFile(path)
@@ -64,13 +66,16 @@ func parseConfig(content []byte) (*AnonymousConfig, error) {
 	if err := yaml.UnmarshalStrict(content, &file); err != nil {
 		return nil, err
 	}
+	anonymous := file.Anonymous
 	switch {
 	case file.Kind != "AuthenticationConfiguration" || !slices.Contains(configVersions, file.APIVersion):
 		return nil, fmt.Errorf("is %s %q, not %s AuthenticationConfiguration", file.APIVersion, file.Kind, configVersions[0])
 	case len(file.JWT) > 0:
-		return nil, field.Forbidden(field.NewPath("jwt"), "is not supported here: configure one OpenID provider with the --oidc-* flags")
-	case file.Anonymous != nil && !file.Anonymous.Enabled && len(file.Anonymous.Conditions) > 0:
-		return nil, field.Invalid(field.NewPath("anonymous", "conditions"), file.Anonymous.Conditions, "enabled should be set to true when conditions are defined")
+		return nil, field.Forbidden(field.NewPath("jwt"),
+			"is not supported here: configure one OpenID provider with the --oidc-* flags")
+	case anonymous != nil && !anonymous.Enabled && len(anonymous.Conditions) > 0:
+		return nil, field.Invalid(field.NewPath("anonymous", "conditions"), anonymous.Conditions,
+			"enabled should be set to true when conditions are defined")
 	}
-	return file.Anonymous, nil
+	return anonymous, nil
 }
