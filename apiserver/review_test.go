@@ -51,7 +51,8 @@ func TestReview_CreateOnlyKindsHaveNoTable(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(accounts, m{"metadata": m{"name": "a"}})
-	s.create(pods, with(pod("a"), "finalizers", []any{"example.com/stays"}))
+	s.create(pods, pod("bound"))
+	s.create(pods, pod("evicted"))
 	const access = "/apis/authorization.k8s.io/v1/"
 	attributes := m{"resourceAttributes": m{"verb": "get", "resource": "pods", "namespace": "default"}}
 	as := with(m{"spec": m{"user": "a", "resourceAttributes": attributes["resourceAttributes"]}, "metadata": m{}}, "namespace", "default")
@@ -63,8 +64,8 @@ func TestReview_CreateOnlyKindsHaveNoTable(t *testing.T) {
 		access + "selfsubjectrulesreviews":                      {"spec": m{"namespace": "default"}},
 		access + "namespaces/default/localsubjectaccessreviews": as,
 		accounts + "/a/token":                                   {"spec": m{"audiences": []any{"x"}}},
-		pods + "/a/binding":                                     {"metadata": m{"name": "a"}, "target": m{"name": "n"}},
-		pods + "/a/eviction":                                    {"metadata": m{"name": "a"}},
+		pods + "/bound/binding":                                 {"metadata": m{"name": "bound"}, "target": m{"name": "n"}},
+		pods + "/evicted/eviction":                              {"metadata": m{"name": "evicted"}},
 	} {
 		s.do(http.MethodPost, path, body, "Accept", asTable).
 			refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted")
