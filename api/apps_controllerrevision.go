@@ -1,11 +1,14 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
+	"reflect"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/coxswain-dev/coxswain/api/field"
 )
@@ -21,6 +24,9 @@ func controllerRevisions() *Resource {
 		}),
 		ValidateCreate: checked(validateRevisionData),
 		ValidateUpdate: checked2(func(r, old *appsv1.ControllerRevision) field.ErrorList {
+			if sameDocument(r.Data.Raw, old.Data.Raw) {
+				return nil
+			}
 			return unchanged(r.Data, old.Data, field.NewPath("data"))
 		}),
 
@@ -38,6 +44,15 @@ func controllerRevisions() *Resource {
 			return []any{r.Name, controller, r.Revision, age(r.CreationTimestamp)}
 		}),
 	}
+}
+
+// sameDocument reports whether two JSON documents have the same value, however they are written.
+func sameDocument(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	var one, other any
+	return utiljson.Unmarshal(a, &one) == nil && utiljson.Unmarshal(b, &other) == nil && reflect.DeepEqual(one, other)
 }
 
 func validateRevisionData(r *appsv1.ControllerRevision) field.ErrorList {

@@ -28,7 +28,7 @@ func daemonSets() *Resource {
 		Status: statusOf(
 			func(d *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &d.Status },
 			(*appsv1.DaemonSetStatus).DeepCopy,
-		).checkedBy(checked2(validateDaemonSetStatus)),
+		).withMetadata(AllMetadata).checkedBy(checked2(validateDaemonSetStatus)),
 		Generation: true,
 		Warnings: warned2(func(d, old *appsv1.DaemonSet) []string {
 			return warnTemplate(d, old, &d.Spec.Template)

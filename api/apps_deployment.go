@@ -26,7 +26,7 @@ func deployments() *Resource {
 		Status: statusOf(
 			func(d *appsv1.Deployment) *appsv1.DeploymentStatus { return &d.Status },
 			(*appsv1.DeploymentStatus).DeepCopy,
-		).checkedBy(checked2(validateDeploymentStatus)),
+		).withMetadata(AllMetadata &^ Labels).checkedBy(checked2(validateDeploymentStatus)),
 		Scale: &Scale{
 			Get: func(obj Object) (int32, int32, string) {
 				d := obj.(*appsv1.Deployment)

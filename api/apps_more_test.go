@@ -7,6 +7,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/api"
 )
 
 const soundStatefulSet = `
@@ -101,6 +105,20 @@ func TestControllerRevision_ValidateRefuses(t *testing.T) {
 		{"data", []string{"{spec: {}}", "{spec: {a: b}}"}, []string{"Invalid data"}},
 		{"revision", []string{"revision: 1", "revision: 2"}, nil},
 	})
+
+	r := kindOf(t, "ControllerRevision")
+	with := func(data string) api.Object {
+		return &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: runtime.RawExtension{Raw: []byte(data)}}
+	}
+	for data, same := range map[string]bool{
+		`{"b":"<","a":[1,9007199254740993]}`:                     true,
+		"{ \"a\": [1, 9007199254740993],\n \"b\": \"\\u003c\" }": true,
+		`{"a":[9007199254740993,1],"b":"<"}`:                     false,
+		`{"a":[1,9007199254740992],"b":"<"}`:                     false,
+		`{"a":[1,9007199254740993],"b":"<","c":null}`:            false,
+	} {
+		require.Equal(t, same, len(r.ValidateUpdate(with(data), with(`{"a":[1,9007199254740993],"b":"<"}`))) == 0, data)
+	}
 }
 
 func TestWorkloads_StatusRefusals(t *testing.T) {

@@ -22,7 +22,7 @@ func replicaSets() *Resource {
 		Status: statusOf(
 			func(r *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &r.Status },
 			(*appsv1.ReplicaSetStatus).DeepCopy,
-		).checkedBy(checked2(validateReplicaSetStatus)),
+		).withMetadata(AllMetadata).checkedBy(checked2(validateReplicaSetStatus)),
 		Scale: &Scale{
 			Get: func(obj Object) (int32, int32, string) {
 				r := obj.(*appsv1.ReplicaSet)

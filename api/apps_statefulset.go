@@ -29,7 +29,7 @@ func statefulSets() *Resource {
 		Status: statusOf(
 			func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status },
 			(*appsv1.StatefulSetStatus).DeepCopy,
-		).checkedBy(checked2(validateStatefulSetStatus)),
+		).withMetadata(AllMetadata).checkedBy(checked2(validateStatefulSetStatus)),
 		Scale: &Scale{
 			Get: func(obj Object) (int32, int32, string) {
 				s := obj.(*appsv1.StatefulSet)

@@ -31,7 +31,7 @@ func horizontalPodAutoscalers() *Resource {
 				return &h.Status
 			},
 			(*autoscalingv2.HorizontalPodAutoscalerStatus).DeepCopy,
-		).checkedBy(checked2(func(h, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+		).withMetadata(AllMetadata).checkedBy(checked2(func(h, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 			return counts(field.NewPath("status"), []count{{"currentReplicas", h.Status.CurrentReplicas}, {"desiredReplicas", h.Status.DesiredReplicas}})
 		})),
 

@@ -32,7 +32,7 @@ func cronJobs() *Resource {
 		Status: statusOf(
 			func(c *batchv1.CronJob) *batchv1.CronJobStatus { return &c.Status },
 			(*batchv1.CronJobStatus).DeepCopy,
-		),
+		).withMetadata(AllMetadata),
 		Generation: true,
 
 		Columns: []metav1.TableColumnDefinition{

@@ -37,7 +37,7 @@ func jobs() *Resource {
 		Status: statusOf(
 			func(j *batchv1.Job) *batchv1.JobStatus { return &j.Status },
 			(*batchv1.JobStatus).DeepCopy,
-		).checkedBy(checked2(validateJobStatus)),
+		).withMetadata(AllMetadata).checkedBy(checked2(validateJobStatus)),
 		Generation: true,
 		Fields:     []string{"status.successful"},
 		FieldPaths: map[string]string{"status.successful": "status.succeeded"},

@@ -79,8 +79,8 @@ func TestBuiltin_RegistersWithoutContradiction(t *testing.T) {
 		for name := range r.FieldZero {
 			require.Contains(t, r.Fields, name, r.Kind)
 		}
-		require.NotEmpty(t, r.Columns, r.Kind)
-		require.NotNil(t, r.Cells, r.Kind)
+		require.Equal(t, r.Review, len(r.Columns) == 0, r.Kind)
+		require.Equal(t, r.Review, r.Cells == nil, r.Kind)
 	}
 }
 
@@ -97,6 +97,9 @@ func TestDefault_IsIdempotent(t *testing.T) {
 func TestCells_FillEveryColumn(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, r *api.Resource, obj api.Object) {
+		if r.Review {
+			return
+		}
 		for range 2 {
 			cells := r.Cells(obj)
 			require.Len(t, cells, len(r.Columns))

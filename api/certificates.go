@@ -12,7 +12,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -57,12 +56,12 @@ func certificateSigningRequests() *Resource {
 				return &c.Status
 			},
 			(*certificatesv1.CertificateSigningRequestStatus).DeepCopy,
-		).writtenBy(with2(keepDecisions)).checkedBy(checked2(validateIssued)),
+		).withMetadata(AllMetadata).writtenBy(with2(keepDecisions)).checkedBy(checked2(validateIssued)),
 		Parts: []Subresource{{
 			Name: "approval", Group: certificatesv1.GroupName, Version: "v1", Kind: "CertificateSigningRequest",
-			Verbs: []string{"get", "patch", "update"},
+			Verbs: []string{"get", "patch", "update"}, Metadata: AllMetadata,
 			Copy: with2(func(to, from *certificatesv1.CertificateSigningRequest) {
-				to.Status.Conditions = append(slices.DeleteFunc(slices.Clone(to.Status.Conditions), isDecision), decisions(from.Status.Conditions)...)
+				to.Status.Conditions = slices.Clone(from.Status.Conditions)
 			}),
 			Validate: checked2(validateApproval),
 		}},
@@ -102,24 +101,37 @@ func touchCondition(c *certificatesv1.CertificateSigningRequestCondition, was []
 	}
 }
 
-// keepDecisions is a write to the status, which leaves alone what is written to approval.
+// keepDecisions is a write to the status, which leaves alone what is written to approval. Where it adds or removes a
+// decision it is refused later (changedDecisions).
 func keepDecisions(to, from *certificatesv1.CertificateSigningRequest) {
-	decided := decisions(to.Status.Conditions)
+	had := to.Status.Conditions
 	to.Status = *from.Status.DeepCopy()
-	to.Status.Conditions = append(decided, slices.DeleteFunc(to.Status.Conditions, isDecision)...)
-	if len(to.Status.Conditions) == 0 {
-		to.Status.Conditions = nil
+	for _, kind := range decisions {
+		was := conditionsOf(had, kind)
+		if len(was) != len(conditionsOf(to.Status.Conditions, kind)) {
+			continue
+		}
+		for i := range to.Status.Conditions {
+			if c := &to.Status.Conditions[i]; c.Type == kind {
+				*c, was = was[0], was[1:]
+			}
+		}
 	}
 }
 
+// decisions are the conditions that only a write to approval changes.
+var decisions = []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied}
+
 func isDecision(c certificatesv1.CertificateSigningRequestCondition) bool {
-	return c.Type == certificatesv1.CertificateApproved || c.Type == certificatesv1.CertificateDenied
+	return slices.Contains(decisions, c.Type)
 }
 
-func decisions(conditions []certificatesv1.CertificateSigningRequestCondition) []certificatesv1.CertificateSigningRequestCondition {
-	var list []certificatesv1.CertificateSigningRequestCondition
+type signingCondition = certificatesv1.CertificateSigningRequestCondition
+
+func conditionsOf(conditions []signingCondition, kind certificatesv1.RequestConditionType) []signingCondition {
+	var list []signingCondition
 	for _, c := range conditions {
-		if isDecision(c) {
+		if c.Type == kind {
 			list = append(list, c)
 		}
 	}
@@ -240,26 +252,48 @@ func validateSignerName(name string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateRequestConditions wants each kind of condition once, and those that decide to be true.
-func validateRequestConditions(conditions []certificatesv1.CertificateSigningRequestCondition) field.ErrorList {
+// validateRequestConditions wants each kind of condition once, and those that decide to be true. What was otherwise before
+// may stay so.
+func validateRequestConditions(conditions, old []signingCondition) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("status", "conditions")
 	var before seen
+	mayRepeat, mayLackType := repeatsConditions(old), len(conditionsOf(old, "")) > 0
 	for i, c := range conditions {
 		if field.Enough(errs) {
 			break
 		}
 		at := path.Index(i)
-		if c.Type == "" {
+		if c.Type == "" && !mayLackType {
 			errs = append(errs, field.Required(at.Child("type"), ""))
 		}
-		if repeatedBy(&before, conditions[:i], c.Type, requestConditionType) {
+		if !mayRepeat && repeatedBy(&before, conditions[:i], c.Type, requestConditionType) {
 			errs = append(errs, field.Duplicate(at.Child("type"), c.Type))
 		}
 		if isDecision(c) || c.Type == certificatesv1.CertificateFailed {
 			errs = append(errs, requiredOneOf(at.Child("status"), c.Status, corev1.ConditionTrue)...)
 		} else {
 			errs = append(errs, requiredOneOf(at.Child("status"), c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
+		}
+	}
+	return append(errs, removedConditions(conditions, old)...)
+}
+
+func repeatsConditions(conditions []signingCondition) bool {
+	kinds := make(map[certificatesv1.RequestConditionType]bool, len(conditions))
+	for _, c := range conditions {
+		kinds[c.Type] = true
+	}
+	return len(kinds) < len(conditions)
+}
+
+// removedConditions keeps decisions once they are made, and a failure once it is reported.
+func removedConditions(conditions, old []signingCondition) field.ErrorList {
+	path := field.NewPath("status", "conditions")
+	var errs field.ErrorList
+	for _, kind := range append(slices.Clone(decisions), certificatesv1.CertificateFailed) {
+		if len(conditionsOf(conditions, kind)) < len(conditionsOf(old, kind)) {
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf("updates may not remove a condition of type %q", kind)))
 		}
 	}
 	return errs
@@ -269,17 +303,55 @@ func requestConditionType(c *certificatesv1.CertificateSigningRequestCondition) 
 	return c.Type
 }
 
-// validateIssued keeps a certificate once it is issued, and a failure once it is told.
+// validateIssued is what there is against a write to the status.
 func validateIssued(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	errs := validateRequestConditions(c.Status.Conditions)
-	at := field.NewPath("status", "certificate")
-	if len(old.Status.Certificate) > 0 && !bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
+	path := field.NewPath("status")
+	errs := validateRequestConditions(c.Status.Conditions, old.Status.Conditions)
+	for _, kind := range decisions { // one that was there already is as it was: keepDecisions
+		if len(conditionsOf(c.Status.Conditions, kind)) > len(conditionsOf(old.Status.Conditions, kind)) {
+			complaint := fmt.Sprintf("updates may not add a condition of type %q", kind)
+			errs = append(errs, field.Forbidden(path.Child("conditions"), complaint))
+		}
+	}
+	if bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
+		return errs
+	}
+	at := path.Child("certificate")
+	if complaint := parseIssued(c.Status.Certificate); complaint != "" && parseIssued(old.Status.Certificate) == "" {
+		errs = append(errs, field.Invalid(at, "<certificate data>", complaint))
+	}
+	if len(old.Status.Certificate) > 0 {
 		errs = append(errs, field.Forbidden(at, "updates may not modify existing certificate content"))
 	}
-	if hasCondition(old, certificatesv1.CertificateFailed) && !hasCondition(c, certificatesv1.CertificateFailed) {
-		errs = append(errs, field.Forbidden(field.NewPath("status", "conditions"), "updates may not remove a condition of type \"Failed\""))
-	}
 	return errs
+}
+
+// parseIssued is why what was issued is not a list of certificates in PEM.
+func parseIssued(rest []byte) string {
+	if len(rest) == 0 {
+		return ""
+	}
+	var block *pem.Block
+	for blocks := 0; ; blocks++ {
+		block, rest = pem.Decode(rest)
+		switch {
+		case block == nil && blocks == 0:
+			return "must contain at least one CERTIFICATE PEM block"
+		case block == nil:
+			return ""
+		case block.Type != "CERTIFICATE":
+			return fmt.Sprintf("only CERTIFICATE PEM blocks are allowed, found %q", block.Type)
+		case len(block.Headers) != 0:
+			return "no PEM block headers are permitted"
+		}
+		certificates, err := x509.ParseCertificates(block.Bytes)
+		if err != nil {
+			return err.Error()
+		}
+		if len(certificates) == 0 {
+			return "found CERTIFICATE PEM block containing 0 certificates"
+		}
+	}
 }
 
 func parseRequest(data []byte) string {
@@ -293,21 +365,16 @@ func parseRequest(data []byte) string {
 	return ""
 }
 
-// validateApproval keeps a decision once it is made, and to one of the two.
+// validateApproval is what there is against a write to approval.
 func validateApproval(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	path := field.NewPath("status", "conditions")
-	var errs field.ErrorList
-	if hasCondition(c, certificatesv1.CertificateApproved) && hasCondition(c, certificatesv1.CertificateDenied) {
+	errs := validateRequestConditions(c.Status.Conditions, old.Status.Conditions)
+	if decidedBoth(c) && !decidedBoth(old) {
+		path := field.NewPath("status", "conditions")
 		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "Approved and Denied conditions are mutually exclusive"))
 	}
-	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
-		if hasCondition(old, kind) && !hasCondition(c, kind) {
-			errs = append(errs, field.Forbidden(path, "updates may not remove a condition of type \""+string(kind)+"\""))
-		}
-	}
-	errs = append(errs, validateRequestConditions(c.Status.Conditions)...)
-	if !equality.Semantic.DeepEqual(c.Spec, old.Spec) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec"), "may not be changed by an approval"))
-	}
 	return errs
+}
+
+func decidedBoth(c *certificatesv1.CertificateSigningRequest) bool {
+	return hasCondition(c, certificatesv1.CertificateApproved) && hasCondition(c, certificatesv1.CertificateDenied)
 }

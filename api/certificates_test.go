@@ -238,6 +238,53 @@ func TestPodCertificateRequest_IsAnsweredOnce(t *testing.T) {
 	require.Equal(t, "Pending", r.Cells(asked())[5])
 }
 
+func TestSigningRequest_StatusRefuses(t *testing.T) {
+	t.Parallel()
+	r := kindOf(t, "CertificateSigningRequest")
+	key := newKey(t)
+	sound := certified(t, &x509.Certificate{Subject: pkix.Name{CommonName: "a"}}, key.Public(), key)
+	request := func(certificate string, conditions ...string) *certificatesv1.CertificateSigningRequest {
+		c := &certificatesv1.CertificateSigningRequest{Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte(certificate)}}
+		for _, kind := range conditions {
+			c.Status.Conditions = append(c.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.RequestConditionType(kind), Status: "True"})
+		}
+		return c
+	}
+	const certificate, conditions = "status.certificate: Invalid value: \"<certificate data>\": ", "status.conditions: Forbidden: updates may not "
+	for name, c := range map[string]struct {
+		was, is *certificatesv1.CertificateSigningRequest
+		want    []string
+	}{
+		"issued":           {request(""), request(sound + "between\n" + sound), nil},
+		"not PEM":          {request(""), request("hello"), []string{certificate + "must contain at least one CERTIFICATE PEM block"}},
+		"a key":            {request(""), request(strings.ReplaceAll(sound, "CERTIFICATE", "PUBLIC KEY")), []string{certificate + `only CERTIFICATE PEM blocks are allowed, found "PUBLIC KEY"`}},
+		"headers":          {request(""), request(strings.Replace(sound, "-----\n", "-----\nA: b\n\n", 1)), []string{certificate + "no PEM block headers are permitted"}},
+		"empty block":      {request(""), request("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"), []string{certificate + "found CERTIFICATE PEM block containing 0 certificates"}},
+		"no certificate":   {request(""), request("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), []string{certificate + "x509: malformed certificate"}},
+		"not the first":    {request(""), request(sound + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), []string{certificate + "x509: malformed certificate"}},
+		"issued again":     {request(sound), request(sound + sound), []string{"status.certificate: Forbidden: updates may not modify existing certificate content"}},
+		"old rules":        {request("hello"), request("hello", "Other"), nil},
+		"decided":          {request(""), request("", "Approved"), []string{conditions + `add a condition of type "Approved"`}},
+		"decision taken":   {request("", "Denied"), request(""), []string{conditions + `remove a condition of type "Denied"`}},
+		"failure taken":    {request("", "Failed"), request(""), []string{conditions + `remove a condition of type "Failed"`}},
+		"other conditions": {request("", "Other", "Approved"), request("", "Approved", "Another"), nil},
+		"twice":            {request("", "Other"), request("", "Other", "Other"), []string{`status.conditions[1].type: Duplicate value: "Other"`}},
+		"still twice":      {request("", "Other", "Other"), request("", "Other", "Other", "Other"), nil},
+		"still no type":    {request("", ""), request("", "", "Other"), nil},
+	} {
+		var got []string
+		for _, err := range r.Status.Validate(c.is, c.was) {
+			got = append(got, err.Error())
+		}
+		require.Equal(t, c.want, got, name)
+	}
+	approve := r.Subresource("approval").Validate
+	require.Empty(t, approve(request("", "Approved", "Other"), request("")))
+	require.Equal(t, []string{"Forbidden status.conditions"}, refusals(approve(request("", "Approved"), request("", "Failed"))))
+	require.Equal(t, []string{"Invalid status.conditions"}, refusals(approve(request("", "Approved", "Denied"), request("", "Denied"))))
+	require.Empty(t, approve(request("", "Approved", "Denied"), request("", "Denied", "Approved")))
+}
+
 func TestVolumeAttachment_InlineVolumeRefuses(t *testing.T) {
 	t.Parallel()
 	const attachment = "metadata: {name: a}\nspec: {attacher: a.b, nodeName: n, source: {inlineVolumeSpec: {accessModes: [ReadWriteOnce], csi: {driver: a.b, volumeHandle: v}}}}\n"

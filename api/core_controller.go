@@ -24,7 +24,7 @@ func replicationControllers() *Resource {
 		Status: statusOf(
 			func(r *corev1.ReplicationController) *corev1.ReplicationControllerStatus { return &r.Status },
 			(*corev1.ReplicationControllerStatus).DeepCopy,
-		),
+		).withMetadata(AllMetadata),
 		Scale: &Scale{
 			Get: func(obj Object) (int32, int32, string) {
 				r := obj.(*corev1.ReplicationController)

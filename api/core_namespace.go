@@ -27,10 +27,10 @@ func namespaces() *Resource {
 		Status: statusOf(
 			func(ns *corev1.Namespace) *corev1.NamespaceStatus { return &ns.Status },
 			(*corev1.NamespaceStatus).DeepCopy,
-		).startingAs(with(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceActive })).
+		).withMetadata(AllMetadata).startingAs(with(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceActive })).
 			checkedBy(checked2(validateNamespaceStatus)),
 		Parts: []Subresource{{
-			Name: "finalize", Version: "v1", Kind: "Namespace", Verbs: []string{"update"},
+			Name: "finalize", Version: "v1", Kind: "Namespace", Verbs: []string{"update"}, Metadata: AllMetadata,
 			Copy:     with2(func(to, from *corev1.Namespace) { to.Spec.Finalizers = slices.Clone(from.Spec.Finalizers) }),
 			Validate: checked2(func(ns, _ *corev1.Namespace) field.ErrorList { return validateNamespace(ns) }),
 		}},

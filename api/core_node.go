@@ -28,6 +28,7 @@ func nodes() *Resource {
 		Status: &Status{
 			Copy:     with2(func(to, from *corev1.Node) { to.Status = *from.Status.DeepCopy() }),
 			Reset:    func(Object) {},
+			Metadata: AllMetadata,
 			Validate: checked2(validateNodeStatus),
 		},
 		Parts:     []Subresource{proxyTo("NodeProxyOptions")},

@@ -22,7 +22,7 @@ func pods() *Resource {
 		Status: statusOf(
 			func(p *corev1.Pod) *corev1.PodStatus { return &p.Status },
 			(*corev1.PodStatus).DeepCopy,
-		).startingAs(with(startPod)).checkedBy(checked2(validatePodStatus)),
+		).withMetadata(AllMetadata &^ OwnerReferences).startingAs(with(startPod)).checkedBy(checked2(validatePodStatus)),
 		Parts: []Subresource{
 			{Name: "attach", Version: "v1", Kind: "PodAttachOptions", Verbs: []string{"create", "get"}, Connect: true},
 			{Name: "exec", Version: "v1", Kind: "PodExecOptions", Verbs: []string{"create", "get"}, Connect: true},

@@ -31,7 +31,7 @@ func resourceQuotas() *Resource {
 		Status: statusOf(
 			func(q *corev1.ResourceQuota) *corev1.ResourceQuotaStatus { return &q.Status },
 			(*corev1.ResourceQuotaStatus).DeepCopy,
-		).checkedBy(checked2(func(q, _ *corev1.ResourceQuota) field.ErrorList {
+		).withMetadata(AllMetadata).checkedBy(checked2(func(q, _ *corev1.ResourceQuota) field.ErrorList {
 			path := field.NewPath("status")
 			return append(quantities(q.Status.Hard, path.Child("hard")), quantities(q.Status.Used, path.Child("used"))...)
 		})),

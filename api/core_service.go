@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
@@ -32,7 +32,7 @@ func services() *Resource {
 		Status: statusOf(
 			func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status },
 			(*corev1.ServiceStatus).DeepCopy,
-		).withMetadata().checkedBy(checked2(validateServiceStatus)),
+		).withMetadata(AllMetadata).checkedBy(checked2(validateServiceStatus)),
 		Parts:  []Subresource{proxyTo("ServiceProxyOptions")},
 		Fields: []string{"spec.clusterIP", "spec.type"},
 
@@ -121,82 +121,95 @@ func patchClusterIPs(s, old *corev1.Service) {
 	case sameIP && !sameIPs && len(s.Spec.ClusterIPs) == 0:
 		s.Spec.ClusterIP = ""
 	}
-	dropBalancer(s, old)
-	if s.Spec.Type == corev1.ServiceTypeExternalName || old.Spec.Type == corev1.ServiceTypeExternalName {
-		dropAllocations(s, old)
-		return
+	if needsClusterIP(s) && needsClusterIP(old) {
+		if s.Spec.ClusterIP == "" && len(s.Spec.ClusterIPs) == 0 {
+			s.Spec.ClusterIP, s.Spec.ClusterIPs = old.Spec.ClusterIP, slices.Clone(old.Spec.ClusterIPs)
+		}
+		if len(s.Spec.IPFamilies) == 0 {
+			s.Spec.IPFamilies = slices.Clone(old.Spec.IPFamilies)
+		}
+		if s.Spec.IPFamilyPolicy == nil {
+			s.Spec.IPFamilyPolicy = old.Spec.IPFamilyPolicy
+		}
 	}
-	if s.Spec.ClusterIP == "" && len(s.Spec.ClusterIPs) == 0 {
-		s.Spec.ClusterIP, s.Spec.ClusterIPs = old.Spec.ClusterIP, slices.Clone(old.Spec.ClusterIPs)
-	}
-	if len(s.Spec.IPFamilies) == 0 {
-		s.Spec.IPFamilies = slices.Clone(old.Spec.IPFamilies)
-	}
-	if s.Spec.IPFamilyPolicy == nil {
-		s.Spec.IPFamilyPolicy = old.Spec.IPFamilyPolicy
-	}
-	keepNodePorts(s, old)
-	if external(old) && !external(s) && s.Spec.ExternalTrafficPolicy == old.Spec.ExternalTrafficPolicy {
-		s.Spec.ExternalTrafficPolicy = ""
-	}
-	if needsHealthCheck(old) && !needsHealthCheck(s) && s.Spec.HealthCheckNodePort == old.Spec.HealthCheckNodePort {
-		s.Spec.HealthCheckNodePort = 0
+	if hasNodePorts(s) && hasNodePorts(old) {
+		keepNodePorts(s, old)
 	}
 	if s.Spec.HealthCheckNodePort == 0 && needsHealthCheck(s) && needsHealthCheck(old) {
 		s.Spec.HealthCheckNodePort = old.Spec.HealthCheckNodePort
 	}
+	dropUnused(s, old)
 }
 
-// dropBalancer clears what a service merely repeats that is no longer of type LoadBalancer.
-func dropBalancer(s, old *corev1.Service) {
-	if s.Spec.Type == corev1.ServiceTypeLoadBalancer || old.Spec.Type != corev1.ServiceTypeLoadBalancer {
+// dropUnused clears what a service of its new type has no use for, where the client merely repeats what it was. Where the
+// client changed it as well, validation has its say.
+func dropUnused(s, old *corev1.Service) {
+	is, was := &s.Spec, &old.Spec
+	if needsClusterIP(old) && !needsClusterIP(s) {
+		if is.ClusterIP == was.ClusterIP && slices.Equal(is.ClusterIPs, was.ClusterIPs) {
+			is.ClusterIP, is.ClusterIPs = "", nil
+		}
+		if slices.Equal(is.IPFamilies, was.IPFamilies) {
+			is.IPFamilies = nil
+		}
+		if ptr.Equal(is.IPFamilyPolicy, was.IPFamilyPolicy) {
+			is.IPFamilyPolicy = nil
+		}
+	}
+	if mayHaveNodePorts(old) && !mayHaveNodePorts(s) && repeatsNodePorts(s, old) {
+		for i := range is.Ports {
+			is.Ports[i].NodePort = 0
+		}
+	}
+	if needsHealthCheck(old) && !needsHealthCheck(s) && is.HealthCheckNodePort == was.HealthCheckNodePort {
+		is.HealthCheckNodePort = 0
+	}
+	if external(old) && !external(s) && is.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
+		is.ExternalTrafficPolicy = ""
+	}
+	if was.Type != corev1.ServiceTypeLoadBalancer || is.Type == corev1.ServiceTypeLoadBalancer {
 		return
 	}
-	if equality.Semantic.DeepEqual(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
-		s.Spec.AllocateLoadBalancerNodePorts = nil
+	if ptr.Equal(is.AllocateLoadBalancerNodePorts, was.AllocateLoadBalancerNodePorts) {
+		is.AllocateLoadBalancerNodePorts = nil
 	}
-	if equality.Semantic.DeepEqual(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
-		s.Spec.LoadBalancerClass = nil
+	if ptr.Equal(is.LoadBalancerClass, was.LoadBalancerClass) {
+		is.LoadBalancerClass = nil
 	}
+	s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 }
 
-// dropAllocations clears what a service loses that becomes an ExternalName, unless the
-// client changed it: then validation has its say.
-func dropAllocations(s, old *corev1.Service) {
-	if s.Spec.Type != corev1.ServiceTypeExternalName || old.Spec.Type == corev1.ServiceTypeExternalName {
-		return
-	}
-	if s.Spec.ClusterIP == old.Spec.ClusterIP && slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) {
-		s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
-	}
-	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = nil, nil
-	s.Spec.InternalTrafficPolicy, s.Spec.ExternalTrafficPolicy = nil, ""
-}
-
-// keepNodePorts carries a port's node port over where the client left it out, and lets
-// go of those that a service no longer of such a type merely repeats.
+// keepNodePorts carries the node port of a port of the same name over where the client left it out, unless the client
+// gives it to another.
 func keepNodePorts(s, old *corev1.Service) {
-	had, has := hasNodePorts(old), hasNodePorts(s)
-	if !had {
-		return
+	taken, named := make(map[int32]bool, len(s.Spec.Ports)), make(map[string]int32, len(old.Spec.Ports))
+	for _, p := range s.Spec.Ports {
+		taken[p.NodePort] = p.NodePort != 0
 	}
-	nodePorts := make(map[string]int32, len(old.Spec.Ports))
-	for _, p := range slices.Backward(old.Spec.Ports) {
-		nodePorts[fmt.Sprint(p.Port, p.Protocol)] = p.NodePort
+	for _, p := range old.Spec.Ports {
+		named[p.Name] = p.NodePort
 	}
 	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
-		was, ok := nodePorts[fmt.Sprint(p.Port, p.Protocol)]
-		if !ok {
-			continue
-		}
-		switch {
-		case has && p.NodePort == 0:
-			p.NodePort = was
-		case !has && p.NodePort == was:
-			p.NodePort = 0
+		if p := &s.Spec.Ports[i]; p.NodePort == 0 && !taken[named[p.Name]] {
+			p.NodePort = named[p.Name]
+			taken[p.NodePort] = p.NodePort != 0
 		}
 	}
+}
+
+// repeatsNodePorts reports whether all the node ports of a service were there before.
+func repeatsNodePorts(s, old *corev1.Service) bool {
+	had := make(map[int32]bool, len(old.Spec.Ports))
+	for _, p := range old.Spec.Ports {
+		had[p.NodePort] = true
+	}
+	return !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 && !had[p.NodePort] })
+}
+
+func needsClusterIP(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }
+
+func mayHaveNodePorts(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
 func hasNodePorts(s *corev1.Service) bool {

@@ -68,6 +68,68 @@ func TestService_UpdateKeepsWhatWasAllocated(t *testing.T) {
 	require.Zero(t, s.Spec.Ports[0].NodePort, "a cluster IP service has no node ports")
 }
 
+func TestService_NodePortsFollowTheNamesOfPorts(t *testing.T) {
+	t.Parallel()
+	r := kindOf(t, "Service")
+	old := decode(t, r, "spec: {type: NodePort, ports: [{name: a, port: 80, nodePort: 30080}, {name: b, port: 81, nodePort: 30081}]}").(*corev1.Service)
+	for ports, want := range map[string][]int32{
+		"[{name: a, port: 8080}, {name: b, port: 81}]":                  {30080, 30081},
+		"[{name: b, port: 80}]":                                         {30081},
+		"[{name: c, port: 80}, {name: d, port: 82}]":                    {0, 0},
+		"[{name: a, port: 80}, {name: c, port: 83, nodePort: 30080}]":   {0, 30080},
+		"[{name: a, port: 80, nodePort: 30090}, {name: b, port: 8081}]": {30090, 30081},
+	} {
+		s := decode(t, r, "spec: {type: NodePort, ports: "+ports+"}").(*corev1.Service)
+		r.PrepareUpdate(s, old)
+		var got []int32
+		for _, p := range s.Spec.Ports {
+			got = append(got, p.NodePort)
+		}
+		require.Equal(t, want, got, ports)
+	}
+}
+
+func TestService_AnotherTypeDropsWhatItHasNoUseFor(t *testing.T) {
+	t.Parallel()
+	const ports, ips = "ports: [{name: http, port: 80, protocol: TCP, targetPort: 80, nodePort: 30080}], ", "clusterIP: 10.96.0.7, clusterIPs: [10.96.0.7], "
+	const families = "ipFamilies: [IPv4], ipFamilyPolicy: SingleStack, "
+	const balancer = "externalTrafficPolicy: Local, healthCheckNodePort: 30081, allocateLoadBalancerNodePorts: true, loadBalancerClass: example.com/a, "
+	const common = "sessionAffinity: None, internalTrafficPolicy: Cluster, externalName: a.b, "
+	const status = "status: {loadBalancer: {ingress: [{ip: 192.0.2.1, ipMode: VIP}]}}"
+	for name, c := range map[string]struct {
+		from, to, want string // specs
+		left           string // of the status
+	}{
+		"balancer to external name": {
+			"type: LoadBalancer, " + common + ports + ips + families + balancer, "type: ExternalName, " + common + ports + ips + families + balancer,
+			"type: ExternalName, " + common + strings.Replace(ports, ", nodePort: 30080", "", 1), ""},
+		"balancer to cluster IP": {
+			"type: LoadBalancer, " + common + ports + ips + families + balancer, "type: ClusterIP, " + common + ports + ips + families + balancer,
+			"type: ClusterIP, " + common + ips + families + strings.Replace(ports, ", nodePort: 30080", "", 1), ""},
+		"balancer to node port": {
+			"type: LoadBalancer, " + common + ports + ips + families + balancer, "type: NodePort, " + common + ports + ips + families + balancer,
+			"type: NodePort, " + common + ports + ips + families + "externalTrafficPolicy: Local, ", ""},
+		"node port to external name": {
+			"type: NodePort, externalTrafficPolicy: Cluster, " + common + ports + ips + families,
+			"type: ExternalName, externalTrafficPolicy: Cluster, " + common + ports + ips + families,
+			"type: ExternalName, " + common + strings.Replace(ports, ", nodePort: 30080", "", 1), status},
+		"what was changed as well stays": {
+			"type: LoadBalancer, " + common + ports + ips + families + balancer,
+			"type: ExternalName, " + common + "ports: [{name: http, port: 80, protocol: TCP, targetPort: 80, nodePort: 30085}], clusterIP: 10.96.0.8, " +
+				"clusterIPs: [10.96.0.8], ipFamilies: [IPv6], ipFamilyPolicy: PreferDualStack, externalTrafficPolicy: Cluster, healthCheckNodePort: 30086, " +
+				"allocateLoadBalancerNodePorts: false, loadBalancerClass: example.com/b",
+			"type: ExternalName, " + common + "ports: [{name: http, port: 80, protocol: TCP, targetPort: 80, nodePort: 30085}], clusterIP: 10.96.0.8, " +
+				"clusterIPs: [10.96.0.8], ipFamilies: [IPv6], ipFamilyPolicy: PreferDualStack, externalTrafficPolicy: Cluster, healthCheckNodePort: 30086, " +
+				"allocateLoadBalancerNodePorts: false, loadBalancerClass: example.com/b", ""},
+	} {
+		r := kindOf(t, "Service")
+		old := decode(t, r, "spec: {"+c.from+"}\n"+status).(*corev1.Service)
+		s := decode(t, r, "spec: {"+c.to+"}\n"+status).(*corev1.Service)
+		r.PrepareUpdate(s, old)
+		require.Equal(t, decode(t, r, "spec: {"+c.want+"}\n"+c.left), s, name)
+	}
+}
+
 func TestService_Cells(t *testing.T) {
 	t.Parallel()
 	r := kindOf(t, "Service")

@@ -24,7 +24,7 @@ func persistentVolumes() *Resource {
 		Status: statusOf(
 			func(v *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &v.Status },
 			(*corev1.PersistentVolumeStatus).DeepCopy,
-		).startingAs(with(func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumePending })),
+		).withMetadata(AllMetadata).startingAs(with(func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumePending })),
 
 		Columns: []metav1.TableColumnDefinition{
 			nameColumn,
@@ -123,7 +123,7 @@ func persistentVolumeClaims() *Resource {
 		Status: statusOf(
 			func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status },
 			(*corev1.PersistentVolumeClaimStatus).DeepCopy,
-		).startingAs(with(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending })).
+		).withMetadata(AllMetadata).startingAs(with(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending })).
 			checkedBy(checked2(validateClaimStatus)),
 
 		Columns: []metav1.TableColumnDefinition{

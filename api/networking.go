@@ -33,7 +33,7 @@ func ingresses() *Resource {
 		Status: statusOf(
 			func(i *networkingv1.Ingress) *networkingv1.IngressStatus { return &i.Status },
 			(*networkingv1.IngressStatus).DeepCopy,
-		).checkedBy(checked2(validateIngressStatus)),
+		).withMetadata(AllMetadata).checkedBy(checked2(validateIngressStatus)),
 		Generation: true,
 
 		Columns: []metav1.TableColumnDefinition{

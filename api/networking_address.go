@@ -76,7 +76,7 @@ func serviceCIDRs() *Resource {
 		Status: statusOf(
 			func(c *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDRStatus { return &c.Status },
 			(*networkingv1.ServiceCIDRStatus).DeepCopy,
-		),
+		).withMetadata(AllMetadata),
 
 		Columns: []metav1.TableColumnDefinition{nameColumn, column("CIDRs", "string", networkingv1.ServiceCIDRSpec{}.SwaggerDoc()["cidrs"]), ageColumn},
 		Cells: row(func(c *networkingv1.ServiceCIDR) []any {

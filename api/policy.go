@@ -22,7 +22,7 @@ func podDisruptionBudgets() *Resource {
 		Status: statusOf(
 			func(b *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &b.Status },
 			(*policyv1.PodDisruptionBudgetStatus).DeepCopy,
-		).checkedBy(checked2(validateDisruptionStatus)),
+		).withMetadata(AllMetadata).checkedBy(checked2(validateDisruptionStatus)),
 		Generation: true,
 
 		Columns: []metav1.TableColumnDefinition{

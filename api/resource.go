@@ -125,7 +125,7 @@ type Resource struct {
 	FieldZero map[string]string
 
 	// Columns are the server-side table: kubectl get (Priority 0) and -o wide (1).
-	// Every Cells result has one value for each column. Name and Age are ordinary columns.
+	// Every Cells result has one value for each column. Name and Age are ordinary columns. A review has neither.
 	Columns []metav1.TableColumnDefinition
 	Cells   func(obj Object) []any
 	// RowConditions say of a row what no column shows.
@@ -145,9 +145,10 @@ type Status struct {
 	Validate func(obj, old Object) field.ErrorList
 	// Permit refuses what hangs on who writes; may be nil.
 	Permit Permit
-	// Metadata says that a write to the status may change labels, annotations and finalizers as well. Controllers of
-	// load balancers, who have no right to Services themselves, rely on that.
-	Metadata bool
+	// Metadata is what a write to the status changes of the metadata as well. It follows the kind's status strategy in
+	// Kubernetes: what that does not reset is kept. Network plugins annotate Nodes, and controllers of load balancers put
+	// finalizers on Services, without a right to the objects themselves.
+	Metadata Metadata
 }
 
 // Scale maps a kind to autoscaling/v1 Scale.
@@ -167,12 +168,19 @@ type Subresource struct {
 	// Connect says that requests go on to a node, a pod or a service, and are no objects.
 	Connect bool
 	// Copy, for subresources of the object's own kind, moves the part that a write to it
-	// may change. All else stays as it is.
-	Copy func(to, from Object)
+	// may change. All else stays as it is, but for Metadata, which it changes as well.
+	Copy     func(to, from Object)
+	Metadata Metadata
 	// Validate checks a write after Copy; may be nil.
 	Validate func(obj, old Object) field.ErrorList
 	// Permit refuses what hangs on who writes; may be nil.
 	Permit Permit
+}
+
+// Write sets what a write to the subresource may change of to to what from has.
+func (s *Subresource) Write(to, from Object) {
+	s.Copy(to, from)
+	s.Metadata.Copy(to, from)
 }
 
 // Subresources are the kind's subresources, sorted by name.
@@ -185,7 +193,7 @@ func (r *Resource) Subresources() []Subresource {
 			write = r.Status.Write
 		}
 		subs = append(subs, Subresource{Name: "status", Group: r.Group, Version: r.Version, Kind: r.Kind,
-			Verbs: verbs, Copy: write, Validate: r.Status.Validate, Permit: r.Status.Permit})
+			Verbs: verbs, Copy: write, Metadata: r.Status.Metadata, Validate: r.Status.Validate, Permit: r.Status.Permit})
 	}
 	if r.Scale != nil {
 		subs = append(subs, Subresource{Name: "scale", Group: "autoscaling", Version: "v1", Kind: "Scale", Verbs: verbs})

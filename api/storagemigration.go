@@ -22,6 +22,8 @@ func storageVersionMigrations() *Resource {
 		New:     func() Object { return &storagemigrationv1.StorageVersionMigration{} },
 		NewList: func() runtime.Object { return &storagemigrationv1.StorageVersionMigrationList{} },
 
+		Conditional: true,
+
 		Validate: checked(func(m *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 			path, of := field.NewPath("spec", "resource"), m.Spec.Resource
 			var errs field.ErrorList

@@ -62,9 +62,9 @@ func (s *Status) permittedBy(p Permit) *Status {
 	return s
 }
 
-// withMetadata lets a status write change labels, annotations and finalizers.
-func (s *Status) withMetadata() *Status {
-	s.Metadata = true
+// withMetadata lets a status write change parts of the metadata.
+func (s *Status) withMetadata(parts Metadata) *Status {
+	s.Metadata = parts
 	return s
 }
 

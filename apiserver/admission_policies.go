@@ -220,14 +220,9 @@ func (s *Server) admitScale(r *request, scale, old *autoscalingv1.Scale) error {
 }
 
 // rewrite leaves of a part's write, which a policy has changed, only what the part is about.
-func rewrite(r *request, sub *api.Subresource, merged, old api.Object) {
+func rewrite(sub *api.Subresource, merged, old api.Object) {
 	wanted := merged.DeepCopyObject().(api.Object)
 	kept := old.DeepCopyObject().(api.Object)
-	sub.Copy(kept, wanted)
-	if r.subresource == "status" && r.res.Status.Metadata {
-		kept.SetLabels(wanted.GetLabels())
-		kept.SetAnnotations(wanted.GetAnnotations())
-		kept.SetFinalizers(wanted.GetFinalizers())
-	}
+	sub.Write(kept, wanted)
 	reflect.ValueOf(merged).Elem().Set(reflect.ValueOf(kept).Elem())
 }

@@ -100,7 +100,7 @@ func unreachable(kind kindOf, subresource string) map[fieldpath.APIVersion]field
 	case subresource == "" && kind.Status != nil:
 		filter = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(status))
 	case subresource == "status":
-		filter = fieldpath.NewIncludeMatcherFilter(fieldpath.MakePrefixMatcherOrDie("status"))
+		filter = fieldpath.NewExcludeSetFilter(besideStatus(kind.Stored().Status.Metadata))
 	default:
 		return nil
 	}
@@ -109,6 +109,18 @@ func unreachable(kind kindOf, subresource string) map[fieldpath.APIVersion]field
 		filters[fieldpath.APIVersion(res.GroupVersion().String())] = filter
 	}
 	return filters
+}
+
+// besideStatus is what a write to the status cannot change, where it can change these parts of the metadata.
+func besideStatus(metadata api.Metadata) *fieldpath.Set {
+	if metadata == 0 {
+		return fieldpath.NewSet(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata"))
+	}
+	set := fieldpath.NewSet(fieldpath.MakePathOrDie("spec"))
+	for _, name := range (api.AllMetadata &^ metadata).Fields() {
+		set.Insert(fieldpath.MakePathOrDie("metadata", name))
+	}
+	return set
 }
 
 // kindOf is a kind as the library wants to see it: it makes, defaults and converts objects

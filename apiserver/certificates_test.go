@@ -77,9 +77,13 @@ func TestSigningRequest_IsNotApprovedByAWriteToItself(t *testing.T) {
 		m{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "spec": sent["spec"], "status": approved}).ok(http.StatusOK)
 	require.Empty(t, s.get(path).at("status"))
 	jane.patch(path+"/approval", mergePatch, change).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "certificatesigningrequests/approval")
+	s.patch(path+"/status", mergePatch, change).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, `updates may not add a condition of type "Approved"`)
+	approved["conditions"] = append(approved["conditions"].([]any), m{"type": "example.com/Seen", "status": "Unknown"})
 	s.patch(path+"/approval", mergePatch, change).ok(http.StatusOK)
 	jane.patch(path, mergePatch, m{"status": nil}).ok(http.StatusOK)
-	require.Len(t, s.get(path).at("status", "conditions"), 1)
+	require.Len(t, s.get(path).at("status", "conditions"), 2, "approval writes conditions of any type")
+	s.patch(path+"/status", mergePatch, m{"status": m{"certificate": "aGVsbG8="}}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+		`status.certificate: Invalid value: "<certificate data>": must contain at least one CERTIFICATE PEM block`)
 }
 
 func TestPodCertificateRequest_IsAnsweredByThoseWhoMaySign(t *testing.T) {

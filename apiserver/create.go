@@ -5,8 +5,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
@@ -36,9 +37,6 @@ func (s *Server) create(w http.ResponseWriter, r *request) error {
 func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (*storage.Object, error) {
 	if err := place(r, obj); err != nil {
 		return nil, err
-	}
-	if obj.GetResourceVersion() != "" {
-		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	generated := obj.GetName() == "" && obj.GetGenerateName() != ""
 	if generated {
@@ -94,7 +92,8 @@ func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (
 	}
 }
 
-// insert commits a new object. A dry run looks whether the name is free.
+// insert commits a new object. A dry run looks whether the name is free. Whether the object names a revision is found out here,
+// after all else, because kube-apiserver's storage does so, and does not in a dry run.
 func (s *Server) insert(ctx context.Context, r *request, obj api.Object) (*storage.Object, error) {
 	r.name = obj.GetName()
 	life, err := s.lifetime(ctx, r, obj, nil)
@@ -109,6 +108,8 @@ func (s *Server) insert(ctx context.Context, r *request, obj api.Object) (*stora
 		if !errors.Is(err, storage.ErrNotFound) {
 			return nil, err
 		}
+	} else if revision, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && revision != 0 {
+		return nil, statusError(http.StatusInternalServerError, metav1.StatusReasonUnknown, "resourceVersion should not be set on objects to be created")
 	}
 	obj, claims, err := s.claim(ctx, r.res, obj, nil)
 	if err != nil {

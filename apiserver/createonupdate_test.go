@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"maps"
 	"net/http"
 	"testing"
 
@@ -27,6 +28,9 @@ func TestUpdate_CreatesSomeKinds(t *testing.T) {
 		require.NotEmpty(t, made.at("metadata", "uid"), path)
 		require.Equal(t, "new", made.at("metadata", "name"))
 		s.put(path+"/new", made.object().Object).ok(http.StatusOK)
+		without := maps.Clone(body)
+		delete(without, "metadata")
+		s.put(path+"/without", without).ok(http.StatusCreated)
 		dry := s.put(path+"/dry?dryRun=All", body).ok(http.StatusCreated)
 		require.Equal(t, "dry", dry.at("metadata", "name"))
 		s.gone(path + "/dry")
@@ -47,6 +51,10 @@ func TestUpdate_SomeKindsMustNameTheRevision(t *testing.T) {
 	status := s.put(leases+"/l", m{"spec": m{"holderIdentity": "me"}}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
 		`Lease.coordination.k8s.io "l" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update`)
 	require.Equal(t, "metadata.resourceVersion", status.Details.Causes[0].Field)
+	const budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+	s.create(budgets, m{"metadata": m{"name": "b"}, "spec": m{"minAvailable": 1}})
+	s.put(budgets+"/b/status", m{"metadata": m{"name": "b"}}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "must be specified for an update")
+	s.put(budgets+"/none", m{"spec": m{"minAvailable": 1}}).refused(http.StatusNotFound, metav1.StatusReasonNotFound, `"none" not found`)
 	s.patch(leases+"/l", mergePatch, m{"spec": m{"holderIdentity": "me"}}).ok(http.StatusOK)
 	s.create(configMaps, configMap("c"))
 	s.put(configMaps+"/c", configMap("c")).ok(http.StatusOK)

@@ -81,7 +81,7 @@ func (s *Server) writeAggregated(w http.ResponseWriter, r *http.Request, media s
 	if notModified(w, r, hash) {
 		return nil
 	}
-	return s.writeBody(w, output{media: media, gzip: acceptsGzip(r)}, http.StatusOK, body)
+	return s.writeBody(w, output{media: media, gzip: acceptsGzip(r), pretty: wantsPretty(&request{Request: r})}, http.StatusOK, body)
 }
 
 func (s *Server) serveOpenAPIV3Index(w http.ResponseWriter, r *http.Request) error {
@@ -128,7 +128,7 @@ func (s *Server) writeDocument(w http.ResponseWriter, r *http.Request, doc *open
 	if err != nil {
 		return err
 	}
-	return s.writeBody(w, output{media: media, gzip: acceptsGzip(r)}, http.StatusOK, body)
+	return s.writeBody(w, output{media: media, gzip: acceptsGzip(r), raw: true}, http.StatusOK, body)
 }
 
 // notModified answers 304 to a client that has the content already.

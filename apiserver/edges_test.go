@@ -292,7 +292,7 @@ func TestHeaders_SmugglingIsRefused(t *testing.T) {
 		"a bare CR":              {"X-A: a\rImpersonate-User: jane\r\n", 400},
 		"two hosts":              {"Host: other\r\n", 400},
 		"two users":              {"Impersonate-User: jane\r\nImpersonate-User: bob\r\n", 400},
-		"somebody else's proxy":  {"X-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n", 401},
+		"somebody else's proxy":  {"X-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n", 403},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := tls.Dial("tcp", strings.TrimPrefix(s.config.Host, "https://"), certificatesOf(t, s, name != "somebody else's proxy"))
@@ -350,4 +350,25 @@ func TestTLS_OldAndWeakIsRefused(t *testing.T) {
 			require.NoError(t, conn.Close())
 		})
 	}
+}
+
+// Paths of resources may end in slashes, as go-restful has them; other paths are what they are.
+func TestPaths_MayEndInSlashes(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.create(configMaps+"/", configMap("a"))
+	for _, path := range []string{"/api", "/apis", "/apis/apps", "/api/v1", "/apis/apps/v1", namespaces, configMaps, configMaps + "/a", deployments} {
+		want := s.get(path).ok(http.StatusOK).body
+		for _, end := range []string{"/", "//"} {
+			require.Equal(t, string(want), string(s.get(path+end).ok(http.StatusOK).body), path+end)
+		}
+	}
+	s.create(deployments, deployment("web", 1))
+	require.Equal(t, "Scale", s.get(deployments+"/web/scale/").ok(http.StatusOK).at("kind"))
+	s.patch(configMaps+"/a/", mergePatch, m{"data": m{"a": "b"}}).ok(http.StatusOK)
+	s.as("jane").get(configMaps+"/a/").refused(http.StatusForbidden, metav1.StatusReasonForbidden, `cannot get resource "configmaps" in API group "" in the namespace "default"`)
+	s.delete(configMaps+"/a/", nil).ok(http.StatusOK)
+	s.gone(configMaps + "/a")
+	s.get("/healthz/").ok(http.StatusNotFound)
+	s.get("/openapi/v2/").ok(http.StatusNotFound)
 }

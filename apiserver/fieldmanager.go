@@ -130,7 +130,10 @@ func ownChanged(kinds *api.Snapshot, res *api.Resource, obj, old api.Object, sen
 		}
 		changes := changesOf(shownIn, was, is, w.subresource)
 		if w.subresource == "status" { // another version may carry parts of it elsewhere
-			changes.below = slices.DeleteFunc(changes.below, func(part fieldSet) bool { return part.element != "f:status" })
+			metadata := res.Stored().Status.Metadata != 0
+			changes.below = slices.DeleteFunc(changes.below, func(part fieldSet) bool {
+				return part.element != "f:status" && !(metadata && part.element == "f:metadata")
+			})
 		}
 		changed[version] = changes
 	}

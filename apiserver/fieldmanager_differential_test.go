@@ -70,7 +70,7 @@ func playOwnership(t *testing.T, registry *api.Registry, all *appliers, res *api
 			obj = random.next(old)
 			if w.subresource == "status" { // as the server writes it
 				merged := clone(old)
-				res.Subresource("status").Copy(merged, obj)
+				res.Subresource("status").Write(merged, obj)
 				obj = merged
 			}
 			old.SetUID("known")

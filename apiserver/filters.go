@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -75,11 +76,15 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	})
 }
 
-// plainPath makes routes see the path decoded, whatever the client chose to escape:
-// encodeURIComponent writes "system:node" as "system%3Anode".
+// plainPath makes routes see the path decoded, whatever the client chose to escape: encodeURIComponent writes "system:node"
+// as "system%3Anode". A resource's path may end in slashes, as for go-restful. What is behind a proxy is another matter.
 func plainPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.URL.RawPath = ""
+		if p := r.URL.Path; strings.HasSuffix(p, "/") && (strings.HasPrefix(p, "/api/") || strings.HasPrefix(p, "/apis/")) &&
+			!(isConnectPath(p) && strings.Contains(p, "/proxy/")) {
+			chi.RouteContext(r.Context()).RoutePath = strings.TrimRight(p, "/")
+		}
 		next.ServeHTTP(w, r)
 	})
 }

@@ -43,10 +43,10 @@ func TestImpersonate_GroupsAreAsAuthenticationWouldGive(t *testing.T) {
 		groups("Impersonate-User", "system:serviceaccount:ns:robot"))
 	require.Equal(t, []any{"only", "system:authenticated"},
 		groups("Impersonate-User", "system:serviceaccount:ns:robot", "Impersonate-Group", "only"))
-	as("Impersonate-User", "system:anonymous").refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
+	as("Impersonate-User", "system:anonymous").refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "system:anonymous" cannot create`)
 	as("Impersonate-User", "jane", "Impersonate-Group", "system:unauthenticated").
-		refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
+		refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "jane" cannot create`)
 	as("Impersonate-Group", "system:masters").refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "without impersonating a user")
 	anonymous := s.bearing("")
-	anonymous.get("/version", "Impersonate-User", "jane").refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
+	anonymous.get("/version", "Impersonate-User", "jane").refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "system:anonymous" cannot impersonate`)
 }

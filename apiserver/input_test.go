@@ -110,7 +110,6 @@ func TestBadInput_IsRefusedAndNothingIsStored(t *testing.T) {
 		"another version":      {configMaps, "", `{"kind":"ConfigMap","apiVersion":"v2","metadata":{"name":"a"}}`, 400, metav1.StatusReasonBadRequest, `the API version in the data (v2) does not match the expected API version (v1)`},
 		"another namespace":    {configMaps, "", `{"metadata":{"name":"a","namespace":"b"}}`, 400, metav1.StatusReasonBadRequest, "the namespace of the provided object does not match the namespace sent on the request"},
 		"no name":              {configMaps, "", `{}`, 422, metav1.StatusReasonInvalid, "name or generateName is required"},
-		"a resourceVersion":    {configMaps, "", `{"metadata":{"name":"a","resourceVersion":"5"}}`, 400, metav1.StatusReasonBadRequest, "resourceVersion should not be set on objects to be created"},
 		"upper case name":      {configMaps, "", `{"metadata":{"name":"A"}}`, 422, metav1.StatusReasonInvalid, `ConfigMap "A" is invalid: metadata.name: Invalid value: "A"`},
 		"NUL in name":          {configMaps, "", `{"metadata":{"name":"a\u0000"}}`, 422, metav1.StatusReasonInvalid, "metadata.name"},
 		"slash in name":        {configMaps, "", `{"metadata":{"name":"a/b"}}`, 422, metav1.StatusReasonInvalid, "metadata.name"},
@@ -187,7 +186,7 @@ func TestBadInput_PathsThatLeadNowhere(t *testing.T) {
 		"/api/v1/nothings", "/api/v2/pods", "/api/v2", "/apis/none", "/apis/none/v1", "/apis/none/v1/pods", "/apis/apps/v9/deployments",
 		"/apis//v1/pods", "/nothing", "/api/v1/pods/a", "/api/v1/namespaces/default/nodes", "/api/v1/namespaces/default/pods/a/b/c",
 		configMaps + "/%2e%2e", configMaps + "/..", configMaps + "/%2e%2e%2fsecrets%2fa", configMaps + "/..%2Fsecrets%2Fa",
-		configMaps + "/a%00", configMaps + "/%00", configMaps + "/a%2f", configMaps + "/a%2fb", configMaps + "/%ff%fe",
+		configMaps + "/a%00", configMaps + "/%00", configMaps + "/a%2fb", configMaps + "/%ff%fe",
 		"/api/v1/namespaces/..%2f..%2fdefault/configmaps/a", "/api/v1/namespaces/default%2fconfigmaps%2fa/configmaps/a",
 		configMaps + "/" + strings.Repeat("a", 5000),
 	} {
@@ -195,6 +194,7 @@ func TestBadInput_PathsThatLeadNowhere(t *testing.T) {
 	}
 	// What is merely escaped is found.
 	s.get(configMaps + "/%61").ok(http.StatusOK)
+	s.get(configMaps + "/a%2f").ok(http.StatusOK)
 	for _, path := range []string{configMaps + "?limit=%zz", configMaps + "?labelSelector=%"} {
 		s.get(path).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "invalid query")
 	}
@@ -238,4 +238,21 @@ func TestBadInput_GarbageOnTheWire(t *testing.T) {
 		_ = conn.Close()
 	}
 	s.get(pods).ok(http.StatusOK)
+}
+
+// A revision on a new object is refused last of all, and not in a dry run: as by the storage of kube-apiserver.
+func TestCreate_WithARevisionIsRefusedByTheStorage(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const words = "resourceVersion should not be set on objects to be created"
+	doc := with(configMap("a"), "resourceVersion", "5")
+	s.do(http.MethodPost, configMaps, doc).refused(http.StatusInternalServerError, metav1.StatusReasonUnknown, words)
+	s.gone(configMaps + "/a")
+	s.do(http.MethodPost, configMaps+"?dryRun=All", doc).ok(http.StatusCreated)
+	s.gone(configMaps + "/a")
+	invalid := with(configMap("a/b"), "resourceVersion", "5")
+	s.do(http.MethodPost, configMaps, invalid).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "metadata.name")
+	s.create(configMaps, with(configMap("zero"), "resourceVersion", "0"))
+	s.do(http.MethodPost, configMaps, with(configMap("zero"), "resourceVersion", "5")).refused(http.StatusInternalServerError, metav1.StatusReasonUnknown, words)
+	s.do(http.MethodPost, configMaps+"?dryRun=All", with(configMap("zero"), "resourceVersion", "5")).refused(http.StatusConflict, metav1.StatusReasonAlreadyExists, "")
 }

@@ -52,7 +52,7 @@ func TestMatrix_EveryRouteAndVerbForEveryone(t *testing.T) {
 	}
 	everyone := rules("system:discovery", "system:basic-user", "system:public-info-viewer")
 	callers := []*caller{
-		{name: "", everywhere: rules("system:public-info-viewer")},
+		{name: authn.Anonymous, everywhere: rules("system:public-info-viewer")},
 		{name: "stranger", everywhere: everyone},
 		{name: "reader", everywhere: everyone, inDefault: rules("view")},
 		{name: "editor", everywhere: everyone, inDefault: rules("edit")},
@@ -65,7 +65,7 @@ func TestMatrix_EveryRouteAndVerbForEveryone(t *testing.T) {
 
 	for _, c := range callers {
 		s := a.as(c.name)
-		if c.name == "" {
+		if c.name == authn.Anonymous {
 			config := rest.CopyConfig(a.config)
 			config.CertData, config.KeyData = nil, nil
 			s = connect(t, config)
@@ -219,8 +219,6 @@ func (c *caller) ask(s *server, q asking) (problem string, allowed bool) {
 	refusal := ""
 	switch {
 	case c.may(q):
-	case c.name == "":
-		refusal = "401 Unauthorized"
 	case q.path != "":
 		refusal = fmt.Sprintf(`403 User \"%s\" cannot %s path \"%s\"`, c.name, q.verb, q.path)
 	default:

@@ -40,6 +40,8 @@ type output struct {
 	media  string
 	view   view
 	pretty bool
+	// raw says that the body is no API object, and hence ends without a newline.
+	raw bool
 	// gzip says that the client understands compressed bodies.
 	gzip bool
 }
@@ -59,7 +61,7 @@ func negotiate(r *request) (output, error) {
 				continue
 			}
 			v, ok := viewOf(clause.Params, media)
-			if !ok {
+			if !ok || v == viewTable && !r.hasTable() {
 				continue
 			}
 			if r.verb == "watch" && media == mediaYAML { // there is no YAML stream
@@ -115,6 +117,12 @@ func viewOf(params map[string]string, media string) (view, bool) {
 	return viewObject, false
 }
 
+// hasTable reports whether the answer can be a table: that to a kind that is only ever created, on its own or below an
+// object, cannot.
+func (r *request) hasTable() bool {
+	return !r.res.Review && (r.verb != "create" || r.subresource == "")
+}
+
 // checkView refuses metadata of one object where the answer is a list, and the other way.
 func checkView(as string, r *request) error {
 	switch list := r.verb == "list" || r.verb == "deletecollection"; {
@@ -131,7 +139,11 @@ func checkView(as string, r *request) error {
 // wantsPretty reports whether JSON is to be indented: when asked for, and for browsers and
 // command lines that people read with.
 func wantsPretty(r *request) bool {
-	if text := r.query.Get("pretty"); text != "" {
+	query := r.query
+	if query == nil { // it is not about a resource
+		query = r.URL.Query()
+	}
+	if text := query.Get("pretty"); text != "" {
 		pretty, _ := strconv.ParseBool(text)
 		return pretty
 	}

@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"bytes"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,6 +76,28 @@ func TestNegotiate_PrettyForPeople(t *testing.T) {
 	require.True(t, indented(s.get(configMaps+"/a?pretty=true")))
 	require.False(t, indented(s.get(configMaps+"/a?pretty=false", "User-Agent", "curl/8.5.0")))
 	require.JSONEq(t, string(s.get(configMaps+"/a").body), string(s.get(configMaps+"/a?pretty=1").body))
+}
+
+// kube-apiserver ends JSON with a newline, but not what is indented or no API object.
+func TestNegotiate_NewlineAtTheEnd(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.create(configMaps, configMap("a"))
+	large := configMap("large")
+	large["data"] = m{"a": strings.Repeat("a", 300_000)}
+	s.create(configMaps, large)
+	for _, path := range []string{configMaps, configMaps + "/a", configMaps + "/large", configMaps + "/none", "/api", "/apis", "/apis/apps", "/api/v1"} {
+		for _, accept := range []string{"application/json", asTable, asPartial, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"} {
+			unpacked, plain := s.get(path, "Accept", accept), s.get(path, "Accept", accept, "Accept-Encoding", "identity")
+			require.True(t, bytes.HasSuffix(plain.body, []byte("}\n")), "%s %s", path, accept)
+			require.Equal(t, string(plain.body), string(unpacked.body), "%s %s", path, accept)
+			require.True(t, bytes.HasSuffix(s.get(path+"?pretty=1", "Accept", accept).body, []byte("\n}")), "%s %s", path, accept)
+		}
+		require.True(t, bytes.HasSuffix(s.get(path, "User-Agent", "curl/8").body, []byte("\n}")), path)
+	}
+	for _, path := range []string{"/", "/version", "/openapi/v2", "/openapi/v3"} {
+		require.True(t, bytes.HasSuffix(s.get(path).ok(http.StatusOK).body, []byte("}")), path)
+	}
 }
 
 func TestNegotiate_UnknownContentTypeIs415(t *testing.T) {

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,6 +116,17 @@ func objectMeta(obj api.Object) (*metav1.ObjectMeta, bool) {
 	}
 	meta, ok := accessor.GetObjectMeta().(*metav1.ObjectMeta)
 	return meta, ok
+}
+
+// validatePartMeta is what there is against the metadata that a write to a subresource gives an object.
+func validatePartMeta(res *api.Resource, obj, old api.Object) field.ErrorList {
+	if maps.Equal(obj.GetLabels(), old.GetLabels()) && maps.Equal(obj.GetAnnotations(), old.GetAnnotations()) &&
+		slices.Equal(obj.GetFinalizers(), old.GetFinalizers()) && equal.Semantic(obj.GetOwnerReferences(), old.GetOwnerReferences()) {
+		return nil
+	}
+	path := field.NewPath("metadata")
+	errs := api.ValidateObjectMeta(obj, res.Namespaced, res.ValidateName, path)
+	return append(errs, api.ValidateObjectMetaUpdate(obj, old, path)...)
 }
 
 // validate is what the registration has against an object that is about to be created (old is nil) or updated.

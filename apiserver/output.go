@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -90,8 +91,10 @@ func (r *request) wanted(n int) error {
 	return r.Context().Err()
 }
 
-// writeBody sends JSON as JSON, YAML or CBOR, and anything else as it is.
+// writeBody sends JSON as JSON, YAML or CBOR, and anything else as it is. JSON ends with a newline unless it is indented, as
+// kube-apiserver writes it.
 func (s *Server) writeBody(w http.ResponseWriter, out output, code int, body []byte) error {
+	end := ""
 	switch {
 	case out.media == mediaYAML:
 		converted, err := yaml.JSONToYAML(body)
@@ -105,22 +108,26 @@ func (s *Server) writeBody(w http.ResponseWriter, out output, code int, body []b
 			return err
 		}
 		body = converted
-	case out.pretty && out.media == mediaJSON:
+	case out.pretty && strings.HasPrefix(out.media, mediaJSON):
 		var b bytes.Buffer
 		if err := json.Indent(&b, body, "", "  "); err != nil {
 			return fmt.Errorf("indenting JSON: %w", err)
 		}
-		b.WriteByte('\n')
 		body = b.Bytes()
+	case strings.HasPrefix(out.media, mediaJSON) && !out.raw:
+		end = "\n"
 	}
 	h := w.Header()
 	h.Set("Content-Type", out.media)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Content-Length", strconv.Itoa(len(body)+len(end)))
 	h.Set("Cache-Control", "no-cache, private")
 	to, done := compressed(w, out, len(body))
 	defer done()
 	w.WriteHeader(code)
 	_, _ = to.Write(body) // the client has gone; there is nobody to tell
+	if end != "" {
+		_, _ = io.WriteString(to, end)
+	}
 	return nil
 }
 
@@ -130,7 +137,7 @@ func (s *Server) writeJSON(w http.ResponseWriter, r *request, code int, v any) e
 	if err != nil {
 		return fmt.Errorf("encoding the response: %w", err)
 	}
-	return s.writeBody(w, output{media: mediaJSON, pretty: r.out.pretty, gzip: acceptsGzip(r.Request)}, code, body)
+	return s.writeBody(w, output{media: mediaJSON, pretty: r.out.pretty || wantsPretty(r), gzip: acceptsGzip(r.Request)}, code, body)
 }
 
 // writeList answers with a list. In JSON the items' bytes are sent one after the other;
@@ -190,7 +197,8 @@ func (f output) documents(r *request, items []*storage.Object) (kind, version st
 // sendList writes the list's parts without putting them together first. A long one leaves in
 // few system calls: TLS by itself makes one of each of its records of 16 KiB.
 func (s *Server) sendList(w http.ResponseWriter, r *request, head []byte, docs [][]byte) error {
-	size := len(head) + len("]}") + max(len(docs)-1, 0)
+	const tail = "]}\n"
+	size := len(head) + len(tail) + max(len(docs)-1, 0)
 	for _, d := range docs {
 		size += len(d)
 	}
@@ -220,7 +228,7 @@ func (s *Server) sendList(w http.ResponseWriter, r *request, head []byte, docs [
 		}
 		buf = append(buf, d...)
 	}
-	_, _ = to.Write(append(buf, "]}"...))
+	_, _ = to.Write(append(buf, tail...))
 	return nil
 }
 

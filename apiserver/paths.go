@@ -69,7 +69,7 @@ func (s *Server) servePaths(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	slices.Sort(paths)
-	return s.writeJSON(w, &request{Request: r}, http.StatusOK, metav1.RootPaths{Paths: slices.Compact(paths)})
+	return s.writeJSON(w, &request{Request: r, out: output{pretty: true}}, http.StatusOK, metav1.RootPaths{Paths: slices.Compact(paths)})
 }
 
 func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) error {

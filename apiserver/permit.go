@@ -74,6 +74,9 @@ func (s *Server) validatePart(ctx context.Context, r *request, sub *api.Subresou
 	if sub.Validate != nil {
 		errs = sub.Validate(obj, old)
 	}
+	if sub.Metadata != 0 {
+		errs = append(validatePartMeta(r.res, obj, old), errs...)
+	}
 	errs = api.ValidateReferences(errs, obj, old)
 	return invalidObject(r.res, r.name, append(errs, s.permit(ctx, r, sub.Permit, obj, old)...))
 }

@@ -227,11 +227,8 @@ func (s *Server) Handler() http.Handler {
 	r.Get("/openapi/v3", s.path(s.serveOpenAPIV3Index))
 	r.Get("/openapi/v3/*", s.path(s.serveOpenAPIV3))
 	r.Get("/api", s.path(s.serveLegacyVersions))
-	r.Get("/api/", s.path(s.serveLegacyVersions))
 	r.Get("/apis", s.path(s.serveGroups))
-	r.Get("/apis/", s.path(s.serveGroups))
 	r.Get("/apis/{group}", s.path(s.serveGroup))
-	r.Get("/apis/{group}/", s.path(s.serveGroup))
 	r.Route("/api/{version}", s.resources)
 	r.Route("/apis/{group}/{version}", s.resources)
 	return r

@@ -45,8 +45,15 @@ var docParts = map[string]docPart{
 		},
 		change: func(doc m, value int) {
 			_, others := decisions(doc)
-			approved := m{"type": "Approved", "status": "True", "reason": fmt.Sprint("R", value), "lastUpdateTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-			set(doc, append(others, approved), "status", "conditions")
+			set(doc, append(others, signingCondition("Approved", value)), "status", "conditions")
+		},
+	},
+	// The certificate, which never changes, counts as a part of the object itself.
+	"certificatesigningrequests/status": {
+		take: func(doc m) any { return taken(doc, "status", "conditions") },
+		change: func(doc m, value int) {
+			decided, _ := decisions(doc)
+			set(doc, append(decided, signingCondition("Other", value)), "status", "conditions")
 		},
 	},
 	"namespaces/finalize": {
@@ -74,6 +81,48 @@ var docParts = map[string]docPart{
 	},
 }
 
+// metadataParts are what Kubernetes' strategies of the subresources leave of the client's metadata, by resource and
+// subresource. Those that are not here reset it, or begin with the object there is.
+var metadataParts = map[string][]string{
+	"certificatesigningrequests/approval": allMetadata,
+	"certificatesigningrequests/status":   allMetadata,
+	"cronjobs/status":                     allMetadata,
+	"daemonsets/status":                   allMetadata,
+	"deployments/status":                  {"annotations", "finalizers", "ownerReferences"},
+	"horizontalpodautoscalers/status":     allMetadata,
+	"ingresses/status":                    allMetadata,
+	"jobs/status":                         allMetadata,
+	"namespaces/finalize":                 allMetadata,
+	"namespaces/status":                   allMetadata,
+	"nodes/status":                        allMetadata,
+	"persistentvolumeclaims/status":       allMetadata,
+	"persistentvolumes/status":            allMetadata,
+	"poddisruptionbudgets/status":         allMetadata,
+	"pods/status":                         {"labels", "annotations", "finalizers"},
+	"replicasets/status":                  allMetadata,
+	"replicationcontrollers/status":       allMetadata,
+	"resourcequotas/status":               allMetadata,
+	"servicecidrs/status":                 allMetadata,
+	"services/status":                     allMetadata,
+	"statefulsets/status":                 allMetadata,
+	"devicetaintrules/status":             nil,
+	"flowschemas/status":                  nil,
+	"podcertificaterequests/status":       nil,
+	"pods/ephemeralcontainers":            nil,
+	"pods/resize":                         nil,
+	"prioritylevelconfigurations/status":  nil,
+	"resourceclaims/status":               nil,
+	"storageversionmigrations/status":     nil,
+	"validatingadmissionpolicies/status":  nil,
+	"volumeattachments/status":            nil,
+	"deployments/scale":                   nil,
+	"replicasets/scale":                   nil,
+	"replicationcontrollers/scale":        nil,
+	"statefulsets/scale":                  nil,
+}
+
+var allMetadata = []string{"labels", "annotations", "finalizers", "ownerReferences"}
+
 // decisions are the conditions of a certificate signing request that are written to approval, and the others.
 func decisions(doc m) (decided, others []any) {
 	conditions, _, _ := unstructured.NestedSlice(doc, "status", "conditions")
@@ -86,6 +135,14 @@ func decisions(doc m) (decided, others []any) {
 	}
 	return decided, others
 }
+
+func signingCondition(kind string, value int) m {
+	const at = "2026-01-01T00:00:00Z"
+	return m{"type": kind, "status": "True", "reason": fmt.Sprint("R", value), "lastUpdateTime": at, "lastTransitionTime": at}
+}
+
+// sharedParts are parts of one subresource that another may write as well.
+var sharedParts = map[string]string{"certificatesigningrequests/approval": "status"}
 
 func taken(doc m, path ...string) any {
 	value, _, _ := unstructured.NestedFieldCopy(doc, path...)
@@ -101,7 +158,8 @@ func set(doc m, value any, path ...string) {
 
 // TestSubresource_EachWriteChangesItsOwnPartOnly writes each built-in kind through the object itself and through each
 // of its subresources, in every way there is, with the parts of all others changed as well. Validation is switched off
-// but for pods: what belongs to a subresource must be out of reach, not merely be found invalid.
+// but for pods, and for the status of certificate signing requests, which is refused with another decision: what belongs
+// to a subresource must be out of reach, not merely be found invalid.
 func TestSubresource_EachWriteChangesItsOwnPartOnly(t *testing.T) {
 	t.Parallel()
 	kinds := api.Builtin()
@@ -110,7 +168,7 @@ func TestSubresource_EachWriteChangesItsOwnPartOnly(t *testing.T) {
 		if r.Kind != "Pod" {
 			r.Validate, r.ValidateCreate, r.ValidateUpdate = nil, nil, nil
 		}
-		if r.Status != nil {
+		if r.Status != nil && r.Kind != "CertificateSigningRequest" {
 			r.Status.Validate, r.Status.Permit = nil, nil
 		}
 		for i := range r.Parts {
@@ -219,6 +277,7 @@ func (k *partsTest) findParts(t *testing.T) {
 		}
 		_, known := docParts[k.res.Plural+"/"+sub.Name]
 		require.True(t, known || sub.Name == "status" || sub.Name == "scale", "add %s/%s to docParts", k.res.Plural, sub.Name)
+		require.Contains(t, metadataParts, k.res.Plural+"/"+sub.Name)
 		k.names = append(k.names, sub.Name)
 	}
 }
@@ -270,7 +329,12 @@ func (k *partsTest) read() map[string]any {
 			parts[name] = taken(doc, "spec", "replicas")
 		}
 	}
-	parts["status"] = taken(doc, "status")
+	if _, known := docParts[k.res.Plural+"/status"]; !known {
+		parts["status"] = taken(doc, "status")
+	}
+	for _, name := range allMetadata {
+		parts["metadata."+name] = taken(doc, "metadata", name)
+	}
 	delete(doc, "metadata")
 	parts[mainPart] = doc
 	return parts
@@ -280,7 +344,10 @@ func (k *partsTest) read() map[string]any {
 func (k *partsTest) changed(of string) m {
 	k.t.Helper()
 	doc := k.s.get(k.path).ok(http.StatusOK).object().Object
-	meta := m{"name": doc["metadata"].(m)["name"], "labels": m{"write": fmt.Sprintf("w%d", k.writes)}}
+	value := fmt.Sprintf("w%d", k.writes)
+	meta := m{"name": doc["metadata"].(m)["name"], "labels": m{"write": value}, "annotations": m{"write": value},
+		"finalizers":      []any{"example.com/" + value},
+		"ownerReferences": []any{m{"apiVersion": "v1", "kind": "ConfigMap", "name": value, "uid": value}}}
 	if k.res.Conditional {
 		meta["resourceVersion"] = doc["metadata"].(m)["resourceVersion"]
 	}
@@ -326,7 +393,8 @@ func (k *partsTest) write(through, way, of string) {
 	answer := k.send(through, way, body)
 	after := k.read()
 	what := fmt.Sprintf("%s of %q by %q", k.res.Plural, of, way)
-	switch refusable := k.res.Kind == "Pod" && (through == mainPart || of == "pods/resize"); {
+	decides := k.res.Kind == "CertificateSigningRequest" && through == "status" && of == "approval"
+	switch refusable := k.res.Kind == "Pod" && (through == mainPart || of == "pods/resize") || decides; {
 	case refusable && answer.code == http.StatusUnprocessableEntity:
 	default:
 		require.Equal(k.t, http.StatusOK, answer.code, "%s through %q: %s", what, through, answer.body)
@@ -334,8 +402,16 @@ func (k *partsTest) write(through, way, of string) {
 	if through == of && of != mainPart {
 		require.NotEqual(k.t, before[of], after[of], "%s is not written", what)
 	}
+	for _, name := range allMetadata {
+		written := through == mainPart || slices.Contains(metadataParts[k.res.Plural+"/"+through], name)
+		if part := "metadata." + name; written && answer.code == http.StatusOK {
+			require.NotEqual(k.t, before[part], after[part], "%s through %q has not changed %q", what, through, part)
+		} else {
+			require.Equal(k.t, before[part], after[part], "%s through %q has changed %q", what, through, part)
+		}
+	}
 	for _, name := range k.names {
-		if name != through && !(through == mainPart && of == "scale") {
+		if name != through && !(through == mainPart && of == "scale") && name != sharedParts[k.res.Plural+"/"+through] {
 			require.Equal(k.t, before[name], after[name], "%s through %q has changed %q", what, through, name)
 		}
 	}
@@ -354,7 +430,10 @@ func (k *partsTest) send(through, way string, body m) *answer {
 		var operations []m
 		for member, value := range body {
 			if member == "metadata" {
-				member, value = "metadata/labels", value.(m)["labels"]
+				for _, name := range allMetadata {
+					operations = append(operations, m{"op": "add", "path": "/metadata/" + name, "value": value.(m)[name]})
+				}
+				continue
 			}
 			operations = append(operations, m{"op": "add", "path": "/" + member, "value": value})
 		}

@@ -185,9 +185,14 @@ func lifeOfToken(r *request, issuer *authn.Issuer, req *authenticationv1.TokenRe
 
 func (s *Server) writeTokenRequest(w http.ResponseWriter, r *request, req *authenticationv1.TokenRequest) error {
 	addWarnings(w.Header(), r.warnings)
-	body, err := json.Marshal(req)
+	var value any = req
+	version, kind := req.APIVersion, req.Kind
+	if r.out.view == viewPartial {
+		value, version, kind = partialMetadata(req), "meta.k8s.io/v1", "PartialObjectMetadata"
+	}
+	body, err := json.Marshal(value)
 	if r.out.media == mediaProtobuf {
-		body, err = wrapProtobuf(req.APIVersion, req.Kind, req)
+		body, err = wrapProtobuf(version, kind, value)
 	}
 	if err != nil {
 		return fmt.Errorf("encoding a token request: %w", err)

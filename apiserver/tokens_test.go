@@ -124,6 +124,7 @@ func TestTokenRequest_MakesATokenThatIsItsAccount(t *testing.T) {
 	claims := claimsOf(t, token)
 	require.Equal(t, "system:serviceaccount:default:robot", claims["sub"])
 	require.Equal(t, authn.DefaultIssuer, claims["iss"])
+	require.Equal(t, []any{"api"}, claims["aud"], "one audience is a list too")
 	require.EqualValues(t, 3600, claims["exp"].(float64)-claims["iat"].(float64))
 	require.Equal(t, m{"namespace": "default", "serviceaccount": m{"name": "robot", "uid": uid}}, claims["kubernetes.io"])
 

@@ -34,9 +34,6 @@ func (s *Server) update(w http.ResponseWriter, r *request) error {
 	if err := place(r, obj); err != nil {
 		return err
 	}
-	if r.subresource == "" && r.res.Stored().Conditional && (obj.GetResourceVersion() == "" || obj.GetResourceVersion() == "0") {
-		return invalidObject(r.res, r.name, field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
-	}
 	code := http.StatusOK
 	written, err := s.updateObject(r, obj)
 	if r.subresource == "" && r.res.Stored().CreateOnUpdate && errors.Is(err, storage.ErrNotFound) {
@@ -52,8 +49,13 @@ func (s *Server) update(w http.ResponseWriter, r *request) error {
 // updateObject puts the object in the place of the one there is.
 func (s *Server) updateObject(r *request, obj api.Object) (*storage.Object, error) {
 	decoding := r.warnings
+	blind := r.res.Stored().Conditional && (obj.GetResourceVersion() == "" || obj.GetResourceVersion() == "0")
 	return s.modify(r.Context(), r, func(old api.Object) (api.Object, error) {
 		r.warnings = slices.Clone(decoding)
+		if blind {
+			return nil, invalidObject(r.res, r.name, field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
+		}
 		// What an attempt takes over from old must not look sent by the client in the next.
 		sent := obj.DeepCopyObject().(api.Object)
 		return s.replace(r, sent, old, sent.GetResourceVersion())
@@ -124,12 +126,8 @@ func (s *Server) replacePart(r *request, obj, old api.Object) (api.Object, error
 	}
 	sub := r.res.Subresource(r.subresource)
 	merged := old.DeepCopyObject().(api.Object)
-	sub.Copy(merged, obj)
-	if r.subresource == "status" && r.res.Status.Metadata {
-		merged.SetLabels(obj.GetLabels())
-		merged.SetAnnotations(obj.GetAnnotations())
-		merged.SetFinalizers(obj.GetFinalizers())
-	}
+	setDefaults(r.res, obj)
+	sub.Write(merged, obj)
 	if r.res.Touch != nil {
 		r.res.Touch(merged, old, s.now())
 	}
@@ -138,7 +136,7 @@ func (s *Server) replacePart(r *request, obj, old api.Object) (api.Object, error
 		return nil, err
 	}
 	if attributes.Rewritten() {
-		rewrite(r, sub, merged, old)
+		rewrite(sub, merged, old)
 	}
 	if r.subresource != "status" && r.res.Generation && !sameBesideMeta(merged, old) {
 		merged.SetGeneration(old.GetGeneration() + 1)

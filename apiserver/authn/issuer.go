@@ -126,10 +126,11 @@ func (i *Issuer) Sign(r TokenRequest) (string, error) {
 	issued := jwt.NewNumericDate(r.IssuedAt)
 	c := claims{
 		Claims: jwt.Claims{
-			Issuer: i.Issuers[0], Subject: ServiceAccountName(r.Account.Namespace, r.Account.Name), Audience: r.Audiences,
+			Issuer: i.Issuers[0], Subject: ServiceAccountName(r.Account.Namespace, r.Account.Name),
 			IssuedAt: issued, NotBefore: issued, Expiry: jwt.NewNumericDate(r.IssuedAt.Add(r.Lifetime)),
 			ID: string(uuid.NewUUID()),
 		},
+		Audience:   r.Audiences,
 		Kubernetes: &boundTo{Namespace: r.Account.Namespace, ServiceAccount: reference{r.Account.Name, string(r.Account.UID)}},
 	}
 	if r.Pod != nil {

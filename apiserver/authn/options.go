@@ -22,8 +22,10 @@ type Options struct {
 	// OIDC and Webhook are asked about tokens if they are configured.
 	OIDC    *OIDCOptions
 	Webhook *WebhookOptions
-	// NoAnonymous refuses who shows no credential even where none is needed.
+	// NoAnonymous refuses requests without a credential even where none is needed.
 	NoAnonymous bool
+	// AnonymousPaths, if there are any, are the only ones where requests without a credential are not refused.
+	AnonymousPaths []string
 }
 
 // Authentication finds out who makes a request, by every sort of credential that was
@@ -34,6 +36,8 @@ type Authentication struct {
 	audiences  []string
 	background []func(context.Context)
 	anonymous  *User // nil: there is none
+	// anonymousAt are the only paths where there is an anonymous user; nil for all.
+	anonymousAt map[string]bool
 }
 
 // New makes the list of authenticators, in the order in which they are asked: first those
@@ -79,6 +83,12 @@ func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger)
 	if !o.NoAnonymous {
 		a.anonymous = AnonymousUser()
 	}
+	for _, path := range o.AnonymousPaths {
+		if a.anonymousAt == nil {
+			a.anonymousAt = map[string]bool{}
+		}
+		a.anonymousAt[path] = true
+	}
 	return a, nil
 }
 
@@ -91,11 +101,10 @@ func (a *Authentication) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Authenticate implements Authenticator. Who shows no credential is Anonymous, if there is
-// such a user.
+// Authenticate implements Authenticator. A request without a credential is Anonymous's, where there is such a user.
 func (a *Authentication) Authenticate(r *http.Request) (*User, bool, error) {
 	user, ok, err := a.requests.Authenticate(r)
-	if !ok && err == nil && a.anonymous != nil {
+	if !ok && err == nil && a.anonymous != nil && (a.anonymousAt == nil || a.anonymousAt[r.URL.Path]) {
 		return a.anonymous, true, nil
 	}
 	return user, ok, err

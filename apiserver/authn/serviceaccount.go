@@ -68,9 +68,18 @@ func newServiceAccountTokens(issuer *Issuer, objects Objects, log *slog.Logger) 
 	return &serviceAccountTokens{issuer: issuer, objects: objects, log: log, verified: newCache[*claims](verifiedTokens)}
 }
 
+// audience is always written as a list, as kube-apiserver writes it, and may be read from a string.
+type audience []string
+
+func (a *audience) UnmarshalJSON(text []byte) error {
+	return (*jwt.Audience)(a).UnmarshalJSON(text)
+}
+
 // claims are those of bound tokens and, where Kubernetes is nil, of legacy ones.
 type claims struct {
 	jwt.Claims
+	// Audience stands before the one of jwt.Claims, which writes one audience without a list.
+	Audience   audience `json:"aud,omitempty"`
 	Kubernetes *boundTo `json:"kubernetes.io,omitempty"`
 	legacyClaims
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -19,6 +22,7 @@ type authnFlags struct {
 	tokenFile        string
 	bootstrapTokens  bool
 	anonymous        bool
+	configFile       string
 	issuers          []string
 	signingKeyFile   string
 	keyFiles         []string
@@ -28,13 +32,16 @@ type authnFlags struct {
 	extendExpiration bool
 	oidc             authn.OIDCOptions
 	webhook          authn.WebhookOptions
+	set              *pflag.FlagSet // tells which of the flags were given
 }
 
 func (f *authnFlags) add(fs *pflag.FlagSet) {
+	f.set = fs
 	fs.StringVar(&f.clientCAFile, "client-ca-file", "", "CAs whose client certificates are accepted besides our own CA's")
 	fs.StringVar(&f.tokenFile, "token-auth-file", "", "CSV file of tokens: token,user,uid,\"group1,group2\"")
 	fs.BoolVar(&f.bootstrapTokens, "enable-bootstrap-token-auth", false, "accept the tokens in secrets of type bootstrap.kubernetes.io/token in kube-system")
-	fs.BoolVar(&f.anonymous, "anonymous-auth", true, "take requests without a credential as those of system:anonymous; otherwise answer 401 to all")
+	fs.BoolVar(&f.anonymous, "anonymous-auth", true, "take requests without a credential as those of system:anonymous; otherwise answer 401 to all. Off with --authorization-mode=AlwaysAllow")
+	fs.StringVar(&f.configFile, "authentication-config", "", "AuthenticationConfiguration that says at which paths requests need no credential; excludes --oidc-* and, if it has an anonymous part, --anonymous-auth")
 	fs.StringSliceVar(&f.issuers, "service-account-issuer", nil, "issuers of service account tokens; the first signs, all are accepted (default "+authn.DefaultIssuer+")")
 	fs.StringVar(&f.signingKeyFile, "service-account-signing-key-file", "", "private key that signs service account tokens (default one of our own, pki/sa.key in --data-dir)")
 	fs.StringSliceVar(&f.keyFiles, "service-account-key-file", nil, "further keys, public or private, whose service account tokens are accepted")
@@ -56,9 +63,12 @@ func (f *authnFlags) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.webhook.CacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long the service's answers are good for")
 }
 
-// options are what the flags say; keys that they do not name are in the data directory.
-func (f *authnFlags) options(dataDir string, ca *pki.CA) (authn.Options, error) {
-	o := authn.Options{TokenFile: f.tokenFile, BootstrapTokens: f.bootstrapTokens, NoAnonymous: !f.anonymous}
+// options are what the flags say; keys that they do not name are in the data directory. modes are those of authorization.
+func (f *authnFlags) options(dataDir string, ca *pki.CA, modes []string) (authn.Options, error) {
+	o := authn.Options{TokenFile: f.tokenFile, BootstrapTokens: f.bootstrapTokens}
+	if err := f.anonymousOptions(&o, modes); err != nil {
+		return o, err
+	}
 	if f.oidc.IssuerURL != "" {
 		o.OIDC = &f.oidc
 	}
@@ -75,6 +85,34 @@ func (f *authnFlags) options(dataDir string, ca *pki.CA) (authn.Options, error) 
 	}
 	o.ServiceAccounts, err = f.issuer(dataDir)
 	return o, err
+}
+
+// anonymousOptions say what becomes of requests without a credential.
+func (f *authnFlags) anonymousOptions(o *authn.Options, modes []string) error {
+	o.NoAnonymous = !f.anonymous
+	if f.anonymous && slices.Contains(modes, "AlwaysAllow") {
+		slog.Warn("requests without a credential are refused, because --authorization-mode=AlwaysAllow would allow them everything")
+		o.NoAnonymous = true
+	}
+	if f.configFile == "" {
+		return nil
+	}
+	var oidc bool
+	f.set.Visit(func(flag *pflag.Flag) { oidc = oidc || strings.HasPrefix(flag.Name, "oidc-") })
+	if oidc {
+		return errors.New("authentication-config file and oidc-* flags are mutually exclusive")
+	}
+	config, err := authn.ReadConfig(f.configFile)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--authentication-config: %w", err)
+	case config == nil:
+		return nil
+	case f.set.Changed("anonymous-auth"):
+		return errors.New("anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file")
+	}
+	o.NoAnonymous, o.AnonymousPaths = !config.Enabled, config.Paths()
+	return nil
 }
 
 func (f *authnFlags) issuer(dataDir string) (*authn.Issuer, error) {

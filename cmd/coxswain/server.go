@@ -195,7 +195,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	if err := f.tls.apply(tc); err != nil {
 		return err
 	}
-	authentication, err := f.authn.options(f.dataDir, ca)
+	authentication, err := f.authn.options(f.dataDir, ca, f.authorization.modes)
 	if err != nil {
 		return err
 	}

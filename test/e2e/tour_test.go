@@ -191,8 +191,8 @@ func TestRequests_WithoutACredentialAreRefused(t *testing.T) {
 	stranger.config.CertData, stranger.config.KeyData = nil, nil
 	stranger.reconnect()
 	code, body := stranger.get("/api/v1/namespaces")
-	require.Equal(t, http.StatusUnauthorized, code)
-	requireStatus(t, body, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")
+	require.Equal(t, http.StatusForbidden, code)
+	requireStatus(t, body, http.StatusForbidden, metav1.StatusReasonForbidden, `User "system:anonymous" cannot list resource "namespaces"`)
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/version"} {
 		code, _ := stranger.get(path)
 		require.Equal(t, http.StatusOK, code, path)
