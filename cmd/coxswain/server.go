@@ -88,8 +88,8 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	f.authorization.add(fs)
 	f.limits.add(fs)
 	f.addEtcd(fs)
-	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour, "how far back watches and lists can read the past")
-	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute, "how often etcd's history before --history-retention is compacted; 0 never does")
+	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour, "how far back watches and lists can read the past; --etcd-compaction-interval at least")
+	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute, "how often etcd's history before --history-retention is compacted, and how long a continue token is good; 0 never ends either")
 	fs.DurationVar(&f.defragInterval, "etcd-defrag-interval", 0, "how often the embedded etcd is defragmented if that is worth it; 0 never does")
 	fs.Int64Var(&f.quotaBytes, "quota-backend-bytes", 0, "size at which the embedded etcd takes no more writes; 0 is 2 GiB")
 }
