@@ -65,6 +65,9 @@ func (s *Server) watchRequest(r *request) (storage.WatchRequest, error) {
 	}
 	q.From, err = r.revision("resourceVersion")
 	q.InitialEvents = flag(r.query, "sendInitialEvents")
+	if q.From > 0 && !q.InitialEvents {
+		q.Scope.Past = s.past(r)
+	}
 	if err == nil && q.From == 0 && r.query.Has("sendInitialEvents") && !q.InitialEvents {
 		q.From, err = s.Store.Revision(r.Context())
 	}
