@@ -46,7 +46,7 @@ func TestPast_OfANamespaceBeginsWithItsCreation(t *testing.T) {
 	s.create(namespaces, m{"metadata": m{"name": "team"}})
 	s.create(secrets, secret("a", "old-tenant"))
 	then := s.create(secrets, secret("b", "old-tenant")).object().GetResourceVersion()
-	token := s.get(secrets + "?limit=1").ok(http.StatusOK).at("metadata", "continue").(string)
+	token := s.get(secrets+"?limit=1").ok(http.StatusOK).at("metadata", "continue").(string)
 	everywhere := s.get("/api/v1/secrets?limit=1").ok(http.StatusOK).at("metadata", "continue").(string)
 	s.delete(secrets+"/a", nil).ok(http.StatusOK)
 	s.delete(secrets+"/b", nil).ok(http.StatusOK)
@@ -83,7 +83,8 @@ func TestPast_OfANamespaceBeginsWithItsCreation(t *testing.T) {
 	expectNothing(s) // nobody has the namespace
 
 	created := s.create(namespaces, m{"metadata": m{"name": "team"}}).object().GetResourceVersion()
-	s.create(rbacPath+"/namespaces/team/roles", m{"metadata": m{"name": "all"}, "rules": []m{{"apiGroups": []string{""}, "resources": []string{"*"}, "verbs": []string{"*"}}}})
+	everything := []m{{"apiGroups": []string{""}, "resources": []string{"*"}, "verbs": []string{"*"}}}
+	s.create(rbacPath+"/namespaces/team/roles", m{"metadata": m{"name": "all"}, "rules": everything})
 	s.create(rbacPath+"/namespaces/team/rolebindings", roleBinding("all", "Role", "all", subject("User", "tenant")))
 	tenant := s.as("tenant")
 	tenant.create(secrets, secret("mine", "new"))
@@ -123,7 +124,8 @@ func TestPast_OfANamespaceThatNeverWasIsOpen(t *testing.T) {
 	s.create(configs, configMap("a"))
 	w.expect("ADDED", "a")
 	s.refusedWatch(configs + "?watch=1&resourceVersion=" + revision)
-	s.get(configs+"?resourceVersionMatch=Exact&resourceVersion="+revision).refused(http.StatusGone, metav1.StatusReasonExpired, expired)
+	s.get(configs+"?resourceVersionMatch=Exact&resourceVersion="+revision).
+		refused(http.StatusGone, metav1.StatusReasonExpired, expired)
 }
 
 func TestPast_ExpiresInTheWordsOfKubernetes(t *testing.T) {
@@ -131,10 +133,11 @@ func TestPast_ExpiresInTheWordsOfKubernetes(t *testing.T) {
 	a := assemble(t, api.Builtin(), apiserver.Options{})
 	a.create(configMaps, configMap("a"))
 	a.create(configMaps, configMap("b"))
-	token := a.get(configMaps + "?limit=1").ok(http.StatusOK).at("metadata", "continue").(string)
+	token := a.get(configMaps+"?limit=1").ok(http.StatusOK).at("metadata", "continue").(string)
 	status := a.get(configMaps+"?limit=1&continue="+tampered(t, token, "begun", 1)).
-		refused(http.StatusGone, metav1.StatusReasonExpired, "The provided continue parameter is too old to display a consistent list result. "+
-			"You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. ")
+		refused(http.StatusGone, metav1.StatusReasonExpired, "The provided continue parameter is too old to display a consistent "+
+			"list result. You can start a new list without the continue parameter, or use the continue token in this response "+
+			"to retrieve the remainder of the results. ")
 	require.Equal(t, []string{"b"}, a.get(configMaps+"?limit=1&continue="+status.Continue).ok(http.StatusOK).names())
 
 	old := a.create(configMaps, configMap("c")).object().GetResourceVersion()

@@ -73,7 +73,8 @@ func TestPast_IsOverWithItsRetention(t *testing.T) {
 	_, err = then.page(t, pods)
 	require.NoError(t, err)
 
-	create(t, s, Key{Collection: "core/secrets", Namespace: "default", Name: "x"}, []byte(`{}`)) // another collection moves on
+	another := Key{Collection: "core/secrets", Namespace: "default", Name: "x"}
+	create(t, s, another, []byte(`{}`)) // moves the revision on
 	rounds(t, s, fake, 14, 10*time.Second)
 	require.ErrorIs(t, then.list(t, pods), ErrExpired)
 	require.ErrorIs(t, then.watch(t, pods), ErrExpired)
@@ -88,7 +89,9 @@ func TestPast_IsOverWithItsRetention(t *testing.T) {
 // How long a token is good does not follow from how long history is kept.
 func TestPast_APageTokenIsGoodForFiveMinutes(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]Options{"an hour of history": {}, "less history than that": {HistoryRetention: time.Second}} {
+	for name, o := range map[string]Options{
+		"an hour of history": {}, "less history than that": {HistoryRetention: time.Second},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			fake := clocktesting.NewFakeClock(noon)
