@@ -45,9 +45,9 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer watcher.Close()
-	watches := s.metrics.watches.WithLabelValues(metricLabels(r, r.Request)...)
-	watches.Inc()
-	defer watches.Dec()
+	open := askedFor(r, r.Request)
+	s.metrics.running.add(open, 1)
+	defer s.metrics.running.add(open, -1)
 	return s.stream(ctx, w, r, watcher, q.Bookmarks)
 }
 
