@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -54,6 +55,8 @@ type serverFlags struct {
 	components func(*running) error
 	// debug is what components that are in this process tell of themselves.
 	debug map[string]http.Handler
+	// metrics are those of the components that are in this process.
+	metrics []prometheus.Gatherer
 	// peers are where the others are asked whether they are well.
 	peers map[string]string
 
@@ -220,7 +223,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission:          f.admission,
 		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
-		Limits: f.limits.limits(), Debug: f.debug, Components: f.peers, NoProfiling: !f.profiling,
+		Limits: f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers, NoProfiling: !f.profiling,
 	})
 	if err != nil {
 		return err
