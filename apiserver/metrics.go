@@ -96,17 +96,20 @@ type (
 
 func newTimings() *timings {
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets, ConstLabels: ours},
-			append(labels, byRequest...))
+		o := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets, ConstLabels: ours}
+		return prometheus.NewHistogramVec(o, append(labels, byRequest...))
 	}
 	seconds := []float64{0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 30} // 1, 5 and 30 are what Kubernetes' SLOs ask for
 	return &timings{
 		duration: histogram("apiserver_request_duration_seconds",
-			"Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.", seconds, "dry_run"),
+			"Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, "+
+				"scope and component.", seconds, "dry_run"),
 		sli: histogram("apiserver_request_sli_duration_seconds",
-			"Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in seconds for each verb, group, version, resource, subresource, scope and component.", seconds),
+			"Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in "+
+				"seconds for each verb, group, version, resource, subresource, scope and component.", seconds),
 		size: histogram("apiserver_response_sizes",
-			"Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.", prometheus.ExponentialBuckets(1000, 10, 5)),
+			"Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
+			prometheus.ExponentialBuckets(1000, 10, 5)),
 	}
 }
 
@@ -161,7 +164,10 @@ func askedFor(r *request, hr *http.Request) asked {
 	if r == nil {
 		return asked{verb: methodLabel(hr.Method)}
 	}
-	a := asked{verb: verbLabel(r.verb), group: r.res.Group, version: r.res.Version, resource: r.res.Plural, subresource: r.subresource, scope: "cluster"}
+	a := asked{
+		verb: verbLabel(r.verb), group: r.res.Group, version: r.res.Version, resource: r.res.Plural, subresource: r.subresource,
+		scope: "cluster",
+	}
 	switch {
 	case r.name != "" || r.verb == "create":
 		a.scope = "resource"

@@ -19,7 +19,9 @@ func (e *endpoint) cadvisorMetrics(w http.ResponseWriter, r *http.Request, n *si
 	e.serveMetrics(w, r, containerMetrics{e.agent, n})
 }
 
-func (e *endpoint) serveMetrics(w http.ResponseWriter, r *http.Request, of prometheus.Collector, more ...prometheus.Gatherer) {
+func (e *endpoint) serveMetrics(
+	w http.ResponseWriter, r *http.Request, of prometheus.Collector, more ...prometheus.Gatherer,
+) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(of)
 	all := append(prometheus.Gatherers{registry}, more...)
@@ -33,12 +35,16 @@ type nodeMetrics struct {
 }
 
 var (
-	nodeNameDesc = prometheus.NewDesc("kubelet_node_name", "The node's name. The count is always 1.", []string{"node"}, nil)
-	runningPods  = prometheus.NewDesc("kubelet_running_pods", "Number of pods that have a running pod sandbox", nil, nil)
-	runningDesc  = prometheus.NewDesc("kubelet_running_containers", "Number of containers currently running", []string{"container_state"}, nil)
-	activePods   = prometheus.NewDesc("kubelet_active_pods",
-		"The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.", []string{"static"}, nil)
+	nodeNameDesc = kubeletDesc("node_name", "The node's name. The count is always 1.", "node")
+	runningPods  = kubeletDesc("running_pods", "Number of pods that have a running pod sandbox")
+	runningDesc  = kubeletDesc("running_containers", "Number of containers currently running", "container_state")
+	activePods   = kubeletDesc("active_pods", "The number of pods the kubelet considers active and which are being "+
+		"considered when admitting new pods. static is true if the pod is not from the apiserver.", "static")
 )
+
+func kubeletDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("kubelet_"+name, help, labels, nil)
+}
 
 // Describe implements prometheus.Collector.
 func (nodeMetrics) Describe(ch chan<- *prometheus.Desc) {
@@ -96,9 +102,10 @@ var (
 	byContainer = []string{"container", "id", "image", "name", "namespace", "pod"}
 	byMachine   = []string{"boot_id", "machine_id", "system_uuid"}
 
-	cpuUsage = prometheus.NewDesc("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", append([]string{"cpu"}, byContainer...), nil)
-
-	memoryUsage   = containerDesc("memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed")
+	cpuUsage = prometheus.NewDesc("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.",
+		append([]string{"cpu"}, byContainer...), nil)
+	memoryUsage = containerDesc("memory_usage_bytes",
+		"Current memory usage in bytes, including all memory regardless of when it was accessed")
 	memorySet     = containerDesc("memory_working_set_bytes", "Current working set in bytes.")
 	startTime     = containerDesc("start_time_seconds", "Start time of the container since unix epoch in seconds.")
 	lastSeen      = containerDesc("last_seen", "Last time a container was seen by the exporter")
@@ -106,7 +113,8 @@ var (
 	cpuQuota      = containerDesc("spec_cpu_quota", "CPU quota of the container.")
 	cpuPeriod     = containerDesc("spec_cpu_period", "CPU period of the container.")
 	machineCores  = prometheus.NewDesc("machine_cpu_cores", "Number of logical CPU cores.", byMachine, nil)
-	machineMemory = prometheus.NewDesc("machine_memory_bytes", "Amount of memory installed on the machine.", byMachine, nil)
+	machineMemory = prometheus.NewDesc("machine_memory_bytes", "Amount of memory installed on the machine.",
+		byMachine, nil)
 )
 
 func containerDesc(name, help string) *prometheus.Desc {
@@ -115,7 +123,9 @@ func containerDesc(name, help string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (containerMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{cpuUsage, memoryUsage, memorySet, startTime, lastSeen, memoryLimit, cpuQuota, cpuPeriod, machineCores, machineMemory} {
+	for _, d := range []*prometheus.Desc{
+		cpuUsage, memoryUsage, memorySet, startTime, lastSeen, memoryLimit, cpuQuota, cpuPeriod, machineCores, machineMemory,
+	} {
 		ch <- d
 	}
 }
@@ -164,13 +174,16 @@ func (m containerMetrics) container(ch chan<- prometheus.Metric, pod *corev1.Pod
 const cgroupPeriod = 100_000
 
 func (m containerMetrics) usage(ch chan<- prometheus.Metric, cpu cpuStats, memory memoryStats, labels ...string) {
-	m.send(ch, cpuUsage, prometheus.CounterValue, float64(cpu.UsageCoreNanoSeconds)/1e9, append([]string{"total"}, labels...)...)
+	seconds := float64(cpu.UsageCoreNanoSeconds) / 1e9
+	m.send(ch, cpuUsage, prometheus.CounterValue, seconds, append([]string{"total"}, labels...)...)
 	m.send(ch, memoryUsage, prometheus.GaugeValue, float64(memory.UsageBytes), labels...)
 	m.send(ch, memorySet, prometheus.GaugeValue, float64(memory.WorkingSetBytes), labels...)
 }
 
 // send sends a metric unless a label is no text: images are what users write.
-func (containerMetrics) send(ch chan<- prometheus.Metric, desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+func (containerMetrics) send(
+	ch chan<- prometheus.Metric, desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string,
+) {
 	if metric, err := prometheus.NewConstMetric(desc, kind, value, labels...); err == nil {
 		ch <- metric
 	}

@@ -90,9 +90,13 @@ func (c counted) Collect(ch chan<- prometheus.Metric) {
 	}()
 	for m := range all {
 		var d dto.Metric
-		if err := m.Write(&d); err == nil && d.Counter.GetValue() == 0 && d.Histogram.GetSampleCount() == 0 && d.Gauge == nil {
+		if err := m.Write(&d); err == nil && isZero(&d) {
 			continue
 		}
 		ch <- m
 	}
+}
+
+func isZero(d *dto.Metric) bool {
+	return d.Counter.GetValue() == 0 && d.Histogram.GetSampleCount() == 0 && d.Gauge == nil
 }

@@ -25,7 +25,8 @@ func newOwnMetrics() *prometheus.Registry {
 
 func init() {
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "rest_client_" + name, Help: help, Buckets: buckets}, []string{"verb", "host"})
+		o := prometheus.HistogramOpts{Name: "rest_client_" + name, Help: help + " Broken down by verb and host.", Buckets: buckets}
+		h := prometheus.NewHistogramVec(o, []string{"verb", "host"})
 		clientMetrics.MustRegister(h)
 		return h
 	}
@@ -37,12 +38,14 @@ func init() {
 	seconds := []float64{0.005, 0.025, 0.1, 0.5, 1, 4, 15, 60}
 	bytes := []float64{256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20}
 	restmetrics.Register(restmetrics.RegisterOpts{
-		RequestLatency:     latency{histogram("request_duration_seconds", "Request latency in seconds. Broken down by verb, and host.", seconds)},
-		RateLimiterLatency: latency{histogram("rate_limiter_duration_seconds", "Client side rate limiter latency in seconds. Broken down by verb, and host.", seconds)},
-		RequestSize:        size{histogram("request_size_bytes", "Request size in bytes. Broken down by verb and host.", bytes)},
-		ResponseSize:       size{histogram("response_size_bytes", "Response size in bytes. Broken down by verb and host.", bytes)},
-		RequestResult:      counter("requests_total", "Number of HTTP requests, partitioned by status code, method, and host.", "code", "method", "host"),
-		RequestRetry:       counter("request_retries_total", "Number of request retries, partitioned by status code, verb, and host.", "code", "verb", "host"),
+		RequestLatency:     latency{histogram("request_duration_seconds", "Request latency in seconds.", seconds)},
+		RateLimiterLatency: latency{histogram("rate_limiter_duration_seconds", "Client side rate limiter latency in seconds.", seconds)},
+		RequestSize:        size{histogram("request_size_bytes", "Request size in bytes.", bytes)},
+		ResponseSize:       size{histogram("response_size_bytes", "Response size in bytes.", bytes)},
+		RequestResult: counter("requests_total",
+			"Number of HTTP requests, partitioned by status code, method, and host.", "code", "method", "host"),
+		RequestRetry: counter("request_retries_total",
+			"Number of request retries, partitioned by status code, verb, and host.", "code", "verb", "host"),
 	})
 }
 
