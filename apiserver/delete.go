@@ -218,7 +218,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	q, err := r.listRequest()
+	q, err := s.listRequest(r)
 	if err != nil {
 		return err
 	}

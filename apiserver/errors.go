@@ -28,6 +28,16 @@ func notFoundPath() error {
 // errModified is what a writer is told who had read an older revision.
 var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
+// What kube-apiserver answers when the past is gone. Clients look for these words.
+const (
+	expiredList  = "The resourceVersion for the provided list is too old."
+	expiredWatch = "The resourceVersion for the provided watch is too old."
+	expiredToken = "The provided continue parameter is too old to display a consistent list result. " +
+		"You can start a new list without the continue parameter, or use the continue token in this response to retrieve " +
+		"the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that " +
+		"were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
+)
+
 // statusOf turns any error into the Status that Kubernetes would answer.
 func statusOf(err error, r *request) metav1.Status {
 	var asStatus apierrors.APIStatus
@@ -49,12 +59,14 @@ func statusOf(err error, r *request) metav1.Status {
 	case errors.Is(err, storage.ErrExists):
 		return apierrors.NewAlreadyExists(gr, name).Status()
 	case errors.As(err, &stale):
-		expired := apierrors.NewResourceExpired("the provided continue parameter is too old to display a consistent list result: " +
-			"start a new list without it, or go on with the continue token in this response, which shows what is there now behind the same key")
+		expired := apierrors.NewResourceExpired(expiredToken)
 		expired.ErrStatus.ListMeta.Continue = stale.Continue
 		return expired.Status()
 	case errors.Is(err, storage.ErrExpired):
-		return apierrors.NewResourceExpired(err.Error()).Status()
+		if r != nil && r.verb == "watch" {
+			return apierrors.NewResourceExpired(expiredWatch).Status()
+		}
+		return apierrors.NewResourceExpired(expiredList).Status()
 	case errors.Is(err, storage.ErrBadToken):
 		return apierrors.NewBadRequest("continue key is not valid: " + err.Error()).Status()
 	case errors.Is(err, storage.ErrFuture):

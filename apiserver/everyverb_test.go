@@ -47,26 +47,31 @@ func TestClients_EveryKindAndVerb(t *testing.T) {
 			t.Parallel()
 			s := start(t)
 			of := clients(t, s)
-			served := servedResources(t, s)
-			for _, r := range served {
-				if strings.Contains(r.Name, "/") || r.Kind == "Binding" {
-					continue // client-go has no client of bindings, for which there is TestBindings_PutPodsOnNodes
-				}
-				t.Run(r.Group+"/"+r.Version+"/"+r.Name, func(t *testing.T) {
-					t.Parallel()
-					k := &kindTest{t: t, s: s.within(t), resource: r, namespace: "", binary: strings.HasSuffix(name, "CBOR")}
-					if r.Namespaced {
-						k.namespace = "default"
-					}
-					for _, sub := range served {
-						if strings.HasPrefix(sub.Name, r.Name+"/") && sub.under == r.under {
-							k.subresources = append(k.subresources, sub)
-						}
-					}
-					k.client = of(t, r.under.WithResource(r.Name), k.namespace)
-					k.exercise()
-				})
+			t.Run("kinds", func(t *testing.T) { exerciseKinds(t, s, of, strings.HasSuffix(name, "CBOR")) })
+			s.hasBoundedMetrics()
+		})
+	}
+}
+
+func exerciseKinds(t *testing.T, s *server, of kindClients, binary bool) {
+	served := servedResources(t, s)
+	for _, r := range served {
+		if strings.Contains(r.Name, "/") || r.Kind == "Binding" {
+			continue // client-go has no client of bindings, for which there is TestBindings_PutPodsOnNodes
+		}
+		t.Run(r.Group+"/"+r.Version+"/"+r.Name, func(t *testing.T) {
+			t.Parallel()
+			k := &kindTest{t: t, s: s.within(t), resource: r, namespace: "", binary: binary}
+			if r.Namespaced {
+				k.namespace = "default"
 			}
+			for _, sub := range served {
+				if strings.HasPrefix(sub.Name, r.Name+"/") && sub.under == r.under {
+					k.subresources = append(k.subresources, sub)
+				}
+			}
+			k.client = of(t, r.under.WithResource(r.Name), k.namespace)
+			k.exercise()
 		})
 	}
 }

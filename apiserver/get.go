@@ -1,10 +1,12 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
@@ -34,7 +36,7 @@ func (s *Server) get(w http.ResponseWriter, r *request) error {
 // list answers a LIST, by the contract of resourceVersion and resourceVersionMatch:
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list
 func (s *Server) list(w http.ResponseWriter, r *request) error {
-	q, err := r.listRequest()
+	q, err := s.listRequest(r)
 	if err != nil {
 		return err
 	}
@@ -45,7 +47,7 @@ func (s *Server) list(w http.ResponseWriter, r *request) error {
 	return s.writeList(w, r, l)
 }
 
-func (r *request) listRequest() (storage.ListRequest, error) {
+func (s *Server) listRequest(r *request) (storage.ListRequest, error) {
 	q := storage.ListRequest{Continue: r.query.Get("continue")}
 	err := r.checkListOptions()
 	if err != nil {
@@ -60,8 +62,28 @@ func (r *request) listRequest() (storage.ListRequest, error) {
 		}
 		q.Limit = max(q.Limit, 0) // less than none is none
 	}
-	q.At, err = r.at(q.Limit, q.Continue)
+	if q.At, err = r.at(q.Limit, q.Continue); q.At.Exact || q.Continue != "" {
+		q.Scope.Past = s.past(r)
+	}
 	return q, err
+}
+
+// past is what the store asks before a request reads the past; nil where all of it may be read.
+//
+// The past of a namespace begins with its creation. Rights in a namespace are rights in the one that has the
+// name now; at a revision from before, they would open what the last one of that name held. A request about
+// all namespaces was authorized for all of them, and may read what there is, however it is narrowed down.
+func (s *Server) past(r *request) func(context.Context, int64) error {
+	name, kind := r.namespace, s.cluster.resource(corev1.Resource("namespaces"))
+	if r.isNamespace() {
+		name = r.name // as for authorization
+	}
+	if name == "" || kind == nil {
+		return nil
+	}
+	return func(ctx context.Context, revision int64) error {
+		return s.collection(kind).SameSince(ctx, "", name, revision)
+	}
 }
 
 // at reads resourceVersion and resourceVersionMatch of a LIST.

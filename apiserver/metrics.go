@@ -4,52 +4,63 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/coxswain-dev/coxswain/series"
 )
 
-// metrics bear the names that Kubernetes' dashboards query.
+// metrics bear the names and labels that Kubernetes' dashboards query. A dashboard would need all of their series at
+// once only if everything were asked for at once; the bounds below keep /metrics at some hundred kilobytes.
 // https://kubernetes.io/docs/reference/instrumentation/metrics/
 type metrics struct {
 	registry *prometheus.Registry
-	requests *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	size     *prometheus.HistogramVec
+	requests *series.Recent[answered, prometheus.Counter]
+	timings  *series.Recent[asked, *timing]
+	running  *longRunningRequests
 	current  *prometheus.GaugeVec
-	watches  *prometheus.GaugeVec
 	events   *prometheus.CounterVec
 	expiries *prometheus.CounterVec
 }
 
+// How many combinations of labels are shown of requests that were counted, and of those that were timed, which take
+// thirty lines each.
+const (
+	maxCounted = 250
+	maxTimed   = 32
+)
+
+// asked is what requests are told apart by.
+type asked struct{ verb, group, version, resource, subresource, scope, dryRun string }
+
+// answered is a request with what came of it.
+type answered struct {
+	asked
+	code int
+}
+
+var (
+	byRequest = []string{"verb", "group", "version", "resource", "subresource", "scope"}
+	// ours is what tells this server's requests from those of aggregated ones, of which there are none.
+	ours = prometheus.Labels{"component": "apiserver"}
+)
+
+func (a *asked) labels() []string {
+	return []string{a.verb, a.group, a.version, a.resource, a.subresource, a.scope}
+}
+
 func newMetrics(s *Server) *metrics {
-	byRequest := []string{"verb", "group", "version", "resource", "subresource", "scope"}
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_total",
-			Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
-		}, append([]string{"code"}, byRequest...)),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_request_duration_seconds",
-			Help:    "Response latency distribution in seconds for each verb, group, version, resource, subresource and scope.",
-			Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60},
-		}, byRequest),
-		size: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_response_sizes",
-			Help:    "Response size distribution in bytes for each group, version, verb, resource, subresource and scope.",
-			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
-		}, byRequest),
+		running:  &longRunningRequests{now: map[asked]int{}},
 		current: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_current_inflight_requests",
 			Help: "Number of requests that are being served now, per request kind.",
 		}, []string{"request_kind"}),
-		watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests",
-			Help: "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource and scope.",
-		}, byRequest),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_watch_events_total",
 			Help: "Number of events sent in watch clients.",
@@ -59,9 +70,74 @@ func newMetrics(s *Server) *metrics {
 			Help: "Attempts to delete an object whose time to live had ended, by what became of them: deleted (or its deletion begun), refused or failed.",
 		}, []string{"result"}),
 	}
-	m.registry.MustRegister(m.requests, m.duration, m.size, m.current, m.watches, m.events, m.expiries,
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name:        "apiserver_request_total",
+		Help:        "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
+		ConstLabels: ours,
+	}, append([]string{"code", "dry_run"}, byRequest...))
+	values := func(a answered) []string {
+		return append([]string{strconv.Itoa(a.code), a.dryRun}, a.labels()...)
+	}
+	m.requests = series.NewRecent(maxCounted,
+		func(a answered) prometheus.Counter { return requests.WithLabelValues(values(a)...) },
+		func(a answered) { requests.DeleteLabelValues(values(a)...) })
+	timings := newTimings()
+	m.timings = series.NewRecent(maxTimed, timings.begin, timings.end)
+	m.registry.MustRegister(requests, timings.duration, timings.sli, timings.size, m.running, m.current, m.events, m.expiries,
 		objectCounts{s}, lifetimeCounts{s}, s.admission, s.Store.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// timings are the families of histograms; timing is what one combination of labels has of them.
+type (
+	timings struct{ duration, sli, size *prometheus.HistogramVec }
+	timing  struct{ duration, sli, size prometheus.Observer }
+)
+
+func newTimings() *timings {
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		o := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets, ConstLabels: ours}
+		return prometheus.NewHistogramVec(o, append(labels, byRequest...))
+	}
+	seconds := []float64{0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 30} // 1, 5 and 30 are what Kubernetes' SLOs ask for
+	return &timings{
+		duration: histogram("apiserver_request_duration_seconds",
+			"Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, "+
+				"scope and component.", seconds, "dry_run"),
+		sli: histogram("apiserver_request_sli_duration_seconds",
+			"Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in "+
+				"seconds for each verb, group, version, resource, subresource, scope and component.", seconds),
+		size: histogram("apiserver_response_sizes",
+			"Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
+			prometheus.ExponentialBuckets(1000, 10, 5)),
+	}
+}
+
+// begin makes the histograms of a combination. A dry run has only the one that tells it from others.
+func (f *timings) begin(a asked) *timing {
+	labels := a.labels()
+	t := &timing{duration: f.duration.WithLabelValues(append([]string{a.dryRun}, labels...)...)}
+	if a.dryRun == "" {
+		t.sli, t.size = f.sli.WithLabelValues(labels...), f.size.WithLabelValues(labels...)
+	}
+	return t
+}
+
+func (f *timings) end(a asked) {
+	labels := a.labels()
+	f.duration.DeleteLabelValues(append([]string{a.dryRun}, labels...)...)
+	if a.dryRun == "" {
+		f.sli.DeleteLabelValues(labels...)
+		f.size.DeleteLabelValues(labels...)
+	}
+}
+
+func (t *timing) observe(took, waited time.Duration, bytes int64) {
+	t.duration.Observe(took.Seconds())
+	if t.sli != nil {
+		t.sli.Observe((took - waited).Seconds())
+		t.size.Observe(float64(bytes))
+	}
 }
 
 func (m *metrics) inflight(method string) prometheus.Gauge {
@@ -72,33 +148,75 @@ func (m *metrics) inflight(method string) prometheus.Gauge {
 }
 
 func (m *metrics) done(w *response, r *http.Request, took time.Duration) {
-	labels := metricLabels(w.request, r)
-	m.requests.WithLabelValues(append([]string{strconv.Itoa(w.code)}, labels...)...).Inc()
-	if labels[0] != "WATCH" && labels[0] != "CONNECT" {
-		m.duration.WithLabelValues(labels...).Observe(took.Seconds())
-		m.size.WithLabelValues(labels...).Observe(float64(w.bytes))
+	a := askedFor(w.request, r)
+	m.requests.Of(answered{a, w.code}).Inc()
+	if a.verb == "WATCH" || a.verb == "CONNECT" {
+		return
+	}
+	waited := time.Duration(0)
+	if w.request != nil {
+		waited = w.request.seat.Waited()
+	}
+	m.timings.Of(a).observe(took, waited, w.bytes)
+}
+
+func askedFor(r *request, hr *http.Request) asked {
+	if r == nil {
+		return asked{verb: methodLabel(hr.Method)}
+	}
+	a := asked{
+		verb: verbLabel(r.verb), group: r.res.Group, version: r.res.Version, resource: r.res.Plural, subresource: r.subresource,
+		scope: "cluster",
+	}
+	switch {
+	case r.name != "" || r.verb == "create":
+		a.scope = "resource"
+	case r.namespace != "":
+		a.scope = "namespace"
+	}
+	if r.query.Get("dryRun") != "" {
+		a.dryRun = "All" // there is no other
+	}
+	return a
+}
+
+func verbLabel(verb string) string {
+	switch verb {
+	case "create":
+		return "POST"
+	case "update":
+		return "PUT"
+	}
+	return strings.ToUpper(verb)
+}
+
+// longRunningRequests counts the watches that are open.
+type longRunningRequests struct {
+	mu  sync.Mutex
+	now map[asked]int
+}
+
+var longRunningDesc = prometheus.NewDesc("apiserver_longrunning_requests",
+	"Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component.", byRequest, ours)
+
+func (l *longRunningRequests) add(a asked, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now[a] += n; l.now[a] == 0 {
+		delete(l.now, a)
 	}
 }
 
-func metricLabels(r *request, hr *http.Request) []string {
-	if r == nil {
-		return []string{methodLabel(hr.Method), "", "", "", "", ""}
+// Describe implements prometheus.Collector.
+func (*longRunningRequests) Describe(ch chan<- *prometheus.Desc) { ch <- longRunningDesc }
+
+// Collect implements prometheus.Collector.
+func (l *longRunningRequests) Collect(ch chan<- prometheus.Metric) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for a, n := range l.now {
+		ch <- prometheus.MustNewConstMetric(longRunningDesc, prometheus.GaugeValue, float64(n), a.labels()...)
 	}
-	verb := r.verb
-	switch verb {
-	case "create":
-		verb = "post"
-	case "update":
-		verb = "put"
-	}
-	scope := "cluster"
-	switch {
-	case r.name != "":
-		scope = "resource"
-	case r.namespace != "":
-		scope = "namespace"
-	}
-	return []string{strings.ToUpper(verb), r.res.Group, r.res.Version, r.res.Plural, r.subresource, scope}
 }
 
 // methodLabel keeps clients from making metrics by inventing methods.
@@ -129,6 +247,7 @@ func (o objectCounts) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) error {
-	promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	all := append(prometheus.Gatherers{s.metrics.registry}, s.Metrics...)
+	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil
 }

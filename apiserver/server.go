@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
@@ -73,6 +74,8 @@ type Options struct {
 	// Debug are handlers of who runs in the same process, by the path below which they answer GET; it ends with a
 	// slash. Whom they answer is for authorization, as with every path.
 	Debug map[string]http.Handler
+	// Metrics are served at /metrics beside the server's own: those of who runs in the same process.
+	Metrics []prometheus.Gatherer
 	// NoProfiling leaves out /debug/pprof (--profiling=false).
 	NoProfiling bool
 	Clock       clock.PassiveClock

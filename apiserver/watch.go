@@ -45,9 +45,9 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer watcher.Close()
-	watches := s.metrics.watches.WithLabelValues(metricLabels(r, r.Request)...)
-	watches.Inc()
-	defer watches.Dec()
+	open := askedFor(r, r.Request)
+	s.metrics.running.add(open, 1)
+	defer s.metrics.running.add(open, -1)
 	return s.stream(ctx, w, r, watcher, q.Bookmarks)
 }
 
@@ -65,6 +65,9 @@ func (s *Server) watchRequest(r *request) (storage.WatchRequest, error) {
 	}
 	q.From, err = r.revision("resourceVersion")
 	q.InitialEvents = flag(r.query, "sendInitialEvents")
+	if q.From > 0 && !q.InitialEvents {
+		q.Scope.Past = s.past(r)
+	}
 	if err == nil && q.From == 0 && r.query.Has("sendInitialEvents") && !q.InitialEvents {
 		q.From, err = s.Store.Revision(r.Context())
 	}

@@ -37,7 +37,7 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 
 func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
 	return registered(prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(10e-9, 10, 12),
+		Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(1e-5, 10, 8),
 	}, labels))
 }
 

@@ -57,15 +57,31 @@ func (h *history) leases(ctx context.Context, namespace string, revision, limit 
 	return list.Items, nil
 }
 
-// oldest is the first revision that the server still has. The number of questions grows with its logarithm.
+// oldest is the first revision that the server still has.
 func (h *history) oldest(ctx context.Context) (int64, error) {
-	return h.search(1, func(revision int64) (bool, error) {
+	return h.oldestOf(func(revision int64) error {
 		_, err := h.leases(ctx, metav1.NamespaceSystem, revision, 1)
-		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-			return false, nil
-		}
-		return true, err
+		return err
 	})
+}
+
+// oldestOf is the first revision at which a list is answered. It differs by namespace: the past of one begins with its
+// creation. The number of questions grows with its logarithm.
+func (h *history) oldestOf(list func(revision int64) error) (int64, error) {
+	return h.search(1, func(revision int64) (bool, error) {
+		err := list(revision)
+		return !expired(err), ignoreExpired(err)
+	})
+}
+
+// expired reports whether the server no longer has a revision.
+func expired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
+
+func ignoreExpired(err error) error {
+	if expired(err) {
+		return nil
+	}
+	return err
 }
 
 // moment is a revision and the time it belongs to: written no earlier than from, and before to, between two renewals
@@ -128,7 +144,7 @@ func (h *history) at(ctx context.Context, when time.Time) (moment, error) {
 func (h *history) clock(ctx context.Context, revision int64) (newest time.Time, err error) {
 	for _, namespace := range clockNamespaces {
 		leases, err := h.leases(ctx, namespace, revision, 0)
-		if err != nil {
+		if ignoreExpired(err) != nil { // a namespace that is younger had no Leases
 			return time.Time{}, err
 		}
 		for _, lease := range leases {

@@ -106,6 +106,23 @@ func TestGet_ShowsThePast(t *testing.T) {
 	}
 }
 
+// The past of a namespace begins with its creation, which may be later than the server's history does.
+func TestThePast_OfAYoungNamespace(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	serverClock := clocktesting.NewFakePassiveClock(began.Add(-time.Hour))
+	l := startLive(t, testenv.APIServerOnly(), testenv.WithClock(serverClock))
+	l.lease(t, time.Hour)
+	l.succeed(t, "", "create ns young")
+	serverClock.SetTime(began.Add(-30 * time.Minute))
+	l.lease(t, 30*time.Minute)
+	l.succeed(t, "", "create cm a -n young")
+	serverClock.SetTime(began)
+	l.lease(t, 0)
+	require.Regexp(t, `^revision \d+  created  `, l.succeed(t, "", "timeline cm/a -n young"))
+	require.Equal(t, "configmap/a\n", l.succeed(t, "", "get cm -o name -n young --at 20m"))
+}
+
 func TestTimeline_TellsWhatChanged(t *testing.T) {
 	t.Parallel()
 	l := startLive(t, testenv.APIServerOnly())

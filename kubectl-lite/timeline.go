@@ -86,11 +86,14 @@ func (o *timelineOptions) run(ctx context.Context, mapping *meta.RESTMapping, na
 	if err != nil {
 		return err
 	}
-	oldest, err := h.oldest(ctx)
+	objects, err := o.collection(mapping)
 	if err != nil {
 		return err
 	}
-	objects, err := o.collection(mapping)
+	oldest, err := h.oldestOf(func(revision int64) error {
+		_, err := objects.List(ctx, metav1.ListOptions{ResourceVersion: fmt.Sprint(revision), ResourceVersionMatch: metav1.ResourceVersionMatchExact, Limit: 1})
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -160,7 +163,7 @@ func revisions(ctx context.Context, objects dynamic.ResourceInterface, name stri
 		}
 	}
 	stream, err := objects.Watch(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: from, TimeoutSeconds: &patience})
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+	if expired(err) {
 		return nil, fmt.Errorf("this server lists its past but does not replay it: %w", err)
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -85,7 +86,8 @@ func refuseOtherSystem(_ *agent, _ *simNode, pod *corev1.Pod) *refusal {
 
 // takeRoom takes what the pod asks for.
 func (a *agent) takeRoom(n *simNode, pod *corev1.Pod, wanted *wanted) *refusal {
-	if n.account.take(pod.UID, wanted, a.Capacity) {
+	capacity := a.capacityFor(n, wanted)
+	if n.account.take(pod.UID, wanted, capacity) {
 		return nil
 	}
 	// Somebody may have gone whose end has not been worked on yet: count those who are there.
@@ -100,7 +102,7 @@ func (a *agent) takeRoom(n *simNode, pod *corev1.Pod, wanted *wanted) *refusal {
 		}
 		portTaken = portTaken || wanted.ports.conflict(hostPortsOf(other))
 	}
-	s := lacking(wanted.requests, used, a.Capacity)
+	s := lacking(wanted.requests, used, capacity)
 	switch {
 	case s == nil && portTaken:
 		return failedPredicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
@@ -110,6 +112,31 @@ func (a *agent) takeRoom(n *simNode, pod *corev1.Pod, wanted *wanted) *refusal {
 	}
 	return &refusal{"OutOf" + string(s.resource), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 		s.resource, s.requested, s.used, s.capacity)}
+}
+
+// capacityFor is what a node has for a pod: with extended resources, also what others have put into its status.
+func (a *agent) capacityFor(n *simNode, w *wanted) corev1.ResourceList {
+	capacity := a.Capacity
+	for name := range w.requests {
+		if has(a.Capacity, name) || !isExtended(name) {
+			continue
+		}
+		if node, err := n.link.nodes.Get(n.name); err == nil {
+			capacity = maps.Clone(a.Capacity)
+			for name, quantity := range node.Status.Allocatable {
+				if isExtended(name) && !has(a.Capacity, name) {
+					capacity[name] = quantity
+				}
+			}
+		}
+		break
+	}
+	return capacity
+}
+
+func has(list corev1.ResourceList, name corev1.ResourceName) bool {
+	_, ok := list[name]
+	return ok
 }
 
 func failedPredicate(name, why string) *refusal {
@@ -285,7 +312,8 @@ type shortage struct {
 	requested, used, capacity int64
 }
 
-// lacking is the first resource, by name, of which a node has too little.
+// lacking is the first resource, by name, of which a node has too little. An extended resource that no node knows is the
+// cluster's: the scheduler and its extenders have seen to it.
 func lacking(wanted, used map[corev1.ResourceName]int64, capacity corev1.ResourceList) *shortage {
 	names := make([]corev1.ResourceName, 0, len(wanted))
 	for name := range wanted {
@@ -293,13 +321,16 @@ func lacking(wanted, used map[corev1.ResourceName]int64, capacity corev1.Resourc
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		q := capacity[name]
-		has := amountOf(q, 0)
-		if name == corev1.ResourceCPU {
-			has = amountOf(q, resource.Milli)
+		if !has(capacity, name) && isExtended(name) {
+			continue
 		}
-		if n := wanted[name]; n > 0 && used[name]+n > has {
-			return &shortage{name, n, used[name], has}
+		q := capacity[name]
+		most := amountOf(q, 0)
+		if name == corev1.ResourceCPU {
+			most = amountOf(q, resource.Milli)
+		}
+		if n := wanted[name]; n > 0 && used[name]+n > most {
+			return &shortage{name, n, used[name], most}
 		}
 	}
 	return nil

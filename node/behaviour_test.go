@@ -83,6 +83,56 @@ func TestNode_GoesOnWithItsPodsAfterAPause(t *testing.T) {
 	c.later(time.Second, "its pods run", func() bool { return ready(c.pod("p")) })
 }
 
+// A client advertises an extended resource by a patch of the Node's status: it is the client's from then on.
+func TestNode_KeepsTheResourcesThatOthersAdvertise(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, Options{Count: 1})
+	node := func() *corev1.Node {
+		n, err := c.CoreV1().Nodes().Get(context.Background(), "node-0", metav1.GetOptions{})
+		require.NoError(t, err)
+		return n
+	}
+	patch := func(text string) {
+		_, err := c.CoreV1().Nodes().Patch(context.Background(), "node-0", types.MergePatchType, []byte(text), metav1.PatchOptions{}, "status")
+		require.NoError(t, err)
+	}
+	c.eventually("it is registered", func() bool {
+		_, err := c.CoreV1().Nodes().Get(context.Background(), "node-0", metav1.GetOptions{})
+		return err == nil
+	})
+	const foo corev1.ResourceName = "example.com/foo"
+	amount := func(list corev1.ResourceList) string {
+		q, ok := list[foo]
+		if !ok {
+			return "none"
+		}
+		return q.String()
+	}
+	patch(`{"status":{"capacity":{"example.com/foo":"5"},"allocatable":{"example.com/stray":"1"}}}`)
+	beats := func() time.Time { return lastHeartbeat(node()) }
+	before := beats()
+	c.later(10*time.Second, "it can be allocated", func() bool { return amount(node().Status.Allocatable) == "5" })
+	c.later(10*time.Second, "the status is written again", func() bool { return beats().After(before) })
+	require.Equal(t, "5", amount(node().Status.Capacity))
+	require.NotContains(t, node().Status.Allocatable, corev1.ResourceName("example.com/stray"))
+	require.EqualValues(t, 1000, node().Status.Allocatable.Pods().Value())
+
+	asking := func(name, amount string) *corev1.Pod {
+		pod := boundPod(name, "node-0")
+		of := corev1.ResourceList{foo: resource.MustParse(amount), "example.com/of-the-cluster": resource.MustParse("1")}
+		pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: of, Limits: of}
+		return pod
+	}
+	c.create(asking("first", "3"))
+	c.later(10*time.Millisecond, "it has what it asks for", func() bool { return ready(c.pod("first")) })
+	c.create(asking("second", "3"))
+	c.later(10*time.Millisecond, "there is not enough", func() bool { return c.pod("second").Status.Reason == "OutOfexample.com/foo" })
+
+	patch(`{"status":{"capacity":{"example.com/foo":null}}}`)
+	c.later(10*time.Second, "what is withdrawn can no longer be allocated", func() bool { return amount(node().Status.Allocatable) == "none" })
+	require.Equal(t, "none", amount(node().Status.Capacity))
+}
+
 func TestPod_IsRefusedWhereItHasNoRoom(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{Count: 1})

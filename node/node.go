@@ -60,6 +60,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
@@ -117,6 +118,8 @@ type Options struct {
 	// ClientCAs are whose client certificates say who makes a request; nil believes none. Whoever
 	// has a token of the cluster can also say so with that. What one may is for the API server to say.
 	ClientCAs *x509.CertPool
+	// Metrics are served at /metrics beside what there is to count of a Node: those of the process.
+	Metrics []prometheus.Gatherer
 	// HeartbeatEvery is the interval at which Leases are renewed; 10 s where zero. A Lease lasts four of them.
 	HeartbeatEvery time.Duration
 	// StatusEvery is the interval at which an unchanged node status is written; 5 min where zero.

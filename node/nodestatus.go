@@ -1,8 +1,10 @@
 package node
 
 import (
+	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,8 +69,7 @@ var declaredFeatures = []string{"ExtendWebSocketsToKubelet"}
 // time at which they came to be what they are.
 func (a *agent) nodeStatus(n *simNode, old *corev1.NodeStatus, now time.Time) corev1.NodeStatus {
 	status := *old.DeepCopy()
-	status.Capacity = a.Capacity
-	status.Allocatable = a.Capacity
+	setResources(&status, a.Capacity)
 	status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeInternalIP, Address: a.Address},
 		{Type: corev1.NodeHostName, Address: n.name},
@@ -94,6 +95,26 @@ func (a *agent) nodeStatus(n *simNode, old *corev1.NodeStatus, now time.Time) co
 		status.Conditions = setNodeCondition(status.Conditions, condition)
 	}
 	return status
+}
+
+// setResources writes what the agent knows of into a status, beside what others have put there, as the kubelet
+// does: what is in the capacity can be allocated, and an extended resource that is not cannot.
+func setResources(status *corev1.NodeStatus, own corev1.ResourceList) {
+	capacity, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
+	maps.Copy(capacity, status.Capacity)
+	maps.Copy(capacity, own)
+	for name, quantity := range status.Allocatable {
+		if !isExtended(name) {
+			allocatable[name] = quantity
+		}
+	}
+	maps.Copy(allocatable, capacity)
+	status.Capacity, status.Allocatable = capacity, allocatable
+}
+
+// isExtended reports whether a resource is none of Kubernetes' own, by the form of its name.
+func isExtended(name corev1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
 func setNodeCondition(conditions []corev1.NodeCondition, c corev1.NodeCondition) []corev1.NodeCondition {

@@ -106,6 +106,8 @@ func (e *endpoint) routes() {
 	ofNode("/pods", e.listPods)
 	ofNode("/runningpods/", e.listPods)
 	ofNode("/stats/summary", e.statsSummary)
+	ofNode("/metrics", e.kubeletMetrics)
+	ofNode("/metrics/cadvisor", e.cadvisorMetrics)
 	ofNode("/metrics/resource", e.resourceMetrics)
 	ofNode("/healthz", func(w http.ResponseWriter, _ *http.Request, _ *simNode) { _, _ = w.Write([]byte("ok")) })
 }

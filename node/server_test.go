@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -11,10 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -70,6 +74,52 @@ func TestEndpoint_ServesLogsAndStatisticsThroughTheAPIServer(t *testing.T) {
 	metrics, err := client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/node-0/proxy/metrics/resource").DoRaw(ctx)
 	require.NoError(t, err)
 	require.Contains(t, string(metrics), `container_memory_working_set_bytes{container="c",namespace="default",pod="p"} 6.7108864e+07`)
+}
+
+// Each Node has the pages of a kubelet, though the Nodes of an agent share an endpoint.
+func TestEndpoint_ServesTheMetricsOfAKubelet(t *testing.T) {
+	t.Parallel()
+	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler(), testenv.WithNodes(2))
+	client := kubernetes.NewForConfigOrDie(config)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p := talkative("p")
+	p.Spec.Containers[0].Image = `registry.example/"i"\é:1`
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("128Mi")}
+	_, err := client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+	require.NoError(t, err)
+	pod := awaitReady(ctx, t, client, 1)["p"]
+	get := func(node, path string) string {
+		t.Helper()
+		text, err := client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", node, "proxy/metrics"+path).DoRaw(ctx)
+		require.NoError(t, err)
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		_, err = parser.TextToMetricFamilies(bytes.NewReader(text))
+		require.NoError(t, err, "%s", text)
+		return string(text)
+	}
+	own := get("node-0", "")
+	for _, line := range []string{
+		`kubelet_node_name{node="node-0"} 1`, `kubelet_running_pods 1`, `kubelet_running_containers{container_state="running"} 1`,
+		`kubelet_active_pods{static="false"} 1`,
+	} {
+		require.Contains(t, own, line+"\n")
+	}
+	require.Contains(t, get("node-1", ""), "kubelet_running_pods 0\n")
+
+	taken := get("node-0", "/cadvisor")
+	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+	labels := `id="/kubepods/pod` + string(pod.UID) + "/" + id + `",image="registry.example/\"i\"\\é:1",name="` + id + `",namespace="default",pod="p"} `
+	for _, line := range []string{
+		`container_memory_working_set_bytes{container="c",` + labels + `6.7108864e+07`, `container_spec_memory_limit_bytes{container="c",` + labels + `1.34217728e+08`,
+		`container_spec_cpu_quota{container="c",` + labels + `50000`, `container_cpu_usage_seconds_total{container="c",cpu="total",` + labels,
+		`container_memory_usage_bytes{container="",id="/kubepods/pod` + string(pod.UID) + `",image="",name="",namespace="default",pod="p"} 6.7108864e+07`,
+		`machine_memory_bytes{`,
+	} {
+		require.Contains(t, taken, line)
+	}
+	require.NotContains(t, get("node-1", "/cadvisor"), `pod="p"`)
+	require.Contains(t, get("node-0", "/resource"), `pod_cpu_usage_seconds_total{namespace="default",pod="p"} `)
 }
 
 func TestEndpoint_FollowsALogUntilItsContainerEnds(t *testing.T) {

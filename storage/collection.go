@@ -302,6 +302,9 @@ func (c *Collection) Get(ctx context.Context, namespace, name string, at At) (*O
 }
 
 func (c *Collection) getExactly(ctx context.Context, key Key, revision int64) (*Object, error) {
+	if err := c.store.past(ctx, &Scope{}, revision); err != nil {
+		return nil, fmt.Errorf("get %s: %w", key, err)
+	}
 	if s, ok := c.snapshotAt(revision); ok {
 		if o, found := s.tree.Get(&Object{Key: key}); found {
 			return o, nil

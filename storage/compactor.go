@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -29,6 +30,9 @@ type compactor struct {
 	// room to write them down.
 	known     []milestone
 	compacted int64
+	// oldest is the first revision that is within the retention. What is older is over for readers even
+	// where memory still has it.
+	oldest atomic.Int64
 }
 
 // milestone says that etcd was at a revision at a time.
@@ -45,13 +49,14 @@ func (c *compactor) round(ctx context.Context) error {
 	}
 	now := c.clock.Now()
 	c.learn(note, now)
+	target := c.forget(now.Add(-c.retention))
+	c.oldest.Store(max(c.oldest.Load(), target))
 	// Servers' intervals do not begin together. Whoever comes soon after another has nothing
-	// to do.
+	// more to do.
 	if n := len(c.known); n > 0 && now.Sub(c.known[n-1].Time) < c.interval-c.interval/10 {
 		return nil
 	}
 	c.known = append(c.known, milestone{now.UTC(), note.At})
-	target := c.forget(now.Add(-c.retention))
 	value, err := json.Marshal(c.known)
 	if err != nil {
 		return err

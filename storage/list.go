@@ -19,6 +19,9 @@ type Scope struct {
 	IndexValue string
 	// Match, when not nil, further narrows. It must be pure and quick.
 	Match func(*Object) bool
+	// Past, when not nil, is asked before a state of the past is read, or events after it are. Its error
+	// is the read's; ErrExpired makes a continue token stale.
+	Past func(ctx context.Context, revision int64) error
 }
 
 // holds says whether an object is in scope.
@@ -58,7 +61,8 @@ type List struct {
 	Items    []*Object
 	Revision int64
 	// Continue is the token of the next page, "" at the end. It names a revision and a key,
-	// holds for any server on the same etcd, and fails with a *StaleToken once compacted.
+	// holds for any server on the same etcd, and fails with a *StaleToken when the first page is
+	// older than Options.CompactionInterval, or its revision than the history.
 	Continue string
 	// Remaining is how many items follow this page; nil when there are none, and when that is
 	// unknown because the scope is narrower than a namespace.
@@ -103,9 +107,12 @@ func (c *Collection) listOn(ctx context.Context, r ListRequest) (*List, error) {
 			return nil, err
 		}
 		s := c.snapshot()
-		return c.page(s, r, s.last, token.place), nil
+		return c.page(s, r, s.last, place{Start: token.Start}), nil
 	}
-	list, err := c.listAt(ctx, r, token.Revision, token.place)
+	var list *List
+	if err = c.store.outlived(token.place); err == nil {
+		list, err = c.listAt(ctx, r, token.Revision, token.place)
+	}
 	if errors.Is(err, ErrExpired) {
 		return nil, &StaleToken{Continue: continueToken{Revision: newest, place: place{Start: token.Start}}.String(), err: err}
 	}
@@ -155,10 +162,13 @@ func (c *Collection) indexed(s snapshot, value string) snapshot {
 
 // listAt reads at one revision exactly.
 func (c *Collection) listAt(ctx context.Context, r ListRequest, revision int64, from place) (*List, error) {
+	if err := c.store.past(ctx, &r.Scope, revision); err != nil {
+		return nil, err
+	}
 	if s, ok := c.snapshotAt(revision); ok {
 		return c.page(s, r, revision, from), nil
 	}
-	return c.pageFromEtcd(ctx, r, revision, from.Start)
+	return c.pageFromEtcd(ctx, r, revision, from)
 }
 
 // page reads a page from a snapshot.
@@ -191,7 +201,7 @@ func (c *Collection) page(s snapshot, r ListRequest, revision int64, from place)
 	if known := from.Rest - int64(len(list.Items)); known > 0 {
 		following = known
 	}
-	next := continueToken{Revision: revision, place: placeAfter(list.Items[len(list.Items)-1].Key)}
+	next := continueToken{Revision: revision, place: c.store.after(from, list.Items[len(list.Items)-1].Key)}
 	if countable {
 		list.Remaining, next.Rest = &following, following
 	}
@@ -232,7 +242,7 @@ func splitPath(path string) Key {
 const etcdPage = 500
 
 // pageFromEtcd reads a page at a revision that memory no longer has.
-func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision int64, start string) (*List, error) {
+func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision int64, from place) (*List, error) {
 	list := &List{Revision: revision}
 	countable := r.Scope.isRange()
 	request := RangeRequest{Prefix: c.name + "/", Revision: revision, Limit: etcdPage}
@@ -242,8 +252,8 @@ func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision i
 	if r.Scope.Namespace != "" {
 		request.Prefix += r.Scope.Namespace + "/"
 	}
-	if start != "" {
-		request.Start = c.name + "/" + start
+	if from.Start != "" {
+		request.Start = c.name + "/" + from.Start
 	}
 	sc := c.schema.Load()
 	for {
@@ -261,7 +271,7 @@ func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision i
 				continue
 			}
 			if rest := page.Count - int64(i+1); rest > 0 {
-				next := continueToken{Revision: revision, place: placeAfter(o.Key)}
+				next := continueToken{Revision: revision, place: c.store.after(from, o.Key)}
 				if countable {
 					list.Remaining, next.Rest = &rest, rest
 				}
@@ -299,15 +309,30 @@ type place struct {
 	// the square of its length. It is told to clients and trusted no further: they could
 	// change it.
 	Rest int64 `json:"rest,omitempty"`
+	// Begun is when the first page was read, in milliseconds of the Unix epoch. A client that changes it
+	// gains what a list at the same exact revision would give it.
+	Begun int64 `json:"begun,omitempty"`
 }
 
-// placeAfter is behind a key.
-func placeAfter(last Key) place {
+// after is where the page begins that follows one that began at from and ended with last.
+func (s *Store) after(from place, last Key) place {
 	path := last.Name
 	if last.Namespace != "" {
 		path = last.Namespace + "/" + last.Name
 	}
-	return place{Start: path + "\x00"}
+	if from.Begun == 0 {
+		from.Begun = s.options.Clock.Now().UnixMilli()
+	}
+	return place{Start: path + "\x00", Begun: from.Begun}
+}
+
+// outlived is ErrExpired once the list that a page belongs to began too long ago.
+func (s *Store) outlived(p place) error {
+	life := s.options.CompactionInterval
+	if age := s.options.Clock.Since(time.UnixMilli(p.Begun)); life > 0 && age > life {
+		return fmt.Errorf("%w: the list began %s ago", ErrExpired, age.Round(time.Second))
+	}
+	return nil
 }
 
 // continueToken is what a List.Continue holds. Clients must not look into it.

@@ -85,7 +85,7 @@ func TestList_Scopes(t *testing.T) {
 			require.NoError(t, err)
 			require.ElementsMatch(t, c.want, names(list.Items))
 			require.IsIncreasing(t, append([]string{""}, paths(list.Items)...))
-			old, err := pods.pageFromEtcd(ctx, ListRequest{Scope: c.scope}, list.Revision, "")
+			old, err := pods.pageFromEtcd(ctx, ListRequest{Scope: c.scope}, list.Revision, place{})
 			require.NoError(t, err)
 			require.Equal(t, names(list.Items), names(old.Items), "etcd and memory agree")
 			var paged []string
@@ -150,7 +150,7 @@ func TestList_RevisionMatches(t *testing.T) {
 }
 
 func tokenAfter(revision int64, last Key) string {
-	return continueToken{Revision: revision, place: placeAfter(last)}.String()
+	return continueToken{Revision: revision, place: place{Start: last.Namespace + "/" + last.Name + "\x00"}}.String()
 }
 
 // A list whose revision is compacted between two pages can go on at what is current, if the

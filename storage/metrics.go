@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coxswain-dev/coxswain/series"
 )
 
 // Collector reports how etcd fares, under the names that Kubernetes' and etcd's dashboards
@@ -74,17 +76,28 @@ type meter struct {
 	Backend
 	duration           *prometheus.HistogramVec
 	requests, failures *prometheus.CounterVec
+	of                 *series.Recent[operation, *metered]
 }
+
+// operation is what is done with which collection; "" stands for all.
+type operation struct{ name, collection string }
+
+type metered struct {
+	duration prometheus.Observer
+	requests prometheus.Counter
+}
+
+// maxMetered is how many operations are shown.
+const maxMetered = 24
 
 func newMeter(b Backend) *meter {
 	labels := []string{"operation", "group", "resource"}
-	return &meter{
+	m := &meter{
 		Backend: b,
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "etcd_request_duration_seconds",
-			Help: "Etcd request latency in seconds for each operation and object type.",
-			Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3,
-				4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
+			Name:    "etcd_request_duration_seconds",
+			Help:    "Etcd request latency in seconds for each operation and object type.",
+			Buckets: []float64{0.0005, 0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 30},
 		}, labels),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "etcd_requests_total",
@@ -95,16 +108,36 @@ func newMeter(b Backend) *meter {
 			Help: "Etcd failed request counts for each operation and object type.",
 		}, labels),
 	}
+	m.of = series.NewRecent(maxMetered, m.begin, m.end)
+	return m
 }
 
-// observe is called when a request has ended. A collection of "" stands for all.
-func (m *meter) observe(operation, collection string, began time.Time, err error) {
-	group, resource := groupResource(collection)
-	m.duration.WithLabelValues(operation, group, resource).Observe(time.Since(began).Seconds())
-	m.requests.WithLabelValues(operation, group, resource).Inc()
+func (o operation) labels() []string {
+	group, resource := groupResource(o.collection)
+	return []string{o.name, group, resource}
+}
+
+func (m *meter) begin(o operation) *metered {
+	labels := o.labels()
+	return &metered{m.duration.WithLabelValues(labels...), m.requests.WithLabelValues(labels...)}
+}
+
+func (m *meter) end(o operation) {
+	labels := o.labels()
+	m.duration.DeleteLabelValues(labels...)
+	m.requests.DeleteLabelValues(labels...)
+	m.failures.DeleteLabelValues(labels...)
+}
+
+// observe is called when a request has ended.
+func (m *meter) observe(name, collection string, began time.Time, err error) {
+	o := operation{name, collection}
+	of := m.of.Of(o)
+	of.duration.Observe(time.Since(began).Seconds())
+	of.requests.Inc()
 	// A client that went away is no failure of etcd's.
 	if err != nil && !errors.Is(err, context.Canceled) {
-		m.failures.WithLabelValues(operation, group, resource).Inc()
+		m.failures.WithLabelValues(o.labels()...).Inc()
 	}
 }
 

@@ -57,9 +57,11 @@ type Options struct {
 	LogEvents int
 	LogBytes  int64
 	// HistoryRetention is how long the past can be read: what Collection.Watch and exact reads
-	// go back. Zero: 1 h. CompactionInterval is how often older history is forgotten. Zero: 5 m;
-	// negative: never.
-	HistoryRetention, CompactionInterval time.Duration
+	// go back, and up to one CompactionInterval more. Zero: 1 h.
+	HistoryRetention time.Duration
+	// CompactionInterval is how often older history is forgotten, and how long a continue token is
+	// good for; no history is kept for a shorter time. Zero: 5 m; negative: neither ever ends.
+	CompactionInterval time.Duration
 	// DefragmentInterval, when positive, is how often etcd is defragmented if that frees a
 	// quarter of its file or more. For an etcd that is not shared: it stands still meanwhile.
 	DefragmentInterval time.Duration
@@ -91,6 +93,7 @@ func (o *Options) setDefaults() {
 	if o.CompactionInterval == 0 {
 		o.CompactionInterval = defaultCompactionInterval
 	}
+	o.HistoryRetention = max(o.HistoryRetention, o.CompactionInterval)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

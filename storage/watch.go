@@ -86,6 +86,10 @@ func (c *Collection) watch(ctx context.Context, r WatchRequest) (*Watcher, error
 		w.beginWithState(r.InitialEvents)
 		return w, nil
 	}
+	if err := c.store.past(ctx, &r.Scope, r.From); err != nil {
+		w.Close()
+		return nil, err
+	}
 	if w.joinLog(r.From) {
 		return w, nil
 	}

@@ -21,12 +21,13 @@ const module = "github.com/coxswain-dev/coxswain/"
 // What is not listed here may not exist: a new folder takes its place in the house first.
 var floors = map[string][]string{
 	"api":          {"bounds"},
-	"storage":      {},
+	"series":       {},
+	"storage":      {"series"},
 	"quota":        {},
 	"events":       {},
 	"delegated":    {},
 	"bounds":       {},
-	"apiserver":    {"api", "storage", "quota", "bounds"},
+	"apiserver":    {"api", "storage", "quota", "bounds", "series"},
 	"controllers":  {"quota", "bounds"},
 	"scheduler":    {"events", "bounds"},
 	"node":         {"events", "delegated", "bounds"},

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/series"
 )
 
 // Options choose and configure plugins.
@@ -86,7 +88,7 @@ func NewChain(cluster Cluster, o Options) (*Chain, error) {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_admission_controller_admission_duration_seconds",
 			Help:    "Admission controller latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
-			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1.0, 2.5},
+			Buckets: []float64{0.005, 0.025, 0.1, 1},
 		}, []string{"name", "type", "operation", "rejected"}),
 	}
 	env := &Env{Cluster: cluster, Options: o, Metrics: newPluginMetrics()}
@@ -247,6 +249,6 @@ func (c *Chain) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByColl
 
 // Collect sends the time that each plugin took, of those that were called.
 func (c *Chain) Collect(ch chan<- prometheus.Metric) {
-	c.seconds.Collect(ch)
+	series.Used(c.seconds).Collect(ch)
 	c.metrics.podSecurity.Collect(ch)
 }

@@ -183,6 +183,14 @@ func (d *Dispatcher) Finish(r *Request) {
 	r.schema.metrics.finish(r, now-r.began)
 }
 
+// Waited is how long the request was in a queue before it was served. Only the goroutine that started it may ask.
+func (r *Request) Waited() time.Duration {
+	if r.schema == nil || r.schema.level.exempt {
+		return 0
+	}
+	return max(0, r.began-r.arrived)
+}
+
 // now counts from when the Dispatcher was made.
 func (d *Dispatcher) now() time.Duration { return d.Clock.Since(d.began) }
 

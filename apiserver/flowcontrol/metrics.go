@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coxswain-dev/coxswain/series"
 )
 
 // metrics bear Kubernetes' names:
@@ -26,7 +28,7 @@ func newMetrics() *metrics {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, Buckets: buckets},
 			append(bySchema[:2:2], more...))
 	}
-	seconds := []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}
+	seconds := []float64{0, 0.005, 0.02, 0.1, 0.5, 1, 5, 15, 30}
 	return &metrics{
 		rejected:       counter("rejected_requests_total", "Number of requests rejected by API Priority and Fairness subsystem", "reason"),
 		dispatched:     counter("dispatched_requests_total", "Number of requests executed by API Priority and Fairness subsystem"),
@@ -34,7 +36,7 @@ func newMetrics() *metrics {
 		wait:           histogram("request_wait_duration_seconds", "Length of time a request spent waiting in its queue", seconds, "execute"),
 		execution:      histogram("request_execution_seconds", "Duration of initial stage (for a WATCH) or any (for a non-WATCH) stage of request execution in the API Priority and Fairness subsystem", seconds, "type"),
 		length: histogram("request_queue_length_after_enqueue", "Length of queue in the API Priority and Fairness subsystem, as seen by each request after it is enqueued",
-			[]float64{0, 10, 25, 50, 100, 250, 500, 1000}),
+			[]float64{0, 10, 50, 250, 1000}),
 		seats: histogram("work_estimated_seats", "Number of estimated seats (maximum of initial and final seats) associated with requests in API Priority and Fairness", []float64{1, 2, 4, 10}),
 		fairness: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "seat_fair_frac",
 			Help: "Fair fraction of server's concurrency to allocate to each priority level that can use it"}),
@@ -149,7 +151,7 @@ func (m *metrics) all() []prometheus.Collector {
 // Collect implements prometheus.Collector.
 func (d *Dispatcher) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range d.metrics.all() {
-		c.Collect(ch)
+		series.Used(c).Collect(ch)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
 	"github.com/coxswain-dev/coxswain/scheduler"
 	schedulerconfig "github.com/coxswain-dev/coxswain/scheduler/config"
@@ -68,7 +69,8 @@ func newScheduler() *cobra.Command {
 		Short: "Run the scheduler, as kube-scheduler does",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.run(cmd.Context(), registry, f.run)
+			// Who leads is counted with the controllers, of which there are none here.
+			return p.run(cmd.Context(), prometheus.Gatherers{registry, controllers.Metrics()}, f.run)
 		},
 	}
 	p.add(cmd.Flags(), "127.0.0.1:10259")
@@ -242,7 +244,7 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 	return node.Run(ctx, as.main, node.Options{
 		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide, VolumeRoots: f.volumes, Identity: as.node,
 		Address: f.address, ListenAddress: f.bind, Port: f.port, ClientCAs: clients, TLS: tc, ServerTLSBootstrap: f.bootstrap,
-		MaxPodPIDs: max(0, f.pids), Eviction: f.eviction, ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical,
+		Metrics: processMetrics, MaxPodPIDs: max(0, f.pids), Eviction: f.eviction, ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical,
 	})
 }
 

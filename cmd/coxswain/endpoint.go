@@ -145,7 +145,7 @@ func (f *endpointFlags) routes(metrics prometheus.Gatherer, more map[string]http
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		mux.HandleFunc(path, ok)
 	}
-	all := prometheus.Gatherers{metrics, prometheus.DefaultGatherer}
+	all := append(prometheus.Gatherers{metrics}, processMetrics...)
 	mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
 	if f.profiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -54,6 +55,8 @@ type serverFlags struct {
 	components func(*running) error
 	// debug is what components that are in this process tell of themselves.
 	debug map[string]http.Handler
+	// metrics are those of the components that are in this process.
+	metrics []prometheus.Gatherer
 	// peers are where the others are asked whether they are well.
 	peers map[string]string
 
@@ -88,8 +91,8 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	f.authorization.add(fs)
 	f.limits.add(fs)
 	f.addEtcd(fs)
-	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour, "how far back watches and lists can read the past")
-	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute, "how often etcd's history before --history-retention is compacted; 0 never does")
+	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour, "how far back watches and lists can read the past; --etcd-compaction-interval at least")
+	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute, "how often etcd's history before --history-retention is compacted, and how long a continue token is good; 0 never ends either")
 	fs.DurationVar(&f.defragInterval, "etcd-defrag-interval", 0, "how often the embedded etcd is defragmented if that is worth it; 0 never does")
 	fs.Int64Var(&f.quotaBytes, "quota-backend-bytes", 0, "size at which the embedded etcd takes no more writes; 0 is 2 GiB")
 }
@@ -220,7 +223,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission:          f.admission,
 		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
-		Limits: f.limits.limits(), Debug: f.debug, Components: f.peers, NoProfiling: !f.profiling,
+		Limits: f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers, NoProfiling: !f.profiling,
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
@@ -17,8 +18,9 @@ import (
 )
 
 func newUp() *cobra.Command {
-	f := &serverFlags{}
-	n, c := &nodeFlags{}, &controllersFlags{debug: &controllers.Debug{}}
+	registry := prometheus.NewRegistry()
+	f := &serverFlags{metrics: []prometheus.Gatherer{clientMetrics, controllers.Metrics(), registry}}
+	n, c, s := &nodeFlags{}, &controllersFlags{debug: &controllers.Debug{}}, &schedulerFlags{metrics: registry}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole control plane in this process: etcd, API server, controllers, scheduler, nodes",
@@ -32,9 +34,9 @@ func newUp() *cobra.Command {
 			f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
 			f.peers = map[string]string{"controller-manager": apiserver.InProcess, "scheduler": apiserver.InProcess}
 			n.dir, n.hide = filepath.Join(f.dataDir, "node"), []string{f.dataDir}
-			return runServer(cmd.Context(), f, func(ctx context.Context, s *running) error {
-				s.announce(cmd.OutOrStdout(), started)
-				return s.runComponents(ctx, f, n, c)
+			return runServer(cmd.Context(), f, func(ctx context.Context, r *running) error {
+				r.announce(cmd.OutOrStdout(), started)
+				return r.runComponents(ctx, f, n, c, s)
 			})
 		},
 	}
@@ -46,7 +48,7 @@ func newUp() *cobra.Command {
 
 // runComponents runs controllers, scheduler and nodes as clients of the server, each with
 // its own identity, until ctx ends or one of them fails.
-func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlags, c *controllersFlags) error {
+func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlags, c *controllersFlags, s *schedulerFlags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dir, err := filepath.Abs(r.dir)
@@ -62,7 +64,7 @@ func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlag
 		run  component
 	}{
 		{"controllers", controllersIdentity, c.run},
-		{"scheduler", schedulerIdentity, (&schedulerFlags{}).run},
+		{"scheduler", schedulerIdentity, s.run},
 		{"nodes", n.identity(), n.run},
 	}
 	var running sync.WaitGroup

@@ -1,0 +1,82 @@
+package apiserver_test
+
+import (
+	"bytes"
+	"maps"
+	"net/http"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver"
+)
+
+func TestMetrics_NamesAndLabelsThatDashboardsQuery(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.create(configMaps, configMap("a"))
+	s.do(http.MethodPost, configMaps+"?dryRun=All", configMap("b")).ok(http.StatusCreated)
+	s.get("/api/v1/configmaps").ok(http.StatusOK)
+	w := s.watch(configMaps + "?watch=1")
+	w.expect("ADDED", "a")
+	const of = `group="",resource="configmaps",scope=`
+	text := string(s.get("/metrics").ok(http.StatusOK).body)
+	for _, line := range []string{
+		`apiserver_request_total{code="201",component="apiserver",dry_run="",` + of + `"resource",subresource="",verb="POST",version="v1"} 1`,
+		`apiserver_request_total{code="201",component="apiserver",dry_run="All",` + of + `"resource",subresource="",verb="POST",version="v1"} 1`,
+		`apiserver_request_duration_seconds_bucket{component="apiserver",dry_run="",` + of + `"cluster",subresource="",verb="LIST",version="v1",le="1"} 1`,
+		`apiserver_request_sli_duration_seconds_bucket{component="apiserver",` + of + `"cluster",subresource="",verb="LIST",version="v1",le="30"} 1`,
+		`apiserver_request_sli_duration_seconds_count{component="apiserver",` + of + `"resource",subresource="",verb="POST",version="v1"} 1`,
+		`apiserver_response_sizes_count{component="apiserver",` + of + `"cluster",subresource="",verb="LIST",version="v1"} 1`,
+		`apiserver_longrunning_requests{component="apiserver",` + of + `"namespace",subresource="",verb="WATCH",version="v1"} 1`,
+		`apiserver_current_inflight_requests{request_kind="readOnly"} `,
+		`apiserver_watch_events_total{group="",resource="configmaps",version="v1"} 1`,
+		`apiserver_storage_objects{resource="configmaps"} `,
+		`apiserver_storage_objects{resource="namespaces"} 4`,
+		`apiserver_admission_controller_admission_duration_seconds_count{name="NamespaceLifecycle",operation="CREATE",rejected="false",type=`,
+		`etcd_request_duration_seconds_count{group="",operation="create",resource="configmaps"} 1`,
+		`apiserver_flowcontrol_request_execution_seconds_bucket{flow_schema="exempt",priority_level="exempt",type="regular",`,
+		"process_resident_memory_bytes ", "go_goroutines ",
+	} {
+		require.Contains(t, text, line)
+	}
+	require.NotContains(t, text, `rejected="true"`, "what has not happened is not told at length")
+	require.NoError(t, w.res.Body.Close())
+	require.Eventually(t, func() bool {
+		return !contains(s.get("/metrics"), "apiserver_longrunning_requests{component=\"apiserver\","+of)
+	}, patience, tick)
+}
+
+func TestMetrics_OfWhoRunsInTheSameProcess(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_something_total"})
+	registry.MustRegister(counter)
+	counter.Inc()
+	a := assemble(t, api.Builtin(), apiserver.Options{Metrics: []prometheus.Gatherer{registry}})
+	require.Contains(t, string(a.get("/metrics").ok(http.StatusOK).body), "\nscheduler_something_total 1\n")
+}
+
+func contains(a *answer, text string) bool {
+	return bytes.Contains(a.ok(http.StatusOK).body, []byte(text))
+}
+
+// maxMetrics is how long /metrics may be of a server of which an administrator has asked everything. With users whom all
+// flow schemas are about it has 100 kB more, and what runs in the same process with `coxswain up` another 150 kB
+// (TestUp_TellsOfAllThatRunsInIt); the whole stays below 600 kB.
+const maxMetrics = 350_000
+
+// hasBoundedMetrics is asked after everything was, so that every series that there can be has come up.
+func (s *server) hasBoundedMetrics() {
+	s.t.Helper()
+	body := s.get("/metrics").ok(http.StatusOK).body
+	bySize := map[string]int{}
+	for line := range bytes.Lines(body) {
+		name, _, _ := bytes.Cut(line, []byte("{"))
+		bySize[string(name)] += len(line)
+	}
+	maps.DeleteFunc(bySize, func(_ string, size int) bool { return size < maxMetrics/100 })
+	require.Less(s.t, len(body), maxMetrics, "%v", bySize)
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// TestUp_TellsOfAllThatRunsInIt is not parallel: a command sets the process's logger.
+func TestUp_TellsOfAllThatRunsInIt(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := newCommand()
+	cmd.SetArgs([]string{"up", "--data-dir", dir, "--secure-port", "0", "--nodes", "2"})
+	cmd.SetOut(io.Discard)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	defer func() {
+		cancel()
+		require.NoError(t, <-ended)
+	}()
+	const patience, tick = time.Minute, 50 * time.Millisecond
+	kubeconfig := filepath.Join(dir, "admin.kubeconfig")
+	require.Eventually(t, func() bool { _, err := os.Stat(kubeconfig); return err == nil }, patience, tick)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	require.NoError(t, err)
+	client := kubernetes.NewForConfigOrDie(config).Discovery().RESTClient()
+	get := func(path string) string {
+		text, err := client.Get().AbsPath(path).DoRaw(t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		return string(text)
+	}
+	has := func(path string, families ...string) {
+		t.Helper()
+		for _, family := range families {
+			line := regexp.MustCompile(`(?m)^` + family)
+			require.Eventually(t, func() bool { return line.MatchString(get(path)) }, patience, tick, "%s at %s", family, path)
+		}
+	}
+	has("/metrics", `apiserver_request_sli_duration_seconds_bucket{`, `scheduler_pending_pods{queue="active"} `,
+		`scheduler_scheduler_cache_size{type="nodes"} 2`, `workqueue_depth{name=`, `workqueue_queue_duration_seconds_bucket{`,
+		`rest_client_requests_total\{code="20[01]",host="127.0.0.1:\d+",method="POST"\}`,
+		`rest_client_request_duration_seconds_bucket\{host="127.0.0.1:\d+",verb="GET",le=`,
+		`go_goroutines `, `process_resident_memory_bytes `)
+	has("/api/v1/nodes/node-1/proxy/metrics", `kubelet_node_name\{node="node-1"\} 1`, `kubelet_running_pods 0`, `rest_client_requests_total{`, `go_goroutines `)
+	has("/api/v1/nodes/node-1/proxy/metrics/cadvisor", `machine_cpu_cores{`)
+	has("/api/v1/nodes/node-1/proxy/metrics/resource", `node_cpu_usage_seconds_total `)
+	require.NotContains(t, get("/api/v1/nodes/node-1/proxy/metrics"), "etcd_")
+	components := 0
+	for _, line := range regexp.MustCompile(`(?m)^(# \w+ )?(workqueue|scheduler|rest_client|leader_election)_.*\n`).FindAllString(get("/metrics"), -1) {
+		components += len(line)
+	}
+	require.Less(t, components, 150_000, "TestClients_EveryKindAndVerb says what the rest is")
+}
+
+// etcd's server is linked into every process and has its metrics in the default registry.
+func TestEndpoint_HasNoMetricsOfAnEtcdThatDoesNotRun(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	own := prometheus.NewCounter(prometheus.CounterOpts{Name: "own_total"})
+	registry.MustRegister(own)
+	w := httptest.NewRecorder()
+	(&endpointFlags{}).routes(registry, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	text := w.Body.String()
+	require.Equal(t, http.StatusOK, w.Code)
+	for _, family := range []string{"own_total 0\n", "go_goroutines ", "process_resident_memory_bytes "} {
+		require.Contains(t, text, family)
+	}
+	require.NotRegexp(t, `(?m)^(# (HELP|TYPE) )?(etcd|grpc)_`, text)
+}
