@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,8 +40,10 @@ type podState struct {
 	app       []*containerRun
 	ephemeral []*containerRun
 
-	setUp   bool      // the runtime is prepared
-	setUpAt time.Time // when to prepare it anew; zero is never
+	setUp   bool        // the runtime is prepared
+	setUpAt time.Time   // when to prepare it anew; zero is never
+	setUpOf time.Time   // when that was done last
+	stale   atomic.Bool // it is to be prepared anew as soon as that may be; set without the lock
 
 	initialized bool
 	stopping    bool

@@ -66,7 +66,7 @@ func (r *processRuntime) adopt(pod *corev1.Pod, c *corev1.Container, status *cor
 	full := pod.DeepCopy()
 	p := &processPod{
 		Pod: process.Adopt(r.sandbox(pod, pod.Status.PodIP)),
-		env: &environment{client: r.agent.nodes[pod.Spec.NodeName].client, pod: full, allocatable: r.agent.Capacity},
+		env: r.environment(full),
 	}
 	r.mu.Lock()
 	if known := r.pods[pod.UID]; known != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,6 +51,9 @@ func (a *agent) syncPod(ctx context.Context, key podKey) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !maps.Equal(p.pod.Labels, pod.Labels) || !maps.Equal(p.pod.Annotations, pod.Annotations) {
+		p.stale.Store(true) // the downward API shows them
+	}
 	p.pod = pod
 	if pod.DeletionTimestamp != nil && !p.stopping {
 		p.stop(now, gracePeriod(pod))
@@ -82,10 +86,16 @@ func (a *agent) syncPod(ctx context.Context, key podKey) error {
 
 // setUp prepares the runtime for a pod that is to run, and keeps it up to date.
 func (a *agent) setUp(ctx context.Context, p *podState, now time.Time) error {
+	if p.stale.Swap(false) {
+		if soon := p.setUpOf.Add(refreshPause); p.setUpAt.IsZero() || soon.Before(p.setUpAt) {
+			p.setUpAt = soon
+		}
+	}
 	due := !p.setUp || !p.setUpAt.IsZero() && !now.Before(p.setUpAt)
 	if !due || p.stopping || p.ended() {
 		return nil
 	}
+	p.setUpOf = now
 	again, err := a.runtime.setUp(ctx, p.pod, p.ip)
 	if err != nil {
 		var failed *setUpError
@@ -103,6 +113,17 @@ func (a *agent) setUp(ctx context.Context, p *podState, now time.Time) error {
 		p.setUpAt = now.Add(again)
 	}
 	return nil
+}
+
+// stale has a pod's volumes made anew.
+func (a *agent) stale(key podKey) {
+	a.mu.Lock()
+	p := a.states[key.uid]
+	a.mu.Unlock()
+	if p != nil {
+		p.stale.Store(true)
+		a.podQueue.Add(key)
+	}
 }
 
 // podState is what is known of a pod, made where nothing is: from its status if an earlier agent ran it.
