@@ -162,6 +162,11 @@ func (c *processContainer) state(time.Time) containerState {
 	return containerState{ready: ready && !c.stopping, starting: !started}
 }
 
+// resize writes new limits to the container's cgroup.
+func (c *processContainer) resize(spec *corev1.Container) error {
+	return process.Resize(c.runtime.podCgroup(c.key.uid)+"/"+spec.Name, limits(&spec.Resources))
+}
+
 // kill ends the container for a reason that people will want to know.
 func (c *processContainer) kill(why string, grace time.Duration) {
 	c.runtime.agent.event(c.target.pod, corev1.EventTypeNormal, "Killing", why)

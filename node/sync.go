@@ -58,6 +58,7 @@ func (a *agent) syncPod(ctx context.Context, key podKey) error {
 	if pod.DeletionTimestamp != nil && !p.stopping {
 		p.stop(now, gracePeriod(pod))
 	}
+	a.resizePod(a.nodes[key.node], p)
 	if err := a.setUp(ctx, p, now); err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (a *agent) syncPod(ctx context.Context, key podKey) error {
 		next = p.setUpAt
 	}
 	if p.stopped() && (p.stopping || p.ended()) {
-		a.nodes[key.node].account.release(pod.UID) // before others can know that there is room
+		a.releaseRoom(a.nodes[key.node], pod.UID) // before others can know that there is room
 	}
 	if err := a.writeStatus(ctx, p, now); err != nil {
 		return err
@@ -178,7 +179,7 @@ func (a *agent) dropPod(key podKey, gone bool) error {
 	p := a.states[key.uid]
 	delete(a.states, key.uid)
 	a.mu.Unlock()
-	a.nodes[key.node].account.release(key.uid)
+	a.releaseRoom(a.nodes[key.node], key.uid)
 	if p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -215,6 +216,14 @@ func (a *agent) writeStatus(ctx context.Context, p *podState, now time.Time) err
 	}
 	if err != nil {
 		return fmt.Errorf("status of pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err)
+	}
+	if !p.written { // the patch has removed nothing: the next one does
+		own = own.DeepCopy()
+		for _, c := range pod.Status.Conditions {
+			if isResizeCondition(c.Type) && findCondition(own.Conditions, c.Type) == nil {
+				own.Conditions = append(own.Conditions, c)
+			}
+		}
 	}
 	p.sent, p.sentVersion, p.written = own, pod.ResourceVersion, true
 	return nil

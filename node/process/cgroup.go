@@ -115,8 +115,32 @@ func (c *cgroups) settings(l Limits) []setting {
 			all = append(all, setting{"", "memory.oom.group", "1", true})
 		}
 	}
+	if l.MemoryMin > 0 && c.v2 {
+		all = append(all, setting{"", "memory.min", number(l.MemoryMin), true})
+	}
 	return all
 }
+
+// resize changes the limits of a cgroup. What uses more memory than it may have then keeps its limit.
+func (c *cgroups) resize(name string, l Limits) error {
+	if _, used, err := c.usage(name); err == nil && l.MemoryBytes > 0 && used > l.MemoryBytes {
+		return fmt.Errorf("attempting to set memory limit (%d) below current usage (%d)", l.MemoryBytes, used)
+	}
+	var err error
+	for range 2 { // v1 takes no limit of memory above that of memory and swap, nor that below it
+		err = nil
+		for _, s := range c.settings(l) {
+			err = errors.Join(err, c.set(name, s))
+		}
+	}
+	if !l.bind() {
+		return nil
+	}
+	return err
+}
+
+// Resize changes the limits of a container's cgroup while it runs.
+func Resize(cgroup string, l Limits) error { return findCgroups(cgroupRoot).resize(cgroup, l) }
 
 func (c *cgroups) pick(v1, v2 setting) setting {
 	if c.v2 {
