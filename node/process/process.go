@@ -18,7 +18,7 @@
 //	shim.go      the shim; exec.go: commands beside a container's own; pids.go: containers that see each other's processes
 //	init.go      from a new process to the container's command; mounts.go: its files; places.go: those that it must not see
 //	network.go   the network of a node's pods, on netlink.go
-//	cgroup.go    limits and usage, v1 and v2
+//	cgroup.go    limits and usage, v1 and v2; owncgroup.go: what a container sees of them
 //	log.go       log files, written and read
 package process
 

@@ -361,14 +361,11 @@ func (s *shim) launch(run *shimRun) (wait func() *os.ProcessState, err error) {
 // instruct puts the new process into its cgroup, tells it what to become, and waits until it is that. What comes
 // back is the container's terminal, if it has one.
 func (s *shim) instruct(conn *net.UnixConn, run *shimRun) (*os.File, error) {
-	if err := s.cgroups.enter(run.Cgroup, run.pid); err != nil && run.Limits.bind() {
-		return nil, err
+	failed := s.cgroups.enter(run.Cgroup, run.pid)
+	if failed != nil && run.Limits.bind() {
+		return nil, failed
 	}
-	order := struct {
-		Container
-		PodDir string
-	}{run.Container, s.sandbox.Dir}
-	if err := send(conn, &order); err != nil {
+	if err := send(conn, &order{run.Container, s.sandbox.Dir, failed == nil}); err != nil {
 		return nil, err
 	}
 	var terminal *os.File
