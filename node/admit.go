@@ -25,6 +25,7 @@ var refusals = []func(a *agent, n *simNode, pod *corev1.Pod) *refusal{
 	refuseUnderPressure,
 	refuseAtShutdown,
 	refuseOtherSystem,
+	refuseSysctls,
 }
 
 // admit decides whether a pod that is bound to a node may run there; nil says that it may, and takes the room for it.

@@ -152,6 +152,11 @@ func (r *processRuntime) setUp(ctx context.Context, pod *corev1.Pod, ip string) 
 		return 0, &setUpError{"FailedCreatePodSandBox", fmt.Errorf("Failed to create pod sandbox: %w", err)}
 	}
 	r.connect(pod, p.Pod)
+	if r.pod(pod.UID) == nil { // later they are the pod's own to change
+		if err := p.SetSysctls(processSysctls(pod)); err != nil {
+			return 0, &setUpError{"FailedCreatePodSandBox", fmt.Errorf("Failed to create pod sandbox: %w", err)}
+		}
+	}
 	r.mu.Lock()
 	r.pods[pod.UID] = p
 	r.mu.Unlock()
@@ -162,6 +167,14 @@ func (r *processRuntime) setUp(ctx context.Context, pod *corev1.Pod, ip string) 
 		return max(refreshPause, renewal.Sub(r.agent.Clock.Now())), nil
 	}
 	return 0, nil
+}
+
+func processSysctls(pod *corev1.Pod) []process.Sysctl {
+	var list []process.Sysctl
+	for _, s := range sysctlsOf(pod) {
+		list = append(list, process.Sysctl(s))
+	}
+	return list
 }
 
 func (r *processRuntime) environment(pod *corev1.Pod) *environment {

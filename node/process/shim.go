@@ -174,6 +174,12 @@ func (s *shim) do(conn *net.UnixConn, r *request) error {
 	if r.Op == opDial {
 		return dialPort(conn, net.JoinHostPort(r.Address, strconv.Itoa(int(r.Port))))
 	}
+	if r.Op == opSysctls {
+		if err := setSysctls(r.Sysctls); err != nil {
+			return err
+		}
+		return send(conn, &response{})
+	}
 	if r.Op == opQuit {
 		s.quit()
 		_ = send(conn, &response{})
