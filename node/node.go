@@ -58,6 +58,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -238,5 +239,8 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	}
 	defer r.close()
 	r.agent = newAgent(links, o, r)
+	if addresses, err := net.InterfaceAddrs(); err == nil {
+		r.agent.cidrs.avoid(addresses)
+	}
 	return r.agent.run(ctx)
 }

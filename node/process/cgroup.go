@@ -57,7 +57,7 @@ func (c *cgroups) create(name string, l Limits) error {
 		}
 	}
 	for _, dir := range c.folders(name) {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := makeFolder(dir); err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 	}
@@ -82,11 +82,21 @@ func (c *cgroups) delegate(name string) error {
 			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 		}
 		dir = filepath.Join(dir, part)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := makeFolder(dir); err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 	}
 	return nil
+}
+
+// makeFolder makes a cgroup, also where another agent takes the empty ones above it away meanwhile.
+func makeFolder(dir string) (err error) {
+	for range 10 {
+		if err = os.MkdirAll(dir, 0o755); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return err
 }
 
 // setting is a value for a file of a cgroup.
@@ -256,7 +266,7 @@ func (c *cgroups) kill(name string) {
 func RemoveEmpty(name string) {
 	c := findCgroups(cgroupRoot)
 	for _, dir := range c.folders(name) {
-		if os.Remove(dir) == nil {
+		if err := os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
 			_ = os.Remove(filepath.Dir(dir))
 		}
 	}

@@ -55,7 +55,7 @@ type shim struct {
 	cgroups *cgroups
 	spawn   chan func() // done by the one thread with whose end the kernel ends the containers
 	reaper  *os.Process // the first process of the pod's PID namespace, where its containers share one
-	bridge  *os.File    // the network namespace of the pods' bridge, which is there as long as this is open; nil where there is none
+	bridge  *os.File    // the network namespace of the bridges, which is there as long as this is open; nil where there is none
 
 	mu   sync.Mutex
 	runs map[string]*shimRun
