@@ -132,9 +132,10 @@ func (r *references) begin(client kubernetes.Interface, key referenceKey) *refer
 	if key.kind == secrets {
 		example = &corev1.Secret{}
 	}
-	lw := cache.NewFilteredListWatchFromClient(client.CoreV1().RESTClient(), string(key.kind), key.namespace, func(o *metav1.ListOptions) {
+	byName := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, key.name).String()
-	})
+	}
+	lw := cache.NewFilteredListWatchFromClient(client.CoreV1().RESTClient(), string(key.kind), key.namespace, byName)
 	reflector := cache.NewReflectorWithOptions(lw, example, seenBy{r, ref}, cache.ReflectorOptions{Name: "volumes of pods"})
 	r.watches.Go(func() { reflector.RunWithContext(ctx) })
 	return ref

@@ -104,7 +104,8 @@ func (a *agent) resizePod(n *simNode, p *podState) {
 		message = fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", s.resource, s.requested, s.capacity)
 	} else if s = n.account.replace(keyOf(p.pod), wanted, a.Capacity); s != nil {
 		reason = corev1.PodReasonDeferred
-		message = fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", s.resource, s.requested, s.used, s.capacity)
+		message = fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+			s.resource, s.requested, s.used, s.capacity)
 	}
 	if s == nil {
 		p.allocate()

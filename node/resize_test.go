@@ -39,7 +39,8 @@ func (c *cluster) has(name, cpu string) bool {
 		return false
 	}
 	want := resource.MustParse(cpu)
-	return statuses[0].AllocatedResources.Cpu().Equal(want) && statuses[0].Resources.Limits.Cpu().Equal(want) && statuses[0].Resources.Requests.Cpu().Equal(want)
+	s := &statuses[0]
+	return s.AllocatedResources.Cpu().Equal(want) && s.Resources.Limits.Cpu().Equal(want) && s.Resources.Requests.Cpu().Equal(want)
 }
 
 func (c *cluster) condition(name string, t corev1.PodConditionType) corev1.PodCondition {

@@ -105,7 +105,8 @@ func (p *podState) containerStatus(c *containerRun) corev1.ContainerStatus {
 		RestartCount: c.run, Ready: running && c.ready, Started: &started,
 	}
 	if c.id != "" {
-		s.AllocatedResources, s.Resources = c.spec.Resources.Requests, &corev1.ResourceRequirements{Limits: c.actual.Limits, Requests: c.actual.Requests}
+		s.AllocatedResources = c.spec.Resources.Requests
+		s.Resources = &corev1.ResourceRequirements{Limits: c.actual.Limits, Requests: c.actual.Requests}
 	}
 	if c.last != nil {
 		s.LastTerminationState.Terminated = c.last
