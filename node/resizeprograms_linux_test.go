@@ -35,6 +35,9 @@ func TestPrograms_AreResizedInPlace(t *testing.T) {
 		t.Helper()
 		p.eventually("the status has "+amount, func() bool {
 			seen := p.pod("p")
+			if len(seen.Status.ContainerStatuses) == 0 {
+				return false
+			}
 			s := seen.Status.ContainerStatuses[0]
 			for _, c := range seen.Status.Conditions {
 				if c.Type == corev1.PodResizeInProgress || c.Type == corev1.PodResizePending {
