@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -50,6 +51,17 @@ func (c *cidrs) note(node, cidr string) {
 	first := c.number(prefix.Masked().Addr())
 	for i := range max(1, 1<<max(0, c.bits-prefix.Bits())) {
 		c.taken[first+i] = node
+	}
+}
+
+// avoid keeps away from what addresses of this machine take, as those of the Nodes of another agent here. A network that is larger
+// than a part of the pod network counts for nothing: it would leave no subnet.
+func (c *cidrs) avoid(machine []net.Addr) {
+	const largest = 12
+	for _, a := range machine {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Bits() >= largest {
+			c.note("this machine", prefix.String())
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ var refusals = []func(a *agent, n *simNode, pod *corev1.Pod) *refusal{
 	refuseUnderPressure,
 	refuseAtShutdown,
 	refuseOtherSystem,
+	refuseSysctls,
 }
 
 // admit decides whether a pod that is bound to a node may run there; nil says that it may, and takes the room for it.
@@ -40,7 +41,7 @@ func (a *agent) admit(n *simNode, pod *corev1.Pod) *refusal {
 		return no
 	}
 	if no := a.misplaced(n, pod); no != nil {
-		n.account.release(pod.UID)
+		a.releaseRoom(n, pod.UID)
 		return no
 	}
 	return nil
@@ -97,7 +98,7 @@ func (a *agent) takeRoom(n *simNode, pod *corev1.Pod, wanted *wanted) *refusal {
 		if other.UID == pod.UID || phaseEnded(other.Status.Phase) || other.Status.StartTime == nil {
 			continue
 		}
-		for name, n := range requests(other) {
+		for name, n := range requests(allocatedPod(other)) {
 			used[name] += n
 		}
 		portTaken = portTaken || wanted.ports.conflict(hostPortsOf(other))
@@ -239,6 +240,8 @@ type account struct {
 	mu    sync.Mutex
 	total map[corev1.ResourceName]int64
 	byPod map[types.UID]*wanted
+	// deferred are the pods whose resize waits for room.
+	deferred map[types.UID]podKey
 }
 
 // requests are what a pod asks for, in thousandths of a core and in units of everything else.
@@ -294,16 +297,24 @@ func (a *account) add(uid types.UID, w *wanted) {
 	}
 }
 
-// release takes a pod that has ended off the account.
-func (a *account) release(uid types.UID) {
+// release takes a pod that has ended off the account, and reports whether it was on it.
+func (a *account) release(uid types.UID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if w := a.byPod[uid]; w != nil {
-		for name, n := range w.requests {
-			a.total[name] -= n
-		}
+	delete(a.deferred, uid)
+	return a.remove(uid)
+}
+
+func (a *account) remove(uid types.UID) bool {
+	w := a.byPod[uid]
+	if w == nil {
+		return false
+	}
+	for name, n := range w.requests {
+		a.total[name] -= n
 	}
 	delete(a.byPod, uid)
+	return true
 }
 
 // shortage is what there is too little of.

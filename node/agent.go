@@ -242,7 +242,7 @@ func (a *agent) resume() {
 				continue // it takes nothing: it will be deleted
 			}
 			if n != nil && pod.Status.StartTime != nil && !phaseEnded(pod.Status.Phase) {
-				n.account.note(pod.UID, wantedBy(pod))
+				n.account.note(pod.UID, wantedBy(allocatedPod(pod)))
 			}
 			if n != nil && pod.Status.PodIP != "" && !pod.Spec.HostNetwork && !phaseEnded(pod.Status.Phase) {
 				n.reserveAddress(pod.UID, pod.Status.PodIP)

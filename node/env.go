@@ -20,6 +20,7 @@ import (
 // environment resolves what a container's environment and its command are made of. The pod's status has its addresses.
 type environment struct {
 	client      kubernetes.Interface
+	references  *references // nil reads everything from the API server
 	pod         *corev1.Pod
 	allocatable corev1.ResourceList
 }
@@ -211,7 +212,7 @@ func isTrue(b *bool) bool { return b != nil && *b }
 
 // configMap reads one; where it is optional and not there it is empty.
 func (e *environment) configMap(ctx context.Context, name string, optional *bool) (*corev1.ConfigMap, error) {
-	cm, err := e.client.CoreV1().ConfigMaps(e.pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	cm, err := e.readConfigMap(ctx, name)
 	if apierrors.IsNotFound(err) && isTrue(optional) {
 		return &corev1.ConfigMap{}, nil
 	}
@@ -222,7 +223,7 @@ func (e *environment) configMap(ctx context.Context, name string, optional *bool
 }
 
 func (e *environment) secret(ctx context.Context, name string, optional *bool) (*corev1.Secret, error) {
-	secret, err := e.client.CoreV1().Secrets(e.pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	secret, err := e.readSecret(ctx, name)
 	if apierrors.IsNotFound(err) && isTrue(optional) {
 		return &corev1.Secret{}, nil
 	}

@@ -19,7 +19,9 @@
 //	staticpods.go pods that the agent makes from a folder     (mirrors.go: the record by which it knows them)
 //	bounds.go     what is the least and the most of the numbers in objects
 //	reclaim.go    folders of volumes that are no more
-//	admit.go      whether a pod that was bound to a node may run there
+//	admit.go      whether a pod that was bound to a node may run there     (sysctls.go: which parameters of the kernel it may set)
+//	resize.go     a running pod gets other resources
+//	references.go the ConfigMaps and Secrets that volumes follow
 //	eviction.go   who has to go where a node is short of something (pressure.go: whether it is; evictionconfig.go, observe.go)
 //	shutdown.go   the orderly end of a node
 //	logs.go       which part of a log a client wants
@@ -56,6 +58,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -98,6 +101,8 @@ type Options struct {
 	Capacity corev1.ResourceList
 	// MaxPodPIDs is how many processes and threads a pod may have with the process runtime; as many as it likes where zero.
 	MaxPodPIDs int64
+	// AllowedUnsafeSysctls are those that pods may set besides the safe ones, or what their names begin with before a *.
+	AllowedUnsafeSysctls []string
 	// Eviction says when pods have to go because a Node is short of something.
 	Eviction EvictionOptions
 	// ShutdownGracePeriod, where it is not zero, has Run end all pods within this time when its ctx ends, before it
@@ -212,8 +217,10 @@ func (o *Options) complete() error {
 		o.Eviction.Hard = DefaultEvictionHard(o.Runtime)
 	}
 	o.Eviction.PressureTransitionPeriod = cmp.Or(o.Eviction.PressureTransitionPeriod, 5*time.Minute)
-	_, err := o.Eviction.thresholds()
-	return err
+	if _, err := o.Eviction.thresholds(); err != nil {
+		return err
+	}
+	return checkSysctls(o.AllowedUnsafeSysctls)
 }
 
 // Run is the nodes until ctx ends, then returns nil when all its goroutines have ended. Nodes, pods and
@@ -235,5 +242,8 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	}
 	defer r.close()
 	r.agent = newAgent(links, o, r)
+	if addresses, err := net.InterfaceAddrs(); err == nil {
+		r.agent.cidrs.avoid(addresses)
+	}
 	return r.agent.run(ctx)
 }

@@ -16,22 +16,35 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/coxswain-dev/coxswain/node/process"
 	"github.com/coxswain-dev/coxswain/testenv/fakeclient"
 	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
-func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	process.Main()
+	leak.VerifyTestMain(m)
+}
 
 // cluster is an agent over client-go's fake API and a clock that stands still.
 type cluster struct {
 	*fake.Clientset
 	t     *testing.T
 	clock *clocktesting.FakeClock
-	stop  func()
+	agent *agent
+	// runs is what runs containers; nil is the simulated runtime.
+	runs func(*simulated) containerRuntime
+	stop func()
 }
 
 func startCluster(t *testing.T, o Options, objects ...runtime.Object) *cluster {
 	t.Helper()
+	c := newCluster(t, objects...)
+	c.start(o)
+	return c
+}
+
+func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	c := &cluster{Clientset: fakeclient.New(objects...), t: t, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
 	var made atomic.Int64
 	c.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -40,7 +53,6 @@ func startCluster(t *testing.T, o Options, objects ...runtime.Object) *cluster {
 		}
 		return false, nil, nil
 	})
-	c.start(o)
 	return c
 }
 
@@ -49,7 +61,12 @@ func (c *cluster) start(o Options) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	require.NoError(c.t, o.complete())
-	a := newAgent([]*link{{client: c}}, o, &simulated{startDelay: o.StartDelay, now: o.Clock.Now})
+	var r containerRuntime = &simulated{startDelay: o.StartDelay, now: o.Clock.Now}
+	if c.runs != nil {
+		r = c.runs(r.(*simulated))
+	}
+	a := newAgent([]*link{{client: c}}, o, r)
+	c.agent = a
 	go func() { done <- a.run(ctx) }()
 	stopped := false
 	c.stop = func() {

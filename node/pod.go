@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,8 +40,12 @@ type podState struct {
 	app       []*containerRun
 	ephemeral []*containerRun
 
-	setUp   bool      // the runtime is prepared
-	setUpAt time.Time // when to prepare it anew; zero is never
+	setUp   bool        // the runtime is prepared
+	setUpAt time.Time   // when to prepare it anew; zero is never
+	setUpOf time.Time   // when that was done last
+	stale   atomic.Bool // it is to be prepared anew as soon as that may be; set without the lock
+
+	resize resizing
 
 	initialized bool
 	stopping    bool
@@ -73,6 +78,9 @@ type containerRun struct {
 	starting bool
 	run      int32 // how many runs have begun before this one: the restart count
 
+	actual  *corev1.ResourceRequirements // what the run that is on, or was last, has; never changed
+	restart bool                         // it is stopped to be started with other resources
+
 	ended   *corev1.ContainerStateTerminated // how the last run ended, when none is on
 	last    *corev1.ContainerStateTerminated // how the run before that ended
 	pull    *corev1.ContainerStateWaiting    // what is wrong with its image
@@ -82,6 +90,8 @@ type containerRun struct {
 
 func newPodState(pod *corev1.Pod, r containerRuntime, hostIP string, now time.Time) *podState {
 	p := &podState{pod: pod, runtime: r, hostIP: hostIP, startTime: now, startAt: now.Add(r.prepare(pod))}
+	p.resize = resizing{generation: pod.Generation, podLevel: pod.Spec.Resources}
+	pod = allocatedPod(pod)
 	for i := range pod.Spec.InitContainers {
 		p.init = append(p.init, &containerRun{spec: &pod.Spec.InitContainers[i], isInit: true})
 	}
@@ -121,6 +131,10 @@ func (p *podState) resume() {
 func (c *containerRun) resume(p *podState, s *corev1.ContainerStatus) {
 	c.run, c.id, c.imageID = s.RestartCount, s.ContainerID, s.ImageID
 	c.last = s.LastTerminationState.Terminated
+	if c.actual = s.Resources; c.actual == nil {
+		c.actual = &c.spec.Resources
+	}
+	p.resize.begun = p.resize.begun || !sameAmounts(c.actual, &c.spec.Resources)
 	switch {
 	case s.State.Running != nil:
 		c.started = s.State.Running.StartedAt.Time
@@ -209,6 +223,9 @@ func (p *podState) step(now time.Time) (next time.Time) {
 		c.observe(now, &w)
 	}
 	p.checkDeadline(now, &w)
+	if !p.stopping {
+		p.actuate(now, &w)
+	}
 	switch {
 	case p.stopping:
 		p.stopNext(now, &w)
@@ -312,6 +329,7 @@ func (p *podState) start(c *containerRun, now time.Time) bool {
 		c.last, c.ended = c.ended, nil
 	}
 	c.run, c.running, c.id, c.imageID, c.started = run, running, running.id(), imageID, now
+	c.actual, c.restart = &c.spec.Resources, false
 	return true
 }
 
@@ -380,6 +398,9 @@ func (c *containerRun) observe(now time.Time, w *wake) {
 	if state.exit.at.Sub(c.started) >= goodRun {
 		c.retries = 0
 	}
+	if c.restart {
+		return // at once, and not because it crashed
+	}
 	c.retryAt = state.exit.at.Add(restartDelay(c.retries))
 	c.retries++
 }
@@ -400,6 +421,9 @@ func restartDelay(retries int) time.Duration {
 func (p *podState) restarts(c *containerRun) bool {
 	if p.stopping || c.ended == nil || c.once {
 		return false
+	}
+	if c.restart {
+		return true
 	}
 	policy := p.pod.Spec.RestartPolicy
 	if c.spec.RestartPolicy != nil {

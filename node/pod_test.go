@@ -1,6 +1,7 @@
 package node
 
 import (
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -192,6 +193,23 @@ func TestCIDRs_DoNotOverlapWithThoseOfOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "10.244.8.0/22", second)
 	require.Equal(t, 24, newCIDRs(110).bits)
+}
+
+func TestCIDRs_AvoidTheMachinesNetworks(t *testing.T) {
+	t.Parallel()
+	c := newCIDRs(110)
+	address := func(cidr string) net.Addr {
+		ip, network, err := net.ParseCIDR(cidr)
+		require.NoError(t, err)
+		return &net.IPNet{IP: ip, Mask: network.Mask}
+	}
+	c.avoid([]net.Addr{address("10.244.0.1/24"), address("10.0.0.7/8"), address("192.168.0.1/16"), address("fe80::1/64")})
+	first, err := c.choose("node-0")
+	require.NoError(t, err)
+	require.Equal(t, "10.244.1.0/24", first, "another agent of this machine has the first")
+	second, err := c.choose("node-1")
+	require.NoError(t, err)
+	require.Equal(t, "10.244.2.0/24", second)
 }
 
 // BenchmarkStatus is a pod that comes to life, as far as the agent's own work goes.

@@ -70,6 +70,9 @@ func limits(r *corev1.ResourceRequirements) process.Limits {
 	if q, ok := r.Limits[corev1.ResourceMemory]; ok {
 		l.MemoryBytes = amountOf(q, 0)
 	}
+	if q, ok := r.Requests[corev1.ResourceMemory]; ok {
+		l.MemoryMin = amountOf(q, 0)
+	}
 	return l
 }
 

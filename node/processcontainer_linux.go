@@ -66,7 +66,7 @@ func (r *processRuntime) adopt(pod *corev1.Pod, c *corev1.Container, status *cor
 	full := pod.DeepCopy()
 	p := &processPod{
 		Pod: process.Adopt(r.sandbox(pod, pod.Status.PodIP)),
-		env: &environment{client: r.agent.nodes[pod.Spec.NodeName].client, pod: full, allocatable: r.agent.Capacity},
+		env: r.environment(full),
 	}
 	r.mu.Lock()
 	if known := r.pods[pod.UID]; known != nil {
@@ -160,6 +160,11 @@ func (c *processContainer) state(time.Time) containerState {
 	}
 	ready, started := c.prober.state()
 	return containerState{ready: ready && !c.stopping, starting: !started}
+}
+
+// resize writes new limits to the container's cgroup.
+func (c *processContainer) resize(spec *corev1.Container) error {
+	return process.Resize(c.runtime.podCgroup(c.key.uid)+"/"+spec.Name, limits(&spec.Resources))
 }
 
 // kill ends the container for a reason that people will want to know.

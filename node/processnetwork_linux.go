@@ -17,6 +17,7 @@ import (
 // nodeNetworks are those of the nodes.
 type nodeNetworks struct {
 	mu     sync.Mutex
+	all    *process.Networks // nil until a pod needs one
 	byNode map[string]*nodeNetwork
 }
 
@@ -33,10 +34,8 @@ const networkRetry = time.Minute
 func (n *nodeNetworks) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, network := range n.byNode {
-		if network.Network != nil {
-			network.Close()
-		}
+	if n.all != nil {
+		n.all.Close()
 	}
 }
 
@@ -70,7 +69,7 @@ func (r *processRuntime) openNetwork(n *simNode) *nodeNetwork {
 		return known
 	}
 	network := &nodeNetwork{}
-	if network.Network, network.err = process.OpenNetwork("cox"+digest(r.dir, n.name)[:8], n.subnet(), r.shims()); network.err != nil {
+	if network.Network, network.err = r.makeNetwork(n); network.err != nil {
 		network.tryAt = now.Add(networkRetry)
 		r.log.Warn("pods are not connected", "node", n.name, "err", network.err)
 	}
@@ -88,6 +87,18 @@ func (r *processRuntime) openNetwork(n *simNode) *nodeNetwork {
 		}
 	}
 	return network
+}
+
+// makeNetwork makes a node's network beside those of the others. The name of its device is its own on this machine, whatever other
+// agents there are.
+func (r *processRuntime) makeNetwork(n *simNode) (network *process.Network, err error) {
+	if r.networks.all == nil {
+		if r.networks.all, err = process.OpenNetworks(r.shims()); err != nil {
+			r.networks.all = nil
+			return nil, err
+		}
+	}
+	return r.networks.all.Open("cox"+digest(r.dir, n.name)[:8], n.subnet())
 }
 
 // shims are those of all pods that there are folders of.

@@ -32,6 +32,7 @@ type processRuntime struct {
 	cgroup  string
 	agent   *agent
 	volumes *volumes
+	objects *references // that volumes are made from
 	log     *slog.Logger
 
 	networks nodeNetworks
@@ -87,6 +88,7 @@ func newProcessRuntime(o *Options) (*processRuntime, error) {
 		r.volumes.roots = append(r.volumes.roots, filepath.Clean(root))
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.objects = newReferences(r.ctx, &r.running, func(pod podKey) { r.agent.stale(pod) })
 	return r, nil
 }
 
@@ -134,7 +136,8 @@ func hostname(pod *corev1.Pod) string {
 func (r *processRuntime) setUp(ctx context.Context, pod *corev1.Pod, ip string) (again time.Duration, err error) {
 	pod = pod.DeepCopy()
 	pod.Status.PodIP, pod.Status.HostIP = ip, r.agent.Address
-	p := &processPod{env: &environment{client: r.agent.nodes[pod.Spec.NodeName].client, pod: pod, allocatable: r.agent.Capacity}}
+	p := &processPod{env: r.environment(pod)}
+	r.objects.watch(p.env.client, pod)
 	dir := r.podDir(pod.UID)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return 0, err
@@ -149,15 +152,33 @@ func (r *processRuntime) setUp(ctx context.Context, pod *corev1.Pod, ip string) 
 		return 0, &setUpError{"FailedCreatePodSandBox", fmt.Errorf("Failed to create pod sandbox: %w", err)}
 	}
 	r.connect(pod, p.Pod)
+	if r.pod(pod.UID) == nil { // later they are the pod's own to change
+		if err := p.SetSysctls(processSysctls(pod)); err != nil {
+			return 0, &setUpError{"FailedCreatePodSandBox", fmt.Errorf("Failed to create pod sandbox: %w", err)}
+		}
+	}
 	r.mu.Lock()
 	r.pods[pod.UID] = p
 	r.mu.Unlock()
-	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil {
-			again = refreshVolumes
-		}
+	if !r.objects.complete(pod) {
+		return refreshVolumes, nil
 	}
-	return again, nil
+	if renewal := r.volumes.renewal(pod.UID); !renewal.IsZero() {
+		return max(refreshPause, renewal.Sub(r.agent.Clock.Now())), nil
+	}
+	return 0, nil
+}
+
+func processSysctls(pod *corev1.Pod) []process.Sysctl {
+	var list []process.Sysctl
+	for _, s := range sysctlsOf(pod) {
+		list = append(list, process.Sysctl(s))
+	}
+	return list
+}
+
+func (r *processRuntime) environment(pod *corev1.Pod) *environment {
+	return &environment{client: r.agent.nodes[pod.Spec.NodeName].client, references: r.objects, pod: pod, allocatable: r.agent.Capacity}
 }
 
 func (r *processRuntime) pod(uid types.UID) *processPod {
@@ -166,12 +187,18 @@ func (r *processRuntime) pod(uid types.UID) *processPod {
 	return r.pods[uid]
 }
 
+// release drops what is held for a pod's volumes.
+func (r *processRuntime) release(pod types.UID) {
+	r.objects.release(pod)
+	r.volumes.forget(pod)
+}
+
 // tearDown ends what is left of a pod. Its logs stay until forget.
 func (r *processRuntime) tearDown(pod *corev1.Pod) error {
 	r.mu.Lock()
 	delete(r.pods, pod.UID)
 	r.mu.Unlock()
-	r.volumes.forget(pod.UID)
+	r.release(pod.UID)
 	dir := r.podDir(pod.UID)
 	if _, err := os.Stat(dir); err != nil {
 		return nil
@@ -189,7 +216,7 @@ func (r *processRuntime) forget(uid types.UID) error {
 		}
 	}
 	r.mu.Unlock()
-	r.volumes.forget(uid)
+	r.release(uid)
 	dir := r.podDir(uid)
 	if _, err := os.Stat(dir); err != nil {
 		return nil

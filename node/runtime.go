@@ -50,6 +50,8 @@ type container interface {
 	state(now time.Time) containerState
 	// stop asks it to end within grace; state tells when it has.
 	stop(now time.Time, grace time.Duration)
+	// resize gives it the resources of its spec as it is now, while it runs.
+	resize(spec *corev1.Container) error
 	// exec runs a command beside it until it ends or ctx does; a *stream.ExitError says how.
 	exec(ctx context.Context, argv []string, c *stream.Command) error
 	// attach joins its own streams until it ends or ctx does.

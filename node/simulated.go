@@ -156,6 +156,8 @@ func (s *simulatedContainer) stop(now time.Time, _ time.Duration) {
 	}
 }
 
+func (*simulatedContainer) resize(*corev1.Container) error { return nil }
+
 func digest(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:])

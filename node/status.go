@@ -104,6 +104,10 @@ func (p *podState) containerStatus(c *containerRun) corev1.ContainerStatus {
 		Name: c.spec.Name, Image: c.spec.Image, ImageID: c.imageID, ContainerID: c.id,
 		RestartCount: c.run, Ready: running && c.ready, Started: &started,
 	}
+	if c.id != "" {
+		s.AllocatedResources = c.spec.Resources.Requests
+		s.Resources = &corev1.ResourceRequirements{Limits: c.actual.Limits, Requests: c.actual.Requests}
+	}
 	if c.last != nil {
 		s.LastTerminationState.Terminated = c.last
 	}
@@ -148,13 +152,16 @@ func (p *podState) conditions(s *corev1.PodStatus, now metav1.Time) []corev1.Pod
 	}
 	for i := range own {
 		own[i].ObservedGeneration = p.pod.Generation
+	}
+	own = append(own, p.resizeConditions()...)
+	for i := range own {
 		own[i].LastTransitionTime = now
 		if old := findCondition(p.previous(), own[i].Type); old != nil && old.Status == own[i].Status {
 			own[i].LastTransitionTime = old.LastTransitionTime
 		}
 	}
 	for _, c := range p.pod.Status.Conditions {
-		if findCondition(own, c.Type) == nil {
+		if findCondition(own, c.Type) == nil && !isResizeCondition(c.Type) {
 			own = append(own, c)
 		}
 	}
@@ -169,7 +176,7 @@ func (p *podState) own(s *corev1.PodStatus) *corev1.PodStatus {
 		if c.Type == corev1.DisruptionTarget {
 			return p.disruption == nil || !p.stopped()
 		}
-		return !slices.Contains(ownConditions, c.Type)
+		return !slices.Contains(ownConditions, c.Type) && !isResizeCondition(c.Type)
 	})
 	return &own
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,10 +51,14 @@ func (a *agent) syncPod(ctx context.Context, key podKey) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !maps.Equal(p.pod.Labels, pod.Labels) || !maps.Equal(p.pod.Annotations, pod.Annotations) {
+		p.stale.Store(true) // the downward API shows them
+	}
 	p.pod = pod
 	if pod.DeletionTimestamp != nil && !p.stopping {
 		p.stop(now, gracePeriod(pod))
 	}
+	a.resizePod(a.nodes[key.node], p)
 	if err := a.setUp(ctx, p, now); err != nil {
 		return err
 	}
@@ -62,7 +67,7 @@ func (a *agent) syncPod(ctx context.Context, key podKey) error {
 		next = p.setUpAt
 	}
 	if p.stopped() && (p.stopping || p.ended()) {
-		a.nodes[key.node].account.release(pod.UID) // before others can know that there is room
+		a.releaseRoom(a.nodes[key.node], pod.UID) // before others can know that there is room
 	}
 	if err := a.writeStatus(ctx, p, now); err != nil {
 		return err
@@ -82,10 +87,16 @@ func (a *agent) syncPod(ctx context.Context, key podKey) error {
 
 // setUp prepares the runtime for a pod that is to run, and keeps it up to date.
 func (a *agent) setUp(ctx context.Context, p *podState, now time.Time) error {
+	if p.stale.Swap(false) {
+		if soon := p.setUpOf.Add(refreshPause); p.setUpAt.IsZero() || soon.Before(p.setUpAt) {
+			p.setUpAt = soon
+		}
+	}
 	due := !p.setUp || !p.setUpAt.IsZero() && !now.Before(p.setUpAt)
 	if !due || p.stopping || p.ended() {
 		return nil
 	}
+	p.setUpOf = now
 	again, err := a.runtime.setUp(ctx, p.pod, p.ip)
 	if err != nil {
 		var failed *setUpError
@@ -103,6 +114,17 @@ func (a *agent) setUp(ctx context.Context, p *podState, now time.Time) error {
 		p.setUpAt = now.Add(again)
 	}
 	return nil
+}
+
+// stale has a pod's volumes made anew.
+func (a *agent) stale(key podKey) {
+	a.mu.Lock()
+	p := a.states[key.uid]
+	a.mu.Unlock()
+	if p != nil {
+		p.stale.Store(true)
+		a.podQueue.Add(key)
+	}
 }
 
 // podState is what is known of a pod, made where nothing is: from its status if an earlier agent ran it.
@@ -157,7 +179,7 @@ func (a *agent) dropPod(key podKey, gone bool) error {
 	p := a.states[key.uid]
 	delete(a.states, key.uid)
 	a.mu.Unlock()
-	a.nodes[key.node].account.release(key.uid)
+	a.releaseRoom(a.nodes[key.node], key.uid)
 	if p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -194,6 +216,14 @@ func (a *agent) writeStatus(ctx context.Context, p *podState, now time.Time) err
 	}
 	if err != nil {
 		return fmt.Errorf("status of pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err)
+	}
+	if !p.written { // the patch has removed nothing: the next one does
+		own = own.DeepCopy()
+		for _, c := range pod.Status.Conditions {
+			if isResizeCondition(c.Type) && findCondition(own.Conditions, c.Type) == nil {
+				own.Conditions = append(own.Conditions, c)
+			}
+		}
 	}
 	p.sent, p.sentVersion, p.written = own, pod.ResourceVersion, true
 	return nil

@@ -19,8 +19,12 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// refreshVolumes is how often what is made from ConfigMaps, Secrets and tokens is made anew.
-const refreshVolumes = time.Minute
+// refreshVolumes is how often what is made from ConfigMaps and Secrets is made anew where they are not watched, or could not be
+// read. Where they are, a change comes at once, but no sooner than refreshPause after the last.
+const (
+	refreshVolumes = time.Minute
+	refreshPause   = time.Second
+)
 
 // volumes makes the volumes of pods, as folders of this machine. It is safe for concurrent use, for different pods.
 type volumes struct {
@@ -103,6 +107,17 @@ func (v *volumes) check(path string) error {
 		return fmt.Errorf("path %s: %w", path, err)
 	}
 	return nil
+}
+
+// renewal is when the first of a pod's tokens is to be renewed; zero where it has none.
+func (v *volumes) renewal(pod types.UID) time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var first wake
+	for _, held := range v.tokens[pod] {
+		first.at(held.renew)
+	}
+	return first.next
 }
 
 // forget drops what is held for a pod.
@@ -317,7 +332,7 @@ func (v *volumes) token(ctx context.Context, e *environment, volume string, s *c
 }
 
 func addConfigMap(ctx context.Context, e *environment, p payload, name string, items []corev1.KeyToPath, mode *int32, optional *bool) error {
-	cm, err := e.client.CoreV1().ConfigMaps(e.pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	cm, err := e.readConfigMap(ctx, name)
 	if apierrors.IsNotFound(err) && isTrue(optional) {
 		return nil
 	}
@@ -335,7 +350,7 @@ func addConfigMap(ctx context.Context, e *environment, p payload, name string, i
 }
 
 func addSecret(ctx context.Context, e *environment, p payload, name string, items []corev1.KeyToPath, mode *int32, optional *bool) error {
-	secret, err := e.client.CoreV1().Secrets(e.pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	secret, err := e.readSecret(ctx, name)
 	if apierrors.IsNotFound(err) && isTrue(optional) {
 		return nil
 	}

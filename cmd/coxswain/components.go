@@ -127,6 +127,7 @@ type nodeFlags struct {
 	volumes   []string // under which folders of node-local volumes are
 
 	pids          int64 // of each pod
+	sysctls       []string
 	eviction      node.EvictionOptions
 	evictionGrace int
 	shutdown      time.Duration
@@ -138,6 +139,8 @@ func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
 	fs.StringVar(&f.static, "pod-manifest-path", "", "folder of manifests, of each of which every Node runs a pod; none where empty")
 	fs.StringVar(&f.runtime, "runtime", node.Simulated, "what runs containers: simulated, or process, which runs their commands on this machine with its files (docs/node.md)")
 	fs.Int64Var(&f.pids, "pod-max-pids", -1, "how many processes and threads a pod may have with --runtime process; -1 for as many as it likes")
+	fs.StringSliceVar(&f.sysctls, "allowed-unsafe-sysctls", nil,
+		"sysctls that pods may set besides the safe ones, or what their names begin with before a *, as kernel.msg*,net.core.somaxconn")
 	f.addEviction(fs)
 }
 
@@ -244,7 +247,8 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 	return node.Run(ctx, as.main, node.Options{
 		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide, VolumeRoots: f.volumes, Identity: as.node,
 		Address: f.address, ListenAddress: f.bind, Port: f.port, ClientCAs: clients, TLS: tc, ServerTLSBootstrap: f.bootstrap,
-		Metrics: processMetrics, MaxPodPIDs: max(0, f.pids), Eviction: f.eviction, ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical,
+		Metrics: processMetrics, MaxPodPIDs: max(0, f.pids), AllowedUnsafeSysctls: f.sysctls, Eviction: f.eviction,
+		ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical,
 	})
 }
 

@@ -57,7 +57,7 @@ func (c *cgroups) create(name string, l Limits) error {
 		}
 	}
 	for _, dir := range c.folders(name) {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := makeFolder(dir); err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 	}
@@ -82,11 +82,21 @@ func (c *cgroups) delegate(name string) error {
 			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 		}
 		dir = filepath.Join(dir, part)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := makeFolder(dir); err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 	}
 	return nil
+}
+
+// makeFolder makes a cgroup, also where another agent takes the empty ones above it away meanwhile.
+func makeFolder(dir string) (err error) {
+	for range 10 {
+		if err = os.MkdirAll(dir, 0o755); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return err
 }
 
 // setting is a value for a file of a cgroup.
@@ -115,8 +125,32 @@ func (c *cgroups) settings(l Limits) []setting {
 			all = append(all, setting{"", "memory.oom.group", "1", true})
 		}
 	}
+	if l.MemoryMin > 0 && c.v2 {
+		all = append(all, setting{"", "memory.min", number(l.MemoryMin), true})
+	}
 	return all
 }
+
+// resize changes the limits of a cgroup. What uses more memory than it may have then keeps its limit.
+func (c *cgroups) resize(name string, l Limits) error {
+	if _, used, err := c.usage(name); err == nil && l.MemoryBytes > 0 && used > l.MemoryBytes {
+		return fmt.Errorf("attempting to set memory limit (%d) below current usage (%d)", l.MemoryBytes, used)
+	}
+	var err error
+	for range 2 { // v1 takes no limit of memory above that of memory and swap, nor that below it
+		err = nil
+		for _, s := range c.settings(l) {
+			err = errors.Join(err, c.set(name, s))
+		}
+	}
+	if !l.bind() {
+		return nil
+	}
+	return err
+}
+
+// Resize changes the limits of a container's cgroup while it runs.
+func Resize(cgroup string, l Limits) error { return findCgroups(cgroupRoot).resize(cgroup, l) }
 
 func (c *cgroups) pick(v1, v2 setting) setting {
 	if c.v2 {
@@ -232,7 +266,7 @@ func (c *cgroups) kill(name string) {
 func RemoveEmpty(name string) {
 	c := findCgroups(cgroupRoot)
 	for _, dir := range c.folders(name) {
-		if os.Remove(dir) == nil {
+		if err := os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
 			_ = os.Remove(filepath.Dir(dir))
 		}
 	}

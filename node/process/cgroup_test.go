@@ -154,3 +154,36 @@ func TestCgroups_V2InTheKernel(t *testing.T) {
 	require.Eventually(t, func() bool { return c.remove(pod) == nil }, patience, step)
 	require.NoDirExists(t, filepath.Join(c.root, pod))
 }
+
+func TestCgroups_ResizeWritesTheLimitsOfBothVersions(t *testing.T) {
+	t.Parallel()
+	files := func(root, name string, controllers ...string) {
+		for _, controller := range append(controllers, "") {
+			require.NoError(t, os.MkdirAll(filepath.Join(root, controller, name), 0o755))
+		}
+	}
+	limits := Limits{CPUShares: 2048, CPUQuota: 200_000, MemoryBytes: 64 << 20, MemoryMin: 32 << 20}
+	two := t.TempDir()
+	files(two, "pod/c")
+	require.NoError(t, os.WriteFile(filepath.Join(two, "cgroup.controllers"), nil, 0o644))
+	require.NoError(t, findCgroups(two).resize("pod/c", limits))
+	for file, want := range map[string]string{"cpu.max": "200000 100000", "cpu.weight": "79", "memory.max": "67108864", "memory.min": "33554432"} {
+		text, err := os.ReadFile(filepath.Join(two, "pod/c", file))
+		require.NoError(t, err)
+		require.Equal(t, want, string(text), file)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(two, "pod/c/memory.current"), []byte("100000000\n"), 0o644))
+	require.EqualError(t, findCgroups(two).resize("pod/c", limits), "attempting to set memory limit (67108864) below current usage (100000000)")
+
+	one := t.TempDir()
+	files(one, "pod/c", "cpu", "memory")
+	for _, controller := range []string{"cpu", "memory"} {
+		require.NoError(t, os.WriteFile(filepath.Join(one, controller, "cgroup.procs"), nil, 0o644))
+	}
+	require.NoError(t, findCgroups(one).resize("pod/c", limits))
+	for file, want := range map[string]string{"cpu/pod/c/cpu.cfs_quota_us": "200000", "cpu/pod/c/cpu.shares": "2048", "memory/pod/c/memory.limit_in_bytes": "67108864"} {
+		text, err := os.ReadFile(filepath.Join(one, file))
+		require.NoError(t, err)
+		require.Equal(t, want, string(text), file)
+	}
+}

@@ -17,6 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// order is what a new process is to become.
+type order struct {
+	Container
+	PodDir   string
+	InCgroup bool // it is in the container's cgroup
+}
+
 // initMain is the first process of a container, in its new namespaces, until it becomes the container's command.
 // Descriptor 3 is a socket to the shim: orders come in, a terminal or an error goes out.
 func initMain() int {
@@ -31,14 +38,11 @@ func initMain() int {
 		return 1
 	}
 	conn := c.(*net.UnixConn)
-	order := &struct {
-		Container
-		PodDir string
-	}{}
-	passed, err := receive(conn, order)
+	var o order
+	passed, err := receive(conn, &o)
 	closeAll(passed)
 	if err == nil {
-		err = become(conn, &order.Container, order.PodDir)
+		err = become(conn, &o)
 	}
 	var start *StartError
 	_ = send(conn, &response{Error: err.Error(), Start: errors.As(err, &start)})
@@ -46,8 +50,16 @@ func initMain() int {
 }
 
 // become does not return but with an error.
-func become(conn *net.UnixConn, c *Container, podDir string) error {
-	if err := enterRoot(c, scratchDir(podDir, c.Name, c.Run)); err != nil {
+func become(conn *net.UnixConn, o *order) error {
+	c := &o.Container
+	var own *ownCgroup
+	if o.InCgroup {
+		var err error
+		if own, err = openOwnCgroup(c); err != nil {
+			return err
+		}
+	}
+	if err := enterRoot(c, scratchDir(o.PodDir, c.Name, c.Run), own); err != nil {
 		return err
 	}
 	if c.TTY {

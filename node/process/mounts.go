@@ -19,7 +19,7 @@ import (
 // enterRoot makes the container's view of the files and moves into it: the host's root, with all that is written
 // kept apart in scratch, own /proc, /dev, /tmp and /run, and the mounts that were asked for. All of it belongs
 // to the mount namespace and goes with it.
-func enterRoot(c *Container, scratch string) error {
+func enterRoot(c *Container, scratch string, cgroup *ownCgroup) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
 	}
@@ -52,6 +52,9 @@ func enterRoot(c *Container, scratch string) error {
 		return err
 	}
 	if err := systemMounts(c); err != nil {
+		return err
+	}
+	if err := cgroup.show(c.Privileged); err != nil {
 		return err
 	}
 	owned := map[uint64]bool{} // mounts of what the agent keeps for the container, in the folder that is hidden

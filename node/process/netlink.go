@@ -4,6 +4,7 @@ package process
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The little of rtnetlink(7) that a pod network needs: bridges, pairs of veth devices, addresses and a default route. All of
+// The little of rtnetlink(7) that a pod network needs: bridges, pairs of veth devices, addresses and routes. All of
 // it is about the network namespace of the thread that calls.
 
 // message is a netlink request as it is put together.
@@ -140,14 +141,65 @@ func addAddress(index int, address netip.Prefix) error {
 	return m.do()
 }
 
-// addDefaultRoute sends what has no other way to a gateway; it may be there already.
-func addDefaultRoute(index int, gateway netip.Addr) error {
+// route says where packets go: to a subnet right behind the device, or to all there is by a gateway, which is reached there
+// whatever its address.
+type route struct {
+	device  int
+	to      netip.Prefix // the zero Prefix is everything
+	gateway netip.Addr
+	table   uint32
+}
+
+// addRoute may be repeated.
+func addRoute(r route) error {
 	m := newMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 	body := make([]byte, unix.SizeofRtMsg)
-	body[0], body[4], body[5], body[6], body[7] = unix.AF_INET, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST
+	body[0], body[5], body[6], body[7] = unix.AF_INET, unix.RTPROT_BOOT, unix.RT_SCOPE_LINK, unix.RTN_UNICAST
+	if r.to.IsValid() {
+		body[1] = byte(r.to.Bits())
+	}
+	if r.gateway.IsValid() {
+		body[6] = unix.RT_SCOPE_UNIVERSE
+		binary.NativeEndian.PutUint32(body[8:], unix.RTNH_F_ONLINK)
+	}
 	m = append(m, body...)
-	m.attribute(unix.RTA_GATEWAY, gateway.AsSlice())
-	m.number(unix.RTA_OIF, index)
+	if r.to.IsValid() {
+		m.attribute(unix.RTA_DST, r.to.Addr().AsSlice())
+	}
+	if r.gateway.IsValid() {
+		m.attribute(unix.RTA_GATEWAY, r.gateway.AsSlice())
+	}
+	m.number(unix.RTA_OIF, r.device)
+	m.number(unix.RTA_TABLE, int(r.table))
+	return m.do()
+}
+
+// addRule has what comes from a subnet, and for which the main table has no route, look into another table; it may be there already.
+func addRule(from netip.Prefix, table uint32) error {
+	const afterMain = 40_000
+	m := newMessage(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	body := make([]byte, unix.SizeofRtMsg) // a fib_rule_hdr is as long
+	body[0], body[2], body[7] = unix.AF_INET, byte(from.Bits()), unix.FR_ACT_TO_TBL
+	m = append(m, body...)
+	m.attribute(unix.FRA_SRC, from.Addr().AsSlice())
+	m.number(unix.FRA_PRIORITY, afterMain)
+	m.number(unix.FRA_TABLE, int(table))
+	if err := m.do(); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return nil
+}
+
+// forward has packets that come in by a device passed on.
+func forward(index int) error {
+	const inetConf, forwarding = 1, 1 // IFLA_INET_CONF of linux/if_link.h, IPV4_DEVCONF_FORWARDING of linux/ip.h
+	m := newMessage(unix.RTM_NEWLINK, 0)
+	m.link(index, true)
+	m.nest(unix.IFLA_AF_SPEC, func() {
+		m.nest(unix.AF_INET, func() {
+			m.nest(inetConf, func() { m.number(forwarding, 1) })
+		})
+	})
 	return m.do()
 }
 

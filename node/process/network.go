@@ -13,64 +13,92 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network connects the pods of a node with each other and with the node. It is a bridge in a network namespace of its own,
-// into which a cable leads from every pod and one from the host, where the device has the first address of the subnet:
+// Networks are those of the Nodes of an agent: a bridge for each of them, in a network namespace of their own, into which a cable
+// leads from every pod of the Node and one from the host, where the device has the first address of the Node's subnet:
 //
 //	pod eth0 ──┐
 //	pod eth0 ──┼── bridge ──── cox… host: route to the subnet
-//	pod eth0 ──┘
+//	pod eth0 ──┘     │
+//	               routes   between the bridges
+//	pod eth0 ──┐     │
+//	pod eth0 ──┴── bridge ──── cox… host: route to the other subnet
 //
 // Pods reach each other without passing the host, so that neither its packet filter nor its forwarding has a say. The namespace
-// lives as long as the agent or one of the pods' shims has it open, and when it goes its devices go, with the host's address and
-// route: however all of them end, nothing is left. An agent that is started again is given it by the shims.
+// lives as long as the agent or one of the pods' shims has it open, and when it goes its devices go, with the host's addresses and
+// routes: however all of them end, nothing is left. An agent that is started again is given it by the shims.
 //
-// Its methods are safe for concurrent use.
-type Network struct {
-	device  string // the host's end
-	subnet  netip.Prefix
-	gateway netip.Addr
-
-	mu     sync.Mutex
-	bridge *os.File // its namespace
+// Their methods are safe for concurrent use.
+type Networks struct {
+	mu        sync.Mutex
+	namespace *os.File
 }
 
-const (
-	bridgeName = "pods"
-	podDevice  = "eth0"
-)
+// Network is a Node's.
+type Network struct {
+	of      *Networks
+	device  string // the host's end, and in the namespace the bridge
+	subnet  netip.Prefix
+	gateway netip.Addr // the host's address
+}
 
-// OpenNetwork makes the network of a subnet, or finds the one that one of the pods is connected to. The device is the name of the
-// host's end, of no more than 15 bytes.
-func OpenNetwork(device string, subnet netip.Prefix, pods []*Pod) (*Network, error) {
-	n := &Network{device: device, subnet: subnet.Masked(), gateway: subnet.Masked().Addr().Next()}
+const podDevice = "eth0"
+
+// router is where a pod sends what is not for its own Node's subnet: each bridge has the address.
+var router = netip.MustParseAddr("169.254.0.1")
+
+// OpenNetworks makes a namespace for networks, or finds the one that one of the pods is connected to.
+func OpenNetworks(pods []*Pod) (*Networks, error) {
 	for _, p := range pods {
-		if own, bridge, err := p.network(nil); err == nil {
+		if own, namespace, err := p.network(nil); err == nil {
 			_ = own.Close()
-			if n.bridge = bridge; bridge != nil {
-				return n, nil
+			if namespace != nil {
+				return &Networks{namespace: namespace}, nil
 			}
 		}
 	}
-	if err := n.free(); err != nil {
-		return nil, err
+	namespace, err := newNetwork()
+	return &Networks{namespace: namespace}, err
+}
+
+// Close lets go of the networks. They stay while pods are connected to them.
+func (s *Networks) Close() { _ = s.namespace.Close() }
+
+// Open makes the network of a subnet, if it is not there. The device is the name of the host's end, of no more than 15 bytes, which
+// nobody else on the host has.
+func (s *Networks) Open(device string, subnet netip.Prefix) (*Network, error) {
+	if !subnet.IsValid() || !subnet.Addr().Is4() {
+		return nil, fmt.Errorf("pod network: the Node has no IPv4 subnet: %v", subnet)
 	}
-	var err error
-	if n.bridge, err = newNetwork(); err != nil {
-		return nil, err
+	n := &Network{of: s, device: device, subnet: subnet.Masked(), gateway: subnet.Masked().Addr().Next()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	there := false
+	err := within(s.namespace, func() error {
+		_, err := net.InterfaceByName(n.device)
+		there = err == nil
+		return nil
+	})
+	if _, failed := net.InterfaceByName(n.device); err == nil && there && failed == nil {
+		return n, nil
 	}
-	if err := n.build(); err != nil {
-		n.Close()
+	if err == nil {
+		err = n.free()
+	}
+	if err == nil {
+		err = n.build(there)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("pod network %s: %w", n.subnet, err)
 	}
 	return n, nil
 }
 
-// free reports whether nobody else on the host has the subnet. A device of our name without a pod that knows of it
-// is about to go, or of an agent that ended halfway.
+// free reports whether nobody else on the host has the subnet. A device of our name whose bridge is not here is about to go, or of
+// an agent that ended halfway.
 func (n *Network) free() error {
 	if old, err := net.InterfaceByName(n.device); err == nil {
 		if err := deleteLink(old.Index); err != nil && !errors.Is(err, unix.ENODEV) {
-			return fmt.Errorf("pod network: old device %s: %w", n.device, err)
+			return fmt.Errorf("old device %s: %w", n.device, err)
 		}
 	}
 	devices, err := net.Interfaces()
@@ -84,24 +112,30 @@ func (n *Network) free() error {
 		}
 		for _, a := range addresses {
 			if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Overlaps(n.subnet) {
-				return fmt.Errorf("pod network %s: the device %s of this machine has the address %s", n.subnet, d.Name, prefix)
+				return fmt.Errorf("the device %s of this machine has the address %s", d.Name, prefix)
 			}
 		}
 	}
 	return nil
 }
 
-func (n *Network) build() error {
+// build makes the bridge, where it is not there, and its cable to the host.
+func (n *Network) build(there bool) error {
 	host, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = host.Close() }()
-	err = within(n.bridge, func() error {
-		if err := addBridge(bridgeName); err != nil {
-			return fmt.Errorf("bridge: %w", err)
+	err = within(n.of.namespace, func() error {
+		if !there {
+			if err := addBridge(n.device); err != nil {
+				return fmt.Errorf("bridge: %w", err)
+			}
 		}
-		return n.cable("host", n.device, host)
+		if err := n.cable("host%d", n.device, host); err != nil {
+			return err
+		}
+		return n.route()
 	})
 	if err != nil {
 		return err
@@ -116,9 +150,38 @@ func (n *Network) build() error {
 	return addAddress(d.Index, netip.PrefixFrom(n.gateway, n.subnet.Bits()))
 }
 
+// route has the bridge pass on what its pods send: to the pods of other bridges, and otherwise to the host by its own cable, where
+// the answers come from.
+func (n *Network) route() error {
+	bridge, err := net.InterfaceByName(n.device)
+	if err != nil {
+		return err
+	}
+	if err := addAddress(bridge.Index, netip.PrefixFrom(router, router.BitLen())); err != nil {
+		return fmt.Errorf("address of the router: %w", err)
+	}
+	if err := forward(bridge.Index); err != nil {
+		return fmt.Errorf("forwarding: %w", err)
+	}
+	if err := addRoute(route{device: bridge.Index, to: n.subnet, table: unix.RT_TABLE_MAIN}); err != nil {
+		return fmt.Errorf("route to %s: %w", n.subnet, err)
+	}
+	out := route{device: bridge.Index, gateway: n.gateway, table: firstTable + uint32(bridge.Index)}
+	if err := addRule(n.subnet, out.table); err != nil { // a kernel with one table for all
+		out.table = unix.RT_TABLE_MAIN
+	}
+	if err := addRoute(out); err != nil {
+		return fmt.Errorf("route to the host: %w", err)
+	}
+	return nil
+}
+
+// firstTable begins the numbers of the bridges' routing tables.
+const firstTable = 1000
+
 // cable leads from the bridge, in whose namespace this is called, to a new device elsewhere.
 func (n *Network) cable(here, there string, namespace *os.File) error {
-	bridge, err := net.InterfaceByName(bridgeName)
+	bridge, err := net.InterfaceByName(n.device)
 	if err != nil {
 		return err
 	}
@@ -134,9 +197,9 @@ func (n *Network) Connect(p *Pod) error {
 	if err != nil {
 		return err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	own, known, err := p.network(n.bridge)
+	n.of.mu.Lock()
+	defer n.of.mu.Unlock()
+	own, known, err := p.network(n.of.namespace)
 	if err != nil {
 		return err
 	}
@@ -151,7 +214,7 @@ func (n *Network) Connect(p *Pod) error {
 		return nil
 	})
 	if err == nil && missing {
-		err = within(n.bridge, func() error { return n.cable("pod%d", podDevice, own) })
+		err = within(n.of.namespace, func() error { return n.cable("pod%d", podDevice, own) })
 	}
 	if err != nil {
 		return err
@@ -167,15 +230,12 @@ func (n *Network) Connect(p *Pod) error {
 		if err := setUp(d.Index); err != nil {
 			return err
 		}
-		return addDefaultRoute(d.Index, n.gateway)
+		return addRoute(route{device: d.Index, gateway: router, table: unix.RT_TABLE_MAIN})
 	})
 }
 
-// Close lets go of the network. It stays while pods are connected to it.
-func (n *Network) Close() { _ = n.bridge.Close() }
-
-// network exchanges namespaces with the shim: it gets the one of the pods' bridge to hold, if there is one, and tells its
-// own, and the bridge's that it has.
+// network exchanges namespaces with the shim: it gets the one of the bridges to hold, if there is one, and tells its
+// own, and the bridges' that it has.
 func (p *Pod) network(bridge *os.File) (own, known *os.File, err error) {
 	var with []*os.File
 	if bridge != nil {

@@ -20,27 +20,41 @@ import (
 // openNetwork makes a network whose subnet nobody else of this machine has, and whose device goes with the test.
 func openNetwork(t *testing.T) *Network {
 	t.Helper()
+	return openNetworks(t, 1)[0]
+}
+
+// openNetworks makes those of several Nodes of an agent.
+func openNetworks(t *testing.T, count int) []*Network {
+	t.Helper()
 	if err := Supported(); err != nil {
 		t.Skipf("SKIPPED: no network can be made here: %v", err)
 	}
-	for {
+	s, err := OpenNetworks(nil)
+	if err != nil {
+		t.Skipf("SKIPPED: no network can be made here: %v", err)
+	}
+	var all []*Network
+	t.Cleanup(func() {
+		s.Close()
+		for _, n := range all {
+			require.Eventually(t, func() bool {
+				_, err := net.InterfaceByName(n.device)
+				return err != nil
+			}, patience, step, "nothing is left of a network that nobody has")
+		}
+	})
+	for len(all) < count {
 		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(200 + rand.IntN(50)), byte(rand.IntN(256)), 0}), 24)
-		n, err := OpenNetwork(fmt.Sprintf("coxt%x", rand.Uint32()), subnet, nil)
+		n, err := s.Open(fmt.Sprintf("coxt%x", rand.Uint32()), subnet)
 		if err != nil && strings.Contains(err.Error(), "has the address") {
 			continue
 		}
 		if err != nil {
 			t.Skipf("SKIPPED: no network can be made here: %v", err)
 		}
-		t.Cleanup(func() {
-			n.Close()
-			require.Eventually(t, func() bool {
-				_, err := net.InterfaceByName(n.device)
-				return err != nil
-			}, patience, step, "nothing is left of a network that nobody has")
-		})
-		return n
+		all = append(all, n)
 	}
+	return all
 }
 
 func (n *Network) address(i int) string {
@@ -111,11 +125,13 @@ func TestNetwork_IsFoundAgainByItsPodsAndGoesWithThem(t *testing.T) {
 	p := startPod(t, func(s *Sandbox) { s.IP = n.address(5) })
 	require.NoError(t, n.Connect(p))
 	require.NoError(t, p.Run(server(p, "still")))
-	n.Close() // as when the agent is killed
+	n.of.Close() // as when the agent is killed
 
-	again, err := OpenNetwork(n.device, n.subnet, []*Pod{Adopt(Sandbox{Dir: t.TempDir()}), Adopt(Sandbox{Dir: p.Dir})})
+	found, err := OpenNetworks([]*Pod{Adopt(Sandbox{Dir: t.TempDir()}), Adopt(Sandbox{Dir: p.Dir})})
 	require.NoError(t, err)
-	defer again.Close()
+	defer found.Close()
+	again, err := found.Open(n.device, n.subnet)
+	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		return strings.HasPrefix(askPort(t.Context(), n.address(5)+":80"), "still")
 	}, patience, step)
@@ -124,17 +140,43 @@ func TestNetwork_IsFoundAgainByItsPodsAndGoesWithThem(t *testing.T) {
 	_, log := finish(t, other, shell(other, `exec perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 20)->getline' `+n.address(5)+":80"))
 	require.Equal(t, "still from "+n.address(6)+"\n", log)
 
-	_, err = OpenNetwork(n.device+"x", n.subnet, nil)
+	_, err = found.Open(n.device+"x", n.subnet)
 	require.ErrorContains(t, err, "has the address", "nobody else can have the subnet")
 }
 
 func TestNetwork_TakesTheDeviceOfAnAgentThatEndedHalfway(t *testing.T) {
 	t.Parallel()
 	n := openNetwork(t)
-	held, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", descriptor(n.bridge)))
+	held, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", descriptor(n.of.namespace)))
 	require.NoError(t, err)
 	defer held.Close()
-	again, err := OpenNetwork(n.device, n.subnet, nil)
+	others, err := OpenNetworks(nil)
 	require.NoError(t, err)
-	again.Close()
+	defer others.Close()
+	_, err = others.Open(n.device, n.subnet)
+	require.NoError(t, err)
+}
+
+func TestNetwork_ConnectsPodsOfSeveralNodes(t *testing.T) {
+	t.Parallel()
+	nodes := openNetworks(t, 3)
+	read := `exec perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 20)->getline' `
+	var pods []*Pod
+	for i, n := range nodes {
+		p := startPod(t, func(s *Sandbox) { s.IP = n.address(5) })
+		require.NoError(t, n.Connect(p))
+		require.NoError(t, p.Run(server(p, fmt.Sprint("node ", i))))
+		require.Eventually(t, func() bool {
+			return askPort(t.Context(), n.address(5)+":80") == fmt.Sprintf("node %d from %s\n", i, n.address(1))
+		}, patience, step, "the machine reaches it")
+		pods = append(pods, p)
+	}
+	for i, p := range pods {
+		for j, n := range nodes {
+			c := shell(p, read+n.address(5)+":80")
+			c.Name, c.Cgroup = fmt.Sprint("ask-", j), fmt.Sprint(cgroupOf(p), "/ask-", j)
+			_, log := finish(t, p, c)
+			require.Equal(t, fmt.Sprintf("node %d from %s\n", j, nodes[i].address(5)), log, "from node %d to node %d", i, j)
+		}
+	}
 }

@@ -18,7 +18,7 @@
 //	shim.go      the shim; exec.go: commands beside a container's own; pids.go: containers that see each other's processes
 //	init.go      from a new process to the container's command; mounts.go: its files; places.go: those that it must not see
 //	network.go   the network of a node's pods, on netlink.go
-//	cgroup.go    limits and usage, v1 and v2
+//	cgroup.go    limits and usage, v1 and v2; owncgroup.go: what a container sees of them
 //	log.go       log files, written and read
 package process
 
@@ -86,7 +86,8 @@ type Limits struct {
 	CPUShares   int64 `json:"cpuShares,omitempty"` // of v1: 1024 for each core requested
 	CPUQuota    int64 `json:"cpuQuota,omitempty"`  // microseconds in each 100 ms
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
-	PodPIDs     int64 `json:"podPIDs,omitempty"` // processes and threads of all containers of the pod
+	MemoryMin   int64 `json:"memoryMin,omitempty"` // v2: what is not taken from it while others have more than theirs
+	PodPIDs     int64 `json:"podPIDs,omitempty"`   // processes and threads of all containers of the pod
 }
 
 // bind reports that there is something that a container must not exceed. Where there is not, it runs on a machine without

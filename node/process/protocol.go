@@ -26,6 +26,7 @@ type request struct {
 	Stdin     bool       `json:"stdin,omitempty"`
 	Port      uint16     `json:"port,omitempty"`
 	Address   string     `json:"address,omitempty"`
+	Sysctls   []Sysctl   `json:"sysctls,omitempty"`
 }
 
 // response is what the shim answers, sometimes in two parts: when something has begun, and when it has ended.
@@ -48,6 +49,7 @@ const (
 	opDial       = "dial"
 	opQuit       = "quit"
 	opNetwork    = "network"
+	opSysctls    = "sysctls"
 )
 
 // maxMessage is far beyond the largest environment that the kernel takes.

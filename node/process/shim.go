@@ -55,7 +55,7 @@ type shim struct {
 	cgroups *cgroups
 	spawn   chan func() // done by the one thread with whose end the kernel ends the containers
 	reaper  *os.Process // the first process of the pod's PID namespace, where its containers share one
-	bridge  *os.File    // the network namespace of the pods' bridge, which is there as long as this is open; nil where there is none
+	bridge  *os.File    // the network namespace of the bridges, which is there as long as this is open; nil where there is none
 
 	mu   sync.Mutex
 	runs map[string]*shimRun
@@ -173,6 +173,12 @@ func (s *shim) do(conn *net.UnixConn, r *request) error {
 	}
 	if r.Op == opDial {
 		return dialPort(conn, net.JoinHostPort(r.Address, strconv.Itoa(int(r.Port))))
+	}
+	if r.Op == opSysctls {
+		if err := setSysctls(r.Sysctls); err != nil {
+			return err
+		}
+		return send(conn, &response{})
 	}
 	if r.Op == opQuit {
 		s.quit()
@@ -361,14 +367,11 @@ func (s *shim) launch(run *shimRun) (wait func() *os.ProcessState, err error) {
 // instruct puts the new process into its cgroup, tells it what to become, and waits until it is that. What comes
 // back is the container's terminal, if it has one.
 func (s *shim) instruct(conn *net.UnixConn, run *shimRun) (*os.File, error) {
-	if err := s.cgroups.enter(run.Cgroup, run.pid); err != nil && run.Limits.bind() {
-		return nil, err
+	failed := s.cgroups.enter(run.Cgroup, run.pid)
+	if failed != nil && run.Limits.bind() {
+		return nil, failed
 	}
-	order := struct {
-		Container
-		PodDir string
-	}{run.Container, s.sandbox.Dir}
-	if err := send(conn, &order); err != nil {
+	if err := send(conn, &order{run.Container, s.sandbox.Dir, failed == nil}); err != nil {
 		return nil, err
 	}
 	var terminal *os.File

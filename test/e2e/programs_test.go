@@ -93,6 +93,50 @@ func leftOf(t *testing.T, dir string, uids []string) (left []string) {
 	return left
 }
 
+// TestPrograms_OnSeveralNodes is one machine as three Nodes, whose pods reach each other, also when the agent was killed, and move when
+// a Node is drained.
+func TestPrograms_OnSeveralNodes(t *testing.T) {
+	needNamespaces(t)
+	dir := dataDir(t)
+	c := up(t, dir, "--runtime", "process", "--nodes", "3").withAccount()
+	c.kubectl("apply", "-f", "testdata/nodes.yaml")
+	c.kubectl("rollout", "status", "daemonset/each", "--timeout=50s")
+	c.kubectl("rollout", "status", "deployment/spread", "--timeout=50s")
+	nodesOf := func(app string) []string {
+		nodes := strings.Fields(c.kubectl("get", "pods", "-l", "app="+app, "-o", "jsonpath={.items[*].spec.nodeName}"))
+		slices.Sort(nodes)
+		return slices.Compact(nodes)
+	}
+	all := []string{"node-0", "node-1", "node-2"}
+	require.Equal(t, all, nodesOf("each"))
+	require.Equal(t, all, nodesOf("spread"))
+
+	c.server.kill()
+	c = up(t, dir, "--runtime", "process", "--nodes", "3")
+	c.agentAnswers()
+	pods := strings.Fields(c.kubectl("get", "pods", "-l", "app=each", "-o", "jsonpath={.items[*].metadata.name}"))
+	addresses := strings.Fields(c.kubectl("get", "pods", "-l", "app=each", "-o", "jsonpath={.items[*].status.podIP}"))
+	require.Len(t, addresses, 3)
+	for _, pod := range pods {
+		var found []string
+		for _, address := range addresses {
+			found = append(found, strings.TrimSpace(c.kubectl("exec", pod, "--", "perl", "-MIO::Socket::INET", "-e",
+				`print IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 20)->getline`, address+":8080")))
+		}
+		slices.Sort(found)
+		require.Equal(t, all, found, "from %s", pod)
+	}
+
+	c.kubectl("drain", "node-1", "--ignore-daemonsets", "--timeout=50s")
+	c.kubectl("rollout", "status", "deployment/spread", "--timeout=50s")
+	require.Equal(t, []string{"node-0", "node-2"}, nodesOf("spread"))
+
+	uids := strings.Fields(c.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"))
+	c.kubectl("delete", "-f", "testdata/nodes.yaml", "--wait=true")
+	eventually(t, time.Minute, "nothing is left", func() bool { return len(leftOf(t, dir, uids)) == 0 })
+	c.server.interrupt()
+}
+
 // TestPrograms_Run is the process runtime as a user meets it, with the agent killed in the middle.
 func TestPrograms_Run(t *testing.T) {
 	needNamespaces(t)
