@@ -129,6 +129,8 @@ type nodeFlags struct {
 	evictionGrace int
 	shutdown      time.Duration
 	critical      time.Duration // of it, for critical pods
+
+	ready func() // if not nil, called when every Node is there
 }
 
 func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
@@ -242,7 +244,7 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 	return node.Run(ctx, as.main, node.Options{
 		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide, VolumeRoots: f.volumes, Identity: as.node,
 		Address: f.address, ListenAddress: f.bind, Port: f.port, ClientCAs: clients, TLS: tc, ServerTLSBootstrap: f.bootstrap,
-		MaxPodPIDs: max(0, f.pids), Eviction: f.eviction, ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical,
+		MaxPodPIDs: max(0, f.pids), Eviction: f.eviction, ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical, Ready: f.ready,
 	})
 }
 
