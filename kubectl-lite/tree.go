@@ -46,7 +46,7 @@ func newTree(s *session) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Keep the tree up to date, on a terminal.")
 	cmd.Flags().IntVar(&o.depth, "depth", 0, "How many generations to show, zero means all.")
-	return cmd
+	return s.colored(cmd, paintTable)
 }
 
 func (o *treeOptions) run(ctx context.Context, args []string) error {

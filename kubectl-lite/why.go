@@ -55,7 +55,7 @@ The exit code is 0 where all is well and 1 where something is wrong.`,
 	}
 	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "If present, look at everything in all namespaces, and at what is in none.")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "Output format. One of: (json).")
-	return cmd
+	return s.colored(cmd, paintWhy)
 }
 
 // The ranks of findings, the likeliest cause first: a pod that was never made explains why it does not run, a pod that
