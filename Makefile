@@ -22,11 +22,12 @@ help: ## say what can be made
 
 .PHONY: build
 build: ## bin/coxswain and bin/kubectl-lite, static
+	@test -x bin/coxswain || echo "The first build compiles etcd and Kubernetes' client libraries: it takes some minutes, later ones seconds."
 	$(GOBUILD) -o bin/ ./cmd/...
 
 .PHONY: up
-up: build ## build, then run a control plane in the foreground, data in ./.coxswain
-	@exec bin/coxswain up --data-dir ./.coxswain
+up: build ## build, then run a control plane in the foreground, data in ./.coxswain (ARGS has its flags)
+	@exec bin/coxswain up --data-dir ./.coxswain $(ARGS)
 
 .PHONY: demo
 demo: build ## run the tour of examples/ on a control plane of its own, then end it

@@ -91,7 +91,7 @@ func TestCork_ABatchOfAStreamIsOneWrite(t *testing.T) {
 		server := httptest.NewUnstartedServer(handler)
 		server.EnableHTTP2 = http2
 		server.Config.ConnContext = withConnection
-		server.Listener = corkListener{countingListener{server.Listener, &writes}}
+		server.Listener = newCorkListener(countingListener{server.Listener, &writes})
 		server.StartTLS()
 		res, err := server.Client().Get(server.URL)
 		require.NoError(t, err)

@@ -271,10 +271,13 @@ func (s *Server) debugLog() *log.Logger { return slog.NewLogLogger(s.Log.Handler
 // Serve answers on the listener until ctx ends, then drains: watches are ended at once,
 // other requests get five seconds. It returns nil after an orderly end.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) error {
+	handler := newReleasable(s.Handler())
+	defer handler.release()
 	srv := &http.Server{
-		Handler:           s.Handler(),
+		Handler:           handler,
 		TLSConfig:         tc,
 		ConnContext:       withConnection,
+		ConnState:         noteState,
 		ReadHeaderTimeout: headerTimeout,
 		// A client that does not read its response holds it no longer than this; one that
 		// is to last lifts the limit (Server.deadline).
@@ -302,7 +305,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	defer running.Wait()
 	defer stop()
 	served := make(chan error, 1)
-	clients := corkListener{newFairListener(ln, s.Limits.ConnectionsPerClient, s.Log)}
+	clients := newCorkListener(newFairListener(ln, s.Limits.ConnectionsPerClient, s.Log))
 	go func() { served <- srv.ServeTLS(clients, "", "") }()
 	select {
 	case err := <-served:
@@ -312,12 +315,37 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	s.beginDrain()
 	running.Wait()
 	s.publishOnce(context.WithoutCancel(ctx), at, false)
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	err := srv.Shutdown(grace)
-	if err != nil {
-		err = srv.Close()
-	}
+	err := shutDown(srv, clients)
 	<-served
 	return err
+}
+
+const (
+	shutdownGrace = 5 * time.Second
+	// quietFor is how long no request may be under way before connections from this machine are closed.
+	quietFor = 5 * time.Millisecond
+)
+
+// shutDown ends a server when its requests are done, or have had their time. A client whose HTTP/2 connection is idle has a
+// second to read that it is to go away before net/http closes the connection; one on this machine has read it long before,
+// and nobody waits for that second.
+func shutDown(srv *http.Server, clients *corkListener) error {
+	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Shutdown(grace) }()
+	if at, ok := clients.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
+		look := time.NewTicker(time.Millisecond)
+		defer look.Stop()
+		for since := time.Now(); time.Since(since) < quietFor && grace.Err() == nil; <-look.C {
+			if clients.busy() {
+				since = time.Now()
+			}
+		}
+		cancel()
+	}
+	if err := <-ended; err == nil {
+		return nil
+	}
+	return srv.Close()
 }

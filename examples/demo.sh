@@ -23,11 +23,12 @@ trap 'exit 130' INT TERM
 "$COXSWAIN" up --data-dir "$dir/data" --secure-port 0 >"$dir/log" 2>&1 &
 pid=$!
 
-# The line that says where it serves comes when it serves.
+# The line that says where it serves comes when it serves and its Nodes are Ready. What follows it is for people.
 until grep -q ' serves ' "$dir/log"; do
 	kill -0 "$pid" 2>/dev/null || { cat "$dir/log" >&2; pid=; exit 1; }
 	sleep 0.05
 done
-cat "$dir/log"
+grep ' serves ' "$dir/log"
 export KUBECONFIG="$dir/data/admin.kubeconfig"
 sh "$(dirname "$0")/tour.sh"
+echo "The control plane ends now, and its data goes with it."

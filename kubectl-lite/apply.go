@@ -102,16 +102,16 @@ func (o *applyOptions) complete(cmd *cobra.Command) (err error) {
 
 func (o *applyOptions) run(ctx context.Context) error {
 	infos, namespace, err := o.documents()
-	errs := newErrorSet(err)
 	if len(infos) == 0 && err == nil {
 		return errors.New("no objects passed to apply")
 	}
+	errs := []error{err} // one for each object, even where they read the same
 	applied := newAppliedSet(namespace)
 	var shown []runtime.Object
 	for _, info := range infos {
 		done, err := o.apply(ctx, info)
 		if err != nil {
-			errs.add(err)
+			errs = append(errs, err)
 			continue
 		}
 		applied.add(info)
@@ -120,11 +120,14 @@ func (o *applyOptions) run(ctx context.Context) error {
 			shown = append(shown, info.Object)
 			continue
 		}
-		errs.add(o.show(o.session, info.Object, done))
+		errs = append(errs, o.show(o.session, info.Object, done))
 	}
-	errs.add(o.showTogether(shown))
-	if err := errs.err(); err != nil {
-		return utilerrors.Reduce(err)
+	errs = append(errs, o.showTogether(shown))
+	if all := utilerrors.NewAggregate(errs); all != nil {
+		if len(all.Errors()) == 1 {
+			return all.Errors()[0]
+		}
+		return all
 	}
 	return o.prune.run(ctx, o, applied)
 }

@@ -84,7 +84,7 @@ func newGet(s *session) *cobra.Command {
 	cmdutil.AddChunkSizeFlag(cmd, &o.chunkSize)
 	cmdutil.AddLabelSelectorFlagVar(cmd, &o.selector)
 	addSubresourceFlag(cmd, &o.subresource, "If specified, gets the subresource of the requested object.")
-	return cmd
+	return s.colored(cmd, paintTable)
 }
 
 func (o *getOptions) validate(cmd *cobra.Command, args []string) error {

@@ -140,6 +140,19 @@ func (h *history) at(ctx context.Context, when time.Time) (moment, error) {
 	return m, nil
 }
 
+// noEarlier is a time before which a revision was not written: when the last Lease before it was renewed, or known if that is
+// later.
+func (h *history) noEarlier(ctx context.Context, revision string, known time.Time) time.Time {
+	n, err := strconv.ParseInt(revision, 10, 64)
+	if err != nil {
+		return known
+	}
+	if at, err := h.clock(ctx, n); err == nil && at.After(known) {
+		return at
+	}
+	return known
+}
+
 // clock is when the last Lease was renewed at a revision; zero if there were none.
 func (h *history) clock(ctx context.Context, revision int64) (newest time.Time, err error) {
 	for _, namespace := range clockNamespaces {

@@ -140,7 +140,17 @@ func TestTimeline_TellsWhatChanged(t *testing.T) {
 	l.succeed(t, "", "delete secret keys")
 	told := l.succeed(t, "", "timeline secret keys")
 	require.Contains(t, told, "~ data.token: *** (before) → *** (after)\n")
-	require.Regexp(t, `\nrevision \d+  deleted\n$`, told)
+	require.Regexp(t, `\nrevision \d+  deleted by unknown  after \d{4}-\S+ \S+ \(\S+ ago\)\n$`, told)
+
+	l.succeed(t, "", "create cm fast --from-literal=a=0")
+	for i := range 5 { // within a second, so that the manager's entry stays the same
+		l.succeed(t, "", fmt.Sprintf(`patch cm fast -p '{"data":{"a":"%d"}}' --field-manager=hasty`, i+1))
+	}
+	told = l.succeed(t, "", "timeline cm fast")
+	require.Equal(t, 5, strings.Count(told, "  changed by hasty  "), told)
+	for _, paragraph := range strings.Split(told, "\n\n") {
+		require.Regexp(t, `^revision \d+  \w+ by [\w-]+  (after )?\d{4}-\S+ \S+ \(\S+ ago\)`, paragraph)
+	}
 
 	require.Contains(t, l.run(t, "", "timeline secret nope").errOut, `secrets "nope" not found`)
 	require.Contains(t, l.run(t, "", "timeline nopes x").errOut, `doesn't have a resource type "nopes"`)

@@ -23,6 +23,7 @@ import (
 type liveView struct {
 	out    io.Writer
 	render func() []string // called by one goroutine at a time
+	paint  func(lines []string) []string
 	dirty  atomic.Bool
 
 	lines         []string
@@ -58,7 +59,7 @@ const interrupted = 130
 func (s *session) live(ctx context.Context, render func() []string, work func(ctx context.Context, changed func()) error) error {
 	ctx, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer release()
-	v := &liveView{out: s.verbatim.Out, render: func() []string { return visibleLines(render()) }}
+	v := &liveView{out: s.verbatim.Out, render: func() []string { return visibleLines(render()) }, paint: s.painted}
 	drawing, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	s.held.hold(true)
@@ -123,7 +124,7 @@ func (v *liveView) draw() {
 	v.lines = lines
 	var b bytes.Buffer
 	b.WriteString(toTop)
-	for i, line := range lines {
+	for i, line := range v.paint(lines) {
 		if i > 0 {
 			b.WriteString("\r\n")
 		}
@@ -138,7 +139,7 @@ func (v *liveView) draw() {
 func (v *liveView) leave() {
 	var b bytes.Buffer
 	b.WriteString(leaveScreen)
-	for _, line := range v.render() {
+	for _, line := range v.paint(v.render()) {
 		b.WriteString(line + "\n")
 	}
 	_, _ = v.out.Write(b.Bytes())

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
@@ -58,14 +59,14 @@ func (o *rolloutPatchOptions) run(args []string) error {
 		return err
 	}
 	infos, err := found.Infos()
-	errs := newErrorSet(err)
+	errs := []error{err}
 	if len(infos) == 0 && err == nil {
 		o.sayNothingFound(namespace, true)
 	}
 	for _, info := range infos {
-		errs.add(o.patch(info))
+		errs = append(errs, o.patch(info))
 	}
-	return errs.err()
+	return utilerrors.NewAggregate(errs)
 }
 
 func (o *rolloutPatchOptions) patch(info *resource.Info) error {

@@ -34,7 +34,8 @@ type session struct {
 	warnings         rest.WarningHandler
 	held             *heldWriter
 	bodies           *bodies
-	finish           func() // writes the last bytes, where they are no whole character
+	painter          func() painter // begins to colour what is printed for people; nil where nothing does
+	finish           func()         // writes the last bytes, where they are no whole character
 }
 
 // heldWriter keeps back what is written to it while a live view has the terminal.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/cli-runtime/pkg/resource"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/polymorphichelpers"
@@ -72,15 +73,15 @@ func (o *setOptions) find(resources []string) ([]*resource.Info, error) {
 
 // each changes the pod spec of every object and sends the difference. An object that mutate leaves as it was is passed over.
 func (o *setOptions) each(infos []*resource.Info, mutate func(*corev1.PodSpec) error) error {
-	errs := newErrorSet(nil)
+	var errs []error
 	for _, info := range infos {
 		err := o.one(info, mutate)
 		if o.nameInErrors {
 			err = withName(info, err)
 		}
-		errs.add(err)
+		errs = append(errs, err)
 	}
-	return errs.err()
+	return utilerrors.NewAggregate(errs)
 }
 
 // withName begins an error with the object that it is about.

@@ -249,6 +249,9 @@ func (s *screen) escape(sequence string) {
 			s.rows = s.rows[:s.row+1]
 		}
 	default:
+		if strings.HasSuffix(sequence, "m") {
+			return // a colour
+		}
 		s.unknown = append(s.unknown, sequence)
 	}
 }

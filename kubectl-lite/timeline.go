@@ -1,7 +1,9 @@
 package kubectllite
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,11 +29,13 @@ type timelineOptions struct{ *session }
 
 func newTimeline(s *session) *cobra.Command {
 	o := &timelineOptions{s}
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "timeline (TYPE NAME | TYPE/NAME)",
 		Short: "Show every revision of an object that the server still has: when, who, what changed",
 		Long: `Plays back what the server still has of an object's past, one paragraph per revision: when it was written, by which
-field manager, and what changed. An object that is gone has a timeline as long as the server remembers it.
+field manager, and what changed. An object that is gone has a timeline as long as the server remembers it. A server does not
+note who deletes an object: that is "by unknown". Where no field manager's entry tells the time, it is "after" the one that a
+Lease or the revision before tells.
 
 How far back this goes is the server's choice (Coxswain: --history-retention, an hour by default).`,
 		Example: `  kubectl-lite timeline deployment/web
@@ -45,6 +49,7 @@ How far back this goes is the server's choice (Coxswain: --history-retention, an
 			return o.run(contextOf(cmd), mapping, name)
 		},
 	}
+	return s.colored(cmd, paintTimeline)
 }
 
 // oneName is the kind and name that the arguments give. Nothing by that name has to exist.
@@ -105,11 +110,22 @@ func (o *timelineOptions) run(ctx context.Context, mapping *meta.RESTMapping, na
 		return apierrors.NewNotFound(mapping.Resource.GroupResource(), name)
 	}
 	var before *unstructured.Unstructured
+	var last time.Time
+	asked := 0
 	for i, e := range events {
 		if i > 0 {
 			fmt.Fprintln(o.Out)
 		}
-		o.print(before, e)
+		who, when := writerOf(before, e)
+		exact := !when.IsZero()
+		if !exact {
+			when = last
+			if asked++; asked <= mostAsked {
+				when = h.noEarlier(ctx, e.object.GetResourceVersion(), last)
+			}
+		}
+		o.print(before, e, who, whenWritten(when, exact))
+		last = when
 		before = e.object
 		if e.kind == watch.Deleted {
 			before = nil
@@ -189,26 +205,45 @@ func revisions(ctx context.Context, objects dynamic.ResourceInterface, name stri
 	return found, ctx.Err()
 }
 
+// mostAsked is for how many revisions Leases are asked for the time.
+const mostAsked = 50
+
+// writerOf is who made a revision, and when; the time is zero where the object does not tell.
+func writerOf(before *unstructured.Unstructured, r revision) (who string, when time.Time) {
+	names, when := authors(before, r.object)
+	switch {
+	case r.kind == watch.Deleted:
+		return "unknown", time.Time{}
+	case before == nil && r.kind != "":
+		when = r.object.GetCreationTimestamp().Time
+	}
+	return cmp.Or(strings.Join(names, ", "), "unknown"), when
+}
+
+// whenWritten is a time in words; one that is not exact is the latest that is known to be before.
+func whenWritten(when time.Time, exact bool) string {
+	if when.IsZero() {
+		return "at an unknown time"
+	}
+	text := fmt.Sprintf("%s (%s ago)", when.Local().Format(time.DateTime), since(when))
+	if !exact {
+		text = "after " + text
+	}
+	return text
+}
+
 // print is one revision's paragraph.
-func (o *timelineOptions) print(before *unstructured.Unstructured, r revision) {
-	who, when := authors(before, r.object)
+func (o *timelineOptions) print(before *unstructured.Unstructured, r revision, who, when string) {
 	what := "changed"
 	switch {
 	case r.kind == watch.Deleted:
-		what, who, when = "deleted", nil, time.Time{}
+		what = "deleted"
 	case r.kind == "":
 		what = "was there"
 	case before == nil:
-		what, when = "created", r.object.GetCreationTimestamp().Time
+		what = "created"
 	}
-	line := fmt.Sprintf("revision %s  %s", r.object.GetResourceVersion(), what)
-	if len(who) > 0 {
-		line += " by " + strings.Join(who, ", ")
-	}
-	if !when.IsZero() {
-		line += fmt.Sprintf("  %s (%s ago)", when.Local().Format(time.DateTime), since(when))
-	}
-	fmt.Fprintln(o.Out, oneLine(line))
+	fmt.Fprintln(o.Out, oneLine(fmt.Sprintf("revision %s  %s by %s  %s", r.object.GetResourceVersion(), what, who, when)))
 	if before == nil || r.kind == watch.Deleted {
 		return
 	}
@@ -231,7 +266,7 @@ func content(object runtime.Object) map[string]any {
 }
 
 // authors are the field managers that made a write, and when: those whose entries bear a new time, or, within one
-// second, own other fields than before. Neither tells of a value that the same manager changed twice in a second.
+// second, own other fields than before. Where no entry changed, a manager wrote the same fields twice in a second, and the time is zero.
 func authors(before, after *unstructured.Unstructured) (who []string, when time.Time) {
 	known := map[string]metav1.ManagedFieldsEntry{}
 	if before != nil {
@@ -263,7 +298,70 @@ func authors(before, after *unstructured.Unstructured) (who []string, when time.
 			when = entry.Time.Time
 		}
 	}
+	if len(names) == 0 && before != nil {
+		return hasty(before, after), when
+	}
 	return slices.Sorted(maps.Keys(names)), when
+}
+
+// hasty are the managers that may have written within the second in which they had written before: of the entries with the newest
+// time those that own a field whose value changed.
+func hasty(before, after *unstructured.Unstructured) []string {
+	all, owners := map[string]bool{}, map[string]bool{}
+	for _, entry := range newest(after.GetManagedFields()) {
+		all[entry.Manager] = true
+		var fields map[string]any
+		if entry.FieldsV1 != nil && json.Unmarshal(entry.FieldsV1.Raw, &fields) == nil && ownsChange(fields, before.Object, after.Object) {
+			owners[entry.Manager] = true
+		}
+	}
+	if len(owners) > 0 {
+		return slices.Sorted(maps.Keys(owners))
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return []string{strings.Join(slices.Sorted(maps.Keys(all)), " or ")}
+}
+
+// ownsChange reports whether two values differ in one of the fields, which are a FieldsV1. A list is looked at as a whole; of a
+// map that is owned without its keys, no more than that it is there.
+func ownsChange(fields map[string]any, before, after any) bool {
+	old, _ := before.(map[string]any)
+	now, _ := after.(map[string]any)
+	for key, below := range fields {
+		name, isField := strings.CutPrefix(key, "f:")
+		switch deeper, _ := below.(map[string]any); {
+		case key == ".":
+		case !isField:
+			if !equality.Semantic.DeepEqual(before, after) {
+				return true
+			}
+		case len(deeper) == 0:
+			_, was := old[name].(map[string]any)
+			_, is := now[name].(map[string]any)
+			if !(was && is) && !equality.Semantic.DeepEqual(old[name], now[name]) {
+				return true
+			}
+		case ownsChange(deeper, old[name], now[name]):
+			return true
+		}
+	}
+	return false
+}
+
+// newest are the entries with the latest time of all.
+func newest(entries []metav1.ManagedFieldsEntry) (found []metav1.ManagedFieldsEntry) {
+	for _, entry := range entries {
+		switch {
+		case entry.Time == nil || len(found) > 0 && entry.Time.Before(found[0].Time):
+		case len(found) > 0 && entry.Time.Equal(found[0].Time):
+			found = append(found, entry)
+		default:
+			found = []metav1.ManagedFieldsEntry{entry}
+		}
+	}
+	return found
 }
 
 func entryKey(e metav1.ManagedFieldsEntry) string {

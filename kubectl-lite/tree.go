@@ -46,7 +46,7 @@ func newTree(s *session) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Keep the tree up to date, on a terminal.")
 	cmd.Flags().IntVar(&o.depth, "depth", 0, "How many generations to show, zero means all.")
-	return cmd
+	return s.colored(cmd, paintTable)
 }
 
 func (o *treeOptions) run(ctx context.Context, args []string) error {
@@ -105,19 +105,36 @@ func (s *session) descendants(ctx context.Context, root *unstructured.Unstructur
 	if err != nil {
 		return nil, err
 	}
+	objects, err := s.everything(ctx, resources, root.GetNamespace())
+	return owned(objects), err
+}
+
+// owned sorts objects under their owners.
+func owned(objects []*unstructured.Unstructured) family {
+	found := family{}
+	for _, obj := range objects {
+		for _, owner := range obj.GetOwnerReferences() {
+			found[owner.UID] = append(found[owner.UID], obj)
+		}
+	}
+	found.sort()
+	return found
+}
+
+// everything is all objects of some kinds in a namespace, or anywhere where that is "", but for what the user may not see.
+func (s *session) everything(ctx context.Context, resources []schema.GroupVersionResource, namespace string) (found []*unstructured.Unstructured, err error) {
 	client, err := s.quietClient()
 	if err != nil {
 		return nil, err
 	}
-	found := family{}
 	var mu sync.Mutex
 	var running sync.WaitGroup
 	errs := newErrorSet(nil)
 	for _, r := range resources {
 		running.Go(func() {
 			var from dynamic.ResourceInterface = client.Resource(r)
-			if root.GetNamespace() != "" {
-				from = client.Resource(r).Namespace(root.GetNamespace())
+			if namespace != "" {
+				from = client.Resource(r).Namespace(namespace)
 			}
 			list, err := from.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 			mu.Lock()
@@ -129,14 +146,11 @@ func (s *session) descendants(ctx context.Context, root *unstructured.Unstructur
 				return
 			}
 			for i := range list.Items {
-				for _, owner := range list.Items[i].GetOwnerReferences() {
-					found[owner.UID] = append(found[owner.UID], &list.Items[i])
-				}
+				found = append(found, &list.Items[i])
 			}
 		})
 	}
 	running.Wait()
-	found.sort()
 	return found, errs.err()
 }
 

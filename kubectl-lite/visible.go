@@ -80,6 +80,9 @@ type visibleWriter struct {
 	mu  sync.Mutex
 	to  io.Writer
 	cut []byte // the begin of a character whose end is still to be written
+
+	paint painter // colours whole lines, where it is not nil
+	line  string  // the begin of a line, which waits for its end to be coloured
 }
 
 func (w *visibleWriter) Write(p []byte) (int, error) {
@@ -88,19 +91,36 @@ func (w *visibleWriter) Write(p []byte) (int, error) {
 	text := string(w.cut) + string(p)
 	end := len(text) - len(unfinished(text))
 	w.cut = append(w.cut[:0], text[end:]...)
-	if _, err := io.WriteString(w.to, visible(text[:end])); err != nil {
+	if _, err := io.WriteString(w.to, w.painted(visible(text[:end]))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// painted is visible text in colours, but for the line at its end that is not whole yet.
+func (w *visibleWriter) painted(text string) string {
+	if w.paint == nil {
+		return text
+	}
+	var b strings.Builder
+	for {
+		line, rest, whole := strings.Cut(text, "\n")
+		if !whole {
+			w.line += line
+			return b.String()
+		}
+		b.WriteString(w.paint(w.line+line) + "\n")
+		w.line, text = "", rest
+	}
 }
 
 // finish writes what is left of a character that nobody completed.
 func (w *visibleWriter) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.cut) > 0 {
-		_, _ = io.WriteString(w.to, visible(string(w.cut))) // the last words: there is nowhere to complain to
-		w.cut = nil
+	if left := w.line + visible(string(w.cut)); left != "" {
+		_, _ = io.WriteString(w.to, left) // the last words: there is nowhere to complain to
+		w.line, w.cut = "", nil
 	}
 }
 

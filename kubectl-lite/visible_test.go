@@ -241,7 +241,7 @@ var hostileLines = map[string][]string{
 	"get": {"pods", "pods -o wide --show-labels -L app", "pods,deploy", "pod web", "pods -w", "pods --server-print=false", "pods -o custom-columns=A:.metadata.annotations,B:.spec", "events",
 		"deploy --sort-by=.metadata.name", "pods --at 5m", "pods -w --output-watch-events", "pods -o custom-columns=A:.metadata.annotations -w"},
 	"describe": {"pod web", "deploy web", "node web", "svc web", "cm web", "secret web", "sa web", "ns web", "event web", "rs web", "pods", "pod we"},
-	"tree":     {"deploy web", "ns web"}, "why": {"deploy web", "pod web", "svc web", "node web"}, "timeline": {"cm web", "deploy web", "pod web"},
+	"tree":     {"deploy web", "ns web"}, "why": {"deploy web", "pod web", "svc web", "node web", "-n default", "-A", "ns web"}, "timeline": {"cm web", "deploy web", "pod web"},
 	"events": {"", "-A", "--for pod/web", "-w"}, "explain": {"pods", "pods.spec"},
 	"diff": {"-f FILE", "--server-side -f FILE"}, "wait": {"pod/web --for=condition=Nope --timeout=20ms", "pod/web --for=jsonpath={.status.message}=x --timeout=20ms", "pod/web --for=delete --timeout=20ms", "pod/web --for=condition=Ready=false"},
 	"apply":                   {"-f FILE", "--server-side -f FILE", "-f FILE --validate=false", "-f FILE --validate=false --dry-run=server"},

@@ -11,27 +11,51 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-type whyOptions struct{ *session }
+type whyOptions struct {
+	*session
+	allNamespaces bool
+	output        string
+}
 
 func newWhy(s *session) *cobra.Command {
-	o := &whyOptions{s}
-	return &cobra.Command{
-		Use:   "why (TYPE NAME | TYPE/NAME)",
-		Short: "Explain why an object is not ready, the likely cause first",
+	o := &whyOptions{session: s}
+	cmd := &cobra.Command{
+		Use:   "why (TYPE NAME | TYPE/NAME | -n NAMESPACE | -A)",
+		Short: "Explain why an object is not ready, or what is wrong in a namespace, the likely cause first",
 		Long: `Reads an object and everything that it owns, their conditions, container states and warnings, and puts what is wrong in
-order: what stands in the way of the most comes first.`,
-		Example:               `  kubectl-lite why deployment/web`,
+order: what stands in the way of the most comes first. Of a namespace, or with -n or -A and no object, it reads all that is in it.
+
+The exit code is 0 where all is well and 1 where something is wrong.`,
+		Example: `  kubectl-lite why deployment/web
+  kubectl-lite why -n shop
+  kubectl-lite why -A -o json`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageErrorf(cmd, "an object is required")
+			if o.output != "" && o.output != "json" {
+				return usageErrorf(cmd, "--output must be 'json'")
 			}
-			return o.run(contextOf(cmd), args)
+			namespace, explicit, err := o.namespace()
+			switch {
+			case err != nil:
+				return err
+			case len(args) > 0 && o.allNamespaces:
+				return usageErrorf(cmd, "an object and --all-namespaces exclude each other")
+			case len(args) > 0:
+				return o.run(contextOf(cmd), args)
+			case o.allNamespaces:
+				return o.runAll(contextOf(cmd), "")
+			case explicit:
+				return o.runAll(contextOf(cmd), namespace)
+			}
+			return usageErrorf(cmd, "an object is required, or --namespace or --all-namespaces for all that is there")
 		},
 	}
+	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "If present, look at everything in all namespaces, and at what is in none.")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "Output format. One of: (json).")
+	return s.colored(cmd, paintWhy)
 }
 
 // The ranks of findings, the likeliest cause first: a pod that was never made explains why it does not run, a pod that
@@ -44,6 +68,7 @@ const (
 	rankImage
 	rankCrash
 	rankProbe
+	rankRestart
 	rankStuck
 	rankPending
 	rankDeleting
@@ -58,6 +83,19 @@ type finding struct {
 	text    string
 	// container is the one that crashed, of the pod that is the subject.
 	container string
+	namespace string // of the subject, where several are looked at
+	others    int    // of how many more objects the same is true
+}
+
+func (f finding) String() string {
+	name := f.subject
+	if f.namespace != "" {
+		name += " in " + f.namespace
+	}
+	if f.others > 0 {
+		name += fmt.Sprintf(" and %d more", f.others)
+	}
+	return oneLine(name + " " + f.text)
 }
 
 func (o *whyOptions) run(ctx context.Context, args []string) error {
@@ -65,36 +103,28 @@ func (o *whyOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if root.GroupVersionKind().GroupKind() == namespaceKind {
+		return o.runAll(ctx, root.GetName())
+	}
 	all, err := o.descendants(ctx, root)
 	if err != nil {
 		return err
 	}
-	var findings []finding
-	var objects []*unstructured.Unstructured
-	var visit func(*unstructured.Unstructured)
-	visited := map[types.UID]bool{} // owners may go round in circles
-	visit = func(obj *unstructured.Unstructured) {
-		if visited[obj.GetUID()] {
-			return
-		}
-		visited[obj.GetUID()] = true
-		objects = append(objects, obj)
-		findings = append(findings, inspect(obj)...)
-		if isDone(obj) {
-			return // how its pods ended on the way is history
-		}
-		for _, child := range all[obj.GetUID()] {
-			visit(child)
-		}
+	objects, findings := inspectAll(root, all, map[identity]bool{})
+	s, err := o.surroundings()
+	if err != nil {
+		return err
 	}
-	visit(root)
-	more, err := o.lookAround(ctx, root, objects)
+	more, err := s.lookAround(ctx, objects)
 	if err != nil {
 		return err
 	}
 	findings = append(findings, more...)
 	name := oneLine(root.GetKind() + "/" + root.GetName())
 	if len(findings) == 0 && isReady(root) {
+		if o.output != "" {
+			return o.printJSON(name, root.GetNamespace(), nil)
+		}
 		fmt.Fprintf(o.Out, "%s is ready.\n", name)
 		return nil
 	}
@@ -109,19 +139,67 @@ func (o *whyOptions) run(ctx context.Context, args []string) error {
 		})
 	})
 	findings = merge(append(findings, warnings...))
+	if o.output != "" {
+		if len(findings) == 0 {
+			findings = []finding{notReady(root)}
+		}
+		return o.printJSON(name, root.GetNamespace(), findings)
+	}
 	o.print(name, root, findings)
 	o.printLastWords(ctx, root.GetNamespace(), findings)
 	if chain := o.ownerChain(ctx, root); chain != "" {
 		fmt.Fprintf(o.Out, "\nMade by %s.\n", oneLine(chain))
 	}
 	if len(findings) > 0 && findings[0].rank == rankUnschedulable {
-		return o.printVerdicts(ctx, objects)
+		if err := o.printVerdicts(ctx, objects); err != nil {
+			return err
+		}
 	}
-	return nil
+	return errSilent // the answer is no
+}
+
+// identity is what tells an object from every other one that there is now.
+type identity struct {
+	kind            schema.GroupKind
+	namespace, name string
+}
+
+func identityOf(obj *unstructured.Unstructured) identity {
+	return identity{obj.GroupVersionKind().GroupKind(), obj.GetNamespace(), obj.GetName()}
+}
+
+// inspectAll is an object with all that it owns, and what is wrong with them. What has been visited is passed over: an object
+// may have several owners, and owners may go round in circles.
+func inspectAll(root *unstructured.Unstructured, all family, visited map[identity]bool) (objects []*unstructured.Unstructured, findings []finding) {
+	var visit func(obj *unstructured.Unstructured, past bool)
+	visit = func(obj *unstructured.Unstructured, past bool) {
+		if visited[identityOf(obj)] {
+			return
+		}
+		visited[identityOf(obj)] = true
+		if !past {
+			objects, findings = append(objects, obj), append(findings, inspect(obj)...)
+		}
+		past = past || isDone(obj) // how its pods ended on the way is history
+		for _, child := range all[obj.GetUID()] {
+			visit(child, past)
+		}
+	}
+	visit(root, false)
+	return objects, findings
+}
+
+// notReady is what there is to say of an object that is not ready and has no fault.
+func notReady(obj *unstructured.Unstructured) finding {
+	ready, _ := readiness(obj)
+	return finding{rank: rankSummary, subject: obj.GetKind() + "/" + obj.GetName(), text: fmt.Sprintf("is not ready (%s); it may still be on its way", ready)}
 }
 
 // isReady reports whether an object's own word is that it is as it should be.
 func isReady(obj *unstructured.Unstructured) bool {
+	if isDone(obj) {
+		return true
+	}
 	ready, _ := readiness(obj)
 	have, want, counted := strings.Cut(ready, "/")
 	return ready == "-" || ready == "True" || counted && have == want
@@ -147,7 +225,8 @@ func (o *whyOptions) warningsAbout(ctx context.Context, namespace string, object
 			continue
 		}
 		told[subject+e.Reason] = true
-		found = append(found, finding{warningRank(e.Reason), subject, fmt.Sprintf("%s %s ago: %s", e.Reason, since(eventTime(e)), strings.TrimSpace(e.Message)), ""})
+		found = append(found, finding{warningRank(e.Reason), subject,
+			fmt.Sprintf("%s %s ago: %s", e.Reason, since(eventTime(e)), strings.TrimSpace(e.Message)), "", "", 0})
 	}
 	return found, nil
 }
@@ -170,20 +249,22 @@ func warningRank(reason string) int {
 // merge orders findings by rank and tells once what is the same for many pods.
 func merge(all []finding) []finding {
 	slices.SortStableFunc(all, func(a, b finding) int { return cmp.Compare(a.rank, b.rank) })
-	var merged []finding
-	others := map[int]int{}
-	for _, f := range all {
-		at := slices.IndexFunc(merged, func(m finding) bool { return m.rank == f.rank && m.text == f.text })
-		if at >= 0 {
-			if merged[at].subject != f.subject {
-				others[at]++
-			}
-			continue
-		}
-		merged = append(merged, f)
+	type same struct {
+		rank            int
+		namespace, text string
 	}
-	for at, n := range others {
-		merged[at].subject += fmt.Sprintf(" and %d more", n)
+	var merged []finding
+	first := map[same]int{}
+	for _, f := range all {
+		key := same{f.rank, f.namespace, f.text}
+		at, known := first[key]
+		switch {
+		case !known:
+			first[key] = len(merged)
+			merged = append(merged, f)
+		case merged[at].subject != f.subject:
+			merged[at].others++
+		}
 	}
 	return merged
 }
@@ -199,12 +280,12 @@ func (o *whyOptions) print(name string, root *unstructured.Unstructured, finding
 		fmt.Fprintln(o.Out, "Nothing that belongs to it reports a fault; it may still be on its way.")
 		return
 	}
-	fmt.Fprintf(o.Out, "\nLikely cause:\n  %s\n", oneLine(findings[0].subject+" "+findings[0].text))
+	fmt.Fprintf(o.Out, "\nLikely cause:\n  %s\n", findings[0])
 	if len(findings) == 1 {
 		return
 	}
 	fmt.Fprintln(o.Out, "\nAlso:")
 	for _, f := range findings[1:] {
-		fmt.Fprintf(o.Out, "  %s\n", oneLine(f.subject+" "+f.text))
+		fmt.Fprintf(o.Out, "  %s\n", f)
 	}
 }

@@ -26,11 +26,10 @@ type surroundings struct {
 	client kubernetes.Interface
 	names  metadata.Interface // of Secrets no more than that they exist is anyone's business
 	seen   map[string]string
+	pods   map[string][]*unstructured.Unstructured // all there are, by namespace, where all were read; otherwise nil
 }
 
-// lookAround is what is wrong with the things that the pods among the objects need: their nodes, claims, ConfigMaps and Secrets.
-// A Service has no pods of its own; those that it selects are looked at.
-func (o *whyOptions) lookAround(ctx context.Context, root *unstructured.Unstructured, objects []*unstructured.Unstructured) ([]finding, error) {
+func (o *whyOptions) surroundings() (*surroundings, error) {
 	client, err := o.KubernetesClientSet()
 	if err != nil {
 		return nil, err
@@ -43,12 +42,29 @@ func (o *whyOptions) lookAround(ctx context.Context, root *unstructured.Unstruct
 	if err != nil {
 		return nil, err
 	}
-	s := &surroundings{client, names, map[string]string{}}
-	var found []finding
+	return &surroundings{client: client, names: names, seen: map[string]string{}}, nil
+}
+
+// lookAround is what is wrong with the things that the pods among the objects need: their nodes, claims, ConfigMaps and Secrets.
+// A Service has no pods of its own; those that it selects are looked at. So is what an Ingress sends requests to.
+func (s *surroundings) lookAround(ctx context.Context, objects []*unstructured.Unstructured) (found []finding, err error) {
 	var pods []*unstructured.Unstructured
-	if root.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Service"}) {
-		if found, pods, err = s.behind(ctx, root); err != nil {
+	for _, obj := range objects {
+		behind := s.behind
+		switch obj.GroupVersionKind().GroupKind() {
+		case schema.GroupKind{Kind: "Service"}:
+		case schema.GroupKind{Group: "networking.k8s.io", Kind: "Ingress"}:
+			behind = s.behindIngress
+		default:
+			continue
+		}
+		wrong, selected, err := behind(ctx, obj)
+		if err != nil {
 			return nil, err
+		}
+		found = append(found, wrong...)
+		if s.pods == nil { // otherwise they are looked at for themselves
+			pods = append(pods, selected...)
 		}
 	}
 	for _, obj := range slices.Concat(objects, pods) {
@@ -71,20 +87,15 @@ func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstruc
 	if len(selector) == 0 {
 		return nil, nil, nil // its endpoints are somebody else's work
 	}
-	list, err := s.client.CoreV1().Pods(service.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(selector).String()})
-	if err != nil {
+	if pods, err = s.selected(ctx, service.GetNamespace(), labels.SelectorFromSet(selector)); err != nil {
 		return nil, nil, err
 	}
 	ready := 0
-	for i := range list.Items {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&list.Items[i])
-		if err != nil {
-			return nil, nil, err
+	for _, pod := range pods {
+		if s.pods == nil { // otherwise it is looked at for itself
+			found = append(found, inspect(pod)...)
 		}
-		pod := &unstructured.Unstructured{Object: content}
-		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-		pods, found = append(pods, pod), append(found, inspect(pod)...)
-		if podReady(&list.Items[i]) {
+		if slices.ContainsFunc(conditionsOf(pod), func(c condition) bool { return c.kind == "Ready" && c.status == "True" }) {
 			ready++
 		}
 	}
@@ -95,6 +106,32 @@ func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstruc
 		found = append(found, finding{rank: rankSummary, subject: subject, text: fmt.Sprintf("has no pod that is ready, of %d that it selects", len(pods))})
 	}
 	return found, pods, nil
+}
+
+// selected are the pods of a namespace that a selector selects.
+func (s *surroundings) selected(ctx context.Context, namespace string, selector labels.Selector) (pods []*unstructured.Unstructured, err error) {
+	if s.pods != nil {
+		for _, pod := range s.pods[namespace] {
+			if selector.Matches(labels.Set(pod.GetLabels())) {
+				pods = append(pods, pod)
+			}
+		}
+		return pods, nil
+	}
+	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		pod := &unstructured.Unstructured{Object: content}
+		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+		pods = append(pods, pod)
+	}
+	return pods, nil
 }
 
 func podReady(pod *corev1.Pod) bool {
@@ -117,7 +154,7 @@ func (s *surroundings) aboutPod(ctx context.Context, pod *corev1.Pod) (found []f
 		return found
 	}
 	for _, need := range needsOf(pod) {
-		add(rankMissing, s.once(need.kind+" "+need.name, func() string {
+		add(rankMissing, s.once(pod.Namespace+"/"+need.kind+" "+need.name, func() string {
 			if need.kind == "PersistentVolumeClaim" {
 				return s.claim(ctx, pod.Namespace, need.name)
 			}
@@ -268,7 +305,7 @@ func (o *whyOptions) printLastWords(ctx context.Context, namespace string, findi
 	if err != nil {
 		return
 	}
-	pod, _, _ := strings.Cut(strings.TrimPrefix(findings[0].subject, "Pod/"), " ")
+	pod := strings.TrimPrefix(findings[0].subject, "Pod/")
 	for _, previous := range []bool{true, false} {
 		stream, err := client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{
 			Container: findings[0].container, Previous: previous, TailLines: ptr.To(int64(lastWords)), LimitBytes: ptr.To(int64(lastBytes)),

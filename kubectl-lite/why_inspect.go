@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -91,6 +92,10 @@ func inspectSpec(obj *unstructured.Unstructured, kind schema.GroupKind, add func
 
 // isDone reports whether an object has done what it was made for.
 func isDone(obj *unstructured.Unstructured) bool {
+	if obj.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Pod"}) {
+		phase, _, _ := unstructured.NestedString(obj.Object, "status", "phase")
+		return phase == "Succeeded"
+	}
 	for _, c := range conditionsOf(obj) {
 		if c.kind == "Complete" && c.status == "True" {
 			return true
@@ -115,7 +120,7 @@ func inspectPod(pod *unstructured.Unstructured) []finding {
 			}
 			name, _ := fields["name"].(string)
 			inspectContainer(fields, startsFirst(pod, name), func(rank int, format string, args ...any) {
-				found = append(found, finding{rank, subject, fmt.Sprintf(format, args...), name})
+				found = append(found, finding{rank, subject, fmt.Sprintf(format, args...), name, "", 0})
 			})
 		}
 	}
@@ -160,6 +165,10 @@ func inspectGates(pod *unstructured.Unstructured, subject string) (found []findi
 	return found
 }
 
+// restartedLately is how long a failure of a container that runs again is not yet history: the kubelet forgives one after as
+// long.
+const restartedLately = 10 * time.Minute
+
 func inspectContainer(state map[string]any, startsFirst bool, add func(int, string, ...any)) {
 	text := func(path ...string) string { s, _, _ := unstructured.NestedString(state, path...); return s }
 	what := "container " + text("name")
@@ -189,5 +198,11 @@ func inspectContainer(state map[string]any, startsFirst bool, add func(int, stri
 		add(rankPending, "%s still runs; the containers after it wait for its end", what)
 	case running && !ready:
 		add(rankProbe, "%s runs but is not ready: its readiness or startup probe has not passed", what)
+	case running && code != 0:
+		at, err := time.Parse(time.RFC3339, text("lastState", "terminated", "finishedAt"))
+		if err == nil && time.Since(at) < restartedLately {
+			add(rankRestart, "%s runs again, %d restarts: it ended %s ago with exit code %d (%s)", what, restarts, since(at), code,
+				cmp.Or(text("lastState", "terminated", "reason"), "Error"))
+		}
 	}
 }

@@ -1,9 +1,12 @@
 package kubectllite
 
 import (
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -25,6 +28,9 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 	}
 	const running = `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":%q},{"type":"ContainersReady","status":%[1]q}],` +
 		`"containerStatuses":[{"name":"c","image":"i","imageID":"","ready":%s,"restartCount":0,"state":{"running":{}}}]}}`
+	const service = "{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {selector: {app: %[1]s}, ports: [{port: 80}]}}\n"
+	const ingress = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: %s}, spec: {rules: [{host: shop.example, http: {paths: [" +
+		"{path: /buy, pathType: Prefix, backend: {service: {name: %s, port: {number: %d}}}}]}}]%s}}\n"
 	for name, c := range map[string]struct {
 		objects string
 		status  map[string]string // patches, by object
@@ -101,6 +107,33 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 			map[string]string{"pod/behind": waiting("ErrImagePull", "no such image")}, "svc/front",
 			"Pod/behind container c cannot get its image: no such image",
 		},
+		"restarted": {
+			pod("restarted", ""), map[string]string{"pod/restarted": strings.Replace(fmt.Sprintf(running, "True", "true"), `"restartCount":0`, fmt.Sprintf(
+				`"restartCount":3,"lastState":{"terminated":{"exitCode":137,"reason":"OOMKilled","finishedAt":%q}}`, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)), 1)}, "pod/restarted",
+			"Pod/restarted container c runs again, 3 restarts: it ended … ago with exit code 137 (OOMKilled)",
+		},
+		"ingress without a service": {
+			fmt.Sprintf(ingress, "nowhere", "absent", 80, ""), nil, "ing/nowhere",
+			"Ingress/nowhere sends shop.example/buy to Service/absent, which does not exist",
+		},
+		"ingress to another port": {
+			fmt.Sprintf(ingress, "aside", "aside", 81, "") + "---\n" + fmt.Sprintf(service, "aside"), nil, "ing/aside",
+			"Ingress/aside sends shop.example/buy to the port 81 of Service/aside, which it does not have",
+		},
+		"ingress before a service without pods": {
+			fmt.Sprintf(ingress, "vain", "vain", 80, "") + "---\n" + fmt.Sprintf(service, "vain"), nil, "ing/vain",
+			"Service/vain selects no pods: none here has the labels app=vain",
+		},
+		"ingress without its certificate": {
+			fmt.Sprintf(ingress, "plain", "external", 80, ", tls: [{secretName: cert}]") +
+				"---\n{apiVersion: v1, kind: Service, metadata: {name: external}, spec: {type: ExternalName, externalName: example.com}}\n", nil, "ing/plain",
+			"Ingress/plain needs Secret/cert, which does not exist",
+		},
+		"ingress of no class": {
+			fmt.Sprintf(ingress, "classless", "faraway", 80, ", ingressClassName: none") +
+				"---\n{apiVersion: v1, kind: Service, metadata: {name: faraway}, spec: {type: ExternalName, externalName: example.com}}\n", nil, "ing/classless",
+			"Ingress/classless is of IngressClass/none, which does not exist",
+		},
 		"job that failed": {
 			"{apiVersion: batch/v1, kind: Job, metadata: {name: failed}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}\n",
 			map[string]string{"job/failed": `{"status":{"startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"FailureTarget","status":"True","reason":"DeadlineExceeded"},` +
@@ -114,15 +147,101 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 			for object, patch := range c.status {
 				l.succeed(t, "", fmt.Sprintf("patch %s --subresource=status --type=merge -p '%s'", object, patch))
 			}
-			out := l.succeed(t, "", "why "+c.ask)
+			got := l.run(t, "", "why "+c.ask)
+			require.Equal(t, 1, got.code, "the answer is no: %s", got.errOut)
+			require.Empty(t, got.errOut)
+			out := got.out
 			_, causes, _ := strings.Cut(out, "Likely cause:\n  ")
 			first, _, _ := strings.Cut(causes, "\n")
-			require.Equal(t, c.cause, first, out)
+			require.Equal(t, c.cause, regexp.MustCompile(`ended \S+ ago`).ReplaceAllString(first, "ended … ago"), out)
 		})
 	}
 	l.succeed(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: stuck, finalizers: [example.com/hold]}}", "create -f -")
 	l.succeed(t, "", "delete cm stuck --wait=false")
-	require.Contains(t, l.succeed(t, "", "why cm/stuck"), "Likely cause:\n  ConfigMap/stuck is being deleted and waits for the finalizers example.com/hold\n")
+	require.Contains(t, l.run(t, "", "why cm/stuck").out, "Likely cause:\n  ConfigMap/stuck is being deleted and waits for the finalizers example.com/hold\n")
+}
+
+// TestWhy_LooksAtWholeNamespaces: two that are well, two in which something is broken.
+func TestWhy_LooksAtWholeNamespaces(t *testing.T) {
+	t.Parallel()
+	l := startLive(t)
+	for _, ns := range []string{"well", "broken", "idle"} {
+		l.succeed(t, "", "create ns "+ns)
+	}
+	l.succeed(t, webManifest, "apply -n well -f -")
+	l.succeed(t, "", "rollout status deploy/web -n well --timeout=30s")
+	l.succeed(t, "", "create job once --image=i -n well -- true")
+	l.succeed(t, "", "expose deploy web --port=80 -n well")
+	l.succeed(t, "", "create ingress front --rule=a.example/*=web:80 -n well")
+	for _, line := range []string{"why -n well", "why ns/well", "why -n idle"} {
+		require.Eventually(t, func() bool { return l.run(t, "", line).code == 0 }, 30*time.Second, 100*time.Millisecond, line)
+	}
+	require.Equal(t, "Nothing is wrong in namespace well.\n", l.succeed(t, "", "why -n well"))
+	require.Equal(t, "{\n    \"ok\": true,\n    \"namespace\": \"idle\",\n    \"findings\": []\n}\n", l.succeed(t, "", "why -n idle -o json"))
+
+	l.succeed(t, "", "create ingress front --rule=a.example/*=web:80 -n broken")
+	l.succeed(t, "", "create deployment big --image=i --replicas=3 -n broken")
+	l.succeed(t, "", "set resources deploy/big --requests=cpu=9000 -n broken")
+	wants := []string{"  Ingress/front%s sends a.example/ to Service/web, which does not exist\n", "  Pod/big-"}
+	require.Eventually(t, func() bool {
+		return strings.Contains(l.run(t, "", "why -n broken").out, "cannot be scheduled")
+	}, 30*time.Second, 100*time.Millisecond)
+	for line, in := range map[string]string{"why -n broken": "", "why namespace broken": "", "why -A": " in broken"} {
+		got := l.run(t, "", line)
+		require.Equal(t, 1, got.code, line)
+		require.Empty(t, got.errOut)
+		require.Contains(t, got.out, " things are wrong in ")
+		require.Contains(t, got.out, fmt.Sprintf(wants[0], in))
+		require.Contains(t, got.out, wants[1])
+		require.NotContains(t, got.out, " in well")
+		require.Equal(t, 1, strings.Count(got.out, "Service/web"), "one cause is told once: %s", got.out)
+	}
+	got := l.run(t, "", "why -A -o json")
+	require.Equal(t, 1, got.code)
+	var answer struct {
+		OK       bool
+		Findings []struct{ Cause, Object, Namespace, Message string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(got.out), &answer), got.out)
+	require.False(t, answer.OK)
+	require.Equal(t, "missing", answer.Findings[0].Cause)
+	require.Equal(t, "Ingress/front", answer.Findings[0].Object)
+	require.Equal(t, "broken", answer.Findings[0].Namespace)
+
+	require.Contains(t, l.run(t, "", "why -n nope").errOut, `namespaces "nope" not found`)
+	require.Contains(t, l.run(t, "", "why").errOut, "an object is required")
+	require.Contains(t, l.run(t, "", "why deploy/web -A").errOut, "exclude each other")
+	require.Contains(t, l.run(t, "", "why deploy/web -o yaml").errOut, "--output must be 'json'")
+}
+
+// A program reads the same from the document, and a terminal obeys nothing in it.
+func TestEscapeControls_KeepsWhatAJSONDocumentMeans(t *testing.T) {
+	t.Parallel()
+	const text = "\x1b]0;owned\a \u009b2J \u202e \x7f ä\n"
+	document, err := json.Marshal(text)
+	require.NoError(t, err)
+	escaped := escapeControls(string(document))
+	requireVisible(t, escaped)
+	var read string
+	require.NoError(t, json.Unmarshal([]byte(escaped), &read))
+	require.Equal(t, text, read)
+}
+
+// Each object that could not be applied has its line, as with kubectl, even where they all read the same.
+func TestErrors_AreToldForEachObject(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, testenv.APIServerOnly())
+	var documents strings.Builder
+	for i := range 3 {
+		fmt.Fprintf(&documents, "{apiVersion: v1, kind: ConfigMap, metadata: {name: c%d, namespace: nope}}\n---\n", i)
+	}
+	got := l.run(t, documents.String(), "apply -f -")
+	require.Equal(t, 1, got.code)
+	require.Equal(t, strings.Repeat("Error from server (NotFound): error when creating \"STDIN\": namespaces \"nope\" not found\n", 3), got.errOut)
+	l.succeed(t, "", "create deployment a --image=i")
+	l.succeed(t, "", "create deployment b --image=i")
+	got = l.run(t, "", "set image deploy --all nope=i")
+	require.Equal(t, 2, strings.Count(got.errOut, `unable to find container named "nope"`), got.errOut)
 }
 
 func TestRoot_BuildsTheVerbsThatAreSpokenOf(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 // work of an interval, and no lock is left behind by one that dies.
 type compactor struct {
 	backend   Backend
+	log       *slog.Logger
 	clock     clock.PassiveClock
 	interval  time.Duration
 	retention time.Duration
@@ -88,7 +89,7 @@ func (c *compactor) learn(note *Note, now time.Time) {
 	var noted []milestone
 	if note.Revision > 0 {
 		if err := json.Unmarshal(note.Value, &noted); err != nil {
-			slog.Warn("the note of milestones is unreadable and begun anew", "err", err)
+			c.log.Warn("the note of milestones is unreadable and begun anew", "err", err)
 		}
 	}
 	all := append(noted, c.known...)

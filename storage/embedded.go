@@ -26,6 +26,7 @@ type EmbeddedOptions struct {
 	QuotaBytes int64
 	// Unsafe turns fsync off, for tests: objects survive the process, not a power cut.
 	Unsafe bool
+	Log    *slog.Logger // where to log; slog.Default where nil
 }
 
 // A lone member elects itself one to five ticks after it starts, because raft draws its
@@ -83,7 +84,10 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
 	if err := roomToStart(dir); err != nil {
 		return nil, fmt.Errorf("storage: start etcd in %s: %w", dir, err)
 	}
-	server, err := openEtcd(ctx, embeddedConfig(dir, o))
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	server, err := openEtcd(ctx, embeddedConfig(dir, o), o.Log)
 	if err != nil {
 		return nil, fmt.Errorf("storage: start etcd in %s: %w", dir, err)
 	}
@@ -94,7 +98,7 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
 		b.disk.database = "" // what may be lost need not be provided for
 	}
 	if err := b.disk.full(); err != nil {
-		slog.Warn("no document can be written", "error", err)
+		o.Log.Warn("no document can be written", "error", err)
 	}
 	b.closer = sync.OnceValue(func() error {
 		// Without a connection, all that Close reports is that the client's context ended.
@@ -135,6 +139,5 @@ func embeddedConfig(dir string, o EmbeddedOptions) *embed.Config {
 	c.SnapshotCatchUpEntries = embeddedCatchUpEntries
 	c.QuotaBackendBytes = o.QuotaBytes
 	c.UnsafeNoFsync = o.Unsafe
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger())
 	return c
 }

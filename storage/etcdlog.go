@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -17,9 +20,11 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// etcdLogger passes etcd's warnings and errors on to slog. What etcd tells at info level is
-// for those who operate etcd itself.
-func etcdLogger(hooks ...zap.Option) *zap.Logger { return zap.New(slogCore{}, hooks...) }
+// etcdLogger passes etcd's warnings and errors on to a logger. What etcd tells at info level is for those who operate etcd
+// itself.
+func etcdLogger(to *slog.Logger, hooks ...zap.Option) *zap.Logger {
+	return zap.New(slogCore{to: to}, hooks...)
+}
 
 // giveUp is where etcd, in a goroutine of its own, gives up. While it starts that is an error of the start, and the
 // goroutine ends there. Later the process ends: nobody knows what etcd has written then.
@@ -62,13 +67,16 @@ func startError(err error) error {
 	return fmt.Errorf("%w; if its files are damaged, restore a snapshot", err)
 }
 
-// slogCore is a zapcore.Core over slog's default logger.
-type slogCore struct{ fields []zapcore.Field }
+// slogCore is a zapcore.Core over a slog.Logger.
+type slogCore struct {
+	to     *slog.Logger
+	fields []zapcore.Field
+}
 
 func (slogCore) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
 
 func (c slogCore) With(fields []zapcore.Field) zapcore.Core {
-	return slogCore{append(c.fields[:len(c.fields):len(c.fields)], fields...)}
+	return slogCore{c.to, append(c.fields[:len(c.fields):len(c.fields)], fields...)}
 }
 
 func (c slogCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
@@ -89,6 +97,37 @@ var advice = map[string]bool{
 	"failed to update cluster version":                                                                 true,
 }
 
+// passing is what etcd warns of, or calls an error, when its machine is busy, when a request fails or when it stops. The
+// request's own error says so to whoever made it; a user can do nothing about the line, which is therefore logged as information.
+var passing = map[string]bool{
+	"apply request took too long": true,
+	"failed to apply request":     true,
+	"request stats":               true,
+	"waiting for ReadIndex response took too long, retrying":                                                             true,
+	"timed out waiting for read index response (local node might have slow network)":                                     true,
+	"ignored out-of-date read index response; local node read indexes queueing up and waiting to be in sync with leader": true,
+	"timed out sending read state": true,
+	"leader failed to send out heartbeat on time; took too long, leader is overloaded likely from slow disk": true,
+	"failed to get read index from Raft":                         true,
+	"failed to revoke lease":                                     true,
+	"stopped publish because server is stopping":                 true,
+	"server has stopped; skipping GoAttach":                      true,
+	"retrying WAL snapshot scan after transient file removal":    true,
+	"failed to send watch response to gRPC stream":               true,
+	"failed to send watch control response to gRPC stream":       true,
+	"failed to send pending watch response to gRPC stream":       true,
+	"failed to receive watch request from gRPC stream":           true,
+	"failed to send lease keepalive response to gRPC stream":     true,
+	"failed to receive lease keepalive request from gRPC stream": true,
+}
+
+// A line of etcd's names requests with all that is in them. What a line may have of one is bounded, so that a reader sees
+// what it is about, and a log is not filled by somebody who makes large requests.
+const (
+	maxText   = 200 // bytes of the message, and of each attribute
+	maxFields = 10
+)
+
 // publishing is what etcd logs when its own first proposal, the member's name, has failed. It makes it again without a
 // pause, and after many writes it refuses it until it has looked at its log: as long as that takes the proposal waits here.
 const publishing = "failed to publish local member to cluster through raft"
@@ -107,23 +146,41 @@ func (c slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		time.Sleep(time.Millisecond)
 		return nil
 	}
-	encoder := zapcore.NewMapObjectEncoder()
-	for _, f := range c.fields {
-		f.AddTo(encoder)
-	}
-	for _, f := range fields {
-		f.AddTo(encoder)
-	}
-	attributes := []slog.Attr{slog.String("component", "etcd")}
-	for k, v := range encoder.Fields {
-		attributes = append(attributes, slog.Any(k, v))
-	}
 	level := slog.LevelWarn
-	if e.Level >= zapcore.ErrorLevel {
+	switch {
+	case passing[e.Message]:
+		level = slog.LevelInfo
+	case e.Level >= zapcore.ErrorLevel:
 		level = slog.LevelError
 	}
-	slog.LogAttrs(context.Background(), level, e.Message, attributes...)
+	if ctx := context.Background(); c.to.Enabled(ctx, level) {
+		c.to.LogAttrs(ctx, level, short(e.Message), attributes(slices.Concat(c.fields, fields))...)
+	}
 	return nil
+}
+
+// attributes are the fields of a line, in their order, as many and as much of each as a line may have.
+func attributes(fields []zapcore.Field) []slog.Attr {
+	attributes := []slog.Attr{slog.String("component", "etcd")}
+	for _, f := range fields[:min(len(fields), maxFields)] {
+		encoder := zapcore.NewMapObjectEncoder()
+		f.AddTo(encoder)
+		for _, k := range slices.Sorted(maps.Keys(encoder.Fields)) {
+			value := slog.AnyValue(encoder.Fields[k])
+			if value.Kind() == slog.KindAny || value.Kind() == slog.KindString {
+				value = slog.StringValue(short(value.String()))
+			}
+			attributes = append(attributes, slog.Attr{Key: short(k), Value: value})
+		}
+	}
+	return attributes
+}
+
+func short(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
 func (slogCore) Sync() error { return nil }

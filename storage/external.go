@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -45,7 +46,7 @@ func DialExternal(o ExternalOptions) (Backend, error) {
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		TLS:                  tlsConfig,
-		Logger:               etcdLogger(),
+		Logger:               etcdLogger(slog.Default()),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("storage: dial etcd: %w", err)

@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -48,6 +49,7 @@ func startEtcdWith(t testing.TB, o EmbeddedOptions) *etcdServer {
 	require.NoError(t, os.Chmod(config.Dir, 0o700))
 	address := url.URL{Scheme: "http", Host: freeAddress(t)}
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{address}, []url.URL{address}
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(slog.Default()))
 	s := &etcdServer{t: t, config: config}
 	config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(s.intercept))
 	s.start()

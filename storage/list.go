@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 )
@@ -295,7 +294,7 @@ func (c *Collection) understandOld(sc *schema, kv KV) *Object {
 	key.Collection = c.name
 	o, err := sc.object(key, kv.Revision, kv.Value)
 	if err != nil {
-		slog.Error("left out of a list: corrupt document in etcd", "err", err)
+		c.store.options.Log.Error("left out of a list: corrupt document in etcd", "err", err)
 		return nil
 	}
 	return o

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -67,9 +68,9 @@ func roomToStart(dir string) error {
 
 // openEtcd starts etcd and waits until it serves. Where etcd gives up or ctx ends, the error is returned at once, and what
 // etcd still has running is not waited for longer than a moment.
-func openEtcd(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
+func openEtcd(ctx context.Context, c *embed.Config, log *slog.Logger) (*embed.Etcd, error) {
 	given := newGiveUp()
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(zap.WithPanicHook(given), zap.WithFatalHook(given)))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(log, zap.WithPanicHook(given), zap.WithFatalHook(given)))
 	var server *embed.Etcd
 	var err error
 	opened := make(chan struct{})

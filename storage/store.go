@@ -67,6 +67,8 @@ type Options struct {
 	DefragmentInterval time.Duration
 	// Clock is what those go by. Nil: the real one.
 	Clock clock.WithTicker
+	// Log is where to log. Nil: slog.Default.
+	Log *slog.Logger
 }
 
 const (
@@ -97,6 +99,9 @@ func (o *Options) setDefaults() {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
 }
 
 // Open reads everything below the backend's prefix, starts the one watch over it and returns
@@ -106,7 +111,7 @@ func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
 	m := newMeter(b)
 	s := &Store{
 		backend: m, options: o, collections: map[string]*Collection{},
-		compactor: compactor{backend: m, clock: o.Clock, interval: o.CompactionInterval, retention: o.HistoryRetention},
+		compactor: compactor{backend: m, log: o.Log, clock: o.Clock, interval: o.CompactionInterval, retention: o.HistoryRetention},
 		doubts:    make(chan struct{}, 1),
 		crowded:   make(chan struct{}, 1),
 		followed:  make(chan struct{}),
@@ -156,7 +161,7 @@ func (s *Store) readFirst(ctx context.Context) (int64, error) {
 		if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil || time.Now().After(giveUp) {
 			return revision, err
 		}
-		slog.Warn("etcd is not there yet", "err", err)
+		s.options.Log.Warn("etcd is not there yet", "err", err)
 		clear(s.collections) // what was read of another revision
 		select {
 		case <-time.After(retryMin):
@@ -367,7 +372,7 @@ type change struct {
 func (s *Store) understand(kv KV) (change, bool) {
 	key, err := ParseKey(kv.Path)
 	if err != nil {
-		slog.Warn("left out of memory: unknown path in etcd", "path", kv.Path, "revision", kv.Revision)
+		s.options.Log.Warn("left out of memory: unknown path in etcd", "path", kv.Path, "revision", kv.Revision)
 		return change{}, false
 	}
 	c := s.collection(key.Collection)
@@ -378,7 +383,7 @@ func (s *Store) understand(kv KV) (change, bool) {
 	}
 	if ch.object, err = ch.schema.object(key, kv.Revision, kv.Value); err != nil {
 		// To readers, an object whose document was overwritten with garbage is gone.
-		slog.Error("left out of memory: corrupt document in etcd", "err", err)
+		s.options.Log.Error("left out of memory: corrupt document in etcd", "err", err)
 	}
 	return ch, true
 }
@@ -427,7 +432,7 @@ func (s *Store) follow() {
 			return
 		}
 		s.trouble.Store(&err)
-		slog.Warn("the watch over etcd broke", "frontier", s.frontier.now(), "err", err)
+		s.options.Log.Warn("the watch over etcd broke", "frontier", s.frontier.now(), "err", err)
 		if errors.Is(err, ErrExpired) {
 			if err = s.resync(); err == nil {
 				continue

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 )
 
@@ -58,7 +57,7 @@ func (s *Store) try(what string, do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(s.ctx, upkeepTimeout)
 	defer cancel()
 	if err := do(ctx); err != nil && s.ctx.Err() == nil {
-		slog.Warn("could not "+what, "err", err)
+		s.options.Log.Warn("could not "+what, "err", err)
 	}
 }
 
@@ -111,6 +110,6 @@ func (s *Store) makeRoom(ctx context.Context) error {
 	if status.Size*100 >= status.Quota*roomEnough {
 		return fmt.Errorf("%w: the objects alone take %d bytes, of a quota of %d", ErrNoSpace, status.Size, status.Quota)
 	}
-	slog.Info("made room in etcd: its history is gone", "before", before, "after", status.Size, "quota", status.Quota)
+	s.options.Log.Info("made room in etcd: its history is gone", "before", before, "after", status.Size, "quota", status.Quota)
 	return s.backend.Disarm(ctx, NoSpace)
 }

@@ -32,6 +32,7 @@ func signing(ca *pki.CA, issuer *authn.Issuer) (s controllers.Settings, err erro
 	if err != nil {
 		return s, err
 	}
+	s.RootCA = ca.PEM()
 	s.Signing.Default = controller.KeyPair{Cert: ca.PEM(), Key: key}
 	s.ServiceAccountKey, err = pki.KeyPEM(issuer.SigningKey)
 	return s, err

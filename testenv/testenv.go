@@ -27,7 +27,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -96,6 +98,11 @@ func WithClock(c clock.PassiveClock) Option { return func(o *options) { o.clock 
 // WithLog sends the control plane's logs to a logger; the default drops them.
 func WithLog(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 
+// logged is a context by which client-go logs to the control plane's logger in place of stderr.
+func (o *options) logged() context.Context {
+	return klog.NewContext(context.Background(), logr.FromSlogHandler(o.log.Handler()))
+}
+
 // Start starts a control plane and returns when its API server serves and its Nodes are
 // there. Controllers and scheduler come up meanwhile. The config has administrator's
 // rights. When the test ends, everything is stopped, and its data is gone.
@@ -136,7 +143,7 @@ func New(opts ...Option) (config *rest.Config, stop func() error, err error) {
 			o.admission.Disable = append(slices.Clone(o.admission.Disable), plugin)
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(o.logged())
 	var server sync.WaitGroup
 	begin := startServer
 	if o.external != "" {
@@ -165,7 +172,7 @@ func New(opts ...Option) (config *rest.Config, stop func() error, err error) {
 
 // startParts starts what stands on the API server, and waits for the Nodes.
 func startParts(users *users, o options) (stop func() error) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(o.logged())
 	var (
 		running  sync.WaitGroup
 		mu       sync.Mutex
@@ -182,7 +189,7 @@ func startParts(users *users, o options) (stop func() error) {
 	}
 	if len(o.controllers) > 0 {
 		run("controllers", func() error {
-			config, err := users.config("system:kube-controller-manager")
+			config, err := users.component("system:kube-controller-manager")
 			if err != nil {
 				return err
 			}
@@ -193,7 +200,7 @@ func startParts(users *users, o options) (stop func() error) {
 	}
 	if o.scheduler {
 		run("scheduler", func() error {
-			config, err := users.config("system:kube-scheduler")
+			config, err := users.component("system:kube-scheduler")
 			if err != nil {
 				return err
 			}
@@ -237,12 +244,12 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (of *u
 			stop()
 		}
 	}()
-	backend, err := storage.StartEmbedded(ctx, storage.EmbeddedOptions{Dir: dir, Unsafe: true})
+	backend, err := storage.StartEmbedded(ctx, storage.EmbeddedOptions{Dir: dir, Unsafe: true, Log: o.log})
 	if err != nil {
 		return nil, nil, err
 	}
 	undo = append(undo, func() { _ = backend.Close() })
-	store, err := storage.Open(ctx, backend, storage.Options{})
+	store, err := storage.Open(ctx, backend, storage.Options{Log: o.log})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,6 +3,7 @@ package testenv
 import (
 	"crypto/x509"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 
@@ -77,9 +78,30 @@ func (u *users) clientCAs() *x509.CertPool {
 
 // controller is the ServiceAccount of a controller.
 func (u *users) controller(account string) (*rest.Config, error) {
-	return u.config("system:serviceaccount:kube-system:"+account, "system:serviceaccounts", "system:serviceaccounts:kube-system")
+	return u.component("system:serviceaccount:kube-system:"+account, "system:serviceaccounts", "system:serviceaccounts:kube-system")
 }
 
 func (u *users) node(name string) (*rest.Config, error) {
-	return u.config("system:node:"+name, "system:nodes")
+	return u.component("system:node:"+name, "system:nodes")
+}
+
+// component is a user of this package's own. Nobody who runs a test can act on what a server warns him of.
+func (u *users) component(name string, groups ...string) (*rest.Config, error) {
+	config, err := u.config(name, groups...)
+	if err != nil {
+		return nil, err
+	}
+	config.WarningHandler = rest.NoWarnings{}
+	if u.external != nil {
+		return config, nil
+	}
+	// client-go's own transport leaves a timer behind with each connection (its health check, after half a minute), and
+	// that keeps the connection's buffers.
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("testenv: user %s: %w", name, err)
+	}
+	config.TLSClientConfig = rest.TLSClientConfig{}
+	config.Transport = &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true, DisableCompression: true}
+	return config, nil
 }

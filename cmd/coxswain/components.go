@@ -132,6 +132,8 @@ type nodeFlags struct {
 	evictionGrace int
 	shutdown      time.Duration
 	critical      time.Duration // of it, for critical pods
+
+	ready func() // if not nil, called when every Node is there
 }
 
 func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
@@ -248,7 +250,7 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide, VolumeRoots: f.volumes, Identity: as.node,
 		Address: f.address, ListenAddress: f.bind, Port: f.port, ClientCAs: clients, TLS: tc, ServerTLSBootstrap: f.bootstrap,
 		Metrics: processMetrics, MaxPodPIDs: max(0, f.pids), AllowedUnsafeSysctls: f.sysctls, Eviction: f.eviction,
-		ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical,
+		ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical, Ready: f.ready,
 	})
 }
 

@@ -117,9 +117,9 @@ func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, 
 		return nil, err
 	}
 	guard := &delegated.Guard{ClientCAs: clients, Clock: clock.RealClock{}}
-	ln, err := net.Listen("tcp", f.address)
+	ln, err := listen("metrics-bind-address", f.address)
 	if err != nil {
-		return nil, fmt.Errorf("--metrics-bind-address: %w", err)
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	server := &http.Server{

@@ -65,10 +65,10 @@ func TestFlags_AreRefusedByName(t *testing.T) {
 		}
 		require.ErrorContains(t, run(args...), flag+": ", args)
 	}
-	for _, args := range [][]string{{"nosuch"}, {"etcd", "snapshot", "nosuch"}, {"certs", "nosuch"}, {"up", "nosuch"}, {"completion", "nosuch"}} {
+	for _, args := range [][]string{{"nosuch"}, {"etcd", "snapshot", "nosuch"}, {"certs", "nosuch"}, {"up", "nosuch"}, {"completion", "nosuch"}, {"help", "nosuch"}, {"help", "certs", "nosuch"}} {
 		require.ErrorContains(t, run(args...), "unknown command", args)
 	}
-	for _, args := range [][]string{{}, {"etcd", "snapshot"}, {"--help"}} {
+	for _, args := range [][]string{{}, {"etcd", "snapshot"}, {"--help"}, {"help"}, {"help", "etcd", "snapshot"}, {"help", "up"}, {"version"}} {
 		require.NoError(t, run(args...), args)
 	}
 	require.NoError(t, isHost("*.example.com"))

@@ -130,7 +130,8 @@ func newAPIServer() *cobra.Command {
 			}
 			f.components = func(s *running) error { return s.writeComponents(n) }
 			return runServer(cmd.Context(), f, func(_ context.Context, s *running) error {
-				s.announce(cmd.OutOrStdout(), started)
+				b := banner{running: s, started: started, served: time.Now(), commands: []string{"get namespaces"}}
+				b.show(cmd.OutOrStdout(), "")
 				return nil
 			})
 		},
@@ -228,7 +229,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	if err != nil {
 		return err
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort(f.bindAddress, strconv.Itoa(f.securePort)))
+	ln, err := listen("secure-port", net.JoinHostPort(f.bindAddress, strconv.Itoa(f.securePort)))
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"sync"
@@ -35,8 +34,8 @@ func newUp() *cobra.Command {
 			f.peers = map[string]string{"controller-manager": apiserver.InProcess, "scheduler": apiserver.InProcess}
 			n.dir, n.hide = filepath.Join(f.dataDir, "node"), []string{f.dataDir}
 			return runServer(cmd.Context(), f, func(ctx context.Context, r *running) error {
-				r.announce(cmd.OutOrStdout(), started)
-				return r.runComponents(ctx, f, n, c, s)
+				b := banner{running: r, started: started, served: time.Now(), nodes: n.count, commands: firstCommands(n.runtime)}
+				return b.showWhenReady(ctx, cmd.OutOrStdout(), n, func(ctx context.Context) error { return r.runComponents(ctx, f, n, c, s) })
 			})
 		},
 	}
@@ -83,16 +82,4 @@ func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlag
 	}
 	running.Wait()
 	return errors.Join(failures...)
-}
-
-// announce says what a user does next.
-func (r *running) announce(w io.Writer, started time.Time) {
-	kubeconfig := filepath.Join(r.dir, "admin.kubeconfig")
-	fmt.Fprintf(w, `Coxswain %s serves %s after %d ms.
-
-  export KUBECONFIG=%s
-  kubectl get nodes          # or bin/kubectl-lite get nodes
-
-Ctrl-C ends it. What is stored stays in %s.
-`, apiserver.Version, r.url, time.Since(started).Milliseconds(), kubeconfig, r.dir)
 }

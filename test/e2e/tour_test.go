@@ -82,6 +82,7 @@ func TestDemo_RunsTheTourWithEachClient(t *testing.T) {
 			cmd.Env = append(os.Environ(), "COXSWAIN="+coxswain, "KUBECTL="+client, "TMPDIR="+tmp)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
+			require.NotContains(t, string(out), "Ctrl-C", "what is said to a user of `coxswain up` is not true of the demo")
 			left, err := os.ReadDir(tmp)
 			require.NoError(t, err)
 			require.Empty(t, left, "the demo leaves nothing behind")

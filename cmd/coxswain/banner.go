@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/node"
+)
+
+// nodesPatience is how long the banner waits for the Nodes: thousands of them take longer, and a user need not wait.
+const nodesPatience = 10 * time.Second
+
+// banner says that a control plane is there, and what a user does next.
+type banner struct {
+	*running
+	started, served time.Time
+	nodes           int
+	commands        []string // kubectl's, to begin with
+}
+
+// firstCommands are what a user begins with: something to see, something to do, and what becomes of it.
+func firstCommands(runtime string) []string {
+	if runtime == node.Process {
+		return []string{"get nodes", "run web --image=none --command -- sh -c 'echo hello; sleep 3600'", "logs web"}
+	}
+	return []string{"get nodes", "create deployment web --image=web --replicas=3", "get pods"}
+}
+
+// showWhenReady runs the components until ctx ends or one fails, and shows the banner when they have brought the Nodes up.
+func (b banner) showWhenReady(ctx context.Context, w io.Writer, n *nodeFlags, components func(context.Context) error) error {
+	ready := make(chan struct{})
+	n.ready = func() { close(ready) }
+	if b.nodes == 0 {
+		n.ready()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		select {
+		case <-ready:
+			state := ""
+			if b.nodes > 0 {
+				state = fmt.Sprintf(", %s Ready after %d ms", countedNodes(b.nodes), time.Since(b.started).Milliseconds())
+			}
+			b.show(w, state)
+		case <-time.After(nodesPatience):
+			b.show(w, fmt.Sprintf("; the Nodes are not all there after %s", nodesPatience))
+		case <-ctx.Done():
+		}
+	}()
+	err := components(ctx)
+	cancel()
+	<-shown
+	return err
+}
+
+func countedNodes(nodes int) string {
+	if nodes == 1 {
+		return "1 Node"
+	}
+	return fmt.Sprintf("%d Nodes", nodes)
+}
+
+// show prints the banner. state is what there is to add of the Nodes.
+func (b banner) show(w io.Writer, state string) {
+	dir, err := filepath.Abs(b.dir)
+	if err != nil {
+		dir = b.dir
+	}
+	var commands strings.Builder
+	kubectl := clientCommand()
+	for _, c := range b.commands {
+		fmt.Fprintf(&commands, "  %s %s\n", kubectl, c)
+	}
+	fmt.Fprintf(w, `Coxswain %s serves %s after %d ms%s.
+
+In another terminal:
+
+  export KUBECONFIG=%s
+%s
+Ctrl-C here, or kill %d, ends it. What is stored stays in %s;
+without that folder the next start begins anew.
+`, apiserver.Version, b.url, b.served.Sub(b.started).Milliseconds(), state,
+		shellWord(filepath.Join(dir, "admin.kubeconfig")), commands.String(), os.Getpid(), dir)
+}
+
+// clientCommand is how a user calls kubectl on this machine, or the kubectl-lite beside this program where there is none.
+func clientCommand() string {
+	const kubectl = "kubectl"
+	if _, err := exec.LookPath(kubectl); err == nil {
+		return kubectl
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return kubectl
+	}
+	lite := filepath.Join(filepath.Dir(self), "kubectl-lite")
+	if _, err := os.Stat(lite); err != nil {
+		return kubectl
+	}
+	return shellWord(lite)
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// shellWord is a text as a shell reads it back, in quotes where it needs them.
+func shellWord(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

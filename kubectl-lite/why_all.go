@@ -1,0 +1,184 @@
+package kubectllite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var namespaceKind = schema.GroupKind{Kind: "Namespace"}
+
+// runAll tells what is wrong in a namespace, or anywhere where that is "".
+func (o *whyOptions) runAll(ctx context.Context, namespace string) error {
+	objects, err := o.inspected(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	s, err := o.surroundings()
+	if err != nil {
+		return err
+	}
+	s.pods = map[string][]*unstructured.Unstructured{}
+	present := map[types.UID]bool{}
+	for _, obj := range objects {
+		present[obj.GetUID()] = true
+		if obj.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Pod"}) {
+			s.pods[obj.GetNamespace()] = append(s.pods[obj.GetNamespace()], obj)
+		}
+	}
+	var findings []finding
+	all, visited := owned(objects), map[identity]bool{}
+	judge := func(root *unstructured.Unstructured) error {
+		members, wrong := inspectAll(root, all, visited)
+		if len(members) == 0 {
+			return nil
+		}
+		more, err := s.lookAround(ctx, members)
+		if err != nil {
+			return err
+		}
+		if wrong = append(wrong, more...); len(wrong) == 0 && !isReady(root) {
+			wrong = append(wrong, notReady(root))
+		}
+		if slices.ContainsFunc(wrong, func(f finding) bool { return f.rank < rankSummary }) { // that says it all
+			wrong = slices.DeleteFunc(wrong, func(f finding) bool { return f.rank == rankSummary })
+		}
+		for i := range wrong {
+			if namespace == "" {
+				wrong[i].namespace = root.GetNamespace()
+			}
+		}
+		findings = append(findings, wrong...)
+		return nil
+	}
+	owns := func(ref metav1.OwnerReference) bool { return present[ref.UID] }
+	for _, obj := range objects {
+		if slices.ContainsFunc(obj.GetOwnerReferences(), owns) {
+			continue
+		}
+		if err := judge(obj); err != nil {
+			return err
+		}
+	}
+	for _, obj := range objects { // those whose owners go round in circles
+		if err := judge(obj); err != nil {
+			return err
+		}
+	}
+	return o.printAll(namespace, merge(findings))
+}
+
+// inspected is all that is in a namespace, and the Namespace itself, in an order that does not change; everything where the
+// namespace is "".
+func (o *whyOptions) inspected(ctx context.Context, namespace string) ([]*unstructured.Unstructured, error) {
+	resources, err := o.ownable(namespace != "")
+	if err != nil {
+		return nil, err
+	}
+	objects, err := o.everything(ctx, resources, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if namespace != "" {
+		client, err := o.quietClient()
+		if err != nil {
+			return nil, err
+		}
+		itself, err := client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, namespace, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			objects = append(objects, itself)
+		case !apierrors.IsForbidden(err):
+			return nil, err
+		}
+	}
+	slices.SortFunc(objects, func(a, b *unstructured.Unstructured) int {
+		return slices.Compare([]string{a.GetNamespace(), a.GetKind(), a.GetName()}, []string{b.GetNamespace(), b.GetKind(), b.GetName()})
+	})
+	return objects, nil
+}
+
+func (o *whyOptions) printAll(namespace string, findings []finding) error {
+	if o.output != "" {
+		return o.printJSON("", namespace, findings)
+	}
+	where := "in all namespaces"
+	if namespace != "" {
+		where = "in namespace " + oneLine(namespace)
+	}
+	switch len(findings) {
+	case 0:
+		fmt.Fprintf(o.Out, "Nothing is wrong %s.\n", where)
+		return nil
+	case 1:
+		fmt.Fprintf(o.Out, "Something is wrong %s:\n", where)
+	default:
+		fmt.Fprintf(o.Out, "%d things are wrong %s, the likeliest causes first:\n", len(findings), where)
+	}
+	for _, f := range findings {
+		fmt.Fprintf(o.Out, "  %s\n", f)
+	}
+	return errSilent
+}
+
+// causes are the ranks' names for programs.
+var causes = [...]string{
+	rankRefused: "refused", rankMissing: "missing", rankUnschedulable: "unschedulable", rankNode: "node", rankImage: "image", rankCrash: "crash",
+	rankProbe: "probe", rankRestart: "restart", rankStuck: "stuck", rankPending: "pending", rankDeleting: "deleting", rankWarning: "warning",
+	rankSummary: "summary",
+}
+
+// printJSON prints findings for programs. An object is "" where all in a namespace were looked at, and that is "" for all.
+func (o *whyOptions) printJSON(object, namespace string, findings []finding) error {
+	type item struct {
+		Cause     string `json:"cause"`
+		Object    string `json:"object"`
+		Namespace string `json:"namespace,omitempty"`
+		Others    int    `json:"others,omitempty"`
+		Container string `json:"container,omitempty"`
+		Message   string `json:"message"`
+	}
+	answer := struct {
+		OK        bool   `json:"ok"`
+		Object    string `json:"object,omitempty"`
+		Namespace string `json:"namespace,omitempty"`
+		Findings  []item `json:"findings"`
+	}{len(findings) == 0, object, namespace, []item{}}
+	for _, f := range findings {
+		if f.namespace == "" {
+			f.namespace = namespace
+		}
+		answer.Findings = append(answer.Findings, item{causes[f.rank], f.subject, f.namespace, f.others, f.container, f.text})
+	}
+	document, err := json.MarshalIndent(answer, "", "    ")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(o.Out, escapeControls(string(document)))
+	if answer.OK {
+		return nil
+	}
+	return errSilent
+}
+
+// escapeControls is a JSON document that means the same and has nothing in it that a terminal obeys.
+func escapeControls(document string) string {
+	var b strings.Builder
+	for _, r := range document {
+		if nameOfControl(r, string(r)) != "" { // of them none is beyond U+FFFF
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -1,0 +1,117 @@
+package testenv_test
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/testenv"
+)
+
+// startWatched starts a control plane with a client that watches, as an operator does that nobody has stopped yet.
+func startWatched(t *testing.T, opts ...testenv.Option) (watching watch.Interface, stop func() error) {
+	t.Helper()
+	config, stop, err := testenv.New(opts...)
+	require.NoError(t, err)
+	config.WarningHandler = rest.NoWarnings{}
+	client := kubernetes.NewForConfigOrDie(config)
+	_, err = client.CoreV1().ServiceAccounts("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	watching, err = client.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	return watching, stop
+}
+
+// A client's connection that is idle, or has a watch, keeps nobody waiting. net/http gives it a second.
+func TestStop_DoesNotWaitForClients(t *testing.T) {
+	t.Parallel()
+	best := time.Hour
+	for range 5 {
+		config, stop, err := testenv.New(testenv.APIServerOnly())
+		require.NoError(t, err)
+		_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		watching, err := kubernetes.NewForConfigOrDie(testenv.User(t, config, "jane", "system:masters")).CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		start := time.Now()
+		require.NoError(t, stop())
+		best = min(best, time.Since(start))
+		for e := range watching.ResultChan() {
+			require.NotEqual(t, watch.Error, e.Type, "the watch ends in order: %v", e.Object)
+		}
+	}
+	require.Less(t, best, 500*time.Millisecond)
+}
+
+// No other test runs meanwhile: what is counted is the process's.
+func TestStop_KeepsNothing(t *testing.T) {
+	const (
+		rounds, atOnce = 10, 5
+		// most is what a control plane may leave. Whole, it is 2 to 3 MiB; a connection, which net/http has a timer for,
+		// is 40 KiB.
+		most = 256 << 10
+	)
+	round := func() {
+		var ended sync.WaitGroup
+		for range atOnce {
+			ended.Go(func() {
+				watching, stop := startWatched(t)
+				defer watching.Stop()
+				require.NoError(t, stop())
+			})
+		}
+		ended.Wait()
+	}
+	round() // what is made once is made now
+	goroutines, before := runtime.NumGoroutine(), liveHeap()
+	for range rounds {
+		round()
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+rounds }, time.Minute, 10*time.Millisecond,
+		"goroutines that %d control planes left", rounds*atOnce)
+	require.Eventually(t, func() bool { return liveHeap() < before+rounds*atOnce*most }, 10*time.Second, 100*time.Millisecond,
+		"live heap before: %d KiB; %d control planes leave more than %d KiB each", before>>10, rounds*atOnce, most>>10)
+}
+
+func liveHeap() uint64 {
+	runtime.GC() // runs cleanups
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// The process's own stderr and default logger are swapped, so that no other test runs meanwhile.
+func TestStart_IsSilent(t *testing.T) {
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	stderr, logger := os.Stderr, slog.Default()
+	os.Stderr = write
+	slog.SetDefault(slog.New(slog.NewTextHandler(write, nil)))
+	defer func() {
+		os.Stderr = stderr
+		slog.SetDefault(logger)
+	}()
+	printed := make(chan string, 1)
+	go func() {
+		all, _ := io.ReadAll(read)
+		printed <- string(all)
+	}()
+	for range 3 {
+		watching, stop := startWatched(t)
+		require.NoError(t, stop())
+		watching.Stop()
+	}
+	require.NoError(t, write.Close())
+	require.Empty(t, <-printed)
+}
