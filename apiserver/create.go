@@ -92,8 +92,8 @@ func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (
 	}
 }
 
-// insert commits a new object. A dry run looks whether the name is free. Whether the object names a revision is found out here,
-// after all else, because kube-apiserver's storage does so, and does not in a dry run.
+// insert commits a new object. A dry run looks whether the name is free. An object that names a revision is refused here,
+// after all else and not in a dry run, because kube-apiserver leaves that to its storage.
 func (s *Server) insert(ctx context.Context, r *request, obj api.Object) (*storage.Object, error) {
 	r.name = obj.GetName()
 	life, err := s.lifetime(ctx, r, obj, nil)
@@ -109,7 +109,8 @@ func (s *Server) insert(ctx context.Context, r *request, obj api.Object) (*stora
 			return nil, err
 		}
 	} else if revision, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && revision != 0 {
-		return nil, statusError(http.StatusInternalServerError, metav1.StatusReasonUnknown, "resourceVersion should not be set on objects to be created")
+		return nil, statusError(http.StatusInternalServerError, metav1.StatusReasonUnknown,
+			"resourceVersion should not be set on objects to be created")
 	}
 	obj, claims, err := s.claim(ctx, r.res, obj, nil)
 	if err != nil {

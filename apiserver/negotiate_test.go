@@ -88,9 +88,9 @@ func TestNegotiate_NewlineAtTheEnd(t *testing.T) {
 	s.create(configMaps, large)
 	for _, path := range []string{configMaps, configMaps + "/a", configMaps + "/large", configMaps + "/none", "/api", "/apis", "/apis/apps", "/api/v1"} {
 		for _, accept := range []string{"application/json", asTable, asPartial, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"} {
-			unpacked, plain := s.get(path, "Accept", accept), s.get(path, "Accept", accept, "Accept-Encoding", "identity")
-			require.True(t, bytes.HasSuffix(plain.body, []byte("}\n")), "%s %s", path, accept)
-			require.Equal(t, string(plain.body), string(unpacked.body), "%s %s", path, accept)
+			for _, answered := range []*answer{s.get(path, "Accept", accept), s.get(path, "Accept", accept, "Accept-Encoding", "identity")} {
+				require.True(t, bytes.HasSuffix(answered.body, []byte("}\n")), "%s %s", path, accept)
+			}
 			require.True(t, bytes.HasSuffix(s.get(path+"?pretty=1", "Accept", accept).body, []byte("\n}")), "%s %s", path, accept)
 		}
 		require.True(t, bytes.HasSuffix(s.get(path, "User-Agent", "curl/8").body, []byte("\n}")), path)
