@@ -157,33 +157,35 @@ func TestCgroups_V2InTheKernel(t *testing.T) {
 
 func TestCgroups_ResizeWritesTheLimitsOfBothVersions(t *testing.T) {
 	t.Parallel()
-	files := func(root, name string, controllers ...string) {
-		for _, controller := range append(controllers, "") {
-			require.NoError(t, os.MkdirAll(filepath.Join(root, controller, name), 0o755))
+	limits := Limits{CPUShares: 2048, CPUQuota: 200_000, MemoryBytes: 64 << 20, MemoryMin: 32 << 20}
+	for _, tt := range []struct {
+		v2    bool
+		files map[string]string
+	}{
+		{true, map[string]string{"cpu.max": "200000 100000", "cpu.weight": "79", "memory.max": "67108864", "memory.min": "33554432"}},
+		{false, map[string]string{
+			"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.shares": "2048", "memory/memory.limit_in_bytes": "67108864"}},
+	} {
+		c, root := fakeHierarchy(t, tt.v2)
+		require.NoError(t, c.create(aContainer, Limits{CPUShares: 1024, CPUQuota: 50_000, MemoryBytes: 32 << 20}))
+		require.NoError(t, c.resize(aContainer, limits))
+		for file, want := range tt.files {
+			controller, name := filepath.Split(file)
+			text, err := os.ReadFile(filepath.Join(root, controller, aContainer, name))
+			require.NoError(t, err)
+			require.Equal(t, want, string(text), file)
 		}
 	}
-	limits := Limits{CPUShares: 2048, CPUQuota: 200_000, MemoryBytes: 64 << 20, MemoryMin: 32 << 20}
-	two := t.TempDir()
-	files(two, "pod/c")
-	require.NoError(t, os.WriteFile(filepath.Join(two, "cgroup.controllers"), nil, 0o644))
-	require.NoError(t, findCgroups(two).resize("pod/c", limits))
-	for file, want := range map[string]string{"cpu.max": "200000 100000", "cpu.weight": "79", "memory.max": "67108864", "memory.min": "33554432"} {
-		text, err := os.ReadFile(filepath.Join(two, "pod/c", file))
-		require.NoError(t, err)
-		require.Equal(t, want, string(text), file)
-	}
-	require.NoError(t, os.WriteFile(filepath.Join(two, "pod/c/memory.current"), []byte("100000000\n"), 0o644))
-	require.EqualError(t, findCgroups(two).resize("pod/c", limits), "attempting to set memory limit (67108864) below current usage (100000000)")
+}
 
-	one := t.TempDir()
-	files(one, "pod/c", "cpu", "memory")
-	for _, controller := range []string{"cpu", "memory"} {
-		require.NoError(t, os.WriteFile(filepath.Join(one, controller, "cgroup.procs"), nil, 0o644))
-	}
-	require.NoError(t, findCgroups(one).resize("pod/c", limits))
-	for file, want := range map[string]string{"cpu/pod/c/cpu.cfs_quota_us": "200000", "cpu/pod/c/cpu.shares": "2048", "memory/pod/c/memory.limit_in_bytes": "67108864"} {
-		text, err := os.ReadFile(filepath.Join(one, file))
-		require.NoError(t, err)
-		require.Equal(t, want, string(text), file)
-	}
+func TestCgroups_ResizeTakesNoMemoryThatIsInUse(t *testing.T) {
+	t.Parallel()
+	c, root := fakeHierarchy(t, true)
+	require.NoError(t, c.create(aContainer, Limits{MemoryBytes: 128 << 20}))
+	put(t, filepath.Join(root, aContainer, "memory.current"), "100000000\n")
+	require.EqualError(t, c.resize(aContainer, Limits{MemoryBytes: 64 << 20}),
+		"attempting to set memory limit (67108864) below current usage (100000000)")
+	text, err := os.ReadFile(filepath.Join(root, aContainer, "memory.max"))
+	require.NoError(t, err)
+	require.Equal(t, "134217728", string(text))
 }
