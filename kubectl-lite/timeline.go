@@ -311,7 +311,7 @@ func hasty(before, after *unstructured.Unstructured) []string {
 	for _, entry := range newest(after.GetManagedFields()) {
 		all[entry.Manager] = true
 		var fields map[string]any
-		if entry.FieldsV1 != nil && json.Unmarshal(entry.FieldsV1.Raw, &fields) == nil && ownsChange(fields, before.Object, after.Object) {
+		if entry.FieldsV1 != nil && json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) == nil && ownsChange(fields, before.Object, after.Object) {
 			owners[entry.Manager] = true
 		}
 	}

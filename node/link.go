@@ -120,7 +120,7 @@ func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.Infor
 	if err != nil {
 		return nil, err
 	}
-	l.factory.Start(ctx.Done())
+	l.factory.StartWithContext(ctx)
 	return []cache.InformerSynced{podHandler.HasSynced, nodeHandler.HasSynced}, nil
 }
 

@@ -55,7 +55,7 @@ func (s *scheduler) startInformers(ctx context.Context) (stop func(), err error)
 	if err != nil {
 		return nil, err
 	}
-	s.informers.Start(ctx.Done())
+	s.informers.StartWithContext(ctx)
 	s.synced = append(s.synced, func() bool {
 		done := make(chan struct{})
 		close(done) // asks without waiting
