@@ -119,7 +119,7 @@ func TestThePast_OfAYoungNamespace(t *testing.T) {
 	l.succeed(t, "", "create cm a -n young")
 	serverClock.SetTime(began)
 	l.lease(t, 0)
-	require.Regexp(t, `^revision \d+  created  `, l.succeed(t, "", "timeline cm/a -n young"))
+	require.Regexp(t, `^revision \d+  created by unknown  `, l.succeed(t, "", "timeline cm/a -n young"))
 	require.Equal(t, "configmap/a\n", l.succeed(t, "", "get cm -o name -n young --at 20m"))
 }
 
