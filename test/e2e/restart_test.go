@@ -143,7 +143,7 @@ func TestUp_SaysWhatItCannotDo(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a port in use":      {[]string{"--secure-port", port}, "address already in use"},
+		"a port in use":      {[]string{"--secure-port", port}, "is in use by another process"},
 		"an unknown flag":    {[]string{"--colour"}, "unknown flag: --colour"},
 		"an unknown runtime": {[]string{"--runtime", "magic"}, "--runtime"},
 		"too many nodes":     {[]string{"--nodes", "-1"}, "--nodes"},
