@@ -76,7 +76,7 @@ var badInput = []struct {
 	{"a stale resourceVersion", "PUT", configMaps + "/kept", asJSON, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kept","resourceVersion":"1"},"data":{"a":"changed"}}`, 409, metav1.StatusReasonConflict, "the object has been modified"},
 	{"a stale resourceVersion in a patch", "PATCH", configMaps + "/kept", "application/merge-patch+json", `{"metadata":{"resourceVersion":"1"},"data":{"a":"changed"}}`, 409, metav1.StatusReasonConflict, "the object has been modified"},
 	{"a stale resourceVersion in a delete", "DELETE", configMaps + "/kept", asJSON, `{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"1"}}`, 409, metav1.StatusReasonConflict, "ResourceVersion"},
-	{"a resourceVersion on create", "POST", configMaps, asJSON, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","resourceVersion":"1"}}`, 400, metav1.StatusReasonBadRequest, "resourceVersion"},
+	{"a resourceVersion on create", "POST", configMaps, asJSON, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","resourceVersion":"1"}}`, 500, metav1.StatusReasonUnknown, "resourceVersion should not be set on objects to be created"}, // as there
 	{"twice the same", "POST", configMaps, asJSON, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kept"}}`, 409, metav1.StatusReasonAlreadyExists, `"kept" already exists`},
 	{"not there", "GET", configMaps + "/x", "", "", 404, metav1.StatusReasonNotFound, `configmaps "x" not found`},
 	{"a malformed JSON patch", "PATCH", configMaps + "/kept", "application/json-patch+json", `[{"op":"move"`, 400, metav1.StatusReasonBadRequest, ""},

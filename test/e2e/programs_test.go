@@ -32,6 +32,10 @@ func needNamespaces(t *testing.T) {
 }
 
 // kubectlWith runs kubectl and returns what it printed.
+// tooEarly is what kubectl before 1.34 may log of exec and attach: it reads the server's first message, which is empty, before
+// it has made the streams.
+var tooEarly = regexp.MustCompile(`(?m)^E\d{4} .*websocket\.go:\d+\] Unknown stream id \d+, discarding message\n`)
+
 func (c *cluster) kubectlWith(stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
@@ -39,7 +43,7 @@ func (c *cluster) kubectlWith(stdin string, args ...string) (string, error) {
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "HOME="+c.home)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return tooEarly.ReplaceAllString(string(out), ""), err
 }
 
 func (c *cluster) kubectl(args ...string) string {

@@ -158,6 +158,7 @@ var shapes = []struct {
 	{regexp.MustCompile(`\b\d+(\.\d+)?(s|ms|m\d+s)\b( \(x\d+ over \d+s\))?`), "<age>"},
 	{regexp.MustCompile(`(resourceVersion"?: )"\d+"`), "${1}<rv>"},
 	{regexp.MustCompile(`(?m)[ \t]+$`), ""},
+	{tooEarly, ""},
 	// Lines that kubectl got after 1.33.
 	{regexp.MustCompile(`(?m)^Warning: resource .* was previously managed with 'kubectl apply'\..*\n`), ""},
 	{regexp.MustCompile(`(?m)^(Time Zone|Service Name|Pod Management Policy|Persistent Volume Claim Retention Policy|  When(Deleted|Scaled)):.*\n`), ""},
