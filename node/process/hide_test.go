@@ -116,8 +116,9 @@ func TestContainer_OpensNoDevicesOfVolumes(t *testing.T) {
 		c = shell(p, "head -c 4 /host/dev/zero | wc -c; echo x > /host/dev/null && echo written; head -c 1 /host/dev/kmsg")
 		c.Mounts, c.Run = []Mount{{Source: "/", Target: "/host"}}, 2
 		_, log = finish(t, p, c)
-		require.Contains(t, log, "4\nwritten\n", "those that every container has are its own")
-		require.Contains(t, log, "Permission denied")
+		require.Contains(t, log, "4\n", "those that every container has are its own")
+		require.Contains(t, log, "written\n")
+		require.Contains(t, log, "Permission denied") // on a stream of its own, which may be read sooner
 	}
 	c = shell(p, "head -c 4 /one | wc -c")
 	c.Privileged, c.Run = true, 1
