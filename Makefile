@@ -8,8 +8,8 @@ GOBUILD := go build -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserve
 
 # All that needs no race detector is compiled with the same flags: lint, the binaries and the black-box
 # tests then share one build of every package, which is most of what they take on a fresh machine.
-build e2e kubectl helm bench soak lint size: export CGO_ENABLED := 0
-build e2e kubectl helm bench soak lint size: export GOFLAGS := $(GOFLAGS) -trimpath
+build e2e parity kubectl helm bench soak lint size: export CGO_ENABLED := 0
+build e2e parity kubectl helm bench soak lint size: export GOFLAGS := $(GOFLAGS) -trimpath
 
 # The race detector needs a C compiler; without one the tests run all the same.
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
@@ -48,20 +48,23 @@ flaky: ## look for tests that fail by chance: each COUNT times, with the race de
 		go test $(RACE) -count=$(COUNT) -timeout 4h $(FLAKY)
 
 .PHONY: e2e
-e2e: build kubectl helm ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
+e2e: build parity helm ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
 	COXSWAIN_BIN=$(CURDIR)/bin HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))" \
 		go test -tags e2e -p 1 -count=1 -timeout 20m -v ./test/...
+
+.PHONY: parity
+parity: kubectl ## check the recording of kubectl that kubectl-lite is tested against (ARGS=-record renews it)
+	KUBECTL=$(CURDIR)/.tools/kubectl go test -tags e2e -count=1 -v -run TestParity_Recording ./kubectl-lite $(ARGS)
 
 .PHONY: soak
 soak: build ## an hour of faults: 100 kills, pauses and cut-offs, and informers of every client-go release
 	COXSWAIN_SOAK=100 COXSWAIN_BIN=$(CURDIR)/bin go test -tags e2e -count=1 -timeout 60m -v ./test/linearizability
 	COMPAT_CLIENT_GO=v0.32.0,v0.33.0,v0.34.0,v0.35.0,v0.36.0,v0.37.2 go test -tags e2e -count=1 -timeout 60m -v ./test/compat
 
-# The real kubectl, from its module, where none is on the PATH.
+# The real kubectl, always the release of test/kubectl/go.mod: another's output may differ.
 .PHONY: kubectl
 kubectl:
-	@command -v kubectl >/dev/null || test -x .tools/kubectl || { set -x; \
-		cd test/kubectl && go build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2" -o ../../.tools/kubectl .; }
+	cd test/kubectl && go build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2" -o ../../.tools/kubectl .
 
 # The real Helm, always the release of test/helm/go.mod: another's output may differ.
 .PHONY: helm
@@ -78,9 +81,9 @@ bench: build ## the load generator on servers of its own (BENCH has its flags), 
 lint: ## gofmt, go vet, staticcheck, and the floors of the architecture
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -l:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
-	go vet -tags e2e ./test/...
+	go vet -tags e2e ./test/... ./kubectl-lite
 	go run $(STATICCHECK) ./...
-	go run $(STATICCHECK) -tags e2e ./test/...
+	go run $(STATICCHECK) -tags e2e ./test/... ./kubectl-lite
 	go test -count=1 ./test
 
 .PHONY: size

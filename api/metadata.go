@@ -2,10 +2,10 @@ package api
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Metadata is a set of those parts of an object's metadata that are a client's to write.
+// Metadata is a set of parts of an object's metadata that clients may write.
 type Metadata uint8
 
-// The parts of the metadata.
+// The parts of the metadata that clients write.
 const (
 	Labels Metadata = 1 << iota
 	Annotations
@@ -31,7 +31,7 @@ func (m Metadata) Copy(to, from metav1.Object) {
 	}
 }
 
-// Fields are the names of the parts in the metadata's JSON.
+// Fields are the parts' names in JSON.
 func (m Metadata) Fields() []string {
 	var names []string
 	for i, name := range []string{"labels", "annotations", "finalizers", "ownerReferences"} {

@@ -1,103 +1,67 @@
 package api
 
 import (
+	"maps"
 	"reflect"
 	"strings"
 	"sync"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	certificatesv1 "k8s.io/api/certificates/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	flowv1 "k8s.io/api/flowcontrol/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// references are the fields, by Go type, in which an object names another object or its namespace. Clients ask for what they
-// name, at a path that is made of it.
-var references = map[reflect.Type][]string{
-	reflect.TypeFor[metav1.OwnerReference](): {"Name"},
-
-	reflect.TypeFor[corev1.ObjectReference]():                           {"Name", "Namespace"},
-	reflect.TypeFor[corev1.LocalObjectReference]():                      {"Name"},
-	reflect.TypeFor[corev1.TypedLocalObjectReference]():                 {"Name"},
-	reflect.TypeFor[corev1.TypedObjectReference]():                      {"Name", "Namespace"},
-	reflect.TypeFor[corev1.SecretReference]():                           {"Name", "Namespace"},
-	reflect.TypeFor[corev1.SecretVolumeSource]():                        {"SecretName"},
-	reflect.TypeFor[corev1.AzureFileVolumeSource]():                     {"SecretName"},
-	reflect.TypeFor[corev1.AzureFilePersistentVolumeSource]():           {"SecretName", "SecretNamespace"},
-	reflect.TypeFor[corev1.GlusterfsVolumeSource]():                     {"EndpointsName"},
-	reflect.TypeFor[corev1.GlusterfsPersistentVolumeSource]():           {"EndpointsName", "EndpointsNamespace"},
-	reflect.TypeFor[corev1.PersistentVolumeClaimVolumeSource]():         {"ClaimName"},
-	reflect.TypeFor[corev1.ClusterTrustBundleProjection]():              {"Name"},
-	reflect.TypeFor[corev1.ConfigMapNodeConfigSource]():                 {"Name", "Namespace"},
-	reflect.TypeFor[corev1.PodSpec]():                                   {"NodeName", "ServiceAccountName", "DeprecatedServiceAccount", "PriorityClassName", "RuntimeClassName"},
-	reflect.TypeFor[corev1.PodStatus]():                                 {"NominatedNodeName"},
-	reflect.TypeFor[corev1.PodSchedulingGroup]():                        {"PodGroupName"},
-	reflect.TypeFor[corev1.PodResourceClaim]():                          {"ResourceClaimName", "ResourceClaimTemplateName"},
-	reflect.TypeFor[corev1.PodResourceClaimStatus]():                    {"ResourceClaimName"},
-	reflect.TypeFor[corev1.PodExtendedResourceClaimStatus]():            {"ResourceClaimName"},
-	reflect.TypeFor[corev1.NodeAllocatableResourceClaimStatus]():        {"ResourceClaimName"},
-	reflect.TypeFor[corev1.PersistentVolumeSpec]():                      {"StorageClassName", "VolumeAttributesClassName"},
-	reflect.TypeFor[corev1.PersistentVolumeClaimSpec]():                 {"VolumeName", "StorageClassName", "VolumeAttributesClassName"},
-	reflect.TypeFor[corev1.PersistentVolumeClaimStatus]():               {"CurrentVolumeAttributesClassName"},
-	reflect.TypeFor[corev1.ModifyVolumeStatus]():                        {"TargetVolumeAttributesClassName"},
-	reflect.TypeFor[corev1.EndpointAddress]():                           {"NodeName"},
-	reflect.TypeFor[discoveryv1.Endpoint]():                             {"NodeName"},
-	reflect.TypeFor[appsv1.StatefulSetSpec]():                           {"ServiceName"},
-	reflect.TypeFor[autoscalingv1.CrossVersionObjectReference]():        {"Kind", "Name"},
-	reflect.TypeFor[autoscalingv2.CrossVersionObjectReference]():        {"Kind", "Name"},
-	reflect.TypeFor[autoscalingv2.MetricIdentifier]():                   {"Name"},
-	reflect.TypeFor[networkingv1.IngressSpec]():                         {"IngressClassName"},
-	reflect.TypeFor[networkingv1.IngressServiceBackend]():               {"Name"},
-	reflect.TypeFor[networkingv1.IngressTLS]():                          {"SecretName"},
-	reflect.TypeFor[networkingv1.IngressClassParametersReference]():     {"Name", "Namespace"},
-	reflect.TypeFor[networkingv1.ParentReference]():                     {"Resource", "Name", "Namespace"},
-	reflect.TypeFor[storagev1.VolumeAttachmentSpec]():                   {"NodeName"},
-	reflect.TypeFor[storagev1.VolumeAttachmentSource]():                 {"PersistentVolumeName"},
-	reflect.TypeFor[storagev1.CSIStorageCapacity]():                     {"StorageClassName"},
-	reflect.TypeFor[rbacv1.RoleRef]():                                   {"Name"},
-	reflect.TypeFor[rbacv1.Subject]():                                   {"Namespace"},
-	reflect.TypeFor[flowv1.PriorityLevelConfigurationReference]():       {"Name"},
-	reflect.TypeFor[flowv1.ServiceAccountSubject]():                     {"Name", "Namespace"},
-	reflect.TypeFor[admissionv1.ServiceReference]():                     {"Name", "Namespace"},
-	reflect.TypeFor[admissionv1.ParamRef]():                             {"Name", "Namespace"},
-	reflect.TypeFor[admissionv1.ValidatingAdmissionPolicyBindingSpec](): {"PolicyName"},
-	reflect.TypeFor[admissionv1.MutatingAdmissionPolicyBindingSpec]():   {"PolicyName"},
-	reflect.TypeFor[certificatesv1.PodCertificateRequestSpec]():         {"PodName", "NodeName", "ServiceAccountName"},
-	reflect.TypeFor[resourcev1.Device]():                                {"NodeName"},
-	reflect.TypeFor[resourcev1.ResourceSliceSpec]():                     {"NodeName"},
-	reflect.TypeFor[resourcev1.ExactDeviceRequest]():                    {"DeviceClassName"},
-	reflect.TypeFor[resourcev1.DeviceSubRequest]():                      {"DeviceClassName"},
-	reflect.TypeFor[schedulingv1alpha3.WorkloadPodGroupResourceClaim](): {"ResourceClaimName", "ResourceClaimTemplateName"},
-	reflect.TypeFor[resourcev1.ResourceClaimConsumerReference]():        {"Resource", "Name"},
+// References are the fields, by Go type, in which the objects of a group name other objects or their
+// namespaces. Clients build URLs from these names. It is safe for concurrent use.
+type References struct {
+	fields map[reflect.Type][]string
+	// byType caches the result of namesIn: *names by reflect.Type.
+	byType sync.Map
 }
 
-// ValidateReferences adds to errs the names by which obj refers to other objects and which cannot be a segment of a path, as
-// "../secrets/s" cannot. No object is called so; a client that takes such a name for one asks for something else.
+// NewReferences returns the given fields together with those of other groups, whose types the group uses in its
+// own, and with the owner references of every kind. The names are those of the Go fields.
+func NewReferences(fields map[reflect.Type][]string, others ...*References) *References {
+	all := map[reflect.Type][]string{reflect.TypeFor[metav1.OwnerReference](): {"Name"}}
+	for _, other := range others {
+		maps.Copy(all, other.fields)
+	}
+	maps.Copy(all, fields)
+	return &References{fields: all}
+}
+
+// In registers the references in each of the kinds, and returns them.
+func (r *References) In(kinds ...*Resource) []*Resource {
+	for _, kind := range kinds {
+		kind.References = r
+	}
+	return kinds
+}
+
+// onlyOwners are the references of kinds that register none.
+var onlyOwners = NewReferences(nil)
+
+// ValidateReferences adds to errs the names of other objects in obj that cannot be a segment of a path,
+// such as "../secrets/s". No object has such a name, and a client that builds a URL with it would request
+// something else.
 //
-// What errs complains of already is not added, nor a name that old, which may be nil, has as well: objects that were stored
-// before can still be updated.
-func ValidateReferences(errs field.ErrorList, obj, old Object) field.ErrorList {
+// It adds neither fields that errs already has, nor names that old (which may be nil) has as well: stored
+// objects can still be updated.
+func (r *Resource) ValidateReferences(errs field.ErrorList, obj, old Object) field.ErrorList {
+	references := r.References
+	if references == nil {
+		references = onlyOwners
+	}
 	v := reflect.ValueOf(obj)
-	named := namesIn(v.Type())
+	named := references.namesIn(v.Type())
 	if named == nil || named.sound(v) {
 		return errs
 	}
 	known := map[string]bool{}
 	if old != nil {
 		was := reflect.ValueOf(old)
-		namesIn(was.Type()).each(was, nil, func(_ *field.Path, name string) { known[name] = true })
+		references.namesIn(was.Type()).each(was, nil, func(_ *field.Path, name string) { known[name] = true })
 	}
 	told := map[string]bool{}
 	for _, err := range errs {
@@ -105,17 +69,17 @@ func ValidateReferences(errs field.ErrorList, obj, old Object) field.ErrorList {
 	}
 	named.each(v, nil, func(path *field.Path, name string) {
 		if !known[name] && !told[path.String()] {
-			errs = append(errs, segment(path, name)...)
+			errs = append(errs, validate.Segment(path, name)...)
 		}
 	})
 	return errs
 }
 
-// names is where in values of a Go type others are named.
+// names describes where in values of a Go type other objects are named.
 type names struct {
 	kind reflect.Kind
 	elem *names // of a pointer or a slice
-	// fields are those of a struct in which there is a name, however deep.
+	// fields are a struct's fields in which there is a name, at any depth.
 	fields []nameField
 }
 
@@ -127,24 +91,21 @@ type nameField struct {
 
 var plainName = &names{kind: reflect.String}
 
-// namesByType has what namesIn has worked out: *names by reflect.Type.
-var namesByType sync.Map
-
-// namesIn returns nil where there are none.
-func namesIn(t reflect.Type) *names {
-	if n, ok := namesByType.Load(t); ok {
+// namesIn returns nil if values of the type name no objects.
+func (r *References) namesIn(t reflect.Type) *names {
+	if n, ok := r.byType.Load(t); ok {
 		return n.(*names)
 	}
-	n := findNames(t, map[reflect.Type]bool{})
-	namesByType.Store(t, n)
+	n := r.findNames(t, map[reflect.Type]bool{})
+	r.byType.Store(t, n)
 	return n
 }
 
-// findNames walks a type. What it is walking already is left out: no type that contains itself names anything.
-func findNames(t reflect.Type, within map[reflect.Type]bool) *names {
+// findNames walks a type. It skips a type that contains itself: no recursive type names objects.
+func (r *References) findNames(t reflect.Type, within map[reflect.Type]bool) *names {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
-		if elem := findNames(t.Elem(), within); elem != nil {
+		if elem := r.findNames(t.Elem(), within); elem != nil {
 			return &names{kind: t.Kind(), elem: elem}
 		}
 	case reflect.Struct:
@@ -156,9 +117,9 @@ func findNames(t reflect.Type, within map[reflect.Type]bool) *names {
 		n := &names{kind: reflect.Struct}
 		for i := range t.NumField() {
 			f := t.Field(i)
-			of := listed(t, f)
+			of := r.listed(t, f)
 			if of == nil {
-				of = findNames(f.Type, within)
+				of = r.findNames(f.Type, within)
 			}
 			if of != nil {
 				json, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -172,9 +133,9 @@ func findNames(t reflect.Type, within map[reflect.Type]bool) *names {
 	return nil
 }
 
-// listed is the name in a field that references lists, or nil.
-func listed(t reflect.Type, f reflect.StructField) *names {
-	for _, name := range references[t] {
+// listed describes the name in a field that is a reference, or is nil.
+func (r *References) listed(t reflect.Type, f reflect.StructField) *names {
+	for _, name := range r.fields[t] {
 		switch {
 		case name != f.Name:
 		case f.Type.Kind() == reflect.Pointer:
@@ -186,7 +147,7 @@ func listed(t reflect.Type, f reflect.StructField) *names {
 	return nil
 }
 
-// sound says whether every name is a segment. It makes no garbage.
+// sound reports whether every name is a segment. It does not allocate.
 func (n *names) sound(v reflect.Value) bool {
 	switch n.kind {
 	case reflect.String:
@@ -209,16 +170,16 @@ func (n *names) sound(v reflect.Value) bool {
 	return true
 }
 
-// isSegment is segmentName without the complaints.
+// isSegment is validate.SegmentName without messages.
 func isSegment(s string) bool {
 	return s != "." && s != ".." && strings.IndexByte(s, '/') < 0 && strings.IndexByte(s, '%') < 0
 }
 
-// each calls f with all names that are no segments.
+// each calls f with every name that is not a segment.
 func (n *names) each(v reflect.Value, at *field.Path, f func(at *field.Path, name string)) {
 	switch n.kind {
 	case reflect.String:
-		if name := v.String(); len(segmentName(name, false)) > 0 {
+		if name := v.String(); len(validate.SegmentName(name, false)) > 0 {
 			f(at, name)
 		}
 	case reflect.Pointer:

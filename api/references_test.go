@@ -1,4 +1,4 @@
-package api
+package api_test
 
 import (
 	"reflect"
@@ -9,31 +9,46 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
+	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-// noReference are the fields that are called like references and name no object, by what they name: Go types, or one field
-// of a type. For most of them the kinds' own validation wants more than a segment.
+// noReference are fields with the name of a reference that name no object, by Go type or by one field of a
+// type. The kinds' own validation of most of them is stricter than that of a path's segment.
 var noReference = map[string][]string{
-	"the object itself":            {"ObjectMeta"},
-	"a user or a group":            {"Subject.Name", "UserSubject", "GroupSubject"},
-	"a container":                  {"Container", "EphemeralContainer", "EphemeralContainerCommon", "ContainerStatus", "ContainerExtendedResourceRequest", "ResourceFieldSelector", "PodFailurePolicyOnExitCodesRequirement"},
-	"a volume of the pod":          {"Volume", "VolumeMount", "VolumeDevice", "VolumeMountStatus", "FileKeySelector", "PodVolumeHealth"},
-	"a resource that is measured":  {"ContainerResourceMetricSource", "ContainerResourceMetricStatus", "ResourceMetricSource", "ResourceMetricStatus", "ResourceStatus", "NodeAllocatableMappedResources", "NodeAllocatableOverheadResources"},
-	"a claim by the pod's word":    {"ResourceClaim", "PodResourceClaim.Name", "PodResourceClaimStatus.Name", "WorkloadPodGroupResourceClaim.Name"},
-	"a device or a request for it": {"Device.Name", "DeviceRequest", "DeviceSubRequest.Name", "CounterSet", "DeviceDerivedAttribute", "ResourcePool"},
-	"a port":                       {"ContainerPort", "EndpointPort", "ServicePort", "ServiceBackendPort"},
-	"a setting":                    {"EnvVar", "HTTPHeader", "Sysctl", "PodDNSConfigOption", "PodSchedulingGate", "EvictionResponder", "PodOS"},
-	"a part of a policy":           {"Variable", "MatchCondition", "MutatingWebhook", "ValidatingWebhook"},
-	"a hint":                       {"ForNode", "ForZone", "NodeRuntimeHandler"},
-	"a driver":                     {"CSINodeDriver"},
+	"the object itself": {"ObjectMeta"},
+	"a user or a group": {"Subject.Name", "UserSubject", "GroupSubject"},
+	"a container": {"Container", "EphemeralContainer", "EphemeralContainerCommon", "ContainerStatus",
+		"ContainerExtendedResourceRequest", "ResourceFieldSelector", "PodFailurePolicyOnExitCodesRequirement"},
+	"a volume of the pod": {"Volume", "VolumeMount", "VolumeDevice", "VolumeMountStatus", "FileKeySelector",
+		"PodVolumeHealth"},
+	"a resource that is measured": {"ContainerResourceMetricSource", "ContainerResourceMetricStatus",
+		"ResourceMetricSource", "ResourceMetricStatus", "ResourceStatus", "NodeAllocatableMappedResources",
+		"NodeAllocatableOverheadResources"},
+	"a claim by the pod's word": {"ResourceClaim", "PodResourceClaim.Name", "PodResourceClaimStatus.Name",
+		"WorkloadPodGroupResourceClaim.Name"},
+	"a device or a request for it": {"Device.Name", "DeviceRequest", "DeviceSubRequest.Name", "CounterSet",
+		"DeviceDerivedAttribute", "ResourcePool"},
+	"a port": {"ContainerPort", "EndpointPort", "ServicePort", "ServiceBackendPort"},
+	"a setting": {"EnvVar", "HTTPHeader", "Sysctl", "PodDNSConfigOption", "PodSchedulingGate",
+		"EvictionResponder", "PodOS"},
+	"a part of a policy": {"Variable", "MatchCondition", "MutatingWebhook", "ValidatingWebhook"},
+	"a hint":             {"ForNode", "ForZone", "NodeRuntimeHandler"},
+	"a driver":           {"CSINodeDriver"},
 	"storage elsewhere": {
-		"AttachedVolume", "StorageHealth", "AzureDiskVolumeSource", "AzureFileVolumeSource.ShareName", "AzureFilePersistentVolumeSource.ShareName",
-		"GCEPersistentDiskVolumeSource", "FlockerVolumeSource", "ISCSIVolumeSource", "ISCSIPersistentVolumeSource", "ScaleIOVolumeSource",
-		"ScaleIOPersistentVolumeSource", "StorageOSVolumeSource", "StorageOSPersistentVolumeSource", "VsphereVirtualDiskVolumeSource",
+		"AttachedVolume", "StorageHealth", "AzureDiskVolumeSource", "AzureFileVolumeSource.ShareName",
+		"AzureFilePersistentVolumeSource.ShareName",
+		"GCEPersistentDiskVolumeSource", "FlockerVolumeSource", "ISCSIVolumeSource", "ISCSIPersistentVolumeSource",
+		"ScaleIOVolumeSource",
+		"ScaleIOPersistentVolumeSource", "StorageOSVolumeSource", "StorageOSPersistentVolumeSource",
+		"VsphereVirtualDiskVolumeSource",
 	},
 }
 
-// site is where in a kind a field is: the steps to it, by fields' numbers, through pointers and lists.
+// site is the position of a field in a kind: the numbers of the fields that lead to it, through pointers
+// and lists.
 type site struct {
 	steps []int
 	path  string
@@ -41,7 +56,7 @@ type site struct {
 	field reflect.StructField
 }
 
-// sites are all fields of texts in a type and those below it.
+// sites are all string fields in a type and in the types below it.
 func sites(t reflect.Type, at site, within []reflect.Type) (found []site) {
 	list := ""
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
@@ -71,7 +86,7 @@ func sites(t reflect.Type, at site, within []reflect.Type) (found []site) {
 	return found
 }
 
-// set makes what leads to the site, and puts a text there.
+// set creates the values that lead to the site, and sets the string there.
 func (s site) set(obj any, text string) {
 	into := func(v reflect.Value) reflect.Value {
 		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice {
@@ -96,20 +111,23 @@ func (s site) set(obj any, text string) {
 	v.SetString(text)
 }
 
-// namesSomething says whether a field is called as references are.
+// namesSomething reports whether a field has the name of a reference.
 func (s site) namesSomething() bool {
 	json, _, _ := strings.Cut(s.field.Tag.Get("json"), ",")
 	json = strings.ToLower(json)
-	return strings.HasSuffix(json, "name") || strings.HasSuffix(json, "namespace") || json == "endpoints" || json == "serviceaccount"
+	return strings.HasSuffix(json, "name") || strings.HasSuffix(json, "namespace") || json == "endpoints" ||
+		json == "serviceaccount"
 }
 
-// ownNames are fields of a kind that its own validation holds to a closed form.
+// ownNames are fields that their kind's own validation restricts to a closed form.
 var ownNames = []string{
-	"driverName", "signerName", "hostname", "externalName", "schedulerName", "scopeName", "interfaceName", "resourceName", "extendedResourceName",
+	"driverName", "signerName", "hostname", "externalName", "schedulerName", "scopeName", "interfaceName",
+	"resourceName", "extendedResourceName",
 	"username", "gmsaCredentialSpecName", "runAsUserName",
 }
 
-// TestReferences_EveryNameOfEveryKindIsOne walks the Go types, so that a reference in a kind to come is not forgotten.
+// TestReferences_EveryNameOfEveryKindIsOne walks the Go types, so that no reference of a new kind is
+// forgotten.
 func TestReferences_EveryNameOfEveryKindIsOne(t *testing.T) {
 	t.Parallel()
 	named := map[string]bool{}
@@ -119,14 +137,15 @@ func TestReferences_EveryNameOfEveryKindIsOne(t *testing.T) {
 		}
 	}
 	listedFields := 0
-	for _, r := range Builtin() {
+	for _, r := range builtin.Kinds() {
 		if r.Review {
 			continue
 		}
 		for _, s := range sites(reflect.TypeOf(r.New()), site{}, nil) {
-			if slices.Contains(references[s.of], s.field.Name) {
+			if slices.Contains(fieldsOf(r, s.of), s.field.Name) {
 				listedFields++
-				for _, bad := range []string{"node-0/proxy/containerLogs/b/px/px", "../namespaces/b/pods/px/proxy/", "..", ".", "a%2fb"} {
+				for _, bad := range []string{"node-0/proxy/containerLogs/b/px/px", "../namespaces/b/pods/px/proxy/",
+					"..", ".", "a%2fb"} {
 					requireRefused(t, r, s, bad)
 				}
 				continue
@@ -143,32 +162,54 @@ func TestReferences_EveryNameOfEveryKindIsOne(t *testing.T) {
 	require.Greater(t, listedFields, 500)
 }
 
-func requireRefused(t *testing.T, r *Resource, s site, bad string) {
+// fieldsOf are the references of a kind's registration in a Go type.
+func fieldsOf(r *api.Resource, t reflect.Type) []string {
+	if r.References == nil {
+		return api.OnlyOwners.Fields(t)
+	}
+	return r.References.Fields(t)
+}
+
+func requireRefused(t *testing.T, r *api.Resource, s site, bad string) {
 	t.Helper()
 	obj, old := r.New(), r.New()
 	s.set(obj, bad)
-	errs := ValidateReferences(nil, obj, nil)
+	errs := r.ValidateReferences(nil, obj, nil)
 	require.NotEmpty(t, errs, "%s %s: %q", r.Kind, s.path, bad)
 	require.Equal(t, "Invalid value", errs[0].Type.String())
 	require.Equal(t, s.path, errs[0].Field, r.Kind)
-	require.Empty(t, ValidateReferences(errs, obj, nil)[len(errs):], "one complaint of one field")
-	require.NotEmpty(t, ValidateReferences(nil, obj, old))
+	require.Empty(t, r.ValidateReferences(errs, obj, nil)[len(errs):], "one complaint of one field")
+	require.NotEmpty(t, r.ValidateReferences(nil, obj, old))
 	s.set(old, bad)
-	require.Empty(t, ValidateReferences(nil, obj, old), "what is stored already stays writable")
+	require.Empty(t, r.ValidateReferences(nil, obj, old), "what is stored already stays writable")
 	s.set(obj, "system:sound.name")
-	require.Empty(t, ValidateReferences(nil, obj, nil))
+	require.Empty(t, r.ValidateReferences(nil, obj, nil))
 }
 
 func TestReferences_WordsAreApimachinerys(t *testing.T) {
 	t.Parallel()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: "good"}, {Name: "../x%"}}}}
-	errs := ValidateReferences(nil, pod, nil)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: "good"},
+		{Name: "../x%"}}}}
+	errs := kindtest.Of(t, "Pod").ValidateReferences(nil, pod, nil)
 	require.Len(t, errs, 2)
 	require.Equal(t, `metadata.ownerReferences[1].name: Invalid value: "../x%": may not contain '/'`, errs[0].Error())
 	require.Equal(t, `metadata.ownerReferences[1].name: Invalid value: "../x%": may not contain '%'`, errs[1].Error())
 }
 
+// TestReferences_AreThoseOfTheRegistration has two registrations of one Go type.
+func TestReferences_AreThoseOfTheRegistration(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: ".."}}},
+		Spec: corev1.PodSpec{NodeName: ".."}}
+	plain := &api.Resource{Kind: "Pod", New: func() api.Object { return &corev1.Pod{} }}
+	require.Equal(t, []string{"Invalid metadata.ownerReferences[0].name"},
+		kindtest.Refusals(plain.ValidateReferences(nil, pod, nil)))
+	require.Equal(t, []string{"Invalid metadata.ownerReferences[0].name", "Invalid spec.nodeName"},
+		kindtest.Refusals(kindtest.Of(t, "Pod").ValidateReferences(nil, pod, nil)))
+}
+
 func BenchmarkReferences(b *testing.B) {
+	r := kindtest.Of(b, "Pod")
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: "good"}}},
 		Spec: corev1.PodSpec{
@@ -178,6 +219,6 @@ func BenchmarkReferences(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		ValidateReferences(nil, pod, nil)
+		r.ValidateReferences(nil, pod, nil)
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Registry is the set of resources served now. Reads are lock-free; it is safe for
-// concurrent use.
+// Registry is the set of resources that are served now. Reads are lock-free. It is safe for concurrent use.
 type Registry struct {
 	mu      sync.Mutex
 	current atomic.Pointer[Snapshot]
@@ -21,14 +20,16 @@ type Registry struct {
 type Snapshot struct {
 	// Generation grows with every change of the registry.
 	Generation int64
-	// Resources in the order of registration.
+	// Resources are in the order of their registration.
 	Resources []*Resource
 	byGVR     map[schema.GroupVersionResource]*Resource
 	byGVK     map[schema.GroupVersionKind]*Resource
+	// bodies make empty objects of subresources' kinds.
+	bodies map[schema.GroupVersionKind]func() Object
 }
 
-// NewRegistry returns a registry of the given resources. It panics on a duplicate or an
-// incomplete registration: those are programming errors.
+// NewRegistry returns a registry of the given resources. It panics if one is a duplicate or incomplete:
+// that is a programming error.
 func NewRegistry(resources ...*Resource) *Registry {
 	r := &Registry{}
 	r.current.Store(newSnapshot(0, nil))
@@ -48,7 +49,8 @@ func (r *Registry) Add(resources ...*Resource) error {
 	old := r.current.Load()
 	all := slices.Clone(old.Resources)
 	for _, res := range resources {
-		if res.Kind == "" || res.Plural == "" || res.Version == "" || res.New == nil || (res.NewList == nil) != res.Review {
+		if res.Kind == "" || res.Plural == "" || res.Version == "" || res.New == nil ||
+			(res.NewList == nil) != res.Review {
 			return fmt.Errorf("api: registration of %q is incomplete", res.Kind)
 		}
 		if res.Singular == "" {
@@ -68,7 +70,7 @@ func (r *Registry) Add(resources ...*Resource) error {
 	return nil
 }
 
-// Remove takes away the named resources; those that are not there are ignored.
+// Remove removes the named resources. Unknown ones are ignored.
 func (r *Registry) Remove(resources ...schema.GroupVersionResource) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,19 +87,25 @@ func newSnapshot(generation int64, resources []*Resource) *Snapshot {
 		Resources:  resources,
 		byGVR:      make(map[schema.GroupVersionResource]*Resource, len(resources)),
 		byGVK:      make(map[schema.GroupVersionKind]*Resource, len(resources)),
+		bodies:     map[schema.GroupVersionKind]func() Object{},
 	}
 	for _, r := range resources {
 		s.byGVR[r.GroupVersion().WithResource(r.Plural)] = r
 		s.byGVK[r.GVK()] = r
+		for _, sub := range r.AllSubresources() {
+			if sub.New != nil {
+				s.bodies[schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}] = sub.New
+			}
+		}
 	}
 	return s
 }
 
-// Resource finds a registration by its name in URLs, or nil.
+// Resource returns the registration of a name in URLs, or nil.
 func (s *Snapshot) Resource(gvr schema.GroupVersionResource) *Resource { return s.byGVR[gvr] }
 
-// Version finds the registration that shows the same stored objects as r in another group
-// and version ("autoscaling/v1"), or nil. It is r itself for r's own.
+// Version returns the registration that serves r's stored objects in another group and version
+// ("autoscaling/v1"), or nil. For r's own group and version it is r itself.
 func (s *Snapshot) Version(r *Resource, groupVersion string) *Resource {
 	if groupVersion == r.GroupVersion().String() {
 		return r
@@ -109,5 +117,16 @@ func (s *Snapshot) Version(r *Resource, groupVersion string) *Resource {
 	return other
 }
 
-// Kind finds a registration by its kind, or nil.
+// Kind returns the registration of a kind, or nil.
 func (s *Snapshot) Kind(gvk schema.GroupVersionKind) *Resource { return s.byGVK[gvk] }
+
+// New returns an empty object of a kind that requests may send, that of a resource or of a subresource; nil for others.
+func (s *Snapshot) New(gvk schema.GroupVersionKind) Object {
+	if res := s.byGVK[gvk]; res != nil {
+		return res.New()
+	}
+	if empty := s.bodies[gvk]; empty != nil {
+		return empty()
+	}
+	return nil
+}

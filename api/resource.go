@@ -1,17 +1,23 @@
-// Package api is what exists: one registration per kind. A registration is data: names,
-// scope, Go type, defaults, validation, what a status write may touch, selectable fields,
-// table columns. There is no I/O here, and neither storage nor apiserver is imported.
+// Package api describes kinds: one registration each. A registration is data: names, scope, Go type,
+// defaults, validation, the parts that a status write may change, selectable fields, table columns. There
+// is no I/O here, and neither storage nor apiserver is imported.
 //
-// The set of kinds is not fixed. A Registry hands out an immutable Snapshot of the current
-// set; routes, discovery, OpenAPI and the caches follow it.
+// The set of kinds is not fixed. A Registry returns an immutable Snapshot of the current set; routes,
+// discovery, OpenAPI and the caches follow it.
+//
+// Registrations themselves are below: a folder per group (api/core, api/apps, …), whose Kinds api/builtin
+// puts together, out of api, api/kit, api/field and api/naming. Code outside of api sees the registry
+// alone.
 package api
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,14 +25,14 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// Object is what every kind's Go type is.
+// Object is implemented by the Go type of every kind.
 type Object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// Resource is one kind under one group and version, as it is registered.
-// Function fields may be nil where a kind has nothing to do there.
+// Resource is the registration of one kind in one group and version. A function field may be nil if the
+// kind needs nothing there.
 type Resource struct {
 	Group, Version, Kind string
 	// Plural is the resource's name in URLs ("pods"); Singular defaults to the lower-case Kind.
@@ -35,125 +41,130 @@ type Resource struct {
 	Categories       []string
 	Namespaced       bool
 
-	// Review says that the kind is a question: a POST of it is answered by a function of the
-	// server's, and nothing is stored. It serves no verb but create. See review.
+	// Review marks a create-only kind: the server answers a POST and stores nothing. See ReviewOf.
 	Review bool
 
-	// Computed says that the server works the objects out when they are asked for, and does not
-	// keep them. It serves no verbs but get and list. See computed.
+	// Computed marks a kind whose objects the server computes on request and does not store. It serves get
+	// and list alone. See ComputedOf.
 	Computed bool
 
-	// View, when not nil, says that the objects are another registration's, shown in this
-	// group and version. See View for what that means to the other fields.
+	// View, if not nil, serves another registration's objects in this group and version. View describes
+	// what that means for the other fields.
 	View *View
 
 	// New and NewList return empty objects of the Go type. A review has no list.
 	New     func() Object
 	NewList func() runtime.Object
 
-	// Default fills what the user left out, as Kubernetes does. It must be idempotent.
+	// Default sets fields that the client left out, as Kubernetes does. It must be idempotent.
 	Default func(obj Object)
-	// PrepareCreate and PrepareUpdate reset what a client may not set by this verb beyond
-	// status and generation, which the server resets by Status and Generation below.
+	// PrepareCreate and PrepareUpdate reset fields that a client may not set, in addition to status and
+	// generation, which the server resets by Status and Generation below.
 	PrepareCreate func(obj Object)
 	PrepareUpdate func(obj, old Object)
-	// Requester notes who creates the object, for kinds that keep that. What a client says of it itself
-	// must not stay.
+	// Requester records the user who creates the object, for kinds that keep it. It must overwrite what the
+	// client sent.
 	Requester func(obj Object, by authenticationv1.UserInfo)
-	// Touch gives the time to what is new in a status that clients may leave without.
+	// Touch sets the times of new entries in a status that clients may leave out.
 	Touch func(obj, old Object, now metav1.Time)
-	// Validate and ValidateUpdate refuse what the kind does not allow. Object metadata
-	// other than the name's form has been validated already. ValidateUpdate is called after
-	// Validate, and holds only what depends on the old object (immutability); ValidateCreate
-	// likewise, and holds what is refused of new objects alone.
+	// Validate, ValidateCreate and ValidateUpdate return what the kind does not allow. Object metadata
+	// other than the name's form has been validated already. ValidateCreate and ValidateUpdate run after
+	// Validate: the first has the checks of new objects alone, the second those that depend on the old
+	// object (immutability).
 	Validate       func(obj Object) field.ErrorList
 	ValidateCreate func(obj Object) field.ErrorList
 	ValidateUpdate func(obj, old Object) field.ErrorList
-	// ValidateName says why a name is not allowed; nil means a DNS-1123 subdomain
-	// (apimachinery's NameIsDNSSubdomain). prefix is true for generateName.
+	// ValidateName returns why a name is not allowed; nil means a DNS-1123 subdomain (apimachinery's
+	// NameIsDNSSubdomain). prefix is true for generateName.
 	ValidateName func(name string, prefix bool) []string
-	// Permit refuses what hangs on who writes; nil permits all that is valid.
+	// References are the fields in which the kind's objects name others; nil has owner references alone.
+	References *References
+	// Permit returns what the caller may not write; nil permits all that is valid.
 	Permit Permit
-	// Warnings are sent as Warning headers with a create (old is nil) or update that succeeds.
+	// Grants returns what an object grants to users. old is nil for a create. It is nil for most kinds.
+	Grants func(obj, old Object) Grant
+	// Warnings are sent as Warning headers with a successful create (old is nil) or update.
 	Warnings func(obj, old Object) []string
 
-	// Deprecation is a warning that every response carries. Where it is empty it is made of
-	// what the Go type says of its life cycle.
+	// Deprecation is a warning that every response carries. If empty, it is derived from the Go type's life
+	// cycle.
 	Deprecation string
 
-	// Status, when not nil, gives the kind a /status subresource: main writes keep the old
-	// status, status writes keep all else.
+	// Status, if not nil, gives the kind a /status subresource: writes to the object keep the old status,
+	// and writes to the status keep all else.
 	Status *Status
-	// Scale, when not nil, gives the kind a /scale subresource.
+	// Scale, if not nil, gives the kind a /scale subresource.
 	Scale *Scale
-	// Parts are further subresources that write a part of the object or act on it.
-	Parts []Subresource
-	// Generation says whether metadata.generation counts changes of the spec
-	// (everything but metadata and status).
+	// Subresources are those besides status and scale. They write a part of the object, or act on it.
+	Subresources []Subresource
+	// Generation reports whether metadata.generation counts changes of the spec (everything but metadata
+	// and status).
 	Generation bool
-	// GenerationCountsAnnotations says that it counts changes of the annotations as well.
+	// GenerationCountsAnnotations reports whether it counts changes of the annotations as well.
 	GenerationCountsAnnotations bool
-	// CreateOnUpdate says that an update of what is not there creates it. Conditional says that
-	// an update must name the resourceVersion it was made on. Both are as in Kubernetes, which
-	// has its reasons kind by kind.
+	// CreateOnUpdate lets an update create an object that does not exist. Conditional requires an update to
+	// carry a resourceVersion. Both follow Kubernetes, which decides kind by kind.
 	CreateOnUpdate, Conditional bool
-	// NoVerbs are verbs of the usual eight (create delete deletecollection get list patch
-	// update watch) which the kind does not serve.
+	// NoVerbs are those of the eight usual verbs (create delete deletecollection get list patch update
+	// watch) that the kind does not serve.
 	NoVerbs []string
 
-	// DeleteGrace gives the grace period in seconds for a delete, from what the client asked
-	// (nil: nothing) and the object; nil DeleteGrace means the kind is deleted at once.
-	// Pods: nil asks for spec.terminationGracePeriodSeconds.
+	// DeleteGrace returns the grace period of a delete in seconds, from the object and the period that the
+	// client asked for (nil if none). If DeleteGrace is nil, the kind is deleted at once.
 	DeleteGrace func(obj Object, asked *int64) int64
-	// Expires says that objects are kept for the server's event TTL only.
+	// Governs reports whether authorization, flow control or admission judges other requests by objects of the
+	// kind. A write of one is answered when memory has it, so that it holds for the client's next request.
+	Governs bool
+	// BindsTokens reports whether tokens may be bound to objects of the kind, and end with them.
+	BindsTokens bool
+	// Expires limits the objects' life to the server's event TTL.
 	Expires bool
-	// Terminate marks an object whose deletion has begun, beyond its metadata.
+	// Terminate changes an object, beyond its metadata, when its deletion begins.
 	Terminate func(obj Object)
-	// Held reports that something besides metadata.finalizers keeps a deleted object.
+	// Held reports whether something besides metadata.finalizers keeps a deleted object.
 	Held func(obj Object) bool
-	// DefaultPropagation is used when a delete names none: "background" if empty.
+	// DefaultPropagation applies to a delete that names no policy; empty means background.
 	DefaultPropagation metav1.DeletionPropagation
 
-	// Fields are the JSON paths that field selectors may name besides metadata.name and
-	// metadata.namespace. FieldIndex is the one of them worth an index.
+	// Fields are the JSON paths that field selectors may name besides metadata.name and metadata.namespace.
+	// FieldIndex is the one of them that is indexed.
 	Fields     []string
 	FieldIndex string
-	// FieldPaths gives the JSON path of those Fields whose name is not their path in the
-	// stored document.
+	// FieldPaths has the JSON path of each of the Fields whose name is not its path in the stored document.
 	FieldPaths map[string]string
-	// FieldZero is what a field reads as where the document leaves it out, if not "".
+	// FieldZero has the value of fields that the document leaves out, where that is not "".
 	FieldZero map[string]string
 
-	// Columns are the server-side table: kubectl get (Priority 0) and -o wide (1).
-	// Every Cells result has one value for each column. Name and Age are ordinary columns. A review has neither.
+	// Columns are the server-side table: kubectl get (Priority 0) and -o wide (1). Cells returns one value
+	// for each column. Name and Age are ordinary columns. A review has neither Columns nor Cells.
 	Columns []metav1.TableColumnDefinition
 	Cells   func(obj Object) []any
-	// RowConditions say of a row what no column shows.
+	// RowConditions mark a row in ways that no column shows.
 	RowConditions func(obj Object) []metav1.TableRowCondition
 }
 
-// Status gives and takes a kind's status.
+// Status reads and writes a kind's status.
 type Status struct {
-	// Copy sets to's status to from's, all of it: by it a write to the object itself keeps the status.
+	// Copy sets to's whole status to from's, so that a write to the object keeps the status.
 	Copy func(to, from Object)
-	// Write is what a write to /status does instead of Copy, where parts of the status are another
-	// subresource's or hang together; nil is Copy.
+	// Write, if not nil, replaces Copy in a write to /status, for a status of which parts belong to another
+	// subresource or depend on each other.
 	Write func(to, from Object)
-	// Reset clears the status (on create).
+	// Reset clears the status of a new object.
 	Reset func(obj Object)
 	// Validate checks a status write; may be nil.
 	Validate func(obj, old Object) field.ErrorList
-	// Permit refuses what hangs on who writes; may be nil.
+	// Permit returns what the caller may not write; may be nil.
 	Permit Permit
-	// Metadata is what a write to the status changes of the metadata as well. It follows the kind's status strategy in
-	// Kubernetes: what that does not reset is kept. Network plugins annotate Nodes, and controllers of load balancers put
-	// finalizers on Services, without a right to the objects themselves.
+	// Metadata is the part of the metadata that a write to the status changes as well: all that the kind's
+	// status strategy in Kubernetes does not reset. Network plugins annotate Nodes, and controllers of load
+	// balancers put finalizers on Services, without permission to write the objects themselves.
 	Metadata Metadata
 }
 
 // Scale maps a kind to autoscaling/v1 Scale.
 type Scale struct {
-	// Get returns the replicas wanted, the replicas there are and the pods' selector as a string.
+	// Get returns the desired and the actual replicas, and the pods' selector as a string.
 	Get func(obj Object) (spec, status int32, selector string)
 	Set func(obj Object, replicas int32)
 }
@@ -161,31 +172,37 @@ type Scale struct {
 // Subresource is a path below an object.
 type Subresource struct {
 	Name string
-	// Group, Version and Kind of what is read or written there.
+	// Group, Version and Kind of the objects that are read or written there.
 	Group, Version, Kind string
+	// New returns an empty object of that kind, where it is another one than the resource's own.
+	New func() Object
 	// Verbs in the API's words: get, update, patch, create.
 	Verbs []string
-	// Connect says that requests go on to a node, a pod or a service, and are no objects.
+	// Connect marks a stream to a node, a pod or a service, in place of objects.
 	Connect bool
-	// Copy, for subresources of the object's own kind, moves the part that a write to it
-	// may change. All else stays as it is, but for Metadata, which it changes as well.
+	// ConnectOptions returns the options with which a client connects, as a document of the Kind without its
+	// kind and apiVersion, from the query and the path below the subresource; nil if there are none, as of a
+	// log.
+	ConnectOptions func(query url.Values, path string) map[string]any
+	// Copy, for subresources of the object's own kind, copies the part that a write to it may change. All
+	// else stays as it is, except Metadata.
 	Copy     func(to, from Object)
 	Metadata Metadata
 	// Validate checks a write after Copy; may be nil.
 	Validate func(obj, old Object) field.ErrorList
-	// Permit refuses what hangs on who writes; may be nil.
+	// Permit returns what the caller may not write; may be nil.
 	Permit Permit
 }
 
-// Write sets what a write to the subresource may change of to to what from has.
+// Write copies to to the parts of from that a write to the subresource may change.
 func (s *Subresource) Write(to, from Object) {
 	s.Copy(to, from)
 	s.Metadata.Copy(to, from)
 }
 
-// Subresources are the kind's subresources, sorted by name.
-func (r *Resource) Subresources() []Subresource {
-	subs := slices.Clone(r.Parts)
+// AllSubresources are Subresources, status and scale, sorted by name.
+func (r *Resource) AllSubresources() []Subresource {
+	subs := slices.Clone(r.Subresources)
 	verbs := []string{"get", "patch", "update"}
 	if r.Status != nil {
 		write := r.Status.Copy
@@ -193,16 +210,18 @@ func (r *Resource) Subresources() []Subresource {
 			write = r.Status.Write
 		}
 		subs = append(subs, Subresource{Name: "status", Group: r.Group, Version: r.Version, Kind: r.Kind,
-			Verbs: verbs, Copy: write, Metadata: r.Status.Metadata, Validate: r.Status.Validate, Permit: r.Status.Permit})
+			Verbs: verbs, Copy: write, Metadata: r.Status.Metadata, Validate: r.Status.Validate,
+			Permit: r.Status.Permit})
 	}
 	if r.Scale != nil {
-		subs = append(subs, Subresource{Name: "scale", Group: "autoscaling", Version: "v1", Kind: "Scale", Verbs: verbs})
+		subs = append(subs, Subresource{Name: "scale", Group: "autoscaling", Version: "v1", Kind: "Scale",
+			New: func() Object { return &autoscalingv1.Scale{} }, Verbs: verbs})
 	}
 	slices.SortFunc(subs, func(a, b Subresource) int { return strings.Compare(a.Name, b.Name) })
 	return subs
 }
 
-// SelectablePaths are the JSON paths of Fields, in their order.
+// SelectablePaths are the JSON paths of Fields, in the order of Fields.
 func (r *Resource) SelectablePaths() []string {
 	if len(r.FieldPaths) == 0 {
 		return r.Fields
@@ -216,9 +235,9 @@ func (r *Resource) SelectablePaths() []string {
 	return paths
 }
 
-// Subresource finds a subresource by its name, or nil.
+// Subresource returns the subresource of a name, or nil.
 func (r *Resource) Subresource(name string) *Subresource {
-	for _, sub := range r.Subresources() {
+	for _, sub := range r.AllSubresources() {
 		if sub.Name == name {
 			return &sub
 		}
@@ -241,7 +260,7 @@ func (r *Resource) GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: r.Group, Version: r.Version}
 }
 
-// Stored is the registration under which the objects are stored: r itself, but for a view.
+// Stored is the registration under which the objects are stored: r itself, unless r is a view.
 func (r *Resource) Stored() *Resource {
 	if r.View != nil {
 		return r.View.Of
@@ -249,7 +268,7 @@ func (r *Resource) Stored() *Resource {
 	return r
 }
 
-// Collection names where the objects are stored: "<group or core>/<plural>".
+// Collection is the name under which the objects are stored: "<group or core>/<plural>".
 func (r *Resource) Collection() string {
 	r = r.Stored()
 	if r.Group == "" {
@@ -258,8 +277,7 @@ func (r *Resource) Collection() string {
 	return r.Group + "/" + r.Plural
 }
 
-// deprecation is what kube-apiserver warns of, from the life cycle that generated code or
-// its author has given a Go type.
+// deprecation is kube-apiserver's warning of a deprecated kind, from the life cycle in the Go type.
 func (r *Resource) deprecation() string {
 	obj := r.New()
 	old, ok := obj.(interface{ APILifecycleDeprecated() (major, minor int) })

@@ -1,9 +1,17 @@
 package api
 
-// review completes the registration of a create-only kind: one whose objects are questions,
-// which the server answers and does not keep. There are no tables of them.
-func review(r Resource) *Resource {
+// ReviewOf completes the registration of a create-only kind, a review: the server answers it and stores
+// nothing. It has no table.
+func ReviewOf(r Resource) *Resource {
 	r.Review = true
 	r.NoVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	return &r
+}
+
+// ComputedOf completes the registration of a read-only kind whose objects the server computes on request
+// and does not store.
+func ComputedOf(r Resource) *Resource {
+	r.Computed = true
+	r.NoVerbs = []string{"create", "delete", "deletecollection", "patch", "update", "watch"}
 	return &r
 }

@@ -5,67 +5,113 @@ import (
 	"fmt"
 	"strconv"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/query"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// attributes are what admission plugins are told of a write.
-func (s *Server) attributes(r *request, operation admission.Operation, obj, old api.Object) *admission.Attributes {
-	return &admission.Attributes{
+// attributes describe a write to admission plugins.
+func (s *Server) attributes(wr *write, operation admission.Operation, obj, old api.Object) admission.Attributes {
+	r := wr.request
+	return admission.Attributes{
 		Operation:   operation,
 		Resource:    r.res.GroupVersion().WithResource(r.res.Plural),
 		Kind:        r.res.GVK(),
 		Subresource: r.subresource,
 		Namespace:   r.namespace,
-		Name:        r.name,
+		Name:        wr.name,
 		Object:      obj,
 		Old:         old,
 		User:        r.user(),
-		DryRun:      r.dryRun(),
-		Options:     verbOptions(r, operation),
-		Warn:        func(text string) { r.warnings = append(r.warnings, text) },
+		DryRun:      wr.isDryRun(),
+		Options:     verbOptions(wr, operation),
+		Warn:        func(text string) { wr.warnings = append(wr.warnings, text) },
 		Audit: func(key, value string) {
-			s.Log.Info("audit", "resource", r.res.GroupResource().String(), "namespace", r.namespace, "name", r.name, key, value)
+			s.Log.Info("audit", "resource", r.res.GroupResource().String(), "namespace", r.namespace, "name",
+				wr.name, key, value)
 		},
 	}
 }
 
-// admitChild asks the plugins about an object that is posted for another, such as a Binding.
-func (s *Server) admitChild(r *request, obj api.Object) error {
-	a := s.attributes(r, admission.Create, obj, nil)
-	if sub := r.res.Subresource(r.subresource); sub != nil {
-		a.Kind = schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
+var optionKinds = map[admission.Operation]string{admission.Create: "CreateOptions", admission.Update: "UpdateOptions",
+	admission.Delete: "DeleteOptions"}
+
+// verbOptions are the options of a create, an update or a delete as admission policies see them. They are made when a
+// policy asks.
+func verbOptions(wr *write, operation admission.Operation) func() map[string]any {
+	if operation == admission.Connect { // which has a document in their place
+		return nil
 	}
-	if err := s.admission.Mutate(r.Context(), a); err != nil {
-		return err
+	return func() map[string]any {
+		kind := optionKinds[operation]
+		if operation == admission.Update && wr.verb == "patch" {
+			kind = "PatchOptions"
+		}
+		doc := map[string]any{"kind": kind, "apiVersion": metav1.SchemeGroupVersion.String()}
+		if len(wr.dryRun) > 0 {
+			doc["dryRun"] = wr.dryRun
+		}
+		for _, name := range []string{"fieldManager", "fieldValidation"} {
+			if text := wr.query.Get(name); text != "" && kind != "DeleteOptions" {
+				doc[name] = text
+			}
+		}
+		if kind == "PatchOptions" && wr.query.Has("force") {
+			doc["force"] = query.Flag(wr.query, "force")
+		}
+		return doc
 	}
-	return s.admission.Validate(r.Context(), a)
 }
 
-// admitDelete asks the plugins about the end of an object.
-func (s *Server) admitDelete(ctx context.Context, r *request, old api.Object) error {
-	a := s.attributes(r, admission.Delete, nil, old)
-	a.Subresource = "" // an eviction deletes the pod itself
+// admitAlone asks the plugins about a write that passes no other stage of admit.go.
+func (s *Server) admitAlone(ctx context.Context, a *admission.Attributes) error {
 	if err := s.admission.Mutate(ctx, a); err != nil {
 		return err
 	}
 	return s.admission.Validate(ctx, a)
 }
 
-// charged commits a write of obj in the place of old (nil for a create) together with what
-// it uses of the namespace's quotas.
-func (s *Server) charged(ctx context.Context, r *request, obj, old api.Object,
+// admitChild asks the plugins about an object that is posted for another, such as a Binding.
+func (s *Server) admitChild(wr *write, obj api.Object) error {
+	a := s.attributes(wr, admission.Create, obj, nil)
+	if sub := wr.res.Subresource(wr.subresource); sub != nil {
+		a.Kind = schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
+	}
+	return s.admitAlone(wr.Context(), &a)
+}
+
+// admitScale asks the plugins about a write of an object's Scale.
+func (s *Server) admitScale(wr *write, scale, old *autoscalingv1.Scale) error {
+	a := s.attributes(wr, admission.Update, scale, old)
+	a.Kind = scale.GroupVersionKind()
+	return s.admitAlone(wr.Context(), &a)
+}
+
+// admitDelete asks the plugins about the deletion of an object.
+func (s *Server) admitDelete(ctx context.Context, wr *write, old api.Object) error {
+	a := s.attributes(wr, admission.Delete, nil, old)
+	a.Subresource = "" // an eviction deletes the pod itself
+	return s.admitAlone(ctx, &a)
+}
+
+// withQuota commits a write that replaces old (nil for a create) with obj, together with what it uses of the
+// namespace's quotas.
+func (s *Server) withQuota(ctx context.Context, wr *write, obj, old api.Object,
 	commit func(quotas []storage.Write) (*storage.Object, error),
 ) (*storage.Object, error) {
 	operation := admission.Create
 	if old != nil {
 		operation = admission.Update
 	}
-	claim, err := s.admission.Claim(ctx, s.attributes(r, operation, obj, old))
+	a := s.attributes(wr, operation, obj, old)
+	claim, err := s.admission.Claim(ctx, &a)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +140,7 @@ func (s *Server) quotaWrites(quotas []*corev1.ResourceQuota) ([]storage.Write, e
 		if err != nil {
 			return nil, fmt.Errorf("the resourceVersion of quota %s: %w", q.Name, err)
 		}
-		doc, err := encode(res, q)
+		doc, err := encoding.Encode(res, q)
 		if err != nil {
 			return nil, err
 		}

@@ -57,9 +57,10 @@ func toleration(list any, key string) bool {
 // may gives a user a right and nothing else.
 func (s *server) may(user, group, resource string, verbs ...string) *server {
 	s.t.Helper()
-	s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": m{"name": user}, "rules": []m{
-		{"apiGroups": []string{group}, "resources": []string{resource}, "verbs": verbs},
-	}})
+	s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+		"metadata": m{"name": user}, "rules": []m{
+			{"apiGroups": []string{group}, "resources": []string{resource}, "verbs": verbs},
+		}})
 	s.create(clusterRoleBindings, clusterRoleBinding(user, user, subject("User", user)))
 	return s.as(user)
 }
@@ -68,11 +69,13 @@ func (s *server) signingRequest(name, signer string, organizations ...string) m 
 	s.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(s.t, err)
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "x", Organization: organizations}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "x", Organization: organizations}}, key)
 	require.NoError(s.t, err)
 	return m{
 		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": m{"name": name},
-		"spec": m{"request": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), "signerName": signer, "usages": []string{"client auth"}},
+		"spec": m{"request": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			"signerName": signer, "usages": []string{"client auth"}},
 	}
 }
 
@@ -89,21 +92,26 @@ type pluginCase struct {
 
 var pluginCases = map[string]pluginCase{
 	"NamespaceAutoProvision": {happens: func(s *server) bool {
-		return s.do(http.MethodPost, "/api/v1/namespaces/new/configmaps", configMap("a")).code == http.StatusCreated && s.get(namespaces+"/new").code == http.StatusOK
+		return s.do(http.MethodPost, "/api/v1/namespaces/new/configmaps", configMap("a")).code == http.StatusCreated &&
+			s.get(namespaces+"/new").code == http.StatusOK
 	}},
 	"NamespaceLifecycle": {happens: func(s *server) bool {
-		return s.do(http.MethodPost, "/api/v1/namespaces/none/configmaps", configMap("a")).code == http.StatusNotFound && s.delete(namespaces+"/default", nil).forbidden("this namespace may not be deleted")
+		return s.do(http.MethodPost, "/api/v1/namespaces/none/configmaps",
+			configMap("a")).code == http.StatusNotFound && s.delete(namespaces+"/default", nil).forbidden(
+			"this namespace may not be deleted")
 	}},
 	"NamespaceExists": {without: []string{"NamespaceLifecycle"}, happens: func(s *server) bool {
 		return s.do(http.MethodPost, "/api/v1/namespaces/none/configmaps", configMap("a")).code == http.StatusNotFound
 	}},
 	"LimitPodHardAntiAffinityTopology": {happens: func(s *server) bool {
-		return s.do(http.MethodPost, pods, podOf("a", m{"affinity": m{"podAntiAffinity": m{"requiredDuringSchedulingIgnoredDuringExecution": []m{
-			{"topologyKey": "zone", "labelSelector": m{"matchLabels": m{"a": "b"}}},
-		}}}})).forbidden("kubernetes.io/hostname")
+		return s.do(http.MethodPost, pods,
+			podOf("a", m{"affinity": m{"podAntiAffinity": m{"requiredDuringSchedulingIgnoredDuringExecution": []m{
+				{"topologyKey": "zone", "labelSelector": m{"matchLabels": m{"a": "b"}}},
+			}}}})).forbidden("kubernetes.io/hostname")
 	}},
 	"LimitRanger": {happens: func(s *server) bool {
-		s.create("/api/v1/namespaces/default/limitranges", m{"metadata": m{"name": "l"}, "spec": m{"limits": []m{{"type": "Container", "default": m{"cpu": "300m"}}}}})
+		s.create("/api/v1/namespaces/default/limitranges",
+			m{"metadata": m{"name": "l"}, "spec": m{"limits": []m{{"type": "Container", "default": m{"cpu": "300m"}}}}})
 		containers := s.spec(pods, pod("a"), "containers").([]any)
 		limits, _ := containers[0].(m)["resources"].(m)["limits"].(m)
 		return limits["cpu"] == "300m"
@@ -130,11 +138,14 @@ var pluginCases = map[string]pluginCase{
 		return toleration(s.spec(nodes, m{"metadata": m{"name": "n"}}, "taints"), "node.kubernetes.io/not-ready")
 	}},
 	"AlwaysPullImages": {happens: func(s *server) bool {
-		containers := s.spec(pods, podOf("a", m{"containers": []m{{"name": "a", "image": "a:1", "imagePullPolicy": "Never"}}}), "containers").([]any)
+		containers := s.spec(pods,
+			podOf("a", m{"containers": []m{{"name": "a", "image": "a:1", "imagePullPolicy": "Never"}}}),
+			"containers").([]any)
 		return containers[0].(m)["imagePullPolicy"] == "Always"
 	}},
 	"PodSecurity": {happens: func(s *server) bool {
-		s.patch(namespaces+"/default", mergePatch, m{"metadata": m{"labels": m{"pod-security.kubernetes.io/enforce": "restricted"}}}).ok(http.StatusOK)
+		s.patch(namespaces+"/default", mergePatch,
+			m{"metadata": m{"labels": m{"pod-security.kubernetes.io/enforce": "restricted"}}}).ok(http.StatusOK)
 		return s.do(http.MethodPost, pods, pod("a")).forbidden("violates PodSecurity")
 	}},
 	"PodNodeSelector": {happens: func(s *server) bool {
@@ -158,7 +169,9 @@ var pluginCases = map[string]pluginCase{
 		}}), "tolerations"), "example.com/gpu")
 	}},
 	"DefaultStorageClass": {happens: func(s *server) bool {
-		s.create(storageClasses, m{"metadata": m{"name": "fast", "annotations": m{"storageclass.kubernetes.io/is-default-class": "true"}}, "provisioner": "example.com/p"})
+		s.create(storageClasses,
+			m{"metadata": m{"name": "fast", "annotations": m{"storageclass.kubernetes.io/is-default-class": "true"}},
+				"provisioner": "example.com/p"})
 		return s.spec(claims, claimOf(""), "storageClassName") == "fast"
 	}},
 	"StorageObjectInUseProtection": {happens: func(s *server) bool {
@@ -167,59 +180,77 @@ var pluginCases = map[string]pluginCase{
 	}},
 	"OwnerReferencesPermissionEnforcement": {happens: func(s *server) bool {
 		uid := s.create(configMaps, configMap("owner")).at("metadata", "uid")
-		owned := with(configMap("owned"), "ownerReferences", []m{{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "blockOwnerDeletion": true}})
-		return s.may("jane", "", "configmaps", "create", "delete").do(http.MethodPost, configMaps, owned).forbidden("cannot set blockOwnerDeletion")
+		owned := with(configMap("owned"), "ownerReferences",
+			[]m{{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "blockOwnerDeletion": true}})
+		return s.may("jane", "", "configmaps", "create", "delete").do(http.MethodPost, configMaps,
+			owned).forbidden("cannot set blockOwnerDeletion")
 	}},
 	"PersistentVolumeClaimResize": {happens: func(s *server) bool {
 		s.create(storageClasses, m{"metadata": m{"name": "fixed"}, "provisioner": "example.com/p"})
 		s.create(claims, claimOf("fixed"))
-		s.patch(claims+"/claim/status", mergePatch, m{"status": m{"phase": "Bound", "capacity": m{"storage": "1Gi"}}}).ok(http.StatusOK)
-		return s.patch(claims+"/claim", mergePatch, m{"spec": m{"resources": m{"requests": m{"storage": "2Gi"}}}}).forbidden("can be resized")
+		s.patch(claims+"/claim/status", mergePatch,
+			m{"status": m{"phase": "Bound", "capacity": m{"storage": "1Gi"}}}).ok(http.StatusOK)
+		return s.patch(claims+"/claim", mergePatch,
+			m{"spec": m{"resources": m{"requests": m{"storage": "2Gi"}}}}).forbidden("can be resized")
 	}},
 	"RuntimeClass": {happens: func(s *server) bool {
-		s.create("/apis/node.k8s.io/v1/runtimeclasses", m{"metadata": m{"name": "sandbox"}, "handler": "sandbox", "overhead": m{"podFixed": m{"cpu": "10m"}}})
+		s.create("/apis/node.k8s.io/v1/runtimeclasses", m{"metadata": m{"name": "sandbox"}, "handler": "sandbox",
+			"overhead": m{"podFixed": m{"cpu": "10m"}}})
 		return s.spec(pods, podOf("a", m{"runtimeClassName": "sandbox"}), "overhead", "cpu") == "10m"
 	}},
 	"CertificateApproval": {happens: func(s *server) bool {
 		s.create(requests, s.signingRequest("r", "example.com/signer"))
 		stored := s.get(requests + "/r").object().Object
 		stored["status"] = m{"conditions": []m{{"type": "Approved", "status": "True", "reason": "r"}}}
-		return s.may("jane", "certificates.k8s.io", "certificatesigningrequests/approval", "update").put(requests+"/r/approval", stored).
+		return s.may("jane", "certificates.k8s.io", "certificatesigningrequests/approval", "update").put(requests+
+			"/r/approval", stored).
 			forbidden("user not permitted to approve requests")
 	}},
 	"CertificateSigning": {happens: func(s *server) bool {
 		s.create(requests, s.signingRequest("r", "example.com/signer"))
 		stored := s.get(requests + "/r").object().Object
 		stored["status"] = m{"conditions": []m{{"type": "Failed", "status": "True", "reason": "r"}}}
-		return s.may("jane", "certificates.k8s.io", "certificatesigningrequests/status", "update").put(requests+"/r/status", stored).
+		return s.may("jane", "certificates.k8s.io", "certificatesigningrequests/status", "update").put(requests+
+			"/r/status", stored).
 			forbidden("user not permitted to sign requests")
 	}},
 	"ClusterTrustBundleAttest": {happens: func(s *server) bool {
-		return s.may("jane", "certificates.k8s.io", "clustertrustbundles", "create").do(http.MethodPost, trustBundles, s.trustBundle("example.com:signer:a", "example.com/signer")).
+		return s.may("jane", "certificates.k8s.io", "clustertrustbundles", "create").do(http.MethodPost, trustBundles,
+			s.trustBundle("example.com:signer:a", "example.com/signer")).
 			forbidden("user not permitted to attest for signerName")
 	}},
 	"CertificateSubjectRestriction": {happens: func(s *server) bool {
-		return s.do(http.MethodPost, requests, s.signingRequest("r", "kubernetes.io/kube-apiserver-client", "system:masters")).forbidden("system:masters")
+		return s.do(http.MethodPost, requests, s.signingRequest("r", "kubernetes.io/kube-apiserver-client",
+			"system:masters")).forbidden("system:masters")
 	}},
 	"DefaultIngressClass": {happens: func(s *server) bool {
 		const networking = "/apis/networking.k8s.io/v1"
 		s.create(networking+"/ingressclasses", m{
-			"metadata": m{"name": "edge", "annotations": m{"ingressclass.kubernetes.io/is-default-class": "true"}}, "spec": m{"controller": "example.com/c"},
+			"metadata": m{"name": "edge", "annotations": m{"ingressclass.kubernetes.io/is-default-class": "true"}},
+			"spec":     m{"controller": "example.com/c"},
 		})
 		return s.spec(networking+"/namespaces/default/ingresses", m{
-			"metadata": m{"name": "i"}, "spec": m{"defaultBackend": m{"service": m{"name": "s", "port": m{"number": 80}}}},
+			"metadata": m{"name": "i"},
+			"spec":     m{"defaultBackend": m{"service": m{"name": "s", "port": m{"number": 80}}}},
 		}, "ingressClassName") == "edge"
 	}},
 	"DenyServiceExternalIPs": {happens: func(s *server) bool {
-		return s.do(http.MethodPost, services, m{"metadata": m{"name": "s"}, "spec": m{"ports": []m{{"port": 80}}, "externalIPs": []string{"192.0.2.1"}}}).forbidden("external IPs is denied")
+		return s.do(http.MethodPost, services,
+			m{"metadata": m{"name": "s"},
+				"spec": m{"ports": []m{{"port": 80}}, "externalIPs": []string{"192.0.2.1"}}}).forbidden(
+			"external IPs is denied")
 	}},
 	"PodTopologyLabels": {happens: func(s *server) bool {
 		s.create(nodes, m{"metadata": m{"name": "n", "labels": m{"topology.kubernetes.io/zone": "z"}}})
-		return s.create(pods, podOf("a", m{"nodeName": "n"})).at("metadata", "labels", "topology.kubernetes.io/zone") == "z"
+		return s.create(pods, podOf("a", m{"nodeName": "n"})).at("metadata", "labels",
+			"topology.kubernetes.io/zone") == "z"
 	}},
 	"MutatingAdmissionPolicy": {happens: func(s *server) bool {
-		s.mutating("p", m{"matchConstraints": m{"resourceRules": []m{rule("", "configmaps", "CREATE")}}, "mutations": []m{
-			{"patchType": "ApplyConfiguration", "applyConfiguration": m{"expression": "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"}}}}, m{})
+		s.mutating("p", m{"matchConstraints": m{"resourceRules": []m{rule("", "configmaps", "CREATE")}},
+			"mutations": []m{
+				{"patchType": "ApplyConfiguration",
+					"applyConfiguration": m{"expression": "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"}}}},
+			m{})
 		labels := s.create(configMapsURL, settings("c", m{})).object().GetLabels()
 		return labels["a"] == "b"
 	}},
@@ -229,7 +260,8 @@ var pluginCases = map[string]pluginCase{
 	}},
 	"ResourceQuota": {happens: func(s *server) bool {
 		s.quota(0)
-		return s.do(http.MethodPost, pods, pod("a")).forbidden("exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0")
+		return s.do(http.MethodPost, pods,
+			pod("a")).forbidden("exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0")
 	}},
 }
 
@@ -318,8 +350,10 @@ func TestNodeRestriction_IsOnByDefaultAndHolds(t *testing.T) {
 	ready := m{"status": m{"conditions": []m{{"type": "Ready", "status": "True"}}}}
 	a.patch(nodes+"/node-a/status", mergePatch, ready).ok(http.StatusOK)
 	refused(a.patch(nodes+"/node-b/status", mergePatch, ready), `node "node-a" is not allowed to modify node "node-b"`)
-	refused(a.patch(nodes+"/node-a", mergePatch, m{"spec": m{"taints": []m{{"key": "k", "effect": "NoSchedule"}}}}), "is not allowed to modify taints")
-	refused(a.patch(nodes+"/node-a", mergePatch, m{"metadata": m{"labels": m{"node-restriction.kubernetes.io/x": "y"}}}), "is not allowed to modify labels")
+	refused(a.patch(nodes+"/node-a", mergePatch, m{"spec": m{"taints": []m{{"key": "k", "effect": "NoSchedule"}}}}),
+		"is not allowed to modify taints")
+	refused(a.patch(nodes+"/node-a", mergePatch,
+		m{"metadata": m{"labels": m{"node-restriction.kubernetes.io/x": "y"}}}), "is not allowed to modify labels")
 	a.patch(pods+"/mine/status", mergePatch, m{"status": m{"phase": "Running"}}).ok(http.StatusOK)
 	refused(a.patch(pods+"/theirs/status", mergePatch, m{"status": m{"phase": "Running"}}), "theirs")
 	refused(a.delete(pods+"/theirs", m{"gracePeriodSeconds": 0}), "theirs")
@@ -327,13 +361,15 @@ func TestNodeRestriction_IsOnByDefaultAndHolds(t *testing.T) {
 
 	token := func(pod string) *answer {
 		bound := s.get(pods + "/" + pod).object()
-		return a.do(http.MethodPost, accounts+"/robot/token", m{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": m{
-			"boundObjectRef": m{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": bound.GetUID()},
-		}})
+		return a.do(http.MethodPost, accounts+"/robot/token",
+			m{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": m{
+				"boundObjectRef": m{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": bound.GetUID()},
+			}})
 	}
 	token("mine").ok(http.StatusCreated)
 	refused(token("theirs"), "")
-	refused(a.do(http.MethodPost, accounts+"/robot/token", m{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": m{}}), "")
+	refused(a.do(http.MethodPost, accounts+"/robot/token",
+		m{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": m{}}), "")
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 	a.do(http.MethodPost, leases, m{"metadata": m{"name": "node-a"}, "spec": m{}}).ok(http.StatusCreated)
 	refused(a.do(http.MethodPost, leases, m{"metadata": m{"name": "node-b"}, "spec": m{}}), "")

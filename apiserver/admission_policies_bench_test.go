@@ -21,8 +21,10 @@ func BenchmarkPolicies(b *testing.B) {
 			s.validating("p", policyOn(rule("", "configmaps", "*"), "!has(object.data) || size(object.data) < 5"), m{})
 		}},
 		{"changed", func(s *server) {
-			s.mutating("p", m{"matchConstraints": m{"resourceRules": []m{rule("", "configmaps", "CREATE")}}, "mutations": []m{
-				{"patchType": "ApplyConfiguration", "applyConfiguration": m{"expression": "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"}}}}, m{})
+			s.mutating("p", m{"matchConstraints": m{"resourceRules": []m{rule("", "configmaps", "CREATE")}},
+				"mutations": []m{
+					{"patchType": "ApplyConfiguration",
+						"applyConfiguration": m{"expression": "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"}}}}, m{})
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {

@@ -18,11 +18,13 @@ func withKubectl(t *testing.T, s *server) kubectl {
 	t.Helper()
 	path, err := exec.LookPath("kubectl")
 	if err != nil {
-		t.Skip("SKIPPED: there is no kubectl on the PATH; make e2e builds one, and its session \"apply\" moves to server-side apply with it")
+		t.Skip("SKIPPED: there is no kubectl on the PATH; make e2e builds one, and its session \"apply\" moves to " +
+			"server-side apply with it")
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: s.config.Host, CertificateAuthorityData: s.config.CAData}
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: s.config.CertData, ClientKeyData: s.config.KeyData, Token: s.config.BearerToken}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: s.config.CertData,
+		ClientKeyData: s.config.KeyData, Token: s.config.BearerToken}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "x"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -66,7 +68,8 @@ func TestKubectl_AppliesOnTheServer(t *testing.T) {
 	require.NoError(t, err, out)
 	out, err = run(webManifest, "apply", "--server-side", "-f", "-")
 	require.Error(t, err)
-	require.Contains(t, out, `Apply failed with 1 conflict: conflict with "kubectl" with subresource "scale" using apps/v1: .spec.replicas`)
+	require.Contains(t, out,
+		`Apply failed with 1 conflict: conflict with "kubectl" with subresource "scale" using apps/v1: .spec.replicas`)
 	out, err = run(webManifest, "apply", "--server-side", "--force-conflicts", "-f", "-")
 	require.NoError(t, err, out)
 	out, err = run("", "get", "deployment/web", "-o", "jsonpath={.spec.replicas}")

@@ -56,8 +56,10 @@ func TestApply_CreatesAndOwnsWhatItSays(t *testing.T) {
 	created, err := deployments.Apply(t.Context(), applyDeployment("web", "nginx:1"), by("team"))
 	require.NoError(t, err)
 	require.EqualValues(t, 1, *created.Spec.Replicas, "defaults are filled in")
-	require.Equal(t, []string{`team Apply {"f:spec":{"f:selector":{},"f:template":{"f:metadata":{"f:labels":{"f:app":{}}},` +
-		`"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:image":{},"f:name":{}}}}}}}`}, owners(created), "and owned by nobody")
+	require.Equal(t,
+		[]string{`team Apply {"f:spec":{"f:selector":{},"f:template":{"f:metadata":{"f:labels":{"f:app":{}}},` +
+			`"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:image":{},"f:name":{}}}}}}}`}, owners(created),
+		"and owned by nobody")
 
 	again, err := deployments.Apply(t.Context(), applyDeployment("web", "nginx:1"), by("team"))
 	require.NoError(t, err)
@@ -79,7 +81,8 @@ func TestApply_ConflictsUntilForced(t *testing.T) {
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 	path := `.spec.template.spec.containers[name="web"].image`
 	require.EqualError(t, err, `Apply failed with 1 conflict: conflict with "team": `+path)
-	require.Equal(t, []metav1.StatusCause{{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "team"`, Field: path}},
+	require.Equal(t, []metav1.StatusCause{{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "team"`,
+		Field: path}},
 		err.(apierrors.APIStatus).Status().Details.Causes)
 
 	forced, err := deployments.Apply(t.Context(), applyDeployment("web", "nginx:2"), forcedBy("other"))
@@ -93,10 +96,12 @@ func TestApply_ConflictsUntilForced(t *testing.T) {
 func TestApply_ConflictsWithAnUpdate(t *testing.T) {
 	t.Parallel()
 	maps := start(t).typed().CoreV1().ConfigMaps("default")
-	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "1"}},
+	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"},
+		Data: map[string]string{"a": "1"}},
 		metav1.CreateOptions{FieldManager: "editor"})
 	require.NoError(t, err)
-	_, err = maps.Apply(t.Context(), applycore.ConfigMap("c", "default").WithData(map[string]string{"a": "2"}), by("team"))
+	_, err = maps.Apply(t.Context(), applycore.ConfigMap("c", "default").WithData(map[string]string{"a": "2"}),
+		by("team"))
 	require.ErrorContains(t, err, `Apply failed with 1 conflict: conflict with "editor" using v1`)
 	require.ErrorContains(t, err, ": .data.a")
 }
@@ -120,7 +125,8 @@ func TestApply_ListsMergeByTheirKeys(t *testing.T) {
 	t.Parallel()
 	services := start(t).typed().CoreV1().Services("default")
 	port := func(name string, number int32, target int) *applycore.ServicePortApplyConfiguration {
-		return applycore.ServicePort().WithName(name).WithPort(number).WithProtocol(corev1.ProtocolTCP).WithTargetPort(intstr.FromInt(target))
+		return applycore.ServicePort().WithName(name).WithPort(number).WithProtocol(corev1.ProtocolTCP).WithTargetPort(
+			intstr.FromInt(target))
 	}
 	service := func(ports ...*applycore.ServicePortApplyConfiguration) *applycore.ServiceApplyConfiguration {
 		return applycore.Service("s", "default").WithSpec(applycore.ServiceSpec().WithPorts(ports...))
@@ -134,7 +140,8 @@ func TestApply_ListsMergeByTheirKeys(t *testing.T) {
 	require.ErrorContains(t, err, `.spec.ports[port=80,protocol="TCP"].targetPort`)
 	one, err := services.Apply(t.Context(), service(port("metrics", 9091, 9090)), by("b"))
 	require.NoError(t, err)
-	require.Equal(t, []int32{80, 9091}, []int32{one.Spec.Ports[0].Port, one.Spec.Ports[1].Port}, "9090 is no longer said")
+	require.Equal(t, []int32{80, 9091}, []int32{one.Spec.Ports[0].Port, one.Spec.Ports[1].Port},
+		"9090 is no longer said")
 }
 
 func TestApply_AtomicListsAreOwnedAsAWhole(t *testing.T) {
@@ -157,7 +164,8 @@ func TestApply_AtomicListsAreOwnedAsAWhole(t *testing.T) {
 func TestApply_StatusHasOwnersOfItsOwn(t *testing.T) {
 	t.Parallel()
 	deployments := start(t).typed().AppsV1().Deployments("default")
-	_, err := deployments.Apply(t.Context(), applyDeployment("web", "nginx").WithStatus(applyapps.DeploymentStatus().WithReplicas(7)), by("team"))
+	_, err := deployments.Apply(t.Context(),
+		applyDeployment("web", "nginx").WithStatus(applyapps.DeploymentStatus().WithReplicas(7)), by("team"))
 	require.NoError(t, err)
 	applied, err := deployments.ApplyStatus(t.Context(),
 		applyapps.Deployment("web", "default").WithStatus(applyapps.DeploymentStatus().WithReplicas(3)), by("team"))
@@ -210,23 +218,33 @@ func TestApply_RefusesWhatDoesNotFit(t *testing.T) {
 	config := func(meta string) string {
 		return "{apiVersion: v1, kind: ConfigMap, metadata: {name: c" + meta + "}, data: {a: b}}"
 	}
-	const invalid, bad, conflict = metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonConflict
-	s.patch(path, applyPatch, config("")).refused(422, invalid, "fieldManager: Required value: is required for apply patch")
+	const invalid, bad, conflict = metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest,
+		metav1.StatusReasonConflict
+	s.patch(path, applyPatch, config("")).refused(422, invalid,
+		"fieldManager: Required value: is required for apply patch")
 	s.patch(path+"?fieldManager=m&force=maybe", applyPatch, config("")).refused(400, bad, "force")
-	s.patch(path+"?fieldManager=a%07b", applyPatch, config("")).refused(422, invalid, "invalid character U+0007 (at position 1)")
+	s.patch(path+"?fieldManager=a%07b", applyPatch, config("")).refused(422, invalid,
+		"invalid character U+0007 (at position 1)")
 	s.patch(path+"?fieldManager=m", applyPatch, ": : :").refused(400, bad, "error decoding patch")
 	s.patch(path+"?fieldManager=m", applyPatch, "{data: {a: b}}").refused(400, bad, "invalid object type: /, Kind=")
-	s.patch(path+"?fieldManager=m", applyPatch, "{apiVersion: v1, kind: Secret}").refused(400, bad, "invalid object type: /v1, Kind=Secret")
-	s.patch(path+"?fieldManager=m", applyPatch, config(", managedFields: []")).refused(400, bad, "metadata.managedFields must be nil")
-	s.patch(path+"?fieldManager=m", applyPatch, config(", uid: u")).refused(409, conflict, "uid mismatch: the provided object specified uid u, and no existing object was found")
-	s.patch(path+"?fieldManager=m&fieldValidation=Strict", applyPatch, "{apiVersion: v1, kind: ConfigMap, data: {a: b, a: c}}").refused(400, bad, "error strict decoding patch")
+	s.patch(path+"?fieldManager=m", applyPatch, "{apiVersion: v1, kind: Secret}").refused(400, bad,
+		"invalid object type: /v1, Kind=Secret")
+	s.patch(path+"?fieldManager=m", applyPatch, config(", managedFields: []")).refused(400, bad,
+		"metadata.managedFields must be nil")
+	s.patch(path+"?fieldManager=m", applyPatch, config(", uid: u")).refused(409, conflict,
+		"uid mismatch: the provided object specified uid u, and no existing object was found")
+	s.patch(path+"?fieldManager=m&fieldValidation=Strict", applyPatch,
+		"{apiVersion: v1, kind: ConfigMap, data: {a: b, a: c}}").refused(400, bad, "error strict decoding patch")
 	s.patch(path+"?fieldManager=m", applyPatch, "{apiVersion: v1, kind: ConfigMap, date: {}}").
 		refused(500, metav1.StatusReasonUnknown, ".date: field not declared in schema")
 	s.gone(path)
 	s.patch(path+"?fieldManager=m", applyPatch, config("")).ok(http.StatusCreated)
-	s.patch(path+"?fieldManager=m", applyPatch, config(", name: d")).refused(400, bad, "does not match the name on the URL")
-	s.patch(path+"?fieldManager=m", applyPatch, config(`, resourceVersion: "1"`)).refused(409, conflict, "the object has been modified")
-	s.patch(path+"?force=true", mergePatch, "{}").refused(422, invalid, "force: Forbidden: may not be specified for non-apply patch")
+	s.patch(path+"?fieldManager=m", applyPatch, config(", name: d")).refused(400, bad,
+		"does not match the name on the URL")
+	s.patch(path+"?fieldManager=m", applyPatch, config(`, resourceVersion: "1"`)).refused(409, conflict,
+		"the object has been modified")
+	s.patch(path+"?force=true", mergePatch, "{}").refused(422, invalid,
+		"force: Forbidden: may not be specified for non-apply patch")
 }
 
 func TestApply_DryRunLeavesNoTrace(t *testing.T) {
@@ -254,19 +272,23 @@ func TestOwnership_FollowsEveryWrite(t *testing.T) {
 
 	obj, err = maps.Update(t.Context(), data("a", "1", "b", "2"), metav1.UpdateOptions{FieldManager: "two"})
 	require.NoError(t, err)
-	require.Equal(t, []string{`one Update {"f:data":{".":{},"f:a":{}}}`, `two Update {"f:data":{"f:b":{}}}`}, owners(obj))
+	require.Equal(t, []string{`one Update {"f:data":{".":{},"f:a":{}}}`, `two Update {"f:data":{"f:b":{}}}`},
+		owners(obj))
 
 	same, err := maps.Update(t.Context(), data("a", "1", "b", "2"), metav1.UpdateOptions{FieldManager: "three"})
 	require.NoError(t, err)
 	require.Equal(t, obj, same, "who changes nothing owns nothing")
 
-	obj, err = maps.Patch(t.Context(), "c", types.JSONPatchType, []byte(`[{"op":"add","path":"/data/c","value":"1"}]`), metav1.PatchOptions{FieldManager: "two"})
+	obj, err = maps.Patch(t.Context(), "c", types.JSONPatchType, []byte(`[{"op":"add","path":"/data/c","value":"1"}]`),
+		metav1.PatchOptions{FieldManager: "two"})
 	require.NoError(t, err)
 	require.Equal(t, `two Update {"f:data":{"f:b":{},"f:c":{}}}`, owners(obj)[1])
 
-	obj, err = maps.Patch(t.Context(), "c", types.StrategicMergePatchType, []byte(`{"data":{"a":null,"b":null}}`), metav1.PatchOptions{})
+	obj, err = maps.Patch(t.Context(), "c", types.StrategicMergePatchType, []byte(`{"data":{"a":null,"b":null}}`),
+		metav1.PatchOptions{})
 	require.NoError(t, err)
-	require.Equal(t, []string{`one Update {"f:data":{}}`, `two Update {"f:data":{"f:c":{}}}`}, owners(obj), "what is gone has no owner")
+	require.Equal(t, []string{`one Update {"f:data":{}}`, `two Update {"f:data":{"f:c":{}}}`}, owners(obj),
+		"what is gone has no owner")
 
 	obj, err = maps.Patch(t.Context(), "c", types.MergePatchType, []byte(`{"immutable":true}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -279,17 +301,22 @@ func TestOwnership_ResetsAndBeginsAnewWithTheNextApply(t *testing.T) {
 		t.Run(reset, func(t *testing.T) {
 			t.Parallel()
 			maps := start(t).typed().CoreV1().ConfigMaps("default")
-			_, err := maps.Apply(t.Context(), applycore.ConfigMap("c", "default").WithData(map[string]string{"a": "1"}), by("team"))
+			_, err := maps.Apply(t.Context(), applycore.ConfigMap("c", "default").WithData(map[string]string{"a": "1"}),
+				by("team"))
 			require.NoError(t, err)
-			obj, err := maps.Patch(t.Context(), "c", types.MergePatchType, []byte(`{"metadata":{"managedFields":`+reset+`}}`), metav1.PatchOptions{})
+			obj, err := maps.Patch(t.Context(), "c", types.MergePatchType,
+				[]byte(`{"metadata":{"managedFields":`+reset+`}}`), metav1.PatchOptions{})
 			require.NoError(t, err)
 			require.Empty(t, owners(obj))
-			obj, err = maps.Patch(t.Context(), "c", types.MergePatchType, []byte(`{"data":{"b":"1"}}`), metav1.PatchOptions{})
+			obj, err = maps.Patch(t.Context(), "c", types.MergePatchType, []byte(`{"data":{"b":"1"}}`),
+				metav1.PatchOptions{})
 			require.NoError(t, err)
 			require.Empty(t, owners(obj), "not tracked again by an ordinary write")
-			obj, err = maps.Apply(t.Context(), applycore.ConfigMap("c", "default").WithData(map[string]string{"c": "1"}), by("team"))
+			obj, err = maps.Apply(t.Context(),
+				applycore.ConfigMap("c", "default").WithData(map[string]string{"c": "1"}), by("team"))
 			require.NoError(t, err)
-			require.Equal(t, []string{`team Apply {"f:data":{"f:c":{}}}`, `before-first-apply Update {"f:data":{".":{},"f:a":{},"f:b":{}}}`}, owners(obj))
+			require.Equal(t, []string{`team Apply {"f:data":{"f:c":{}}}`,
+				`before-first-apply Update {"f:data":{".":{},"f:a":{},"f:b":{}}}`}, owners(obj))
 		})
 	}
 }
@@ -297,16 +324,19 @@ func TestOwnership_ResetsAndBeginsAnewWithTheNextApply(t *testing.T) {
 func TestOwnership_ManyUpdatersBecomeAncientChanges(t *testing.T) {
 	t.Parallel()
 	maps := start(t).typed().CoreV1().ConfigMaps("default")
-	obj, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"k": "v"}},
+	obj, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"},
+		Data: map[string]string{"k": "v"}},
 		metav1.CreateOptions{FieldManager: "m"})
 	require.NoError(t, err)
 	for i := range 14 {
 		patch := fmt.Appendf(nil, `{"data":{"k%02d":"v"}}`, i)
-		obj, err = maps.Patch(t.Context(), "c", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fmt.Sprintf("m%02d", i)})
+		obj, err = maps.Patch(t.Context(), "c", types.MergePatchType, patch,
+			metav1.PatchOptions{FieldManager: fmt.Sprintf("m%02d", i)})
 		require.NoError(t, err)
 	}
 	require.Len(t, obj.ManagedFields, 10)
-	require.Contains(t, owners(obj), `ancient-changes Update {"f:data":{".":{},"f:k":{},"f:k00":{},"f:k01":{},"f:k02":{},"f:k03":{},"f:k04":{}}}`)
+	require.Contains(t, owners(obj),
+		`ancient-changes Update {"f:data":{".":{},"f:k":{},"f:k00":{},"f:k01":{},"f:k02":{},"f:k03":{},"f:k04":{}}}`)
 }
 
 func TestOwnership_ClientsMayRewriteIt(t *testing.T) {

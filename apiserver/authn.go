@@ -8,7 +8,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// authenticate finds out who calls. A bad credential is refused even where none is needed.
+// authenticate identifies the caller. A bad credential is refused even where none is needed.
 func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, ok, err := s.authn.Authenticate(r)
@@ -23,6 +23,5 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// unauthorized says no more than that: why a credential is not good is not told to who
-// tries it.
+// unauthorized gives no reason: a client does not learn why its credential was refused.
 func unauthorized() error { return apierrors.NewUnauthorized("Unauthorized") }

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
@@ -24,10 +24,13 @@ func TestAuthenticate_NoCredentialIsAnonymousWhoHasHealthAndVersion(t *testing.T
 	for name, http2 := range protocols {
 		t.Run(name, func(t *testing.T) {
 			s := &server{t: t, config: anonymous, http: httpClient(t, anonymous, http2)}
-			for _, path := range []string{"/", "/api", "/apis", "/api/v1", "/apis/apps/v1", pods, nodes, "/metrics", "/openapi/v2", "/openapi/v3", "/debug/pprof/", "/nothing"} {
-				s.get(path).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "system:anonymous" cannot `)
+			for _, path := range []string{"/", "/api", "/apis", "/api/v1", "/apis/apps/v1", pods, nodes, "/metrics",
+				"/openapi/v2", "/openapi/v3", "/debug/pprof/", "/nothing"} {
+				s.get(path).refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+					`User "system:anonymous" cannot `)
 			}
-			s.do(http.MethodPost, configMaps, configMap("a")).refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+			s.do(http.MethodPost, configMaps, configMap("a")).refused(http.StatusForbidden,
+				metav1.StatusReasonForbidden,
 				`configmaps is forbidden: User "system:anonymous" cannot create resource "configmaps" in API group "" in the namespace "default"`)
 			for _, path := range []string{"/livez", "/readyz", "/healthz"} {
 				require.Equal(t, "ok", string(s.get(path).ok(http.StatusOK).body))
@@ -44,12 +47,14 @@ func TestAuthenticate_NoCredentialGets401WhereThereIsNoAnonymous(t *testing.T) {
 		options authn.Options
 		codes   map[string]int
 	}{
-		"nowhere":       {authn.Options{NoAnonymous: true}, map[string]int{"/livez": 401, "/version": 401, pods: 401}},
-		"at some paths": {authn.Options{AnonymousPaths: []string{"/livez", pods}}, map[string]int{"/livez": 200, "/livez/ping": 401, "/livez?verbose": 200, "/version": 401, pods: 403, pods + "/": 401, pods + "/a": 401}},
+		"nowhere": {authn.Options{NoAnonymous: true}, map[string]int{"/livez": 401, "/version": 401, pods: 401}},
+		"at some paths": {authn.Options{AnonymousPaths: []string{"/livez", pods}},
+			map[string]int{"/livez": 200, "/livez/ping": 401, "/livez?verbose": 200, "/version": 401, pods: 403, pods +
+				"/": 401, pods + "/a": 401}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := assemble(t, api.Builtin(), apiserver.Options{Authentication: c.options})
+			s := assemble(t, builtin.Kinds(), apiserver.Options{Authentication: c.options})
 			config := rest.CopyConfig(s.config)
 			config.CertData, config.KeyData = nil, nil
 			stranger := &server{t: t, config: config, http: httpClient(t, config, true)}

@@ -2,42 +2,34 @@ package apiserver
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"slices"
 
 	"github.com/go-chi/chi/v5"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/cluster"
+	"github.com/coxswain-dev/coxswain/apiserver/review"
 )
 
-// newAuthorizer is the authorizers of Options.AuthorizationModes, in their order.
-func (s *Server) newAuthorizer() (authz.Union, error) {
-	var union authz.Union
-	for _, mode := range s.AuthorizationModes {
-		switch mode {
-		case "RBAC":
-			union = append(union, s.policy.rbac)
-			s.policy.used = true
-		case "Node":
-			union = append(union, authz.NewNode(nodeCluster{s.cluster}))
-		case "Webhook":
-			if s.AuthorizationWebhook == nil {
-				return nil, errors.New("authorization mode Webhook needs a webhook")
-			}
-			union = append(union, s.AuthorizationWebhook)
-		case "AlwaysAllow":
-			union = append(union, authz.AlwaysAllow{})
-		case "AlwaysDeny":
-			union = append(union, authz.AlwaysDeny{})
-		default:
-			return nil, fmt.Errorf("unknown authorization mode %q, want one of AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook", mode)
-		}
+// newAuthorizer makes the authorizers of Options.AuthorizationModes, and what stands on them.
+func (s *Server) newAuthorizer(ctx context.Context) error {
+	rbac, err := s.cluster.RBAC(ctx)
+	if err != nil {
+		return err
 	}
-	return union, nil
+	members := authz.Members{RBAC: rbac, Node: authz.NewNode(cluster.Nodes{Cluster: s.cluster}),
+		Webhook: s.AuthorizationWebhook}
+	if s.authorizer.Union, err = members.Union(s.AuthorizationModes); err != nil {
+		return err
+	}
+	s.escalation = authz.EscalationCheck{Authorizer: s.authorizer, RBAC: rbac, Memory: s.Store}
+	s.reviewer = review.Reviewer{Tokens: s.authn, Authorizer: s.authorizer, Clock: s.Clock}
+	if slices.Contains(s.AuthorizationModes, "RBAC") {
+		s.reviewer.RBAC = rbac
+	}
+	return nil
 }
 
 // attributesOf are those of a request on a resource.
@@ -56,9 +48,9 @@ func attributesOf(r *request) authz.Attributes {
 	return a
 }
 
-// selectFields notes what a list is narrowed to: one that is narrowed to a name is a request about
-// that name. A deletecollection never is, so that a right to objects by their names does not include it.
-// What is wrong with the selector is for the verb to say.
+// selectFields adds the field selector of a list to its attributes: a list that is narrowed to a name is a
+// request about that name. A deletecollection never is, so that a right to objects by their names does not
+// include it. The verb reports errors in the selector.
 func selectFields(a *authz.Attributes, text string) {
 	if a.Verb != "list" && a.Verb != "watch" && a.Verb != "deletecollection" {
 		return
@@ -71,64 +63,32 @@ func selectFields(a *authz.Attributes, text string) {
 	if a.Verb == "deletecollection" {
 		return
 	}
-	if name, ok := selector.RequiresExactMatch("metadata.name"); ok && a.Name == "" && len(path.IsValidPathSegmentName(name)) == 0 {
+	if name, ok := selector.RequiresExactMatch("metadata.name"); ok && a.Name == "" &&
+		len(path.IsValidPathSegmentName(name)) == 0 {
 		a.Name = name
 	}
 }
 
-// unresolved are the attributes of a request on a resource that is not served. Who may not ask for it
-// is not told that it is not there.
+// unresolved are the attributes of a request on a resource that is not served. A client without a right to the resource
+// does not learn that it does not exist.
 func unresolved(r *request) authz.Attributes {
 	route := chi.RouteContext(r.Context())
 	return authz.Attributes{
 		User: r.user(), Verb: r.verb,
 		Group: route.URLParam("group"), Version: route.URLParam("version"), Resource: route.URLParam("resource"),
-		Subresource: route.URLParam("subresource"), Namespace: route.URLParam("namespace"), Name: route.URLParam("name"),
+		Subresource: route.URLParam("subresource"), Namespace: route.URLParam("namespace"),
+		Name: route.URLParam("name"),
 	}
 }
 
-// authorize refuses what the caller may not do. A refusal that came from memory is checked once
-// more when memory is as new as etcd: who has just been given a right may use it.
+// authorize refuses a request that the caller has no right to.
 func (s *Server) authorize(ctx context.Context, a authz.Attributes) error {
-	decision, reason, err := s.decide(ctx, &a)
+	decision, reason, err := s.authorizer.Authorize(ctx, &a)
 	if decision == authz.Allow {
 		return nil
 	}
 	if err != nil {
 		s.Log.Warn("an authorizer failed", "user", a.User.Name, "error", err)
 	}
-	return forbidden(&a, reason)
-}
-
-// decide asks the authorizers.
-func (s *Server) decide(ctx context.Context, a *authz.Attributes) (authz.Decision, string, error) {
-	known := s.Store.Frontier()
-	decision, reason, err := s.authorizer.Authorize(ctx, a)
-	if decision != authz.NoOpinion || !a.User.Authenticated() {
-		return decision, reason, err
-	}
-	if newest, failed := s.Store.Revision(ctx); failed != nil || newest == known {
-		return decision, reason, err
-	}
-	return s.authorizer.Authorize(ctx, a)
-}
-
-func forbidden(a *authz.Attributes, reason string) error {
-	name := a.User.Name
-	if reason != "" {
-		reason = ": " + reason
-	}
-	if a.Path != "" {
-		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("User %q cannot %s path %q%s", name, a.Verb, a.Path, reason))
-	}
-	resource := a.Resource
-	if a.Subresource != "" {
-		resource += "/" + a.Subresource
-	}
-	where := "at the cluster scope"
-	if a.Namespace != "" {
-		where = fmt.Sprintf("in the namespace %q", a.Namespace)
-	}
-	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name,
-		fmt.Errorf("User %q cannot %s resource %q in API group %q %s%s", name, a.Verb, resource, a.Group, where, reason))
+	return authz.Forbidden(&a, reason)
 }

@@ -16,8 +16,8 @@ func role(name string, verbs, resources []string) m {
 	}
 }
 
-// A namespace's administrator hands out what he has and no more.
-func TestEscalation_NobodyHandsOutWhatHeDoesNotHave(t *testing.T) {
+// A namespace's administrator grants rights that they have and no more.
+func TestEscalation_NobodyGrantsRightsTheyLack(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(roleBindings, roleBinding("boss", "ClusterRole", "admin", subject("User", "boss")))
@@ -34,24 +34,34 @@ func TestEscalation_NobodyHandsOutWhatHeDoesNotHave(t *testing.T) {
 	forbidden(post(roles, role("rooter", []string{"get", "list"}, []string{"nodes"})),
 		`roles.rbac.authorization.k8s.io "rooter" is forbidden: user "boss" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`+"\n"+
 			`{APIGroups:[""], Resources:["nodes"], Verbs:["get" "list"]}`)
-	forbidden(boss.do(http.MethodPut, roles+"/reader", role("reader", []string{"*"}, []string{"*"})), `{APIGroups:[""], Resources:["*"], Verbs:["*"]}`)
-	forbidden(boss.do(http.MethodPatch, roles+"/reader", m{"rules": []m{{"apiGroups": []string{"*"}, "resources": []string{"*"}, "verbs": []string{"*"}}}}, "Content-Type", mergePatch), "not currently held")
-	boss.do(http.MethodPatch, roles+"/reader", m{"metadata": m{"labels": m{"a": "b"}}}, "Content-Type", mergePatch).ok(http.StatusOK)
+	forbidden(boss.do(http.MethodPut, roles+"/reader", role("reader", []string{"*"}, []string{"*"})),
+		`{APIGroups:[""], Resources:["*"], Verbs:["*"]}`)
+	forbidden(boss.do(http.MethodPatch, roles+"/reader",
+		m{"rules": []m{{"apiGroups": []string{"*"}, "resources": []string{"*"}, "verbs": []string{"*"}}}},
+		"Content-Type", mergePatch), "not currently held")
+	boss.do(http.MethodPatch, roles+"/reader", m{"metadata": m{"labels": m{"a": "b"}}}, "Content-Type",
+		mergePatch).ok(http.StatusOK)
 
 	post(roleBindings, roleBinding("friend", "ClusterRole", "edit", subject("User", "friend"))).ok(http.StatusCreated)
 	forbidden(post(roleBindings, roleBinding("me", "ClusterRole", "cluster-admin", subject("User", "boss"))),
 		`rolebindings.rbac.authorization.k8s.io "me" is forbidden: user "boss" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`)
 	post(roleBindings, roleBinding("none", "ClusterRole", "nowhere", subject("User", "boss"))).
-		refused(http.StatusNotFound, metav1.StatusReasonNotFound, `clusterroles.rbac.authorization.k8s.io "nowhere" not found`)
-	forbidden(post(clusterRoleBindings, clusterRoleBinding("me", "cluster-admin", subject("User", "boss"))), "cannot create resource")
+		refused(http.StatusNotFound, metav1.StatusReasonNotFound,
+			`clusterroles.rbac.authorization.k8s.io "nowhere" not found`)
+	forbidden(post(clusterRoleBindings, clusterRoleBinding("me", "cluster-admin", subject("User", "boss"))),
+		"cannot create resource")
 
-	// Who may bind or escalate may.
-	s.create(roles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": m{"name": "binder"}, "rules": []m{
-		{"apiGroups": []string{"rbac.authorization.k8s.io"}, "resources": []string{"clusterroles"}, "resourceNames": []string{"cluster-admin"}, "verbs": []string{"bind"}},
-		{"apiGroups": []string{"rbac.authorization.k8s.io"}, "resources": []string{"roles"}, "verbs": []string{"escalate"}},
-	}})
+	// The verbs bind and escalate allow it.
+	s.create(roles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": m{"name": "binder"},
+		"rules": []m{
+			{"apiGroups": []string{"rbac.authorization.k8s.io"}, "resources": []string{"clusterroles"},
+				"resourceNames": []string{"cluster-admin"}, "verbs": []string{"bind"}},
+			{"apiGroups": []string{"rbac.authorization.k8s.io"}, "resources": []string{"roles"},
+				"verbs": []string{"escalate"}},
+		}})
 	s.create(roleBindings, roleBinding("binder", "Role", "binder", subject("User", "boss")))
-	post(roleBindings, roleBinding("me", "ClusterRole", "cluster-admin", subject("User", "boss"))).ok(http.StatusCreated)
+	post(roleBindings, roleBinding("me", "ClusterRole", "cluster-admin", subject("User", "boss"))).ok(
+		http.StatusCreated)
 	post(roles, role("rooter", []string{"get", "list"}, []string{"nodes"})).ok(http.StatusCreated)
 }
 
@@ -65,7 +75,8 @@ func TestEscalation_EveryUpdateOfARoleIsChecked(t *testing.T) {
 	s.create(roles, role("rooter", []string{"*"}, []string{"*"}))
 	s.create(roleBindings, roleBinding("boss", "ClusterRole", "admin", subject("User", "boss")))
 	for _, path := range []string{
-		clusterRoles + "/cluster-admin", roles + "/rooter", roleBindings + "/boss", clusterRoleBindings + "/cluster-admin",
+		clusterRoles + "/cluster-admin", roles + "/rooter", roleBindings + "/boss", clusterRoleBindings +
+			"/cluster-admin",
 	} {
 		const words = "is attempting to grant RBAC permissions not currently held"
 		doc := s.get(path).ok(http.StatusOK).object()
@@ -74,13 +85,16 @@ func TestEscalation_EveryUpdateOfARoleIsChecked(t *testing.T) {
 		for _, patch := range []string{mergePatch, strategicPatch} {
 			jane.patch(path, patch, label).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
 		}
-		jane.patch(path, jsonPatch, []m{{"op": "add", "path": "/metadata/labels", "value": m{"a": "b"}}}).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
-		jane.patch(path+"?fieldManager=jane", "application/apply-patch+yaml", kind).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
+		jane.patch(path, jsonPatch, []m{{"op": "add", "path": "/metadata/labels", "value": m{"a": "b"}}}).refused(
+			http.StatusForbidden, metav1.StatusReasonForbidden, words)
+		jane.patch(path+"?fieldManager=jane", "application/apply-patch+yaml", kind).refused(http.StatusForbidden,
+			metav1.StatusReasonForbidden, words)
 		doc.SetAnnotations(map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "false"})
 		jane.put(path, doc.Object).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
 
 		// What changes nothing, and what the garbage collector writes, hands nothing on.
-		require.Equal(t, doc.GetResourceVersion(), jane.put(path, s.get(path).object().Object).ok(http.StatusOK).object().GetResourceVersion())
+		require.Equal(t, doc.GetResourceVersion(),
+			jane.put(path, s.get(path).object().Object).ok(http.StatusOK).object().GetResourceVersion())
 		jane.patch(path, mergePatch, m{"metadata": m{"finalizers": []string{"example.com/a"}}}).ok(http.StatusOK)
 		jane.patch(path, mergePatch, m{"metadata": m{"finalizers": nil}}).ok(http.StatusOK)
 		s.patch(path, mergePatch, label).ok(http.StatusOK)
@@ -90,9 +104,11 @@ func TestEscalation_EveryUpdateOfARoleIsChecked(t *testing.T) {
 	const words = "must have cluster-admin privileges to use the aggregationRule"
 	s.patch(clusterRoles+"/view", mergePatch, m{"rules": []m{}}).ok(http.StatusOK)
 	for _, change := range []m{label, {"aggregationRule": nil}} {
-		jane.patch(clusterRoles+"/view", mergePatch, change).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
+		jane.patch(clusterRoles+"/view", mergePatch, change).refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+			words)
 	}
-	s.grant("jane", "escalates", m{"apiGroups": []string{"rbac.authorization.k8s.io"}, "resources": []string{"clusterroles"}, "resourceNames": []string{"view"}, "verbs": []string{"escalate"}})
+	s.grant("jane", "escalates", m{"apiGroups": []string{"rbac.authorization.k8s.io"},
+		"resources": []string{"clusterroles"}, "resourceNames": []string{"view"}, "verbs": []string{"escalate"}})
 	jane.patch(clusterRoles+"/view", mergePatch, label).ok(http.StatusOK)
 	jane.patch(clusterRoles+"/edit", mergePatch, label).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "")
 }
@@ -122,20 +138,28 @@ func TestAccessReviews(t *testing.T) {
 	list := func(namespace string) m { return m{"namespace": namespace, "verb": "list", "resource": "pods"} }
 	yes := review(jane, "SelfSubjectAccessReview", m{"resourceAttributes": list("default")}).ok(http.StatusCreated)
 	require.Equal(t, true, yes.at("status", "allowed"))
-	require.Equal(t, `RBAC: allowed by RoleBinding "view/default" of ClusterRole "view" to Group "team"`, yes.at("status", "reason"))
-	require.Equal(t, false, review(jane, "SelfSubjectAccessReview", m{"resourceAttributes": list("kube-system")}).ok(http.StatusCreated).at("status", "allowed"))
-	require.Equal(t, true, review(jane, "SelfSubjectAccessReview", m{"nonResourceAttributes": m{"verb": "get", "path": "/api"}}).ok(http.StatusCreated).at("status", "allowed"))
+	require.Equal(t, `RBAC: allowed by RoleBinding "view/default" of ClusterRole "view" to Group "team"`,
+		yes.at("status", "reason"))
+	require.Equal(t, false, review(jane, "SelfSubjectAccessReview", m{"resourceAttributes": list("kube-system")}).ok(
+		http.StatusCreated).at("status", "allowed"))
+	require.Equal(t, true,
+		review(jane, "SelfSubjectAccessReview", m{"nonResourceAttributes": m{"verb": "get", "path": "/api"}}).ok(
+			http.StatusCreated).at("status", "allowed"))
 
 	of := m{"user": "x", "groups": []string{"team"}, "resourceAttributes": list("default")}
 	require.Equal(t, true, review(s, "SubjectAccessReview", of).ok(http.StatusCreated).at("status", "allowed"))
 	require.Equal(t, true, review(s, "LocalSubjectAccessReview", of).ok(http.StatusCreated).at("status", "allowed"))
-	review(jane, "SubjectAccessReview", of).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "subjectaccessreviews")
-	review(s, "SubjectAccessReview", m{"user": "x"}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "exactly one of nonResourceAttributes or resourceAttributes must be specified")
-	review(s, "LocalSubjectAccessReview", m{"user": "x", "resourceAttributes": list("other")}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "must match metadata.namespace")
+	review(jane, "SubjectAccessReview", of).refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+		"subjectaccessreviews")
+	review(s, "SubjectAccessReview", m{"user": "x"}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+		"exactly one of nonResourceAttributes or resourceAttributes must be specified")
+	review(s, "LocalSubjectAccessReview", m{"user": "x", "resourceAttributes": list("other")}).refused(
+		http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "must match metadata.namespace")
 
 	rules := review(jane, "SelfSubjectRulesReview", m{"namespace": "default"}).ok(http.StatusCreated)
 	require.Equal(t, false, rules.at("status", "incomplete"))
 	require.Contains(t, string(rules.body), `"endpointslices"`)
 	require.Contains(t, string(rules.body), `"/readyz"`)
-	require.Equal(t, true, review(s.as("system:node:a", "system:nodes"), "SelfSubjectRulesReview", m{"namespace": "default"}).ok(http.StatusCreated).at("status", "incomplete"))
+	require.Equal(t, true, review(s.as("system:node:a", "system:nodes"), "SelfSubjectRulesReview",
+		m{"namespace": "default"}).ok(http.StatusCreated).at("status", "incomplete"))
 }

@@ -51,10 +51,12 @@ func TestAuthorize_DeleteCollectionIsNoDeleteByName(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	of := func(name string, rule m) {
-		s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": m{"name": name}, "rules": []m{rule}})
+		s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+			"metadata": m{"name": name}, "rules": []m{rule}})
 		s.create(clusterRoleBindings, clusterRoleBinding(name, name, subject("User", name)))
 	}
-	of("one", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": []string{"a"}, "verbs": []string{"*"}})
+	of("one", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": []string{"a"},
+		"verbs": []string{"*"}})
 	of("each", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"delete", "list"}})
 	of("all", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"deletecollection"}})
 	s.create(configMaps, configMap("a"))
@@ -67,9 +69,11 @@ func TestAuthorize_DeleteCollectionIsNoDeleteByName(t *testing.T) {
 			s.as(user).delete(path, nil).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
 		}
 	}
-	s.as("all").delete(configMaps+"/a", nil).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `cannot delete resource "configmaps"`)
+	s.as("all").delete(configMaps+"/a", nil).refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+		`cannot delete resource "configmaps"`)
 	wrong := m{"preconditions": m{"uid": "other"}}
-	s.as("all").delete(narrow, wrong).refused(http.StatusConflict, metav1.StatusReasonConflict, "the UID in the precondition (other)")
+	s.as("all").delete(narrow, wrong).refused(http.StatusConflict, metav1.StatusReasonConflict,
+		"the UID in the precondition (other)")
 	s.as("all").delete(configMaps, nil).ok(http.StatusOK)
 	s.gone(configMaps + "/a")
 	require.NotNil(t, s.get(configMaps+"/held").ok(http.StatusOK).object().GetDeletionTimestamp())
@@ -83,11 +87,15 @@ func TestAuthorize_RightsAreThoseOfRolesAndHoldAtOnce(t *testing.T) {
 		t.Helper()
 		a.refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
 	}
-	refused(jane.get(pods), `pods is forbidden: User "jane" cannot list resource "pods" in API group "" in the namespace "default"`)
-	refused(jane.get(nodes), `nodes is forbidden: User "jane" cannot list resource "nodes" in API group "" at the cluster scope`)
-	refused(jane.get(deployments+"/web/scale"), `deployments.apps "web" is forbidden: User "jane" cannot get resource "deployments/scale" in API group "apps" in the namespace "default"`)
+	refused(jane.get(pods),
+		`pods is forbidden: User "jane" cannot list resource "pods" in API group "" in the namespace "default"`)
+	refused(jane.get(nodes),
+		`nodes is forbidden: User "jane" cannot list resource "nodes" in API group "" at the cluster scope`)
+	refused(jane.get(deployments+"/web/scale"),
+		`deployments.apps "web" is forbidden: User "jane" cannot get resource "deployments/scale" in API group "apps" in the namespace "default"`)
 	refused(jane.get("/metrics"), `forbidden: User "jane" cannot get path "/metrics"`)
-	refused(jane.get("/apis/no.such/v1/namespaces/default/things"), `cannot list resource "things" in API group "no.such"`)
+	refused(jane.get("/apis/no.such/v1/namespaces/default/things"),
+		`cannot list resource "things" in API group "no.such"`)
 	jane.get("/apis").ok(http.StatusOK)
 	jane.get("/version").ok(http.StatusOK)
 
@@ -109,13 +117,16 @@ func TestAuthorize_RightsAreThoseOfRolesAndHoldAtOnce(t *testing.T) {
 func TestAuthorize_AListNarrowedToANameIsAboutThatName(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.create(roles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": m{"name": "one"}, "rules": []m{
-		{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": []string{"mine"}, "verbs": []string{"get", "list", "watch"}},
-	}})
+	s.create(roles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": m{"name": "one"},
+		"rules": []m{
+			{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "resourceNames": []string{"mine"},
+				"verbs": []string{"get", "list", "watch"}},
+		}})
 	s.create(roleBindings, roleBinding("one", "Role", "one", subject("User", "jane")))
 	jane := s.as("jane")
 	jane.get(configMaps + "?fieldSelector=metadata.name%3Dmine").ok(http.StatusOK)
-	for _, query := range []string{"", "?fieldSelector=metadata.name%3Dtheirs", "?fieldSelector=metadata.name!%3Dmine"} {
+	for _, query := range []string{"", "?fieldSelector=metadata.name%3Dtheirs",
+		"?fieldSelector=metadata.name!%3Dmine"} {
 		jane.get(configMaps+query).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "configmaps")
 	}
 }
@@ -135,9 +146,11 @@ func TestPolicy_IsStoredAndEveryControllerHasItsRole(t *testing.T) {
 		require.NoError(t, err)
 		binding, err := client.ClusterRoleBindings().Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
-		require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "kube-system", Name: account}}, binding.Subjects)
+		require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "kube-system", Name: account}},
+			binding.Subjects)
 	}
-	list, err := client.ClusterRoles().List(t.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/bootstrapping=rbac-defaults"})
+	list, err := client.ClusterRoles().List(t.Context(),
+		metav1.ListOptions{LabelSelector: "kubernetes.io/bootstrapping=rbac-defaults"})
 	require.NoError(t, err)
 	require.Greater(t, len(list.Items), 70)
 	for _, r := range list.Items {
@@ -185,11 +198,13 @@ func TestNode_SeesWhatItsPodsNameAndNothingElse(t *testing.T) {
 	a.get(pods + "/a").ok(http.StatusOK)
 	forbidden(a.get(pods+"/b"), "no relationship")
 	a.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-a").ok(http.StatusOK)
-	forbidden(a.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-b"), "can only list/watch pods with spec.nodeName field selector")
+	forbidden(a.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-b"),
+		"can only list/watch pods with spec.nodeName field selector")
 	forbidden(a.get("/api/v1/pods"), "spec.nodeName field selector")
 	forbidden(a.get(nodes), "node 'node-a' cannot read all nodes, only its own Node object")
 	forbidden(a.get(nodes+"/node-b"), "node 'node-a' cannot read 'node-b', only its own Node object")
-	forbidden(a.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x"), "can only access leases in the \"kube-node-lease\" system namespace")
+	forbidden(a.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x"),
+		"can only access leases in the \"kube-node-lease\" system namespace")
 	forbidden(a.get(clusterRoles), "clusterroles")
 	// The name alone does not make a node, nor the group.
 	forbidden(s.as("system:node:node-a").get(secrets+"mine"), "secrets")
@@ -210,9 +225,11 @@ func TestNode_SeesWhatItsPodsNameAndNothingElse(t *testing.T) {
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-			ClaimRef:    &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "claim", UID: pvc.UID},
+			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "claim",
+				UID: pvc.UID},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: "d", VolumeHandle: "h", NodePublishSecretRef: &corev1.SecretReference{Namespace: "default", Name: "volumes"},
+				Driver: "d", VolumeHandle: "h", NodePublishSecretRef: &corev1.SecretReference{Namespace: "default",
+					Name: "volumes"},
 			}},
 		},
 	}, metav1.CreateOptions{})

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
@@ -36,7 +36,8 @@ func startOpinions(t *testing.T) *opinions {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		var review authorizationv1.SubjectAccessReview
-		if r.Header.Get("Authorization") != "Bearer ours" || json.NewDecoder(r.Body).Decode(&review) != nil || review.Kind != "SubjectAccessReview" {
+		if r.Header.Get("Authorization") != "Bearer ours" || json.NewDecoder(r.Body).Decode(&review) != nil ||
+			review.Kind != "SubjectAccessReview" {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
@@ -86,7 +87,8 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	}}
 	webhook, err := authz.NewWebhook(config, 5*time.Minute, 30*time.Second, clock)
 	require.NoError(t, err)
-	a := assemble(t, api.Builtin(), apiserver.Options{AuthorizationModes: []string{"Webhook", "RBAC"}, AuthorizationWebhook: webhook})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{AuthorizationModes: []string{"Webhook", "RBAC"},
+		AuthorizationWebhook: webhook})
 	refused := func(s *server, words string) {
 		t.Helper()
 		s.get(pods).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
@@ -101,7 +103,8 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	o.mu.Unlock()
 	require.Equal(t, "jane", q.User)
 	require.Contains(t, q.Groups, "team")
-	require.Equal(t, &authorizationv1.ResourceAttributes{Namespace: "default", Verb: "list", Version: "v1", Resource: "pods"}, q.ResourceAttributes)
+	require.Equal(t, &authorizationv1.ResourceAttributes{Namespace: "default", Verb: "list", Version: "v1",
+		Resource: "pods"}, q.ResourceAttributes)
 	o.says(authorizationv1.SubjectAccessReviewStatus{})
 	asked := o.questions("jane")
 	jane.get(pods).ok(http.StatusOK)
@@ -142,11 +145,12 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	a.as("dora").get(pods).ok(http.StatusOK)
 
-	// What is not on a resource, and those who may do everything.
+	// Requests that are not about resources, and users who may do everything.
 	path := a.as("path")
 	path.get("/metrics").ok(http.StatusOK)
 	o.mu.Lock()
-	require.Equal(t, &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}, o.asked[len(o.asked)-1].NonResourceAttributes)
+	require.Equal(t, &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
+		o.asked[len(o.asked)-1].NonResourceAttributes)
 	o.mu.Unlock()
 	require.Zero(t, o.questions("admin"))
 }
@@ -155,9 +159,11 @@ func TestAuthorizationWebhook_OneWithoutOurTrustIsNotAsked(t *testing.T) {
 	t.Parallel()
 	o := startOpinions(t)
 	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	webhook, err := authz.NewWebhook(&rest.Config{Host: o.URL, BearerToken: "ours"}, time.Minute, time.Minute, clocktesting.NewFakePassiveClock(time.Now()))
+	webhook, err := authz.NewWebhook(&rest.Config{Host: o.URL, BearerToken: "ours"}, time.Minute, time.Minute,
+		clocktesting.NewFakePassiveClock(time.Now()))
 	require.NoError(t, err)
-	a := assemble(t, api.Builtin(), apiserver.Options{AuthorizationModes: []string{"Webhook"}, AuthorizationWebhook: webhook})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{AuthorizationModes: []string{"Webhook"},
+		AuthorizationWebhook: webhook})
 	a.as("jane").get(pods).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "jane")
 	require.Zero(t, o.questions("jane"))
 }
@@ -173,10 +179,13 @@ func TestImpersonate_WhoMayNotIsRefusedEachPart(t *testing.T) {
 	forbidden(`users "bob" is forbidden: User "jane" cannot impersonate resource "users" in API group "" at the cluster scope`, "Impersonate-User", "bob")
 	forbidden(`serviceaccounts "robot" is forbidden`, "Impersonate-User", "system:serviceaccount:ns:robot")
 
-	s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": m{"name": "as-bob"}, "rules": []m{
-		{"apiGroups": []string{""}, "resources": []string{"users"}, "resourceNames": []string{"bob"}, "verbs": []string{"impersonate"}},
-		{"apiGroups": []string{""}, "resources": []string{"groups"}, "resourceNames": []string{"devs"}, "verbs": []string{"impersonate"}},
-	}})
+	s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+		"metadata": m{"name": "as-bob"}, "rules": []m{
+			{"apiGroups": []string{""}, "resources": []string{"users"}, "resourceNames": []string{"bob"},
+				"verbs": []string{"impersonate"}},
+			{"apiGroups": []string{""}, "resources": []string{"groups"}, "resourceNames": []string{"devs"},
+				"verbs": []string{"impersonate"}},
+		}})
 	s.create(clusterRoleBindings, clusterRoleBinding("as-bob", "as-bob", subject("User", "jane")))
 	s.create(roleBindings, roleBinding("bob", "ClusterRole", "view", subject("User", "bob")))
 	jane.get(pods, "Impersonate-User", "bob").ok(http.StatusOK)
@@ -185,8 +194,9 @@ func TestImpersonate_WhoMayNotIsRefusedEachPart(t *testing.T) {
 	forbidden(`groups "system:masters" is forbidden`, "Impersonate-User", "bob", "Impersonate-Group", "system:masters")
 	forbidden(`uids`, "Impersonate-User", "bob", "Impersonate-Uid", "42")
 	forbidden(`userextras/scopes`, "Impersonate-User", "bob", "Impersonate-Extra-Scopes", "all")
-	// He has his own rights then, and no more.
-	jane.get("/api/v1/namespaces/default/secrets", "Impersonate-User", "bob").refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "bob" cannot list`)
+	// The impersonated user's rights hold then, and no others.
+	jane.get("/api/v1/namespaces/default/secrets", "Impersonate-User", "bob").refused(http.StatusForbidden,
+		metav1.StatusReasonForbidden, `User "bob" cannot list`)
 	jane.get(pods).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "jane"`)
 }
 
@@ -195,9 +205,10 @@ func TestApply_ThatCreatesTakesTheRightToCreate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	role := func(verbs ...string) m {
-		return m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": m{"name": "writer"}, "rules": []m{
-			{"apiGroups": []string{""}, "resources": []string{"configmaps", "services"}, "verbs": verbs},
-		}}
+		return m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": m{"name": "writer"},
+			"rules": []m{
+				{"apiGroups": []string{""}, "resources": []string{"configmaps", "services"}, "verbs": verbs},
+			}}
 	}
 	s.create(roles, role("patch", "update", "get"))
 	s.create(roleBindings, roleBinding("writer", "Role", "writer", subject("User", "jane")))
@@ -206,7 +217,8 @@ func TestApply_ThatCreatesTakesTheRightToCreate(t *testing.T) {
 		return jane.patch(configMaps+"/a?fieldManager=jane", "application/apply-patch+yaml", configMap("a"))
 	}
 	put := func() *answer {
-		return jane.put(services+"/a", m{"apiVersion": "v1", "kind": "Service", "metadata": m{"name": "a"}, "spec": m{"ports": []m{{"port": 80}}}})
+		return jane.put(services+"/a", m{"apiVersion": "v1", "kind": "Service", "metadata": m{"name": "a"},
+			"spec": m{"ports": []m{{"port": 80}}}})
 	}
 	apply().refused(http.StatusForbidden, metav1.StatusReasonForbidden, `cannot create resource "configmaps"`)
 	put().refused(http.StatusForbidden, metav1.StatusReasonForbidden, `cannot create resource "services"`)
@@ -226,7 +238,9 @@ func TestSigningRequest_TheRequesterIsTheCaller(t *testing.T) {
 	s := start(t)
 	jane := s.may("jane", "certificates.k8s.io", "certificatesigningrequests", "create", "get", "update")
 	forged := s.signingRequest("r", "example.com/signer")
-	maps.Copy(forged["spec"].(m), m{"username": "system:node:a", "uid": "1", "groups": []string{"system:nodes", "system:masters"}, "extra": m{"a": []string{"b"}}})
+	maps.Copy(forged["spec"].(m),
+		m{"username": "system:node:a", "uid": "1", "groups": []string{"system:nodes", "system:masters"},
+			"extra": m{"a": []string{"b"}}})
 	spec := jane.create(requests, forged).at("spec").(m)
 	require.Equal(t, "jane", spec["username"])
 	require.Equal(t, []any{"system:authenticated"}, spec["groups"])

@@ -99,7 +99,8 @@ func BenchmarkPatchLabels(b *testing.B) {
 	}
 	measure(b, func() {
 		i := serial.Add(1)
-		s.quick(b, http.MethodPatch, fmt.Sprintf("%s/p%d", pods, i%objects), mergePatch, fmt.Appendf(nil, `{"metadata":{"labels":{"serial":"%d"}}}`, i))
+		s.quick(b, http.MethodPatch, fmt.Sprintf("%s/p%d", pods, i%objects), mergePatch,
+			fmt.Appendf(nil, `{"metadata":{"labels":{"serial":"%d"}}}`, i))
 	})
 }
 
@@ -110,7 +111,8 @@ func BenchmarkList10000Pods(b *testing.B) {
 		b.Run(accept, func(b *testing.B) {
 			before := cpu(b)
 			for b.Loop() {
-				answered := (&server{t: b, config: s.config, http: s.http}).get(pods, "Accept", accept).ok(http.StatusOK)
+				answered := (&server{t: b, config: s.config, http: s.http}).get(pods, "Accept",
+					accept).ok(http.StatusOK)
 				b.SetBytes(int64(len(answered.body)))
 			}
 			b.ReportMetric(float64((cpu(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
@@ -147,7 +149,8 @@ func BenchmarkWatchFanOut(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		s.quick(b, http.MethodPatch, pods+"/a", mergePatch, fmt.Appendf(nil, `{"metadata":{"labels":{"serial":"%d"}}}`, i))
+		s.quick(b, http.MethodPatch, pods+"/a", mergePatch,
+			fmt.Appendf(nil, `{"metadata":{"labels":{"serial":"%d"}}}`, i))
 		for _, w := range streams {
 			if !w.scan.Scan() {
 				b.Fatal("a watch ended: ", w.scan.Err())

@@ -21,18 +21,25 @@ func TestYAML_WhoseAliasesWouldGrowIsRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	bomb := "a: &a " + strings.Repeat("x", 50_000) + "\nb: [" + strings.Repeat("*a,", 20_000) + "]\n"
-	head := "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\nspec: {resourceAttributes: {verb: get}}\n"
+	head := "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\nspec: {resourceAttributes: " +
+		"{verb: get}}\n"
 	s.do(http.MethodPost, accessReviews, head+bomb, "Content-Type", "application/yaml").
-		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "exceeds the limit of 3145728 bytes when its aliases are expanded")
-	s.do(http.MethodPatch, configMaps+"/bomb?fieldManager=me", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\n"+bomb, "Content-Type", "application/apply-patch+yaml").
-		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "exceeds the limit of 3145728 bytes when its aliases are expanded")
+		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest,
+			"exceeds the limit of 3145728 bytes when its aliases are expanded")
+	s.do(http.MethodPatch, configMaps+"/bomb?fieldManager=me",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\n"+bomb, "Content-Type",
+		"application/apply-patch+yaml").
+		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest,
+			"exceeds the limit of 3145728 bytes when its aliases are expanded")
 
-	s.do(http.MethodPatch, configMaps+"/good?fieldManager=me", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: good}\ndata: {a: &a '1', b: *a}\n", "Content-Type", "application/apply-patch+yaml").
+	s.do(http.MethodPatch, configMaps+"/good?fieldManager=me", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+
+		"good}\ndata: {a: &a '1', b: *a}\n", "Content-Type", "application/apply-patch+yaml").
 		ok(http.StatusCreated)
 }
 
 // absurd are quantities that would take for ever to write out.
-var absurd = []string{`"1e-999999999"`, `"1e999999999"`, `1e-999999999`, `" 1E+99999 "`, `"` + strings.Repeat("1", 1<<20) + `"`}
+var absurd = []string{`"1e-999999999"`, `"1e999999999"`, `1e-999999999`, `" 1E+99999 "`, `"` +
+	strings.Repeat("1", 1<<20) + `"`}
 
 func TestQuantities_ThatWouldNeverEndAreRefusedInEveryFormat(t *testing.T) {
 	t.Parallel()
@@ -45,24 +52,30 @@ func TestQuantities_ThatWouldNeverEndAreRefusedInEveryFormat(t *testing.T) {
 		if quantity[0] != '"' {
 			continue // YAML makes a zero of that
 		}
-		s.do(http.MethodPost, pods, doc, "Content-Type", "application/yaml").refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, at)
+		s.do(http.MethodPost, pods, doc, "Content-Type", "application/yaml").refused(http.StatusBadRequest,
+			metav1.StatusReasonBadRequest, at)
 		s.do(http.MethodPatch, pods+"/web?fieldManager=me", doc, "Content-Type", "application/apply-patch+yaml").
 			refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, at)
 	}
 	escaped := fmt.Sprintf(body, `"1e-\u0039\u0039\u0039\u0039\u0039\u0039\u0039\u0039\u0039"`)
-	s.do(http.MethodPost, pods, escaped).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "quantities must match the regular expression")
+	s.do(http.MethodPost, pods, escaped).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest,
+		"quantities must match the regular expression")
 	s.do(http.MethodPatch, pods+"/web?fieldManager=me", escaped, "Content-Type", "application/apply-patch+yaml").
 		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, at)
 
-	pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "web"}, "spec": map[string]any{
-		"containers": []any{map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": "1e-999999999"}}}}}}
+	pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "web"},
+		"spec": map[string]any{
+			"containers": []any{map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": "1e-999999999"}}}}}}
 	binary, err := cbor.Marshal(pod)
 	require.NoError(t, err)
-	s.do(http.MethodPost, pods, binary, "Content-Type", "application/cbor").refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "limits[memory]")
+	s.do(http.MethodPost, pods, binary, "Content-Type", "application/cbor").refused(http.StatusBadRequest,
+		metav1.StatusReasonBadRequest, "limits[memory]")
 
-	typed := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}, {
-		Name: "b", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("1e-999")}},
-	}}}}
+	typed := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}, {
+			Name: "b", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse(
+				"1e-999")}},
+		}}}}
 	typed.Spec.Containers[1].Resources.Limits["memory"] = resource.MustParse("123456789123456789")
 	raw, err := typed.Marshal()
 	require.NoError(t, err)
@@ -70,7 +83,8 @@ func TestQuantities_ThatWouldNeverEndAreRefusedInEveryFormat(t *testing.T) {
 	u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Raw: raw}
 	wrapped, err := u.Marshal()
 	require.NoError(t, err)
-	s.do(http.MethodPost, pods, append([]byte("k8s\x00"), wrapped...), "Content-Type", "application/vnd.kubernetes.protobuf").
+	s.do(http.MethodPost, pods, append([]byte("k8s\x00"), wrapped...), "Content-Type",
+		"application/vnd.kubernetes.protobuf").
 		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "spec.containers[1].resources.limits[memory]")
 }
 
@@ -91,8 +105,10 @@ func TestQuantities_ThatWouldNeverEndAreRefusedInPatches(t *testing.T) {
 func TestQuantities_AreOnlyWhatTheTypeSays(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.do(http.MethodPost, configMaps, `{"metadata":{"name":"text"},"data":{"k":"1e-999999999","l":"`+strings.Repeat("7", 1000)+`"}}`).ok(http.StatusCreated)
-	s.do(http.MethodPatch, configMaps+"/text", `{"data":{"m":"1E999999999"}}`, "Content-Type", mergePatch).ok(http.StatusOK)
+	s.do(http.MethodPost, configMaps, `{"metadata":{"name":"text"},"data":{"k":"1e-999999999","l":"`+
+		strings.Repeat("7", 1000)+`"}}`).ok(http.StatusCreated)
+	s.do(http.MethodPatch, configMaps+"/text", `{"data":{"m":"1E999999999"}}`, "Content-Type",
+		mergePatch).ok(http.StatusOK)
 	pod := `{"metadata":{"name":"p","annotations":{"a":"1e-999999999"}},"spec":{"containers":[{"name":"a","image":"i","args":["1e-99999"],"resources":{"limits":{"memory":"1e999","cpu":"1e3"}}}]}}`
 	s.do(http.MethodPost, pods, pod).ok(http.StatusCreated)
 	s.do(http.MethodPatch, pods+"/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch).ok(http.StatusOK)
@@ -103,7 +119,8 @@ func TestErrors_AreAHundredAtMost(t *testing.T) {
 	s := start(t)
 	body := `{"metadata":{"name":"many"},"spec":{"containers":[{}` + strings.Repeat(",{}", 10_000) + `]}}`
 	a := s.do(http.MethodPost, pods, body)
-	status := a.refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "spec.containers[0].name: Required value")
+	status := a.refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+		"spec.containers[0].name: Required value")
 	assert.Len(t, status.Details.Causes, 100)
 	assert.Less(t, len(a.body), 100_000)
 }
@@ -119,7 +136,8 @@ func TestApply_TakesNoListsWithoutEnd(t *testing.T) {
 		return s.patch(configMaps+"/wide?fieldManager=me", "application/apply-patch+yaml",
 			m{"apiVersion": "v1", "kind": "ConfigMap", "metadata": m{"name": "wide"}, "data": data})
 	}
-	apply(10_001).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "data: server-side apply takes at most 10000 entries, not 10001")
+	apply(10_001).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest,
+		"data: server-side apply takes at most 10000 entries, not 10001")
 	s.gone(configMaps + "/wide")
 	apply(1_000).ok(http.StatusCreated)
 }

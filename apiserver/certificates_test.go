@@ -23,12 +23,14 @@ func (s *server) trustBundle(name, signer string) m {
 // grant gives a user one right more.
 func (s *server) grant(user, name string, rule m) {
 	s.t.Helper()
-	s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": m{"name": name}, "rules": []m{rule}})
+	s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+		"metadata": m{"name": name}, "rules": []m{rule}})
 	s.create(clusterRoleBindings, clusterRoleBinding(name, name, subject("User", user)))
 }
 
 func signerRule(verb, name string) m {
-	return m{"apiGroups": []string{"certificates.k8s.io"}, "resources": []string{"signers"}, "resourceNames": []string{name}, "verbs": []string{verb}}
+	return m{"apiGroups": []string{"certificates.k8s.io"}, "resources": []string{"signers"},
+		"resourceNames": []string{name}, "verbs": []string{verb}}
 }
 
 func TestTrustBundle_IsWrittenByThoseWhoMayAttest(t *testing.T) {
@@ -37,7 +39,8 @@ func TestTrustBundle_IsWrittenByThoseWhoMayAttest(t *testing.T) {
 	jane := s.may("jane", "certificates.k8s.io", "clustertrustbundles", "create", "get", "list", "patch", "update")
 	jane.create(trustBundles, s.trustBundle("anybody", ""))
 	mine := s.trustBundle("example.com:signer:a", "example.com/signer")
-	require.True(t, jane.do(http.MethodPost, trustBundles, mine).forbidden(`user not permitted to attest for signerName \"example.com/signer\"`))
+	require.True(t, jane.do(http.MethodPost, trustBundles,
+		mine).forbidden(`user not permitted to attest for signerName \"example.com/signer\"`))
 	s.grant("jane", "one", signerRule("attest", "example.com/signer"))
 	jane.create(trustBundles, mine)
 	other := s.trustBundle("example.com:other:a", "example.com/other")
@@ -49,7 +52,8 @@ func TestTrustBundle_IsWrittenByThoseWhoMayAttest(t *testing.T) {
 	require.True(t, jane.patch(path, mergePatch, changed).forbidden("attest"))
 	s.grant("jane", "domain", signerRule("attest", "example.com/*"))
 	jane.patch(path, mergePatch, changed).ok(http.StatusOK)
-	require.Equal(t, []string{"example.com:other:a"}, jane.get(trustBundles+"?fieldSelector=spec.signerName%3Dexample.com/other").names())
+	require.Equal(t, []string{"example.com:other:a"},
+		jane.get(trustBundles+"?fieldSelector=spec.signerName%3Dexample.com/other").names())
 
 	// Every ServiceAccount may read them.
 	robot := s.as("system:serviceaccount:default:robot", "system:serviceaccounts")
@@ -74,39 +78,49 @@ func TestSigningRequest_IsNotApprovedByAWriteToItself(t *testing.T) {
 	jane.patch(path, strategicPatch, change).ok(http.StatusOK)
 	jane.patch(path, jsonPatch, []m{{"op": "add", "path": "/status", "value": approved}}).ok(http.StatusOK)
 	jane.patch(path+"?fieldManager=jane&force=true", "application/apply-patch+yaml",
-		m{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "spec": sent["spec"], "status": approved}).ok(http.StatusOK)
+		m{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "spec": sent["spec"],
+			"status": approved}).ok(http.StatusOK)
 	require.Empty(t, s.get(path).at("status"))
-	jane.patch(path+"/approval", mergePatch, change).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "certificatesigningrequests/approval")
-	s.patch(path+"/status", mergePatch, change).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, `updates may not add a condition of type "Approved"`)
+	jane.patch(path+"/approval", mergePatch, change).refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+		"certificatesigningrequests/approval")
+	s.patch(path+"/status", mergePatch, change).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+		`updates may not add a condition of type "Approved"`)
 	approved["conditions"] = append(approved["conditions"].([]any), m{"type": "example.com/Seen", "status": "Unknown"})
 	s.patch(path+"/approval", mergePatch, change).ok(http.StatusOK)
 	jane.patch(path, mergePatch, m{"status": nil}).ok(http.StatusOK)
 	require.Len(t, s.get(path).at("status", "conditions"), 2, "approval writes conditions of any type")
-	s.patch(path+"/status", mergePatch, m{"status": m{"certificate": "aGVsbG8="}}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+	s.patch(path+"/status", mergePatch, m{"status": m{"certificate": "aGVsbG8="}}).refused(
+		http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
 		`status.certificate: Invalid value: "<certificate data>": must contain at least one CERTIFICATE PEM block`)
 }
 
 func TestPodCertificateRequest_IsAnsweredByThoseWhoMaySign(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	obj := m{"apiVersion": "certificates.k8s.io/v1", "kind": "PodCertificateRequest", "metadata": m{"name": "r"}, "spec": s.podCertificateSpec(nil)}
+	obj := m{"apiVersion": "certificates.k8s.io/v1", "kind": "PodCertificateRequest", "metadata": m{"name": "r"},
+		"spec": s.podCertificateSpec(nil)}
 	s.create(podCertificates, obj)
 	require.EqualValues(t, 86400, s.get(podCertificates+"/r").at("spec", "maxExpirationSeconds"))
 	jane := s.may("jane", "certificates.k8s.io", "podcertificaterequests/status", "patch")
-	denied := m{"status": m{"conditions": []m{{"type": "Denied", "status": "True", "reason": "No", "message": "", "lastTransitionTime": metav1.Now().UTC().Format(time.RFC3339)}}}}
+	denied := m{"status": m{"conditions": []m{{"type": "Denied", "status": "True", "reason": "No", "message": "",
+		"lastTransitionTime": metav1.Now().UTC().Format(time.RFC3339)}}}}
 	status := podCertificates + "/r/status"
-	jane.patch(status, mergePatch, denied).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, `User "jane" is not permitted to "sign" for signer "example.com/signer"`)
+	jane.patch(status, mergePatch, denied).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+		`User "jane" is not permitted to "sign" for signer "example.com/signer"`)
 	s.grant("jane", "sign", signerRule("sign", "example.com/*"))
 	jane.patch(status, mergePatch, denied).ok(http.StatusOK)
-	jane.patch(status, mergePatch, m{"status": m{"conditions": nil}}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "immutable after PodCertificateRequest is issued, denied, or failed")
-	s.patch(podCertificates+"/r", mergePatch, m{"spec": m{"podName": "q"}}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "field is immutable")
+	jane.patch(status, mergePatch, m{"status": m{"conditions": nil}}).refused(http.StatusUnprocessableEntity,
+		metav1.StatusReasonInvalid, "immutable after PodCertificateRequest is issued, denied, or failed")
+	s.patch(podCertificates+"/r", mergePatch, m{"spec": m{"podName": "q"}}).refused(http.StatusUnprocessableEntity,
+		metav1.StatusReasonInvalid, "field is immutable")
 }
 
 // podCertificateSpec is a sound one, changed.
 func (s *server) podCertificateSpec(change m) m {
 	s.t.Helper()
-	spec := m{"signerName": "example.com/signer", "podName": "p", "podUID": "1", "serviceAccountName": "robot", "serviceAccountUID": "2",
-		"nodeName": "node-a", "nodeUID": "3", "stubPKCS10Request": stubRequest(s.t)}
+	spec := m{"signerName": "example.com/signer", "podName": "p", "podUID": "1", "serviceAccountName": "robot",
+		"serviceAccountUID": "2",
+		"nodeName":          "node-a", "nodeUID": "3", "stubPKCS10Request": stubRequest(s.t)}
 	for key, value := range change {
 		spec[key] = value
 	}
@@ -121,17 +135,22 @@ func TestNodeRestriction_OfCertificates(t *testing.T) {
 		s.create(nodes, m{"metadata": m{"name": name}})
 	}
 	s.create(accounts, m{"metadata": m{"name": "robot"}})
-	certified := []m{{"name": "cert", "projected": m{"sources": []m{{"podCertificate": m{"signerName": "example.com/signer", "keyType": "ED25519", "credentialBundlePath": "c.pem"}}}}}}
+	certified := []m{{"name": "cert",
+		"projected": m{"sources": []m{{"podCertificate": m{"signerName": "example.com/signer", "keyType": "ED25519",
+			"credentialBundlePath": "c.pem"}}}}}}
 	s.create(pods, podOf("mine", m{"nodeName": "node-a", "serviceAccountName": "robot", "volumes": certified}))
 	s.create(pods, podOf("theirs", m{"nodeName": "node-b", "serviceAccountName": "robot", "volumes": certified}))
 	a := s.as("system:node:node-a", "system:nodes")
-	sound := m{"podName": "mine", "podUID": uid(pods + "/mine"), "serviceAccountUID": uid(accounts + "/robot"), "nodeUID": uid(nodes + "/node-a")}
+	sound := m{"podName": "mine", "podUID": uid(pods + "/mine"), "serviceAccountUID": uid(accounts + "/robot"),
+		"nodeUID": uid(nodes + "/node-a")}
 	ask := func(change m) *answer {
 		spec := s.podCertificateSpec(sound)
 		for key, value := range change {
 			spec[key] = value
 		}
-		return a.do(http.MethodPost, podCertificates, m{"apiVersion": "certificates.k8s.io/v1", "kind": "PodCertificateRequest", "metadata": m{"generateName": "r-"}, "spec": spec})
+		return a.do(http.MethodPost, podCertificates,
+			m{"apiVersion": "certificates.k8s.io/v1", "kind": "PodCertificateRequest",
+				"metadata": m{"generateName": "r-"}, "spec": spec})
 	}
 	ask(nil).ok(http.StatusCreated)
 	for _, c := range []struct {
@@ -149,10 +168,12 @@ func TestNodeRestriction_OfCertificates(t *testing.T) {
 		require.Truef(t, ask(c.change).forbidden(c.words), "%s", c.words)
 	}
 	ask(m{"podName": "none"}).refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "not found")
-	s.grant("system:node:node-a", "other-signer", m{"apiGroups": []string{"certificates.k8s.io"}, "resources": []string{"example.com:other"},
+	s.grant("system:node:node-a", "other-signer", m{"apiGroups": []string{"certificates.k8s.io"},
+		"resources":     []string{"example.com:other"},
 		"resourceNames": []string{"robot"}, "verbs": []string{"request-serviceaccounts-podcertificate-signer"}})
 	ask(m{"signerName": "example.com/other"}).ok(http.StatusCreated)
 
 	serving := s.signingRequest("r", "kubernetes.io/kubelet-serving", "system:nodes")
-	require.True(t, a.do(http.MethodPost, requests, serving).forbidden("can only create a node CSR with CN=system:node:node-a"))
+	require.True(t, a.do(http.MethodPost, requests,
+		serving).forbidden("can only create a node CSR with CN=system:node:node-a"))
 }

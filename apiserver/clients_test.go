@@ -41,7 +41,8 @@ type kindClient interface {
 	get(ctx context.Context, name string) (runtime.Object, error)
 	list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error)
 	watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-	patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresource ...string) (runtime.Object, error)
+	patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions,
+		subresource ...string) (runtime.Object, error)
 	delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 	deleteCollection(ctx context.Context, opts metav1.DeleteOptions, list metav1.ListOptions) error
 }
@@ -149,7 +150,8 @@ func (c typedClient) watch(ctx context.Context, opts metav1.ListOptions) (watch.
 	return w.(watch.Interface), nil
 }
 
-func (c typedClient) patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
+func (c typedClient) patch(ctx context.Context, name string, kind types.PatchType, body []byte,
+	opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
 	args := []any{ctx, name, kind, body, opts}
 	for _, s := range subresource {
 		args = append(args, s)
@@ -206,7 +208,8 @@ func (c dynamicClient) watch(ctx context.Context, opts metav1.ListOptions) (watc
 	return c.Watch(ctx, opts)
 }
 
-func (c dynamicClient) patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
+func (c dynamicClient) patch(ctx context.Context, name string, kind types.PatchType, body []byte,
+	opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
 	return c.Patch(ctx, name, kind, body, opts, subresource...)
 }
 
@@ -237,7 +240,7 @@ type metadataClient struct {
 }
 
 func (c metadataClient) update(ctx context.Context, obj runtime.Object, subresource string) (runtime.Object, error) {
-	// What has been read is not enough to be sent back.
+	// The metadata that was read is not enough for an update.
 	full, err := c.kindClient.get(ctx, nameOf(obj))
 	if err != nil {
 		return nil, err
@@ -260,7 +263,8 @@ func (c metadataClient) watch(ctx context.Context, opts metav1.ListOptions) (wat
 	return c.metadata.Watch(ctx, opts)
 }
 
-func (c metadataClient) patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
+func (c metadataClient) patch(ctx context.Context, name string, kind types.PatchType, body []byte,
+	opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
 	return c.metadata.Patch(ctx, name, kind, body, opts, subresource...)
 }
 
@@ -268,7 +272,8 @@ func (c metadataClient) delete(ctx context.Context, name string, opts metav1.Del
 	return c.metadata.Delete(ctx, name, opts)
 }
 
-func (c metadataClient) deleteCollection(ctx context.Context, opts metav1.DeleteOptions, list metav1.ListOptions) error {
+func (c metadataClient) deleteCollection(ctx context.Context, opts metav1.DeleteOptions,
+	list metav1.ListOptions) error {
 	return c.metadata.DeleteCollection(ctx, opts, list)
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
@@ -21,7 +21,8 @@ func TestBindings_PutPodsOnNodes(t *testing.T) {
 	s.create(pods, pod("a"))
 	const bindings = "/api/v1/namespaces/default/bindings"
 	bind := func(pod, node string) *answer {
-		return s.do(http.MethodPost, bindings, m{"apiVersion": "v1", "kind": "Binding", "metadata": m{"name": pod}, "target": m{"kind": "Node", "name": node}})
+		return s.do(http.MethodPost, bindings, m{"apiVersion": "v1", "kind": "Binding", "metadata": m{"name": pod},
+			"target": m{"kind": "Node", "name": node}})
 	}
 	bind("none", "n").refused(http.StatusNotFound, metav1.StatusReasonNotFound, `pods "none" not found`)
 	bind("", "n").refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "name")
@@ -30,7 +31,8 @@ func TestBindings_PutPodsOnNodes(t *testing.T) {
 	require.Equal(t, "Success", bind("a", "n").ok(http.StatusCreated).at("status"))
 	require.Equal(t, "n", s.get(pods+"/a").at("spec", "nodeName"))
 	bind("a", "m").refused(http.StatusConflict, metav1.StatusReasonConflict, `pod a is already assigned to node "n"`)
-	require.Equal(t, http.StatusForbidden, s.as("jane").do(http.MethodPost, bindings, m{"metadata": m{"name": "a"}, "target": m{"name": "m"}}).code)
+	require.Equal(t, http.StatusForbidden,
+		s.as("jane").do(http.MethodPost, bindings, m{"metadata": m{"name": "a"}, "target": m{"name": "m"}}).code)
 }
 
 func TestComponentStatus_AsksTheComponents(t *testing.T) {
@@ -49,7 +51,9 @@ func TestComponentStatus_AsksTheComponents(t *testing.T) {
 		return s.Listener.Addr().String()
 	}
 	serve := func(manager, scheduler string) *server {
-		return connect(t, testenv.Start(t, testenv.APIServerOnly(), testenv.WithComponents(map[string]string{"controller-manager": manager, "scheduler": scheduler})))
+		return connect(t,
+			testenv.Start(t, testenv.APIServerOnly(),
+				testenv.WithComponents(map[string]string{"controller-manager": manager, "scheduler": scheduler})))
 	}
 	const path = "/api/v1/componentstatuses"
 	table := func(s *server, path string) (rows []string) {
@@ -59,22 +63,28 @@ func TestComponentStatus_AsksTheComponents(t *testing.T) {
 		}
 		return rows
 	}
-	well := serve(address(httptest.NewTLSServer(healthz(http.StatusOK))), address(httptest.NewServer(healthz(http.StatusOK))))
-	require.Equal(t, []string{"[controller-manager Healthy ok ]", "[etcd-0 Healthy ok ]", "[scheduler Healthy ok ]"}, table(well, path))
+	well := serve(address(httptest.NewTLSServer(healthz(http.StatusOK))),
+		address(httptest.NewServer(healthz(http.StatusOK))))
+	require.Equal(t, []string{"[controller-manager Healthy ok ]", "[etcd-0 Healthy ok ]", "[scheduler Healthy ok ]"},
+		table(well, path))
 	require.Equal(t, []string{"[scheduler Healthy ok ]"}, table(well, path+"?fieldSelector=metadata.name%3Dscheduler"))
 	require.Empty(t, table(well, path+"?labelSelector=a"))
 	res := well.send(http.MethodGet, path+"/etcd-0", nil)
 	require.NoError(t, res.Body.Close())
 	require.Contains(t, res.Header.Get("Warning"), "v1 ComponentStatus is deprecated in v1.19+")
-	well.get(path+"/other").refused(http.StatusNotFound, metav1.StatusReasonNotFound, `componentstatuses "other" not found`)
-	well.do(http.MethodPost, path, m{"metadata": m{"name": "a"}}).refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "")
+	well.get(path+"/other").refused(http.StatusNotFound, metav1.StatusReasonNotFound,
+		`componentstatuses "other" not found`)
+	well.do(http.MethodPost, path, m{"metadata": m{"name": "a"}}).refused(http.StatusMethodNotAllowed,
+		metav1.StatusReasonMethodNotAllowed, "")
 
 	ill := serve("127.0.0.1:1", address(httptest.NewServer(healthz(http.StatusInternalServerError))))
 	rows := table(ill, path)
 	require.Len(t, rows, 3)
-	require.True(t, strings.HasPrefix(rows[0], "[controller-manager Unhealthy") && strings.Contains(rows[0], "connection refused"), rows[0])
+	require.True(t, strings.HasPrefix(rows[0], "[controller-manager Unhealthy") &&
+		strings.Contains(rows[0], "connection refused"), rows[0])
 	require.Equal(t, "[scheduler Unhealthy  HTTP probe failed with statuscode: 500]", rows[2])
 
-	within := serve(apiserver.InProcess, apiserver.InProcess)
-	require.Equal(t, []string{"[controller-manager Healthy ok ]", "[etcd-0 Healthy ok ]", "[scheduler Healthy ok ]"}, table(within, path))
+	within := serve(componentstatus.InProcess, componentstatus.InProcess)
+	require.Equal(t, []string{"[controller-manager Healthy ok ]", "[etcd-0 Healthy ok ]", "[scheduler Healthy ok ]"},
+		table(within, path))
 }

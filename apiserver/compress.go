@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"sync"
+
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
 // gzipThreshold is the size from which on compression pays for the CPU that it costs, and
@@ -22,11 +24,10 @@ var gzipWriters = sync.Pool{New: func() any {
 	return w
 }}
 
-// compressed returns where to write a body of the size: w itself, or a compressor before
-// it if the client understands that and the body is large. It sets the headers that say
-// so. done ends the body.
-func compressed(w http.ResponseWriter, out output, size int) (body io.Writer, done func()) {
-	if !out.gzip || size <= gzipThreshold {
+// compressed returns the writer for a body of the size: w itself, or a compressor in front of it
+// if the client accepts that and the body is large, with the headers set. done ends the body.
+func compressed(w http.ResponseWriter, out encoding.Output, size int) (body io.Writer, done func()) {
+	if !out.Gzip || size <= gzipThreshold {
 		return w, func() {}
 	}
 	h := w.Header()

@@ -38,7 +38,8 @@ func TestConcurrency_PatchesWithoutResourceVersionAllSurvive(t *testing.T) {
 	s.create(configMaps, configMap("a"))
 	const n = 50
 	atOnce(n, func(i int) {
-		_, err := client.Patch(t.Context(), "a", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"l%d":"x"}}}`, i), metav1.PatchOptions{})
+		_, err := client.Patch(t.Context(), "a", types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"labels":{"l%d":"x"}}}`, i), metav1.PatchOptions{})
 		assert.NoError(t, err)
 	})
 	require.Len(t, s.get(configMaps+"/a").object().GetLabels(), n)
@@ -74,7 +75,8 @@ func TestConcurrency_OfCreatesExactlyOneWins(t *testing.T) {
 	client := s.typed().CoreV1().ConfigMaps("default")
 	var won atomic.Int32
 	atOnce(50, func(i int) {
-		_, err := client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+		_, err := client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+			metav1.CreateOptions{})
 		if err == nil {
 			won.Add(1)
 			return
@@ -113,7 +115,8 @@ func TestConcurrency_InformersSeeEverything(t *testing.T) {
 	var disorder atomic.Int32
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, now any) {
 		if len(old.(*corev1.ConfigMap).ResourceVersion) > len(now.(*corev1.ConfigMap).ResourceVersion) ||
-			len(old.(*corev1.ConfigMap).ResourceVersion) == len(now.(*corev1.ConfigMap).ResourceVersion) && old.(*corev1.ConfigMap).ResourceVersion >= now.(*corev1.ConfigMap).ResourceVersion {
+			len(old.(*corev1.ConfigMap).ResourceVersion) == len(now.(*corev1.ConfigMap).ResourceVersion) &&
+				old.(*corev1.ConfigMap).ResourceVersion >= now.(*corev1.ConfigMap).ResourceVersion {
 			disorder.Add(1)
 		}
 	}})
@@ -126,7 +129,8 @@ func TestConcurrency_InformersSeeEverything(t *testing.T) {
 	atOnce(16, func(i int) {
 		for j := range 20 {
 			name := fmt.Sprintf("c-%d-%d", i, j)
-			_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}},
+				metav1.CreateOptions{})
 			assert.NoError(t, err)
 			_, err = maps.Patch(ctx, name, types.MergePatchType, []byte(`{"data":{"k":"v"}}`), metav1.PatchOptions{})
 			assert.NoError(t, err)
@@ -158,7 +162,8 @@ func TestConcurrency_GenerateNameNeverCollides(t *testing.T) {
 	client := s.typed().CoreV1().ConfigMaps("default")
 	atOnce(16, func(int) {
 		for range 20 {
-			_, err := client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "g-"}}, metav1.CreateOptions{})
+			_, err := client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "g-"}},
+				metav1.CreateOptions{})
 			assert.NoError(t, err)
 		}
 	})

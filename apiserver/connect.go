@@ -2,31 +2,33 @@ package apiserver
 
 import (
 	"context"
-	"fmt"
-	"io"
+	"errors"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/proxy"
+	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// Some subresources are not read or written but connected to: the request goes on to a
-// node's agent, a pod or a service, and what comes back goes to the client as it is.
-// WebSocket and SPDY are upgrades of the connection, which is then a pipe: what is spoken
-// over it is between the client and the agent.
+// Some subresources are not read or written but connected to: the server authorizes and admits the request, and package
+// proxy sends it on to a node's agent, a pod or a service.
 
-// proxyVerbs are the methods that are sent on, and what a role must allow for each.
+// proxyVerbs maps the methods that are sent on to the verbs that a role must allow.
 var proxyVerbs = map[string]string{
 	http.MethodGet: "get", http.MethodHead: "get", http.MethodOptions: "get", http.MethodPost: "create",
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// proxied is resource for the paths below …/proxy.
+// proxied is Server.resource for the paths below …/proxy.
 func (s *Server) proxied(verb string) http.HandlerFunc {
 	return func(w http.ResponseWriter, hr *http.Request) {
 		r := &request{Request: hr, verb: verb, subresource: "proxy"}
@@ -36,32 +38,44 @@ func (s *Server) proxied(verb string) http.HandlerFunc {
 	}
 }
 
-// connect answers a request on such a subresource.
+// connect answers a request to a subresource that is connected to.
 func (s *Server) connect(w http.ResponseWriter, r *request) error {
 	if err := s.authorizeUpgrade(r); err != nil {
 		return err
 	}
-	method := r.verb
 	r.verb = "connect"
-	if r.subresource != "log" {
-		if err := s.admitConnect(r); err != nil {
-			return err
-		}
+	if err := s.admitConnect(r); err != nil {
+		return err
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // see limitBody
-	switch r.subresource {
-	case "log":
-		return s.podLog(w, r)
-	case "exec", "attach", "portforward":
-		return s.podStream(w, r)
-	case "proxy":
-		return s.proxy(w, r)
-	}
-	return apierrors.NewMethodNotSupported(r.res.GroupResource(), method)
+	return s.proxy.Serve(w, &proxy.Request{
+		Request: r.Request, Resource: r.res, Namespace: r.namespace, Name: r.name, Subresource: r.subresource,
+		Query: r.query, Path: chi.URLParam(r.Request, "*"),
+		Fail: func(hr *http.Request, err error) {
+			failed := *r
+			failed.Request = hr
+			s.writeError(w, &failed, err)
+		},
+		Switched: func() { observed(w).code = http.StatusSwitchingProtocols },
+	})
 }
 
-// authorizeUpgrade asks of who opens a stream by GET, as WebSockets are opened, that he may
-// create it too: a role that reads pods and all below them must not run commands in them.
+// admitConnect asks the plugins about the options of a request that goes on to a pod, a service or a node. Reading a
+// log has none, and is not admitted.
+func (s *Server) admitConnect(r *request) error {
+	sub := r.res.Subresource(r.subresource)
+	if sub.ConnectOptions == nil {
+		return nil
+	}
+	a := s.attributes(newWrite(r, nil), admission.Connect, nil, nil)
+	a.Kind = schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
+	a.Document = sub.ConnectOptions(r.query, chi.URLParam(r.Request, "*"))
+	a.Document["apiVersion"], a.Document["kind"] = a.Kind.GroupVersion().String(), sub.Kind
+	return s.admitAlone(r.Context(), &a)
+}
+
+// authorizeUpgrade requires the right to create a stream of a client that opens it by GET, as WebSockets are opened: a
+// role that reads pods and everything below them must not run commands in them.
 func (s *Server) authorizeUpgrade(r *request) error {
 	if r.verb != "get" || r.res.Plural != "pods" || r.subresource == "log" || r.subresource == "proxy" {
 		return nil
@@ -71,130 +85,48 @@ func (s *Server) authorizeUpgrade(r *request) error {
 	return s.authorize(r.Context(), a)
 }
 
-// passage is one request on its way to what is behind the server.
-type passage struct {
-	to        *url.URL
-	transport http.RoundTripper
-	// check, when not nil, has a look at the response; its error is the answer.
-	check func(*http.Response) error
-	// failed makes the answer of why nothing came back.
-	failed func(error) error
-	// host is the Host header; "" is that of to.
-	host string
-	// node is whose agent it goes to; "" where it does not go to one.
-	node string
-}
+// proxyObjects implements proxy.Objects.
+type proxyObjects struct{ *Server }
 
-// pass sends the request on, and the response back, until both are done or the server stops.
-func (s *Server) pass(w http.ResponseWriter, r *request, p passage) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(s.drain, cancel)()
-	proxy := &httputil.ReverseProxy{
-		Transport: p.transport,
-		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.Out.URL, pr.Out.Host = p.to, p.host
-			pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
-			pr.SetXForwarded()
-			pr.Out.Header.Set("X-Forwarded-Uri", pr.In.URL.Path)
-			// Who the client is has been found out; the credential is not for those behind.
-			pr.Out.Header.Del("Authorization")
-			hideBearer(pr.Out.Header)
-			pr.Out.Header.Del(nodeHeader) // it is not for clients to say
-			if p.node != "" {
-				pr.Out.Header.Set(nodeHeader, p.node)
-			}
-		},
-		ModifyResponse: func(res *http.Response) error {
-			if res.StatusCode == http.StatusSwitchingProtocols {
-				observed(w).code = res.StatusCode
-			}
-			if p.check != nil {
-				return p.check(res)
-			}
-			return nil
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			if _, ok := err.(apierrors.APIStatus); !ok {
-				err = p.failed(err)
-			}
-			s.writeError(w, r, err)
-		},
-		ErrorLog: s.debugLog(),
+// Object implements proxy.Objects. It reads from memory, and from etcd if memory does not have the object (yet).
+func (s proxyObjects) Object(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (
+	api.Object, error) {
+	res := s.Registry.Snapshot().Kind(kind)
+	if res == nil {
+		return nil, notFoundPath()
 	}
-	proxy.ServeHTTP(w, r.Request.WithContext(ctx))
-}
-
-// hideBearer takes a token out of the WebSocket's subprotocols, where browsers put it.
-func hideBearer(h http.Header) {
-	const name, prefix = "Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io."
-	values := h.Values(name)
-	if len(values) == 0 {
-		return
+	o, err := s.collection(res).Get(ctx, namespace, name, storage.At{Any: true})
+	if errors.Is(err, storage.ErrNotFound) { // memory may be behind
+		o, err = s.collection(res).Get(ctx, namespace, name, storage.At{})
 	}
-	var protocols []string
-	for protocol := range strings.SplitSeq(strings.Join(values, ","), ",") {
-		if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, prefix) {
-			protocols = append(protocols, protocol)
-		}
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, apierrors.NewNotFound(res.GroupResource(), name)
 	}
-	h.Set(name, strings.Join(protocols, ", "))
-}
-
-// backendRefusal turns what an agent says instead of what was asked for into a Status.
-func backendRefusal(res *http.Response, method string, resource schema.GroupResource, name string) error {
-	if res.StatusCode < 300 {
-		return nil
-	}
-	const limit = 50 << 10
-	body, err := io.ReadAll(io.LimitReader(res.Body, limit))
-	_ = res.Body.Close()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	text := string(body)
-	switch {
-	case res.StatusCode < 400:
-		return statusError(http.StatusBadGateway, "BadGateway", "the backend attempted to redirect this request, which is not permitted")
-	case res.StatusCode == http.StatusInternalServerError:
-		return apierrors.NewInternalError(fmt.Errorf("%s", text))
-	case res.StatusCode == http.StatusBadRequest:
-		return apierrors.NewBadRequest(text)
-	}
-	return apierrors.NewGenericServerResponse(res.StatusCode, method, resource, name, text, 0, true)
+	return encoding.Decode(res, o)
 }
 
-// isUpgrade reports whether the client wants another protocol on its connection.
-func isUpgrade(r *http.Request) bool {
-	for _, value := range r.Header.Values("Connection") {
-		for part := range strings.SplitSeq(value, ",") {
-			if strings.EqualFold(strings.TrimSpace(part), "upgrade") {
-				return true
-			}
+// EndpointSlices implements proxy.Objects.
+func (s proxyObjects) EndpointSlices(ctx context.Context, namespace, service string) (
+	[]*discoveryv1.EndpointSlice, error) {
+	of := labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service})
+	res := s.Registry.Snapshot().Kind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"))
+	list, err := s.collection(res).List(ctx, storage.ListRequest{
+		Scope: storage.Scope{Namespace: namespace, Match: func(o *storage.Object) bool { return of.Matches(o.Labels) }},
+		At:    storage.At{Any: true},
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*discoveryv1.EndpointSlice, len(list.Items))
+	for i, o := range list.Items {
+		obj, err := encoding.Decode(res, o)
+		if err != nil {
+			return nil, err
 		}
+		found[i] = obj.(*discoveryv1.EndpointSlice)
 	}
-	return false
-}
-
-// connected are the subresources that are connected to, by the resources that have them.
-var connected = map[string][]string{
-	"pods":     {"attach", "exec", "log", "portforward", "proxy"},
-	"services": {"proxy"},
-	"nodes":    {"proxy"},
-}
-
-// isConnectPath reports whether a path is one that is connected to, for as long as the client
-// likes: /api/v1/namespaces/NAMESPACE/pods/NAME/exec, /api/v1/nodes/NAME/proxy/PATH.
-func isConnectPath(path string) bool {
-	rest, ok := strings.CutPrefix(path, "/api/v1/")
-	if !ok {
-		return false
-	}
-	if below, ok := strings.CutPrefix(rest, "namespaces/"); ok {
-		if _, rest, ok = strings.Cut(below, "/"); !ok {
-			return false
-		}
-	}
-	parts := strings.SplitN(rest, "/", 4)
-	return len(parts) >= 3 && slices.Contains(connected[parts[0]], parts[2])
+	return found, nil
 }

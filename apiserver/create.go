@@ -10,7 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/status"
+	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -19,89 +22,60 @@ const generateAttempts = 8
 
 // create answers a POST of a new object.
 func (s *Server) create(w http.ResponseWriter, r *request) error {
-	if err := checkWriteOptions(r, "CreateOptions"); err != nil {
+	if err := query.CheckWrite(r.query, "CreateOptions"); err != nil {
 		return err
 	}
-	obj, err := s.readObject(w, r)
+	obj, warnings, err := s.readObject(w, r)
 	if err != nil {
 		return err
 	}
-	created, err := s.createObject(r.Context(), r, obj)
+	wr := newWrite(r, warnings)
+	created, err := s.createObject(r.Context(), wr, obj)
 	if err != nil {
-		return err
+		return wr.on(err)
 	}
-	return s.writeObject(w, r, http.StatusCreated, created)
+	return s.writeWritten(w, wr, http.StatusCreated, created)
 }
 
 // createObject takes a decoded object the rest of the way into the store.
-func (s *Server) createObject(ctx context.Context, r *request, obj api.Object) (*storage.Object, error) {
-	if err := place(r, obj); err != nil {
+func (s *Server) createObject(ctx context.Context, wr *write, obj api.Object) (*storage.Object, error) {
+	wr.begin(nil)
+	if err := place(wr.request, obj); err != nil {
 		return nil, err
 	}
 	generated := obj.GetName() == "" && obj.GetGenerateName() != ""
 	if generated {
-		obj.SetName(generateName(obj.GetGenerateName()))
+		obj.SetName(strategy.GenerateName(obj.GetGenerateName()))
 	}
-	setDefaults(r.res, obj)
-	owners := obj.GetManagedFields()
-	if !r.applies {
-		of, err := showObject(r.res, obj)
-		if err != nil {
-			return nil, err
-		}
-		owners = ownNew(r.res, of, s.writer(r))
-	}
-	attributes := s.attributes(r, admission.Create, obj, nil)
-	if err := s.admission.Mutate(ctx, attributes); err != nil {
+	obj, err := s.admit(ctx, wr, creating, obj, nil)
+	if err != nil {
 		return nil, err
-	}
-	if attributes.Rewritten() {
-		if err := place(r, obj); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.checkEscalation(ctx, r, obj, nil); err != nil {
-		return nil, err
-	}
-	s.beforeCreate(r.res, obj)
-	if r.res.Requester != nil {
-		r.res.Requester(obj, r.user().Info())
-	}
-	obj.SetManagedFields(owners)
-	if err := s.validate(ctx, r, obj, nil); err != nil {
-		return nil, err
-	}
-	if err := s.admission.Validate(ctx, attributes); err != nil {
-		return nil, err
-	}
-	if r.res.Warnings != nil {
-		r.warnings = append(r.warnings, r.res.Warnings(obj, nil)...)
 	}
 	for attempt := 1; ; attempt++ {
-		created, err := s.insert(ctx, r, obj)
+		created, err := s.insert(ctx, wr, obj)
 		switch {
-		case errors.Is(err, errClaimLost) && ctx.Err() == nil:
+		case errors.Is(err, errLostRace) && ctx.Err() == nil:
 			continue
 		case !generated || !errors.Is(err, storage.ErrExists) || attempt >= generateAttempts:
 			return created, err
 		}
-		obj.SetName(generateName(obj.GetGenerateName()))
-		if r.res.PrepareCreate != nil {
-			r.res.PrepareCreate(obj)
+		obj.SetName(strategy.GenerateName(obj.GetGenerateName()))
+		if wr.res.PrepareCreate != nil {
+			wr.res.PrepareCreate(obj)
 		}
 	}
 }
 
-// insert commits a new object. A dry run looks whether the name is free. An object that names a revision is refused here,
-// after all else and not in a dry run, because kube-apiserver leaves that to its storage.
-func (s *Server) insert(ctx context.Context, r *request, obj api.Object) (*storage.Object, error) {
-	r.name = obj.GetName()
-	life, err := s.lifetime(ctx, r, obj, nil)
+// insert commits a new object. A dry run checks that the name is free. An object that names a revision is refused here,
+// after all other checks and not in a dry run, because kube-apiserver leaves that to its storage.
+func (s *Server) insert(ctx context.Context, wr *write, obj api.Object) (*storage.Object, error) {
+	wr.name = obj.GetName()
+	life, err := s.lifetime(ctx, wr, obj, nil)
 	if err != nil {
 		return nil, err
 	}
-	if r.dryRun() {
-		_, err := r.objects.Get(ctx, r.namespace, r.name, storage.At{})
+	if wr.isDryRun() {
+		_, err := wr.objects.Get(ctx, wr.namespace, wr.name, storage.At{})
 		if err == nil {
 			return nil, storage.ErrExists
 		}
@@ -109,22 +83,22 @@ func (s *Server) insert(ctx context.Context, r *request, obj api.Object) (*stora
 			return nil, err
 		}
 	} else if revision, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && revision != 0 {
-		return nil, statusError(http.StatusInternalServerError, metav1.StatusReasonUnknown,
+		return nil, status.Error(http.StatusInternalServerError, metav1.StatusReasonUnknown,
 			"resourceVersion should not be set on objects to be created")
 	}
-	obj, claims, err := s.claim(ctx, r.res, obj, nil)
+	obj, reserves, err := s.services.Allocate(ctx, obj, nil)
 	if err != nil {
 		return nil, err
 	}
 	buffer := documents.Get().(*bytes.Buffer)
 	defer releaseDocument(buffer)
-	doc, err := encodeIn(buffer, r.res, obj)
+	doc, err := encoding.EncodeIn(buffer, wr.res, obj)
 	if err != nil {
 		return nil, err
 	}
-	write := storage.Write{Op: storage.Create, Key: r.key(r.name), Value: doc, TTL: life.lease}
-	claims = append(claims, life.writes...)
-	return s.charged(ctx, r, obj, nil, func(quotas []storage.Write) (*storage.Object, error) {
-		return s.commit(ctx, r, write, append(claims, quotas...)...)
+	write := storage.Write{Op: storage.Create, Key: wr.key(wr.name), Value: doc, TTL: life.Lease}
+	with := append(reserves, life.Writes...)
+	return s.withQuota(ctx, wr, obj, nil, func(quotas []storage.Write) (*storage.Object, error) {
+		return s.commit(ctx, wr, write, append(with, quotas...)...)
 	})
 }

@@ -16,7 +16,8 @@ func TestDelete_AnswersWithAStatusThatNamesWhatIsGone(t *testing.T) {
 	created := s.create(deployments, deployment("web", 1)).object()
 	deleted := s.delete(deployments+"/web", nil).ok(http.StatusOK)
 	require.Equal(t, "Success", deleted.at("status"))
-	require.Equal(t, m{"name": "web", "group": "apps", "kind": "deployments", "uid": string(created.GetUID())}, deleted.at("details"))
+	require.Equal(t, m{"name": "web", "group": "apps", "kind": "deployments", "uid": string(created.GetUID())},
+		deleted.at("details"))
 	s.gone(deployments + "/web")
 }
 
@@ -24,7 +25,8 @@ func TestDelete_AnswersWithAStatusThatNamesWhatIsGone(t *testing.T) {
 func scheduled(s *server, name string) {
 	s.t.Helper()
 	s.create(pods, pod(name))
-	s.do(http.MethodPost, pods+"/"+name+"/binding", m{"metadata": m{"name": name}, "target": m{"kind": "Node", "name": "n1"}}).ok(http.StatusCreated)
+	s.do(http.MethodPost, pods+"/"+name+"/binding",
+		m{"metadata": m{"name": name}, "target": m{"kind": "Node", "name": "n1"}}).ok(http.StatusCreated)
 }
 
 func TestDelete_ScheduledPodIsGivenItsGracePeriod(t *testing.T) {
@@ -113,11 +115,14 @@ func TestDelete_PropagationPolicySetsFinalizer(t *testing.T) {
 		options m
 		want    []string
 	}{
-		"foreground":        {m{"propagationPolicy": "Foreground"}, []string{"example.com/hold", metav1.FinalizerDeleteDependents}},
-		"orphan":            {m{"propagationPolicy": "Orphan"}, []string{"example.com/hold", metav1.FinalizerOrphanDependents}},
-		"orphan-dependents": {m{"orphanDependents": true}, []string{"example.com/hold", metav1.FinalizerOrphanDependents}},
-		"background":        {m{"propagationPolicy": "Background"}, []string{"example.com/hold"}},
-		"nothing":           {m{}, []string{"example.com/hold"}},
+		"foreground": {m{"propagationPolicy": "Foreground"},
+			[]string{"example.com/hold", metav1.FinalizerDeleteDependents}},
+		"orphan": {m{"propagationPolicy": "Orphan"},
+			[]string{"example.com/hold", metav1.FinalizerOrphanDependents}},
+		"orphan-dependents": {m{"orphanDependents": true},
+			[]string{"example.com/hold", metav1.FinalizerOrphanDependents}},
+		"background": {m{"propagationPolicy": "Background"}, []string{"example.com/hold"}},
+		"nothing":    {m{}, []string{"example.com/hold"}},
 	} {
 		s.create(deployments, with(deployment(name, 1), "finalizers", []string{"example.com/hold"}))
 		marked := s.delete(deployments+"/"+name, c.options).ok(http.StatusOK).object()
@@ -135,10 +140,14 @@ func TestDelete_Preconditions(t *testing.T) {
 	s := start(t)
 	created := s.create(configMaps, configMap("a")).object()
 	s.delete(configMaps+"/a", m{"preconditions": m{"uid": "other"}}).
-		refused(http.StatusConflict, metav1.StatusReasonConflict, "the UID in the precondition (other) does not match the UID in record ("+string(created.GetUID())+")")
+		refused(http.StatusConflict, metav1.StatusReasonConflict,
+			"the UID in the precondition (other) does not match the UID in record ("+string(created.GetUID())+")")
 	s.delete(configMaps+"/a", m{"preconditions": m{"resourceVersion": "1"}}).
-		refused(http.StatusConflict, metav1.StatusReasonConflict, "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record ("+created.GetResourceVersion()+")")
-	s.delete(configMaps+"/a", m{"preconditions": m{"uid": created.GetUID(), "resourceVersion": created.GetResourceVersion()}}).ok(http.StatusOK)
+		refused(http.StatusConflict, metav1.StatusReasonConflict, "the ResourceVersion in the precondition (1) "+
+			"does not match the ResourceVersion in record ("+created.GetResourceVersion()+")")
+	s.delete(configMaps+"/a",
+		m{"preconditions": m{"uid": created.GetUID(), "resourceVersion": created.GetResourceVersion()}}).ok(
+		http.StatusOK)
 	s.gone(configMaps + "/a")
 }
 

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"encoding/json"
 	"fmt"
-	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,14 +12,15 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api/discovery"
 	"github.com/coxswain-dev/coxswain/api/openapi"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
-// Discovery tells clients which kinds there are: as one aggregated document (KEP-3352) for
-// those who ask for it, piece by piece for the others.
+// Discovery lists the kinds that are served: as one aggregated document (KEP-3352) for clients
+// that ask for it, group by group for the others.
 
 func (s *Server) serveLegacyVersions(w http.ResponseWriter, r *http.Request) error {
 	snapshot := s.Registry.Snapshot()
-	if media := aggregated(r); media != "" {
+	if media := encoding.NegotiateDiscovery(r.Header.Get("Accept")); media != "" {
 		return s.writeAggregated(w, r, media, discovery.AggregatedCore(snapshot))
 	}
 	return s.writeJSON(w, &request{Request: r}, http.StatusOK, discovery.Versions(snapshot, r.Host))
@@ -28,7 +28,7 @@ func (s *Server) serveLegacyVersions(w http.ResponseWriter, r *http.Request) err
 
 func (s *Server) serveGroups(w http.ResponseWriter, r *http.Request) error {
 	snapshot := s.Registry.Snapshot()
-	if media := aggregated(r); media != "" {
+	if media := encoding.NegotiateDiscovery(r.Header.Get("Accept")); media != "" {
 		return s.writeAggregated(w, r, media, discovery.AggregatedGroups(snapshot))
 	}
 	return s.writeJSON(w, &request{Request: r}, http.StatusOK, discovery.Groups(snapshot))
@@ -51,24 +51,6 @@ func (s *Server) serveResources(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, &request{Request: r}, http.StatusOK, list)
 }
 
-// aggregated returns the media type to answer with if the client asks for the aggregated
-// form: "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList".
-func aggregated(r *http.Request) string {
-	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
-		media, params, err := mime.ParseMediaType(strings.TrimSpace(part))
-		if err != nil || media != mediaJSON && media != "*/*" {
-			continue
-		}
-		if params["as"] == "" {
-			return "" // the plain form comes first in the client's list
-		}
-		if params["g"] == "apidiscovery.k8s.io" && params["v"] == "v2" && params["as"] == "APIGroupDiscoveryList" {
-			return mediaJSON + ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-		}
-	}
-	return ""
-}
-
 func (s *Server) writeAggregated(w http.ResponseWriter, r *http.Request, media string, list any) error {
 	body, err := json.Marshal(list)
 	if err != nil {
@@ -81,7 +63,9 @@ func (s *Server) writeAggregated(w http.ResponseWriter, r *http.Request, media s
 	if notModified(w, r, hash) {
 		return nil
 	}
-	return s.writeBody(w, output{media: media, gzip: acceptsGzip(r), pretty: wantsPretty(&request{Request: r})}, http.StatusOK, body)
+	return s.writeBody(w, encoding.Output{Media: media, Gzip: encoding.AcceptsGzip(r.Header),
+		Pretty: wantsPretty(&request{Request: r})},
+		http.StatusOK, body)
 }
 
 func (s *Server) serveOpenAPIV3Index(w http.ResponseWriter, r *http.Request) error {
@@ -95,7 +79,7 @@ func (s *Server) serveOpenAPIV3(w http.ResponseWriter, r *http.Request) error {
 	}
 	if hash := r.URL.Query().Get("hash"); hash != "" {
 		if !strings.EqualFold(hash, doc.Hash) {
-			// An old name: the content has changed.
+			// The hash of an older document: the content has changed.
 			http.Redirect(w, r, r.URL.Path+"?hash="+doc.Hash, http.StatusMovedPermanently)
 			return nil
 		}
@@ -114,7 +98,7 @@ func (s *Server) writeDocument(w http.ResponseWriter, r *http.Request, doc *open
 	if notModified(w, r, doc.Hash) {
 		return nil
 	}
-	media, body, err := mediaJSON, []byte(nil), error(nil)
+	media, body, err := encoding.MediaJSON, []byte(nil), error(nil)
 	switch accept := r.Header.Get("Accept"); {
 	case strings.Contains(accept, "openapi.spec.v2") && strings.Contains(accept, "protobuf"):
 		media = openapi.MediaTypeV2Protobuf
@@ -128,7 +112,8 @@ func (s *Server) writeDocument(w http.ResponseWriter, r *http.Request, doc *open
 	if err != nil {
 		return err
 	}
-	return s.writeBody(w, output{media: media, gzip: acceptsGzip(r), raw: true}, http.StatusOK, body)
+	return s.writeBody(w, encoding.Output{Media: media, Gzip: encoding.AcceptsGzip(r.Header), Raw: true},
+		http.StatusOK, body)
 }
 
 // notModified answers 304 to a client that has the content already.

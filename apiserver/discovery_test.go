@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
-	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 )
 
 func TestDiscovery_AggregatedAndLegacyAgree(t *testing.T) {
@@ -31,7 +31,7 @@ func TestDiscovery_AggregatedAndLegacyAgree(t *testing.T) {
 					found[gv.WithResource(r.Name)] = r.Verbs
 				}
 			}
-			for _, res := range api.Builtin() {
+			for _, res := range builtin.Kinds() {
 				verbs := found[res.GroupVersion().WithResource(res.Plural)]
 				if res.Computed {
 					require.ElementsMatch(t, []string{"get", "list"}, verbs, res.Kind)
@@ -41,9 +41,11 @@ func TestDiscovery_AggregatedAndLegacyAgree(t *testing.T) {
 					require.Equal(t, []string{"create"}, verbs, res.Kind)
 					continue
 				}
-				require.Subset(t, verbs, []string{"get", "list", "watch", "create", "update", "patch", "delete"}, res.Kind)
-				for _, sub := range res.Subresources() {
-					require.NotEmpty(t, found[res.GroupVersion().WithResource(res.Plural+"/"+sub.Name)], "%s/%s", res.Kind, sub.Name)
+				require.Subset(t, verbs, []string{"get", "list", "watch", "create", "update", "patch", "delete"},
+					res.Kind)
+				for _, sub := range res.AllSubresources() {
+					require.NotEmpty(t, found[res.GroupVersion().WithResource(res.Plural+"/"+sub.Name)], "%s/%s",
+						res.Kind, sub.Name)
 				}
 			}
 			preferred, err := client.ServerPreferredResources()
@@ -58,7 +60,8 @@ func TestDiscovery_ETagMakesA304(t *testing.T) {
 	s := start(t)
 	const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	for path, accept := range map[string]string{
-		"/api": aggregated, "/apis": aggregated, "/openapi/v2": "application/json", "/openapi/v3": "application/json", "/openapi/v3/api/v1": "application/json",
+		"/api": aggregated, "/apis": aggregated, "/openapi/v2": "application/json", "/openapi/v3": "application/json",
+		"/openapi/v3/api/v1": "application/json",
 	} {
 		first := s.get(path, "Accept", accept).ok(http.StatusOK)
 		etag := first.header.Get("ETag")
@@ -91,7 +94,8 @@ func TestOpenAPI_HashNamesTheContent(t *testing.T) {
 func TestDiscovery_RootAndVersion(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	require.Subset(t, s.get("/").ok(http.StatusOK).at("paths"), []any{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/version"})
+	require.Subset(t, s.get("/").ok(http.StatusOK).at("paths"), []any{"/api", "/api/v1", "/apis", "/apis/apps",
+		"/apis/apps/v1", "/version"})
 	client, err := discovery.NewDiscoveryClientForConfigAndClient(s.config, s.http)
 	require.NoError(t, err)
 	v, err := client.ServerVersion()

@@ -20,13 +20,14 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 )
 
 // errNoSuchMethod is a verb that a kind of client does not have.
 var errNoSuchMethod = errors.New("the client has no such method")
 
 // TestClients_EveryKindAndVerb has client-go's clients do all that discovery says can be
-// done, in each format. What is served is asked of the server, so that no kind, verb or
+// done, in each format. The server's discovery says which, so that no kind, verb or
 // subresource can be forgotten.
 func TestClients_EveryKindAndVerb(t *testing.T) {
 	t.Parallel()
@@ -117,7 +118,8 @@ func (k *kindTest) can(verb string) bool { return slices.Contains(k.resource.Ver
 
 func (k *kindTest) exercise() {
 	for _, verb := range k.resource.Verbs {
-		require.Contains(k.t, []string{"create", "get", "list", "watch", "update", "patch", "delete", "deletecollection"}, verb)
+		require.Contains(k.t, []string{"create", "get", "list", "watch", "update", "patch", "delete",
+			"deletecollection"}, verb)
 	}
 	if !k.can("get") {
 		k.exerciseAction()
@@ -182,7 +184,7 @@ func (k *kindTest) sample() m {
 		return document(k.t, k.doc)
 	}
 	gvk := k.resource.under.WithKind(k.resource.Kind)
-	res := api.NewRegistry(api.Builtin()...).Snapshot().Kind(gvk)
+	res := api.NewRegistry(builtin.Kinds()...).Snapshot().Kind(gvk)
 	require.NotNil(k.t, res, gvk)
 	obj := res.New()
 	k.name = fillSample(k.t, obj, res.Kind)
@@ -214,15 +216,17 @@ func (k *kindTest) create() metav1.Object {
 	return created
 }
 
-// judged is an object of which the server has said in its status what it has to say: of a flow schema whether its level is
-// there, of a policy whether its types agree.
+// judged is an object of which the server has said in its status what it has to say: of a flow schema whether
+// its level is there, of a policy whether its types agree.
 func (k *kindTest) judged() (created metav1.Object) {
 	k.t.Helper()
 	require.Eventually(k.t, func() bool {
 		obj, err := k.client.get(k.t.Context(), k.name)
 		require.NoError(k.t, err)
 		created = k.metadata(obj)
-		return slices.ContainsFunc(created.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == "status" })
+		return slices.ContainsFunc(created.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+			return e.Subresource == "status"
+		})
 	}, patience, tick)
 	return created
 }
@@ -257,7 +261,8 @@ func (k *kindTest) change(created metav1.Object) {
 	k.t.Helper()
 	ctx := k.t.Context()
 	events, err := k.client.watch(ctx, metav1.ListOptions{
-		ResourceVersion: created.GetResourceVersion(), FieldSelector: "metadata.name=" + k.name, AllowWatchBookmarks: true,
+		ResourceVersion: created.GetResourceVersion(), FieldSelector: "metadata.name=" +
+			k.name, AllowWatchBookmarks: true,
 	})
 	require.NoError(k.t, err)
 	defer events.Stop()
@@ -353,7 +358,8 @@ func (k *kindTest) exerciseSubresource(sub servedResource) {
 			k.updateSubresource(sub, name)
 		case "patch":
 			if sub.Kind == k.resource.Kind {
-				obj, err := k.client.patch(k.t.Context(), k.name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`), metav1.PatchOptions{}, name)
+				obj, err := k.client.patch(k.t.Context(), k.name, types.MergePatchType,
+					[]byte(`{"metadata":{"annotations":{"a":"b"}}}`), metav1.PatchOptions{}, name)
 				require.NoError(k.t, err, name)
 				require.Equal(k.t, k.name, nameOf(obj))
 			} else {
@@ -416,7 +422,8 @@ func (k *kindTest) remove() {
 	wrong := types.UID("other")
 	err = k.client.delete(ctx, k.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &wrong}})
 	require.True(k.t, apierrors.IsConflict(err), "%v", err)
-	require.NoError(k.t, k.client.delete(ctx, k.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}))
+	require.NoError(k.t,
+		k.client.delete(ctx, k.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}))
 	k.release()
 	_, err = k.client.get(ctx, k.name)
 	require.True(k.t, apierrors.IsNotFound(err), "%v", err)

@@ -37,7 +37,8 @@ func TestEviction_SpendsTheBudgetAndNoMore(t *testing.T) {
 	one := intstr.FromInt32(1)
 	pdb, err := budgets.Create(ctx, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	evict := func(name string) error {
@@ -47,7 +48,8 @@ func TestEviction_SpendsTheBudgetAndNoMore(t *testing.T) {
 	require.True(t, apierrors.IsTooManyRequests(evict("a")), "the controller has not counted yet")
 	require.NoError(t, evict("pending"), "no healthy pod is lost")
 
-	pdb.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: pdb.Generation, DisruptionsAllowed: 1, CurrentHealthy: 2, DesiredHealthy: 1, ExpectedPods: 2}
+	pdb.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: pdb.Generation, DisruptionsAllowed: 1,
+		CurrentHealthy: 2, DesiredHealthy: 1, ExpectedPods: 2}
 	_, err = budgets.UpdateStatus(ctx, pdb, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, evict("a"))
@@ -93,7 +95,9 @@ func TestEviction_SaysWhyThePodGoes(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NotNil(t, got.DeletionTimestamp)
-	i := slices.IndexFunc(got.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
+	i := slices.IndexFunc(got.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget
+	})
 	require.GreaterOrEqual(t, i, 0)
 	require.Equal(t, "EvictionByEvictionAPI", got.Status.Conditions[i].Reason)
 }

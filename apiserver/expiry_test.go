@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/storage"
@@ -31,7 +31,8 @@ var withoutAccounts = admission.Options{Disable: []string{"ServiceAccount"}}
 // lifetimes are the paths of the objects whose time is counted, as etcd has them.
 func (a *assembly) lifetimes() []string {
 	a.t.Helper()
-	list, err := a.store.Collection(lifetimesKept, storage.CollectionOptions{}).List(a.t.Context(), storage.ListRequest{})
+	list, err := a.store.Collection(lifetimesKept, storage.CollectionOptions{}).List(a.t.Context(),
+		storage.ListRequest{})
 	require.NoError(a.t, err)
 	var paths []string
 	for _, o := range list.Items {
@@ -59,7 +60,8 @@ func (s *server) begunDeletion(path string) (left *answer) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		left = s.get(path)
-		return left.code == http.StatusNotFound || left.code == http.StatusOK && left.object().GetDeletionTimestamp() != nil
+		return left.code == http.StatusNotFound || left.code == http.StatusOK &&
+			left.object().GetDeletionTimestamp() != nil
 	}, patience, tick, path)
 	if left.code == http.StatusNotFound {
 		return nil
@@ -70,13 +72,14 @@ func (s *server) begunDeletion(path string) (left *answer) {
 // Whatever a DELETE of a kind meets, the end of its time to live meets.
 func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{Admission: withoutAccounts})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{Admission: withoutAccounts})
 	const group = "/apis/rbac.authorization.k8s.io/v1"
 	bound := pod("bound")
 	bound["spec"].(m)["nodeName"] = "n1"
 	bound["spec"].(m)["terminationGracePeriodSeconds"] = 45
 	service := func(name string) m {
-		return m{"metadata": m{"name": name}, "spec": m{"type": "NodePort", "clusterIP": "10.96.0.77", "ports": []any{m{"port": 80, "nodePort": 30077}}}}
+		return m{"metadata": m{"name": name}, "spec": m{"type": "NodePort", "clusterIP": "10.96.0.77",
+			"ports": []any{m{"port": 80, "nodePort": 30077}}}}
 	}
 	const services, claims = "/api/v1/namespaces/default/services", "/api/v1/namespaces/default/persistentvolumeclaims"
 	for name, c := range map[string]struct {
@@ -86,8 +89,11 @@ func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 		then       func(*testing.T)
 	}{
 		"ConfigMap": {at: configMaps, stored: "core/configmaps/default", obj: configMap("a")},
-		"Deployment with a finalizer": {at: deployments, stored: "apps/deployments/default", obj: with(deployment("d", 1), "finalizers", []string{"a.io/b"}),
-			left: func(t *testing.T, left *answer) { require.Equal(t, []string{"a.io/b"}, left.object().GetFinalizers()) }},
+		"Deployment with a finalizer": {at: deployments, stored: "apps/deployments/default",
+			obj: with(deployment("d", 1), "finalizers", []string{"a.io/b"}),
+			left: func(t *testing.T, left *answer) {
+				require.Equal(t, []string{"a.io/b"}, left.object().GetFinalizers())
+			}},
 		"Namespace": {at: namespaces, stored: "core/namespaces", obj: m{"metadata": m{"name": "team"}},
 			left: func(t *testing.T, left *answer) { require.Equal(t, "Terminating", left.at("status", "phase")) },
 			then: func(*testing.T) { a.get("/api/v1/namespaces/team/configmaps/content").ok(http.StatusOK) }},
@@ -97,7 +103,8 @@ func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 			}},
 		"Pod on no node": {at: pods, stored: "core/pods/default", obj: pod("pending")},
 		"PersistentVolumeClaim": {at: claims, stored: "core/persistentvolumeclaims/default",
-			obj: m{"metadata": m{"name": "data"}, "spec": m{"accessModes": []string{"ReadWriteOnce"}, "resources": m{"requests": m{"storage": "1Gi"}}}},
+			obj: m{"metadata": m{"name": "data"}, "spec": m{"accessModes": []string{"ReadWriteOnce"},
+				"resources": m{"requests": m{"storage": "1Gi"}}}},
 			left: func(t *testing.T, left *answer) {
 				require.Equal(t, []string{"kubernetes.io/pvc-protection"}, left.object().GetFinalizers())
 			}},
@@ -105,15 +112,20 @@ func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 			a.gone("/apis/networking.k8s.io/v1/ipaddresses/10.96.0.77")
 			a.create(services, service("next"))
 		}},
-		"CertificateSigningRequest": {at: "/apis/certificates.k8s.io/v1/certificatesigningrequests", stored: "certificates.k8s.io/certificatesigningrequests",
-			obj: a.signingRequest("csr", "example.com/signer")},
-		"ClusterRole": {at: group + "/clusterroles", stored: "rbac.authorization.k8s.io/clusterroles", obj: m{"metadata": m{"name": "a:b"}}},
-		"ReplicationController": {at: "/api/v1/namespaces/default/replicationcontrollers", stored: "core/replicationcontrollers/default",
-			obj: m{"metadata": m{"name": "rc"}, "spec": m{"replicas": 0, "selector": m{"a": "b"}, "template": m{"metadata": m{"labels": m{"a": "b"}}, "spec": pod("x")["spec"]}}},
+		"CertificateSigningRequest": {at: "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+			stored: "certificates.k8s.io/certificatesigningrequests",
+			obj:    a.signingRequest("csr", "example.com/signer")},
+		"ClusterRole": {at: group + "/clusterroles", stored: "rbac.authorization.k8s.io/clusterroles",
+			obj: m{"metadata": m{"name": "a:b"}}},
+		"ReplicationController": {at: "/api/v1/namespaces/default/replicationcontrollers",
+			stored: "core/replicationcontrollers/default",
+			obj: m{"metadata": m{"name": "rc"}, "spec": m{"replicas": 0, "selector": m{"a": "b"},
+				"template": m{"metadata": m{"labels": m{"a": "b"}}, "spec": pod("x")["spec"]}}},
 			left: func(t *testing.T, left *answer) {
 				require.Equal(t, []string{"orphan"}, left.object().GetFinalizers(), "the kind's propagation policy")
 			}},
-		"ResourceQuota": {at: "/api/v1/namespaces/default/resourcequotas", stored: "core/resourcequotas/default", obj: m{"metadata": m{"name": "q"}}},
+		"ResourceQuota": {at: "/api/v1/namespaces/default/resourcequotas", stored: "core/resourcequotas/default",
+			obj: m{"metadata": m{"name": "q"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := a.create(c.at, withTTL(c.obj, "10h")).object()
@@ -134,7 +146,9 @@ func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 			require.Empty(t, a.lifetimes())
 		})
 	}
-	require.Eventually(t, func() bool { return strings.Contains(a.log.String(), `key=rbac.authorization.k8s.io/clusterroles/a:b`) }, patience, tick)
+	require.Eventually(t, func() bool {
+		return strings.Contains(a.log.String(), `key=rbac.authorization.k8s.io/clusterroles/a:b`)
+	}, patience, tick)
 	require.Contains(t, string(a.get("/metrics").body), "coxswain_ttl_objects 0\n")
 }
 
@@ -143,8 +157,9 @@ func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 func TestExpiry_WhatAPolicyRefusesIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
-	a := assemble(t, api.Builtin(), apiserver.Options{Clock: clock})
-	a.validating("keep", policyOn(rule("", "configmaps", "DELETE"), "request.userInfo.username != 'system:apiserver-ttl' || 'go' in oldObject.metadata.labels"), m{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{Clock: clock})
+	a.validating("keep", policyOn(rule("", "configmaps", "DELETE"), "request.userInfo.username != "+
+		"'system:apiserver-ttl' || 'go' in oldObject.metadata.labels"), m{})
 	a.create(configMaps, withTTL(configMap("a"), "10h"))
 	clock.Step(1000 * time.Hour)
 	a.get(configMaps + "/a").ok(http.StatusOK)
@@ -174,8 +189,9 @@ func TestExpiry_WhatAPolicyRefusesIsTriedAgain(t *testing.T) {
 // A write that renews the time at the last moment is not overtaken by the deletion.
 func TestExpiry_OfWhatIsWrittenMeanwhile(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
-	a.grant("jane", "editor", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"get", "patch"}})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
+	a.grant("jane", "editor", m{"apiGroups": []string{""}, "resources": []string{"configmaps"},
+		"verbs": []string{"get", "patch"}})
 	jane := a.as("jane")
 	for name, c := range map[string]struct {
 		meanwhile func(path string) *answer
@@ -226,7 +242,7 @@ func TestExpiry_OfWhatIsWrittenMeanwhile(t *testing.T) {
 func TestExpiry_ServersShareTheWork(t *testing.T) {
 	t.Parallel()
 	standing := clocktesting.NewFakeClock(time.Now())
-	a := assemble(t, api.Builtin(), apiserver.Options{Clock: standing})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{Clock: standing})
 	backends := []*faulty{a.backend, {Backend: a.backend.Backend}}
 	store, err := storage.Open(t.Context(), backends[1], storage.Options{})
 	require.NoError(t, err)
@@ -275,12 +291,13 @@ func TestExpiry_ServersShareTheWork(t *testing.T) {
 func TestExpiry_TakesOverFromAServerThatDied(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
-	a := assemble(t, api.Builtin(), apiserver.Options{Clock: clock})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{Clock: clock})
 	var dead []storage.Write
 	for i := range 3 {
 		name := fmt.Sprintf("192.0.2.%d:6443", i)
-		dead = append(dead, storage.Write{Op: storage.Create, Key: storage.Key{Collection: "claims/apiservers", Name: name},
-			Value: fmt.Appendf(nil, `{"metadata":{"name":%q}}`, name)})
+		dead = append(dead,
+			storage.Write{Op: storage.Create, Key: storage.Key{Collection: "claims/apiservers", Name: name},
+				Value: fmt.Appendf(nil, `{"metadata":{"name":%q}}`, name)})
 	}
 	_, err := a.store.Commit(t.Context(), dead...)
 	require.NoError(t, err)
@@ -308,10 +325,11 @@ func TestExpiry_TakesOverFromAServerThatDied(t *testing.T) {
 // A server that starts deletes what none was there to delete when its time had ended.
 func TestExpiry_SurvivesTheEndOfEveryServer(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	tried := make(chan struct{}, 1)
 	a.backend.set(func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
-		if writes[0].Op == storage.Delete || writes[0].Op == storage.Update && writes[0].Key.Collection == "core/namespaces" {
+		if writes[0].Op == storage.Delete || writes[0].Op == storage.Update &&
+			writes[0].Key.Collection == "core/namespaces" {
 			select {
 			case tried <- struct{}{}:
 			default:
@@ -323,8 +341,10 @@ func TestExpiry_SurvivesTheEndOfEveryServer(t *testing.T) {
 	a.create(configMaps, withTTL(configMap("a"), "10h"))
 	a.create(namespaces, withTTL(m{"metadata": m{"name": "team"}}, "10h"))
 	_, err := a.backend.Backend.Commit(t.Context(), []storage.Write{
-		{Op: storage.Delete, Key: storage.Key{Collection: timers, Name: "core%configmaps%default%a"}, Expect: storage.AnyRevision},
-		{Op: storage.Delete, Key: storage.Key{Collection: timers, Name: "core%namespaces%team"}, Expect: storage.AnyRevision},
+		{Op: storage.Delete, Key: storage.Key{Collection: timers, Name: "core%configmaps%default%a"},
+			Expect: storage.AnyRevision},
+		{Op: storage.Delete, Key: storage.Key{Collection: timers, Name: "core%namespaces%team"},
+			Expect: storage.AnyRevision},
 	})
 	require.NoError(t, err)
 	<-tried
@@ -342,8 +362,9 @@ func TestExpiry_SurvivesTheEndOfEveryServer(t *testing.T) {
 // Objects of earlier versions have the lease on their own keys. They vanish with it, unless they are written before.
 func TestExpiry_OfAnObjectWithALeaseOfItsOwn(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
-	a.grant("jane", "editor", m{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"get", "patch"}})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
+	a.grant("jane", "editor", m{"apiGroups": []string{""}, "resources": []string{"configmaps"},
+		"verbs": []string{"get", "patch"}})
 	for _, name := range []string{"admin", "jane", "left"} {
 		var created storage.Write
 		a.backend.set(func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
@@ -361,7 +382,9 @@ func TestExpiry_OfAnObjectWithALeaseOfItsOwn(t *testing.T) {
 	a.patch(configMaps+"/admin", mergePatch, `{"data":{"x":"y"}}`).ok(http.StatusOK)
 	a.as("jane").patch(configMaps+"/jane", mergePatch, `{"data":{"x":"y"}}`).ok(http.StatusOK)
 	require.Len(t, a.lifetimes(), 2)
-	require.Eventually(t, func() bool { return a.get(configMaps+"/left").code == http.StatusNotFound }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return a.get(configMaps+"/left").code == http.StatusNotFound
+	}, patience, 50*time.Millisecond)
 	for _, name := range []string{"admin", "jane"} {
 		a.get(configMaps + "/" + name).ok(http.StatusOK)
 		a.end("core/configmaps/default/" + name)
@@ -372,7 +395,7 @@ func TestExpiry_OfAnObjectWithALeaseOfItsOwn(t *testing.T) {
 // What deletes an object past its lifetime, such as etcdctl, leaves that behind. It is nothing to the next of the name.
 func TestExpiry_ForgetsLifetimesOfWhatIsNoMore(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	vanish := func() {
 		_, err := a.store.Commit(t.Context(), storage.Write{Op: storage.Delete, Expect: storage.AnyRevision,
 			Key: storage.Key{Collection: "core/configmaps", Namespace: "default", Name: "a"}})

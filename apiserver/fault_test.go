@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"testing"
@@ -19,10 +18,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
-	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
 // assembly is an API server whose parts a test can reach.
@@ -41,15 +41,8 @@ const logEvents = 16
 // assemble starts an API server of the given kinds on a backend that can be made to fail.
 func assemble(t *testing.T, kinds []*api.Resource, o apiserver.Options) *assembly {
 	t.Helper()
-	embedded, err := storage.StartEmbedded(t.Context(), storage.EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
-	require.NoError(t, err)
-	a := &assembly{backend: &faulty{Backend: embedded}, log: &syncBuffer{}}
-	a.store, err = storage.Open(t.Context(), a.backend, storage.Options{LogEvents: logEvents})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, a.store.Close())
-		require.NoError(t, embedded.Close())
-	})
+	a := &assembly{backend: &faulty{Backend: servertest.Backend(t)}, log: &syncBuffer{}}
+	a.store = servertest.Store(t, a.backend, storage.Options{LogEvents: logEvents})
 	o.Registry, o.Log = api.NewRegistry(kinds...), slog.New(slog.NewTextHandler(a.log, nil))
 	a.server = a.another(t, o)
 	return a
@@ -59,39 +52,12 @@ func assemble(t *testing.T, kinds []*api.Resource, o apiserver.Options) *assembl
 // kinds if o has none.
 func (a *assembly) another(t *testing.T, o apiserver.Options) *server {
 	t.Helper()
-	ca, err := pki.NewCA()
-	require.NoError(t, err)
-	a.ca = ca
-	if o.Registry == nil {
-		o.Registry, o.Log = api.NewRegistry(api.Builtin()...), slog.New(slog.DiscardHandler)
-	}
 	if o.Store == nil {
 		o.Store = a.store
 	}
-	if o.Authentication.ClientCAs == nil {
-		o.Authentication.ClientCAs = authn.FixedCAs(ca.Pool())
-	}
-	handler, err := apiserver.New(t.Context(), o)
-	require.NoError(t, err)
-	a.routes = handler.Handler().(chi.Routes)
-	cert, err := ca.Serving("127.0.0.1")
-	require.NoError(t, err)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = handler.Serve(ctx, ln, apiserver.TLSConfig(cert)) })
-	t.Cleanup(func() {
-		stop()
-		serving.Wait()
-	})
-	<-handler.PolicyWritten() // no write is under way then but a test's
-	admin, key, err := ca.Client("admin", "system:masters")
-	require.NoError(t, err)
-	return connect(t, &rest.Config{
-		Host: "https://" + ln.Addr().String(), QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAData: ca.PEM(), CertData: admin, KeyData: key},
-	})
+	running := servertest.Start(t, o)
+	a.ca, a.routes = running.CA, running.Handler().(chi.Routes)
+	return connect(t, running.Config)
 }
 
 // as is the same server, seen by another user.
@@ -187,13 +153,17 @@ func (a *assembly) writes() map[string]func() *answer {
 	changed := configMap("a")
 	changed["data"] = m{"k": "w"}
 	return map[string]func() *answer{
-		"create":           func() *answer { return a.do(http.MethodPost, configMaps, configMap("new")) },
-		"generateName":     func() *answer { return a.do(http.MethodPost, configMaps, m{"metadata": m{"generateName": "g-"}}) },
+		"create": func() *answer { return a.do(http.MethodPost, configMaps, configMap("new")) },
+		"generateName": func() *answer {
+			return a.do(http.MethodPost, configMaps, m{"metadata": m{"generateName": "g-"}})
+		},
 		"update":           func() *answer { return a.put(configMaps+"/a", changed) },
 		"patch":            func() *answer { return a.patch(configMaps+"/a", mergePatch, `{"data":{"k":"x"}}`) },
 		"delete":           func() *answer { return a.delete(configMaps+"/a", nil) },
 		"deletecollection": func() *answer { return a.delete(configMaps, nil) },
-		"scale":            func() *answer { return a.patch(deployments+"/d/scale", mergePatch, `{"spec":{"replicas":9}}`) },
+		"scale": func() *answer {
+			return a.patch(deployments+"/d/scale", mergePatch, `{"spec":{"replicas":9}}`)
+		},
 	}
 }
 
@@ -203,7 +173,7 @@ func failing(err error) func(context.Context, []storage.Write) (*storage.Outcome
 
 func TestFault_WritesThatEtcdRefusesAreNotAcknowledged(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{RequestTimeout: 5 * time.Second})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: 5 * time.Second})
 	stored := a.create(configMaps, configMap("a")).object()
 	a.create(deployments, deployment("d", 1))
 	for name, c := range map[string]struct {
@@ -233,7 +203,7 @@ func TestFault_WritesThatEtcdRefusesAreNotAcknowledged(t *testing.T) {
 // or tell the writer of a conflict with itself.
 func TestFault_UnknownOutcomeIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	current := a.create(configMaps, configMap("a")).object()
 	lost := func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
 		if _, err := a.backend.Backend.Commit(ctx, writes); err != nil {
@@ -245,25 +215,30 @@ func TestFault_UnknownOutcomeIsNotTriedAgain(t *testing.T) {
 	// A consistent read brings what has happened into memory. A write from what was there before would be
 	// refused by etcd, and of that too nobody is told.
 	seen := func() *unstructured.Unstructured { return a.get(configMaps + "/a").ok(http.StatusOK).object() }
-	a.patch(configMaps+"/a", jsonPatch, `[{"op":"add","path":"/data/x","value":"1"}]`).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "may or may not have happened")
+	a.patch(configMaps+"/a", jsonPatch, `[{"op":"add","path":"/data/x","value":"1"}]`).refused(
+		http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "may or may not have happened")
 	next := seen()
-	a.put(configMaps+"/a", current.Object).refused(http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified")
+	a.put(configMaps+"/a", current.Object).refused(http.StatusConflict, metav1.StatusReasonConflict,
+		"the object has been modified")
 	current = next
 	current.SetLabels(map[string]string{"a": "b"})
-	a.put(configMaps+"/a", current.Object).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "may or may not have happened")
+	a.put(configMaps+"/a", current.Object).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
+		"may or may not have happened")
 	seen()
-	a.delete(configMaps+"/a", nil).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "may or may not have happened")
+	a.delete(configMaps+"/a", nil).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
+		"may or may not have happened")
 	a.backend.set(nil, nil)
 	a.gone(configMaps + "/a")
 }
 
 func TestFault_EtcdThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{RequestTimeout: 5 * time.Second})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: 5 * time.Second})
 	a.create(configMaps, configMap("a"))
 	a.create(deployments, deployment("d", 1))
 	a.backend.set(failing(storage.ErrUnavailable), storage.ErrUnavailable)
-	for _, path := range []string{configMaps, configMaps + "/a", configMaps + "/none", "/api/v1/pods", configMaps + "?limit=1"} {
+	for _, path := range []string{configMaps, configMaps + "/a", configMaps + "/none", "/api/v1/pods",
+		configMaps + "?limit=1"} {
 		a.get(path).refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "")
 	}
 	for verb, write := range a.writes() {
@@ -287,24 +262,26 @@ func TestFault_EtcdThatDoesNotAnswer(t *testing.T) {
 
 func TestFault_EtcdThatHangsIsATimeout(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	a.create(configMaps, configMap("a"))
 	a.backend.set(func(ctx context.Context, _ []storage.Write) (*storage.Outcome, error) {
 		<-ctx.Done()
 		return nil, fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, ctx.Err())
 	}, nil)
-	a.patch(configMaps+"/a?timeout=100ms", mergePatch, `{"data":{"k":"x"}}`).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "")
+	a.patch(configMaps+"/a?timeout=100ms", mergePatch, `{"data":{"k":"x"}}`).refused(http.StatusGatewayTimeout,
+		metav1.StatusReasonTimeout, "")
 	a.backend.set(nil, nil)
 }
 
 func TestFault_ClosedBackend(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{RequestTimeout: 5 * time.Second})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: 5 * time.Second})
 	a.create(configMaps, configMap("a"))
 	require.NoError(t, a.backend.Close())
 	for verb, write := range a.writes() {
 		answered := write()
-		require.Contains(t, []int{http.StatusServiceUnavailable, http.StatusGatewayTimeout}, answered.code, "%s: %s", verb, answered.body)
+		require.Contains(t, []int{http.StatusServiceUnavailable, http.StatusGatewayTimeout}, answered.code, "%s: %s",
+			verb, answered.body)
 	}
 	require.Contains(t, []int{http.StatusServiceUnavailable, http.StatusGatewayTimeout}, a.get(configMaps).code)
 	a.get("/livez").ok(http.StatusOK)
@@ -313,7 +290,7 @@ func TestFault_ClosedBackend(t *testing.T) {
 
 // panicking is ConfigMap with a validation that panics over one name.
 func panicking() []*api.Resource {
-	kinds := api.Builtin()
+	kinds := builtin.Kinds()
 	for _, res := range kinds {
 		if res.Kind == "ConfigMap" {
 			res.Validate = func(obj api.Object) field.ErrorList {
@@ -335,12 +312,14 @@ func panicking() []*api.Resource {
 func TestPanic_IsA500AndALogLine(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, panicking(), apiserver.Options{})
-	a.do(http.MethodPost, configMaps, configMap("boom")).refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "panic while serving")
+	a.do(http.MethodPost, configMaps, configMap("boom")).refused(http.StatusInternalServerError,
+		metav1.StatusReasonInternalError, "panic while serving")
 	require.Contains(t, a.log.String(), `msg="panic while serving"`)
 	require.Contains(t, a.log.String(), "panic=boom")
 	a.gone(configMaps + "/boom")
 	metrics := string(a.get("/metrics").ok(http.StatusOK).body)
-	require.Contains(t, metrics, `apiserver_request_total{code="500",component="apiserver",dry_run="",group="",resource="configmaps"`)
+	require.Contains(t, metrics,
+		`apiserver_request_total{code="500",component="apiserver",dry_run="",group="",resource="configmaps"`)
 	require.NotContains(t, metrics, `code="0"`)
 }
 
@@ -349,7 +328,8 @@ func TestPanic_InADeleteOfManyLeavesTheServerStanding(t *testing.T) {
 	a := assemble(t, panicking(), apiserver.Options{})
 	a.create(configMaps, configMap("a"))
 	a.create(configMaps, configMap("fuse"))
-	a.delete(configMaps, nil).refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "panic while deleting")
+	a.delete(configMaps, nil).refused(http.StatusInternalServerError, metav1.StatusReasonInternalError,
+		"panic while deleting")
 	require.Equal(t, []string{"fuse"}, a.get(configMaps).names())
 }
 
@@ -357,7 +337,7 @@ func TestPanic_InADeleteOfManyLeavesTheServerStanding(t *testing.T) {
 func TestWatch_OutlivesTheRequestTimeout(t *testing.T) {
 	t.Parallel()
 	// The other requests must be answered in this time.
-	a := assemble(t, api.Builtin(), apiserver.Options{RequestTimeout: 5 * time.Second})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: 5 * time.Second})
 	for name, http2 := range protocols {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -377,7 +357,7 @@ func TestWatch_OutlivesTheRequestTimeout(t *testing.T) {
 
 func TestWatch_TooOldARevisionIsGone(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	first := a.create(configMaps, configMap("a")).object().GetResourceVersion()
 	var last *unstructured.Unstructured
 	for i := range 2 * logEvents {
@@ -393,7 +373,8 @@ func TestWatch_TooOldARevisionIsGone(t *testing.T) {
 		require.EqualValues(t, http.StatusGone, e.Object.Object["code"])
 		require.Equal(t, string(metav1.StatusReasonExpired), e.Object.Object["reason"])
 	}
-	a.get(configMaps+"?resourceVersionMatch=Exact&resourceVersion="+first).refused(http.StatusGone, metav1.StatusReasonExpired, "too old")
+	a.get(configMaps+"?resourceVersionMatch=Exact&resourceVersion="+first).refused(http.StatusGone,
+		metav1.StatusReasonExpired, "too old")
 	w := a.watch(configMaps + "?watch=1&resourceVersion=" + last.GetResourceVersion())
 	a.create(configMaps, configMap("b"))
 	w.expect("ADDED", "b")
@@ -401,7 +382,7 @@ func TestWatch_TooOldARevisionIsGone(t *testing.T) {
 
 func TestWatch_EndsWithAnErrorEventWhenItCannotGoOn(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	w := a.watch(configMaps + "?watch=1")
 	a.create(configMaps, configMap("a"))
 	w.expect("ADDED", "a")

@@ -10,14 +10,18 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coxswain-dev/coxswain/apiserver/proxy"
+	"github.com/coxswain-dev/coxswain/apiserver/query"
 )
 
-// response notes what became of a request, for metrics, and what the error path must know.
+// response records the outcome of a request for metrics, and what the error path needs.
 type response struct {
 	http.ResponseWriter
 	code    int
 	bytes   int64
 	request *request // once resolved
+	dryRun  bool     // said in the body
 }
 
 // observed returns the response that Server.observe put around w.
@@ -53,8 +57,10 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 			if p == http.ErrAbortHandler {
 				panic(p)
 			}
-			s.Log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-			s.writeError(w, &request{Request: r}, apierrors.NewInternalError(fmt.Errorf("panic while serving %s", r.URL.Path)))
+			s.Log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", p, "stack",
+				string(debug.Stack()))
+			s.writeError(w, &request{Request: r},
+				apierrors.NewInternalError(fmt.Errorf("panic while serving %s", r.URL.Path)))
 		}()
 		next.ServeHTTP(w, r)
 	})
@@ -67,30 +73,32 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		w := &response{ResponseWriter: hw}
 		start := time.Now()
 		if !longRunning(r) {
-			inflight := s.metrics.inflight(r.Method)
+			inflight := s.metrics.InFlight(r.Method)
 			inflight.Inc()
 			defer inflight.Dec()
 		}
-		defer func() { s.metrics.done(w, r, time.Since(start)) }()
+		defer func() { s.count(w, r, time.Since(start)) }()
 		next.ServeHTTP(w, r)
 	})
 }
 
-// plainPath makes routes see the path decoded, whatever the client chose to escape: encodeURIComponent writes "system:node"
-// as "system%3Anode". A resource's path may end in slashes, as for go-restful. What is behind a proxy is another matter.
+// plainPath has the router match the decoded path, whatever the client chose to escape: encodeURIComponent writes
+// "system:node" as "system%3Anode". A resource's path may end in slashes, as for go-restful. The paths
+// behind a proxy are left as they are.
 func plainPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.URL.RawPath = ""
-		if p := r.URL.Path; strings.HasSuffix(p, "/") && (strings.HasPrefix(p, "/api/") || strings.HasPrefix(p, "/apis/")) &&
-			!(isConnectPath(p) && strings.Contains(p, "/proxy/")) {
+		if p := r.URL.Path; strings.HasSuffix(p, "/") &&
+			(strings.HasPrefix(p, "/api/") || strings.HasPrefix(p, "/apis/")) &&
+			!(proxy.Connects(p) && strings.Contains(p, "/proxy/")) {
 			chi.RouteContext(r.Context()).RoutePath = strings.TrimRight(p, "/")
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// limitBody bounds the time in which a body must arrive, even one that nobody will read. What is connected to
-// lifts the bound, once the request has been authorized.
+// limitBody bounds the time in which a body must arrive, even one that nobody will read. Requests that
+// connect lift the bound once they have been authorized.
 func (s *Server) limitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -114,7 +122,8 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 			if asked := r.URL.Query().Get("timeout"); asked != "" {
 				d, err := time.ParseDuration(asked)
 				if err != nil || d < 0 {
-					s.writeError(w, &request{Request: r}, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout %q", asked)))
+					s.writeError(w, &request{Request: r},
+						apierrors.NewBadRequest(fmt.Sprintf("invalid timeout %q", asked)))
 					return
 				}
 				if d > 0 && d < limit {
@@ -130,9 +139,10 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 
 // longRunning reports whether the request may go on for as long as the client likes.
 func longRunning(r *http.Request) bool {
-	return r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "watch") && flag(r.URL.Query(), "watch") ||
+	return r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "watch") &&
+		query.Flag(r.URL.Query(), "watch") ||
 		r.Method == http.MethodGet && isWatchPath(r.URL.Path) ||
-		isConnectPath(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/debug/pprof/")
+		proxy.Connects(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/debug/pprof/")
 }
 
 // isWatchPath reports whether a path is an old one of a watch: /api/v1/watch/pods.
@@ -141,5 +151,6 @@ func isWatchPath(path string) bool {
 		return false
 	}
 	parts := strings.SplitN(path, "/", 5) // "", "apis", group, version, "watch/…"
-	return len(parts) == 5 && (parts[1] == "api" && parts[3] == "watch" || parts[1] == "apis" && strings.HasPrefix(parts[4], "watch/"))
+	return len(parts) == 5 && (parts[1] == "api" && parts[3] == "watch" || parts[1] == "apis" &&
+		strings.HasPrefix(parts[4], "watch/"))
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -76,7 +77,8 @@ func (s *server) level(name string) (waiting, executing int) {
 // metric is the value of a series as it is written, 0 if there is none.
 func (s *server) metric(series string) float64 {
 	s.t.Helper()
-	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindSubmatch(s.get("/metrics").ok(http.StatusOK).body)
+	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindSubmatch(
+		s.get("/metrics").ok(http.StatusOK).body)
 	if found == nil {
 		return 0
 	}
@@ -96,16 +98,18 @@ func (a *assembly) account(name string) *server {
 // administrator and probes.
 func TestFlow_HeartbeatsGetThroughAnOverload(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{
+	a := assemble(t, builtin.Kinds(), apiserver.Options{
 		RequestTimeout: 20 * time.Minute, // of which a quarter is for waiting
 		Limits:         apiserver.Limits{RequestsInFlight: 5, MutatingRequestsInFlight: 5},
 	})
 	a.mayAll("system:kube-scheduler")
-	elephant, node, scheduler := a.account("elephant"), a.as("system:node:n", "system:nodes"), a.as("system:kube-scheduler")
+	elephant, node, scheduler := a.account("elephant"), a.as("system:node:n", "system:nodes"),
+		a.as("system:kube-scheduler")
 	a.create("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", m{"metadata": m{"name": "n"}})
 	a.patch(flowLevels+"/workload-low", mergePatch, m{
 		"metadata": m{"annotations": m{flowv1.AutoUpdateAnnotationKey: "false"}},
-		"spec":     m{"limited": m{"limitResponse": m{"queuing": m{"queues": 1, "handSize": 1, "queueLengthLimit": 3}}}},
+		"spec": m{"limited": m{"limitResponse": m{"queuing": m{"queues": 1, "handSize": 1,
+			"queueLengthLimit": 3}}}},
 	}).ok(http.StatusOK)
 
 	g := a.hold()
@@ -126,19 +130,25 @@ func TestFlow_HeartbeatsGetThroughAnOverload(t *testing.T) {
 		}
 	}
 	refused := <-answers
-	refused.refused(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Too many requests, please try again later.")
+	refused.refused(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+		"Too many requests, please try again later.")
 	require.Equal(t, "1", refused.header.Get("Retry-After"))
 	require.NotEmpty(t, refused.header.Get(levelUID))
 	waiting, _ := a.level("workload-low")
 	require.Equal(t, 3, waiting)
-	require.Equal(t, 1.0, a.metric(`apiserver_flowcontrol_rejected_requests_total{flow_schema="service-accounts",priority_level="workload-low",reason="queue-full"}`))
-	require.Equal(t, 3.0, a.metric(`apiserver_flowcontrol_current_inqueue_requests{flow_schema="service-accounts",priority_level="workload-low"}`))
+	require.Equal(t, 1.0,
+		a.metric(`apiserver_flowcontrol_rejected_requests_total{flow_schema="service-accounts",priority_level="workload-low",reason="queue-full"}`))
+	require.Equal(t, 3.0,
+		a.metric(`apiserver_flowcontrol_current_inqueue_requests{flow_schema="service-accounts",priority_level="workload-low"}`))
 	elephant.get(configMaps).refused(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "")
-	require.Contains(t, string(a.get(flowDumps+"dump_requests?includeRequestDetails=1").ok(http.StatusOK).body), "system:serviceaccount:default:elephant")
+	require.Contains(t, string(a.get(flowDumps+"dump_requests?includeRequestDetails=1").ok(http.StatusOK).body),
+		"system:serviceaccount:default:elephant")
 
 	renewal := m{"spec": m{"holderIdentity": "n", "renewTime": "2030-01-01T00:00:00.000000Z"}}
-	node.patch("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n", mergePatch, renewal).ok(http.StatusOK)
-	scheduler.create("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", m{"metadata": m{"name": "scheduler"}})
+	node.patch("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n", mergePatch,
+		renewal).ok(http.StatusOK)
+	scheduler.create("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+		m{"metadata": m{"name": "scheduler"}})
 	a.get(configMaps).ok(http.StatusOK)
 	elephant.get("/readyz").ok(http.StatusOK)
 
@@ -154,10 +164,10 @@ func TestFlow_HeartbeatsGetThroughAnOverload(t *testing.T) {
 	}, patience, tick)
 }
 
-// A user who floods his level waits in his own queues. Another's request is not behind all of his.
+// A user that floods its level waits in its own queues. Another user's request does not wait behind all of them.
 func TestFlow_AnElephantDoesNotStarveOthersOfItsLevel(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{
+	a := assemble(t, builtin.Kinds(), apiserver.Options{
 		RequestTimeout: 20 * time.Minute, // of which a quarter is for waiting
 		Limits:         apiserver.Limits{RequestsInFlight: 5, MutatingRequestsInFlight: 5},
 	})
@@ -194,10 +204,10 @@ func TestFlow_AnElephantDoesNotStarveOthersOfItsLevel(t *testing.T) {
 	require.Less(t, before, int64(many*2/3))
 }
 
-// Who has waited for a quarter of the request timeout is told to come back; who goes away leaves his queue.
+// A request that has waited for a quarter of the request timeout gets 429; one whose client leaves leaves its queue.
 func TestFlow_WaitingEnds(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{RequestTimeout: 4 * time.Second,
+	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: 4 * time.Second,
 		Limits: apiserver.Limits{RequestsInFlight: 2, MutatingRequestsInFlight: 2}})
 	elephant := a.account("elephant")
 	g := a.hold()
@@ -208,7 +218,8 @@ func TestFlow_WaitingEnds(t *testing.T) {
 	for n := range 20 {
 		flood.Go(func() {
 			// Those that are held may have their connections closed when they have taken too long.
-			res, err := elephant.http.Post(elephant.config.Host+configMaps, "application/json", reader(t, configMap(fmt.Sprint("e", n))))
+			res, err := elephant.http.Post(elephant.config.Host+configMaps, "application/json",
+				reader(t, configMap(fmt.Sprint("e", n))))
 			if err != nil {
 				return
 			}
@@ -219,11 +230,13 @@ func TestFlow_WaitingEnds(t *testing.T) {
 	}
 	(<-codes).refused(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Too many requests")
 	require.Eventually(t, func() bool {
-		return a.metric(`apiserver_flowcontrol_rejected_requests_total{flow_schema="service-accounts",priority_level="workload-low",reason="time-out"}`) > 0
+		return a.metric(
+			`apiserver_flowcontrol_rejected_requests_total{flow_schema="service-accounts",priority_level="workload-low",reason="time-out"}`) > 0
 	}, patience, tick)
 
 	cancelled := func() float64 {
-		return a.metric(`apiserver_flowcontrol_rejected_requests_total{flow_schema="service-accounts",priority_level="workload-low",reason="cancelled"}`)
+		return a.metric(
+			`apiserver_flowcontrol_rejected_requests_total{flow_schema="service-accounts",priority_level="workload-low",reason="cancelled"}`)
 	}
 	for n := 0; cancelled() == 0; n++ {
 		require.Less(t, n, 60)
@@ -258,8 +271,9 @@ func TestFlow_WaitingEnds(t *testing.T) {
 // Each answer names by UID what judged its request, and one of the dumps' and the metrics' names is that.
 func TestFlow_AnswersSayWhatJudgedThem(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
-	a.mayAll("jane", "system:kube-controller-manager", "system:serviceaccount:kube-system:job-controller", "coxswain:simulated-nodes")
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
+	a.mayAll("jane", "system:kube-controller-manager", "system:serviceaccount:kube-system:job-controller",
+		"coxswain:simulated-nodes")
 	schemaOf, levelOf := map[string]string{}, map[string]string{}
 	for path, names := range map[string]map[string]string{flowSchemas: schemaOf, flowLevels: levelOf} {
 		items, _ := a.get(path).ok(http.StatusOK).at("items").([]any)
@@ -285,10 +299,13 @@ func TestFlow_AnswersSayWhatJudgedThem(t *testing.T) {
 		{"nobody", nil, configMaps, "global-default", "global-default"}, // who is refused afterwards, too
 		{"system:kube-controller-manager", nil, leases, "system-leader-election", "leader-election"},
 		{"system:kube-controller-manager", nil, configMaps, "kube-controller-manager", "workload-high"},
-		{"system:serviceaccount:kube-system:job-controller", accounts, configMaps, "kube-system-service-accounts", "workload-high"},
-		{"system:serviceaccount:kube-system:job-controller", accounts, leases, "workload-leader-election", "leader-election"},
+		{"system:serviceaccount:kube-system:job-controller", accounts, configMaps, "kube-system-service-accounts",
+			"workload-high"},
+		{"system:serviceaccount:kube-system:job-controller", accounts, leases, "workload-leader-election",
+			"leader-election"},
 		{"system:node:n", []string{"system:nodes"}, nodes + "/n", "system-node-high", "node-high"},
-		{"system:node:n", []string{"system:nodes"}, pods + "?fieldSelector=spec.nodeName%3Dn", "system-nodes", "system"},
+		{"system:node:n", []string{"system:nodes"}, pods + "?fieldSelector=spec.nodeName%3Dn",
+			"system-nodes", "system"},
 		{"coxswain:simulated-nodes", nil, leases, "coxswain-simulated-node-high", "node-high"},
 		{"coxswain:simulated-nodes", nil, pods, "coxswain-simulated-nodes", "system"},
 	} {
@@ -296,19 +313,23 @@ func TestFlow_AnswersSayWhatJudgedThem(t *testing.T) {
 		require.Equal(t, c.schema, schemaOf[got.header.Get(schemaUID)], "%+v", c)
 		require.Equal(t, c.level, levelOf[got.header.Get(levelUID)], "%+v", c)
 	}
-	require.Positive(t, a.metric(`apiserver_flowcontrol_dispatched_requests_total{flow_schema="system-node-high",priority_level="node-high"}`))
-	require.Positive(t, a.metric(`apiserver_flowcontrol_request_execution_seconds_count{flow_schema="global-default",priority_level="global-default",type="watch"}`))
+	require.Positive(t,
+		a.metric(`apiserver_flowcontrol_dispatched_requests_total{flow_schema="system-node-high",priority_level="node-high"}`))
+	require.Positive(t,
+		a.metric(`apiserver_flowcontrol_request_execution_seconds_count{flow_schema="global-default",priority_level="global-default",type="watch"}`))
 	require.Equal(t, 245.0, a.metric(`apiserver_flowcontrol_nominal_limit_seats{priority_level="workload-low"}`))
 	require.Equal(t, 98.0, a.metric(`apiserver_flowcontrol_nominal_limit_seats{priority_level="node-high"}`))
 	require.Contains(t, string(a.get(flowDumps+"dump_queues").ok(http.StatusOK).body), "\nworkload-high,")
 	a.get(flowDumps+"dump_nothing").refused(http.StatusNotFound, metav1.StatusReasonNotFound, "could not find")
-	a.as("nobody").get(flowDumps+"dump_requests").refused(http.StatusForbidden, metav1.StatusReasonForbidden, "dump_requests")
+	a.as("nobody").get(flowDumps+"dump_requests").refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+		"dump_requests")
 }
 
 // A watch holds its seat while it begins, however long it lasts.
 func TestFlow_WatchesHoldNoSeats(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{Limits: apiserver.Limits{RequestsInFlight: 1, MutatingRequestsInFlight: 1}})
+	a := assemble(t, builtin.Kinds(),
+		apiserver.Options{Limits: apiserver.Limits{RequestsInFlight: 1, MutatingRequestsInFlight: 1}})
 	user := a.account("watcher")
 	a.create(configMaps, configMap("a"))
 	for range 20 {
@@ -323,7 +344,7 @@ func TestFlow_WatchesHoldNoSeats(t *testing.T) {
 // A list is as wide as it is long, up to its limit and to what its level lets one request have.
 func TestFlow_ListsAreWide(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	for i := range 250 {
 		a.create(configMaps, configMap(fmt.Sprint("c", i)))
 	}
@@ -335,7 +356,8 @@ func TestFlow_ListsAreWide(t *testing.T) {
 		path string
 		want float64
 	}{
-		{configMaps, 3}, {configMaps + "?limit=100", 1}, {configMaps + "?limit=101", 2}, {configMaps + "?limit=1&labelSelector=a", 3},
+		{configMaps, 3}, {configMaps + "?limit=100", 1}, {configMaps + "?limit=101", 2},
+		{configMaps + "?limit=1&labelSelector=a", 3},
 		{configMaps + "?fieldSelector=metadata.name%3Dc1", 1}, {configMaps + "/c1", 1}, {"/version", 1},
 	} {
 		jane.get(c.path).ok(http.StatusOK)
@@ -345,21 +367,23 @@ func TestFlow_ListsAreWide(t *testing.T) {
 	}
 }
 
-// What is written of levels and schemas holds for the next request.
+// A write to levels and schemas is in force for the next request.
 func TestFlow_ConfigurationIsLive(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	a.mayAll("jane")
 	jane := a.as("jane")
 	judge := func() string { return jane.get(configMaps).header.Get(schemaUID) }
 	usual := judge()
 	level := a.create(flowLevels, m{"metadata": m{"name": "janes"}, "spec": m{"type": "Limited", "limited": m{
-		"nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0, "limitResponse": m{"type": "Reject"},
+		"nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0,
+		"limitResponse": m{"type": "Reject"},
 	}}}).object()
 	schema := a.create(flowSchemas, m{"metadata": m{"name": "janes"}, "spec": m{
 		"matchingPrecedence": 50, "priorityLevelConfiguration": m{"name": "janes"},
 		"rules": []any{m{"subjects": []any{m{"kind": "User", "user": m{"name": "jane"}}}, "resourceRules": []any{m{
-			"verbs": []string{"*"}, "apiGroups": []string{""}, "resources": []string{"configmaps"}, "namespaces": []string{"*"}}}}},
+			"verbs": []string{"*"}, "apiGroups": []string{""}, "resources": []string{"configmaps"},
+			"namespaces": []string{"*"}}}}},
 	}}).object()
 	require.Equal(t, string(schema.GetUID()), judge())
 	require.Equal(t, usual, jane.get(pods).header.Get(schemaUID))
@@ -372,7 +396,8 @@ func TestFlow_ConfigurationIsLive(t *testing.T) {
 	held.Go(func() { jane.create(configMaps, configMap("a")) })
 	require.Eventually(t, func() bool { return g.entered.Load() == 1 }, patience, tick)
 	jane.get(configMaps).refused(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "")
-	a.patch(flowLevels+"/janes", mergePatch, m{"spec": m{"limited": m{"nominalConcurrencyShares": 30}}}).ok(http.StatusOK)
+	a.patch(flowLevels+"/janes", mergePatch, m{"spec": m{"limited": m{"nominalConcurrencyShares": 30}}}).ok(
+		http.StatusOK)
 	jane.get(configMaps).ok(http.StatusOK)
 	g.open()
 	held.Wait()
@@ -399,14 +424,15 @@ func TestFlow_ConfigurationIsLive(t *testing.T) {
 // The mandatory objects cannot be changed, and come back.
 func TestFlow_MandatoryObjectsStay(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	for path, change := range map[string]m{
 		flowSchemas + "/catch-all": {"spec": m{"matchingPrecedence": 9999}},
 		flowSchemas + "/exempt":    {"spec": m{"priorityLevelConfiguration": m{"name": "catch-all"}}},
 		flowLevels + "/catch-all":  {"spec": m{"limited": m{"nominalConcurrencyShares": 6}}},
 		flowLevels + "/exempt":     {"spec": m{"type": "Limited"}},
 	} {
-		a.patch(path, mergePatch, change).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "must equal the fixed value")
+		a.patch(path, mergePatch, change).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+			"must equal the fixed value")
 		old := a.get(path).ok(http.StatusOK).object()
 		a.delete(path, nil).ok(http.StatusOK)
 		require.Eventually(t, func() bool { return a.get(path).code == http.StatusOK }, patience, tick)
@@ -415,7 +441,8 @@ func TestFlow_MandatoryObjectsStay(t *testing.T) {
 		require.Equal(t, old.Object["spec"], now.Object["spec"])
 	}
 	// How much the exempt have is for the administrator to say.
-	a.patch(flowLevels+"/exempt", mergePatch, m{"spec": m{"exempt": m{"nominalConcurrencyShares": 245, "lendablePercent": 50}}}).ok(http.StatusOK)
+	a.patch(flowLevels+"/exempt", mergePatch,
+		m{"spec": m{"exempt": m{"nominalConcurrencyShares": 245, "lendablePercent": 50}}}).ok(http.StatusOK)
 	require.Equal(t, 300.0, a.metric(`apiserver_flowcontrol_nominal_limit_seats{priority_level="exempt"}`))
 	require.Equal(t, 150.0, a.metric(`apiserver_flowcontrol_lower_limit_seats{priority_level="exempt"}`))
 }
@@ -423,7 +450,7 @@ func TestFlow_MandatoryObjectsStay(t *testing.T) {
 // The suggested objects are kept as we suggest them unless the administrator has taken them over.
 func TestFlow_SuggestedObjectsAreKeptWhileTheyAreOurs(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	precedence := func(name string) int64 {
 		return a.get(flowSchemas+"/"+name).ok(http.StatusOK).at("spec", "matchingPrecedence").(int64)
 	}
@@ -431,16 +458,20 @@ func TestFlow_SuggestedObjectsAreKeptWhileTheyAreOurs(t *testing.T) {
 	theirs := m{"metadata": m{"annotations": m{key: "false"}}, "spec": m{"matchingPrecedence": 901}}
 	a.patch(flowSchemas+"/service-accounts", mergePatch, theirs).ok(http.StatusOK)
 	// Taken over by an edit: an annotation that says nothing is written by what the generation says.
-	a.patch(flowSchemas+"/kube-scheduler", mergePatch, m{"metadata": m{"annotations": m{key: nil}}, "spec": m{"matchingPrecedence": 801}}).ok(http.StatusOK)
+	a.patch(flowSchemas+"/kube-scheduler", mergePatch, m{"metadata": m{"annotations": m{key: nil}},
+		"spec": m{"matchingPrecedence": 801}}).ok(http.StatusOK)
 	a.patch(flowSchemas+"/global-default", mergePatch, m{"spec": m{"matchingPrecedence": 9000}}).ok(http.StatusOK)
-	a.patch(flowLevels+"/system", mergePatch, m{"spec": m{"limited": m{"nominalConcurrencyShares": 1}}}).ok(http.StatusOK)
-	a.create(flowSchemas, m{"metadata": m{"name": "of-old", "annotations": m{key: "true"}}, "spec": m{"priorityLevelConfiguration": m{"name": "system"}}})
+	a.patch(flowLevels+"/system", mergePatch, m{"spec": m{"limited": m{"nominalConcurrencyShares": 1}}}).ok(
+		http.StatusOK)
+	a.create(flowSchemas, m{"metadata": m{"name": "of-old", "annotations": m{key: "true"}},
+		"spec": m{"priorityLevelConfiguration": m{"name": "system"}}})
 	a.delete(flowLevels+"/workload-high", nil).ok(http.StatusOK)
 	require.Eventually(t, func() bool {
 		scheduler := a.get(flowSchemas + "/kube-scheduler").object()
 		return precedence("global-default") == 9900 &&
 			a.get(flowLevels+"/system").at("spec", "limited", "nominalConcurrencyShares") == int64(30) &&
-			a.get(flowSchemas+"/of-old").code == http.StatusNotFound && a.get(flowLevels+"/workload-high").code == http.StatusOK &&
+			a.get(flowSchemas+"/of-old").code == http.StatusNotFound &&
+			a.get(flowLevels+"/workload-high").code == http.StatusOK &&
 			scheduler.GetAnnotations()[key] == "false"
 	}, patience, tick)
 	require.EqualValues(t, 901, precedence("service-accounts"))
@@ -450,7 +481,7 @@ func TestFlow_SuggestedObjectsAreKeptWhileTheyAreOurs(t *testing.T) {
 // Several servers write no more than one does, and what is as it should be is not written at all.
 func TestFlow_ServersDoNotFight(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	versions := func() map[types.UID]string {
 		all := map[types.UID]string{}
 		for _, path := range []string{flowSchemas, flowLevels} {
@@ -464,7 +495,8 @@ func TestFlow_ServersDoNotFight(t *testing.T) {
 	}
 	before := versions()
 	second := a.another(t, apiserver.Options{})
-	events := a.watch(flowSchemas + "?watch=1&resourceVersion=" + a.get(flowSchemas).at("metadata", "resourceVersion").(string))
+	events := a.watch(flowSchemas + "?watch=1&resourceVersion=" +
+		a.get(flowSchemas).at("metadata", "resourceVersion").(string))
 	a.create(flowSchemas, m{"metadata": m{"name": "new"}, "spec": m{"priorityLevelConfiguration": m{"name": "system"}}})
 	events.expect("ADDED", "new")
 	events.expect("MODIFIED", "new") // one of the two has said that its level is there
@@ -486,8 +518,9 @@ func TestFlow_ServersDoNotFight(t *testing.T) {
 
 func TestFlow_NeedsSeats(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
-	_, err := apiserver.New(t.Context(), apiserver.Options{Store: a.store, Registry: api.NewRegistry(api.Builtin()...),
-		Limits: apiserver.Limits{RequestsInFlight: -1, MutatingRequestsInFlight: -1}})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
+	_, err := apiserver.New(t.Context(),
+		apiserver.Options{Store: a.store, Registry: api.NewRegistry(builtin.Kinds()...),
+			Limits: apiserver.Limits{RequestsInFlight: -1, MutatingRequestsInFlight: -1}})
 	require.ErrorContains(t, err, "must add up to something positive")
 }

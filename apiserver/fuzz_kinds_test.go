@@ -9,6 +9,7 @@ import (
 	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 )
 
 // fuzzedKind is where a kind's objects are written, and one that is there.
@@ -19,7 +20,7 @@ type fuzzedKind struct{ collection, object string }
 func FuzzEveryKind(f *testing.F) {
 	s := start(f)
 	var kinds []fuzzedKind
-	for _, r := range api.Builtin() {
+	for _, r := range builtin.Kinds() {
 		if r.Kind == "Binding" || r.Computed {
 			continue // is not kept
 		}
@@ -53,7 +54,8 @@ func FuzzEveryKind(f *testing.F) {
 	formats := []string{"application/json", cborType, "application/yaml", protobuf}
 	f.Fuzz(func(t *testing.T, kind, format uint8, body []byte) {
 		s, k := s.within(t), kinds[int(kind)%len(kinds)]
-		s.do(http.MethodPost, k.collection+"?dryRun=All", body, "Content-Type", formats[int(format)%len(formats)]).civil()
+		s.do(http.MethodPost, k.collection+"?dryRun=All", body, "Content-Type",
+			formats[int(format)%len(formats)]).civil()
 		if k.object != "" && json.Valid(body) {
 			s.patch(k.object+"?dryRun=All", mergePatch, body).civil()
 		}

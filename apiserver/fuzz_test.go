@@ -43,12 +43,17 @@ func FuzzCreateBody(f *testing.F) {
 	require.NoError(f, err)
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), protobuf)
 	require.True(f, ok)
-	binary, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}})
+	binary, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion),
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}})
 	require.NoError(f, err)
 	packed, err := cbor.Marshal(pod("a"))
 	require.NoError(f, err)
-	for _, seed := range [][]byte{document, []byte("{}"), []byte("null"), []byte(`{"metadata":{"name":"a","labels":null},"spec":{"containers":[null]}}`),
-		[]byte("metadata: {name: a}\nspec: {containers: [{name: c, image: i}]}"), []byte("a: &a [*a]"), binary, binary[:len(binary)-3], []byte("k8s\x00"), {0xff, 0xfe}, packed, packed[:len(packed)/2], []byte("\xd9\xd9\xf7\xa0"), {0xbf, 0x9f}} {
+	for _, seed := range [][]byte{document, []byte("{}"), []byte("null"),
+		[]byte(`{"metadata":{"name":"a","labels":null},"spec":{"containers":[null]}}`),
+		[]byte("metadata: {name: a}\nspec: {containers: [{name: c, image: i}]}"), []byte("a: &a [*a]"), binary,
+		binary[:len(binary)-3], []byte("k8s\x00"), {0xff, 0xfe}, packed, packed[:len(packed)/2],
+		[]byte("\xd9\xd9\xf7\xa0"), {0xbf, 0x9f}} {
 		for _, media := range []string{"application/json", "application/yaml", protobuf, cborType} {
 			f.Add(media, seed)
 		}
@@ -69,9 +74,14 @@ func FuzzPatch(f *testing.F) {
 	s.create(deployments, deployment("web", 1))
 	kinds := []string{mergePatch, jsonPatch, strategicPatch}
 	for i, seeds := range [][]string{
-		{`{}`, `null`, `[]`, `{"metadata":null}`, `{"spec":null}`, `{"spec":{"replicas":-1}}`, `{"metadata":{"labels":{"a":null}}}`},
-		{`[]`, `[null]`, `[{}]`, `[{"op":"add","path":"","value":null}]`, `[{"op":"remove","path":"/spec"}]`, `[{"op":"copy","from":"","path":"/spec/x"}]`, `[{"op":"test","path":"/spec/template/spec/containers/-1"}]`},
-		{`{"spec":{"$patch":"replace"}}`, `{"spec":{"template":{"spec":{"containers":[{"$patch":"delete"}]}}}}`, `{"$setElementOrder/x":[]}`, `{"spec":{"$retainKeys":["a"]}}`, `{"spec":{"template":{"spec":{"containers":[null]}}}}`, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["a"]}}`},
+		{`{}`, `null`, `[]`, `{"metadata":null}`, `{"spec":null}`, `{"spec":{"replicas":-1}}`,
+			`{"metadata":{"labels":{"a":null}}}`},
+		{`[]`, `[null]`, `[{}]`, `[{"op":"add","path":"","value":null}]`, `[{"op":"remove","path":"/spec"}]`,
+			`[{"op":"copy","from":"","path":"/spec/x"}]`, `[{"op":"test","path":"/spec/template/spec/containers/-1"}]`},
+		{`{"spec":{"$patch":"replace"}}`, `{"spec":{"template":{"spec":{"containers":[{"$patch":"delete"}]}}}}`,
+			`{"$setElementOrder/x":[]}`, `{"spec":{"$retainKeys":["a"]}}`,
+			`{"spec":{"template":{"spec":{"containers":[null]}}}}`,
+			`{"metadata":{"$deleteFromPrimitiveList/finalizers":["a"]}}`},
 	} {
 		for _, seed := range seeds {
 			f.Add(uint8(i), []byte(seed))
@@ -86,7 +96,9 @@ func FuzzPatch(f *testing.F) {
 func FuzzSelectors(f *testing.F) {
 	s := start(f)
 	s.create(pods, with(pod("a"), "labels", m{"x": "y"}))
-	for _, seed := range [][2]string{{"x=y", ""}, {"x in (y,z),!w", "metadata.name=a"}, {"x notin (", "spec.nodeName!="}, {"x>1", "a=b=c"}, {",,", `metadata.name=a\,b`}, {"x==", "status.phase=Pending,metadata.namespace=default"}} {
+	for _, seed := range [][2]string{{"x=y", ""}, {"x in (y,z),!w", "metadata.name=a"},
+		{"x notin (", "spec.nodeName!="}, {"x>1", "a=b=c"}, {",,", `metadata.name=a\,b`},
+		{"x==", "status.phase=Pending,metadata.namespace=default"}} {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, labels, fields string) {
@@ -98,8 +110,10 @@ func FuzzSelectors(f *testing.F) {
 func FuzzAccept(f *testing.F) {
 	s := start(f)
 	s.create(pods, pod("a"))
-	for _, seed := range []string{"", "*/*", asTable, asPartial, protobuf, "application/json;q=0.9,application/cbor;q=1", asYAML + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-		cborType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1;stream=watch", "*;q=x,application/*;pretty=1", "application/json;q=0", "a/b,;;=,application/yaml", `application/json;as="Table";v=v1;g=meta.k8s.io`} {
+	for _, seed := range []string{"", "*/*", asTable, asPartial, protobuf,
+		"application/json;q=0.9,application/cbor;q=1", asYAML + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+		cborType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1;stream=watch", "*;q=x,application/*;pretty=1",
+		"application/json;q=0", "a/b,;;=,application/yaml", `application/json;as="Table";v=v1;g=meta.k8s.io`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, accept string) {
@@ -147,7 +161,8 @@ func FuzzApply(f *testing.F) {
 		`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"managedFields":[{}]}}`,
 		`{"apiVersion":"apps/v1","kind":"Deployment","spec":{"template":{"spec":{"containers":[{"name":"a"},{"name":"a"},{}]}}}}`,
 		`{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":"x","selector":null,"template":[]}}`,
-		`{"apiVersion":"apps/v2","kind":"Deployment","metadata":{"name":"web"}}`, `{"apiVersion":"apps/v1","kind":"Deployment","kind":"Pod"}`,
+		`{"apiVersion":"apps/v2","kind":"Deployment","metadata":{"name":"web"}}`,
+		`{"apiVersion":"apps/v1","kind":"Deployment","kind":"Pod"}`,
 	} {
 		f.Add(false, true, []byte(seed))
 		if packed, err := cborOf(seed); err == nil {
@@ -186,8 +201,10 @@ func FuzzDeleteOptions(f *testing.F) {
 	s := start(f)
 	s.create(configMaps, configMap("a"))
 	for i, seed := range []string{
-		`{}`, `null`, `[]`, `{"kind":"Pod","apiVersion":"v1"}`, `{"kind":"DeleteOptions","apiVersion":"apps/v1","gracePeriodSeconds":-1}`,
-		`{"preconditions":{"uid":"x","resourceVersion":"y"}}`, `{"propagationPolicy":"Foreground","orphanDependents":false}`, `{"gracePeriodSeconds":1e99}`,
+		`{}`, `null`, `[]`, `{"kind":"Pod","apiVersion":"v1"}`,
+		`{"kind":"DeleteOptions","apiVersion":"apps/v1","gracePeriodSeconds":-1}`,
+		`{"preconditions":{"uid":"x","resourceVersion":"y"}}`,
+		`{"propagationPolicy":"Foreground","orphanDependents":false}`, `{"gracePeriodSeconds":1e99}`,
 		`{"dryRun":["None"]}`, "k8s\x00", "\xd9\xd9\xf7\xa1\x46dryRun\xf6",
 	} {
 		for media := range 4 {
@@ -209,8 +226,10 @@ func FuzzQuery(f *testing.F) {
 	s := start(f)
 	s.create(configMaps, configMap("a"))
 	for _, seed := range []string{
-		"limit=-1&continue=&timeoutSeconds=0", "resourceVersion=0&resourceVersionMatch=Exact", "dryRun=All&dryRun=x&fieldValidation=Warn", "fieldManager=%00&force=maybe",
-		"gracePeriodSeconds=9223372036854775808&orphanDependents=2", "propagationPolicy=Orphan", "pretty=yes&includeObject=None", "timeout=-1s", "%zz=1;a=b", "watch=0&sendInitialEvents=false",
+		"limit=-1&continue=&timeoutSeconds=0", "resourceVersion=0&resourceVersionMatch=Exact",
+		"dryRun=All&dryRun=x&fieldValidation=Warn", "fieldManager=%00&force=maybe",
+		"gracePeriodSeconds=9223372036854775808&orphanDependents=2", "propagationPolicy=Orphan",
+		"pretty=yes&includeObject=None", "timeout=-1s", "%zz=1;a=b", "watch=0&sendInitialEvents=false",
 		"labelSelector=a%20in%20(b&fieldSelector=metadata.name%3D", "exclude=x&verbose", "resourceVersion=-1&limit=1e3",
 	} {
 		f.Add(seed)
@@ -239,7 +258,8 @@ func FuzzResourceVersion(f *testing.F) {
 	s.create(configMaps, configMap("a"))
 	revision := s.get(configMaps+"/a").at("metadata", "resourceVersion").(string)
 	for _, seed := range [][2]string{
-		{"", ""}, {"0", ""}, {"0", "Exact"}, {revision, "Exact"}, {revision, "NotOlderThan"}, {"1", "Exact"}, {"-1", ""}, {"18446744073709551616", "NotOlderThan"},
+		{"", ""}, {"0", ""}, {"0", "Exact"}, {revision, "Exact"}, {revision, "NotOlderThan"}, {"1", "Exact"},
+		{"-1", ""}, {"18446744073709551616", "NotOlderThan"},
 		{"0x10", "Exact"}, {" 1", "exact"}, {"", "Exact"}, {"9223372036854775807", "Exact"},
 	} {
 		for how := range uint8(4) {
@@ -249,14 +269,17 @@ func FuzzResourceVersion(f *testing.F) {
 	more := []string{"", "&watch=true", "&limit=1", "&watch=1&sendInitialEvents=true&allowWatchBookmarks=true"}
 	f.Fuzz(func(t *testing.T, revision, match string, how uint8) {
 		s := s.within(t)
-		query := url.Values{"resourceVersion": {revision}, "resourceVersionMatch": {match}, "timeout": {"20ms"}}.Encode() + more[int(how)%len(more)]
+		query := url.Values{"resourceVersion": {revision}, "resourceVersionMatch": {match},
+			"timeout": {"20ms"}}.Encode() + more[int(how)%len(more)]
 		if how%2 == 1 { // what a watch streams has no end: its beginning is enough
 			res := s.send(http.MethodGet, configMaps+"?"+query, nil)
 			defer res.Body.Close()
-			require.True(t, res.StatusCode < 500 || res.StatusCode == http.StatusGatewayTimeout, "%s: %d", query, res.StatusCode)
+			require.True(t, res.StatusCode < 500 || res.StatusCode == http.StatusGatewayTimeout, "%s: %d", query,
+				res.StatusCode)
 			return
 		}
-		if a := s.get(configMaps + "?" + query); a.code != http.StatusGatewayTimeout { // a revision that is not there yet is waited for
+		// a revision that is not there yet is waited for
+		if a := s.get(configMaps + "?" + query); a.code != http.StatusGatewayTimeout {
 			a.civil()
 		}
 	})

@@ -82,7 +82,9 @@ func httpClient(t testing.TB, config *rest.Config, http2 bool) *http.Client {
 	protocols.SetHTTP2(http2)
 	transport := &http.Transport{TLSClientConfig: tc, Protocols: protocols, MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 func (s *server) typed() *kubernetes.Clientset {

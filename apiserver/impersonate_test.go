@@ -21,7 +21,8 @@ func TestImpersonate_ClientGo(t *testing.T) {
 	}
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
-	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, authenticationv1.UserInfo{
 		Username: "jane", UID: "42", Groups: []string{"devs", "ops", "system:authenticated"},
@@ -43,10 +44,13 @@ func TestImpersonate_GroupsAreAsAuthenticationWouldGive(t *testing.T) {
 		groups("Impersonate-User", "system:serviceaccount:ns:robot"))
 	require.Equal(t, []any{"only", "system:authenticated"},
 		groups("Impersonate-User", "system:serviceaccount:ns:robot", "Impersonate-Group", "only"))
-	as("Impersonate-User", "system:anonymous").refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "system:anonymous" cannot create`)
+	as("Impersonate-User", "system:anonymous").refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+		`User "system:anonymous" cannot create`)
 	as("Impersonate-User", "jane", "Impersonate-Group", "system:unauthenticated").
 		refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "jane" cannot create`)
-	as("Impersonate-Group", "system:masters").refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "without impersonating a user")
+	as("Impersonate-Group", "system:masters").refused(http.StatusBadRequest, metav1.StatusReasonBadRequest,
+		"without impersonating a user")
 	anonymous := s.bearing("")
-	anonymous.get("/version", "Impersonate-User", "jane").refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "system:anonymous" cannot impersonate`)
+	anonymous.get("/version", "Impersonate-User", "jane").refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+		`User "system:anonymous" cannot impersonate`)
 }

@@ -9,29 +9,24 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/query"
 )
 
 // maxBody is how many bytes a request may have, as in kube-apiserver.
 const maxBody = 3 << 20
 
-// maxDepth is how deeply JSON in a request may be nested.
-const maxDepth = 500
-
 // maxHeader is how many bytes the headers of a request may have, its URL included.
 const maxHeader = 64 << 10
 
-// readBody reads a request's body up to maxBody. What it is packed with, if it is, is not
-// looked at: nothing is unpacked here that could grow.
+// readBody reads a request's body up to maxBody. A Content-Encoding is ignored: nothing is decompressed here, where it
+// could grow.
 func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
 	body, err := readAll(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength)
 	var tooLarge *http.MaxBytesError
@@ -58,52 +53,12 @@ func readAll(from io.Reader, announced int64) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// jsonBody reads a body in any of the formats understood, as JSON.
-func (s *Server) jsonBody(w http.ResponseWriter, r *request) ([]byte, error) {
-	body, err := readBody(w, r)
-	if err != nil {
-		return nil, err
+// jsonBody reads a body in any of the formats understood, as JSON. strict are errors that its JSON no longer shows.
+func (s *Server) jsonBody(w http.ResponseWriter, r *request) (body []byte, strict []error, err error) {
+	if body, err = readBody(w, r); err != nil {
+		return nil, nil, err
 	}
-	return s.asJSON(r, body)
-}
-
-// asJSON converts a body from the format that its Content-Type names.
-func (s *Server) asJSON(r *request, body []byte) ([]byte, error) {
-	var err error
-	switch r.contentType() {
-	case "", mediaJSON:
-	case mediaYAML:
-		if body, err = r.yamlToJSON(body); err != nil {
-			return nil, apierrors.NewBadRequest("error parsing YAML: " + err.Error())
-		}
-	case mediaProtobuf:
-		if body, err = jsonOfProtobuf(s.Registry.Snapshot(), body); err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
-		}
-	case mediaCBOR:
-		if body, err = jsonOfCBOR(body); err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
-		}
-	default:
-		return nil, unsupportedMedia(mediaTypes)
-	}
-	return body, checkDepth(body)
-}
-
-// maxStrictErrors is how many unknown and duplicate fields of a body are told, as in sigs.k8s.io/json.
-const maxStrictErrors = 100
-
-// yamlErrors takes apart what the YAML decoder says of keys that are there twice: of the first hundred, as the JSON
-// decoder does.
-func yamlErrors(err error) []error {
-	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: unmarshal errors:\n")
-	var errs []error
-	for line := range strings.SplitSeq(text, "\n") {
-		if errs = append(errs, errors.New(strings.TrimSpace(line))); len(errs) == maxStrictErrors {
-			break
-		}
-	}
-	return errs
+	return encoding.JSONOf(s.Registry.Snapshot(), r.contentType(), body)
 }
 
 // contentType is the media type of the body, without its parameters.
@@ -115,122 +70,57 @@ func (r *request) contentType() string {
 	return header
 }
 
-// yamlToJSON leaves it to fieldValidation what becomes of a key that is there twice.
-func (r *request) yamlToJSON(body []byte) ([]byte, error) {
-	body, err := bounds.ExpandYAML(body)
-	if err != nil {
-		return nil, err
-	}
-	doc, strict := yaml.YAMLToJSONStrict(body)
-	if strict == nil {
-		return doc, nil
-	}
-	doc, err = yaml.YAMLToJSON(body)
-	if err == nil {
-		r.strict = append(r.strict, yamlErrors(strict)...)
-	}
-	return doc, err
-}
-
-// checkDepth refuses JSON that is nested too deeply for the decoders below.
-func checkDepth(body []byte) error {
-	depth, inString := 0, false
-	for i := 0; i < len(body); i++ {
-		switch c := body[i]; {
-		case inString:
-			if c == '\\' {
-				i++
-			} else if c == '"' {
-				inString = false
-			}
-		case c == '"':
-			inString = true
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return apierrors.NewBadRequest(fmt.Sprintf("the body is nested more than %d levels deep", maxDepth))
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return nil
-}
-
 // readObject reads the request's body as an object of the resource's kind.
-func (s *Server) readObject(w http.ResponseWriter, r *request) (api.Object, error) {
-	obj := r.res.New()
-	if err := s.readInto(w, r, r.res.GVK(), obj); err != nil {
-		return nil, err
+func (s *Server) readObject(w http.ResponseWriter, r *request) (obj api.Object, warnings []string, err error) {
+	obj = r.res.New()
+	if warnings, err = s.readInto(w, r, r.res.GVK(), obj); err != nil {
+		return nil, nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(r.res.GVK())
-	return asStored(r.res, obj)
+	obj, err = encoding.ToStored(r.res, obj)
+	return obj, warnings, err
 }
 
 // readInto reads the request's body as any type of a known kind.
-func (s *Server) readInto(w http.ResponseWriter, r *request, want schema.GroupVersionKind, into runtime.Object) error {
+func (s *Server) readInto(w http.ResponseWriter, r *request, want schema.GroupVersionKind, into runtime.Object) (
+	warnings []string, err error) {
 	body, err := readBody(w, r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if message, ok := into.(protoUnmarshaler); ok && r.contentType() == mediaProtobuf {
-		return decodeProtobuf(want, body, message)
+	if message, ok := into.(encoding.ProtoUnmarshaler); ok && r.contentType() == encoding.MediaProtobuf {
+		return nil, encoding.DecodeProtobuf(want, body, message)
 	}
-	if body, err = s.asJSON(r, body); err != nil {
-		return err
+	body, strict, err := encoding.JSONOf(s.Registry.Snapshot(), r.contentType(), body)
+	if err != nil {
+		return nil, err
 	}
-	return decodeInto(r, want, body, into)
+	return decodeInto(r, want, body, strict, into)
 }
 
-// decodeInto reads what a client sent as the given kind, and defaults nothing. Unknown and
-// duplicate fields are refused, warned of or ignored as ?fieldValidation= says.
-func decodeInto(r *request, want schema.GroupVersionKind, body []byte, into runtime.Object) error {
+// decodeInto decodes a body as the given kind, and defaults nothing. Unknown and duplicate fields, those in strict
+// among them, are refused, warned of or ignored as ?fieldValidation= says.
+func decodeInto(r *request, want schema.GroupVersionKind, body []byte, strict []error, into runtime.Object) (
+	warnings []string, err error) {
 	if len(bytes.TrimSpace(body)) == 0 {
-		return apierrors.NewBadRequest("the request has no body")
+		return nil, apierrors.NewBadRequest("the request has no body")
 	}
-	strict, err := unmarshalStrict(body, into)
+	unknown, err := encoding.UnmarshalStrict(body, into)
 	if err != nil || into.GetObjectKind().GroupVersionKind() != want {
-		// The kind is told wrongly, or not at all, or the decoder did not get so far.
-		if err := checkKind(want, body); err != nil {
-			return err
+		// The body names another kind or none, or the decoder did not get that far.
+		if err := encoding.CheckKind(want, body); err != nil {
+			return nil, err
 		}
 	}
 	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind, want.Version, want.Kind, err))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind,
+			want.Version, want.Kind, err))
 	}
-	if refused := r.takeStrictErrors(slices.Concat(r.strict, strict)); len(refused) > 0 {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: strict decoding error: %s",
-			want.Kind, want.Version, want.Kind, joinErrors(refused)))
+	warnings, refused := query.StrictErrors(r.query, slices.Concat(strict, unknown))
+	if len(refused) > 0 {
+		return nil, apierrors.NewBadRequest(
+			fmt.Sprintf("%s in version %q cannot be handled as a %s: strict decoding error: %s",
+				want.Kind, want.Version, want.Kind, encoding.JoinErrors(refused)))
 	}
-	return nil
-}
-
-// checkKind refuses a document that says that it is of another kind.
-func checkKind(want schema.GroupVersionKind, body []byte) error {
-	var is metav1.TypeMeta
-	if err := unmarshal(body, &is); err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("error decoding: %v", err))
-	}
-	if is.Kind != "" && is.Kind != want.Kind || is.APIVersion != "" && is.APIVersion != want.GroupVersion().String() {
-		return wrongKind(want, is.APIVersion, is.Kind)
-	}
-	return nil
-}
-
-func wrongKind(want schema.GroupVersionKind, apiVersion, kind string) error {
-	if apiVersion != "" && apiVersion != want.GroupVersion().String() {
-		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
-			apiVersion, want.GroupVersion()))
-	}
-	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s", kind, want.Version, want.Kind))
-}
-
-func joinErrors(errs []error) string {
-	var b strings.Builder
-	for i, err := range errs {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(err.Error())
-	}
-	return b.String()
+	return warnings, nil
 }

@@ -15,7 +15,7 @@ type Limits struct {
 	NoPriorityAndFairness bool
 	// ConnectionsPerClient is how many TCP connections one IP address may have: 4096.
 	ConnectionsPerClient int
-	// WatchesPerUser is how many watches one user may have who is no member of
+	// WatchesPerUser is how many watches one user may have that is not a member of
 	// system:masters: 10,000.
 	WatchesPerUser int
 }

@@ -46,12 +46,14 @@ func TestList_SelectorsWithLimitGiveNoCount(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for i := range 10 {
-		s.create(configMaps, with(configMap(fmt.Sprintf("c%d", i)), "labels", m{"odd": fmt.Sprint(i%2 == 1), "n": fmt.Sprint(i)}))
+		s.create(configMaps, with(configMap(fmt.Sprintf("c%d", i)), "labels",
+			m{"odd": fmt.Sprint(i%2 == 1), "n": fmt.Sprint(i)}))
 	}
 	l := s.get(configMaps + "?limit=2&labelSelector=odd%3Dtrue").ok(http.StatusOK)
 	require.Equal(t, []string{"c1", "c3"}, l.names())
 	require.Nil(t, l.at("metadata", "remainingItemCount"))
-	l = s.get(configMaps + "?limit=20&labelSelector=odd%3Dtrue&continue=" + l.at("metadata", "continue").(string)).ok(http.StatusOK)
+	l = s.get(configMaps + "?limit=20&labelSelector=odd%3Dtrue&continue=" + l.at("metadata", "continue").(string)).ok(
+		http.StatusOK)
 	require.Equal(t, []string{"c5", "c7", "c9"}, l.names())
 	require.Nil(t, l.at("metadata", "continue"))
 	for selector, want := range map[string][]string{
@@ -71,7 +73,8 @@ func TestList_SelectorsWithLimitGiveNoCount(t *testing.T) {
 		}
 		require.Equal(t, want, l.ok(http.StatusOK).names(), selector)
 	}
-	require.Equal(t, []string{"c3"}, s.get("/api/v1/configmaps?fieldSelector=metadata.name%3Dc3,metadata.namespace%3Ddefault").names())
+	require.Equal(t, []string{"c3"},
+		s.get("/api/v1/configmaps?fieldSelector=metadata.name%3Dc3,metadata.namespace%3Ddefault").names())
 	require.Empty(t, s.get(configMaps+"?fieldSelector=metadata.namespace%3Dkube-system").names())
 }
 
@@ -81,7 +84,8 @@ func TestList_Tables(t *testing.T) {
 	s.create(pods, pod("a"))
 	table := func(path string) metav1.Table {
 		var table metav1.Table
-		require.NoError(t, yaml.Unmarshal(s.get(path, "Accept", asTable+",application/json").ok(http.StatusOK).body, &table))
+		require.NoError(t, yaml.Unmarshal(s.get(path, "Accept", asTable+",application/json").ok(http.StatusOK).body,
+			&table))
 		return table
 	}
 	list := table(pods)
@@ -100,7 +104,8 @@ func TestList_Tables(t *testing.T) {
 
 	require.Empty(t, table(pods + "?includeObject=None").Rows[0].Object.Raw)
 	require.Contains(t, string(table(pods + "?includeObject=Object").Rows[0].Object.Raw), "containers")
-	s.get(pods+"?includeObject=Half", "Accept", asTable).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "includeObject")
+	s.get(pods+"?includeObject=Half", "Accept", asTable).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest,
+		"includeObject")
 	empty := table("/api/v1/namespaces/kube-system/pods")
 	require.Empty(t, empty.Rows)
 	require.NotEmpty(t, empty.ColumnDefinitions)
@@ -129,4 +134,19 @@ func TestList_OfNothingIsAnEmptyArray(t *testing.T) {
 	require.Equal(t, "PodList", l.at("kind"))
 	require.Equal(t, "v1", l.at("apiVersion"))
 	require.NotEmpty(t, l.object().GetResourceVersion())
+}
+
+// A pod's row says that it is done, and a DaemonSet counts its templates.
+func TestTable_SaysWhatIsDone(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.create("/api/v1/namespaces/default/pods", pod("p"))
+	s.patch("/api/v1/namespaces/default/pods/p/status", mergePatch, m{"status": m{"phase": "Succeeded"}}).ok(
+		http.StatusOK)
+	table := s.get("/api/v1/namespaces/default/pods/p", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").ok(
+		http.StatusOK)
+	require.Equal(t,
+		[]any{map[string]any{"type": "Completed", "status": "True", "reason": "Succeeded",
+			"message": "The pod has completed successfully."}},
+		table.at("rows").([]any)[0].(map[string]any)["conditions"])
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
@@ -24,15 +25,15 @@ import (
 // TestMatrix_EveryRouteAndVerbForEveryone asks for everything that there is a route for, as
 // nobody, as a user without any rights, and as such that hold Kubernetes' roles. The routes are
 // those of the server's own router and the kinds those of its registry, so that none can be
-// forgotten. What must come of it is worked out below from the roles as they are stored, by a
-// reading of them that shares no code with the authorizer.
+// forgotten. The expected answer is worked out below from the stored roles, by code that
+// shares nothing with the authorizer.
 func TestMatrix_EveryRouteAndVerbForEveryone(t *testing.T) {
 	t.Parallel()
 	key, err := pki.NewKey()
 	require.NoError(t, err)
 	issuer, err := authn.NewIssuer(authn.IssuerOptions{SigningKey: key})
 	require.NoError(t, err)
-	a := assemble(t, api.Builtin(), apiserver.Options{Authentication: authn.Options{ServiceAccounts: issuer}})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{Authentication: authn.Options{ServiceAccounts: issuer}})
 	bind := func(user, role string) {
 		a.create(roleBindings, roleBinding(user, "ClusterRole", role, subject("User", user)))
 	}
@@ -110,7 +111,7 @@ func TestMatrix_EveryRouteAndVerbForEveryone(t *testing.T) {
 // whatever the roles come to say.
 func TestMatrix_RolesGiveWhatTheirNamesPromise(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	for _, c := range []struct {
 		role, verb, resource string
 		cluster, allowed     bool
@@ -172,7 +173,7 @@ type asking struct {
 
 func (q asking) String() string { return q.method + " " + q.url }
 
-// caller is someone who asks, and the rules that hold for him everywhere and in the namespace default.
+// caller is a user, and the rules that hold for it everywhere and in the namespace default.
 type caller struct {
 	name                  string
 	everywhere, inDefault []rbacv1.PolicyRule
@@ -222,19 +223,23 @@ func (c *caller) ask(s *server, q asking) (problem string, allowed bool) {
 	case q.path != "":
 		refusal = fmt.Sprintf(`403 User \"%s\" cannot %s path \"%s\"`, c.name, q.verb, q.path)
 	default:
-		refusal = fmt.Sprintf(`403 User \"%s\" cannot %s resource \"%s\" in API group \"%s\"`, c.name, q.verb, q.resource, q.group)
+		refusal = fmt.Sprintf(`403 User \"%s\" cannot %s resource \"%s\" in API group \"%s\"`, c.name, q.verb,
+			q.resource, q.group)
 	}
 	code, words, _ := strings.Cut(refusal, " ")
-	refused := res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden && strings.Contains(text, `\" cannot `)
+	refused := res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden &&
+		strings.Contains(text, `\" cannot `)
 	switch {
-	case refusal == "" && refused, refusal != "" && !(fmt.Sprint(res.StatusCode) == code && (strings.Contains(text, words) || q.method == http.MethodHead)):
+	case refusal == "" && refused, refusal != "" &&
+		!(fmt.Sprint(res.StatusCode) == code && (strings.Contains(text, words) || q.method == http.MethodHead)):
 		return fmt.Sprintf("%s: want %q, have %d %s", q, refusal, res.StatusCode, text), false
 	}
 	return "", refusal == ""
 }
 
 // parameters are what stands for the parts of a route that are not about a resource.
-var parameters = strings.NewReplacer("{check}", "ping", "{group}", "apps", "{version}", "v1", "/pprof/*", "/pprof/cmdline", "/v3/*", "/v3/api/v1")
+var parameters = strings.NewReplacer("{check}", "ping", "{group}", "apps", "{version}", "v1", "/pprof/*",
+	"/pprof/cmdline", "/v3/*", "/v3/api/v1")
 
 // everyRequest are the router's routes, filled in with each kind of the registry and each of its
 // subresources. Whether a kind serves the verb makes no difference to who may ask.
@@ -248,7 +253,7 @@ func everyRequest(t *testing.T, routes chi.Routes) []asking {
 			all = append(all, q)
 		}
 	}
-	kinds := api.NewRegistry(api.Builtin()...).Snapshot().Resources
+	kinds := api.NewRegistry(builtin.Kinds()...).Snapshot().Resources
 	routesOfKinds := 0
 	err := chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		route = strings.ReplaceAll(route, "/*/", "/") // where one router hangs below another
@@ -281,7 +286,7 @@ func everyRequest(t *testing.T, routes chi.Routes) []asking {
 			})
 		}
 		require.True(t, has(res.Plural), res.Plural)
-		for _, sub := range res.Subresources() {
+		for _, sub := range res.AllSubresources() {
 			require.True(t, has(res.Plural+"/"+sub.Name), "%s/%s", res.Plural, sub.Name)
 		}
 	}
@@ -290,13 +295,15 @@ func everyRequest(t *testing.T, routes chi.Routes) []asking {
 
 // requestsOf are those of a route for one kind; none where the route is not for it.
 func requestsOf(res *api.Resource, method, route string) []asking {
-	legacy, namespaced, watch := !strings.Contains(route, "{group}"), strings.Contains(route, "{namespace}"), strings.Contains(route, "/watch/")
+	legacy, namespaced, watch := !strings.Contains(route, "{group}"), strings.Contains(route, "{namespace}"),
+		strings.Contains(route, "/watch/")
 	below, named := strings.Contains(route, "{name}/"), strings.Contains(route, "{name}")
 	across := res.Namespaced && !namespaced // all namespaces at once
 	if legacy != (res.Group == "") || namespaced && !res.Namespaced || across && (method != http.MethodGet || named) {
 		return nil
 	}
-	q := asking{method: method, group: res.Group, version: res.Version, resource: res.Plural, verb: verbOf(method, named, watch)}
+	q := asking{method: method, group: res.Group, version: res.Version, resource: res.Plural,
+		verb: verbOf(method, named, watch)}
 	if namespaced {
 		q.namespace = "default"
 	}
@@ -332,7 +339,7 @@ func requestsOf(res *api.Resource, method, route string) []asking {
 			all = append(all, fill(q, "proxy"))
 		}
 	case below:
-		for _, sub := range res.Subresources() {
+		for _, sub := range res.AllSubresources() {
 			all = append(all, fill(q, sub.Name))
 		}
 	default:

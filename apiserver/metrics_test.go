@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
@@ -24,13 +24,20 @@ func TestMetrics_NamesAndLabelsThatDashboardsQuery(t *testing.T) {
 	const of = `group="",resource="configmaps",scope=`
 	text := string(s.get("/metrics").ok(http.StatusOK).body)
 	for _, line := range []string{
-		`apiserver_request_total{code="201",component="apiserver",dry_run="",` + of + `"resource",subresource="",verb="POST",version="v1"} 1`,
-		`apiserver_request_total{code="201",component="apiserver",dry_run="All",` + of + `"resource",subresource="",verb="POST",version="v1"} 1`,
-		`apiserver_request_duration_seconds_bucket{component="apiserver",dry_run="",` + of + `"cluster",subresource="",verb="LIST",version="v1",le="1"} 1`,
-		`apiserver_request_sli_duration_seconds_bucket{component="apiserver",` + of + `"cluster",subresource="",verb="LIST",version="v1",le="30"} 1`,
-		`apiserver_request_sli_duration_seconds_count{component="apiserver",` + of + `"resource",subresource="",verb="POST",version="v1"} 1`,
-		`apiserver_response_sizes_count{component="apiserver",` + of + `"cluster",subresource="",verb="LIST",version="v1"} 1`,
-		`apiserver_longrunning_requests{component="apiserver",` + of + `"namespace",subresource="",verb="WATCH",version="v1"} 1`,
+		`apiserver_request_total{code="201",component="apiserver",dry_run="",` + of +
+			`"resource",subresource="",verb="POST",version="v1"} 1`,
+		`apiserver_request_total{code="201",component="apiserver",dry_run="All",` + of +
+			`"resource",subresource="",verb="POST",version="v1"} 1`,
+		`apiserver_request_duration_seconds_bucket{component="apiserver",dry_run="",` + of +
+			`"cluster",subresource="",verb="LIST",version="v1",le="1"} 1`,
+		`apiserver_request_sli_duration_seconds_bucket{component="apiserver",` + of +
+			`"cluster",subresource="",verb="LIST",version="v1",le="30"} 1`,
+		`apiserver_request_sli_duration_seconds_count{component="apiserver",` + of +
+			`"resource",subresource="",verb="POST",version="v1"} 1`,
+		`apiserver_response_sizes_count{component="apiserver",` + of +
+			`"cluster",subresource="",verb="LIST",version="v1"} 1`,
+		`apiserver_longrunning_requests{component="apiserver",` + of +
+			`"namespace",subresource="",verb="WATCH",version="v1"} 1`,
 		`apiserver_current_inflight_requests{request_kind="readOnly"} `,
 		`apiserver_watch_events_total{group="",resource="configmaps",version="v1"} 1`,
 		`apiserver_storage_objects{resource="configmaps"} `,
@@ -55,7 +62,7 @@ func TestMetrics_OfWhoRunsInTheSameProcess(t *testing.T) {
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_something_total"})
 	registry.MustRegister(counter)
 	counter.Inc()
-	a := assemble(t, api.Builtin(), apiserver.Options{Metrics: []prometheus.Gatherer{registry}})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{Metrics: []prometheus.Gatherer{registry}})
 	require.Contains(t, string(a.get("/metrics").ok(http.StatusOK).body), "\nscheduler_something_total 1\n")
 }
 
@@ -63,9 +70,9 @@ func contains(a *answer, text string) bool {
 	return bytes.Contains(a.ok(http.StatusOK).body, []byte(text))
 }
 
-// maxMetrics is how long /metrics may be of a server of which an administrator has asked everything. With users whom all
-// flow schemas are about it has 100 kB more, and what runs in the same process with `coxswain up` another 150 kB
-// (TestUp_TellsOfAllThatRunsInIt); the whole stays below 600 kB.
+// maxMetrics is how long /metrics may be of a server of which an administrator has asked everything. With
+// users whom all flow schemas are about it has 100 kB more, and what runs in the same process with `coxswain
+// up` another 150 kB (TestUp_TellsOfAllThatRunsInIt); the whole stays below 600 kB.
 const maxMetrics = 350_000
 
 // hasBoundedMetrics is asked after everything was, so that every series that there can be has come up.

@@ -30,7 +30,8 @@ func TestNamespace_LifeCycle(t *testing.T) {
 	require.Equal(t, "Terminating", marked.at("status", "phase"))
 	require.NotNil(t, marked.object().GetDeletionTimestamp())
 	status := s.do(http.MethodPost, "/api/v1/namespaces/team/configmaps", configMap("b")).
-		refused(http.StatusForbidden, metav1.StatusReasonForbidden, `configmaps "b" is forbidden: unable to create new content in namespace team because it is being terminated`)
+		refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+			`configmaps "b" is forbidden: unable to create new content in namespace team because it is being terminated`)
 	require.Equal(t, corev1.NamespaceTerminatingCause, status.Details.Causes[0].Type)
 	s.patch("/api/v1/namespaces/team/configmaps/a", mergePatch, `{"data":{"x":"y"}}`).ok(http.StatusOK)
 	s.patch(namespaces+"/team", mergePatch, `{"spec":{"finalizers":[]}}`).ok(http.StatusOK)
@@ -61,7 +62,8 @@ func TestNamespace_SystemNamespacesStay(t *testing.T) {
 	s := start(t)
 	for _, name := range []string{"default", "kube-system", "kube-public"} {
 		s.delete(namespaces+"/"+name, nil).
-			refused(http.StatusForbidden, metav1.StatusReasonForbidden, `namespaces "`+name+`" is forbidden: this namespace may not be deleted`)
+			refused(http.StatusForbidden, metav1.StatusReasonForbidden, `namespaces "`+name+
+				`" is forbidden: this namespace may not be deleted`)
 	}
 	require.Equal(t, []string{"default", "kube-node-lease", "kube-public", "kube-system"}, s.get(namespaces).names())
 	s.delete(namespaces+"/kube-node-lease", nil).ok(http.StatusOK)
@@ -71,6 +73,7 @@ func TestNamespace_StatusSubresource(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	require.Equal(t, "default", s.get(namespaces+"/default/status").ok(http.StatusOK).at("metadata", "name"))
-	s.patch(namespaces+"/default/status", mergePatch, `{"status":{"conditions":[{"type":"NamespaceContentRemaining","status":"False"}]}}`).ok(http.StatusOK)
+	s.patch(namespaces+"/default/status", mergePatch,
+		`{"status":{"conditions":[{"type":"NamespaceContentRemaining","status":"False"}]}}`).ok(http.StatusOK)
 	require.Len(t, s.get(namespaces+"/default").at("status", "conditions"), 1)
 }

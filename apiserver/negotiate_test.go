@@ -40,7 +40,8 @@ func TestNegotiate_AcceptHeaders(t *testing.T) {
 			answered := s.get(path, "Accept", accept)
 			if want == "" {
 				answered.refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-					"only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor")
+					"only the following media types are accepted: application/json, application/yaml, "+
+						"application/vnd.kubernetes.protobuf, application/cbor")
 				continue
 			}
 			require.Equal(t, want, answered.ok(http.StatusOK).header.Get("Content-Type"), accept)
@@ -51,7 +52,8 @@ func TestNegotiate_AcceptHeaders(t *testing.T) {
 func TestNegotiate_YAMLInAndOut(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	created := s.do(http.MethodPost, configMaps, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: \"yes\"\n",
+	created := s.do(http.MethodPost, configMaps,
+		"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: \"yes\"\n",
 		"Content-Type", "application/yaml", "Accept", "application/yaml").ok(http.StatusCreated)
 	require.Equal(t, asYAML, created.header.Get("Content-Type"))
 	require.Contains(t, string(created.body), "\nkind: ConfigMap\n")
@@ -86,12 +88,16 @@ func TestNegotiate_NewlineAtTheEnd(t *testing.T) {
 	large := configMap("large")
 	large["data"] = m{"a": strings.Repeat("a", 300_000)}
 	s.create(configMaps, large)
-	for _, path := range []string{configMaps, configMaps + "/a", configMaps + "/large", configMaps + "/none", "/api", "/apis", "/apis/apps", "/api/v1"} {
-		for _, accept := range []string{"application/json", asTable, asPartial, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"} {
-			for _, answered := range []*answer{s.get(path, "Accept", accept), s.get(path, "Accept", accept, "Accept-Encoding", "identity")} {
+	for _, path := range []string{configMaps, configMaps + "/a", configMaps + "/large", configMaps + "/none", "/api",
+		"/apis", "/apis/apps", "/api/v1"} {
+		for _, accept := range []string{"application/json", asTable, asPartial,
+			"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"} {
+			for _, answered := range []*answer{s.get(path, "Accept", accept),
+				s.get(path, "Accept", accept, "Accept-Encoding", "identity")} {
 				require.True(t, bytes.HasSuffix(answered.body, []byte("}\n")), "%s %s", path, accept)
 			}
-			require.True(t, bytes.HasSuffix(s.get(path+"?pretty=1", "Accept", accept).body, []byte("\n}")), "%s %s", path, accept)
+			require.True(t, bytes.HasSuffix(s.get(path+"?pretty=1", "Accept", accept).body, []byte("\n}")),
+				"%s %s", path, accept)
 		}
 		require.True(t, bytes.HasSuffix(s.get(path, "User-Agent", "curl/8").body, []byte("\n}")), path)
 	}
@@ -105,13 +111,17 @@ func TestNegotiate_UnknownContentTypeIs415(t *testing.T) {
 	s := start(t)
 	for _, method := range []string{http.MethodPost} {
 		s.do(method, configMaps, `<a/>`, "Content-Type", "text/xml").
-			refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, `the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor`)
+			refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+				`the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor`)
 	}
 	s.create(configMaps, configMap("a"))
 	s.do(http.MethodPut, configMaps+"/a", `<a/>`, "Content-Type", "text/xml").ok(http.StatusUnsupportedMediaType)
 	s.patch(configMaps+"/a", "text/plain", `{}`).ok(http.StatusUnsupportedMediaType)
-	s.do(http.MethodPost, configMaps, "k8s\x00\xff\xff", "Content-Type", protobuf).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "protobuf")
-	s.do(http.MethodPost, configMaps, `{"metadata":{"name":"b"}}`, "Content-Type", protobuf).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "does not appear to be a protobuf message")
+	s.do(http.MethodPost, configMaps, "k8s\x00\xff\xff", "Content-Type", protobuf).refused(http.StatusBadRequest,
+		metav1.StatusReasonBadRequest, "protobuf")
+	s.do(http.MethodPost, configMaps, `{"metadata":{"name":"b"}}`, "Content-Type",
+		protobuf).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest,
+		"does not appear to be a protobuf message")
 }
 
 func TestMetadataClient_SpeaksProtobuf(t *testing.T) {

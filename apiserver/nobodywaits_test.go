@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,18 +12,6 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-func TestEncoding_EndsWhenNobodyWaits(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	hr, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
-	require.NoError(t, err)
-	r := &request{Request: hr}
-	require.NoError(t, r.wanted(31))
-	cancel()
-	require.NoError(t, r.wanted(0), "one document is answered: it may be of a write that has happened")
-	require.ErrorIs(t, r.wanted(31), context.Canceled)
-}
-
 func TestValidation_IsNotBegunWhenNobodyWaits(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -33,7 +20,9 @@ func TestValidation_IsNotBegunWhenNobodyWaits(t *testing.T) {
 		begun++
 		return nil
 	}
-	res := &api.Resource{Kind: "ConfigMap", New: func() api.Object { return &corev1.ConfigMap{} }, Validate: func(o api.Object) field.ErrorList { return check(o, nil) }}
+	res := &api.Resource{Kind: "ConfigMap", New: func() api.Object {
+		return &corev1.ConfigMap{}
+	}, Validate: func(o api.Object) field.ErrorList { return check(o, nil) }}
 	r, obj := &request{res: res}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	s, sub := &Server{}, &api.Subresource{Validate: check}
 	require.NoError(t, s.validate(ctx, r, obj, nil))

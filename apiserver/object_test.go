@@ -91,7 +91,8 @@ func TestUpdate_UIDIsAPrecondition(t *testing.T) {
 	s := start(t)
 	s.create(configMaps, configMap("a"))
 	s.put(configMaps+"/a", with(configMap("a"), "uid", "00000000-0000-0000-0000-000000000000")).
-		refused(http.StatusConflict, metav1.StatusReasonConflict, "Precondition failed: UID in precondition: 00000000-0000-0000-0000-000000000000, UID in object meta:")
+		refused(http.StatusConflict, metav1.StatusReasonConflict,
+			"Precondition failed: UID in precondition: 00000000-0000-0000-0000-000000000000, UID in object meta:")
 }
 
 func TestUpdate_WithoutResourceVersionIsUnconditional(t *testing.T) {
@@ -112,16 +113,20 @@ func TestUpdate_ThatChangesNothingKeepsTheResourceVersion(t *testing.T) {
 	created := s.create(deployments, deployment("web", 1)).object()
 	require.Equal(t, created, s.put(deployments+"/web", deployment("web", 1)).ok(http.StatusOK).object())
 	require.Equal(t, created, s.patch(deployments+"/web", mergePatch, `{}`).ok(http.StatusOK).object())
-	require.Equal(t, created, s.patch(deployments+"/web", strategicPatch, `{"spec":{"replicas":1}}`).ok(http.StatusOK).object())
+	require.Equal(t, created, s.patch(deployments+"/web", strategicPatch, `{"spec":{"replicas":1}}`).ok(
+		http.StatusOK).object())
 	require.Equal(t, created, s.get(deployments+"/web").object())
 }
 
 func TestUpdate_MissingObjectIs404(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.put(deployments+"/web", deployment("web", 1)).refused(http.StatusNotFound, metav1.StatusReasonNotFound, `deployments.apps "web" not found`)
-	s.patch(deployments+"/web", mergePatch, `{}`).refused(http.StatusNotFound, metav1.StatusReasonNotFound, `deployments.apps "web" not found`)
-	s.delete(deployments+"/web", nil).refused(http.StatusNotFound, metav1.StatusReasonNotFound, `deployments.apps "web" not found`)
+	s.put(deployments+"/web", deployment("web", 1)).refused(http.StatusNotFound, metav1.StatusReasonNotFound,
+		`deployments.apps "web" not found`)
+	s.patch(deployments+"/web", mergePatch, `{}`).refused(http.StatusNotFound, metav1.StatusReasonNotFound,
+		`deployments.apps "web" not found`)
+	s.delete(deployments+"/web", nil).refused(http.StatusNotFound, metav1.StatusReasonNotFound,
+		`deployments.apps "web" not found`)
 }
 
 func TestGeneration_CountsChangesOfTheSpec(t *testing.T) {
@@ -157,7 +162,8 @@ func TestStatus_IsolatedInBothDirections(t *testing.T) {
 		s.patch(path, kind, `{"status":{"replicas":9}}`).ok(http.StatusOK)
 		require.Nil(t, s.get(path).at("status", "replicas"))
 	}
-	written := s.patch(path+"/status", mergePatch, `{"status":{"replicas":3},"spec":{"replicas":7},"metadata":{"finalizers":["a/b"]}}`).ok(http.StatusOK)
+	written := s.patch(path+"/status", mergePatch,
+		`{"status":{"replicas":3},"spec":{"replicas":7},"metadata":{"finalizers":["a/b"]}}`).ok(http.StatusOK)
 	require.EqualValues(t, 3, written.at("status", "replicas"))
 	require.EqualValues(t, 1, written.at("spec", "replicas"), "a status write sets no spec")
 	body = deployment("web", 7)
@@ -165,7 +171,8 @@ func TestStatus_IsolatedInBothDirections(t *testing.T) {
 	written = s.put(path+"/status", body).ok(http.StatusOK)
 	require.EqualValues(t, 4, written.at("status", "replicas"))
 	require.EqualValues(t, 1, written.at("spec", "replicas"))
-	require.EqualValues(t, 4, s.put(path, deployment("web", 2)).at("status", "replicas"), "a main write keeps the status")
+	require.EqualValues(t, 4, s.put(path, deployment("web", 2)).at("status", "replicas"),
+		"a main write keeps the status")
 	require.EqualValues(t, 4, s.get(path+"/status").ok(http.StatusOK).at("status", "replicas"))
 }
 
@@ -176,26 +183,32 @@ func TestDryRun_LeavesNothing(t *testing.T) {
 	created := s.do(http.MethodPost, configMaps+all, configMap("a")).ok(http.StatusCreated).object()
 	require.NotEmpty(t, created.GetUID())
 	require.Empty(t, created.GetResourceVersion(), "nothing was stored")
-	require.Equal(t, "a", s.do(http.MethodPost, configMaps+all, configMap("a"), "Accept", asPartial).ok(http.StatusCreated).at("metadata", "name"))
+	require.Equal(t, "a", s.do(http.MethodPost, configMaps+all, configMap("a"), "Accept",
+		asPartial).ok(http.StatusCreated).at("metadata", "name"))
 	s.gone(configMaps + "/a")
 	s.do(http.MethodPost, configMaps+all, m{"metadata": m{"name": "UPPER"}}).ok(http.StatusUnprocessableEntity)
 
 	stored := s.create(configMaps, configMap("a")).object()
-	s.do(http.MethodPost, configMaps+all, configMap("a")).refused(http.StatusConflict, metav1.StatusReasonAlreadyExists, "already exists")
+	s.do(http.MethodPost, configMaps+all, configMap("a")).refused(http.StatusConflict, metav1.StatusReasonAlreadyExists,
+		"already exists")
 	body := configMap("a")
 	body["data"] = m{"k": "w"}
 	require.Equal(t, "w", s.put(configMaps+"/a"+all, body).ok(http.StatusOK).at("data", "k"))
-	require.Equal(t, "x", s.patch(configMaps+"/a"+all, mergePatch, `{"data":{"k":"x"}}`).ok(http.StatusOK).at("data", "k"))
+	require.Equal(t, "x", s.patch(configMaps+"/a"+all, mergePatch, `{"data":{"k":"x"}}`).ok(http.StatusOK).at("data",
+		"k"))
 	s.delete(configMaps+"/a"+all, nil).ok(http.StatusOK)
-	s.delete(configMaps+"/a", m{"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": []string{"All"}}).ok(http.StatusOK)
+	s.delete(configMaps+"/a", m{"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": []string{"All"}}).ok(
+		http.StatusOK)
 	s.delete(configMaps+all, nil).ok(http.StatusOK)
 	require.Equal(t, stored, s.get(configMaps+"/a").object())
 
 	s.create(pods, pod("p"))
-	s.do(http.MethodPost, pods+"/p/binding"+all, m{"metadata": m{"name": "p"}, "target": m{"kind": "Node", "name": "n"}}).ok(http.StatusCreated)
+	s.do(http.MethodPost, pods+"/p/binding"+all,
+		m{"metadata": m{"name": "p"}, "target": m{"kind": "Node", "name": "n"}}).ok(http.StatusCreated)
 	require.Nil(t, s.get(pods+"/p").at("spec", "nodeName"))
 	s.create(deployments, deployment("d", 1))
-	require.EqualValues(t, 5, s.patch(deployments+"/d/scale"+all, mergePatch, `{"spec":{"replicas":5}}`).ok(http.StatusOK).at("spec", "replicas"))
+	require.EqualValues(t, 5, s.patch(deployments+"/d/scale"+all, mergePatch, `{"spec":{"replicas":5}}`).ok(
+		http.StatusOK).at("spec", "replicas"))
 	require.EqualValues(t, 1, s.get(deployments+"/d").at("spec", "replicas"))
 	s.do(http.MethodPost, configMaps+"?dryRun=Some", configMap("b")).ok(http.StatusUnprocessableEntity)
 	s.gone(configMaps + "/b")
@@ -209,6 +222,7 @@ func TestGet_AtARevision(t *testing.T) {
 		require.Equal(t, created, s.get(configMaps+"/a?resourceVersion="+rv).ok(http.StatusOK).object())
 	}
 	s.get(configMaps+"/a?resourceVersion=abc").refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "abc")
-	status := s.get(configMaps+"/a?resourceVersion=999999999&timeout=5s").refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Too large resource version")
+	status := s.get(configMaps+"/a?resourceVersion=999999999&timeout=5s").refused(http.StatusGatewayTimeout,
+		metav1.StatusReasonTimeout, "Too large resource version")
 	require.Equal(t, metav1.CauseTypeResourceVersionTooLarge, status.Details.Causes[0].Type)
 }

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// serveIssuer is the OpenID configuration of who signs service account tokens.
+// serveIssuer is the OpenID configuration of the issuer of service account tokens.
 // https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#service-account-issuer-discovery
 func (s *Server) serveIssuer(w http.ResponseWriter, _ *http.Request) error {
 	return s.writePublished(w, "application/json", s.Authentication.ServiceAccounts.Discovery())

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,17 +12,31 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"sigs.k8s.io/yaml"
 
-	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/conn"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// writeObject answers with one document in the agreed form. For JSON the bytes go out as
-// they are.
+// form is the form of the response to a request about a kind.
+func (r *request) form() encoding.Form {
+	f := encoding.Form{Output: r.out, Resource: r.res}
+	if f.View == encoding.ViewTable {
+		f.IncludeObject = metav1.IncludeObjectPolicy(r.query.Get("includeObject"))
+	}
+	return f
+}
+
+// hasTable reports whether the response can be a Table. That of a kind that is only ever created, by itself or below an
+// object, cannot.
+func (r *request) hasTable() bool {
+	return !r.res.Review && (r.verb != "create" || r.subresource == "")
+}
+
+// writeObject answers with one document in the negotiated form. JSON is sent as it is stored.
 func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *storage.Object) error {
-	addWarnings(w.Header(), r.warnings)
-	body, err := r.out.object(r, o)
+	form := r.form()
+	body, err := form.Object(o)
 	if err != nil {
 		return err
 	}
@@ -61,64 +74,14 @@ func printable(r rune) rune {
 	return r
 }
 
-// object makes what was asked for of one document. The result still is JSON, unless
-// protobuf was asked for.
-func (f output) object(r *request, o *storage.Object) ([]byte, error) {
-	switch {
-	case f.view == viewTable:
-		return tableOf(r, []*storage.Object{o}, metav1.ListMeta{ResourceVersion: strconv.FormatInt(o.Revision, 10)}, true)
-	case f.view == viewPartial && f.media == mediaProtobuf:
-		return protobufPartialOf(o)
-	case f.view == viewPartial:
-		return partialOf(o), nil
-	}
-	o, err := shown(r.res, o)
+// writeBody sends a body: JSON in the negotiated media type, and anything else as it is.
+func (s *Server) writeBody(w http.ResponseWriter, out encoding.Output, code int, body []byte) error {
+	body, end, err := out.Body(body)
 	if err != nil {
-		return nil, err
-	}
-	if f.media == mediaProtobuf {
-		return protobufOf(r, o)
-	}
-	return o.JSON, nil
-}
-
-// wanted is asked before the nth of many documents, from 0, is made into something else: it is an error that nobody waits for it,
-// because the client has left or the request's deadline has passed.
-func (r *request) wanted(n int) error {
-	if n%32 != 31 {
-		return nil
-	}
-	return r.Context().Err()
-}
-
-// writeBody sends JSON as JSON, YAML or CBOR, and anything else as it is. JSON ends with a newline unless it is indented, as
-// kube-apiserver writes it.
-func (s *Server) writeBody(w http.ResponseWriter, out output, code int, body []byte) error {
-	end := ""
-	switch {
-	case out.media == mediaYAML:
-		converted, err := yaml.JSONToYAML(body)
-		if err != nil {
-			return fmt.Errorf("making YAML: %w", err)
-		}
-		body = converted
-	case out.media == mediaCBOR:
-		converted, err := cborOfJSON(body)
-		if err != nil {
-			return err
-		}
-		body = converted
-	case out.pretty && strings.HasPrefix(out.media, mediaJSON):
-		var b bytes.Buffer
-		if err := json.Indent(&b, body, "", "  "); err != nil {
-			return fmt.Errorf("indenting JSON: %w", err)
-		}
-		body = b.Bytes()
-	case strings.HasPrefix(out.media, mediaJSON) && !out.raw:
-		end = "\n"
+		return err
 	}
 	h := w.Header()
-	h.Set("Content-Type", out.media)
+	h.Set("Content-Type", out.Media)
 	h.Set("Content-Length", strconv.Itoa(len(body)+len(end)))
 	h.Set("Cache-Control", "no-cache, private")
 	to, done := compressed(w, out, len(body))
@@ -137,73 +100,43 @@ func (s *Server) writeJSON(w http.ResponseWriter, r *request, code int, v any) e
 	if err != nil {
 		return fmt.Errorf("encoding the response: %w", err)
 	}
-	return s.writeBody(w, output{media: mediaJSON, pretty: r.out.pretty || wantsPretty(r), gzip: acceptsGzip(r.Request)}, code, body)
+	return s.writeBody(w, encoding.Output{Media: encoding.MediaJSON, Pretty: r.out.Pretty || wantsPretty(r),
+		Gzip: encoding.AcceptsGzip(r.Header)}, code, body)
 }
 
-// writeList answers with a list. In JSON the items' bytes are sent one after the other;
-// nothing is decoded, nothing is copied into one piece.
-func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) error {
-	m := metav1.ListMeta{ResourceVersion: strconv.FormatInt(l.Revision, 10), Continue: l.Continue, RemainingItemCount: l.Remaining}
-	if r.out.view == viewTable {
-		body, err := tableOf(r, l.Items, m, true)
-		if err != nil {
-			return err
-		}
-		return s.writeBody(w, r.out, http.StatusOK, body)
+// wantsPretty reports whether JSON for a request, which need not be about a resource, is to be indented.
+func wantsPretty(r *request) bool {
+	params := r.query
+	if params == nil {
+		params = r.URL.Query()
 	}
-	kind, version, docs, err := r.out.documents(r, l.Items)
+	return encoding.WantsPretty(r.Header, params)
+}
+
+// writeList answers with a list. In JSON the items' bytes are sent one after the other; nothing is decoded, and nothing
+// is copied into one piece.
+func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) error {
+	form := r.form()
+	head, items, err := form.List(r.Context(), l)
 	if err != nil {
 		return err
 	}
-	if r.out.media == mediaProtobuf {
-		body, err := protobufListOf(r, docs, m)
-		if err != nil {
-			return err
-		}
-		return s.writeBody(w, r.out, http.StatusOK, body)
+	if items == nil {
+		return s.writeBody(w, r.out, http.StatusOK, head)
 	}
-	head, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("encoding list metadata: %w", err)
-	}
-	head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, version, head)
-	if r.out.media != mediaJSON || r.out.pretty {
-		return s.writeBody(w, r.out, http.StatusOK, joinList(head, docs))
-	}
-	return s.sendList(w, r, head, docs)
-}
-
-// documents are the items of a list as the view has them, and the list's kind and version.
-func (f output) documents(r *request, items []*storage.Object) (kind, version string, docs [][]byte, err error) {
-	docs = make([][]byte, len(items))
-	if f.view == viewPartial {
-		for i, o := range items {
-			docs[i] = partialOf(o)
-		}
-		return "PartialObjectMetadataList", "meta.k8s.io/v1", docs, nil
-	}
-	for i, o := range items {
-		if err = r.wanted(i); err != nil {
-			return "", "", nil, err
-		}
-		if o, err = shown(r.res, o); err != nil {
-			return "", "", nil, err
-		}
-		docs[i] = o.JSON
-	}
-	return r.res.Kind + "List", r.res.GroupVersion().String(), docs, nil
+	return s.sendList(w, r, head, items)
 }
 
 // sendList writes the list's parts without putting them together first. A long one leaves in
 // few system calls: TLS by itself makes one of each of its records of 16 KiB.
 func (s *Server) sendList(w http.ResponseWriter, r *request, head []byte, docs [][]byte) error {
-	const tail = "]}\n"
+	const tail = encoding.ListEnd
 	size := len(head) + len(tail) + max(len(docs)-1, 0)
 	for _, d := range docs {
 		size += len(d)
 	}
 	h := w.Header()
-	h.Set("Content-Type", mediaJSON)
+	h.Set("Content-Type", encoding.MediaJSON)
 	h.Set("Content-Length", strconv.Itoa(size))
 	h.Set("Cache-Control", "no-cache, private")
 	to, done := compressed(w, r.out, size)
@@ -211,9 +144,9 @@ func (s *Server) sendList(w http.ResponseWriter, r *request, head []byte, docs [
 	w.WriteHeader(http.StatusOK)
 	const chunk = 64 << 10
 	if size > chunk {
-		connection := corkOf(r.Request)
-		connection.cork()
-		defer connection.uncork()
+		connection := conn.Of(r.Request)
+		connection.Cork()
+		defer connection.Uncork()
 	}
 	buf := append(make([]byte, 0, min(size, chunk+4<<10)), head...)
 	for i, d := range docs {
@@ -230,40 +163,4 @@ func (s *Server) sendList(w http.ResponseWriter, r *request, head []byte, docs [
 	}
 	_, _ = to.Write(append(buf, tail...))
 	return nil
-}
-
-func joinList(head []byte, docs [][]byte) []byte {
-	body := append(head, bytes.Join(docs, []byte{','})...)
-	return append(body, "]}"...)
-}
-
-// partialOf makes a PartialObjectMetadata: the document's metadata and nothing else.
-func partialOf(o *storage.Object) []byte {
-	const head = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`
-	m := o.Metadata()
-	if o.Revision == 0 {
-		m = metadataOf(o.JSON) // a dry run's, which was not scanned
-	}
-	body := make([]byte, 0, len(head)+len(m)+1)
-	body = append(append(body, head...), m...)
-	return append(body, '}')
-}
-
-func metadataOf(doc []byte) []byte {
-	var parts struct {
-		Metadata json.RawMessage `json:"metadata"`
-	}
-	if err := json.Unmarshal(doc, &parts); err != nil {
-		panic("apiserver: a document that was just encoded: " + err.Error())
-	}
-	return parts.Metadata
-}
-
-// decode reads a stored document into the Go type of the version that is stored.
-func decode(res *api.Resource, o *storage.Object) (api.Object, error) {
-	obj := res.Stored().New()
-	if err := unmarshalObject(o.JSON, obj); err != nil {
-		return nil, fmt.Errorf("decoding a stored %s: %w", res.Kind, err)
-	}
-	return obj, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
@@ -38,7 +38,7 @@ func (s *server) refusedWatch(path string) {
 	require.Equal(s.t, "The resourceVersion for the provided watch is too old.", e.Object.Object["message"])
 }
 
-// Who is given a namespace reads nothing that was in the last one of its name, by whatever way the past is read.
+// A tenant that is given a namespace reads nothing of an earlier namespace of that name, however it reads the past.
 func TestPast_OfANamespaceBeginsWithItsCreation(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -96,7 +96,8 @@ func TestPast_OfANamespaceBeginsWithItsCreation(t *testing.T) {
 	require.Equal(t, []string{"mine"}, tenant.get(secrets).names())
 
 	// Its own past is the tenant's to read, and so is what a stale token goes on with.
-	require.Empty(t, tenant.get(secrets+"?resourceVersionMatch=Exact&resourceVersion="+created).ok(http.StatusOK).names())
+	require.Empty(t, tenant.get(secrets+"?resourceVersionMatch=Exact&resourceVersion="+
+		created).ok(http.StatusOK).names())
 	tenant.watch(secrets+"?watch=1&resourceVersion="+created).expect("ADDED", "mine")
 	s.patch(namespaces+"/team", mergePatch, `{"metadata":{"labels":{"changed":"since"}}}`).ok(http.StatusOK)
 	tenant.watch(secrets+"?watch=1&resourceVersion="+created).expect("ADDED", "mine")
@@ -130,14 +131,16 @@ func TestPast_OfANamespaceThatNeverWasIsOpen(t *testing.T) {
 
 func TestPast_ExpiresInTheWordsOfKubernetes(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	a.create(configMaps, configMap("a"))
 	a.create(configMaps, configMap("b"))
 	token := a.get(configMaps+"?limit=1").ok(http.StatusOK).at("metadata", "continue").(string)
 	status := a.get(configMaps+"?limit=1&continue="+tampered(t, token, "begun", 1)).
-		refused(http.StatusGone, metav1.StatusReasonExpired, "The provided continue parameter is too old to display a consistent "+
-			"list result. You can start a new list without the continue parameter, or use the continue token in this response "+
-			"to retrieve the remainder of the results. ")
+		refused(http.StatusGone, metav1.StatusReasonExpired,
+			"The provided continue parameter is too old to display a consistent "+
+				"list result. You can start a new list without the continue parameter, or use the continue token in "+
+				"this response "+
+				"to retrieve the remainder of the results. ")
 	require.Equal(t, []string{"b"}, a.get(configMaps+"?limit=1&continue="+status.Continue).ok(http.StatusOK).names())
 
 	old := a.create(configMaps, configMap("c")).object().GetResourceVersion()

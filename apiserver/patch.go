@@ -17,6 +17,10 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/patch"
+	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/apiserver/status"
 )
 
 // maxPatchOperations is how many operations one JSON patch may have, as in kube-apiserver.
@@ -30,66 +34,78 @@ func init() {
 // patcher makes the new document from the old one.
 type patcher func(doc []byte) ([]byte, error)
 
+// sentPatch is a patch that a client sent.
+type sentPatch struct {
+	apply patcher
+	// strict are unknown and duplicate fields of the patch itself.
+	strict []error
+	// strategic is the body of a strategic merge patch.
+	strategic []byte
+	// named are the members that the patch names, where that is known.
+	named patch.Named
+}
+
 // patch answers a PATCH of an object or of a subresource.
 func (s *Server) patch(w http.ResponseWriter, r *request) error {
 	kind := types.PatchType(r.contentType())
 	if !slices.Contains(patchTypes, string(kind)) {
-		return unsupportedMedia(patchTypes)
+		return encoding.UnsupportedMedia(patchTypes)
 	}
-	if err := checkPatchOptions(r, kind); err != nil {
+	if err := query.CheckPatch(r.query, kind); err != nil {
 		return err
 	}
 	if kind == types.ApplyYAMLPatchType || kind == types.ApplyCBORPatchType {
 		return s.apply(w, r, kind)
 	}
-	apply, err := s.patcher(w, r, kind)
+	p, err := readPatch(w, r, kind)
 	if err != nil {
 		return err
 	}
 	if r.subresource == "scale" {
-		return s.updateScale(w, r, apply)
+		return s.patchScale(w, r, p)
 	}
-	written, err := s.modify(r.Context(), r, func(old api.Object) (api.Object, error) {
-		r.warnings = nil
+	wr := newWrite(r, nil)
+	written, err := s.modify(r.Context(), wr, func(old api.Object) (api.Object, error) {
 		if err := r.Context().Err(); err != nil {
 			return nil, err
 		}
-		obj, err := patched(r, old, apply)
+		obj, err := patched(wr, old, p)
 		if err != nil {
 			return nil, err
 		}
 		if err := place(r, obj); err != nil {
 			return nil, err
 		}
-		return s.replace(r, obj, old, obj.GetResourceVersion())
+		return s.replace(r.Context(), wr, obj, old, obj.GetResourceVersion())
 	})
 	if err != nil {
 		return err
 	}
-	return s.writeObject(w, r, http.StatusOK, written)
+	return s.writeWritten(w, wr, http.StatusOK, written)
 }
 
 // patched is the object that the patch makes of old, as it is stored.
-func patched(r *request, old api.Object, apply patcher) (api.Object, error) {
-	if r.res.View == nil && len(r.strict) == 0 {
-		if obj, ok := patchNamed(old, r.stored.JSON, r.named, apply); ok {
+func patched(wr *write, old api.Object, p *sentPatch) (api.Object, error) {
+	res := wr.res
+	if res.View == nil && len(p.strict) == 0 {
+		if obj, ok := p.named.Apply(old, wr.stored.JSON, p.apply); ok {
 			return obj, nil
 		}
 	}
-	before, err := shown(r.res, r.stored)
+	before, err := encoding.ConvertDocument(res, wr.stored)
 	if err != nil {
 		return nil, err
 	}
-	doc, err := apply(before.JSON)
+	doc, err := p.apply(before.JSON)
 	if err != nil {
 		return nil, err
 	}
-	obj := r.res.New()
-	if err := decodePatched(r, r.res.GVK(), doc, obj); err != nil {
+	obj := res.New()
+	if err := decodePatched(wr, p, res.GVK(), doc, obj); err != nil {
 		return nil, err
 	}
-	obj.GetObjectKind().SetGroupVersionKind(r.res.GVK())
-	return asStored(r.res, obj)
+	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
+	return encoding.ToStored(res, obj)
 }
 
 // patchTypes are the Content-Types of a PATCH.
@@ -98,37 +114,40 @@ var patchTypes = []string{
 	string(types.ApplyYAMLPatchType), string(types.ApplyCBORPatchType),
 }
 
-// patcher reads the request's patch.
+// readPatch reads the request's patch.
 // https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
-func (s *Server) patcher(w http.ResponseWriter, r *request, kind types.PatchType) (patcher, error) {
+func readPatch(w http.ResponseWriter, r *request, kind types.PatchType) (*sentPatch, error) {
 	body, err := readBody(w, r)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkDepth(body); err != nil {
+	if err := encoding.CheckDepth(body); err != nil {
 		return nil, err
 	}
 	if !json.Valid(body) {
 		return nil, apierrors.NewBadRequest("invalid JSON patch")
 	}
 	if kind == types.JSONPatchType {
-		return jsonPatch(r, body)
+		return jsonPatch(body)
 	}
-	if r.strict, err = kjson.UnmarshalStrict(body, &map[string]any{}); err != nil {
+	p := &sentPatch{}
+	if p.strict, err = kjson.UnmarshalStrict(body, &map[string]any{}); err != nil {
 		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
-	r.named = namedBy(body)
+	p.named = patch.NamedBy(body)
 	if kind == types.MergePatchType {
-		return func(doc []byte) ([]byte, error) {
-			patched, err := mergePatch(doc, body)
+		p.apply = func(doc []byte) ([]byte, error) {
+			patched, err := patch.Merge(doc, body)
 			return patched, asBadPatch(err)
-		}, nil
+		}
+		return p, nil
 	}
-	r.strategic = body
-	return func(doc []byte) ([]byte, error) { return strategic(r, doc, body) }, nil
+	p.strategic = body
+	p.apply = func(doc []byte) ([]byte, error) { return strategic(r, doc, body) }
+	return p, nil
 }
 
-// jsonPatchOperation is what RFC 6902 knows in an operation.
+// jsonPatchOperation has the members of an operation of RFC 6902.
 type jsonPatchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -136,32 +155,36 @@ type jsonPatchOperation struct {
 	Value any    `json:"value"`
 }
 
-func jsonPatch(r *request, body []byte) (patcher, error) {
+func jsonPatch(body []byte) (*sentPatch, error) {
+	p := &sentPatch{}
 	strict, err := kjson.UnmarshalStrict(body, &[]jsonPatchOperation{})
 	if err != nil {
 		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
 	for _, err := range strict {
-		r.strict = append(r.strict, fmt.Errorf("json patch %w", err))
+		p.strict = append(p.strict, fmt.Errorf("json patch %w", err))
 	}
 	patch, err := jsonpatch.DecodePatch(body)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if len(patch) > maxPatchOperations {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(patch)))
+		return nil, apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(patch)))
 	}
-	return func(doc []byte) ([]byte, error) {
+	p.apply = func(doc []byte) ([]byte, error) {
 		patched, err := applyJSONPatch(patch, doc)
-		if err != nil { // which says no more, as in kube-apiserver
-			return nil, statusError(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "the server rejected our request due to an error in our request")
+		if err != nil { // without the cause, as in kube-apiserver
+			return nil, status.Error(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+				"the server rejected our request due to an error in our request")
 		}
 		return patched, nil
-	}, nil
+	}
+	return p, nil
 }
 
-// applyJSONPatch is patch.Apply, which panics where an operation without a value meets what
-// is no plain value: {"op":"test","path":""}.
+// applyJSONPatch is patch.Apply, which panics where an operation without a value meets an object or a list:
+// {"op":"test","path":""}.
 func applyJSONPatch(patch jsonpatch.Patch, doc []byte) (patched []byte, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -175,7 +198,7 @@ func applyJSONPatch(patch jsonpatch.Patch, doc []byte) (patched []byte, err erro
 func strategic(r *request, doc, patch []byte) ([]byte, error) {
 	var into any = r.res.New()
 	if r.subresource == "scale" {
-		into = newScale()
+		into = encoding.NewScale()
 	}
 	patched, err := strategicpatch.StrategicMergePatch(doc, patch, into)
 	return patched, asBadPatch(err)
@@ -188,25 +211,26 @@ func asBadPatch(err error) error {
 	return apierrors.NewBadRequest(err.Error())
 }
 
-// decodePatched reads the document that a patch has made. The patch itself may have been
-// good: what is wrong with its result is Invalid, not a bad request.
-func decodePatched(r *request, want schema.GroupVersionKind, doc []byte, into runtime.Object) error {
-	strict, err := unmarshalStrict(doc, into)
+// decodePatched decodes the document that a patch has made. The patch itself may be good: an error in its result is
+// Invalid, not a bad request.
+func decodePatched(wr *write, p *sentPatch, want schema.GroupVersionKind, doc []byte, into runtime.Object) error {
+	strict, err := encoding.UnmarshalStrict(doc, into)
 	if err == nil && into.GetObjectKind().GroupVersionKind() != want {
-		err = checkKind(want, doc)
+		err = encoding.CheckKind(want, doc)
 	}
 	if err == nil {
-		refused := r.takeStrictErrors(slices.Concat(r.strict, strict))
-		if len(refused) == 0 {
+		warnings, refused := query.StrictErrors(wr.query, slices.Concat(p.strict, strict))
+		if wr.warnings = append(wr.warnings, warnings...); len(refused) == 0 {
 			return nil
 		}
-		err = fmt.Errorf("strict decoding error: %s", joinErrors(refused))
+		err = fmt.Errorf("strict decoding error: %s", encoding.JoinErrors(refused))
 	}
 	value := string(doc)
-	if r.strategic != nil { // of which the patch is shown, not the result
+	if p.strategic != nil { // the error shows the patch, not its result
 		var patch map[string]any
-		_ = unmarshal(r.strategic, &patch) // it was read before
+		_ = encoding.Unmarshal(p.strategic, &patch) // it was read before
 		value = fmt.Sprintf("%+v", patch)
 	}
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
+	return apierrors.NewInvalid(schema.GroupKind{}, "",
+		field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
 }

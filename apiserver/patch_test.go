@@ -53,16 +53,20 @@ func TestPatch_RefusesWhatCannotBeApplied(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	stored := s.create(configMaps, configMap("a")).object()
-	operations := "[" + strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10000) + `{"op":"remove","path":"/data"}]`
+	operations := "[" + strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10000) +
+		`{"op":"remove","path":"/data"}]`
 	for name, c := range map[string]struct {
 		kind, patch string
 		code        int
 		reason      metav1.StatusReason
 		words       string
 	}{
-		"a test that fails":         {jsonPatch, `[{"op":"test","path":"/data/k","value":"w"}]`, 422, metav1.StatusReasonInvalid, "the server rejected our request due to an error in our request"},
-		"a path that is not there":  {jsonPatch, `[{"op":"remove","path":"/data/x"}]`, 422, metav1.StatusReasonInvalid, "the server rejected our request due to an error in our request"},
-		"an unknown operation":      {jsonPatch, `[{"op":"burn","path":"/data"}]`, 422, metav1.StatusReasonInvalid, "the server rejected"},
+		"a test that fails": {jsonPatch, `[{"op":"test","path":"/data/k","value":"w"}]`, 422,
+			metav1.StatusReasonInvalid, "the server rejected our request due to an error in our request"},
+		"a path that is not there": {jsonPatch, `[{"op":"remove","path":"/data/x"}]`, 422, metav1.StatusReasonInvalid,
+			"the server rejected our request due to an error in our request"},
+		"an unknown operation": {jsonPatch, `[{"op":"burn","path":"/data"}]`, 422, metav1.StatusReasonInvalid,
+			"the server rejected"},
 		"an object for a JSON list": {jsonPatch, `{}`, 400, metav1.StatusReasonBadRequest, ""},
 		"too many operations":       {jsonPatch, operations, 413, metav1.StatusReasonRequestEntityTooLarge, "10000"},
 		"malformed merge":           {mergePatch, `{"data":`, 400, metav1.StatusReasonBadRequest, ""},
@@ -71,17 +75,24 @@ func TestPatch_RefusesWhatCannotBeApplied(t *testing.T) {
 		"null for a merge":          {mergePatch, `null`, 400, metav1.StatusReasonBadRequest, ""},
 		"an empty merge":            {mergePatch, ``, 400, metav1.StatusReasonBadRequest, ""},
 		"malformed strategic":       {strategicPatch, `{`, 400, metav1.StatusReasonBadRequest, ""},
-		"an unknown directive":      {strategicPatch, `{"data":{"$patch":"burn"}}`, 400, metav1.StatusReasonBadRequest, ""},
-		"a list for data":           {strategicPatch, `{"data":["x"]}`, 0, "", ""},
-		"a wrong type":              {mergePatch, `{"data":"x"}`, 422, metav1.StatusReasonInvalid, ""},
-		"another kind":              {mergePatch, `{"kind":"Secret"}`, 422, metav1.StatusReasonInvalid, ""},
-		"another name":              {mergePatch, `{"metadata":{"name":"b"}}`, 400, metav1.StatusReasonBadRequest, "does not match"},
-		"another namespace":         {mergePatch, `{"metadata":{"namespace":"b"}}`, 400, metav1.StatusReasonBadRequest, "does not match"},
-		"another uid":               {mergePatch, `{"metadata":{"uid":"b"}}`, 409, metav1.StatusReasonConflict, "UID in precondition"},
-		"an invalid label":          {mergePatch, `{"metadata":{"labels":{"a b":"c"}}}`, 422, metav1.StatusReasonInvalid, "metadata.labels"},
-		"no metadata":               {mergePatch, `{"metadata":null}`, 0, "", ""},
-		"no patch at all":           {"application/json", `{}`, 415, metav1.StatusReasonUnsupportedMediaType, "application/json-patch+json"},
-		"deep nesting":              {mergePatch, strings.Repeat(`{"a":`, 9999) + "1" + strings.Repeat("}", 9999), 400, metav1.StatusReasonBadRequest, "nested"},
+		"an unknown directive": {strategicPatch, `{"data":{"$patch":"burn"}}`, 400, metav1.StatusReasonBadRequest,
+			""},
+		"a list for data": {strategicPatch, `{"data":["x"]}`, 0, "", ""},
+		"a wrong type":    {mergePatch, `{"data":"x"}`, 422, metav1.StatusReasonInvalid, ""},
+		"another kind":    {mergePatch, `{"kind":"Secret"}`, 422, metav1.StatusReasonInvalid, ""},
+		"another name": {mergePatch, `{"metadata":{"name":"b"}}`, 400, metav1.StatusReasonBadRequest,
+			"does not match"},
+		"another namespace": {mergePatch, `{"metadata":{"namespace":"b"}}`, 400, metav1.StatusReasonBadRequest,
+			"does not match"},
+		"another uid": {mergePatch, `{"metadata":{"uid":"b"}}`, 409, metav1.StatusReasonConflict,
+			"UID in precondition"},
+		"an invalid label": {mergePatch, `{"metadata":{"labels":{"a b":"c"}}}`, 422,
+			metav1.StatusReasonInvalid, "metadata.labels"},
+		"no metadata": {mergePatch, `{"metadata":null}`, 0, "", ""},
+		"no patch at all": {"application/json", `{}`, 415, metav1.StatusReasonUnsupportedMediaType,
+			"application/json-patch+json"},
+		"deep nesting": {mergePatch, strings.Repeat(`{"a":`, 9999) + "1" + strings.Repeat("}", 9999), 400,
+			metav1.StatusReasonBadRequest, "nested"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{t: t, config: s.config, http: s.http}
@@ -116,5 +127,6 @@ func TestPatch_FinalizersOfADyingObjectOnlyGo(t *testing.T) {
 	s.create(configMaps, with(configMap("a"), "finalizers", []string{"x.io/a"}))
 	s.delete(configMaps+"/a", nil).ok(http.StatusOK)
 	s.patch(configMaps+"/a", mergePatch, `{"metadata":{"finalizers":["x.io/a","x.io/b"]}}`).
-		refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "no new finalizers can be added if the object is being deleted")
+		refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+			"no new finalizers can be added if the object is being deleted")
 }

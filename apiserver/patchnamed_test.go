@@ -11,6 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
+	"github.com/coxswain-dev/coxswain/apiserver/objecttest"
+	"github.com/coxswain-dev/coxswain/apiserver/patch"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -18,34 +23,35 @@ import (
 func TestPatchNamed_IsTheLongWay(t *testing.T) {
 	t.Parallel()
 	short := 0
-	for _, res := range api.NewRegistry(api.Builtin()...).Snapshot().Resources {
+	for _, res := range api.NewRegistry(builtin.Kinds()...).Snapshot().Resources {
 		if res.View != nil || res.Review {
 			continue
 		}
-		random := newObjects(res, 1)
+		random := objecttest.New(res, 1)
 		for range 8 {
-			old := random.next(nil)
+			old := random.Next(nil)
 			doc, err := json.Marshal(old)
 			require.NoError(t, err)
 			stored, err := storage.NewObject(storage.Key{Name: "x"}, 7, doc)
 			require.NoError(t, err)
-			old, err = decode(res, stored)
+			old, err = encoding.Decode(res, stored)
 			require.NoError(t, err)
-			untouched := clone(old)
-			body, err := json.Marshal(random.patch(documentOf(random.next(old))))
+			untouched := old.DeepCopyObject().(api.Object)
+			body, err := json.Marshal(randomPatch(random, objecttest.DocumentOf(random.Next(old))))
 			require.NoError(t, err)
 			for name, apply := range map[string]patcher{
-				"merge":     func(doc []byte) ([]byte, error) { return mergePatch(doc, body) },
+				"merge":     func(doc []byte) ([]byte, error) { return patch.Merge(doc, body) },
 				"strategic": func(doc []byte) ([]byte, error) { return strategic(&request{res: res}, doc, body) },
 			} {
-				r := &request{Request: &http.Request{}, res: res, stored: stored}
-				want, wantErr := patched(r, old, apply)
-				r.named = namedBy(body)
-				got, gotErr := patched(r, old, apply)
+				wr := &write{request: &request{Request: &http.Request{}, res: res}, stored: stored}
+				p := &sentPatch{apply: apply}
+				want, wantErr := patched(wr, old, p)
+				p.named = patch.NamedBy(body)
+				got, gotErr := patched(wr, old, p)
 				require.Equal(t, fmt.Sprint(wantErr), fmt.Sprint(gotErr), "%s %s", name, body)
 				require.Equal(t, want, got, "%s %s", name, body)
 				require.Equal(t, untouched, old, "the old object is left alone")
-				if _, ok := patchNamed(old, stored.JSON, r.named, apply); ok {
+				if _, ok := p.named.Apply(old, stored.JSON, apply); ok {
 					short++
 				}
 			}
@@ -54,14 +60,14 @@ func TestPatchNamed_IsTheLongWay(t *testing.T) {
 	require.Greater(t, short, 500, "most patches go the short way")
 }
 
-// patch is a random part of a document, with a null here and there.
-func (o *objects) patch(doc map[string]any) map[string]any {
+// randomPatch returns a random part of a document, with a null here and there.
+func randomPatch(o *objecttest.Objects, doc map[string]any) map[string]any {
 	part := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(doc)) {
 		switch v := doc[name].(type) {
 		case map[string]any:
 			if o.IntN(2) == 0 {
-				part[name] = o.patch(v)
+				part[name] = randomPatch(o, v)
 			}
 		default:
 			if o.IntN(2) == 0 && name != "kind" && name != "apiVersion" {
@@ -75,41 +81,27 @@ func (o *objects) patch(doc map[string]any) map[string]any {
 	return part
 }
 
-func TestPatchNamed_DirectivesAreLeftToTheLongWay(t *testing.T) {
-	t.Parallel()
-	for patch, want := range map[string]named{
-		`{"metadata":{"labels":{"a":"b"},"name":null}}`:                   {members: []string{"metadata"}, metadata: []string{"labels", "name"}},
-		`{"metadata":{"finalizers":[],"$setElementOrder/finalizers":[]}}`: {members: []string{"metadata"}},
-		`{"metadata":null}`:                                              {members: []string{"metadata"}},
-		` { "spec" : { } , "status" : null } `:                           {members: []string{"spec", "status"}},
-		`{"$patch":"replace","spec":{}}`:                                 {},
-		`{"secrets":[{"name":"a"}],"$setElementOrder/secrets":["name"]}`: {},
-		`{}`: {},
-	} {
-		require.Equal(t, want, namedBy([]byte(patch)), patch)
-	}
-}
-
 func BenchmarkPatch(b *testing.B) {
-	res, pod := benchmarkPod(b)
-	pod.ManagedFields = ownNew(res, pod, benchmarkWriter())
-	doc, err := encode(res, pod)
+	res, pod := objecttest.Pod(builtin.Kinds())
+	pod.ManagedFields = fieldmanager.Create(res, pod, fieldmanager.Writer{Manager: "bench", APIVersion: "v1"})
+	doc, err := encoding.Encode(res, pod)
 	require.NoError(b, err)
 	stored, err := storage.NewObject(storage.Key{Name: pod.Name}, 7, doc)
 	require.NoError(b, err)
-	old, err := decode(res, stored)
+	old, err := encoding.Decode(res, stored)
 	require.NoError(b, err)
 	body := []byte(`{"metadata":{"labels":{"app":"shop"}}}`)
 	for name, apply := range map[string]patcher{
-		"merge":     func(doc []byte) ([]byte, error) { return mergePatch(doc, body) },
+		"merge":     func(doc []byte) ([]byte, error) { return patch.Merge(doc, body) },
 		"strategic": func(doc []byte) ([]byte, error) { return strategic(&request{res: res}, doc, body) },
 	} {
-		for way, names := range map[string]named{"named": namedBy(body), "whole": {}} {
-			r := &request{Request: &http.Request{}, res: res, stored: stored, named: names}
+		for way, names := range map[string]patch.Named{"named": patch.NamedBy(body), "whole": {}} {
+			wr := &write{request: &request{Request: &http.Request{}, res: res}, stored: stored}
+			p := &sentPatch{apply: apply, named: names}
 			b.Run(name+"/"+way, func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					_, err := patched(r, old, apply)
+					_, err := patched(wr, old, p)
 					require.NoError(b, err)
 				}
 			})

@@ -20,6 +20,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 )
 
@@ -58,9 +59,10 @@ func (s *Server) serveMethodNotAllowed(_ http.ResponseWriter, r *http.Request) e
 	return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: r.URL.Path}, strings.ToLower(r.Method))
 }
 
-// servePaths lists what there is, for people who look around.
+// servePaths lists the paths that are served.
 func (s *Server) servePaths(w http.ResponseWriter, r *http.Request) error {
-	paths := []string{"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}
+	paths := []string{"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3",
+		"/readyz", "/version"}
 	for _, res := range s.Registry.Snapshot().Resources {
 		if p := "/api/" + res.Version; res.Group == "" {
 			paths = append(paths, p)
@@ -69,11 +71,12 @@ func (s *Server) servePaths(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	slices.Sort(paths)
-	return s.writeJSON(w, &request{Request: r, out: output{pretty: true}}, http.StatusOK, metav1.RootPaths{Paths: slices.Compact(paths)})
+	return s.writeJSON(w, &request{Request: r, out: encoding.Output{Pretty: true}}, http.StatusOK,
+		metav1.RootPaths{Paths: slices.Compact(paths)})
 }
 
 func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) error {
-	return s.writeJSON(w, &request{Request: r, out: output{pretty: true}}, http.StatusOK, version.Info{
+	return s.writeJSON(w, &request{Request: r, out: encoding.Output{Pretty: true}}, http.StatusOK, version.Info{
 		Major: "1", Minor: "37", GitVersion: Version, GitTreeState: "clean",
 		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	})
@@ -89,7 +92,7 @@ func (s *Server) serveLivez(w http.ResponseWriter, r *http.Request) error {
 	return s.health(w, r, "livez", []check{{"ping", ping}})
 }
 
-// serveReadyz says whether requests are served well: etcd answers, memory is in step with
+// serveReadyz reports whether requests can be served: etcd answers, memory is in step with
 // it, and the server is not about to stop.
 func (s *Server) serveReadyz(w http.ResponseWriter, r *http.Request) error {
 	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -132,7 +135,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request, name string, che
 		fmt.Fprintf(&lines, "[+]%s ok\n", c.name)
 	}
 	_, verbose := r.URL.Query()["verbose"]
-	out, code := output{media: "text/plain; charset=utf-8"}, http.StatusOK
+	out, code := encoding.Output{Media: "text/plain; charset=utf-8"}, http.StatusOK
 	switch {
 	case failed:
 		code = http.StatusInternalServerError

@@ -19,16 +19,24 @@ func TestReferences_ThatAreNoSegmentAreRefused(t *testing.T) {
 		require.Equal(t, http.StatusUnprocessableEntity, res.code, "%s", res.body)
 		require.Contains(t, string(res.body), field+`: Invalid value: \"`+bad+`\": may not contain '/'`)
 	}
-	refused(core+"/configmaps", m{"metadata": m{"name": "x", "ownerReferences": []any{m{"apiVersion": "v1", "kind": "Node", "name": bad, "uid": "1"}}}},
+	refused(core+"/configmaps",
+		m{"metadata": m{"name": "x",
+			"ownerReferences": []any{m{"apiVersion": "v1", "kind": "Node", "name": bad, "uid": "1"}}}},
 		"metadata.ownerReferences[0].name")
-	refused(core+"/events", m{"metadata": m{"name": "x"}, "involvedObject": m{"kind": "Pod", "namespace": "default", "name": bad}}, "involvedObject.name")
+	refused(core+"/events",
+		m{"metadata": m{"name": "x"}, "involvedObject": m{"kind": "Pod", "namespace": "default", "name": bad}},
+		"involvedObject.name")
 	refused("/apis/autoscaling/v1"+namespace+"/horizontalpodautoscalers",
-		m{"metadata": m{"name": "x"}, "spec": m{"maxReplicas": 1, "scaleTargetRef": m{"kind": "Deployment", "name": bad}}}, "spec.scaleTargetRef.name")
+		m{"metadata": m{"name": "x"},
+			"spec": m{"maxReplicas": 1, "scaleTargetRef": m{"kind": "Deployment", "name": bad}}},
+		"spec.scaleTargetRef.name")
 	refused(core+"/pods", m{"metadata": m{"name": "x"}, "spec": m{
-		"containers": []any{m{"name": "c", "image": "i"}}, "volumes": []any{m{"name": "v", "secret": m{"secretName": bad}}}}},
+		"containers": []any{m{"name": "c", "image": "i"}},
+		"volumes":    []any{m{"name": "v", "secret": m{"secretName": bad}}}}},
 		"spec.volumes[0].secret.secretName")
 	s.create(core+"/pods", m{"metadata": m{"name": "p"}, "spec": m{"containers": []any{m{"name": "c", "image": "i"}}}})
-	refused(core+"/pods/p/binding", m{"metadata": m{"name": "p"}, "target": m{"kind": "Node", "name": bad}}, "target.name")
+	refused(core+"/pods/p/binding", m{"metadata": m{"name": "p"}, "target": m{"kind": "Node", "name": bad}},
+		"target.name")
 	res := s.patch(core+"/pods/p/status", mergePatch, `{"status":{"nominatedNodeName":"`+bad+`"}}`)
 	require.Equal(t, http.StatusUnprocessableEntity, res.code, "%s", res.body)
 	require.Contains(t, string(res.body), "status.nominatedNodeName")

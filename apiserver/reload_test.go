@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
-	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
@@ -28,7 +28,7 @@ func TestClientCAs_ThatAreReplacedCountForOpenConnectionsToo(t *testing.T) {
 	require.NoError(t, pki.WriteSecret(file, before.PEM()))
 	cas, err := authn.OpenCAs(slog.New(slog.DiscardHandler), nil, file)
 	require.NoError(t, err)
-	a := assemble(t, api.Builtin(), apiserver.Options{Authentication: authn.Options{ClientCAs: cas}})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{Authentication: authn.Options{ClientCAs: cas}})
 	client := func(ca *pki.CA) *server {
 		config := rest.CopyConfig(a.config)
 		config.CertData, config.KeyData, err = ca.Client("jane", "system:masters")
@@ -95,7 +95,8 @@ func TestSecrets_AreInNoLogMetricOrError(t *testing.T) {
 	const secret = "abcdef.s3cr3ts3cr3ts3cr"
 	file := filepath.Join(t.TempDir(), "tokens.csv")
 	require.NoError(t, os.WriteFile(file, []byte("good-s3cr3t,jane,1,system:masters\n"), 0o600))
-	a := assemble(t, api.Builtin(), apiserver.Options{Authentication: authn.Options{TokenFile: file, BootstrapTokens: true}})
+	a := assemble(t, builtin.Kinds(),
+		apiserver.Options{Authentication: authn.Options{TokenFile: file, BootstrapTokens: true}})
 	var said strings.Builder
 	for _, token := range []string{secret, "good-s3cr3t", "eyJhbGciOiJub25lIn0.s3cr3t."} {
 		c := a.bearing(token)

@@ -13,11 +13,13 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
+	"github.com/coxswain-dev/coxswain/apiserver/query"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// request is one API request on a resource, resolved against the registry.
+// request is one API request on a resource, resolved against the registry. Routing makes it; nothing changes it later.
 type request struct {
 	*http.Request
 	// verb is the API verb: get, list, watch, create, update, patch, delete, deletecollection.
@@ -28,19 +30,7 @@ type request struct {
 	name        string
 	subresource string
 	query       url.Values
-	out         output
-	warnings    []string
-	// stored is the object that this attempt of a write begins with.
-	stored *storage.Object
-	// applies says that the request is a server-side apply, which has settled the ownership
-	// of fields already.
-	applies bool
-	// strict is what was found wrong with the body's form before it became JSON.
-	strict []error
-	// strategic is the body of a strategic merge patch.
-	strategic []byte
-	// named is what the patch is about, where that is known.
-	named named
+	out         encoding.Output
 	// seat is the request as flow control sees it.
 	seat *flowcontrol.Request
 }
@@ -94,7 +84,8 @@ func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
 		return s.connect(w, r)
 	}
 	var err error
-	if r.out, err = negotiate(r); err != nil {
+	if r.out, err = encoding.Negotiate(encoding.Question{Header: r.Header, Query: r.query, Resource: r.res,
+		Verb: r.verb, NoTable: !r.hasTable()}); err != nil {
 		return err
 	}
 	return s.answer(w, r)
@@ -131,7 +122,7 @@ func (s *Server) answer(w http.ResponseWriter, r *request) error {
 	}
 }
 
-// resolve fills in what the route says. The namespaces' own subresources share their path
+// resolve reads the route's parameters. The namespaces' own subresources share their path
 // with namespaced resources: /api/v1/namespaces/NAME/status.
 func (s *Server) resolve(r *request) error {
 	route := chi.RouteContext(r.Context())
@@ -165,7 +156,8 @@ func (s *Server) resolve(r *request) error {
 		return notFoundPath()
 	}
 	// A namespaced kind can be listed and watched over all namespaces, and nothing else.
-	if r.res.Namespaced != (r.namespace != "") && (!r.res.Namespaced || r.verb != "list" && (r.verb != "watch" || r.name != "")) {
+	if r.res.Namespaced != (r.namespace != "") &&
+		(!r.res.Namespaced || r.verb != "list" && (r.verb != "watch" || r.name != "")) {
 		if r.res.Namespaced && r.name == "" {
 			return apierrors.NewMethodNotSupported(r.res.GroupResource(), r.verb)
 		}
@@ -177,7 +169,7 @@ func (s *Server) resolve(r *request) error {
 	if r.verb == "watch" {
 		return s.resolveWatch(r)
 	}
-	if r.verb == "list" && flag(r.query, "watch") {
+	if r.verb == "list" && query.Flag(r.query, "watch") {
 		r.verb = "watch"
 	}
 	if !r.res.Review && !r.res.Computed {
@@ -200,7 +192,7 @@ func (s *Server) resolveWatch(r *request) error {
 	return nil
 }
 
-// namespaceSubresources are told from namespaced resources by their names alone.
+// namespaceSubresources are distinguished from namespaced resources by their names alone.
 var namespaceSubresources = []string{"status", "finalize"}
 
 // served reports whether the kind answers the verb, on itself or on the subresource.
@@ -211,7 +203,7 @@ func (r *request) served() bool {
 	return slices.Contains(r.res.Subresource(r.subresource).Verbs, r.verb)
 }
 
-// connects reports whether the request goes on to what is behind the server, for as long as it likes.
+// connects reports whether the request is passed on to a node, pod or service, for as long as it lasts.
 func (r *request) connects() bool {
 	return r.subresource != "" && r.res.Subresource(r.subresource).Connect
 }
@@ -227,7 +219,8 @@ func onObject(verb string) bool {
 // collection opens the kind's objects in the store.
 func (s *Server) collection(res *api.Resource) *storage.Collection {
 	res = res.Stored()
-	return s.Store.Collection(res.Collection(), storage.CollectionOptions{Fields: res.SelectablePaths(), Index: res.FieldIndex})
+	return s.Store.Collection(res.Collection(), storage.CollectionOptions{Fields: res.SelectablePaths(),
+		Index: res.FieldIndex})
 }
 
 // key is where the request's object is stored.
@@ -235,8 +228,5 @@ func (r *request) key(name string) storage.Key {
 	return storage.Key{Collection: r.res.Collection(), Namespace: r.namespace, Name: name}
 }
 
-// flag reads a boolean query parameter as Kubernetes does: present and not "0" or "false".
-func flag(q url.Values, name string) bool {
-	v, ok := q[name]
-	return ok && v[0] != "0" && v[0] != "false"
-}
+// scope is the objects that the path and the selectors choose.
+func (r *request) scope() (storage.Scope, error) { return query.Scope(r.query, r.res, r.namespace) }

@@ -22,7 +22,8 @@ func TestGzip_OnlyForLargeBodiesOfThoseWhoAsk(t *testing.T) {
 	s.create(configMaps, large)
 	s.create(configMaps, configMap("small"))
 	plain := s.get(configMaps, "Accept-Encoding", "identity").ok(http.StatusOK)
-	for path, want := range map[string]bool{configMaps + "/small": false, configMaps + "/large": true, configMaps: true, "/openapi/v2": true, "/apis": false} {
+	for path, want := range map[string]bool{configMaps + "/small": false, configMaps + "/large": true, configMaps: true,
+		"/openapi/v2": true, "/apis": false} {
 		for _, accept := range []string{"gzip", "deflate, gzip", "br", "gzip;q=0"} {
 			a := s.get(path, "Accept-Encoding", accept).ok(http.StatusOK)
 			asked := want && strings.HasSuffix(accept, "gzip")
@@ -52,7 +53,8 @@ func TestGzip_RequestBodiesAreNotUnpacked(t *testing.T) {
 	_, err := w.Write(bytes.Repeat([]byte(" "), 100<<20)) // a bomb, were it unpacked
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
-	s.do(http.MethodPost, configMaps, packed.Bytes(), "Content-Encoding", "gzip").refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "")
+	s.do(http.MethodPost, configMaps, packed.Bytes(), "Content-Encoding", "gzip").refused(http.StatusBadRequest,
+		metav1.StatusReasonBadRequest, "")
 }
 
 func TestCBOR_RefusesWhatIsNotValid(t *testing.T) {
@@ -63,10 +65,12 @@ func TestCBOR_RefusesWhatIsNotValid(t *testing.T) {
 		require.NoError(t, err)
 		return body
 	}
-	twice := append([]byte{0xa2}, append(append(encode("kind"), encode("ConfigMap")...), append(encode("kind"), encode("ConfigMap")...)...)...)
+	twice := append([]byte{0xa2}, append(append(encode("kind"), encode("ConfigMap")...),
+		append(encode("kind"), encode("ConfigMap")...)...)...)
 	for name, body := range map[string][]byte{
 		"nothing": nil, "cut short": encode(configMap("a"))[:20], "a key twice": twice,
-		"an endless array": {0x9f, 0x9f}, "a number": encode(1), "NaN": {0xf9, 0x7e, 0x00}, "JSON": []byte(`{"kind":"ConfigMap"}`),
+		"an endless array": {0x9f, 0x9f}, "a number": encode(1), "NaN": {0xf9, 0x7e, 0x00},
+		"JSON":         []byte(`{"kind":"ConfigMap"}`),
 		"deep nesting": append(bytes.Repeat([]byte{0x81}, 5000), 0x01),
 	} {
 		a := s.do(http.MethodPost, configMaps, body, "Content-Type", cborType)
@@ -100,16 +104,22 @@ func TestNegotiate_FollowsQualityAndParameters(t *testing.T) {
 		"application/json;stream=other,application/yaml":                asYAML,
 		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1;": "application/json",
 	} {
-		require.Equal(t, want, s.get(configMaps+"/a", "Accept", accept).ok(http.StatusOK).header.Get("Content-Type"), accept)
+		require.Equal(t, want, s.get(configMaps+"/a", "Accept", accept).ok(http.StatusOK).header.Get("Content-Type"),
+			accept)
 	}
-	s.get(configMaps, "Accept", asPartial).refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "you requested PartialObjectMetadata, but the requested object is a list")
+	s.get(configMaps, "Accept", asPartial).refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"you requested PartialObjectMetadata, but the requested object is a list")
 	s.get(configMaps+"/a", "Accept", strings.Replace(asPartial, "Metadata;", "MetadataList;", 1)).
 		refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "the requested object is not a list")
-	s.get(configMaps+"?watch=1", "Accept", asYAML+";as=Table;g=meta.k8s.io;v=v1").refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-		"only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq")
-	require.True(t, bytes.HasPrefix(s.get(configMaps+"/a", "Accept", "application/json;pretty=1").body, []byte("{\n  ")))
+	s.get(configMaps+"?watch=1", "Accept", asYAML+";as=Table;g=meta.k8s.io;v=v1").refused(http.StatusNotAcceptable,
+		metav1.StatusReasonNotAcceptable,
+		"only the following media types are accepted: application/json;stream=watch, "+
+			"application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq")
+	require.True(t, bytes.HasPrefix(s.get(configMaps+"/a", "Accept", "application/json;pretty=1").body,
+		[]byte("{\n  ")))
 	s.get(configMaps+"/none", "Accept", asTable).refused(http.StatusNotFound, metav1.StatusReasonNotFound, "not found")
-	s.get(configMaps+"?includeObject=All", "Accept", asTable).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "Unable to convert to Table as requested: includeObject: Invalid value")
+	s.get(configMaps+"?includeObject=All", "Accept", asTable).refused(http.StatusBadRequest,
+		metav1.StatusReasonBadRequest, "Unable to convert to Table as requested: includeObject: Invalid value")
 }
 
 func TestWatch_OldPaths(t *testing.T) {
@@ -126,7 +136,8 @@ func TestWatch_OldPaths(t *testing.T) {
 	s.create(deployments, deployment("web", 1))
 	s.watch("/apis/apps/v1/watch/deployments").expect("ADDED", "web")
 	s.get("/api/v1/watch/namespaces/default/configmaps/b?fieldSelector=metadata.name%3Da").
-		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "fieldSelector metadata.name doesn't match requested name")
+		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest,
+			"fieldSelector metadata.name doesn't match requested name")
 	s.get("/api/v1/watch/configmaps/b").ok(http.StatusNotFound)
 	s.get("/api/v1/watch/nothings").ok(http.StatusNotFound)
 }
@@ -162,7 +173,8 @@ func TestDelete_OptionsInTheQuery(t *testing.T) {
 	waiting := s.delete(path+"?propagationPolicy=Foreground", nil).ok(http.StatusOK)
 	require.Equal(t, []any{"foregroundDeletion"}, waiting.at("metadata", "finalizers"))
 	s.create(configMaps, configMap("b"))
-	require.Equal(t, []any{"orphan"}, s.delete(configMaps+"/b?orphanDependents=true", nil).ok(http.StatusOK).at("metadata", "finalizers"))
+	require.Equal(t, []any{"orphan"}, s.delete(configMaps+"/b?orphanDependents=true", nil).ok(http.StatusOK).at(
+		"metadata", "finalizers"))
 	s.create(configMaps, with(configMap("c"), "finalizers", []string{"x.io/y"}))
 	s.delete(configMaps+"/c?orphanDependents=false", nil).ok(http.StatusAccepted)
 }
@@ -175,7 +187,8 @@ func TestDeleteCollection_TakesAPage(t *testing.T) {
 	}
 	require.Equal(t, []string{"c0", "c1"}, s.delete(configMaps+"?limit=2", nil).ok(http.StatusOK).names())
 	require.Equal(t, []string{"c2", "c3", "c4"}, s.get(configMaps).names())
-	require.Equal(t, []string{"c2", "c3", "c4"}, s.get(configMaps+"?limit=-1&unknown=parameter").ok(http.StatusOK).names())
+	require.Equal(t, []string{"c2", "c3", "c4"},
+		s.get(configMaps+"?limit=-1&unknown=parameter").ok(http.StatusOK).names())
 }
 
 func TestScale_AsATableAndAsMetadata(t *testing.T) {
@@ -187,7 +200,8 @@ func TestScale_AsATableAndAsMetadata(t *testing.T) {
 	row := table.at("rows").([]any)[0].(m)
 	require.Equal(t, []any{"web", int64(4), int64(0)}, row["cells"].([]any)[:3])
 	require.Equal(t, "PartialObjectMetadata", row["object"].(m)["kind"])
-	require.Equal(t, "web", s.get(deployments+"/web/scale", "Accept", asPartial).ok(http.StatusOK).at("metadata", "name"))
+	require.Equal(t, "web", s.get(deployments+"/web/scale", "Accept", asPartial).ok(http.StatusOK).at("metadata",
+		"name"))
 }
 
 func TestPatch_StrictAboutThePatchItself(t *testing.T) {
@@ -197,14 +211,20 @@ func TestPatch_StrictAboutThePatchItself(t *testing.T) {
 	for kind, c := range map[string]struct{ patch, words string }{
 		mergePatch:     {`{"data":{"a":"b","a":"c"}}`, `duplicate field "data.a"`},
 		strategicPatch: {`{"data":{"a":"b","a":"c"}}`, `duplicate field "data.a"`},
-		jsonPatch:      {`[{"op":"add","path":"/data/a","value":"c","colour":"red"}]`, `json patch unknown field "[0].colour"`},
+		jsonPatch: {`[{"op":"add","path":"/data/a","value":"c","colour":"red"}]`,
+			`json patch unknown field "[0].colour"`},
 	} {
-		s.patch(configMaps+"/a?fieldValidation=Strict", kind, c.patch).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "strict decoding error: "+c.words)
-		require.Equal(t, []string{fmt.Sprintf("299 - %q", c.words)}, s.patch(configMaps+"/a", kind, c.patch).ok(http.StatusOK).header.Values("Warning"), kind)
-		require.Empty(t, s.patch(configMaps+"/a?fieldValidation=Ignore", kind, c.patch).ok(http.StatusOK).header.Values("Warning"))
+		s.patch(configMaps+"/a?fieldValidation=Strict", kind, c.patch).refused(http.StatusUnprocessableEntity,
+			metav1.StatusReasonInvalid, "strict decoding error: "+c.words)
+		require.Equal(t, []string{fmt.Sprintf("299 - %q", c.words)},
+			s.patch(configMaps+"/a", kind, c.patch).ok(http.StatusOK).header.Values("Warning"), kind)
+		require.Empty(t, s.patch(configMaps+"/a?fieldValidation=Ignore", kind,
+			c.patch).ok(http.StatusOK).header.Values("Warning"))
 	}
-	s.patch(configMaps+"/a?fieldValidation=Lax", mergePatch, `{}`).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "PatchOptions.meta.k8s.io")
-	s.patch(configMaps+"/a", mergePatch, `{"data":`).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "invalid JSON patch")
+	s.patch(configMaps+"/a?fieldValidation=Lax", mergePatch, `{}`).refused(http.StatusUnprocessableEntity,
+		metav1.StatusReasonInvalid, "PatchOptions.meta.k8s.io")
+	s.patch(configMaps+"/a", mergePatch, `{"data":`).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest,
+		"invalid JSON patch")
 }
 
 func TestMethods_HeadAndOptions(t *testing.T) {
@@ -213,7 +233,8 @@ func TestMethods_HeadAndOptions(t *testing.T) {
 	head := s.do(http.MethodHead, "/readyz", nil).ok(http.StatusOK)
 	require.Empty(t, head.body)
 	require.Equal(t, http.StatusMethodNotAllowed, s.do(http.MethodHead, configMaps, nil).code)
-	s.do(http.MethodOptions, configMaps, nil).refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "")
+	s.do(http.MethodOptions, configMaps, nil).refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+		"")
 }
 
 func TestDiscovery_ETagListsAreCompared(t *testing.T) {

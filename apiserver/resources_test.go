@@ -14,7 +14,7 @@ const (
 	resourceSlices = resourcePath + "/resourceslices"
 )
 
-// Who may bind a claim may not speak of its devices, and the other way round.
+// A user that may bind a claim may not write the status of its devices, and the other way round.
 func TestResourceClaim_StatusIsOfSchedulerAndDriver(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -22,19 +22,26 @@ func TestResourceClaim_StatusIsOfSchedulerAndDriver(t *testing.T) {
 		"spec": m{"devices": m{"requests": []m{{"name": "gpu", "exactly": m{"deviceClassName": "gpu"}}}}}})
 	require.EqualValues(t, 1, s.get(resourceClaims+"/c").at("spec", "devices", "requests").([]any)[0].(m)["exactly"].(m)["count"])
 	status := resourceClaims + "/c/status"
-	allocated := m{"status": m{"allocation": m{"devices": m{"results": []m{{"request": "gpu", "driver": "a.b", "pool": "p", "device": "d"}}}}}}
-	told := m{"status": m{"devices": []m{{"driver": "a.b", "pool": "p", "device": "d", "networkData": m{"interfaceName": "eth0"}}}}}
+	allocated := m{"status": m{"allocation": m{"devices": m{"results": []m{{"request": "gpu", "driver": "a.b",
+		"pool": "p", "device": "d"}}}}}}
+	told := m{"status": m{"devices": []m{{"driver": "a.b", "pool": "p", "device": "d",
+		"networkData": m{"interfaceName": "eth0"}}}}}
 	refused := func(a *answer, words string) {
 		t.Helper()
 		a.refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, words)
 	}
 	binder := s.may("binder", "resource.k8s.io", "resourceclaims/status", "patch", "get")
-	refused(binder.patch(status, mergePatch, allocated), `requires resource="resourceclaims/binding", verb="patch" permission`)
-	s.grant("binder", "bind", m{"apiGroups": []string{"resource.k8s.io"}, "resources": []string{"resourceclaims/binding"}, "verbs": []string{"patch"}})
+	refused(binder.patch(status, mergePatch, allocated),
+		`requires resource="resourceclaims/binding", verb="patch" permission`)
+	s.grant("binder", "bind",
+		m{"apiGroups": []string{"resource.k8s.io"}, "resources": []string{"resourceclaims/binding"},
+			"verbs": []string{"patch"}})
 	binder.patch(status, mergePatch, allocated).ok(http.StatusOK)
 	refused(binder.patch(status, mergePatch, told), "resourceclaims/driver")
 	driver := s.may("driver", "resource.k8s.io", "resourceclaims/status", "patch")
-	s.grant("driver", "tell", m{"apiGroups": []string{"resource.k8s.io"}, "resources": []string{"resourceclaims/driver"}, "resourceNames": []string{"a.b"}, "verbs": []string{"arbitrary-node:patch"}})
+	s.grant("driver", "tell",
+		m{"apiGroups": []string{"resource.k8s.io"}, "resources": []string{"resourceclaims/driver"},
+			"resourceNames": []string{"a.b"}, "verbs": []string{"arbitrary-node:patch"}})
 	driver.patch(status, mergePatch, told).ok(http.StatusOK)
 	refused(driver.patch(status, mergePatch, m{"status": m{"allocation": nil}}), "resourceclaims/binding")
 	binder.patch(status, mergePatch, m{"status": m{"allocation": nil}}).ok(http.StatusOK)
@@ -42,9 +49,11 @@ func TestResourceClaim_StatusIsOfSchedulerAndDriver(t *testing.T) {
 	require.Empty(t, left, "what was told of the devices goes with them")
 
 	admin := m{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": m{"name": "admin"},
-		"spec": m{"devices": m{"requests": []m{{"name": "gpu", "exactly": m{"deviceClassName": "gpu", "adminAccess": true}}}}}}
+		"spec": m{"devices": m{"requests": []m{{"name": "gpu",
+			"exactly": m{"deviceClassName": "gpu", "adminAccess": true}}}}}}
 	refused(s.do(http.MethodPost, resourceClaims, admin), "resource.kubernetes.io/admin-access: true")
-	s.patch("/api/v1/namespaces/default", mergePatch, m{"metadata": m{"labels": m{"resource.kubernetes.io/admin-access": "true"}}}).ok(http.StatusOK)
+	s.patch("/api/v1/namespaces/default", mergePatch,
+		m{"metadata": m{"labels": m{"resource.kubernetes.io/admin-access": "true"}}}).ok(http.StatusOK)
 	s.create(resourceClaims, admin)
 }
 
@@ -53,18 +62,21 @@ func TestNodeRestriction_OfDevices(t *testing.T) {
 	s := start(t)
 	slice := func(name, node string) m {
 		return m{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": m{"name": name},
-			"spec": m{"driver": "a.b", "nodeName": node, "pool": m{"name": node, "generation": 1, "resourceSliceCount": 1}}}
+			"spec": m{"driver": "a.b", "nodeName": node,
+				"pool": m{"name": node, "generation": 1, "resourceSliceCount": 1}}}
 	}
 	a := s.as("system:node:node-a", "system:nodes")
 	a.create(resourceSlices, slice("mine", "node-a"))
-	require.True(t, a.do(http.MethodPost, resourceSlices, slice("theirs", "node-b")).forbidden("can only create ResourceSlice with the same NodeName as the requesting node"))
+	require.True(t, a.do(http.MethodPost, resourceSlices, slice("theirs", "node-b")).forbidden(
+		"can only create ResourceSlice with the same NodeName as the requesting node"))
 	s.create(resourceSlices, slice("theirs", "node-b"))
 	require.Equal(t, http.StatusForbidden, a.get(resourceSlices).code)
 	require.Equal(t, []string{"mine"}, a.get(resourceSlices+"?fieldSelector=spec.nodeName%3Dnode-a").names())
 	require.Equal(t, []string{"mine", "theirs"}, s.get(resourceSlices+"?fieldSelector=spec.driver%3Da.b").names())
 	require.Equal(t, []string{"theirs"}, s.get(resourceSlices+"?fieldSelector=spec.pool.name%3Dnode-b").names())
 	change := m{"spec": m{"pool": m{"generation": 2}}}
-	require.EqualValues(t, 2, a.patch(resourceSlices+"/mine", mergePatch, change).ok(http.StatusOK).at("metadata", "generation"))
+	require.EqualValues(t, 2, a.patch(resourceSlices+"/mine", mergePatch, change).ok(http.StatusOK).at("metadata",
+		"generation"))
 	require.Equal(t, http.StatusForbidden, a.patch(resourceSlices+"/theirs", mergePatch, change).code)
 	require.Equal(t, http.StatusForbidden, a.delete(resourceSlices+"/theirs", nil).code)
 	a.do(http.MethodDelete, resourceSlices+"?fieldSelector=spec.nodeName%3Dnode-a", nil).ok(http.StatusOK)

@@ -21,9 +21,11 @@ func TestReview_SelfSubjectReviewTellsWhoCallsInEveryFormat(t *testing.T) {
 		config.ContentType, config.AcceptContentTypes = media, media
 		client, err := kubernetes.NewForConfigAndClient(config, s.http)
 		require.NoError(t, err)
-		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		require.NoError(t, err, media)
-		require.Equal(t, authenticationv1.UserInfo{Username: "kubernetes-admin", Groups: []string{"system:masters", "system:authenticated"}}, review.Status.UserInfo)
+		require.Equal(t, authenticationv1.UserInfo{Username: "kubernetes-admin",
+			Groups: []string{"system:masters", "system:authenticated"}}, review.Status.UserInfo)
 		require.False(t, review.CreationTimestamp.IsZero())
 	}
 	body := m{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -55,7 +57,8 @@ func TestReview_CreateOnlyKindsHaveNoTable(t *testing.T) {
 	s.create(pods, pod("evicted"))
 	const access = "/apis/authorization.k8s.io/v1/"
 	attributes := m{"resourceAttributes": m{"verb": "get", "resource": "pods", "namespace": "default"}}
-	as := with(m{"spec": m{"user": "a", "resourceAttributes": attributes["resourceAttributes"]}, "metadata": m{}}, "namespace", "default")
+	as := with(m{"spec": m{"user": "a", "resourceAttributes": attributes["resourceAttributes"]}, "metadata": m{}},
+		"namespace", "default")
 	for path, body := range map[string]m{
 		selfSubjectReviews: {},
 		"/apis/authentication.k8s.io/v1/tokenreviews":           {"spec": m{"token": "a"}},
@@ -64,13 +67,16 @@ func TestReview_CreateOnlyKindsHaveNoTable(t *testing.T) {
 		access + "selfsubjectrulesreviews":                      {"spec": m{"namespace": "default"}},
 		access + "namespaces/default/localsubjectaccessreviews": as,
 		accounts + "/a/token":                                   {"spec": m{"audiences": []any{"x"}}},
-		pods + "/bound/binding":                                 {"metadata": m{"name": "bound"}, "target": m{"name": "n"}},
-		pods + "/evicted/eviction":                              {"metadata": m{"name": "evicted"}},
+		pods + "/bound/binding": {"metadata": m{"name": "bound"},
+			"target": m{"name": "n"}},
+		pods + "/evicted/eviction": {"metadata": m{"name": "evicted"}},
 	} {
 		s.do(http.MethodPost, path, body, "Accept", asTable).
-			refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted")
+			refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+				"only the following media types are accepted")
 		answered := s.do(http.MethodPost, path, body, "Accept", asTable+",application/json").ok(http.StatusCreated)
 		require.NotEqual(t, "Table", answered.at("kind"), path)
 	}
-	require.Equal(t, "PartialObjectMetadata", s.do(http.MethodPost, accounts+"/a/token", m{}, "Accept", asPartial).ok(http.StatusCreated).at("kind"))
+	require.Equal(t, "PartialObjectMetadata", s.do(http.MethodPost, accounts+"/a/token", m{}, "Accept",
+		asPartial).ok(http.StatusCreated).at("kind"))
 }

@@ -32,40 +32,42 @@ const (
 
 // samples has, for each built-in kind that must have something, the least that is valid.
 var samples = map[string]string{
-	"ControllerRevision":               `{"data":{"a":1},"revision":1}`,
-	"CronJob":                          `{"spec":{"schedule":"* * * * *","jobTemplate":` + sampleJob + `}}`,
-	"CSIStorageCapacity":               `{"storageClassName":"fast"}`,
-	"ClusterRoleBinding":               `{"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"r"}}`,
-	"DaemonSet":                        sampleWorkload,
-	"Deployment":                       sampleWorkload,
-	"DeviceTaintRule":                  `{"spec":{"taint":{"key":"example.com/broken","effect":"None"}}}`,
-	"ResourceSlice":                    `{"spec":{"driver":"example.com","pool":{"name":"p","generation":0,"resourceSliceCount":1},"allNodes":true}}`,
-	"EndpointSlice":                    `{"addressType":"IPv4"}`,
-	"Event":                            `{"involvedObject":{"kind":"Pod","name":"p","namespace":"default"}}`,
-	"FlowSchema":                       `{"spec":{"priorityLevelConfiguration":{"name":"exempt"}}}`,
-	"HorizontalPodAutoscaler":          `{"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"web"}}}`,
-	"IPAddress":                        `{"spec":{"parentRef":{"resource":"services","namespace":"default","name":"s"}}}`,
-	"Ingress":                          `{"spec":{"defaultBackend":{"service":{"name":"s","port":{"number":80}}}}}`,
-	"IngressClass":                     `{"spec":{"controller":"example.com/ingress"}}`,
-	"Job":                              sampleJob,
-	"Lease":                            `{"spec":{"holderIdentity":"me","leaseDurationSeconds":15}}`,
-	"MutatingAdmissionPolicy":          `{"spec":{"reinvocationPolicy":"Never","failurePolicy":"Ignore",` + sampleRules + `,"mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{}"}}]}}`,
-	"MutatingAdmissionPolicyBinding":   `{"spec":{"policyName":"none"}}`,
-	"PersistentVolume":                 `{"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},"hostPath":{"path":"/tmp/x"}}}`,
-	"PersistentVolumeClaim":            `{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`,
-	"Pod":                              `{"spec":` + samplePodSpec + `}`,
-	"PodTemplate":                      `{"template":` + sampleTemplate + `}`,
-	"PriorityLevelConfiguration":       `{"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`,
-	"ReplicaSet":                       sampleWorkload,
-	"ReplicationController":            `{"spec":{"selector":{"a":"b"},"template":` + sampleTemplate + `}}`,
-	"RoleBinding":                      `{"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"}}`,
-	"RuntimeClass":                     `{"handler":"runc"}`,
-	"Service":                          `{"spec":{"ports":[{"port":80}]}}`,
-	"ServiceCIDR":                      `{"spec":{"cidrs":["10.97.0.0/24"]}}`,
-	"StatefulSet":                      sampleWorkload,
-	"StorageClass":                     `{"provisioner":"example.com/disk"}`,
-	"StorageVersionMigration":          `{"spec":{"resource":{"group":"apps","resource":"deployments"}}}`,
-	"ValidatingAdmissionPolicy":        `{"spec":{"failurePolicy":"Ignore",` + sampleRules + `,"validations":[{"expression":"true"}]}}`,
+	"ControllerRevision":      `{"data":{"a":1},"revision":1}`,
+	"CronJob":                 `{"spec":{"schedule":"* * * * *","jobTemplate":` + sampleJob + `}}`,
+	"CSIStorageCapacity":      `{"storageClassName":"fast"}`,
+	"ClusterRoleBinding":      `{"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"r"}}`,
+	"DaemonSet":               sampleWorkload,
+	"Deployment":              sampleWorkload,
+	"DeviceTaintRule":         `{"spec":{"taint":{"key":"example.com/broken","effect":"None"}}}`,
+	"ResourceSlice":           `{"spec":{"driver":"example.com","pool":{"name":"p","generation":0,"resourceSliceCount":1},"allNodes":true}}`,
+	"EndpointSlice":           `{"addressType":"IPv4"}`,
+	"Event":                   `{"involvedObject":{"kind":"Pod","name":"p","namespace":"default"}}`,
+	"FlowSchema":              `{"spec":{"priorityLevelConfiguration":{"name":"exempt"}}}`,
+	"HorizontalPodAutoscaler": `{"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"web"}}}`,
+	"IPAddress":               `{"spec":{"parentRef":{"resource":"services","namespace":"default","name":"s"}}}`,
+	"Ingress":                 `{"spec":{"defaultBackend":{"service":{"name":"s","port":{"number":80}}}}}`,
+	"IngressClass":            `{"spec":{"controller":"example.com/ingress"}}`,
+	"Job":                     sampleJob,
+	"Lease":                   `{"spec":{"holderIdentity":"me","leaseDurationSeconds":15}}`,
+	"MutatingAdmissionPolicy": `{"spec":{"reinvocationPolicy":"Never","failurePolicy":"Ignore",` +
+		sampleRules + `,"mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{}"}}]}}`,
+	"MutatingAdmissionPolicyBinding": `{"spec":{"policyName":"none"}}`,
+	"PersistentVolume":               `{"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},"hostPath":{"path":"/tmp/x"}}}`,
+	"PersistentVolumeClaim":          `{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`,
+	"Pod":                            `{"spec":` + samplePodSpec + `}`,
+	"PodTemplate":                    `{"template":` + sampleTemplate + `}`,
+	"PriorityLevelConfiguration":     `{"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`,
+	"ReplicaSet":                     sampleWorkload,
+	"ReplicationController":          `{"spec":{"selector":{"a":"b"},"template":` + sampleTemplate + `}}`,
+	"RoleBinding":                    `{"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"}}`,
+	"RuntimeClass":                   `{"handler":"runc"}`,
+	"Service":                        `{"spec":{"ports":[{"port":80}]}}`,
+	"ServiceCIDR":                    `{"spec":{"cidrs":["10.97.0.0/24"]}}`,
+	"StatefulSet":                    sampleWorkload,
+	"StorageClass":                   `{"provisioner":"example.com/disk"}`,
+	"StorageVersionMigration":        `{"spec":{"resource":{"group":"apps","resource":"deployments"}}}`,
+	"ValidatingAdmissionPolicy": `{"spec":{"failurePolicy":"Ignore",` + sampleRules +
+		`,"validations":[{"expression":"true"}]}}`,
 	"ValidatingAdmissionPolicyBinding": `{"spec":{"policyName":"none","validationActions":["Audit"]}}`,
 	"VolumeAttachment":                 `{"spec":{"attacher":"example.com","nodeName":"n","source":{"persistentVolumeName":"v"}}}`,
 	"VolumeAttributesClass":            `{"driverName":"example.com","parameters":{"a":"b"}}`,
@@ -87,12 +89,15 @@ func fillSample(t testing.TB, obj api.Object, kind string) string {
 		o.Spec.TrustBundle = string(trustAnchor(t))
 	case *certificatesv1.PodCertificateRequest:
 		o.Spec = certificatesv1.PodCertificateRequestSpec{
-			SignerName: "example.com/signer", PodName: "p", PodUID: "1", ServiceAccountName: "default", ServiceAccountUID: "2",
-			NodeName: "n", NodeUID: "3", MaxExpirationSeconds: ptr.To[int32](3600), StubPKCS10Request: stubRequest(t),
+			SignerName: "example.com/signer", PodName: "p", PodUID: "1", ServiceAccountName: "default",
+			ServiceAccountUID: "2",
+			NodeName:          "n", NodeUID: "3", MaxExpirationSeconds: ptr.To[int32](3600),
+			StubPKCS10Request: stubRequest(t),
 		}
 	case *eventsv1.Event:
 		*o = eventsv1.Event{
-			EventTime: metav1.NowMicro(), Type: "Normal", Reason: "Tested", Action: "Testing", ReportingController: "test", ReportingInstance: "test-0",
+			EventTime: metav1.NowMicro(), Type: "Normal", Reason: "Tested", Action: "Testing",
+			ReportingController: "test", ReportingInstance: "test-0",
 			Regarding: corev1.ObjectReference{Kind: "Pod", Name: "p", Namespace: "default"},
 		}
 		return "sample-new"
@@ -117,7 +122,8 @@ func trustAnchor(t testing.TB) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true,
+		BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
 	require.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
@@ -127,7 +133,8 @@ func certificateRequest(t testing.TB) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "me"}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "me"}}, key)
 	require.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }

@@ -4,141 +4,100 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-func newScale() *autoscalingv1.Scale {
-	return &autoscalingv1.Scale{TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: "autoscaling/v1"}}
-}
-
-// scaleOf shows an object as its autoscaling/v1 Scale.
-func scaleOf(res *api.Resource, obj api.Object) *autoscalingv1.Scale {
-	spec, status, selector := res.Scale.Get(obj)
-	scale := newScale()
-	scale.ObjectMeta = metav1.ObjectMeta{
-		Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
-		ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp(),
-	}
-	scale.Spec.Replicas = spec
-	scale.Status = autoscalingv1.ScaleStatus{Replicas: status, Selector: selector}
-	return scale
-}
-
+// getScale answers with the Scale of a stored object.
 func (s *Server) getScale(w http.ResponseWriter, r *request, o *storage.Object) error {
-	obj, err := decode(r.res, o)
+	obj, err := encoding.Decode(r.res, o)
 	if err != nil {
 		return err
 	}
-	return s.writeScale(w, r, obj)
-}
-
-func (s *Server) writeScale(w http.ResponseWriter, r *request, obj api.Object) error {
-	scale := scaleOf(r.res, obj)
-	addWarnings(w.Header(), r.warnings)
-	var value any = scale
-	version, kind := "autoscaling/v1", "Scale"
-	switch r.out.view {
-	case viewTable:
-		value = scaleTable(scale)
-	case viewPartial:
-		value, version, kind = partialMetadata(scale), "meta.k8s.io/v1", "PartialObjectMetadata"
-	}
-	body, err := json.Marshal(value)
-	if r.out.media == mediaProtobuf {
-		body, err = wrapProtobuf(version, kind, value)
-	}
+	body, err := r.out.Scale(encoding.ScaleOf(r.res, obj))
 	if err != nil {
 		return fmt.Errorf("encoding a scale: %w", err)
 	}
 	return s.writeBody(w, r.out, http.StatusOK, body)
 }
 
-// scaleTable is what kubectl get --subresource=scale prints.
-func scaleTable(scale *autoscalingv1.Scale) *metav1.Table {
-	return &metav1.Table{
-		TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"},
-		ListMeta: metav1.ListMeta{ResourceVersion: scale.ResourceVersion},
-		ColumnDefinitions: []metav1.TableColumnDefinition{
-			{Name: "Name", Type: "string", Format: "name"},
-			{Name: "Desired", Type: "integer"},
-			{Name: "Available", Type: "integer"},
-			{Name: "Age", Type: "string"},
-		},
-		Rows: []metav1.TableRow{{
-			Cells:  []any{scale.Name, scale.Spec.Replicas, scale.Status.Replicas, duration.HumanDuration(time.Since(scale.CreationTimestamp.Time))},
-			Object: runtime.RawExtension{Object: partialMetadata(scale)},
-		}},
+// scaleReader reads the Scale that the client wants in the place of the present one.
+type scaleReader func(wr *write, present []byte, into *autoscalingv1.Scale) error
+
+// putScale answers a PUT of a Scale.
+func (s *Server) putScale(w http.ResponseWriter, r *request) error {
+	body, strict, err := s.jsonBody(w, r)
+	if err != nil {
+		return err
 	}
+	return s.updateScale(w, r, func(wr *write, _ []byte, into *autoscalingv1.Scale) error {
+		warnings, err := decodeInto(r, into.GroupVersionKind(), body, strict, into)
+		wr.warnings = append(wr.warnings, warnings...)
+		return err
+	})
 }
 
-func partialMetadata(obj metav1.Object) *metav1.PartialObjectMetadata {
-	partial := meta.AsPartialObjectMetadata(obj)
-	partial.TypeMeta = metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"}
-	return partial
+// patchScale answers a PATCH of a Scale.
+func (s *Server) patchScale(w http.ResponseWriter, r *request, p *sentPatch) error {
+	return s.updateScale(w, r, func(wr *write, present []byte, into *autoscalingv1.Scale) error {
+		doc, err := p.apply(present)
+		if err != nil {
+			return err
+		}
+		return decodePatched(wr, p, into.GroupVersionKind(), doc, into)
+	})
 }
 
-// updateScale sets the replicas of the object to those of the Scale that apply makes of
-// the present one.
-func (s *Server) updateScale(w http.ResponseWriter, r *request, apply patcher) error {
-	written, err := s.modify(r.Context(), r, func(old api.Object) (api.Object, error) {
-		doc, err := json.Marshal(scaleOf(r.res, old))
+// updateScale sets the replicas of the object to those of the Scale that is read.
+func (s *Server) updateScale(w http.ResponseWriter, r *request, read scaleReader) error {
+	wr := newWrite(r, nil)
+	written, err := s.modify(r.Context(), wr, func(old api.Object) (api.Object, error) {
+		doc, err := json.Marshal(encoding.ScaleOf(r.res, old))
 		if err != nil {
 			return nil, fmt.Errorf("encoding a scale: %w", err)
 		}
-		if doc, err = apply(doc); err != nil {
+		scale := encoding.NewScale()
+		if err := read(wr, doc, scale); err != nil {
 			return nil, err
 		}
-		scale := newScale()
-		read := decodeInto
-		if r.verb == "patch" {
-			read = decodePatched
-		}
-		if err := read(r, scale.GroupVersionKind(), doc, scale); err != nil {
-			return nil, err
-		}
-		obj, err := s.scaled(r, old, scale)
+		obj, err := s.scaled(wr, old, scale)
 		if err != nil {
 			return nil, err
 		}
-		return obj, s.own(r, obj, old, nil)
+		return obj, s.own(wr, obj, old, nil)
 	})
 	if err != nil {
 		return err
 	}
+	addWarnings(w.Header(), wr.warnings)
 	return s.getScale(w, r, written)
 }
 
-// scaled makes old with the replicas that the Scale wants.
-func (s *Server) scaled(r *request, old api.Object, scale *autoscalingv1.Scale) (api.Object, error) {
+// scaled makes old with the replicas that the Scale asks for. The plugins see the Scale, not the object.
+func (s *Server) scaled(wr *write, old api.Object, scale *autoscalingv1.Scale) (api.Object, error) {
 	if scale.Spec.Replicas < 0 {
-		return nil, apierrors.NewInvalid(scale.GroupVersionKind().GroupKind(), r.name, field.ErrorList{field.Invalid(
+		return nil, apierrors.NewInvalid(scale.GroupVersionKind().GroupKind(), wr.name, field.ErrorList{field.Invalid(
 			field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0")})
 	}
-	if err := checkScale(r, old, scale); err != nil {
+	if err := checkScale(wr.request, old, scale); err != nil {
 		return nil, err
 	}
-	if err := checkRevision(r, old, scale.ResourceVersion); err != nil {
+	if err := checkRevision(wr.request, old, scale.ResourceVersion); err != nil {
 		return nil, err
 	}
-	if err := s.admitScale(r, scale, scaleOf(r.res, old)); err != nil {
+	if err := s.admitScale(wr, scale, encoding.ScaleOf(wr.res, old)); err != nil {
 		return nil, err
 	}
 	obj := old.DeepCopyObject().(api.Object)
-	r.res.Scale.Set(obj, scale.Spec.Replicas)
-	if r.res.Generation && !sameBesideMeta(obj, old) {
-		obj.SetGeneration(old.GetGeneration() + 1)
-	}
+	wr.res.Scale.Set(obj, scale.Spec.Replicas)
+	strategy.CountGeneration(wr.res, obj, old)
 	return obj, nil
 }
 
@@ -147,9 +106,5 @@ func checkScale(r *request, old api.Object, scale *autoscalingv1.Scale) error {
 	if err := place(r, scale); err != nil {
 		return err
 	}
-	if scale.UID != "" && scale.UID != old.GetUID() {
-		return apierrors.NewConflict(r.res.GroupResource(), r.name,
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, old.GetUID()))
-	}
-	return nil
+	return checkUID(r, scale, old)
 }

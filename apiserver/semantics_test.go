@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
@@ -43,7 +43,8 @@ func (p past) query(text string) string {
 }
 
 const (
-	matchAlone    = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+	matchAlone = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is " +
+		"provided"
 	matchContinue = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
 	exactZero     = `resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"`
 )
@@ -97,8 +98,10 @@ func TestList_SemanticsOfResourceVersionMatchLimitAndContinue(t *testing.T) {
 		"resourceVersionMatch=NotOlderThan&continue=TOKEN&resourceVersion=0":   matchContinue,
 		"resourceVersionMatch=NotOlderThan&continue=TOKEN&resourceVersion=ONE": matchContinue,
 		"resourceVersionMatch=Newest&resourceVersion=ONE":                      `resourceVersionMatch: Unsupported value: "Newest"`,
-		"sendInitialEvents=true":                                               "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
-		"sendInitialEvents=false":                                              "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+		"sendInitialEvents=true": "sendInitialEvents: Forbidden: " +
+			"sendInitialEvents is forbidden for list",
+		"sendInitialEvents=false": "sendInitialEvents: Forbidden: " +
+			"sendInitialEvents is forbidden for list",
 	} {
 		p.refusedOptions(query, words)
 	}
@@ -118,11 +121,14 @@ func TestList_SemanticsOfResourceVersionMatchLimitAndContinue(t *testing.T) {
 // refusedOptions insists on a 422 that names the option.
 func (p past) refusedOptions(query, words string) {
 	p.t.Helper()
-	status := p.get(configMaps+"?"+p.query(query)).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, words)
+	status := p.get(configMaps+"?"+p.query(query)).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+		words)
 	require.Contains(p.t, status.Message, `ListOptions.meta.k8s.io "" is invalid: `, query)
 	require.Equal(p.t, metav1.GroupName, status.Details.Group)
 	option, _, _ := strings.Cut(words, ":")
-	require.True(p.t, slices.ContainsFunc(status.Details.Causes, func(c metav1.StatusCause) bool { return c.Field == option }), "%s: %v", query, status.Details.Causes)
+	require.True(p.t, slices.ContainsFunc(status.Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Field == option
+	}), "%s: %v", query, status.Details.Causes)
 }
 
 func TestGet_SemanticsOfResourceVersion(t *testing.T) {
@@ -139,8 +145,10 @@ func TestGet_SemanticsOfResourceVersion(t *testing.T) {
 func TestRead_OfARevisionThatIsToCome(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for _, path := range []string{configMaps + "?resourceVersion=99999999", "/api/v1/namespaces/default?resourceVersion=99999999"} {
-		status := s.get(path).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Too large resource version")
+	for _, path := range []string{configMaps + "?resourceVersion=99999999",
+		"/api/v1/namespaces/default?resourceVersion=99999999"} {
+		status := s.get(path).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
+			"Too large resource version")
 		require.Equal(t, metav1.CauseTypeResourceVersionTooLarge, status.Details.Causes[0].Type)
 		require.EqualValues(t, 1, status.Details.RetryAfterSeconds)
 	}
@@ -153,8 +161,8 @@ func TestWatch_SemanticsOfResourceVersionAndInitialEvents(t *testing.T) {
 	t.Parallel()
 	p := startPast(t)
 	const streaming = "&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&sendInitialEvents="
-	// What is told before the change that is made once the watch is open; ! is the bookmark that
-	// ends the initial events.
+	// The events before the change that is made once the watch is open; ! is the bookmark that ends the initial
+	// events.
 	for query, want := range map[string]string{
 		"":                                      "a b c",
 		"resourceVersion=0":                     "a b c",
@@ -192,8 +200,10 @@ func TestWatch_SemanticsOfResourceVersionAndInitialEvents(t *testing.T) {
 		require.Equal(t, want, strings.Join(got, " "), query)
 	}
 	const (
-		unasked  = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-		required = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+		unasked = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless " +
+			"sendInitialEvents is provided"
+		required = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to " +
+			"NotOlderThan"
 	)
 	for query, words := range map[string]string{
 		"resourceVersionMatch=NotOlderThan":                                       unasked,
@@ -214,7 +224,7 @@ func TestWatch_SemanticsOfResourceVersionAndInitialEvents(t *testing.T) {
 // now, for clients that can do with pages of different states.
 func TestList_ATokenThatIsCompactedBringsAnother(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	for i := range 4 {
 		a.create(configMaps, configMap(fmt.Sprintf("c%d", i)))
 	}
@@ -228,7 +238,8 @@ func TestList_ATokenThatIsCompactedBringsAnother(t *testing.T) {
 	revision, err := a.backend.Revision(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, a.backend.Compact(t.Context(), revision))
-	status := a.get(configMaps+"?limit=1&continue="+token).refused(http.StatusGone, metav1.StatusReasonExpired, "continue parameter is too old")
+	status := a.get(configMaps+"?limit=1&continue="+token).refused(http.StatusGone, metav1.StatusReasonExpired,
+		"continue parameter is too old")
 	require.NotEmpty(t, status.Continue)
 	next := a.get(configMaps + "?limit=1&continue=" + status.Continue).ok(http.StatusOK)
 	require.Equal(t, []string{"c2"}, next.names())

@@ -5,10 +5,16 @@
 // impersonation, a deadline (filters.go, authn.go, impersonate.go); then its route
 // (Server.Handler below), which resolves the registration, waits for its seats by API Priority and
 // Fairness and authorizes (request.go, flow.go); then its verb, one file each: get.go, list.go,
-// watch.go, create.go, update.go, patch.go, delete.go. Writes share one path, write.go:
-// decode strictly, default, admit, validate, encode once, commit; the committed bytes are
-// the response. What a client may ask to have instead of those bytes (YAML, protobuf, a
-// Table, metadata only) is made in output.go.
+// watch.go, create.go, update.go, patch.go, delete.go. Writes share one path: they are decoded
+// strictly (input.go), pass the stages listed in admit.go, and are encoded once and committed
+// (write.go); the committed bytes are the response. Other forms of those bytes (YAML, protobuf,
+// a Table, metadata only) are made in package encoding and sent by output.go.
+//
+// This package is the way of a request, and each of its rooms has a part of the rules. Requests are read by query and
+// encoding, and judged by authn, authz, admission and flowcontrol, to which cluster shows the store. Objects are
+// prepared and checked by strategy, and by pods for a pod's binding and eviction. Their transactions carry what
+// fieldmanager, servicealloc and ttl add. Answers that are not stored come from review, resourcemetrics,
+// componentstatus and proxy; status makes errors the answers that clients know, and metrics counts all of it.
 //
 // Controllers, scheduler and nodes are clients of this server like any other, and must
 // never be imported here.
@@ -28,6 +34,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
@@ -36,6 +43,17 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/cluster"
+	"github.com/coxswain-dev/coxswain/apiserver/conn"
+	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
+	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
+	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
+	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol/config"
+	"github.com/coxswain-dev/coxswain/apiserver/metrics"
+	"github.com/coxswain-dev/coxswain/apiserver/proxy"
+	"github.com/coxswain-dev/coxswain/apiserver/review"
+	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
+	"github.com/coxswain-dev/coxswain/apiserver/ttl"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -46,24 +64,24 @@ type Options struct {
 	// Authentication says which credentials are accepted. Without any, every request that
 	// needs an identity is answered 401.
 	Authentication authn.Options
-	// AuthorizationModes are who decides what an identity may do, in the order in which they
-	// are asked (--authorization-mode); none is Node, RBAC.
+	// AuthorizationModes are the authorizers, in the order in which they are asked
+	// (--authorization-mode); the default is Node, RBAC.
 	AuthorizationModes []string
-	// AuthorizationWebhook is who is asked in the mode Webhook.
+	// AuthorizationWebhook is asked in the mode Webhook.
 	AuthorizationWebhook *authz.Webhook
 	// Admission chooses and configures the admission plugins.
 	Admission admission.Options
-	// ServiceCIDRs are what cluster IPs are taken from (--service-cluster-ip-range): one range,
-	// or one of each IP family, that of the default first. NodePorts is --service-node-port-range.
+	// ServiceCIDRs are the ranges of cluster IPs (--service-cluster-ip-range): one range, or one
+	// of each IP family, that of the default first. NodePorts is --service-node-port-range.
 	ServiceCIDRs []netip.Prefix
 	NodePorts    utilnet.PortRange
 	// AdvertiseAddress is where the Service "kubernetes" points to (--advertise-address); by
 	// default it is the address of the listener, or of this machine if that is loopback.
 	AdvertiseAddress netip.Addr
 	// Kubelet says how nodes are reached.
-	Kubelet KubeletOptions
-	// Components are where controller-manager and scheduler tell whether they are well (host:port, or InProcess); nil
-	// is DefaultComponents.
+	Kubelet proxy.KubeletOptions
+	// Components are the addresses of the health checks of controller-manager and scheduler (host:port, or
+	// componentstatus.InProcess); nil is componentstatus.DefaultAddresses.
 	Components map[string]string
 	// EventTTL is how long Events are kept (--event-ttl); 0 means one hour.
 	EventTTL time.Duration
@@ -71,10 +89,10 @@ type Options struct {
 	RequestTimeout time.Duration
 	// Limits bound what one client, and all together, may take.
 	Limits Limits
-	// Debug are handlers of who runs in the same process, by the path below which they answer GET; it ends with a
-	// slash. Whom they answer is for authorization, as with every path.
+	// Debug are handlers of components in the same process, by the path below which they answer GET; it ends with a
+	// slash. They are authorized like every path.
 	Debug map[string]http.Handler
-	// Metrics are served at /metrics beside the server's own: those of who runs in the same process.
+	// Metrics are served at /metrics beside the server's own: those of components in the same process.
 	Metrics []prometheus.Gatherer
 	// NoProfiling leaves out /debug/pprof (--profiling=false).
 	NoProfiling bool
@@ -85,25 +103,26 @@ type Options struct {
 // Server serves the Kubernetes API. Its methods are safe for concurrent use.
 type Server struct {
 	Options
-	metrics    *metrics
-	authn      *authn.Authentication
-	admission  *admission.Chain
-	cluster    *cluster
-	policy     *policy
-	authorizer authz.Union
-	openapi    *openapi.Documents
-	kinds      serviceKinds
-	backends   backends
+	metrics      *metrics.Requests
+	registry     *prometheus.Registry
+	authn        *authn.Authentication
+	admission    *admission.Chain
+	cluster      *cluster.Cluster
+	authorizer   *authz.Confirmed
+	escalation   authz.EscalationCheck
+	reviewer     review.Reviewer
+	openapi      *openapi.Documents
+	controlPlane *controlplane.ControlPlane
+	services     *servicealloc.Allocator
+	proxy        *proxy.Proxy
+	lifetimes    *ttl.Lifetimes
+	computers    map[schema.GroupVersionKind]computer
 	// appliers are the field managers of server-side apply.
-	appliers appliers
-	// flow says who is served, waits or is refused; nil where inflight does.
-	flow     *flowObjects
-	inflight inflight
-	watches  watchCounts
-	usages   usages
-	identity serverIdentity
-	// written is closed when the policy of every cluster has been written.
-	written chan struct{}
+	appliers fieldmanager.Appliers
+	// flow serves, queues or rejects requests; nil where inflight does.
+	flow     *config.Follower
+	inflight *flowcontrol.InFlight
+	watches  flowcontrol.PerUser
 	// drain is done when the server stops: it is no longer ready, and watches end.
 	drain      context.Context
 	beginDrain context.CancelFunc
@@ -117,18 +136,6 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	if len(o.AuthorizationModes) == 0 {
 		o.AuthorizationModes = []string{"Node", "RBAC"}
-	}
-	if len(o.ServiceCIDRs) == 0 {
-		o.ServiceCIDRs = DefaultServiceCIDRs
-	}
-	if o.NodePorts.Size == 0 {
-		o.NodePorts = DefaultNodePorts
-	}
-	if err := checkServiceRanges(o.ServiceCIDRs, o.NodePorts); err != nil {
-		return nil, err
-	}
-	if len(o.Kubelet.AddressTypes) == 0 {
-		o.Kubelet.AddressTypes = DefaultKubeletAddressTypes
 	}
 	if o.EventTTL == 0 {
 		o.EventTTL = time.Hour
@@ -144,46 +151,61 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		o.Log = slog.Default()
 	}
 	s := &Server{
-		Options:  o,
-		openapi:  openapi.NewDocuments(Version),
-		written:  make(chan struct{}),
-		kinds:    serviceKindsOf(o.Registry.Snapshot()),
-		backends: newBackends(o.Kubelet),
-		watches:  watchCounts{most: o.Limits.WatchesPerUser},
+		Options: o,
+		openapi: openapi.NewDocuments(Version),
+		watches: flowcontrol.PerUser{Most: o.Limits.WatchesPerUser},
 	}
-	if err := s.kinds.check(); err != nil {
+	var err error
+	s.services, err = servicealloc.New(servicealloc.Options{Store: o.Store, Objects: ownObjects{s},
+		Kinds: o.Registry.Snapshot(), CIDRs: o.ServiceCIDRs, NodePorts: o.NodePorts, Log: o.Log})
+	if err != nil {
 		return nil, err
 	}
-	if s.Components == nil {
-		s.Components = DefaultComponents
-	}
-	s.cluster = newCluster(s)
+	s.authorizer = &authz.Confirmed{Memory: o.Store} // of the members that newAuthorizer makes: they read the cluster
+	s.cluster = cluster.New(cluster.Options{Store: o.Store, Registry: o.Registry, Objects: ownObjects{s},
+		Authorizer: s.authorizer, Appliers: &s.appliers, Log: o.Log})
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
-	var err error
-	if s.authn, err = authn.New(o.Authentication, vouchers{s.cluster}, o.Clock, o.Log); err != nil {
+	s.proxy = proxy.New(s.drain, o.Kubelet, proxyObjects{s}, s.debugLog())
+	s.controlPlane, err = controlplane.New(controlplane.Options{Store: o.Store, Registry: o.Registry,
+		Objects:  ownObjects{s},
+		Services: s.services, ServiceCIDRs: s.services.CIDRs, AdvertiseAddress: o.AdvertiseAddress,
+		TrackTokens: o.Authentication.ServiceAccounts != nil, Clock: o.Clock, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	if s.authn, err = authn.New(o.Authentication, cluster.Credentials{Cluster: s.cluster}, o.Clock,
+		o.Log); err != nil {
 		return nil, err
 	}
 	if s.admission, err = admission.NewChain(s.cluster, o.Admission); err != nil {
 		return nil, err
 	}
-	s.metrics = newMetrics(s)
+	s.lifetimes = ttl.New(ttl.Options{Store: o.Store, Registry: o.Registry, Objects: expired{ownObjects{s}},
+		Servers: controlplane.Presences, EventTTL: o.EventTTL, DeleteTimeout: o.RequestTimeout, Clock: o.Clock,
+		Log: o.Log})
+	s.metrics = metrics.New()
+	s.registry = s.newRegistry()
+	if s.computers, err = s.newComputers(); err != nil {
+		return nil, err
+	}
 	if err := s.checkReviewers(); err != nil {
 		return nil, err
 	}
-	if err := s.bootstrap(ctx); err != nil {
+	if err := s.controlPlane.Bootstrap(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.newFlow(ctx); err != nil {
 		return nil, err
 	}
-	if s.policy, err = newPolicy(ctx, s); err != nil {
-		return nil, err
-	}
-	if s.authorizer, err = s.newAuthorizer(); err != nil {
+	if err := s.newAuthorizer(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
+
+// PolicyWritten is closed when the roles and bindings that every cluster has are stored. They are in force
+// before that: Serve writes them while it serves.
+func (s *Server) PolicyWritten() <-chan struct{} { return s.controlPlane.PolicyWritten() }
 
 // Handler is the route table. Resource routes are patterns over the registry's current
 // set, so that kinds may come and go while the server runs.
@@ -237,8 +259,8 @@ func (s *Server) Handler() http.Handler {
 	return r
 }
 
-// resources are the routes below one group and version. A route names the verb; what
-// answers it is in Server.answer.
+// resources are the routes below one group and version. A route names the verb, and
+// Server.answer calls its function.
 func (s *Server) resources(r chi.Router) {
 	r.Get("/", s.path(s.serveResources))
 	for _, at := range []string{"/{resource}", "/namespaces/{namespace}/{resource}"} {
@@ -265,47 +287,44 @@ func (s *Server) resources(r chi.Router) {
 	}
 }
 
-// debugLog is for what net/http has to say.
+// debugLog receives net/http's own messages.
 func (s *Server) debugLog() *log.Logger { return slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) }
 
 // Serve answers on the listener until ctx ends, then drains: watches are ended at once,
 // other requests get five seconds. It returns nil after an orderly end.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) error {
-	handler := newReleasable(s.Handler())
-	defer handler.release()
+	handler := conn.NewReleasable(s.Handler())
+	defer handler.Release()
 	srv := &http.Server{
 		Handler:           handler,
 		TLSConfig:         tc,
-		ConnContext:       withConnection,
-		ConnState:         noteState,
+		ConnContext:       connContext,
+		ConnState:         conn.NoteState,
 		ReadHeaderTimeout: headerTimeout,
-		// A client that does not read its response holds it no longer than this; one that
-		// is to last lifts the limit (Server.deadline).
+		// A client that does not read its response holds it no longer than this; a long-running
+		// request lifts the limit (Server.deadline).
 		WriteTimeout:   s.RequestTimeout + headerTimeout,
 		IdleTimeout:    3 * time.Minute,
 		MaxHeaderBytes: maxHeader,
 		ErrorLog:       s.debugLog(),
 		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}
-	defer s.backends.close()
-	at := s.advertised(ln.Addr())
-	s.identity = newIdentity(ln.Addr())
-	s.publishOnce(ctx, at, true)
+	defer s.proxy.Close()
+	at := s.controlPlane.Join(ctx, ln.Addr())
 	background, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { s.keepPublished(background, at) })
-	running.Go(func() { s.keepLifetimes(background, at) })
+	running.Go(func() { s.controlPlane.Run(background, at) })
+	running.Go(func() { s.services.Run(background) })
+	running.Go(func() { s.lifetimes.Run(background, at.String()) })
 	running.Go(func() { s.authn.Run(background) })
-	running.Go(func() { s.writePolicy(background) })
-	running.Go(func() { s.keepTypeChecks(background) })
 	if s.flow != nil {
-		running.Go(func() { s.flow.dispatch.Run(background) })
-		running.Go(func() { s.keepFlowControl(background) })
+		running.Go(func() { s.flow.Run(background) })
+		running.Go(func() { s.controlPlane.KeepFlowControl(background) })
 	}
 	defer running.Wait()
 	defer stop()
 	served := make(chan error, 1)
-	clients := newCorkListener(newFairListener(ln, s.Limits.ConnectionsPerClient, s.Log))
+	clients := conn.NewListener(conn.LimitPerClient(ln, s.Limits.ConnectionsPerClient, s.Log))
 	go func() { served <- srv.ServeTLS(clients, "", "") }()
 	select {
 	case err := <-served:
@@ -314,22 +333,27 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	}
 	s.beginDrain()
 	running.Wait()
-	s.publishOnce(context.WithoutCancel(ctx), at, false)
+	s.controlPlane.Leave(context.WithoutCancel(ctx), at)
 	err := shutDown(srv, clients)
 	<-served
 	return err
 }
 
+// connContext gives the context of a connection's requests what authentication and streams look up in it.
+func connContext(ctx context.Context, c net.Conn) context.Context {
+	return conn.WithConn(authn.WithConnection(ctx, c), c)
+}
+
 const (
 	shutdownGrace = 5 * time.Second
-	// quietFor is how long no request may be under way before connections from this machine are closed.
+	// quietFor is how long there must have been no request before connections from this machine are closed.
 	quietFor = 5 * time.Millisecond
 )
 
-// shutDown ends a server when its requests are done, or have had their time. A client whose HTTP/2 connection is idle has a
-// second to read that it is to go away before net/http closes the connection; one on this machine has read it long before,
-// and nobody waits for that second.
-func shutDown(srv *http.Server, clients *corkListener) error {
+// shutDown ends a server when its requests are done, or have had their time. A client whose HTTP/2 connection
+// is idle has a second to read GOAWAY before net/http closes the connection; one on this machine has read it
+// long before, and is not given that second.
+func shutDown(srv *http.Server, clients *conn.Listener) error {
 	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -338,7 +362,7 @@ func shutDown(srv *http.Server, clients *corkListener) error {
 		look := time.NewTicker(time.Millisecond)
 		defer look.Stop()
 		for since := time.Now(); time.Since(since) < quietFor && grace.Err() == nil; <-look.C {
-			if clients.busy() {
+			if clients.Busy() {
 				since = time.Now()
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// What is written to a status of the metadata is held to the rules of a write to the object itself.
+// Metadata in a status write is validated as in a write to the object itself.
 func TestStatus_MetadataIsValidated(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -21,7 +21,8 @@ func TestStatus_MetadataIsValidated(t *testing.T) {
 		return s.patch(path, mergePatch, m{"metadata": m{field: value}})
 	}
 	for field, value := range map[string]any{
-		"annotations": m{"a b": "c"}, "finalizers": []any{"example.com/a", "b"}, "ownerReferences": []any{m{"kind": "Pod", "name": "a", "uid": "b"}},
+		"annotations": m{"a b": "c"}, "finalizers": []any{"example.com/a", "b"},
+		"ownerReferences": []any{m{"kind": "Pod", "name": "a", "uid": "b"}},
 	} {
 		write(field, value).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "metadata."+field)
 	}
@@ -32,7 +33,8 @@ func TestStatus_MetadataIsValidated(t *testing.T) {
 
 	s.delete(deployments+"/web", nil).ok(http.StatusOK)
 	write("finalizers", []any{"example.com/a", "example.com/b"}).
-		refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "no new finalizers can be added if the object is being deleted")
+		refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+			"no new finalizers can be added if the object is being deleted")
 	write("finalizers", nil).ok(http.StatusOK)
 	s.gone(deployments + "/web")
 }
@@ -46,9 +48,12 @@ func TestStatus_MetadataTakesTheRightsItTakesElsewhere(t *testing.T) {
 	jane := s.may("jane", "apps", "deployments/status", "patch")
 	path := deployments + "/web/status"
 	jane.patch(path, mergePatch, m{"metadata": m{"annotations": m{"a": "b"}}}).ok(http.StatusOK)
-	owned := m{"metadata": m{"ownerReferences": []any{m{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b"}}}}
-	require.True(t, jane.patch(path, mergePatch, owned).forbidden("cannot set an ownerRef on a resource you can't delete"))
-	require.True(t, jane.patch(path, mergePatch, setTTL(`"10m"`)).forbidden("which setting the annotation coxswain.dev/ttl takes"))
+	owned := m{"metadata": m{"ownerReferences": []any{m{"apiVersion": "v1", "kind": "ConfigMap", "name": "a",
+		"uid": "b"}}}}
+	require.True(t, jane.patch(path, mergePatch,
+		owned).forbidden("cannot set an ownerRef on a resource you can't delete"))
+	require.True(t, jane.patch(path, mergePatch, setTTL(`"10m"`)).forbidden(
+		"which setting the annotation coxswain.dev/ttl takes"))
 	s.patch(path, mergePatch, setTTL(`"10m"`)).ok(http.StatusOK)
 }
 
@@ -65,9 +70,11 @@ func TestStatus_MetadataThatANodeMayNotWrite(t *testing.T) {
 	write(nodes+"/node-a", "annotations", m{"example.com/cni": "10.0.0.0/24"}).ok(http.StatusOK)
 	require.Equal(t, "10.0.0.0/24", s.get(nodes+"/node-a").at("metadata", "annotations", "example.com/cni"))
 	write(nodes+"/node-a", "labels", m{"example.com/a": "b", "kubernetes.io/hostname": "node-a"}).ok(http.StatusOK)
-	require.True(t, write(nodes+"/node-a", "labels", m{"node-restriction.kubernetes.io/a": "b"}).forbidden("is not allowed to modify labels"))
+	require.True(t, write(nodes+"/node-a", "labels", m{"node-restriction.kubernetes.io/a": "b"}).forbidden(
+		"is not allowed to modify labels"))
 	owner := []any{m{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b"}}
-	require.True(t, write(nodes+"/node-a", "ownerReferences", owner).forbidden("is not allowed to modify ownerReferences"))
+	require.True(t, write(nodes+"/node-a", "ownerReferences",
+		owner).forbidden("is not allowed to modify ownerReferences"))
 	write(pods+"/mine", "annotations", m{"a": "b"}).ok(http.StatusOK)
 	require.True(t, write(pods+"/mine", "labels", m{"a": "b"}).forbidden("cannot update labels through pod status"))
 	write(pods+"/mine", "ownerReferences", owner).ok(http.StatusOK)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
@@ -63,7 +64,8 @@ var docParts = map[string]docPart{
 	"pods/ephemeralcontainers": {
 		take: func(doc m) any { return taken(doc, "spec", "ephemeralContainers") },
 		change: func(doc m, value int) {
-			set(doc, []any{m{"name": fmt.Sprint("debugger-", value), "image": "busybox"}}, "spec", "ephemeralContainers")
+			set(doc, []any{m{"name": fmt.Sprint("debugger-", value), "image": "busybox"}}, "spec",
+				"ephemeralContainers")
 		},
 	},
 	"pods/resize": {
@@ -76,7 +78,8 @@ var docParts = map[string]docPart{
 		},
 		change: func(doc m, value int) {
 			requests := m{"cpu": fmt.Sprint(1+value, "m")}
-			set(doc, []any{m{"name": "main", "image": "nginx", "resources": m{"requests": requests}}}, "spec", "containers")
+			set(doc, []any{m{"name": "main", "image": "nginx", "resources": m{"requests": requests}}},
+				"spec", "containers")
 		},
 	},
 }
@@ -138,7 +141,8 @@ func decisions(doc m) (decided, others []any) {
 
 func signingCondition(kind string, value int) m {
 	const at = "2026-01-01T00:00:00Z"
-	return m{"type": kind, "status": "True", "reason": fmt.Sprint("R", value), "lastUpdateTime": at, "lastTransitionTime": at}
+	return m{"type": kind, "status": "True", "reason": fmt.Sprint("R", value), "lastUpdateTime": at,
+		"lastTransitionTime": at}
 }
 
 // sharedParts are parts of one subresource that another may write as well.
@@ -156,13 +160,14 @@ func set(doc m, value any, path ...string) {
 	}
 }
 
-// TestSubresource_EachWriteChangesItsOwnPartOnly writes each built-in kind through the object itself and through each
-// of its subresources, in every way there is, with the parts of all others changed as well. Validation is switched off
-// but for pods, and for the status of certificate signing requests, which is refused with another decision: what belongs
-// to a subresource must be out of reach, not merely be found invalid.
+// TestSubresource_EachWriteChangesItsOwnPartOnly writes each built-in kind through the object itself and
+// through each of its subresources, in every way there is, with the parts of all others changed as well.
+// Validation is switched off but for pods, and for the status of certificate signing requests, which is
+// refused with another decision: what belongs to a subresource must be out of reach, not merely be found
+// invalid.
 func TestSubresource_EachWriteChangesItsOwnPartOnly(t *testing.T) {
 	t.Parallel()
-	kinds := api.Builtin()
+	kinds := builtin.Kinds()
 	for _, r := range kinds {
 		r.Permit = nil
 		if r.Kind != "Pod" {
@@ -171,8 +176,8 @@ func TestSubresource_EachWriteChangesItsOwnPartOnly(t *testing.T) {
 		if r.Status != nil && r.Kind != "CertificateSigningRequest" {
 			r.Status.Validate, r.Status.Permit = nil, nil
 		}
-		for i := range r.Parts {
-			r.Parts[i].Validate, r.Parts[i].Permit = nil, nil
+		for i := range r.Subresources {
+			r.Subresources[i].Validate, r.Subresources[i].Permit = nil, nil
 		}
 	}
 	// Without flow control, which keeps the status of flow schemas, nobody writes but the test.
@@ -271,12 +276,13 @@ type partsTest struct {
 func (k *partsTest) findParts(t *testing.T) {
 	t.Helper()
 	k.names = []string{mainPart}
-	for _, sub := range k.res.Subresources() {
+	for _, sub := range k.res.AllSubresources() {
 		if sub.Copy == nil && sub.Name != "scale" {
 			continue
 		}
 		_, known := docParts[k.res.Plural+"/"+sub.Name]
-		require.True(t, known || sub.Name == "status" || sub.Name == "scale", "add %s/%s to docParts", k.res.Plural, sub.Name)
+		require.True(t, known || sub.Name == "status" || sub.Name == "scale", "add %s/%s to docParts",
+			k.res.Plural, sub.Name)
 		require.Contains(t, metadataParts, k.res.Plural+"/"+sub.Name)
 		k.names = append(k.names, sub.Name)
 	}
@@ -297,7 +303,8 @@ func (k *partsTest) create() {
 		doc["metadata"] = m{"name": obj.GetName() + "-more"}
 		without := k.s.create(collection+"?dryRun=All", doc).at("status")
 		doc["status"] = k.changed("status")["status"]
-		if with := k.s.create(collection+"?dryRun=All", doc).at("status"); k.res.Kind == "Node" { // a kubelet registers with it
+		// a kubelet registers with it
+		if with := k.s.create(collection+"?dryRun=All", doc).at("status"); k.res.Kind == "Node" {
 			require.NotEqual(k.t, without, with)
 		} else {
 			require.Equal(k.t, without, with, "a new object of kind %s keeps a status", k.res.Kind)
@@ -309,7 +316,8 @@ func (k *partsTest) create() {
 
 // ways are the methods and media types by which a subresource is written.
 func (k *partsTest) ways(through string) []string {
-	all := []string{"", jsonPatch, mergePatch, strategicPatch, "application/apply-patch+yaml", "application/apply-patch+cbor"}
+	all := []string{"", jsonPatch, mergePatch, strategicPatch, "application/apply-patch+yaml",
+		"application/apply-patch+cbor"}
 	if through != mainPart && !slices.Contains(k.res.Subresource(through).Verbs, "patch") {
 		return all[:1]
 	}
@@ -381,8 +389,9 @@ func (k *partsTest) write(through, way, of string) {
 	stored := k.s.get(k.path).ok(http.StatusOK).object().Object
 	body := k.changed(of)
 	if through == "scale" {
-		body = m{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": body["metadata"], "status": m{"replicas": 77, "selector": "a=b"},
-			"spec": m{"replicas": 100 + k.writes, "selector": m{"matchLabels": m{"a": "b"}}}}
+		body = m{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": body["metadata"],
+			"status": m{"replicas": 77, "selector": "a=b"},
+			"spec":   m{"replicas": 100 + k.writes, "selector": m{"matchLabels": m{"a": "b"}}}}
 	}
 	if through == of && of == mainPart {
 		body = k.changed(nothing) // but for its label: not all that is random may be changed together
@@ -431,7 +440,8 @@ func (k *partsTest) send(through, way string, body m) *answer {
 		for member, value := range body {
 			if member == "metadata" {
 				for _, name := range allMetadata {
-					operations = append(operations, m{"op": "add", "path": "/metadata/" + name, "value": value.(m)[name]})
+					operations = append(operations,
+						m{"op": "add", "path": "/metadata/" + name, "value": value.(m)[name]})
 				}
 				continue
 			}

@@ -7,11 +7,11 @@ import (
 )
 
 // TLSConfig is how the server speaks TLS: 1.2 at least, and then with forward secrecy and
-// authenticated ciphers only. Client certificates are asked for and not verified in the
-// handshake, so that a bad one is answered 401 and not cut off. Records are of full size
+// authenticated ciphers only. Client certificates are requested, but not verified in the
+// handshake, so that a bad one gets 401 and not a broken connection. Records are of full size
 // from the start: small ones would let a browser show the first kilobyte sooner, at the
-// price of a system call for each. The server's certificate is asked for with every
-// handshake, and may be another one each time.
+// price of a system call for each. The server's certificate is looked up for every
+// handshake, so that it can be replaced.
 func TLSConfig(cert pki.Certificate) *tls.Config {
 	return &tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.Current() },

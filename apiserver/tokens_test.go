@@ -59,7 +59,8 @@ func (s *server) bearing(token string) *server {
 func (s *server) whoami() authenticationv1.UserInfo {
 	s.t.Helper()
 	var review authenticationv1.SelfSubjectReview
-	body := s.do(http.MethodPost, whoAmI, m{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).ok(http.StatusCreated).body
+	body := s.do(http.MethodPost, whoAmI, m{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).ok(
+		http.StatusCreated).body
 	require.NoError(s.t, json.Unmarshal(body, &review))
 	return review.Status.UserInfo
 }
@@ -94,7 +95,8 @@ func (s *server) account(name string) string {
 // token asks for a token of an account, bound to an object if one is given.
 func (s *server) token(account string, spec m) *answer {
 	s.t.Helper()
-	return s.do(http.MethodPost, accounts+"/"+account+"/token", m{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
+	return s.do(http.MethodPost, accounts+"/"+account+"/token",
+		m{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
 }
 
 func (a *answer) token() string {
@@ -126,7 +128,8 @@ func TestTokenRequest_MakesATokenThatIsItsAccount(t *testing.T) {
 	require.Equal(t, authn.DefaultIssuer, claims["iss"])
 	require.Equal(t, []any{"api"}, claims["aud"], "one audience is a list too")
 	require.EqualValues(t, 3600, claims["exp"].(float64)-claims["iat"].(float64))
-	require.Equal(t, m{"namespace": "default", "serviceaccount": m{"name": "robot", "uid": uid}}, claims["kubernetes.io"])
+	require.Equal(t, m{"namespace": "default", "serviceaccount": m{"name": "robot", "uid": uid}},
+		claims["kubernetes.io"])
 
 	want := authenticationv1.UserInfo{
 		Username: "system:serviceaccount:default:robot", UID: uid,
@@ -134,7 +137,8 @@ func TestTokenRequest_MakesATokenThatIsItsAccount(t *testing.T) {
 		Extra:  map[string]authenticationv1.ExtraValue{authn.ExtraCredentialID: {"JTI=" + claims["jti"].(string)}},
 	}
 	require.Equal(t, want, s.bearing(token).whoami())
-	require.Equal(t, authenticationv1.TokenReviewStatus{Authenticated: true, User: want, Audiences: []string{"api"}}, s.reviewToken(token))
+	require.Equal(t, authenticationv1.TokenReviewStatus{Authenticated: true, User: want, Audiences: []string{"api"}},
+		s.reviewToken(token))
 }
 
 func TestTokenRequest_BoundToAPodNamesPodAndNode(t *testing.T) {
@@ -145,16 +149,19 @@ func TestTokenRequest_BoundToAPodNamesPodAndNode(t *testing.T) {
 	p["spec"].(m)["serviceAccountName"] = "robot"
 	p["spec"].(m)["nodeName"] = "n"
 	uid := s.create(pods, p).at("metadata", "uid").(string)
-	node := s.create(nodes, m{"apiVersion": "v1", "kind": "Node", "metadata": m{"name": "n"}}).at("metadata", "uid").(string)
+	node := s.create(nodes, m{"apiVersion": "v1", "kind": "Node", "metadata": m{"name": "n"}}).at("metadata",
+		"uid").(string)
 
-	bound := m{"boundObjectRef": m{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid}, "expirationSeconds": 3607}
+	bound := m{"boundObjectRef": m{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid},
+		"expirationSeconds": 3607}
 	answer := s.token("robot", bound)
 	claims := claimsOf(t, answer.token())
 	kubernetes := claims["kubernetes.io"].(m)
 	require.Equal(t, m{"name": "p", "uid": uid}, kubernetes["pod"])
 	require.Equal(t, m{"name": "n", "uid": node}, kubernetes["node"])
 	require.EqualValues(t, 3607, kubernetes["warnafter"].(float64)-claims["iat"].(float64))
-	require.EqualValues(t, 365*24*3600, claims["exp"].(float64)-claims["iat"].(float64), "for clients that do not read it again")
+	require.EqualValues(t, 365*24*3600, claims["exp"].(float64)-claims["iat"].(float64),
+		"for clients that do not read it again")
 
 	extra := s.bearing(answer.token()).whoami().Extra
 	require.Equal(t, map[string]authenticationv1.ExtraValue{
@@ -182,13 +189,19 @@ func TestTokenRequest_RefusesWhatMakesNoSense(t *testing.T) {
 		reason  metav1.StatusReason
 		words   string
 	}{
-		"no account":   {"nobody", m{}, 404, metav1.StatusReasonNotFound, `serviceaccounts "nobody" not found`},
-		"too short":    {"robot", m{"expirationSeconds": 599}, 422, metav1.StatusReasonInvalid, "may not specify a duration less than 10 minutes"},
-		"too long":     {"robot", m{"expirationSeconds": 1<<32 + 1}, 422, metav1.StatusReasonInvalid, "may not specify a duration larger than 2^32 seconds"},
-		"another's":    {"robot", m{"boundObjectRef": m{"apiVersion": "v1", "kind": "Pod", "name": "p"}}, 400, metav1.StatusReasonBadRequest, "pod running with different serviceaccount name"},
-		"another UID":  {"other", m{"boundObjectRef": m{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "x"}}, 409, metav1.StatusReasonConflict, "the UID in the bound object reference (x) does not match"},
-		"no such pod":  {"robot", m{"boundObjectRef": m{"apiVersion": "v1", "kind": "Pod", "name": "q"}}, 404, metav1.StatusReasonNotFound, `pods "q" not found`},
-		"not bindable": {"robot", m{"boundObjectRef": m{"apiVersion": "v1", "kind": "ConfigMap", "name": "c"}}, 400, metav1.StatusReasonBadRequest, "cannot bind token to object of type /v1, Kind=ConfigMap"},
+		"no account": {"nobody", m{}, 404, metav1.StatusReasonNotFound, `serviceaccounts "nobody" not found`},
+		"too short": {"robot", m{"expirationSeconds": 599}, 422, metav1.StatusReasonInvalid,
+			"may not specify a duration less than 10 minutes"},
+		"too long": {"robot", m{"expirationSeconds": 1<<32 + 1}, 422, metav1.StatusReasonInvalid,
+			"may not specify a duration larger than 2^32 seconds"},
+		"another's": {"robot", m{"boundObjectRef": m{"apiVersion": "v1", "kind": "Pod", "name": "p"}}, 400,
+			metav1.StatusReasonBadRequest, "pod running with different serviceaccount name"},
+		"another UID": {"other", m{"boundObjectRef": m{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "x"}},
+			409, metav1.StatusReasonConflict, "the UID in the bound object reference (x) does not match"},
+		"no such pod": {"robot", m{"boundObjectRef": m{"apiVersion": "v1", "kind": "Pod", "name": "q"}}, 404,
+			metav1.StatusReasonNotFound, `pods "q" not found`},
+		"not bindable": {"robot", m{"boundObjectRef": m{"apiVersion": "v1", "kind": "ConfigMap", "name": "c"}}, 400,
+			metav1.StatusReasonBadRequest, "cannot bind token to object of type /v1, Kind=ConfigMap"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{t: t, config: s.config, http: s.http}
@@ -218,8 +231,9 @@ func TestServiceAccountToken_EndsWithWhatItIsBoundTo(t *testing.T) {
 	}{
 		"accounts": {m{}, accounts, account("accounts")},
 		"pods":     {bind("Pod", "p"), pods, p},
-		"secrets":  {bind("Secret", "s"), "/api/v1/namespaces/default/secrets", m{"apiVersion": "v1", "kind": "Secret", "metadata": m{"name": "s"}}},
-		"nodes":    {bind("Node", "n"), nodes, m{"apiVersion": "v1", "kind": "Node", "metadata": m{"name": "n"}}},
+		"secrets": {bind("Secret", "s"), "/api/v1/namespaces/default/secrets",
+			m{"apiVersion": "v1", "kind": "Secret", "metadata": m{"name": "s"}}},
+		"nodes": {bind("Node", "n"), nodes, m{"apiVersion": "v1", "kind": "Node", "metadata": m{"name": "n"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{t: t, config: s.config, http: s.http}
@@ -240,14 +254,16 @@ func TestServiceAccountToken_EndsWithWhatItIsBoundTo(t *testing.T) {
 }
 
 // forgery is a token for the account, made by the test.
-func forgery(t testing.TB, key jose.SigningKey, options *jose.SignerOptions, change func(*jwt.Claims), uid string) string {
+func forgery(t testing.TB, key jose.SigningKey, options *jose.SignerOptions, change func(*jwt.Claims),
+	uid string) string {
 	t.Helper()
 	signer, err := jose.NewSigner(key, options)
 	require.NoError(t, err)
 	now := time.Now()
 	c := jwt.Claims{
 		Issuer: authn.DefaultIssuer, Subject: "system:serviceaccount:default:robot", Audience: jwt.Audience{"api"},
-		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(time.Hour)),
+		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now),
+		Expiry: jwt.NewNumericDate(now.Add(time.Hour)),
 	}
 	if change != nil {
 		change(&c)
@@ -283,17 +299,28 @@ func TestServiceAccountToken_RefusesForgeries(t *testing.T) {
 		"not yet valid": {forgery(t, ours, nil, func(c *jwt.Claims) {
 			c.NotBefore = jwt.NewNumericDate(time.Now().Add(5 * time.Minute))
 		}, uid), "not valid yet"},
-		"another issuer":           {forgery(t, ours, nil, func(c *jwt.Claims) { c.Issuer = "https://example.com" }, uid), ""},
-		"another subject":          {forgery(t, ours, nil, func(c *jwt.Claims) { c.Subject = "system:serviceaccount:kube-system:admin" }, uid), "sub claim"},
-		"another key":              {forgery(t, jose.SigningKey{Algorithm: jose.ES256, Key: foreign}, nil, nil, uid), "not signed by a known key"},
-		"our key's name":           {forgery(t, jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: foreign, KeyID: keyID.(string)}}, nil, nil, uid), "not signed by a known key"},
-		"a key of its own":         {forgery(t, jose.SigningKey{Algorithm: jose.ES256, Key: foreign}, &jose.SignerOptions{EmbedJWK: true}, nil, uid), "not signed by a known key"},
-		"HMAC with the public key": {forgery(t, jose.SigningKey{Algorithm: jose.HS256, Key: public}, nil, nil, uid), "invalid bearer token"},
-		"alg none":                 {encode([]byte(`{"alg":"none"}`)) + "." + parts[1] + ".", "invalid bearer token"},
-		"alg none, signed":         {encode([]byte(`{"alg":"none"}`)) + "." + parts[1] + "." + parts[2], "invalid bearer token"},
-		"no signature":             {parts[0] + "." + parts[1] + ".", "token"},
-		"another payload": {parts[0] + "." + encode([]byte(strings.Replace(string(must(base64.RawURLEncoding.DecodeString(parts[1]))),
-			"default:robot", "default:admin", 1))) + "." + parts[2], "not signed by a known key"},
+		"another issuer": {forgery(t, ours, nil, func(c *jwt.Claims) {
+			c.Issuer = "https://example.com"
+		}, uid), ""},
+		"another subject": {forgery(t, ours, nil, func(c *jwt.Claims) {
+			c.Subject = "system:serviceaccount:kube-system:admin"
+		}, uid), "sub claim"},
+		"another key": {forgery(t, jose.SigningKey{Algorithm: jose.ES256, Key: foreign}, nil, nil, uid),
+			"not signed by a known key"},
+		"our key's name": {forgery(t,
+			jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: foreign, KeyID: keyID.(string)}}, nil, nil,
+			uid), "not signed by a known key"},
+		"a key of its own": {forgery(t, jose.SigningKey{Algorithm: jose.ES256, Key: foreign},
+			&jose.SignerOptions{EmbedJWK: true}, nil, uid), "not signed by a known key"},
+		"HMAC with the public key": {forgery(t, jose.SigningKey{Algorithm: jose.HS256, Key: public}, nil, nil, uid),
+			"invalid bearer token"},
+		"alg none": {encode([]byte(`{"alg":"none"}`)) + "." + parts[1] + ".", "invalid bearer token"},
+		"alg none, signed": {encode([]byte(`{"alg":"none"}`)) + "." + parts[1] + "." + parts[2],
+			"invalid bearer token"},
+		"no signature": {parts[0] + "." + parts[1] + ".", "token"},
+		"another payload": {parts[0] + "." +
+			encode([]byte(strings.Replace(string(must(base64.RawURLEncoding.DecodeString(parts[1]))),
+				"default:robot", "default:admin", 1))) + "." + parts[2], "not signed by a known key"},
 		"no token": {"nothing", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -352,13 +379,15 @@ func TestServiceAccountToken_LegacyOneIsGoodWhileItsSecretHoldsIt(t *testing.T) 
 	require.Equal(t, "system:serviceaccount:default:robot", s.bearing(token).whoami().Username)
 	lastUsed := s.get(secrets+"/s").ok(http.StatusOK).at("metadata", "labels", "kubernetes.io/legacy-token-last-used")
 	require.Contains(t, []any{before, today()}, lastUsed) // midnight may be now
-	since := s.get("/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking").ok(http.StatusOK).at("data", "since")
+	since := s.get("/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking").ok(
+		http.StatusOK).at("data", "since")
 	require.Contains(t, []any{before, today()}, since)
 	s.patch(secrets+"/s", mergePatch, m{"stringData": m{"token": "another"}}).ok(http.StatusOK)
 	s.refusesToken(token, "its secret does not hold it any more")
 	s.patch(secrets+"/s", mergePatch, m{"stringData": m{"token": token}}).ok(http.StatusOK)
 	s.bearing(token).get(configMaps).ok(http.StatusOK)
-	s.patch(secrets+"/s", mergePatch, m{"metadata": m{"labels": m{"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}}}).ok(http.StatusOK)
+	s.patch(secrets+"/s", mergePatch,
+		m{"metadata": m{"labels": m{"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}}}).ok(http.StatusOK)
 	s.refusesToken(token, "its secret has been marked as invalid")
 	s.patch(secrets+"/s", mergePatch, m{"metadata": m{"labels": nil}}).ok(http.StatusOK)
 	s.bearing(token).get(configMaps).ok(http.StatusOK)
@@ -390,9 +419,10 @@ func TestTokenRequest_ServesClientGo(t *testing.T) {
 	t.Parallel()
 	s, _ := withTokens(t, nil)
 	s.account("robot")
-	req, err := s.typed().CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](600)},
-	}, metav1.CreateOptions{})
+	req, err := s.typed().CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot",
+		&authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](600)},
+		}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "system:serviceaccount:default:robot", s.bearing(req.Status.Token).whoami().Username)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -28,19 +28,24 @@ func TestTTL_BadValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(configMaps, configMap("kept"))
-	for _, ttl := range []string{"", "soon", "10", "0", "0s", "-10m", "999ms", "1ns", "876001h", "2562047h47m16s", "9999999999h", "1h ", "NaN"} {
+	for _, ttl := range []string{"", "soon", "10", "0", "0s", "-10m", "999ms", "1ns", "876001h", "2562047h47m16s",
+		"9999999999h", "1h ", "NaN"} {
 		const words = `metadata.annotations[coxswain.dev/ttl]: Invalid value: `
-		s.do(http.MethodPost, configMaps, withTTL(configMap("a"), ttl)).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, words)
-		s.do(http.MethodPost, configMaps+"?dryRun=All", withTTL(configMap("a"), ttl)).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, words)
-		s.put(configMaps+"/kept", withTTL(configMap("kept"), ttl)).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, words)
-		s.patch(configMaps+"/kept", mergePatch, setTTL(fmt.Sprintf("%q", ttl))).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, words)
+		s.do(http.MethodPost, configMaps, withTTL(configMap("a"), ttl)).refused(http.StatusUnprocessableEntity,
+			metav1.StatusReasonInvalid, words)
+		s.do(http.MethodPost, configMaps+"?dryRun=All", withTTL(configMap("a"), ttl)).refused(
+			http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, words)
+		s.put(configMaps+"/kept", withTTL(configMap("kept"), ttl)).refused(http.StatusUnprocessableEntity,
+			metav1.StatusReasonInvalid, words)
+		s.patch(configMaps+"/kept", mergePatch, setTTL(fmt.Sprintf("%q", ttl))).refused(http.StatusUnprocessableEntity,
+			metav1.StatusReasonInvalid, words)
 	}
 	s.gone(configMaps + "/a")
 	require.Nil(t, s.get(configMaps+"/kept").at("metadata", "annotations"))
 }
 
-// timed are the times to live that an assembly's commits of Deployments set; -1 is that of a commit that ends one, 0 of one
-// that leaves it as it is.
+// timed are the times to live that an assembly's commits of Deployments set; -1 is that of a commit that ends
+// one, 0 of one that leaves it as it is.
 func (a *assembly) timed() (last func() time.Duration, commits func() int) {
 	var mu sync.Mutex
 	var lives []time.Duration
@@ -83,7 +88,7 @@ func (a *assembly) timed() (last func() time.Duration, commits func() int) {
 // is to stay.
 func TestTTL_LaterWritesRenewItAndTakeItBack(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
 	last, commits := a.timed()
 	a.create(deployments, withTTL(deployment("a", 1), "876000h"))
 	require.Equal(t, 876000*time.Hour, last())
@@ -101,7 +106,7 @@ func TestTTL_LaterWritesRenewItAndTakeItBack(t *testing.T) {
 	require.Equal(t, before+4, commits())
 	require.Empty(t, a.lifetimes())
 
-	// What has none pays nothing.
+	// An object without a time to live pays nothing.
 	a.patch(deployments+"/a", mergePatch, `{"metadata":{"labels":{"a":"b"}}}`).ok(http.StatusOK)
 	require.Zero(t, last())
 
@@ -122,12 +127,17 @@ func TestTTL_LaterWritesRenewItAndTakeItBack(t *testing.T) {
 // To set a time to live is to delete, later.
 func TestTTL_SettingItTakesTheRightToDelete(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{Admission: withoutAccounts})
-	a.grant("jane", "editor", m{"apiGroups": []string{"apps"}, "resources": []string{"deployments", "deployments/status", "deployments/scale"},
+	a := assemble(t, builtin.Kinds(), apiserver.Options{Admission: withoutAccounts})
+	a.grant("jane", "editor",
+		m{"apiGroups": []string{"apps"}, "resources": []string{"deployments", "deployments/status",
+			"deployments/scale"},
+			"verbs": []string{"get", "create", "update", "patch"}})
+	a.grant("jane", "binder", m{"apiGroups": []string{""}, "resources": []string{"pods/binding", "namespaces"},
+		"verbs": []string{"create", "patch"}})
+	a.grant("max", "deleter", m{"apiGroups": []string{"apps"}, "resources": []string{"deployments"},
+		"resourceNames": []string{"timed"}, "verbs": []string{"delete"}})
+	a.grant("max", "writer", m{"apiGroups": []string{"apps"}, "resources": []string{"deployments"},
 		"verbs": []string{"get", "create", "update", "patch"}})
-	a.grant("jane", "binder", m{"apiGroups": []string{""}, "resources": []string{"pods/binding", "namespaces"}, "verbs": []string{"create", "patch"}})
-	a.grant("max", "deleter", m{"apiGroups": []string{"apps"}, "resources": []string{"deployments"}, "resourceNames": []string{"timed"}, "verbs": []string{"delete"}})
-	a.grant("max", "writer", m{"apiGroups": []string{"apps"}, "resources": []string{"deployments"}, "verbs": []string{"get", "create", "update", "patch"}})
 	jane, max := a.as("jane"), a.as("max")
 	last, _ := a.timed()
 	a.create(deployments, deployment("plain", 1))
@@ -137,27 +147,31 @@ func TestTTL_SettingItTakesTheRightToDelete(t *testing.T) {
 
 	const words = `cannot delete resource`
 	applied := func(name, ttl string) m {
-		return withTTL(m{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": m{"name": name}, "spec": deployment(name, 1)["spec"]}, ttl)
+		return withTTL(m{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": m{"name": name},
+			"spec": deployment(name, 1)["spec"]}, ttl)
 	}
 	for name, answer := range map[string]*answer{
-		"create":       jane.do(http.MethodPost, deployments, withTTL(deployment("new", 1), "1h")),
-		"dry run":      jane.do(http.MethodPost, deployments+"?dryRun=All", withTTL(deployment("new", 1), "1h")),
-		"generateName": jane.do(http.MethodPost, deployments, withTTL(m{"metadata": m{"generateName": "new-"}, "spec": deployment("new", 1)["spec"]}, "1h")),
+		"create":  jane.do(http.MethodPost, deployments, withTTL(deployment("new", 1), "1h")),
+		"dry run": jane.do(http.MethodPost, deployments+"?dryRun=All", withTTL(deployment("new", 1), "1h")),
+		"generateName": jane.do(http.MethodPost, deployments,
+			withTTL(m{"metadata": m{"generateName": "new-"}, "spec": deployment("new", 1)["spec"]}, "1h")),
 		"apply new":    jane.patch(deployments+"/new?fieldManager=m", applyPatch, applied("new", "1h")),
 		"another name": max.do(http.MethodPost, deployments, withTTL(deployment("new", 1), "1h")),
 		"update":       jane.put(deployments+"/plain", withTTL(deployment("plain", 1), "1h")),
 		"patch":        jane.patch(deployments+"/plain", mergePatch, setTTL(`"1h"`)),
 		"dry patch":    jane.patch(deployments+"/plain?dryRun=All", mergePatch, setTTL(`"1h"`)),
 		"strategic":    jane.patch(deployments+"/plain", strategicPatch, setTTL(`"1s"`)),
-		"JSON patch":   jane.patch(deployments+"/plain", jsonPatch, `[{"op":"add","path":"/metadata/annotations","value":{"coxswain.dev/ttl":"1s"}}]`),
-		"apply":        jane.patch(deployments+"/plain?fieldManager=m&force=true", applyPatch, applied("plain", "1h")),
-		"shorten":      jane.patch(deployments+"/timed", mergePatch, setTTL(`"1s"`)),
-		"lengthen":     jane.patch(deployments+"/timed", mergePatch, setTTL(`"2h"`)),
-		"say it anew":  jane.patch(deployments+"/timed", mergePatch, setTTL(`"60m"`)),
-		"namespace":    jane.patch(namespaces+"/team", mergePatch, setTTL(`"1s"`)),
+		"JSON patch": jane.patch(deployments+"/plain", jsonPatch,
+			`[{"op":"add","path":"/metadata/annotations","value":{"coxswain.dev/ttl":"1s"}}]`),
+		"apply":       jane.patch(deployments+"/plain?fieldManager=m&force=true", applyPatch, applied("plain", "1h")),
+		"shorten":     jane.patch(deployments+"/timed", mergePatch, setTTL(`"1s"`)),
+		"lengthen":    jane.patch(deployments+"/timed", mergePatch, setTTL(`"2h"`)),
+		"say it anew": jane.patch(deployments+"/timed", mergePatch, setTTL(`"60m"`)),
+		"namespace":   jane.patch(namespaces+"/team", mergePatch, setTTL(`"1s"`)),
 		"binding": jane.do(http.MethodPost, pods+"/a/binding",
 			withTTL(m{"metadata": m{"name": "a"}, "target": m{"kind": "Node", "name": "n"}}, "1s")),
-		"impersonated": a.do(http.MethodPatch, deployments+"/plain", setTTL(`"1h"`), "Content-Type", mergePatch, "Impersonate-User", "jane"),
+		"impersonated": a.do(http.MethodPatch, deployments+"/plain", setTTL(`"1h"`), "Content-Type", mergePatch,
+			"Impersonate-User", "jane"),
 	} {
 		status := answer.refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
 		require.Contains(t, status.Message, "which setting the annotation coxswain.dev/ttl takes", name)
@@ -174,7 +188,9 @@ func TestTTL_SettingItTakesTheRightToDelete(t *testing.T) {
 		"status": func() *answer {
 			return jane.patch(deployments+"/timed/status", mergePatch, `{"status":{"observedGeneration":7}}`)
 		},
-		"scale":  func() *answer { return jane.patch(deployments+"/timed/scale", mergePatch, `{"spec":{"replicas":3}}`) },
+		"scale": func() *answer {
+			return jane.patch(deployments+"/timed/scale", mergePatch, `{"spec":{"replicas":3}}`)
+		},
 		"update": func() *answer { return jane.put(deployments+"/timed", withTTL(deployment("timed", 4), "1h")) },
 		"apply": func() *answer {
 			return jane.patch(deployments+"/timed?fieldManager=m&force=true", applyPatch, applied("timed", "1h"))
@@ -204,8 +220,9 @@ func TestTTL_SettingItTakesTheRightToDelete(t *testing.T) {
 // Events expire by themselves, and are not deleted: their leases hang on themselves.
 func TestTTL_OfEvents(t *testing.T) {
 	t.Parallel()
-	a := assemble(t, api.Builtin(), apiserver.Options{EventTTL: 7 * time.Minute})
-	a.grant("jane", "recorder", m{"apiGroups": []string{""}, "resources": []string{"events"}, "verbs": []string{"create", "patch"}})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{EventTTL: 7 * time.Minute})
+	a.grant("jane", "recorder", m{"apiGroups": []string{""}, "resources": []string{"events"},
+		"verbs": []string{"create", "patch"}})
 	jane := a.as("jane")
 	var life time.Duration
 	var companions int
@@ -217,7 +234,8 @@ func TestTTL_OfEvents(t *testing.T) {
 	}, nil)
 	const events = "/api/v1/namespaces/default/events"
 	event := func(name string) m {
-		return m{"metadata": m{"name": name}, "involvedObject": m{"kind": "Pod", "name": "p", "namespace": "default"}, "reason": "Tested"}
+		return m{"metadata": m{"name": name}, "involvedObject": m{"kind": "Pod", "name": "p", "namespace": "default"},
+			"reason": "Tested"}
 	}
 	is := func(want time.Duration) {
 		t.Helper()
@@ -226,8 +244,10 @@ func TestTTL_OfEvents(t *testing.T) {
 	}
 	jane.create(events, event("a"))
 	is(7 * time.Minute)
-	jane.do(http.MethodPost, events, withTTL(event("b"), "9000h")).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "coxswain.dev/ttl")
-	jane.patch(events+"/a", mergePatch, setTTL(`"1s"`)).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "coxswain.dev/ttl")
+	jane.do(http.MethodPost, events, withTTL(event("b"), "9000h")).refused(http.StatusForbidden,
+		metav1.StatusReasonForbidden, "coxswain.dev/ttl")
+	jane.patch(events+"/a", mergePatch, setTTL(`"1s"`)).refused(http.StatusForbidden, metav1.StatusReasonForbidden,
+		"coxswain.dev/ttl")
 	a.patch(events+"/a", mergePatch, setTTL(`"90m"`)).ok(http.StatusOK)
 	is(90 * time.Minute)
 	jane.patch(events+"/a", mergePatch, `{"count":2}`).ok(http.StatusOK)

@@ -28,8 +28,10 @@ func autoscaler(name string) m {
 		"spec": m{
 			"maxReplicas": 5, "scaleTargetRef": m{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
 			"metrics": []m{
-				{"type": "Resource", "resource": m{"name": "cpu", "target": m{"type": "Utilization", "averageUtilization": 60}}},
-				{"type": "Resource", "resource": m{"name": "memory", "target": m{"type": "Utilization", "averageUtilization": 70}}},
+				{"type": "Resource",
+					"resource": m{"name": "cpu", "target": m{"type": "Utilization", "averageUtilization": 60}}},
+				{"type": "Resource",
+					"resource": m{"name": "memory", "target": m{"type": "Utilization", "averageUtilization": 70}}},
 			},
 		},
 	}
@@ -53,7 +55,8 @@ func TestView_EveryVerbThroughTheOtherVersion(t *testing.T) {
 	for i, kind := range []string{mergePatch, strategicPatch} {
 		s.patch(autoscalersV1+"/web", kind, m{"spec": m{"targetCPUUtilizationPercentage": 40 + i}}).ok(http.StatusOK)
 	}
-	s.patch(autoscalersV1+"/web", jsonPatch, `[{"op":"replace","path":"/spec/maxReplicas","value":7}]`).ok(http.StatusOK)
+	s.patch(autoscalersV1+"/web", jsonPatch, `[{"op":"replace","path":"/spec/maxReplicas","value":7}]`).ok(
+		http.StatusOK)
 	stored := s.get(autoscalers + "/web")
 	require.EqualValues(t, 7, stored.at("spec", "maxReplicas"))
 	require.Nil(t, stored.at("metadata", "annotations"))
@@ -67,7 +70,8 @@ func TestView_EveryVerbThroughTheOtherVersion(t *testing.T) {
 	put := s.get(autoscalersV1 + "/web").object()
 	put.Object["spec"].(m)["minReplicas"] = 2
 	s.put(autoscalersV1+"/web", put.Object).ok(http.StatusOK)
-	s.put(autoscalersV1+"/web", put.Object).refused(http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified")
+	s.put(autoscalersV1+"/web", put.Object).refused(http.StatusConflict, metav1.StatusReasonConflict,
+		"the object has been modified")
 	status := s.get(autoscalersV1 + "/web/status").ok(http.StatusOK).object()
 	status.Object["status"] = m{"currentReplicas": 2, "desiredReplicas": 3, "currentCPUUtilizationPercentage": 55}
 	s.put(autoscalersV1+"/web/status", status.Object).ok(http.StatusOK)
@@ -81,18 +85,22 @@ func TestView_EveryVerbThroughTheOtherVersion(t *testing.T) {
 	old := s.get(autoscalers + "/old")
 	require.EqualValues(t, 1, old.at("spec", "minReplicas"))
 	require.Len(t, old.at("spec", "metrics"), 1, "without any metric, 80 % of CPU is wanted")
-	s.do(http.MethodPost, autoscalersV1, m{"metadata": m{"name": "bad"}}).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "spec.maxReplicas")
+	s.do(http.MethodPost, autoscalersV1, m{"metadata": m{"name": "bad"}}).refused(http.StatusUnprocessableEntity,
+		metav1.StatusReasonInvalid, "spec.maxReplicas")
 }
 
 func TestView_ApplyKeepsOwnersOfBothVersions(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	apply := func(path, manager string, config m) *answer {
-		return s.do(http.MethodPatch, path+"?fieldManager="+manager, config, "Content-Type", "application/apply-patch+yaml")
+		return s.do(http.MethodPatch, path+"?fieldManager="+manager, config, "Content-Type",
+			"application/apply-patch+yaml")
 	}
 	apply(autoscalers+"/web", "new", autoscaler("web")).ok(http.StatusCreated)
-	config := m{"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1", "metadata": m{"name": "web"}, "spec": m{"maxReplicas": 8}}
-	apply(autoscalersV1+"/web", "old", config).refused(http.StatusConflict, metav1.StatusReasonConflict, ".spec.maxReplicas")
+	config := m{"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1", "metadata": m{"name": "web"},
+		"spec": m{"maxReplicas": 8}}
+	apply(autoscalersV1+"/web", "old", config).refused(http.StatusConflict, metav1.StatusReasonConflict,
+		".spec.maxReplicas")
 	config["spec"] = m{"maxReplicas": 5}
 	config["metadata"].(m)["labels"] = m{"a": "b"}
 	applied := apply(autoscalersV1+"/web", "old", config).ok(http.StatusOK)
@@ -102,7 +110,8 @@ func TestView_ApplyKeepsOwnersOfBothVersions(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"new": "autoscaling/v2", "old": "autoscaling/v1"}, versions)
 	// Someone else changes through v1 what the applier of v2 owns, which then is no longer its own.
-	s.patch(autoscalersV1+"/web?fieldManager=third", mergePatch, m{"spec": m{"minReplicas": 2, "targetCPUUtilizationPercentage": 10}}).ok(http.StatusOK)
+	s.patch(autoscalersV1+"/web?fieldManager=third", mergePatch,
+		m{"spec": m{"minReplicas": 2, "targetCPUUtilizationPercentage": 10}}).ok(http.StatusOK)
 	for _, e := range s.get(autoscalers + "/web").object().GetManagedFields() {
 		if e.Manager == "new" {
 			require.NotContains(t, string(e.FieldsV1.Raw), "f:metrics")
@@ -114,12 +123,15 @@ func TestView_ApplyKeepsOwnersOfBothVersions(t *testing.T) {
 func TestView_WatchTableAndPartialOfBothEventVersions(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	watcher, err := s.typed().EventsV1().Events("default").Watch(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=p,reportingController=test"})
+	watcher, err := s.typed().EventsV1().Events("default").Watch(t.Context(),
+		metav1.ListOptions{FieldSelector: "regarding.name=p,reportingController=test"})
 	require.NoError(t, err)
 	defer watcher.Stop()
 	s.create(coreEvents, m{
-		"kind": "Event", "apiVersion": "v1", "metadata": m{"name": "e"}, "reason": "Started", "type": "Normal", "message": "hello",
-		"involvedObject": m{"kind": "Pod", "name": "p", "namespace": "default"}, "count": 3, "reportingComponent": "test",
+		"kind": "Event", "apiVersion": "v1", "metadata": m{"name": "e"}, "reason": "Started", "type": "Normal",
+		"message":        "hello",
+		"involvedObject": m{"kind": "Pod", "name": "p", "namespace": "default"}, "count": 3,
+		"reportingComponent": "test",
 	})
 	first := <-watcher.ResultChan()
 	require.Equal(t, watch.Added, first.Type)
@@ -139,7 +151,8 @@ func TestView_WatchTableAndPartialOfBothEventVersions(t *testing.T) {
 	require.Equal(t, "events.k8s.io/v1", full.at("rows").([]any)[0].(m)["object"].(m)["apiVersion"])
 	require.Len(t, s.get(newEvents+"?fieldSelector=regarding.kind%3DPod").at("items"), 1)
 	require.Empty(t, s.get(newEvents+"?fieldSelector=regarding.kind%3DNode").at("items"))
-	s.get(newEvents+"?fieldSelector=involvedObject.kind%3DPod").refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "field label not supported")
+	s.get(newEvents+"?fieldSelector=involvedObject.kind%3DPod").refused(http.StatusBadRequest,
+		metav1.StatusReasonBadRequest, "field label not supported")
 
 	event.Series = &eventsv1.EventSeries{Count: 2, LastObservedTime: metav1.NowMicro()}
 	event.Note = "changed"

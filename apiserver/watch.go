@@ -11,6 +11,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/conn"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/query"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -33,10 +37,12 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	defer context.AfterFunc(s.drain, cancel)()
-	if err := s.watches.begin(r.user()); err != nil {
-		return err
+	if user := r.user(); !user.In(authn.GroupMasters) {
+		if !s.watches.Take(user.Name) {
+			return tooMany()
+		}
+		defer s.watches.Leave(user.Name)
 	}
-	defer s.watches.end(r.user())
 	watcher, err := r.objects.Watch(ctx, q)
 	if errors.Is(err, storage.ErrExpired) || errors.Is(err, storage.ErrFuture) {
 		return s.streamError(w, r, err)
@@ -45,26 +51,26 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer watcher.Close()
-	open := askedFor(r, r.Request)
-	s.metrics.running.add(open, 1)
-	defer s.metrics.running.add(open, -1)
+	open := labelsOf(r, r.Request)
+	s.metrics.Open(open, 1)
+	defer s.metrics.Open(open, -1)
 	return s.stream(ctx, w, r, watcher, q.Bookmarks)
 }
 
 func (s *Server) watchRequest(r *request) (storage.WatchRequest, error) {
 	q := storage.WatchRequest{
-		Bookmarks: flag(r.query, "allowWatchBookmarks"),
+		Bookmarks: query.Flag(r.query, "allowWatchBookmarks"),
 		Any:       r.query.Get("resourceVersion") == "0",
 	}
-	err := r.checkListOptions()
+	err := query.CheckList(r.query, r.verb == "watch")
 	if err != nil {
 		return q, err
 	}
 	if q.Scope, err = r.scope(); err != nil {
 		return q, err
 	}
-	q.From, err = r.revision("resourceVersion")
-	q.InitialEvents = flag(r.query, "sendInitialEvents")
+	q.From, err = query.Revision(r.query, "resourceVersion")
+	q.InitialEvents = query.Flag(r.query, "sendInitialEvents")
 	if q.From > 0 && !q.InitialEvents {
 		q.Scope.Past = s.past(r)
 	}
@@ -90,15 +96,16 @@ func (r *request) watchLimit() (time.Duration, error) {
 }
 
 // stream copies the watcher's events to the client. A batch of events is one write.
-func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, watcher *storage.Watcher, bookmarks bool) error {
-	frames := newFramer(r)
+func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, watcher *storage.Watcher,
+	bookmarks bool) error {
+	frames := encoding.NewFramer(r.form())
 	control := http.NewResponseController(w)
-	sent := s.metrics.events.WithLabelValues(r.res.Group, r.res.Version, r.res.Plural)
-	frames.begin(w)
+	sent := s.metrics.Events(r.res.Group, r.res.Version, r.res.Plural)
+	beginStream(w, frames)
 	_ = control.Flush()
-	stalled := endStalled(control, s.RequestTimeout)
-	defer stalled.stop()
-	connection := corkOf(r.Request)
+	stalled := conn.EndStalled(control, s.RequestTimeout)
+	defer stalled.Stop()
+	connection := conn.Of(r.Request)
 	var buf []byte
 	next := watcher.Poll // while there is something to begin with, for which the watch holds its seat
 	for {
@@ -108,14 +115,14 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 			next = watcher.Next
 			continue
 		}
-		if buf = buf[:0]; cap(buf) > maxCorked { // the initial events are many
+		if buf = buf[:0]; cap(buf) > conn.MaxCorked { // the initial events are many
 			buf = nil
 		}
 		for i := range events {
 			if events[i].Type == storage.Bookmark && !bookmarks {
 				continue // it ends the initial events of a client that wants no bookmarks
 			}
-			if buf, err = frames.append(buf, &events[i]); err != nil {
+			if buf, err = frames.Append(buf, &events[i]); err != nil {
 				break
 			}
 		}
@@ -123,37 +130,45 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 			buf = s.appendEnd(buf, r, frames, watcher, bookmarks, err)
 		}
 		sent.Add(float64(len(events)))
-		stalled.begin()
-		connection.cork()
+		stalled.Begin()
+		connection.Cork()
 		_, werr := w.Write(buf)
-		if errors.Join(werr, control.Flush(), connection.uncork()) != nil || err != nil {
+		if errors.Join(werr, control.Flush(), connection.Uncork()) != nil || err != nil {
 			return nil
 		}
-		stalled.end()
+		stalled.End()
 	}
+}
+
+// beginStream sends the head of the response.
+func beginStream(w http.ResponseWriter, frames *encoding.Framer) {
+	w.Header().Set("Content-Type", frames.ContentType())
+	w.Header().Set("Cache-Control", "no-cache, private")
+	w.WriteHeader(http.StatusOK)
 }
 
 // appendEnd says how the watch ended: with a last bookmark when its time was over, with an
 // ERROR event when it could not go on.
-func (s *Server) appendEnd(buf []byte, r *request, frames *framer, watcher *storage.Watcher, bookmarks bool, err error) []byte {
+func (s *Server) appendEnd(buf []byte, r *request, frames *encoding.Framer, watcher *storage.Watcher, bookmarks bool,
+	err error) []byte {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		if bookmarks && r.Context().Err() == nil {
 			last := watcher.Bookmark()
-			if with, err := frames.append(buf, &last); err == nil {
+			if with, err := frames.Append(buf, &last); err == nil {
 				return with
 			}
 		}
 		return buf
 	}
-	return frames.appendError(buf, err)
+	return frames.AppendError(buf, statusOf(err, r))
 }
 
 // streamError answers a watch that cannot begin at the revision that the client names with
 // an ERROR event, as if it had begun and could not go on: kube-apiserver does so, and clients
 // look for it there.
 func (s *Server) streamError(w http.ResponseWriter, r *request, err error) error {
-	frames := newFramer(r)
-	frames.begin(w)
-	_, _ = w.Write(frames.appendError(nil, err)) // the client has gone; there is nobody to tell
+	frames := encoding.NewFramer(r.form())
+	beginStream(w, frames)
+	_, _ = w.Write(frames.AppendError(nil, statusOf(err, r))) // the client has gone; there is nobody to tell
 	return nil
 }

@@ -49,7 +49,8 @@ func TestWatch_ResumesWithoutGapFromAResourceVersion(t *testing.T) {
 	from := s.get(configMaps).object().GetResourceVersion()
 	var revisions []string
 	for i := range 20 {
-		revisions = append(revisions, s.create(configMaps, configMap(fmt.Sprintf("c%02d", i))).object().GetResourceVersion())
+		revisions = append(revisions,
+			s.create(configMaps, configMap(fmt.Sprintf("c%02d", i))).object().GetResourceVersion())
 	}
 	w := s.watch(configMaps + "?watch=true&resourceVersion=" + from)
 	for i := range 20 {
@@ -84,7 +85,8 @@ func TestWatch_FieldSelectors(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	bind := func(name, node string) {
-		s.do(http.MethodPost, pods+"/"+name+"/binding", m{"metadata": m{"name": name}, "target": m{"name": node}}).ok(http.StatusCreated)
+		s.do(http.MethodPost, pods+"/"+name+"/binding", m{"metadata": m{"name": name}, "target": m{"name": node}}).ok(
+			http.StatusCreated)
 	}
 	byName := s.watch(pods + "?watch=1&fieldSelector=metadata.name%3Db")
 	byNode := s.watch("/api/v1/pods?watch=true&fieldSelector=spec.nodeName%3Dn1")
@@ -111,7 +113,8 @@ func TestWatch_FieldSelectors(t *testing.T) {
 	running.expect("DELETED", "a")
 
 	const events = "/api/v1/namespaces/default/events"
-	ofPod := s.watch(events + "?watch=1&fieldSelector=involvedObject.kind%3DPod,involvedObject.name%3Da,reason%3DStarted")
+	ofPod := s.watch(events +
+		"?watch=1&fieldSelector=involvedObject.kind%3DPod,involvedObject.name%3Da,reason%3DStarted")
 	for _, name := range []string{"b", "a"} {
 		s.create(events, m{"metadata": m{"name": "e-" + name}, "reason": "Started", "type": "Normal",
 			"involvedObject": m{"kind": "Pod", "name": name, "namespace": "default"}})
@@ -212,10 +215,12 @@ func TestWatch_OfOneObjectIsAFieldSelector(t *testing.T) {
 func TestWatch_RefusesBadParameters(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for _, query := range []string{"resourceVersion=abc", "resourceVersion=-1", "timeoutSeconds=abc", "timeoutSeconds=-1"} {
+	for _, query := range []string{"resourceVersion=abc", "resourceVersion=-1", "timeoutSeconds=abc",
+		"timeoutSeconds=-1"} {
 		s.get(configMaps+"?watch=1&"+query).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "invalid")
 	}
-	s.get(configMaps+"?watch=1", "Accept", "image/png").refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "application/json")
+	s.get(configMaps+"?watch=1", "Accept", "image/png").refused(http.StatusNotAcceptable,
+		metav1.StatusReasonNotAcceptable, "application/json")
 }
 
 func TestReflector_SeesEverythingWithWatchListOnAndOff(t *testing.T) {
@@ -238,7 +243,8 @@ func TestReflector_SeesEverythingWithWatchListOnAndOff(t *testing.T) {
 					semantics = listsFirst{}
 				}
 				lw := cache.ToListWatcherWithWatchListSemantics(
-					cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", ns, fields.Everything()), semantics)
+					cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", ns, fields.Everything()),
+					semantics)
 				reflector := cache.NewReflectorWithOptions(lw, &corev1.ConfigMap{}, store, cache.ReflectorOptions{})
 				stop, done := make(chan struct{}), make(chan struct{})
 				go func() { defer close(done); reflector.Run(stop) }()

@@ -4,31 +4,77 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coxswain-dev/coxswain/api"
 	apifield "github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/status"
+	"github.com/coxswain-dev/coxswain/apiserver/strategy"
+	"github.com/coxswain-dev/coxswain/apiserver/ttl"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// change makes the object that a verb wants from the one there is. It is called again with
-// a fresh one when another writer was quicker.
+// write is a request on its way into the store, with what has been found out about it so far. The request itself stays
+// as it was routed. A write may take several attempts: what one of them finds out is forgotten when the next begins.
+type write struct {
+	*request
+	// name is the object's: the one in the request's path or, once a create has chosen it, the object's own.
+	name string
+	// dryRun is the query's, unless the options of a delete name one.
+	dryRun []string
+	// applied says that server-side apply has settled the ownership of fields.
+	applied bool
+	// decoding are warnings about the request's body.
+	decoding []string
+
+	// The object of this attempt, and the results of its stages so far.
+
+	warnings []string        // those about the body, and those of this attempt
+	stored   *storage.Object // that the attempt begins with, nil for a create
+	// Between the stages of admit.go.
+	obj, old   api.Object
+	part       *api.Subresource // that is written, if any
+	owners     []metav1.ManagedFieldsEntry
+	attributes admission.Attributes
+}
+
+func newWrite(r *request, decoding []string) *write {
+	return &write{request: r, name: r.name, dryRun: r.query["dryRun"], decoding: decoding, warnings: decoding}
+}
+
+// on says which object an error is about.
+func (wr *write) on(err error) error {
+	return status.On(err, wr.res.GroupResource(), wr.name)
+}
+
+// begin begins an attempt.
+func (wr *write) begin(stored *storage.Object) {
+	wr.stored, wr.warnings = stored, slices.Clip(wr.decoding)
+}
+
+// isDryRun reports whether the write must leave no trace.
+func (wr *write) isDryRun() bool { return slices.Contains(wr.dryRun, metav1.DryRunAll) }
+
+// change makes the object that a verb wants from the stored one. It is called again with the current one when another
+// writer was quicker.
 type change func(old api.Object) (api.Object, error)
 
-// modify reads an object, changes it and commits it, comparing revisions, until no other
-// writer came between. The first attempt begins with what memory holds, which may be
-// older than what etcd holds; what is found out from that is checked once more before it
-// is said. The result is the document as it is stored, or was when the change ended it.
-func (s *Server) modify(ctx context.Context, r *request, do change) (*storage.Object, error) {
-	current, err := r.objects.Get(ctx, r.namespace, r.name, storage.At{Any: true})
+// modify reads an object, changes it and commits it, comparing revisions, until no other writer came between. The first
+// attempt begins with the object in memory, which may be older than the one in etcd: a refusal that came from memory
+// alone is checked against etcd before it is returned. The result is the document as it is stored, or as it was when
+// the change ended it.
+func (s *Server) modify(ctx context.Context, wr *write, do change) (*storage.Object, error) {
+	current, err := wr.objects.Get(ctx, wr.namespace, wr.name, storage.At{Any: true})
 	if errors.Is(err, storage.ErrNotFound) {
-		current, err = r.objects.Get(ctx, r.namespace, r.name, storage.At{})
+		current, err = wr.objects.Get(ctx, wr.namespace, wr.name, storage.At{})
 	}
 	fresh := false
 	for {
@@ -36,21 +82,21 @@ func (s *Server) modify(ctx context.Context, r *request, do change) (*storage.Ob
 			return nil, err
 		}
 		var written *storage.Object
-		written, err = s.attempt(ctx, r, current, do)
+		written, err = s.attempt(ctx, wr, current, do)
 		var conflict *storage.Conflict
 		switch {
-		case errors.Is(err, errClaimLost):
-			current, err = r.objects.Get(ctx, r.namespace, r.name, storage.At{})
+		case errors.Is(err, errLostRace):
+			current, err = wr.objects.Get(ctx, wr.namespace, wr.name, storage.At{})
 			fresh = true
 			continue
 		case errors.As(err, &conflict):
 			current, err, fresh = conflict.Current, ctx.Err(), true
 			continue
-		case fresh || err == nil && written != current || etcdFailed(err):
+		case fresh || err == nil && written != current || storage.Failed(err):
 			return written, err
 		}
 		// The answer came from memory alone: a refusal, or that nothing changes.
-		newest, readErr := r.objects.Get(ctx, r.namespace, r.name, storage.At{})
+		newest, readErr := wr.objects.Get(ctx, wr.namespace, wr.name, storage.At{})
 		if readErr != nil {
 			return nil, readErr
 		}
@@ -61,129 +107,99 @@ func (s *Server) modify(ctx context.Context, r *request, do change) (*storage.Ob
 	}
 }
 
-// etcdFailed reports that a commit was tried and etcd did not do it, or did not say so. It
-// must not be tried again: the first may have happened.
-func etcdFailed(err error) bool {
-	return errors.Is(err, storage.ErrUnknownOutcome) || errors.Is(err, storage.ErrUnavailable) ||
-		errors.Is(err, storage.ErrNoSpace) || errors.Is(err, storage.ErrTooLarge)
-}
-
 // attempt is one round of modify. It returns current itself when nothing changes.
-func (s *Server) attempt(ctx context.Context, r *request, current *storage.Object, do change) (*storage.Object, error) {
-	old, err := decode(r.res, current)
+func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object, do change) (*storage.Object, error) {
+	old, err := encoding.Decode(wr.res, current)
 	if err != nil {
 		return nil, err
 	}
-	r.stored = current
+	wr.begin(current)
 	obj, err := do(old)
 	if err != nil {
 		return nil, err
 	}
 	if obj == nil {
-		return s.remove(ctx, r, current, old)
+		return s.remove(ctx, wr, current, old)
 	}
-	obj, claims, err := s.claim(ctx, r.res, obj, old)
+	obj, reserves, err := s.services.Allocate(ctx, obj, old)
 	if err != nil {
 		return nil, err
 	}
 	buffer := documents.Get().(*bytes.Buffer)
 	defer releaseDocument(buffer)
-	doc, err := encodeIn(buffer, r.res, obj)
+	doc, err := encoding.EncodeIn(buffer, wr.res, obj)
 	if err != nil {
 		return nil, err
 	}
-	life, err := s.lifetime(ctx, r, obj, old)
+	life, err := s.lifetime(ctx, wr, obj, old)
 	if err != nil {
 		return nil, err
 	}
-	if !life.renewed && current.Same(doc) {
+	if !life.Renewed && current.Same(doc) {
 		return current, nil
 	}
-	if ended(r.res, obj) { // its last finalizer was taken away
-		removed, err := s.remove(ctx, r, current, old)
+	if strategy.Ended(wr.res, obj) { // its last finalizer was taken away
+		removed, err := s.remove(ctx, wr, current, old)
 		if err != nil {
 			return nil, err
 		}
 		return storage.NewObject(current.Key, removed.Revision, doc)
 	}
-	w := storage.Write{Op: storage.Update, Key: current.Key, Value: doc, Expect: current.Revision, TTL: life.lease}
-	claims = append(claims, life.writes...)
-	return s.charged(ctx, r, obj, old, func(quotas []storage.Write) (*storage.Object, error) {
-		return s.commit(ctx, r, w, append(claims, quotas...)...)
+	w := storage.Write{Op: storage.Update, Key: current.Key, Value: doc, Expect: current.Revision, TTL: life.Lease}
+	with := append(reserves, life.Writes...)
+	return s.withQuota(ctx, wr, obj, old, func(quotas []storage.Write) (*storage.Object, error) {
+		return s.commit(ctx, wr, w, append(with, quotas...)...)
 	})
 }
 
-// remove deletes the object and its claims, provided it still is at current's revision.
-func (s *Server) remove(ctx context.Context, r *request, current *storage.Object, old api.Object) (*storage.Object, error) {
-	if r.dryRun() {
+// remove deletes the object and what goes with it, provided that it still is at current's revision.
+func (s *Server) remove(ctx context.Context, wr *write, current *storage.Object,
+	old api.Object) (*storage.Object, error) {
+	if wr.isDryRun() {
 		gone := *current
 		return &gone, nil
 	}
-	_, claims, err := s.claim(ctx, r.res, nil, old)
+	_, reserves, err := s.services.Allocate(ctx, nil, old)
 	if err != nil {
 		return nil, err
 	}
-	claims = append(claims, s.endLifetime(r, old)...)
-	return s.commit(ctx, r, storage.Write{Op: storage.Delete, Key: current.Key, Expect: current.Revision}, claims...)
+	with := append(reserves, ttl.End(wr.res, wr.key(wr.name), old)...)
+	return s.commit(ctx, wr, storage.Write{Op: storage.Delete, Key: current.Key, Expect: current.Revision}, with...)
 }
 
-// commit makes a write and its claims durable, in one transaction, and returns the document
-// as stored. A dry run returns what would have been stored; it has no revision if it would
-// have been new.
-func (s *Server) commit(ctx context.Context, r *request, w storage.Write, claims ...storage.Write) (*storage.Object, error) {
-	if r.dryRun() {
+// errLostRace means that another server was quicker with one of the writes that go with an object's own: an address is
+// taken, a quota has changed. Nothing was stored, and another attempt finds out what is so now.
+var errLostRace = errors.New("another server has changed what this write depends on")
+
+// commit makes a write, and those that go with it, durable in one transaction, and returns the document as it is
+// stored. A dry run returns the document that would have been stored, without a revision if it would have been new.
+func (s *Server) commit(ctx context.Context, wr *write, w storage.Write, with ...storage.Write) (
+	*storage.Object, error) {
+	if wr.isDryRun() {
 		return storage.NewObject(w.Key, w.Expect, w.Value)
 	}
-	result, err := s.Store.Commit(ctx, append([]storage.Write{w}, claims...)...)
+	result, err := s.Store.Commit(ctx, append([]storage.Write{w}, with...)...)
 	var refused *storage.Refusal
 	if errors.As(err, &refused) && refused.Write > 0 {
-		return nil, errClaimLost
+		return nil, errLostRace
 	}
 	if err != nil {
 		return nil, err
 	}
-	kind := r.res.GroupResource()
-	if rules(kind) && !(r.isNamespace() && w.Op == storage.Create) || w.Op == storage.Delete && vouches(kind) {
-		// What this client asks for next must be judged by this, and what judges reads from memory:
-		// a right that was taken away is gone, a namespace that is going away takes nothing more, a
-		// token ends with what it is bound to.
-		// That the object is gone altogether is as good an answer.
-		_, _ = r.objects.Get(ctx, w.Key.Namespace, w.Key.Name, storage.At{Revision: result.Revision})
+	kind := wr.res.Stored()
+	if kind.Governs && !(wr.isNamespace() && w.Op == storage.Create) || w.Op == storage.Delete && kind.BindsTokens {
+		// Authorization and admission judge the client's next request by memory, which must have this write by then: a
+		// right that was taken away is gone, a namespace that is being deleted accepts nothing more, a token ends
+		// with what it is bound to. That the object is gone altogether is as good an answer.
+		_, _ = wr.objects.Get(ctx, w.Key.Namespace, w.Key.Name, storage.At{Revision: result.Revision})
 	}
 	return result.Objects[0], nil
 }
 
-// rules says whether authorization, flow control, or admission from memory, judges other requests by
-// objects of the kind. They are seldom written.
-func rules(resource schema.GroupResource) bool {
-	switch resource.String() {
-	case "namespaces", "limitranges", "priorityclasses.scheduling.k8s.io", "runtimeclasses.node.k8s.io",
-		"storageclasses.storage.k8s.io", "ingressclasses.networking.k8s.io",
-		"validatingadmissionpolicies.admissionregistration.k8s.io", "validatingadmissionpolicybindings.admissionregistration.k8s.io",
-		"mutatingadmissionpolicies.admissionregistration.k8s.io", "mutatingadmissionpolicybindings.admissionregistration.k8s.io":
-		return true
-	}
-	return resource.Group == "rbac.authorization.k8s.io" || resource.Group == "flowcontrol.apiserver.k8s.io"
-}
-
-// vouches says whether tokens are bound to objects of the kind.
-func vouches(resource schema.GroupResource) bool {
-	return resource.Group == "" && slices.Contains([]string{"nodes", "pods", "secrets", "serviceaccounts"}, resource.Resource)
-}
-
-// encode makes the document that is stored: the object without its resourceVersion.
-func encode(res *api.Resource, obj api.Object) ([]byte, error) {
-	return encodeIn(new(bytes.Buffer), res, obj)
-}
-
-// encodeIn is encode in a buffer that is empty. The document is the buffer's.
-func encodeIn(buffer *bytes.Buffer, res *api.Resource, obj api.Object) ([]byte, error) {
-	obj.SetResourceVersion("")
-	obj.GetObjectKind().SetGroupVersionKind(res.Stored().GVK())
-	if err := marshal(buffer, obj); err != nil {
-		return nil, fmt.Errorf("encoding %s %s: %w", res.Kind, obj.GetName(), err)
-	}
-	return buffer.Bytes(), nil
+// writeWritten answers a write with the object that it has stored.
+func (s *Server) writeWritten(w http.ResponseWriter, wr *write, code int, o *storage.Object) error {
+	addWarnings(w.Header(), wr.warnings)
+	return s.writeObject(w, wr.request, code, o)
 }
 
 // documents are buffers for the documents of commits, which nobody keeps: etcd copies them, and the objects that
@@ -200,25 +216,11 @@ func releaseDocument(buffer *bytes.Buffer) {
 	}
 }
 
-// ended reports whether an object whose deletion has begun has nothing left to wait for.
-func ended(res *api.Resource, obj api.Object) bool {
-	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
-		return false
-	}
-	if grace := obj.GetDeletionGracePeriodSeconds(); grace != nil && *grace > 0 {
-		return false
-	}
-	return res.Held == nil || !res.Held(obj)
-}
-
-// invalidObject is the answer to an object that validation refuses. It takes time with the square of the number of errors.
+// invalidObject is the answer to an object that validation refuses. It takes time with the square of the
+// number of errors.
 func invalidObject(res *api.Resource, name string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
 	return apierrors.NewInvalid(res.GVK().GroupKind(), name, errs[:min(len(errs), apifield.MaxErrors)])
-}
-
-func invalidAnnotation(res *api.Resource, name, key, value, why string) error {
-	return invalidObject(res, name, field.ErrorList{field.Invalid(field.NewPath("metadata", "annotations").Key(key), value, why)})
 }

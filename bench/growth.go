@@ -29,7 +29,8 @@ func (g *growth) measure(ctx context.Context, w io.Writer, src source) (err erro
 	}
 	defer func() { err = errors.Join(err, served.done()) }()
 	fmt.Fprintf(w, "\n%s\n", "growth "+src.name())
-	fmt.Fprintf(w, growthFormat, "objects", "create", "get", "list", "pages", "select 1 %", "memory", "start", "its CPU", "memory then")
+	fmt.Fprintf(w, growthFormat, "objects", "create", "get", "list", "pages", "select 1 %", "memory", "start",
+		"its CPU", "memory then")
 	for _, size := range g.sizes {
 		served.session.SetObjects(size)
 		filled, err := load.Named("fill").Run(ctx, served.session)

@@ -160,20 +160,25 @@ func parse(args []string) (*plan, error) {
 	p := &plan{options: load.DefaultOptions()}
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var (
-		kubeconfig  = fs.String("kubeconfig", "", "server to put load on; none starts a coxswain, with data of its own that is removed afterwards")
+		kubeconfig = fs.String("kubeconfig", "",
+			"server to put load on; none starts a coxswain, with data of its own that is removed afterwards")
 		pids        = fs.String("pid", "", "the server's processes, by commas: the API server's and etcd's")
 		compare     = fs.String("compare", "", "kubeconfig of a second server; ratios to it are printed")
 		comparePIDs = fs.String("compare-pid", "", "the second server's processes")
-		binary      = fs.String("binary", "bin/coxswain", "coxswain to start; built from the sources here if there is none")
-		up          = fs.Bool("up", false, "start coxswain up for every workload, and not only for those that need controllers")
-		sizes       = fs.String("sizes", "1000,10000,50000", "numbers of pods at which workload growth looks")
-		nodes       = fs.Int("nodes", 10, "simulated nodes of coxswain up")
+		binary      = fs.String("binary", "bin/coxswain",
+			"coxswain to start; built from the sources here if there is none")
+		up = fs.Bool("up", false,
+			"start coxswain up for every workload, and not only for those that need controllers")
+		sizes = fs.String("sizes", "1000,10000,50000", "numbers of pods at which workload growth looks")
+		nodes = fs.Int("nodes", 10, "simulated nodes of coxswain up")
 	)
 	fs.IntVar(&p.options.Clients, "clients", p.options.Clients, "clients that send requests at the same time")
 	fs.IntVar(&p.options.Objects, "objects", p.options.Objects, "pods that there are for reads and patches")
-	fs.DurationVar(&p.options.Duration, "duration", p.options.Duration, "how long each run of a workload takes that has no end of its own")
+	fs.DurationVar(&p.options.Duration, "duration", p.options.Duration,
+		"how long each run of a workload takes that has no end of its own")
 	fs.IntVar(&p.options.Watchers, "watchers", p.options.Watchers, "watchers of workloads watch and soak")
-	fs.IntVar(&p.options.Wide, "wide", p.options.Wide, "how many of soak's watchers watch all the pods, as a controller does, and not one node's")
+	fs.IntVar(&p.options.Wide, "wide", p.options.Wide,
+		"how many of soak's watchers watch all the pods, as a controller does, and not one node's")
 	fs.IntVar(&p.options.Rate, "rate", p.options.Rate, "changes a second in workloads watch and soak")
 	fs.IntVar(&p.options.Replicas, "replicas", p.options.Replicas, "replicas of workloads deployment and rollout")
 	fs.IntVar(&p.runs, "runs", 3, "runs of each workload; their median is told")
@@ -260,7 +265,8 @@ func parseSizes(text string) (sizes []int, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(part)
 		if err != nil || n < 1 || n > load.MaxObjects || len(sizes) > 0 && n <= sizes[len(sizes)-1] {
-			return nil, fmt.Errorf("-sizes: %q: must be numbers up to %d, each larger than the one before", text, load.MaxObjects)
+			return nil, fmt.Errorf("-sizes: %q: must be numbers up to %d, each larger than the one before", text,
+				load.MaxObjects)
 		}
 		sizes = append(sizes, n)
 	}
@@ -274,7 +280,8 @@ func usage(fs *flag.FlagSet) {
 	for _, l := range load.Workloads {
 		fmt.Fprintf(w, "  %-11s %s\n", l.Name, l.About)
 	}
-	fmt.Fprintf(w, "  %-11s %s\n", "growth", "reads, memory and, of an own server, the start again, with more and more pods")
+	fmt.Fprintf(w, "  %-11s %s\n", "growth",
+		"reads, memory and, of an own server, the start again, with more and more pods")
 	fmt.Fprint(w, "\nFlags:\n")
 	fs.PrintDefaults()
 }

@@ -30,7 +30,8 @@ func (t *table) row(results []load.Result) {
 		if s := t.sources[i].name(); s != "" {
 			name += " " + s
 		}
-		fmt.Fprintf(t.w, rowFormat, name, rate(r.Rate()), r.Unit, short(r.P50), short(r.P99), short(r.CPUPerOperation()), mebibytes(r.Resident))
+		fmt.Fprintf(t.w, rowFormat, name, rate(r.Rate()), r.Unit, short(r.P50), short(r.P99),
+			short(r.CPUPerOperation()), mebibytes(r.Resident))
 		for _, note := range r.Notes {
 			fmt.Fprintf(t.w, "  %s\n", note)
 		}
@@ -38,7 +39,8 @@ func (t *table) row(results []load.Result) {
 	if len(results) == 2 {
 		a, b := results[0], results[1]
 		fmt.Fprintf(t.w, rowFormat, strings.Repeat(" ", 2)+"first is better by", ratio(a.Rate(), b.Rate()), "",
-			ratio(b.P50, a.P50), ratio(b.P99, a.P99), ratio(b.CPUPerOperation(), a.CPUPerOperation()), ratio(b.Resident, a.Resident))
+			ratio(b.P50, a.P50), ratio(b.P99, a.P99), ratio(b.CPUPerOperation(), a.CPUPerOperation()),
+			ratio(b.Resident, a.Resident))
 	}
 }
 

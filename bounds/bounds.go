@@ -1,4 +1,5 @@
-// Package bounds keeps short texts from becoming large ones: YAML whose aliases multiply, quantities whose exponents
-// make numbers of a billion digits. It holds pure functions, imports nothing of this project, and is what the API server
-// and all of its clients ask before a library reads such a text.
+// Package bounds keeps short texts from becoming large ones: YAML whose aliases multiply, and quantities
+// whose exponents stand for a billion digits. The API server and all of its clients check such a text here
+// before they pass it to a library. The package has pure functions alone and imports nothing of this
+// project.
 package bounds

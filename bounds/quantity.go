@@ -7,19 +7,19 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Limits of quantities. resource.ParseQuantity writes numbers out: of "1e-999999999" it makes one of a billion digits. Its
-// largest value that means anything has 19 digits before the point and 9 behind it.
+// Limits of quantities. resource.ParseQuantity expands numbers: "1e-999999999" becomes a billion digits.
+// The largest meaningful value has 19 digits before the point and 9 after it.
 const (
-	// maxDigits is how many characters a quantity may have before its suffix.
+	// maxDigits limits the characters of a quantity before its suffix.
 	maxDigits = 128
-	// maxMagnitude is how many these and the exponent may be together. The canonical form never has more.
+	// maxMagnitude limits the sum of these and the exponent. The canonical form never exceeds it.
 	maxMagnitude = 2000
-	// longExponent is how many digits the exponent has of quantities that SuspectQuantity looks at. Those with fewer
-	// are harmless, and so is their canonical form.
+	// longExponent is the least number of an exponent's digits that makes a quantity suspect. Quantities
+	// with fewer are harmless, and so is their canonical form.
 	longExponent = 4
 )
 
-// ParseQuantity is resource.ParseQuantity for a text from anywhere.
+// ParseQuantity is resource.ParseQuantity for untrusted text.
 func ParseQuantity(text string) (resource.Quantity, error) {
 	if err := CheckQuantity(text); err != nil {
 		return resource.Quantity{}, err
@@ -27,8 +27,8 @@ func ParseQuantity(text string) (resource.Quantity, error) {
 	return resource.ParseQuantity(text)
 }
 
-// CheckQuantity refuses a text that would take too long to read as a quantity, or to calculate with. It is not an error
-// here that a text is no quantity at all.
+// CheckQuantity rejects a text that would take too long to parse as a quantity, or to calculate with. A
+// text that is no quantity at all is not an error here.
 func CheckQuantity(text string) error {
 	number := 0
 	if text != "" && (text[0] == '+' || text[0] == '-') {
@@ -57,11 +57,11 @@ func CheckQuantity(text string) error {
 	return nil
 }
 
-// SuspectQuantity reports whether there is anything in a document that CheckQuantity might refuse: a JSON string or
-// number with a long exponent, or a great many digits. It costs a look at every fourth byte.
+// SuspectQuantity reports whether a document contains anything that CheckQuantity might reject: a JSON
+// string or number with a long exponent, or with very many digits. It reads every fourth byte.
 func SuspectQuantity(document []byte) bool { return suspect(document, true) }
 
-// SuspectQuantityIn is SuspectQuantity of bytes in which a string does not show where it begins and ends, as protobuf.
+// SuspectQuantityIn is SuspectQuantity for bytes in which strings are not delimited, such as protobuf.
 func SuspectQuantityIn(message []byte) bool { return suspect(message, false) }
 
 func suspect(document []byte, delimited bool) bool {
@@ -84,7 +84,7 @@ func suspect(document []byte, delimited bool) bool {
 	return false
 }
 
-// hasExponent reports whether the digits from start to end are the exponent of a number, and that is the whole of a
+// hasExponent reports whether the digits from start to end are the exponent of a number that is a whole
 // string or value.
 func hasExponent(document []byte, start, end int, delimited bool) bool {
 	at := start - 1
@@ -107,7 +107,8 @@ func hasExponent(document []byte, start, end int, delimited bool) bool {
 	return (at < 0 || delimits(document[at])) && (end == len(document) || delimits(document[end]))
 }
 
-// delimits reports whether a byte can stand beside a JSON string's or number's text, or belongs to white space there.
+// delimits reports whether a byte can stand beside the text of a JSON string or number, or in white space
+// there.
 func delimits(c byte) bool { return c <= ' ' || c >= 0x80 || strings.IndexByte(`":,[]{}`, c) >= 0 }
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }

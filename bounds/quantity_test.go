@@ -12,7 +12,8 @@ import (
 
 func TestParseQuantity_ReadsWhatPeopleWrite(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"0", "1", "-1.5", "+2", "100m", "1Gi", "1e3", "1E-3", "12E", "1e+09", "1e0000000003", "0.3333333333333333333333", "1e999", "-1e-999"} {
+	for _, text := range []string{"0", "1", "-1.5", "+2", "100m", "1Gi", "1e3", "1E-3", "12E", "1e+09", "1e0000000003",
+		"0.3333333333333333333333", "1e999", "-1e-999"} {
 		want, err := resource.ParseQuantity(text)
 		require.NoError(t, err, text)
 		got, err := ParseQuantity(text)
@@ -35,7 +36,8 @@ func TestParseQuantity_RefusesWhatWouldNeverEnd(t *testing.T) {
 	} {
 		_, err := ParseQuantity(text)
 		require.Error(t, err)
-		for _, document := range []string{`{"a":"` + text + `"}`, `{"a":` + text + `}`, "[\"" + text + "\u00a0\"]", "[\" " + text + "\u2003\"]", text} {
+		for _, document := range []string{`{"a":"` + text + `"}`, `{"a":` + text + `}`, "[\"" + text + "\u00a0\"]",
+			"[\" " + text + "\u2003\"]", text} {
 			assert.True(t, SuspectQuantity([]byte(document)), "%.50s", document)
 			assert.True(t, SuspectQuantityIn([]byte(document)), "%.50s", document)
 		}
@@ -57,7 +59,8 @@ func TestSuspectQuantity_WhereverItStands(t *testing.T) {
 func TestSuspectQuantity_IsSeldomWrong(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		`{"uid":"4e123456-8e1234-4000-81e4-1e1234567890"}`, `"sha256:1e1234567890abcdef"`, `"node1e12345x"`, `"release-2e2024"`, `"2026-11-22T15:00:00Z"`,
+		`{"uid":"4e123456-8e1234-4000-81e4-1e1234567890"}`, `"sha256:1e1234567890abcdef"`, `"node1e12345x"`,
+		`"release-2e2024"`, `"2026-11-22T15:00:00Z"`,
 		`8080`, `"resourceVersion":"123456789"`, `"1e999"`, `true1234`, ``, `1e12`,
 	} {
 		assert.False(t, SuspectQuantity([]byte(text)), text)
@@ -65,7 +68,8 @@ func TestSuspectQuantity_IsSeldomWrong(t *testing.T) {
 }
 
 func BenchmarkSuspectQuantity(b *testing.B) {
-	document := fmt.Appendf(nil, `{"containers":[%s{}]}`, strings.Repeat(`{"name":"web","image":"example.com/image@sha256:1234","ports":[{"containerPort":8080}]},`, 25))
+	document := fmt.Appendf(nil, `{"containers":[%s{}]}`,
+		strings.Repeat(`{"name":"web","image":"example.com/image@sha256:1234","ports":[{"containerPort":8080}]},`, 25))
 	b.SetBytes(int64(len(document)))
 	for b.Loop() {
 		SuspectQuantity(document)

@@ -9,26 +9,26 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxDocument is how large a YAML document may become when its aliases are expanded, in bytes: as much as a request's
-// body may have.
+// MaxDocument limits the size of a YAML document with its aliases expanded, in bytes. It is the limit of a
+// request's body.
 const MaxDocument = 3 << 20
 
 // Limits of documents with aliases.
 const (
-	// maxNesting is how deeply such a document may be nested when it is expanded.
+	// maxNesting limits the depth of the expanded document.
 	maxNesting = 500
-	// maxIndicators is how many characters it may have that can begin a node. Each node takes about 200 bytes of
-	// memory to look at, though two bytes of text may be all that there is of it.
+	// maxIndicators limits the characters that can begin a node. A node takes about 200 bytes of memory to
+	// parse, and may have only two bytes of text.
 	maxIndicators = 1 << 18
-	// nodeSize is what a node counts besides its text.
+	// nodeSize is the size that a node counts in addition to its text.
 	nodeSize = 8
 )
 
-// ExpandYAML returns the first document of a YAML text without aliases and anchors: each alias has given way to a copy
-// of what it stands for. It is an error if that makes the document larger than MaxDocument; nothing is expanded to find
-// out. A text without aliases, JSON too, is returned as it is and has not been checked in any way.
+// ExpandYAML returns the first document of a YAML text without aliases and anchors: each alias is replaced
+// by a copy of its target. It is an error if the document would exceed MaxDocument, which is found out
+// without expanding it. A text without aliases, including JSON, is returned unchanged and unchecked.
 //
-// The expanded document is on one line; numbers of lines in errors about it mean nothing.
+// The expanded document is on one line, so the line numbers in errors about it are meaningless.
 func ExpandYAML(text []byte) (expanded []byte, err error) {
 	if !mayAlias(text) {
 		return text, nil
@@ -37,7 +37,7 @@ func ExpandYAML(text []byte) (expanded []byte, err error) {
 		return nil, fmt.Errorf("a document with aliases may have at most %d nodes", maxIndicators)
 	}
 	defer func() {
-		if fault := recover(); fault != nil { // the parser panics where it finds itself in error
+		if fault := recover(); fault != nil { // the parser panics on its own internal errors
 			expanded, err = nil, fmt.Errorf("parsing YAML: %v", fault)
 		}
 	}()
@@ -52,7 +52,7 @@ func ExpandYAML(text []byte) (expanded []byte, err error) {
 	return yaml.Marshal(&document)
 }
 
-// mayAlias reports whether there is something like an alias of something like an anchor in the text, wherever that is.
+// mayAlias reports whether the text contains something like an alias of something like an anchor, anywhere.
 func mayAlias(text []byte) bool {
 	if len(text) > 1 && (text[0] == 0xfe && text[1] == 0xff || text[0] == 0xff && text[1] == 0xfe) {
 		return true // UTF-16, in which bytes are not characters
@@ -72,7 +72,7 @@ func mayAlias(text []byte) bool {
 	return false
 }
 
-// named yields what follows each mark and may be the name of an anchor.
+// named yields the text after each mark that may be the name of an anchor.
 func named(text []byte, mark byte) func(yield func(name []byte) bool) {
 	return func(yield func(name []byte) bool) {
 		for {
@@ -97,7 +97,7 @@ func nameByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
 }
 
-// countIndicators counts the characters that can begin a node or end one.
+// countIndicators counts the characters that can begin or end a node.
 func countIndicators(text []byte) (n int) {
 	for _, indicator := range []string{",", "\n", "\r", ":", "-", "?", "[", "{"} {
 		n += bytes.Count(text, []byte(indicator))
@@ -105,18 +105,19 @@ func countIndicators(text []byte) (n int) {
 	return n
 }
 
-// extent is what a node has become when all below it is expanded.
+// extent is the size and depth of a node with everything below it expanded.
 type extent struct{ size, depth int }
 
-// measure has the extents of anchored nodes. A node that is being measured is there with a depth of -1.
+// measure has the extents of anchored nodes. A node that is being measured has a depth of -1.
 type measure map[*yaml.Node]extent
 
 var (
 	errTooLarge = fmt.Errorf("the document exceeds the limit of %d bytes when its aliases are expanded", MaxDocument)
-	errTooDeep  = fmt.Errorf("the document is nested more than %d levels deep when its aliases are expanded", maxNesting)
+	errTooDeep  = fmt.Errorf("the document is nested more than %d levels deep when its aliases are expanded",
+		maxNesting)
 )
 
-// of measures a node. Each node is visited once, however often it is an alias's target.
+// of measures a node. It visits each node once, however often it is an alias's target.
 func (m measure) of(n *yaml.Node) (extent, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -151,8 +152,8 @@ func (m measure) of(n *yaml.Node) (extent, error) {
 	return is, nil
 }
 
-// flatten puts nodes in the place of their aliases, and everything into a form in which it is as large as its text:
-// without indentation.
+// flatten replaces aliases by their targets, and gives all nodes a style without indentation, in which
+// their size is that of their text.
 func flatten(n *yaml.Node) {
 	n.Anchor, n.HeadComment, n.LineComment, n.FootComment = "", "", "", ""
 	switch {
@@ -167,7 +168,7 @@ func flatten(n *yaml.Node) {
 	for i, child := range n.Content {
 		if child.Kind == yaml.AliasNode {
 			n.Content[i] = child.Alias
-			continue // it stands, or stood, elsewhere in the document, where it is flattened
+			continue // the target is flattened at its own place in the document
 		}
 		flatten(child)
 	}

@@ -49,7 +49,8 @@ func TestExpandYAML_SaysTheSameWithoutAliases(t *testing.T) {
 			require.NoError(t, err)
 			expanded, err := ExpandYAML([]byte(text))
 			require.NoError(t, err)
-			assert.False(t, mayAlias(expanded) && name != "only looks like it" && name != "looks like others", "%s", expanded)
+			assert.False(t, mayAlias(expanded) && name != "only looks like it" && name != "looks like others",
+				"%s", expanded)
 			got, err := yaml.YAMLToJSON(expanded)
 			require.NoError(t, err, "%s", expanded)
 			assert.JSONEq(t, string(want), string(got), "%s", expanded)
@@ -60,7 +61,8 @@ func TestExpandYAML_SaysTheSameWithoutAliases(t *testing.T) {
 func TestExpandYAML_LeavesTextWithoutAliasesAlone(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"", "a: 1", "{", "\t", `{"a": "*b"}`, "a: '*'\nb: '&'", "script: a && b *c", "&a 1", "a: *b", "run: |\n  f 2>&1 *.go",
+		"", "a: 1", "{", "\t", `{"a": "*b"}`, "a: '*'\nb: '&'", "script: a && b *c", "&a 1", "a: *b",
+		"run: |\n  f 2>&1 *.go",
 	} {
 		expanded, err := ExpandYAML([]byte(text))
 		require.NoError(t, err)
@@ -82,14 +84,15 @@ func TestExpandYAML_RefusesWhatWouldGrow(t *testing.T) {
 	long := "a: &a " + strings.Repeat("x", 50_000) + "\n"
 	aliases := "b: [" + strings.Repeat("*a,", 20_000) + "]\n"
 	for name, text := range map[string]string{
-		"one long string":     long + aliases,
-		"binary":              "a: &a !!binary " + strings.Repeat("eHh4", 12_500) + "\n" + aliases,
-		"digits":              "a: &a " + strings.Repeat("1", 50_000) + "\n" + aliases,
-		"long keys":           long + "b: {" + strings.Repeat("*a : 1,", 20_000) + "}\n",
-		"doubling":            doubling.String(),
-		"a long chain":        chain.String(),
-		"merges":              merges.String(),
-		"merges of one":       "a: &a {" + strings.Repeat("x: 1, ", 10_000) + "}\nb:\n" + strings.Repeat("- {<<: *a}\n", 10_000),
+		"one long string": long + aliases,
+		"binary":          "a: &a !!binary " + strings.Repeat("eHh4", 12_500) + "\n" + aliases,
+		"digits":          "a: &a " + strings.Repeat("1", 50_000) + "\n" + aliases,
+		"long keys":       long + "b: {" + strings.Repeat("*a : 1,", 20_000) + "}\n",
+		"doubling":        doubling.String(),
+		"a long chain":    chain.String(),
+		"merges":          merges.String(),
+		"merges of one": "a: &a {" + strings.Repeat("x: 1, ", 10_000) + "}\nb:\n" +
+			strings.Repeat("- {<<: *a}\n", 10_000),
 		"in UTF-16":           string(utf16LE(long + aliases)),
 		"the second document": "a: 1\n--- # &a *a\n" + long + aliases,
 		"itself":              "a: &a [*a]\n",
@@ -131,7 +134,8 @@ func FuzzExpandYAML(f *testing.F) {
 	f.Add("a: &x {b: [1, ~, '']}\nb: {<<: *x, c: *x}\n# c")
 	f.Add("- &a |\n x\n- \"*a\"\n- *a#b\n- &b\n- *b")
 	f.Fuzz(func(t *testing.T, text string) {
-		if len(text) > 1000 || strings.Contains(text, "!") { // "! 1" is a string to one parser, a number to the other
+		// "! 1" is a string to one parser and a number to the other.
+		if len(text) > 1000 || strings.Contains(text, "!") {
 			return
 		}
 		expanded, err := ExpandYAML([]byte(text))
@@ -147,7 +151,8 @@ func FuzzExpandYAML(f *testing.F) {
 }
 
 func BenchmarkExpandYAML(b *testing.B) {
-	plain := []byte(strings.Repeat("- name: container\n  image: example.com/image:1.0\n  command: [sh, -c, 'ls *.go && true']\n", 100))
+	plain := []byte(strings.Repeat("- name: container\n  image: example.com/image:1.0\n  command: [sh, -c, 'ls "+
+		"*.go && true']\n", 100))
 	b.Run("plain", func(b *testing.B) {
 		b.SetBytes(int64(len(plain)))
 		for b.Loop() {

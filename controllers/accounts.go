@@ -6,8 +6,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// accounts are the ServiceAccounts in kube-system as which controllers act where that is not their own
-// name: roles and audits have known them for long by these.
+// accounts are the ServiceAccounts in kube-system as which controllers act whose account has not the
+// controller's name: roles and audit logs have long used these.
 var accounts = map[string]string{
 	"certificatesigningrequest-approving-controller":                 "certificate-controller",
 	"certificatesigningrequest-cleaner-controller":                   "certificate-controller",
@@ -39,7 +39,7 @@ var accounts = map[string]string{
 	"bootstrap-signer-controller":                                    "bootstrap-signer",
 }
 
-// asMain is the controller for which no role has been made: what it does is among the rights of
+// asMain is the controller without a role of its own: its requests are among the rights of
 // system:kube-controller-manager.
 const asMain = "serviceaccount-token-controller"
 
@@ -63,7 +63,7 @@ func (e entry) account() string {
 	return e.name
 }
 
-// as are the clients of a controller: its own, or where it has no identity of its own the shared ones.
+// as returns the clients of a controller: its own, or the shared ones if it has no identity of its own.
 func (c *clients) as(e entry, identity func(account string) (*rest.Config, error)) (*clients, error) {
 	if identity == nil || e.name == asMain {
 		return c, nil

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Debug serves what controllers tell of themselves under /debug/controllers/NAME/, by the older, shorter name of each,
+// Debug serves the controllers' debug pages under /debug/controllers/NAME/, by the older, shorter name of each,
 // while they run in this process: those of a standby answer 404. The zero value is ready for use, and safe for
 // concurrent use.
 type Debug struct {

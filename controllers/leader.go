@@ -20,7 +20,7 @@ import (
 // process should end or call Run again.
 var ErrLeadershipLost = errors.New("leadership lost")
 
-// LeaderElection says how the lease is held. Zero fields have kube-controller-manager's
+// LeaderElection configures how the lease is held. Zero fields have kube-controller-manager's
 // defaults.
 type LeaderElection struct {
 	// LeaseDuration is how long others wait after the last renewal that they saw; default 15 s.
@@ -35,7 +35,8 @@ type LeaderElection struct {
 }
 
 func (l LeaderElection) withDefaults() LeaderElection {
-	defaults := LeaderElection{15 * time.Second, 10 * time.Second, 2 * time.Second, "kube-system", "kube-controller-manager"}
+	defaults := LeaderElection{15 * time.Second, 10 * time.Second, 2 * time.Second, "kube-system",
+		"kube-controller-manager"}
 	if l.LeaseDuration == 0 {
 		l.LeaseDuration = defaults.LeaseDuration
 	}
@@ -59,7 +60,8 @@ func (l LeaderElection) withDefaults() LeaderElection {
 // The lease is renewed as long as act runs, also after ctx has ended, and it is given up
 // only then: at no time do two processes act. That is why the elector's own release, which
 // comes before its callers are told to stop, is not used.
-func lead(ctx context.Context, client kubernetes.Interface, recorder record.EventRecorder, o Options, act func(context.Context) error) error {
+func lead(ctx context.Context, client kubernetes.Interface, recorder record.EventRecorder, o Options,
+	act func(context.Context) error) error {
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: o.LeaderElection.Namespace, Name: o.LeaderElection.Name},
 		Client:     client.CoordinationV1(),
@@ -139,7 +141,7 @@ func (t *term) stopUnlessServing() {
 	}
 }
 
-// wait returns when nothing acts any more, and says whether anything did.
+// wait returns when nothing acts any more, and reports whether anything did.
 func (t *term) wait() (served bool, err error) {
 	t.mu.Lock()
 	t.over = true

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/controllers/controllertest"
 )
 
 var quick = controllers.LeaderElection{
@@ -52,14 +53,15 @@ func (c *candidate) awaitLeads(t *testing.T) {
 }
 
 func holder(t *testing.T, client kubernetes.Interface) string {
-	lease, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-controller-manager", metav1.GetOptions{})
+	lease, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-controller-manager",
+		metav1.GetOptions{})
 	require.NoError(t, err)
 	return *lease.Spec.HolderIdentity
 }
 
 func TestRun_HandsOverTheLeaseWhenItIsStopped(t *testing.T) {
 	t.Parallel()
-	config := newBare(t).config
+	config := controllertest.NewBare(t).Config
 	client := kubernetes.NewForConfigOrDie(config)
 	first := stand(t, config, "first", quick)
 	first.awaitLeads(t)
@@ -77,10 +79,10 @@ func TestRun_HandsOverTheLeaseWhenItIsStopped(t *testing.T) {
 
 func TestRun_StopsActingWhenTheLeaseCannotBeRenewed(t *testing.T) {
 	t.Parallel()
-	c := newBare(t)
+	c := controllertest.NewBare(t)
 	var away atomic.Bool
-	c.refuseWhile(away.Load, http.MethodPut, "leases")
-	only := stand(t, c.config, "only", quick)
+	c.Faults.RefuseWhile(away.Load, http.MethodPut, "leases")
+	only := stand(t, c.Config, "only", quick)
 	only.awaitLeads(t)
 	away.Store(true)
 	require.ErrorIs(t, <-only.ended, controllers.ErrLeadershipLost)
@@ -88,7 +90,7 @@ func TestRun_StopsActingWhenTheLeaseCannotBeRenewed(t *testing.T) {
 
 func TestRun_ACandidateThatNeverLedEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	config := newBare(t).config
+	config := controllertest.NewBare(t).Config
 	first := stand(t, config, "first", quick)
 	first.awaitLeads(t)
 	second := stand(t, config, "second", quick)
@@ -101,40 +103,40 @@ func TestRun_ACandidateThatNeverLedEndsAtOnce(t *testing.T) {
 
 func TestRun_TakesUpWhereAnotherWasStopped(t *testing.T) {
 	t.Parallel()
-	c := newBare(t)
-	c.createNode()
-	c.background(func(ctx context.Context) { runNode(ctx, c.client, always) })
+	c := controllertest.NewBare(t)
+	c.CreateNode("node", nil)
+	c.StartNode(controllertest.Always)
 	o := controllers.Options{Controllers: []string{"replicaset"}}
-	stop := c.startControllers(o)
-	// It is stopped when no creation is under way, which the server might carry out after the other has looked.
+	stop := c.StartControllers(o)
+	// It is stopped when no creation is under way, which the server might carry out after the other has listed.
 	var asked atomic.Int64
-	c.refuseWhile(func() bool { return asked.Add(1) > 50 }, http.MethodPost, "pods")
-	c.replicate("web", 200, nil)
-	c.eventually("in the middle", func() bool { return len(c.pods()) == 50 })
+	c.Faults.RefuseWhile(func() bool { return asked.Add(1) > 50 }, http.MethodPost, "pods")
+	c.Replicate("web", 200, nil)
+	c.Eventually("in the middle", func() bool { return len(c.Pods()) == 50 })
 	stop()
-	c.refuseWhile(func() bool { return false }, http.MethodPost, "pods")
-	c.startControllers(o)
-	c.awaitReplicas("web", 200)
-	require.Equal(t, 200, c.countPods(watch.Added), "not one pod too many")
+	c.Faults.RefuseWhile(func() bool { return false }, http.MethodPost, "pods")
+	c.StartControllers(o)
+	c.AwaitReplicas("web", 200)
+	require.Equal(t, 200, c.CountPods(watch.Added), "not one pod too many")
 }
 
 func TestRun_OnlyTheControllersAskedFor(t *testing.T) {
 	t.Parallel()
-	c := newBare(t)
-	c.startControllers(controllers.Options{Controllers: []string{"*", "-replicaset", "-namespace-controller"}})
-	c.deploy("web", 2, nil)
-	c.eventually("replica set", func() bool { return len(c.replicaSets()) == 1 })
-	c.settled("default")
-	require.Empty(t, c.pods())
-	err := controllers.Run(t.Context(), c.config, controllers.Options{Controllers: []string{"typo"}})
+	c := controllertest.NewBare(t)
+	c.StartControllers(controllers.Options{Controllers: []string{"*", "-replicaset", "-namespace-controller"}})
+	c.Deploy("web", 2, nil)
+	c.Eventually("replica set", func() bool { return len(c.ReplicaSets()) == 1 })
+	c.AwaitCollected("default")
+	require.Empty(t, c.Pods())
+	err := controllers.Run(t.Context(), c.Config, controllers.Options{Controllers: []string{"typo"}})
 	require.ErrorContains(t, err, `"typo" is not in the list of known controllers`)
 }
 
 func TestMetrics_HaveKubernetesNames(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, nil)
-	c.replicate("web", 1, nil)
-	c.eventually("pod", func() bool { return len(c.pods()) == 1 })
+	c := controllertest.New(t, nil)
+	c.Replicate("web", 1, nil)
+	c.Eventually("pod", func() bool { return len(c.Pods()) == 1 })
 	families, err := controllers.Metrics().Gather()
 	require.NoError(t, err)
 	names := map[string]bool{}
@@ -143,7 +145,8 @@ func TestMetrics_HaveKubernetesNames(t *testing.T) {
 	}
 	for _, name := range []string{
 		"workqueue_depth", "workqueue_adds_total", "workqueue_retries_total", "workqueue_queue_duration_seconds",
-		"workqueue_work_duration_seconds", "workqueue_unfinished_work_seconds", "workqueue_longest_running_processor_seconds",
+		"workqueue_work_duration_seconds", "workqueue_unfinished_work_seconds",
+		"workqueue_longest_running_processor_seconds",
 	} {
 		require.True(t, names[name], name)
 	}

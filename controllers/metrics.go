@@ -16,13 +16,21 @@ var (
 	depth      = gauge("workqueue_depth", "Current depth of workqueue", "name")
 	adds       = counter("workqueue_adds_total", "Total number of adds handled by workqueue", "name")
 	retries    = counter("workqueue_retries_total", "Total number of retries handled by workqueue", "name")
-	unfinished = gauge("workqueue_unfinished_work_seconds", "How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.", "name")
-	longest    = gauge("workqueue_longest_running_processor_seconds", "How many seconds has the longest running processor for workqueue been running.", "name")
-	waited     = histogram("workqueue_queue_duration_seconds", "How long in seconds an item stays in workqueue before being requested.", "name")
-	worked     = histogram("workqueue_work_duration_seconds", "How long in seconds processing an item from workqueue takes.", "name")
+	unfinished = gauge("workqueue_unfinished_work_seconds", "How many seconds of work has done that is in "+
+		"progress and hasn't been observed by work_duration. Large values indicate stuck threads. One can deduce "+
+		"the number of stuck threads by observing the rate at which this increases.", "name")
+	longest = gauge("workqueue_longest_running_processor_seconds",
+		"How many seconds has the longest running processor for workqueue been running.", "name")
+	waited = histogram("workqueue_queue_duration_seconds",
+		"How long in seconds an item stays in workqueue before being requested.", "name")
+	worked = histogram("workqueue_work_duration_seconds",
+		"How long in seconds processing an item from workqueue takes.", "name")
 
-	leads    = gauge("leader_election_master_status", "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.", "name")
-	slowPath = counter("leader_election_slowpath_total", "Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify the lease. Please make sure to group by name.", "name")
+	leads = gauge("leader_election_master_status", "Gauge of if the reporting system is master of the relevant "+
+		"lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please "+
+		"make sure to group by name.", "name")
+	slowPath = counter("leader_election_slowpath_total", "Total number of slow path exercised in renewing leader "+
+		"leases. 'name' is the string used to identify the lease. Please make sure to group by name.", "name")
 )
 
 func init() { leaderelection.SetProvider(leaderMetrics{}) }

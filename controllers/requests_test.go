@@ -37,16 +37,23 @@ func (r request) String() string {
 
 // methods are those of the client that make requests: their verbs and, behind a slash, subresources.
 var methods = map[string]string{
-	"Get": "get", "List": "list", "Watch": "watch", "Create": "create", "Update": "update", "UpdateStatus": "update/status",
-	"Patch": "patch", "Apply": "patch", "ApplyStatus": "patch/status", "Delete": "delete", "DeleteCollection": "deletecollection",
-	"UpdateApproval": "update/approval", "Finalize": "update/finalize", "Bind": "create/binding", "EvictV1": "create/eviction",
-	"Evict": "create/eviction", "EvictV1beta1": "create/eviction", "CreateToken": "create/token", "GetScale": "get/scale",
-	"UpdateScale": "update/scale", "ApplyScale": "patch/scale", "UpdateEphemeralContainers": "update/ephemeralcontainers", "UpdateResize": "update/resize",
+	"Get": "get", "List": "list", "Watch": "watch", "Create": "create", "Update": "update",
+	"UpdateStatus": "update/status",
+	"Patch":        "patch", "Apply": "patch", "ApplyStatus": "patch/status", "Delete": "delete",
+	"DeleteCollection": "deletecollection",
+	"UpdateApproval":   "update/approval", "Finalize": "update/finalize", "Bind": "create/binding",
+	"EvictV1": "create/eviction",
+	"Evict":   "create/eviction", "EvictV1beta1": "create/eviction", "CreateToken": "create/token",
+	"GetScale":    "get/scale",
+	"UpdateScale": "update/scale", "ApplyScale": "patch/scale",
+	"UpdateEphemeralContainers": "update/ephemeralcontainers", "UpdateResize": "update/resize",
 }
 
 // rawMethods are those by which a REST client begins a write, by how many arguments they take.
 var rawMethods = map[string]func(args int) bool{
-	"Post": func(int) bool { return true }, "Put": func(int) bool { return true }, "Verb": func(n int) bool { return n == 1 },
+	"Post": func(int) bool {
+		return true
+	}, "Put": func(int) bool { return true }, "Verb": func(n int) bool { return n == 1 },
 	"Patch": func(n int) bool { return n == 1 }, "Delete": func(n int) bool { return n == 0 },
 }
 
@@ -72,10 +79,13 @@ const here = "github.com/coxswain-dev/coxswain/controllers"
 
 func readProgram() (*program, error) {
 	p := &program{
-		fset: token.NewFileSet(), packages: map[string]*types.Package{}, bodies: map[*types.Func][]ast.Node{}, always: map[*types.Package][]ast.Node{},
-		named: map[string][]*types.Func{}, results: map[*types.Func]ast.Expr{}, values: map[types.Object]ast.Expr{}, declared: map[types.Object]ast.Expr{},
-		groups: groupsOfClient(),
-		info:   &types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}},
+		fset: token.NewFileSet(), packages: map[string]*types.Package{}, bodies: map[*types.Func][]ast.Node{},
+		always: map[*types.Package][]ast.Node{},
+		named:  map[string][]*types.Func{}, results: map[*types.Func]ast.Expr{}, values: map[types.Object]ast.Expr{},
+		declared: map[types.Object]ast.Expr{},
+		groups:   groupsOfClient(),
+		info: &types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{},
+			Types: map[ast.Expr]types.TypeAndValue{}},
 	}
 	folders, err := filepath.Glob("*/*.go")
 	for _, file := range folders {
@@ -185,8 +195,8 @@ func (p *program) object(id *ast.Ident) types.Object {
 	return p.info.Uses[id]
 }
 
-// of are the requests that a function comes to make, by itself or through what it mentions. errs are calls that look like
-// requests and cannot be told.
+// of are the requests that a function comes to make, by itself or through what it mentions. errs are calls
+// that look like requests and cannot be resolved.
 func (p *program) of(root *types.Func) (found []request, errs []error) {
 	seen, mentioned, throughInterface := map[ast.Node]bool{}, map[types.Object]bool{}, map[string]bool{}
 	var visit func(*types.Package, ast.Node)
@@ -269,7 +279,8 @@ func (p *program) request(call *ast.CallExpr) (*request, error) {
 		return nil, nil
 	}
 	if raw := rawMethods[selector.Sel.Name]; raw != nil && raw(len(call.Args)) && p.info.Uses[selector.Sel] == nil {
-		return nil, fmt.Errorf("%s: of what resource %s is cannot be told: use the client's methods for it", p.fset.Position(call.Pos()), selector.Sel.Name)
+		return nil, fmt.Errorf("%s: of what resource %s is cannot be told: use the client's methods for it",
+			p.fset.Position(call.Pos()), selector.Sel.Name)
 	}
 	method, ok := methods[selector.Sel.Name]
 	if !ok || p.info.Uses[selector.Sel] != nil || len(call.Args) == 0 || !isContext(call.Args[0]) {

@@ -15,15 +15,16 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// isWrite says whether a request changes something.
+// isWrite reports whether a request changes something.
 func (r request) isWrite() bool { return !slices.Contains([]string{"get", "list", "watch"}, r.verb) }
 
 // updated are the names of objects that a controller may update and whose kind it may not: source does not show them.
 var updated = map[string]string{"bootstrap-signer-controller: update configmaps": "cluster-info"}
 
-// TestRights_EachControllerMayMakeEveryRequestOfItsCode takes the requests from the source, so that none is left out, and asks the
-// server whether the controller's own account may make them. That a request is answered as the controller needs it is for the
-// other tests, which run the controllers by their accounts too.
+// TestRights_EachControllerMayMakeEveryRequestOfItsCode takes the requests from the source, so that none is
+// left out, and asks the server whether the controller's own account may make them. That a request is
+// answered as the controller needs it is for the other tests, which run the controllers by their accounts
+// too.
 func TestRights_EachControllerMayMakeEveryRequestOfItsCode(t *testing.T) {
 	t.Parallel()
 	source, err := readProgram()
@@ -47,7 +48,8 @@ func TestRights_EachControllerMayMakeEveryRequestOfItsCode(t *testing.T) {
 			if name := updated[row.Name+": "+r.String()]; name != "" {
 				r.name = name
 			}
-			of := authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource, Namespace: r.namespace, Name: r.name}
+			of := authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Resource: r.resource,
+				Subresource: r.subresource, Namespace: r.namespace, Name: r.name}
 			if asked[of] == nil {
 				asked[of] = map[string]bool{}
 			}
@@ -55,9 +57,10 @@ func TestRights_EachControllerMayMakeEveryRequestOfItsCode(t *testing.T) {
 				continue
 			}
 			asked[of][user] = true
-			review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
-				Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &of},
-			}, metav1.CreateOptions{})
+			review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
+				&authorizationv1.SubjectAccessReview{
+					Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &of},
+				}, metav1.CreateOptions{})
 			require.NoError(t, err)
 			if !review.Status.Allowed {
 				t.Errorf("%s: %s: %s has no right to %s", row.Name, r.at, user, r)
@@ -75,17 +78,21 @@ func (p *program) constructor(t testing.TB, folder string) *types.Func {
 	return constructor
 }
 
-// TestRequests_AreThoseOfTheCode checks that the source is read right, by controllers that call the client in different ways.
+// TestRequests_AreThoseOfTheCode checks that the source is read right, by controllers that call the client in
+// different ways.
 func TestRequests_AreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	source, err := readProgram()
 	require.NoError(t, err)
 	for folder, want := range map[string]string{
-		"podgc":                 "delete pods, get nodes, patch pods/status",
-		"tainteviction":         "delete pods, update pods/status",
-		"replicaset":            "create pods, delete pods, get replicasets apps, patch pods, update replicasets/status apps",
-		"replicationcontroller": "create pods, delete pods, get replicationcontrollers, patch pods, update replicationcontrollers/status",
-		"storagemigration":      "list widgets example.com, patch widgets example.com, update storageversionmigrations/status storagemigration.k8s.io",
+		"podgc":         "delete pods, get nodes, patch pods/status",
+		"tainteviction": "delete pods, update pods/status",
+		"replicaset": "create pods, delete pods, get replicasets apps, patch pods, update " +
+			"replicasets/status apps",
+		"replicationcontroller": "create pods, delete pods, get replicationcontrollers, patch pods, update " +
+			"replicationcontrollers/status",
+		"storagemigration": "list widgets example.com, patch widgets example.com, update " +
+			"storageversionmigrations/status storagemigration.k8s.io",
 	} {
 		requests, errs := source.of(source.constructor(t, folder))
 		require.Empty(t, errs)

@@ -28,7 +28,7 @@ import (
 // Settings are those of single controllers.
 type Settings = controller.Settings
 
-// Options say which controllers run, and how. The zero value runs all of them, without
+// Options select the controllers to run, and how they run. The zero value runs all of them, without
 // leader election.
 type Options struct {
 	// Controllers has the syntax of --controllers: "*" for all, "foo" for the controller
@@ -48,12 +48,12 @@ type Options struct {
 	Workers map[string]int
 	// Settings are those of single controllers.
 	Settings Settings
-	// Clock is all that the controllers know of time; default: the real one. The lease is
+	// Clock is the controllers' only source of time; default: the real one. The lease is
 	// always counted in real time.
 	Clock clock.WithTicker
 	// Log defaults to slog.Default.
 	Log *slog.Logger
-	// Debug, if not nil, serves what the controllers tell of themselves.
+	// Debug, if not nil, serves the controllers' debug pages.
 	Debug *Debug
 	// Ready, if not nil, is called once every controller's caches are filled and its
 	// workers run.
@@ -86,7 +86,7 @@ func (o Options) withDefaults() Options {
 // leadership is lost; the error is ErrLeadershipLost then, and nil after ctx has ended. When
 // it returns, no request is under way, no goroutine of it is left, and the lease is free.
 //
-// Requests are not limited by the client unless config.QPS says so.
+// Requests are not rate-limited by the client unless config.QPS is set.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	o = o.withDefaults()
 	enabled, err := selectControllers(o.Controllers)
@@ -248,7 +248,7 @@ func (c *clients) lease(deadline time.Duration) kubernetes.Interface {
 
 func (c *clients) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 
-// events sends what controllers tell users about objects, in the background.
+// events records the controllers' Events in the background.
 type events struct{ broadcaster record.EventBroadcaster }
 
 func startEvents(ctx context.Context, client kubernetes.Interface, c clock.PassiveClock) *events {

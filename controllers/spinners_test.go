@@ -24,12 +24,13 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/controllers/controllertest"
 	"github.com/coxswain-dev/coxswain/node"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// meter counts what the controllers do: requests by verb and resource, lines that they log, and looks at the clock, of which
-// each reconciliation takes one at least.
+// meter counts what the controllers do: requests by verb and resource, lines that they log, and looks at the
+// clock, of which each reconciliation takes one at least.
 type meter struct {
 	*clocktesting.FakeClock
 	slog.Handler
@@ -46,7 +47,7 @@ func (m *meter) WrappedRoundTripper() http.RoundTripper { return m.next }
 func (m *meter) RoundTrip(r *http.Request) (*http.Response, error) {
 	what := r.Method + " discovery"
 	if path := strings.Trim(r.URL.Path, "/"); strings.Count(path, "/") > 2 || strings.HasPrefix(path, "api/v1/") {
-		what = r.Method + " " + pluralOf(r.URL.Path)
+		what = r.Method + " " + controllertest.Plural(r.URL.Path)
 	}
 	m.mu.Lock()
 	m.requests[what]++
@@ -62,7 +63,9 @@ func (m *meter) Now() time.Time {
 
 // Enabled, WithAttrs and Handle implement slog.Handler.
 func (m *meter) Enabled(context.Context, slog.Level) bool { return true }
-func (m *meter) WithAttrs([]slog.Attr) slog.Handler       { return m }
+
+func (m *meter) WithAttrs([]slog.Attr) slog.Handler { return m }
+
 func (m *meter) Handle(_ context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelInfo {
 		m.mu.Lock()
@@ -102,22 +105,23 @@ func (s spent) total() (n int) {
 }
 
 // newMetered is a control plane with so many nodes, whose controllers of these names are metered from their start.
-func newMetered(t *testing.T, nodes int, names ...string) (*clocked, *meter) {
-	c := newClockedAt(t, testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0)))
+func newMetered(t *testing.T, nodes int, names ...string) (*controllertest.Clocked, *meter) {
+	config := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0))
+	c := controllertest.ClockedAt(t, config)
 	if nodes > 0 {
-		c.startNodes(node.Options{Count: nodes})
-		c.awaitReadyNodes(nodes)
+		c.StartNodes(node.Options{Count: nodes})
+		c.AwaitReadyNodes(nodes)
 	}
 	m := &meter{FakeClock: c.FakeClock, requests: map[string]int{}}
-	c.config = rest.CopyConfig(c.config)
-	c.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+	c.Config = rest.CopyConfig(c.Config)
+	c.Config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		m.next = next
 		return m
 	})
 	ready := make(chan struct{})
-	c.background(func(ctx context.Context) {
+	c.Background(func(ctx context.Context) {
 		o := controllers.Options{Controllers: names, Clock: m, Log: slog.New(m), Ready: func() { close(ready) }}
-		if err := controllers.Run(ctx, c.config, o); err != nil {
+		if err := controllers.Run(ctx, c.Config, o); err != nil {
 			c.Errorf("Run: %v", err)
 		}
 	})
@@ -125,9 +129,9 @@ func newMetered(t *testing.T, nodes int, names ...string) (*clocked, *meter) {
 	return c, m
 }
 
-// tenSeconds moves the clock by ten seconds in small steps, with time after each for what spins to show that it does, and
-// returns what was done meanwhile.
-func (c *clocked) tenSeconds(m *meter) spent {
+// tenSeconds moves the clock by ten seconds in small steps, with time after each for what spins to show that
+// it does, and returns what was done meanwhile.
+func tenSeconds(c *controllertest.Clocked, m *meter) spent {
 	before := m.spent()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -148,7 +152,8 @@ func (c *clocked) tenSeconds(m *meter) spent {
 // refused is a template whose pods the node does not take.
 func refused(labels map[string]string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-		NodeName: "node-0", NodeSelector: map[string]string{"no": "node"}, Containers: []corev1.Container{{Name: "c", Image: "i"}},
+		NodeName: "node-0", NodeSelector: map[string]string{"no": "node"},
+		Containers: []corev1.Container{{Name: "c", Image: "i"}},
 	}}
 }
 
@@ -156,84 +161,102 @@ func refused(labels map[string]string) corev1.PodTemplateSpec {
 var spinners = map[string]struct {
 	nodes       int
 	controllers []string
-	make        func(c *clocked)
+	make        func(c *controllertest.Clocked)
 	// writes, looks and lines are the most that ten seconds may cost; lines, where it is not given, 20.
 	writes, looks, lines int
 }{
-	"a CronJob that never comes due": {controllers: []string{"cronjob"}, writes: 2, looks: 20, make: func(c *clocked) {
+	"a CronJob that never comes due": {controllers: []string{"cronjob"}, writes: 2, looks: 20, make: func(c *controllertest.Clocked) {
 		for i, schedule := range []string{"0 0 31 2 *", "0 0 30 2 *", "@every 1000000h"} {
-			_, err := c.client.BatchV1().CronJobs("default").Create(c.ctx, &batchv1.CronJob{
+			_, err := c.Client.BatchV1().CronJobs("default").Create(c.Context(), &batchv1.CronJob{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("never-", i)},
-				Spec: batchv1.CronJobSpec{Schedule: schedule, JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{
-					Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}}},
+				Spec: batchv1.CronJobSpec{Schedule: schedule,
+					JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{
+						Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever,
+							Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}}},
 			}, metav1.CreateOptions{})
 			require.NoError(c, err)
 		}
 	}},
-	"a ReplicaSet whose pods the node refuses": {nodes: 1, controllers: []string{"replicaset"}, writes: 120, make: func(c *clocked) {
-		c.replicate("refused", 3, func(rs *appsv1.ReplicaSet) { rs.Spec.Template = refused(rs.Spec.Template.Labels) })
-	}},
-	"a StatefulSet whose pods the node refuses": {nodes: 1, controllers: []string{"statefulset"}, writes: 150, make: func(c *clocked) {
-		labels := map[string]string{"app": "refused"}
-		_, err := c.client.AppsV1().StatefulSets("default").Create(c.ctx, &appsv1.StatefulSet{
-			ObjectMeta: metav1.ObjectMeta{Name: "refused"},
-			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), PodManagementPolicy: appsv1.ParallelPodManagement,
-				Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: refused(labels)},
-		}, metav1.CreateOptions{})
-		require.NoError(c, err)
-	}},
-	"a Job of many indexes whose pods the node refuses": {nodes: 1, controllers: []string{"job"}, writes: 60, make: func(c *clocked) {
-		template := refused(nil)
-		template.Spec.RestartPolicy = corev1.RestartPolicyNever
-		_, err := c.client.BatchV1().Jobs("default").Create(c.ctx, &batchv1.Job{
-			ObjectMeta: metav1.ObjectMeta{Name: "refused"},
-			Spec: batchv1.JobSpec{Completions: new(int32(10_000)), Parallelism: new(int32(2)), CompletionMode: new(batchv1.IndexedCompletion),
-				BackoffLimitPerIndex: new(int32(1000)), Template: template},
-		}, metav1.CreateOptions{})
-		require.NoError(c, err)
-	}},
-	"a ReplicaSet whose pods are evicted for a taint": {nodes: 1, controllers: []string{"replicaset", "taint-eviction"}, writes: 150, make: func(c *clocked) {
-		editing(c.cluster, "node-0", c.client.CoreV1().Nodes(), func(n *corev1.Node) {
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute})
-		})
-		c.replicate("tainted", 3, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeName = "node-0" })
-	}},
-	"a StatefulSet whose pods are evicted for a taint": {nodes: 1, controllers: []string{"statefulset", "taint-eviction"}, writes: 120, make: func(c *clocked) {
-		editing(c.cluster, "node-0", c.client.CoreV1().Nodes(), func(n *corev1.Node) {
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute})
-		})
-		labels := map[string]string{"app": "tainted"}
-		template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
-			Spec: corev1.PodSpec{NodeName: "node-0", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
-		_, err := c.client.AppsV1().StatefulSets("default").Create(c.ctx, &appsv1.StatefulSet{
-			ObjectMeta: metav1.ObjectMeta{Name: "tainted"},
-			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), PodManagementPolicy: appsv1.ParallelPodManagement, Template: template,
-				Selector: &metav1.LabelSelector{MatchLabels: labels}},
-		}, metav1.CreateOptions{})
-		require.NoError(c, err)
-	}},
+	"a ReplicaSet whose pods the node refuses": {nodes: 1, controllers: []string{"replicaset"}, writes: 120,
+		make: func(c *controllertest.Clocked) {
+			c.Replicate("refused", 3, func(rs *appsv1.ReplicaSet) {
+				rs.Spec.Template = refused(rs.Spec.Template.Labels)
+			})
+		}},
+	"a StatefulSet whose pods the node refuses": {nodes: 1, controllers: []string{"statefulset"}, writes: 150,
+		make: func(c *controllertest.Clocked) {
+			labels := map[string]string{"app": "refused"}
+			_, err := c.Client.AppsV1().StatefulSets("default").Create(c.Context(), &appsv1.StatefulSet{
+				ObjectMeta: metav1.ObjectMeta{Name: "refused"},
+				Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), PodManagementPolicy: appsv1.ParallelPodManagement,
+					Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: refused(labels)},
+			}, metav1.CreateOptions{})
+			require.NoError(c, err)
+		}},
+	"a Job of many indexes whose pods the node refuses": {nodes: 1, controllers: []string{"job"}, writes: 60,
+		make: func(c *controllertest.Clocked) {
+			template := refused(nil)
+			template.Spec.RestartPolicy = corev1.RestartPolicyNever
+			_, err := c.Client.BatchV1().Jobs("default").Create(c.Context(), &batchv1.Job{
+				ObjectMeta: metav1.ObjectMeta{Name: "refused"},
+				Spec: batchv1.JobSpec{Completions: new(int32(10_000)), Parallelism: new(int32(2)),
+					CompletionMode:       new(batchv1.IndexedCompletion),
+					BackoffLimitPerIndex: new(int32(1000)), Template: template},
+			}, metav1.CreateOptions{})
+			require.NoError(c, err)
+		}},
+	"a ReplicaSet whose pods are evicted for a taint": {nodes: 1, controllers: []string{"replicaset", "taint-eviction"},
+		writes: 150, make: func(c *controllertest.Clocked) {
+			controllertest.Edit(c.Cluster, c.Client.CoreV1().Nodes(), "node-0", func(n *corev1.Node) {
+				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute})
+			})
+			c.Replicate("tainted", 3, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeName = "node-0" })
+		}},
+	"a StatefulSet whose pods are evicted for a taint": {nodes: 1,
+		controllers: []string{"statefulset", "taint-eviction"}, writes: 120, make: func(c *controllertest.Clocked) {
+			controllertest.Edit(c.Cluster, c.Client.CoreV1().Nodes(), "node-0", func(n *corev1.Node) {
+				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute})
+			})
+			labels := map[string]string{"app": "tainted"}
+			template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{NodeName: "node-0", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+			_, err := c.Client.AppsV1().StatefulSets("default").Create(c.Context(), &appsv1.StatefulSet{
+				ObjectMeta: metav1.ObjectMeta{Name: "tainted"},
+				Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), PodManagementPolicy: appsv1.ParallelPodManagement,
+					Template: template,
+					Selector: &metav1.LabelSelector{MatchLabels: labels}},
+			}, metav1.CreateOptions{})
+			require.NoError(c, err)
+		}},
 	// Each look writes an event, as in Kubernetes; there are about twelve looks at each, ever later.
-	"budgets of pods whose owners are of no known kind": {controllers: []string{"disruption"}, writes: 400, lines: 250, make: func(c *clocked) {
-		labels := map[string]string{"app": "widget"}
-		_, err := c.client.CoreV1().Pods("default").Create(c.ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: labels,
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w", Controller: new(true)}}},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-		}, metav1.CreateOptions{})
-		require.NoError(c, err)
-		for i := range 30 {
-			_, err := c.client.PolicyV1().PodDisruptionBudgets("default").Create(c.ctx, &policyv1.PodDisruptionBudget{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("b-", i)},
-				Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}},
+	"budgets of pods whose owners are of no known kind": {controllers: []string{"disruption"}, writes: 400, lines: 250,
+		make: func(c *controllertest.Clocked) {
+			labels := map[string]string{"app": "widget"}
+			_, err := c.Client.CoreV1().Pods("default").Create(c.Context(), &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: labels,
+					OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w",
+						UID: "w", Controller: new(true)}}},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 			}, metav1.CreateOptions{})
 			require.NoError(c, err)
-		}
-	}},
-	"objects whose owners are of no known kind": {controllers: []string{"garbagecollector"}, writes: 0, make: func(c *clocked) {
-		for i := range 300 {
-			c.object("default", fmt.Sprint("o-", i), metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w"})
-		}
-	}},
+			for i := range 30 {
+				_, err := c.Client.PolicyV1().PodDisruptionBudgets("default").Create(c.Context(),
+					&policyv1.PodDisruptionBudget{
+						ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("b-", i)},
+						Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(1)),
+							Selector: &metav1.LabelSelector{MatchLabels: labels}},
+					}, metav1.CreateOptions{})
+				require.NoError(c, err)
+			}
+		}},
+	"objects whose owners are of no known kind": {controllers: []string{"garbagecollector"}, writes: 0,
+		make: func(c *controllertest.Clocked) {
+			for i := range 300 {
+				c.CreateMap("default", fmt.Sprint("o-", i), metav1.OwnerReference{APIVersion: "example.com/v1",
+					Kind: "Widget",
+					Name: "w", UID: "w"})
+			}
+		}},
 }
 
 // TestSpinners_ComeToRest runs each for ten seconds of the clock.
@@ -243,7 +266,7 @@ func TestSpinners_ComeToRest(t *testing.T) {
 			t.Parallel()
 			c, m := newMetered(t, s.nodes, s.controllers...)
 			s.make(c)
-			cost := c.tenSeconds(m)
+			cost := tenSeconds(c, m)
 			writes := 0
 			for what, n := range cost.requests {
 				if !strings.HasPrefix(what, "GET ") {

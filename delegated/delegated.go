@@ -1,10 +1,10 @@
-// Package delegated decides who may use a component's own endpoint, by asking the API server: a client certificate
-// or a TokenReview says who makes a request, a SubjectAccessReview whether that user may. It is what the kubelet,
-// kube-scheduler and kube-controller-manager do.
+// Package delegated guards a component's own endpoint by asking the API server, as the kubelet, kube-scheduler and
+// kube-controller-manager do: a client certificate or a TokenReview authenticates a request, a SubjectAccessReview
+// authorizes it.
 //
-// Guard is for requests of which a component knows what they are about; Guard.Protect is a filter for paths, such as
-// /metrics. Answers of the API server are remembered for a while; where it does not answer, a request about which
-// nothing is remembered is refused.
+// Guard serves components that know which resource a request is about; Guard.Protect is a filter for paths such as
+// /metrics. Answers of the API server are cached for a while. If it does not answer, requests without a cached answer
+// are refused.
 package delegated
 
 import (
@@ -28,7 +28,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// How long answers of the API server hold, as with the kubelet's webhooks.
+// How long answers of the API server are cached, as in the kubelet's webhooks.
 const (
 	holdToken   = 2 * time.Minute
 	holdAllowed = 5 * time.Minute
@@ -39,10 +39,10 @@ const (
 // askTimeout is how long the API server may take to answer.
 const askTimeout = 10 * time.Second
 
-// Guard decides who may use an endpoint that is served over TLS. Its methods are safe for concurrent use; the fields
-// must not change meanwhile.
+// Guard authenticates and authorizes the requests to an endpoint that is served over TLS. Its methods are
+// safe for concurrent use; the fields must not change meanwhile.
 type Guard struct {
-	// ClientCAs are whose client certificates are believed; nil believes none.
+	// ClientCAs have issued the client certificates that are accepted; nil accepts none.
 	ClientCAs *x509.CertPool
 	Clock     clock.PassiveClock
 
@@ -50,8 +50,8 @@ type Guard struct {
 	reviews answers[bool]
 }
 
-// Authenticate returns who makes a request; nil where that is not known. An error says that the API server could not
-// be asked.
+// Authenticate returns the user that makes a request, or nil if it is unknown. An error means that the API server could
+// not be asked.
 func (g *Guard) Authenticate(r *http.Request, client kubernetes.Interface) (*authenticationv1.UserInfo, error) {
 	if user := g.certified(r); user != nil {
 		return user, nil
@@ -73,7 +73,7 @@ func (g *Guard) Authenticate(r *http.Request, client kubernetes.Interface) (*aut
 	})
 }
 
-// certified is the user of the client certificate; nil without one that is believed.
+// certified is the user of the client certificate; nil without an accepted one.
 func (g *Guard) certified(r *http.Request) *authenticationv1.UserInfo {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || g.ClientCAs == nil {
 		return nil
@@ -92,9 +92,11 @@ func (g *Guard) certified(r *http.Request) *authenticationv1.UserInfo {
 	return &authenticationv1.UserInfo{Username: certs[0].Subject.CommonName, Groups: certs[0].Subject.Organization}
 }
 
-// Allowed reports whether a user may do what a review's spec names: its ResourceAttributes or NonResourceAttributes.
+// Allowed reports whether a user may make the request of a review's spec: its ResourceAttributes or
+// NonResourceAttributes.
 // The spec's user is filled in here.
-func (g *Guard) Allowed(ctx context.Context, client kubernetes.Interface, user *authenticationv1.UserInfo, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+func (g *Guard) Allowed(ctx context.Context, client kubernetes.Interface, user *authenticationv1.UserInfo,
+	spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	spec.User, spec.UID, spec.Groups, spec.Extra = user.Username, user.UID, user.Groups, nil
 	for key, values := range user.Extra {
 		if spec.Extra == nil {
@@ -102,14 +104,15 @@ func (g *Guard) Allowed(ctx context.Context, client kubernetes.Interface, user *
 		}
 		spec.Extra[key] = authorizationv1.ExtraValue(values)
 	}
-	key, err := json.Marshal(spec) // which is of no other user's or access's review
+	key, err := json.Marshal(spec) // unique to the user and the access
 	if err != nil {
 		return false, err
 	}
 	return g.reviews.get(digest(string(key)), g.Clock.Now(), func() (bool, time.Duration, error) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+			&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		switch {
 		case err != nil:
 			return false, 0, err
@@ -120,7 +123,7 @@ func (g *Guard) Allowed(ctx context.Context, client kubernetes.Interface, user *
 	})
 }
 
-// Healthy are the paths that are open to everybody, as by kube-scheduler's --authorization-always-allow-paths.
+// Healthy are the paths that are open to everyone, as by kube-scheduler's --authorization-always-allow-paths.
 var Healthy = []string{"/healthz", "/readyz", "/livez"}
 
 // Protect lets requests pass to open paths, and to others those of users that may use the method, in lower case, on
@@ -148,7 +151,8 @@ func (g *Guard) Protect(client kubernetes.Interface, open []string, next http.Ha
 			slog.Warn("access cannot be reviewed", "user", user.Username, "path", r.URL.Path, "error", err)
 			http.Error(w, "Internal Server Error: access cannot be reviewed", http.StatusInternalServerError)
 		case !allowed:
-			http.Error(w, fmt.Sprintf("Forbidden: User %q cannot %s path %q", user.Username, verb, r.URL.Path), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("Forbidden: User %q cannot %s path %q", user.Username, verb, r.URL.Path),
+				http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -168,7 +172,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// answers are those of the API server that still hold. The zero value is ready for use, by several at once.
+// answers caches those of the API server. The zero value is ready for use, and safe for concurrent use.
 type answers[T any] struct {
 	mu   sync.Mutex
 	held map[string]answer[T]
@@ -179,7 +183,7 @@ type answer[T any] struct {
 	until time.Time
 }
 
-// get is the answer that holds or, where none does, a new one. Errors do not hold.
+// get is the cached answer or, if there is none, a new one. Errors are not cached.
 func (a *answers[T]) get(key string, now time.Time, ask func() (T, time.Duration, error)) (T, error) {
 	a.mu.Lock()
 	held, ok := a.held[key]

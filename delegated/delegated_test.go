@@ -65,7 +65,8 @@ func TestProtect_AsksTheAPIServerWhoMayWhat(t *testing.T) {
 	}
 	require.Equal(t, http.StatusOK, get(t, server.URL+"/metrics", config, ""))
 	require.Equal(t, http.StatusForbidden, get(t, server.URL+"/metrics", testenv.User(t, config, "jane"), ""))
-	require.Equal(t, http.StatusOK, get(t, server.URL+"/metrics", testenv.User(t, config, "prometheus", "system:monitoring"), ""))
+	require.Equal(t, http.StatusOK,
+		get(t, server.URL+"/metrics", testenv.User(t, config, "prometheus", "system:monitoring"), ""))
 }
 
 // Users whose groups run together are not taken for each other.
@@ -76,9 +77,10 @@ func TestAllowed_RemembersEachAccessByItself(t *testing.T) {
 	guard := &delegated.Guard{Clock: testclock.NewFakeClock(time.Now())}
 	may := func(groups ...string) bool {
 		t.Helper()
-		allowed, err := guard.Allowed(t.Context(), client, &authenticationv1.UserInfo{Username: "jane", Groups: groups}, authorizationv1.SubjectAccessReviewSpec{
-			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/metrics"},
-		})
+		allowed, err := guard.Allowed(t.Context(), client, &authenticationv1.UserInfo{Username: "jane", Groups: groups},
+			authorizationv1.SubjectAccessReviewSpec{
+				NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/metrics"},
+			})
 		require.NoError(t, err)
 		return allowed
 	}

@@ -1,7 +1,7 @@
 // Package events writes Events: what a component did to an object, for people to read.
 //
-// Unlike client-go's own recorder, this one keeps to the clock that it is given, its one goroutine can be waited
-// for, and it may write as several clients: a node agent is one for each of its Nodes.
+// Unlike client-go's recorder, this one uses the clock that it is given, its only goroutine can be waited for, and it
+// may write as several clients: a node agent has one for each of its Nodes.
 package events
 
 import (
@@ -18,15 +18,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxQueued is how many Events may wait to be written. When there are more, the newest are dropped rather than the
-// component slowed.
+// maxQueued is how many Events may wait to be written. Beyond that the newest are dropped, so that the component is
+// not slowed down.
 const maxQueued = 2000
 
 // Event is what happened.
 type Event struct {
-	// About is the object, by its kind, namespace, name and UID. Events about objects of no namespace are in default.
+	// About is the object, by its kind, namespace, name and UID. Events about cluster-scoped objects are in default.
 	About corev1.ObjectReference
-	// Component is who says so; Host is the node on which that is, if it is on one.
+	// Component is the reporting component; Host is its node, if it runs on one.
 	Component, Host string
 	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
 	Type            string
@@ -38,7 +38,8 @@ type Event struct {
 // Pod refers to a pod.
 func Pod(pod *corev1.Pod) corev1.ObjectReference {
 	return corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		ResourceVersion: pod.ResourceVersion,
 	}
 }
 
@@ -50,10 +51,11 @@ type Recorder struct {
 	log        *slog.Logger
 	correlator *record.EventCorrelator
 	queue      chan *corev1.Event
-	serial     atomic.Int64 // tells Events of one moment apart
+	serial     atomic.Int64 // makes the names of Events of one moment differ
 }
 
-// NewRecorder makes a recorder that writes an Event with the client for its host. Nothing is written until Run is called.
+// NewRecorder makes a recorder that writes an Event with the client for its host. Nothing is written until
+// Run is called.
 func NewRecorder(client func(host string) kubernetes.Interface, c clock.PassiveClock, log *slog.Logger) *Recorder {
 	return &Recorder{
 		client: client, clock: c, log: log,
@@ -62,7 +64,7 @@ func NewRecorder(client func(host string) kubernetes.Interface, c clock.PassiveC
 	}
 }
 
-// Record takes an Event to be written. It does not block and is safe for concurrent use.
+// Record queues an Event. It does not block and is safe for concurrent use.
 func (r *Recorder) Record(e Event) {
 	now := metav1.NewTime(r.clock.Now())
 	namespace := e.About.Namespace
@@ -70,7 +72,8 @@ func (r *Recorder) Record(e Event) {
 		namespace = metav1.NamespaceDefault
 	}
 	written := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.About.Name, now.UnixNano()+r.serial.Add(1)), Namespace: namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.About.Name, now.UnixNano()+r.serial.Add(1)),
+			Namespace: namespace},
 		InvolvedObject: e.About,
 		Reason:         e.Reason, Message: e.Message, Type: e.Type, Action: e.Action,
 		Source:              corev1.EventSource{Component: e.Component, Host: e.Host},
@@ -83,7 +86,7 @@ func (r *Recorder) Record(e Event) {
 	}
 }
 
-// Run writes Events until ctx ends. Those that still wait then are lost, as with a crash.
+// Run writes Events until ctx ends. Events that are still queued then are lost, as in a crash.
 func (r *Recorder) Run(ctx context.Context) {
 	for {
 		select {
@@ -91,7 +94,8 @@ func (r *Recorder) Run(ctx context.Context) {
 			return
 		case e := <-r.queue:
 			if err := r.write(ctx, e); err != nil && ctx.Err() == nil {
-				r.log.Warn("cannot write event", "reason", e.Reason, "about", e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name, "err", err)
+				r.log.Warn("cannot write event", "reason", e.Reason, "about", e.InvolvedObject.Namespace+"/"+
+					e.InvolvedObject.Name, "err", err)
 			}
 		}
 	}

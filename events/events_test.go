@@ -27,9 +27,11 @@ func TestRecorder_CountsWhatRepeats(t *testing.T) {
 	}
 	pod := Pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "apps", UID: "1"}})
 	for range 3 {
-		record(Event{About: pod, Component: "scheduler", Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Action: "Scheduling", Message: "no room"})
+		record(Event{About: pod, Component: "scheduler", Type: corev1.EventTypeWarning, Reason: "FailedScheduling",
+			Action: "Scheduling", Message: "no room"})
 	}
-	record(Event{About: pod, Component: "kubelet", Host: "n", Type: corev1.EventTypeNormal, Reason: "Started", Message: "Container started"})
+	record(Event{About: pod, Component: "kubelet", Host: "n", Type: corev1.EventTypeNormal, Reason: "Started",
+		Message: "Container started"})
 	events, err := client.CoreV1().Events("apps").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	counts := map[string]int32{}
@@ -41,7 +43,8 @@ func TestRecorder_CountsWhatRepeats(t *testing.T) {
 	require.Equal(t, map[string]int32{"FailedScheduling": 3, "Started": 1}, counts)
 	require.Equal(t, []string{"", "", "", "n"}, hosts)
 
-	record(Event{About: corev1.ObjectReference{Kind: "Node", Name: "n", UID: "n"}, Component: "kubelet", Host: "n", Type: corev1.EventTypeNormal, Reason: "NodeReady"})
+	record(Event{About: corev1.ObjectReference{Kind: "Node", Name: "n", UID: "n"}, Component: "kubelet", Host: "n",
+		Type: corev1.EventTypeNormal, Reason: "NodeReady"})
 	events, err = client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, events.Items, 1)

@@ -14,12 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/kubectl/pkg/cmd/apply"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	kubectlutil "k8s.io/kubectl/pkg/util"
 )
 
-// The field managers under which kubectl applies. A server keeps ownership by these names, so that kubectl and kubectl-lite
-// may take turns on the same object.
+// The field managers under which kubectl applies. A server keeps ownership by these names, so that kubectl
+// and kubectl-lite may take turns on the same object.
 const (
 	clientSideManager = "kubectl-client-side-apply"
 	serverSideManager = "kubectl"
@@ -28,7 +29,7 @@ const (
 type applyOptions struct {
 	*session
 	writing
-	deletion       deleteOptions
+	deletion       deletion
 	files          resource.FilenameOptions
 	selector       string
 	overwrite      bool
@@ -39,7 +40,7 @@ type applyOptions struct {
 }
 
 func newApply(s *session) *cobra.Command {
-	o := &applyOptions{session: s, deletion: deleteOptions{session: s}}
+	o := &applyOptions{session: s}
 	cmd := &cobra.Command{
 		Use:   "apply (-f FILENAME | -k DIRECTORY)",
 		Short: "Apply a configuration to a resource by file name or stdin",
@@ -60,14 +61,20 @@ func newApply(s *session) *cobra.Command {
 	}
 	o.addFlags(cmd, clientSideManager)
 	o.deletion.addFlags(cmd)
-	cmd.Flags().BoolVar(&o.overwrite, "overwrite", true, "Automatically resolve conflicts between the modified and live configuration by using values from the modified configuration")
+	cmd.Flags().BoolVar(&o.overwrite, "overwrite", true, "Automatically resolve conflicts between the modified "+
+		"and live configuration by using values from the modified configuration")
 	cmdutil.AddValidateFlags(cmd)
 	cmdutil.AddServerSideApplyFlags(cmd)
 	cmdutil.AddFilenameOptionFlags(cmd, &o.files, "that contains the configuration to apply")
 	cmdutil.AddLabelSelectorFlagVar(cmd, &o.selector)
-	addSubresourceFlag(cmd, &o.subresource, "If specified, apply will operate on the subresource of the requested object.  Only allowed when using --server-side.")
+	cmdutil.AddSubresourceFlags(cmd, &o.subresource,
+		"If specified, apply will operate on the subresource of the requested "+
+			"object.  Only allowed when using --server-side.")
 	o.prune.addFlags(cmd)
-	cmd.AddCommand(newViewLastApplied(s), newSetLastApplied(s), newEditLastApplied(s))
+	for _, sub := range []mounted{apply.NewCmdApplyViewLastApplied, apply.NewCmdApplySetLastApplied,
+		apply.NewCmdApplyEditLastApplied} {
+		cmd.AddCommand(mount(sub)(s))
+	}
 	return cmd
 }
 
@@ -79,7 +86,7 @@ func (o *applyOptions) complete(cmd *cobra.Command) (err error) {
 	if o.serverSide && !cmd.Flags().Changed("field-manager") {
 		o.fieldManager = serverSideManager
 	}
-	if o.deletion.propagation, err = propagationPolicy(o.deletion.cascade); err != nil {
+	if err := o.deletion.complete(); err != nil {
 		return err
 	}
 	switch {
@@ -181,12 +188,14 @@ func (o *applyOptions) apply(ctx context.Context, info *resource.Info) (done str
 	}
 	modified, err := kubectlutil.GetModifiedConfiguration(info.Object, true, unstructured.UnstructuredJSONScheme)
 	if err != nil {
-		return "", cmdutil.AddSourceToErr(fmt.Sprintf("retrieving modified configuration from:\n%s\nfor:", info.String()), info.Source, err)
+		return "", cmdutil.AddSourceToErr(fmt.Sprintf("retrieving modified configuration from:\n%s\nfor:",
+			info.String()), info.Source, err)
 	}
 	document := info.Object.DeepCopyObject()
 	if err := info.Get(); err != nil {
 		if !apierrors.IsNotFound(err) {
-			return "", cmdutil.AddSourceToErr(fmt.Sprintf("retrieving current configuration of:\n%s\nfrom server for:", info.String()), info.Source, err)
+			return "", cmdutil.AddSourceToErr(fmt.Sprintf("retrieving current configuration of:\n%s\nfrom server for:",
+				info.String()), info.Source, err)
 		}
 		info.Object = document
 		return "created", o.create(info)
@@ -238,7 +247,8 @@ func (o *applyOptions) patch(ctx context.Context, info *resource.Info, modified 
 		obj, err = o.deleteAndCreate(ctx, info, modified)
 	}
 	if err != nil {
-		return "", cmdutil.AddSourceToErr(fmt.Sprintf("applying patch:\n%s\nto:\n%v\nfor:", patch, info), info.Source, err)
+		return "", cmdutil.AddSourceToErr(fmt.Sprintf("applying patch:\n%s\nto:\n%v\nfor:", patch, info),
+			info.Source, err)
 	}
 	if err := info.Refresh(obj, true); err != nil {
 		return "", err
@@ -250,12 +260,9 @@ func (o *applyOptions) patch(ctx context.Context, info *resource.Info, modified 
 }
 
 // deleteAndCreate is --force: where a change is forbidden (an immutable field), the object is made anew.
-func (o *applyOptions) deleteAndCreate(ctx context.Context, info *resource.Info, modified []byte) (runtime.Object, error) {
-	uid, err := o.deletion.deleteOne(info)
-	if err != nil {
-		return nil, err
-	}
-	if err := o.deletion.awaitAll(ctx, []*deletedObject{{info: info, uid: uid}}); err != nil {
+func (o *applyOptions) deleteAndCreate(ctx context.Context, info *resource.Info,
+	modified []byte) (runtime.Object, error) {
+	if err := o.deletion.remove(ctx, o.session, info); err != nil {
 		return nil, err
 	}
 	obj, _, err := unstructured.UnstructuredJSONScheme.Decode(modified, nil, nil)
@@ -279,7 +286,9 @@ func (o *applyOptions) warnIfNeverApplied(info *resource.Info) {
 		return
 	}
 	if _, ok := accessor.GetAnnotations()[lastApplied]; !ok {
-		fmt.Fprintf(o.ErrOut, "Warning: resource %[1]s is missing the %[2]s annotation which is required by %[3]s apply. %[3]s apply should only be used on resources created declaratively by either %[3]s create --save-config or %[3]s apply. The missing annotation will be patched automatically.\n",
+		fmt.Fprintf(o.ErrOut, "Warning: resource %[1]s is missing the %[2]s annotation which is required by %[3]s "+
+			"apply. %[3]s apply should only be used on resources created declaratively by either %[3]s create "+
+			"--save-config or %[3]s apply. The missing annotation will be patched automatically.\n",
 			info.ObjectName(), lastApplied, Name)
 	}
 }
@@ -289,17 +298,19 @@ func (o *applyOptions) warnIfDeleting(info *resource.Info) {
 	if err != nil || accessor.GetDeletionTimestamp() == nil {
 		return
 	}
-	fmt.Fprintf(o.ErrOut, "Warning: Detected changes to resource %s which is currently being deleted.\n", accessor.GetName())
+	fmt.Fprintf(o.ErrOut, "Warning: Detected changes to resource %s which is currently being deleted.\n",
+		accessor.GetName())
 }
 
-// applyOnServer leaves the merge to the server, which knows who set which field.
+// applyOnServer leaves the merge to the server, which tracks the owner of every field.
 func (o *applyOptions) applyOnServer(info *resource.Info) error {
 	document, err := runtime.Encode(unstructured.UnstructuredJSONScheme, info.Object)
 	if err != nil {
 		return cmdutil.AddSourceToErr("serverside-apply", info.Source, err)
 	}
 	send := func() (runtime.Object, error) {
-		return o.helper(info).WithSubresource(o.subresource).Patch(info.Namespace, info.Name, types.ApplyPatchType, document,
+		return o.helper(info).WithSubresource(o.subresource).Patch(info.Namespace, info.Name, types.ApplyPatchType,
+			document,
 			&metav1.PatchOptions{Force: &o.forceConflicts})
 	}
 	obj, err := send()
@@ -316,7 +327,8 @@ func (o *applyOptions) applyOnServer(info *resource.Info) error {
 	}
 	moved, err := o.adoptClientSideFields(info)
 	if err != nil {
-		fmt.Fprintf(o.ErrOut, "Warning: server-side apply could not take over the fields of client-side apply: %v\n", err)
+		fmt.Fprintf(o.ErrOut, "Warning: server-side apply could not take over the fields of client-side apply: %v\n",
+			err)
 		return nil
 	}
 	if moved {
@@ -329,7 +341,7 @@ func (o *applyOptions) applyOnServer(info *resource.Info) error {
 	return nil
 }
 
-// conflictAdvice follows the list of fields that belong to others.
+// conflictAdvice follows the list of fields that other managers own.
 const conflictAdvice = `Please review the fields above--they currently have other managers. Here
 are the ways you can resolve this warning:
 * If you intend to manage all of these fields, please re-run the apply

@@ -27,7 +27,7 @@ import (
 // lastApplied is the annotation that holds the document of the last client-side apply.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// retryPause is how long to wait before patching again an object that others keep changing.
+// retryPause is the delay before an object that keeps changing is patched again.
 const retryPause = time.Second
 
 // applyPatch makes a client-side apply's request: of the document applied last, the document applied now and the object
@@ -39,8 +39,8 @@ type applyPatch struct {
 	overwrite bool
 }
 
-// send computes and sends the patch, again from a fresh look where somebody else was faster. With pretend it is carried
-// out here only.
+// send computes and sends the patch, again from a fresh read where another client was faster. With pretend it is
+// applied locally only.
 func (p *applyPatch) send(pretend bool) (patch []byte, result runtime.Object, err error) {
 	current := p.info.Object
 	for attempt := 0; ; attempt++ {
@@ -68,7 +68,8 @@ func (p *applyPatch) sendOnce(current runtime.Object, pretend bool) ([]byte, run
 	}
 	kind, patch, err := p.compute(original, now)
 	if err != nil {
-		return nil, nil, fmt.Errorf("creating patch with:\noriginal:\n%s\nmodified:\n%s\ncurrent:\n%s\nfor: %w", original, p.modified, now, err)
+		return nil, nil, fmt.Errorf("creating patch with:\noriginal:\n%s\nmodified:\n%s\ncurrent:\n%s\nfor: %w",
+			original, p.modified, now, err)
 	}
 	if string(patch) == "{}" {
 		return patch, current, nil
@@ -124,17 +125,19 @@ func (p *applyPatch) carryOut(kind types.PatchType, current, patch []byte) (runt
 	return runtime.Decode(unstructured.UnstructuredJSONScheme, patched)
 }
 
-// adoptClientSideFields moves the fields that a client-side apply once set to this manager. Without that, a field that was
-// applied client-side could never be removed by a server-side apply: the former manager would go on holding it.
+// adoptClientSideFields moves the fields that a client-side apply once set to this manager. Without that, a
+// field that was applied client-side could never be removed by a server-side apply: the former manager would
+// go on holding it.
 func (o *applyOptions) adoptClientSideFields(info *resource.Info) (moved bool, err error) {
 	accessor, err := meta.Accessor(info.Object)
 	if err != nil {
 		return false, err
 	}
-	// Who set the annotation in an ordinary update applied client-side, under whatever name.
+	// Any manager that set the annotation in an ordinary update applied client-side.
 	former := sets.New[string]()
 	annotation := fieldpath.NewSet(fieldpath.MakePathOrDie("metadata", "annotations", lastApplied))
-	for _, owner := range csaupgrade.FindFieldsOwners(accessor.GetManagedFields(), metav1.ManagedFieldsOperationUpdate, annotation) {
+	for _, owner := range csaupgrade.FindFieldsOwners(accessor.GetManagedFields(), metav1.ManagedFieldsOperationUpdate,
+		annotation) {
 		former.Insert(owner.Manager)
 	}
 	if former.Len() == 0 {

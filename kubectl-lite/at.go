@@ -35,7 +35,8 @@ func (o *getOptions) whenAt(now time.Time) (time.Time, error) {
 	}
 	when, err := time.Parse(time.RFC3339, o.at)
 	if err != nil || when.After(now) {
-		return time.Time{}, fmt.Errorf("--at: %q is neither a duration such as 90s or 5m nor a time in the past such as %s", o.at, now.Add(-time.Hour).Format(time.RFC3339))
+		return time.Time{}, fmt.Errorf("--at: %q is neither a duration such as 90s or 5m nor a time in the past "+
+			"such as %s", o.at, now.Add(-time.Hour).Format(time.RFC3339))
 	}
 	return when, nil
 }
@@ -43,7 +44,7 @@ func (o *getOptions) whenAt(now time.Time) (time.Time, error) {
 // runAt is get --at: lists at the revision that was the newest one at that time. One object is a list of it alone: only
 // lists can be had at an exact revision.
 func (o *getOptions) runAt(cmd *cobra.Command, args []string) error {
-	ctx := contextOf(cmd)
+	ctx := cmd.Context()
 	when, err := o.whenAt(time.Now())
 	if err != nil {
 		return err
@@ -78,7 +79,8 @@ func (o *getOptions) runOneAt(mapping *meta.RESTMapping, name string) error {
 		return err
 	}
 	kind := mapping.GroupVersionKind
-	found := o.query(namespace, explicit, []string{strings.Join([]string{kind.Kind, kind.Version, kind.Group}, ".")}).Flatten().Do()
+	found := o.query(namespace, explicit,
+		[]string{strings.Join([]string{kind.Kind, kind.Version, kind.Group}, ".")}).Flatten().Do()
 	infos, err := found.Infos()
 	if err != nil {
 		return err

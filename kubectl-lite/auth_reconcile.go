@@ -23,7 +23,8 @@ type reconcileOptions struct {
 func newReconcile(s *session) *cobra.Command {
 	o := &reconcileOptions{session: s}
 	cmd := &cobra.Command{
-		Use: "reconcile -f FILENAME", Short: "Reconciles rules for RBAC role, role binding, cluster role, and cluster role binding objects",
+		Use:   "reconcile -f FILENAME",
+		Short: "Reconciles rules for RBAC role, role binding, cluster role, and cluster role binding objects",
 		Long: `Makes roles and bindings have at least the rules and subjects of the documents, and no others where --remove-extra-permissions
 and --remove-extra-subjects say so. What is missing is created, with its namespace. Documents of other kinds are passed over.`,
 		Example:               `  kubectl-lite auth reconcile -f roles.yaml`,
@@ -47,8 +48,10 @@ and --remove-extra-subjects say so. What is missing is created, with its namespa
 	o.addPrintFlags(cmd)
 	cmdutil.AddDryRunFlag(cmd)
 	cmdutil.AddFilenameOptionFlags(cmd, &o.files, "identifying the resource to reconcile.")
-	cmd.Flags().BoolVar(&o.removePermissions, "remove-extra-permissions", false, "If true, removes extra permissions added to roles")
-	cmd.Flags().BoolVar(&o.removeSubjects, "remove-extra-subjects", false, "If true, removes extra subjects added to rolebindings")
+	cmd.Flags().BoolVar(&o.removePermissions, "remove-extra-permissions", false,
+		"If true, removes extra permissions added to roles")
+	cmd.Flags().BoolVar(&o.removeSubjects, "remove-extra-subjects", false,
+		"If true, removes extra subjects added to rolebindings")
 	return cmd
 }
 
@@ -67,7 +70,8 @@ func (o *reconcileOptions) run() error {
 		})
 }
 
-// reconcile brings one role or binding to its document. Somebody else may write it at the same time: then it is read again.
+// reconcile brings one role or binding to its document. Somebody else may write it at the same time: then it
+// is read again.
 func (o *reconcileOptions) reconcile(obj runtime.Object) error {
 	client, err := o.KubernetesClientSet()
 	if err != nil {
@@ -75,12 +79,15 @@ func (o *reconcileOptions) reconcile(obj runtime.Object) error {
 	}
 	namespaces, access := client.CoreV1().Namespaces(), client.RbacV1()
 	roles := reconciliation.ReconcileRoleOptions{Confirm: !o.onlyPretend(), RemoveExtraPermissions: o.removePermissions}
-	bindings := reconciliation.ReconcileRoleBindingOptions{Confirm: !o.onlyPretend(), RemoveExtraSubjects: o.removeSubjects}
+	bindings := reconciliation.ReconcileRoleBindingOptions{Confirm: !o.onlyPretend(),
+		RemoveExtraSubjects: o.removeSubjects}
 	switch obj := obj.(type) {
 	case *rbacv1.Role:
-		roles.Role, roles.Client = reconciliation.RoleRuleOwner{Role: obj}, reconciliation.RoleModifier{NamespaceClient: namespaces, Client: access}
+		roles.Role, roles.Client = reconciliation.RoleRuleOwner{Role: obj},
+			reconciliation.RoleModifier{NamespaceClient: namespaces, Client: access}
 	case *rbacv1.ClusterRole:
-		roles.Role, roles.Client = reconciliation.ClusterRoleRuleOwner{ClusterRole: obj}, reconciliation.ClusterRoleModifier{Client: access.ClusterRoles()}
+		roles.Role, roles.Client = reconciliation.ClusterRoleRuleOwner{ClusterRole: obj},
+			reconciliation.ClusterRoleModifier{Client: access.ClusterRoles()}
 	case *rbacv1.RoleBinding:
 		bindings.RoleBinding = reconciliation.RoleBindingAdapter{RoleBinding: obj}
 		bindings.Client = reconciliation.RoleBindingClientAdapter{NamespaceClient: namespaces, Client: access}
@@ -106,7 +113,8 @@ func (o *reconcileOptions) reconcileRole(options *reconciliation.ReconcileRoleOp
 	if err != nil {
 		return err
 	}
-	if err := o.show(o.session, result.Role.GetObject(), "reconciled"); err != nil || result.Operation == reconciliation.ReconcileNone {
+	if err := o.show(o.session, result.Role.GetObject(), "reconciled"); err != nil ||
+		result.Operation == reconciliation.ReconcileNone {
 		return err
 	}
 	o.tell(result.Operation, result.Protected)
@@ -122,7 +130,8 @@ func (o *reconcileOptions) reconcileBinding(options *reconciliation.ReconcileRol
 	if err != nil {
 		return err
 	}
-	if err := o.show(o.session, result.RoleBinding.GetObject(), "reconciled"); err != nil || result.Operation == reconciliation.ReconcileNone {
+	if err := o.show(o.session, result.RoleBinding.GetObject(), "reconciled"); err != nil ||
+		result.Operation == reconciliation.ReconcileNone {
 		return err
 	}
 	o.tell(result.Operation, result.Protected)

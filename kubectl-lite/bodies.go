@@ -11,18 +11,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Answers that this program holds in memory are bounded, as they are after decompression: a server, or something that poses
-// as one, must not be able to take all the memory of the machine. What is passed on as it comes has no bound.
+// Answers that this program holds in memory are bounded after decompression: no server, and nothing that poses as
+// one, may take all the memory of the machine. Streams that are passed on have no bound.
 const (
-	// longestAnswer is the most that one answer may have. A page of 500 objects of the largest size that etcd takes, 1 MiB,
-	// is as long; so are 100,000 pods of 5 KiB that are read at once.
+	// longestAnswer is the most that one answer may have. A page of 500 objects of the largest size that etcd
+	// takes, 1 MiB, is as long; so are 100,000 pods of 5 KiB that are read at once.
 	longestAnswer = 512 << 20
 	// longestList is the most that the pages of one list may have together where all of them are kept.
 	longestList = 4 << 30
-	// longestError is the most that an answer with an error may have. A Status speaks of one request, which has 3 MiB at most.
+	// longestError is the most that an answer with an error may have. A Status speaks of one request, which
+	// has 3 MiB at most.
 	longestError = 4 << 20
-	// longestEvent is the most that one event of a watch may have, which holds one object. client-go takes no longer ones,
-	// but would read them to their end first.
+	// longestEvent is the most that one event of a watch may have, which holds one object. client-go takes no
+	// longer ones, but would read them to their end first.
 	longestEvent = 16 << 20
 	// longestManifest is the most that a URL of -f may have; the largest collections of manifests have a tenth.
 	longestManifest = 64 << 20
@@ -37,12 +38,13 @@ type bodies struct {
 	pages map[string]int64 // by path: how much the pages of the list that is being read have had
 }
 
-// bound makes all clients of a configuration bound what they read.
+// bound limits the answers to all clients of a configuration.
 func (b *bodies) bound(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return transportFunc(func(r *http.Request) (*http.Response, error) {
 			res, err := next.RoundTrip(r)
-			if err == nil && res.StatusCode != http.StatusSwitchingProtocols { // that is a connection, which carries streams
+			// that is a connection, which carries streams
+			if err == nil && res.StatusCode != http.StatusSwitchingProtocols {
 				b.limit(r, res)
 			}
 			return res, err
@@ -64,7 +66,7 @@ func (b *bodies) limit(r *http.Request, res *http.Response) {
 	}
 }
 
-// counting counts what a page of a list has to the pages before it. Other answers are not kept together.
+// counting adds up the pages of a list. Other answers are not kept together.
 func (b *bodies) counting(r *http.Request) func(int) error {
 	query := r.URL.Query()
 	if query.Get("limit") == "" || b.forgetPages.Load() {
@@ -116,8 +118,8 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// watchBody is a stream of JSON values that ends in an error where one of them is longer than it may be. It follows strings
-// and brackets, and leaves all else of JSON to the reader.
+// watchBody is a stream of JSON values that ends in an error where one of them is longer than it may be. It
+// follows strings and brackets, and leaves all else of JSON to the reader.
 type watchBody struct {
 	io.ReadCloser
 	size, depth      int
@@ -148,3 +150,8 @@ func (b *watchBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// transportFunc is a function as a round tripper.
+type transportFunc func(*http.Request) (*http.Response, error)
+
+func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

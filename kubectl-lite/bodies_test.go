@@ -15,14 +15,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// endless reads as long as it is asked to.
-type endless struct{ text string }
+// endless is a text over and over.
+type endless struct {
+	text string
+	at   int
+}
 
-func (e endless) Read(p []byte) (int, error) {
-	n := 0
-	for n < len(p) {
-		n += copy(p[n:], e.text)
-	}
+func newEndless(text string) *endless {
+	return &endless{text: strings.Repeat(text, 64<<10/len(text)+1)} // because copying few bytes at a time is slow
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	n := copy(p, e.text[e.at:])
+	e.at = (e.at + n) % len(e.text)
 	return n, nil
 }
 
@@ -43,12 +48,13 @@ func compressed(t *testing.T, head string, count int) []byte {
 	return b.Bytes()
 }
 
-// reader is a client whose answers are bounded like those of a session, and what one answer has for it.
+// reader reads one answer through a client that is bounded like those of a session.
 func reader(t *testing.T, b *bodies, path string, code int, body io.Reader) (int64, error) {
 	t.Helper()
-	config := &rest.Config{Host: "http://server", Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: code, Body: io.NopCloser(body), Request: r, Header: http.Header{}}, nil
-	})}
+	config := &rest.Config{Host: "http://server",
+		Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: code, Body: io.NopCloser(body), Request: r, Header: http.Header{}}, nil
+		})}
 	b.bound(config)
 	transport, err := rest.TransportFor(config)
 	require.NoError(t, err)
@@ -61,22 +67,22 @@ func reader(t *testing.T, b *bodies, path string, code int, body io.Reader) (int
 
 func TestBodies_AreBoundedWhereTheyAreHeld(t *testing.T) {
 	t.Parallel()
-	n, err := reader(t, &bodies{}, "/api/v1/pods", http.StatusOK, endless{"x"})
+	n, err := reader(t, &bodies{}, "/api/v1/pods", http.StatusOK, newEndless("x"))
 	require.EqualError(t, err, "the server's answer is longer than 512 MiB")
 	require.EqualValues(t, longestAnswer, n)
-	n, err = reader(t, &bodies{}, "/api/v1/pods", http.StatusForbidden, endless{"x"})
+	n, err = reader(t, &bodies{}, "/api/v1/pods", http.StatusForbidden, newEndless("x"))
 	require.EqualError(t, err, "the server's answer is longer than 4 MiB")
 	require.EqualValues(t, longestError, n)
-	n, err = reader(t, &bodies{}, "/api/v1/pods", http.StatusForbidden, io.LimitReader(endless{"x"}, longestError))
+	n, err = reader(t, &bodies{}, "/api/v1/pods", http.StatusForbidden, io.LimitReader(newEndless("x"), longestError))
 	require.NoError(t, err)
 	require.EqualValues(t, longestError, n, "all that may be")
 
 	raw := &bodies{}
 	raw.passOn.Store(true)
-	_, err = reader(t, raw, "/api/v1/pods", http.StatusNotFound, endless{"x"})
+	_, err = reader(t, raw, "/api/v1/pods", http.StatusNotFound, newEndless("x"))
 	require.EqualError(t, err, "the server's answer is longer than 4 MiB")
 	for path, b := range map[string]*bodies{"/api/v1/pods": raw, "/api/v1/namespaces/default/pods/web/log": {}} {
-		n, err = reader(t, b, path, http.StatusOK, io.LimitReader(endless{"x"}, longestAnswer+2))
+		n, err = reader(t, b, path, http.StatusOK, io.LimitReader(newEndless("x"), longestAnswer+2))
 		require.NoError(t, err, path)
 		require.EqualValues(t, longestAnswer+2, n, "what is passed on has no bound")
 	}
@@ -85,14 +91,16 @@ func TestBodies_AreBoundedWhereTheyAreHeld(t *testing.T) {
 func TestBodies_EventsOfAWatchAreBoundedAndItsLengthIsNot(t *testing.T) {
 	t.Parallel()
 	const event = `{"type":"ADDED","object":{"a":["}","\"{",{}]}}` + "\n"
-	n, err := reader(t, &bodies{}, "/api/v1/pods?watch=true", http.StatusOK, io.LimitReader(endless{event}, 3*longestEvent))
+	n, err := reader(t, &bodies{}, "/api/v1/pods?watch=true", http.StatusOK,
+		io.LimitReader(newEndless(event), 3*longestEvent))
 	require.NoError(t, err)
 	require.EqualValues(t, 3*longestEvent, n)
 	for _, text := range []string{`{"a":"` + strings.Repeat("}", 99), `{"a":[],`, `{"a":"\"}`} {
-		_, err = reader(t, &bodies{}, "/api/v1/pods?watch=1", http.StatusOK, io.MultiReader(strings.NewReader(text), endless{"[],"}))
+		_, err = reader(t, &bodies{}, "/api/v1/pods?watch=1", http.StatusOK,
+			io.MultiReader(strings.NewReader(text), newEndless("[],")))
 		require.EqualError(t, err, "the server's event is longer than 16 MiB", text)
 	}
-	_, err = reader(t, &bodies{}, "/api/v1/pods?watch=1", http.StatusOK, endless{" \n"})
+	_, err = reader(t, &bodies{}, "/api/v1/pods?watch=1", http.StatusOK, newEndless(" \n"))
 	require.EqualError(t, err, "the server's event is longer than 16 MiB", "nothing but spaces")
 }
 
@@ -129,18 +137,22 @@ func TestBodies_BombsAreCountedAsTheyAreUnpacked(t *testing.T) {
 		send(w, http.StatusForbidden, bomb)
 		return true
 	}
-	for _, line := range []string{"get pods", "describe pod web", "get --raw /api/v1/pods", "exec web -- date", "logs web"} {
+	for _, line := range []string{"get pods", "describe pod web", "get --raw /api/v1/pods",
+		"exec web -- date", "logs web"} {
 		got := f.run(t, "", strings.Fields(line)...)
 		require.Equal(t, 1, got.code, line)
 		require.Less(t, len(got.errOut), 4096, line)
 	}
+	manifest := compressed(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata:\n  a: ", longestManifest>>20)
 	manifests := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		send(w, http.StatusOK, compressed(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata:\n  a: ", longestManifest>>20))
+		send(w, http.StatusOK, manifest)
 	}))
 	t.Cleanup(manifests.Close)
-	got := f.run(t, "", "apply", "-f", manifests.URL+"/bomb.yaml")
-	require.Equal(t, 1, got.code)
-	require.Contains(t, got.errOut, "the server's answer is longer than 64 MiB")
+	for _, verb := range []string{"apply", "create"} {
+		got := f.run(t, "", verb, "-f", manifests.URL+"/bomb.yaml")
+		require.Equal(t, 1, got.code)
+		require.Contains(t, got.errOut, "the server's answer is longer than 64 MiB")
+	}
 }
 
 func TestApply_TakesURLsAmongFilesInTheirOrder(t *testing.T) {
@@ -156,17 +168,21 @@ func TestApply_TakesURLsAmongFilesInTheirOrder(t *testing.T) {
 	t.Cleanup(manifests.Close)
 	file := filepath.Join(t.TempDir(), "first.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: first}}"), 0o600))
-	got := f.run(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: third}}", "create", "--validate=false", "-f", file, "-f", manifests.URL+"/map", "-f", "-")
-	require.Equal(t, outcome{0, "configmap/first created\nconfigmap/second created\nconfigmap/third created\n", ""}, got)
+	got := f.run(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: third}}", "create", "--validate=false", "-f",
+		file, "-f", manifests.URL+"/map", "-f", "-")
+	require.Equal(t, outcome{0, "configmap/first created\nconfigmap/second created\nconfigmap/third created\n", ""},
+		got)
 	got = f.run(t, "", "create", "-f", manifests.URL+"/nope")
-	require.Equal(t, outcome{1, "", "error: unable to read URL \"" + manifests.URL + "/nope\", server reported 404 Not Found, status code=404\n"}, got)
+	require.Equal(t, outcome{1, "", "error: unable to read URL \"" + manifests.URL +
+		"/nope\", server reported 404 Not Found, status code=404\n"}, got)
 }
 
 func TestLogs_LinesWithoutEndComeInPieces(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	to := &lineWriter{to: &out, prefix: "[pod/web/c] "}
-	require.NoError(t, copyLines(to, io.MultiReader(io.LimitReader(endless{"x"}, 3*longestLine), strings.NewReader("\nshort\nlast"))))
+	require.NoError(t,
+		copyLines(to, io.MultiReader(io.LimitReader(newEndless("x"), 3*longestLine), strings.NewReader("\nshort\nlast"))))
 	lines := strings.Split(out.String(), "\n")
 	require.Len(t, lines, 3)
 	require.Equal(t, "[pod/web/c] "+strings.Repeat("x", 3*longestLine), lines[0], "one prefix for each line")

@@ -9,8 +9,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// Colours are put into lines that have been made visible already, right before they leave (visibleWriter). What a server sent
-// can therefore neither bring its own, nor change what is printed to anything but a terminal.
+// Colours are added to lines that have been made visible, right before they are written (visibleWriter). Text from
+// a server can therefore not bring its own, and output to anything but a terminal is unchanged.
 
 // painter colours lines, one after the other.
 type painter func(line string) string
@@ -29,9 +29,10 @@ func in(color, text string) string {
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
-// colored gives a command the flag --color, and lets a painter colour what it prints for people.
+// colored adds the flag --color to a command, and a painter to its output for people.
 func (s *session) colored(cmd *cobra.Command, begin func() painter) *cobra.Command {
-	mode := cmd.Flags().String("color", "auto", "Colour what is printed for people. One of: (auto, always, never). auto does so on a terminal, unless NO_COLOR is set.")
+	mode := cmd.Flags().String("color", "auto", "Colour what is printed for people. One of: (auto, always, "+
+		"never). auto does so on a terminal, unless NO_COLOR is set.")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch *mode {
@@ -75,7 +76,7 @@ var (
 	headings    = regexp.MustCompile(`\S+( \S+)*`)
 )
 
-// paintTable colours tables: the headings, and the cells that tell whether something is well.
+// paintTable colours tables: the headings, and the cells that show health.
 func paintTable() painter {
 	type column struct {
 		name     string
@@ -153,13 +154,16 @@ func colorOfStatus(status string) string {
 	switch status {
 	case "Running", "Ready", "Active", "Bound", "Available", "Succeeded", "Completed", "Complete", "Approved,Issued":
 		return sgrGreen
-	case "Failed", "Evicted", "OOMKilled", "NotReady", "Lost", "Unknown", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName":
+	case "Failed", "Evicted", "OOMKilled", "NotReady", "Lost", "Unknown", "ErrImagePull", "ErrImageNeverPull",
+		"InvalidImageName":
 		return sgrRed
-	case "Pending", "ContainerCreating", "PodInitializing", "Terminating", "Released", "Suspended", "Ready,SchedulingDisabled":
+	case "Pending", "ContainerCreating", "PodInitializing", "Terminating", "Released", "Suspended",
+		"Ready,SchedulingDisabled":
 		return sgrYellow
 	}
 	switch {
-	case strings.HasSuffix(status, "Error"), strings.HasSuffix(status, "BackOff"), strings.HasPrefix(status, "NotReady,"):
+	case strings.HasSuffix(status, "Error"), strings.HasSuffix(status, "BackOff"),
+		strings.HasPrefix(status, "NotReady,"):
 		return sgrRed
 	case strings.HasPrefix(status, "Init:"):
 		return sgrYellow
@@ -179,7 +183,8 @@ func paintWhy() painter {
 		case strings.HasPrefix(line, " "):
 		case strings.HasSuffix(line, " is ready."), strings.HasPrefix(line, "Nothing is wrong "):
 			return in(sgrGreen, line)
-		case strings.HasSuffix(line, " is not as it should be."), strings.Contains(line, " is not ready ("), strings.Contains(line, " wrong in "):
+		case strings.HasSuffix(line, " is not as it should be."), strings.Contains(line, " is not ready ("),
+			strings.Contains(line, " wrong in "):
 			return in(sgrBold+";"+sgrRed, line)
 		case strings.HasSuffix(line, ":"):
 			cause = line == "Likely cause:"

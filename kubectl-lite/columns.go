@@ -26,7 +26,8 @@ func relaxedJSONPath(text string) (string, error) {
 	}
 	parts := pathForms.FindStringSubmatch(text)
 	if parts == nil {
-		return "", errors.New("unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{name1.name2}' or '{.name1.name2}'")
+		return "", errors.New(
+			"unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{name1.name2}' or '{.name1.name2}'")
 	}
 	return "{." + parts[1] + parts[2] + "}", nil
 }
@@ -39,7 +40,8 @@ type columnPrinter struct {
 	started   bool
 }
 
-// newColumnPrinter reads "HEADER:path,HEADER:path" or, for custom-columns-file, a file with a line of headers and one of paths.
+// newColumnPrinter reads "HEADER:path,HEADER:path" or, for custom-columns-file, a file with a line of headers
+// and one of paths.
 func newColumnPrinter(format, argument string, noHeaders bool) (printers.ResourcePrinter, error) {
 	if argument == "" {
 		return nil, fmt.Errorf("%s format specified but no %s given", format, strings.ReplaceAll(format, "-", " "))
@@ -68,14 +70,17 @@ func columnsFromTemplate(text []byte) (printers.ResourcePrinter, error) {
 	lines := bytes.Split(text, []byte("\n"))
 	headers := strings.Fields(string(lines[0]))
 	if len(headers) == 0 {
-		return nil, errors.New("invalid template, missing header line. Expected format is one line of space separated headers, one line of space separated column specs.")
+		return nil, errors.New("invalid template, missing header line. Expected format is one line of space " +
+			"separated headers, one line of space separated column specs.")
 	}
 	if len(lines) < 2 || len(bytes.TrimSpace(lines[1])) == 0 {
-		return nil, errors.New("invalid template, missing spec line. Expected format is one line of space separated headers, one line of space separated column specs.")
+		return nil, errors.New("invalid template, missing spec line. Expected format is one line of space " +
+			"separated headers, one line of space separated column specs.")
 	}
 	paths := strings.Fields(string(lines[1]))
 	if len(headers) != len(paths) {
-		return nil, fmt.Errorf("number of headers (%d) and field specifications (%d) don't match", len(headers), len(paths))
+		return nil, fmt.Errorf("number of headers (%d) and field specifications (%d) don't match",
+			len(headers), len(paths))
 	}
 	p := &columnPrinter{}
 	for i := range headers {

@@ -33,7 +33,7 @@ metadata: {name: settings}
 data: {mode: fast}
 `
 
-// TestCommands runs invocations one after another on one server: what each prints and how it ends.
+// TestCommands runs invocations one after another on one server, and checks the output and exit code of each.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
@@ -49,17 +49,25 @@ func TestCommands(t *testing.T) {
 		{args: "get pod nope", err: "Error from server (NotFound): pods \"nope\" not found\n", code: 1},
 		{args: "get pod nope --ignore-not-found"},
 		{args: "get wombats", err: "error: the server doesn't have a resource type \"wombats\"\n", code: 1},
-		{args: "apply --validate=false -f - --dry-run=client", stdin: webManifest, out: "deployment.apps/web created (dry run)\nconfigmap/settings created (dry run)\n"},
-		{args: "apply --validate=false -f - --dry-run=server", stdin: webManifest, out: "deployment.apps/web created (server dry run)\nconfigmap/settings created (server dry run)\n"},
-		{args: "apply --validate=false -f -", stdin: webManifest, out: "deployment.apps/web created\nconfigmap/settings created\n"},
-		{args: "apply --validate=false -f -", stdin: webManifest, out: "deployment.apps/web unchanged\nconfigmap/settings unchanged\n"},
-		{args: "apply --validate=false -f -", stdin: strings.Replace(webManifest, "nginx:1", "nginx:2", 1), out: "deployment.apps/web configured\nconfigmap/settings unchanged\n"},
+		{args: "apply --validate=false -f - --dry-run=client", stdin: webManifest,
+			out: "deployment.apps/web created (dry run)\nconfigmap/settings created (dry run)\n"},
+		{args: "apply --validate=false -f - --dry-run=server", stdin: webManifest,
+			out: "deployment.apps/web created (server dry run)\nconfigmap/settings created (server dry run)\n"},
+		{args: "apply --validate=false -f -", stdin: webManifest,
+			out: "deployment.apps/web created\nconfigmap/settings created\n"},
+		{args: "apply --validate=false -f -", stdin: webManifest,
+			out: "deployment.apps/web unchanged\nconfigmap/settings unchanged\n"},
+		{args: "apply --validate=false -f -", stdin: strings.Replace(webManifest, "nginx:1", "nginx:2", 1),
+			out: "deployment.apps/web configured\nconfigmap/settings unchanged\n"},
 		{args: "get deploy web -o jsonpath={.spec.template.spec.containers[*].image}", out: "nginx:2"},
 		{args: "create --validate=false -f -", stdin: "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}",
-			err: "Error from server (AlreadyExists): error when creating \"STDIN\": configmaps \"settings\" already exists\n", code: 1},
+			err: "Error from server (AlreadyExists): error when creating \"STDIN\": configmaps \"settings\" " +
+				"already exists\n", code: 1},
 		{args: "create configmap more --from-literal=a=b --validate=false", out: "configmap/more created\n"},
-		{args: "create configmap more --from-literal=a=b --validate=false", err: "error: failed to create configmap: configmaps \"more\" already exists\n", code: 1},
-		{args: "create deployment api --image=reg/api.v1:3 --replicas=2 --dry-run=client -o jsonpath={.spec.replicas}", out: "2"},
+		{args: "create configmap more --from-literal=a=b --validate=false",
+			err: "error: failed to create configmap: configmaps \"more\" already exists\n", code: 1},
+		{args: "create deployment api --image=reg/api.v1:3 --replicas=2 --dry-run=client -o jsonpath={.spec.replicas}",
+			out: "2"},
 		{args: "create ns shop", out: "namespace/shop created\n"},
 		{args: "create sa robot", out: "serviceaccount/robot created\n"},
 		{args: "create secret generic keys --from-literal=k=v -o jsonpath={.data.k}", out: "dg=="},
@@ -69,10 +77,15 @@ func TestCommands(t *testing.T) {
 		{args: "get cm", out: "NAME\nmore\nsettings\n"},
 		{args: "get cm,deploy", out: "NAME\nconfigmap/more\nconfigmap/settings\n\nNAME\ndeployment.apps/web\n"},
 		{args: "get all --show-labels", out: "NAME                  LABELS\ndeployment.apps/web   app=web\n"},
-		{args: "get deploy -l app=web -o custom-columns=N:metadata.name,I:.spec.template.spec.containers[0].image,X:.nope", out: "N     I         X\nweb   nginx:2   <none>\n"},
+		{args: "get deploy -l app=web -o " +
+			"custom-columns=N:metadata.name,I:.spec.template.spec.containers[0].image,X:.nope",
+			out: "N     I         X\nweb   nginx:2   <none>\n"},
 		{args: "get cm --sort-by=.metadata.name -o jsonpath={.items[*].metadata.name}", out: "more settings"},
-		{args: "get cm -o wat", code: 1, err: "error: unable to match a printer suitable for the output format \"wat\", allowed formats are: custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,wide,yaml\n"},
-		{args: "get cm --frob", code: 1, err: "error: unknown flag: --frob\nSee 'kubectl-lite get --help' for usage.\n"},
+		{args: "get cm -o wat", code: 1, err: "error: unable to match a printer suitable for the output format " +
+			"\"wat\", allowed formats are: " +
+			"custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,wide,yaml\n"},
+		{args: "get cm --frob", code: 1,
+			err: "error: unknown flag: --frob\nSee 'kubectl-lite get --help' for usage.\n"},
 		{args: "frob", code: 1, err: "error: unknown command \"frob\" for \"kubectl-lite\"\n"},
 		{args: "scale deploy/web --replicas=7", out: "deployment.apps/web scaled\n"},
 		{args: "get deploy web -o jsonpath={.spec.replicas}", out: "7"},
@@ -80,12 +93,14 @@ func TestCommands(t *testing.T) {
 		{args: "rollout resume deploy/web", out: "deployment.apps/web resumed\n"},
 		{args: "rollout restart deploy/web", out: "deployment.apps/web restarted\n"},
 		{args: "rollout status", code: 1, err: "error: required resource not specified\n"},
-		{args: "delete cm more settings --dry-run=server", out: "configmap \"more\" deleted from default namespace (server dry run)\nconfigmap \"settings\" deleted from default namespace (server dry run)\n"},
+		{args: "delete cm more settings --dry-run=server", out: "configmap \"more\" deleted from default " +
+			"namespace (server dry run)\nconfigmap \"settings\" deleted from default namespace (server dry run)\n"},
 		{args: "delete cm more -o name", out: "configmap/more\n"},
 		{args: "delete cm more", code: 1, err: "Error from server (NotFound): configmaps \"more\" not found\n"},
 		{args: "delete cm -l x=y", out: "No resources found\n"},
 		{args: "delete deploy --all", out: "deployment.apps \"web\" deleted from default namespace\n"},
-		{args: "delete ns shop --now --grace-period=3", code: 1, err: "error: --now and --grace-period cannot be specified together\n"},
+		{args: "delete ns shop --now --grace-period=3", code: 1,
+			err: "error: --now and --grace-period cannot be specified together\n"},
 		{args: "get --raw /version", out: "{\"gitVersion\":\"v1.37.2+fake\",\"major\":\"1\",\"minor\":\"37\"}\n"},
 	} {
 		got := f.run(t, step.stdin, strings.Fields(step.args)...)
@@ -114,7 +129,8 @@ func TestGet_WatchPrintsChangesAsTheyHappen(t *testing.T) {
 	out := &lockedBuffer{}
 	ended := make(chan int)
 	go func() {
-		ended <- Main(ctx, []string{"--kubeconfig", f.kubeconfig(t), "--cache-dir", t.TempDir(), "get", "cm", "-w", "--output-watch-events"},
+		ended <- Main(ctx, []string{"--kubeconfig", f.kubeconfig(t), "--cache-dir", t.TempDir(), "get", "cm", "-w",
+			"--output-watch-events"},
 			genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: io.Discard})
 	}()
 	watching := func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.watchers) == 1 }

@@ -16,64 +16,39 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// completer proposes what may stand next on the command line, after args.
+// completer proposes the next word of the command line, after args.
 type completer func(s *session, args []string, begun string) []string
 
-func newCompletion(s *session) *cobra.Command {
-	return &cobra.Command{
-		Use: "completion SHELL", Short: "Output shell completion code for the specified shell (bash, zsh, fish, or powershell)",
-		Example: `  source <(kubectl-lite completion bash)
-  kubectl-lite completion zsh > "${fpath[1]}/_kubectl-lite"
-  kubectl-lite completion fish > ~/.config/fish/completions/kubectl-lite.fish`,
-		DisableFlagsInUseLine: true,
-		ValidArgs:             []string{"bash", "zsh", "fish", "powershell"},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 0:
-				return usageErrorf(cmd, "Shell not specified.")
-			case len(args) > 1:
-				return usageErrorf(cmd, "Too many arguments. Expected only the shell type.")
-			}
-			switch root := cmd.Root(); args[0] {
-			case "bash":
-				return root.GenBashCompletionV2(s.verbatim.Out, true)
-			case "zsh":
-				return root.GenZshCompletion(s.verbatim.Out)
-			case "fish":
-				return root.GenFishCompletion(s.verbatim.Out, true)
-			case "powershell":
-				return root.GenPowerShellCompletionWithDesc(s.verbatim.Out)
-			}
-			return usageErrorf(cmd, "Unsupported shell type %q.", args[0])
-		},
-	}
-}
-
-// proposals pairs commands with what they take. Verbs that are not here have nothing but flags, or take files. Cobra's completion scripts for bash, zsh, fish and PowerShell ask for it.
+// proposals pairs commands with their completers. A verb that is not listed takes only flags or files. Cobra's
+// completion scripts for bash, zsh, fish and PowerShell ask for it.
 var proposals = []struct {
 	take     completer
 	commands []string
 }{
-	{kindsAndNames, []string{"get", "describe", "delete", "tree", "why", "timeline", "ttl", "label", "annotate", "patch", "edit", "wait",
-		"apply view-last-applied", "apply edit-last-applied", "set env", "set image", "set resources", "set serviceaccount", "set subject"}},
+	{kindsAndNames, []string{"get", "describe", "delete", "tree", "why", "timeline", "ttl", "label", "annotate",
+		"patch", "edit", "wait",
+		"apply view-last-applied", "apply edit-last-applied", "set env", "set image", "set resources",
+		"set serviceaccount", "set subject"}},
 	{kindsOnly, []string{"explain"}},
-	{namesOf("deployments", "statefulsets", "daemonsets"), []string{"rollout status", "rollout history", "rollout undo", "rollout restart"}},
+	{namesOf("deployments", "statefulsets", "daemonsets"), []string{"rollout status", "rollout history", "rollout undo",
+		"rollout restart"}},
 	{namesOf("deployments"), []string{"rollout pause", "rollout resume"}},
 	{namesOf("deployments", "replicasets", "statefulsets", "replicationcontrollers"), []string{"scale", "autoscale"}},
 	{namesOf("pods", "services", "deployments", "replicasets", "replicationcontrollers"), []string{"expose"}},
 	{namesOf("services"), []string{"set selector"}},
-	{podsOrNames, []string{"logs", "exec", "attach", "port-forward"}},
+	{podsOrNames, []string{"logs", "exec", "attach", "debug", "port-forward"}},
 	{plainNamesOf("pods", ":"), []string{"cp"}},
 	{plainNamesOf("nodes", ""), []string{"cordon", "uncordon", "drain", "top node"}},
 	{plainNamesOf("pods", ""), []string{"top pod"}},
 	{plainNamesOf("certificatesigningrequests", ""), []string{"certificate approve", "certificate deny"}},
 	{plainNamesOf("serviceaccounts", ""), []string{"create token"}},
-	{contextNames, []string{"config use-context", "config rename-context", "config delete-context", "config get-contexts", "config set-context"}},
+	{contextNames, []string{"config use-context", "config rename-context", "config delete-context",
+		"config get-contexts", "config set-context"}},
 	{clusterNames, []string{"config delete-cluster", "config set-cluster"}},
 	{userNames, []string{"config delete-user", "config set-credentials"}},
 }
 
-// flagProposals are what flags take, wherever they are declared.
+// flagProposals are the completers of flags, wherever they are declared.
 var flagProposals = map[string]completer{
 	"namespace": plainNamesOf("namespaces", ""),
 	"context":   contextNames,
@@ -83,6 +58,7 @@ var flagProposals = map[string]completer{
 }
 
 func addCompletions(root *cobra.Command, s *session) {
+	ours := map[*cobra.Command]bool{}
 	for _, p := range proposals {
 		for _, path := range p.commands {
 			cmd, rest, err := root.Find(strings.Fields(path))
@@ -90,10 +66,14 @@ func addCompletions(root *cobra.Command, s *session) {
 				panic("completion of an unknown command: " + path)
 			}
 			cmd.ValidArgsFunction = s.completing(p.take)
+			ours[cmd] = true
 		}
 	}
 	var visit func(*cobra.Command)
 	visit = func(cmd *cobra.Command) {
+		if cmd.ValidArgsFunction != nil && !ours[cmd] {
+			cmd.ValidArgsFunction = typable(cmd.ValidArgsFunction)
+		}
 		for name, take := range flagProposals {
 			if cmd.PersistentFlags().Lookup(name) != nil || cmd.Flags().Lookup(name) != nil {
 				_ = cmd.RegisterFlagCompletionFunc(name, s.completing(take)) // fails where it is registered already
@@ -106,10 +86,13 @@ func addCompletions(root *cobra.Command, s *session) {
 	visit(root)
 }
 
-// completing makes a completer into what cobra calls. No file is offered where an object is meant; "web-0:" and "deploy/" are
-// begun, not done, so that no space follows.
+// completing makes a completer into a function for cobra. It never offers files where an object is expected.
+// "web-0:" and "deploy/" are incomplete, so that no space follows them.
 func (s *session) completing(take completer) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if file := cmd.Flag("kubeconfig"); file != nil { // config has a flag of that name of its own
+			*s.flags.KubeConfig = file.Value.String()
+		}
 		var fitting []string
 		directive := cobra.ShellCompDirectiveNoFileComp
 		for _, proposal := range take(s, args, begun) {
@@ -125,9 +108,20 @@ func (s *session) completing(take completer) cobra.CompletionFunc {
 	}
 }
 
-// canBeTyped reports whether a proposal means itself in every shell without quotes, but for spaces. Shells put what several
-// proposals begin with on the line as it is, and the next completion evaluates the line: what would be expanded, run, or taken
-// for a flag or a message is not offered.
+// typable leaves out those proposals of a mounted command that cannot be typed.
+func typable(propose cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		proposals, directive := propose(cmd, args, begun)
+		return slices.DeleteFunc(proposals, func(proposal string) bool {
+			word, _, _ := strings.Cut(proposal, "\t")
+			return !canBeTyped(word)
+		}), directive
+	}
+}
+
+// canBeTyped reports whether a proposal means itself in every shell without quotes, but for spaces. Shells insert
+// the common prefix of several proposals unquoted, and the next completion evaluates the line: a proposal that
+// would be expanded, run, or taken for a flag or a message is not offered.
 func canBeTyped(proposal string) bool {
 	for i, r := range proposal {
 		letter := unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' || r == '.'
@@ -138,7 +132,7 @@ func canBeTyped(proposal string) bool {
 	return proposal != "" && !strings.HasPrefix(proposal, "_activeHelp_")
 }
 
-// completionTimeout is for how long a shell waits. A server that does not answer must not hang the prompt.
+// completionTimeout is how long a shell waits. A server that does not answer must not hang the prompt.
 const completionTimeout = 3 * time.Second
 
 // namesIn are the names of a kind's objects, in the namespace that the flags so far choose.
@@ -247,7 +241,8 @@ func podsOrNames(s *session, args []string, begun string) []string {
 	case strings.Contains(begun, "/"):
 		return kindsAndNames(s, args, begun)
 	}
-	return append(s.namesIn("pods"), "deployments/", "services/", "statefulsets/", "daemonsets/", "replicasets/", "jobs/")
+	return append(s.namesIn("pods"), "deployments/", "services/", "statefulsets/", "daemonsets/",
+		"replicasets/", "jobs/")
 }
 
 // containersOfPod are the containers of the pod that the command is about.
@@ -277,7 +272,7 @@ func containersOfPod(s *session, args []string, _ string) []string {
 }
 
 func (s *session) configKeys(keys func(*clientcmdapi.Config) []string) []string {
-	config, err := s.kubeconfig().GetStartingConfig()
+	config, err := s.ToRawKubeConfigLoader().ConfigAccess().GetStartingConfig()
 	if err != nil {
 		return nil
 	}

@@ -13,8 +13,10 @@ import (
 
 // hostileNames would run something, be expanded, or be taken for something else on the line where they are completed.
 var hostileNames = []string{
-	"$(touch owned)a", "$(touch owned)b", "`touch owned`a", "`touch owned`b", ";touch owned", "a;touch owned", "a|touch owned", "a&touch owned", "a>owned", "<(touch owned)",
-	"'", "\"", "a'b", "\\", "~root", "~", "*", "a?", "{a,b}", "!!", "#a", "--all", "-A", "=ls", "_activeHelp_ call this number", "a\nb", "a\tdescription", hostileText, "a\u009b31m", "",
+	"$(touch owned)a", "$(touch owned)b", "`touch owned`a", "`touch owned`b", ";touch owned", "a;touch owned",
+	"a|touch owned", "a&touch owned", "a>owned", "<(touch owned)",
+	"'", "\"", "a'b", "\\", "~root", "~", "*", "a?", "{a,b}", "!!", "#a", "--all", "-A", "=ls",
+	"_activeHelp_ call this number", "a\nb", "a\tdescription", hostileText, "a\u009b31m", "",
 }
 
 func TestCompletion_OffersOnlyWhatMeansItself(t *testing.T) {
@@ -22,18 +24,21 @@ func TestCompletion_OffersOnlyWhatMeansItself(t *testing.T) {
 	for _, name := range hostileNames {
 		require.False(t, canBeTyped(name), name)
 	}
-	for _, name := range []string{"web-0", "web-0:", "deployments/", "cm/settings", "system:node", "arn:aws:eks:eu-west-1:1:cluster/x", "admin@shop", "gke_a_b_c", "my context", "Größe"} {
+	for _, name := range []string{"web-0", "web-0:", "deployments/", "cm/settings", "system:node",
+		"arn:aws:eks:eu-west-1:1:cluster/x", "admin@shop", "gke_a_b_c", "my context", "Größe"} {
 		require.True(t, canBeTyped(name), name)
 	}
 	f := newFakeServer(t)
 	for i, name := range append(hostileNames, "harmless") {
-		f.objects[fmt.Sprintf("/api/v1/namespaces/default/configmaps/%d", i)] = map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "metadata": map[string]any{"name": name, "namespace": "default"}}
+		f.objects[fmt.Sprintf("/api/v1/namespaces/default/configmaps/%d", i)] = map[string]any{"kind": "ConfigMap",
+			"apiVersion": "v1", "metadata": map[string]any{"name": name, "namespace": "default"}}
 	}
 	offered := strings.Split(runAsShell(t, f.kubeconfig(t), "__completeNoDesc", "get", "cm", ""), "\n")
 	require.Equal(t, []string{"harmless", ":4", ""}, offered)
 }
 
-// TestCompletion_RunsNothingInBash completes by bash-completion, twice, as a user does who presses the key again.
+// TestCompletion_RunsNothingInBash completes with bash-completion, twice, as a user does by pressing the key
+// again.
 func TestCompletion_RunsNothingInBash(t *testing.T) {
 	t.Parallel()
 	const library = "/usr/share/bash-completion/bash_completion"
@@ -47,12 +52,14 @@ func TestCompletion_RunsNothingInBash(t *testing.T) {
 		"clusters": []any{map[string]any{"name": "fake", "cluster": map[string]any{"server": f.URL}}}}
 	contexts := []any{map[string]any{"name": "fake", "context": map[string]any{"cluster": "fake"}}}
 	for i, name := range append(hostileNames, "harmless") {
-		f.objects[fmt.Sprintf("/api/v1/namespaces/default/configmaps/%d", i)] = map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "metadata": map[string]any{"name": name, "namespace": "default"}}
+		f.objects[fmt.Sprintf("/api/v1/namespaces/default/configmaps/%d", i)] = map[string]any{"kind": "ConfigMap",
+			"apiVersion": "v1", "metadata": map[string]any{"name": name, "namespace": "default"}}
 		contexts = append(contexts, map[string]any{"name": name, "context": map[string]any{"cluster": "fake"}})
 	}
 	config["contexts"] = contexts
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "config"), escapedJSON(t, config), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "script"), []byte(f.run(t, "", "completion", "bash").out), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "script"), []byte(f.run(t, "", "completion", "bash").out),
+		0o600))
 	program := fmt.Sprintf("#!/bin/sh\n%s=1 exec %s \"$@\"\n", childVariable, os.Args[0])
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "kubectl-lite"), []byte(program), 0o700))
 	session := `source ` + library + `; source ./script
@@ -69,13 +76,15 @@ for COMP_TYPE in 9 63 37; do
 done`
 	shell := exec.CommandContext(t.Context(), bash, "--norc", "-c", session)
 	shell.Dir = folder
-	shell.Env = []string{"PATH=" + folder + ":/usr/bin:/bin", "HOME=" + folder, "KUBECONFIG=" + filepath.Join(folder, "config"), "TERM=dumb"}
+	shell.Env = []string{"PATH=" + folder + ":/usr/bin:/bin", "HOME=" + folder, "KUBECONFIG=" +
+		filepath.Join(folder, "config"), "TERM=dumb"}
 	out, err := shell.CombinedOutput()
 	require.NoError(t, err, string(out))
 	requireVisible(t, string(out))
 	require.NoFileExists(t, filepath.Join(folder, "owned"))
 	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
-		require.Contains(t, []string{"get cm: harmless", "config use-context: harmless", "config use-context: fake", "get pods --context: harmless", "get pods --context: fake"}, strings.TrimSpace(line))
+		require.Contains(t, []string{"get cm: harmless", "config use-context: harmless", "config use-context: fake",
+			"get pods --context: harmless", "get pods --context: fake"}, strings.TrimSpace(line))
 	}
 	require.Equal(t, 3, strings.Count(string(out), "get cm: harmless"), string(out))
 }

@@ -44,8 +44,8 @@ func compact(v any) string {
 	return text
 }
 
-// deltas are the differences between two JSON values, in the order of their paths. The elements of a list are told
-// apart by what names them, such as a container's name or a condition's type, or else by their place.
+// deltas are the differences between two JSON values, in the order of their paths. The elements of a list are
+// matched by the field that names them, such as a container's name or a condition's type, or else by position.
 func deltas(path string, from, to any) []delta {
 	if reflect.DeepEqual(from, to) {
 		return nil
@@ -70,8 +70,8 @@ func deltas(path string, from, to any) []delta {
 	return found
 }
 
-// asMaps are both values as objects. An absent object is told field by field where the other one has fields, so that a
-// new label reads as a label.
+// asMaps returns both values as objects. An absent object is reported field by field where the other one has
+// fields, so that a new label reads as a label.
 func asMaps(from, to any) (before, after map[string]any, ok bool) {
 	before, okBefore := from.(map[string]any)
 	after, okAfter := to.(map[string]any)
@@ -127,7 +127,7 @@ func byPlace(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// names says whether each element of each list has the field, and no two of one list the same.
+// names reports whether each element of each list has the field, and no two of one list share its value.
 func names(field string, lists [][]any) bool {
 	for _, list := range lists {
 		seen := map[any]bool{}

@@ -17,15 +17,6 @@ import (
 	"github.com/coxswain-dev/coxswain/bounds"
 )
 
-// toJSON makes JSON of one document of YAML or JSON.
-func toJSON(text []byte) ([]byte, error) {
-	text, err := bounds.ExpandYAML(text)
-	if err != nil {
-		return nil, err
-	}
-	return utilyaml.ToJSON(text)
-}
-
 // documents reads a stream of YAML or JSON documents, each with its aliases expanded.
 type documents struct {
 	from *utilyaml.YAMLReader
@@ -55,7 +46,8 @@ func (d *documents) Read(p []byte) (int, error) {
 	return d.next.Read(p)
 }
 
-// checkFiles refuses files of YAML whose aliases would make them too large. It looks where resource.Builder is going to.
+// checkFiles rejects YAML files whose aliases would make them too large. It reads the files that resource.Builder
+// will read.
 func checkFiles(names []string, recursive bool) error {
 	for _, name := range names {
 		paths, err := filepath.Glob(name)

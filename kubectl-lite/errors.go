@@ -4,10 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"runtime"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
@@ -29,8 +33,61 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// fatalHook guards the one hook that kubectl's library has for handing out an error's text and exit code.
-var fatalHook sync.Mutex
+// fatal ends a command of kubectl's, with a text for people and an exit code. It is thrown as a panic, which
+// caught turns into a value, so that deferred calls run.
+type fatal struct {
+	message string
+	code    int
+}
+
+var catching sync.Once
+
+// catchFatal makes kubectl's commands panic with a fatal where they would exit. On a goroutine that kubectl
+// started nothing would recover it: there the process exits, as kubectl's does.
+func catchFatal() {
+	catching.Do(func() {
+		cmdutil.BehaviorOnFatal(func(message string, code int) {
+			ended := fatal{message, code}
+			if !isCaught() {
+				os.Exit(report(&visibleWriter{to: os.Stderr}, &ended))
+			}
+			panic(ended)
+		})
+	})
+}
+
+// isCaught reports whether this goroutine is in a call of caught.
+func isCaught() bool {
+	callers := make([]uintptr, 256)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(0, callers)])
+	for {
+		frame, more := frames.Next()
+		if strings.HasSuffix(frame.Function, ".caught") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// caught runs a command and returns the fatal that it panicked with, if any.
+func caught(run func()) (f *fatal) {
+	catchFatal()
+	defer func() {
+		switch thrown := recover().(type) {
+		case nil:
+		case fatal:
+			f = &thrown
+		default:
+			panic(thrown)
+		}
+	}()
+	run()
+	return nil
+}
+
+func (f *fatal) Error() string { return f.message }
 
 // report writes the error to w in kubectl's words and returns the exit code.
 func report(w io.Writer, err error) int {
@@ -46,22 +103,21 @@ func report(w io.Writer, err error) int {
 	}
 	message, code := explainError(err)
 	if message != "" {
-		if message[len(message)-1] != '\n' {
-			message += "\n"
-		}
-		fmt.Fprint(w, message)
+		fmt.Fprint(w, strings.TrimSuffix(message, "\n")+"\n")
 	}
 	return code
 }
 
 // explainError is kubectl's text and exit code for an error.
 func explainError(err error) (message string, code int) {
-	fatalHook.Lock()
-	defer fatalHook.Unlock()
-	defer cmdutil.DefaultBehaviorOnFatal()
-	cmdutil.BehaviorOnFatal(func(m string, c int) { message, code = m, c })
-	cmdutil.CheckErr(err)
-	return message, code
+	var ended *fatal
+	if !errors.As(err, &ended) {
+		ended = caught(func() { cmdutil.CheckErr(err) })
+	}
+	if ended == nil {
+		return "", 0
+	}
+	return ended.message, ended.code
 }
 
 // usageErrorf is an error in how the command was called; the text ends with where to read about it.
@@ -69,14 +125,8 @@ func usageErrorf(cmd *cobra.Command, format string, args ...any) error {
 	return cmdutil.UsageErrorf(cmd, format, args...)
 }
 
-// helpErrorf is an error in how the command was called, below the command's help.
-func helpErrorf(cmd *cobra.Command, format string, args ...any) error {
-	_ = cmd.Help() // to standard output, where it may not fit any more
-	return fmt.Errorf(format, args...)
-}
-
-// needsSubcommand is what a command does that is nothing but the name of a group: its help goes to the error output, because
-// something was missing.
+// needsSubcommand runs a command that only groups others: its help goes to the error output, because an argument
+// is missing.
 func (s *session) needsSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageErrorf(cmd, "unknown command %q", strings.Join(args, " "))
@@ -86,10 +136,24 @@ func (s *session) needsSubcommand(cmd *cobra.Command, args []string) error {
 	return errSilent
 }
 
-// noArguments is for commands that take flags only.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageErrorf(cmd, "unexpected arguments: %v", args)
-	}
-	return nil
+// errorSet collects errors, each text once.
+type errorSet struct {
+	seen sets.Set[string]
+	all  []error
 }
+
+func newErrorSet(first error) *errorSet {
+	s := &errorSet{seen: sets.New[string]()}
+	s.add(first)
+	return s
+}
+
+func (s *errorSet) add(err error) {
+	if err == nil || s.seen.Has(err.Error()) {
+		return
+	}
+	s.seen.Insert(err.Error())
+	s.all = append(s.all, err)
+}
+
+func (s *errorSet) err() error { return utilerrors.NewAggregate(s.all) }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// readFormat is in which form get prints what it read: -o and the flags that shape a table.
+// readFormat is the form in which get prints: -o and the flags that shape a table.
 type readFormat struct {
 	print        *genericclioptions.PrintFlags
 	noHeaders    bool
@@ -25,12 +25,19 @@ func (f *readFormat) addFlags(cmd *cobra.Command) {
 	f.print.JSONYamlPrintFlags.AddFlags(cmd)
 	f.print.TemplatePrinterFlags.AddFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(f.print.OutputFormat, "output", "o", "", fmt.Sprintf("Output format. One of: (%s).", strings.Join(f.allowed(), ", ")))
-	flags.BoolVar(&f.noHeaders, "no-headers", false, "When using the default or custom-column output format, don't print headers (default print headers).")
-	flags.BoolVar(&f.showLabels, "show-labels", false, "When printing, show all labels as the last column (default hide labels column)")
+	flags.StringVarP(f.print.OutputFormat, "output", "o", "",
+		fmt.Sprintf("Output format. One of: (%s).", strings.Join(f.allowed(), ", ")))
+	flags.BoolVar(&f.noHeaders, "no-headers", false,
+		"When using the default or custom-column output format, don't print headers (default print headers).")
+	flags.BoolVar(&f.showLabels, "show-labels", false,
+		"When printing, show all labels as the last column (default hide labels column)")
 	flags.BoolVar(&f.showKind, "show-kind", false, "If present, list the resource type for the requested object(s).")
-	flags.StringSliceVarP(&f.labelColumns, "label-columns", "L", nil, "Accepts a comma separated list of labels that are going to be presented as columns. Names are case-sensitive. You can also use multiple flag options like -L label1 -L label2...")
-	flags.StringVar(&f.sortBy, "sort-by", "", "If non-empty, sort list types using this field specification.  The field specification is expressed as a JSONPath expression (e.g. '{.metadata.name}'). The field in the API resource specified by this JSONPath expression must be an integer or a string.")
+	flags.StringSliceVarP(&f.labelColumns, "label-columns", "L", nil, "Accepts a comma separated list of labels "+
+		"that are going to be presented as columns. Names are case-sensitive. You can also use multiple flag "+
+		"options like -L label1 -L label2...")
+	flags.StringVar(&f.sortBy, "sort-by", "", "If non-empty, sort list types using this field specification.  The "+
+		"field specification is expressed as a JSONPath expression (e.g. '{.metadata.name}'). The field in the "+
+		"API resource specified by this JSONPath expression must be an integer or a string.")
 }
 
 // output is the value of -o.
@@ -73,7 +80,8 @@ func (f *readFormat) objects() (printers.ResourcePrinter, error) {
 	}
 	printer, err := f.print.ToPrinter()
 	if genericclioptions.IsNoCompatiblePrinterError(err) {
-		return nil, genericclioptions.NoCompatiblePrinterError{OutputFormat: f.print.OutputFormat, AllowedFormats: f.allowed()}
+		return nil, genericclioptions.NoCompatiblePrinterError{OutputFormat: f.print.OutputFormat,
+			AllowedFormats: f.allowed()}
 	}
 	return printer, err
 }

@@ -70,20 +70,31 @@ func newGet(s *session) *cobra.Command {
 	}
 	o.format.addFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&o.raw, "raw", "", "Raw URI to request from the server.  Uses the transport specified by the kubeconfig file.")
+	flags.StringVar(&o.raw, "raw", "",
+		"Raw URI to request from the server.  Uses the transport specified by the kubeconfig file.")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "After listing/getting the requested object, watch for changes.")
-	flags.BoolVar(&o.watchOnly, "watch-only", false, "Watch for changes to the requested object(s), without listing/getting first.")
-	flags.BoolVar(&o.inPlace, "in-place", true, "With --watch on a terminal, keep one line per object up to date. False prints every change as a line, which is what happens where the output is no terminal.")
-	flags.BoolVar(&o.watchEvents, "output-watch-events", false, "Output watch event objects when --watch or --watch-only is used. Existing objects are output as initial ADDED events.")
-	flags.BoolVar(&o.ignoreNotFound, "ignore-not-found", false, "If set to true, suppresses NotFound error for specific objects that do not exist. Using this flag with commands that query for collections of resources has no effect when no resources are found.")
-	flags.StringVar(&o.fieldSelector, "field-selector", "", "Selector (field query) to filter on, supports '=', '==', and '!='.(e.g. --field-selector key1=value1,key2=value2). The server only supports a limited number of field queries per type.")
-	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "If present, list the requested object(s) across all namespaces. Namespace in current context is ignored even if specified with --namespace.")
-	flags.BoolVar(&o.serverPrint, "server-print", true, "If true, have the server return the appropriate table output. Supports extension APIs and CRDs.")
-	flags.StringVar(&o.at, "at", "", "Show what there was so long ago (5m), or at a time (RFC 3339), as far back as the server's history goes. Takes kinds, or one object.")
+	flags.BoolVar(&o.watchOnly, "watch-only", false,
+		"Watch for changes to the requested object(s), without listing/getting first.")
+	flags.BoolVar(&o.inPlace, "in-place", true, "With --watch on a terminal, keep one line per object up to date. "+
+		"False prints every change as a line, which is what happens where the output is no terminal.")
+	flags.BoolVar(&o.watchEvents, "output-watch-events", false, "Output watch event objects when --watch or "+
+		"--watch-only is used. Existing objects are output as initial ADDED events.")
+	flags.BoolVar(&o.ignoreNotFound, "ignore-not-found", false, "If set to true, suppresses NotFound error for "+
+		"specific objects that do not exist. Using this flag with commands that query for collections of "+
+		"resources has no effect when no resources are found.")
+	flags.StringVar(&o.fieldSelector, "field-selector", "", "Selector (field query) to filter on, supports '=', "+
+		"'==', and '!='.(e.g. --field-selector key1=value1,key2=value2). The server only supports a limited "+
+		"number of field queries per type.")
+	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "If present, list the requested object(s) "+
+		"across all namespaces. Namespace in current context is ignored even if specified with --namespace.")
+	flags.BoolVar(&o.serverPrint, "server-print", true,
+		"If true, have the server return the appropriate table output. Supports extension APIs and CRDs.")
+	flags.StringVar(&o.at, "at", "", "Show what there was so long ago (5m), or at a time (RFC 3339), as far back "+
+		"as the server's history goes. Takes kinds, or one object.")
 	cmdutil.AddFilenameOptionFlags(cmd, &o.files, "identifying the resource to get from a server.")
 	cmdutil.AddChunkSizeFlag(cmd, &o.chunkSize)
 	cmdutil.AddLabelSelectorFlagVar(cmd, &o.selector)
-	addSubresourceFlag(cmd, &o.subresource, "If specified, gets the subresource of the requested object.")
+	cmdutil.AddSubresourceFlags(cmd, &o.subresource, "If specified, gets the subresource of the requested object.")
 	return s.colored(cmd, paintTable)
 }
 
@@ -108,9 +119,11 @@ func (o *getOptions) validate(cmd *cobra.Command, args []string) error {
 			fmt.Fprintln(o.ErrOut, "warning: --watch-only requested, --sort-by will be ignored")
 		}
 	}
-	if len(args) == 0 && !o.watch && !o.watchOnly && cmdutil.IsFilenameSliceEmpty(o.files.Filenames, o.files.Kustomize) {
+	if len(args) == 0 && !o.watch && !o.watchOnly && cmdutil.IsFilenameSliceEmpty(o.files.Filenames,
+		o.files.Kustomize) {
 		fmt.Fprintf(o.ErrOut, "You must specify the type of resource to get. %s\n\n", cmdutil.SuggestAPIResources(Name))
-		return usageErrorf(cmd, "Required resource not specified.\nUse %q for a detailed description of that resource (e.g. %s explain pods).",
+		return usageErrorf(cmd, "Required resource not specified.\nUse %q for a detailed description of that "+
+			"resource (e.g. %s explain pods).",
 			Name+" explain <resource>", Name)
 	}
 	return nil
@@ -121,7 +134,8 @@ func (o *getOptions) validateRaw(args []string) error {
 	case len(args) > 0:
 		return errors.New("arguments may not be passed when --raw is specified")
 	case o.watch || o.watchOnly || o.selector != "":
-		return errors.New("--raw may not be specified with other flags that filter the server request or alter the output")
+		return errors.New(
+			"--raw may not be specified with other flags that filter the server request or alter the output")
 	case o.format.output() != "":
 		return errors.New("--raw and --output are mutually exclusive")
 	}
@@ -140,14 +154,15 @@ func (o *getOptions) getRaw() error {
 	return rawhttp.RawGet(client, o.verbatim, o.raw)
 }
 
-// query is what get and get -w ask alike.
+// query is the part of the request that get and get -w share.
 func (o *getOptions) query(namespace string, explicit bool, args []string) *resource.Builder {
 	chunk := o.chunkSize
 	if o.format.sortBy != "" || o.revision != "" {
 		chunk = 0
 	}
 	return o.withFiles(o.NewBuilder().Unstructured().
-		NamespaceParam(namespace).DefaultNamespace().AllNamespaces(o.allNamespaces), explicit && !o.allNamespaces, &o.files).
+		NamespaceParam(namespace).DefaultNamespace().AllNamespaces(o.allNamespaces), explicit &&
+		!o.allNamespaces, &o.files).
 		LabelSelectorParam(o.selector).
 		FieldSelectorParam(o.fieldSelector).
 		Subresource(o.subresource).
@@ -284,4 +299,13 @@ func severalKinds(infos []*resource.Info) bool {
 		}
 	}
 	return false
+}
+
+// sayNothingFound explains an empty output on the error stream.
+func (s *session) sayNothingFound(namespace string, inNamespace bool) {
+	if inNamespace {
+		fmt.Fprintf(s.ErrOut, "No resources found in %s namespace.\n", namespace)
+		return
+	}
+	fmt.Fprintln(s.ErrOut, "No resources found")
 }

@@ -10,7 +10,8 @@ import (
 
 // canStream reports whether a list can be printed page by page: it is of one kind, and in the server's order.
 func (o *getOptions) canStream(args []string) bool {
-	if len(args) != 1 || strings.ContainsAny(args[0], ",/") || o.format.sortBy != "" || !o.format.human() || !o.serverPrint {
+	if len(args) != 1 || strings.ContainsAny(args[0], ",/") || o.format.sortBy != "" || !o.format.human() ||
+		!o.serverPrint {
 		return false
 	}
 	if !cmdutil.IsFilenameSliceEmpty(o.files.Filenames, o.files.Kustomize) {
@@ -20,8 +21,8 @@ func (o *getOptions) canStream(args []string) bool {
 	return err == nil
 }
 
-// streamTable prints each page as it arrives. A column is as wide as the widest cell so far: pages after a wide one line up
-// with it, those before did not know.
+// streamTable prints each page as it arrives. A column is as wide as the widest cell so far: pages after a
+// wide one line up with it, those before did not know.
 func (o *getOptions) streamTable(namespace string, found *resource.Result) error {
 	o.bodies.forgetPages.Store(true)
 	out := &paragraphs{to: o.Out}

@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// history is what a server still has of its past. It needs no more than the Kubernetes API: a list at an exact revision
-// is answered until etcd's history is compacted (5 minutes with kube-apiserver, an hour with Coxswain), and Leases,
-// which leaders and nodes renew every few seconds, tell what time it was at a revision.
+// history is the part of a server's past that it still has. It needs only the Kubernetes API: a list at an exact
+// revision is answered until etcd's history is compacted (5 minutes with kube-apiserver, an hour with Coxswain),
+// and Leases, which leaders and nodes renew every few seconds, date revisions.
 //
 // Revisions are compared as the numbers that they are (KEP-5504).
 type history struct {
@@ -95,7 +95,8 @@ func (m moment) String() string {
 	if m.to.IsZero() {
 		return fmt.Sprintf("revision %d, the present", m.revision)
 	}
-	return fmt.Sprintf("revision %d, between %s and %s", m.revision, m.from.Local().Format(time.DateTime), m.to.Local().Format(time.TimeOnly))
+	return fmt.Sprintf("revision %d, between %s and %s", m.revision, m.from.Local().Format(time.DateTime),
+		m.to.Local().Format(time.TimeOnly))
 }
 
 // at is the last revision that there was at a time, as far as Leases tell.
@@ -114,7 +115,8 @@ func (h *history) at(ctx context.Context, when time.Time) (moment, error) {
 		return at, err
 	}
 	if now, err := clock(h.newest); err != nil || now.IsZero() {
-		return moment{}, cmp.Or(err, errors.New("this server has no Leases that are renewed, so nothing tells the time of its revisions"))
+		return moment{}, cmp.Or(err, errors.New("this server has no Leases that are renewed, so nothing tells the "+
+			"time of its revisions"))
 	}
 	after, err := h.search(oldest, func(revision int64) (bool, error) {
 		at, err := clock(revision)
@@ -135,13 +137,15 @@ func (h *history) at(ctx context.Context, when time.Time) (moment, error) {
 		}
 	}
 	if m.from.IsZero() {
-		return moment{}, fmt.Errorf("the server's history does not reach back so far: it begins with revision %d, %s ago", oldest, since(m.to))
+		return moment{},
+			fmt.Errorf("the server's history does not reach back so far: it begins with revision %d, %s ago",
+				oldest, since(m.to))
 	}
 	return m, nil
 }
 
-// noEarlier is a time before which a revision was not written: when the last Lease before it was renewed, or known if that is
-// later.
+// noEarlier is a time before which a revision was not written: when the last Lease before it was renewed, or
+// known if that is later.
 func (h *history) noEarlier(ctx context.Context, revision string, known time.Time) time.Time {
 	n, err := strconv.ParseInt(revision, 10, 64)
 	if err != nil {

@@ -30,13 +30,15 @@ func TestHistory(t *testing.T) {
 	asked := 0
 	client.PrependReactor("list", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		asked++
-		revision, err := strconv.ParseInt(action.(clienttesting.ListActionImpl).GetListOptions().ResourceVersion, 10, 64)
+		revision, err := strconv.ParseInt(action.(clienttesting.ListActionImpl).GetListOptions().ResourceVersion, 10,
+			64)
 		require.NoError(t, err)
 		if revision < 40 {
 			return true, nil, apierrors.NewResourceExpired("compacted")
 		}
 		renewed := metav1.NewMicroTime(second(revision / 10 * 10))
-		return true, &coordinationv1.LeaseList{Items: []coordinationv1.Lease{{Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}}}, nil
+		lease := coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
+		return true, &coordinationv1.LeaseList{Items: []coordinationv1.Lease{lease}}, nil
 	})
 	h := &history{client: client, newest: 100}
 
@@ -58,17 +60,19 @@ func TestHistory(t *testing.T) {
 	require.ErrorContains(t, err, "does not reach back so far: it begins with revision 40")
 }
 
-// lease renews a Lease that tells the time, as a leader would.
+// lease renews a Lease that dates revisions, as a leader would.
 func (l live) lease(t *testing.T, ago time.Duration) {
 	t.Helper()
-	l.succeed(t, fmt.Sprintf("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: leader, namespace: kube-system}, spec: {holderIdentity: me, renewTime: %q}}",
+	l.succeed(t, fmt.Sprintf("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: leader, "+
+		"namespace: kube-system}, spec: {holderIdentity: me, renewTime: %q}}",
 		time.Now().Add(-ago).UTC().Format(metav1.RFC3339Micro)), "apply -f -")
 }
 
 func TestGet_ShowsThePast(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	serverClock := clocktesting.NewFakePassiveClock(began.Add(-time.Hour)) // of the Lease by which the server says that it is there
+	// of the Lease by which the server says that it is there
+	serverClock := clocktesting.NewFakePassiveClock(began.Add(-time.Hour))
 	l := startLive(t, testenv.APIServerOnly(), testenv.WithClock(serverClock))
 	since := func(ago time.Duration) {
 		serverClock.SetTime(began.Add(-ago))
@@ -88,7 +92,8 @@ func TestGet_ShowsThePast(t *testing.T) {
 		require.Equal(t, mode, l.succeed(t, "", "get cm/settings -o jsonpath={.data.mode} --at "+ago))
 	}
 	require.Equal(t, "configmap/settings\n", l.succeed(t, "", "get cm -o name --at 45m"))
-	require.Equal(t, "configmap/another\nconfigmap/settings\n", l.succeed(t, "", "get cm -o name --at "+time.Now().Add(-20*time.Minute).Format(time.RFC3339)))
+	require.Equal(t, "configmap/another\nconfigmap/settings\n",
+		l.succeed(t, "", "get cm -o name --at "+time.Now().Add(-20*time.Minute).Format(time.RFC3339)))
 	table := l.run(t, "", "get cm/settings --at 20m")
 	require.Regexp(t, `^NAME +DATA +AGE\nsettings +1 `, table.out)
 	require.Regexp(t, `^As of revision \d+, between .* and .*:\n$`, table.errOut)
@@ -132,7 +137,9 @@ func TestTimeline_TellsWhatChanged(t *testing.T) {
 	paragraphs := strings.Split(l.succeed(t, "", "timeline deploy/web"), "\n\n")
 	require.Len(t, paragraphs, 3)
 	require.Regexp(t, `^revision \d+  created by kubectl-client-side-apply  \d{4}-`, paragraphs[0])
-	require.Regexp(t, `^revision \d+  changed by oncall  .*\n  ~ spec.template.spec.containers\[nginx\].image: nginx:1 → nginx:2$`, paragraphs[1])
+	require.Regexp(t,
+		`^revision \d+  changed by oncall  .*\n  ~ spec.template.spec.containers\[nginx\].image: nginx:1 → nginx:2$`,
+		paragraphs[1])
 	require.Regexp(t, `^revision \d+  changed by kubectl-label  .*\n  \+ metadata.labels.tier: front\n$`, paragraphs[2])
 
 	l.succeed(t, "", "create secret generic keys --from-literal=token=hidden")
@@ -165,7 +172,8 @@ func TestDeltas(t *testing.T) {
 		return v
 	}
 	var got []string
-	for _, d := range deltas("", object("{a: 1, l: [{name: x, v: 1}, {name: y}], p: [1, 2], m: {k: v}, gone: {deep: true}}"),
+	for _, d := range deltas("",
+		object("{a: 1, l: [{name: x, v: 1}, {name: y}], p: [1, 2], m: {k: v}, gone: {deep: true}}"),
 		object("{a: 2, l: [{name: y}, {name: x, v: 3}], p: [1, 3, 4], m: {k: v, o: w}, new: [1]}")) {
 		got = append(got, d.String())
 	}

@@ -18,8 +18,8 @@ import (
 	"k8s.io/kubectl/pkg/util/term"
 )
 
-// liveView is a picture on the terminal that follows what happens. While it lasts it has a screen of its own; when it ends the
-// terminal is as it was before, with the last picture printed below the command.
+// liveView is a picture on the terminal that is kept up to date. While it lasts it has a screen of its own; when
+// it ends the terminal is restored, with the last picture printed below the command.
 type liveView struct {
 	out    io.Writer
 	render func() []string // called by one goroutine at a time
@@ -54,9 +54,10 @@ func (s *session) canLive() bool {
 // interrupted is the exit code of a process that Ctrl-C ended.
 const interrupted = 130
 
-// live shows what render returns, as often as work calls changed, until work returns. Ctrl-C ends the context of work, and the
-// exit code is then what a shell sees of a program that died of it.
-func (s *session) live(ctx context.Context, render func() []string, work func(ctx context.Context, changed func()) error) error {
+// live shows the result of render, as often as work calls changed, until work returns. Ctrl-C cancels the context
+// of work, and the exit code is that of a program that the signal ended.
+func (s *session) live(ctx context.Context, render func() []string,
+	work func(ctx context.Context, changed func()) error) error {
 	ctx, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer release()
 	v := &liveView{out: s.verbatim.Out, render: func() []string { return visibleLines(render()) }, paint: s.painted}

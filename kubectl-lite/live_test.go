@@ -27,10 +27,11 @@ func startLive(t *testing.T, opts ...testenv.Option) live {
 
 func (l live) run(t *testing.T, stdin, line string) outcome {
 	t.Helper()
-	return runWith(t, t.Context(), l.kubeconfig, stdin, append([]string{"--cache-dir=" + l.cache}, splitWords(line)...)...)
+	return runWith(t, t.Context(), l.kubeconfig, stdin,
+		append([]string{"--cache-dir=" + l.cache}, splitWords(line)...)...)
 }
 
-// succeed runs an invocation that must end well, and returns what it printed.
+// succeed runs an invocation that must succeed, and returns its output.
 func (l live) succeed(t *testing.T, stdin, line string) string {
 	t.Helper()
 	got := l.run(t, stdin, line)
@@ -42,15 +43,20 @@ func TestRollout_FollowsADeploymentFromBirthToRollback(t *testing.T) {
 	t.Parallel()
 	l := startLive(t)
 	l.succeed(t, webManifest, "apply -f -")
-	require.Contains(t, l.succeed(t, "", "rollout status deploy/web --timeout=30s"), "deployment \"web\" successfully rolled out\n")
+	require.Contains(t, l.succeed(t, "", "rollout status deploy/web --timeout=30s"),
+		"deployment \"web\" successfully rolled out\n")
 	require.Equal(t, "deployment.apps/web image updated\n", l.succeed(t, "", "set image deploy/web nginx=nginx:2"))
 	require.Contains(t, l.succeed(t, "", "rollout status deploy/web --timeout=30s"), "successfully rolled out")
-	require.Contains(t, l.succeed(t, "", "rollout history deploy/web"), "REVISION  CHANGE-CAUSE\n1         <none>\n2         <none>\n")
+	require.Contains(t, l.succeed(t, "", "rollout history deploy/web"),
+		"REVISION  CHANGE-CAUSE\n1         <none>\n2         <none>\n")
 	require.Equal(t, "deployment.apps/web rolled back\n", l.succeed(t, "", "rollout undo deploy/web"))
 	require.Contains(t, l.succeed(t, "", "rollout status deploy/web --timeout=30s"), "successfully rolled out")
-	require.Equal(t, "nginx:1", l.succeed(t, "", "get deploy web -o jsonpath='{.spec.template.spec.containers[0].image}'"))
-	require.Equal(t, "deployment.apps/web condition met\n", l.succeed(t, "", "wait deploy/web --for=condition=Available --timeout=30s"))
-	require.Equal(t, "deployment.apps \"web\" deleted from default namespace\n", l.succeed(t, "", "delete deploy web --cascade=foreground"))
+	require.Equal(t, "nginx:1",
+		l.succeed(t, "", "get deploy web -o jsonpath='{.spec.template.spec.containers[0].image}'"))
+	require.Equal(t, "deployment.apps/web condition met\n",
+		l.succeed(t, "", "wait deploy/web --for=condition=Available --timeout=30s"))
+	require.Equal(t, "deployment.apps \"web\" deleted from default namespace\n",
+		l.succeed(t, "", "delete deploy web --cascade=foreground"))
 	require.Empty(t, l.succeed(t, "", "get deploy,rs -o name"))
 }
 
@@ -61,7 +67,8 @@ func TestDelete_WaitsUntilANamespaceIsGone(t *testing.T) {
 	l.succeed(t, "", "create deployment web --image=nginx --replicas=3 -n shop")
 	l.succeed(t, "", "rollout status deploy/web -n shop --timeout=30s")
 	l.succeed(t, "", "delete ns shop --timeout=30s")
-	require.Equal(t, "Error from server (NotFound): namespaces \"shop\" not found\n", l.run(t, "", "get ns shop").errOut)
+	require.Equal(t, "Error from server (NotFound): namespaces \"shop\" not found\n",
+		l.run(t, "", "get ns shop").errOut)
 }
 
 func TestTree_ShowsOwnersAbovePods(t *testing.T) {
@@ -85,7 +92,8 @@ func TestWhy_NamesThePodThatNoNodeTakes(t *testing.T) {
 	l.succeed(t, "", "set resources deploy/web --requests=cpu=9000")
 	require.Eventually(t, func() bool {
 		out := l.run(t, "", "why deploy/web").out
-		if !strings.Contains(out, "\nNodes, for Pod/web-") || !strings.Contains(out, "cpu free, of which the pod asks for 9k") {
+		if !strings.Contains(out, "\nNodes, for Pod/web-") ||
+			!strings.Contains(out, "cpu free, of which the pod asks for 9k") {
 			return false
 		}
 		_, cause, _ := strings.Cut(out, "Likely cause:\n")
@@ -97,7 +105,8 @@ func TestWhy_NamesThePodThatNoNodeTakes(t *testing.T) {
 func TestRolloutStatus_EndsWithOneWhenTheDeadlineIsExceeded(t *testing.T) {
 	t.Parallel()
 	l := startLive(t, testenv.WithNodes(0))
-	l.succeed(t, strings.Replace(webManifest, "replicas: 2", "replicas: 2\n  progressDeadlineSeconds: 1", 1), "apply -f -")
+	l.succeed(t, strings.Replace(webManifest, "replicas: 2", "replicas: 2\n  progressDeadlineSeconds: 1", 1),
+		"apply -f -")
 	got := l.run(t, "", "rollout status deploy/web --timeout=30s")
 	require.Equal(t, 1, got.code)
 	require.Contains(t, got.errOut, "error: deployment \"web\" exceeded its progress deadline\n")

@@ -55,24 +55,31 @@ func newLogs(s *session) *cobra.Command {
 			if err := o.complete(cmd, args); err != nil {
 				return err
 			}
-			return o.run(contextOf(cmd), args)
+			return o.run(cmd.Context(), args)
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.options.Follow, "follow", "f", false, "Specify if the logs should be streamed.")
-	flags.BoolVarP(&o.options.Previous, "previous", "p", false, "If true, print the logs for the previous instance of the container in a pod if it exists.")
+	flags.BoolVarP(&o.options.Previous, "previous", "p", false,
+		"If true, print the logs for the previous instance of the container in a pod if it exists.")
 	flags.BoolVar(&o.options.Timestamps, "timestamps", false, "Include timestamps on each line in the log output")
 	flags.StringVarP(&o.options.Container, "container", "c", "", "Print the logs of this container")
-	flags.BoolVar(&o.options.InsecureSkipTLSVerifyBackend, "insecure-skip-tls-verify-backend", false, "Skip verifying the identity of the kubelet that logs are requested from.")
+	flags.BoolVar(&o.options.InsecureSkipTLSVerifyBackend, "insecure-skip-tls-verify-backend", false,
+		"Skip verifying the identity of the kubelet that logs are requested from.")
 	flags.BoolVar(&o.allContainers, "all-containers", false, "Get all containers' logs in the pod(s).")
 	flags.BoolVar(&o.allPods, "all-pods", false, "Get logs from all pod(s). Sets prefix to true.")
 	flags.BoolVar(&o.prefix, "prefix", false, "Prefix each log line with the log source (pod name and container name)")
-	flags.BoolVar(&o.ignoreErrors, "ignore-errors", false, "If watching / following pod logs, allow for any errors that occur to be non-fatal")
-	flags.Int64Var(&o.tail, "tail", -1, "Lines of recent log file to display. Defaults to -1 with no selector, showing all log lines otherwise 10, if a selector is provided.")
-	flags.DurationVar(&o.since, "since", 0, "Only return logs newer than a relative duration like 5s, 2m, or 3h. Defaults to all logs. Only one of since-time / since may be used.")
-	flags.StringVar(&o.sinceTime, "since-time", "", "Only return logs after a specific date (RFC3339). Defaults to all logs. Only one of since-time / since may be used.")
+	flags.BoolVar(&o.ignoreErrors, "ignore-errors", false,
+		"If watching / following pod logs, allow for any errors that occur to be non-fatal")
+	flags.Int64Var(&o.tail, "tail", -1, "Lines of recent log file to display. Defaults to -1 with no selector, "+
+		"showing all log lines otherwise 10, if a selector is provided.")
+	flags.DurationVar(&o.since, "since", 0, "Only return logs newer than a relative duration like 5s, 2m, or 3h. "+
+		"Defaults to all logs. Only one of since-time / since may be used.")
+	flags.StringVar(&o.sinceTime, "since-time", "", "Only return logs after a specific date (RFC3339). Defaults "+
+		"to all logs. Only one of since-time / since may be used.")
 	flags.Int64Var(&o.limitBytes, "limit-bytes", 0, "Maximum bytes of logs to return. Defaults to no limit.")
-	flags.IntVar(&o.maxStreams, "max-log-requests", 5, "Specify maximum number of concurrent logs to follow when using by a selector. Defaults to 5.")
+	flags.IntVar(&o.maxStreams, "max-log-requests", 5,
+		"Specify maximum number of concurrent logs to follow when using by a selector. Defaults to 5.")
 	cmdutil.AddPodRunningTimeoutFlag(cmd, 20*time.Second)
 	cmdutil.AddLabelSelectorFlagVar(cmd, &o.selector)
 	return cmd
@@ -81,7 +88,8 @@ func newLogs(s *session) *cobra.Command {
 func (o *logsOptions) complete(cmd *cobra.Command, args []string) (err error) {
 	switch {
 	case len(args) == 0 && o.selector == "", len(args) > 2:
-		return usageErrorf(cmd, "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command")
+		return usageErrorf(cmd, "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is "+
+			"a required argument for the logs command")
 	case len(args) > 0 && o.selector != "":
 		return usageErrorf(cmd, "only a selector (-l) or a POD name is allowed")
 	case len(args) == 2 && o.options.Container != "":
@@ -106,7 +114,8 @@ func (o *logsOptions) complete(cmd *cobra.Command, args []string) (err error) {
 	return o.limit(cmd.Flags().Changed("tail"))
 }
 
-// limit says how much of the log is wanted. Of pods chosen by a label it is the last ten lines, unless the user asked.
+// limit sets how much of the log is read: the last ten lines of pods chosen by a label, unless the user asked for
+// more.
 func (o *logsOptions) limit(tailChosen bool) error {
 	if o.sinceTime != "" {
 		t, err := kubectlutil.ParseRFC3339(o.sinceTime, metav1.Now)
@@ -157,13 +166,14 @@ func (o *logsOptions) run(ctx context.Context, args []string) error {
 		return nil
 	}
 	if len(requests) > o.maxStreams {
-		return fmt.Errorf("you are attempting to follow %d log streams, but maximum allowed concurrency is %d, use --max-log-requests to increase the limit", len(requests), o.maxStreams)
+		return fmt.Errorf("you are attempting to follow %d log streams, but maximum allowed concurrency is %d, "+
+			"use --max-log-requests to increase the limit", len(requests), o.maxStreams)
 	}
 	return o.copyAll(ctx, sources, requests)
 }
 
-// requests are one per log. kubectl's library would choose containers and pods as well, but it reports that on the process's
-// own error stream, with names as they are.
+// requests are one per log. kubectl's library would choose containers and pods as well, but it reports that
+// on the process's own error stream, with names as they are.
 func (o *logsOptions) requests(obj runtime.Object) (map[corev1.ObjectReference]rest.ResponseWrapper, error) {
 	pods, err := o.podsOf(obj)
 	if err != nil {
@@ -188,7 +198,8 @@ func (o *logsOptions) requests(obj runtime.Object) (map[corev1.ObjectReference]r
 	return all, nil
 }
 
-// podsOf are the pods whose logs are meant: of a workload it is the one that tells most, or all of them with --all-pods.
+// podsOf are the pods whose logs are meant: of a workload it is the one that tells most, or all of them with
+// --all-pods.
 func (o *logsOptions) podsOf(obj runtime.Object) ([]*corev1.Pod, error) {
 	switch found := obj.(type) {
 	case *corev1.Pod:
@@ -205,12 +216,14 @@ func (o *logsOptions) podsOf(obj runtime.Object) ([]*corev1.Pod, error) {
 		return nil, err
 	}
 	likeliest := func(pods []*corev1.Pod) sort.Interface { return podutils.ByLogging(pods) }
-	pod, n, err := polymorphichelpers.GetFirstPod(client.CoreV1(), namespace, selector.String(), o.podTimeout, likeliest)
+	pod, n, err := polymorphichelpers.GetFirstPod(client.CoreV1(), namespace, selector.String(),
+		o.podTimeout, likeliest)
 	switch {
 	case err != nil:
 		return nil, err
 	case n > 1 && o.allPods:
-		list, err := polymorphichelpers.GetPodList(client.CoreV1(), namespace, selector.String(), o.podTimeout, likeliest)
+		list, err := polymorphichelpers.GetPodList(client.CoreV1(), namespace, selector.String(),
+			o.podTimeout, likeliest)
 		if err != nil {
 			return nil, err
 		}
@@ -255,7 +268,8 @@ func (o *logsOptions) source(args []string) (runtime.Object, error) {
 }
 
 // copyAll follows several logs at once, line by line, so that lines of different pods do not run into each other.
-func (o *logsOptions) copyAll(ctx context.Context, sources []corev1.ObjectReference, requests map[corev1.ObjectReference]rest.ResponseWrapper) error {
+func (o *logsOptions) copyAll(ctx context.Context, sources []corev1.ObjectReference,
+	requests map[corev1.ObjectReference]rest.ResponseWrapper) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	out := &lineWriter{to: o.verbatim.Out}
@@ -293,8 +307,8 @@ func (o *logsOptions) copy(ctx context.Context, request rest.ResponseWrapper, to
 	return err
 }
 
-// longestLine is up to which length lines of several logs are kept whole; what is longer comes in pieces. Runtimes write no
-// longer line than 16 KiB in one piece.
+// longestLine is up to which length lines of several logs are kept whole; what is longer comes in pieces.
+// Runtimes write no longer line than 16 KiB in one piece.
 const longestLine = 1 << 20
 
 // copyLines hands on whole lines as they come, so that a followed log is never held back.
@@ -322,7 +336,8 @@ func (o *logsOptions) prefixed(source corev1.ObjectReference, to io.Writer) io.W
 		return to
 	}
 	_, container, _ := strings.Cut(source.FieldPath, "{")
-	return &lineWriter{to: to, prefix: oneLine(fmt.Sprintf("[pod/%s/%s] ", source.Name, strings.TrimSuffix(container, "}")))}
+	return &lineWriter{to: to,
+		prefix: oneLine(fmt.Sprintf("[pod/%s/%s] ", source.Name, strings.TrimSuffix(container, "}")))}
 }
 
 // lineWriter writes each call's text in one piece, after the prefix if a line begins with it. It may be used by several

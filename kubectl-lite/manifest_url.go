@@ -13,15 +13,15 @@ func isURL(name string) bool {
 	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
 }
 
-// openManifest is what a URL of -f has. It is asked three times, a second apart, where it cannot be reached or its server
-// fails, as kubectl does.
+// openManifest opens a URL of -f. As kubectl does, it tries three times, a second apart, where the server cannot
+// be reached or fails.
 func openManifest(address string) (io.Reader, error) {
 	if _, err := url.Parse(address); err != nil {
 		return nil, fmt.Errorf("the URL passed to filename %q is not valid: %v", address, err)
 	}
 	const attempts = 3
 	for i := 1; ; i++ {
-		res, err := http.Get(address) //nolint:gosec // the user names it
+		res, err := (&http.Client{}).Get(address) // the default client is kubectl's, see boundDownloads
 		if err == nil && res.StatusCode == http.StatusOK {
 			return &limitedBody{ReadCloser: res.Body, most: longestManifest, left: longestManifest}, nil
 		}
@@ -29,7 +29,8 @@ func openManifest(address string) (io.Reader, error) {
 		if err == nil {
 			res.Body.Close() //nolint:errcheck // it is not read
 			again = res.StatusCode >= http.StatusInternalServerError
-			err = fmt.Errorf("unable to read URL %q, server reported %s, status code=%d", address, res.Status, res.StatusCode)
+			err = fmt.Errorf("unable to read URL %q, server reported %s, status code=%d", address, res.Status,
+				res.StatusCode)
 		}
 		if !again || i == attempts {
 			return nil, err

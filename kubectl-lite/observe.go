@@ -14,9 +14,11 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// observe looks at one object now and after every change until settled says that it has seen enough. It is given nil while
-// the object does not exist. A watch that ends early, or that fell too far behind, is begun again from a fresh look.
-func observe(ctx context.Context, client dynamic.ResourceInterface, name string, settled func(*unstructured.Unstructured) (bool, error)) error {
+// observe looks at one object now and after every change until settled says that it has seen enough. It is
+// given nil while the object does not exist. A watch that ends early, or that fell too far behind, is begun
+// again from a fresh look.
+func observe(ctx context.Context, client dynamic.ResourceInterface, name string,
+	settled func(*unstructured.Unstructured) (bool, error)) error {
 	only := fields.OneTermEqualSelector("metadata.name", name).String()
 	for {
 		list, err := client.List(ctx, metav1.ListOptions{FieldSelector: only})
@@ -30,7 +32,8 @@ func observe(ctx context.Context, client dynamic.ResourceInterface, name string,
 		if done, err := settled(current); done || err != nil {
 			return err
 		}
-		changes, err := client.Watch(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: list.GetResourceVersion()})
+		changes, err := client.Watch(ctx,
+			metav1.ListOptions{FieldSelector: only, ResourceVersion: list.GetResourceVersion()})
 		if err != nil {
 			return orContext(ctx, err)
 		}
@@ -43,7 +46,8 @@ func observe(ctx context.Context, client dynamic.ResourceInterface, name string,
 }
 
 // untilSettled reads one watch. It returns false where the stream ended before the matter was settled.
-func untilSettled(ctx context.Context, changes watch.Interface, settled func(*unstructured.Unstructured) (bool, error)) (bool, error) {
+func untilSettled(ctx context.Context, changes watch.Interface,
+	settled func(*unstructured.Unstructured) (bool, error)) (bool, error) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -3,7 +3,8 @@ package kubectllite
 // generatorSteps are create's generators, whole objects and errors alike.
 var generatorSteps = []parityStep{
 	{args: "create role reader --verb=get,list,watch --resource=pods,services --dry-run=client -o yaml"},
-	{args: "create role reader --verb=get --verb=get --resource=po --resource-name=a --resource-name=b --dry-run=client -o yaml"},
+	{args: "create role reader --verb=get --verb=get --resource=po --resource-name=a --resource-name=b " +
+		"--dry-run=client -o yaml"},
 	{args: "create role reader --verb=get --resource=pods,deployments.apps,rs.apps,pods/log --dry-run=client -o yaml"},
 	{args: "create role reader --verb=get,list --resource=pods"},
 	{args: "create role reader --verb=get,list --resource=pods"},
@@ -29,7 +30,8 @@ var generatorSteps = []parityStep{
 	{args: "create clusterrole bad --verb=get"},
 	{args: "create clusterrole sum --aggregation-rule=team=a --dry-run=client -o yaml"},
 	{args: "create clusterrole sum --aggregation-rule=team=a --verb=get"},
-	{args: "create rolebinding readers --role=reader --user=ann --user=bob --group=staff --serviceaccount=default:default --dry-run=client -o yaml"},
+	{args: "create rolebinding readers --role=reader --user=ann --user=bob --group=staff " +
+		"--serviceaccount=default:default --dry-run=client -o yaml"},
 	{args: "create rolebinding readers --role=reader --user=ann"},
 	{args: "create rolebinding both --role=reader --clusterrole=view --user=ann"},
 	{args: "create rolebinding bad --role=reader --serviceaccount=default"},
@@ -38,8 +40,10 @@ var generatorSteps = []parityStep{
 	{args: "create clusterrolebinding viewers --clusterrole=viewer --group=staff"},
 	{args: "create clusterrolebinding viewers"},
 	{args: "create ingress front --rule=a.example/=web:80 --dry-run=client -o yaml"},
-	{args: "create ingress front --class=std --rule=a.example/x*=web:http --rule=a.example/y=api:8080 --rule=b.example/=web:80 --dry-run=client -o yaml"},
-	{args: "create ingress front --rule=a.example/=web:80,tls --rule=b.example/=web:80,tls=cert --rule=c.example/=web:80,tls=cert --dry-run=client -o yaml"},
+	{args: "create ingress front --class=std --rule=a.example/x*=web:http --rule=a.example/y=api:8080 " +
+		"--rule=b.example/=web:80 --dry-run=client -o yaml"},
+	{args: "create ingress front --rule=a.example/=web:80,tls --rule=b.example/=web:80,tls=cert " +
+		"--rule=c.example/=web:80,tls=cert --dry-run=client -o yaml"},
 	{args: "create ingress front --default-backend=web:80 --annotation=a=b --annotation=c=d --dry-run=client -o yaml"},
 	{args: "create ingress front --rule=/=web:80 --dry-run=client -o yaml"},
 	{args: "create ingress front --rule=a.example/=web:80"},
@@ -70,10 +74,12 @@ var generatorSteps = []parityStep{
 	{args: "create job once"},
 	{args: "create job once --image=busybox --from=cronjob/nightly"},
 	{args: "create job once --image=busybox"},
-	{args: "create cronjob nightly --image=busybox --schedule='0 3 * * *' --restart=Never --dry-run=client -o yaml -- date"},
+	{args: "create cronjob nightly --image=busybox --schedule='0 3 * * *' --restart=Never --dry-run=client -o " +
+		"yaml -- date"},
 	{args: "create cronjob nightly --image=busybox --schedule='0 3 * * *'"},
 	{args: "create cronjob nightly --image=busybox"},
-	{args: "create job byhand --from=cronjob/nightly --dry-run=client -o jsonpath='{.metadata.annotations}{.metadata.ownerReferences[0].name}'"},
+	{args: "create job byhand --from=cronjob/nightly --dry-run=client -o " +
+		"jsonpath='{.metadata.annotations}{.metadata.ownerReferences[0].name}'"},
 	{args: "create job byhand --from=cronjob/nightly"},
 	{args: "create job byhand2 --from=cronjob/nope"},
 	{args: "create job byhand2 --from=cm/settings"},
@@ -91,7 +97,9 @@ var generatorSteps = []parityStep{
 	{args: "create deployment plain --image=nginx --dry-run=client -o yaml"},
 	{args: "create deployment many --image=nginx --image=busybox:1 --replicas=3 --port=80 --dry-run=client -o yaml"},
 	{args: "create deployment many --image=nginx --image=busybox -- date"},
-	{args: "create deploy plain --image=nginx@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef --dry-run=client -o jsonpath='{.spec.template.spec.containers[0].name}'"},
+	{args: "create deploy plain " +
+		"--image=nginx@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef --dry-run=client " +
+		"-o jsonpath='{.spec.template.spec.containers[0].name}'"},
 	{args: "create deployment spaced --image=nginx -n shop --dry-run=client -o yaml"},
 	{args: "create deployment saved --image=nginx --save-config --dry-run=client -o jsonpath='{.metadata.annotations}'"},
 	{args: "create deployment web --image=nginx --replicas=2 --port=80"},
@@ -108,7 +116,8 @@ var generatorSteps = []parityStep{
 	{args: "create secret generic s1 --from-literal=a=b --from-file=DIR/app.conf --dry-run=client -o yaml"},
 	{args: "create secret generic s1 --from-env-file=DIR/app.conf --dry-run=client -o yaml"},
 	{args: "create secret generic s1 --from-literal=a"},
-	{args: "create secret docker-registry s2 --docker-server=reg.example --docker-username=u --docker-password=p --docker-email=u@example --dry-run=client -o yaml"},
+	{args: "create secret docker-registry s2 --docker-server=reg.example --docker-username=u --docker-password=p " +
+		"--docker-email=u@example --dry-run=client -o yaml"},
 	{args: "create secret docker-registry s2 --docker-username=u"},
 	{args: "create secret tls s3 --cert=DIR/missing --key=DIR/missing"},
 	{args: "create secret tls s3"},
@@ -146,7 +155,8 @@ var setSteps = []parityStep{
 	{args: "set serviceaccount deploy web"},
 	{args: "set image deploy web *=nginx:2"},
 	{args: "set image deploy --all nginx=nginx:3"},
-	{args: "set image -f - nginx=nginx:4 --local -o jsonpath='{.spec.template.spec.containers[0].image}'", stdin: deploymentManifest},
+	{args: "set image -f - nginx=nginx:4 --local -o jsonpath='{.spec.template.spec.containers[0].image}'",
+		stdin: deploymentManifest},
 	{args: "set env deploy/web A=1 B=2"},
 	{args: "set env deploy/web A=3 --overwrite=false"},
 	{args: "set env deploy/web --list"},
@@ -165,7 +175,8 @@ var setSteps = []parityStep{
 	{args: "set env deploy/web --from=deploy/web"},
 	{args: "set env deploy/web --from=cm/nope"},
 	{args: "set env deploy/web A=1 -c nope"},
-	{args: "set env deploy/web - -o jsonpath='{.spec.template.spec.containers[0].env[*].name}'", stdin: "# comment\nFROM=stdin\n"},
+	{args: "set env deploy/web - -o jsonpath='{.spec.template.spec.containers[0].env[*].name}'",
+		stdin: "# comment\nFROM=stdin\n"},
 	{args: "set env deploy/web LOG_LEVEL- APP_LOG_LEVEL- Q- FROM-"},
 	{args: "set env deploy/web"},
 	{args: "set resources deploy web --limits=cpu=1 --requests=cpu=500m -c nginx"},
@@ -219,12 +230,14 @@ spec:
 
 // appliedSteps are apply's subcommands, replace --force and edit, with an editor that a command line can have.
 var appliedSteps = []parityStep{
-	{args: "apply -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}, "data": {"a": "b"}}`},
+	{args: "apply -f -",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}, "data": {"a": "b"}}`},
 	{args: "apply view-last-applied cm kept"},
 	{args: "apply view-last-applied cm/kept -o json"},
 	{args: "apply view-last-applied cm/kept -o nope"},
 	{args: "apply view-last-applied svc inner"},
-	{args: "apply set-last-applied -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}, "data": {"a": "c"}}`},
+	{args: "apply set-last-applied -f -",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}, "data": {"a": "c"}}`},
 	{args: "apply set-last-applied -f DIR/kept.yaml"},
 	{args: "apply set-last-applied -f DIR/kept.yaml"},
 	{args: "apply set-last-applied -f DIR/kept.yaml -o name"},
@@ -273,31 +286,39 @@ var appliedSteps = []parityStep{
 	{args: "auth reconcile -f - -o name", stdin: widerManifest},
 	{args: "auth reconcile -f - --remove-extra-permissions --remove-extra-subjects", stdin: grantManifest},
 	{args: "auth reconcile -f - --dry-run=server", stdin: grantManifest},
+	{args: "auth reconcile --filename=-", stdin: looseManifest},
 	{args: "auth reconcile"},
 	{args: "delete role,rolebinding granted"},
 }
 
-// grantManifest and widerManifest are a role and its binding; the second has more of both, and something that is no role.
+// grantManifest and widerManifest are a role and its binding; the second has more of both, and something that
+// is no role.
 const (
 	grantManifest = `apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
-metadata: {name: granted}
+metadata: {name: granted, "namespace": "default"}
 rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: granted}
+metadata: {name: granted, "namespace": "default"}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: granted}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}]
 `
+	// looseManifest is a binding that names no namespace.
+	looseManifest = `apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: loose}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: granted}
+`
 	widerManifest = `apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
-metadata: {name: granted}
+metadata: {name: granted, "namespace": "default"}
 rules: [{apiGroups: [""], resources: [pods, services], verbs: [get]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: granted}
+metadata: {name: granted, "namespace": "default"}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: granted}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}]
 ---
@@ -309,11 +330,14 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}]
 var streamSteps = []parityStep{
 	{args: "run lone --image=busybox --dry-run=client -o yaml"},
 	{args: "run lone --image=busybox --dry-run=client"},
-	{args: "run lone --image=busybox --env=A=b --labels=x=y,z=w --port=80 --annotations=n=m --privileged --image-pull-policy=Never --restart=Never --dry-run=client -o yaml -- date -u"},
+	{args: "run lone --image=busybox --env=A=b --labels=x=y,z=w --port=80 --annotations=n=m --privileged " +
+		"--image-pull-policy=Never --restart=Never --dry-run=client -o yaml -- date -u"},
 	{args: "run lone --image=busybox --command --dry-run=client -o jsonpath='{.spec.containers[0].command}' -- date -u"},
 	{args: "run lone --image=busybox --dry-run=server -o name"},
-	{args: "run lone --image=busybox --overrides='{\"spec\":{\"hostNetwork\":true}}' --dry-run=client -o jsonpath='{.spec.hostNetwork}'"},
-	{args: "run lone --image=busybox --overrides='[{\"op\":\"add\",\"path\":\"/spec/hostname\",\"value\":\"h\"}]' --override-type=json --dry-run=client -o jsonpath='{.spec.hostname}'"},
+	{args: "run lone --image=busybox --overrides='{\"spec\":{\"hostNetwork\":true}}' --dry-run=client -o " +
+		"jsonpath='{.spec.hostNetwork}'"},
+	{args: "run lone --image=busybox --overrides='[{\"op\":\"add\",\"path\":\"/spec/hostname\",\"value\":\"h\"}]' " +
+		"--override-type=json --dry-run=client -o jsonpath='{.spec.hostname}'"},
 	{args: "run lone --image=busybox --port=80 --expose"},
 	{args: "run lone --image=busybox"},
 	{args: "get svc lone -o jsonpath='{.spec.selector}{.spec.ports[0].port}'"},
@@ -384,10 +408,12 @@ var configSteps = []parityStep{
 	{args: "config set-credentials ann --token=secret --kubeconfig=DIR/other"},
 	{args: "config set-credentials ann --username=ann --password=pw --kubeconfig=DIR/other"},
 	{args: "config set-credentials ann --token=t --username=ann --kubeconfig=DIR/other"},
-	{args: "config set-credentials bob --client-certificate=DIR/app.conf --client-key=DIR/app.conf --kubeconfig=DIR/other"},
+	{args: "config set-credentials bob --client-certificate=DIR/app.conf --client-key=DIR/app.conf " +
+		"--kubeconfig=DIR/other"},
 	{args: "config set-credentials bob --embed-certs --client-certificate=DIR/app.conf --kubeconfig=DIR/other"},
 	{args: "config set-credentials bob --embed-certs --kubeconfig=DIR/other"},
-	{args: "config set-credentials exe --exec-command=login --exec-api-version=client.authentication.k8s.io/v1 --exec-arg=a --exec-arg=b --exec-env=K=v --exec-interactive-mode=Never --kubeconfig=DIR/other"},
+	{args: "config set-credentials exe --exec-command=login --exec-api-version=client.authentication.k8s.io/v1 " +
+		"--exec-arg=a --exec-arg=b --exec-env=K=v --exec-interactive-mode=Never --kubeconfig=DIR/other"},
 	{args: "config set-credentials exe --exec-env=K- --exec-env=L=w --exec-provide-cluster-info --kubeconfig=DIR/other"},
 	{args: "config set-credentials exe --exec-interactive-mode=Nope --kubeconfig=DIR/other"},
 	{args: "config set-context one --cluster=extra --user=ann --namespace=shop --kubeconfig=DIR/other"},
@@ -569,9 +595,11 @@ var readSteps = []parityStep{
 	{args: "scale cm/kept --replicas=1"},
 	{args: "scale job/once --replicas=2"},
 	{args: "expose svc inner --port=81 --name=again"},
-	{args: "expose deploy web --name=typed --type=NodePort --port=80 --protocol=UDP --session-affinity=ClientIP -l x=y --dry-run=client -o yaml"},
+	{args: "expose deploy web --name=typed --type=NodePort --port=80 --protocol=UDP --session-affinity=ClientIP " +
+		"-l x=y --dry-run=client -o yaml"},
 	{args: "expose deploy web --name=multi --port=80,443 --dry-run=client -o yaml"},
-	{args: "expose deploy web --name=chosen --port=80 --selector=a=b --cluster-ip=None --external-ip=1.2.3.4 --dry-run=client -o yaml"},
+	{args: "expose deploy web --name=chosen --port=80 --selector=a=b --cluster-ip=None --external-ip=1.2.3.4 " +
+		"--dry-run=client -o yaml"},
 	{args: "expose deploy web --port=nope"},
 	{args: "cluster-info"},
 	{args: "cluster-info nope"},
@@ -645,7 +673,7 @@ var readSteps = []parityStep{
 	{args: "version -o nope"},
 }
 
-// annRequest is a request for the name ann, signed with a key that nobody has any more.
+// annRequest is a request for the name ann, signed with a key that no longer exists.
 const annRequest = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlISU1IQUNBUUF3RGpFTU1Bb0dBMVVFQXd3RFlXNXVNRmt3RXdZ" +
 	"SEtvWkl6ajBDQVFZSUtvWkl6ajBEQVFjRApRZ0FFS1NkaDV1MG9EV2pKMVQvRnpRTEdWSVhiQ3p1VXVqUmROWlBFNmhPeHJKNFda" +
 	"ZEtjNi90Uk9sSFd0bHI3CnVqQ3NCWDVZanoyaWJaMC92R3pmaFArcTJxQUFNQW9HQ0NxR1NNNDlCQU1DQTBnQU1FVUNJUURzTnlL" +

@@ -1,8 +1,16 @@
+//go:build e2e
+
 package kubectllite
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"flag"
 	"net/url"
+	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,16 +35,54 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// TestParity_OnARealServer runs the steps of TestParity against a server that somebody started: kube-apiserver, if one is at
-// hand, whose user may make namespaces, cluster roles, priority classes and certificate requests. They run in namespaces of
-// their own, by kubectl twice and by kubectl-lite once. What kubectl itself does not do twice
-// alike, because controllers work on what the steps make, is no yardstick and is left out.
+var record = flag.Bool("record", false, "write what the real kubectl does to "+recordedPath)
+
+// TestParity_RecordingIsTrueToKubectl runs the steps of TestParity by the real kubectl, on a server of its own, and
+// compares them with the recording that TestParity relies on.
+func TestParity_RecordingIsTrueToKubectl(t *testing.T) {
+	t.Parallel()
+	theirs := runParity(t, aloneOn(t, testenv.Start(t, testenv.APIServerOnly())), kubectlRunner(t))
+	if *record {
+		text, err := json.MarshalIndent(theirs, "", " ")
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(recordedPath, append(text, '\n'), 0o644))
+	}
+	was := recorded(t)
+	require.Len(t, theirs, len(was), renew)
+	for i := range was {
+		assert.Equal(t, was[i], theirs[i], was[i].Args)
+	}
+}
+
+// kubectlRunner runs the kubectl that make parity names: it is of the release that kubectl-lite's library is of,
+// because kubectls of other releases print other texts.
+func kubectlRunner(t *testing.T) parityRunner {
+	t.Helper()
+	path := os.Getenv("KUBECTL")
+	require.NotEmpty(t, path, "make parity sets KUBECTL")
+	return func(t *testing.T, kubeconfig, dir, stdin string, args []string) outcome {
+		var out, errOut bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, path, args...)
+		cmd.Env = append(os.Environ(), "HOME="+dir, "KUBECONFIG="+kubeconfig, "KUBECTL_KUBERC=false")
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
+		err := cmd.Run()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatalf("run kubectl: %v", err)
+		}
+		return outcome{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
+	}
+}
+
+// TestParity_OnARealServer runs the steps of TestParity against a server that somebody started:
+// kube-apiserver, if one is at hand, whose user may make namespaces, cluster roles, priority classes and
+// certificate requests. They run in namespaces of their own, by kubectl twice and by kubectl-lite once. What
+// kubectl itself does not do twice alike, because controllers work on what the steps make, is no yardstick
+// and is left out.
 func TestParity_OnARealServer(t *testing.T) {
 	path := testenv.ExternalKubeconfig(t)
-	kubectl := realKubectl()
-	if kubectl == "" {
-		t.Skip("not run against an API server of others: there is no kubectl on the PATH")
-	}
 	t.Parallel()
 	server := openShared(t, path)
 	version, err := server.client.Discovery().ServerVersion()
@@ -44,8 +90,8 @@ func TestParity_OnARealServer(t *testing.T) {
 	t.Logf("%s, %s; left out: get --at, timeline and ttl, which kubectl has not, and %q, which concern others",
 		server.config.Host, version.GitVersion, sortedKeys(unfitForShared))
 
-	theirs := server.parity(t, kubectlRunner(kubectl))
-	again := server.parity(t, kubectlRunner(kubectl))
+	kubectl := kubectlRunner(t)
+	theirs, again := server.parity(t, kubectl), server.parity(t, kubectl)
 	ours := server.parity(t, liteRunner)
 	total, fickle := len(ours), map[string]bool{}
 	for i := range theirs {
@@ -60,7 +106,7 @@ func TestParity_OnARealServer(t *testing.T) {
 	requireParity(t, theirs, ours)
 }
 
-// unfitForShared are steps that must not be run where others work, or that tell how busy the others are.
+// unfitForShared are steps that would disturb other users of a server, or whose output depends on them.
 var unfitForShared = map[string]bool{
 	"taint nodes --all a=b:NoSchedule": true,
 	"top nodes":                        true,
@@ -114,13 +160,14 @@ var (
 	madeUp = regexp.MustCompile(`\b(web|many|plain|nightly)-[a-z0-9]{8,10}(-[a-z0-9]{5})?\b`)
 )
 
-// parity runs the steps with names that nobody else has, and leaves nothing behind.
+// parity runs the steps with names that are unique, and leaves nothing behind.
 func (s *sharedServer) parity(t *testing.T, run parityRunner) []parityOutcome {
 	t.Helper()
 	suffix := "-" + rand.String(8)
 	namespace := "default" + suffix
 	defer s.clean(t, suffix)
-	_, err := s.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	_, err := s.client.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s.awaitServiceAccount(t, namespace)
 	host, err := url.Parse(s.config.Host)
@@ -134,22 +181,24 @@ func (s *sharedServer) parity(t *testing.T, run parityRunner) []parityOutcome {
 			return sharedNames.ReplaceAllString(text, "$1"+suffix)
 		},
 		plain: func(text string) string {
-			text = unstable[0].pattern.ReplaceAllString(strings.ReplaceAll(text, suffix, ""), "UID") // before parts of one look like ages
+			// before parts of one look like ages
+			text = unstable[0].pattern.ReplaceAllString(strings.ReplaceAll(text, suffix, ""), "UID")
 			text = anyIP.ReplaceAllString(text, "127.0.0.1")
 			return madeUp.ReplaceAllString(sharedAge.ReplaceAllString(text, "1s"), "$1-HASH")
 		},
 	}, run)
 }
 
-// awaitServiceAccount waits until a server with controllers has furnished a namespace. Where there are none, as beside a
-// kube-apiserver alone, it makes the account that pods need.
+// awaitServiceAccount waits until a server with controllers has furnished a namespace. Where there are none,
+// as beside a kube-apiserver alone, it makes the account that pods need.
 func (s *sharedServer) awaitServiceAccount(t *testing.T, namespace string) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 5*time.Second, true, func(ctx context.Context) (bool, error) {
-		_, noAccount := s.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
-		_, noRoot := s.client.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-		return noAccount == nil && noRoot == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 5*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			_, noAccount := s.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+			_, noRoot := s.client.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+			return noAccount == nil && noRoot == nil, nil
+		})
 	if err == nil {
 		return
 	}
@@ -185,7 +234,8 @@ func (s *sharedServer) clean(t *testing.T, suffix string) {
 	}
 }
 
-// awaitGone waits until a namespace is gone. Where no controller empties it, as beside a kube-apiserver alone, this does.
+// awaitGone waits until a namespace is gone. Where no controller empties it, as beside a kube-apiserver
+// alone, this does.
 func (s *sharedServer) awaitGone(t *testing.T, namespace string) {
 	t.Helper()
 	gone := func(ctx context.Context) (bool, error) {
@@ -203,7 +253,8 @@ func (s *sharedServer) awaitGone(t *testing.T, namespace string) {
 		for _, r := range list.APIResources {
 			now := int64(0)
 			_ = s.any.Resource(version.WithResource(r.Name)).Namespace(namespace). // what is left shows below
-												DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
+												DeleteCollection(t.Context(),
+					metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
 		}
 	}
 	left, err := s.client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
@@ -211,5 +262,6 @@ func (s *sharedServer) awaitGone(t *testing.T, namespace string) {
 	left.Spec.Finalizers = nil
 	_, err = s.client.CoreV1().Namespaces().Finalize(t.Context(), left, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, gone), "%s is still there", namespace)
+	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, gone),
+		"%s is still there", namespace)
 }

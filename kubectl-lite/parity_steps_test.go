@@ -9,8 +9,8 @@ spec: {containers: [{name: c, image: "busybox:1", ports: [{containerPort: 8080}]
 // parityStep is one invocation. DIR stands for a folder with the kubeconfig "config" and a file "app.conf".
 type parityStep struct{ args, stdin string }
 
-// paritySteps are run in order on a fresh API server without controllers, so that what they see depends on nothing but
-// the steps before.
+// paritySteps are run in order on a fresh API server without controllers, so that their results depend only on the
+// steps before.
 var paritySteps = []parityStep{
 	{args: "get pods"},
 	{args: "get pods -A"},
@@ -38,8 +38,10 @@ var paritySteps = []parityStep{
 	{args: "create -f -", stdin: podManifest},
 	{args: "create -f -", stdin: podManifest},
 	{args: "create -f DIR/missing.yaml"},
-	{args: "create -f -", stdin: `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad"}, "spec": {"containers": [{"name": "c", "image": "i", "nope": 1}]}}`},
-	{args: "create -f -", stdin: `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "Bad_Name"}, "spec": {"containers": []}}`},
+	{args: "create -f -",
+		stdin: `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad"}, "spec": {"containers": [{"name": "c", "image": "i", "nope": 1}]}}`},
+	{args: "create -f -",
+		stdin: `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "Bad_Name"}, "spec": {"containers": []}}`},
 	{args: "create -f -", stdin: `{"apiVersion": "v1", "kind": "Nope", "metadata": {"name": "bad"}}`},
 	{args: "create -f -", stdin: `{"apiVersion": "nope/v1", "kind": "Nope", "metadata": {"name": "bad"}}`},
 	{args: "create -f -", stdin: "a: b: c"},
@@ -67,18 +69,24 @@ var paritySteps = []parityStep{
 	{args: "create deployment web --image=nginx:1.27"},
 	{args: "create deployment web2"},
 	{args: "create service clusterip cache --tcp=6379:6380 --tcp=9100"},
-	{args: "create service nodeport door --tcp=80:8080 --node-port=30080 --dry-run=client -o jsonpath='{.spec.ports[0].nodePort}'"},
+	{args: "create service nodeport door --tcp=80:8080 --node-port=30080 --dry-run=client -o " +
+		"jsonpath='{.spec.ports[0].nodePort}'"},
 	{args: "create service loadbalancer edge --tcp=80 --dry-run=client"},
 	{args: "create service externalname far --external-name=far.example --dry-run=client"},
 	{args: "create service clusterip none"},
 	{args: "create job once --image=busybox --dry-run=client -o jsonpath='{.spec.template.spec.restartPolicy}'"},
-	{args: "create cronjob nightly --image=busybox --schedule='0 3 * * *' --dry-run=client -o jsonpath='{.spec.schedule}' -- date"},
+	{args: "create cronjob nightly --image=busybox --schedule='0 3 * * *' --dry-run=client -o " +
+		"jsonpath='{.spec.schedule}' -- date"},
 	{args: "create quota small --hard=pods=3,services=1 --dry-run=client -o jsonpath='{.spec.hard}'"},
-	{args: "create rolebinding readers --clusterrole=view --user=ann --group=staff --serviceaccount=shop:robot --dry-run=client -o jsonpath='{.subjects[*].name}'"},
-	{args: "create clusterrolebinding admins --clusterrole=admin --group=staff --dry-run=client -o jsonpath='{.roleRef.name}'"},
+	{args: "create rolebinding readers --clusterrole=view --user=ann --group=staff --serviceaccount=shop:robot " +
+		"--dry-run=client -o jsonpath='{.subjects[*].name}'"},
+	{args: "create clusterrolebinding admins --clusterrole=admin --group=staff --dry-run=client -o " +
+		"jsonpath='{.roleRef.name}'"},
 	{args: "create rolebinding readers --user=ann --dry-run=client"},
-	{args: "create deployment dry --image=a/b/c:v1 --dry-run=client -o jsonpath='{.spec.template.spec.containers[0].name}'"},
-	{args: "create deployment cmd --image=busybox --dry-run=client -o jsonpath='{.spec.template.spec.containers[0].command}' -- date -u"},
+	{args: "create deployment dry --image=a/b/c:v1 --dry-run=client -o " +
+		"jsonpath='{.spec.template.spec.containers[0].name}'"},
+	{args: "create deployment cmd --image=busybox --dry-run=client -o " +
+		"jsonpath='{.spec.template.spec.containers[0].command}' -- date -u"},
 
 	// get in all its forms
 	{args: "get pods"},
@@ -128,19 +136,28 @@ var paritySteps = []parityStep{
 	{args: "apply -f -", stdin: webManifest},
 	{args: "apply -f - --dry-run=client", stdin: webManifest},
 	{args: "apply -f - --dry-run=server", stdin: webManifest},
-	{args: "apply -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"mode": "slow"}}`},
+	{args: "apply -f -",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"mode": "slow"}}`},
 	{args: "apply view-last-applied cm settings"},
 	{args: "get cm settings -o jsonpath='{.data}'"},
-	{args: "apply -f - -o json", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "printed"}, "data": {"a": "b"}}`},
-	{args: "apply -f - -o name", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "printed"}, "data": {"a": "c"}}`},
-	{args: "apply --server-side -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}, "data": {"a": "b"}}`},
-	{args: "apply --server-side --field-manager=other -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}, "data": {"a": "c"}}`},
-	{args: "apply --server-side --field-manager=other --force-conflicts -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}, "data": {"a": "c"}}`},
-	{args: "apply --force-conflicts -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}}`},
-	{args: "apply --server-side --dry-run=client -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}}`},
+	{args: "apply -f - -o json",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "printed"}, "data": {"a": "b"}}`},
+	{args: "apply -f - -o name",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "printed"}, "data": {"a": "c"}}`},
+	{args: "apply --server-side -f -",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}, "data": {"a": "b"}}`},
+	{args: "apply --server-side --field-manager=other -f -",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}, "data": {"a": "c"}}`},
+	{args: "apply --server-side --field-manager=other --force-conflicts -f -",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}, "data": {"a": "c"}}`},
+	{args: "apply --force-conflicts -f -",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}}`},
+	{args: "apply --server-side --dry-run=client -f -",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}}`},
 	{args: "apply"},
 	{args: "apply x -f -"},
-	{args: "apply -f - -n shop", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}}`},
+	{args: "apply -f - -n shop",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}}`},
 	{args: "apply -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "other-"}}`},
 	{args: "diff -f -", stdin: webManifest},
 	{args: "apply --prune -f -", stdin: webManifest},
@@ -168,8 +185,10 @@ var paritySteps = []parityStep{
 	{args: "patch cm settings"},
 	{args: "patch cm settings -p '{'"},
 	{args: "patch cm nope -p '{}'"},
-	{args: "replace -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"mode": "replaced"}}`},
-	{args: "replace -f -", stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "missing"}, "data": {"mode": "replaced"}}`},
+	{args: "replace -f -",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"mode": "replaced"}}`},
+	{args: "replace -f -",
+		stdin: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "missing"}, "data": {"mode": "replaced"}}`},
 	{args: "replace"},
 	{args: "set image deploy/web nginx=nginx:9"},
 	{args: "set image deploy/web nginx=nginx:9"},

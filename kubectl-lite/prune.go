@@ -17,16 +17,17 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
-// prunable are the kinds of which apply --prune removes what is no longer in the documents, unless --prune-allowlist says
-// otherwise; written as that flag's values.
+// prunable are the kinds that apply --prune deletes by default, in the form of --prune-allowlist.
 var prunable = []string{
-	"core/v1/ConfigMap", "core/v1/Endpoints", "core/v1/PersistentVolumeClaim", "core/v1/Pod", "core/v1/ReplicationController",
+	"core/v1/ConfigMap", "core/v1/Endpoints", "core/v1/PersistentVolumeClaim", "core/v1/Pod",
+	"core/v1/ReplicationController",
 	"core/v1/Secret", "core/v1/Service", "batch/v1/Job", "batch/v1/CronJob", "networking.k8s.io/v1/Ingress",
 	"apps/v1/DaemonSet", "apps/v1/Deployment", "apps/v1/ReplicaSet", "apps/v1/StatefulSet",
 	"core/v1/Namespace", "core/v1/PersistentVolume",
 }
 
-// pruning is apply --prune: what was applied once, matches the selector and is in no document now, is deleted.
+// pruning is apply --prune: an object that was applied once, matches the selector and is in no document is
+// deleted.
 type pruning struct {
 	enabled   bool
 	all       bool
@@ -35,9 +36,11 @@ type pruning struct {
 
 func (p *pruning) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.BoolVar(&p.enabled, "prune", false, "Automatically delete resource objects, that do not appear in the configs and are created by either apply or create --save-config. Should be used with either -l or --all.")
+	flags.BoolVar(&p.enabled, "prune", false, "Automatically delete resource objects, that do not appear in the "+
+		"configs and are created by either apply or create --save-config. Should be used with either -l or --all.")
 	flags.BoolVar(&p.all, "all", false, "Select all resources in the namespace of the specified resource types.")
-	flags.StringArrayVar(&p.allowlist, "prune-allowlist", nil, "Overwrite the default allowlist with <group/version/kind> for --prune")
+	flags.StringArrayVar(&p.allowlist, "prune-allowlist", nil,
+		"Overwrite the default allowlist with <group/version/kind> for --prune")
 }
 
 func (p *pruning) validate(selector string, serverSide bool) error {
@@ -45,14 +48,15 @@ func (p *pruning) validate(selector string, serverSide bool) error {
 	case p.all && selector != "":
 		return errors.New("cannot set --all and --selector at the same time")
 	case p.enabled && !p.all && selector == "":
-		return errors.New("all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector")
+		return errors.New("all resources selected for prune without explicitly passing --all. To prune all " +
+			"resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector")
 	case p.enabled && serverSide:
 		return errors.New("--prune is in alpha and doesn't currently work on objects created by server-side apply")
 	}
 	return nil
 }
 
-// appliedSet remembers what an apply touched, which prune must spare, and in which namespaces it has to look.
+// appliedSet records the objects that an apply touched, which prune must keep, and the namespaces to search.
 type appliedSet struct {
 	uids       sets.Set[types.UID]
 	namespaces sets.Set[string]
@@ -95,7 +99,8 @@ func (p *pruning) run(ctx context.Context, o *applyOptions, applied *appliedSet)
 			continue
 		}
 		for _, namespace := range sets.List(applied.namespaces) {
-			if err := pruneIn(ctx, o, mapping, client.Resource(mapping.Resource).Namespace(namespace), applied); err != nil {
+			if err := pruneIn(ctx, o, mapping, client.Resource(mapping.Resource).Namespace(namespace),
+				applied); err != nil {
 				return fmt.Errorf("error pruning namespaced object %v: %v", mapping.GroupVersionKind, err)
 			}
 		}
@@ -135,7 +140,8 @@ func (p *pruning) mappings(o *applyOptions) ([]*meta.RESTMapping, error) {
 	return mappings, nil
 }
 
-func pruneIn(ctx context.Context, o *applyOptions, mapping *meta.RESTMapping, client dynamic.ResourceInterface, applied *appliedSet) error {
+func pruneIn(ctx context.Context, o *applyOptions, mapping *meta.RESTMapping, client dynamic.ResourceInterface,
+	applied *appliedSet) error {
 	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: o.selector})
 	if err != nil {
 		return err
@@ -146,15 +152,11 @@ func pruneIn(ctx context.Context, o *applyOptions, mapping *meta.RESTMapping, cl
 			continue
 		}
 		if !o.onlyPretend() {
-			options := metav1.DeleteOptions{PropagationPolicy: &o.deletion.propagation}
-			if o.deletion.grace >= 0 {
-				options = *metav1.NewDeleteOptions(int64(o.deletion.grace))
-				options.PropagationPolicy = &o.deletion.propagation
-			}
+			options := o.deletion.options()
 			if o.dryRun == cmdutil.DryRunServer {
 				options.DryRun = []string{metav1.DryRunAll}
 			}
-			if err := client.Delete(ctx, obj.GetName(), options); err != nil {
+			if err := client.Delete(ctx, obj.GetName(), *options); err != nil {
 				return err
 			}
 		}

@@ -76,8 +76,10 @@ func newRolloutStatus(s *session) *cobra.Command {
 	}
 	o.addFlags(cmd)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", true, "Watch the status of the rollout until it's done.")
-	cmd.Flags().Int64Var(&o.revision, "revision", 0, "Pin to a specific revision for showing its status. Defaults to 0 (last revision).")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "The length of time to wait before ending watch, zero means never. Any other values should contain a corresponding time unit (e.g. 1s, 2m, 3h).")
+	cmd.Flags().Int64Var(&o.revision, "revision", 0,
+		"Pin to a specific revision for showing its status. Defaults to 0 (last revision).")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "The length of time to wait before ending watch, zero means "+
+		"never. Any other values should contain a corresponding time unit (e.g. 1s, 2m, 3h).")
 	return cmd
 }
 
@@ -103,8 +105,8 @@ func (o *rolloutStatusOptions) run(ctx context.Context, args []string) error {
 	return err
 }
 
-// follow tells how far the rollout is at every change, until it is done. A rollout that ran over its progress deadline is
-// an error, and so is an object that vanished.
+// follow tells how far the rollout is at every change, until it is done. A rollout that ran over its progress
+// deadline is an error, and so is an object that vanished.
 func (o *rolloutStatusOptions) follow(ctx context.Context, info *resource.Info) error {
 	viewer, err := polymorphichelpers.StatusViewerFn(info.ResourceMapping())
 	if err != nil {
@@ -264,14 +266,16 @@ func (o *rolloutUndoOptions) run(args []string) error {
 	})
 }
 
-// warnIfApplied tells that the next apply will compare with a document that the rollback does not change.
+// warnIfApplied warns that the next apply will compare with a document that the rollback does not change.
 func (o *rolloutUndoOptions) warnIfApplied(info *resource.Info) error {
 	accessor, err := meta.Accessor(info.Object)
 	if err != nil {
 		return err
 	}
 	if _, applied := accessor.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; applied {
-		fmt.Fprintf(o.ErrOut, "Warning: resource %s was previously managed with '%s apply'. Rolling back will not update the %s annotation, which may cause unexpected behavior on future '%[2]s apply' operations. Consider using '%[2]s apply' with your previous configuration file instead.\n",
+		fmt.Fprintf(o.ErrOut, "Warning: resource %s was previously managed with '%s apply'. Rolling back will not "+
+			"update the %s annotation, which may cause unexpected behavior on future '%[2]s apply' operations. "+
+			"Consider using '%[2]s apply' with your previous configuration file instead.\n",
 			info.ObjectName(), Name, corev1.LastAppliedConfigAnnotation)
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// rolloutBars is the picture of a rollout: a bar per ReplicaSet of a deployment, or one of the pods of another workload, and
-// what rollout status says in words.
+// rolloutBars is the picture of a rollout: a bar per ReplicaSet of a deployment, or one of the pods of
+// another workload, and what rollout status says in words.
 type rolloutBars struct {
 	replicaSets dynamic.ResourceInterface
 
@@ -31,7 +31,7 @@ type bar struct {
 	ready, have, want int64
 }
 
-// look reads what belongs to the workload. What can not be read has no bar.
+// look reads what belongs to the workload. Objects that can't be read have no bar.
 func (r *rolloutBars) look(ctx context.Context, obj *unstructured.Unstructured, status string) {
 	bars := []bar{workloadBar(obj)}
 	if obj.GetKind() == "Deployment" {
@@ -45,7 +45,9 @@ func (r *rolloutBars) look(ctx context.Context, obj *unstructured.Unstructured, 
 // setsOf are the deployment's ReplicaSets that have pods or should have, the newest first.
 func (r *rolloutBars) setsOf(ctx context.Context, deployment *unstructured.Unstructured) []bar {
 	labels, _, _ := unstructured.NestedStringMap(deployment.Object, "spec", "selector", "matchLabels")
-	list, err := r.replicaSets.List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: labels}), ResourceVersion: "0"})
+	list, err := r.replicaSets.List(ctx,
+		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: labels}),
+			ResourceVersion: "0"})
 	if err != nil {
 		return nil
 	}
@@ -53,7 +55,9 @@ func (r *rolloutBars) setsOf(ctx context.Context, deployment *unstructured.Unstr
 		n, _ := strconv.Atoi(obj.GetAnnotations()["deployment.kubernetes.io/revision"])
 		return n
 	}
-	slices.SortFunc(list.Items, func(a, b unstructured.Unstructured) int { return cmp.Compare(revision(b), revision(a)) })
+	slices.SortFunc(list.Items, func(a, b unstructured.Unstructured) int {
+		return cmp.Compare(revision(b), revision(a))
+	})
 	var bars []bar
 	for i := range list.Items {
 		set := &list.Items[i]
@@ -73,10 +77,13 @@ func (r *rolloutBars) setsOf(ctx context.Context, deployment *unstructured.Unstr
 func workloadBar(obj *unstructured.Unstructured) bar {
 	number := func(path ...string) int64 { n, _, _ := unstructured.NestedInt64(obj.Object, path...); return n }
 	if obj.GetKind() == "DaemonSet" {
-		return bar{name: obj.GetName(), note: "updated " + strconv.FormatInt(number("status", "updatedNumberScheduled"), 10),
-			ready: number("status", "numberReady"), have: number("status", "currentNumberScheduled"), want: number("status", "desiredNumberScheduled")}
+		return bar{name: obj.GetName(), note: "updated " + strconv.FormatInt(number("status", "updatedNumberScheduled"),
+			10),
+			ready: number("status", "numberReady"), have: number("status", "currentNumberScheduled"),
+			want: number("status", "desiredNumberScheduled")}
 	}
-	one := bar{name: obj.GetName(), ready: number("status", "readyReplicas"), have: number("status", "replicas"), want: number("spec", "replicas")}
+	one := bar{name: obj.GetName(), ready: number("status", "readyReplicas"), have: number("status", "replicas"),
+		want: number("spec", "replicas")}
 	if obj.GetKind() == "StatefulSet" {
 		one.note = "updated " + strconv.FormatInt(number("status", "updatedReplicas"), 10)
 	}
@@ -100,7 +107,8 @@ func (r *rolloutBars) lines() []string {
 		full, shaded := cells(b.ready), cells(max(b.have, b.ready))
 		dotted := max(cells(b.want), shaded)
 		picture := strings.Repeat("█", full) + strings.Repeat("▒", shaded-full) + strings.Repeat("·", dotted-shaded)
-		lines = append(lines, fmt.Sprintf("%-*s  %s%s  %d/%d ready  %s", name, b.name, picture, strings.Repeat(" ", barWidth-dotted), b.ready, b.want, b.note))
+		lines = append(lines, fmt.Sprintf("%-*s  %s%s  %d/%d ready  %s", name, b.name, picture,
+			strings.Repeat(" ", barWidth-dotted), b.ready, b.want, b.note))
 	}
 	return append(lines, r.status)
 }
@@ -108,7 +116,8 @@ func (r *rolloutBars) lines() []string {
 var replicaSetResource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
 
 // followLive is rollout status on a terminal. It ends as follow does.
-func (o *rolloutStatusOptions) followLive(ctx context.Context, namespace string, follow func(context.Context, func(*unstructured.Unstructured, string)) error) error {
+func (o *rolloutStatusOptions) followLive(ctx context.Context, namespace string,
+	follow func(context.Context, func(*unstructured.Unstructured, string)) error) error {
 	client, err := o.DynamicClient()
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ type mutation func(runtime.Object) ([]byte, error)
 type rolloutChange struct {
 	verb, done, short string
 	mutate            mutation
-	// unchanged is what to print where there was nothing to change; empty where that is an error.
+	// unchanged is printed where there is nothing to change; empty where that is an error.
 	unchanged string
 }
 
@@ -76,7 +76,8 @@ func (o *rolloutPatchOptions) patch(info *resource.Info) error {
 	}
 	if patch == nil {
 		if o.change.unchanged == "" {
-			return fmt.Errorf("failed to create patch for %v: if restart has already been triggered within the past second, please wait before attempting to trigger another", info.Name)
+			return fmt.Errorf("failed to create patch for %v: if restart has already been triggered within the "+
+				"past second, please wait before attempting to trigger another", info.Name)
 		}
 		return o.show(o.session, info.Object, o.change.unchanged)
 	}

@@ -13,10 +13,36 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
-	"k8s.io/kubectl/pkg/util/i18n"
+	"k8s.io/kubectl/pkg/cmd/apiresources"
+	"k8s.io/kubectl/pkg/cmd/attach"
+	"k8s.io/kubectl/pkg/cmd/autoscale"
+	"k8s.io/kubectl/pkg/cmd/certificates"
+	"k8s.io/kubectl/pkg/cmd/clusterinfo"
+	"k8s.io/kubectl/pkg/cmd/cp"
+	"k8s.io/kubectl/pkg/cmd/create"
+	"k8s.io/kubectl/pkg/cmd/debug"
+	kubectldelete "k8s.io/kubectl/pkg/cmd/delete"
+	"k8s.io/kubectl/pkg/cmd/diff"
+	"k8s.io/kubectl/pkg/cmd/drain"
+	"k8s.io/kubectl/pkg/cmd/edit"
+	"k8s.io/kubectl/pkg/cmd/events"
+	"k8s.io/kubectl/pkg/cmd/exec"
+	"k8s.io/kubectl/pkg/cmd/expose"
+	"k8s.io/kubectl/pkg/cmd/label"
+	"k8s.io/kubectl/pkg/cmd/patch"
+	"k8s.io/kubectl/pkg/cmd/portforward"
+	"k8s.io/kubectl/pkg/cmd/proxy"
+	"k8s.io/kubectl/pkg/cmd/replace"
+	"k8s.io/kubectl/pkg/cmd/scale"
+	"k8s.io/kubectl/pkg/cmd/set"
+	"k8s.io/kubectl/pkg/cmd/taint"
+	"k8s.io/kubectl/pkg/cmd/top"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+
+	_ "github.com/coxswain-dev/coxswain/kubectl-lite/untranslated" // before kubectl's commands
 )
 
-// Name is what the binary is called; usage texts and completion scripts speak of it.
+// Name is the name of the binary, for usage texts and completion scripts.
 const Name = "kubectl-lite"
 
 // group is one heading of the help page and the verbs below it.
@@ -31,24 +57,39 @@ type verb struct {
 	build func(*session) *cobra.Command
 }
 
-// groups are all verbs, in the order of the help page. To add a verb, write its file and name it here.
+// groups are all verbs, in the order of the help page; those with mount are kubectl's own. A verb is built only
+// where the command line names it. To add one, name it here.
 func groups() []group {
 	return []group{
-		{"Read", []verb{{"get", newGet}, {"describe", newDescribe}, {"tree", newTree}, {"why", newWhy}, {"timeline", newTimeline},
-			{"events", newEvents}, {"explain", newExplain}, {"diff", newDiff}, {"wait", newWait}}},
-		{"Change", []verb{{"apply", newApply}, {"create", newCreate}, {"replace", newReplace}, {"edit", newEdit}, {"patch", newPatch}, {"set", newSet},
-			{"label", newLabel}, {"annotate", newAnnotate}, {"expose", newExpose}, {"ttl", newTTL}, {"delete", newDelete}}},
-		{"Run", []verb{{"run", newRun}, {"scale", newScale}, {"autoscale", newAutoscale}, {"rollout", newRollout}, {"logs", newLogs},
-			{"exec", newExec}, {"attach", newAttach}, {"port-forward", newPortForward}, {"cp", newCopy}}},
-		{"Nodes", []verb{{"cordon", newCordon}, {"uncordon", newUncordon}, {"drain", newDrain}, {"taint", newTaint}}},
-		{"The cluster", []verb{{"cluster-info", newClusterInfo}, {"top", newTop}, {"api-resources", newAPIResources}, {"api-versions", newAPIVersions},
-			{"auth", newAuth}, {"certificate", newCertificate}, {"proxy", newProxy}}},
-		{"This tool", []verb{{"config", newConfig}, {"kustomize", newKustomize}, {"options", newOptions}, {"plugin", newPlugin}, {"completion", newCompletion}, {"version", newVersion}}},
+		{"Read", []verb{{"get", newGet}, {"describe", newDescribe}, {"tree", newTree}, {"why", newWhy},
+			{"timeline", newTimeline}, {"events", mountGetter(events.NewCmdEvents)}, {"explain", newExplain},
+			{"diff", mount(diff.NewCmdDiff)}, {"wait", newWait}}},
+		{"Change", []verb{{"apply", newApply}, {"create", mount(create.NewCmdCreate)},
+			{"replace", mount(replace.NewCmdReplace)}, {"edit", mount(edit.NewCmdEdit)},
+			{"patch", mount(patch.NewCmdPatch)}, {"set", mount(set.NewCmdSet)}, {"label", mount(label.NewCmdLabel)},
+			{"annotate", newAnnotate}, {"expose", mount(expose.NewCmdExposeService)}, {"ttl", newTTL},
+			{"delete", mount(kubectldelete.NewCmdDelete)}}},
+		{"Run", []verb{{"run", newRun}, {"scale", mount(scale.NewCmdScale)},
+			{"autoscale", mount(autoscale.NewCmdAutoscale)}, {"rollout", newRollout}, {"logs", newLogs},
+			{"exec", mountRemote(exec.NewCmdExec)}, {"attach", mountRemote(attach.NewCmdAttach)},
+			{"debug", mountRemote(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
+				return debug.NewCmdDebug(f, streams)
+			})},
+			{"port-forward", mount(portforward.NewCmdPortForward)}, {"cp", mount(cp.NewCmdCp)}}},
+		{"Nodes", []verb{{"cordon", mount(drain.NewCmdCordon)}, {"uncordon", mount(drain.NewCmdUncordon)},
+			{"drain", mount(drain.NewCmdDrain)}, {"taint", mount(taint.NewCmdTaint)}}},
+		{"The cluster", []verb{{"cluster-info", mountGetter(clusterinfo.NewCmdClusterInfo)},
+			{"top", mount(top.NewCmdTop)}, {"api-resources", mountGetter(apiresources.NewCmdAPIResources)},
+			{"api-versions", mountGetter(apiresources.NewCmdAPIVersions)}, {"auth", newAuth},
+			{"certificate", mountGetter(certificates.NewCmdCertificate)}, {"proxy", mount(proxy.NewCmdProxy)}}},
+		{"This tool", []verb{{"config", newConfig}, {"kustomize", newKustomize}, {"options", newOptions},
+			{"plugin", newPlugin}, {"completion", newCompletion}, {"version", newVersion}}},
 	}
 }
 
-// spokenOf are the verbs whose names stand in the arguments, or nil where these begin with something else than a verb or a flag:
-// then it takes all of them to answer. Building a verb costs a tenth of a millisecond, and there are fifty.
+// spokenOf are the verbs whose names are among the arguments. It is nil, for all of them, where the first argument
+// is neither a verb nor a flag, and for plugin, which compares plugins with all verbs. Building a verb takes a
+// tenth of a millisecond, and there are fifty.
 func spokenOf(args []string) map[string]bool {
 	known := map[string]bool{}
 	for _, g := range groups() {
@@ -56,7 +97,7 @@ func spokenOf(args []string) map[string]bool {
 			known[v.name] = true
 		}
 	}
-	if len(args) == 0 || !known[args[0]] && !strings.HasPrefix(args[0], "-") {
+	if len(args) == 0 || args[0] == "plugin" || !known[args[0]] && !strings.HasPrefix(args[0], "-") {
 		return nil
 	}
 	var spoken map[string]bool
@@ -94,14 +135,15 @@ const rootExample = `  kubectl-lite get pods -A -o wide
 // New is the command tree on the given streams. It is built per invocation and must not be executed twice: the flags of
 // one run would linger in the next.
 func New(streams genericiooptions.IOStreams) *cobra.Command {
-	root, _ := newRoot(streams, nil)
+	root, _ := newRoot(streams, nil, nil)
 	return root
 }
 
 // newRoot is the root command with the verbs that are wanted, or all if that is nil.
-func newRoot(streams genericiooptions.IOStreams, wanted map[string]bool) (*cobra.Command, *session) {
-	withoutTranslations()
+func newRoot(streams genericiooptions.IOStreams, args []string, wanted map[string]bool) (*cobra.Command, *session) {
+	catchFatal()
 	s := newSession(streams)
+	s.args = args
 	root := &cobra.Command{
 		Use:           Name,
 		Short:         "A small kubectl for any Kubernetes API server",
@@ -121,7 +163,8 @@ func newRoot(streams genericiooptions.IOStreams, wanted map[string]bool) (*cobra
 		return fmt.Errorf("%w\nSee '%s --help' for usage.", err, cmd.CommandPath())
 	})
 	s.flags.AddFlags(root.PersistentFlags())
-	root.PersistentFlags().BoolVar(&s.warningsAsErrors, "warnings-as-errors", false, "Treat warnings received from the server as errors and exit with a non-zero exit code")
+	root.PersistentFlags().BoolVar(&s.warningsAsErrors, "warnings-as-errors", false,
+		"Treat warnings received from the server as errors and exit with a non-zero exit code")
 	addVerbosity(root)
 	for _, g := range groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
@@ -141,25 +184,20 @@ func newRoot(streams genericiooptions.IOStreams, wanted map[string]bool) (*cobra
 	return root, s
 }
 
-// withoutTranslations keeps kubectl's library from reading the translations of its few texts, which takes as long as all else
-// that happens at the start.
-var withoutTranslations = sync.OnceFunc(func() {
-	_ = i18n.SetLoadTranslationsFunc(func() error { return nil }) // fails where they have been read already
-})
-
-// addVerbosity declares -v, which makes client-go tell what it sends (6) and what comes back (8).
+// addVerbosity declares -v, which makes client-go log requests (6) and answers (8).
 func addVerbosity(root *cobra.Command) {
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
 }
 
-// logVisibly makes what client-go logs visible text as well: it holds errors and, with -v=8, whole answers of servers.
+// logVisibly makes client-go's log visible text as well: it contains errors and, with -v=8, whole answers.
 var logVisibly = sync.OnceFunc(func() {
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	klog.SetOutput(&visibleWriter{to: os.Stderr})
-	for name, value := range map[string]string{"logtostderr": "false", "one_output": "true", "stderrthreshold": "FATAL"} {
+	for name, value := range map[string]string{"logtostderr": "false", "one_output": "true",
+		"stderrthreshold": "FATAL"} {
 		if err := logging.Set(name, value); err != nil {
 			panic(err) // there is no such flag
 		}
@@ -178,17 +216,19 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return errors.New(text)
 }
 
-// Main runs one invocation and returns the exit code of the process. It leaves signals alone: verbs that have something to
-// tidy up listen for them, all others may be ended at any moment.
+// Main runs one invocation and returns the exit code of the process. It leaves signals alone: verbs with something
+// to clean up listen for them, all others may be ended at any moment.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	if streams.ErrOut == io.Writer(os.Stderr) {
 		logVisibly()
 	}
-	root, s := newRoot(streams, spokenOf(args))
+	root, s := newRoot(streams, args, spokenOf(args))
 	root.SetArgs(args)
 	ran, err := s.runPlugin(ctx, root, args)
 	if !ran {
-		err = root.ExecuteContext(ctx)
+		if ended := caught(func() { err = root.ExecuteContext(ctx) }); ended != nil {
+			err = ended
+		}
 	}
 	if err == nil {
 		err = s.countWarnings()

@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,10 +30,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// fakeServer is just enough of an API server for what a command sends and prints: a few kinds, discovery, tables of names,
-// patches and watches. What servers really answer is the parity test's matter.
+// fakeServer is just enough of an API server for the commands under test: a few kinds, discovery, tables of names,
+// patches and watches. The answers of real servers are the parity test's concern.
 type fakeServer struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -64,7 +68,8 @@ var fakeKinds = []fakeKind{
 
 func newFakeServer(t *testing.T) *fakeServer {
 	t.Helper()
-	f := &fakeServer{objects: map[string]map[string]any{}, watchers: map[chan map[string]any]string{}, revision: 1, stop: make(chan struct{})}
+	f := &fakeServer{objects: map[string]map[string]any{}, watchers: map[chan map[string]any]string{}, revision: 1,
+		stop: make(chan struct{})}
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(func() { close(f.stop); f.Server.Close() })
 	return f
@@ -85,7 +90,7 @@ contexts: [{name: fake, context: {cluster: fake, user: fake}}]
 	return path
 }
 
-// outcome is what one invocation left behind.
+// outcome is the result of one invocation.
 type outcome struct {
 	code        int
 	out, errOut string
@@ -99,10 +104,44 @@ func (f *fakeServer) run(t *testing.T, stdin string, args ...string) outcome {
 
 func runWith(t *testing.T, ctx context.Context, kubeconfig, stdin string, args ...string) outcome {
 	t.Helper()
-	var out, errOut lockedBuffer // a session writes to both at once
 	all := append([]string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + t.TempDir()}, args...)
+	// kubectl's own commands read the process's standard input, and cp ends the process itself
+	if slices.Contains(args, "-") || slices.Contains(args, "cp") {
+		return runChild(t, ctx, stdin, all...)
+	}
+	var out, errOut lockedBuffer // a session writes to both at once
 	code := Main(ctx, all, genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &errOut})
 	return outcome{code, out.String(), errOut.String()}
+}
+
+// runChild runs one invocation in a process of its own.
+func runChild(t *testing.T, ctx context.Context, stdin string, args ...string) outcome {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), childVariable+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	return outcome{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
+}
+
+// startChild runs an invocation that lasts in a process of its own, until the test ends.
+func startChild(t *testing.T, args ...string) *lockedBuffer {
+	t.Helper()
+	out := &lockedBuffer{}
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), childVariable+"=1")
+	cmd.Stdout, cmd.Stderr = out, out
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // fails where it has ended
+		_ = cmd.Wait()         // it was killed
+	})
+	return out
 }
 
 func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -158,8 +197,9 @@ func (f *fakeServer) discovery(path string) any {
 			if k.group != group {
 				continue
 			}
-			one := metav1.APIResource{Name: k.plural, SingularName: strings.ToLower(k.kind), Kind: k.kind, Namespaced: k.namespaced,
-				Verbs: metav1.Verbs{"create", "delete", "get", "list", "patch", "update", "watch"}}
+			one := metav1.APIResource{Name: k.plural, SingularName: strings.ToLower(k.kind), Kind: k.kind,
+				Namespaced: k.namespaced,
+				Verbs:      metav1.Verbs{"create", "delete", "get", "list", "patch", "update", "watch"}}
 			if k.short != "" {
 				one.ShortNames = []string{k.short}
 			}
@@ -174,12 +214,14 @@ func (f *fakeServer) discovery(path string) any {
 	case "/version":
 		return map[string]string{"major": "1", "minor": "37", "gitVersion": "v1.37.2+fake"}
 	case "/api":
-		return metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{"v1"}}
+		return metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"},
+			Versions: []string{"v1"}}
 	case "/apis":
 		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
 		for _, g := range []string{"apps", "example.com"} {
 			v := metav1.GroupVersionForDiscovery{GroupVersion: g + "/v1", Version: "v1"}
-			list.Groups = append(list.Groups, metav1.APIGroup{Name: g, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+			list.Groups = append(list.Groups, metav1.APIGroup{Name: g, Versions: []metav1.GroupVersionForDiscovery{v},
+				PreferredVersion: v})
 		}
 		return list
 	case "/api/v1":
@@ -246,8 +288,9 @@ func answer(w http.ResponseWriter, r *http.Request, code int, obj map[string]any
 	rows := []any{}
 	for _, item := range items {
 		u := unstructured.Unstructured{Object: item}
-		rows = append(rows, map[string]any{"cells": []any{u.GetName(), u.GetResourceVersion()}, "object": map[string]any{
-			"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}})
+		rows = append(rows, map[string]any{"cells": []any{u.GetName(), u.GetResourceVersion()},
+			"object": map[string]any{
+				"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}})
 	}
 	respond(w, code, map[string]any{"kind": "Table", "apiVersion": "meta.k8s.io/v1",
 		"metadata": map[string]any{"resourceVersion": (&unstructured.Unstructured{Object: obj}).GetResourceVersion()},
@@ -266,7 +309,8 @@ func (f *fakeServer) list(w http.ResponseWriter, r *http.Request, k fakeKind) {
 		at, _, _ := locate(path)
 		u := unstructured.Unstructured{Object: f.objects[path]}
 		inside := strings.HasPrefix(path, r.URL.Path+"/") || !strings.Contains(r.URL.Path, "/namespaces/")
-		if at.plural != k.plural || at.group != k.group || !inside || !selector.Matches(labels.Set(u.GetLabels())) || !named(r, &u) {
+		if at.plural != k.plural || at.group != k.group || !inside || !selector.Matches(labels.Set(u.GetLabels())) ||
+			!named(r, &u) {
 			continue
 		}
 		items, raw = append(items, u.Object), append(raw, u.Object)
@@ -293,18 +337,37 @@ func (f *fakeServer) get(w http.ResponseWriter, r *http.Request, k fakeKind, nam
 	answer(w, r, http.StatusOK, obj, nil)
 }
 
+// decode reads an object that a client sent as JSON or as protobuf.
+func decode(r *http.Request, obj *map[string]any) error {
+	text, err := io.ReadAll(r.Body)
+	if err != nil || !strings.Contains(r.Header.Get("Content-Type"), "protobuf") {
+		return errors.Join(err, json.Unmarshal(text, obj))
+	}
+	typed, kind, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+	if err != nil {
+		return err
+	}
+	if *obj, err = runtime.DefaultUnstructuredConverter.ToUnstructured(typed); err != nil {
+		return err
+	}
+	(*obj)["apiVersion"], (*obj)["kind"] = kind.ToAPIVersionAndKind()
+	return nil
+}
+
 func (f *fakeServer) create(w http.ResponseWriter, r *http.Request, k fakeKind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var obj map[string]any
-	if err := json.NewDecoder(r.Body).Decode(&obj); err != nil {
+	if err := decode(r, &obj); err != nil {
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(), "")
 		return
 	}
 	u := unstructured.Unstructured{Object: obj}
 	path := r.URL.Path + "/" + u.GetName()
 	if _, taken := f.objects[path]; taken {
-		refuse(w, http.StatusConflict, metav1.StatusReasonAlreadyExists, fmt.Sprintf("%s %q already exists", strings.TrimSuffix(k.plural+"."+k.group, "."), u.GetName()), u.GetName())
+		refuse(w, http.StatusConflict, metav1.StatusReasonAlreadyExists,
+			fmt.Sprintf("%s %q already exists", strings.TrimSuffix(k.plural+"."+k.group, "."), u.GetName()),
+			u.GetName())
 		return
 	}
 	if parts := strings.Split(path, "/namespaces/"); len(parts) > 1 && k.namespaced {
@@ -315,7 +378,7 @@ func (f *fakeServer) create(w http.ResponseWriter, r *http.Request, k fakeKind) 
 	answer(w, r, http.StatusCreated, obj, nil)
 }
 
-// store keeps the object, unless the request is a dry run, and tells those who watch.
+// store keeps the object, unless the request is a dry run, and notifies watchers.
 func (f *fakeServer) store(r *http.Request, path, event string, obj map[string]any) {
 	if r.URL.Query().Get("dryRun") != "" {
 		return
@@ -346,7 +409,8 @@ func (f *fakeServer) update(w http.ResponseWriter, r *http.Request, k fakeKind, 
 	}
 	if isScale {
 		_ = unstructured.SetNestedField(current, int64(7), "spec", "replicas")
-		respond(w, http.StatusOK, map[string]any{"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": map[string]any{"name": name}, "spec": map[string]any{"replicas": 7}})
+		respond(w, http.StatusOK, map[string]any{"kind": "Scale", "apiVersion": "autoscaling/v1",
+			"metadata": map[string]any{"name": name}, "spec": map[string]any{"replicas": 7}})
 		return
 	}
 	patch, _ := io.ReadAll(r.Body)
@@ -393,7 +457,8 @@ func (f *fakeServer) remove(w http.ResponseWriter, r *http.Request, k fakeKind, 
 	if len(options.DryRun) == 0 {
 		f.store(r, r.URL.Path, "DELETED", obj)
 	}
-	respond(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"})
+	respond(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status: "Success"})
 }
 
 func (f *fakeServer) watch(w http.ResponseWriter, r *http.Request, k fakeKind) {

@@ -18,16 +18,17 @@ import (
 	"k8s.io/kubectl/pkg/scheme"
 )
 
-// session is what one invocation's commands share: the streams and the connection. The factory opens clients when they
-// are first asked for, so a command that needs no server never looks for one.
+// session is what one invocation's commands share: the streams and the connection. The factory opens clients on
+// first use, so a command that needs no server never looks for one.
 type session struct {
 	cmdutil.Factory
-	// IOStreams are for people: what is printed to them has nothing in it that a terminal obeys (visible.go).
+	// IOStreams are for people: no character that is printed to them controls a terminal (visible.go).
 	genericiooptions.IOStreams
-	// verbatim are the same streams for what must arrive as it is: the documents of -o, logs, what programs in containers,
-	// plugins and editors print, and this program's own control sequences, with nobody else's text between them.
+	// verbatim are the same streams, unfiltered: for the documents of -o, logs, the output of programs in
+	// containers, plugins and editors, and this program's own control sequences.
 	verbatim genericiooptions.IOStreams
 	flags    *genericclioptions.ConfigFlags
+	args     []string // the command line, which is not parsed yet where a command is built
 
 	// warningsAsErrors makes a command fail when the server warned about something.
 	warningsAsErrors bool
@@ -38,7 +39,7 @@ type session struct {
 	finish           func()         // writes the last bytes, where they are no whole character
 }
 
-// heldWriter keeps back what is written to it while a live view has the terminal.
+// heldWriter buffers what is written to it while a live view has the terminal.
 type heldWriter struct {
 	mu      sync.Mutex
 	to      io.Writer
@@ -75,7 +76,8 @@ type serverWarnings struct {
 	got int
 }
 
-// mostWarnings is how many warnings of a server are looked at. Each different one is remembered, and a session may last.
+// mostWarnings is how many warnings of a server are handled. Each different one is remembered, and a session may
+// last.
 const mostWarnings = 1000
 
 // longestWarning is how many characters of a warning are shown: kube-apiserver sends no longer ones.
@@ -93,8 +95,8 @@ func (w *serverWarnings) HandleWarningHeader(code int, agent, text string) {
 
 func (w *serverWarnings) WarningCount() int { return w.to.WarningCount() }
 
-// onceWriter passes on what was not written before. A command asks more than once what a short name stands for, and is told of
-// its other meanings each time.
+// onceWriter drops repeated writes. A command resolves a short name more than once, and is warned of its other
+// meanings each time.
 type onceWriter struct {
 	mu   sync.Mutex
 	to   io.Writer
@@ -170,10 +172,13 @@ func (s *session) typed() *resource.Builder {
 func resourceName(mapping *meta.RESTMapping) string { return mapping.Resource.GroupResource().String() }
 
 // withFiles adds the documents that -f names to what a builder reads; "-" is this session's standard input.
-func (s *session) withFiles(b *resource.Builder, enforceNamespace bool, files *resource.FilenameOptions) *resource.Builder {
+func (s *session) withFiles(b *resource.Builder, enforceNamespace bool,
+	files *resource.FilenameOptions) *resource.Builder {
 	if files.Kustomize != "" || !slices.ContainsFunc(files.Filenames, isURL) {
 		named := *files
-		named.Filenames = slices.DeleteFunc(slices.Clone(files.Filenames), func(name string) bool { return name == "-" })
+		named.Filenames = slices.DeleteFunc(slices.Clone(files.Filenames), func(name string) bool {
+			return name == "-"
+		})
 		if err := checkFiles(named.Filenames, named.Recursive); err != nil {
 			b = b.AddError(err)
 		}
@@ -185,7 +190,8 @@ func (s *session) withFiles(b *resource.Builder, enforceNamespace bool, files *r
 	}
 	for _, name := range files.Filenames { // in their order; what URLs have is bounded here
 		if !isURL(name) {
-			b = s.withFiles(b, enforceNamespace, &resource.FilenameOptions{Filenames: []string{name}, Recursive: files.Recursive})
+			b = s.withFiles(b, enforceNamespace, &resource.FilenameOptions{Filenames: []string{name},
+				Recursive: files.Recursive})
 			continue
 		}
 		manifest, err := openManifest(name)

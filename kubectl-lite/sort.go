@@ -110,8 +110,8 @@ func valueOf(v reflect.Value) any {
 	return v.Interface()
 }
 
-// compare orders two JSON values: numbers by size, strings as quantities where both are ("9m" before "1"), else by their
-// bytes. An absent value is the least.
+// compare orders two JSON values: numbers by size, strings as quantities where both are ("9m" before "1"),
+// else by their bytes. An absent value is the least.
 func compare(a, b any) (int, error) {
 	switch {
 	case a == nil && b == nil:

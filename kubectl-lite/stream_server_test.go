@@ -18,7 +18,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// streamServer is a fake server with one pod, web-0, whose container is this machine: what is executed in it really runs.
+// streamServer is a fake server with one pod, web-0, whose container is this machine: commands run in a local
+// shell.
 type streamServer struct {
 	*fakeServer
 	onlySPDY bool // as servers before 1.30
@@ -37,14 +38,17 @@ func newStreamServer(t *testing.T) *streamServer {
 	s.objects["/api/v1/namespaces/default/pods/web-0"] = map[string]any{
 		"apiVersion": "v1", "kind": "Pod",
 		"metadata": map[string]any{"name": "web-0", "namespace": "default", "uid": "u", "resourceVersion": "1"},
-		"spec":     map[string]any{"nodeName": "n", "containers": []any{map[string]any{"name": "c", "ports": []any{map[string]any{"name": "http", "containerPort": int64(80)}}}, map[string]any{"name": "side"}}},
-		"status":   map[string]any{"phase": "Running"},
+		"spec": map[string]any{"nodeName": "n",
+			"containers": []any{map[string]any{"name": "c",
+				"ports": []any{map[string]any{"name": "http", "containerPort": int64(80)}}},
+				map[string]any{"name": "side"}}},
+		"status": map[string]any{"phase": "Running"},
 	}
 	s.streams = s.serve
 	return s
 }
 
-// protocols are what the sessions so far spoke.
+// protocols are the protocols of the sessions so far.
 func (s *streamServer) protocols() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +101,10 @@ func execute(command []string, stdin io.Reader, stdout, stderr io.Writer) metav1
 	case err == nil:
 		return metav1.Status{Status: metav1.StatusSuccess}
 	case errors.As(err, &ended):
-		return metav1.Status{Status: metav1.StatusFailure, Reason: "NonZeroExitCode", Message: "command terminated with non-zero exit code",
-			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "ExitCode", Message: strconv.Itoa(ended.ExitCode())}}}}
+		return metav1.Status{Status: metav1.StatusFailure, Reason: "NonZeroExitCode",
+			Message: "command terminated with non-zero exit code",
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "ExitCode",
+				Message: strconv.Itoa(ended.ExitCode())}}}}
 	}
 	return metav1.Status{Status: metav1.StatusFailure, Message: err.Error(), Reason: metav1.StatusReasonInternalError}
 }
@@ -140,7 +146,8 @@ func (s *streamServer) overWebSocket(w http.ResponseWriter, r *http.Request, com
 	_ = stdin.Close()
 }
 
-// readChannels hands on what the client sends: 0 is standard input, 4 the terminal's size, 255 that a channel is at its end.
+// readChannels hands on what the client sends: 0 is standard input, 4 the terminal's size, 255 that a channel
+// is at its end.
 func (s *streamServer) readChannels(conn *websocket.Conn, stdin *io.PipeWriter) {
 	defer stdin.Close() //nolint:errcheck // always nil
 	for {
@@ -216,19 +223,20 @@ func (s *streamServer) forwardSPDY(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, accepted <-chan struct{}) error {
-		s.running.Go(func() {
-			<-accepted
-			if stream.Headers().Get(corev1.StreamType) == corev1.StreamTypeError {
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r,
+		func(stream httpstream.Stream, accepted <-chan struct{}) error {
+			s.running.Go(func() {
+				<-accepted
+				if stream.Headers().Get(corev1.StreamType) == corev1.StreamTypeError {
+					_ = stream.Close()
+					return
+				}
+				text, _ := io.ReadAll(stream)
+				_, _ = stream.Write([]byte(strings.ToUpper(string(text))))
 				_ = stream.Close()
-				return
-			}
-			text, _ := io.ReadAll(stream)
-			_, _ = stream.Write([]byte(strings.ToUpper(string(text))))
-			_ = stream.Close()
+			})
+			return nil
 		})
-		return nil
-	})
 	if conn == nil {
 		return
 	}

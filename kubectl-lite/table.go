@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
@@ -67,8 +69,8 @@ func decodeTable(obj runtime.Object) (*metav1.Table, error) {
 const (
 	// mostColumns is how many columns of a server's table are shown. Real ones have a dozen.
 	mostColumns = 1000
-	// widestCell is how many characters of a cell are shown: every other row of the column is filled up with spaces to its
-	// width.
+	// widestCell is how many characters of a cell are shown: every other row of the column is filled up with
+	// spaces to its width.
 	widestCell = 16 << 10
 )
 
@@ -89,8 +91,8 @@ func tame(table *metav1.Table) {
 	}
 }
 
-// cellText is text that does not begin another column of a table, and is no wider than a cell may be. Where it has several
-// lines, that is the printer's matter.
+// cellText is text that does not begin another column of a table, and is no wider than a cell may be. Where
+// it has several lines, that is the printer's matter.
 func cellText(text string) string {
 	text = betweenColumns.Replace(text)
 	if len(text) <= widestCell {
@@ -149,4 +151,12 @@ func (p *paragraphs) Write(b []byte) (int, error) {
 	n, err := p.to.Write(b)
 	p.written += n
 	return n, err
+}
+
+// since is the age of something, as tables show it.
+func since(t time.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(time.Since(t))
 }

@@ -20,19 +20,21 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// childVariable makes this test's binary behave as kubectl-lite, in a process of its own: a terminal sends its signals to
-// processes.
+// childVariable makes this test's binary behave as kubectl-lite, in a process of its own: a terminal sends
+// its signals to processes.
 const childVariable = "KUBECTL_LITE_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
-		os.Exit(Main(context.Background(), os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}))
+		os.Exit(Main(context.Background(), os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout,
+			ErrOut: os.Stderr}))
 	}
-	_ = os.Setenv("KUBE_EDITOR", "sed -i s/before/after/") // an editor that needs no hands, of kubectl as well; never fails
+	// an editor that needs no hands, of kubectl as well; never fails
+	_ = os.Setenv("KUBE_EDITOR", "sed -i s/before/after/")
 	os.Exit(m.Run())
 }
 
-// terminal is a pseudo-terminal with kubectl-lite in its foreground, and what a user sees on it.
+// terminal is a pseudo-terminal with kubectl-lite in its foreground, and its screen as a user sees it.
 type terminal struct {
 	t      *testing.T
 	master *os.File
@@ -74,7 +76,7 @@ func openTerminal(t *testing.T, width, height int, args ...string) *terminal {
 	return term
 }
 
-// show paints what arrives until the other end is closed.
+// show paints the output until the other end is closed.
 func (term *terminal) show() {
 	buf := make([]byte, 4096)
 	for {
@@ -89,10 +91,11 @@ func (term *terminal) show() {
 	}
 }
 
-// resize is what dragging the window's corner does. The kernel tells the process in the foreground.
+// resize does what dragging the window's corner does. The kernel signals the process in the foreground.
 func (term *terminal) resize(width, height int) {
 	term.t.Helper()
-	require.NoError(term.t, unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(width), Row: uint16(height)}))
+	require.NoError(term.t, unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Col: uint16(width), Row: uint16(height)}))
 	term.mu.Lock()
 	defer term.mu.Unlock()
 	term.screen.width, term.screen.height = width, height
@@ -152,7 +155,7 @@ func (term *terminal) requireClean() {
 	require.False(term.t, term.screen.hidden, "the cursor is hidden")
 }
 
-// screen interprets the escape sequences that live views send. What it does not know fails the test that reads it.
+// screen interprets the escape sequences that live views send. An unknown one fails the test that reads it.
 type screen struct {
 	width, height     int
 	rows, saved       [][]rune
@@ -278,16 +281,22 @@ func TestTerminal_GetWatchUpdatesInPlaceAndEndsClean(t *testing.T) {
 	require.Zero(t, f.run(t, "", "create", "configmap", "two").code)
 	term.see("a row that came", func(lines []string) bool { return has(lines, "one") && has(lines, "two") })
 	require.Zero(t, f.run(t, "", "delete", "configmap", "one", "--wait=false").code)
-	term.see("a row that went, in place", func(lines []string) bool { return len(lines) == 2 && has(lines, "NAME") && has(lines, "two") })
+	term.see("a row that went, in place", func(lines []string) bool {
+		return len(lines) == 2 && has(lines, "NAME") && has(lines, "two")
+	})
 
 	for i := range 12 {
 		require.Zero(t, f.run(t, "", "create", "configmap", fmt.Sprintf("more-%02d", i)).code)
 	}
 	term.see("as many rows as fit", func(lines []string) bool { return len(lines) == 10 && has(lines, "… 5 more") })
 	term.resize(4, 6)
-	term.see("what fits a smaller window", func(lines []string) bool { return len(lines) == 6 && has(lines, "more") && has(lines, "NAME") })
+	term.see("what fits a smaller window", func(lines []string) bool {
+		return len(lines) == 6 && has(lines, "more") && has(lines, "NAME")
+	})
 	term.resize(60, 40)
-	term.see("all of them in a larger window", func(lines []string) bool { return len(lines) == 14 && has(lines, "more-11") })
+	term.see("all of them in a larger window", func(lines []string) bool {
+		return len(lines) == 14 && has(lines, "more-11")
+	})
 
 	term.press("\x03")
 	require.Equal(t, interrupted, term.end())
@@ -303,9 +312,13 @@ func TestTerminal_GetWatchResumesAfterADisconnect(t *testing.T) {
 	watchers := func() int { f.mu.Lock(); defer f.mu.Unlock(); return len(f.watchers) }
 	require.Eventually(t, func() bool { return watchers() == 1 }, 30*time.Second, time.Millisecond)
 	f.CloseClientConnections()
-	require.Eventually(t, func() bool { return watchers() == 1 && f.asked("watch=true") >= 2 }, 30*time.Second, time.Millisecond, "the watch is taken up again")
+	require.Eventually(t, func() bool {
+		return watchers() == 1 && f.asked("watch=true") >= 2
+	}, 30*time.Second, time.Millisecond, "the watch is taken up again")
 	require.Zero(t, f.run(t, "", "create", "configmap", "two").code)
-	term.see("what came after the disconnect", func(lines []string) bool { return has(lines, "one") && has(lines, "two") })
+	term.see("what came after the disconnect", func(lines []string) bool {
+		return has(lines, "one") && has(lines, "two")
+	})
 	term.press("\x03")
 	require.Equal(t, interrupted, term.end())
 	term.requireClean()
@@ -321,9 +334,13 @@ func TestTerminal_TreeAndRolloutAreLive(t *testing.T) {
 	flags := []string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + l.cache}
 
 	tree := openTerminal(t, 100, 30, append(flags, "tree", "deploy/web", "-w")...)
-	tree.see("the pods of the deployment", func(lines []string) bool { return has(lines, "Deployment/web 2/2") && len(lines) == 5 })
+	tree.see("the pods of the deployment", func(lines []string) bool {
+		return has(lines, "Deployment/web 2/2") && len(lines) == 5
+	})
 	l.succeed(t, "", "scale deploy/web --replicas=4")
-	tree.see("the pods that were added", func(lines []string) bool { return has(lines, "Deployment/web 4/4") && len(lines) == 7 })
+	tree.see("the pods that were added", func(lines []string) bool {
+		return has(lines, "Deployment/web 4/4") && len(lines) == 7
+	})
 	tree.press("\x03")
 	require.Equal(t, interrupted, tree.end())
 	tree.requireClean()
@@ -345,7 +362,8 @@ func TestTerminal_TreeAndRolloutAreLive(t *testing.T) {
 func TestTerminal_ExecPassesKeysAndSizesOn(t *testing.T) {
 	t.Parallel()
 	s := newStreamServer(t)
-	term := openTerminal(t, 60, 10, "--kubeconfig", s.kubeconfig(t), "--cache-dir", t.TempDir(), "exec", "-it", "web-0", "-c", "c", "--", "head", "-c", "6")
+	term := openTerminal(t, 60, 10, "--kubeconfig", s.kubeconfig(t), "--cache-dir", t.TempDir(), "exec", "-it", "web-0",
+		"-c", "c", "--", "head", "-c", "6")
 	told := func(size string) func() bool {
 		return func() bool {
 			s.mu.Lock()

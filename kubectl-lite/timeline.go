@@ -46,7 +46,7 @@ How far back this goes is the server's choice (Coxswain: --history-retention, an
 			if err != nil {
 				return err
 			}
-			return o.run(contextOf(cmd), mapping, name)
+			return o.run(cmd.Context(), mapping, name)
 		},
 	}
 	return s.colored(cmd, paintTimeline)
@@ -96,7 +96,8 @@ func (o *timelineOptions) run(ctx context.Context, mapping *meta.RESTMapping, na
 		return err
 	}
 	oldest, err := h.oldestOf(func(revision int64) error {
-		_, err := objects.List(ctx, metav1.ListOptions{ResourceVersion: fmt.Sprint(revision), ResourceVersionMatch: metav1.ResourceVersionMatchExact, Limit: 1})
+		_, err := objects.List(ctx, metav1.ListOptions{ResourceVersion: fmt.Sprint(revision),
+			ResourceVersionMatch: metav1.ResourceVersionMatchExact, Limit: 1})
 		return err
 	})
 	if err != nil {
@@ -167,7 +168,8 @@ func revisions(ctx context.Context, objects dynamic.ResourceInterface, name stri
 		last, patience = present.Items[0].GetResourceVersion(), 60
 	}
 	from := fmt.Sprint(since)
-	first, err := objects.List(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: from, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	first, err := objects.List(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: from,
+		ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +180,8 @@ func revisions(ctx context.Context, objects dynamic.ResourceInterface, name stri
 			return found, nil
 		}
 	}
-	stream, err := objects.Watch(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: from, TimeoutSeconds: &patience})
+	stream, err := objects.Watch(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: from,
+		TimeoutSeconds: &patience})
 	if expired(err) {
 		return nil, fmt.Errorf("this server lists its past but does not replay it: %w", err)
 	}
@@ -200,7 +203,7 @@ func revisions(ctx context.Context, objects dynamic.ResourceInterface, name stri
 		}
 	}
 	if last != "" && ctx.Err() == nil {
-		return nil, errors.New("the server ended the watch before it had told all")
+		return nil, errors.New("the server ended the watch before it had sent everything")
 	}
 	return found, ctx.Err()
 }
@@ -208,7 +211,7 @@ func revisions(ctx context.Context, objects dynamic.ResourceInterface, name stri
 // mostAsked is for how many revisions Leases are asked for the time.
 const mostAsked = 50
 
-// writerOf is who made a revision, and when; the time is zero where the object does not tell.
+// writerOf is the writer of a revision, and when; the time is zero where the object does not record it.
 func writerOf(before *unstructured.Unstructured, r revision) (who string, when time.Time) {
 	names, when := authors(before, r.object)
 	switch {
@@ -243,7 +246,8 @@ func (o *timelineOptions) print(before *unstructured.Unstructured, r revision, w
 	case before == nil:
 		what = "created"
 	}
-	fmt.Fprintln(o.Out, oneLine(fmt.Sprintf("revision %s  %s by %s  %s", r.object.GetResourceVersion(), what, who, when)))
+	fmt.Fprintln(o.Out,
+		oneLine(fmt.Sprintf("revision %s  %s by %s  %s", r.object.GetResourceVersion(), what, who, when)))
 	if before == nil || r.kind == watch.Deleted {
 		return
 	}
@@ -256,7 +260,8 @@ func (o *timelineOptions) print(before *unstructured.Unstructured, r revision, w
 	}
 }
 
-// content is what a timeline compares: all but the bookkeeping that changes with every write.
+// content is the part of an object that a timeline compares: all but the bookkeeping that changes with every
+// write.
 func content(object runtime.Object) map[string]any {
 	content := runtime.DeepCopyJSON(object.(*unstructured.Unstructured).Object)
 	for _, field := range []string{"managedFields", "resourceVersion", "generation"} {
@@ -265,8 +270,9 @@ func content(object runtime.Object) map[string]any {
 	return content
 }
 
-// authors are the field managers that made a write, and when: those whose entries bear a new time, or, within one
-// second, own other fields than before. Where no entry changed, a manager wrote the same fields twice in a second, and the time is zero.
+// authors are the field managers that made a write, and when: those whose entries bear a new time, or, within
+// one second, own other fields than before. Where no entry changed, a manager wrote the same fields twice in
+// a second, and the time is zero.
 func authors(before, after *unstructured.Unstructured) (who []string, when time.Time) {
 	known := map[string]metav1.ManagedFieldsEntry{}
 	if before != nil {
@@ -304,14 +310,15 @@ func authors(before, after *unstructured.Unstructured) (who []string, when time.
 	return slices.Sorted(maps.Keys(names)), when
 }
 
-// hasty are the managers that may have written within the second in which they had written before: of the entries with the newest
-// time those that own a field whose value changed.
+// hasty are the managers that may have written within the second in which they had written before: of the
+// entries with the newest time those that own a field whose value changed.
 func hasty(before, after *unstructured.Unstructured) []string {
 	all, owners := map[string]bool{}, map[string]bool{}
 	for _, entry := range newest(after.GetManagedFields()) {
 		all[entry.Manager] = true
 		var fields map[string]any
-		if entry.FieldsV1 != nil && json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) == nil && ownsChange(fields, before.Object, after.Object) {
+		if entry.FieldsV1 != nil && json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) == nil &&
+			ownsChange(fields, before.Object, after.Object) {
 			owners[entry.Manager] = true
 		}
 	}
@@ -324,8 +331,8 @@ func hasty(before, after *unstructured.Unstructured) []string {
 	return []string{strings.Join(slices.Sorted(maps.Keys(all)), " or ")}
 }
 
-// ownsChange reports whether two values differ in one of the fields, which are a FieldsV1. A list is looked at as a whole; of a
-// map that is owned without its keys, no more than that it is there.
+// ownsChange reports whether two values differ in one of the fields, which are a FieldsV1. A list is looked
+// at as a whole; of a map that is owned without its keys, no more than that it is there.
 func ownsChange(fields map[string]any, before, after any) bool {
 	old, _ := before.(map[string]any)
 	now, _ := after.(map[string]any)
@@ -366,4 +373,38 @@ func newest(entries []metav1.ManagedFieldsEntry) (found []metav1.ManagedFieldsEn
 
 func entryKey(e metav1.ManagedFieldsEntry) string {
 	return strings.Join([]string{e.Manager, string(e.Operation), e.APIVersion, e.Subresource}, "\x00")
+}
+
+// maskSecrets replaces the values in two versions of a Secret, so that a reader sees that a value changed but
+// neither value.
+func maskSecrets(before, after runtime.Object) (runtime.Object, runtime.Object) {
+	var old, now map[string]any
+	b, _ := before.(*unstructured.Unstructured)
+	a, _ := after.(*unstructured.Unstructured)
+	if b != nil {
+		b = b.DeepCopy()
+		before = b
+		old, _ = b.Object["data"].(map[string]any)
+	}
+	if a != nil {
+		a = a.DeepCopy()
+		after = a
+		now, _ = a.Object["data"].(map[string]any)
+	}
+	for key, value := range now {
+		if former, there := old[key]; there && former != value {
+			old[key], now[key] = "*** (before)", "*** (after)"
+			continue
+		}
+		now[key] = "***"
+		if _, there := old[key]; there {
+			old[key] = "***"
+		}
+	}
+	for key := range old {
+		if _, there := now[key]; !there {
+			old[key] = "***"
+		}
+	}
+	return before, after
 }

@@ -1,7 +1,6 @@
 package kubectllite
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +19,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/diagnose"
 )
 
 type treeOptions struct {
@@ -41,7 +42,7 @@ func newTree(s *session) *cobra.Command {
 			if len(args) == 0 {
 				return usageErrorf(cmd, "an object is required")
 			}
-			return o.run(contextOf(cmd), args)
+			return o.run(cmd.Context(), args)
 		},
 	}
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Keep the tree up to date, on a terminal.")
@@ -69,7 +70,7 @@ func (o *treeOptions) run(ctx context.Context, args []string) error {
 	return w.Flush()
 }
 
-func (o *treeOptions) printTree(w io.Writer, all family, root *unstructured.Unstructured) {
+func (o *treeOptions) printTree(w io.Writer, all diagnose.Family, root *unstructured.Unstructured) {
 	fmt.Fprintln(w, "NAME\tREADY\tSTATUS\tAGE")
 	(&treePrinter{w: w, all: all, depth: o.depth, shown: map[types.UID]bool{}}).print(root, "", "", 1)
 }
@@ -95,34 +96,21 @@ func (s *session) oneObject(args []string) (*unstructured.Unstructured, error) {
 	return obj, nil
 }
 
-// family is objects by the uid of their owner.
-type family map[types.UID][]*unstructured.Unstructured
-
-// descendants reads every kind that may be owned and sorts the objects under their owners. What the user may not see is left
-// out. An owner in no namespace may own objects anywhere.
-func (s *session) descendants(ctx context.Context, root *unstructured.Unstructured) (family, error) {
+// descendants reads every kind that may be owned and sorts the objects under their owners. What the user may
+// not see is left out. An owner in no namespace may own objects anywhere.
+func (s *session) descendants(ctx context.Context, root *unstructured.Unstructured) (diagnose.Family, error) {
 	resources, err := s.ownable(root.GetNamespace() != "")
 	if err != nil {
 		return nil, err
 	}
 	objects, err := s.everything(ctx, resources, root.GetNamespace())
-	return owned(objects), err
+	return diagnose.Owned(objects), err
 }
 
-// owned sorts objects under their owners.
-func owned(objects []*unstructured.Unstructured) family {
-	found := family{}
-	for _, obj := range objects {
-		for _, owner := range obj.GetOwnerReferences() {
-			found[owner.UID] = append(found[owner.UID], obj)
-		}
-	}
-	found.sort()
-	return found
-}
-
-// everything is all objects of some kinds in a namespace, or anywhere where that is "", but for what the user may not see.
-func (s *session) everything(ctx context.Context, resources []schema.GroupVersionResource, namespace string) (found []*unstructured.Unstructured, err error) {
+// everything lists the objects of some kinds in a namespace, or anywhere where that is "". It leaves out those
+// that the user may not see.
+func (s *session) everything(ctx context.Context, resources []schema.GroupVersionResource,
+	namespace string) (found []*unstructured.Unstructured, err error) {
 	client, err := s.quietClient()
 	if err != nil {
 		return nil, err
@@ -154,16 +142,7 @@ func (s *session) everything(ctx context.Context, resources []schema.GroupVersio
 	return found, errs.err()
 }
 
-// sort puts siblings into the order in which they are shown.
-func (f family) sort() {
-	for _, children := range f {
-		slices.SortFunc(children, func(a, b *unstructured.Unstructured) int {
-			return cmp.Or(strings.Compare(a.GetKind(), b.GetKind()), strings.Compare(a.GetName(), b.GetName()))
-		})
-	}
-}
-
-// quietClient is for reading kinds that the user did not ask for: that one of them is deprecated is not his concern.
+// quietClient reads kinds that the user did not ask for: a warning that one of them is deprecated would be noise.
 func (s *session) quietClient() (dynamic.Interface, error) {
 	config, err := s.ToRESTConfig()
 	if err != nil {
@@ -191,7 +170,8 @@ func (s *session) ownable(namespacedOnly bool) ([]schema.GroupVersionResource, e
 			return nil, err
 		}
 		for _, r := range list.APIResources {
-			if r.Kind == "Event" || strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") || namespacedOnly && !r.Namespaced {
+			if r.Kind == "Event" || strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") ||
+				namespacedOnly && !r.Namespaced {
 				continue
 			}
 			found = append(found, gv.WithResource(r.Name))
@@ -200,18 +180,19 @@ func (s *session) ownable(namespacedOnly bool) ([]schema.GroupVersionResource, e
 	return found, nil
 }
 
-// treePrinter prints a family. What an object owns is shown once: an object may have several owners, and owners may go round
-// in circles.
+// treePrinter prints a family. Each object's children are shown once: an object may have several owners, and owner
+// references may form a cycle.
 type treePrinter struct {
 	w     io.Writer
-	all   family
+	all   diagnose.Family
 	depth int
 	shown map[types.UID]bool
 }
 
 func (p *treePrinter) print(obj *unstructured.Unstructured, lead, below string, depth int) {
-	ready, status := readiness(obj)
-	fmt.Fprintf(p.w, "%s%s\t%s\t%s\t%s\n", lead, oneLine(obj.GetKind()+"/"+obj.GetName()), oneLine(ready), oneLine(status), since(obj.GetCreationTimestamp().Time))
+	ready, status := diagnose.Readiness(obj)
+	fmt.Fprintf(p.w, "%s%s\t%s\t%s\t%s\n", lead, oneLine(obj.GetKind()+"/"+obj.GetName()), oneLine(ready),
+		oneLine(status), since(obj.GetCreationTimestamp().Time))
 	if p.depth > 0 && depth > p.depth || p.shown[obj.GetUID()] {
 		return
 	}
@@ -224,66 +205,4 @@ func (p *treePrinter) print(obj *unstructured.Unstructured, lead, below string, 
 		}
 		p.print(child, below+"├─", below+"│ ", depth+1)
 	}
-}
-
-// readiness is "2/3" and a word of status, read from whatever the object says about itself; "-" where it says nothing.
-func readiness(obj *unstructured.Unstructured) (ready, status string) {
-	ready, status = "-", "-"
-	if obj.GetDeletionTimestamp() != nil {
-		status = "Terminating"
-	} else if phase, ok, _ := unstructured.NestedString(obj.Object, "status", "phase"); ok {
-		status = phase
-	}
-	if obj.GetKind() == "Pod" {
-		return podReadiness(obj, status)
-	}
-	if want, ok, _ := unstructured.NestedInt64(obj.Object, "spec", "replicas"); ok {
-		have, _, _ := unstructured.NestedInt64(obj.Object, "status", "readyReplicas")
-		return fmt.Sprintf("%d/%d", have, want), status
-	}
-	if want, ok, _ := unstructured.NestedInt64(obj.Object, "status", "desiredNumberScheduled"); ok {
-		have, _, _ := unstructured.NestedInt64(obj.Object, "status", "numberReady")
-		return fmt.Sprintf("%d/%d", have, want), status
-	}
-	for _, c := range conditionsOf(obj) {
-		switch {
-		case c.kind == "Ready" || c.kind == "Complete":
-			return c.status, cmp.Or(c.reason, status)
-		case c.kind == "Failed" && c.status == "True":
-			return "False", cmp.Or(c.reason, "Failed")
-		}
-	}
-	return ready, status
-}
-
-func podReadiness(pod *unstructured.Unstructured, status string) (string, string) {
-	containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
-	states, _, _ := unstructured.NestedSlice(pod.Object, "status", "containerStatuses")
-	n := 0
-	for _, state := range states {
-		fields, _ := state.(map[string]any)
-		if ready, _ := fields["ready"].(bool); ready {
-			n++
-		}
-		if reason, _, _ := unstructured.NestedString(fields, "state", "waiting", "reason"); reason != "" && status != "Terminating" {
-			status = reason
-		}
-	}
-	return fmt.Sprintf("%d/%d", n, len(containers)), status
-}
-
-// condition is an entry of status.conditions, in any kind.
-type condition struct {
-	kind, status, reason, message string
-}
-
-func conditionsOf(obj *unstructured.Unstructured) []condition {
-	list, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
-	var all []condition
-	for _, item := range list {
-		fields, _ := item.(map[string]any)
-		text := func(key string) string { s, _ := fields[key].(string); return s }
-		all = append(all, condition{text("type"), text("status"), text("reason"), text("message")})
-	}
-	return all
 }

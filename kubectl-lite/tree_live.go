@@ -3,6 +3,7 @@ package kubectllite
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,10 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/diagnose"
 )
 
-// treeMirror is the objects of a tree, kept up to date by one watch per kind. Kinds that had no part in the tree when it was
-// last read in whole are seen at the next reading, except those that workloads are made of.
+// treeMirror is the objects of a tree, kept up to date by one watch per kind. Kinds that had no part in the
+// tree when it was last read in whole are seen at the next reading, except those that workloads are made of.
 type treeMirror struct {
 	*session
 	client    dynamic.Interface
@@ -117,7 +120,7 @@ func (m *treeMirror) read(ctx context.Context) error {
 	return nil
 }
 
-// newest is the object as it was read, or as a watch told of it since.
+// newest is the latest version of the object that was read or watched.
 func (m *treeMirror) newest(read *unstructured.Unstructured) *unstructured.Unstructured {
 	known := m.objects[read.GetUID()]
 	if known != nil && later(known.GetResourceVersion(), read.GetResourceVersion()) == known.GetResourceVersion() {
@@ -143,24 +146,17 @@ func (m *treeMirror) relatives() []*unstructured.Unstructured {
 	return found
 }
 
-func (m *treeMirror) family() family {
-	all := family{}
-	for _, obj := range m.objects {
-		for _, owner := range obj.GetOwnerReferences() {
-			all[owner.UID] = append(all[owner.UID], obj)
-		}
-	}
-	all.sort()
-	return all
+func (m *treeMirror) family() diagnose.Family {
+	return diagnose.Owned(slices.Collect(maps.Values(m.objects)))
 }
 
-// watch keeps one kind up to date. A watch that breaks begins again with what there is then.
+// watch keeps one kind up to date. A broken watch is resumed from a new list.
 func (m *treeMirror) watch(ctx context.Context, resource schema.GroupVersionResource, changed func()) {
 	var from dynamic.ResourceInterface = m.client.Resource(resource)
 	if m.namespace != "" {
 		from = m.client.Resource(resource).Namespace(m.namespace)
 	}
-	// What the user may not watch, or the server can not, is read every now and then.
+	// Kinds that cannot be watched are listed again every now and then.
 	_ = resuming(ctx, func(err error) { m.setTrouble(err); changed() }, func() error {
 		list, err := from.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
@@ -168,7 +164,8 @@ func (m *treeMirror) watch(ctx context.Context, resource schema.GroupVersionReso
 		}
 		m.replace(resource, list)
 		changed()
-		changes, err := from.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), AllowWatchBookmarks: true})
+		changes, err := from.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion(),
+			AllowWatchBookmarks: true})
 		if err != nil {
 			return err
 		}
@@ -176,7 +173,8 @@ func (m *treeMirror) watch(ctx context.Context, resource schema.GroupVersionReso
 		m.setTrouble(nil)
 		for event := range changes.ResultChan() {
 			if event.Type == watch.Error {
-				if err := apierrors.FromObject(event.Object); !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+				if err := apierrors.FromObject(event.Object); !apierrors.IsResourceExpired(err) &&
+					!apierrors.IsGone(err) {
 					return err
 				}
 				return nil

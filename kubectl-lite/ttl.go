@@ -37,7 +37,7 @@ func newTTL(s *session) *cobra.Command {
 			if err := o.complete(cmd); err != nil {
 				return err
 			}
-			return o.run(contextOf(cmd), args[:len(args)-1], args[len(args)-1])
+			return o.run(cmd.Context(), args[:len(args)-1], args[len(args)-1])
 		},
 	}
 	o.addFlags(cmd, "kubectl-ttl")
@@ -57,7 +57,8 @@ func (o *ttlOptions) run(_ context.Context, objects []string, lifetime string) e
 	if err := o.requireTTL(); err != nil {
 		return err
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{ttlAnnotation: value}}})
+	patch, err := json.Marshal(
+		map[string]any{"metadata": map[string]any{"annotations": map[string]any{ttlAnnotation: value}}})
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,8 @@ func (o *ttlOptions) requireTTL() error {
 		return err
 	}
 	if !strings.Contains(version.GitVersion, "coxswain") {
-		return errors.New("this server (" + version.GitVersion + ") does not remove objects by their lifetime; Coxswain does")
+		return errors.New("this server (" + version.GitVersion +
+			") does not remove objects by their lifetime; Coxswain does")
 	}
 	return nil
 }

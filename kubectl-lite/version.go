@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Version is this binary's version, set at link time with -ldflags "-X …/kubectl-lite.Version=…". Where it was not set, the
-// version of client-go that the binary is made of says what API it knows.
+// Version is this binary's version, set at link time with -ldflags "-X …/kubectl-lite.Version=…". Where it
+// was not set, the version of client-go that the binary is made of says what API it knows.
 var Version string
 
 type versions struct {
@@ -86,7 +86,8 @@ func (s *session) printVersions(found versions, output string) error {
 
 // clientVersion is the version of the API that this binary knows: client-go v0.37.2 is Kubernetes v1.37.2.
 func clientVersion() *version.Info {
-	info := &version.Info{GitVersion: Version, Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info := &version.Info{GitVersion: Version, Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" +
+		runtime.GOARCH}
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
 		return info
@@ -127,7 +128,8 @@ func (s *session) warnOfSkew(found versions) {
 	}
 	apart := int(client.Minor()) - int(server.Minor())
 	if client.Major() != server.Major() || max(apart, -apart) > supportedSkew {
-		fmt.Fprintf(s.ErrOut, "WARNING: version difference between client (%d.%d) and server (%d.%d) exceeds the supported minor version skew of +/-%d\n",
+		fmt.Fprintf(s.ErrOut, "WARNING: version difference between client (%d.%d) and server (%d.%d) exceeds the "+
+			"supported minor version skew of +/-%d\n",
 			client.Major(), client.Minor(), server.Major(), server.Minor(), supportedSkew)
 	}
 }

@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// Text that others wrote (names, messages, data, errors of a server) may hold what a terminal obeys: sequences that set its
-// title, clear it, or write over what was printed before. So a session's Out and ErrOut make such characters visible,
-// whatever is printed to them. Data that must not change, and the control sequences of this program, go to the session's
-// verbatim streams instead.
+// Text from elsewhere (names, messages, data, errors of a server) may contain sequences that control a terminal:
+// they set its title, clear it, or overwrite earlier output. So a session's Out and ErrOut make such characters
+// visible. Data that must not change, and the control sequences of this program, go to the session's verbatim
+// streams instead.
 
-// visible is text with all that a terminal would obey made visible: as ^[ what C0 has, \r as kubectl shows it, C1 and what
-// changes the direction of text as \u009b, and bytes that are no UTF-8 as \x9b. Lines and tabs stay.
+// visible replaces every character that controls a terminal: C0 becomes ^[, carriage return \r as with kubectl, C1
+// and characters that change the direction of text \u009b, and bytes that are not UTF-8 \x9b. Newlines and tabs
+// stay.
 func visible(text string) string {
 	if isPlain(text) {
 		return text
@@ -36,8 +36,8 @@ func visible(text string) string {
 	return b.String()
 }
 
-// oneLine is visible text that stays in its line and its column: where it stands in the middle of a view, a message of
-// several lines must not look like more of that view.
+// oneLine is visible text without newlines and tabs: in the middle of a view, a message of several lines must not
+// look like more of that view.
 func oneLine(text string) string {
 	return linesAsText.Replace(visible(text))
 }
@@ -75,7 +75,7 @@ func nameOfControl(r rune, encoded string) string {
 	return ""
 }
 
-// visibleWriter passes on what is written to it as visible text. It may be used by several goroutines.
+// visibleWriter makes what is written to it visible and passes it on. It may be used by several goroutines.
 type visibleWriter struct {
 	mu  sync.Mutex
 	to  io.Writer
@@ -114,7 +114,7 @@ func (w *visibleWriter) painted(text string) string {
 	}
 }
 
-// finish writes what is left of a character that nobody completed.
+// finish writes the start of a character that was never completed.
 func (w *visibleWriter) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,21 +138,23 @@ func unfinished(text string) string {
 	return ""
 }
 
-// outFor is where the output of -o goes: tables are for people, documents for programs, which must get them as they are.
+// outFor is where the output of -o goes: tables are for people, documents for programs, which must get them
+// as they are.
 func (s *session) outFor(print *genericclioptions.PrintFlags) io.Writer {
-	format, _, _ := strings.Cut(*print.OutputFormat, "=")
-	switch format {
-	case "wide", "custom-columns", "custom-columns-file":
-		return s.Out
-	case "":
-		if *print.TemplatePrinterFlags.TemplateArgument == "" {
-			return s.Out
-		}
+	if isDocument(*print.OutputFormat, *print.TemplatePrinterFlags.TemplateArgument) {
+		return s.verbatim.Out
 	}
-	return s.verbatim.Out
+	return s.Out
 }
 
-// warn prints a warning on the error stream, in colour where that is a terminal.
-func (s *session) warn(text string) {
-	printers.NewWarningPrinter(s.verbatim.ErrOut, printers.WarningPrinterOptions{Color: s.colorful()}).Print(visible(text))
+// isDocument reports whether a value of -o makes a document for programs; a template alone is one as well.
+func isDocument(output, template string) bool {
+	format, _, _ := strings.Cut(output, "=")
+	switch format {
+	case "wide", "custom-columns", "custom-columns-file", "plaintext", "plaintext-openapiv2":
+		return false
+	case "":
+		return template != ""
+	}
+	return true
 }

@@ -32,7 +32,8 @@ type waitOptions struct {
 func newWait(s *session) *cobra.Command {
 	o := &waitOptions{session: s}
 	cmd := &cobra.Command{
-		Use:   "wait ([-f FILENAME] | resource.group/resource.name | resource.group [(-l label | --all)]) [--for=create|--for=delete|--for condition=available|--for=jsonpath='{}'[=value]]",
+		Use: "wait ([-f FILENAME] | resource.group/resource.name | resource.group [(-l label | --all)]) " +
+			"[--for=create|--for=delete|--for condition=available|--for=jsonpath='{}'[=value]]",
 		Short: "Wait for a specific condition on one or many resources",
 		Example: `  kubectl-lite wait --for=condition=Available deploy/web --timeout=60s
   kubectl-lite wait --for=jsonpath='{.status.phase}'=Running pod/web-0
@@ -42,22 +43,28 @@ func newWait(s *session) *cobra.Command {
 	}
 	o.addPrintFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.until, "for", nil, "The condition to wait on: [create|delete|condition=condition-name[=condition-value]|jsonpath='{JSONPath expression}'=[JSONPath value]]. The default condition-value is true. Condition values are compared after Unicode simple case folding, which is a more general form of case-insensitivity.")
-	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "The length of time to wait before giving up.  Zero means check once and don't wait, negative means wait for a week.")
+	flags.StringSliceVar(&o.until, "for", nil, "The condition to wait on: "+
+		"[create|delete|condition=condition-name[=condition-value]|jsonpath='{JSONPath expression}'=[JSONPath "+
+		"value]]. The default condition-value is true. Condition values are compared after Unicode simple case "+
+		"folding, which is a more general form of case-insensitivity.")
+	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "The length of time to wait before giving up.  Zero "+
+		"means check once and don't wait, negative means wait for a week.")
 	flags.BoolVar(&o.all, "all", false, "Select all resources in the namespace of the specified resource types")
-	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "If present, list the requested object(s) across all namespaces. Namespace in current context is ignored even if specified with --namespace.")
-	flags.StringVar(&o.fieldSelector, "field-selector", "", "Selector (field query) to filter on, supports '=', '==', and '!='.")
+	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "If present, list the requested object(s) "+
+		"across all namespaces. Namespace in current context is ignored even if specified with --namespace.")
+	flags.StringVar(&o.fieldSelector, "field-selector", "",
+		"Selector (field query) to filter on, supports '=', '==', and '!='.")
 	cmdutil.AddFilenameOptionFlags(cmd, &o.files, "identifying the resource.")
 	cmdutil.AddLabelSelectorFlagVar(cmd, &o.selector)
 	return cmd
 }
 
-// expectation decides whether an object, nil while there is none, is what was waited for.
+// expectation decides whether an object, nil while it does not exist, fulfils a condition.
 type expectation func(*unstructured.Unstructured) (bool, error)
 
 func (o *waitOptions) run(ctx context.Context, args []string) error {
 	if len(o.until) == 0 {
-		return errors.New("unrecognized condition: \"\"")
+		return errors.New("unrecognized condition: []")
 	}
 	var all []expectation
 	creating, deleting := false, false
@@ -85,12 +92,15 @@ func (o *waitOptions) run(ctx context.Context, args []string) error {
 		}
 		return errors.New("no matching resources found")
 	}
-	errs := newErrorSet(nil)
+	var errs []error // one for each object, even where they read the same
 	for _, info := range infos {
-		errs.add(o.await(ctx, info, all, deadline))
+		errs = append(errs, o.await(ctx, info, all, deadline))
 	}
-	errs.add(err) // what was not found does not keep from waiting for the rest
-	return utilerrors.Flatten(utilerrors.NewAggregate(errs.all))
+	errs = append(errs, err) // an object that was not found does not keep the others from being waited for
+	if all := utilerrors.NewAggregate(errs); all != nil {
+		return utilerrors.Flatten(all)
+	}
+	return nil
 }
 
 func (o *waitOptions) find(args []string, mayBeGone bool) ([]*resource.Info, error) {
@@ -112,7 +122,8 @@ func (o *waitOptions) find(args []string, mayBeGone bool) ([]*resource.Info, err
 }
 
 // untilFound looks for the objects again and again: one that does not exist yet has no kind or namespace to watch by.
-func (o *waitOptions) untilFound(ctx context.Context, args []string, deadline time.Time) (infos []*resource.Info, err error) {
+func (o *waitOptions) untilFound(ctx context.Context, args []string,
+	deadline time.Time) (infos []*resource.Info, err error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	err = wait.PollUntilContextCancel(ctx, 250*time.Millisecond, true, func(context.Context) (bool, error) {
@@ -202,7 +213,8 @@ func orGone(expect expectation) expectation {
 	}
 }
 
-// conditionIs compares a condition of the status. One that was observed before the latest change of the spec does not count.
+// conditionIs compares a condition of the status. One that was observed before the latest change of the spec
+// does not count.
 func conditionIs(name, value string) expectation {
 	return func(obj *unstructured.Unstructured) (bool, error) {
 		conditions, _, err := unstructured.NestedSlice(obj.Object, "status", "conditions")
@@ -241,7 +253,8 @@ func jsonPathIs(text string) (expectation, error) {
 	}
 	value = strings.Trim(value, `'"`)
 	if compare && value == "" {
-		return nil, errors.New("jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3")
+		return nil, errors.New(
+			"jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3")
 	}
 	relaxed, err := relaxedJSONPath(path)
 	if err != nil {

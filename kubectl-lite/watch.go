@@ -15,7 +15,8 @@ import (
 
 // follow is get -w: it prints what there is, then every change as it comes, until the stream or ctx ends.
 func (o *getOptions) follow(ctx context.Context, args []string) error {
-	if o.inPlace && o.watch && !o.watchOnly && !o.watchEvents && o.serverPrint && o.format.human() && !o.format.noHeaders && o.canLive() {
+	if o.inPlace && o.watch && !o.watchOnly && !o.watchEvents && o.serverPrint && o.format.human() &&
+		!o.format.noHeaders && o.canLive() {
 		return o.followInPlace(ctx, args)
 	}
 	namespace, explicit, err := o.namespace()
@@ -41,7 +42,8 @@ func (o *getOptions) follow(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	out := &liveTable{printer: printer, tabs: printers.GetNewTabWriter(o.outFor(o.format.print)), asEvents: o.watchEvents}
+	out := &liveTable{printer: printer, tabs: printers.GetNewTabWriter(o.outFor(o.format.print)),
+		asEvents: o.watchEvents}
 	if err := o.printPresent(obj, out); err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func (o *getOptions) streamPrinter(mapping *meta.RESTMapping) (printers.Resource
 	return o.format.table(mapping, o.allNamespaces, false), nil
 }
 
-// printPresent prints what was found before the watch begins; with --watch-only, the head of the table alone.
+// printPresent prints the objects that exist before the watch begins; with --watch-only, only the headings.
 func (o *getOptions) printPresent(obj runtime.Object, out *liveTable) error {
 	if o.watchOnly {
 		table, err := decodeTable(obj)

@@ -56,8 +56,8 @@ func (o *getOptions) followInPlace(ctx context.Context, args []string) error {
 	})
 }
 
-// resuming does something that lasts again and again until ctx ends, after ever longer pauses while it fails at once. failed
-// is told the reason of each failure, and nil once it has lasted.
+// resuming does something that lasts again and again until ctx ends, after ever longer pauses while it fails
+// at once. failed is told the reason of each failure, and nil once it has lasted.
 func resuming(ctx context.Context, failed func(error), last func() error) error {
 	const shortest, longest = 200 * time.Millisecond, 5 * time.Second
 	pause := shortest
@@ -71,7 +71,8 @@ func resuming(ctx context.Context, failed func(error), last func() error) error 
 			pause = shortest
 		}
 		if err != nil {
-			if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+			if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) ||
+				apierrors.IsMethodNotSupported(err) {
 				return err
 			}
 			failed(err)
@@ -150,8 +151,8 @@ func (t *rowTable) setTrouble(err error) {
 	}
 }
 
-// replace takes what a list found, and its revision to watch from. A single object may have been written long ago, before
-// what the server still remembers: it is watched from now.
+// replace takes what a list found, and its revision to watch from. A single object may have been written long
+// ago, before what the server still remembers: it is watched from now.
 func (t *rowTable) replace(found *resource.Result) error {
 	infos, err := found.Infos()
 	if err != nil {

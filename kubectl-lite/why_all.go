@@ -13,11 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/diagnose"
 )
 
 var namespaceKind = schema.GroupKind{Kind: "Namespace"}
 
-// runAll tells what is wrong in a namespace, or anywhere where that is "".
+// runAll reports what is wrong in a namespace, or anywhere where that is "".
 func (o *whyOptions) runAll(ctx context.Context, namespace string) error {
 	objects, err := o.inspected(ctx, namespace)
 	if err != nil {
@@ -35,10 +37,10 @@ func (o *whyOptions) runAll(ctx context.Context, namespace string) error {
 			s.pods[obj.GetNamespace()] = append(s.pods[obj.GetNamespace()], obj)
 		}
 	}
-	var findings []finding
-	all, visited := owned(objects), map[identity]bool{}
+	var findings []diagnose.Finding
+	all, visited := diagnose.Owned(objects), diagnose.Visited{}
 	judge := func(root *unstructured.Unstructured) error {
-		members, wrong := inspectAll(root, all, visited)
+		members, wrong := diagnose.InspectAll(root, all, visited)
 		if len(members) == 0 {
 			return nil
 		}
@@ -46,15 +48,16 @@ func (o *whyOptions) runAll(ctx context.Context, namespace string) error {
 		if err != nil {
 			return err
 		}
-		if wrong = append(wrong, more...); len(wrong) == 0 && !isReady(root) {
-			wrong = append(wrong, notReady(root))
+		if wrong = append(wrong, more...); len(wrong) == 0 && !diagnose.IsReady(root) {
+			wrong = append(wrong, diagnose.NotReady(root))
 		}
-		if slices.ContainsFunc(wrong, func(f finding) bool { return f.rank < rankSummary }) { // that says it all
-			wrong = slices.DeleteFunc(wrong, func(f finding) bool { return f.rank == rankSummary })
+		// that says it all
+		if slices.ContainsFunc(wrong, func(f diagnose.Finding) bool { return f.Rank < diagnose.RankSummary }) {
+			wrong = slices.DeleteFunc(wrong, func(f diagnose.Finding) bool { return f.Rank == diagnose.RankSummary })
 		}
 		for i := range wrong {
 			if namespace == "" {
-				wrong[i].namespace = root.GetNamespace()
+				wrong[i].Namespace = root.GetNamespace()
 			}
 		}
 		findings = append(findings, wrong...)
@@ -74,11 +77,11 @@ func (o *whyOptions) runAll(ctx context.Context, namespace string) error {
 			return err
 		}
 	}
-	return o.printAll(namespace, merge(findings))
+	return o.printAll(namespace, diagnose.Merge(findings))
 }
 
-// inspected is all that is in a namespace, and the Namespace itself, in an order that does not change; everything where the
-// namespace is "".
+// inspected lists everything in a namespace and the Namespace itself, in a stable order; everything in the cluster
+// where the namespace is "".
 func (o *whyOptions) inspected(ctx context.Context, namespace string) ([]*unstructured.Unstructured, error) {
 	resources, err := o.ownable(namespace != "")
 	if err != nil {
@@ -93,7 +96,8 @@ func (o *whyOptions) inspected(ctx context.Context, namespace string) ([]*unstru
 		if err != nil {
 			return nil, err
 		}
-		itself, err := client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, namespace, metav1.GetOptions{})
+		itself, err := client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, namespace,
+			metav1.GetOptions{})
 		switch {
 		case err == nil:
 			objects = append(objects, itself)
@@ -102,12 +106,13 @@ func (o *whyOptions) inspected(ctx context.Context, namespace string) ([]*unstru
 		}
 	}
 	slices.SortFunc(objects, func(a, b *unstructured.Unstructured) int {
-		return slices.Compare([]string{a.GetNamespace(), a.GetKind(), a.GetName()}, []string{b.GetNamespace(), b.GetKind(), b.GetName()})
+		return slices.Compare([]string{a.GetNamespace(), a.GetKind(), a.GetName()},
+			[]string{b.GetNamespace(), b.GetKind(), b.GetName()})
 	})
 	return objects, nil
 }
 
-func (o *whyOptions) printAll(namespace string, findings []finding) error {
+func (o *whyOptions) printAll(namespace string, findings []diagnose.Finding) error {
 	if o.output != "" {
 		return o.printJSON("", namespace, findings)
 	}
@@ -125,20 +130,14 @@ func (o *whyOptions) printAll(namespace string, findings []finding) error {
 		fmt.Fprintf(o.Out, "%d things are wrong %s, the likeliest causes first:\n", len(findings), where)
 	}
 	for _, f := range findings {
-		fmt.Fprintf(o.Out, "  %s\n", f)
+		fmt.Fprintf(o.Out, "  %s\n", findingLine(f))
 	}
 	return errSilent
 }
 
-// causes are the ranks' names for programs.
-var causes = [...]string{
-	rankRefused: "refused", rankMissing: "missing", rankUnschedulable: "unschedulable", rankNode: "node", rankImage: "image", rankCrash: "crash",
-	rankProbe: "probe", rankRestart: "restart", rankStuck: "stuck", rankPending: "pending", rankDeleting: "deleting", rankWarning: "warning",
-	rankSummary: "summary",
-}
-
-// printJSON prints findings for programs. An object is "" where all in a namespace were looked at, and that is "" for all.
-func (o *whyOptions) printJSON(object, namespace string, findings []finding) error {
+// printJSON prints findings for programs. An object is "" where all in a namespace were looked at, and that
+// is "" for all.
+func (o *whyOptions) printJSON(object, namespace string, findings []diagnose.Finding) error {
 	type item struct {
 		Cause     string `json:"cause"`
 		Object    string `json:"object"`
@@ -154,10 +153,11 @@ func (o *whyOptions) printJSON(object, namespace string, findings []finding) err
 		Findings  []item `json:"findings"`
 	}{len(findings) == 0, object, namespace, []item{}}
 	for _, f := range findings {
-		if f.namespace == "" {
-			f.namespace = namespace
+		if f.Namespace == "" {
+			f.Namespace = namespace
 		}
-		answer.Findings = append(answer.Findings, item{causes[f.rank], f.subject, f.namespace, f.others, f.container, f.text})
+		answer.Findings = append(answer.Findings, item{f.Rank.String(), f.Subject, f.Namespace, f.Others,
+			f.Container, f.Text})
 	}
 	document, err := json.MarshalIndent(answer, "", "    ")
 	if err != nil {

@@ -19,9 +19,12 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/kubectl-lite/diagnose"
 )
 
-// surroundings are what pods need and do not own. Each is looked at once; what the user may not see is taken to be in order.
+// surroundings are the objects that pods need and do not own. Each is read once; one that the user may not see is
+// taken to be in order.
 type surroundings struct {
 	client kubernetes.Interface
 	names  metadata.Interface // of Secrets no more than that they exist is anyone's business
@@ -45,9 +48,10 @@ func (o *whyOptions) surroundings() (*surroundings, error) {
 	return &surroundings{client: client, names: names, seen: map[string]string{}}, nil
 }
 
-// lookAround is what is wrong with the things that the pods among the objects need: their nodes, claims, ConfigMaps and Secrets.
-// A Service has no pods of its own; those that it selects are looked at. So is what an Ingress sends requests to.
-func (s *surroundings) lookAround(ctx context.Context, objects []*unstructured.Unstructured) (found []finding, err error) {
+// lookAround finds what is wrong with the objects that pods need: their nodes, claims, ConfigMaps and Secrets. A
+// Service owns no pods: those that it selects are inspected, and so are the backends of an Ingress.
+func (s *surroundings) lookAround(ctx context.Context, objects []*unstructured.Unstructured) (
+	found []diagnose.Finding, err error) {
 	var pods []*unstructured.Unstructured
 	for _, obj := range objects {
 		behind := s.behind
@@ -80,8 +84,9 @@ func (s *surroundings) lookAround(ctx context.Context, objects []*unstructured.U
 	return found, nil
 }
 
-// behind are the pods that a Service selects, and what is wrong with them.
-func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstructured) (found []finding, pods []*unstructured.Unstructured, err error) {
+// behind returns the pods that a Service selects, and what is wrong with them.
+func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstructured) (
+	found []diagnose.Finding, pods []*unstructured.Unstructured, err error) {
 	subject := "Service/" + service.GetName()
 	selector, _, _ := unstructured.NestedStringMap(service.Object, "spec", "selector")
 	if len(selector) == 0 {
@@ -93,23 +98,28 @@ func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstruc
 	ready := 0
 	for _, pod := range pods {
 		if s.pods == nil { // otherwise it is looked at for itself
-			found = append(found, inspect(pod)...)
+			found = append(found, diagnose.Inspect(pod)...)
 		}
-		if slices.ContainsFunc(conditionsOf(pod), func(c condition) bool { return c.kind == "Ready" && c.status == "True" }) {
+		if diagnose.IsTrue(pod, string(corev1.PodReady)) {
 			ready++
 		}
 	}
 	switch {
 	case len(pods) == 0:
-		found = append(found, finding{rank: rankMissing, subject: subject, text: "selects no pods: none here has the labels " + labels.Set(selector).String()})
+		found = append(found, diagnose.Finding{Rank: diagnose.RankMissing, Subject: subject,
+			Text: "selects no pods: none here has " +
+				"the labels " + labels.Set(selector).String()})
 	case ready == 0:
-		found = append(found, finding{rank: rankSummary, subject: subject, text: fmt.Sprintf("has no pod that is ready, of %d that it selects", len(pods))})
+		found = append(found,
+			diagnose.Finding{Rank: diagnose.RankSummary, Subject: subject,
+				Text: fmt.Sprintf("has no pod that is ready, of %d that it selects", len(pods))})
 	}
 	return found, pods, nil
 }
 
 // selected are the pods of a namespace that a selector selects.
-func (s *surroundings) selected(ctx context.Context, namespace string, selector labels.Selector) (pods []*unstructured.Unstructured, err error) {
+func (s *surroundings) selected(ctx context.Context, namespace string, selector labels.Selector) (
+	pods []*unstructured.Unstructured, err error) {
 	if s.pods != nil {
 		for _, pod := range s.pods[namespace] {
 			if selector.Matches(labels.Set(pod.GetLabels())) {
@@ -134,29 +144,25 @@ func (s *surroundings) selected(ctx context.Context, namespace string, selector 
 	return pods, nil
 }
 
-func podReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-func (s *surroundings) aboutPod(ctx context.Context, pod *corev1.Pod) (found []finding) {
+func (s *surroundings) aboutPod(ctx context.Context, pod *corev1.Pod) (found []diagnose.Finding) {
 	subject := "Pod/" + pod.Name
-	add := func(rank int, text string) {
+	add := func(rank diagnose.Rank, text string) {
 		if text != "" {
-			found = append(found, finding{rank: rank, subject: subject, text: text})
+			found = append(found, diagnose.Finding{Rank: rank, Subject: subject, Text: text})
 		}
 	}
 	if pod.Spec.NodeName != "" {
-		add(rankNode, s.once("node "+pod.Spec.NodeName, func() string { return s.node(ctx, pod.Spec.NodeName) }))
+		add(diagnose.RankNode, s.once("node "+pod.Spec.NodeName, func() string {
+			return s.node(ctx, pod.Spec.NodeName)
+		}))
 	}
-	if podReady(pod) || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if diagnose.PodReady(pod) || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return found
 	}
-	for _, need := range needsOf(pod) {
-		add(rankMissing, s.once(pod.Namespace+"/"+need.kind+" "+need.name, func() string {
-			if need.kind == "PersistentVolumeClaim" {
-				return s.claim(ctx, pod.Namespace, need.name)
+	for _, need := range diagnose.NeedsOf(pod) {
+		add(diagnose.RankMissing, s.once(pod.Namespace+"/"+need.Kind+" "+need.Name, func() string {
+			if need.Kind == "PersistentVolumeClaim" {
+				return s.claim(ctx, pod.Namespace, need.Name)
 			}
 			return s.missing(ctx, pod.Namespace, need)
 		}))
@@ -171,7 +177,7 @@ func (s *surroundings) once(key string, look func() string) string {
 	return s.seen[key]
 }
 
-// node is what is wrong with the node that a pod is on.
+// node describes what is wrong with the node that a pod is on; empty where nothing is.
 func (s *surroundings) node(ctx context.Context, name string) string {
 	node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -188,10 +194,10 @@ func (s *surroundings) node(ctx context.Context, name string) string {
 	return ""
 }
 
-// waitingForPod are the reasons of events that make a claim's waiting the scheduler's matter.
+// waitingForPod are the reasons of events by which a claim waits for the scheduler.
 var waitingForPod = map[string]bool{"WaitForFirstConsumer": true, "WaitForPodScheduled": true}
 
-// claim is what is wrong with a PersistentVolumeClaim.
+// claim describes what is wrong with a PersistentVolumeClaim; empty where nothing is.
 func (s *surroundings) claim(ctx context.Context, namespace, name string) string {
 	claim, err := s.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -200,11 +206,14 @@ func (s *surroundings) claim(ctx context.Context, namespace, name string) string
 	if err != nil || claim.Status.Phase == corev1.ClaimBound {
 		return ""
 	}
-	events, err := s.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.Set{"involvedObject.uid": string(claim.UID)}.String()})
+	events, err := s.client.CoreV1().Events(namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: fields.Set{"involvedObject.uid": string(claim.UID)}.String()})
 	if err != nil {
 		events = &corev1.EventList{}
 	}
-	slices.SortFunc(events.Items, func(a, b corev1.Event) int { return eventTime(b).Compare(eventTime(a)) })
+	slices.SortFunc(events.Items, func(a, b corev1.Event) int {
+		return diagnose.EventTime(b).Compare(diagnose.EventTime(a))
+	})
 	text := fmt.Sprintf("needs PersistentVolumeClaim/%s, which is %s", name, claim.Status.Phase)
 	if class := ptr.Deref(claim.Spec.StorageClassName, ""); class != "" && s.noStorageClass(ctx, class) {
 		return text + fmt.Sprintf(": StorageClass/%s does not exist", class)
@@ -223,71 +232,17 @@ func (s *surroundings) noStorageClass(ctx context.Context, name string) bool {
 	return apierrors.IsNotFound(err)
 }
 
-func (s *surroundings) missing(ctx context.Context, namespace string, need need) string {
-	absent := fmt.Sprintf("needs %s/%s, which does not exist", need.kind, need.name)
-	if len(rest.IsValidPathSegmentName(need.name)) > 0 { // the metadata client would ask for something else
+func (s *surroundings) missing(ctx context.Context, namespace string, need diagnose.Need) string {
+	absent := fmt.Sprintf("needs %s/%s, which does not exist", need.Kind, need.Name)
+	if len(rest.IsValidPathSegmentName(need.Name)) > 0 { // the metadata client would ask for something else
 		return absent
 	}
-	resource := schema.GroupVersionResource{Version: "v1", Resource: strings.ToLower(need.kind) + "s"}
-	if _, err := s.names.Resource(resource).Namespace(namespace).Get(ctx, need.name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	resource := schema.GroupVersionResource{Version: "v1", Resource: strings.ToLower(need.Kind) + "s"}
+	if _, err := s.names.Resource(resource).Namespace(namespace).Get(ctx, need.Name,
+		metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return absent
 	}
 	return ""
-}
-
-// need is something in a pod's namespace without which it does not start.
-type need struct{ kind, name string }
-
-// needsOf are the claims, ConfigMaps and Secrets that a pod can not do without, each once.
-func needsOf(pod *corev1.Pod) (all []need) {
-	add := func(kind, name string, optional *bool) {
-		if n := (need{kind, name}); name != "" && !ptr.Deref(optional, false) && !slices.Contains(all, n) {
-			all = append(all, n)
-		}
-	}
-	for _, v := range pod.Spec.Volumes {
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			add("PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName, nil)
-		case v.Ephemeral != nil:
-			add("PersistentVolumeClaim", pod.Name+"-"+v.Name, nil)
-		case v.ConfigMap != nil:
-			add("ConfigMap", v.ConfigMap.Name, v.ConfigMap.Optional)
-		case v.Secret != nil:
-			add("Secret", v.Secret.SecretName, v.Secret.Optional)
-		case v.Projected != nil:
-			for _, source := range v.Projected.Sources {
-				if source.ConfigMap != nil {
-					add("ConfigMap", source.ConfigMap.Name, source.ConfigMap.Optional)
-				}
-				if source.Secret != nil {
-					add("Secret", source.Secret.Name, source.Secret.Optional)
-				}
-			}
-		}
-	}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		for _, from := range c.EnvFrom {
-			if from.ConfigMapRef != nil {
-				add("ConfigMap", from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
-			}
-			if from.SecretRef != nil {
-				add("Secret", from.SecretRef.Name, from.SecretRef.Optional)
-			}
-		}
-		for _, env := range c.Env {
-			if env.ValueFrom == nil {
-				continue
-			}
-			if ref := env.ValueFrom.ConfigMapKeyRef; ref != nil {
-				add("ConfigMap", ref.Name, ref.Optional)
-			}
-			if ref := env.ValueFrom.SecretKeyRef; ref != nil {
-				add("Secret", ref.Name, ref.Optional)
-			}
-		}
-	}
-	return all
 }
 
 // lastWords is how many lines of a crashed container's log are shown.
@@ -296,19 +251,20 @@ const lastWords = 3
 // lastBytes is how much of the log they are looked for in.
 const lastBytes = 4096
 
-// printLastWords shows what a container said before it crashed, where a crash is the likely cause.
-func (o *whyOptions) printLastWords(ctx context.Context, namespace string, findings []finding) {
-	if len(findings) == 0 || findings[0].rank != rankCrash || findings[0].container == "" {
+// printLastWords shows the end of a container's log where its crash is the likely cause.
+func (o *whyOptions) printLastWords(ctx context.Context, namespace string, findings []diagnose.Finding) {
+	if len(findings) == 0 || findings[0].Rank != diagnose.RankCrash || findings[0].Container == "" {
 		return
 	}
 	client, err := o.KubernetesClientSet()
 	if err != nil {
 		return
 	}
-	pod := strings.TrimPrefix(findings[0].subject, "Pod/")
+	pod := strings.TrimPrefix(findings[0].Subject, "Pod/")
 	for _, previous := range []bool{true, false} {
 		stream, err := client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{
-			Container: findings[0].container, Previous: previous, TailLines: ptr.To(int64(lastWords)), LimitBytes: ptr.To(int64(lastBytes)),
+			Container: findings[0].Container, Previous: previous, TailLines: ptr.To(int64(lastWords)),
+			LimitBytes: ptr.To(int64(lastBytes)),
 		}).Stream(ctx)
 		if err != nil {
 			continue // never ran, or its log is gone
@@ -318,7 +274,7 @@ func (o *whyOptions) printLastWords(ctx context.Context, namespace string, findi
 		if len(text) == 0 {
 			continue
 		}
-		fmt.Fprintf(o.Out, "\nLast words of container %s:\n", oneLine(findings[0].container))
+		fmt.Fprintf(o.Out, "\nLast words of container %s:\n", oneLine(findings[0].Container))
 		for _, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
 			fmt.Fprintln(o.Out, "  "+line)
 		}

@@ -20,16 +20,22 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 	t.Parallel()
 	l := startLive(t, testenv.APIServerOnly())
 	pod := func(name, spec string) string {
-		return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, labels: {app: %[1]s}}, spec: {containers: [{name: c, image: i}]%s}}\n---\n", name, spec)
+		return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, labels: {app: %[1]s}}, spec: "+
+			"{containers: [{name: c, image: i}]%s}}\n---\n", name, spec)
 	}
-	const deployment = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}%s}}\n---\n"
+	const deployment = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s}, spec: {selector: " +
+		"{matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: " +
+		"i}]}}%s}}\n---\n"
 	waiting := func(reason, message string) string {
-		return fmt.Sprintf(`{"status":{"phase":"Pending","containerStatuses":[{"name":"c","image":"i","imageID":"","ready":false,"restartCount":0,"state":{"waiting":{"reason":%q,"message":%q}}}]}}`, reason, message)
+		return fmt.Sprintf(
+			`{"status":{"phase":"Pending","containerStatuses":[{"name":"c","image":"i","imageID":"","ready":false,"restartCount":0,"state":{"waiting":{"reason":%q,"message":%q}}}]}}`, reason, message)
 	}
 	const running = `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":%q},{"type":"ContainersReady","status":%[1]q}],` +
 		`"containerStatuses":[{"name":"c","image":"i","imageID":"","ready":%s,"restartCount":0,"state":{"running":{}}}]}}`
-	const service = "{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {selector: {app: %[1]s}, ports: [{port: 80}]}}\n"
-	const ingress = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: %s}, spec: {rules: [{host: shop.example, http: {paths: [" +
+	const service = "{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {selector: {app: %[1]s}, ports: " +
+		"[{port: 80}]}}\n"
+	const ingress = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: %s}, spec: {rules: " +
+		"[{host: shop.example, http: {paths: [" +
 		"{path: /buy, pathType: Prefix, backend: {service: {name: %s, port: {number: %d}}}}]}}]%s}}\n"
 	for name, c := range map[string]struct {
 		objects string
@@ -38,11 +44,13 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 		cause   string
 	}{
 		"image": {
-			pod("image", ""), map[string]string{"pod/image": waiting("ImagePullBackOff", "Back-off pulling image")}, "pod/image",
+			pod("image", ""), map[string]string{"pod/image": waiting("ImagePullBackOff", "Back-off pulling image")},
+			"pod/image",
 			"Pod/image container c cannot get its image: Back-off pulling image",
 		},
 		"crash": {
-			pod("crash", ""), map[string]string{"pod/crash": `{"status":{"phase":"Running","containerStatuses":[{"name":"c","image":"i","imageID":"","ready":false,"restartCount":4,` +
+			pod("crash", ""),
+			map[string]string{"pod/crash": `{"status":{"phase":"Running","containerStatuses":[{"name":"c","image":"i","imageID":"","ready":false,"restartCount":4,` +
 				`"state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":7,"reason":"Error"}}}]}}`}, "pod/crash",
 			"Pod/crash container c keeps ending with exit code 7 (Error), 4 restarts",
 		},
@@ -52,7 +60,8 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 		},
 		"readiness gate": {
 			pod("gate", ", readinessGates: [{conditionType: example.com/ok}]"),
-			map[string]string{"pod/gate": strings.Replace(fmt.Sprintf(running, "True", "true"), `"Ready","status":"True"`, `"Ready","status":"False"`, 1)}, "pod/gate",
+			map[string]string{"pod/gate": strings.Replace(fmt.Sprintf(running, "True", "true"),
+				`"Ready","status":"True"`, `"Ready","status":"False"`, 1)}, "pod/gate",
 			"Pod/gate waits for its readiness gate example.com/ok",
 		},
 		"init container": {
@@ -61,7 +70,8 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 			"Pod/init init container first still runs; the containers after it wait for its end",
 		},
 		"missing ConfigMap": {
-			pod("config", ", volumes: [{name: v, configMap: {name: absent}}]"), map[string]string{"pod/config": waiting("ContainerCreating", "")}, "pod/config",
+			pod("config", ", volumes: [{name: v, configMap: {name: absent}}]"),
+			map[string]string{"pod/config": waiting("ContainerCreating", "")}, "pod/config",
 			"Pod/config needs ConfigMap/absent, which does not exist",
 		},
 		"missing claim": {
@@ -70,46 +80,62 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 		},
 		"pending claim": {
 			pod("claimed", ", volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]") +
-				"{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}}\n", nil, "pod/claimed",
+				"{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {accessModes: " +
+				"[ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}}\n", nil,
+			"pod/claimed",
 			"Pod/claimed needs PersistentVolumeClaim/data, which is Pending: StorageClass/fast does not exist",
 		},
 		"no node takes it": {
-			pod("nowhere", ""), map[string]string{"pod/nowhere": `{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/0 nodes are available."}]}}`}, "pod/nowhere",
+			pod("nowhere", ""),
+			map[string]string{"pod/nowhere": `{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/0 nodes are available."}]}}`}, "pod/nowhere",
 			"Pod/nowhere cannot be scheduled: 0/0 nodes are available",
 		},
-		"no scheduler": {pod("unseen", ""), nil, "pod/unseen", "Pod/unseen waits for the scheduler default-scheduler, which has not looked at it: is it running?"},
+		"no scheduler": {pod("unseen", ""), nil, "pod/unseen",
+			"Pod/unseen waits for the scheduler default-scheduler, which has not looked at it: is it running?"},
 		"node is dead": {
 			pod("lost", ", nodeName: dead") + "{apiVersion: v1, kind: Node, metadata: {name: dead}}\n",
 			map[string]string{
-				"pod/lost":  strings.Replace(fmt.Sprintf(running, "True", "true"), `"Ready","status":"True"`, `"Ready","status":"False"`, 1),
+				"pod/lost": strings.Replace(fmt.Sprintf(running, "True", "true"), `"Ready","status":"True"`,
+					`"Ready","status":"False"`, 1),
 				"node/dead": `{"status":{"conditions":[{"type":"Ready","status":"Unknown","message":"Kubelet stopped posting node status."}]}}`,
 			}, "pod/lost",
 			"Pod/lost is on Node/dead, which is not ready: Kubelet stopped posting node status",
 		},
 		"evicted": {
-			pod("evicted", ""), map[string]string{"pod/evicted": `{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory."}}`}, "pod/evicted",
+			pod("evicted", ""),
+			map[string]string{"pod/evicted": `{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory."}}`}, "pod/evicted",
 			"Pod/evicted has failed: Evicted: The node was low on resource: memory.",
 		},
 		"refused by a quota": {
-			fmt.Sprintf(deployment, "refused", ""), map[string]string{"deploy/refused": `{"status":{"observedGeneration":1,"conditions":[` +
+			fmt.Sprintf(deployment, "refused", ""),
+			map[string]string{"deploy/refused": `{"status":{"observedGeneration":1,"conditions":[` +
 				`{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"pods \"x\" is forbidden: exceeded quota: small"},` +
 				`{"type":"Available","status":"False","reason":"MinimumReplicasUnavailable","message":"Deployment does not have minimum availability."}]}}`}, "deploy/refused",
 			`Deployment/refused cannot make its pods: pods "x" is forbidden: exceeded quota: small`,
 		},
-		"no controller": {fmt.Sprintf(deployment, "unseen", ""), nil, "deploy/unseen", "Deployment/unseen waits for its controller, which has not seen its latest change: is the controller manager running?"},
-		"paused":        {fmt.Sprintf(deployment, "paused", ", paused: true"), map[string]string{"deploy/paused": `{"status":{"observedGeneration":1}}`}, "deploy/paused", "Deployment/paused is paused: 'rollout resume' lets it go on"},
+		"no controller": {fmt.Sprintf(deployment, "unseen", ""), nil, "deploy/unseen",
+			"Deployment/unseen waits for its controller, which has not seen its latest change: is the controller " +
+				"manager running?"},
+		"paused": {fmt.Sprintf(deployment, "paused", ", paused: true"),
+			map[string]string{"deploy/paused": `{"status":{"observedGeneration":1}}`}, "deploy/paused",
+			"Deployment/paused is paused: 'rollout resume' lets it go on"},
 		"selects nothing": {
-			"{apiVersion: v1, kind: Service, metadata: {name: lonely}, spec: {selector: {app: nothing}, ports: [{port: 80}]}}\n", nil, "svc/lonely",
+			"{apiVersion: v1, kind: Service, metadata: {name: lonely}, spec: {selector: {app: nothing}, ports: " +
+				"[{port: 80}]}}\n", nil, "svc/lonely",
 			"Service/lonely selects no pods: none here has the labels app=nothing",
 		},
 		"service behind whom nobody is ready": {
-			pod("behind", "") + "{apiVersion: v1, kind: Service, metadata: {name: front}, spec: {selector: {app: behind}, ports: [{port: 80}]}}\n",
+			pod("behind", "") + "{apiVersion: v1, kind: Service, metadata: {name: front}, spec: {selector: {app: " +
+				"behind}, ports: [{port: 80}]}}\n",
 			map[string]string{"pod/behind": waiting("ErrImagePull", "no such image")}, "svc/front",
 			"Pod/behind container c cannot get its image: no such image",
 		},
 		"restarted": {
-			pod("restarted", ""), map[string]string{"pod/restarted": strings.Replace(fmt.Sprintf(running, "True", "true"), `"restartCount":0`, fmt.Sprintf(
-				`"restartCount":3,"lastState":{"terminated":{"exitCode":137,"reason":"OOMKilled","finishedAt":%q}}`, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)), 1)}, "pod/restarted",
+			pod("restarted", ""),
+			map[string]string{"pod/restarted": strings.Replace(fmt.Sprintf(running, "True", "true"),
+				`"restartCount":0`, fmt.Sprintf(
+					`"restartCount":3,"lastState":{"terminated":{"exitCode":137,"reason":"OOMKilled","finishedAt":%q}}`,
+					time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)), 1)}, "pod/restarted",
 			"Pod/restarted container c runs again, 3 restarts: it ended … ago with exit code 137 (OOMKilled)",
 		},
 		"ingress without a service": {
@@ -126,16 +152,19 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 		},
 		"ingress without its certificate": {
 			fmt.Sprintf(ingress, "plain", "external", 80, ", tls: [{secretName: cert}]") +
-				"---\n{apiVersion: v1, kind: Service, metadata: {name: external}, spec: {type: ExternalName, externalName: example.com}}\n", nil, "ing/plain",
+				"---\n{apiVersion: v1, kind: Service, metadata: {name: external}, spec: {type: ExternalName, " +
+				"externalName: example.com}}\n", nil, "ing/plain",
 			"Ingress/plain needs Secret/cert, which does not exist",
 		},
 		"ingress of no class": {
 			fmt.Sprintf(ingress, "classless", "faraway", 80, ", ingressClassName: none") +
-				"---\n{apiVersion: v1, kind: Service, metadata: {name: faraway}, spec: {type: ExternalName, externalName: example.com}}\n", nil, "ing/classless",
+				"---\n{apiVersion: v1, kind: Service, metadata: {name: faraway}, spec: {type: ExternalName, " +
+				"externalName: example.com}}\n", nil, "ing/classless",
 			"Ingress/classless is of IngressClass/none, which does not exist",
 		},
 		"job that failed": {
-			"{apiVersion: batch/v1, kind: Job, metadata: {name: failed}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}\n",
+			"{apiVersion: batch/v1, kind: Job, metadata: {name: failed}, spec: {template: {spec: {restartPolicy: " +
+				"Never, containers: [{name: c, image: i}]}}}}\n",
 			map[string]string{"job/failed": `{"status":{"startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"FailureTarget","status":"True","reason":"DeadlineExceeded"},` +
 				`{"type":"Failed","status":"True","reason":"DeadlineExceeded","message":"Job was active longer than specified deadline"}]}}`}, "job/failed",
 			"Job/failed has failed: Job was active longer than specified deadline",
@@ -156,9 +185,11 @@ func TestWhy_PutsTheLikelyCauseFirst(t *testing.T) {
 			require.Equal(t, c.cause, regexp.MustCompile(`ended \S+ ago`).ReplaceAllString(first, "ended … ago"), out)
 		})
 	}
-	l.succeed(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: stuck, finalizers: [example.com/hold]}}", "create -f -")
+	l.succeed(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: stuck, finalizers: [example.com/hold]}}",
+		"create -f -")
 	l.succeed(t, "", "delete cm stuck --wait=false")
-	require.Contains(t, l.run(t, "", "why cm/stuck").out, "Likely cause:\n  ConfigMap/stuck is being deleted and waits for the finalizers example.com/hold\n")
+	require.Contains(t, l.run(t, "", "why cm/stuck").out,
+		"Likely cause:\n  ConfigMap/stuck is being deleted and waits for the finalizers example.com/hold\n")
 }
 
 // TestWhy_LooksAtWholeNamespaces: two that are well, two in which something is broken.
@@ -174,10 +205,13 @@ func TestWhy_LooksAtWholeNamespaces(t *testing.T) {
 	l.succeed(t, "", "expose deploy web --port=80 -n well")
 	l.succeed(t, "", "create ingress front --rule=a.example/*=web:80 -n well")
 	for _, line := range []string{"why -n well", "why ns/well", "why -n idle"} {
-		require.Eventually(t, func() bool { return l.run(t, "", line).code == 0 }, 30*time.Second, 100*time.Millisecond, line)
+		require.Eventually(t, func() bool {
+			return l.run(t, "", line).code == 0
+		}, 30*time.Second, 100*time.Millisecond, line)
 	}
 	require.Equal(t, "Nothing is wrong in namespace well.\n", l.succeed(t, "", "why -n well"))
-	require.Equal(t, "{\n    \"ok\": true,\n    \"namespace\": \"idle\",\n    \"findings\": []\n}\n", l.succeed(t, "", "why -n idle -o json"))
+	require.Equal(t, "{\n    \"ok\": true,\n    \"namespace\": \"idle\",\n    \"findings\": []\n}\n",
+		l.succeed(t, "", "why -n idle -o json"))
 
 	l.succeed(t, "", "create ingress front --rule=a.example/*=web:80 -n broken")
 	l.succeed(t, "", "create deployment big --image=i --replicas=3 -n broken")
@@ -237,7 +271,8 @@ func TestErrors_AreToldForEachObject(t *testing.T) {
 	}
 	got := l.run(t, documents.String(), "apply -f -")
 	require.Equal(t, 1, got.code)
-	require.Equal(t, strings.Repeat("Error from server (NotFound): error when creating \"STDIN\": namespaces \"nope\" not found\n", 3), got.errOut)
+	require.Equal(t, strings.Repeat("Error from server (NotFound): error when creating \"STDIN\": namespaces "+
+		"\"nope\" not found\n", 3), got.errOut)
 	l.succeed(t, "", "create deployment a --image=i")
 	l.succeed(t, "", "create deployment b --image=i")
 	got = l.run(t, "", "set image deploy --all nope=i")
@@ -256,5 +291,6 @@ func TestRoot_BuildsTheVerbsThatAreSpokenOf(t *testing.T) {
 	require.Nil(t, spokenOf([]string{"frob", "get"}), "what is like it can only be told of all")
 	require.Nil(t, spokenOf([]string{"--help"}))
 	require.Equal(t, map[string]bool{"get": true}, spokenOf([]string{"get", "pods"}))
-	require.Equal(t, map[string]bool{"get": true, "describe": true}, spokenOf([]string{"-n", "get", "describe", "pods"}))
+	require.Equal(t, map[string]bool{"get": true, "describe": true},
+		spokenOf([]string{"-n", "get", "describe", "pods"}))
 }

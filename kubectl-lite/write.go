@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubectl/pkg/scheme"
 )
 
-// writing is what every verb that changes objects has in common: --dry-run, --field-manager, --validate and -o.
+// writing is what all verbs that change objects share: --dry-run, --field-manager, --validate and -o.
 type writing struct {
 	print        *genericclioptions.PrintFlags
 	fieldManager string
@@ -58,7 +58,7 @@ func (w *writing) helper(info *resource.Info) *resource.Helper {
 		WithFieldValidation(w.validation)
 }
 
-// operation is what happened, as kubectl says it: "created", "created (dry run)", "created (server dry run)".
+// operation is what was done, in kubectl's words: "created", "created (dry run)", "created (server dry run)".
 func (w *writing) operation(done string) string {
 	switch w.dryRun {
 	case cmdutil.DryRunClient:
@@ -77,10 +77,4 @@ func (w *writing) show(s *session, obj runtime.Object, done string) error {
 		return err
 	}
 	return printer.PrintObj(obj, s.outFor(w.print))
-}
-
-// addSubresourceFlag declares --subresource. The library's own declaration reads the library's global error hook, which
-// explainError borrows, so that commands could not be built side by side.
-func addSubresourceFlag(cmd *cobra.Command, subresource *string, usage string) {
-	cmd.Flags().StringVar(subresource, "subresource", "", usage)
 }

@@ -54,8 +54,8 @@ func (c *cidrs) note(node, cidr string) {
 	}
 }
 
-// avoid keeps away from what addresses of this machine take, as those of the Nodes of another agent here. A network that is larger
-// than a part of the pod network counts for nothing: it would leave no subnet.
+// avoid keeps away from what addresses of this machine take, as those of the Nodes of another agent here. A
+// network that is larger than a part of the pod network counts for nothing: it would leave no subnet.
 func (c *cidrs) avoid(machine []net.Addr) {
 	const largest = 12
 	for _, a := range machine {

@@ -14,15 +14,18 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 	"k8s.io/kubectl/pkg/util/qos"
+
+	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// refusal is why a pod may not run on the node that it is bound to, which whoever bound it can have got wrong: reason and
-// message of its status, in the kubelet's words.
+// refusal is why a pod may not run on the node that it is bound to, which its binder may have got
+// wrong: reason and message of its status, in the kubelet's words.
 type refusal struct{ reason, message string }
 
-// refusals are what a pod that is bound to a node is asked, in the kubelet's order, before what needs room: the first that
-// answers has refused it.
-var refusals = []func(a *agent, n *simNode, pod *corev1.Pod) *refusal{
+// refusals are what a pod that is bound to a node is asked, in the kubelet's order, before what needs room:
+// the first that answers has refused it.
+var refusals = []func(a *agent, n *hostedNode, pod *corev1.Pod) *refusal{
 	refuseUnderPressure,
 	refuseAtShutdown,
 	refuseOtherSystem,
@@ -30,7 +33,7 @@ var refusals = []func(a *agent, n *simNode, pod *corev1.Pod) *refusal{
 }
 
 // admit decides whether a pod that is bound to a node may run there; nil says that it may, and takes the room for it.
-func (a *agent) admit(n *simNode, pod *corev1.Pod) *refusal {
+func (a *agent) admit(n *hostedNode, pod *corev1.Pod) *refusal {
 	for _, ask := range refusals {
 		if no := ask(a, n, pod); no != nil {
 			return no
@@ -47,9 +50,9 @@ func (a *agent) admit(n *simNode, pod *corev1.Pod) *refusal {
 	return nil
 }
 
-// refuseUnderPressure keeps pods away from a node that is short of something: with memory those that ask for none, otherwise
-// all but critical ones.
-func refuseUnderPressure(a *agent, n *simNode, pod *corev1.Pod) *refusal {
+// refuseUnderPressure keeps pods away from a node that is short of something: with memory those that ask for
+// none, otherwise all but critical ones.
+func refuseUnderPressure(a *agent, n *hostedNode, pod *corev1.Pod) *refusal {
 	conditions := n.pressure.now()
 	if len(conditions) == 0 || a.critical(pod) {
 		return nil
@@ -64,20 +67,22 @@ func refuseUnderPressure(a *agent, n *simNode, pod *corev1.Pod) *refusal {
 }
 
 func tolerates(pod *corev1.Pod, taint *corev1.Taint) bool {
-	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), []corev1.Taint{*taint}, pod.Spec.Tolerations, nil, true)
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), []corev1.Taint{*taint},
+		pod.Spec.Tolerations, nil, true)
 	return !untolerated
 }
 
-func refuseAtShutdown(a *agent, _ *simNode, _ *corev1.Pod) *refusal {
+func refuseAtShutdown(a *agent, _ *hostedNode, _ *corev1.Pod) *refusal {
 	if a.shuttingDown.Load() {
 		return &refusal{"NodeShutdown", "Pod was rejected as the node is shutting down."}
 	}
 	return nil
 }
 
-func refuseOtherSystem(_ *agent, _ *simNode, pod *corev1.Pod) *refusal {
+func refuseOtherSystem(_ *agent, _ *hostedNode, pod *corev1.Pod) *refusal {
 	if os, ok := pod.Labels[corev1.LabelOSStable]; ok && os != string(corev1.Linux) {
-		return &refusal{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+		return &refusal{"PodOSSelectorNodeLabelDoesNotMatch",
+			"Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
 	}
 	if pod.Spec.OS != nil && pod.Spec.OS.Name != corev1.Linux {
 		return &refusal{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
@@ -86,12 +91,12 @@ func refuseOtherSystem(_ *agent, _ *simNode, pod *corev1.Pod) *refusal {
 }
 
 // takeRoom takes what the pod asks for.
-func (a *agent) takeRoom(n *simNode, pod *corev1.Pod, wanted *wanted) *refusal {
+func (a *agent) takeRoom(n *hostedNode, pod *corev1.Pod, wanted *wanted) *refusal {
 	capacity := a.capacityFor(n, wanted)
 	if n.account.take(pod.UID, wanted, capacity) {
 		return nil
 	}
-	// Somebody may have gone whose end has not been worked on yet: count those who are there.
+	// A pod may have ended whose end has not been processed yet: count those that are there.
 	used := map[corev1.ResourceName]int64{}
 	portTaken := false
 	for _, other := range a.podsOf(n) {
@@ -111,12 +116,13 @@ func (a *agent) takeRoom(n *simNode, pod *corev1.Pod, wanted *wanted) *refusal {
 		n.account.note(pod.UID, wanted)
 		return nil
 	}
-	return &refusal{"OutOf" + string(s.resource), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
-		s.resource, s.requested, s.used, s.capacity)}
+	return &refusal{"OutOf" + string(s.resource),
+		fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+			s.resource, s.requested, s.used, s.capacity)}
 }
 
 // capacityFor is what a node has for a pod: with extended resources, also what others have put into its status.
-func (a *agent) capacityFor(n *simNode, w *wanted) corev1.ResourceList {
+func (a *agent) capacityFor(n *hostedNode, w *wanted) corev1.ResourceList {
 	capacity := a.Capacity
 	for name := range w.requests {
 		if has(a.Capacity, name) || !isExtended(name) {
@@ -145,7 +151,7 @@ func failedPredicate(name, why string) *refusal {
 }
 
 // misplaced asks of the node's labels and taints what the scheduler would have asked.
-func (a *agent) misplaced(n *simNode, pod *corev1.Pod) *refusal {
+func (a *agent) misplaced(n *hostedNode, pod *corev1.Pod) *refusal {
 	node, err := n.link.nodes.Get(n.name)
 	if err != nil {
 		return nil // it is being registered
@@ -225,7 +231,7 @@ func hostPortsOf(pod *corev1.Pod) hostPorts {
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if isSidecar(&pod.Spec.InitContainers[i]) {
+		if runtime.IsSidecar(&pod.Spec.InitContainers[i]) {
 			add(&pod.Spec.InitContainers[i])
 		}
 	}
@@ -241,7 +247,7 @@ type account struct {
 	total map[corev1.ResourceName]int64
 	byPod map[types.UID]*wanted
 	// deferred are the pods whose resize waits for room.
-	deferred map[types.UID]podKey
+	deferred map[types.UID]runtime.PodKey
 }
 
 // requests are what a pod asks for, in thousandths of a core and in units of everything else.
@@ -249,8 +255,8 @@ func requests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	list := podresource.PodRequests(pod, podresource.PodResourcesOptions{})
 	all := make(map[corev1.ResourceName]int64, len(list)+1)
 	for name, q := range list {
-		if all[name] = amountOf(q, 0); name == corev1.ResourceCPU {
-			all[name] = amountOf(q, resource.Milli)
+		if all[name] = amount.Of(q, 0); name == corev1.ResourceCPU {
+			all[name] = amount.Of(q, resource.Milli)
 		}
 	}
 	all[corev1.ResourcePods] = 1
@@ -323,8 +329,8 @@ type shortage struct {
 	requested, used, capacity int64
 }
 
-// lacking is the first resource, by name, of which a node has too little. An extended resource that no node knows is the
-// cluster's: the scheduler and its extenders have seen to it.
+// lacking is the first resource, by name, of which a node has too little. An extended resource that no node
+// knows is the cluster's: the scheduler and its extenders have seen to it.
 func lacking(wanted, used map[corev1.ResourceName]int64, capacity corev1.ResourceList) *shortage {
 	names := make([]corev1.ResourceName, 0, len(wanted))
 	for name := range wanted {
@@ -336,9 +342,9 @@ func lacking(wanted, used map[corev1.ResourceName]int64, capacity corev1.Resourc
 			continue
 		}
 		q := capacity[name]
-		most := amountOf(q, 0)
+		most := amount.Of(q, 0)
 		if name == corev1.ResourceCPU {
-			most = amountOf(q, resource.Milli)
+			most = amount.Of(q, resource.Milli)
 		}
 		if n := wanted[name]; n > 0 && used[name]+n > most {
 			return &shortage{name, n, used[name], most}

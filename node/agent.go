@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,16 +17,17 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/coxswain-dev/coxswain/events"
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 // agent stands for all the nodes of the process.
 type agent struct {
 	Options
 	links        []*link
-	runtime      containerRuntime
+	runtime      runtime.Runtime
 	cidrs        *cidrs
-	nodes        map[string]*simNode // fixed
-	missing      atomic.Int64        // of them, how many have yet to be registered
+	nodes        map[string]*hostedNode // fixed
+	missing      atomic.Int64           // of them, how many have yet to be registered
 	shuttingDown atomic.Bool
 	thresholds   []threshold // for eviction
 	mirrors      *mirrors
@@ -33,7 +35,7 @@ type agent struct {
 	port         int32                           // of the endpoint; 0 where there is none
 	serving      atomic.Pointer[tls.Certificate] // that the endpoint shows, where none was given
 
-	podQueue  workqueue.TypedRateLimitingInterface[podKey]
+	podQueue  workqueue.TypedRateLimitingInterface[runtime.PodKey]
 	nodeQueue workqueue.TypedRateLimitingInterface[nodeTask]
 	events    *events.Recorder
 
@@ -56,26 +58,35 @@ const (
 	watchPressure
 )
 
-// nodeWorkers is how many tasks of n nodes are worked on at a time. On a server that is slow to answer, too few would be late
-// with the heartbeats and the nodes be taken for lost, when a kubelet, which has its own to send and nobody else's, would not.
+// nodeWorkers is how many tasks of n nodes are worked on at a time. On a server that is slow to answer, too
+// few would be late with the heartbeats and the nodes be taken for lost, when a kubelet, which has its own to
+// send and nobody else's, would not.
 func nodeWorkers(n int) int { return min(2*n, min(max(4, n/8), 128)) }
 
 // newAgent is an agent whose nodes share one link, or have one each, in the order of their names.
-func newAgent(links []*link, o Options, r containerRuntime) *agent {
+func newAgent(links []*link, o Options, newRuntime func(runtime.Host) (runtime.Runtime, error)) (*agent, error) {
 	a := &agent{
-		Options: o, links: links, runtime: r, started: o.Clock.Now(),
-		cidrs: newCIDRs(o.MaxPods), nodes: map[string]*simNode{}, states: map[types.UID]*podState{},
+		Options: o, links: links, started: o.Clock.Now(),
+		cidrs: newCIDRs(o.MaxPods), nodes: map[string]*hostedNode{}, states: map[types.UID]*podState{},
 	}
 	for i, name := range o.Names {
-		a.nodes[name] = &simNode{name: name, machineID: digest("machine", name)[:32], link: links[i%len(links)]}
+		a.nodes[name] = &hostedNode{name: name, machineID: runtime.Digest("machine", name)[:32],
+			link: links[i%len(links)]}
 	}
-	a.events = events.NewRecorder(func(node string) kubernetes.Interface { return a.nodes[node].client }, o.Clock, o.Log)
+	a.events = events.NewRecorder(func(node string) kubernetes.Interface {
+		return a.nodes[node].client
+	}, o.Clock, o.Log)
 	a.thresholds, _ = o.Eviction.thresholds() // Options.complete has found them right
 	a.mirrors = a.recordOfMirrors()
 	a.missing.Store(int64(len(a.nodes)))
-	a.podQueue = newQueue[podKey](a, "node_pods")
+	if addresses, err := net.InterfaceAddrs(); err == nil && o.Runtime == Process {
+		a.cidrs.avoid(addresses) // whose networks are on this machine too
+	}
+	a.podQueue = newQueue[runtime.PodKey](a, "node_pods")
 	a.nodeQueue = newQueue[nodeTask](a, "node_nodes")
-	return a
+	var err error
+	a.runtime, err = newRuntime(a)
+	return a, err
 }
 
 func newQueue[T comparable](a *agent, name string) workqueue.TypedRateLimitingInterface[T] {
@@ -90,6 +101,7 @@ func (a *agent) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(asked))
 	defer func() {
 		cancel()
+		a.runtime.Close()
 		for _, l := range a.links {
 			l.close()
 		}
@@ -137,7 +149,7 @@ func (a *agent) run(ctx context.Context) error {
 		workers.Go(func() { work(a, a.nodeQueue, func(t nodeTask) error { return a.doNode(ctx, t) }) })
 	}
 	for range a.Workers {
-		workers.Go(func() { work(a, a.podQueue, func(k podKey) error { return a.syncPod(ctx, k) }) })
+		workers.Go(func() { work(a, a.podQueue, func(k runtime.PodKey) error { return a.syncPod(ctx, k) }) })
 	}
 	<-asked.Done()
 	if a.ShutdownGracePeriod > 0 {
@@ -189,7 +201,7 @@ func (a *agent) podSeen(o any) {
 	}
 	if pod, ok := o.(*corev1.Pod); ok {
 		if n := a.nodes[pod.Spec.NodeName]; n != nil {
-			a.podQueue.AddAfter(keyOf(pod), n.acts().slow)
+			a.podQueue.AddAfter(runtime.KeyOf(pod), n.acts().Slow)
 		}
 	}
 }
@@ -205,7 +217,7 @@ func (a *agent) nodeSeen(node *corev1.Node, appeared bool) {
 	}
 	if a.Runtime == Simulated && n.behave(node) {
 		for _, pod := range a.podsOf(n) {
-			a.podQueue.Add(keyOf(pod))
+			a.podQueue.Add(runtime.KeyOf(pod))
 		}
 		appeared = true // its heartbeats may begin again, and it may take more
 	}
@@ -233,7 +245,7 @@ func (a *agent) resume() {
 		for _, pod := range pods {
 			known[pod.UID] = true
 			if phaseEnded(pod.Status.Phase) && a.nodes[pod.Spec.NodeName] != nil {
-				if err := a.runtime.tearDown(pod); err != nil {
+				if err := a.runtime.TearDown(pod); err != nil {
 					a.Log.Warn("cannot tear a pod down that has ended", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 				}
 			}
@@ -249,25 +261,13 @@ func (a *agent) resume() {
 			}
 		}
 	}
-	a.runtime.sweep(func(uid types.UID) bool { return known[uid] })
-}
-
-// event records something that the node did about a pod. It does not block and is safe for concurrent use.
-func (a *agent) event(pod *corev1.Pod, kind, reason, message string) {
-	a.events.Record(events.Event{
-		About: events.Pod(pod), Component: "kubelet", Host: pod.Spec.NodeName, Type: kind, Reason: reason, Message: message,
-	})
-}
-
-// nodeReference is a Node as Events are about it: its UID is its name, as with the kubelet's, by which kubectl describe finds them.
-func nodeReference(name string) corev1.ObjectReference {
-	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+	a.runtime.Sweep(func(uid types.UID) bool { return known[uid] })
 }
 
 // record sends the events that a pod's steps gave rise to.
 func (a *agent) record(p *podState) {
 	for _, e := range p.events {
-		a.event(p.pod, e.kind, e.reason, e.message)
+		a.Event(p.pod, e.kind, e.reason, e.message)
 	}
 	p.events = nil
 }

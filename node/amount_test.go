@@ -8,21 +8,26 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 func TestNumbers_ThatAreTooLargeCountAsLarge(t *testing.T) {
 	t.Parallel()
 	pod := boundPod("p", "n")
-	pod.Spec.TerminationGracePeriodSeconds, pod.DeletionGracePeriodSeconds = new(int64(math.MaxInt64)), new(int64(math.MaxInt64))
+	pod.Spec.TerminationGracePeriodSeconds, pod.DeletionGracePeriodSeconds = new(int64(math.MaxInt64)),
+		new(int64(math.MaxInt64))
 	long := 99 * 365 * 24 * time.Hour
-	require.Greater(t, gracePeriodOf(pod), long)
+	require.Greater(t, runtime.GracePeriod(pod), long)
 	require.Greater(t, gracePeriod(pod), long)
 
-	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("1Ti"), corev1.ResourcePods: resource.MustParse("110")}
+	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"),
+		corev1.ResourceMemory: resource.MustParse("1Ti"), corev1.ResourcePods: resource.MustParse("110")}
 	for _, text := range []string{"9223372036854775807", "1000E", "9Ei"} {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			list := corev1.ResourceList{name: resource.MustParse(text)}
-			pod.Spec.Containers = []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{Requests: list}}}
+			pod.Spec.Containers = []corev1.Container{{Name: "a",
+				Resources: corev1.ResourceRequirements{Requests: list}}}
 			require.NotNil(t, lacking(requests(pod), nil, capacity), "%s of %s", text, name)
 			pod.Spec.Containers = append(pod.Spec.Containers, pod.Spec.Containers[0])
 			require.NotNil(t, lacking(requests(pod), nil, capacity), "twice %s of %s", text, name)

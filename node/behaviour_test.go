@@ -12,11 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
+	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
 func TestSimulated_FailsSoManyTimes(t *testing.T) {
 	t.Parallel()
-	pod := boundPod("p", "n", annotationFailures, "2")
+	pod := boundPod("p", "n", simulated.AnnotationFailures, "2")
 	p := stepped(pod, 0)
 	now := p.step(start)
 	require.Equal(t, start.Add(10*time.Second), now, "it failed twice, and waits")
@@ -29,7 +32,7 @@ func TestSimulated_FailsSoManyTimes(t *testing.T) {
 
 func TestSimulated_IsReadyInTurns(t *testing.T) {
 	t.Parallel()
-	p := stepped(boundPod("p", "n", annotationReadyFor, "10s", annotationUnreadyFor, "5s"), 0)
+	p := stepped(boundPod("p", "n", simulated.AnnotationReadyFor, "10s", simulated.AnnotationUnreadyFor, "5s"), 0)
 	now := start
 	for _, want := range []struct {
 		ready bool
@@ -47,16 +50,18 @@ func TestNode_DoesNothingWhileItIsStopped(t *testing.T) {
 	client := fake.NewClientset()
 	o := Options{Clock: clocktesting.NewFakeClock(start)}
 	require.NoError(t, o.complete())
-	a := newAgent([]*link{{client: client}}, o, &simulated{now: o.Clock.Now})
+	a, err := newAgent([]*link{{client: client}}, o, o.newRuntime)
+	require.NoError(t, err)
 	defer a.podQueue.ShutDown()
 	defer a.nodeQueue.ShutDown()
 	n := a.nodes["node-0"]
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0", Annotations: map[string]string{annotationStopped: "true"}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0",
+		Annotations: map[string]string{simulated.AnnotationStopped: "true"}}}
 	require.True(t, n.behave(node))
 	require.False(t, n.behave(node), "it is known")
 	require.NoError(t, a.heartbeat(t.Context(), n))
 	require.NoError(t, a.syncNode(t.Context(), n))
-	require.NoError(t, a.syncPod(t.Context(), keyOf(boundPod("p", "node-0"))))
+	require.NoError(t, a.syncPod(t.Context(), runtime.KeyOf(boundPod("p", "node-0"))))
 	require.Empty(t, client.Actions())
 }
 
@@ -71,7 +76,8 @@ func TestNode_GoesOnWithItsPodsAfterAPause(t *testing.T) {
 		return l.Spec.RenewTime.Time
 	}
 	annotate := func(patch string) {
-		_, err := c.CoreV1().Nodes().Patch(context.Background(), "node-0", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		_, err := c.CoreV1().Nodes().Patch(context.Background(), "node-0", types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
 	c.eventually("its heart beats", func() bool { return !lease().IsZero() })
@@ -93,7 +99,8 @@ func TestNode_KeepsTheResourcesThatOthersAdvertise(t *testing.T) {
 		return n
 	}
 	patch := func(text string) {
-		_, err := c.CoreV1().Nodes().Patch(context.Background(), "node-0", types.MergePatchType, []byte(text), metav1.PatchOptions{}, "status")
+		_, err := c.CoreV1().Nodes().Patch(context.Background(), "node-0", types.MergePatchType, []byte(text),
+			metav1.PatchOptions{}, "status")
 		require.NoError(t, err)
 	}
 	c.eventually("it is registered", func() bool {
@@ -119,17 +126,22 @@ func TestNode_KeepsTheResourcesThatOthersAdvertise(t *testing.T) {
 
 	asking := func(name, amount string) *corev1.Pod {
 		pod := boundPod(name, "node-0")
-		of := corev1.ResourceList{foo: resource.MustParse(amount), "example.com/of-the-cluster": resource.MustParse("1")}
+		of := corev1.ResourceList{foo: resource.MustParse(amount),
+			"example.com/of-the-cluster": resource.MustParse("1")}
 		pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: of, Limits: of}
 		return pod
 	}
 	c.create(asking("first", "3"))
 	c.later(10*time.Millisecond, "it has what it asks for", func() bool { return ready(c.pod("first")) })
 	c.create(asking("second", "3"))
-	c.later(10*time.Millisecond, "there is not enough", func() bool { return c.pod("second").Status.Reason == "OutOfexample.com/foo" })
+	c.later(10*time.Millisecond, "there is not enough", func() bool {
+		return c.pod("second").Status.Reason == "OutOfexample.com/foo"
+	})
 
 	patch(`{"status":{"capacity":{"example.com/foo":null}}}`)
-	c.later(10*time.Second, "what is withdrawn can no longer be allocated", func() bool { return amount(node().Status.Allocatable) == "none" })
+	c.later(10*time.Second, "what is withdrawn can no longer be allocated", func() bool {
+		return amount(node().Status.Allocatable) == "none"
+	})
 	require.Equal(t, "none", amount(node().Status.Capacity))
 }
 
@@ -144,13 +156,18 @@ func TestPod_IsRefusedWhereItHasNoRoom(t *testing.T) {
 	c.create(big("first", "20"))
 	c.later(10*time.Millisecond, "it runs", func() bool { return ready(c.pod("first")) })
 	c.create(big("second", "20"))
-	c.later(10*time.Millisecond, "it is refused", func() bool { return c.pod("second").Status.Phase == corev1.PodFailed })
+	c.later(10*time.Millisecond, "it is refused", func() bool {
+		return c.pod("second").Status.Phase == corev1.PodFailed
+	})
 	require.Equal(t, "OutOfcpu", c.pod("second").Status.Reason)
-	require.Equal(t, "Pod was rejected: Node didn't have enough resource: cpu, requested: 20000, used: 20000, capacity: 32000", c.pod("second").Status.Message)
+	require.Equal(t, "Pod was rejected: Node didn't have enough resource: cpu, requested: 20000, used: 20000, "+
+		"capacity: 32000", c.pod("second").Status.Message)
 	elsewhere := boundPod("elsewhere", "node-0")
 	elsewhere.Spec.NodeSelector = map[string]string{"disk": "ssd"}
 	c.create(elsewhere)
-	c.later(10*time.Millisecond, "it is refused", func() bool { return c.pod("elsewhere").Status.Reason == "NodeAffinity" })
+	c.later(10*time.Millisecond, "it is refused", func() bool {
+		return c.pod("elsewhere").Status.Reason == "NodeAffinity"
+	})
 
 	require.NoError(t, c.CoreV1().Pods("default").Delete(context.Background(), "first", metav1.DeleteOptions{}))
 	c.create(big("third", "30"))

@@ -128,8 +128,8 @@ func TestRun_BringsPodsUpWithAddressesOfTheirOwnAndEndsThem(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "a deleted Node stays away")
 }
 
-// The node controller says of the pods of a node whose heartbeats are late that they are not ready, and leaves it to the node
-// to say that they are.
+// The node controller says of the pods of a node whose heartbeats are late that they are not ready, and
+// leaves it to the node to say that they are.
 func TestRun_SaysAgainWhatOthersHaveOverwritten(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.APIServerOnly())
@@ -146,11 +146,13 @@ func TestRun_SaysAgainWhatOthersHaveOverwritten(t *testing.T) {
 			c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.Now()
 		}
 	}
-	lost.Status.Conditions = append(lost.Status.Conditions, corev1.PodCondition{Type: "example.com/mine", Status: corev1.ConditionTrue})
+	lost.Status.Conditions = append(lost.Status.Conditions, corev1.PodCondition{Type: "example.com/mine",
+		Status: corev1.ConditionTrue})
 	_, err := client.CoreV1().Pods("default").UpdateStatus(ctx, lost, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	after := awaitReady(ctx, t, client, 1)["p"]
-	require.Equal(t, append(before.Status.Conditions, lost.Status.Conditions[len(before.Status.Conditions)]), after.Status.Conditions,
+	require.Equal(t, append(before.Status.Conditions, lost.Status.Conditions[len(before.Status.Conditions)]),
+		after.Status.Conditions,
 		"what is others' stays")
 }
 

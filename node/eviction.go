@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresource "k8s.io/component-helpers/resource"
 
-	"github.com/coxswain-dev/coxswain/events"
+	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 const (
@@ -47,11 +48,11 @@ func priorityOf(pod *corev1.Pod) int32 {
 // requested is what a pod asks for of a resource; nobody asks for processes or inodes.
 func requested(pod *corev1.Pod, of corev1.ResourceName) int64 {
 	q := podresource.PodRequests(pod, podresource.PodResourcesOptions{})[of]
-	return amountOf(q, 0)
+	return amount.Of(q, 0)
 }
 
-// rank orders pods by who is to go first: who takes more than it asks for, then the lower priority, then who takes more above
-// what it asks for. With processes it is not asked who exceeds his requests, as there are none.
+// rank orders pods for eviction: pods above their requests first, then by lower priority, then by how far they
+// are above their requests. For processes, which cannot be requested, only priority and number count.
 func rank(uses []podUse, of corev1.ResourceName) {
 	over := func(u podUse) int64 { return u.taken - requested(u.pod, of) }
 	slices.SortStableFunc(uses, func(a, b podUse) int {
@@ -64,16 +65,18 @@ func rank(uses []podUse, of corev1.ResourceName) {
 	})
 }
 
-// evictionMessage says why a pod has to go, in the kubelet's words.
+// evictionMessage is why a pod is evicted, in the kubelet's words.
 func evictionMessage(s *shortfall, use podUse) string {
 	of := signals[s.signal]
 	var b strings.Builder
 	fmt.Fprintf(&b, "The node was low on resource: %s. ", of)
-	fmt.Fprintf(&b, "Threshold quantity: %s, available: %s. ", display(s.least.of(s.capacity), of), displayFree(s.available, of))
-	for _, c := range containersOf(use.pod) {
+	fmt.Fprintf(&b, "Threshold quantity: %s, available: %s. ", display(s.least.of(s.Capacity), of),
+		displayFree(s.Available, of))
+	for _, c := range runtime.Containers(use.pod) {
 		q := c.Resources.Requests[of]
-		if taken := use.containers[c.Name]; taken > amountOf(q, 0) {
-			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %s. ", c.Name, displayFree(taken, of), q.String(), of)
+		if taken := use.containers[c.Name]; taken > amount.Of(q, 0) {
+			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %s. ", c.Name,
+				displayFree(taken, of), q.String(), of)
 		}
 	}
 	return b.String()
@@ -95,8 +98,8 @@ func displayFree(n int64, of corev1.ResourceName) string {
 }
 
 // watchPressure looks at what a node has left, and ends one pod where that is too little.
-func (a *agent) watchPressure(n *simNode) {
-	if b := n.acts(); b.stopped || b.paused {
+func (a *agent) watchPressure(n *hostedNode) {
+	if b := n.acts(); b.Stopped || b.Paused {
 		return // as is known when it goes on
 	}
 	next := evictionEvery
@@ -120,12 +123,9 @@ func (a *agent) watchPressure(n *simNode) {
 }
 
 // evictOne ends the first pod in rank that may be ended.
-func (a *agent) evictOne(n *simNode, s *shortfall, now time.Time) (podKey, bool) {
+func (a *agent) evictOne(n *hostedNode, s *shortfall, now time.Time) (runtime.PodKey, bool) {
 	of := signals[s.signal]
-	a.events.Record(events.Event{
-		About: nodeReference(n.name), Component: "kubelet", Host: n.name,
-		Type: corev1.EventTypeWarning, Reason: "EvictionThresholdMet", Message: fmt.Sprintf("Attempting to reclaim %s", of),
-	})
+	a.NodeEvent(n.name, corev1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", of))
 	var uses []podUse
 	for _, pod := range a.podsOf(n) {
 		if pod.Status.StartTime != nil && !phaseEnded(pod.Status.Phase) {
@@ -139,15 +139,15 @@ func (a *agent) evictOne(n *simNode, s *shortfall, now time.Time) (podKey, bool)
 		}
 		grace := leastEvictionGrace
 		if !s.hard {
-			grace = max(grace, min(a.Eviction.MaxPodGracePeriod, gracePeriodOf(u.pod)))
+			grace = max(grace, min(a.Eviction.MaxPodGracePeriod, runtime.GracePeriod(u.pod)))
 		}
 		message := evictionMessage(s, u)
 		if a.terminate(u.pod, "Evicted", message, grace, now) {
-			a.event(u.pod, corev1.EventTypeWarning, "Evicted", message)
-			return keyOf(u.pod), true
+			a.Event(u.pod, corev1.EventTypeWarning, "Evicted", message)
+			return runtime.KeyOf(u.pod), true
 		}
 	}
-	return podKey{}, false
+	return runtime.PodKey{}, false
 }
 
 // terminate ends a pod for a reason that is the node's, not its own, and reports whether it was not ending anyway.
@@ -164,22 +164,23 @@ func (a *agent) terminate(pod *corev1.Pod, reason, message string, grace time.Du
 		return false
 	}
 	p.disruption = &corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: message,
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet,
+		Message: message,
 	}
 	p.end(reason, message, now, grace)
-	a.podQueue.Add(keyOf(pod))
+	a.podQueue.Add(runtime.KeyOf(pod))
 	return true
 }
 
 // ending reports that what the node has left does not tell yet how it is without the pod that was evicted last.
-func (a *agent) ending(n *simNode, now time.Time) bool {
+func (a *agent) ending(n *hostedNode, now time.Time) bool {
 	key := n.pressure.evicted
-	pod, err := n.link.pods.Pods(key.namespace).Get(key.name)
-	if err != nil || pod.UID != key.uid || phaseEnded(pod.Status.Phase) {
+	pod, err := n.link.pods.Pods(key.Namespace).Get(key.Name)
+	if err != nil || pod.UID != key.UID || phaseEnded(pod.Status.Phase) {
 		return false
 	}
 	a.mu.Lock()
-	p := a.states[key.uid]
+	p := a.states[key.UID]
 	a.mu.Unlock()
 	if p == nil {
 		return false

@@ -10,20 +10,25 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
+	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
 func TestEvictionOptions_AreTheKubelets(t *testing.T) {
 	t.Parallel()
 	o := EvictionOptions{
-		Hard: []string{"memory.available<100Mi", "nodefs.available<10%", "imagefs.available<0%"}, Soft: []string{"memory.available<1Gi"},
+		Hard:            []string{"memory.available<100Mi", "nodefs.available<10%", "imagefs.available<0%"},
+		Soft:            []string{"memory.available<1Gi"},
 		SoftGracePeriod: []string{"memory.available=1m30s"}, MinimumReclaim: []string{"memory.available=500Mi"},
 	}
 	got, err := o.thresholds()
 	require.NoError(t, err)
 	require.Equal(t, []threshold{
-		{signal: memoryAvailable, least: amount{quantity: 100 << 20}, hard: true, reclaim: amount{quantity: 500 << 20}},
-		{signal: nodefsAvailable, least: amount{part: 0.1}, hard: true},
-		{signal: memoryAvailable, least: amount{quantity: 1 << 30}, grace: 90 * time.Second, reclaim: amount{quantity: 500 << 20}},
+		{signal: memoryAvailable, least: level{quantity: 100 << 20}, hard: true, reclaim: level{quantity: 500 << 20}},
+		{signal: nodefsAvailable, least: level{part: 0.1}, hard: true},
+		{signal: memoryAvailable, least: level{quantity: 1 << 30}, grace: 90 * time.Second,
+			reclaim: level{quantity: 500 << 20}},
 	}, got)
 	for statement, message := range map[string]string{
 		"memory.available=1Gi":  `--eviction-hard: "memory.available=1Gi" is not SIGNAL<VALUE with a signal such as memory.available, nodefs.available or pid.available`,
@@ -35,20 +40,24 @@ func TestEvictionOptions_AreTheKubelets(t *testing.T) {
 		require.EqualError(t, err, message)
 	}
 	_, err = (&EvictionOptions{Soft: []string{"pid.available<100"}}).thresholds()
-	require.EqualError(t, err, "--eviction-soft-grace-period: grace period must be specified for the soft eviction threshold pid.available")
+	require.EqualError(t, err,
+		"--eviction-soft-grace-period: grace period must be specified for the soft eviction threshold pid.available")
 }
 
 func TestPressure_WaitsForTheGracePeriodAndKeepsTheConditionForATime(t *testing.T) {
 	t.Parallel()
-	hard := threshold{signal: nodefsAvailable, least: amount{part: 0.1}, hard: true}
-	soft := threshold{signal: memoryAvailable, least: amount{quantity: 100}, grace: 90 * time.Second, reclaim: amount{quantity: 50}}
+	hard := threshold{signal: nodefsAvailable, least: level{part: 0.1}, hard: true}
+	soft := threshold{signal: memoryAvailable, least: level{quantity: 100}, grace: 90 * time.Second,
+		reclaim: level{quantity: 50}}
 	all := []threshold{hard, soft}
 	disk, memory := int64(500), int64(80)
 	var p pressure
 	now := start
 	judge := func(after time.Duration) ([]shortfall, bool) {
 		now = now.Add(after)
-		return p.judge(all, map[signal]observation{nodefsAvailable: {1000, disk}, memoryAvailable: {1000, memory}}, 5*time.Minute, now)
+		return p.judge(all, map[signal]runtime.Supply{nodefsAvailable: {Capacity: 1000, Available: disk},
+			memoryAvailable: {Capacity: 1000, Available: memory}},
+			5*time.Minute, now)
 	}
 	due, changed := judge(0)
 	require.Empty(t, due, "the soft threshold has its grace")
@@ -81,12 +90,14 @@ func TestRank_PutsFirstWhoExceedsThenWhoMattersLeast(t *testing.T) {
 	use := func(name string, priority int32, request, taken int64) podUse {
 		pod := boundPod(name, "n")
 		pod.Spec.Priority = &priority
-		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(request, resource.BinarySI)}
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(
+			request, resource.BinarySI)}
 		return podUse{pod: pod, taken: taken}
 	}
 	names := func(of corev1.ResourceName) (all []string) {
 		uses := []podUse{
-			use("within", 0, 100, 90), use("important", 9, 10, 500), use("over a little", 0, 10, 20), use("over a lot", 0, 10, 80), use("far within", 0, 100, 10),
+			use("within", 0, 100, 90), use("important", 9, 10, 500), use("over a little", 0, 10, 20),
+			use("over a lot", 0, 10, 80), use("far within", 0, 100, 10),
 		}
 		rank(uses, of)
 		for _, u := range uses {
@@ -94,7 +105,8 @@ func TestRank_PutsFirstWhoExceedsThenWhoMattersLeast(t *testing.T) {
 		}
 		return all
 	}
-	require.Equal(t, []string{"over a lot", "over a little", "important", "within", "far within"}, names(corev1.ResourceMemory))
+	require.Equal(t, []string{"over a lot", "over a little", "important", "within", "far within"},
+		names(corev1.ResourceMemory))
 	require.Equal(t, []string{"within", "over a lot", "over a little", "far within", "important"}, names(resourcePIDs))
 }
 
@@ -108,7 +120,8 @@ func (c *cluster) node() *corev1.Node {
 
 func (c *cluster) annotateNode(patch string) {
 	c.t.Helper()
-	_, err := c.CoreV1().Nodes().Patch(context.Background(), "node-0", types.MergePatchType, []byte(`{"metadata":{"annotations":{`+patch+`}}}`), metav1.PatchOptions{})
+	_, err := c.CoreV1().Nodes().Patch(context.Background(), "node-0", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{`+patch+`}}}`), metav1.PatchOptions{})
 	require.NoError(c.t, err)
 }
 
@@ -140,14 +153,15 @@ func TestNode_EvictsForWantOfMemoryUntilThereIsEnough(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{Capacity: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("4Gi")}})
 	request := func(pod *corev1.Pod, memory string) *corev1.Pod {
-		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(
+			memory)}
 		return pod
 	}
-	vital := boundPod("vital", "node-0", annotationMemory, "2Gi")
+	vital := boundPod("vital", "node-0", simulated.AnnotationMemory, "2Gi")
 	vital.Spec.Priority = new(int32(systemCriticalPriority))
 	c.create(vital)
-	c.create(request(boundPod("modest", "node-0", annotationMemory, "500Mi"), "1Gi"))
-	c.create(request(boundPod("greedy", "node-0", annotationMemory, "1Gi"), "64Mi"))
+	c.create(request(boundPod("modest", "node-0", simulated.AnnotationMemory, "500Mi"), "1Gi"))
+	c.create(request(boundPod("greedy", "node-0", simulated.AnnotationMemory, "1Gi"), "64Mi"))
 	for _, name := range []string{"vital", "modest", "greedy"} {
 		c.later(time.Second, name+" runs", func() bool { return ready(c.pod(name)) })
 	}
@@ -171,7 +185,7 @@ func TestNode_EvictsForWantOfMemoryUntilThereIsEnough(t *testing.T) {
 	c.later(brief, "it is not let in", func() bool { return c.pod("late").Status.Phase == corev1.PodFailed })
 	require.Equal(t, "Evicted", c.pod("late").Status.Reason)
 	require.Equal(t, "Pod was rejected: The node had condition: [MemoryPressure]. ", c.pod("late").Status.Message)
-	c.create(request(boundPod("asks", "node-0", annotationMemory, "1Mi"), "1Mi"))
+	c.create(request(boundPod("asks", "node-0", simulated.AnnotationMemory, "1Mi"), "1Mi"))
 	c.later(brief, "who says what he needs is", func() bool { return ready(c.pod("asks")) })
 
 	c.later(30*time.Second, "it passes", func() bool {
@@ -183,9 +197,10 @@ func TestNode_EvictsForWantOfMemoryUntilThereIsEnough(t *testing.T) {
 
 func TestNode_EvictsForWantOfDiskAndProcesses(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t, Options{Eviction: EvictionOptions{Hard: []string{"nodefs.available<10%", "pid.available<100"}}})
-	c.create(boundPod("writer", "node-0", annotationDisk, "1Gi"))
-	c.create(boundPod("forker", "node-0", annotationPIDs, "1000"))
+	c := startCluster(t,
+		Options{Eviction: EvictionOptions{Hard: []string{"nodefs.available<10%", "pid.available<100"}}})
+	c.create(boundPod("writer", "node-0", simulated.AnnotationDisk, "1Gi"))
+	c.create(boundPod("forker", "node-0", simulated.AnnotationPIDs, "1000"))
 	c.create(boundPod("idle", "node-0"))
 	for _, name := range []string{"writer", "forker", "idle"} {
 		c.later(time.Second, name+" runs", func() bool { return ready(c.pod(name)) })

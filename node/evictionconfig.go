@@ -11,24 +11,27 @@ import (
 	"github.com/coxswain-dev/coxswain/bounds"
 )
 
-// EvictionOptions say when a Node is short of something, and pods have to go. Signals, thresholds and rules are the kubelet's:
-// https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
+// EvictionOptions say when a Node is short of something, and pods have to go. Signals, thresholds and rules
+// are the kubelet's: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 type EvictionOptions struct {
-	// Hard and Soft are thresholds, "memory.available<100Mi" or "nodefs.available<10%". Below a hard one pods are evicted at
-	// once, below a soft one after its grace period. Hard is DefaultEvictionHard of the runtime where nil, and nothing where empty.
+	// Hard and Soft are thresholds, "memory.available<100Mi" or "nodefs.available<10%". Below a hard one pods
+	// are evicted at once, below a soft one after its grace period. Hard is DefaultEvictionHard of the
+	// runtime where nil, and nothing where empty.
 	Hard, Soft []string
 	// SoftGracePeriod is how long a soft threshold has to be crossed, "memory.available=1m30s". Each needs one.
 	SoftGracePeriod []string
-	// MinimumReclaim is how much more than a threshold has to be free before it counts as respected, "memory.available=500Mi".
+	// MinimumReclaim is how much more than a threshold has to be free before it counts as respected,
+	// "memory.available=500Mi".
 	MinimumReclaim []string
 	// MaxPodGracePeriod bounds the grace period of pods that a soft threshold evicts.
 	MaxPodGracePeriod time.Duration
-	// PressureTransitionPeriod is how long a Node's condition stays True after the last sign of pressure; 5 min where zero.
+	// PressureTransitionPeriod is how long a Node's condition stays True after the last sign of pressure; 5
+	// min where zero.
 	PressureTransitionPeriod time.Duration
 }
 
-// DefaultEvictionHard are the kubelet's hard thresholds. Where programs run, the disk is not watched by default: it is that
-// of a developer's machine, which has no images of which the agent could free it.
+// DefaultEvictionHard are the kubelet's hard thresholds. Where programs run, the disk is not watched by
+// default: it is that of a developer's machine, which has no images of which the agent could free it.
 func DefaultEvictionHard(runtime string) []string {
 	if runtime == Process {
 		return []string{"memory.available<100Mi"}
@@ -51,8 +54,8 @@ const (
 	resourcePIDs   corev1.ResourceName = "pids"
 )
 
-// signals are all that the kubelet knows, with what pods take of it. There are no images, so that those of an image's file
-// system are never observed.
+// signals are all that the kubelet knows, with what pods take of it. There are no images, so that those of an
+// image's file system are never observed.
 var signals = map[signal]corev1.ResourceName{
 	memoryAvailable:          corev1.ResourceMemory,
 	nodefsAvailable:          corev1.ResourceEphemeralStorage,
@@ -64,13 +67,13 @@ var signals = map[signal]corev1.ResourceName{
 	"containerfs.inodesFree": resourceInodes,
 }
 
-// amount is a quantity, or a part of what there is in all.
-type amount struct {
+// level is a quantity, or a part of what there is in all.
+type level struct {
 	quantity int64
 	part     float64 // of 1; used where it is not 0
 }
 
-func (a amount) of(capacity int64) int64 {
+func (a level) of(capacity int64) int64 {
 	if a.part > 0 {
 		return int64(float64(capacity) * a.part)
 	}
@@ -80,10 +83,10 @@ func (a amount) of(capacity int64) int64 {
 // threshold is how much of a signal there has to be.
 type threshold struct {
 	signal  signal
-	least   amount
+	least   level
 	hard    bool
 	grace   time.Duration // of a soft one
-	reclaim amount
+	reclaim level
 }
 
 // thresholds reads the options.
@@ -109,11 +112,12 @@ func (o *EvictionOptions) thresholds() ([]threshold, error) {
 		for _, s := range kind.list {
 			name := signal(strings.TrimSpace(before(s, "<")))
 			t := threshold{signal: name, least: least[name], hard: kind.hard, reclaim: reclaim[name]}
-			if least[name] == (amount{}) {
+			if least[name] == (level{}) {
 				continue // 0 and 0% switch it off
 			}
 			if period, ok := grace[name]; !kind.hard && !ok {
-				return nil, fmt.Errorf("--eviction-soft-grace-period: grace period must be specified for the soft eviction threshold %s", name)
+				return nil, fmt.Errorf("--eviction-soft-grace-period: grace period must be specified for the soft "+
+					"eviction threshold %s", name)
 			} else if !kind.hard {
 				t.grace = period
 			}
@@ -135,7 +139,8 @@ func pairs[T any](flag, separator string, statements []string, parse func(string
 		name, value, ok := strings.Cut(s, separator)
 		key := signal(strings.TrimSpace(name))
 		if _, known := signals[key]; !ok || !known {
-			return nil, fmt.Errorf("%s: %q is not SIGNAL%sVALUE with a signal such as memory.available, nodefs.available or pid.available", flag, s, separator)
+			return nil, fmt.Errorf("%s: %q is not SIGNAL%sVALUE with a signal such as memory.available, "+
+				"nodefs.available or pid.available", flag, s, separator)
 		}
 		if _, twice := all[key]; twice {
 			return nil, fmt.Errorf("%s: %s is there twice", flag, key)
@@ -149,17 +154,17 @@ func pairs[T any](flag, separator string, statements []string, parse func(string
 	return all, nil
 }
 
-func parseAmount(s string) (amount, error) {
+func parseAmount(s string) (level, error) {
 	if number, ok := strings.CutSuffix(s, "%"); ok {
 		percent, err := strconv.ParseFloat(number, 64)
 		if err != nil || percent < 0 || percent >= 100 {
-			return amount{}, fmt.Errorf("must be a percentage of 0 or more and less than 100")
+			return level{}, fmt.Errorf("must be a percentage of 0 or more and less than 100")
 		}
-		return amount{part: percent / 100}, nil
+		return level{part: percent / 100}, nil
 	}
 	q, err := bounds.ParseQuantity(s)
 	if err == nil && q.Sign() < 0 {
 		err = fmt.Errorf("must not be negative")
 	}
-	return amount{quantity: q.Value()}, err
+	return level{quantity: q.Value()}, err
 }

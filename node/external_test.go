@@ -13,8 +13,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// TestRun_AgainstAnAPIServerOfOthers is what an agent needs of any Kubernetes API server: Nodes that are Ready with their Leases, pods
-// that come to life, restart, fail, are refused and end.
+// TestRun_AgainstAnAPIServerOfOthers is what an agent needs of any Kubernetes API server: Nodes that are
+// Ready with their Leases, pods that come to life, restart, fail, are refused and end.
 func TestRun_AgainstAnAPIServerOfOthers(t *testing.T) {
 	t.Parallel()
 	config, client, id := testenv.Guest(t)
@@ -68,7 +68,9 @@ func TestRun_AgainstAnAPIServerOfOthers(t *testing.T) {
 		require.NoError(t, err)
 	}
 	create("server", nil, func(*corev1.PodSpec) {})
-	create("job", map[string]string{"sim.coxswain.dev/run-for": "1s"}, func(s *corev1.PodSpec) { s.RestartPolicy = corev1.RestartPolicyNever })
+	create("job", map[string]string{"sim.coxswain.dev/run-for": "1s"}, func(s *corev1.PodSpec) {
+		s.RestartPolicy = corev1.RestartPolicyNever
+	})
 	create("crash", map[string]string{"sim.coxswain.dev/exit-code": "3"}, func(*corev1.PodSpec) {})
 	create("elsewhere", nil, func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"no": "where"} })
 	eventually("a server is ready", func() bool { return isReady(pod("server")) })
@@ -76,9 +78,12 @@ func TestRun_AgainstAnAPIServerOfOthers(t *testing.T) {
 	eventually("a job ends", func() bool { return pod("job").Status.Phase == corev1.PodSucceeded })
 	eventually("a crash is restarted", func() bool {
 		s := pod("crash").Status.ContainerStatuses
-		return len(s) == 1 && s[0].RestartCount > 0 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "CrashLoopBackOff"
+		return len(s) == 1 && s[0].RestartCount > 0 && s[0].State.Waiting != nil &&
+			s[0].State.Waiting.Reason == "CrashLoopBackOff"
 	})
-	eventually("who does not belong here is refused", func() bool { return pod("elsewhere").Status.Reason == "NodeAffinity" })
+	eventually("who does not belong here is refused", func() bool {
+		return pod("elsewhere").Status.Reason == "NodeAffinity"
+	})
 	require.NoError(t, client.CoreV1().Pods(id).Delete(ctx, "server", metav1.DeleteOptions{}))
 	eventually("a deleted pod goes", func() bool { return pod("server").Name == "" })
 }

@@ -14,8 +14,8 @@ import (
 const leaseDurations = 4
 
 // heartbeat renews the Lease of a node. While there is no such Node there is none.
-func (a *agent) heartbeat(ctx context.Context, n *simNode) error {
-	if n.acts().stopped {
+func (a *agent) heartbeat(ctx context.Context, n *hostedNode) error {
+	if n.acts().Stopped {
 		return nil // as is known when it goes on
 	}
 	node, err := n.link.nodes.Get(n.name)
@@ -33,8 +33,9 @@ func (a *agent) heartbeat(ctx context.Context, n *simNode) error {
 	return nil
 }
 
-// renew updates the Lease as it was last written: one request. Where that is refused, it begins again from what is there.
-func (a *agent) renew(ctx context.Context, n *simNode, node *corev1.Node) error {
+// renew updates the Lease as it was last written: one request. Where that is refused, it begins again from
+// what is there.
+func (a *agent) renew(ctx context.Context, n *hostedNode, node *corev1.Node) error {
 	leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	if n.lease != nil {
 		renewed, err := leases.Update(ctx, a.leaseFor(n.lease, node), metav1.UpdateOptions{})

@@ -83,18 +83,22 @@ func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.Infor
 	if alone != "" {
 		mine = fields.OneTermEqualSelector("spec.nodeName", alone)
 	}
-	pods := l.factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync,
-			cache.Indexers{byNode: func(o any) ([]string, error) { return []string{o.(*corev1.Pod).Spec.NodeName}, nil }},
-			func(o *metav1.ListOptions) { o.FieldSelector = mine.String() })
-	})
-	nodes := l.factory.InformerFor(&corev1.Node{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return coreinformers.NewFilteredNodeInformer(client, resync, cache.Indexers{}, func(o *metav1.ListOptions) {
-			if l.node != "" {
-				o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, l.node).String()
-			}
+	pods := l.factory.InformerFor(&corev1.Pod{},
+		func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync,
+				cache.Indexers{byNode: func(o any) ([]string, error) {
+					return []string{o.(*corev1.Pod).Spec.NodeName}, nil
+				}},
+				func(o *metav1.ListOptions) { o.FieldSelector = mine.String() })
 		})
-	})
+	nodes := l.factory.InformerFor(&corev1.Node{},
+		func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			return coreinformers.NewFilteredNodeInformer(client, resync, cache.Indexers{}, func(o *metav1.ListOptions) {
+				if l.node != "" {
+					o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, l.node).String()
+				}
+			})
+		})
 	l.pods, l.nodes = corelisters.NewPodLister(pods.GetIndexer()), corelisters.NewNodeLister(nodes.GetIndexer())
 	l.index = pods.GetIndexer()
 	podHandler, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -9,6 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 // followEvery is how often a log that is followed is looked at.
@@ -16,7 +19,9 @@ const followEvery = 100 * time.Millisecond
 
 // copyLog writes what the options choose of a log. open opens it, and is called twice where only its end is wanted.
 // A log that is followed is copied until its run has ended or ctx does.
-func copyLog(ctx context.Context, w io.Writer, open func() (logReader, error), run *logRun, o *corev1.PodLogOptions, c clock.WithTicker) error {
+func copyLog(ctx context.Context, w io.Writer, open func() (runtime.LogReader, error), run *runtime.LogRun,
+	o *corev1.PodLogOptions,
+	c clock.WithTicker) error {
 	skip, err := linesBefore(open, o)
 	if err != nil {
 		return err
@@ -29,7 +34,7 @@ func copyLog(ctx context.Context, w io.Writer, open func() (logReader, error), r
 	out := &logWriter{w: w, options: o, since: since(o, c.Now()), skip: skip}
 	var ticks <-chan time.Time
 	for {
-		_, ended := run.ended() // asked first: what was written before the end is there after it
+		_, ended := run.Ended() // asked first: what was written before the end is there after it
 		err := out.copy(r)
 		if errors.Is(err, errLimit) {
 			return nil
@@ -54,7 +59,7 @@ func copyLog(ctx context.Context, w io.Writer, open func() (logReader, error), r
 func since(o *corev1.PodLogOptions, now time.Time) time.Time {
 	switch {
 	case o.SinceSeconds != nil:
-		return now.Add(-seconds(*o.SinceSeconds))
+		return now.Add(-amount.Seconds(*o.SinceSeconds))
 	case o.SinceTime != nil:
 		return o.SinceTime.Time
 	}
@@ -62,7 +67,7 @@ func since(o *corev1.PodLogOptions, now time.Time) time.Time {
 }
 
 // linesBefore counts the lines that are not among the last ones that are wanted.
-func linesBefore(open func() (logReader, error), o *corev1.PodLogOptions) (int64, error) {
+func linesBefore(open func() (runtime.LogReader, error), o *corev1.PodLogOptions) (int64, error) {
 	if o.TailLines == nil {
 		return 0, nil
 	}
@@ -73,14 +78,14 @@ func linesBefore(open func() (logReader, error), o *corev1.PodLogOptions) (int64
 	defer func() { _ = r.Close() }()
 	var lines int64
 	for {
-		record, err := r.next()
+		record, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return max(0, lines-*o.TailLines), nil
 		}
 		if err != nil {
 			return 0, err
 		}
-		if !record.partial {
+		if !record.Partial {
 			lines++
 		}
 	}
@@ -99,9 +104,9 @@ type logWriter struct {
 }
 
 // copy writes what is there.
-func (l *logWriter) copy(r logReader) error {
+func (l *logWriter) copy(r runtime.LogReader) error {
 	for {
-		record, err := r.next()
+		record, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -114,25 +119,25 @@ func (l *logWriter) copy(r logReader) error {
 	}
 }
 
-func (l *logWriter) record(r *logRecord) error {
+func (l *logWriter) record(r *runtime.LogRecord) error {
 	if l.skip > 0 {
-		if !r.partial {
+		if !r.Partial {
 			l.skip--
 		}
 		return nil
 	}
-	if r.at.Before(l.since) {
+	if r.At.Before(l.since) {
 		return nil
 	}
 	var line []byte
 	if l.options.Timestamps && !l.inLine {
-		line = append(r.at.UTC().AppendFormat(line, time.RFC3339Nano), ' ')
+		line = append(r.At.UTC().AppendFormat(line, time.RFC3339Nano), ' ')
 	}
-	line = append(line, r.text...)
-	if !r.partial {
+	line = append(line, r.Text...)
+	if !r.Partial {
 		line = append(line, '\n')
 	}
-	l.inLine = r.partial
+	l.inLine = r.Partial
 	if limit := l.options.LimitBytes; limit != nil && l.written+int64(len(line)) >= *limit {
 		_, err := l.w.Write(line[:*limit-l.written])
 		return errors.Join(err, errLimit)

@@ -14,11 +14,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
+	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
-// mirrors is the record of the mirror pods that the agent has made from its folder. A pod is static if it is in this record; the
-// annotation alone proves nothing, because anybody who may create pods can write it. The record is kept on disk, one file for
-// each node, so that the next agent takes its static pods up. It is safe for concurrent use.
+// mirrors is the record of the mirror pods that the agent has made from its folder. A pod is static if it is
+// in this record; the annotation alone proves nothing, because anybody who may create pods can write it. The
+// record is kept on disk, one file for each node, so that the next agent takes its static pods up. It is safe
+// for concurrent use.
 type mirrors struct {
 	dir string // "" keeps the record in memory alone
 
@@ -149,7 +153,7 @@ func (m *mirrors) save(node string) error {
 func simulation(pod *corev1.Pod) string {
 	var all []string
 	for key, value := range pod.Annotations {
-		if strings.HasPrefix(key, simulationPrefix) {
+		if strings.HasPrefix(key, simulated.AnnotationPrefix) {
 			all = append(all, key, value)
 		}
 	}
@@ -157,7 +161,7 @@ func simulation(pod *corev1.Pod) string {
 		return ""
 	}
 	slices.Sort(all)
-	return digest(all...)[:32]
+	return runtime.Digest(all...)[:32]
 }
 
 // isStatic reports that a pod is what this agent made of its folder, and as it made it.

@@ -11,20 +11,25 @@
 //	sync.go       one pod: look, step, write the status, finish a deletion
 //	pod.go        the state machine of a pod; it does no I/O and reads no clock
 //	status.go     the PodStatus that says what the state machine has come to
-//	runtime.go    the seam to what runs containers
-//	simulated.go  the runtime in which no program runs       (simulatedio.go: what it says and takes)
-//	processruntime_linux.go  the runtime of programs of this machine, on package process; with processconfig and
-//	              processcontainer, env.go, volumes.go, volumefiles.go, probe.go (probes and hooks)
+//	host.go       what runtimes may ask of the agent
+//	hostednode.go one of the Nodes that the agent stands for
 //	server.go     the endpoint for logs, streams, statistics (serverauth.go, serverlogs.go, serverstats.go)
 //	staticpods.go pods that the agent makes from a folder     (mirrors.go: the record by which it knows them)
-//	bounds.go     what is the least and the most of the numbers in objects
 //	reclaim.go    folders of volumes that are no more
-//	admit.go      whether a pod that was bound to a node may run there     (sysctls.go: which parameters of the kernel it may set)
+//	admit.go      whether a pod that was bound to a node may run there
+//	sysctls.go    … and which parameters of the kernel it may set
 //	resize.go     a running pod gets other resources
-//	references.go the ConfigMaps and Secrets that volumes follow
-//	eviction.go   who has to go where a node is short of something (pressure.go: whether it is; evictionconfig.go, observe.go)
+//	eviction.go   which pod goes where a node is short of something (pressure.go, evictionconfig.go, observe.go)
 //	shutdown.go   the orderly end of a node
 //	logs.go       which part of a log a client wants
+//
+// and the rooms behind it:
+//
+//	runtime/      the seam to what runs containers: Runtime, Machine, Host
+//	simulated/    the runtime in which no program runs
+//	process/      the runtime of programs of this machine, on process/sandbox
+//	volumes/, environment/, references/, probe/  what a runtime of programs needs
+//	amount/       bounded numbers of those in objects
 //	stream/       exec, attach and port-forward over WebSocket and SPDY
 //
 // Everything is level-based: a worker compares a pod with what the agent knows of it and takes the
@@ -37,14 +42,7 @@
 // # The simulated runtime
 //
 // Containers start after Options.StartDelay, are ready at once and run for ever, whatever their image. Annotations on
-// the pod change that; durations are Go's ("1.5s"):
-//
-//	sim.coxswain.dev/ready-after       how long after its start a container becomes ready
-//	sim.coxswain.dev/run-for           how long the containers run before they end by themselves
-//	sim.coxswain.dev/exit-code         with what code they end (0); without run-for they end at once
-//	sim.coxswain.dev/image-pull-error  the message with which pulling the images fails while it is there
-//
-// and there are more, for logs, usage, failures, and for whole Nodes that stop: docs/node.md has them all.
+// the pod and the Node change that: docs/node.md has them all.
 //
 // Init containers end at once and with success; sidecars run until the pod ends. A container that ended
 // is started again as restartPolicy says, with the kubelet's back-off (at once, 10 s, 20 s, … 5 min).
@@ -58,7 +56,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -68,6 +65,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/node/process"
+	"github.com/coxswain-dev/coxswain/node/runtime"
+	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
 // Options say which nodes to be and how.
@@ -82,13 +83,16 @@ type Options struct {
 	Identity func(node string) (*rest.Config, error)
 	// Runtime is what runs containers: "simulated", also where empty, or "process", which see docs/node.md.
 	Runtime string
-	// DataDir is where the process runtime keeps what it has on disk, and every agent its record of the static pods that it has
-	// made. An agent that is started again needs the same. Where it is empty, static pods are made anew.
+	// DataDir is where the process runtime keeps what it has on disk, and every agent its record of the
+	// static pods that it has made. An agent that is started again needs the same. Where it is empty, static
+	// pods are made anew.
 	DataDir string
-	// Hide are files and folders of this machine that no container may see, besides DataDir: by no path, and in no volume.
+	// Hide are files and folders of this machine that no container may see, besides DataDir: by no path, and
+	// in no volume.
 	Hide []string
-	// VolumeRoots are the folders of this machine right below which volumes of the class of node-local folders are. Of a
-	// volume that is reclaimed the agent removes the folder there, and nothing anywhere else.
+	// VolumeRoots are the folders of this machine right below which volumes of the class of node-local
+	// folders are. Of a volume that is reclaimed the agent removes the folder there, and nothing anywhere
+	// else.
 	VolumeRoots []string
 	// StaticPodPath is a folder of manifests, of each of which every Node runs a pod; none where empty.
 	StaticPodPath string
@@ -99,9 +103,11 @@ type Options struct {
 	MaxPods int
 	// Capacity replaces or adds to what each Node has; see DefaultCapacity.
 	Capacity corev1.ResourceList
-	// MaxPodPIDs is how many processes and threads a pod may have with the process runtime; as many as it likes where zero.
+	// MaxPodPIDs is how many processes and threads a pod may have with the process runtime; as many as it
+	// likes where zero.
 	MaxPodPIDs int64
-	// AllowedUnsafeSysctls are those that pods may set besides the safe ones, or what their names begin with before a *.
+	// AllowedUnsafeSysctls are those that pods may set besides the safe ones, or what their names begin with
+	// before a *.
 	AllowedUnsafeSysctls []string
 	// Eviction says when pods have to go because a Node is short of something.
 	Eviction EvictionOptions
@@ -120,8 +126,8 @@ type Options struct {
 	TLS *tls.Config
 	// ServerTLSBootstrap has an agent without a certificate ask the API server for one, by a CertificateSigningRequest.
 	ServerTLSBootstrap bool
-	// ClientCAs are whose client certificates say who makes a request; nil believes none. Whoever
-	// has a token of the cluster can also say so with that. What one may is for the API server to say.
+	// ClientCAs sign the client certificates that authenticate requests; nil accepts none. A token of the
+	// cluster authenticates as well. The API server authorizes both.
 	ClientCAs *x509.CertPool
 	// Metrics are served at /metrics beside what there is to count of a Node: those of the process.
 	Metrics []prometheus.Gatherer
@@ -140,7 +146,7 @@ type Options struct {
 }
 
 // DefaultCapacity is what a simulated Node has. No program runs on it, so the figures cost nothing; they are
-// generous, so that a user who scales to a thousand meets the limits that he sets himself, and small
+// generous, so that a user who scales to a thousand meets only limits of their own, and small
 // enough that requests in gigabytes and cores still fill a node up.
 func DefaultCapacity() corev1.ResourceList {
 	return corev1.ResourceList{
@@ -174,7 +180,7 @@ func (o *Options) complete() error {
 	}
 	capacity := DefaultCapacity()
 	if o.Runtime == Process {
-		capacity = machineCapacity()
+		capacity = process.Capacity()
 		o.MaxPods = cmp.Or(o.MaxPods, 110)
 	}
 	o.MaxPods = cmp.Or(o.MaxPods, defaultMaxPods)
@@ -233,17 +239,20 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	if o.Runtime == Simulated {
-		return newAgent(links, o, &simulated{startDelay: o.StartDelay, now: o.Clock.Now}).run(ctx)
-	}
-	r, err := newProcessRuntime(&o)
+	a, err := newAgent(links, o, o.newRuntime)
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	defer r.close()
-	r.agent = newAgent(links, o, r)
-	if addresses, err := net.InterfaceAddrs(); err == nil {
-		r.agent.cidrs.avoid(addresses)
+	return a.run(ctx)
+}
+
+// newRuntime is the runtime that the options name.
+func (o *Options) newRuntime(h runtime.Host) (runtime.Runtime, error) {
+	if o.Runtime == Process {
+		return process.New(h, process.Options{
+			DataDir: o.DataDir, Hide: o.Hide, VolumeRoots: o.VolumeRoots, MaxPodPIDs: o.MaxPodPIDs,
+			Address: o.Address, Capacity: o.Capacity, Clock: o.Clock, Log: o.Log,
+		})
 	}
-	return r.agent.run(ctx)
+	return simulated.New(o.StartDelay, o.Clock.Now), nil
 }

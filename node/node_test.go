@@ -10,19 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/coxswain-dev/coxswain/node/process"
+	"github.com/coxswain-dev/coxswain/node/process/sandbox"
+	"github.com/coxswain-dev/coxswain/node/runtime"
+	"github.com/coxswain-dev/coxswain/node/simulated"
 	"github.com/coxswain-dev/coxswain/testenv/fakeclient"
 	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
 func TestMain(m *testing.M) {
-	process.Main()
+	sandbox.Main()
 	leak.VerifyTestMain(m)
 }
 
@@ -33,21 +35,22 @@ type cluster struct {
 	clock *clocktesting.FakeClock
 	agent *agent
 	// runs is what runs containers; nil is the simulated runtime.
-	runs func(*simulated) containerRuntime
+	runs func(runtime.Runtime) runtime.Runtime
 	stop func()
 }
 
-func startCluster(t *testing.T, o Options, objects ...runtime.Object) *cluster {
+func startCluster(t *testing.T, o Options, objects ...apiruntime.Object) *cluster {
 	t.Helper()
 	c := newCluster(t, objects...)
 	c.start(o)
 	return c
 }
 
-func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
-	c := &cluster{Clientset: fakeclient.New(objects...), t: t, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
+func newCluster(t *testing.T, objects ...apiruntime.Object) *cluster {
+	c := &cluster{Clientset: fakeclient.New(objects...), t: t,
+		clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
 	var made atomic.Int64
-	c.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	c.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, apiruntime.Object, error) {
 		if pod, ok := action.(clienttesting.CreateAction).GetObject().(*corev1.Pod); ok && pod.UID == "" {
 			pod.UID = types.UID(fmt.Sprintf("made-%d", made.Add(1)))
 		}
@@ -61,11 +64,14 @@ func (c *cluster) start(o Options) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	require.NoError(c.t, o.complete())
-	var r containerRuntime = &simulated{startDelay: o.StartDelay, now: o.Clock.Now}
-	if c.runs != nil {
-		r = c.runs(r.(*simulated))
-	}
-	a := newAgent([]*link{{client: c}}, o, r)
+	a, err := newAgent([]*link{{client: c}}, o, func(h runtime.Host) (runtime.Runtime, error) {
+		r, err := o.newRuntime(h)
+		if c.runs != nil {
+			r = c.runs(r)
+		}
+		return r, err
+	})
+	require.NoError(c.t, err)
 	c.agent = a
 	go func() { done <- a.run(ctx) }()
 	stopped := false
@@ -112,12 +118,14 @@ func (c *cluster) create(pod *corev1.Pod) {
 
 func boundPod(name, node string, annotations ...string) *corev1.Pod {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name), Generation: 1, Annotations: map[string]string{}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name), Generation: 1,
+			Annotations: map[string]string{}},
 		Spec: corev1.PodSpec{
 			NodeName: node, RestartPolicy: corev1.RestartPolicyAlways,
 			Containers: []corev1.Container{{Name: "c", Image: "nginx:1"}},
 		},
-		Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}},
 	}
 	for i := 0; i < len(annotations); i += 2 {
 		pod.Annotations[annotations[i]] = annotations[i+1]
@@ -148,7 +156,8 @@ func TestNode_RegistersAndBeats(t *testing.T) {
 		require.Equal(t, corev1.ConditionTrue, node.Status.Conditions[3].Status)
 	}
 	renewed := func() time.Time {
-		lease, err := c.CoordinationV1().Leases("kube-node-lease").Get(context.Background(), "node-0", metav1.GetOptions{})
+		lease, err := c.CoordinationV1().Leases("kube-node-lease").Get(context.Background(), "node-0",
+			metav1.GetOptions{})
 		if err != nil {
 			return time.Time{}
 		}
@@ -196,7 +205,8 @@ func TestNode_BringsAPodUpInOneWrite(t *testing.T) {
 		require.Equal(t, corev1.ConditionTrue, condition.Status)
 		order = append(order, condition.Type)
 	}
-	require.Equal(t, []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"}, order)
+	require.Equal(t, []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady",
+		"PodScheduled"}, order)
 	writes := 0
 	for _, action := range c.Actions() {
 		if action.Matches("patch", "pods/status") {
@@ -225,7 +235,7 @@ func TestNode_EndsADeletedPod(t *testing.T) {
 
 func TestNode_RunsJobsToTheirEnd(t *testing.T) {
 	c := startCluster(t, Options{})
-	pod := boundPod("job", "node-0", annotationRunFor, "1m")
+	pod := boundPod("job", "node-0", simulated.AnnotationRunFor, "1m")
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	c.create(pod)
 	c.later(time.Second, "it runs", func() bool { return c.pod("job").Status.Phase == corev1.PodRunning })

@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/node"
 )
 
-// Pods of several Nodes of one machine have addresses of their Node's subnet, at which all others reach them, and nothing of the
-// Nodes is left on the machine when they end.
+// Pods of several Nodes of one machine have addresses of their Node's subnet, at which all others reach them,
+// and nothing of the Nodes is left on the machine when they end.
 func TestPrograms_OfSeveralNodesReachEachOther(t *testing.T) {
 	t.Parallel()
 	p := startPrograms(t, node.Options{Names: []string{"left-0", "right-0"}})
@@ -54,7 +54,8 @@ func TestPrograms_OfSeveralNodesReachEachOther(t *testing.T) {
 	for _, from := range []string{"left-0", "right-0"} {
 		for _, to := range []string{"left-0", "right-0"} {
 			ask := p.run(fmt.Sprintf("ask-%s-%s", from, to), from,
-				`perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(PeerAddr => "`+addresses[to]+`:8080", Timeout => 20)->getline'; sleep 1000`)
+				`perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(PeerAddr => "`+addresses[to]+
+					`:8080", Timeout => 20)->getline'; sleep 1000`)
 			p.eventually("it has an address", func() bool { return p.pod(ask.Name).Status.PodIP != "" })
 			p.logs(ask, to+" to "+p.pod(ask.Name).Status.PodIP)
 		}

@@ -2,7 +2,7 @@ package node
 
 import (
 	"maps"
-	"runtime"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 // kubeletVersion is the Kubernetes version whose behaviour the agent follows.
@@ -17,26 +19,29 @@ const kubeletVersion = "v1.37.2+coxswain"
 
 // healthy are the conditions of a node in good health, in the kubelet's words and order.
 var healthy = []corev1.NodeCondition{
-	{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
-	{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
-	{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
-	{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+	{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory",
+		Message: "kubelet has sufficient memory available"},
+	{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure",
+		Message: "kubelet has no disk pressure"},
+	{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID",
+		Message: "kubelet has sufficient PID available"},
+	{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+		Message: "kubelet is posting ready status"},
 }
 
 // short are the conditions of a node that is short of something.
 var short = map[corev1.NodeConditionType]corev1.NodeCondition{
-	corev1.NodeMemoryPressure: {Reason: "KubeletHasInsufficientMemory", Message: "kubelet has insufficient memory available"},
-	corev1.NodeDiskPressure:   {Reason: "KubeletHasDiskPressure", Message: "kubelet has disk pressure"},
-	corev1.NodePIDPressure:    {Reason: "KubeletHasInsufficientPID", Message: "kubelet has insufficient PID available"},
+	corev1.NodeMemoryPressure: {Reason: "KubeletHasInsufficientMemory",
+		Message: "kubelet has insufficient memory available"},
+	corev1.NodeDiskPressure: {Reason: "KubeletHasDiskPressure", Message: "kubelet has disk pressure"},
+	corev1.NodePIDPressure:  {Reason: "KubeletHasInsufficientPID", Message: "kubelet has insufficient PID available"},
 }
 
 // conditions are how a node is.
-func (a *agent) conditions(n *simNode) []corev1.NodeCondition {
+func (a *agent) conditions(n *hostedNode) []corev1.NodeCondition {
 	all := slices.Clone(healthy)
-	if r, ok := a.runtime.(interface {
-		nodeConditions(*simNode) []corev1.NodeCondition
-	}); ok {
-		all = append(r.nodeConditions(n), all...)
+	if m, ok := a.runtime.(runtime.Machine); ok {
+		all = append(m.Conditions(n.name), all...)
 	}
 	pressed := n.pressure.now()
 	for i := range all {
@@ -56,9 +61,9 @@ func (a *agent) labels(name string) map[string]string {
 	return map[string]string{
 		corev1.LabelHostname:      name,
 		corev1.LabelOSStable:      "linux",
-		corev1.LabelArchStable:    runtime.GOARCH,
+		corev1.LabelArchStable:    goruntime.GOARCH,
 		"beta.kubernetes.io/os":   "linux",
-		"beta.kubernetes.io/arch": runtime.GOARCH,
+		"beta.kubernetes.io/arch": goruntime.GOARCH,
 	}
 }
 
@@ -67,7 +72,7 @@ var declaredFeatures = []string{"ExtendWebSocketsToKubelet"}
 
 // nodeStatus is what the agent has to say about a node, on top of what others did. Conditions keep the
 // time at which they came to be what they are.
-func (a *agent) nodeStatus(n *simNode, old *corev1.NodeStatus, now time.Time) corev1.NodeStatus {
+func (a *agent) nodeStatus(n *hostedNode, old *corev1.NodeStatus, now time.Time) corev1.NodeStatus {
 	status := *old.DeepCopy()
 	setResources(&status, a.Capacity)
 	status.Addresses = []corev1.NodeAddress{
@@ -83,12 +88,12 @@ func (a *agent) nodeStatus(n *simNode, old *corev1.NodeStatus, now time.Time) co
 		KernelVersion:           "simulated",
 		OSImage:                 "Coxswain simulated node",
 		OperatingSystem:         "linux",
-		Architecture:            runtime.GOARCH,
-		ContainerRuntimeVersion: a.runtime.version(),
+		Architecture:            goruntime.GOARCH,
+		ContainerRuntimeVersion: a.runtime.Version(),
 		KubeletVersion:          kubeletVersion,
 	}
-	if r, ok := a.runtime.(interface{ describe(*corev1.NodeSystemInfo) }); ok {
-		r.describe(&status.NodeInfo)
+	if m, ok := a.runtime.(runtime.Machine); ok {
+		m.Describe(&status.NodeInfo)
 	}
 	for _, condition := range a.conditions(n) {
 		condition.LastHeartbeatTime, condition.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
@@ -143,7 +148,8 @@ func sameButForHeartbeat(a, b *corev1.NodeStatus) bool {
 			return false
 		}
 	}
-	return equality.Semantic.DeepEqual(a.Capacity, b.Capacity) && equality.Semantic.DeepEqual(a.Allocatable, b.Allocatable) &&
+	return equality.Semantic.DeepEqual(a.Capacity, b.Capacity) &&
+		equality.Semantic.DeepEqual(a.Allocatable, b.Allocatable) &&
 		equality.Semantic.DeepEqual(a.Addresses, b.Addresses) && equality.Semantic.DeepEqual(a.NodeInfo, b.NodeInfo) &&
 		a.DaemonEndpoints == b.DaemonEndpoints && slices.Equal(a.DeclaredFeatures, b.DeclaredFeatures)
 }

@@ -11,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/node/process"
+	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 const (
@@ -28,9 +29,9 @@ const (
 //
 // and from anywhere, once stop was called, → ended.
 type podState struct {
-	mu      sync.Mutex  // held by the worker, and by who reads what follows
+	mu      sync.Mutex  // held by the worker, and by readers of what follows
 	pod     *corev1.Pod // as last seen; never changed
-	runtime containerRuntime
+	runtime runtime.Runtime
 
 	startTime time.Time // when the agent took it on
 	startAt   time.Time // when the runtime is ready for its first container
@@ -69,8 +70,8 @@ type podEvent struct{ kind, reason, message string }
 type containerRun struct {
 	spec     *corev1.Container
 	isInit   bool
-	once     bool      // an ephemeral container, which never runs again
-	running  container // nil when it does not run
+	once     bool              // an ephemeral container, which never runs again
+	running  runtime.Container // nil when it does not run
 	imageID  string
 	id       string // of the run that is on, or was last
 	started  time.Time
@@ -79,7 +80,7 @@ type containerRun struct {
 	run      int32 // how many runs have begun before this one: the restart count
 
 	actual  *corev1.ResourceRequirements // what the run that is on, or was last, has; never changed
-	restart bool                         // it is stopped to be started with other resources
+	restart bool                         // it is stopped to be started with other resources or another image
 
 	ended   *corev1.ContainerStateTerminated // how the last run ended, when none is on
 	last    *corev1.ContainerStateTerminated // how the run before that ended
@@ -88,8 +89,8 @@ type containerRun struct {
 	retries int                              // in the present back-off
 }
 
-func newPodState(pod *corev1.Pod, r containerRuntime, hostIP string, now time.Time) *podState {
-	p := &podState{pod: pod, runtime: r, hostIP: hostIP, startTime: now, startAt: now.Add(r.prepare(pod))}
+func newPodState(pod *corev1.Pod, r runtime.Runtime, hostIP string, now time.Time) *podState {
+	p := &podState{pod: pod, runtime: r, hostIP: hostIP, startTime: now, startAt: now.Add(r.Delay(pod))}
 	p.resize = resizing{generation: pod.Generation, podLevel: pod.Spec.Resources}
 	pod = allocatedPod(pod)
 	for i := range pod.Spec.InitContainers {
@@ -110,11 +111,11 @@ func (p *podState) addEphemeral() {
 	}
 }
 
-// resume takes up a pod that an earlier agent has started, as its status tells.
+// resume takes up a pod that an earlier agent has started, from its status.
 func (p *podState) resume() {
 	status := &p.pod.Status
 	p.startTime = status.StartTime.Time
-	p.startAt = p.startTime.Add(p.runtime.prepare(p.pod))
+	p.startAt = p.startTime.Add(p.runtime.Delay(p.pod))
 	p.ip = status.PodIP
 	p.sent, p.sentVersion = p.own(status), p.pod.ResourceVersion
 	p.written = true
@@ -138,7 +139,10 @@ func (c *containerRun) resume(p *podState, s *corev1.ContainerStatus) {
 	switch {
 	case s.State.Running != nil:
 		c.started = s.State.Running.StartedAt.Time
-		running, err := p.runtime.adopt(p.pod, c.spec, s)
+		if s.Image != "" {
+			c.setImage(s.Image) // the spec may have got another while no agent was there
+		}
+		running, err := p.runtime.Adopt(p.pod, c.spec, s)
 		if err != nil { // it did not survive: it counts as a run that failed
 			c.ended = &corev1.ContainerStateTerminated{
 				ExitCode: 137, Reason: "ContainerStatusUnknown", Message: err.Error(),
@@ -172,15 +176,15 @@ func (p *podState) stopNext(now time.Time, w *wake) {
 	grace := max(0, p.stopBy.Sub(now))
 	busy := false
 	for _, c := range p.all() {
-		if c.running != nil && !(c.isInit && isSidecar(c.spec)) {
-			c.running.stop(now, grace)
+		if c.running != nil && !(c.isInit && runtime.IsSidecar(c.spec)) {
+			c.running.Stop(now, grace)
 			c.observe(now, w)
 			busy = busy || c.running != nil
 		}
 	}
 	for i := len(p.init) - 1; i >= 0 && !busy; i-- {
 		if c := p.init[i]; c.running != nil {
-			c.running.stop(now, grace)
+			c.running.Stop(now, grace)
 			c.observe(now, w)
 			busy = c.running != nil
 		}
@@ -193,29 +197,24 @@ func (p *podState) end(reason, message string, now time.Time, grace time.Duratio
 	p.stop(now, grace)
 }
 
-func gracePeriodOf(pod *corev1.Pod) time.Duration {
-	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
-		return seconds(*s)
-	}
-	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
-}
-
 // checkDeadline ends a pod that has been active for too long.
 func (p *podState) checkDeadline(now time.Time, w *wake) {
 	d := p.pod.Spec.ActiveDeadlineSeconds
 	if d == nil || p.stopping || p.ended() {
 		return
 	}
-	at := p.startTime.Add(seconds(*d))
+	at := p.startTime.Add(amount.Seconds(*d))
 	if now.Before(at) {
 		w.at(at)
 		return
 	}
 	p.event(corev1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
-	p.end("DeadlineExceeded", "Pod was active on the node longer than the specified deadline", now, gracePeriodOf(p.pod))
+	p.end("DeadlineExceeded", "Pod was active on the node longer than the specified deadline", now,
+		runtime.GracePeriod(p.pod))
 }
 
-// step takes all steps that are due and returns when the next one will be; zero where only a change of the pod can bring it.
+// step takes all steps that are due and returns when the next one will be; zero where only a change of the
+// pod can bring it.
 func (p *podState) step(now time.Time) (next time.Time) {
 	w := wake{}
 	p.addEphemeral()
@@ -224,6 +223,7 @@ func (p *podState) step(now time.Time) (next time.Time) {
 	}
 	p.checkDeadline(now, &w)
 	if !p.stopping {
+		p.replaceImages(now, &w)
 		p.actuate(now, &w)
 	}
 	switch {
@@ -236,10 +236,55 @@ func (p *podState) step(now time.Time) (next time.Time) {
 		p.runAll(now, &w)
 	}
 	if p.ended() && !p.stopping { // sidecars do not outlive the work
-		p.stop(now, gracePeriodOf(p.pod))
+		p.stop(now, runtime.GracePeriod(p.pod))
 		p.stopNext(now, &w)
 	}
 	return w.next
+}
+
+// replaceImages brings containers to the images of the spec, which the API lets change. Like the kubelet, it restarts a
+// running container whatever its restartPolicy; others get the image when they start next.
+func (p *podState) replaceImages(now time.Time, w *wake) {
+	replace := func(c *containerRun, image string) {
+		if c.spec.Image == image || c.once {
+			return
+		}
+		if c.running != nil && c.isInit && !runtime.IsSidecar(c.spec) {
+			return // it has one run, which is on
+		}
+		if c.running != nil {
+			if !c.restart {
+				p.event(corev1.EventTypeNormal, "Killing", "Container %s definition changed, will be restarted",
+					c.spec.Name)
+			}
+			c.restart = true
+			c.running.Stop(now, runtime.GracePeriod(p.pod))
+			c.observe(now, w)
+		}
+		if c.running != nil {
+			return // it is still ending
+		}
+		c.setImage(image)
+		if c.pull != nil { // the account of a broken image is not that of another
+			c.retries, c.retryAt = 0, now
+		}
+	}
+	for i, c := range p.init {
+		if i < len(p.pod.Spec.InitContainers) {
+			replace(c, p.pod.Spec.InitContainers[i].Image)
+		}
+	}
+	for i, c := range p.app {
+		if i < len(p.pod.Spec.Containers) {
+			replace(c, p.pod.Spec.Containers[i].Image)
+		}
+	}
+}
+
+func (c *containerRun) setImage(image string) {
+	spec := *c.spec // others hold the old one
+	spec.Image = image
+	c.spec = &spec
 }
 
 func (p *podState) runAll(now time.Time, w *wake) {
@@ -266,7 +311,7 @@ func (w *wake) at(t time.Time) {
 // sidecars still need looking after.
 func (p *podState) runInit(now time.Time, w *wake) bool {
 	for _, c := range p.init {
-		if p.initialized && !isSidecar(c.spec) {
+		if p.initialized && !runtime.IsSidecar(c.spec) {
 			continue
 		}
 		passed := p.advance(c, now, w)
@@ -288,7 +333,7 @@ func (p *podState) advance(c *containerRun, now time.Time, w *wake) bool {
 	for {
 		switch {
 		case c.running != nil:
-			return isSidecar(c.spec) && !c.starting
+			return runtime.IsSidecar(c.spec) && !c.starting
 		case c.ended != nil && !p.restarts(c):
 			return c.ended.ExitCode == 0
 		case now.Before(c.retryAt):
@@ -308,7 +353,7 @@ func (p *podState) advance(c *containerRun, now time.Time, w *wake) bool {
 
 // start pulls and starts; on failure it sets when to try again.
 func (p *podState) start(c *containerRun, now time.Time) bool {
-	imageID, err := p.runtime.pull(p.pod, c.spec)
+	imageID, err := p.runtime.Pull(p.pod, c.spec)
 	if err != nil {
 		c.pullFailed(p, err, now)
 		return false
@@ -317,7 +362,7 @@ func (p *podState) start(c *containerRun, now time.Time) bool {
 	if c.ended != nil {
 		run++
 	}
-	running, err := p.runtime.start(p.pod, c.spec, run, now)
+	running, err := p.runtime.Start(p.pod, c.spec, run, now)
 	if err != nil {
 		p.startFailed(c, run, err, now)
 		return false
@@ -328,7 +373,7 @@ func (p *podState) start(c *containerRun, now time.Time) bool {
 	if c.ended != nil {
 		c.last, c.ended = c.ended, nil
 	}
-	c.run, c.running, c.id, c.imageID, c.started = run, running, running.id(), imageID, now
+	c.run, c.running, c.id, c.imageID, c.started = run, running, running.ID(), imageID, now
 	c.actual, c.restart = &c.spec.Resources, false
 	return true
 }
@@ -336,8 +381,8 @@ func (p *podState) start(c *containerRun, now time.Time) bool {
 // startFailed notes that a container did not start. Where its own command is at fault, that was a run.
 func (p *podState) startFailed(c *containerRun, run int32, err error, now time.Time) {
 	p.event(corev1.EventTypeWarning, "Failed", "Error: %v", err)
-	var command *process.StartError
-	var config configError
+	var command runtime.StartError
+	var config runtime.ConfigError
 	switch {
 	case errors.As(err, &command):
 		if c.ended != nil {
@@ -345,7 +390,8 @@ func (p *podState) startFailed(c *containerRun, run int32, err error, now time.T
 		}
 		c.pull, c.run = nil, run
 		c.ended = &corev1.ContainerStateTerminated{
-			ExitCode: 128, Reason: "StartError", Message: err.Error(), StartedAt: metav1.NewTime(time.Unix(0, 0)), FinishedAt: metav1.NewTime(now),
+			ExitCode: 128, Reason: "StartError", Message: err.Error(), StartedAt: metav1.NewTime(time.Unix(0, 0)),
+			FinishedAt: metav1.NewTime(now),
 		}
 		c.retryAt = now.Add(restartDelay(c.retries))
 		c.retries++
@@ -366,7 +412,8 @@ func (c *containerRun) pullFailed(p *podState, err error, now time.Time) {
 		c.pull = &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: err.Error()}
 		if c.retries > 1 {
 			c.pull = &corev1.ContainerStateWaiting{
-				Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v", c.spec.Image, err),
+				Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v",
+					c.spec.Image, err),
 			}
 		}
 	}
@@ -378,30 +425,30 @@ func (c *containerRun) observe(now time.Time, w *wake) {
 	if c.running == nil {
 		return
 	}
-	state := c.running.state(now)
-	c.ready, c.starting = state.ready, state.starting
-	w.at(state.next)
-	if state.exit == nil {
+	state := c.running.State(now)
+	c.ready, c.starting = state.Ready, state.Starting
+	w.at(state.Next)
+	if state.Exit == nil {
 		return
 	}
 	c.ended = &corev1.ContainerStateTerminated{
-		ExitCode: state.exit.code, Reason: "Completed", Message: state.exit.message,
-		StartedAt: metav1.NewTime(c.started), FinishedAt: metav1.NewTime(state.exit.at), ContainerID: c.id,
+		ExitCode: state.Exit.Code, Reason: "Completed", Message: state.Exit.Message,
+		StartedAt: metav1.NewTime(c.started), FinishedAt: metav1.NewTime(state.Exit.At), ContainerID: c.id,
 	}
-	if state.exit.code != 0 {
+	if state.Exit.Code != 0 {
 		c.ended.Reason = "Error"
 	}
-	if state.exit.reason != "" {
-		c.ended.Reason = state.exit.reason
+	if state.Exit.Reason != "" {
+		c.ended.Reason = state.Exit.Reason
 	}
 	c.running, c.ready = nil, false
-	if state.exit.at.Sub(c.started) >= goodRun {
+	if state.Exit.At.Sub(c.started) >= goodRun {
 		c.retries = 0
 	}
 	if c.restart {
 		return // at once, and not because it crashed
 	}
-	c.retryAt = state.exit.at.Add(restartDelay(c.retries))
+	c.retryAt = state.Exit.At.Add(restartDelay(c.retries))
 	c.retries++
 }
 
@@ -432,7 +479,7 @@ func (p *podState) restarts(c *containerRun) bool {
 	switch {
 	case policy == corev1.RestartPolicyNever:
 		return false
-	case policy == corev1.RestartPolicyOnFailure, c.isInit && !isSidecar(c.spec):
+	case policy == corev1.RestartPolicyOnFailure, c.isInit && !runtime.IsSidecar(c.spec):
 		return c.ended.ExitCode != 0
 	default:
 		return true

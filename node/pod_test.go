@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -8,20 +9,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coxswain-dev/coxswain/node/simulated"
 )
 
 var start = time.Unix(1_800_000_000, 0)
 
 func stepped(pod *corev1.Pod, delay time.Duration) *podState {
-	p := newPodState(pod, &simulated{startDelay: delay}, "127.0.0.1", start)
+	p := newPodState(pod, simulated.New(delay, func() time.Time { return start }), "127.0.0.1", start)
 	p.ip = "10.244.0.2"
 	return p
 }
 
 func TestPod_WaitsForTheRuntimeThenForReadiness(t *testing.T) {
 	t.Parallel()
-	p := stepped(boundPod("p", "n", annotationReadyAfter, "5s"), 2*time.Second)
+	p := stepped(boundPod("p", "n", simulated.AnnotationReadyAfter, "5s"), 2*time.Second)
 	require.Equal(t, start.Add(2*time.Second), p.step(start))
 	s := p.status(start)
 	require.Equal(t, corev1.PodPending, s.Phase)
@@ -40,7 +44,7 @@ func TestPod_WaitsForTheRuntimeThenForReadiness(t *testing.T) {
 
 func TestPod_RestartsWithBackoff(t *testing.T) {
 	t.Parallel()
-	p := stepped(boundPod("p", "n", annotationExitCode, "3"), 0)
+	p := stepped(boundPod("p", "n", simulated.AnnotationExitCode, "3"), 0)
 	now := start
 	require.Equal(t, now.Add(10*time.Second), p.step(now))
 	require.EqualValues(t, 1, p.status(now).ContainerStatuses[0].RestartCount, "the first restart is at once")
@@ -72,7 +76,7 @@ func TestPod_RestartPolicyDecidesHowItEnds(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(string(tt.policy)+tt.code, func(t *testing.T) {
 			t.Parallel()
-			pod := boundPod("p", "n", annotationExitCode, tt.code)
+			pod := boundPod("p", "n", simulated.AnnotationExitCode, tt.code)
 			pod.Spec.RestartPolicy = tt.policy
 			p := stepped(pod, 0)
 			p.step(start)
@@ -85,9 +89,10 @@ func TestPod_RestartPolicyDecidesHowItEnds(t *testing.T) {
 func TestPod_RunsInitContainersThenSidecarsBesideTheWork(t *testing.T) {
 	t.Parallel()
 	always := corev1.ContainerRestartPolicyAlways
-	pod := boundPod("p", "n", annotationRunFor, "1m")
+	pod := boundPod("p", "n", simulated.AnnotationRunFor, "1m")
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
-	pod.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "i"}, {Name: "sidecar", Image: "s", RestartPolicy: &always}}
+	pod.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "i"},
+		{Name: "sidecar", Image: "s", RestartPolicy: &always}}
 	p := stepped(pod, 0)
 	require.Equal(t, start.Add(time.Minute), p.step(start))
 	s := p.status(start)
@@ -105,7 +110,7 @@ func TestPod_RunsInitContainersThenSidecarsBesideTheWork(t *testing.T) {
 
 func TestPod_BacksOffFromABrokenImageUntilItIsMended(t *testing.T) {
 	t.Parallel()
-	p := stepped(boundPod("p", "n", annotationImagePullError, "no such image"), 0)
+	p := stepped(boundPod("p", "n", simulated.AnnotationImagePullError, "no such image"), 0)
 	require.Equal(t, start.Add(10*time.Second), p.step(start))
 	waiting := p.status(start).ContainerStatuses[0].State.Waiting
 	require.Equal(t, corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"}, *waiting)
@@ -121,6 +126,61 @@ func TestPod_BacksOffFromABrokenImageUntilItIsMended(t *testing.T) {
 	require.Equal(t, corev1.PodRunning, p.phase())
 }
 
+func TestPod_RestartsAContainerWhoseImageChanges(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyNever} {
+		pod := boundPod("p", "n")
+		pod.Spec.RestartPolicy = policy
+		p := stepped(pod, 0)
+		p.step(start)
+		before := p.status(start).ContainerStatuses[0]
+		changed := pod.DeepCopy()
+		changed.Spec.Containers[0].Image = "nginx:2"
+		p.pod, p.events = changed, nil
+		p.step(start.Add(time.Minute))
+		require.Equal(t, []podEvent{{corev1.EventTypeNormal, "Killing",
+			"Container c definition changed, will be restarted"}}, p.events)
+		after := p.status(start.Add(time.Minute)).ContainerStatuses[0]
+		require.Equal(t, "nginx:2", after.Image)
+		require.NotEqual(t, before.ImageID, after.ImageID)
+		require.EqualValues(t, 1, after.RestartCount, "at once, whatever the restartPolicy")
+		require.NotNil(t, after.State.Running)
+		require.Equal(t, before.ContainerID, after.LastTerminationState.Terminated.ContainerID)
+		p.events = nil
+		p.step(start.Add(2 * time.Minute))
+		require.Empty(t, p.events, "once")
+	}
+}
+
+func TestPod_SeesAnImageThatChangedWhileNoAgentWasThere(t *testing.T) {
+	t.Parallel()
+	pod := boundPod("p", "n")
+	earlier := stepped(pod, 0)
+	earlier.step(start)
+	pod = pod.DeepCopy()
+	pod.Status = *earlier.status(start)
+	pod.Spec.Containers[0].Image = "nginx:2"
+	p := stepped(pod, 0)
+	p.resume()
+	p.step(start.Add(time.Minute))
+	s := p.status(start.Add(time.Minute)).ContainerStatuses[0]
+	require.Equal(t, "nginx:2", s.Image)
+	require.EqualValues(t, 1, s.RestartCount)
+}
+
+func TestPod_TriesAnotherImageAtOnce(t *testing.T) {
+	t.Parallel()
+	p := stepped(boundPod("p", "n", simulated.AnnotationImagePullError, "no such image"), 0)
+	p.step(start)
+	p.pod = boundPod("p", "n")
+	p.pod.Spec.Containers[0].Image = "nginx:2"
+	require.Zero(t, p.step(start.Add(time.Second)))
+	s := p.status(start.Add(time.Second)).ContainerStatuses[0]
+	require.NotNil(t, s.State.Running)
+	require.Equal(t, "nginx:2", s.Image)
+	require.Zero(t, s.RestartCount)
+}
+
 func TestPod_StopsWithWhatItsWorkDeserves(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -129,7 +189,7 @@ func TestPod_StopsWithWhatItsWorkDeserves(t *testing.T) {
 		code        int32
 	}{
 		"a server": {nil, corev1.PodSucceeded, 0},
-		"a job":    {[]string{annotationRunFor, "1h"}, corev1.PodFailed, 143},
+		"a job":    {[]string{simulated.AnnotationRunFor, "1h"}, corev1.PodFailed, 143},
 	} {
 		p := stepped(boundPod("p", "n", tt.annotations...), 0)
 		p.step(start)
@@ -150,14 +210,16 @@ func TestPod_ReadinessGatesHoldReadyBack(t *testing.T) {
 	p.step(start)
 	require.Equal(t, "ReadinessGatesNotReady", findCondition(p.status(start).Conditions, corev1.PodReady).Reason)
 	open := pod.DeepCopy()
-	open.Status.Conditions = append(open.Status.Conditions, corev1.PodCondition{Type: "lb", Status: corev1.ConditionTrue})
+	open.Status.Conditions = append(open.Status.Conditions,
+		corev1.PodCondition{Type: "lb", Status: corev1.ConditionTrue})
 	p.pod = open
 	s := p.status(start)
 	require.Equal(t, corev1.ConditionTrue, findCondition(s.Conditions, corev1.PodReady).Status)
 	require.NotNil(t, findCondition(s.Conditions, "lb"), "the conditions of others stay")
 	patch, err := statusPatch(p, p.own(s), s.Conditions)
 	require.NoError(t, err)
-	require.NotContains(t, string(patch), `"type":"lb","status"`, "and are not written, for the cache may show them as they were")
+	require.NotContains(t, string(patch), `"type":"lb","status"`,
+		"and are not written, for the cache may show them as they were")
 	require.Equal(t, 1, strings.Count(string(patch), `"lb"`), "but in the order: %s", patch)
 }
 
@@ -203,7 +265,8 @@ func TestCIDRs_AvoidTheMachinesNetworks(t *testing.T) {
 		require.NoError(t, err)
 		return &net.IPNet{IP: ip, Mask: network.Mask}
 	}
-	c.avoid([]net.Addr{address("10.244.0.1/24"), address("10.0.0.7/8"), address("192.168.0.1/16"), address("fe80::1/64")})
+	c.avoid([]net.Addr{address("10.244.0.1/24"), address("10.0.0.7/8"), address("192.168.0.1/16"),
+		address("fe80::1/64")})
 	first, err := c.choose("node-0")
 	require.NoError(t, err)
 	require.Equal(t, "10.244.1.0/24", first, "another agent of this machine has the first")
@@ -246,14 +309,34 @@ func TestPod_RunsEphemeralContainersOnce(t *testing.T) {
 	p := stepped(pod, 0)
 	p.step(start)
 	with := pod.DeepCopy()
-	with.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "d"}}}
+	with.Spec.EphemeralContainers =
+		[]corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug",
+			Image: "d"}}}
 	p.pod = with
 	p.step(start)
 	s := p.status(start)
 	require.NotNil(t, s.EphemeralContainerStatuses[0].State.Running)
 	require.Equal(t, corev1.ConditionTrue, findCondition(s.Conditions, corev1.PodReady).Status)
-	p.ephemeral[0].running.stop(start, 0)
+	p.ephemeral[0].running.Stop(start, 0)
 	require.Zero(t, p.step(start))
 	require.NotNil(t, p.status(start).EphemeralContainerStatuses[0].State.Terminated)
 	require.Equal(t, corev1.PodRunning, p.phase())
+}
+
+func TestStatus_HasTwelveKilobytesOfTerminationMessages(t *testing.T) {
+	t.Parallel()
+	pod := boundPod("p", "n")
+	for i := range 5 {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: fmt.Sprint(i)})
+	}
+	p := stepped(pod, 0)
+	for _, c := range p.app {
+		message := strings.Repeat("é", 2048)
+		c.ended = &corev1.ContainerStateTerminated{ExitCode: 1, Message: message, FinishedAt: metav1.NewTime(start)}
+		c.last = c.ended
+	}
+	for _, c := range p.status(start).ContainerStatuses {
+		require.Equal(t, strings.Repeat("é", 1024), c.LastTerminationState.Terminated.Message)
+	}
+	require.Len(t, p.app[0].ended.Message, 4096, "what the state machine has is as it was")
 }

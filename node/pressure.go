@@ -6,25 +6,25 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-// observation is how much there is of a signal's resource: in all, and free.
-type observation struct{ capacity, available int64 }
+	"github.com/coxswain-dev/coxswain/node/runtime"
+)
 
 // shortfall is a threshold that is crossed.
 type shortfall struct {
 	threshold
-	observation
+	runtime.Supply
 	since time.Time
 }
 
-// pressure is what a node's thresholds have come to: which are crossed, and since when. It has the rules of the
-// kubelet's eviction manager and does no I/O. judge belongs to one task of the node; what it found is safe to read at any time.
+// pressure is what a node's thresholds have come to: which are crossed, and since when. It has the rules of
+// the kubelet's eviction manager and does no I/O. judge belongs to one task of the node; what it found is
+// safe to read at any time.
 type pressure struct {
 	since   map[threshold]time.Time                // when a crossed one was first seen so
 	crossed map[threshold]bool                     // they count until MinimumReclaim is free again
 	last    map[corev1.NodeConditionType]time.Time // when there was last a reason for it
-	evicted podKey                                 // who was last told to go
+	evicted runtime.PodKey                         // the pod evicted last
 	until   time.Time                              // how long to wait for that
 
 	mu         sync.Mutex
@@ -42,19 +42,21 @@ func conditionOf(s signal) corev1.NodeConditionType {
 	return corev1.NodeDiskPressure
 }
 
-// judge takes note of what there is and returns the thresholds that have been crossed for long enough, those of memory first,
-// and whether the node's conditions have changed.
-func (p *pressure) judge(thresholds []threshold, seen map[signal]observation, transition time.Duration, now time.Time) (due []shortfall, changed bool) {
+// judge takes note of what there is and returns the thresholds that have been crossed for long enough, those
+// of memory first, and whether the node's conditions have changed.
+func (p *pressure) judge(thresholds []threshold, seen map[signal]runtime.Supply, transition time.Duration,
+	now time.Time) (due []shortfall, changed bool) {
 	if p.since == nil {
-		p.since, p.crossed, p.last = map[threshold]time.Time{}, map[threshold]bool{}, map[corev1.NodeConditionType]time.Time{}
+		p.since, p.crossed, p.last = map[threshold]time.Time{}, map[threshold]bool{},
+			map[corev1.NodeConditionType]time.Time{}
 	}
 	for _, t := range thresholds {
 		o, ok := seen[t.signal]
-		least := t.least.of(o.capacity)
+		least := t.least.of(o.Capacity)
 		if p.crossed[t] {
-			least += t.reclaim.of(o.capacity)
+			least += t.reclaim.of(o.Capacity)
 		}
-		if !ok || o.available >= least {
+		if !ok || o.Available >= least {
 			delete(p.since, t)
 			delete(p.crossed, t)
 			continue
@@ -68,9 +70,12 @@ func (p *pressure) judge(thresholds []threshold, seen map[signal]observation, tr
 			due = append(due, shortfall{t, o, p.since[t]})
 		}
 	}
-	slices.SortStableFunc(due, func(a, b shortfall) int { return order(a.signal != memoryAvailable, b.signal != memoryAvailable) })
+	slices.SortStableFunc(due, func(a, b shortfall) int {
+		return order(a.signal != memoryAvailable, b.signal != memoryAvailable)
+	})
 	var conditions []corev1.NodeConditionType
-	for _, c := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
+	for _, c := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
+		corev1.NodePIDPressure} {
 		if at, ok := p.last[c]; ok && now.Sub(at) < transition {
 			conditions = append(conditions, c)
 		}

@@ -25,9 +25,9 @@ const (
 	folderFailed     = "failed: "
 )
 
-// reclaimFolders removes the folders that a Node's annotations ask for, and answers. What was asked for while the agent
-// was away, or was half done when it ended, is done when it is back.
-func (a *agent) reclaimFolders(ctx context.Context, n *simNode, node *corev1.Node) error {
+// reclaimFolders removes the folders that a Node's annotations ask for, and answers. Requests that were made while
+// the agent was away, or half done when it ended, are completed when it is back.
+func (a *agent) reclaimFolders(ctx context.Context, n *hostedNode, node *corev1.Node) error {
 	for key, path := range node.Annotations {
 		volume, ok := strings.CutPrefix(key, annotationFolder)
 		if !ok || path == folderRemoved || strings.HasPrefix(path, folderFailed) {
@@ -46,8 +46,8 @@ func (a *agent) reclaimFolders(ctx context.Context, n *simNode, node *corev1.Nod
 }
 
 // answerFolder puts the answer in the place of the request, where that still stands. The cache may show one that was
-// answered before, to which a second answer would stay for ever: who asked has had the first, and taken it away.
-func (n *simNode) answerFolder(ctx context.Context, node *corev1.Node, key, request, answer string) error {
+// answered before, to which a second answer would stay for ever: the client has read the first, and removed it.
+func (n *hostedNode) answerFolder(ctx context.Context, node *corev1.Node, key, request, answer string) error {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
@@ -70,15 +70,17 @@ func (n *simNode) answerFolder(ctx context.Context, node *corev1.Node, key, requ
 // jsonPointer escapes a key for a path of a JSON patch (RFC 6901).
 var jsonPointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-// removeFolder removes the folder of a volume, if it is there. Whatever the request says, nothing is removed but one that
-// bears the volume's name and is right below one of VolumeRoots; symbolic links are not followed, and where something is
-// mounted in it, it stays.
+// removeFolder removes the folder of a volume, if it is there. Whatever the request says, nothing is removed
+// but one that bears the volume's name and is right below one of VolumeRoots; symbolic links are not
+// followed, and where something is mounted in it, it stays.
 func (a *agent) removeFolder(volume, path string) error {
 	if len(a.VolumeRoots) == 0 && a.Runtime == Simulated {
 		return nil // no folder was ever made
 	}
 	parent, name := filepath.Dir(path), filepath.Base(path)
-	if path != filepath.Clean(path) || !slices.ContainsFunc(a.VolumeRoots, func(r string) bool { return filepath.Clean(r) == parent }) {
+	if path != filepath.Clean(path) || !slices.ContainsFunc(a.VolumeRoots, func(r string) bool {
+		return filepath.Clean(r) == parent
+	}) {
 		return fmt.Errorf("%s is not right below --node-local-root (%s)", path, strings.Join(a.VolumeRoots, ", "))
 	}
 	if !strings.HasPrefix(volume, "pvc-") || !strings.HasPrefix(name, volume+"_") {

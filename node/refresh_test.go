@@ -9,15 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 // countsSetUps is a runtime that counts how often it was asked to prepare a pod.
 type countsSetUps struct {
-	*simulated
+	runtime.Runtime
 	count atomic.Int64
 }
 
-func (r *countsSetUps) setUp(context.Context, *corev1.Pod, string) (time.Duration, error) {
+func (r *countsSetUps) SetUp(context.Context, *corev1.Pod, string) (time.Duration, error) {
 	r.count.Add(1)
 	return 0, nil
 }
@@ -25,25 +27,27 @@ func (r *countsSetUps) setUp(context.Context, *corev1.Pod, string) (time.Duratio
 func TestNode_MakesVolumesAnewAtOnceAndNoMoreThanOnceASecond(t *testing.T) {
 	t.Parallel()
 	c, r := newCluster(t), &countsSetUps{}
-	c.runs = func(s *simulated) containerRuntime { r.simulated = s; return r }
+	c.runs = func(s runtime.Runtime) runtime.Runtime { r.Runtime = s; return r }
 	c.start(Options{})
 	pod := boundPod("p", "node-0")
 	c.create(pod)
 	c.later(time.Second, "it is ready", func() bool { return ready(c.pod("p")) })
 	require.EqualValues(t, 1, r.count.Load())
-	c.clock.Step(refreshPause)
-	c.agent.stale(keyOf(pod))
+	c.clock.Step(runtime.RefreshPause)
+	c.agent.Refresh(runtime.KeyOf(pod))
 	c.eventually("what changed is there at once", func() bool { return r.count.Load() == 2 })
 
 	for range 1000 {
-		c.agent.stale(keyOf(pod))
+		c.agent.Refresh(runtime.KeyOf(pod))
 	}
 	c.create(boundPod("sentinel", "node-0"))
-	c.eventually("everything before it was looked at", func() bool { return ready(c.pod("sentinel")) && c.agent.podQueue.Len() == 0 })
+	c.eventually("everything before it was looked at", func() bool {
+		return ready(c.pod("sentinel")) && c.agent.podQueue.Len() == 0
+	})
 	require.EqualValues(t, 3, r.count.Load(), "the sentinel's own")
-	c.later(refreshPause, "the thousand changes are there", func() bool { return r.count.Load() == 4 })
+	c.later(runtime.RefreshPause, "the thousand changes are there", func() bool { return r.count.Load() == 4 })
 
-	c.clock.Step(refreshPause)
+	c.clock.Step(runtime.RefreshPause)
 	changed := c.pod("p").DeepCopy()
 	changed.Labels = map[string]string{"new": "label"}
 	_, err := c.CoreV1().Pods("default").Update(context.Background(), changed, metav1.UpdateOptions{})

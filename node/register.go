@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync/atomic"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,29 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// simNode is one of the nodes that the agent stands for. Its addresses have a lock of their own. Of the other
-// fields, lease belongs to the task renewLease and the rest to the task syncNode, each of which is done by
-// one worker at a time.
-type simNode struct {
-	name      string
-	machineID string
-	*link
-	addresses
-	account account
-
-	behaviour atomic.Pointer[behaviour] // nil is the usual one
-	pressure  pressure
-
-	registered bool // the Node exists or did: where it was deleted it is not made again
-	reported   time.Time
-	lease      *coordinationv1.Lease
-}
-
-// syncNode creates or adopts a Node and keeps what the agent says about it true.
+// syncNode creates or adopts a Node and keeps its status true.
 //
 // A Node that someone deletes is gone, as with a kubelet, until someone creates it again or the agent is restarted.
-func (a *agent) syncNode(ctx context.Context, n *simNode) error {
-	if n.acts().stopped {
+func (a *agent) syncNode(ctx context.Context, n *hostedNode) error {
+	if n.acts().Stopped {
 		return nil // the change that lets it go on comes here as well
 	}
 	node, err := n.link.nodes.Get(n.name)
@@ -67,7 +47,7 @@ func (a *agent) syncNode(ctx context.Context, n *simNode) error {
 
 // createNode registers a node with its status, as the kubelet does. What a server drops of the status is
 // written when the informer shows the Node.
-func (a *agent) createNode(ctx context.Context, n *simNode) error {
+func (a *agent) createNode(ctx context.Context, n *hostedNode) error {
 	cidr, err := a.cidrs.choose(n.name)
 	if err != nil {
 		return err
@@ -86,7 +66,7 @@ func (a *agent) createNode(ctx context.Context, n *simNode) error {
 }
 
 // arrived notes that a Node exists. Only one worker at a time has the node in hand.
-func (a *agent) arrived(n *simNode) {
+func (a *agent) arrived(n *hostedNode) {
 	if n.registered {
 		return
 	}
@@ -97,7 +77,7 @@ func (a *agent) arrived(n *simNode) {
 }
 
 // adoptNode adds the labels and the pod CIDR that a Node lacks.
-func (a *agent) adoptNode(ctx context.Context, n *simNode, node *corev1.Node) (*corev1.Node, error) {
+func (a *agent) adoptNode(ctx context.Context, n *hostedNode, node *corev1.Node) (*corev1.Node, error) {
 	labels := map[string]string{}
 	for key, value := range a.labels(n.name) {
 		if node.Labels[key] != value {
@@ -126,10 +106,11 @@ func (a *agent) adoptNode(ctx context.Context, n *simNode, node *corev1.Node) (*
 }
 
 // reportNode writes the status if it has changed or it is time.
-func (a *agent) reportNode(ctx context.Context, n *simNode, node *corev1.Node) error {
+func (a *agent) reportNode(ctx context.Context, n *hostedNode, node *corev1.Node) error {
 	now := a.Clock.Now()
 	status := a.nodeStatus(n, &node.Status, now)
-	if sameButForHeartbeat(&node.Status, &status) && now.Sub(lastHeartbeat(node)) < a.StatusEvery && now.Sub(n.reported) < a.StatusEvery {
+	if sameButForHeartbeat(&node.Status, &status) && now.Sub(lastHeartbeat(node)) < a.StatusEvery &&
+		now.Sub(n.reported) < a.StatusEvery {
 		return nil
 	}
 	before, err := json.Marshal(corev1.Node{Status: node.Status})

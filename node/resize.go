@@ -7,11 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// Resizing a pod in place (KEP-1287) takes three steps. What the spec asks for is compared with what the node has; if it fits it
-// is allocated, and the containers are brought to it, with a restart where their resizePolicy wants one. Until it fits, the pod
-// has the condition PodResizePending and keeps what it has; until all containers are there, PodResizeInProgress.
+// Resizing a pod in place (KEP-1287) takes three steps. What the spec asks for is compared with what the node
+// has; if it fits it is allocated, and the containers are brought to it, with a restart where their
+// resizePolicy wants one. Until it fits, the pod has the condition PodResizePending and keeps what it has;
+// until all containers are there, PodResizeInProgress.
 
 // resizeRetry is when to try again what a runtime has refused.
 const resizeRetry = 10 * time.Second
@@ -30,7 +33,7 @@ type resizing struct {
 // resizable are a pod's containers whose resources can change, with what the spec asks for now.
 func (p *podState) resizable(each func(c *containerRun, wanted *corev1.Container)) {
 	for i, c := range p.init {
-		if isSidecar(c.spec) && i < len(p.pod.Spec.InitContainers) {
+		if runtime.IsSidecar(c.spec) && i < len(p.pod.Spec.InitContainers) {
 			each(c, &p.pod.Spec.InitContainers[i])
 		}
 	}
@@ -90,7 +93,7 @@ func (p *podState) allocate() {
 }
 
 // resizePod allocates what the pod's spec asks for, if the node has it.
-func (a *agent) resizePod(n *simNode, p *podState) {
+func (a *agent) resizePod(n *hostedNode, p *podState) {
 	if p.stopping || p.ended() || !p.wantsResize() {
 		p.resize.pending, p.resize.message = "", ""
 		n.account.settle(p.pod.UID)
@@ -101,8 +104,9 @@ func (a *agent) resizePod(n *simNode, p *podState) {
 	message := ""
 	if s != nil {
 		n.account.settle(p.pod.UID)
-		message = fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", s.resource, s.requested, s.capacity)
-	} else if s = n.account.replace(keyOf(p.pod), wanted, a.Capacity); s != nil {
+		message = fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", s.resource,
+			s.requested, s.capacity)
+	} else if s = n.account.replace(runtime.KeyOf(p.pod), wanted, a.Capacity); s != nil {
 		reason = corev1.PodReasonDeferred
 		message = fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 			s.resource, s.requested, s.used, s.capacity)
@@ -128,41 +132,41 @@ func beyond(wanted map[corev1.ResourceName]int64, capacity corev1.ResourceList) 
 }
 
 // releaseRoom takes a pod off a node's account, and lets those try again that have waited for room to grow.
-func (a *agent) releaseRoom(n *simNode, pod types.UID) {
+func (a *agent) releaseRoom(n *hostedNode, pod types.UID) {
 	if n.account.release(pod) {
 		a.retryResizes(n)
 	}
 }
 
-func (a *agent) retryResizes(n *simNode) {
+func (a *agent) retryResizes(n *hostedNode) {
 	for _, key := range n.account.waiting() {
 		a.podQueue.Add(key)
 	}
 }
 
 // replace notes that a pod asks for something else, if there is room; otherwise that it waits for it.
-func (a *account) replace(key podKey, w *wanted, capacity corev1.ResourceList) *shortage {
+func (a *account) replace(key runtime.PodKey, w *wanted, capacity corev1.ResourceList) *shortage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	others := make(map[corev1.ResourceName]int64, len(a.total))
 	for name, n := range a.total {
 		others[name] = n
 	}
-	if old := a.byPod[key.uid]; old != nil {
+	if old := a.byPod[key.UID]; old != nil {
 		for name, n := range old.requests {
 			others[name] -= n
 		}
 	}
 	if s := lacking(w.requests, others, capacity); s != nil {
 		if a.deferred == nil {
-			a.deferred = map[types.UID]podKey{}
+			a.deferred = map[types.UID]runtime.PodKey{}
 		}
-		a.deferred[key.uid] = key
+		a.deferred[key.UID] = key
 		return s
 	}
-	delete(a.deferred, key.uid)
-	a.remove(key.uid)
-	a.add(key.uid, w)
+	delete(a.deferred, key.UID)
+	a.remove(key.UID)
+	a.add(key.UID, w)
 	return nil
 }
 
@@ -174,10 +178,10 @@ func (a *account) settle(uid types.UID) {
 }
 
 // waiting are the pods whose resize waits for room.
-func (a *account) waiting() []podKey {
+func (a *account) waiting() []runtime.PodKey {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := make([]podKey, 0, len(a.deferred))
+	all := make([]runtime.PodKey, 0, len(a.deferred))
 	for _, key := range a.deferred {
 		all = append(all, key)
 	}
@@ -206,11 +210,11 @@ func (p *podState) actuate(now time.Time, w *wake) {
 				p.event(corev1.EventTypeNormal, "Killing", "Container %s resize requires restart", c.spec.Name)
 			}
 			c.restart = true
-			c.running.stop(now, gracePeriodOf(p.pod))
+			c.running.Stop(now, runtime.GracePeriod(p.pod))
 			c.observe(now, w)
 			return
 		}
-		if err := c.running.resize(c.spec); err != nil {
+		if err := c.running.Resize(c.spec); err != nil {
 			failed, done = err.Error(), false
 			return
 		}
@@ -236,8 +240,9 @@ func (c *containerRun) restartsToResize() bool {
 		return false
 	}
 	for _, policy := range c.spec.ResizePolicy {
-		if policy.RestartPolicy == corev1.RestartContainer && (differs(policy.ResourceName, c.actual.Requests, c.spec.Resources.Requests) ||
-			differs(policy.ResourceName, c.actual.Limits, c.spec.Resources.Limits)) {
+		if policy.RestartPolicy == corev1.RestartContainer &&
+			(differs(policy.ResourceName, c.actual.Requests, c.spec.Resources.Requests) ||
+				differs(policy.ResourceName, c.actual.Limits, c.spec.Resources.Limits)) {
 			return true
 		}
 	}
@@ -281,7 +286,8 @@ func (p *podState) resizeConditions() []corev1.PodCondition {
 		})
 	}
 	if p.resize.begun {
-		c := corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, ObservedGeneration: p.resize.generation}
+		c := corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue,
+			ObservedGeneration: p.resize.generation}
 		if p.resize.failed != "" {
 			c.Reason, c.Message = corev1.PodReasonError, p.resize.failed
 		}
@@ -294,8 +300,8 @@ func isResizeCondition(t corev1.PodConditionType) bool {
 	return t == corev1.PodResizePending || t == corev1.PodResizeInProgress
 }
 
-// allocatedPod is a pod with what it is allocated, as its status tells, which is less than its spec asks for while a resize is
-// pending. A pod whose status does not tell is itself.
+// allocatedPod is a pod with what it is allocated, as its status tells, which is less than its spec asks for
+// while a resize is pending. A pod whose status does not tell is itself.
 func allocatedPod(pod *corev1.Pod) *corev1.Pod {
 	if findCondition(pod.Status.Conditions, corev1.PodResizePending) == nil {
 		return pod

@@ -9,10 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 func amounts(cpu, memory string) corev1.ResourceRequirements {
-	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu),
+		corev1.ResourceMemory: resource.MustParse(memory)}
 	return corev1.ResourceRequirements{Requests: list, Limits: list}
 }
 
@@ -40,7 +43,8 @@ func (c *cluster) has(name, cpu string) bool {
 	}
 	want := resource.MustParse(cpu)
 	s := &statuses[0]
-	return s.AllocatedResources.Cpu().Equal(want) && s.Resources.Limits.Cpu().Equal(want) && s.Resources.Requests.Cpu().Equal(want)
+	return s.AllocatedResources.Cpu().Equal(want) && s.Resources.Limits.Cpu().Equal(want) &&
+		s.Resources.Requests.Cpu().Equal(want)
 }
 
 func (c *cluster) condition(name string, t corev1.PodConditionType) corev1.PodCondition {
@@ -58,11 +62,15 @@ func TestResize_ChangesARunningContainer(t *testing.T) {
 	c.create(sizedPod("p", "1", "1Gi"))
 	c.later(time.Second, "it is ready", func() bool { return ready(c.pod("p")) && c.has("p", "1") })
 	c.resize("p", "2", "1Gi")
-	c.eventually("it has two cores", func() bool { return c.has("p", "2") && c.pod("p").Status.ObservedGeneration == 2 })
+	c.eventually("it has two cores", func() bool {
+		return c.has("p", "2") && c.pod("p").Status.ObservedGeneration == 2
+	})
 	status := c.pod("p").Status
 	require.Zero(t, status.ContainerStatuses[0].RestartCount)
 	require.Nil(t, findCondition(status.Conditions, corev1.PodResizePending))
-	c.eventually("nothing is in progress", func() bool { return c.condition("p", corev1.PodResizeInProgress).Type == "" })
+	c.eventually("nothing is in progress", func() bool {
+		return c.condition("p", corev1.PodResizeInProgress).Type == ""
+	})
 	c.create(sizedPod("large", "3", "1Gi"))
 	c.later(time.Second, "the room is taken", func() bool { return c.pod("large").Status.Reason == "OutOfcpu" })
 }
@@ -75,16 +83,21 @@ func TestResize_WaitsForRoomOrForEver(t *testing.T) {
 	c.later(time.Second, "they are ready", func() bool { return ready(c.pod("p")) && ready(c.pod("other")) })
 
 	c.resize("p", "5", "1Gi")
-	c.eventually("it never fits", func() bool { return c.condition("p", corev1.PodResizePending).Reason == corev1.PodReasonInfeasible })
+	c.eventually("it never fits", func() bool {
+		return c.condition("p", corev1.PodResizePending).Reason == corev1.PodReasonInfeasible
+	})
 	pending := c.condition("p", corev1.PodResizePending)
 	require.Equal(t, "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000", pending.Message)
 	require.EqualValues(t, 2, pending.ObservedGeneration)
 	require.True(t, c.has("p", "1"))
 
 	c.resize("p", "3", "1Gi")
-	c.eventually("it does not fit now", func() bool { return c.condition("p", corev1.PodResizePending).Reason == corev1.PodReasonDeferred })
+	c.eventually("it does not fit now", func() bool {
+		return c.condition("p", corev1.PodResizePending).Reason == corev1.PodReasonDeferred
+	})
 	pending = c.condition("p", corev1.PodResizePending)
-	require.Equal(t, "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000", pending.Message)
+	require.Equal(t, "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000",
+		pending.Message)
 	require.EqualValues(t, 3, pending.ObservedGeneration)
 
 	c.stop()
@@ -96,7 +109,9 @@ func TestResize_WaitsForRoomOrForEver(t *testing.T) {
 
 	c.resize("sentinel", "10m", "1Mi")
 	c.resize("other", "900m", "1Gi") // makes room
-	c.eventually("it has grown", func() bool { return c.has("p", "3") && c.condition("p", corev1.PodResizePending).Type == "" })
+	c.eventually("it has grown", func() bool {
+		return c.has("p", "3") && c.condition("p", corev1.PodResizePending).Type == ""
+	})
 }
 
 func TestResize_GrowsWhenAnotherPodHasGone(t *testing.T) {
@@ -106,7 +121,9 @@ func TestResize_GrowsWhenAnotherPodHasGone(t *testing.T) {
 	c.create(sizedPod("other", "2", "1Gi"))
 	c.later(time.Second, "they are ready", func() bool { return ready(c.pod("p")) && ready(c.pod("other")) })
 	c.resize("p", "4", "1Gi")
-	c.eventually("it waits", func() bool { return c.condition("p", corev1.PodResizePending).Reason == corev1.PodReasonDeferred })
+	c.eventually("it waits", func() bool {
+		return c.condition("p", corev1.PodResizePending).Reason == corev1.PodReasonDeferred
+	})
 	require.NoError(t, c.CoreV1().Pods("default").Delete(context.Background(), "other", metav1.DeleteOptions{}))
 	c.eventually("it has all", func() bool { return c.has("p", "4") })
 }
@@ -128,9 +145,12 @@ func TestResize_RestartsWhereThePolicySaysSo(t *testing.T) {
 	c.resize("p", "2", "2Gi")
 	c.eventually("it was restarted, with more memory", func() bool {
 		s := c.pod("p").Status.ContainerStatuses[0]
-		return s.RestartCount == 1 && s.State.Running != nil && s.Resources.Limits.Memory().Equal(resource.MustParse("2Gi"))
+		return s.RestartCount == 1 && s.State.Running != nil &&
+			s.Resources.Limits.Memory().Equal(resource.MustParse("2Gi"))
 	})
-	c.eventually("nothing is in progress", func() bool { return c.condition("p", corev1.PodResizeInProgress).Type == "" })
+	c.eventually("nothing is in progress", func() bool {
+		return c.condition("p", corev1.PodResizeInProgress).Type == ""
+	})
 	require.EqualValues(t, 1, c.pod("p").Status.ContainerStatuses[0].RestartCount)
 }
 
@@ -139,7 +159,7 @@ func TestResize_TellsWhatARuntimeRefuses(t *testing.T) {
 	t.Parallel()
 	p := stepped(sizedPod("p", "1", "1Gi"), 0)
 	p.step(start)
-	full := &refusing{container: p.app[0].running, why: context.DeadlineExceeded}
+	full := &refusing{Container: p.app[0].running, why: context.DeadlineExceeded}
 	p.app[0].running = full
 	p.pod = sizedPod("p", "2", "1Gi")
 	p.pod.Generation = 7
@@ -161,8 +181,8 @@ func TestResize_TellsWhatARuntimeRefuses(t *testing.T) {
 }
 
 type refusing struct {
-	container
+	runtime.Container
 	why error
 }
 
-func (r *refusing) resize(*corev1.Container) error { return r.why }
+func (r *refusing) Resize(*corev1.Container) error { return r.why }

@@ -19,8 +19,10 @@ func memory(amount string) corev1.ResourceRequirements {
 
 func (p *programs) resize(pod *corev1.Pod, amount string) {
 	p.t.Helper()
-	patch := `{"spec":{"containers":[{"name":"c","resources":{"requests":{"memory":"` + amount + `"},"limits":{"memory":"` + amount + `"}}}]}}`
-	_, err := p.CoreV1().Pods("default").Patch(p.t.Context(), pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "resize")
+	patch := `{"spec":{"containers":[{"name":"c","resources":{"requests":{"memory":"` + amount +
+		`"},"limits":{"memory":"` + amount + `"}}}]}}`
+	_, err := p.CoreV1().Pods("default").Patch(p.t.Context(), pod.Name, types.StrategicMergePatchType, []byte(patch),
+		metav1.PatchOptions{}, "resize")
 	require.NoError(p.t, err)
 }
 
@@ -28,7 +30,8 @@ func (p *programs) resize(pod *corev1.Pod, amount string) {
 func TestPrograms_AreResizedInPlace(t *testing.T) {
 	t.Parallel()
 	p := startPrograms(t, node.Options{})
-	pod := p.run("p", "node-0", `while :; do cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; sleep 0.05; done`,
+	pod := p.run("p", "node-0",
+		`while :; do cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; sleep 0.05; done`,
 		func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources = memory("64Mi") })
 	p.logs(pod, "67108864")
 	has := func(amount string, restarts int32, generation int64) {
@@ -45,7 +48,8 @@ func TestPrograms_AreResizedInPlace(t *testing.T) {
 				}
 			}
 			want := resource.MustParse(amount)
-			return s.RestartCount == restarts && s.State.Running != nil && seen.Status.ObservedGeneration == generation && s.Resources != nil &&
+			return s.RestartCount == restarts && s.State.Running != nil &&
+				seen.Status.ObservedGeneration == generation && s.Resources != nil &&
 				s.Resources.Limits.Memory().Equal(want) && s.AllocatedResources.Memory().Equal(want)
 		})
 	}
@@ -68,6 +72,21 @@ func TestPrograms_AreResizedInPlace(t *testing.T) {
 	has("32Mi", 0, 4)
 }
 
+func TestPrograms_AreRestartedWhenTheirImageChanges(t *testing.T) {
+	t.Parallel()
+	p := startPrograms(t, node.Options{})
+	pod := p.run("p", "node-0", "echo begun; sleep 1000")
+	p.logs(pod, "begun")
+	_, err := p.CoreV1().Pods("default").Patch(t.Context(), "p", types.StrategicMergePatchType,
+		[]byte(`{"spec":{"containers":[{"name":"c","image":"other"}]}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	p.eventually("it runs again, with the other image", func() bool {
+		all := p.pod("p").Status.ContainerStatuses
+		return len(all) == 1 && all[0].Image == "other" && all[0].ImageID == "host://other" &&
+			all[0].RestartCount == 1 && all[0].State.Running != nil
+	})
+}
+
 func TestPrograms_SetSysctlsOrSayWhyNot(t *testing.T) {
 	t.Parallel()
 	p := startPrograms(t, node.Options{AllowedUnsafeSysctls: []string{"net.no.*"}})
@@ -76,13 +95,15 @@ func TestPrograms_SetSysctlsOrSayWhyNot(t *testing.T) {
 			pod.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: name, Value: "77"}}}
 		}
 	}
-	pod := p.run("safe", "node-0", "cat /proc/sys/net/ipv4/ip_unprivileged_port_start; sleep 1000", with("net.ipv4.ip_unprivileged_port_start"))
+	pod := p.run("safe", "node-0", "cat /proc/sys/net/ipv4/ip_unprivileged_port_start; sleep 1000",
+		with("net.ipv4.ip_unprivileged_port_start"))
 	p.logs(pod, " 77\n")
 	p.run("refused", "node-0", "true", with("net.ipv4.ip_forward"))
 	p.eventually("it is refused", func() bool { return p.pod("refused").Status.Reason == "SysctlForbidden" })
 	p.run("missing", "node-0", "true", with("net.no.such"))
 	p.eventually("an Event says what cannot be set", func() bool {
-		events, err := p.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=missing,reason=FailedCreatePodSandBox"})
+		events, err := p.CoreV1().Events("default").List(t.Context(),
+			metav1.ListOptions{FieldSelector: "involvedObject.name=missing,reason=FailedCreatePodSandBox"})
 		require.NoError(t, err)
 		return len(events.Items) > 0
 	})

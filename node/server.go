@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coxswain-dev/coxswain/node/runtime"
 	"github.com/coxswain-dev/coxswain/node/stream"
 )
 
@@ -65,7 +66,7 @@ func (e *endpoint) routes() {
 			if !e.allowed(w, r, node) {
 				return
 			}
-			// A user who was let through to one node is not thereby let through to another.
+			// Authorization for one node is not authorization for another.
 			if pod == nil || asked != "" && asked != pod.Spec.NodeName {
 				http.Error(w, fmt.Sprintf("pod %q does not exist", r.PathValue("pod")), http.StatusNotFound)
 				return
@@ -76,7 +77,7 @@ func (e *endpoint) routes() {
 			}
 		})
 	}
-	ofNode := func(path string, serve func(http.ResponseWriter, *http.Request, *simNode)) {
+	ofNode := func(path string, serve func(http.ResponseWriter, *http.Request, *hostedNode)) {
 		e.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			if !e.allowed(w, r, askedNode(r)) {
 				return
@@ -109,7 +110,7 @@ func (e *endpoint) routes() {
 	ofNode("/metrics", e.kubeletMetrics)
 	ofNode("/metrics/cadvisor", e.cadvisorMetrics)
 	ofNode("/metrics/resource", e.resourceMetrics)
-	ofNode("/healthz", func(w http.ResponseWriter, _ *http.Request, _ *simNode) { _, _ = w.Write([]byte("ok")) })
+	ofNode("/healthz", func(w http.ResponseWriter, _ *http.Request, _ *hostedNode) { _, _ = w.Write([]byte("ok")) })
 }
 
 // How long a request may take to arrive, and its answer to leave. Streams and logs that are followed have no end.
@@ -136,7 +137,7 @@ func (e *endpoint) serve(ctx context.Context) {
 			}
 		}),
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: 90 * time.Second,
-		DisableGeneralOptionsHandler: true, // it answers whoever asks
+		DisableGeneralOptionsHandler: true, // it answers without authentication
 		BaseContext:                  func(net.Listener) context.Context { return ctx },
 		ErrorLog:                     slog.NewLogLogger(e.Log.Handler(), slog.LevelDebug),
 	}
@@ -166,8 +167,8 @@ func (e *endpoint) handle(w http.ResponseWriter, r *http.Request) {
 	e.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
 }
 
-// allowed asks the guard whether a user may do this to a node, and answers where it refuses. The node is as the request says, and need
-// not exist: "" is all of them.
+// allowed asks the guard whether a user may do this to a node, and answers where it refuses. The node is as
+// the request says, and need not exist: "" is all of them.
 func (e *endpoint) allowed(w http.ResponseWriter, r *http.Request, node string) bool {
 	if node == "" && len(e.Names) == 1 {
 		node = e.Names[0]
@@ -180,7 +181,8 @@ func (e *endpoint) allowed(w http.ResponseWriter, r *http.Request, node string) 
 	denied, err := e.guard.authorize(r.Context(), client, user, node, r.Method, r.URL.Path)
 	switch {
 	case err != nil:
-		http.Error(w, fmt.Sprintf("Authorization error (user=%s): %v", user.Username, err), http.StatusInternalServerError)
+		http.Error(w, fmt.Sprintf("Authorization error (user=%s): %v", user.Username, err),
+			http.StatusInternalServerError)
 	case denied != "":
 		http.Error(w, denied, http.StatusForbidden)
 	}
@@ -188,8 +190,8 @@ func (e *endpoint) allowed(w http.ResponseWriter, r *http.Request, node string) 
 }
 
 // hasPower reports that a node is not stopped, and answers in its place where it is.
-func hasPower(w http.ResponseWriter, n *simNode) bool {
-	if n.acts().stopped {
+func hasPower(w http.ResponseWriter, n *hostedNode) bool {
+	if n.acts().Stopped {
 		http.Error(w, "the node is stopped, as its annotation says", http.StatusServiceUnavailable)
 		return false
 	}
@@ -205,7 +207,7 @@ func askedNode(r *http.Request) string {
 }
 
 // nodeOf is the node that a request is about.
-func (a *agent) nodeOf(r *http.Request) (*simNode, error) {
+func (a *agent) nodeOf(r *http.Request) (*hostedNode, error) {
 	name := askedNode(r)
 	if name == "" && len(a.Names) == 1 {
 		name = a.Names[0]
@@ -231,7 +233,7 @@ func (a *agent) findPod(namespace, name string) *corev1.Pod {
 }
 
 // podsOf are the pods on a node, but those that are forged.
-func (a *agent) podsOf(n *simNode) []*corev1.Pod {
+func (a *agent) podsOf(n *hostedNode) []*corev1.Pod {
 	all, _ := n.link.index.ByIndex(byNode, n.name) // there is this index
 	pods := make([]*corev1.Pod, 0, len(all))
 	for _, o := range all {
@@ -242,7 +244,7 @@ func (a *agent) podsOf(n *simNode) []*corev1.Pod {
 	return pods
 }
 
-func (e *endpoint) listPods(w http.ResponseWriter, _ *http.Request, n *simNode) {
+func (e *endpoint) listPods(w http.ResponseWriter, _ *http.Request, n *hostedNode) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
 	for _, pod := range e.podsOf(n) {
 		list.Items = append(list.Items, *pod)
@@ -252,11 +254,11 @@ func (e *endpoint) listPods(w http.ResponseWriter, _ *http.Request, n *simNode) 
 
 func writeJSON(w http.ResponseWriter, o any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(o) // who has left will not read it
+	_ = json.NewEncoder(w).Encode(o) // a client that has left will not read it
 }
 
 // running finds a container that runs.
-func (a *agent) running(pod *corev1.Pod, name string) (container, error) {
+func (a *agent) running(pod *corev1.Pod, name string) (runtime.Container, error) {
 	a.mu.Lock()
 	p := a.states[pod.UID]
 	a.mu.Unlock()
@@ -274,15 +276,20 @@ func (a *agent) running(pod *corev1.Pod, name string) (container, error) {
 
 func (e *endpoint) exec(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
 	argv := r.URL.Query()["command"]
-	e.command(w, r, pod, func(ctx context.Context, c container, s *stream.Command) error { return c.exec(ctx, argv, s) })
+	e.command(w, r, pod, func(ctx context.Context, c runtime.Container, s *stream.Command) error {
+		return c.Exec(ctx, argv, s)
+	})
 }
 
 func (e *endpoint) attach(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
-	e.command(w, r, pod, func(ctx context.Context, c container, s *stream.Command) error { return c.attach(ctx, s) })
+	e.command(w, r, pod, func(ctx context.Context, c runtime.Container, s *stream.Command) error {
+		return c.Attach(ctx, s)
+	})
 }
 
 // command opens the streams that a request asks for, and runs something on them in a container.
-func (e *endpoint) command(w http.ResponseWriter, r *http.Request, pod *corev1.Pod, run func(context.Context, container, *stream.Command) error) {
+func (e *endpoint) command(w http.ResponseWriter, r *http.Request, pod *corev1.Pod,
+	run func(context.Context, runtime.Container, *stream.Command) error) {
 	options, err := stream.ParseOptions(r.URL.Query())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -298,5 +305,7 @@ func (e *endpoint) command(w http.ResponseWriter, r *http.Request, pod *corev1.P
 }
 
 func (e *endpoint) portForward(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
-	stream.ServePorts(w, r, func(ctx context.Context, port uint16) (net.Conn, error) { return e.runtime.dial(ctx, pod, port) })
+	stream.ServePorts(w, r, func(ctx context.Context, port uint16) (net.Conn, error) {
+		return e.runtime.Dial(ctx, pod, port)
+	})
 }

@@ -32,18 +32,24 @@ import (
 func talkative(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
-			"sim.coxswain.dev/log": "one\ntwo\nthree\n", "sim.coxswain.dev/cpu": "250m", "sim.coxswain.dev/memory": "64Mi",
+			"sim.coxswain.dev/log": "one\ntwo\nthree\n", "sim.coxswain.dev/cpu": "250m",
+			"sim.coxswain.dev/memory": "64Mi",
 		}},
 		Spec: corev1.PodSpec{NodeName: "node-0", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 }
 
+// twoNodes is a control plane with two Nodes, and a context for a test of it.
+func twoNodes(t *testing.T) (context.Context, *kubernetes.Clientset) {
+	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler(), testenv.WithNodes(2))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx, kubernetes.NewForConfigOrDie(config)
+}
+
 func TestEndpoint_ServesLogsAndStatisticsThroughTheAPIServer(t *testing.T) {
 	t.Parallel()
-	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler(), testenv.WithNodes(2))
-	client := kubernetes.NewForConfigOrDie(config)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx, client := twoNodes(t)
 	_, err := client.CoreV1().Pods("default").Create(ctx, talkative("p"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	pod := awaitReady(ctx, t, client, 1)["p"]
@@ -73,19 +79,18 @@ func TestEndpoint_ServesLogsAndStatisticsThroughTheAPIServer(t *testing.T) {
 	require.NotContains(t, string(summary), `"usageNanoCores":250000000`)
 	metrics, err := client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/node-0/proxy/metrics/resource").DoRaw(ctx)
 	require.NoError(t, err)
-	require.Contains(t, string(metrics), `container_memory_working_set_bytes{container="c",namespace="default",pod="p"} 6.7108864e+07`)
+	require.Contains(t, string(metrics),
+		`container_memory_working_set_bytes{container="c",namespace="default",pod="p"} 6.7108864e+07`)
 }
 
 // Each Node has the pages of a kubelet, though the Nodes of an agent share an endpoint.
 func TestEndpoint_ServesTheMetricsOfAKubelet(t *testing.T) {
 	t.Parallel()
-	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler(), testenv.WithNodes(2))
-	client := kubernetes.NewForConfigOrDie(config)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx, client := twoNodes(t)
 	p := talkative("p")
 	p.Spec.Containers[0].Image = `registry.example/"i"\é:1`
-	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("128Mi")}
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("500m"),
+		"memory": resource.MustParse("128Mi")}
 	_, err := client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
 	require.NoError(t, err)
 	pod := awaitReady(ctx, t, client, 1)["p"]
@@ -100,7 +105,8 @@ func TestEndpoint_ServesTheMetricsOfAKubelet(t *testing.T) {
 	}
 	own := get("node-0", "")
 	for _, line := range []string{
-		`kubelet_node_name{node="node-0"} 1`, `kubelet_running_pods 1`, `kubelet_running_containers{container_state="running"} 1`,
+		`kubelet_node_name{node="node-0"} 1`, `kubelet_running_pods 1`,
+		`kubelet_running_containers{container_state="running"} 1`,
 		`kubelet_active_pods{static="false"} 1`,
 	} {
 		require.Contains(t, own, line+"\n")
@@ -109,11 +115,15 @@ func TestEndpoint_ServesTheMetricsOfAKubelet(t *testing.T) {
 
 	taken := get("node-0", "/cadvisor")
 	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
-	labels := `id="/kubepods/pod` + string(pod.UID) + "/" + id + `",image="registry.example/\"i\"\\é:1",name="` + id + `",namespace="default",pod="p"} `
+	labels := `id="/kubepods/pod` + string(pod.UID) + "/" + id + `",image="registry.example/\"i\"\\é:1",name="` + id +
+		`",namespace="default",pod="p"} `
 	for _, line := range []string{
-		`container_memory_working_set_bytes{container="c",` + labels + `6.7108864e+07`, `container_spec_memory_limit_bytes{container="c",` + labels + `1.34217728e+08`,
-		`container_spec_cpu_quota{container="c",` + labels + `50000`, `container_cpu_usage_seconds_total{container="c",cpu="total",` + labels,
-		`container_memory_usage_bytes{container="",id="/kubepods/pod` + string(pod.UID) + `",image="",name="",namespace="default",pod="p"} 6.7108864e+07`,
+		`container_memory_working_set_bytes{container="c",` + labels + `6.7108864e+07`,
+		`container_spec_memory_limit_bytes{container="c",` + labels + `1.34217728e+08`,
+		`container_spec_cpu_quota{container="c",` + labels + `50000`,
+		`container_cpu_usage_seconds_total{container="c",cpu="total",` + labels,
+		`container_memory_usage_bytes{container="",id="/kubepods/pod` + string(pod.UID) +
+			`",image="",name="",namespace="default",pod="p"} 6.7108864e+07`,
 		`machine_memory_bytes{`,
 	} {
 		require.Contains(t, taken, line)
@@ -156,7 +166,8 @@ func TestEndpoint_SaysThatNothingRunsInASimulatedContainer(t *testing.T) {
 	createBound(ctx, t, client, "p", "node-0")
 	awaitReady(ctx, t, client, 1)
 	at := client.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p").SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Command: []string{"date"}, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+		VersionedParams(&corev1.PodExecOptions{Command: []string{"date"}, Stdout: true, Stderr: true},
+			scheme.ParameterCodec).URL()
 	overSPDY, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, at)
 	require.NoError(t, err)
 	overWebSocket, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, at.String())
@@ -178,7 +189,8 @@ func TestEndpoint_LetsInWhoHasTheRight(t *testing.T) {
 	at := fmt.Sprintf("https://127.0.0.1:%d", node.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	_, err = client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}}},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/metrics"},
+			Verbs: []string{"get"}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
@@ -205,7 +217,9 @@ func TestEndpoint_LetsInWhoHasTheRight(t *testing.T) {
 	scraper := testenv.User(t, config, "scraper")
 	require.Equal(t, http.StatusUnauthorized, code(nil, "/metrics/resource"))
 	require.Equal(t, http.StatusForbidden, code(testenv.User(t, config, "jane"), "/metrics/resource"))
-	require.Eventually(t, func() bool { return code(testenv.User(t, config, "scraper"), "/metrics/resource") == http.StatusOK }, time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return code(testenv.User(t, config, "scraper"), "/metrics/resource") == http.StatusOK
+	}, time.Minute, 50*time.Millisecond)
 	require.Equal(t, http.StatusForbidden, code(scraper, "/stats/summary"))
 	require.Equal(t, http.StatusForbidden, code(scraper, "/pods"))
 	require.Equal(t, http.StatusOK, code(config, "/pods"))
@@ -213,7 +227,8 @@ func TestEndpoint_LetsInWhoHasTheRight(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, code(config, "/containerLogs/default/none/c"))
 }
 
-// Without credentials every request has one answer, whatever there is; without rights every request about a pod has one.
+// Without credentials every request has one answer, whatever there is; without rights every request about a
+// pod has one.
 func TestEndpoint_TellsNothingWithoutCredentialsAndRights(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t, testenv.WithControllers(), testenv.WithoutScheduler(), testenv.WithNodes(2))
@@ -237,7 +252,8 @@ func TestEndpoint_TellsNothingWithoutCredentialsAndRights(t *testing.T) {
 		require.NoError(t, err)
 		defer conn.Close()
 		line, headers, _ := strings.Cut(request, "\n")
-		_, err = io.WriteString(conn, line+" HTTP/1.1\r\nHost: any.example\r\nConnection: close\r\n"+strings.ReplaceAll(headers, "\n", "\r\n")+"\r\n")
+		_, err = io.WriteString(conn, line+" HTTP/1.1\r\nHost: any.example\r\nConnection: close\r\n"+
+			strings.ReplaceAll(headers, "\n", "\r\n")+"\r\n")
 		require.NoError(t, err)
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err, request)
@@ -248,21 +264,27 @@ func TestEndpoint_TellsNothingWithoutCredentialsAndRights(t *testing.T) {
 	}
 	ofPods := []string{
 		"GET /containerLogs/default/p/c", "GET /containerLogs/default/none/c", "GET /containerLogs/default/p/none",
-		"GET /containerLogs/none/p/c", "GET /containerLogs/default/p/c\nCoxswain-Node: node-1\n", "GET /containerLogs/default/p/c?node=none",
-		"GET /exec/default/p/c?command=id\nUpgrade: websocket\n", "GET /exec/default/none/c?command=id\nUpgrade: websocket\n",
+		"GET /containerLogs/none/p/c", "GET /containerLogs/default/p/c\nCoxswain-Node: node-1\n",
+		"GET /containerLogs/default/p/c?node=none",
+		"GET /exec/default/p/c?command=id\nUpgrade: websocket\n",
+		"GET /exec/default/none/c?command=id\nUpgrade: websocket\n",
 		"GET /portForward/default/p", "GET /portForward/default/none",
 	}
 	for _, request := range append(ofPods,
-		"GET /", "GET /no/such", "GET //pods", "GET /a/../pods", "GET /runningpods", "GET /pods", "GET /pods?node=none", "GET /metrics/resource",
-		"GET /stats/summary\nCoxswain-Node: none\n", "GET /healthz", "GET /metrics", "GET /debug/pprof/", "GET /logs/", "OPTIONS *", "OPTIONS /pods",
-		"PATCH /pods", "DELETE /containerLogs/default/p/c", "GET /pods\nAuthorization: Bearer nonsense\n", "GET /pods\nAuthorization: Basic YTpi\n",
+		"GET /", "GET /no/such", "GET //pods", "GET /a/../pods", "GET /runningpods", "GET /pods", "GET /pods?node=none",
+		"GET /metrics/resource",
+		"GET /stats/summary\nCoxswain-Node: none\n", "GET /healthz", "GET /metrics", "GET /debug/pprof/", "GET /logs/",
+		"OPTIONS *", "OPTIONS /pods",
+		"PATCH /pods", "DELETE /containerLogs/default/p/c", "GET /pods\nAuthorization: Bearer nonsense\n",
+		"GET /pods\nAuthorization: Basic YTpi\n",
 		"POST /exec/default/p/c?command=id\nUpgrade: SPDY/3.1\n",
 	) {
 		require.Equal(t, "401 Unauthorized\n", ask(nil, request), request)
 	}
 	jane := testenv.User(t, config, "jane")
 	for _, request := range ofPods {
-		require.Equal(t, "403 Forbidden (user=jane, verb=get, resource=nodes, subresource(s)=[proxy])", strings.TrimSpace(ask(jane, request)), request)
+		require.Equal(t, "403 Forbidden (user=jane, verb=get, resource=nodes, subresource(s)=[proxy])",
+			strings.TrimSpace(ask(jane, request)), request)
 	}
 	require.Contains(t, ask(jane, "GET /pods?node=none"), "403 Forbidden")
 	require.Contains(t, ask(config, "GET /pods?node=none"), "400 this agent is not node")

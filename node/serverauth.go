@@ -13,11 +13,11 @@ import (
 	"github.com/coxswain-dev/coxswain/delegated"
 )
 
-// guard decides who may use the agent's endpoint, as the kubelet does that has authentication by client
+// guard decides which users may use the agent's endpoint, as the kubelet does that has authentication by client
 // certificate and webhook, authorization by webhook, and lets nobody in without a name.
 type guard struct{ delegated.Guard }
 
-// authenticate is who makes a request; nil where that is not known.
+// authenticate returns the user of a request; nil where that is not known.
 func (g *guard) authenticate(r *http.Request, client kubernetes.Interface) (*authenticationv1.UserInfo, error) {
 	return g.Authenticate(r, client)
 }
@@ -46,8 +46,9 @@ var verbs = map[string]string{
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// authorize returns why a user may not make a request of a node; "" where he may.
-func (g *guard) authorize(ctx context.Context, client kubernetes.Interface, user *authenticationv1.UserInfo, node, method, path string) (denied string, err error) {
+// authorize returns why a user may not make a request of a node; "" where it may.
+func (g *guard) authorize(ctx context.Context, client kubernetes.Interface, user *authenticationv1.UserInfo, node,
+	method, path string) (denied string, err error) {
 	for _, subresource := range subresources(path) {
 		a := &authorizationv1.ResourceAttributes{
 			Verb: verbs[method], Version: "v1", Resource: "nodes", Subresource: subresource, Name: node,
@@ -56,7 +57,8 @@ func (g *guard) authorize(ctx context.Context, client kubernetes.Interface, user
 		if err != nil || allowed {
 			return "", err
 		}
-		denied = fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=[%s])", user.Username, a.Verb, a.Subresource)
+		denied = fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=[%s])", user.Username, a.Verb,
+			a.Subresource)
 	}
 	return denied, nil
 }

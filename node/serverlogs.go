@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 // containerLogs answers with a container's log. Where there is none yet, the kubelet's words say why.
@@ -23,7 +25,7 @@ func (e *endpoint) containerLogs(w http.ResponseWriter, r *http.Request, pod *co
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	open := func() (logReader, error) { return e.runtime.openLog(pod, run) }
+	open := func() (runtime.LogReader, error) { return e.runtime.OpenLog(pod, run) }
 	first, err := open()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)
@@ -43,8 +45,10 @@ func (e *endpoint) containerLogs(w http.ResponseWriter, r *http.Request, pod *co
 // parseLogOptions reads what the API server has checked already.
 func parseLogOptions(r *http.Request) (*corev1.PodLogOptions, error) {
 	q := r.URL.Query()
-	o := &corev1.PodLogOptions{Follow: q.Get("follow") == "true", Previous: q.Get("previous") == "true", Timestamps: q.Get("timestamps") == "true"}
-	for name, into := range map[string]**int64{"sinceSeconds": &o.SinceSeconds, "tailLines": &o.TailLines, "limitBytes": &o.LimitBytes} {
+	o := &corev1.PodLogOptions{Follow: q.Get("follow") == "true", Previous: q.Get("previous") == "true",
+		Timestamps: q.Get("timestamps") == "true"}
+	for name, into := range map[string]**int64{"sinceSeconds": &o.SinceSeconds, "tailLines": &o.TailLines,
+		"limitBytes": &o.LimitBytes} {
 		if text := q.Get(name); text != "" {
 			n, err := strconv.ParseInt(text, 10, 64)
 			if err != nil || n < 0 {
@@ -76,7 +80,8 @@ func (a *agent) containerStatus(pod *corev1.Pod, name string) *corev1.ContainerS
 		}
 		p.mu.Unlock()
 	}
-	for _, list := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses,
+		status.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]
@@ -87,39 +92,41 @@ func (a *agent) containerStatus(pod *corev1.Pod, name string) *corev1.ContainerS
 }
 
 // logRun finds out which run of a container has the log that is asked for (validateContainerLogStatus in the kubelet).
-func (a *agent) logRun(pod *corev1.Pod, name string, previous bool) (*logRun, error) {
+func (a *agent) logRun(pod *corev1.Pod, name string, previous bool) (*runtime.LogRun, error) {
 	s := a.containerStatus(pod, name)
 	if s == nil {
 		return nil, fmt.Errorf("container %q in pod %q is not available", name, pod.Name)
 	}
-	run := &logRun{container: name, run: s.RestartCount}
+	run := &runtime.LogRun{Container: name, Run: s.RestartCount}
 	last := s.LastTerminationState.Terminated
 	switch {
 	case previous && last == nil:
 		return nil, fmt.Errorf("previous terminated container %q in pod %q not found", name, pod.Name)
 	case previous && s.State.Waiting == nil:
-		run.run--
-		run.over(last)
+		run.Run--
+		ended(run, last)
 	case previous, s.State.Waiting != nil && last != nil:
-		run.over(last)
+		ended(run, last)
 	case s.State.Running != nil:
-		run.started = s.State.Running.StartedAt.Time
-		run.ended = func() (time.Time, bool) { return a.runEnded(pod, name, run.run) }
+		run.Started = s.State.Running.StartedAt.Time
+		run.Ended = func() (time.Time, bool) { return a.runEnded(pod, name, run.Run) }
 	case s.State.Terminated != nil:
-		run.over(s.State.Terminated)
+		ended(run, s.State.Terminated)
 	case s.State.Waiting != nil && s.State.Waiting.Reason == "ErrImagePull":
 		return nil, fmt.Errorf("container %q in pod %q is waiting to start: image can't be pulled", name, pod.Name)
 	case s.State.Waiting != nil && s.State.Waiting.Reason == "ImagePullBackOff":
-		return nil, fmt.Errorf("container %q in pod %q is waiting to start: trying and failing to pull image", name, pod.Name)
+		return nil, fmt.Errorf("container %q in pod %q is waiting to start: trying and failing to pull image",
+			name, pod.Name)
 	case s.State.Waiting != nil:
 		return nil, fmt.Errorf("container %q in pod %q is waiting to start: %s", name, pod.Name, s.State.Waiting.Reason)
 	}
 	return run, nil
 }
 
-func (l *logRun) over(t *corev1.ContainerStateTerminated) {
-	l.started = t.StartedAt.Time
-	l.ended = func() (time.Time, bool) { return t.FinishedAt.Time, true }
+// ended notes how a run ended.
+func ended(l *runtime.LogRun, t *corev1.ContainerStateTerminated) {
+	l.Started = t.StartedAt.Time
+	l.Ended = func() (time.Time, bool) { return t.FinishedAt.Time, true }
 }
 
 // runEnded reports whether, and when, a run that was on has ended.

@@ -7,15 +7,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 // kubeletMetrics are what the agent does for one Node, and what it and its process do for all of them.
-func (e *endpoint) kubeletMetrics(w http.ResponseWriter, r *http.Request, n *simNode) {
+func (e *endpoint) kubeletMetrics(w http.ResponseWriter, r *http.Request, n *hostedNode) {
 	e.serveMetrics(w, r, nodeMetrics{e.agent, n}, e.Metrics...)
 }
 
 // cadvisorMetrics are what containers take, as the cAdvisor in the kubelet reports it.
-func (e *endpoint) cadvisorMetrics(w http.ResponseWriter, r *http.Request, n *simNode) {
+func (e *endpoint) cadvisorMetrics(w http.ResponseWriter, r *http.Request, n *hostedNode) {
 	e.serveMetrics(w, r, containerMetrics{e.agent, n})
 }
 
@@ -31,7 +33,7 @@ func (e *endpoint) serveMetrics(
 // nodeMetrics counts when it is asked.
 type nodeMetrics struct {
 	*agent
-	node *simNode
+	node *hostedNode
 }
 
 var (
@@ -70,7 +72,7 @@ func (m nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 			own++
 		}
 		running := containers["running"]
-		for _, c := range containersOf(pod) {
+		for _, c := range runtime.Containers(pod) {
 			switch status := m.containerStatus(pod, c.Name); {
 			case status == nil:
 			case status.State.Running != nil:
@@ -95,7 +97,7 @@ func (m nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 // containerMetrics asks the runtime when it is asked.
 type containerMetrics struct {
 	*agent
-	node *simNode
+	node *hostedNode
 }
 
 var (
@@ -124,7 +126,8 @@ func containerDesc(name, help string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (containerMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		cpuUsage, memoryUsage, memorySet, startTime, lastSeen, memoryLimit, cpuQuota, cpuPeriod, machineCores, machineMemory,
+		cpuUsage, memoryUsage, memorySet, startTime, lastSeen, memoryLimit, cpuQuota, cpuPeriod, machineCores,
+		machineMemory,
 	} {
 		ch <- d
 	}
@@ -158,7 +161,7 @@ func (m containerMetrics) container(ch chan<- prometheus.Metric, pod *corev1.Pod
 	m.usage(ch, s.CPU, s.Memory, labels...)
 	m.send(ch, startTime, prometheus.GaugeValue, float64(s.StartTime.Unix()), labels...)
 	m.send(ch, lastSeen, prometheus.GaugeValue, float64(s.CPU.Time.Unix()), labels...)
-	for _, c := range containersOf(pod) {
+	for _, c := range runtime.Containers(pod) {
 		if c.Name != s.Name {
 			continue
 		}

@@ -9,6 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 // The kubelet's Summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1), as far as there is something to say.
@@ -41,7 +44,7 @@ type (
 		CPU       cpuStats    `json:"cpu"`
 		Memory    memoryStats `json:"memory"`
 
-		usage usage
+		usage runtime.Usage
 	}
 	cpuStats struct {
 		Time                 metav1.Time `json:"time"`
@@ -56,84 +59,67 @@ type (
 	}
 )
 
-func asStats(u usage, now time.Time) (cpuStats, memoryStats) {
+func asStats(u runtime.Usage, now time.Time) (cpuStats, memoryStats) {
 	at := metav1.NewTime(now)
-	nano := func(n float64) uint64 { return uint64(within(n*1e9, 0, 1<<63)) }
-	return cpuStats{Time: at, UsageNanoCores: nano(u.cpu), UsageCoreNanoSeconds: nano(u.cpuSeconds)},
-		memoryStats{Time: at, UsageBytes: uint64(u.memory), WorkingSetBytes: uint64(u.memory)}
+	nano := func(n float64) uint64 { return uint64(amount.Within(n*1e9, 0, 1<<63)) }
+	return cpuStats{Time: at, UsageNanoCores: nano(u.CPU), UsageCoreNanoSeconds: nano(u.CPUSeconds)},
+		memoryStats{Time: at, UsageBytes: uint64(u.Memory), WorkingSetBytes: uint64(u.Memory)}
 }
 
 // summary is what a node and its pods take.
-func (a *agent) summary(n *simNode) *statsSummary {
+func (a *agent) summary(n *hostedNode) *statsSummary {
 	now := a.Clock.Now()
 	s := &statsSummary{Pods: []podStats{}}
-	var all usage
+	var all runtime.Usage
 	for _, pod := range a.podsOf(n) {
 		if pod.Status.StartTime == nil || phaseEnded(pod.Status.Phase) {
 			continue
 		}
 		p, taken := a.podStats(pod, now)
-		all.add(taken)
+		all.Add(taken)
 		s.Pods = append(s.Pods, p)
 	}
-	if of, ok := a.runtime.(interface {
-		machine(now time.Time) (usage, error)
-	}); ok {
-		if u, err := of.machine(now); err == nil {
+	if m, ok := a.runtime.(runtime.Machine); ok {
+		if u, err := m.Load(now); err == nil {
 			all = u
 		}
 	}
 	s.Node = nodeStats{NodeName: n.name, StartTime: metav1.NewTime(a.started)}
 	s.Node.CPU, s.Node.Memory = asStats(all, now)
-	available := uint64(max(0, a.Capacity.Memory().Value()-all.memory))
+	available := uint64(max(0, a.Capacity.Memory().Value()-all.Memory))
 	s.Node.Memory.AvailableBytes = &available
 	return s
 }
 
-func (a *agent) podStats(pod *corev1.Pod, now time.Time) (podStats, usage) {
+func (a *agent) podStats(pod *corev1.Pod, now time.Time) (podStats, runtime.Usage) {
 	s := podStats{PodRef: podReference{pod.Name, pod.Namespace, pod.UID}, StartTime: *pod.Status.StartTime}
-	var all usage
-	for _, c := range containersOf(pod) {
+	var all runtime.Usage
+	for _, c := range runtime.Containers(pod) {
 		status := a.containerStatus(pod, c.Name)
 		if status == nil || status.State.Running == nil {
 			continue
 		}
 		started := status.State.Running.StartedAt
-		u, err := a.runtime.usage(pod, c, started.Time, now)
+		u, err := a.runtime.Usage(pod, c, started.Time, now)
 		if err != nil {
 			continue // it has ended meanwhile
 		}
 		one := containerStats{Name: c.Name, StartTime: started, usage: u}
 		one.CPU, one.Memory = asStats(u, now)
 		s.Containers = append(s.Containers, one)
-		all.add(u)
+		all.Add(u)
 	}
 	s.CPU, s.Memory = asStats(all, now)
 	return s, all
 }
 
-// containersOf are all containers of a pod.
-func containersOf(pod *corev1.Pod) []*corev1.Container {
-	var all []*corev1.Container
-	for i := range pod.Spec.InitContainers {
-		all = append(all, &pod.Spec.InitContainers[i])
-	}
-	for i := range pod.Spec.Containers {
-		all = append(all, &pod.Spec.Containers[i])
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		all = append(all, (*corev1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
-	}
-	return all
-}
-
-func (e *endpoint) statsSummary(w http.ResponseWriter, _ *http.Request, n *simNode) {
+func (e *endpoint) statsSummary(w http.ResponseWriter, _ *http.Request, n *hostedNode) {
 	writeJSON(w, e.summary(n))
 }
 
 // resourceMetrics is the same in Prometheus' words, which metrics-server reads.
 // https://kubernetes.io/docs/reference/instrumentation/node-metrics/
-func (e *endpoint) resourceMetrics(w http.ResponseWriter, _ *http.Request, n *simNode) {
+func (e *endpoint) resourceMetrics(w http.ResponseWriter, _ *http.Request, n *hostedNode) {
 	s := e.summary(n)
 	var b strings.Builder
 	family := func(name, kind, help string, samples func(sample func(labels string, value float64, at metav1.Time))) {
@@ -158,30 +144,38 @@ func (e *endpoint) resourceMetrics(w http.ResponseWriter, _ *http.Request, n *si
 	}
 	type add = func(labels string, value float64, at metav1.Time)
 	seconds := func(c cpuStats) float64 { return float64(c.UsageCoreNanoSeconds) / 1e9 }
-	family("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed by the container in core-seconds", func(sample add) {
-		containers(func(l string, c *containerStats) { sample(l, seconds(c.CPU), c.CPU.Time) })
-	})
-	family("container_memory_working_set_bytes", "gauge", "Current working set of the container in bytes", func(sample add) {
-		containers(func(l string, c *containerStats) { sample(l, float64(c.Memory.WorkingSetBytes), c.Memory.Time) })
-	})
-	family("container_start_time_seconds", "gauge", "Start time of the container since unix epoch in seconds", func(sample add) {
-		containers(func(l string, c *containerStats) { sample(l, float64(c.StartTime.Unix()), c.CPU.Time) })
-	})
-	family("node_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed by the node in core-seconds", func(sample add) {
-		sample("", seconds(s.Node.CPU), s.Node.CPU.Time)
-	})
+	family("container_cpu_usage_seconds_total", "counter",
+		"Cumulative cpu time consumed by the container in core-seconds", func(sample add) {
+			containers(func(l string, c *containerStats) { sample(l, seconds(c.CPU), c.CPU.Time) })
+		})
+	family("container_memory_working_set_bytes", "gauge", "Current working set of the container in bytes",
+		func(sample add) {
+			containers(func(l string, c *containerStats) {
+				sample(l, float64(c.Memory.WorkingSetBytes), c.Memory.Time)
+			})
+		})
+	family("container_start_time_seconds", "gauge", "Start time of the container since unix epoch in seconds",
+		func(sample add) {
+			containers(func(l string, c *containerStats) { sample(l, float64(c.StartTime.Unix()), c.CPU.Time) })
+		})
+	family("node_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed by the node in core-seconds",
+		func(sample add) {
+			sample("", seconds(s.Node.CPU), s.Node.CPU.Time)
+		})
 	family("node_memory_working_set_bytes", "gauge", "Current working set of the node in bytes", func(sample add) {
 		sample("", float64(s.Node.Memory.WorkingSetBytes), s.Node.Memory.Time)
 	})
-	family("pod_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed by the pod in core-seconds", func(sample add) {
-		pods(func(l string, p *podStats) { sample(l, seconds(p.CPU), p.CPU.Time) })
-	})
+	family("pod_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed by the pod in core-seconds",
+		func(sample add) {
+			pods(func(l string, p *podStats) { sample(l, seconds(p.CPU), p.CPU.Time) })
+		})
 	family("pod_memory_working_set_bytes", "gauge", "Current working set of the pod in bytes", func(sample add) {
 		pods(func(l string, p *podStats) { sample(l, float64(p.Memory.WorkingSetBytes), p.Memory.Time) })
 	})
-	family("resource_scrape_error", "gauge", "1 if there was an error while getting container metrics, 0 otherwise", func(sample add) {
-		sample("", 0, s.Node.CPU.Time)
-	})
+	family("resource_scrape_error", "gauge", "1 if there was an error while getting container metrics, 0 otherwise",
+		func(sample add) {
+			sample("", 0, s.Node.CPU.Time)
+		})
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = w.Write([]byte(b.String()))
 }

@@ -163,7 +163,8 @@ func (a *agent) selfSigned() (tls.Certificate, error) {
 	now := a.Clock.Now()
 	template := a.servingNames()
 	template.SerialNumber, template.NotBefore, template.NotAfter = serial, now.Add(-time.Hour), now.AddDate(1, 0, 0)
-	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature,
+		[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.BasicConstraintsValid = true
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err

@@ -6,39 +6,39 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coxswain-dev/coxswain/events"
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// What is said of a node that shuts down, and of its pods, in the kubelet's words.
+// The kubelet's words for a node that shuts down, and for its pods.
 const (
 	shutdownReason  = "Terminated"
 	shutdownMessage = "Pod was terminated in response to imminent node shutdown."
 )
 
-// shutDown ends the pods of all nodes as a machine's shutdown does: the Nodes are not ready and take no more pods, pods end
-// in what is left of ShutdownGracePeriod for them, those of critical priority after the others. It returns when all have ended,
-// and their status is written, or time is up.
+// shutDown ends the pods of all nodes as a machine's shutdown does: the Nodes are not ready and take no more
+// pods, pods end in what is left of ShutdownGracePeriod for them, those of critical priority after the
+// others. It returns when all have ended, and their status is written, or time is up.
 //
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#graceful-node-shutdown
 func (a *agent) shutDown() {
 	a.Log.Info("shutting down", "within", a.ShutdownGracePeriod)
 	a.shuttingDown.Store(true)
 	for name := range a.nodes {
-		a.events.Record(events.Event{
-			About: nodeReference(name), Component: "kubelet", Host: name,
-			Type: corev1.EventTypeNormal, Reason: "NodeNotReady", Message: "Node " + name + " status is now: NodeNotReady",
-		})
+		a.NodeEvent(name, corev1.EventTypeNormal, "NodeNotReady", "Node "+name+" status is now: NodeNotReady")
 		a.nodeQueue.Add(nodeTask{name, syncNode})
 	}
 	critical := min(a.ShutdownGracePeriodCriticalPods, a.ShutdownGracePeriod)
-	a.endPods(a.ShutdownGracePeriod-critical, func(pod *corev1.Pod) bool { return priorityOf(pod) < systemCriticalPriority })
+	a.endPods(a.ShutdownGracePeriod-critical, func(pod *corev1.Pod) bool {
+		return priorityOf(pod) < systemCriticalPriority
+	})
 	a.endPods(critical, func(pod *corev1.Pod) bool { return priorityOf(pod) >= systemCriticalPriority })
 }
 
 // shutdownPoll is how often is looked whether pods have ended.
 const shutdownPoll = 100 * time.Millisecond
 
-// endPods ends some pods, and waits until that is done and written or the time is over. What a runtime keeps for them goes as well.
+// endPods ends some pods, and waits until that is done and written or the time is over. What a runtime keeps
+// for them goes as well.
 func (a *agent) endPods(within time.Duration, which func(*corev1.Pod) bool) {
 	now := a.Clock.Now()
 	var ending []*corev1.Pod
@@ -47,7 +47,7 @@ func (a *agent) endPods(within time.Duration, which func(*corev1.Pod) bool) {
 			if phaseEnded(pod.Status.Phase) || !which(pod) {
 				continue
 			}
-			a.terminate(pod, shutdownReason, shutdownMessage, min(within, gracePeriodOf(pod)), now)
+			a.terminate(pod, shutdownReason, shutdownMessage, min(within, runtime.GracePeriod(pod)), now)
 			ending = append(ending, pod)
 		}
 	}
@@ -60,7 +60,7 @@ func (a *agent) endPods(within time.Duration, which func(*corev1.Pod) bool) {
 		for _, pod := range ending {
 			if !a.endWritten(pod.UID) {
 				left = append(left, pod)
-			} else if err := a.runtime.tearDown(pod); err != nil {
+			} else if err := a.runtime.TearDown(pod); err != nil {
 				a.Log.Warn("cannot tear a pod down", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 			}
 		}

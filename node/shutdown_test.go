@@ -12,7 +12,8 @@ import (
 
 func TestNode_EndsItsPodsWhenItShutsDown(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t, Options{ShutdownGracePeriod: 30 * time.Second, ShutdownGracePeriodCriticalPods: 10 * time.Second})
+	c := startCluster(t, Options{ShutdownGracePeriod: 30 * time.Second,
+		ShutdownGracePeriodCriticalPods: 10 * time.Second})
 	vital := boundPod("vital", "node-0")
 	vital.Spec.Priority = new(int32(systemCriticalPriority))
 	c.create(vital)
@@ -72,9 +73,11 @@ func TestNode_RefusesPodsAsTheKubeletDoes(t *testing.T) {
 		pod             *corev1.Pod
 		reason, message string
 	}{
-		{withPort("same port", "10.0.0.1", 8080), "NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"},
+		{withPort("same port", "10.0.0.1", 8080), "NodePorts",
+			"Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"},
 		{windows, "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"},
-		{labelled, "PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"},
+		{labelled, "PodOSSelectorNodeLabelDoesNotMatch",
+			"Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"},
 	} {
 		c.create(tt.pod)
 		c.later(time.Second, tt.reason, func() bool { return c.pod(tt.pod.Name).Status.Phase == corev1.PodFailed })
@@ -92,7 +95,9 @@ func TestNode_RefusesPodsAsTheKubeletDoes(t *testing.T) {
 		tries++
 		name := fmt.Sprint("tainted-", tries)
 		c.create(boundPod(name, "node-0")) // the agent has yet to see the taint
-		c.later(time.Second, "it is decided", func() bool { return ready(c.pod(name)) || c.pod(name).Status.Phase == corev1.PodFailed })
+		c.later(time.Second, "it is decided", func() bool {
+			return ready(c.pod(name)) || c.pod(name).Status.Phase == corev1.PodFailed
+		})
 		return c.pod(name).Status.Reason == "TaintToleration"
 	})
 	tolerant := boundPod("tolerant", "node-0")

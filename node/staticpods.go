@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 // Annotations of a mirror pod, in the kubelet's words. They are equal where it is what its file says.
@@ -41,13 +42,14 @@ func (a *agent) recordOfMirrors() *mirrors {
 	return m
 }
 
-// cleanupPeriod is how old a forged pod is when it is deleted, the kubelet's housekeeping period: a controller whose template has the
-// annotation makes the next one at once.
+// cleanupPeriod is how old a forged pod is when it is deleted, the kubelet's housekeeping period: a
+// controller whose template has the annotation makes the next one at once.
 const cleanupPeriod = 2 * time.Second
 
-// deleteForged takes away a pod that claims to be static and is not from the agent's folder, as the kubelet does with a mirror
-// pod of which it has no static pod. What an agent that believed it has started of it ends.
-func (a *agent) deleteForged(ctx context.Context, key podKey, pod *corev1.Pod) error {
+// deleteForged takes away a pod that claims to be static and is not from the agent's folder, as the kubelet
+// does with a mirror pod of which it has no static pod. What an agent that believed it has started of it
+// ends.
+func (a *agent) deleteForged(ctx context.Context, key runtime.PodKey, pod *corev1.Pod) error {
 	if a.mirrors.pending(pod) {
 		return nil // it is looked at again once that is done
 	}
@@ -61,8 +63,9 @@ func (a *agent) deleteForged(ctx context.Context, key podKey, pod *corev1.Pod) e
 	if s := pod.DeletionGracePeriodSeconds; pod.DeletionTimestamp != nil && s != nil && *s == 0 {
 		return nil // a finalizer holds it
 	}
-	a.Log.Info("a pod claims to be static and is not from this agent's folder: it is deleted", "pod", pod.Namespace+"/"+pod.Name, "node", key.node)
-	err := a.nodes[key.node].client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+	a.Log.Info("a pod claims to be static and is not from this agent's folder: it is deleted", "pod", pod.Namespace+"/"+
+		pod.Name, "node", key.Node)
+	err := a.nodes[key.Node].client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -71,8 +74,9 @@ func (a *agent) deleteForged(ctx context.Context, key podKey, pod *corev1.Pod) e
 	return nil
 }
 
-// runStaticPods keeps one pod on every node for each manifest in a folder, until ctx ends. Each is an object of the API that
-// the agent makes and then runs as any other: what a kubelet calls its mirror pod. Who deletes it sees it come back.
+// runStaticPods keeps one pod on every node for each manifest in a folder, until ctx ends. Each is an object
+// of the API that the agent makes and then runs as any other: what a kubelet calls its mirror pod. Who
+// deletes it sees it come back.
 func (a *agent) runStaticPods(ctx context.Context) {
 	for {
 		next := staticPodsEvery
@@ -128,8 +132,9 @@ func readStaticPods(dir string) ([]*corev1.Pod, error) {
 		if pod.Kind != "Pod" || pod.APIVersion != "v1" || pod.Name == "" {
 			return nil, fmt.Errorf("%s: not a v1 Pod with a name", e.Name())
 		}
-		hash := digest(string(text))[:32]
-		pod.Annotations = withAnnotations(pod.Annotations, annotationSource, "file", annotationHash, hash, corev1.MirrorPodAnnotationKey, hash)
+		hash := runtime.Digest(string(text))[:32]
+		pod.Annotations = withAnnotations(pod.Annotations, annotationSource, "file", annotationHash, hash,
+			corev1.MirrorPodAnnotationKey, hash)
 		pods = append(pods, pod)
 	}
 	return pods, nil
@@ -148,7 +153,7 @@ func withAnnotations(old map[string]string, pairs ...string) map[string]string {
 
 // syncStaticPods makes the mirror pods of a node those that are wanted. One that has changed is deleted first, and made
 // again when it is gone.
-func (a *agent) syncStaticPods(ctx context.Context, n *simNode, wanted []*corev1.Pod) error {
+func (a *agent) syncStaticPods(ctx context.Context, n *hostedNode, wanted []*corev1.Pod) error {
 	node, err := n.link.nodes.Get(n.name)
 	if apierrors.IsNotFound(err) {
 		return nil // it will be registered
@@ -185,7 +190,8 @@ func (a *agent) syncStaticPods(ctx context.Context, n *simNode, wanted []*corev1
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
-		err := n.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+		err := n.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			failed = errors.Join(failed, fmt.Errorf("static pod %s/%s: %w", pod.Namespace, pod.Name, err))
 		}
@@ -196,16 +202,18 @@ func (a *agent) syncStaticPods(ctx context.Context, n *simNode, wanted []*corev1
 // upToDate reports that a static pod is what its manifest says now, and that nobody has changed how it is simulated.
 func (a *agent) upToDate(old, wanted *corev1.Pod) bool {
 	made, _ := a.mirrors.of(old)
-	return made.Manifest == wanted.Annotations[annotationHash] && made.Simulation == simulation(old) && !phaseEnded(old.Status.Phase)
+	return made.Manifest == wanted.Annotations[annotationHash] && made.Simulation == simulation(old) &&
+		!phaseEnded(old.Status.Phase)
 }
 
-// makeMirror creates a static pod. A pod of its name that the cache does not show yet, but the record knows, is the agent's own.
-func (a *agent) makeMirror(ctx context.Context, n *simNode, mirror *corev1.Pod) error {
+// makeMirror creates a static pod. A pod of its name that the cache does not show yet, but the record knows,
+// is the agent's own.
+func (a *agent) makeMirror(ctx context.Context, n *hostedNode, mirror *corev1.Pod) error {
 	err := a.mirrors.make(mirror, func() (*corev1.Pod, error) {
 		return n.client.CoreV1().Pods(mirror.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
 	})
 	if pod, gone := n.link.pods.Pods(mirror.Namespace).Get(mirror.Name); gone == nil && pod.Spec.NodeName == n.name {
-		a.podQueue.Add(keyOf(pod)) // it may have been looked at before it was known whose it is
+		a.podQueue.Add(runtime.KeyOf(pod)) // it may have been looked at before it was known whose it is
 	}
 	if apierrors.IsAlreadyExists(err) && a.mirrors.knows(n.name, mirror.Namespace+"/"+mirror.Name) {
 		return nil
@@ -220,7 +228,8 @@ func mirrorOf(pod *corev1.Pod, node *corev1.Node) *corev1.Pod {
 	if mirror.Namespace == "" {
 		mirror.Namespace = metav1.NamespaceDefault
 	}
-	mirror.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: new(true)}}
+	mirror.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID,
+		Controller: new(true)}}
 	mirror.Spec.NodeName = node.Name
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
 	if !slices.Contains(mirror.Spec.Tolerations, everything) {

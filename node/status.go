@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/kubectl/pkg/util/qos"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 // status is the PodStatus that says what the pod has come to. Conditions keep their time where they
@@ -48,15 +50,18 @@ func (p *podState) status(now time.Time) *corev1.PodStatus {
 	return s
 }
 
-// maxPodMessages is how long the termination messages of a pod may be together, the kubelet's MaxPodTerminationMessageLogLength.
+// maxPodMessages is how long the termination messages of a pod may be together, the kubelet's
+// MaxPodTerminationMessageLogLength.
 const maxPodMessages = 12 << 10
 
 // shortenMessages gives the messages of all containers their part of what a pod has for them.
 func (p *podState) shortenMessages(s *corev1.PodStatus) {
 	most := maxPodMessages / max(1, len(p.init)+len(p.app)+len(p.ephemeral))
-	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
+		s.EphemeralContainerStatuses} {
 		for i := range list {
-			for _, at := range []**corev1.ContainerStateTerminated{&list[i].State.Terminated, &list[i].LastTerminationState.Terminated} {
+			for _, at := range []**corev1.ContainerStateTerminated{&list[i].State.Terminated,
+				&list[i].LastTerminationState.Terminated} {
 				if t := *at; t != nil && len(t.Message) > most {
 					short := *t // others hold what it is from
 					short.Message = strings.ToValidUTF8(t.Message[:most], "")
@@ -119,8 +124,9 @@ func (p *podState) containerStatus(c *containerRun) corev1.ContainerStatus {
 		s.LastTerminationState.Terminated = c.ended
 	case c.ended != nil && p.restarts(c):
 		s.State.Waiting = &corev1.ContainerStateWaiting{
-			Reason:  "CrashLoopBackOff",
-			Message: "back-off " + restartDelay(c.retries-1).String() + " restarting failed container=" + c.spec.Name + " pod=" + p.pod.Name + "_" + p.pod.Namespace + "(" + string(p.pod.UID) + ")",
+			Reason: "CrashLoopBackOff",
+			Message: "back-off " + restartDelay(c.retries-1).String() + " restarting failed container=" + c.spec.Name +
+				" pod=" + p.pod.Name + "_" + p.pod.Namespace + "(" + string(p.pod.UID) + ")",
 		}
 		s.LastTerminationState.Terminated = c.ended
 	case c.ended != nil:
@@ -189,19 +195,22 @@ func (p *podState) previous() []corev1.PodCondition {
 	return p.pod.Status.Conditions
 }
 
-// ownConditions are those that the kubelet owns (kubetypes.PodConditionByKubelet), and PodScheduled, which it knows to be so.
+// ownConditions are those that the kubelet owns (kubetypes.PodConditionByKubelet), and PodScheduled, which it
+// knows to be so.
 var ownConditions = []corev1.PodConditionType{
-	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady,
+	corev1.PodScheduled,
 }
 
-// overwritten reports that somebody has since changed what is the agent's to say. The node controller does, when heartbeats
-// are missing: the pods of the node are not ready then, and nobody but the agent says so when they are again. The kubelet
-// compares in the same way (needsReconcile of its status manager).
+// overwritten reports that somebody has since changed what is the agent's to say. The node controller does,
+// when heartbeats are missing: the pods of the node are not ready then, and nobody but the agent says so when
+// they are again. The kubelet compares in the same way (needsReconcile of its status manager).
 func (p *podState) overwritten() bool {
 	if p.sent == nil || phaseEnded(p.pod.Status.Phase) {
 		return false // a pod that was said to have ended does not live again
 	}
-	if order, err := resourceversion.CompareResourceVersion(p.pod.ResourceVersion, p.sentVersion); err != nil || order <= 0 {
+	if order, err := resourceversion.CompareResourceVersion(p.pod.ResourceVersion, p.sentVersion); err != nil ||
+		order <= 0 {
 		return false // what was seen is no newer than what was written
 	}
 	for _, t := range ownConditions {
@@ -245,7 +254,7 @@ func (p *podState) containersReady(s *corev1.PodStatus) corev1.PodCondition {
 	}
 	var unready []string
 	for i, run := range p.init {
-		if isSidecar(run.spec) && !s.InitContainerStatuses[i].Ready {
+		if runtime.IsSidecar(run.spec) && !s.InitContainerStatuses[i].Ready {
 			unready = append(unready, run.spec.Name)
 		}
 	}
@@ -275,9 +284,11 @@ func (p *podState) readyCondition(containers corev1.PodCondition) corev1.PodCond
 		condition := findCondition(p.pod.Status.Conditions, gate.ConditionType)
 		switch {
 		case condition == nil:
-			open = append(open, `corresponding condition of pod readiness gate "`+string(gate.ConditionType)+`" does not exist.`)
+			open = append(open, `corresponding condition of pod readiness gate "`+string(gate.ConditionType)+
+				`" does not exist.`)
 		case condition.Status != corev1.ConditionTrue:
-			open = append(open, `the status of pod readiness gate "`+string(gate.ConditionType)+`" is not "True", but `+string(condition.Status))
+			open = append(open, `the status of pod readiness gate "`+string(gate.ConditionType)+`" is not "True", but `+
+				string(condition.Status))
 		}
 	}
 	if len(open) > 0 {

@@ -14,28 +14,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// podKey is a pod of one life: a later pod of the same name is another.
-type podKey struct {
-	node, namespace, name string
-	uid                   types.UID
-}
-
-func keyOf(pod *corev1.Pod) podKey {
-	return podKey{pod.Spec.NodeName, pod.Namespace, pod.Name, pod.UID}
-}
-
 // syncPod brings a pod as far as it can come now. The work queue sees to it that no pod is worked on twice at once.
-func (a *agent) syncPod(ctx context.Context, key podKey) error {
-	if n := a.nodes[key.node].acts(); n.stopped || n.paused {
+func (a *agent) syncPod(ctx context.Context, key runtime.PodKey) error {
+	if n := a.nodes[key.Node].acts(); n.Stopped || n.Paused {
 		return nil // its pods are looked at when it goes on
 	}
-	pod, err := a.nodes[key.node].pods.Pods(key.namespace).Get(key.name)
+	pod, err := a.nodes[key.Node].pods.Pods(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if err != nil || pod.UID != key.uid || pod.Spec.NodeName != key.node {
+	if err != nil || pod.UID != key.UID || pod.Spec.NodeName != key.Node {
 		return a.dropPod(key, true)
 	}
 	if a.isForged(pod) {
@@ -58,7 +51,7 @@ func (a *agent) syncPod(ctx context.Context, key podKey) error {
 	if pod.DeletionTimestamp != nil && !p.stopping {
 		p.stop(now, gracePeriod(pod))
 	}
-	a.resizePod(a.nodes[key.node], p)
+	a.resizePod(a.nodes[key.Node], p)
 	if err := a.setUp(ctx, p, now); err != nil {
 		return err
 	}
@@ -67,14 +60,14 @@ func (a *agent) syncPod(ctx context.Context, key podKey) error {
 		next = p.setUpAt
 	}
 	if p.stopped() && (p.stopping || p.ended()) {
-		a.releaseRoom(a.nodes[key.node], pod.UID) // before others can know that there is room
+		a.releaseRoom(a.nodes[key.Node], pod.UID) // before others can know that there is room
 	}
 	if err := a.writeStatus(ctx, p, now); err != nil {
 		return err
 	}
 	a.record(p)
 	if pod.DeletionTimestamp != nil && p.stopped() {
-		if err := a.runtime.tearDown(pod); err != nil {
+		if err := a.runtime.TearDown(pod); err != nil {
 			return fmt.Errorf("tear down pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 		return a.finishDeletion(ctx, p)
@@ -88,7 +81,7 @@ func (a *agent) syncPod(ctx context.Context, key podKey) error {
 // setUp prepares the runtime for a pod that is to run, and keeps it up to date.
 func (a *agent) setUp(ctx context.Context, p *podState, now time.Time) error {
 	if p.stale.Swap(false) {
-		if soon := p.setUpOf.Add(refreshPause); p.setUpAt.IsZero() || soon.Before(p.setUpAt) {
+		if soon := p.setUpOf.Add(runtime.RefreshPause); p.setUpAt.IsZero() || soon.Before(p.setUpAt) {
 			p.setUpAt = soon
 		}
 	}
@@ -97,34 +90,24 @@ func (a *agent) setUp(ctx context.Context, p *podState, now time.Time) error {
 		return nil
 	}
 	p.setUpOf = now
-	again, err := a.runtime.setUp(ctx, p.pod, p.ip)
+	again, err := a.runtime.SetUp(ctx, p.pod, p.ip)
 	if err != nil {
-		var failed *setUpError
+		var failed *runtime.SetUpError
 		if errors.As(err, &failed) && ctx.Err() == nil {
-			a.event(p.pod, corev1.EventTypeWarning, failed.reason, err.Error())
+			a.Event(p.pod, corev1.EventTypeWarning, failed.Reason, err.Error())
 		}
 		if p.setUp { // what is there stays as it is
-			p.setUpAt = now.Add(refreshVolumes)
+			p.setUpAt = now.Add(runtime.RefreshEvery)
 			return nil
 		}
-		return errors.Join(a.writeStatus(ctx, p, now), fmt.Errorf("set up pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err))
+		return errors.Join(a.writeStatus(ctx, p, now), fmt.Errorf("set up pod %s/%s: %w", p.pod.Namespace,
+			p.pod.Name, err))
 	}
 	p.setUp, p.setUpAt = true, time.Time{}
 	if again > 0 {
 		p.setUpAt = now.Add(again)
 	}
 	return nil
-}
-
-// stale has a pod's volumes made anew.
-func (a *agent) stale(key podKey) {
-	a.mu.Lock()
-	p := a.states[key.uid]
-	a.mu.Unlock()
-	if p != nil {
-		p.stale.Store(true)
-		a.podQueue.Add(key)
-	}
 }
 
 // podState is what is known of a pod, made where nothing is: from its status if an earlier agent ran it.
@@ -153,7 +136,8 @@ func (a *agent) podState(pod *corev1.Pod, now time.Time) (*podState, error) {
 		ip, err := n.takeAddress(pod.UID)
 		if err != nil {
 			if !errors.Is(err, errNoCIDR) {
-				a.event(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
+				a.Event(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox",
+					fmt.Sprintf("Failed to create pod sandbox: %v", err))
 			}
 			return nil, fmt.Errorf("address for pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
@@ -174,35 +158,35 @@ func (a *agent) rejected(pod *corev1.Pod, no *refusal, now time.Time) *podState 
 }
 
 // dropPod forgets a pod that is gone or has ended.
-func (a *agent) dropPod(key podKey, gone bool) error {
+func (a *agent) dropPod(key runtime.PodKey, gone bool) error {
 	a.mu.Lock()
-	p := a.states[key.uid]
-	delete(a.states, key.uid)
+	p := a.states[key.UID]
+	delete(a.states, key.UID)
 	a.mu.Unlock()
-	a.releaseRoom(a.nodes[key.node], key.uid)
+	a.releaseRoom(a.nodes[key.Node], key.UID)
 	if p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.stop(a.Clock.Now(), 0) // deleted by force, it had no chance to end
 		if n := a.nodes[p.pod.Spec.NodeName]; n != nil {
-			defer n.releaseAddress(key.uid)
+			defer n.releaseAddress(key.UID)
 		}
 	}
 	switch {
 	case gone:
-		return a.runtime.forget(key.uid)
+		return a.runtime.Forget(key.UID)
 	case p != nil:
-		return a.runtime.tearDown(p.pod)
+		return a.runtime.TearDown(p.pod)
 	}
 	return nil
 }
 
-// writeStatus writes the status if it says something new, or what it said has been overwritten.
+// writeStatus writes the status if it has changed, or has been overwritten.
 func (a *agent) writeStatus(ctx context.Context, p *podState, now time.Time) error {
 	status := p.status(now)
 	own := p.own(status)
 	if p.overwritten() {
-		p.written = false // so that the patch says everything
+		p.written = false // so that the patch is complete
 	} else if p.sent != nil && equality.Semantic.DeepEqual(p.sent, own) {
 		return nil
 	}
@@ -210,7 +194,8 @@ func (a *agent) writeStatus(ctx context.Context, p *podState, now time.Time) err
 	if err != nil {
 		return fmt.Errorf("status patch: %w", err)
 	}
-	pod, err := a.nodes[p.pod.Spec.NodeName].client.CoreV1().Pods(p.pod.Namespace).Patch(ctx, p.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	pod, err := a.nodes[p.pod.Spec.NodeName].client.CoreV1().Pods(p.pod.Namespace).Patch(ctx, p.pod.Name,
+		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil // the informer will say so
 	}
@@ -272,9 +257,10 @@ func (a *agent) finishDeletion(ctx context.Context, p *podState) error {
 		return nil
 	}
 	uid := p.pod.UID
-	err := a.nodes[p.pod.Spec.NodeName].client.CoreV1().Pods(p.pod.Namespace).Delete(ctx, p.pod.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &uid},
-	})
+	err := a.nodes[p.pod.Spec.NodeName].client.CoreV1().Pods(p.pod.Namespace).Delete(ctx, p.pod.Name,
+		metav1.DeleteOptions{
+			GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &uid},
+		})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod %s/%s: %w", p.pod.Namespace, p.pod.Name, err)
 	}
@@ -290,5 +276,5 @@ func gracePeriod(pod *corev1.Pod) time.Duration {
 	if pod.DeletionGracePeriodSeconds == nil {
 		return 0
 	}
-	return seconds(*pod.DeletionGracePeriodSeconds)
+	return amount.Seconds(*pod.DeletionGracePeriodSeconds)
 }

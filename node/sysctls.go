@@ -48,7 +48,7 @@ func sysctlsOf(pod *corev1.Pod) []corev1.Sysctl {
 }
 
 // refuseSysctls keeps pods away that would change what is not theirs.
-func refuseSysctls(a *agent, _ *simNode, pod *corev1.Pod) *refusal {
+func refuseSysctls(a *agent, _ *hostedNode, pod *corev1.Pod) *refusal {
 	for _, s := range sysctlsOf(pod) {
 		if why := a.forbids(sysctl.NormalizeName(s.Name), pod); why != "" {
 			return &refusal{"SysctlForbidden", "forbidden sysctl: " + why}
@@ -58,10 +58,11 @@ func refuseSysctls(a *agent, _ *simNode, pod *corev1.Pod) *refusal {
 }
 
 func (a *agent) forbids(name string, pod *corev1.Pod) string {
-	allowed := slices.Contains(safeSysctls, name) || slices.ContainsFunc(a.AllowedUnsafeSysctls, func(pattern string) bool {
-		prefix, isPrefix := strings.CutSuffix(sysctl.NormalizeName(pattern), "*")
-		return isPrefix && strings.HasPrefix(name, prefix) || name == prefix
-	})
+	allowed := slices.Contains(safeSysctls, name) ||
+		slices.ContainsFunc(a.AllowedUnsafeSysctls, func(pattern string) bool {
+			prefix, isPrefix := strings.CutSuffix(sysctl.NormalizeName(pattern), "*")
+			return isPrefix && strings.HasPrefix(name, prefix) || name == prefix
+		})
 	namespace, _, _ := sysctl.GetNamespace(name)
 	if !allowed || namespace == sysctl.UnknownNamespace {
 		return fmt.Sprintf("%q not allowlisted", name)

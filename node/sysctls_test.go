@@ -22,8 +22,9 @@ func TestSysctls_ThatAreNotAllowedRefuseThePod(t *testing.T) {
 	c.create(sysctlPod("exact", "net.core.somaxconn"))
 	refused := map[string]string{
 		"unsafe": `"net.ipv4.ip_forward" not allowlisted`, "machine": `"kernel.core_pattern" not allowlisted`,
-		"shared": `"kernel.msgmax" not allowed with host IPC enabled`, "network": `"net.ipv4.tcp_syncookies" not allowed with host Net enabled`,
-		"users": `"user.max_net_namespaces" not allowed with host User enabled`,
+		"shared":  `"kernel.msgmax" not allowed with host IPC enabled`,
+		"network": `"net.ipv4.tcp_syncookies" not allowed with host Net enabled`,
+		"users":   `"user.max_net_namespaces" not allowed with host User enabled`,
 	}
 	c.create(sysctlPod("unsafe", "net.ipv4.ip_forward"))
 	c.create(sysctlPod("machine", "kernel/core_pattern"))

@@ -57,8 +57,10 @@ func TestMetrics_AreWhatTheNodesSay(t *testing.T) {
 	require.EqualValues(t, 500, nodes.Items[0].Usage.Cpu().MilliValue())
 	require.True(t, nodes.Items[1].Usage.Cpu().IsZero())
 
-	err := client.CoreV1().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/none").Do(ctx).Error()
+	err := client.CoreV1().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/none").Do(
+		ctx).Error()
 	require.True(t, apierrors.IsNotFound(err))
-	err = client.CoreV1().RESTClient().Delete().AbsPath("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/a").Do(ctx).Error()
+	err = client.CoreV1().RESTClient().Delete().AbsPath("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/a").Do(
+		ctx).Error()
 	require.True(t, apierrors.IsMethodNotSupported(err), "%v", err)
 }

@@ -1,9 +1,8 @@
-// Package quota says what objects use up of a ResourceQuota: which of a quota's resources an
-// object counts against, how much of each, and whether the object is in the quota's scope.
+// Package quota computes an object's usage of a ResourceQuota: the resources of the quota against which the
+// object counts, the amounts, and whether the object is in the quota's scope.
 //
-// The API server's admission charges by it, and the resourcequota controller recounts by it;
-// that both read the same rules is why they are here. The package holds functions of objects
-// only, and imports nothing of ours.
+// Admission charges by these rules and the resourcequota controller recounts by them, so they are shared.
+// The package has pure functions of objects alone, and imports nothing of ours.
 // https://kubernetes.io/docs/concepts/policy/resource-quotas/
 package quota
 
@@ -25,19 +24,19 @@ var (
 
 const countPrefix = "count/"
 
-// aliases are the resources that can be counted without the prefix. Pods, services and
-// claims count themselves.
+// aliases are the resources that can be counted without the prefix. Pods, services and claims are counted
+// under their own names.
 var aliases = []corev1.ResourceName{
 	corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceReplicationControllers, corev1.ResourceQuotas,
 }
 
-// CountOf is the name by which a quota counts the objects of a resource: "count/pods",
+// CountOf is the quota resource that counts the objects of a resource: "count/pods",
 // "count/deployments.apps".
 func CountOf(of schema.GroupResource) corev1.ResourceName {
 	return corev1.ResourceName(countPrefix + of.String())
 }
 
-// Counts reports whether objects of a resource count against the quota's resource of a name.
+// Counts reports whether objects of a resource count against the quota resource called name.
 func Counts(of schema.GroupResource, name corev1.ResourceName) bool {
 	if counted, ok := strings.CutPrefix(string(name), countPrefix); ok {
 		return counted == of.String()
@@ -46,15 +45,15 @@ func Counts(of schema.GroupResource, name corev1.ResourceName) bool {
 	case pods:
 		return isPodResource(name)
 	case services:
-		return name == corev1.ResourceServices || name == corev1.ResourceServicesNodePorts || name == corev1.ResourceServicesLoadBalancers
+		return name == corev1.ResourceServices || name == corev1.ResourceServicesNodePorts ||
+			name == corev1.ResourceServicesLoadBalancers
 	case claims:
 		return isClaimResource(name)
 	}
 	return of.Group == "" && corev1.ResourceName(of.Resource) == name && slices.Contains(aliases, name)
 }
 
-// Counted is the resource whose objects count against the quota's resource of a name, if
-// there is one.
+// Counted is the resource whose objects count against the quota resource called name, if there is one.
 func Counted(name corev1.ResourceName) (schema.GroupResource, bool) {
 	if counted, ok := strings.CutPrefix(string(name), countPrefix); ok {
 		return schema.ParseGroupResource(counted), true
@@ -67,7 +66,7 @@ func Counted(name corev1.ResourceName) (schema.GroupResource, bool) {
 	return schema.GroupResource{Resource: string(name)}, slices.Contains(aliases, name)
 }
 
-// Mask is the part of a list that has the names of another.
+// Mask is the part of a list whose names another list has.
 func Mask(list, names corev1.ResourceList) corev1.ResourceList {
 	masked := corev1.ResourceList{}
 	for name, quantity := range list {
@@ -78,7 +77,7 @@ func Mask(list, names corev1.ResourceList) corev1.ResourceList {
 	return masked
 }
 
-// Add is the sum of two lists; a name that one of them lacks is 0 there.
+// Add is the sum of two lists. A missing name counts as 0.
 func Add(a, b corev1.ResourceList) corev1.ResourceList {
 	sum := maps.Clone(a)
 	if sum == nil {
@@ -92,7 +91,7 @@ func Add(a, b corev1.ResourceList) corev1.ResourceList {
 	return sum
 }
 
-// Growth is what a has more than b, without what it has not.
+// Growth is the amounts by which a exceeds b. Amounts that are not larger are left out.
 func Growth(a, b corev1.ResourceList) corev1.ResourceList {
 	more := corev1.ResourceList{}
 	for name, quantity := range a {
@@ -105,7 +104,7 @@ func Growth(a, b corev1.ResourceList) corev1.ResourceList {
 	return more
 }
 
-// Equal compares amounts; how they are written does not matter.
+// Equal compares amounts, whatever their unit.
 func Equal(a, b corev1.ResourceList) bool {
 	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
 }

@@ -5,21 +5,26 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubectl/pkg/util/qos"
 	"k8s.io/utils/ptr"
 )
 
-// InScope reports whether a quota is about the object. A quota with scopes is about pods, or
-// claims, that match every one of them, and about nothing else.
+// InScope reports whether a quota applies to the object. A quota with scopes applies to pods, or to claims,
+// that match all of them, and to nothing else.
 func InScope(spec *corev1.ResourceQuotaSpec, obj metav1.Object) bool {
 	for _, scope := range spec.Scopes {
-		if !matches(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, obj) {
+		if !matches(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists},
+			obj) {
 			return false
 		}
 	}
 	if spec.ScopeSelector == nil {
 		return true
 	}
-	return !slices.ContainsFunc(spec.ScopeSelector.MatchExpressions, func(r corev1.ScopedResourceSelectorRequirement) bool { return !matches(r, obj) })
+	return !slices.ContainsFunc(spec.ScopeSelector.MatchExpressions,
+		func(r corev1.ScopedResourceSelectorRequirement) bool {
+			return !matches(r, obj)
+		})
 }
 
 func matches(r corev1.ScopedResourceSelectorRequirement, obj metav1.Object) bool {
@@ -68,25 +73,11 @@ func valueMatches(r corev1.ScopedResourceSelectorRequirement, value string) bool
 	return false
 }
 
-// BestEffort reports whether a pod asks for no cpu and no memory, and is limited in neither.
-func BestEffort(pod *corev1.Pod) bool {
-	asks := func(r corev1.ResourceRequirements) bool {
-		for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
-			if !list.Cpu().IsZero() || !list.Memory().IsZero() {
-				return true
-			}
-		}
-		return false
-	}
-	if r := pod.Spec.Resources; r != nil && asks(*r) {
-		return false
-	}
-	any := func(c corev1.Container) bool { return asks(c.Resources) }
-	return !slices.ContainsFunc(pod.Spec.Containers, any) && !slices.ContainsFunc(pod.Spec.InitContainers, any)
-}
+// BestEffort reports whether a pod neither requests CPU or memory nor limits them.
+func BestEffort(pod *corev1.Pod) bool { return qos.ComputePodQOS(pod) == corev1.PodQOSBestEffort }
 
-// affinityCrosses reports whether a pod wants to be near to, or away from, pods of other
-// namespaces, and so could keep those from being scheduled.
+// affinityCrosses reports whether a pod's affinity or anti-affinity refers to pods of other namespaces, and
+// so could keep those from being scheduled.
 func affinityCrosses(a *corev1.Affinity) bool {
 	if a == nil {
 		return false
@@ -94,11 +85,15 @@ func affinityCrosses(a *corev1.Affinity) bool {
 	crosses := func(t corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil }
 	any := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) bool {
 		return slices.ContainsFunc(required, crosses) ||
-			slices.ContainsFunc(preferred, func(w corev1.WeightedPodAffinityTerm) bool { return crosses(w.PodAffinityTerm) })
+			slices.ContainsFunc(preferred, func(w corev1.WeightedPodAffinityTerm) bool {
+				return crosses(w.PodAffinityTerm)
+			})
 	}
-	if near := a.PodAffinity; near != nil && any(near.RequiredDuringSchedulingIgnoredDuringExecution, near.PreferredDuringSchedulingIgnoredDuringExecution) {
+	if near := a.PodAffinity; near != nil && any(near.RequiredDuringSchedulingIgnoredDuringExecution,
+		near.PreferredDuringSchedulingIgnoredDuringExecution) {
 		return true
 	}
 	away := a.PodAntiAffinity
-	return away != nil && any(away.RequiredDuringSchedulingIgnoredDuringExecution, away.PreferredDuringSchedulingIgnoredDuringExecution)
+	return away != nil && any(away.RequiredDuringSchedulingIgnoredDuringExecution,
+		away.PreferredDuringSchedulingIgnoredDuringExecution)
 }

@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Usage is what an object uses of everything that a quota can name. now is for pods whose
-// time to stop is over.
+// Usage is an object's usage of everything that a quota can name. now decides whether a terminating pod's
+// grace period is over.
 func Usage(of schema.GroupResource, obj metav1.Object, now time.Time) corev1.ResourceList {
 	used := corev1.ResourceList{CountOf(of): one()}
 	switch o := obj.(type) {
@@ -37,14 +37,16 @@ func Usage(of schema.GroupResource, obj metav1.Object, now time.Time) corev1.Res
 	return used
 }
 
-// alive: a pod that has ended, or whose node has not said that it has, holds nothing any more.
+// alive reports whether a pod still uses resources: it has not ended, nor has its deletion overrun on an
+// unresponsive node.
 func alive(pod *corev1.Pod, now time.Time) bool {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return false
 	}
 	if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
-		const most = math.MaxInt64 / int64(time.Second) // that a Duration holds
-		return !now.After(pod.DeletionTimestamp.Add(time.Duration(min(*pod.DeletionGracePeriodSeconds, most)) * time.Second))
+		const most = math.MaxInt64 / int64(time.Second) // the longest Duration
+		return !now.After(
+			pod.DeletionTimestamp.Add(time.Duration(min(*pod.DeletionGracePeriodSeconds, most)) * time.Second))
 	}
 	return true
 }
@@ -57,11 +59,12 @@ func isPodResource(name corev1.ResourceName) bool {
 		return true
 	}
 	text := string(name)
-	return strings.HasPrefix(text, corev1.ResourceHugePagesPrefix) || strings.HasPrefix(text, corev1.ResourceRequestsHugePagesPrefix) ||
+	return strings.HasPrefix(text, corev1.ResourceHugePagesPrefix) ||
+		strings.HasPrefix(text, corev1.ResourceRequestsHugePagesPrefix) ||
 		strings.HasPrefix(text, corev1.DefaultResourceRequestsPrefix) && !isNative(name)
 }
 
-// isNative: a resource of Kubernetes itself, not an extended one.
+// isNative reports whether a resource is Kubernetes' own, not an extended one.
 func isNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
@@ -72,7 +75,7 @@ func podUsage(pod *corev1.Pod, used corev1.ResourceList) {
 	used[corev1.ResourcePods] = one()
 }
 
-// computeUsage adds requests by their own names and with the prefix, and limits with theirs.
+// computeUsage adds requests under their own names and with the prefix requests., and limits with limits.
 func computeUsage(requests, limits, used corev1.ResourceList) {
 	for name, quantity := range requests {
 		prefixed := corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + string(name))
@@ -84,21 +87,22 @@ func computeUsage(requests, limits, used corev1.ResourceList) {
 			used[prefixed] = quantity
 		}
 	}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory,
+		corev1.ResourceEphemeralStorage} {
 		if quantity, ok := limits[name]; ok {
 			used["limits."+name] = quantity
 		}
 	}
 }
 
-// mustAsk are the resources of which a quota wants every container to say how much it needs.
+// mustAsk are the resources that every container must request or limit if a quota names them.
 var mustAsk = []corev1.ResourceName{
 	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
 }
 
-// Unsaid says what a pod would have to say about its containers, where the quota names
-// resources of which it must; nil if it says enough.
+// Unsaid returns an error if a pod's containers lack a request or limit that the quota's resources require,
+// or nil.
 func Unsaid(pod *corev1.Pod, hard corev1.ResourceList) error {
 	missing := map[corev1.ResourceName][]string{}
 	whole := corev1.ResourceList{}
@@ -151,7 +155,7 @@ func serviceUsage(service *corev1.Service, used corev1.ResourceList) {
 	}
 }
 
-// classSuffix follows a class's name in the resources that count its claims alone.
+// classSuffix follows a storage class's name in the resources that count its claims alone.
 const classSuffix = ".storageclass.storage.k8s.io/"
 
 func isClaimResource(name corev1.ResourceName) bool {
@@ -171,7 +175,7 @@ func claimUsage(claim *corev1.PersistentVolumeClaim, used corev1.ResourceList) {
 	used[corev1.ResourcePersistentVolumeClaims] = one()
 	size, asked := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if allocated, ok := claim.Status.AllocatedResources[corev1.ResourceStorage]; ok && allocated.Cmp(size) > 0 {
-		size = allocated // a larger volume that was asked for before is being made still
+		size = allocated // an earlier, larger expansion is still in progress
 	}
 	if asked {
 		used[corev1.ResourceRequestsStorage] = size

@@ -21,16 +21,21 @@ func BenchmarkCycle_5000Nodes(b *testing.B) {
 		want func(*corev1.PodSpec)
 	}{
 		{"SchedulingBasic", func(*corev1.PodSpec) {}},
-		{"SchedulingNodeAffinity", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{corev1.LabelTopologyZone: "zone-1"} }},
+		{"SchedulingNodeAffinity", func(s *corev1.PodSpec) {
+			s.NodeSelector = map[string]string{corev1.LabelTopologyZone: "zone-1"}
+		}},
 		{"SchedulingPodAntiAffinity", func(s *corev1.PodSpec) {
-			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(corev1.LabelHostname)}}
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: terms(corev1.LabelHostname)}}
 		}},
 		{"SchedulingPreferredPodAffinity", func(s *corev1.PodSpec) {
-			s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
-				{Weight: 1, PodAffinityTerm: terms(corev1.LabelTopologyZone)[0]}}}}
+			s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+					{Weight: 1, PodAffinityTerm: terms(corev1.LabelTopologyZone)[0]}}}}
 		}},
 		{"TopologySpreading", func(s *corev1.PodSpec) {
-			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 5, TopologyKey: corev1.LabelTopologyZone,
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 5,
+				TopologyKey:       corev1.LabelTopologyZone,
 				WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: kind}}}
 		}},
 		{"Unschedulable", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"no": "where"} }},
@@ -41,8 +46,8 @@ func BenchmarkCycle_5000Nodes(b *testing.B) {
 	}
 }
 
-// BenchmarkCycle_1000Nodes50000Pods is a cycle for a pod that is preferably not where its like are already, which is what every
-// Deployment's pods are by default, among nodes with tens of them.
+// BenchmarkCycle_1000Nodes50000Pods is a cycle for a pod that is spread softly over nodes and zones, as
+// every Deployment's pods are by default, among nodes with tens of pods.
 func BenchmarkCycle_1000Nodes50000Pods(b *testing.B) {
 	benchmarkCycle(b, 1000, 50_000, func(s *corev1.PodSpec) {
 		s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 3, TopologyKey: corev1.LabelHostname,

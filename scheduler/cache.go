@@ -9,9 +9,9 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// cache is the cluster as the scheduler believes it to be. Informer events change it, a node or a
-// pod at a time, and note which nodes are different; a scheduling cycle begins by copying
-// those into its snapshot (snapshot.go).
+// cache is the cluster as the scheduler believes it to be. Informer events change it, a node or a pod
+// at a time, and record which nodes have changed; a scheduling cycle begins by copying those into its
+// snapshot (snapshot.go).
 //
 // A pod for which a node was just chosen is assumed: it counts on that node at once. It stays until
 // the informer shows the pod bound (it is then confirmed), deleted, or until the binding
@@ -23,9 +23,10 @@ type cache struct {
 	nodes  map[string]*cachedNode
 	order  []*cachedNode // those with a Node, for walking
 	pods   map[types.UID]*cachedPod
-	images map[string]int // how many nodes have each
+	images map[string]int // the number of nodes that have each
 
-	// What is different since the last snapshot. A slice: a map that once had all nodes takes long to walk even when it is empty.
+	// changed holds the nodes that have changed since the last snapshot. It is a slice, because a map
+	// that once held all nodes takes long to iterate over even when it is empty.
 	changed       []*cachedNode
 	imagesChanged bool
 }
@@ -61,7 +62,7 @@ func (c *cache) setNode(node *corev1.Node) {
 	}
 }
 
-// removeNode takes a Node out. Pods that are still bound to it are kept for the case that it returns.
+// removeNode removes a Node. Pods that are still bound to it are kept in case it returns.
 func (c *cache) removeNode(name string) {
 	if n := c.nodes[name]; n == nil || n.at < 0 {
 		return
@@ -101,7 +102,7 @@ func (c *cache) assume(info *framework.PodInfo, node string) {
 	c.change(node).info.AddPod(info)
 }
 
-// forget takes an assumed pod back, unless it was confirmed meanwhile.
+// forget removes an assumed pod, unless it was confirmed meanwhile.
 func (c *cache) forget(uid types.UID) bool {
 	if p := c.pods[uid]; p == nil || !p.assumed {
 		return false
@@ -109,7 +110,7 @@ func (c *cache) forget(uid types.UID) bool {
 	return c.removePod(uid) != nil
 }
 
-// removePod takes a pod out of the count, assumed or not, and returns what it was; nil if it was not there.
+// removePod removes a pod, assumed or not, and returns it; nil if it was not there.
 func (c *cache) removePod(uid types.UID) *framework.PodInfo {
 	p := c.pods[uid]
 	if p == nil {
@@ -135,7 +136,7 @@ func (c *cache) sizes() (nodes, pods, assumed int) {
 	return len(c.order), len(c.pods), assumed
 }
 
-// change is the entry of a node that is about to be changed.
+// change returns the entry of a node that is about to be changed.
 func (c *cache) change(name string) *cachedNode {
 	n := c.nodes[name]
 	if n == nil {
@@ -149,7 +150,7 @@ func (c *cache) change(name string) *cachedNode {
 	return n
 }
 
-// drop removes an entry that stands for nothing any more.
+// drop removes an entry that has neither a Node nor pods.
 func (c *cache) drop(n *cachedNode) {
 	if n.at < 0 && len(n.info.Pods) == 0 {
 		delete(c.nodes, n.name)

@@ -26,9 +26,11 @@ func createNodes(ctx context.Context, t testing.TB, client kubernetes.Interface,
 	t.Helper()
 	for i := range n {
 		room := corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("128Gi"), corev1.ResourcePods: resource.MustParse("1000"),
+			corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("128Gi"),
+			corev1.ResourcePods: resource.MustParse("1000"),
 		}
-		node, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i)}}, metav1.CreateOptions{})
+		node, err := client.CoreV1().Nodes().Create(ctx,
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i)}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		node.Status.Capacity, node.Status.Allocatable = room, room
 		_, err = client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
@@ -43,7 +45,8 @@ func createPods(ctx context.Context, t testing.TB, client kubernetes.Interface, 
 	for w := range 8 {
 		creators.Go(func() {
 			for i := w; i < n; i += 8 {
-				if _, err := client.CoreV1().Pods("default").Create(ctx, smallPod(fmt.Sprintf("p%d", i), cpu), metav1.CreateOptions{}); err != nil {
+				if _, err := client.CoreV1().Pods("default").Create(ctx, smallPod(fmt.Sprintf("p%d", i), cpu),
+					metav1.CreateOptions{}); err != nil {
 					failed <- err
 				}
 			}
@@ -57,9 +60,10 @@ func createPods(ctx context.Context, t testing.TB, client kubernetes.Interface, 
 func smallPod(name, cpu string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "nginx", Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
-		}}}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "nginx",
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+			}}}},
 	}
 }
 
@@ -114,7 +118,8 @@ func TestRun_SeveralSchedulersBindEveryPodOnce(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(config)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}, metav1.CreateOptions{})
+	_, err := client.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		require.NoError(t, err)
 	}
@@ -122,7 +127,8 @@ func TestRun_SeveralSchedulersBindEveryPodOnce(t *testing.T) {
 	var schedulers sync.WaitGroup
 	for i := range 2 {
 		schedulers.Go(func() {
-			if err := scheduler.Run(running, config, scheduler.Options{LeaderElect: true, Identity: fmt.Sprint("s", i)}); err != nil {
+			if err := scheduler.Run(running, config,
+				scheduler.Options{LeaderElect: true, Identity: fmt.Sprint("s", i)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -145,7 +151,8 @@ func TestRun_TellsAUserWhyAPodWaits(t *testing.T) {
 	createNodes(ctx, t, client, 1)
 	_, err := client.CoreV1().Pods("default").Create(ctx, smallPod("big", "33"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	const message = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+	const message = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 " +
+		"Preemption is not helpful for scheduling."
 	_, err = watchtools.UntilWithSync(ctx, podsOf(client), &corev1.Pod{}, nil, func(e watch.Event) (bool, error) {
 		for _, c := range e.Object.(*corev1.Pod).Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Message == message {

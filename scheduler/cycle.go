@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// placement is what a scheduling cycle has decided.
+// placement is the decision of a scheduling cycle.
 type placement struct {
 	state *framework.CycleState
 	node  string
@@ -24,14 +24,14 @@ type placement struct {
 	preBind []framework.PreBindPlugin
 }
 
-// scheduleOne makes one attempt at a pod. The scheduling cycle happens here, one pod at a time. The binding
-// cycle, or telling the user why there is none, happens in the background.
+// scheduleOne makes one attempt at a pod. The scheduling cycle happens here, one pod at a time. The
+// binding cycle, or the report of a failure, happens in the background.
 func (s *scheduler) scheduleOne(ctx context.Context, a *attempt) {
 	p := s.profileOf(a.info)
 	where, err := s.schedulingCycle(ctx, p, a.info)
 	s.metrics.algorithm.Observe(s.options.Clock.Since(a.began).Seconds())
 	if err == nil && (len(p.permit) > 0 || len(where.preBind) > 0) {
-		// It may wait for long. The workers are for what only takes a request.
+		// It may wait for a long time. The workers are for steps that only take a request.
 		s.binding.Go(func() { s.bindingCycle(ctx, p, where, a) })
 		return
 	}
@@ -61,7 +61,7 @@ func (s *scheduler) schedulingCycle(ctx context.Context, p *profile, pod *framew
 	if where.node, err = p.place(ctx, where.state, pod, s.snapshot); err != nil {
 		var u *unplaceable
 		if errors.As(err, &u) && u.post != nil {
-			// At once, so that the next pod does not take the room that is being made.
+			// Immediately, so that the next pod does not take the room that is being made.
 			s.nominator.set(pod, u.post.NominatedNodeName)
 		}
 		return nil, err
@@ -82,7 +82,7 @@ func (s *scheduler) schedulingCycle(ctx context.Context, p *profile, pod *framew
 	return nil, rejection(status, len(s.snapshot.order))
 }
 
-// giveBack takes an assumed pod out of the cache. What it leaves may let others in.
+// giveBack removes an assumed pod from the cache. The room that it leaves may let other pods in.
 func (s *scheduler) giveBack(pod *framework.PodInfo) {
 	s.cache.mu.Lock()
 	forgotten := s.cache.forget(pod.Pod.UID)
@@ -93,7 +93,8 @@ func (s *scheduler) giveBack(pod *framework.PodInfo) {
 }
 
 // runPreBindPreFlight returns the PreBind plugins that have something to do for the pod.
-func (p *profile) runPreBindPreFlight(state *framework.CycleState, pod *framework.PodInfo, node string) ([]framework.PreBindPlugin, *framework.Status) {
+func (p *profile) runPreBindPreFlight(state *framework.CycleState, pod *framework.PodInfo,
+	node string) ([]framework.PreBindPlugin, *framework.Status) {
 	var busy []framework.PreBindPlugin
 	for _, plugin := range p.preBind {
 		switch status := plugin.PreBindPreFlight(state, pod, node); {
@@ -106,7 +107,7 @@ func (p *profile) runPreBindPreFlight(state *framework.CycleState, pod *framewor
 	return busy, nil
 }
 
-// rejection is the error for a refusal that is not about a node.
+// rejection is the error for a pod that was rejected for a reason other than its nodes.
 func rejection(status *framework.Status, nodes int) error {
 	if !status.Rejected() {
 		return status.Err()
@@ -117,7 +118,7 @@ func rejection(status *framework.Status, nodes int) error {
 	}}
 }
 
-// bindingCycle makes the choice true in the API server. On failure the pod is forgotten.
+// bindingCycle writes the decision to the API server. On failure the pod is removed from the cache.
 func (s *scheduler) bindingCycle(ctx context.Context, p *profile, where *placement, a *attempt) {
 	if err := s.bind(ctx, p, where, a.info); err != nil {
 		p.runUnreserve(where.state, a.info, where.node)
@@ -149,7 +150,8 @@ func (s *scheduler) bind(ctx context.Context, p *profile, where *placement, pod 
 	return errors.New("no bind plugin would bind the pod")
 }
 
-// permitAndPreBind may take long. Meanwhile a pod of higher priority can preempt this one (Handle.WaitingPod).
+// permitAndPreBind may take a long time. Meanwhile a pod of higher priority can preempt this one
+// (Handle.WaitingPod).
 func (s *scheduler) permitAndPreBind(ctx context.Context, p *profile, where *placement, pod *framework.PodInfo) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -174,8 +176,9 @@ func (s *scheduler) nodeCount() int {
 	return len(s.cache.order)
 }
 
-// fail tells the user why a pod has no node, does what a PostFilter plugin wants done about it, and gives the pod back to the
-// queue. In this order the condition cannot overtake the next attempt, which may well succeed.
+// fail reports why a pod has no node, carries out the decision of a PostFilter plugin, and returns the
+// pod to the queue. In this order the condition cannot overtake the next attempt, which may well
+// succeed.
 func (s *scheduler) fail(ctx context.Context, p *profile, a *attempt, err error) {
 	pod := a.info.Pod
 	if ctx.Err() != nil || errors.Is(err, errAlreadyBound) {
@@ -188,10 +191,10 @@ func (s *scheduler) fail(ctx context.Context, p *profile, a *attempt, err error)
 	if errors.As(err, &u) {
 		reason, result = corev1.PodReasonUnschedulable, "unschedulable"
 		refusedBy = u.diagnosis.Plugins
-		if u.diagnosis.Total == 0 { // no plugin was asked; any may be glad of a node
+		if u.diagnosis.Total == 0 { // no plugin was called; a node may help any of them
 			refusedBy = p.names()
 		}
-		if u.post == nil { // nothing was said about it
+		if u.post == nil { // no plugin decided anything
 			nominated = s.nominator.of(pod.UID)
 		} else {
 			nominated = u.post.NominatedNodeName
@@ -201,7 +204,8 @@ func (s *scheduler) fail(ctx context.Context, p *profile, a *attempt, err error)
 		s.nominator.forget(pod.UID)
 	}
 	s.metrics.attempt(p.name, result, s.options.Clock.Since(a.began))
-	if current, getErr := s.pods.Pods(pod.Namespace).Get(pod.Name); getErr == nil && current.UID == pod.UID && current.Spec.NodeName == "" {
+	if current, getErr := s.pods.Pods(pod.Namespace).Get(pod.Name); getErr == nil && current.UID == pod.UID &&
+		current.Spec.NodeName == "" {
 		s.event(pod, p.name, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", err.Error())
 		s.setUnscheduled(ctx, current, reason, err.Error(), nominated)
 	} else {
@@ -211,13 +215,14 @@ func (s *scheduler) fail(ctx context.Context, p *profile, a *attempt, err error)
 		if err := u.post.Then(ctx); err != nil && ctx.Err() == nil {
 			s.options.Log.Error("cannot make room", "pod", pod.Namespace+"/"+pod.Name, "node", nominated, "err", err)
 			s.nominator.forget(pod.UID)
-			refusedBy = nil // it is tried again after its back-off
+			refusedBy = nil // it is retried after its back-off
 		}
 	}
 	s.queue.failed(a, refusedBy)
 }
 
-// setUnscheduled writes the condition PodScheduled=False and the nomination where they do not say so already.
+// setUnscheduled writes the condition PodScheduled=False and the nomination unless they are set
+// already.
 func (s *scheduler) setUnscheduled(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) {
 	condition := corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message,
@@ -242,14 +247,18 @@ func (s *scheduler) setUnscheduled(ctx context.Context, pod *corev1.Pod, reason,
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err == nil {
-		_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{}, "status")
 	}
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		s.options.Log.Warn("cannot write the pod's condition", "pod", pod.Namespace+"/"+pod.Name, "err", fmt.Errorf("patch status: %w", err))
+		s.options.Log.Warn("cannot write the pod's condition", "pod", pod.Namespace+"/"+pod.Name, "err",
+			fmt.Errorf("patch status: %w", err))
 	}
 }
 
-// event records something that the scheduler of that name did about a pod. It does not block and is safe for concurrent use.
+// event records an action of the scheduler of that name on a pod. It does not block and is safe for
+// concurrent use.
 func (s *scheduler) event(pod *corev1.Pod, component, kind, reason, action, message string) {
-	s.recorder.Record(events.Event{About: events.Pod(pod), Component: component, Type: kind, Reason: reason, Action: action, Message: message})
+	s.recorder.Record(events.Event{About: events.Pod(pod), Component: component, Type: kind, Reason: reason,
+		Action: action, Message: message})
 }

@@ -18,33 +18,42 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// TestRun_AgainstAnAPIServerOfOthers is what the scheduler needs of any Kubernetes API server: pods are spread, told why they wait, and
-// make room for those who matter more. It has a name of its own, and Nodes that nobody else's pods tolerate.
+// TestRun_AgainstAnAPIServerOfOthers shows what the scheduler does against any Kubernetes API server:
+// pods are spread, get the reason why they wait, and make room for pods of higher priority. It has a
+// name of its own, and Nodes with a taint that only its pods tolerate.
 func TestRun_AgainstAnAPIServerOfOthers(t *testing.T) {
 	t.Parallel()
 	server, client, id := testenv.Guest(t)
 	ctx := t.Context()
-	_, err := client.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: id}, Value: 1000}, metav1.CreateOptions{})
+	_, err := client.SchedulingV1().PriorityClasses().Create(ctx,
+		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: id}, Value: 1000}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	defer func() {
 		after := context.WithoutCancel(ctx)
-		_ = client.CoreV1().Pods(id).DeleteCollection(after, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{})
+		_ = client.CoreV1().Pods(id).DeleteCollection(after, metav1.DeleteOptions{GracePeriodSeconds: new(int64)},
+			metav1.ListOptions{})
 		_ = client.SchedulingV1().PriorityClasses().Delete(after, id, metav1.DeleteOptions{})
-		_ = client.CoreV1().Nodes().DeleteCollection(after, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "test=" + id})
+		_ = client.CoreV1().Nodes().DeleteCollection(after, metav1.DeleteOptions{},
+			metav1.ListOptions{LabelSelector: "test=" + id})
 	}()
-	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110")}
+	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"),
+		corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110")}
 	for i := range 3 {
 		n, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", id, i), Labels: map[string]string{"test": id, corev1.LabelHostname: fmt.Sprint(id, "-", i)}},
-			Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "test", Value: id, Effect: corev1.TaintEffectNoSchedule}}},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", id, i),
+				Labels: map[string]string{"test": id, corev1.LabelHostname: fmt.Sprint(id, "-", i)}},
+			Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "test", Value: id,
+				Effect: corev1.TaintEffectNoSchedule}}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		n.Status.Capacity, n.Status.Allocatable = room, room
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Test", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+			Reason: "Test", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
 		_, err = client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
-	c, err := config.Load([]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: {leaderElect: false}\nprofiles: [{schedulerName: " + id + "}]\n"))
+	c, err := config.Load([]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: " +
+		"KubeSchedulerConfiguration\nleaderElection: {leaderElect: false}\nprofiles: [{schedulerName: " + id + "}]\n"))
 	require.NoError(t, err)
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -93,7 +102,8 @@ func TestRun_AgainstAnAPIServerOfOthers(t *testing.T) {
 	eventually("it is told why it waits", func() bool {
 		for _, condition := range get("big").Status.Conditions {
 			if condition.Type == corev1.PodScheduled {
-				return condition.Status == corev1.ConditionFalse && condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "3 Insufficient cpu")
+				return condition.Status == corev1.ConditionFalse && condition.Reason == corev1.PodReasonUnschedulable &&
+					strings.Contains(condition.Message, "3 Insufficient cpu")
 			}
 		}
 		return false

@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// handle is what the plugins of one profile may use of the scheduler.
+// handle is the framework.Handle of one profile's plugins.
 type handle struct {
 	*scheduler
 	profile *profile
@@ -41,17 +41,20 @@ func (h *handle) Event(pod *corev1.Pod, kind, reason, action, message string) {
 }
 
 // FilterWithNominated implements framework.Handle.
-func (h *handle) FilterWithNominated(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (h *handle) FilterWithNominated(state *framework.CycleState, pod *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	return h.profile.filterWithNominated(state, pod, node)
 }
 
 // AddPod implements framework.Handle.
-func (h *handle) AddPod(state *framework.CycleState, pod, added *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (h *handle) AddPod(state *framework.CycleState, pod, added *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	return h.profile.addPod(state, pod, added, node)
 }
 
 // RemovePod implements framework.Handle.
-func (h *handle) RemovePod(state *framework.CycleState, pod, removed *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (h *handle) RemovePod(state *framework.CycleState, pod, removed *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	return h.profile.removePod(state, pod, removed, node)
 }
 

@@ -25,14 +25,15 @@ import (
 // newInformers makes the informers that the scheduler and its plugins share.
 func newInformers(client kubernetes.Interface) informers.SharedInformerFactory {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(dropManagedFields))
-	// Pods that have ended take no room and need no node.
+	// Pods that have terminated take no room and need no node.
 	running := fields.AndSelectors(
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed))).String()
-	factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface, resync time.Duration) toolscache.SharedIndexInformer {
-		return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync, toolscache.Indexers{},
-			func(o *metav1.ListOptions) { o.FieldSelector = running })
-	})
+	factory.InformerFor(&corev1.Pod{},
+		func(client kubernetes.Interface, resync time.Duration) toolscache.SharedIndexInformer {
+			return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync, toolscache.Indexers{},
+				func(o *metav1.ListOptions) { o.FieldSelector = running })
+		})
 	return factory
 }
 
@@ -45,11 +46,13 @@ func (s *scheduler) startInformers(ctx context.Context) (stop func(), err error)
 		handleEvents(s, core.Nodes().Informer(), s.nodeSet, s.nodeGone),
 		wakeOn[corev1.Namespace](s, framework.Namespace, core.Namespaces().Informer()),
 		wakeOn[corev1.PersistentVolume](s, framework.PersistentVolume, core.PersistentVolumes().Informer()),
-		wakeOn[corev1.PersistentVolumeClaim](s, framework.PersistentVolumeClaim, core.PersistentVolumeClaims().Informer()),
+		wakeOn[corev1.PersistentVolumeClaim](s, framework.PersistentVolumeClaim,
+			core.PersistentVolumeClaims().Informer()),
 		wakeOn[storagev1.StorageClass](s, framework.StorageClass, storage.StorageClasses().Informer()),
 		wakeOn[storagev1.CSINode](s, framework.CSINode, storage.CSINodes().Informer()),
 		wakeOn[storagev1.CSIDriver](s, framework.CSIDriver, storage.CSIDrivers().Informer()),
-		wakeOn[storagev1.CSIStorageCapacity](s, framework.CSIStorageCapacity, storage.CSIStorageCapacities().Informer()),
+		wakeOn[storagev1.CSIStorageCapacity](s, framework.CSIStorageCapacity,
+			storage.CSIStorageCapacities().Informer()),
 		wakeOn[storagev1.VolumeAttachment](s, framework.VolumeAttachment, storage.VolumeAttachments().Informer()),
 	)
 	if err != nil {
@@ -69,8 +72,10 @@ func (s *scheduler) startInformers(ctx context.Context) (stop func(), err error)
 	return s.informers.Shutdown, nil
 }
 
-// handleEvents calls set with what an object was, or nil, and what it is now, and gone with what it was.
-func handleEvents[T any](s *scheduler, informer toolscache.SharedIndexInformer, set func(old, now *T), gone func(*T)) error {
+// handleEvents calls set with an object's old state, or nil, and its new one, and gone with its last
+// one.
+func handleEvents[T any](s *scheduler, informer toolscache.SharedIndexInformer, set func(old, now *T),
+	gone func(*T)) error {
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { set(nil, any(o).(*T)) },
 		UpdateFunc: func(old, o any) {
@@ -88,7 +93,7 @@ func handleEvents[T any](s *scheduler, informer toolscache.SharedIndexInformer, 
 	return err
 }
 
-// wakeOn tells the queue of every change of a resource.
+// wakeOn passes every change of a resource on to the queue.
 func wakeOn[T any](s *scheduler, resource framework.EventResource, informer toolscache.SharedIndexInformer) error {
 	return handleEvents(s, informer, func(old, now *T) {
 		if old == nil {
@@ -99,9 +104,10 @@ func wakeOn[T any](s *scheduler, resource framework.EventResource, informer tool
 	}, func(old *T) { s.happened(resource, framework.Delete, old, nil) })
 }
 
-// happened tells the queue of a change.
+// happened passes a change on to the queue.
 func (s *scheduler) happened(resource framework.EventResource, action framework.ActionType, old, now any) {
-	s.queue.happened(&framework.Change{ClusterEvent: framework.ClusterEvent{Resource: resource, Action: action}, Old: old, New: now})
+	s.queue.happened(&framework.Change{ClusterEvent: framework.ClusterEvent{Resource: resource, Action: action},
+		Old: old, New: now})
 }
 
 // dropManagedFields halves the memory of a pod; nothing here reads them.
@@ -112,7 +118,7 @@ func dropManagedFields(o any) (any, error) {
 	return o, nil
 }
 
-// deleted is the object of a delete event, which may be only a memory of one.
+// deleted returns the object of a delete event, which may be a tombstone.
 func deleted(o any) any {
 	if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 		return gone.Obj
@@ -121,7 +127,7 @@ func deleted(o any) any {
 }
 
 func (s *scheduler) podSet(old, pod *corev1.Pod) {
-	if old != nil && old.UID != pod.UID { // deleted and made anew while the watch was down
+	if old != nil && old.UID != pod.UID { // deleted and created again while the watch was down
 		s.podGone(old)
 		old = nil
 	}
@@ -146,7 +152,8 @@ func (s *scheduler) podWaits(old, pod *corev1.Pod) {
 		before = framework.NewPodInfo(old)
 		if action := podChange(before, info); action != 0 {
 			change = &framework.Change{
-				ClusterEvent: framework.ClusterEvent{Resource: framework.UnscheduledPod, Action: action}, Old: before, New: info,
+				ClusterEvent: framework.ClusterEvent{Resource: framework.UnscheduledPod, Action: action},
+				Old:          before, New: info,
 			}
 		}
 	}
@@ -162,8 +169,9 @@ func (s *scheduler) podBound(old, pod *corev1.Pod) {
 	if old != nil && old.Spec.NodeName != "" {
 		o := s.cached(old)
 		before, action = o, podChange(o, info)
-		if action == 0 && (old.DeletionTimestamp == nil) == (pod.DeletionTimestamp == nil) && old.Status.StartTime.Equal(pod.Status.StartTime) {
-			return // nothing that plugins look at
+		if action == 0 && (old.DeletionTimestamp == nil) == (pod.DeletionTimestamp == nil) &&
+			old.Status.StartTime.Equal(pod.Status.StartTime) {
+			return // nothing that plugins read
 		}
 	}
 	s.cache.mu.Lock()
@@ -174,7 +182,7 @@ func (s *scheduler) podBound(old, pod *corev1.Pod) {
 	}
 }
 
-// cached is what the cache has of a bound pod.
+// cached returns the cache's entry of a bound pod.
 func (s *scheduler) cached(pod *corev1.Pod) *framework.PodInfo {
 	s.cache.mu.Lock()
 	defer s.cache.mu.Unlock()
@@ -217,7 +225,7 @@ func (s *scheduler) nodeGone(node *corev1.Node) {
 	s.happened(framework.Node, framework.Delete, framework.NewNodeInfo(node), nil)
 }
 
-// podChange says what that plugins look at has changed; zero for nothing.
+// podChange returns which of the parts that plugins read have changed; zero if none.
 func podChange(old, pod *framework.PodInfo) (action framework.ActionType) {
 	add := func(changed bool, bit framework.ActionType) {
 		if changed {
@@ -232,12 +240,14 @@ func podChange(old, pod *framework.PodInfo) (action framework.ActionType) {
 	a, b := &old.Pod.Spec, &pod.Pod.Spec
 	add(!equality.Semantic.DeepEqual(a.Tolerations, b.Tolerations), framework.UpdatePodToleration)
 	add(len(a.SchedulingGates) > 0 && len(b.SchedulingGates) == 0, framework.UpdatePodSchedulingGatesEliminated)
-	add(!equality.Semantic.DeepEqual(a.NodeSelector, b.NodeSelector) || !equality.Semantic.DeepEqual(a.Affinity, b.Affinity) ||
+	add(!equality.Semantic.DeepEqual(a.NodeSelector, b.NodeSelector) ||
+		!equality.Semantic.DeepEqual(a.Affinity, b.Affinity) ||
 		!ptr.Equal(a.Priority, b.Priority), framework.UpdateOther)
 	return action
 }
 
-// nodeChange says what that plugins look at has changed; zero for nothing, as with heartbeats.
+// nodeChange returns which of the parts that plugins read have changed; zero if none, as with
+// heartbeats.
 func nodeChange(old, node *corev1.Node) (action framework.ActionType) {
 	add := func(changed bool, bit framework.ActionType) {
 		if changed {
@@ -246,8 +256,10 @@ func nodeChange(old, node *corev1.Node) (action framework.ActionType) {
 	}
 	add(!equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable), framework.UpdateNodeAllocatable)
 	add(!maps.Equal(old.Labels, node.Labels), framework.UpdateNodeLabel)
-	add(old.Spec.Unschedulable != node.Spec.Unschedulable || !equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints), framework.UpdateNodeTaint)
+	add(old.Spec.Unschedulable != node.Spec.Unschedulable || !equality.Semantic.DeepEqual(old.Spec.Taints,
+		node.Spec.Taints), framework.UpdateNodeTaint)
 	add(!maps.Equal(old.Annotations, node.Annotations), framework.UpdateNodeAnnotation)
-	add(old.UID != node.UID || !equality.Semantic.DeepEqual(old.Status.Images, node.Status.Images), framework.UpdateOther)
+	add(old.UID != node.UID || !equality.Semantic.DeepEqual(old.Status.Images, node.Status.Images),
+		framework.UpdateOther)
 	return action
 }

@@ -35,28 +35,33 @@ func newMetrics(c clock.PassiveClock) *metrics {
 	return &metrics{
 		clock: c,
 		duration: histogram("scheduler_scheduling_attempt_duration_seconds",
-			"Time from taking a pod from the queue to its binding, or to knowing that there is none.", exponential(0.001, 2, 15), "result", "profile"),
+			"Time from taking a pod from the queue to its binding, or to finding that there is no node for it.",
+			exponential(0.001, 2, 15), "result", "profile"),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scheduler_schedule_attempts_total",
 			Help: "Attempts to schedule a pod, by result: scheduled, unschedulable, or error.",
 		}, []string{"result", "profile"}),
-		algorithm: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_scheduling_algorithm_duration_seconds",
-			Help: "Duration of scheduling cycles.", Buckets: exponential(0.0001, 2, 18)}),
+		algorithm: prometheus.NewHistogram(
+			prometheus.HistogramOpts{Name: "scheduler_scheduling_algorithm_duration_seconds",
+				Help: "Duration of scheduling cycles.", Buckets: exponential(0.0001, 2, 18)}),
 		points: histogram("scheduler_framework_extension_point_duration_seconds",
 			"Duration of all plugins of an extension point.", exponential(0.0001, 2, 12), "extension_point", "profile"),
 		sli: histogram("scheduler_pod_scheduling_sli_duration_seconds",
-			"Time from a pod's coming to the queue to its binding, by the number of attempts.", exponential(0.01, 2, 20), "attempts"),
+			"Time from a pod's entering the queue to its binding, by the number of attempts.",
+			exponential(0.01, 2, 20), "attempts"),
 		perPod: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_pod_scheduling_attempts",
 			Help: "Attempts that it took to schedule a pod.", Buckets: exponential(1, 2, 5)}),
 		incoming: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "scheduler_queue_incoming_pods_total", Help: "Pods that came to a queue, by what made them.",
+			Name: "scheduler_queue_incoming_pods_total",
+			Help: "Pods that entered a queue, by queue and by the event that moved them.",
 		}, []string{"queue", "event"}),
 		preempted: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_preemption_victims",
 			Help: "Victims of a preemption.", Buckets: exponential(1, 2, 7)}),
 		preempts: prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_preemption_attempts_total",
 			Help: "Preemptions so far."}),
 		state: &stateCollector{
-			pending: desc("scheduler_pending_pods", "Pods without a node, by queue: active, backoff, unschedulable, gated.", "queue"),
+			pending: desc("scheduler_pending_pods",
+				"Pods without a node, by queue: active, backoff, unschedulable, gated.", "queue"),
 			refused: desc("scheduler_unschedulable_pods", "Pods that wait because of a plugin.", "plugin", "profile"),
 			cache:   desc("scheduler_scheduler_cache_size", "Nodes, pods, and assumed pods in the cache.", "type"),
 			changes: desc("scheduler_inflight_events", "Changes that are kept for the pods in flight."),
@@ -81,10 +86,11 @@ func (m *metrics) unregister(r prometheus.Registerer) {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.duration, m.attempts, m.algorithm, m.points, m.sli, m.perPod, m.incoming, m.preempted, m.preempts, m.state}
+	return []prometheus.Collector{m.duration, m.attempts, m.algorithm, m.points, m.sli, m.perPod, m.incoming,
+		m.preempted, m.preempts, m.state}
 }
 
-// extensionPoint begins to measure one; the function it returns ends that.
+// extensionPoint starts to measure an extension point; the function it returns ends that.
 func (m *metrics) extensionPoint(point, profile string) func() {
 	began := m.clock.Now()
 	return func() { m.points.WithLabelValues(point, profile).Observe(m.clock.Since(began).Seconds()) }
@@ -96,7 +102,7 @@ func (m *metrics) scheduled(profile string, now time.Time, a *attempt) {
 	m.sli.WithLabelValues(attemptsLabel(a.attempts)).Observe(now.Sub(a.first).Seconds())
 }
 
-// attempt counts one that ended.
+// attempt counts an attempt that has ended.
 func (m *metrics) attempt(profile, result string, took time.Duration) {
 	m.duration.WithLabelValues(result, profile).Observe(took.Seconds())
 	m.attempts.WithLabelValues(result, profile).Inc()
@@ -109,7 +115,7 @@ func attemptsLabel(attempts int) string {
 	return [...]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"}[attempts]
 }
 
-// stateCollector counts queue and cache when it is asked, and costs nothing else.
+// stateCollector counts queue and cache on each collection, and costs nothing otherwise.
 type stateCollector struct {
 	pending, refused, cache, changes *prometheus.Desc
 	scheduler                        *scheduler
@@ -134,7 +140,9 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.pending, counts[at], string(at))
 	}
 	refused := map[[2]string]int{}
-	s.queue.refusals(func(pod *framework.PodInfo, plugin string) { refused[[2]string{plugin, schedulerName(pod.Pod)}]++ })
+	s.queue.refusals(func(pod *framework.PodInfo, plugin string) {
+		refused[[2]string{plugin, schedulerName(pod.Pod)}]++
+	})
 	for key, n := range refused {
 		gauge(c.refused, n, key[0], key[1])
 	}

@@ -17,8 +17,9 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// model says in the plainest way what a user was promised: may the pod be on that node beside those that are
-// placed? Every pod is of a group ("g"), and may want to be apart from its group or near it in a topology, or spread.
+// model states what users are promised in the plainest way: may the pod be on that node, beside those
+// that are placed? Every pod is of a group ("g"), and may want to be apart from its group or near it in
+// a topology, or spread.
 type model struct {
 	nodes  map[string]*corev1.Node
 	placed map[string]*corev1.Pod
@@ -54,7 +55,7 @@ func (m *model) allowed(node *corev1.Node, pod *corev1.Pod) error {
 	return errors.Join(m.apart(node, pod), m.near(node, pod), m.spread(node, pod))
 }
 
-// apart: nobody of the group is in the same place, for either's sake.
+// apart: no pod of the group is in the same place, for either's sake.
 func (m *model) apart(node *corev1.Node, pod *corev1.Pod) error {
 	for _, p := range m.placed {
 		other := m.nodes[p.Spec.NodeName]
@@ -77,7 +78,7 @@ func antiAffinityKey(pod *corev1.Pod) string {
 	return ""
 }
 
-// near: somebody of the group is in the same zone, or there is nobody anywhere.
+// near: a pod of the group is in the same zone, or there is none anywhere.
 func (m *model) near(node *corev1.Node, pod *corev1.Pod) error {
 	if a := pod.Spec.Affinity; a == nil || a.PodAffinity == nil {
 		return nil
@@ -118,7 +119,8 @@ func (m *model) spread(node *corev1.Node, pod *corev1.Pod) error {
 		}
 	}
 	for zone, n := range zones {
-		if zones[node.Labels["zone"]]+1-n > int(pod.Spec.TopologySpreadConstraints[0].MaxSkew) && zone != node.Labels["zone"] {
+		if zones[node.Labels["zone"]]+1-n > int(pod.Spec.TopologySpreadConstraints[0].MaxSkew) &&
+			zone != node.Labels["zone"] {
 			return fmt.Errorf("%v with one more in %s", zones, node.Labels["zone"])
 		}
 	}
@@ -154,20 +156,25 @@ func randomPod(r *rand.Rand, i int) *corev1.Pod {
 	}
 	switch r.IntN(8) {
 	case 0:
-		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms("zone")}}
+		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: terms("zone")}}
 	case 1:
-		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(corev1.LabelHostname)}}
+		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: terms(corev1.LabelHostname)}}
 	case 2:
-		pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms("zone")}}
+		pod.Spec.Affinity =
+			&corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(
+				"zone")}}
 	case 3:
 		pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-			MaxSkew: int32(1 + r.IntN(2)), TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: same}}
+			MaxSkew: int32(1 + r.IntN(2)), TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule,
+			LabelSelector: same}}
 	}
 	return pod
 }
 
-// Whatever comes and goes, no placement may break the model, and a pod is refused only where the model has
-// no node for it.
+// However pods and nodes come and go, no placement may break the model, and a pod is rejected only if
+// the model has no node for it.
 func TestModel_NoPlacementViolatesAHardConstraint(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
@@ -278,7 +285,8 @@ func TestModel_NoBindingViolatesAHardConstraintInRaces(t *testing.T) {
 					t.Error(err)
 				}
 				if r.IntN(3) == 0 {
-					err := c.CoreV1().Pods("default").Delete(ctx, fmt.Sprintf("p%d", w*1000+r.IntN(i+1)), metav1.DeleteOptions{})
+					err := c.CoreV1().Pods("default").Delete(ctx, fmt.Sprintf("p%d", w*1000+r.IntN(i+1)),
+						metav1.DeleteOptions{})
 					if err != nil && !apierrors.IsNotFound(err) {
 						t.Error(err)
 					}

@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// nominator knows which pods wait for room that preemption makes for them on a node
+// nominator records which pods wait for preemption to make room for them on a node
 // (status.nominatedNodeName), so that no pod of lower priority takes it.
 type nominator struct {
 	mu     sync.RWMutex
@@ -21,7 +21,7 @@ func newNominator() *nominator {
 	return &nominator{byNode: map[string][]*framework.PodInfo{}, node: map[types.UID]string{}}
 }
 
-// set nominates a pod for a node, and for no other; with "" it takes the nomination back.
+// set nominates a pod for a node, and for no other; with "" it removes the nomination.
 func (n *nominator) set(pod *framework.PodInfo, node string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -32,7 +32,7 @@ func (n *nominator) set(pod *framework.PodInfo, node string) {
 	}
 }
 
-// seen takes note of a pod as an informer has it. A nomination that is not written yet stays.
+// seen updates a pod to its state in an informer. A nomination that is not written yet stays.
 func (n *nominator) seen(old, pod *framework.PodInfo) {
 	node := pod.Pod.Status.NominatedNodeName
 	if node == "" && (old == nil || old.Pod.Status.NominatedNodeName == "") {
@@ -43,14 +43,14 @@ func (n *nominator) seen(old, pod *framework.PodInfo) {
 	}
 }
 
-// of is the node that a pod is nominated for, or "".
+// of returns the node that a pod is nominated for, or "".
 func (n *nominator) of(uid types.UID) string {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return n.node[uid]
 }
 
-// forget takes a nomination back.
+// forget removes a nomination.
 func (n *nominator) forget(uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -63,7 +63,7 @@ func (n *nominator) remove(uid types.UID) {
 		return
 	}
 	delete(n.node, uid)
-	// A new slice: on gave the old one away.
+	// A new slice: on has handed out the old one.
 	var left []*framework.PodInfo
 	for _, p := range n.byNode[node] {
 		if p.Pod.UID != uid {
@@ -75,7 +75,7 @@ func (n *nominator) remove(uid types.UID) {
 	}
 }
 
-// on are the pods that are nominated for a node.
+// on returns the pods that are nominated for a node.
 func (n *nominator) on(node string) []*framework.PodInfo {
 	n.mu.RLock()
 	defer n.mu.RUnlock()

@@ -13,10 +13,10 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// search is what one search for a node leaves behind. The buffers are used again by the next.
+// search holds the buffers of a search for a node, which the next one reuses.
 type search struct {
 	start    int                 // where the walk over the nodes begins, so that sampling reaches all of them
-	statuses []*framework.Status // of the nodes that were asked; what lies behind is of an earlier search
+	statuses []*framework.Status // of the nodes that were filtered; the rest is left from an earlier search
 	feasible []*framework.NodeInfo
 	active   []step[framework.FilterPlugin]
 	raw      []int64
@@ -26,16 +26,18 @@ type search struct {
 // unplaceable is the error of a cycle that found no node.
 type unplaceable struct {
 	diagnosis *framework.Diagnosis
-	// post is what the PostFilter plugins want done, or nil.
+	// post is the result of the PostFilter plugins, or nil.
 	post *framework.PostFilterResult
 }
 
 func (u *unplaceable) Error() string { return u.diagnosis.Message() }
 
-// place finds the node for a pod: PreFilter, Filter, Score. It returns *unplaceable where there is none, after the
-// PostFilter plugins had their say.
-func (p *profile) place(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) (string, error) {
-	diagnosis := &framework.Diagnosis{Total: len(nodes.Nodes()), NodeStatuses: map[string]*framework.Status{}, Plugins: map[string]struct{}{}}
+// place finds the node for a pod: PreFilter, Filter, Score. If there is none, it runs the PostFilter
+// plugins and returns *unplaceable.
+func (p *profile) place(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo,
+	nodes framework.Snapshot) (string, error) {
+	diagnosis := &framework.Diagnosis{Total: len(nodes.Nodes()), NodeStatuses: map[string]*framework.Status{},
+		Plugins: map[string]struct{}{}}
 	if diagnosis.Total == 0 {
 		return "", &unplaceable{diagnosis: diagnosis}
 	}
@@ -59,15 +61,17 @@ func (p *profile) place(ctx context.Context, state *framework.CycleState, pod *f
 	return p.feasible[best(p.total)].Node.Name, nil
 }
 
-// find leaves in p.feasible nodes that can take the pod, and in the diagnosis why others cannot.
-func (p *profile) find(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot, diagnosis *framework.Diagnosis) error {
+// find collects nodes that can take the pod in p.feasible, and the reasons why others cannot in the
+// diagnosis.
+func (p *profile) find(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot,
+	diagnosis *framework.Diagnosis) error {
 	defer p.metrics.extensionPoint("Filter", p.name)()
 	p.feasible = p.feasible[:0]
 	names, err := p.runPreFilter(state, pod, nodes, diagnosis)
 	if err != nil || diagnosis.PreFilterMessage != "" {
 		return err
 	}
-	// Where preemption made room, the pod goes without looking further.
+	// If preemption made room on a node, the pod is placed there without looking further.
 	if nominated := nodes.Node(p.nominator.of(pod.Pod.UID)); nominated != nil {
 		if _, out := names[nominated.Node.Name]; names == nil || out {
 			if p.filterWithNominated(state, pod, nominated).OK() {
@@ -88,9 +92,10 @@ func (p *profile) find(state *framework.CycleState, pod *framework.PodInfo, node
 	return p.runFilter(state, pod, candidates, diagnosis)
 }
 
-// runPreFilter returns the names of the nodes to filter, nil for all, and leaves in p.active the filters that have
-// something to say. A refusal of the pod for all nodes is in the diagnosis.
-func (p *profile) runPreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot, diagnosis *framework.Diagnosis) (map[string]struct{}, error) {
+// runPreFilter returns the names of the nodes to filter, nil for all, and leaves the filters that were
+// not skipped in p.active. If it rejects the pod for all nodes, the diagnosis holds the reason.
+func (p *profile) runPreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot,
+	diagnosis *framework.Diagnosis) (map[string]struct{}, error) {
 	var skipped uint64
 	var names map[string]struct{}
 	var narrowedBy []string
@@ -151,14 +156,16 @@ func intersect(a, b map[string]struct{}) map[string]struct{} {
 const (
 	// Filtering this many nodes takes less time than starting goroutines for them.
 	filterAlone = 256
-	// How many nodes a goroutine filters before it looks whether there are enough.
+	// How many nodes a goroutine filters before it checks whether there are enough.
 	filterChunk = 64
 )
 
-// runFilter asks the candidates. In a large cluster it stops when there are enough to choose from; the next
-// pod goes on where this one stopped. The first few nodes are asked one after the other: in most
-// clusters these are all, or enough. Only for more is the work shared.
-func (p *profile) runFilter(state *framework.CycleState, pod *framework.PodInfo, candidates []*framework.NodeInfo, diagnosis *framework.Diagnosis) error {
+// runFilter filters the candidates. In a large cluster it stops when there are enough to choose from;
+// the search for the next pod continues where this one stopped. The first few nodes are filtered
+// sequentially: in most clusters these are all, or enough. Only beyond them is the work shared between
+// goroutines.
+func (p *profile) runFilter(state *framework.CycleState, pod *framework.PodInfo, candidates []*framework.NodeInfo,
+	diagnosis *framework.Diagnosis) error {
 	n := len(candidates)
 	if n == 0 {
 		return nil
@@ -197,9 +204,10 @@ func (p *profile) runFilter(state *framework.CycleState, pod *framework.PodInfo,
 	return nil
 }
 
-// filterTogether asks the nodes from one on, in chunks that several goroutines take in turn, until at least enough
-// have passed. It returns up to where all have been asked.
-func (p *profile) filterTogether(state *framework.CycleState, pod *framework.PodInfo, node func(int) *framework.NodeInfo, from, n, enough int) int {
+// filterTogether filters the nodes from one on, in chunks that several goroutines take in turn, until
+// at least enough have passed. It returns the index up to which all have been filtered.
+func (p *profile) filterTogether(state *framework.CycleState, pod *framework.PodInfo,
+	node func(int) *framework.NodeInfo, from, n, enough int) int {
 	var next, passed atomic.Int64
 	next.Store(int64(from))
 	var workers sync.WaitGroup
@@ -222,9 +230,11 @@ func (p *profile) filterTogether(state *framework.CycleState, pod *framework.Pod
 	return min(n, int(next.Load()))
 }
 
-// filterWithNominated asks the filters about a node as if the pods of equal or higher priority that are nominated to
-// it were there, and, where there are such, also without them: they may satisfy an affinity, and may not come.
-func (p *profile) filterWithNominated(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+// filterWithNominated filters a node as if the pods of equal or higher priority that are nominated to
+// it were there and, if there are any, also without them: they may satisfy an affinity, and may never
+// arrive.
+func (p *profile) filterWithNominated(state *framework.CycleState, pod *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	if p.nominator.none() {
 		return p.filterNode(state, pod, node)
 	}
@@ -250,7 +260,8 @@ func (p *profile) filterWithNominated(state *framework.CycleState, pod *framewor
 	return p.filterNode(state, pod, node)
 }
 
-func (p *profile) addPod(state *framework.CycleState, pod, added *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *profile) addPod(state *framework.CycleState, pod, added *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	for _, s := range p.active {
 		if e := p.extensions[s.plugin.Name()]; e != nil {
 			if status := e.AddPod(state, pod, added, node); !status.OK() {
@@ -261,7 +272,8 @@ func (p *profile) addPod(state *framework.CycleState, pod, added *framework.PodI
 	return nil
 }
 
-func (p *profile) removePod(state *framework.CycleState, pod, removed *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *profile) removePod(state *framework.CycleState, pod, removed *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	for _, s := range p.active {
 		if e := p.extensions[s.plugin.Name()]; e != nil {
 			if status := e.RemovePod(state, pod, removed, node); !status.OK() {
@@ -272,7 +284,8 @@ func (p *profile) removePod(state *framework.CycleState, pod, removed *framework
 	return nil
 }
 
-func (p *profile) filterNode(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *profile) filterNode(state *framework.CycleState, pod *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	for _, s := range p.active {
 		if status := s.plugin.Filter(state, pod, node); !status.OK() {
 			return status
@@ -281,8 +294,9 @@ func (p *profile) filterNode(state *framework.CycleState, pod *framework.PodInfo
 	return nil
 }
 
-// nodesToFind is after how many feasible nodes the search ends. Without a percentage: all of a hundred, half of a few
-// hundred, falling to one in twenty of many thousands. These are Kubernetes' figures.
+// nodesToFind returns the number of feasible nodes after which the search ends. Without a percentage,
+// that is all of a hundred, half of a few hundred, falling to one in twenty of many thousands. The
+// figures are Kubernetes'.
 func nodesToFind(nodes, percent int) int {
 	const least = 100
 	if nodes <= least {
@@ -294,8 +308,10 @@ func nodesToFind(nodes, percent int) int {
 	return max(least, nodes*percent/100)
 }
 
-// runPostFilter asks the plugins in turn until one has made room. What the others said joins the message.
-func (p *profile) runPostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot, diagnosis *framework.Diagnosis) (*framework.PostFilterResult, error) {
+// runPostFilter calls the plugins in turn until one has made room. The messages of the others are
+// joined.
+func (p *profile) runPostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo,
+	nodes framework.Snapshot, diagnosis *framework.Diagnosis) (*framework.PostFilterResult, error) {
 	if len(p.postFilter) == 0 {
 		return nil, nil
 	}
@@ -323,7 +339,7 @@ func (p *profile) runPostFilter(ctx context.Context, state *framework.CycleState
 	return result, nil
 }
 
-// runScore leaves in p.total the weighted sum of the scores of each of p.feasible.
+// runScore computes the weighted sum of the scores of each of p.feasible in p.total.
 func (p *profile) runScore(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) error {
 	defer p.metrics.extensionPoint("Score", p.name)()
 	var skipped uint64
@@ -349,7 +365,8 @@ func (p *profile) runScore(state *framework.CycleState, pod *framework.PodInfo, 
 		}
 		for i, score := range p.raw {
 			if score < 0 || score > framework.MaxNodeScore {
-				return fmt.Errorf("plugin %s: score %d is not within 0 and %d", s.plugin.Name(), score, framework.MaxNodeScore)
+				return fmt.Errorf("plugin %s: score %d is not within 0 and %d", s.plugin.Name(), score,
+					framework.MaxNodeScore)
 			}
 			p.total[i] += s.weight * score
 		}
@@ -373,5 +390,5 @@ func best(scores []int64) int {
 	return at
 }
 
-// errAlreadyBound: the informer was faster than the queue. There is nothing to tell anyone.
+// errAlreadyBound: the informer was faster than the queue. There is nothing to report.
 var errAlreadyBound = errors.New("already bound")

@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// quietNodes keeps pods off nodes that are noisier than the profile allows. It is all that a plugin needs to be.
+// quietNodes keeps pods off nodes that are noisier than the profile allows. It is a complete plugin.
 type quietNodes struct {
 	Allow string `json:"allow"`
 }
@@ -28,7 +28,8 @@ func (p quietNodes) Filter(_ *framework.CycleState, _ *framework.PodInfo, node *
 
 // A scheduler with a plugin of its own.
 func Example_plugin() {
-	registry := framework.Registry{"QuietNodes": func(args framework.Args, _ framework.Handle) (framework.Plugin, error) {
+	registry := framework.Registry{"QuietNodes": func(args framework.Args,
+		_ framework.Handle) (framework.Plugin, error) {
 		var p quietNodes
 		err := args.Decode(&p)
 		return p, err
@@ -39,7 +40,8 @@ func Example_plugin() {
 	c.Profiles[0].PluginConfig = []configv1.PluginConfig{{Name: "QuietNodes"}}
 	c.Profiles[0].PluginConfig[0].Args.Raw = []byte(`{"allowed": "low"}`)
 
-	err := scheduler.Run(context.Background(), &rest.Config{Host: "https://127.0.0.1:6443"}, scheduler.Options{Config: c, Registry: registry})
+	err := scheduler.Run(context.Background(), &rest.Config{Host: "https://127.0.0.1:6443"},
+		scheduler.Options{Config: c, Registry: registry})
 	fmt.Println(err)
 	// Output: scheduler: plugin QuietNodes: profiles[0].pluginConfig[0].args: unknown field "allowed"
 }

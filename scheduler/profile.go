@@ -16,8 +16,8 @@ import (
 // (place.go) and their buffers belong to the scheduling loop.
 type profile struct {
 	name       string
-	percentage int // of the nodes that are looked for; 0 for a number that falls with the size of the cluster
-	parallel   int // how many goroutines filter at the most
+	percentage int // of the nodes to find; 0 for a share that falls with the size of the cluster
+	parallel   int // the greatest number of goroutines that filter
 
 	queueSort  framework.QueueSortPlugin
 	preEnqueue []framework.PreEnqueuePlugin
@@ -48,7 +48,8 @@ type step[P framework.Plugin] struct {
 
 // newProfile makes the plugins of a profile and sorts them by their steps.
 func newProfile(c *config.Profile, path *field.Path, registry framework.Registry, h *handle) (*profile, error) {
-	p := &profile{name: *c.SchedulerName, hints: map[string][]framework.EventHint{}, extensions: map[string]framework.PreFilterExtensions{}}
+	p := &profile{name: *c.SchedulerName, hints: map[string][]framework.EventHint{},
+		extensions: map[string]framework.PreFilterExtensions{}}
 	h.profile = p
 	plugins, err := newPlugins(c, path, registry, h)
 	if err != nil {
@@ -63,7 +64,8 @@ func newProfile(c *config.Profile, path *field.Path, registry framework.Registry
 			p.extensions[name] = e
 		}
 	}
-	a := &assembly{multiPoint: c.Plugins.MultiPoint, plugins: plugins, index: map[string]int{}, path: path.Child("plugins")}
+	a := &assembly{multiPoint: c.Plugins.MultiPoint, plugins: plugins, index: map[string]int{},
+		path: path.Child("plugins")}
 	for _, name := range slices.Sorted(maps.Keys(plugins)) {
 		a.index[name] = len(a.index)
 	}
@@ -87,20 +89,24 @@ func newProfile(c *config.Profile, path *field.Path, registry framework.Registry
 	case a.err != nil:
 		return nil, a.err
 	case len(sorts) != 1:
-		return nil, fmt.Errorf("%s: one queue sort plugin required for profile with scheduler name %q, but got %d", path, p.name, len(sorts))
+		return nil, fmt.Errorf("%s: one queue sort plugin required for profile with scheduler name %q, but got %d",
+			path, p.name, len(sorts))
 	case len(p.bind) == 0:
-		return nil, fmt.Errorf("%s: at least one bind plugin is needed for profile with scheduler name %q", path, p.name)
+		return nil, fmt.Errorf("%s: at least one bind plugin is needed for profile with scheduler name %q", path,
+			p.name)
 	}
 	p.queueSort = sorts[0].plugin
 	return p, nil
 }
 
-// newPlugins makes every plugin that is on at any point, once.
-func newPlugins(c *config.Profile, path *field.Path, registry framework.Registry, h framework.Handle) (map[string]framework.Plugin, error) {
+// newPlugins makes every plugin that is enabled at any point, once.
+func newPlugins(c *config.Profile, path *field.Path, registry framework.Registry,
+	h framework.Handle) (map[string]framework.Plugin, error) {
 	args := map[string]framework.Args{}
 	for i, pc := range c.PluginConfig {
 		if registry[pc.Name] == nil {
-			return nil, fmt.Errorf("%s: Invalid value: %q: no such plugin", path.Child("pluginConfig").Index(i).Child("name"), pc.Name)
+			return nil, fmt.Errorf("%s: Invalid value: %q: no such plugin",
+				path.Child("pluginConfig").Index(i).Child("name"), pc.Name)
 		}
 		args[pc.Name] = framework.Args{Raw: pc.Args.Raw, Path: path.Child("pluginConfig").Index(i).Child("args")}
 	}
@@ -113,7 +119,8 @@ func newPlugins(c *config.Profile, path *field.Path, registry framework.Registry
 			}
 			factory := registry[p.Name]
 			if factory == nil {
-				return nil, fmt.Errorf("%s: Invalid value: %q: no such plugin", path.Child("plugins", point, "enabled").Index(i).Child("name"), p.Name)
+				return nil, fmt.Errorf("%s: Invalid value: %q: no such plugin",
+					path.Child("plugins", point, "enabled").Index(i).Child("name"), p.Name)
 			}
 			a := args[p.Name]
 			if a.Path == nil {
@@ -129,7 +136,7 @@ func newPlugins(c *config.Profile, path *field.Path, registry framework.Registry
 	return plugins, nil
 }
 
-// assembly finds out which plugins take part in a step.
+// assembly selects the plugins that take part in a step.
 type assembly struct {
 	multiPoint configv1.PluginSet
 	plugins    map[string]framework.Plugin
@@ -138,9 +145,10 @@ type assembly struct {
 	err        error
 }
 
-// at lists the plugins of one step: those that are named both for it and under multiPoint, then the others
-// of multiPoint that implement it, then the others that are named for it. What is disabled for the
-// step is left out, and can be enabled again in another position or with another weight.
+// at lists the plugins of one step: those that are named both for it and under multiPoint, then the
+// others of multiPoint that implement it, then the others that are named for it. Plugins that are
+// disabled for the step are left out, and can be enabled again in another position or with another
+// weight.
 func at[P framework.Plugin](a *assembly, point string, set configv1.PluginSet) []step[P] {
 	var steps []step[P]
 	add := func(p configv1.Plugin) {
@@ -153,7 +161,8 @@ func at[P framework.Plugin](a *assembly, point string, set configv1.PluginSet) [
 	named := map[string]bool{}
 	for i, p := range set.Enabled {
 		if _, ok := a.plugins[p.Name].(P); !ok {
-			a.err = fmt.Errorf("%s: Invalid value: %q: the plugin does not take part in this step", a.path.Child(point, "enabled").Index(i), p.Name)
+			a.err = fmt.Errorf("%s: Invalid value: %q: the plugin does not take part in this step",
+				a.path.Child(point, "enabled").Index(i), p.Name)
 			return nil
 		}
 		named[p.Name] = true
@@ -187,17 +196,19 @@ func unstepped[P framework.Plugin](steps []step[P]) []P {
 	return plugins
 }
 
-// allEvents wakes the pods of a plugin that does not say what it waits for.
+// allEvents wakes the pods of a plugin that registers no events.
 var allEvents = func() (hints []framework.EventHint) {
-	for _, r := range []framework.EventResource{framework.Node, framework.AssignedPod, framework.UnscheduledPod, framework.Namespace,
-		framework.PersistentVolume, framework.PersistentVolumeClaim, framework.StorageClass, framework.CSINode, framework.CSIDriver,
+	for _, r := range []framework.EventResource{framework.Node, framework.AssignedPod, framework.UnscheduledPod,
+		framework.Namespace,
+		framework.PersistentVolume, framework.PersistentVolumeClaim, framework.StorageClass, framework.CSINode,
+		framework.CSIDriver,
 		framework.CSIStorageCapacity, framework.VolumeAttachment} {
 		hints = append(hints, framework.EventHint{Event: framework.ClusterEvent{Resource: r, Action: framework.All}})
 	}
 	return hints
 }()
 
-// runReserve claims what goes with the node; on failure everything is given back.
+// runReserve calls the Reserve plugins; on failure, everything is unreserved.
 func (p *profile) runReserve(state *framework.CycleState, pod *framework.PodInfo, node string) *framework.Status {
 	for _, plugin := range p.reserve {
 		if status := plugin.Reserve(state, pod, node); !status.OK() {
@@ -208,14 +219,14 @@ func (p *profile) runReserve(state *framework.CycleState, pod *framework.PodInfo
 	return nil
 }
 
-// runUnreserve gives back in the reverse order.
+// runUnreserve calls Unreserve in the reverse order.
 func (p *profile) runUnreserve(state *framework.CycleState, pod *framework.PodInfo, node string) {
 	for _, plugin := range slices.Backward(p.reserve) {
 		plugin.Unreserve(state, pod, node)
 	}
 }
 
-// names are the names of all plugins.
+// names returns the names of all plugins.
 func (p *profile) names() map[string]struct{} {
 	names := make(map[string]struct{}, len(p.hints))
 	for name := range p.hints {

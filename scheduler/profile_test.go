@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// testScheduler is one that nothing runs, for tests that make its steps themselves.
+// testScheduler is a scheduler that does not run, for tests that call its steps themselves.
 func testScheduler(t testing.TB, c *config.Config) *scheduler {
 	o := Options{Config: c}
 	o.complete()
@@ -21,7 +21,7 @@ func testScheduler(t testing.TB, c *config.Config) *scheduler {
 	return s
 }
 
-// place runs a scheduling cycle on what the cache has now.
+// place runs a scheduling cycle on the present state of the cache.
 func (s *scheduler) place(pod *framework.PodInfo) (string, error) {
 	s.snapshot.update(s.cache)
 	return s.profiles["default-scheduler"].place(context.Background(), &framework.CycleState{}, pod, s.snapshot)
@@ -34,13 +34,15 @@ func TestProfile_SaysWhichPluginNarrowedTheNodes(t *testing.T) {
 	c.setNode(testNode("a", "1", "110"))
 	c.setNode(testNode("b", "1", "110"))
 	pod := testPod("p", "2")
-	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-			{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}},
-	}}}
+	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}},
+		}}}
 	_, err := s.place(framework.NewPodInfo(pod))
-	require.EqualError(t, err, "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. "+
-		"preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.")
+	require.EqualError(t, err,
+		"0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]. "+
+			"preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.")
 }
 
 func TestNodesToFind(t *testing.T) {

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// A pod that no event has woken for this long is tried all the same: a hint may be wrong.
+	// A pod that no event has woken for this long is retried all the same: a hint may be wrong.
 	maxUnschedulable   = 5 * time.Minute
 	staleCheckInterval = 30 * time.Second
 )
 
-// place is where a pod of the queue is. The names are the values of the queue label of
+// place is the part of the queue that a pod is in. The names are the values of the queue label of
 // scheduler_pending_pods.
 type place string
 
@@ -33,11 +33,11 @@ const (
 
 // queue holds the pods that have no node, in the order of the QueueSort plugin.
 //
-// A pod that could not be placed remembers which plugins refused it. It sleeps until a change
-// happens that one of them has registered for and does not know to be useless. It is then tried again when its
-// back-off, which starts at the failed attempt and doubles from 1 s to 10 s, is over. Changes that
-// happen while a pod is in flight are not lost: they are kept as long as any attempt that began
-// before them goes on, and a pod that fails looks at those since its attempt began.
+// The queue records which plugins rejected a pod that could not be placed. The pod sleeps until a
+// change happens that one of them has registered for and does not know to be useless. It is then
+// retried when its back-off, which starts at the failed attempt and doubles from 1 s to 10 s, is over.
+// Changes that happen while a pod is in flight are not lost: they are kept as long as any attempt that
+// began before them is running, and a failed pod is checked against those since its attempt began.
 type queue struct {
 	queueOptions
 
@@ -83,7 +83,8 @@ type attempt struct {
 }
 
 func newQueue(o queueOptions) *queue {
-	q := &queue{queueOptions: o, pods: map[types.UID]*queuedPod{}, asleep: map[types.UID]*queuedPod{}, rearm: make(chan struct{}, 1)}
+	q := &queue{queueOptions: o, pods: map[types.UID]*queuedPod{}, asleep: map[types.UID]*queuedPod{},
+		rearm: make(chan struct{}, 1)}
 	if q.incoming == nil {
 		q.incoming = func(place, string) {}
 	}
@@ -93,8 +94,8 @@ func newQueue(o queueOptions) *queue {
 	return q
 }
 
-// set adds a pod or takes note of its new state. With a change, something that plugins look at
-// is different, and not only the status.
+// set adds a pod or updates its state. A change means that something that plugins read is different,
+// and not only the status.
 func (q *queue) set(info *framework.PodInfo, change *framework.Change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -120,12 +121,12 @@ func (q *queue) set(info *framework.PodInfo, change *framework.Change) {
 	default:
 		p.PodInfo = info
 		if change != nil {
-			q.tell(p, change)
+			q.notify(p, change)
 		}
 	}
 }
 
-// remove takes a pod out, wherever it is.
+// remove removes a pod, wherever it is.
 func (q *queue) remove(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -143,7 +144,7 @@ func (q *queue) happened(change *framework.Change) {
 		q.inFlight.PushBack(change)
 	}
 	for _, p := range q.asleep {
-		q.tell(p, change)
+		q.notify(p, change)
 	}
 }
 
@@ -175,8 +176,8 @@ func (q *queue) bound(a *attempt) {
 	q.ended(a)
 }
 
-// failed ends an attempt that did not. With refusedBy the pod sleeps until a change may alter the
-// mind of one of these plugins; without, something broke, and it is tried again after its back-off.
+// failed ends an attempt that failed. With refusedBy, the pod sleeps until a change may make one of
+// these plugins accept it; without, there was an error, and the pod is retried after its back-off.
 func (q *queue) failed(a *attempt, refusedBy map[string]struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -218,7 +219,7 @@ func (q *queue) await(ctx context.Context, due time.Time) {
 		defer timer.Stop()
 		timeout = timer.C()
 		if !q.clock.Now().Before(due) {
-			return // a clock that is moved by hand may have jumped before there was a timer
+			return // a test's clock may have jumped before there was a timer
 		}
 	}
 	select {
@@ -235,7 +236,7 @@ func (q *queue) close() {
 	q.notEmpty.Broadcast()
 }
 
-// flush moves what is due and says when it wants to be called again; zero where nothing waits.
+// flush moves the pods that are due and returns when to call it again; zero if no pod waits.
 func (q *queue) flush() (due time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -261,7 +262,7 @@ func (q *queue) flush() (due time.Time) {
 	return due
 }
 
-// counts is how many pods are at each place.
+// counts returns the number of pods at each place.
 func (q *queue) counts() map[place]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -296,13 +297,13 @@ func (q *queue) changesKept() int {
 	return n
 }
 
-// What follows expects mu to be held.
+// The methods below expect mu to be held.
 
 func (q *queue) current(a *attempt) bool {
 	return q.pods[a.info.Pod.UID] == a.queued && a.queued.place == inFlight
 }
 
-// ended lets go of the changes that no attempt in flight needs any more.
+// ended drops the changes that no attempt in flight needs any longer.
 func (q *queue) ended(a *attempt) {
 	q.inFlight.Remove(a.element)
 	for e := q.inFlight.Front(); e != nil; e = q.inFlight.Front() {
@@ -313,7 +314,7 @@ func (q *queue) ended(a *attempt) {
 	}
 }
 
-// admit lets a pod in that is new or was gated.
+// admit lets in a pod that is new or was gated.
 func (q *queue) admit(p *queuedPod, event string) {
 	if status := q.preEnqueue(p.PodInfo); !status.OK() {
 		p.refusedBy = map[string]struct{}{status.Plugin(): {}}
@@ -328,8 +329,8 @@ func (q *queue) admit(p *queuedPod, event string) {
 	q.put(p, active)
 }
 
-// tell wakes a sleeping pod where a change may help it.
-func (q *queue) tell(p *queuedPod, change *framework.Change) {
+// notify wakes a sleeping pod if a change may help it.
+func (q *queue) notify(p *queuedPod, change *framework.Change) {
 	switch {
 	case !q.mayHelp(p, change):
 	case p.place == gated:
@@ -394,10 +395,11 @@ func (q *queue) signal() {
 	}
 }
 
-// mayHelp asks the plugins that refused a pod whether a change alters their mind.
+// mayHelp asks the plugins that rejected a pod whether a change may make them accept it.
 func (q *queue) mayHelp(p *queuedPod, change *framework.Change) bool {
-	// A change of another waiting pod concerns nobody else.
-	if info, ok := change.New.(*framework.PodInfo); ok && change.Resource == framework.UnscheduledPod && info.Pod.UID != p.Pod.UID {
+	// A change of a waiting pod concerns only that pod.
+	if info, ok := change.New.(*framework.PodInfo); ok && change.Resource == framework.UnscheduledPod &&
+		info.Pod.UID != p.Pod.UID {
 		return false
 	}
 	for plugin := range p.refusedBy {
@@ -410,7 +412,7 @@ func (q *queue) mayHelp(p *queuedPod, change *framework.Change) bool {
 	return false
 }
 
-// backoffAfter is how long a pod rests after so many failed attempts.
+// backoffAfter returns how long a pod waits after so many failed attempts.
 func (q *queue) backoffAfter(attempts int) time.Duration {
 	d := q.initialBackoff
 	for i := 1; i < attempts && d < q.maxBackoff; i++ {

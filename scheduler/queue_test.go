@@ -17,7 +17,9 @@ func testQueue() (*queue, *clocktesting.FakeClock) {
 	c := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	return newQueue(queueOptions{
 		clock: c, initialBackoff: time.Second, maxBackoff: 10 * time.Second, less: plugins.PrioritySort{}.Less,
-		preEnqueue: func(pod *framework.PodInfo) *framework.Status { return plugins.SchedulingGates{}.PreEnqueue(pod.Pod) },
+		preEnqueue: func(pod *framework.PodInfo) *framework.Status {
+			return plugins.SchedulingGates{}.PreEnqueue(pod.Pod)
+		},
 		hints: func(_ *framework.PodInfo, plugin string) []framework.EventHint {
 			switch plugin {
 			case "rooms":
@@ -31,8 +33,10 @@ func testQueue() (*queue, *clocktesting.FakeClock) {
 }
 
 var (
-	podDeleted = &framework.Change{ClusterEvent: framework.ClusterEvent{Resource: framework.AssignedPod, Action: framework.Delete}}
-	nodeAdded  = &framework.Change{ClusterEvent: framework.ClusterEvent{Resource: framework.Node, Action: framework.Add}}
+	podDeleted = &framework.Change{ClusterEvent: framework.ClusterEvent{Resource: framework.AssignedPod,
+		Action: framework.Delete}}
+	nodeAdded = &framework.Change{ClusterEvent: framework.ClusterEvent{Resource: framework.Node,
+		Action: framework.Add}}
 )
 
 var byRooms = map[string]struct{}{"rooms": {}}

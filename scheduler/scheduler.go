@@ -1,20 +1,21 @@
-// Package scheduler gives pods their nodes, as kube-scheduler does.
+// Package scheduler assigns pods to nodes, as kube-scheduler does.
 //
-// What comes in: pods and nodes, and what pods refer to, from informers. What goes out: bindings, FailedScheduling and Scheduled
-// events, the PodScheduled condition, nominations and deletions of preempted pods. In between, following one pod:
+// What comes in: pods and nodes, and the objects that pods refer to, from informers. What goes out:
+// bindings, FailedScheduling and Scheduled events, the PodScheduled condition, nominations and
+// deletions of preempted pods. In between, following one pod:
 //
 //	informers.go   puts the pod into the queue, and nodes and bound pods into the cache
-//	queue.go       who is next; who sleeps, and what wakes them
+//	queue.go       the next pod; sleeping pods, and the events that wake them
 //	cycle.go       one attempt: find a node, assume the pod there, bind it in the background
 //	place.go       the scheduling cycle on a profile's plugins: filter, score, choose
-//	profile.go     which plugins these are, and in which order they are asked
+//	profile.go     which plugins these are, and in which order they are called
 //	cache.go       the nodes and what is on them, assumed pods included
 //	snapshot.go    the copy of it that one cycle sees
-//	nominator.go   who waits for room that preemption makes
+//	nominator.go   the pods that wait for room that preemption makes
 //	metrics.go     what dashboards ask for
 //
-// The words that plugins and scheduler share are in framework, the plugins in plugins, the
-// configuration file in config. Adding a plugin means writing a type and giving its factory to Options.Registry; see the
+// The words that plugins and scheduler share are in framework, the plugins in plugins, the configuration file
+// in config. Adding a plugin means writing a type and giving its factory to Options.Registry; see the
 // example.
 //
 // The scheduler reaches the API server through client-go only and keeps nothing that a restart would lose.
@@ -51,7 +52,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/plugins"
 )
 
-// Options say how to run. The zero value is a scheduler without leader election that serves the pods of
+// Options configure a scheduler. The zero value runs without leader election and schedules the pods of
 // default-scheduler.
 type Options struct {
 	// LeaderElect makes schedulers take turns through the Lease kube-system/kube-scheduler.
@@ -64,12 +65,12 @@ type Options struct {
 	// Clock is the scheduler's time: back-offs and time stamps. (Leader election, which has to agree
 	// with other processes, keeps to the wall clock.) The real one where nil.
 	Clock clock.WithTicker
-	// Log is where to log; slog.Default where nil.
+	// Log receives the log lines; slog.Default where nil.
 	Log *slog.Logger
-	// Config has the profiles, that is the schedulers that pods can name in spec.schedulerName, and what else can be
-	// tuned. config.Default where nil.
+	// Config has the profiles, which are the schedulers that pods can name in spec.schedulerName, and
+	// all other settings. config.Default where nil.
 	Config *config.Config
-	// Registry has plugins that profiles can name beside those in tree.
+	// Registry has plugins that profiles can name besides those in tree.
 	Registry framework.Registry
 	// Metrics is where the scheduler registers its metrics; nowhere if nil.
 	Metrics prometheus.Registerer
@@ -77,7 +78,8 @@ type Options struct {
 	BindWorkers int
 }
 
-// ErrLeadershipLost is what Run returns when the Lease went to another. The process can call Run again.
+// ErrLeadershipLost is returned by Run when another scheduler took the Lease. The process can call Run
+// again.
 var ErrLeadershipLost = errors.New("leadership lost")
 
 func (o *Options) complete() {
@@ -108,8 +110,8 @@ func (o *Options) complete() {
 	}
 }
 
-// Run schedules pods until ctx ends, then returns nil when all its goroutines have. It returns early where the
-// options are wrong or, as ErrLeadershipLost, where another took the lead.
+// Run schedules pods until ctx ends, then returns nil when all its goroutines have. It returns early if
+// the options are wrong, or with ErrLeadershipLost if another scheduler took the lead.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	config = rest.CopyConfig(config)
 	if config.QPS == 0 && config.RateLimiter == nil {
@@ -211,7 +213,8 @@ func newScheduler(client kubernetes.Interface, o Options) (*scheduler, error) {
 			first = p
 		}
 		if p.queueSort.Name() != first.queueSort.Name() {
-			return nil, fmt.Errorf("profiles[%d]: has queue sort plugin %s, but there is one queue for all profiles, and it has %s",
+			return nil, fmt.Errorf(
+				"profiles[%d]: has queue sort plugin %s, but there is one queue for all profiles, and it has %s",
 				i, p.queueSort.Name(), first.queueSort.Name())
 		}
 	}
@@ -229,7 +232,7 @@ func newScheduler(client kubernetes.Interface, o Options) (*scheduler, error) {
 	return s, nil
 }
 
-// profileOf is the profile that a pod asks for; nil where it is not ours.
+// profileOf returns the profile that a pod names; nil if it is another scheduler's.
 func (s *scheduler) profileOf(pod *framework.PodInfo) *profile {
 	return s.profiles[schedulerName(pod.Pod)]
 }
@@ -272,11 +275,13 @@ func (s *scheduler) elect(ctx context.Context) error {
 	elected := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: s.options.Config.LeaderElection.ResourceNamespace, Name: s.options.Config.LeaderElection.ResourceName},
+			LeaseMeta: metav1.ObjectMeta{Namespace: s.options.Config.LeaderElection.ResourceNamespace,
+				Name: s.options.Config.LeaderElection.ResourceName},
 			Client:     s.client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: s.options.Identity},
 		},
-		LeaseDuration: s.options.LeaseDuration, RenewDeadline: s.options.RenewDeadline, RetryPeriod: s.options.RetryPeriod,
+		LeaseDuration: s.options.LeaseDuration, RenewDeadline: s.options.RenewDeadline,
+		RetryPeriod:     s.options.RetryPeriod,
 		ReleaseOnCancel: true,
 		Name:            "kube-scheduler",
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -287,8 +292,8 @@ func (s *scheduler) elect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("scheduler: leader election: %w", err)
 	}
-	// The elector does not wait for its callback, so the callback only passes the word and leading
-	// happens here, where it is waited for.
+	// The elector does not wait for its callback, so the callback only sends a signal, and the
+	// scheduler leads here, where it is waited for.
 	var election sync.WaitGroup
 	ended := make(chan struct{})
 	election.Go(func() {

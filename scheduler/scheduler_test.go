@@ -24,14 +24,14 @@ import (
 
 func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
-// cluster is a scheduler over client-go's fake API, with bindings made true as an API server does.
+// cluster is a scheduler over client-go's fake API, which carries out bindings as an API server does.
 type cluster struct {
 	*fake.Clientset
 	t       *testing.T
 	clock   *clocktesting.FakeClock
 	metrics *prometheus.Registry
 	mu      sync.Mutex
-	refuse  int // so many bindings
+	refuse  int // how many bindings to refuse
 	check   func(pod *corev1.Pod, node string) error
 }
 
@@ -117,7 +117,8 @@ func (c *cluster) pending(at place) float64 {
 
 func testNode(name, cpu, pods string) *corev1.Node {
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{corev1.LabelHostname: name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name),
+			Labels: map[string]string{corev1.LabelHostname: name}},
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("8Gi"),
 			corev1.ResourcePods: resource.MustParse(pods),
@@ -177,8 +178,8 @@ func TestScheduler_SaysWhyAPodHasNoNodeAndWakesItWhenOneComes(t *testing.T) {
 		"preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.", condition().Message)
 	c.eventually("it sleeps", func() bool { return c.pending(unschedulable) == 1 })
 
-	// Neither plugin takes this one: were it not tainted, TaintToleration would wake the pod for it, and the pod could
-	// use up its back-off before the scheduler sees the node that has room.
+	// Both plugins reject this one: were it not tainted, TaintToleration would wake the pod for it, and
+	// the pod could use up its back-off before the scheduler sees the node that has room.
 	useless := testNode("useless", "1", "110")
 	useless.Spec.Taints = tainted.Spec.Taints
 	_, err := c.CoreV1().Nodes().Create(context.Background(), useless, metav1.CreateOptions{})
@@ -210,8 +211,8 @@ func TestScheduler_TriesAgainAfterAFailedBinding(t *testing.T) {
 	_, err := c.CoreV1().Nodes().Create(context.Background(), testNode("only", "1", "110"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	c.create(testPod("p", "1"))
-	// Whether the node or the pod was seen first, the pod fails, backs off and gets in in the end: its
-	// room, which was assumed, was given back.
+	// Whether the node or the pod was seen first, the pod fails, backs off and is bound in the end: its
+	// assumed room was released.
 	c.eventually("it is bound", func() bool {
 		c.clock.Step(time.Second)
 		return c.get("p").Spec.NodeName == "only"
@@ -244,7 +245,8 @@ func TestScheduler_SchedulesOnlyWhileItLeads(t *testing.T) {
 	c := startCluster(t, Options{LeaderElect: true, Identity: "me"}, testNode("only", "1", "110"))
 	c.create(testPod("p", "1"))
 	c.eventually("it is bound", func() bool { return c.get("p").Spec.NodeName == "only" })
-	lease, err := c.CoordinationV1().Leases("kube-system").Get(context.Background(), "kube-scheduler", metav1.GetOptions{})
+	lease, err := c.CoordinationV1().Leases("kube-system").Get(context.Background(), "kube-scheduler",
+		metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "me", *lease.Spec.HolderIdentity)
 }
@@ -252,7 +254,9 @@ func TestScheduler_PreemptsPodsOfLowerPriority(t *testing.T) {
 	only := testNode("only", "2", "110")
 	c := startCluster(t, Options{}, only)
 	c.create(testPod("low", "1"), testPod("lowest", "1"))
-	c.eventually("the node is full", func() bool { return c.get("low").Spec.NodeName+c.get("lowest").Spec.NodeName == "onlyonly" })
+	c.eventually("the node is full", func() bool {
+		return c.get("low").Spec.NodeName+c.get("lowest").Spec.NodeName == "onlyonly"
+	})
 	negative, high := int32(-1), int32(1000)
 	lowest := c.get("lowest").DeepCopy()
 	lowest.Spec.Priority = &negative

@@ -8,9 +8,9 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// snapshot is the copy of the cache that one scheduling cycle reads, so that informers can go on
-// meanwhile. update copies the nodes that have changed since the last cycle, and no others. It belongs to the
-// scheduling loop.
+// snapshot is the copy of the cache that one scheduling cycle reads, so that informers can update the
+// cache meanwhile. update copies only the nodes that have changed since the last cycle. It belongs to
+// the scheduling loop.
 type snapshot struct {
 	nodes        map[string]*framework.NodeInfo
 	order        []*framework.NodeInfo
@@ -45,7 +45,7 @@ func (s *snapshot) update(c *cache) {
 		n.dirty = false
 		old := s.nodes[n.name]
 		if n.at < 0 {
-			if c.nodes[n.name] == nil || c.nodes[n.name].at < 0 { // else one of the same name came after it
+			if c.nodes[n.name] == nil || c.nodes[n.name].at < 0 { // otherwise one of the same name came after it
 				reorder = reorder || old != nil
 				delete(s.nodes, n.name)
 			}

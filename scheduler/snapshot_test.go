@@ -73,8 +73,9 @@ func TestSnapshot_ListsNodesWithAffinity(t *testing.T) {
 	c.setNode(testNode("b", "4", "110"))
 	s.update(c)
 	p := testPod("p", "1")
-	p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
-		{LabelSelector: &metav1.LabelSelector{}, TopologyKey: corev1.LabelHostname}}}}
+	p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+			{LabelSelector: &metav1.LabelSelector{}, TopologyKey: corev1.LabelHostname}}}}
 	c.assume(framework.NewPodInfo(p), "b")
 	s.update(c)
 	require.Equal(t, []string{"b"}, nodeNames(s.NodesWithAffinity()))

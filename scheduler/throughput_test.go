@@ -15,9 +15,9 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// BenchmarkSchedulingBasic_5000Nodes_10000Pods is the case of that name of Kubernetes' scheduler_perf: so many pods wait
-// when the scheduler starts, and it ends with the last binding. The API server runs in the same process and is
-// part of the CPU.
+// BenchmarkSchedulingBasic_5000Nodes_10000Pods is the case of that name of Kubernetes' scheduler_perf: so
+// many pods wait when the scheduler starts, and it ends with the last binding. The API server runs in the
+// same process and is part of the CPU.
 func BenchmarkSchedulingBasic_5000Nodes_10000Pods(b *testing.B) {
 	const nodes, pods = 5000, 10000
 	for b.Loop() {
@@ -39,8 +39,10 @@ func BenchmarkSchedulingBasic_5000Nodes_10000Pods(b *testing.B) {
 		b.StopTimer()
 		b.ReportMetric(pods/took.Seconds(), "pods/s")
 		b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/pods, "cpu-µs/pod")
-		b.ReportMetric(quantile(b, registry, "scheduler_scheduling_attempt_duration_seconds", 0.99)*1000, "p99-attempt-ms")
-		b.ReportMetric(quantile(b, registry, "scheduler_scheduling_algorithm_duration_seconds", 0.99)*1000, "p99-cycle-ms")
+		b.ReportMetric(quantile(b, registry, "scheduler_scheduling_attempt_duration_seconds", 0.99)*1000,
+			"p99-attempt-ms")
+		b.ReportMetric(quantile(b, registry, "scheduler_scheduling_algorithm_duration_seconds", 0.99)*1000,
+			"p99-cycle-ms")
 		stop()
 		require.NoError(b, <-done)
 		b.StartTimer()
@@ -53,7 +55,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// quantile is the upper bound of the bucket of a histogram in which the quantile is.
+// quantile returns the upper bound of the histogram bucket that contains the quantile.
 func quantile(b *testing.B, registry *prometheus.Registry, name string, q float64) float64 {
 	families, err := registry.Gather()
 	require.NoError(b, err)

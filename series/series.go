@@ -1,9 +1,9 @@
-// Package series bounds what /metrics has to tell. A family of metrics has a series for each combination of its
-// labels' values, a histogram one for each bucket besides: kinds, verbs, scopes and codes multiply to megabytes, of
-// which a dashboard looks at little and a server has used little lately.
+// Package series bounds the number of series on /metrics. A metric has one series for each combination
+// of its labels' values, and a histogram one for each bucket: kinds, verbs, scopes and codes multiply
+// to megabytes, of which a dashboard reads little and a server has used little lately.
 //
-// What comes in: label values, as a comparable key. What goes out: the metrics of that key, and of the rest of them no
-// more than a fixed number, those used last.
+// What comes in: label values, as a comparable key. What goes out: the metrics of that key. Only a
+// fixed number of keys is kept, those used last.
 package series
 
 import (
@@ -14,8 +14,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Recent hands out metrics by key and keeps those of the keys that were used last. A key that had to give way begins
-// anew when it is used again, as after a restart; nothing is counted twice. It is safe for concurrent use.
+// Recent hands out metrics by key and keeps those of the keys that were used last. A key that was
+// evicted starts from zero when it is used again, as after a restart; nothing is counted twice. It is
+// safe for concurrent use.
 type Recent[K comparable, M any] struct {
 	most  int
 	begin func(K) M
@@ -31,7 +32,8 @@ type used[M any] struct {
 	turn    atomic.Int64 // when it was used last
 }
 
-// NewRecent keeps the metrics of so many keys. begin makes those of a key, end takes them away.
+// NewRecent keeps the metrics of at most that many keys. begin makes the metrics of a key, and end
+// removes them.
 func NewRecent[K comparable, M any](most int, begin func(K) M, end func(K)) *Recent[K, M] {
 	return &Recent[K, M]{most: most, begin: begin, end: end, known: make(map[K]*used[M])}
 }
@@ -63,7 +65,7 @@ func (r *Recent[K, M]) add(key K) *used[M] {
 	return u
 }
 
-// giveWay ends the key that was not used for the longest time.
+// giveWay evicts the least recently used key.
 func (r *Recent[K, M]) giveWay() {
 	var oldest K
 	turn := int64(-1)
@@ -76,7 +78,7 @@ func (r *Recent[K, M]) giveWay() {
 	r.end(oldest)
 }
 
-// Used is a collector without the counters and histograms that have counted nothing yet.
+// Used leaves out the counters and histograms of a collector that have counted nothing yet.
 func Used(c prometheus.Collector) prometheus.Collector { return counted{c} }
 
 type counted struct{ prometheus.Collector }

@@ -15,7 +15,7 @@ func family() (*prometheus.CounterVec, *Recent[string, prometheus.Counter]) {
 		func(key string) { vec.DeleteLabelValues(key) })
 }
 
-// values are what a collector shows, by its one label.
+// values returns a collector's values by its one label.
 func values(t testing.TB, c prometheus.Collector) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()

@@ -8,7 +8,7 @@ import (
 // keepSize is FALLOC_FL_KEEP_SIZE of fallocate(2).
 const keepSize = 1
 
-// allocate gives the file blocks up to a size, without making it longer.
+// allocate allocates the file's blocks up to a size, without making the file longer.
 func allocate(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -2,8 +2,8 @@
 
 package storage
 
-// allocate does nothing where files cannot be given blocks ahead of time.
+// allocate does nothing on systems where blocks cannot be allocated ahead of time.
 func allocate(string, int64) error { return nil }
 
-// unmap does nothing where nobody says which files are mapped.
+// unmap does nothing on systems that do not list a process's mappings.
 func unmap(uint64) {}

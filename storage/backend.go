@@ -10,11 +10,11 @@ import (
 // external etcd are one implementation over two kinds of client. All methods are safe for
 // concurrent use, and return the package's errors.
 type Backend interface {
-	// Commit applies all writes in one etcd transaction, or none. That a compare failed is
-	// not an error: Outcome says so. No Value is kept, or looked at again, when it has returned,
-	// with whatever outcome.
+	// Commit applies all writes in one etcd transaction, or none. A failed compare is not an error:
+	// Outcome reports it. Commit does not read or keep any Value after it has returned, whatever the
+	// outcome.
 	Commit(ctx context.Context, writes []Write) (*Outcome, error)
-	// Revision asks etcd, linearizably, for its current revision.
+	// Revision returns etcd's current revision, by a linearizable read.
 	Revision(ctx context.Context) (int64, error)
 	// Range reads documents below prefix in key order at a revision (0: now).
 	Range(ctx context.Context, r RangeRequest) (*RangeResult, error)
@@ -24,41 +24,42 @@ type Backend interface {
 	// RequestProgress makes every open Watch that is in step with etcd deliver a batch that
 	// carries etcd's revision. A watch that is still catching up stays silent.
 	RequestProgress(ctx context.Context) error
-	// Compact forgets history before the revision; watches and reads from there on fail with
-	// ErrExpired. It returns when the space is free to be used again.
+	// Compact drops the history before the revision: watches and reads of it fail with ErrExpired. It
+	// returns when the space can be used again.
 	Compact(ctx context.Context, revision int64) error
-	// Status is how large etcd is, and what is wrong with it.
+	// Status returns etcd's size and its alarms.
 	Status(ctx context.Context) (*Status, error)
-	// Defragment gives back to the disk what compaction has freed. etcd stands still meanwhile.
+	// Defragment returns the space that compaction has freed to the disk. etcd serves nothing
+	// meanwhile.
 	Defragment(ctx context.Context) error
-	// Disarm takes back an alarm. etcd raises it again if there is still reason to.
+	// Disarm clears an alarm. etcd raises it again if its cause remains.
 	Disarm(ctx context.Context, a Alarm) error
-	// Snapshot streams etcd's whole database at one revision, followed by its SHA-256. What
-	// lies outside of the prefix is in it too.
+	// Snapshot streams etcd's whole database at one revision, followed by its SHA-256. It includes keys
+	// outside of the prefix.
 	Snapshot(ctx context.Context) (io.ReadCloser, error)
-	// Note reads what servers note for each other beside the objects. It is one for all
-	// that use an etcd, under whatever prefix.
+	// Note reads the note that the servers on one etcd leave for each other beside the objects. There
+	// is one, whatever their prefixes.
 	Note(ctx context.Context) (*Note, error)
-	// ReplaceNote replaces the note unless somebody has replaced the old one already.
+	// ReplaceNote replaces the note unless another server has replaced the old one already.
 	ReplaceNote(ctx context.Context, old *Note, value []byte) (bool, error)
 	// Close releases the client and, for the embedded etcd, stops the server.
 	Close() error
 }
 
-// Note is what Backend.Note read. Revision, its mod revision, is 0 when there was none; At is
+// Note is the result of Backend.Note. Revision, its mod revision, is 0 when there was no note; At is
 // etcd's revision when it answered.
 type Note struct {
 	Value        []byte
 	Revision, At int64
 }
 
-// Outcome is what became of Backend.Commit.
+// Outcome is the result of Backend.Commit.
 type Outcome struct {
-	// Applied says that the compares held and everything was written, at Revision.
+	// Applied reports that the compares held and everything was written, at Revision.
 	Applied  bool
 	Revision int64
-	// Before has, for each write in order, what etcd held before (when applied: of deletes
-	// only). Its Revision is 0 where there was nothing.
+	// Before holds, for each write in order, the document before the commit (when applied: of deletes
+	// only). Its Revision is 0 if there was none.
 	Before []KV
 }
 
@@ -78,7 +79,7 @@ type RangeResult struct {
 	Count    int64 // how many keys the whole range has
 }
 
-// KV is one stored document as etcd has it, without a resourceVersion in it.
+// KV is one document as etcd stores it, without a resourceVersion in it.
 type KV struct {
 	Path     string
 	Value    []byte
@@ -93,9 +94,9 @@ type FollowRequest struct {
 	Previous bool
 }
 
-// WatchBatch is the changes of one or more whole revisions, in order. Revision is the
-// frontier after it: every change up to and including it has been delivered. The first
-// batch of a watch has no changes: it says that the watch is open.
+// WatchBatch is the changes of one or more whole revisions, in order. Revision is the frontier after
+// it: every change up to and including it has been delivered. The first batch of a watch has no
+// changes: it reports that the watch is open.
 type WatchBatch struct {
 	Changes  []Change
 	Revision int64
@@ -117,17 +118,17 @@ type Write struct {
 	Value []byte // the document without metadata.resourceVersion; nil for Delete
 	// Expect is the mod revision the object must have. Update and Delete require it, or AnyRevision.
 	Expect int64
-	// TTL, when positive, removes the object by itself after that time (rounded up to
-	// seconds; objects that expire together share an etcd lease). Zero keeps it forever.
+	// TTL, when positive, is the time after which etcd removes the object (rounded up to seconds;
+	// objects that expire together share an etcd lease). Zero keeps it forever.
 	TTL time.Duration
 }
 
-// AnyRevision, as Write.Expect of an Update or a Delete, compares nothing: the document is written, or there is none
-// afterwards, whatever there was before. It is for a document that depends on another one in the same commit whose
-// revision is compared.
+// AnyRevision, as Write.Expect of an Update or a Delete, compares nothing: the document is written or
+// deleted, whether or not it existed. It is for a document that depends on another one in the same
+// commit whose revision is compared.
 const AnyRevision int64 = -1
 
-// Op is what a Write does.
+// Op is the operation of a Write.
 type Op uint8
 
 // The three operations: Create fails with ErrExists, Update and Delete fail with *Conflict

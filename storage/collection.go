@@ -20,7 +20,7 @@ type Collection struct {
 	schema atomic.Pointer[schema]
 
 	mu sync.RWMutex
-	// tree is what memory holds; all that is known of revision and of everything before.
+	// tree holds the objects as of revision, as far as memory has them.
 	tree     *btree.BTreeG[*Object]
 	revision int64 // of the last change of this collection
 	// shared is a clone of tree that readers may keep. It is made when the first reader
@@ -32,7 +32,7 @@ type Collection struct {
 	alarms alarms
 	kept   keptSnapshots
 
-	received atomic.Int64 // changes that the watch over etcd brought
+	received atomic.Int64 // changes that the watch over etcd delivered
 }
 
 const treeDegree = 32
@@ -108,7 +108,8 @@ func (c *Collection) Count() int {
 	return c.tree.Len()
 }
 
-// open sets what is noted of documents, and notes it of those already there.
+// open sets the fields and the index of the collection, and rescans the documents that it already
+// holds.
 func (c *Collection) open(o CollectionOptions) {
 	if old := c.schema.Load(); old.is(o) {
 		return
@@ -156,7 +157,7 @@ func (sc *schema) is(o CollectionOptions) bool {
 	return index == o.Index && slices.Equal(sc.fields, o.Fields)
 }
 
-// load puts an object of the first snapshot in place. Nobody reads yet.
+// load puts an object of the first snapshot in place, before there are readers.
 func (c *Collection) load(ch change) {
 	c.tree.ReplaceOrInsert(ch.object)
 	c.indexPut(ch.object)
@@ -178,7 +179,7 @@ func (c *Collection) apply(changes []change) {
 		if ch.object != nil {
 			e.previous, _ = c.tree.ReplaceOrInsert(ch.object)
 		} else if e.previous, _ = c.tree.Delete(&Object{Key: ch.key}); e.previous == nil {
-			continue // of what memory never had, or knew to be gone
+			continue // of an object that memory never had, or that it knows to be gone
 		}
 		c.indexDelete(e.previous)
 		c.indexPut(e.object)
@@ -220,8 +221,7 @@ func (sc *schema) indexValue(o *Object) (string, bool) {
 	return o.Fields[sc.index], true
 }
 
-// snapshot is a state of the collection that does not change any more. It is the state at
-// every revision from first to last.
+// snapshot is an immutable state of the collection: the state at every revision from first to last.
 type snapshot struct {
 	tree        *btree.BTreeG[*Object]
 	first, last int64

@@ -25,7 +25,7 @@ func (e *etcd) Commit(ctx context.Context, writes []Write) (*Outcome, error) {
 	}
 	outcome, err := e.commit(ctx, writes)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		// Someone revoked a lease that we still shared. Nothing was written; take new ones.
+		// A lease that is still shared here was revoked. Nothing was written; take new ones.
 		e.leases.forget()
 		outcome, err = e.commit(ctx, writes)
 	}
@@ -62,7 +62,7 @@ func (e *etcd) commit(ctx context.Context, writes []Write) (*Outcome, error) {
 			lease, taken = shared.id, append(taken, shared)
 		}
 		puts[i] = clientv3.OpPut(key, "", clientv3.WithLease(lease))
-		puts[i].WithValueBytes(w.Value) // which etcd copies into its log, and the client into what it sends
+		puts[i].WithValueBytes(w.Value) // etcd copies the value into its log, and the client into its request
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, notSent{err}
@@ -103,8 +103,7 @@ type notSent struct{ error }
 
 func (n notSent) Unwrap() error { return n.error }
 
-// writeError sorts what can go wrong with a write by the one question that matters: did
-// it happen?
+// writeError sorts the errors of a write by the one question that matters: did it happen?
 func writeError(err error) error {
 	var early notSent
 	switch {
@@ -125,7 +124,7 @@ func writeError(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 }
 
-// readError translates what can go wrong with a read.
+// readError translates the errors of a read.
 func readError(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
@@ -138,7 +137,7 @@ func readError(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// refused: etcd answered, and its answer will not change by asking again.
+// refused reports that etcd answered, and that a retry will not change its answer.
 func refused(err error) bool {
 	switch codeOf(err) {
 	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition:
@@ -158,8 +157,8 @@ func codeOf(err error) codes.Code {
 	return codes.Unknown
 }
 
-// gRPC has no code that tells a connection that was refused from one that was lost after
-// the request went out; it has these words for the former.
+// gRPC has no code that distinguishes a refused connection from one that was lost after the request was
+// sent; it has these words for the former.
 func neverConnected(err error) bool {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable && s.Code() != codes.DeadlineExceeded {

@@ -16,7 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Whoever commits may use a value's bytes again as soon as Commit has returned, and be it because nobody waits any longer.
+// A caller may reuse a value's bytes as soon as Commit has returned, even if only because its context
+// ended.
 func TestCommit_KeepsNoValue(t *testing.T) {
 	t.Parallel()
 	for name, backend := range map[string]func() Backend{
@@ -32,8 +33,10 @@ func TestCommit_KeepsNoValue(t *testing.T) {
 			for i := range 100 {
 				wanted = pod("default", fmt.Sprintf("p%d", i), "")
 				buffer = append(buffer[:0], wanted...)
-				ctx, cancel := context.WithTimeout(testContext(t), time.Duration(i%10)*100*time.Microsecond+time.Minute*time.Duration(i%2))
-				result, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", fmt.Sprintf("p%d", i)), Value: buffer})
+				ctx, cancel := context.WithTimeout(testContext(t), time.Duration(i%10)*100*time.Microsecond+
+					time.Minute*time.Duration(i%2))
+				result, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", fmt.Sprintf("p%d", i)),
+					Value: buffer})
 				cancel()
 				for j := range buffer {
 					buffer[j] = 'x'
@@ -86,12 +89,13 @@ func TestCommit_FailsAsTheContractSays(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound, "all or nothing")
 
 	for what, w := range map[string]Write{
-		"corrupt":      {Op: Create, Key: podKey("default", "b"), Value: []byte(`{`)},
-		"has revision": {Op: Create, Key: podKey("default", "b"), Value: []byte(`{"metadata":{"resourceVersion":"1"}}`)},
-		"no name":      {Op: Create, Key: podKey("default", ""), Value: document},
-		"slash":        {Op: Create, Key: podKey("default", "a/b"), Value: document},
-		"no compare":   {Op: Delete, Key: now.Key},
-		"create at":    {Op: Create, Key: podKey("default", "b"), Value: document, Expect: 5},
+		"corrupt": {Op: Create, Key: podKey("default", "b"), Value: []byte(`{`)},
+		"has revision": {Op: Create, Key: podKey("default", "b"),
+			Value: []byte(`{"metadata":{"resourceVersion":"1"}}`)},
+		"no name":    {Op: Create, Key: podKey("default", ""), Value: document},
+		"slash":      {Op: Create, Key: podKey("default", "a/b"), Value: document},
+		"no compare": {Op: Delete, Key: now.Key},
+		"create at":  {Op: Create, Key: podKey("default", "b"), Value: document, Expect: 5},
 	} {
 		_, err = s.Commit(ctx, w)
 		require.Error(t, err, what)
@@ -127,7 +131,8 @@ func TestCommit_ErrorsSayWhetherItHappened(t *testing.T) {
 		{context.Canceled, ErrUnknownOutcome},
 		{notSent{context.Canceled}, ErrUnavailable},
 		{status.Error(codes.Unavailable, "error reading from server: EOF"), ErrUnknownOutcome},
-		{status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp: refused"`), ErrUnavailable},
+		{status.Error(codes.Unavailable,
+			`connection error: desc = "transport: Error while dialing: dial tcp: refused"`), ErrUnavailable},
 		{status.Error(codes.ResourceExhausted, "trying to send message larger than max (3 vs. 2)"), ErrTooLarge},
 	} {
 		require.ErrorIs(t, writeError(c.err), c.want, "%v", c.err)
@@ -177,7 +182,8 @@ func TestCommit_ALeaseThatWasRevokedIsReplaced(t *testing.T) {
 	b := startBackend(t)
 	s := openStore(t, b, Options{})
 	put := func(name string) error {
-		_, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", name), Value: pod("default", name, ""), TTL: time.Hour})
+		_, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", name), Value: pod("default", name, ""),
+			TTL: time.Hour})
 		return err
 	}
 	require.NoError(t, put("a"))
@@ -203,11 +209,13 @@ func TestCommit_ALaterWriteRenewsOrEndsTheLease(t *testing.T) {
 		require.Len(t, kvs.Kvs, 1)
 		return clientv3.LeaseID(kvs.Kvs[0].Lease)
 	}
-	result, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", "a"), Value: pod("default", "a", ""), TTL: time.Hour})
+	result, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", "a"), Value: pod("default", "a", ""),
+		TTL: time.Hour})
 	require.NoError(t, err)
 	old := result.Objects[0]
 	write := func(ttl time.Duration) clientv3.LeaseID {
-		result, err := s.Commit(ctx, Write{Op: Update, Key: old.Key, Expect: old.Revision, Value: pod("default", "a", ""), TTL: ttl})
+		result, err := s.Commit(ctx, Write{Op: Update, Key: old.Key, Expect: old.Revision,
+			Value: pod("default", "a", ""), TTL: ttl})
 		require.NoError(t, err)
 		old = result.Objects[0]
 		return lease()
@@ -225,7 +233,7 @@ func TestCommit_ALaterWriteRenewsOrEndsTheLease(t *testing.T) {
 	require.Zero(t, lease())
 }
 
-// A document of any revision goes the way of the one that it is committed with.
+// A document of any revision shares the fate of the one that it is committed with.
 func TestCommit_OfAnyRevisionComparesNothing(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -262,7 +270,7 @@ func TestCommit_OfAnyRevisionComparesNothing(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-// Leases are never too short, little too long, and few, whatever times to live clients think of.
+// Leases are never too short, hardly too long, and few, whatever times to live clients use.
 func TestLease_TermsAreFewAndNeverTooShort(t *testing.T) {
 	t.Parallel()
 	const longest = 100 * 365 * 24 * time.Hour
@@ -282,7 +290,8 @@ func TestLease_TermsAreFewAndNeverTooShort(t *testing.T) {
 	}
 }
 
-// A write that etcd refused uses no room in its lease, else refusals would open one lease after the other.
+// A write that etcd rejected takes no place in its lease; otherwise rejections would open one lease
+// after another.
 func TestLease_RefusedWritesAreNotCounted(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -300,7 +309,7 @@ func TestLease_RefusedWritesAreNotCounted(t *testing.T) {
 	}
 }
 
-// BenchmarkCommitCreate has also the processor time of one create until memory holds it, etcd's
+// BenchmarkCommitCreate also reports the processor time of one create until memory holds it, etcd's
 // part included.
 func BenchmarkCommitCreate(b *testing.B) {
 	s, _ := startPods(b, Options{})

@@ -15,34 +15,33 @@ import (
 
 // compactor forgets history that is older than its retention.
 //
-// etcd knows revisions, not times. So every interval one of the servers on an etcd writes
-// down a milestone: the time, and the revision that is current. The newest milestone that
-// is older than the retention is the revision to compact to. The milestones are in etcd, so
-// that they outlive restarts and servers need not each wait for an hour; the note that holds
-// them is replaced by compare-and-swap, so that of any number of servers one does the
-// work of an interval, and no lock is left behind by one that dies.
+// etcd knows revisions, not times. So once in every interval, one of the servers on an etcd records a
+// milestone: the time, and the current revision. The newest milestone that is older than the retention
+// is the revision to compact to. The milestones are in etcd, so that they survive restarts, and a new
+// server need not wait for an hour. The note that holds them is replaced by compare-and-swap, so that
+// exactly one server does the work of an interval, and a server that dies leaves no lock behind.
 type compactor struct {
 	backend   Backend
 	log       *slog.Logger
 	clock     clock.PassiveClock
 	interval  time.Duration
 	retention time.Duration
-	// known are the milestones that this server knows, in order. They go on when etcd has no
-	// room to write them down.
+	// known are the milestones that this server knows, in order. It goes on recording them here when
+	// etcd has no room for them.
 	known     []milestone
 	compacted int64
-	// oldest is the first revision that is within the retention. What is older is over for readers even
-	// where memory still has it.
+	// oldest is the first revision within the retention. Readers cannot read an older one, even if
+	// memory still has it.
 	oldest atomic.Int64
 }
 
-// milestone says that etcd was at a revision at a time.
+// milestone records the revision that etcd had at a time.
 type milestone struct {
 	Time     time.Time `json:"time"`
 	Revision int64     `json:"revision"`
 }
 
-// round is what happens every interval.
+// round is run once in every interval.
 func (c *compactor) round(ctx context.Context) error {
 	note, err := c.backend.Note(ctx)
 	if err != nil {
@@ -52,8 +51,8 @@ func (c *compactor) round(ctx context.Context) error {
 	c.learn(note, now)
 	target := c.forget(now.Add(-c.retention))
 	c.oldest.Store(max(c.oldest.Load(), target))
-	// Servers' intervals do not begin together. Whoever comes soon after another has nothing
-	// more to do.
+	// Servers' intervals do not begin together. A server whose turn comes soon after another's has
+	// nothing more to do.
 	if n := len(c.known); n > 0 && now.Sub(c.known[n-1].Time) < c.interval-c.interval/10 {
 		return nil
 	}
@@ -65,8 +64,8 @@ func (c *compactor) round(ctx context.Context) error {
 	mine, err := c.backend.ReplaceNote(ctx, note, value)
 	switch {
 	case errors.Is(err, ErrNoSpace):
-		// What frees space must not depend on it. That other servers come to the same end now
-		// does no harm.
+		// Freeing space must not depend on recording a milestone. It does no harm if other servers
+		// compact as well.
 	case err != nil:
 		return err
 	case !mine:
@@ -79,7 +78,7 @@ func (c *compactor) round(ctx context.Context) error {
 		return fmt.Errorf("compact to revision %d: %w", target, err)
 	}
 	c.compacted = target
-	slog.Debug("compacted history", "revision", target)
+	c.log.Debug("compacted history", "revision", target)
 	return nil
 }
 
@@ -102,7 +101,9 @@ func (c *compactor) learn(note *Note, now time.Time) {
 		}
 		return int(a.Revision - b.Revision)
 	})
-	c.known = slices.CompactFunc(all, func(a, b milestone) bool { return a.Revision == b.Revision && a.Time.Equal(b.Time) })
+	c.known = slices.CompactFunc(all, func(a, b milestone) bool {
+		return a.Revision == b.Revision && a.Time.Equal(b.Time)
+	})
 }
 
 // forget drops the milestones before the newest that is not later than the given time, and

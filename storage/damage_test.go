@@ -20,7 +20,7 @@ import (
 	etcdschema "go.etcd.io/etcd/server/v3/storage/schema"
 )
 
-// etcdFiles makes the files of an etcd that has been written a good deal and was stopped in order.
+// etcdFiles makes the files of an etcd that has taken many writes and was stopped in order.
 func etcdFiles(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "etcd")
@@ -42,8 +42,9 @@ func copyFiles(t *testing.T, from string) string {
 	return dir
 }
 
-// TestEmbedded_SaysWhatIsWrongWithItsFiles damages the files of an etcd in many ways. Each time the start either succeeds with
-// all that was written, or fails with an error that says what to do. It never panics, hangs, or starts with less.
+// TestEmbedded_SaysWhatIsWrongWithItsFiles damages the files of an etcd in many ways. Each time the
+// start either succeeds with all that was written, or fails with an error that names the remedy. It
+// never panics, hangs, or starts with less.
 func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 	t.Parallel()
 	whole := etcdFiles(t)
@@ -62,13 +63,14 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, content, 0o600))
 		}
 	}
-	// used is the part of a file that is not zeros laid out ahead.
+	// used is a file without the zeros at its end.
 	used := func(b []byte) []byte { return bytes.TrimRight(b, "\x00") }
 	flip := func(percent int) func(t *testing.T, file string) {
 		return edit(func(b []byte) {
 			b = used(b)
 			at := (len(b) - 1) * percent / 100
-			// One bit of each of 16 bytes: the log pads its records with up to 7, before a length of 8, and these mean nothing.
+			// One bit of each of 16 bytes: the log pads its records with up to 7, before a length of 8, and
+			// these mean nothing.
 			for i := at; i < min(at+16, len(b)); i++ {
 				b[i] ^= 0x10
 			}
@@ -109,7 +111,10 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 		"bit in tail": flip(99),
 		"bit at end":  flip(100),
 		"missing":     func(t *testing.T, f string) { require.NoError(t, os.Remove(f)) },
-		"a folder":    func(t *testing.T, f string) { require.NoError(t, os.Remove(f)); require.NoError(t, os.Mkdir(f, 0o700)) },
+		"a folder": func(t *testing.T, f string) {
+			require.NoError(t, os.Remove(f))
+			require.NoError(t, os.Mkdir(f, 0o700))
+		},
 		"a pipe": func(t *testing.T, f string) {
 			require.NoError(t, os.Remove(f))
 			require.NoError(t, syscall.Mkfifo(f, 0o600))
@@ -148,7 +153,8 @@ func TestEmbedded_SaysWhatIsWrongWithItsFiles(t *testing.T) {
 					return
 				}
 				defer func() { require.NoError(t, b.Close()) }()
-				require.True(t, pattern == "snap/*.snap" || strings.HasPrefix(what, "noise "), "it started all the same")
+				require.True(t, pattern == "snap/*.snap" || strings.HasPrefix(what, "noise "),
+					"it started all the same")
 				r, err := b.Range(testContext(t), RangeRequest{Limit: 1})
 				require.NoError(t, err)
 				require.EqualValues(t, 1500, r.Count)
@@ -179,7 +185,8 @@ func TestEmbedded_TakesNoFilesOfAnother(t *testing.T) {
 	}
 	for what, change := range map[string]func(tx *bolt.Tx) error{
 		"cluster of 2 members": func(tx *bolt.Tx) error {
-			return tx.Bucket(etcdschema.Members.Name()).Put([]byte("00000000000000aa"), []byte(`{"id":170,"peerURLs":["http://a"],"name":"b"}`))
+			return tx.Bucket(etcdschema.Members.Name()).Put([]byte("00000000000000aa"),
+				[]byte(`{"id":170,"peerURLs":["http://a"],"name":"b"}`))
 		},
 		"database of aa": func(tx *bolt.Tx) error {
 			members := tx.Bucket(etcdschema.Members.Name())
@@ -251,7 +258,7 @@ func TestEmbedded_NeedsRoom(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=0700"); err != nil {
-		t.Skipf("only root can mount a small disk: %v", err)
+		t.Skipf("SKIPPED: no small disk can be mounted here, which takes root: %v", err)
 	}
 	defer func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) }()
 	_, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: filepath.Join(dir, "new"), Unsafe: true})

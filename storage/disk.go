@@ -11,18 +11,17 @@ import (
 	"time"
 )
 
-// etcd ends the process when its disk is full, for it cannot know what it has written then.
-// The embedded etcd therefore stops taking documents while there is still room for what it
-// writes by itself: two segments of its log, and the pages that deletions and compactions
-// need before they free any.
+// etcd exits the process when its disk is full, because it cannot know what was written then. The
+// embedded etcd therefore rejects documents while there is still room for its own writes: two segments
+// of its log, and the pages that deletions and compactions need before they free any.
 const diskReserve = 3 * walSegment
 
 var errDiskFull = fmt.Errorf("%w: the disk has less than %d MiB left", ErrNoSpace, diskReserve>>20)
 
-// disk is the one that an embedded etcd writes to; nil is one that never gets full.
+// disk is the disk that an embedded etcd writes to. A nil disk never gets full.
 type disk struct {
 	free func() (uint64, error) // in bytes
-	// database is etcd's file, for which blocks are kept; "" where none are.
+	// database is the file of etcd's for which blocks are reserved; "" if none are.
 	database string
 
 	mu   sync.Mutex
@@ -32,15 +31,15 @@ type disk struct {
 	written atomic.Int64 // transactions
 
 	opened time.Time
-	// roomUntil is up to when, in nanoseconds after opened, it need not be asked again.
+	// roomUntil is the time, in nanoseconds after opened, until which free need not be called again.
 	roomUntil atomic.Int64
 }
 
-// lookEvery is how often it is asked what is free: to ask for every commit takes two system calls of each. The
-// reserve is more than anybody writes in that time.
+// lookEvery is how often the free space is read: reading it for every commit would cost two system
+// calls each time. The reserve is more than can be written in that time.
 const lookEvery = 50 * time.Millisecond
 
-// databaseFile is where etcd's database is in its directory.
+// databaseFile is the path of etcd's database within its directory.
 const databaseFile = "/member/snap/db"
 
 func diskOf(dir string) *disk {
@@ -57,16 +56,17 @@ func diskOf(dir string) *disk {
 	}
 }
 
-// growth is how much the database may grow before blocks for more are kept: bbolt's step.
+// growth is how much the database may grow before more blocks are reserved: bbolt's step.
 const growth = 16 << 20
 
-// letGoEvery is after how many transactions the database's pages are let go. Each compares the revision
-// of what it replaces, for which etcd reads that, and the kernel maps what is around it: 64 KiB.
+// letGoEvery is the number of transactions after which the database's pages are released. Each of them
+// compares the revision of the key that it replaces; etcd reads that key, and the kernel maps 64 KiB
+// around it.
 const letGoEvery = 256
 
-// keep sees to it that what etcd has promised to write to its database finds blocks there,
-// even if someone else takes the rest of the disk in a moment: bbolt makes the file
-// longer ahead of time, but leaves it full of holes.
+// keep reserves the blocks that etcd will need for the writes it has acknowledged, even if another
+// process fills the rest of the disk at once: bbolt extends the file ahead of time, but leaves it full
+// of holes.
 func (d *disk) keep() error {
 	if d.database == "" {
 		return nil
@@ -93,14 +93,14 @@ func (d *disk) keep() error {
 	return nil
 }
 
-// wrote says that a transaction was committed.
+// wrote counts a transaction that was committed.
 func (d *disk) wrote() {
 	if d != nil && d.written.Add(1)%letGoEvery == 0 {
 		d.letGo()
 	}
 }
 
-// letGo lets go of the pages that were read.
+// letGo releases the pages of the database that were read.
 func (d *disk) letGo() {
 	if d == nil {
 		return
@@ -111,8 +111,8 @@ func (d *disk) letGo() {
 	unmap(file)
 }
 
-// full is errDiskFull when documents must be refused. A disk that does not tell is taken to
-// have room.
+// full returns errDiskFull when documents must be rejected. A disk whose free space cannot be read is
+// assumed to have room.
 func (d *disk) full() error {
 	if d == nil {
 		return nil

@@ -32,7 +32,7 @@ func NewObject(key Key, revision int64, doc []byte) (*Object, error) {
 	return o, nil
 }
 
-// at is the object with another revision spliced in: what a Deleted event carries.
+// at returns the object with another revision spliced in, as a Deleted event carries it.
 func (sc *schema) at(o *Object, revision int64) *Object {
 	moved, err := sc.object(o.Key, revision, o.JSON)
 	if err != nil {

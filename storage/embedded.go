@@ -26,14 +26,13 @@ type EmbeddedOptions struct {
 	QuotaBytes int64
 	// Unsafe turns fsync off, for tests: objects survive the process, not a power cut.
 	Unsafe bool
-	Log    *slog.Logger // where to log; slog.Default where nil
+	Log    *slog.Logger // slog.Default when nil
 }
 
-// A lone member elects itself one to five ticks after it starts, because raft draws its
-// election timeout at random and etcd lets a single member skip all but the last of it. The
-// tick is thus the price of a start (three ticks on average) and, ten to a hundred times a
-// second for ever, the price of idling. It decides nothing else: there is no one to lose
-// heartbeats to.
+// A lone member elects itself one to five ticks after it starts, because raft draws its election
+// timeout at random and etcd lets a single member skip all but the last of it. The tick is thus the
+// price of a start (three ticks on average) and, ten to a hundred times a second for ever, the price of
+// idling. It decides nothing else: there is no other member to lose heartbeats to.
 const (
 	embeddedTick     = 15 * time.Millisecond
 	embeddedElection = 5 * embeddedTick // the least that etcd accepts
@@ -56,11 +55,11 @@ const walSegment = 8 << 20
 // process, so that it can only be set before the first of them starts.
 func init() { wal.SegmentSizeBytes = walSegment }
 
-// StartEmbedded starts etcd in this process and returns when it serves. The server has no
-// listener: it is reached through function calls alone, so that any number of them can run
-// in one process and nobody else on the machine can read or write around the API server.
-// Files that etcd cannot go on with are ErrDamaged, a disk without room for a new one is ErrNoSpace, and an etcd that
-// another process runs on the same files is waited for, ten seconds at most.
+// StartEmbedded starts etcd in this process and returns when it serves. The server has no listener: it
+// is reached through function calls alone, so that any number of them can run in one process and nobody
+// else on the machine can read or write around the API server. Files that etcd cannot continue from are
+// ErrDamaged; a disk without room for a new etcd is ErrNoSpace. If another process runs an etcd on the
+// same files, StartEmbedded waits up to ten seconds for it to end.
 func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
 	if o.Dir == "" {
 		return nil, errors.New("storage: the embedded etcd needs a data directory")
@@ -95,13 +94,13 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
 	b := newEtcd(client, o.Prefix)
 	b.server, b.disk = server, diskOf(dir)
 	if o.Unsafe {
-		b.disk.database = "" // what may be lost need not be provided for
+		b.disk.database = "" // data that may be lost needs no reserve
 	}
 	if err := b.disk.full(); err != nil {
 		o.Log.Warn("no document can be written", "error", err)
 	}
 	b.closer = sync.OnceValue(func() error {
-		// Without a connection, all that Close reports is that the client's context ended.
+		// Without a connection, Close reports nothing but the end of the client's context.
 		_ = client.Close()
 		server.Close()
 		return nil
@@ -109,7 +108,8 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
 	return b, nil
 }
 
-// makePrivate takes a data directory from everybody else, whoever made or copied it: Secrets are going to be in it.
+// makePrivate removes other users' access to a data directory, whoever made or copied it: it will hold
+// Secrets.
 func makePrivate(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {

@@ -87,7 +87,8 @@ func writeMany(t *testing.T, s *Store, n int) {
 	errs := make(chan error, n)
 	for range n {
 		go func() {
-			_, err := s.Commit(testContext(t), Write{Op: Create, Key: podKey("default", rand.Text()), Value: pod("default", "p", "")})
+			_, err := s.Commit(testContext(t), Write{Op: Create, Key: podKey("default", rand.Text()),
+				Value: pod("default", "p", "")})
 			errs <- err
 		}()
 	}

@@ -47,14 +47,14 @@ func newEtcd(client *clientv3.Client, prefix string) *etcd {
 
 func (e *etcd) Close() error { return e.closer() }
 
-// inProcess: the server is reached through function calls.
+// inProcess reports that the server is reached through function calls.
 func (e *etcd) inProcess() bool { return e.server != nil }
 
 // connectPatience is how long a request waits for a lost connection to come back.
 const connectPatience = 2 * time.Second
 
-// connected waits for a connection, so that a request that fails for want of one was
-// certainly not sent. clientv3 would try until the context ends and not say.
+// connected waits for a connection, so that a request that fails for lack of one was certainly not
+// sent. clientv3 would retry until the context ends, and would not report that.
 func (e *etcd) connected(ctx context.Context) error {
 	if e.inProcess() {
 		return nil
@@ -163,9 +163,9 @@ func (e *etcd) Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch {
 	return batches
 }
 
-// batch translates one answer of etcd, which never splits a revision. The answer that says
-// that the watch was created, or resumed after a lost connection, speaks for no revision
-// but those before the first.
+// batch translates one answer of etcd, which never splits a revision. A response that announces that
+// the watch was created, or resumed after a lost connection, covers only the revisions before the
+// first.
 func (e *etcd) batch(response clientv3.WatchResponse, from int64) WatchBatch {
 	if err := response.Err(); err != nil {
 		return WatchBatch{Err: readError(err)}

@@ -20,14 +20,15 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// etcdLogger passes etcd's warnings and errors on to a logger. What etcd tells at info level is for those who operate etcd
-// itself.
+// etcdLogger passes etcd's warnings and errors on to a logger. Its lines at info level are for
+// operators of etcd itself.
 func etcdLogger(to *slog.Logger, hooks ...zap.Option) *zap.Logger {
 	return zap.New(slogCore{to: to}, hooks...)
 }
 
-// giveUp is where etcd, in a goroutine of its own, gives up. While it starts that is an error of the start, and the
-// goroutine ends there. Later the process ends: nobody knows what etcd has written then.
+// giveUp is called when etcd, in a goroutine of its own, fails fatally. While etcd starts, that is an
+// error of the start, and the goroutine ends there. Later the process exits: it is not known what etcd
+// has written then.
 type giveUp struct {
 	started atomic.Bool
 	reason  chan error // has room for one
@@ -51,12 +52,12 @@ func (g *giveUp) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	}
 	select {
 	case g.reason <- startError(err):
-	default: // the first reason is the one
+	default: // only the first reason counts
 	}
 	runtime.Goexit()
 }
 
-// startError says what is to be done about an error of etcd's start.
+// startError adds advice to an error of etcd's start.
 func startError(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
@@ -86,7 +87,7 @@ func (c slogCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore
 	return checked
 }
 
-// advice is what etcd warns of at every start and what does not apply to an embedded one: it
+// advice are the warnings that etcd logs at every start but that do not apply to an embedded one: it
 // has no listeners and no users, and a new one learns its schema version with its first term.
 var advice = map[string]bool{
 	"Running http and grpc server on single port. This is not recommended for production.":             true,
@@ -97,15 +98,17 @@ var advice = map[string]bool{
 	"failed to update cluster version":                                                                 true,
 }
 
-// passing is what etcd warns of, or calls an error, when its machine is busy, when a request fails or when it stops. The
-// request's own error says so to whoever made it; a user can do nothing about the line, which is therefore logged as information.
+// passing are the warnings and errors that etcd logs when its machine is busy, when a request fails or
+// when it stops. The client of the request gets the request's own error, and a user can do nothing
+// about the line, so it is logged at info level.
 var passing = map[string]bool{
 	"apply request took too long": true,
 	"failed to apply request":     true,
 	"request stats":               true,
-	"waiting for ReadIndex response took too long, retrying":                                                             true,
-	"timed out waiting for read index response (local node might have slow network)":                                     true,
-	"ignored out-of-date read index response; local node read indexes queueing up and waiting to be in sync with leader": true,
+	"waiting for ReadIndex response took too long, retrying":                         true,
+	"timed out waiting for read index response (local node might have slow network)": true,
+	"ignored out-of-date read index response; local node read indexes queueing up and waiting " +
+		"to be in sync with leader": true,
 	"timed out sending read state": true,
 	"leader failed to send out heartbeat on time; took too long, leader is overloaded likely from slow disk": true,
 	"failed to get read index from Raft":                         true,
@@ -121,15 +124,16 @@ var passing = map[string]bool{
 	"failed to receive lease keepalive request from gRPC stream": true,
 }
 
-// A line of etcd's names requests with all that is in them. What a line may have of one is bounded, so that a reader sees
-// what it is about, and a log is not filled by somebody who makes large requests.
+// etcd logs requests with their whole content. A line here is limited, so that it stays readable, and
+// so that a client that sends large requests does not fill the log.
 const (
 	maxText   = 200 // bytes of the message, and of each attribute
 	maxFields = 10
 )
 
-// publishing is what etcd logs when its own first proposal, the member's name, has failed. It makes it again without a
-// pause, and after many writes it refuses it until it has looked at its log: as long as that takes the proposal waits here.
+// publishing is logged by etcd when its own first proposal, the member's name, has failed. etcd repeats
+// the proposal without a pause, and after many writes it rejects it until it has read its log: the
+// proposal waits here as long as that takes.
 const publishing = "failed to publish local member to cluster through raft"
 
 func tooMany(fields []zapcore.Field) bool {
@@ -159,7 +163,8 @@ func (c slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// attributes are the fields of a line, in their order, as many and as much of each as a line may have.
+// attributes returns the fields of a line in their order, cut to the number and length that a line may
+// have.
 func attributes(fields []zapcore.Field) []slog.Attr {
 	attributes := []slog.Attr{slog.String("component", "etcd")}
 	for _, f := range fields[:min(len(fields), maxFields)] {

@@ -16,7 +16,8 @@ func TestEtcdLog_ShowsShortLinesThatAUserCanActOn(t *testing.T) {
 	var out bytes.Buffer
 	level := new(slog.LevelVar)
 	level.Set(slog.LevelWarn)
-	log := etcdLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))).With(zap.String("member", "m"))
+	log := etcdLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))).With(
+		zap.String("member", "m"))
 	long := strings.Repeat("ä", 20_000)
 	var many []zap.Field
 	for range 1000 {

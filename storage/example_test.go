@@ -28,7 +28,8 @@ func Example() {
 	}
 	defer store.Close()
 
-	pods := store.Collection("core/pods", storage.CollectionOptions{Fields: []string{"spec.nodeName"}, Index: "spec.nodeName"})
+	pods := store.Collection("core/pods", storage.CollectionOptions{Fields: []string{"spec.nodeName"},
+		Index: "spec.nodeName"})
 	watcher, err := pods.Watch(ctx, storage.WatchRequest{Scope: storage.Scope{IndexValue: "node-1"}})
 	if err != nil {
 		log.Fatal(err)

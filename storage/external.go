@@ -19,6 +19,7 @@ type ExternalOptions struct {
 	CAFile, CertFile, KeyFile string
 	Prefix                    string        // "/registry" when empty
 	DialTimeout               time.Duration // 5 s when zero
+	Log                       *slog.Logger  // slog.Default when nil
 }
 
 // A connection on which nothing was heard for keepAliveTime is probed, and given up after
@@ -40,13 +41,16 @@ func DialExternal(o ExternalOptions) (Backend, error) {
 	if o.DialTimeout == 0 {
 		o.DialTimeout = 5 * time.Second
 	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            o.Servers,
 		DialTimeout:          o.DialTimeout,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		TLS:                  tlsConfig,
-		Logger:               etcdLogger(slog.Default()),
+		Logger:               etcdLogger(o.Log),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("storage: dial etcd: %w", err)

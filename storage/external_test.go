@@ -25,10 +25,12 @@ type etcdServer struct {
 	t      testing.TB
 	config *embed.Config
 	etcd   *embed.Etcd
-	asked  sync.RWMutex // held by questions for etcd's status, for which it looks into a database that a stop takes away
+	// held by requests for etcd's status, which read a database that a stop closes
+	asked sync.RWMutex
 }
 
-func (s *etcdServer) intercept(ctx context.Context, request any, method *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+func (s *etcdServer) intercept(ctx context.Context, request any, method *grpc.UnaryServerInfo,
+	handle grpc.UnaryHandler) (any, error) {
 	if method.FullMethod == pb.Maintenance_Status_FullMethodName {
 		if !s.asked.TryRLock() {
 			return nil, status.Error(codes.Unavailable, "etcd stops")
@@ -51,14 +53,15 @@ func startEtcdWith(t testing.TB, o EmbeddedOptions) *etcdServer {
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{address}, []url.URL{address}
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(slog.Default()))
 	s := &etcdServer{t: t, config: config}
-	config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(s.intercept))
+	config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions,
+		grpc.ChainUnaryInterceptor(s.intercept))
 	s.start()
 	t.Cleanup(s.stop)
 	return s
 }
 
-// freeAddress has a port that the system gives to nobody who does not ask for it by its number, for it must still be
-// free when etcd begins, and when it begins again.
+// freeAddress returns an address with a port outside of the range that the system assigns, because it
+// must still be free when etcd starts, and when it starts again.
 func freeAddress(t testing.TB) string {
 	var err error
 	for range 100 {
@@ -192,7 +195,7 @@ func TestExternal_OpenWaitsForAnEtcdThatStartsLater(t *testing.T) {
 		}
 		opened <- s
 	}()
-	// Whichever of the two is first.
+	// Either of the two may be first.
 	server.start()
 	s := <-opened
 	require.NotNil(t, s)

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// frontier is the revision that memory has reached, and those who wait for it to move.
+// frontier is the revision that memory has reached, and the callers that wait for it to move.
 type frontier struct {
 	revision atomic.Int64
 	mu       sync.Mutex
@@ -59,7 +58,7 @@ func (f *frontier) reach(revision int64) <-chan struct{} {
 	return w.reached
 }
 
-// leave takes back a wait that was given up.
+// leave removes a wait that was given up.
 func (f *frontier) leave(reached <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,16 +71,15 @@ func (f *frontier) leave(reached <-chan struct{}) {
 }
 
 const (
-	// answerTimeout bounds a question to etcd, and how long the frontier may lag behind the
-	// answer.
+	// answerTimeout bounds a request to etcd, and how long the frontier may lag behind its answer.
 	answerTimeout = 3 * time.Second
-	// futureTimeout bounds the wait for a revision that a client says it has seen.
+	// futureTimeout bounds the wait for a revision that a client claims to have seen.
 	futureTimeout = 3 * time.Second
-	// nudgeAfter is how long the frontier may lag before etcd is asked to report progress. A
-	// revision that changed nothing below our prefix is seen no other way.
+	// nudgeAfter is how long the frontier may lag before etcd is asked to report progress: there is no
+	// other way to see a revision that changed nothing below our prefix.
 	nudgeAfter = 10 * time.Millisecond
 	nudgeEvery = 100 * time.Millisecond
-	// silence is how long a member of etcd may say nothing at all before another is asked: a
+	// silence is how long a member of etcd may send nothing at all before another one is used: a
 	// machine that hangs or is cut off keeps its connections for a long time.
 	silence = time.Second
 )
@@ -99,7 +97,7 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 	return revision, s.await(ctx, revision, answerTimeout, ErrUnavailable)
 }
 
-// await returns when the frontier has reached the revision, or the given error after a while.
+// await returns when the frontier has reached the revision, or the given error once patience is over.
 func (s *Store) await(ctx context.Context, revision int64, patience time.Duration, late error) error {
 	reached := s.frontier.reach(revision)
 	if reached == nil {
@@ -127,7 +125,7 @@ func (s *Store) await(ctx context.Context, revision int64, patience time.Duratio
 		case <-nudge.C:
 			nudge.Reset(nudgeEvery)
 			if err := s.backend.RequestProgress(s.ctx); err != nil {
-				slog.Debug("ask etcd for progress", "err", err)
+				s.options.Log.Debug("could not request progress of etcd", "err", err)
 			}
 			continue
 		case <-ctx.Done():
@@ -139,7 +137,7 @@ func (s *Store) await(ctx context.Context, revision int64, patience time.Duratio
 		case <-deadline.C:
 			s.frontier.leave(reached)
 			now := s.Frontier()
-			if now >= revision { // both came to pass while this goroutine waited for its turn
+			if now >= revision { // both happened while this goroutine waited to be scheduled
 				return nil
 			}
 			return fmt.Errorf("%w: memory is at revision %d, not yet at %d", late, now, revision)
@@ -147,7 +145,7 @@ func (s *Store) await(ctx context.Context, revision int64, patience time.Duratio
 	}
 }
 
-// doubtWatch makes follow open another watch in place of one that has fallen silent.
+// doubtWatch makes follow replace a watch that has fallen silent.
 func (s *Store) doubtWatch() {
 	select {
 	case s.doubts <- struct{}{}:
@@ -155,7 +153,7 @@ func (s *Store) doubtWatch() {
 	}
 }
 
-// askRevision is the question itself, put again when no answer comes.
+// askRevision sends the request itself, and repeats it when there is no answer.
 func (s *Store) askRevision() (int64, error) {
 	before := s.Frontier()
 	var revision int64
@@ -173,19 +171,21 @@ func (s *Store) askRevision() (int64, error) {
 		}
 	}
 	if revision < before {
-		return 0, fmt.Errorf("%w: etcd is at revision %d and has been at %d: it lost data", ErrUnavailable, revision, before)
+		return 0, fmt.Errorf("%w: etcd is at revision %d and has been at %d: it lost data", ErrUnavailable,
+			revision, before)
 	}
 	return revision, nil
 }
 
-// question lets concurrent callers share the answer to one question. An answer is good only
-// for those who came before the question was put, so that a caller always joins the next
-// one, never that in flight.
+// question lets concurrent callers share one request for etcd's revision. An answer is valid only for
+// callers that arrived before the request was sent, so a caller always joins the next request, never
+// the one in flight.
 type question struct {
 	ask func() (int64, error)
 
 	mu      sync.Mutex
 	asking  bool
+	closed  bool
 	pending *answer
 	flights sync.WaitGroup
 }
@@ -198,6 +198,10 @@ type answer struct {
 
 func (q *question) next(ctx context.Context) (int64, error) {
 	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		return 0, errClosed
+	}
 	if q.pending == nil {
 		q.pending = &answer{done: make(chan struct{})}
 	}
@@ -215,7 +219,7 @@ func (q *question) next(ctx context.Context) (int64, error) {
 	}
 }
 
-// run asks as long as there is someone who wants to know.
+// run sends requests as long as there are callers waiting.
 func (q *question) run() {
 	for {
 		q.mu.Lock()
@@ -231,4 +235,11 @@ func (q *question) run() {
 	}
 }
 
-func (q *question) wait() { q.flights.Wait() }
+// close waits for the requests under way. Callers that come later, such as handlers that outlive their server by a
+// moment, get an error.
+func (q *question) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.flights.Wait()
+}

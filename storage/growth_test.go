@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// BenchmarkStart is the start of an embedded etcd that holds objects, and of a store on it;
-// both should cost in proportion to what there is. Memory is the heap that is in use then.
+// BenchmarkStart is the start of an embedded etcd that holds objects, and of a store on it; both should
+// cost in proportion to the number of objects. Memory is the heap that is in use then.
 func BenchmarkStart(b *testing.B) {
 	for _, n := range []int{1000, 10000, 50000} {
 		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {
@@ -62,7 +62,8 @@ func fillDir(b *testing.B, dir string, n int) {
 		writing.Go(func() {
 			for i := made.Add(1); i <= int64(n); i = made.Add(1) {
 				key := podKey("default", fmt.Sprintf("p%d", i))
-				if _, err := s.Commit(context.Background(), Write{Op: Create, Key: key, Value: typicalPod}); err != nil {
+				if _, err := s.Commit(context.Background(),
+					Write{Op: Create, Key: key, Value: typicalPod}); err != nil {
 					failures <- err
 					return
 				}

@@ -2,12 +2,12 @@ package storage
 
 import "sync"
 
-// handover passes the objects of this store's own commits to the goroutine that applies the
-// watch, so that a document that was scanned to be written is not scanned and copied once
-// more when it comes back. Nothing depends on it: who finds nothing here scans.
+// handover passes the objects of this store's own commits to the goroutine that applies the watch, so
+// that a document that was scanned to be written is not scanned and copied once more when it comes
+// back. Nothing depends on it: without an object here, the document is scanned.
 type handover struct {
 	mu      sync.Mutex
-	objects []handedObject // of the commits that the watch has not brought yet: a handful
+	objects []handedObject // of the commits that the watch has not delivered yet: a handful
 	taken   []handedObject // reused
 }
 
@@ -26,8 +26,8 @@ func (h *handover) give(f *frontier, o *Object, sc *schema) {
 	}
 }
 
-// take returns what was given up to a revision. What is given later for these revisions goes
-// with the next call. The slice is valid until then.
+// take returns the objects given up to a revision. Objects that are given later for these revisions are
+// returned by the next call. The slice is valid until then.
 func (h *handover) take(upTo int64) []handedObject {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,7 +46,7 @@ func (h *handover) take(upTo int64) []handedObject {
 	return h.taken
 }
 
-// find is the change that a put of a path is, if its object was handed over.
+// find returns the change for a put of a path, if its object was handed over.
 func find(own []handedObject, c *Change) (change, bool) {
 	for _, given := range own {
 		o := given.object
@@ -58,7 +58,7 @@ func find(own []handedObject, c *Change) (change, bool) {
 	return change{}, false
 }
 
-// is says whether a path is that of the key, without making it.
+// is reports whether a path is that of the key, without building it.
 func (k *Key) is(path string) bool {
 	n := len(k.Collection)
 	if len(path) <= n || path[:n] != k.Collection || path[n] != '/' {

@@ -61,7 +61,7 @@ func TestHandover_TakesOnlyTheVeryBytes(t *testing.T) {
 	require.Same(t, o, ch.object)
 }
 
-// Collections may be opened with other options while writes are on their way.
+// Collections may be opened with other options while writes are under way.
 func TestHandover_ObjectsFollowTheirCollectionsSchema(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -71,7 +71,8 @@ func TestHandover_ObjectsFollowTheirCollectionsSchema(t *testing.T) {
 		writing.Go(func() {
 			for j := range 50 {
 				key := podKey("default", fmt.Sprintf("p%d-%d", i, j))
-				if _, err := s.Commit(ctx, Write{Op: Create, Key: key, Value: pod("default", key.Name, "n1")}); err != nil {
+				if _, err := s.Commit(ctx,
+					Write{Op: Create, Key: key, Value: pod("default", key.Name, "n1")}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is how long a test waits for what must come. It is long, because nothing is
-// measured by it.
+// patience is how long a test waits for something that must happen. It is long, because no test
+// measures it.
 const patience = time.Minute
 
 func testContext(t testing.TB) context.Context {
@@ -58,7 +58,8 @@ func pod(namespace, name, node string, labels ...string) []byte {
 		k, v, _ := strings.Cut(l, "=")
 		pairs[i] = fmt.Sprintf("%q:%q", k, v)
 	}
-	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":%q,"uid":"uid-%s","labels":{%s}},"spec":{"nodeName":%q}}`,
+	return fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":%q,"uid":"uid-%s","labels":{%s}},"spec":{"nodeName":%q}}`,
 		name, namespace, name, strings.Join(pairs, ","), node)
 }
 

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 )
 
-// past is nil if the state at a revision, and what came after it, may be read.
+// past returns nil if the state at a revision, and the events after it, may be read.
 func (s *Store) past(ctx context.Context, scope *Scope, revision int64) error {
 	if oldest := s.compactor.oldest.Load(); revision < oldest {
 		return fmt.Errorf("%w: %d, and history begins with %d", ErrExpired, revision, oldest)
@@ -19,8 +18,8 @@ func (s *Store) past(ctx context.Context, scope *Scope, revision int64) error {
 	return scope.Past(ctx, revision)
 }
 
-// SameSince is nil if an object has been the same one, by its UID, ever since a revision, or if there has
-// been none of that name all the time. It is ErrExpired otherwise, and where nobody remembers.
+// SameSince is nil if an object has been the same one, by its UID, ever since a revision, or if there
+// has been none of that name all the time. It is ErrExpired otherwise, or if the history is gone.
 func (c *Collection) SameSince(ctx context.Context, namespace, name string, revision int64) error {
 	key := Key{Collection: c.name, Namespace: namespace, Name: name}
 	now, same, known := c.remembered(key, revision)
@@ -37,8 +36,8 @@ func (c *Collection) SameSince(ctx context.Context, namespace, name string, revi
 	return nil
 }
 
-// remembered is the present object of a key, nil if there is none, and whether that is what there was at a
-// revision, if memory knows.
+// remembered returns the present object of a key, nil if there is none, and whether it is the same that
+// existed at a revision, as far as memory knows.
 func (c *Collection) remembered(key Key, revision int64) (now *Object, same, known bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -64,8 +63,8 @@ type historyReader struct {
 	cancel  context.CancelFunc
 }
 
-// beginWithHistory opens the private watch. etcd says that a watch is compacted only after
-// it has opened it; a read at the same revision tells at once.
+// beginWithHistory opens the private watch. etcd reports only after opening a watch that its revision
+// is compacted; a read at the same revision fails at once.
 func (w *Watcher) beginWithHistory(ctx context.Context, after int64) error {
 	c := w.collection
 	prefix := c.name + "/"
@@ -91,8 +90,8 @@ func (w *Watcher) endHistory() {
 	w.history = nil
 }
 
-// fillFromHistory waits for one batch, tells it, and moves on to the log if that is
-// complete from there on.
+// fillFromHistory waits for one batch, delivers it, and moves on to the log if that is complete from
+// there on.
 func (w *Watcher) fillFromHistory(ctx context.Context) error {
 	batch, err := w.history.next(ctx, w.collection.store)
 	if err != nil {
@@ -114,8 +113,8 @@ func (w *Watcher) fillFromHistory(ctx context.Context) error {
 	return nil
 }
 
-// next waits for a batch. Where nothing happened between the revision asked for and the log,
-// only a progress report can tell.
+// next waits for a batch. If nothing happened between the revision asked for and the log, only a
+// progress report shows it.
 func (h *historyReader) next(ctx context.Context, s *Store) (WatchBatch, error) {
 	nudge := time.NewTimer(nudgeAfter)
 	defer nudge.Stop()
@@ -129,7 +128,7 @@ func (h *historyReader) next(ctx context.Context, s *Store) (WatchBatch, error) 
 		case <-nudge.C:
 			nudge.Reset(nudgeEvery)
 			if err := s.backend.RequestProgress(s.ctx); err != nil {
-				slog.Debug("ask etcd for progress", "err", err)
+				s.options.Log.Debug("could not request progress of etcd", "err", err)
 			}
 		case <-ctx.Done():
 			return WatchBatch{}, ctx.Err()
@@ -139,7 +138,7 @@ func (h *historyReader) next(ctx context.Context, s *Store) (WatchBatch, error) 
 	}
 }
 
-// remember makes an entry of a change that etcd remembers, nil if it was none to readers.
+// remember makes an entry of a change in etcd's history, nil if readers could not see it.
 func (c *Collection) remember(sc *schema, ch Change) *entry {
 	e := &entry{revision: ch.Revision}
 	if ch.Value != nil {

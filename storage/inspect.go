@@ -18,20 +18,21 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// What etcd does not expect of its files makes it panic, in goroutines that nobody can recover, wait for a leader for ever,
-// or go on without what it has acknowledged. The embedded etcd's files are therefore looked at before it is started: the
-// structure of its database, page by page, and the checksums of its log. Both are less work than what etcd does with them next.
+// Damage in its files makes etcd panic in goroutines whose panics cannot be recovered, wait for a
+// leader forever, or go on without writes that it has acknowledged. The embedded etcd's files are
+// therefore inspected before it is started: the structure of its database, page by page, and the
+// checksums of its log. Both take less work than etcd's own start.
 
-// ErrDamaged: the files of an embedded etcd are not what it has written. A snapshot has to be restored, into a folder of
-// its own or in their place.
+// ErrDamaged: the files of an embedded etcd are not what it has written. A snapshot has to be restored, into
+// a folder of its own or in their place.
 var ErrDamaged = errors.New("etcd's data is damaged: restore a snapshot")
 
 func damagedf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrDamaged, fmt.Errorf(format, args...))
 }
 
-// inspect looks at the data directory of an etcd that does not run. An error that is not ErrDamaged says that the files
-// cannot be read or written.
+// inspect checks the data directory of an etcd that does not run. An error other than ErrDamaged means
+// that the files cannot be read or written.
 func inspect(dir string) error {
 	member := filepath.Join(dir, "member")
 	logDir, snapDir := filepath.Join(member, "wal"), filepath.Join(member, "snap")
@@ -61,7 +62,7 @@ func inspect(dir string) error {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, database, err)
 	}
 	if len(logs) == 0 {
-		if held.index > 0 { // one that was restored has applied nothing yet
+		if held.index > 0 { // a restored one has applied nothing yet
 			return damagedf("%s is missing or has no log", logDir)
 		}
 		return nil
@@ -88,7 +89,7 @@ func openRegular(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR, 0)
 }
 
-// logState is what etcd's log says. Entries are named by their index.
+// logState is the state that etcd's log describes. Entries are identified by their index.
 type logState struct {
 	metadata    bool     // it has a beginning
 	member      uint64   // whose log it is
@@ -129,7 +130,7 @@ func inspectLog(files []string, index uint64) (*logState, error) {
 			return nil, damagedf("%s: %w", filepath.Dir(files[0]), err)
 		}
 	}
-	// After a power cut it may end within a record, which etcd takes away.
+	// After a power cut it may end within a record, which etcd cuts off.
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, damagedf("%s: %w", filepath.Dir(files[0]), err)
 	}
@@ -177,13 +178,14 @@ func (s *logState) take(record *walpb.Record) error {
 	return nil
 }
 
-// agreesWith finds out whether etcd can go on from where the database is.
+// agreesWith returns an error if etcd could not continue from the state of the database.
 func (s *logState) agreesWith(held *databaseState) error {
 	switch last := max(s.last, s.snapshot); {
 	case !s.metadata:
 		return errors.New("the log has no beginning")
 	case held.index < s.snapshot:
-		return fmt.Errorf("the database ends at entry %d, before the log's snapshot of entry %d", held.index, s.snapshot)
+		return fmt.Errorf("the database ends at entry %d, before the log's snapshot of entry %d",
+			held.index, s.snapshot)
 	case held.index > last:
 		return fmt.Errorf("the log ends at entry %d, and the database has entry %d", last, held.index)
 	case s.first > s.snapshot+1:
@@ -193,7 +195,8 @@ func (s *logState) agreesWith(held *databaseState) error {
 	case held.index > 0 && len(held.members) != 1:
 		return fmt.Errorf("they are of a cluster of %d members, and an embedded etcd is alone", len(held.members))
 	case held.index > 0 && held.members[0] != s.member:
-		return fmt.Errorf("they are of another etcd: the log is of the member %x, the database of %x", s.member, held.members[0])
+		return fmt.Errorf("they are of another etcd: the log is of the member %x, the database of %x", s.member,
+			held.members[0])
 	}
 	return nil
 }

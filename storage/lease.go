@@ -13,8 +13,8 @@ import (
 // time to live, but at least leaseWindowMin and at most leaseWindowMax after it. They never
 // expire early.
 //
-// Times to live that differ by less than one part in leaseGrains share one too: however many a client
-// thinks of, there are some 2,500 to open leases for.
+// Times to live that differ by less than one part in leaseGrains share one too: however many different
+// ones clients use, there are at most some 2,500 open leases.
 const (
 	leaseShare      = 20 // one twentieth: 5 %
 	leaseWindowMin  = time.Second
@@ -34,7 +34,7 @@ type leases struct {
 
 type sharedLease struct {
 	id      clientv3.LeaseID
-	expires time.Time // not later than etcd will think
+	expires time.Time // not later than etcd's own estimate
 	objects atomic.Int32
 }
 
@@ -52,8 +52,8 @@ func leaseTerm(ttl time.Duration) (term, grain time.Duration) {
 	return (ttl + grain - 1).Truncate(grain), grain
 }
 
-// take returns a lease that lives at least ttl from now. An object that it is not used for after all is to be
-// taken off its count.
+// take returns a lease that lives at least ttl from now. If it is not used for an object after all,
+// that object must be taken off its count.
 func (l *leases) take(ctx context.Context, ttl time.Duration) (*sharedLease, error) {
 	ttl, grain := leaseTerm(ttl)
 	select {
@@ -79,8 +79,8 @@ func (l *leases) take(ctx context.Context, ttl time.Duration) (*sharedLease, err
 	return s, nil
 }
 
-// drop forgets leases that can no longer be shared by anyone, so that many different times
-// to live do not pile up.
+// drop removes leases that can no longer be shared, so that many different times to live do not pile
+// up.
 func (l *leases) drop(now time.Time) {
 	for ttl, s := range l.open {
 		if s.expires.Before(now.Add(ttl)) {

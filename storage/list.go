@@ -18,12 +18,12 @@ type Scope struct {
 	IndexValue string
 	// Match, when not nil, further narrows. It must be pure and quick.
 	Match func(*Object) bool
-	// Past, when not nil, is asked before a state of the past is read, or events after it are. Its error
-	// is the read's; ErrExpired makes a continue token stale.
+	// Past, when not nil, is called before a past state, or events after it, are read. Its error is
+	// returned by the read; ErrExpired makes a continue token stale.
 	Past func(ctx context.Context, revision int64) error
 }
 
-// holds says whether an object is in scope.
+// holds reports whether an object is in scope.
 func (s *Scope) holds(sc *schema, o *Object) bool {
 	return o != nil && s.covers(sc, o) && (s.Match == nil || s.Match(o))
 }
@@ -40,10 +40,10 @@ func (s *Scope) covers(sc *schema, o *Object) bool {
 	return value == s.IndexValue
 }
 
-// isRange: everything in the collection or in the namespace is in scope.
+// isRange reports that everything in the collection or in the namespace is in scope.
 func (s *Scope) isRange() bool { return s.Name == "" && s.IndexValue == "" && s.Match == nil }
 
-// isWide: everything is in scope.
+// isWide reports that everything is in scope.
 func (s *Scope) isWide() bool { return s.Namespace == "" && s.isRange() }
 
 // ListRequest is one LIST.
@@ -63,13 +63,13 @@ type List struct {
 	// holds for any server on the same etcd, and fails with a *StaleToken when the first page is
 	// older than Options.CompactionInterval, or its revision than the history.
 	Continue string
-	// Remaining is how many items follow this page; nil when there are none, and when that is
+	// Remaining is the number of items after this page; nil when there are none, and when the number is
 	// unknown because the scope is narrower than a namespace.
 	Remaining *int64
 }
 
-// List reads objects in key order. A Continue that is no token of ours is ErrBadToken; At is
-// ignored with one, because the token names the revision.
+// List reads objects in key order. A Continue that this package did not make is ErrBadToken; with one,
+// At is ignored, because the token names the revision.
 func (c *Collection) List(ctx context.Context, r ListRequest) (*List, error) {
 	list, err := c.list(ctx, r)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *Collection) list(ctx context.Context, r ListRequest) (*List, error) {
 	return c.page(s, r, s.last, place{}), nil
 }
 
-// listOn goes on where the page ended that gave the token.
+// listOn continues after the page that returned the token.
 func (c *Collection) listOn(ctx context.Context, r ListRequest) (*List, error) {
 	token, err := parseToken(r.Continue)
 	if err != nil {
@@ -113,13 +113,14 @@ func (c *Collection) listOn(ctx context.Context, r ListRequest) (*List, error) {
 		list, err = c.listAt(ctx, r, token.Revision, token.place)
 	}
 	if errors.Is(err, ErrExpired) {
-		return nil, &StaleToken{Continue: continueToken{Revision: newest, place: place{Start: token.Start}}.String(), err: err}
+		return nil, &StaleToken{Continue: continueToken{Revision: newest, place: place{Start: token.Start}}.String(),
+			err: err}
 	}
 	return list, err
 }
 
-// listIndexed reads the small tree of one index value, if that is all in one page. It is
-// nil otherwise.
+// listIndexed reads the small tree of one index value, if all of it fits in one page. It returns nil
+// otherwise.
 func (c *Collection) listIndexed(r ListRequest) *List {
 	if r.Scope.IndexValue == "" {
 		return nil
@@ -208,7 +209,7 @@ func (c *Collection) page(s snapshot, r ListRequest, revision int64, from place)
 	return list
 }
 
-// ascend calls f in key order for a superset of what is in scope, from start on.
+// ascend calls f in key order for a superset of the objects in scope, from start on.
 func (s snapshot) ascend(scope Scope, start string, f func(*Object) bool) {
 	if scope.Namespace == "" && start == "" {
 		s.tree.Ascend(f)
@@ -229,7 +230,7 @@ func (s snapshot) ascend(scope Scope, start string, f func(*Object) bool) {
 	})
 }
 
-// splitPath makes a key of a path below its collection.
+// splitPath parses a path below its collection into a key.
 func splitPath(path string) Key {
 	if namespace, name, ok := strings.Cut(path, "/"); ok {
 		return Key{Namespace: namespace, Name: name}
@@ -285,7 +286,7 @@ func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision i
 	}
 }
 
-// understandOld is the object of a document of the past, nil if it is corrupt.
+// understandOld returns the object of a past document, nil if it is corrupt.
 func (c *Collection) understandOld(sc *schema, kv KV) *Object {
 	key, err := ParseKey(kv.Path)
 	if err != nil {
@@ -303,17 +304,16 @@ func (c *Collection) understandOld(sc *schema, kv KV) *Object {
 // place is where a page begins.
 type place struct {
 	Start string `json:"start"` // the first path to read, below the collection; "" for all
-	// Rest is how many objects there are from there on at the token's revision; 0 if nobody
-	// has counted. Counting them anew for every page would make the cost of a list grow with
-	// the square of its length. It is told to clients and trusted no further: they could
-	// change it.
+	// Rest is the number of objects from there on at the token's revision; 0 if they were not counted.
+	// Counting them for every page would make the cost of a list grow with the square of its length. It
+	// is only ever reported to clients, because they could change it.
 	Rest int64 `json:"rest,omitempty"`
-	// Begun is when the first page was read, in milliseconds of the Unix epoch. A client that changes it
-	// gains what a list at the same exact revision would give it.
+	// Begun is when the first page was read, in milliseconds of the Unix epoch. A client that changes
+	// it gains no more than a list at the same exact revision would return.
 	Begun int64 `json:"begun,omitempty"`
 }
 
-// after is where the page begins that follows one that began at from and ended with last.
+// after returns the start of the page that follows one that began at from and ended with last.
 func (s *Store) after(from place, last Key) place {
 	path := last.Name
 	if last.Namespace != "" {
@@ -325,7 +325,7 @@ func (s *Store) after(from place, last Key) place {
 	return place{Start: path + "\x00", Begun: from.Begun}
 }
 
-// outlived is ErrExpired once the list that a page belongs to began too long ago.
+// outlived returns ErrExpired if the list that a page belongs to began too long ago.
 func (s *Store) outlived(p place) error {
 	life := s.options.CompactionInterval
 	if age := s.options.Clock.Since(time.UnixMilli(p.Begun)); life > 0 && age > life {
@@ -340,7 +340,7 @@ type continueToken struct {
 	place
 }
 
-// newest, in place of a revision, goes on at whatever is current.
+// newest, in place of a revision, continues at the current one.
 const newest = -1
 
 func (t continueToken) String() string {
@@ -366,9 +366,9 @@ func parseToken(text string) (continueToken, error) {
 	return token, nil
 }
 
-// Snapshots from which a page was served are kept for those who want the next one. They
-// share with the tree all nodes that did not change since, so that only a collection that
-// changes a lot pays for them, and not for long.
+// Snapshots from which a page was served are kept for requests for the next one. They share all nodes
+// that have not changed since with the tree, so that only a collection that changes a lot pays for
+// them, and not for long.
 const (
 	keptCount = 4
 	keptFor   = time.Minute
@@ -385,7 +385,7 @@ type keptSnapshot struct {
 
 func (k *keptSnapshots) clear() { k.list = nil }
 
-// prune lets go of what has expired.
+// prune drops the snapshots that have expired.
 func (k *keptSnapshots) prune(now time.Time) {
 	for len(k.list) > 0 && now.After(k.list[0].until) {
 		k.list[0] = keptSnapshot{}

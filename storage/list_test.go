@@ -32,7 +32,8 @@ func TestList_PagesInKeyOrderFromMemoryAndFromEtcd(t *testing.T) {
 	for i := range 3 {                     // moves on, so that the stranger must ask etcd
 		create(t, s, podKey("a", fmt.Sprintf("late%d", i)), pod("a", "late", ""))
 	}
-	for name, server := range map[string]*Collection{"memory": pods, "etcd": stranger.Collection(podsName, podOptions)} {
+	for name, server := range map[string]*Collection{"memory": pods,
+		"etcd": stranger.Collection(podsName, podOptions)} {
 		first, err := pods.List(ctx, ListRequest{Limit: 3})
 		require.NoError(t, err)
 		request := ListRequest{Limit: 3, Continue: first.Continue}
@@ -72,10 +73,11 @@ func TestList_Scopes(t *testing.T) {
 		scope Scope
 		want  []string
 	}{
-		"namespace":           {Scope{Namespace: "a"}, []string{"a/p0", "a/p1", "a/p2", "a/p3", "a/p4"}},
-		"name":                {Scope{Name: "p1"}, []string{"a-b/p1", "a/p1", "a0/p1", "b/p1"}},
-		"namespace and name":  {Scope{Namespace: "b", Name: "p1"}, []string{"b/p1"}},
-		"index":               {Scope{IndexValue: "n1"}, []string{"a-b/p1", "a-b/p3", "a/p1", "a/p3", "a0/p1", "a0/p3", "b/p1", "b/p3"}},
+		"namespace":          {Scope{Namespace: "a"}, []string{"a/p0", "a/p1", "a/p2", "a/p3", "a/p4"}},
+		"name":               {Scope{Name: "p1"}, []string{"a-b/p1", "a/p1", "a0/p1", "b/p1"}},
+		"namespace and name": {Scope{Namespace: "b", Name: "p1"}, []string{"b/p1"}},
+		"index": {Scope{IndexValue: "n1"}, []string{"a-b/p1", "a-b/p3", "a/p1", "a/p3", "a0/p1", "a0/p3",
+			"b/p1", "b/p3"}},
 		"index and namespace": {Scope{IndexValue: "n1", Namespace: "a0"}, []string{"a0/p1", "a0/p3"}},
 		"match":               {Scope{Match: match, Namespace: "a"}, []string{"a/p3", "a/p4"}},
 		"nothing":             {Scope{Namespace: "none"}, nil},
@@ -153,8 +155,8 @@ func tokenAfter(revision int64, last Key) string {
 	return continueToken{Revision: revision, place: place{Start: last.Namespace + "/" + last.Name + "\x00"}}.String()
 }
 
-// A list whose revision is compacted between two pages can go on at what is current, if the
-// client wants to.
+// A list whose revision is compacted between two pages can continue at the current one, if the client
+// wants to.
 func TestList_AStaleTokenBringsAnotherThatGoesOn(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -186,8 +188,8 @@ func TestList_AStaleTokenBringsAnotherThatGoesOn(t *testing.T) {
 	require.Equal(t, next.Revision, rest.Revision)
 }
 
-// FuzzContinueToken: whatever a client sends is a place to go on or ErrBadToken, and a token
-// says the same when it is written again.
+// FuzzContinueToken: any text is a place to continue from or ErrBadToken, and a token that is parsed
+// and written again means the same.
 func FuzzContinueToken(f *testing.F) {
 	f.Add(tokenAfter(7, podKey("default", "a")))
 	f.Add(continueToken{Revision: newest, place: place{Start: "a\x00", Rest: 12}}.String())
@@ -331,7 +333,7 @@ func TestList_PagesOfAnIndexValueAreOfOneRevision(t *testing.T) {
 	require.Nil(t, page.Remaining)
 }
 
-// BenchmarkListOfOneNode is what a kubelet asks for: its pods of 5,000, in pages.
+// BenchmarkListOfOneNode is a kubelet's list: its pods of 5,000, in pages.
 func BenchmarkListOfOneNode(b *testing.B) {
 	for _, limit := range []int64{0, 500, 5} {
 		b.Run(fmt.Sprintf("limit=%d", limit), func(b *testing.B) {
@@ -344,7 +346,8 @@ func BenchmarkListOfOneNode(b *testing.B) {
 			require.NoError(b, err)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := pods.List(b.Context(), ListRequest{Scope: Scope{IndexValue: "n7"}, At: At{Any: true}, Limit: limit}); err != nil {
+				if _, err := pods.List(b.Context(), ListRequest{Scope: Scope{IndexValue: "n7"}, At: At{Any: true},
+					Limit: limit}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// LockHolder names the process that holds a lock on a file, to be appended to an error: " (process 17: etcd --name a)". It
-// is "" where that cannot be found out, as of a process in another PID namespace.
+// LockHolder names the process that holds a lock on a file, to be appended to an error: " (process 17: etcd
+// --name a)". It is "" where that cannot be found out, as of a process in another PID namespace.
 func LockHolder(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -46,7 +46,7 @@ func holds(pid string, file os.FileInfo) bool {
 	})
 }
 
-// command is how a process was called, so much of it that it is recognized.
+// command is the beginning of a process's command line, long enough to recognize it.
 func command(pid string) string {
 	line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 	text := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))

@@ -2,5 +2,5 @@
 
 package storage
 
-// LockHolder is "": only Linux tells which process holds a lock.
+// LockHolder returns "": only Linux lists the processes that hold locks.
 func LockHolder(string) string { return "" }

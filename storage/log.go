@@ -10,8 +10,8 @@ type entry struct {
 	revision int64
 	object   *Object // the state after; nil when it was deleted
 	previous *Object // the state before; nil when it was created
-	// gone caches the previous state with this revision spliced in: what watchers are told
-	// for whom the object is deleted, or leaves their scope.
+	// gone caches the previous state with this revision spliced in, for watchers that see the object as
+	// deleted or leaving their scope.
 	gone atomic.Pointer[Object]
 }
 
@@ -22,7 +22,7 @@ func (e *entry) key() Key {
 	return e.previous.Key
 }
 
-// concerns says whether the entry may be an event in a scope.
+// concerns reports whether the entry may be an event in a scope.
 func (e *entry) concerns(sc *schema, s *Scope) bool {
 	return e.object != nil && s.covers(sc, e.object) || e.previous != nil && s.covers(sc, e.previous)
 }
@@ -30,8 +30,8 @@ func (e *entry) concerns(sc *schema, s *Scope) bool {
 // entryOverhead is what an entry costs beside the documents.
 const entryOverhead = 256
 
-// size is what memory holds because of the entry. The state after it is held in any case,
-// by the tree or, once that too is history, by the entry that followed.
+// size is the memory that is held because of the entry. The state after it is held in any case: by the
+// tree or, once that too is history, by the entry that followed.
 func (e *entry) size() int64 {
 	if e.previous == nil {
 		return entryOverhead

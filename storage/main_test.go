@@ -34,8 +34,8 @@ func startIn(dir string) int {
 	return 0
 }
 
-// startElsewhere starts an etcd in a process of its own, for files with which etcd gives up half-way and leaves goroutines
-// behind. It returns what that printed if the start failed, which it must do in order.
+// startElsewhere starts an etcd in a process of its own, for files with which etcd fails half-way and
+// leaves goroutines behind. It returns the output if the start failed, which must happen in order.
 func startElsewhere(t *testing.T, dir string) string {
 	t.Helper()
 	cmd := exec.CommandContext(testContext(t), os.Args[0])

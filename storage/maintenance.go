@@ -26,16 +26,16 @@ const (
 type Status struct {
 	Revision int64
 	Size     int64 // of the database file, in bytes
-	InUse    int64 // of Size: what defragmenting would leave
+	InUse    int64 // the part of Size that defragmenting would leave
 	Quota    int64 // the Size above which NoSpace is raised
 	Alarms   []Alarm
-	// Embedded: this etcd runs in this process, and nobody else can look after it.
+	// Embedded reports that this etcd runs in this process, so that nothing else can maintain it.
 	Embedded bool
-	// DiskFull, of an embedded etcd: what is left on its disk is kept for deletions.
+	// DiskFull reports, of an embedded etcd, that the rest of its disk is reserved for deletions.
 	DiskFull bool
 }
 
-// Has says whether an alarm is raised.
+// Has reports whether an alarm is raised.
 func (s *Status) Has(a Alarm) bool {
 	for _, raised := range s.Alarms {
 		if raised == a {
@@ -45,7 +45,7 @@ func (s *Status) Has(a Alarm) bool {
 	return false
 }
 
-// trouble is nil while etcd can do its work.
+// trouble returns nil while etcd can do its work.
 func (s *Status) trouble() error {
 	switch {
 	case s.Has(Corrupt):
@@ -95,12 +95,12 @@ func (e *etcd) status(ctx context.Context) (*clientv3.StatusResponse, error) {
 	return (*clientv3.StatusResponse)(response), err
 }
 
-// Defragment of an external etcd goes from one member to the next, so that one at a time
+// Defragment treats the members of an external etcd one after another, so that only one at a time
 // stands still.
 func (e *etcd) Defragment(ctx context.Context) error {
 	if e.inProcess() {
-		// v3client's own way there reports to a health service that an etcd without listeners
-		// does not have.
+		// v3client's own method reports to a health service that an etcd without listeners does not
+		// have.
 		if err := e.server.Server.Backend().Defrag(); err != nil {
 			return fmt.Errorf("defragment: %w", err)
 		}
@@ -145,8 +145,8 @@ func (e *etcd) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	return &snapshotStream{stream, cancel}, nil
 }
 
-// snapshotStream ends with its Close. clientv3 by itself goes on until its context ends, and etcd's read transaction, by
-// which no page is freed, stays open as long.
+// snapshotStream ends with its Close. clientv3 by itself goes on until its context ends, and etcd's read
+// transaction, by which no page is freed, stays open as long.
 type snapshotStream struct {
 	io.ReadCloser
 	cancel context.CancelFunc
@@ -157,8 +157,8 @@ func (s *snapshotStream) Close() error {
 	return s.ReadCloser.Close()
 }
 
-// noteKey holds what all servers on one etcd have to agree on. It has no slash, so that it
-// is below nobody's prefix.
+// noteKey holds the data that all servers on one etcd have to agree on. It has no slash, so that it is
+// below no server's prefix.
 const noteKey = "coxswain-history"
 
 func (e *etcd) Note(ctx context.Context) (*Note, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/series"
 )
 
-// Collector reports how etcd fares, under the names that Kubernetes' and etcd's dashboards
-// query. It may be registered anywhere, and asks etcd whenever it is collected.
+// Collector reports etcd's state, under the names that Kubernetes' and etcd's dashboards query. It may
+// be registered anywhere, and queries etcd on each collection.
 // https://kubernetes.io/docs/reference/instrumentation/metrics/
 func (s *Store) Collector() prometheus.Collector { return collector{s} }
 
@@ -34,7 +34,7 @@ var (
 // clusterID is Kubernetes' name for the first etcd cluster. There is one.
 const clusterID = "etcd-0"
 
-// collectPatience bounds the question to etcd, as kube-apiserver does.
+// collectPatience bounds the request to etcd, as kube-apiserver does.
 const collectPatience = time.Second
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
@@ -79,7 +79,7 @@ type meter struct {
 	of                 *series.Recent[operation, *metered]
 }
 
-// operation is what is done with which collection; "" stands for all.
+// operation is an operation on a collection; "" stands for all of them.
 type operation struct{ name, collection string }
 
 type metered struct {
@@ -87,7 +87,7 @@ type metered struct {
 	requests prometheus.Counter
 }
 
-// maxMetered is how many operations are shown.
+// maxMetered is the greatest number of operations that are reported.
 const maxMetered = 24
 
 func newMeter(b Backend) *meter {
@@ -135,7 +135,7 @@ func (m *meter) observe(name, collection string, began time.Time, err error) {
 	of := m.of.Of(o)
 	of.duration.Observe(time.Since(began).Seconds())
 	of.requests.Inc()
-	// A client that went away is no failure of etcd's.
+	// A client that disconnected is not a failure of etcd's.
 	if err != nil && !errors.Is(err, context.Canceled) {
 		m.failures.WithLabelValues(o.labels()...).Inc()
 	}

@@ -56,7 +56,8 @@ func randomWrites(random *rand.Rand, pods *Collection) []Write {
 	for _, n := range random.Perm(30)[:1+random.IntN(3)] {
 		key := podKey([]string{"a", "a-b", "b"}[n%3], fmt.Sprintf("p%d", n))
 		node := fmt.Sprintf("n%d", random.IntN(3))
-		w := Write{Op: Create, Key: key, Value: pod(key.Namespace, key.Name, node, fmt.Sprintf("r=%d", random.IntN(1000)))}
+		w := Write{Op: Create, Key: key,
+			Value: pod(key.Namespace, key.Name, node, fmt.Sprintf("r=%d", random.IntN(1000)))}
 		if o := pods.get(key.Namespace, key.Name); o != nil {
 			w.Op, w.Expect = Update, o.Revision
 			if random.IntN(3) == 0 {
@@ -68,7 +69,7 @@ func randomWrites(random *rand.Rand, pods *Collection) []Write {
 	return writes
 }
 
-// follower is a watch that checks itself as it goes, and applies what it is told to a map.
+// follower is a watch that checks itself as it goes, and applies its events to a map.
 type follower struct {
 	collection *Collection
 	scope      Scope
@@ -77,10 +78,11 @@ type follower struct {
 	resumed    int
 }
 
-// follow reads until the watcher has been told everything up to the last revision.
+// follow reads until the watcher has returned everything up to the last revision.
 func (f *follower) follow(ctx context.Context, last func() int64, random *rand.Rand) error {
 	for {
-		w, err := f.collection.Watch(ctx, WatchRequest{From: f.revision, Scope: f.scope, Bookmarks: true, BookmarkEvery: 1e6})
+		w, err := f.collection.Watch(ctx, WatchRequest{From: f.revision, Scope: f.scope, Bookmarks: true,
+			BookmarkEvery: 1e6})
 		if err != nil {
 			return err
 		}
@@ -160,7 +162,8 @@ func TestStore_BehavesLikeAMap(t *testing.T) {
 	failures := make(chan error, watchers+writers)
 	for i := range followers {
 		f := &follower{collection: pods, state: map[string]string{}, revision: start}
-		f.scope = []Scope{{}, {Namespace: "a"}, {IndexValue: "n1"}, {Namespace: "b", Name: "p2"}, {Match: oddLabel}}[i%5]
+		f.scope = []Scope{{}, {Namespace: "a"}, {IndexValue: "n1"}, {Namespace: "b", Name: "p2"},
+			{Match: oddLabel}}[i%5]
 		followers[i] = f
 		following.Go(func() { failures <- f.follow(ctx, last, rand.New(rand.NewPCG(uint64(i), 1))) })
 	}

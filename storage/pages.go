@@ -13,28 +13,28 @@ import (
 	"syscall"
 )
 
-// databaseState is what of etcd's database tells how it came about.
+// databaseState is the part of etcd's database that identifies its origin.
 type databaseState struct {
 	index, term uint64   // of the last entry of the log that it has; 0 in a new or restored one
 	members     []uint64 // of the cluster
 }
 
-// inspectDatabase walks through the pages of etcd's database, as bbolt lays them out, and checks what bbolt and etcd take for
-// granted. Nothing is checked of values, which have no checksums.
+// inspectDatabase walks through the pages of etcd's database, as bbolt lays them out, and checks what
+// bbolt and etcd take for granted. Values are not checked: they have no checksums.
 func inspectDatabase(file *os.File) (state *databaseState, err error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if info.Size() == 0 {
-		return &databaseState{}, nil // bbolt begins anew
+		return &databaseState{}, nil // bbolt creates a new database
 	}
 	data, err := syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_SHARED)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, syscall.Munmap(data)) }()
-	// What the disk cannot read is a fault.
+	// A page that cannot be read from the disk is a fault.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -75,7 +75,7 @@ type pages struct {
 	seen     []bool
 }
 
-// openPages reads that one of the two meta pages which was written last.
+// openPages reads the newer of the two meta pages.
 func openPages(data []byte) (*pages, error) {
 	var best *pages
 	var newest uint64
@@ -145,7 +145,7 @@ func (p *pages) inspect() (*databaseState, error) {
 	return state, p.free()
 }
 
-// take notes what etcd reads of a key when it starts.
+// take records the values of a key that etcd reads when it starts.
 func (s *databaseState) take(bucket string, key, value []byte) error {
 	switch {
 	case bucket == "key" && !isRevision(key):
@@ -176,7 +176,7 @@ func isRevision(key []byte) bool {
 	return (len(key) == 17 || len(key) == 18 && key[17] == 't') && key[8] == '_' && key[0] < 0x80 && key[9] < 0x80
 }
 
-// deepest is more levels than any tree has whose pages differ.
+// deepest is more levels than any tree of distinct pages has.
 const deepest = 64
 
 // bucket visits all keys below a page.
@@ -185,7 +185,8 @@ func (p *pages) bucket(root uint64, visit func(key, value []byte, flags uint32) 
 }
 
 // walk visits the keys below a page, each of which must be at least least and, unless that is nil, less than most.
-func (p *pages) walk(id uint64, least, most []byte, depth int, visit func(key, value []byte, flags uint32) error) error {
+func (p *pages) walk(id uint64, least, most []byte, depth int,
+	visit func(key, value []byte, flags uint32) error) error {
 	if depth == 0 {
 		return fmt.Errorf("page %d: the tree has no end", id)
 	}
@@ -226,7 +227,7 @@ func (p *pages) walk(id uint64, least, most []byte, depth int, visit func(key, v
 	return err
 }
 
-// page is a page with those that it continues on. Each belongs to one place.
+// page returns a page with its overflow pages. Each belongs to one place.
 func (p *pages) page(id uint64) (content []byte, kind uint16, err error) {
 	if id < 2 || id >= p.count {
 		return nil, 0, fmt.Errorf("there is no page %d", id)
@@ -245,7 +246,7 @@ func (p *pages) page(id uint64) (content []byte, kind uint16, err error) {
 	return at[:(more+1)*p.size], order.Uint16(at[8:]), nil
 }
 
-// elements visits those of a page; the value of a branch is its child's number.
+// elements visits the elements of a page; the value of a branch is its child's number.
 func (p *pages) elements(page []byte, id uint64, kind uint16, visit func(key, value []byte, flags uint32) error) error {
 	if len(page) < pageHeader {
 		return fmt.Errorf("page %d: it is too short", id)
@@ -258,7 +259,8 @@ func (p *pages) elements(page []byte, id uint64, kind uint16, visit func(key, va
 		at := page[pageHeader+i*pageElement:]
 		var flags, start, keySize, valueSize uint64
 		if kind == leafPage {
-			flags, start, keySize, valueSize = uint64(order.Uint32(at)), uint64(order.Uint32(at[4:])), uint64(order.Uint32(at[8:])), uint64(order.Uint32(at[12:]))
+			flags, start, keySize, valueSize = uint64(order.Uint32(at)), uint64(order.Uint32(at[4:])),
+				uint64(order.Uint32(at[8:])), uint64(order.Uint32(at[12:]))
 		} else {
 			start, keySize = uint64(order.Uint32(at)), uint64(order.Uint32(at[4:]))
 		}

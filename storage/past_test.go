@@ -59,11 +59,12 @@ func pastOf(t testing.TB, s *Store, c *Collection) past {
 	return past{first.Revision, first.Continue}
 }
 
-// Memory may know the state of long ago, because nothing has changed since: it is over nevertheless.
+// Memory may hold an old state, because nothing has changed since: it has expired all the same.
 func TestPast_IsOverWithItsRetention(t *testing.T) {
 	t.Parallel()
 	fake := clocktesting.NewFakeClock(noon)
-	s, pods := startPods(t, Options{Clock: fake, HistoryRetention: 20 * time.Second, CompactionInterval: 10 * time.Second})
+	s, pods := startPods(t, Options{Clock: fake, HistoryRetention: 20 * time.Second,
+		CompactionInterval: 10 * time.Second})
 	then := pastOf(t, s, pods)
 	rounds(t, s, fake, 1, 10*time.Second)
 	require.NoError(t, then.list(t, pods))
@@ -86,7 +87,7 @@ func TestPast_IsOverWithItsRetention(t *testing.T) {
 	require.Len(t, take(t, w, 4), 4, "a state no older than the revision can be had all the same")
 }
 
-// How long a token is good does not follow from how long history is kept.
+// How long a token is valid does not depend on how long history is kept.
 func TestPast_APageTokenIsGoodForFiveMinutes(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Options{
@@ -129,7 +130,7 @@ func TestPast_APageTokenIsGoodForFiveMinutes(t *testing.T) {
 	}
 }
 
-// A server that leaves the compaction to another one forgets as much.
+// History expires on a server that leaves the compaction to another one, too.
 func TestPast_IsOverOnEveryServer(t *testing.T) {
 	t.Parallel()
 	b := startBackend(t)
@@ -187,15 +188,15 @@ func TestSameSince(t *testing.T) {
 	remade := remove(t, s, create(t, s, podKey("", "remade"), pod("", "remade-first", "")))
 	remade = create(t, s, remade.Key, pod("", "remade-second", ""))
 	swapped := create(t, s, podKey("", "swapped"), pod("", "swapped-first", ""))
-	swapped = update(t, s, swapped, pod("", "swapped-second", "")) // as a reader sees it who missed the deletion
+	swapped = update(t, s, swapped, pod("", "swapped-second", "")) // as seen by a reader that missed the deletion
 	gone := remove(t, s, create(t, s, podKey("", "gone"), pod("", "gone", "")))
-	stranger := openStore(t, b, Options{}) // must ask etcd for what was before
+	stranger := openStore(t, b, Options{}) // must ask etcd for earlier states
 
 	for _, c := range []struct {
 		name     string
 		since    int64
 		same     bool
-		unknown  bool // to a server that was not there: it takes that for a no
+		unknown  bool // to a server that was not there: it assumes a change
 		scenario string
 	}{
 		{"kept", kept.Revision - 1, true, false, "changed since"},

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// privateByDefault makes every file that is created in a folder, or in folders that are made below it, one that only its
-// owner may use, whatever mode it is created with: etcd's snapshots of its log are created with 0666. It is the folder's
+// privateByDefault gives every file that is created in a folder or below it to its owner alone,
+// whatever mode it is created with: etcd creates the snapshots of its log with 0666. It is the folder's
 // default ACL, which acl(5) describes; a file system without ACLs has only the modes of the folders.
 func privateByDefault(dir string) {
 	const version, owner, group, other, nobody = 2, 1, 4, 32, ^uint32(0)

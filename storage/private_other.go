@@ -2,5 +2,5 @@
 
 package storage
 
-// privateByDefault does nothing here: what etcd writes is protected by the modes of its folders.
+// privateByDefault does nothing here: etcd's files are protected by the modes of their folders.
 func privateByDefault(string) {}

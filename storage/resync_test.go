@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lossyBackend breaks the store's watch and holds it off until it is told to mend.
+// lossyBackend breaks the store's watch and blocks new ones until it is mended.
 type lossyBackend struct {
 	Backend
 	mu     sync.Mutex
@@ -118,7 +118,8 @@ func TestResync_ABrokenWatchGoesOnWhereItWas(t *testing.T) {
 	require.Eventually(t, func() bool { return broken.Ready(testContext(t)) == nil }, patience, time.Millisecond)
 }
 
-// What happened while the watch was cut is compacted: the difference is told, no more, no less.
+// The changes made while the watch was cut are compacted: watchers get the difference, no more, no
+// less.
 func TestResync_CompactionUnderOurFeet(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -144,7 +145,8 @@ func TestResync_CompactionUnderOurFeet(t *testing.T) {
 
 	events := take(t, w, 5)
 	require.Equal(t, []string{
-		"MODIFIED default/changed", "DELETED default/replaced", "ADDED default/replaced", "ADDED default/added", "DELETED default/deleted",
+		"MODIFIED default/changed", "DELETED default/replaced", "ADDED default/replaced", "ADDED default/added",
+		"DELETED default/deleted",
 	}, withoutRevisions(events))
 	require.Equal(t, changed, events[0].Object)
 	require.Equal(t, "uid-replaced", events[1].Object.UID)
@@ -233,9 +235,9 @@ func TestStore_ConcurrentCallersShareAQuestionPutAfterTheyCame(t *testing.T) {
 	select {
 	case revision := <-got:
 		require.EqualValues(t, 2, revision)
-	case <-asked: // the third came after the second question was put
+	case <-asked: // the third came after the second request was sent
 		answer <- 3
 		require.EqualValues(t, 3, <-got)
 	}
-	q.wait()
+	q.close()
 }

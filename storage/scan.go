@@ -11,15 +11,15 @@ import (
 	"unsafe"
 )
 
-// schema says what to note when the documents of a collection are scanned. It is immutable.
+// schema lists the values to extract when the documents of a collection are scanned. It is immutable.
 type schema struct {
 	fields []string
 	index  int // of the indexed field in fields, -1 without one
 	root   *pathNode
 }
 
-// pathNode is one step of the JSON paths that the scanner follows. Where it has none, it
-// only checks syntax.
+// pathNode is one step of the JSON paths that the scanner follows. Off these paths, it only checks the
+// syntax.
 type pathNode struct {
 	members []pathMember // of an object; few, so that a list beats a map
 	element *pathNode    // of an array
@@ -49,7 +49,8 @@ func newSchema(o CollectionOptions) *schema {
 	metadata := sc.root.at("metadata")
 	metadata.notes = append(metadata.notes, noteMetadata)
 	for name, n := range map[string]note{
-		"resourceVersion": noteRevision, "name": noteName, "namespace": noteNamespace, "uid": noteUID, "labels": noteLabels,
+		"resourceVersion": noteRevision, "name": noteName, "namespace": noteNamespace, "uid": noteUID,
+		"labels": noteLabels,
 	} {
 		member := metadata.at(name)
 		member.notes = append(member.notes, n)
@@ -140,7 +141,7 @@ func (sc *schema) object(key Key, revision int64, doc []byte) (*Object, error) {
 	return s.object(key, revision), nil
 }
 
-// release gives the scanner back for the next document.
+// release returns the scanner to the pool.
 func (s *scanner) release() {
 	s.doc = nil
 	scanners.Put(s)
@@ -151,7 +152,7 @@ func (s *scanner) object(key Key, revision int64) *Object {
 	spliced, shift := s.splice(revision)
 	object := &Object{Key: key, Revision: revision, JSON: spliced}
 	object.spliced, object.metadata = s.extents(shift)
-	// The key's strings are most often parts of a path that would live on for them alone.
+	// The key's strings are usually parts of a path, which would be kept in memory for them alone.
 	if name := s.text(s.name, spliced, shift); name == key.Name {
 		object.Key.Name = name
 	}
@@ -181,7 +182,7 @@ func (s *scanner) object(key Key, revision int64) *Object {
 	return object
 }
 
-// extents are where the splice went and where metadata is in the spliced document.
+// extents returns the positions of the splice and of metadata in the spliced document.
 func (s *scanner) extents(sh shift) (spliced, metadata extent) {
 	spliced = extent{sh.from, sh.from + sh.by}
 	if s.metadata == 0 {
@@ -227,7 +228,7 @@ func (s *scanner) splice(revision int64) ([]byte, shift) {
 	return out, shift{from: at + cut, by: added - cut}
 }
 
-// text is the value of a span, as a string that points into the spliced document if it can.
+// text returns the value of a span, as a string that points into the spliced document if possible.
 func (s *scanner) text(sp span, spliced []byte, sh shift) string {
 	if !sp.found || sp.start == sp.end {
 		return ""
@@ -284,7 +285,7 @@ func (s *scanner) fail(what string) bool {
 	return false
 }
 
-// peek is the byte at the position, 0 at the end.
+// peek returns the byte at the position, 0 at the end.
 func (s *scanner) peek() byte {
 	if s.pos < len(s.doc) {
 		return s.doc[s.pos]
@@ -303,7 +304,7 @@ func (s *scanner) space() {
 	}
 }
 
-// value reads one value at the position. n is nil where nothing is to be noted.
+// value reads one value at the position. n is nil where there is nothing to extract.
 func (s *scanner) value(n *pathNode, depth int) bool {
 	if depth > maxDepth {
 		return s.fail("too deep")
@@ -352,8 +353,8 @@ func (s *scanner) value(n *pathNode, depth int) bool {
 	return true
 }
 
-// take notes a scalar. Names, UIDs and revisions count only as strings; v.start is behind
-// the quote then.
+// take extracts a scalar. Names, UIDs and revisions count only as strings; v.start is behind the quote
+// then.
 func (s *scanner) take(n *pathNode, v span, start int) {
 	if n.field >= 0 {
 		s.fields[n.field] = v

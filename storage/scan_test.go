@@ -13,21 +13,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var scanOptions = CollectionOptions{Fields: []string{"spec.nodeName", "spec.replicas", "status.ready"}, Index: "spec.nodeName"}
+var scanOptions = CollectionOptions{Fields: []string{"spec.nodeName", "spec.replicas", "status.ready"},
+	Index: "spec.nodeName"}
 
 func TestScan_SplicesTheRevisionIntoAnyShapeOfMetadata(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ document, want string }{
-		"first member":        {`{"metadata":{"name":"a"}}`, `{"metadata":{"resourceVersion":"7","name":"a"}}`},
-		"empty metadata":      {`{"metadata":{}}`, `{"metadata":{"resourceVersion":"7"}}`},
-		"blank metadata":      {`{"metadata":{ }}`, `{"metadata":{"resourceVersion":"7" }}`},
-		"no metadata":         {`{"kind":"A"}`, `{"metadata":{"resourceVersion":"7"},"kind":"A"}`},
-		"empty document":      {`{}`, `{"metadata":{"resourceVersion":"7"}}`},
-		"blanks":              {" { \"metadata\" : {\n\"name\" : \"a\" } } ", " { \"metadata\" : {\"resourceVersion\":\"7\",\n\"name\" : \"a\" } } "},
-		"last":                {`{"spec":{"metadata":{}},"metadata":{"uid":"u"}}`, `{"spec":{"metadata":{}},"metadata":{"resourceVersion":"7","uid":"u"}}`},
-		"one is there":        {`{"metadata":{"name":"a","resourceVersion":"123","uid":"u"}}`, `{"metadata":{"name":"a","resourceVersion":"7","uid":"u"}}`},
+		"first member":   {`{"metadata":{"name":"a"}}`, `{"metadata":{"resourceVersion":"7","name":"a"}}`},
+		"empty metadata": {`{"metadata":{}}`, `{"metadata":{"resourceVersion":"7"}}`},
+		"blank metadata": {`{"metadata":{ }}`, `{"metadata":{"resourceVersion":"7" }}`},
+		"no metadata":    {`{"kind":"A"}`, `{"metadata":{"resourceVersion":"7"},"kind":"A"}`},
+		"empty document": {`{}`, `{"metadata":{"resourceVersion":"7"}}`},
+		"blanks": {" { \"metadata\" : {\n\"name\" : \"a\" } } ",
+			" { \"metadata\" : {\"resourceVersion\":\"7\",\n\"name\" : \"a\" } } "},
+		"last": {`{"spec":{"metadata":{}},"metadata":{"uid":"u"}}`,
+			`{"spec":{"metadata":{}},"metadata":{"resourceVersion":"7","uid":"u"}}`},
+		"one is there": {`{"metadata":{"name":"a","resourceVersion":"123","uid":"u"}}`,
+			`{"metadata":{"name":"a","resourceVersion":"7","uid":"u"}}`},
 		"one of another type": {`{"metadata":{"resourceVersion":{"a":1}}}`, `{"metadata":{"resourceVersion":"7"}}`},
-		"escaped name":        {`{"m\u0065tadata":{"name":"a"}}`, `{"m\u0065tadata":{"resourceVersion":"7","name":"a"}}`},
+		"escaped name": {`{"m\u0065tadata":{"name":"a"}}`,
+			`{"m\u0065tadata":{"resourceVersion":"7","name":"a"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,7 +53,8 @@ func TestScan_NotesWhatSelectorsAndOwnersNeed(t *testing.T) {
 	}{
 		"all of it": {
 			`{"spec":{"nodeName":"n1","replicas":3,"more":[1,{"nodeName":"no"}]},"metadata":{"uid":"u","labels":{"a":"b","c":""},"ownerReferences":[{"uid":"o1"},{"name":"x","uid":"o2"}]},"status":{"ready":true}}`,
-			Object{UID: "u", Labels: Labels{{"a", "b"}, {"c", ""}}, Owners: []string{"o1", "o2"}, Fields: []string{"n1", "3", "true"}},
+			Object{UID: "u", Labels: Labels{{"a", "b"}, {"c", ""}}, Owners: []string{"o1", "o2"},
+				Fields: []string{"n1", "3", "true"}},
 		},
 		"nothing": {`{"metadata":{}}`, Object{Fields: []string{"", "", ""}}},
 		"escapes and other scripts": {
@@ -59,7 +65,8 @@ func TestScan_NotesWhatSelectorsAndOwnersNeed(t *testing.T) {
 			`{"metadata":{"uid":5,"labels":null,"ownerReferences":{}},"spec":{"nodeName":null,"replicas":{"a":1}},"status":[]}`,
 			Object{Fields: []string{"", "", ""}},
 		},
-		"labels that are no strings": {`{"metadata":{"labels":{"a":1,"b":"c"}}}`, Object{Labels: Labels{{"b", "c"}}, Fields: []string{"", "", ""}}},
+		"labels that are no strings": {`{"metadata":{"labels":{"a":1,"b":"c"}}}`,
+			Object{Labels: Labels{{"b", "c"}}, Fields: []string{"", "", ""}}},
 		"the same names elsewhere": {
 			`{"uid":"no","labels":{"no":"no"},"spec":{"metadata":{"uid":"no"},"template":{"metadata":{"labels":{"no":"no"}}}},"metadata":{"annotations":{"uid":"no"}}}`,
 			Object{Fields: []string{"", "", ""}},
@@ -79,8 +86,10 @@ func TestScan_NotesWhatSelectorsAndOwnersNeed(t *testing.T) {
 func TestScan_RefusesWhatIsNoDocument(t *testing.T) {
 	t.Parallel()
 	for _, document := range []string{
-		``, ` `, `null`, `[]`, `"a"`, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `{,}`, `{a:1}`, `{"a" 1}`, `{"a":1 "b":2}`, `{}x`,
-		`{"a":[}`, `{"a":[1,]}`, `{"a":[1 2]}`, `{"a":tru}`, `{"a":nul}`, `{"a":01}`, `{"a":1.}`, `{"a":-}`, `{"a":1e}`, `{"a":+1}`,
+		``, ` `, `null`, `[]`, `"a"`, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `{,}`, `{a:1}`, `{"a" 1}`,
+		`{"a":1 "b":2}`, `{}x`,
+		`{"a":[}`, `{"a":[1,]}`, `{"a":[1 2]}`, `{"a":tru}`, `{"a":nul}`, `{"a":01}`, `{"a":1.}`, `{"a":-}`,
+		`{"a":1e}`, `{"a":+1}`,
 		`{"a":"`, `{"a":"\`, `{"a":"\x"}`, `{"a":"\u12"}`, `{"a":"\u12g4"}`, "{\"a\":\"\n\"}", "{\"a\":\"\x00\"}",
 		`{"metadata":null}`, `{"metadata":[]}`, `{"metadata":"a"}`, `{"metadata":{},"metadata":{}}`,
 		`{"a":` + strings.Repeat("[", maxDepth+1),
@@ -102,7 +111,7 @@ func FuzzScan(f *testing.F) {
 		o, err := sc.object(Key{Name: "a"}, 7, doc)
 		require.Equal(t, original, doc, "the document is the caller's")
 		if repeats(doc) {
-			return // encoding/json takes the last of equal names, which no writer of ours makes
+			return // encoding/json takes the last of equal names; no encoder here writes any
 		}
 		var all map[string]any
 		if e := json.Unmarshal(doc, &all); e != nil || all == nil {
@@ -168,7 +177,7 @@ func fieldText(v any, doc []byte, path string) string {
 	return string(raw)
 }
 
-// repeats says whether an object somewhere in the document has two members of one name.
+// repeats reports whether an object somewhere in the document has two members of one name.
 func repeats(doc []byte) bool {
 	if !utf8.Valid(doc) {
 		return true // names that differ in their broken bytes are one to encoding/json
@@ -210,8 +219,10 @@ func repeats(doc []byte) bool {
 
 // typicalPod is a 2 kB pod as kubectl get -o json shows it.
 var typicalPod = func() []byte {
-	managed := strings.Repeat(`{"manager":"kubectl","operation":"Update","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{".":{},"f:app":{}}}}},`, 7)
-	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","namespace":"default","uid":"11111111-2222-3333-4444-555555555555","creationTimestamp":"2026-01-01T00:00:00Z","labels":{"app":"web","tier":"front","pod-template-hash":"abcdef"},"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"66666666","controller":true}],"managedFields":[%s]},"spec":{"containers":[{"name":"web","image":"nginx:1.29","ports":[{"containerPort":80,"protocol":"TCP"}],"resources":{"requests":{"cpu":"100m","memory":"64Mi"}},"terminationMessagePath":"/dev/termination-log","imagePullPolicy":"IfNotPresent"}],"restartPolicy":"Always","terminationGracePeriodSeconds":30,"dnsPolicy":"ClusterFirst","serviceAccountName":"default","nodeName":"node-1","schedulerName":"default-scheduler"},"status":{"phase":"Running"}}`, strings.TrimSuffix(managed, ","))
+	managed := strings.Repeat(
+		`{"manager":"kubectl","operation":"Update","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{".":{},"f:app":{}}}}},`, 7)
+	return fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","namespace":"default","uid":"11111111-2222-3333-4444-555555555555","creationTimestamp":"2026-01-01T00:00:00Z","labels":{"app":"web","tier":"front","pod-template-hash":"abcdef"},"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"66666666","controller":true}],"managedFields":[%s]},"spec":{"containers":[{"name":"web","image":"nginx:1.29","ports":[{"containerPort":80,"protocol":"TCP"}],"resources":{"requests":{"cpu":"100m","memory":"64Mi"}},"terminationMessagePath":"/dev/termination-log","imagePullPolicy":"IfNotPresent"}],"restartPolicy":"Always","terminationGracePeriodSeconds":30,"dnsPolicy":"ClusterFirst","serviceAccountName":"default","nodeName":"node-1","schedulerName":"default-scheduler"},"status":{"phase":"Running"}}`, strings.TrimSuffix(managed, ","))
 }()
 
 func BenchmarkScan(b *testing.B) {
@@ -219,7 +230,8 @@ func BenchmarkScan(b *testing.B) {
 	b.SetBytes(int64(len(typicalPod)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := sc.object(Key{Collection: podsName, Namespace: "default", Name: "web-0"}, 1234567, typicalPod); err != nil {
+		if _, err := sc.object(Key{Collection: podsName, Namespace: "default", Name: "web-0"}, 1234567,
+			typicalPod); err != nil {
 			b.Fatal(err)
 		}
 	}

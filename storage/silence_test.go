@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mutedBackend is a member of etcd that hangs with its connections open: the first watch
-// delivers nothing more once it is muted, and one question stays unanswered.
+// mutedBackend is a member of etcd that hangs with its connections open: the first watch delivers
+// nothing more once it is muted, and one request stays unanswered.
 type mutedBackend struct {
 	Backend
 	muted, asked atomic.Bool

@@ -18,12 +18,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrBadSnapshot: a file is not a snapshot, or not all of one.
+// ErrBadSnapshot: a file is not a snapshot, or not a complete one.
 var ErrBadSnapshot = errors.New("not an intact snapshot of etcd")
 
-// Snapshot writes etcd's whole database, at one revision, and its SHA-256 to w: what
-// `etcdctl snapshot save` would. etcd goes on meanwhile. An error means that what was written
-// is not all.
+// Snapshot writes etcd's whole database, at one revision, and its SHA-256 to w: the format of `etcdctl
+// snapshot save`. etcd keeps serving meanwhile. An error means that the output is incomplete.
 func Snapshot(ctx context.Context, b Backend, w io.Writer) error {
 	stream, err := b.Snapshot(ctx)
 	if err != nil {
@@ -36,18 +35,18 @@ func Snapshot(ctx context.Context, b Backend, w io.Writer) error {
 	return nil
 }
 
-// Snapshot is Snapshot of the etcd that the store stands on.
+// Snapshot writes a snapshot of the store's etcd, as the function Snapshot does.
 func (s *Store) Snapshot(ctx context.Context, w io.Writer) error { return Snapshot(ctx, s.backend, w) }
 
-// SnapshotStatus is what a snapshot holds.
+// SnapshotStatus describes the content of a snapshot.
 type SnapshotStatus struct {
 	Revision int64 `json:"revision"`
 	Keys     int   `json:"keys"` // revisions of keys, the deleted included
 	Size     int64 `json:"size"` // in bytes, without the checksum
 }
 
-// ReadSnapshot checks a snapshot, its checksum and its structure, and says what it holds. What
-// is not intact is ErrBadSnapshot.
+// ReadSnapshot checks a snapshot, its checksum and its structure, and returns its status. The error is
+// ErrBadSnapshot if the snapshot is not intact.
 func ReadSnapshot(file string) (*SnapshotStatus, error) {
 	size, err := checkSum(file)
 	if err != nil {
@@ -91,7 +90,7 @@ func checkSum(file string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// A database is made of whole pages, so that the size tells whether a checksum follows.
+	// A database consists of whole pages, so the file's size shows whether a checksum follows.
 	size := info.Size() - sha256.Size
 	if size <= 0 || size%512 != 0 {
 		return 0, fmt.Errorf("%w: it has no checksum", ErrBadSnapshot)
@@ -109,16 +108,16 @@ func checkSum(file string) (int64, error) {
 	return size, nil
 }
 
-// restoreBump is how far a restored etcd's revision is ahead of the snapshot's. Revisions that
-// were given after the snapshot was taken are lost, but clients remember them; they must not
-// come to mean something else. Kubernetes' own advice for restoring etcd names this number.
+// restoreBump is how far a restored etcd's revision is ahead of the snapshot's. Revisions that were
+// given after the snapshot was taken are lost, but clients remember them; they must never mean
+// something else. Kubernetes' own advice for restoring etcd names this number.
 const restoreBump = 1_000_000_000
 
-// RestoreSnapshot makes a data directory for etcd of a snapshot. dir must not exist or be
-// empty. The etcd that is started on it, embedded or not, begins a new cluster that holds
-// the snapshot's objects; each member of a larger one needs a directory of its own, made of
-// the same snapshot, and is started with --initial-cluster-state=new. Every revision that a
-// client may remember is compacted there: watches begin anew.
+// RestoreSnapshot makes a data directory for etcd of a snapshot. dir must not exist or be empty. The
+// etcd that is started on it, embedded or not, begins a new cluster that holds the snapshot's objects;
+// each member of a larger one needs a directory of its own, made of the same snapshot, and is started
+// with --initial-cluster-state=new. Every revision that a client may remember is compacted there:
+// watches start over.
 func RestoreSnapshot(file, dir string) error {
 	status, err := ReadSnapshot(file)
 	if err != nil {
@@ -136,7 +135,8 @@ func RestoreSnapshot(file, dir string) error {
 	return nil
 }
 
-// restore goes by another name until all is done, so that no etcd starts on half of it.
+// restore works in a folder of another name until it is complete, so that no etcd starts from half of
+// it.
 func restore(file, dir string, status *SnapshotStatus) error {
 	unfinished := filepath.Join(datadir.ToSnapDir(dir), "restoring")
 	if err := copyDatabase(file, unfinished, status.Size); err != nil {
@@ -165,8 +165,8 @@ func copyDatabase(file, to string, size int64) (err error) {
 	return out.Sync()
 }
 
-// forgetCluster takes out of a database what binds it to the cluster that it comes from: its
-// members, and how far their log had been applied, for there is a new log.
+// forgetCluster removes from a database what binds it to its old cluster: the members, and how much of
+// their log was applied, because there is a new log.
 func forgetCluster(file string, revision int64) (err error) {
 	log := zap.NewNop()
 	be := backend.NewDefaultBackend(log, file)
@@ -177,10 +177,11 @@ func forgetCluster(file string, revision int64) (err error) {
 	tx := be.BatchTx()
 	tx.LockOutsideApply()
 	defer tx.Unlock()
-	for _, key := range [][]byte{etcdschema.MetaConsistentIndexKeyName, etcdschema.MetaTermKeyName, etcdschema.MetaConfStateName} {
+	for _, key := range [][]byte{etcdschema.MetaConsistentIndexKeyName, etcdschema.MetaTermKeyName,
+		etcdschema.MetaConfStateName} {
 		tx.UnsafeDelete(etcdschema.Meta, key)
 	}
-	// The deletion of a key that never was moves the revision.
+	// The deletion of a key that never existed moves the revision on.
 	bumped := mvcc.RevToBytes(mvcc.Revision{Main: revision + restoreBump}, mvcc.NewRevBytes())
 	tx.UnsafePut(etcdschema.Key, append(bumped, 't'), []byte{})
 	mvcc.UnsafeSetScheduledCompact(tx, revision+restoreBump)

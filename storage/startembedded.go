@@ -16,16 +16,19 @@ import (
 )
 
 const (
-	// lockPatience is how long the files may be another process's, as a tool's that looks at them.
+	// lockPatience is how long to wait while another process, such as a tool that reads the files,
+	// holds their lock.
 	lockPatience = 10 * time.Second
 	lockLook     = 20 * time.Millisecond
-	// leaderPatience is how long a lone member, which takes five ticks to elect itself, may have no leader.
+	// leaderPatience is how long a lone member, which elects itself within five ticks, may be without a
+	// leader.
 	leaderPatience = 30 * time.Second
-	// stopPatience is how long an etcd whose start is given up has for its end.
+	// stopPatience is how long to wait for an etcd to stop when its start is given up.
 	stopPatience = 2 * time.Second
 )
 
-// awaitLock waits until nobody holds the lock of a database. etcd would wait for ever, and not be interrupted.
+// awaitLock waits until the lock of a database is free. etcd would wait forever, and could not be
+// interrupted.
 func awaitLock(ctx context.Context, path string, patience time.Duration) error {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return nil // none, or none that etcd could open
@@ -55,19 +58,20 @@ func awaitLock(ctx context.Context, path string, patience time.Duration) error {
 	}
 }
 
-// roomToStart makes sure that a new etcd finds room for the log that it claims at once, rather than half of it.
+// roomToStart makes sure that there is room for the whole log that a new etcd allocates when it starts.
 func roomToStart(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "member", "wal")); err == nil {
 		return nil
 	}
 	if free, err := diskOf(dir).free(); err == nil && free < 2*walSegment {
-		return fmt.Errorf("%w: the disk is full: %d MiB are free, and a new etcd needs %d MiB", ErrNoSpace, free>>20, diskReserve>>20)
+		return fmt.Errorf("%w: the disk is full: %d MiB are free, and a new etcd needs %d MiB", ErrNoSpace, free>>20,
+			diskReserve>>20)
 	}
 	return nil
 }
 
-// openEtcd starts etcd and waits until it serves. Where etcd gives up or ctx ends, the error is returned at once, and what
-// etcd still has running is not waited for longer than a moment.
+// openEtcd starts etcd and waits until it serves. If etcd fails or ctx ends, the error is returned at
+// once, after at most a moment of waiting for etcd's goroutines.
 func openEtcd(ctx context.Context, c *embed.Config, log *slog.Logger) (*embed.Etcd, error) {
 	given := newGiveUp()
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(log, zap.WithPanicHook(given), zap.WithFatalHook(given)))
@@ -95,7 +99,7 @@ func openEtcd(ctx context.Context, c *embed.Config, log *slog.Logger) (*embed.Et
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if server == nil { // it has given up in the goroutine that started it
+		if server == nil { // it failed in the goroutine that started it
 			return <-given.reason
 		}
 		return awaitReady(ctx, server, given)
@@ -110,7 +114,7 @@ func openEtcd(ctx context.Context, c *embed.Config, log *slog.Logger) (*embed.Et
 		}()
 		select {
 		case <-closed:
-		case <-time.After(stopPatience): // one of its goroutines is gone or waits for ever
+		case <-time.After(stopPatience): // one of its goroutines is gone or waits forever
 		}
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func (k Key) String() string {
 	return k.Collection + "/" + k.Namespace + "/" + k.Name
 }
 
-// valid says whether the path that the key makes is one, and no other key's.
+// valid reports whether the key's path is well-formed and unambiguous.
 func (k Key) valid() bool {
 	group, resource, ok := strings.Cut(k.Collection, "/")
 	return ok && group != "" && resource != "" && k.Name != "" &&
@@ -65,7 +65,7 @@ var (
 	ErrExpired = errors.New("the requested revision is too old")
 	// ErrFuture: the revision was not reached in the time allowed.
 	ErrFuture = errors.New("the requested revision is in the future")
-	// ErrBadToken: a continue token that no server of ours can have given.
+	// ErrBadToken: a continue token that no store can have returned.
 	ErrBadToken = errors.New("malformed continue token")
 	// ErrTooLarge: the write is larger than etcd takes in one request.
 	ErrTooLarge = errors.New("request is too large")
@@ -77,8 +77,15 @@ var (
 	ErrUnknownOutcome = errors.New("outcome of the write is unknown")
 )
 
-// Conflict is the error of a compare-and-update or compare-and-delete that met another
-// revision than it expected. Current is what etcd holds now.
+// Failed reports whether a commit was tried and failed in etcd, or its outcome is unknown. It must not be tried again:
+// the first may have happened.
+func Failed(err error) bool {
+	return errors.Is(err, ErrUnknownOutcome) || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNoSpace) ||
+		errors.Is(err, ErrTooLarge)
+}
+
+// Conflict is the error of a compare-and-update or compare-and-delete that found another revision than
+// the expected one. Current is what etcd holds now.
 type Conflict struct {
 	Key     Key
 	Current *Object
@@ -88,22 +95,21 @@ func (c *Conflict) Error() string {
 	return fmt.Sprintf("%s was modified: it is at revision %d", c.Key, c.Current.Revision)
 }
 
-// StaleToken is the error of a list that was to go on at a revision that is compacted. It
-// wraps ErrExpired.
+// StaleToken is the error of a list that would continue at a compacted revision. It wraps ErrExpired.
 type StaleToken struct {
-	// Continue goes on behind the same key, but at what is current then: the client may take
-	// it if it can do with pages of different states.
+	// Continue continues after the same key, but at the then current revision: a client may use it if
+	// it accepts pages of different states.
 	Continue string
 	err      error
 }
 
 func (t *StaleToken) Error() string { return t.err.Error() }
 
-// Unwrap returns why the list cannot go on.
+// Unwrap returns the reason why the list cannot continue.
 func (t *StaleToken) Unwrap() error { return t.err }
 
-// Refusal says which write of a commit a comparison held up, so that nothing of the commit
-// was applied. It wraps ErrExists, ErrNotFound or a *Conflict.
+// Refusal identifies the write of a commit whose comparison failed, so that nothing of the commit was
+// applied. It wraps ErrExists, ErrNotFound or a *Conflict.
 type Refusal struct {
 	Write int // its place in the commit
 	Err   error
@@ -111,5 +117,5 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Err.Error() }
 
-// Unwrap returns what held the write up.
+// Unwrap returns the reason why the write failed.
 func (r *Refusal) Unwrap() error { return r.Err }

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// CommitResult has the revision of the transaction and, for each write in order, the object
-// as it is stored now (for Delete: the object as it was, with Revision set to the commit's).
+// CommitResult holds the revision of the transaction and, for each write in order, the object as it is
+// stored now (for Delete: the object as it was, with Revision set to the commit's).
 type CommitResult struct {
 	Revision int64
 	Objects  []*Object
@@ -23,9 +23,9 @@ type CommitResult struct {
 
 // Store is everything below one etcd prefix: durable in etcd, readable from memory.
 //
-// Writes go to etcd and come back through the one watch, like everybody else's; nothing is
-// put into memory by the writer. So any number of stores, in any number of processes, may
-// stand on one etcd, and all that memory holds is what etcd said, in etcd's order.
+// Writes go to etcd and come back through the one watch, like those of other stores; the writer puts
+// nothing into memory. So any number of stores, in any number of processes, may share one etcd, and
+// memory holds only what etcd has delivered, in etcd's order.
 type Store struct {
 	backend  *meter
 	options  Options
@@ -35,11 +35,11 @@ type Store struct {
 	handover handover
 	// trouble is why memory is not in step with etcd, nil while it is.
 	trouble   atomic.Pointer[error]
-	doubts    chan struct{} // tells follow that its watch may have fallen silent
+	doubts    chan struct{} // signals follow that its watch may have fallen silent
 	compactor compactor
-	crowded   chan struct{} // wakes upkeep when a write met a lack of space
-	madeRoom  time.Time     // when upkeep last looked for room
-	// followed is closed when etcd has opened the watch for the first time, or refused to.
+	crowded   chan struct{} // wakes upkeep when a write failed for lack of space
+	madeRoom  time.Time     // when upkeep last made room
+	// followed is closed when etcd has opened the watch for the first time, or has failed to.
 	followed     chan struct{}
 	followedOnce sync.Once
 
@@ -56,18 +56,19 @@ type Options struct {
 	// LogEvents and LogBytes bound each collection's event log. Zero: 16384 and 32 MiB.
 	LogEvents int
 	LogBytes  int64
-	// HistoryRetention is how long the past can be read: what Collection.Watch and exact reads
-	// go back, and up to one CompactionInterval more. Zero: 1 h.
+	// HistoryRetention is how far back Collection.Watch and exact reads can go: this long, and up to
+	// one CompactionInterval more. Zero: 1 h.
 	HistoryRetention time.Duration
-	// CompactionInterval is how often older history is forgotten, and how long a continue token is
-	// good for; no history is kept for a shorter time. Zero: 5 m; negative: neither ever ends.
+	// CompactionInterval is how often older history is compacted, and how long a continue token is
+	// valid; no history is kept for a shorter time. Zero: 5 m; negative: history is never compacted,
+	// and tokens never expire.
 	CompactionInterval time.Duration
-	// DefragmentInterval, when positive, is how often etcd is defragmented if that frees a
-	// quarter of its file or more. For an etcd that is not shared: it stands still meanwhile.
+	// DefragmentInterval, when positive, is how often etcd is defragmented if that frees a quarter of
+	// its file or more. It is for an etcd that is not shared, because etcd serves nothing meanwhile.
 	DefragmentInterval time.Duration
-	// Clock is what those go by. Nil: the real one.
+	// Clock measures these intervals. Nil: the real clock.
 	Clock clock.WithTicker
-	// Log is where to log. Nil: slog.Default.
+	// Log receives the log lines of the store. Nil: slog.Default.
 	Log *slog.Logger
 }
 
@@ -111,10 +112,11 @@ func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
 	m := newMeter(b)
 	s := &Store{
 		backend: m, options: o, collections: map[string]*Collection{},
-		compactor: compactor{backend: m, log: o.Log, clock: o.Clock, interval: o.CompactionInterval, retention: o.HistoryRetention},
-		doubts:    make(chan struct{}, 1),
-		crowded:   make(chan struct{}, 1),
-		followed:  make(chan struct{}),
+		compactor: compactor{backend: m, log: o.Log, clock: o.Clock, interval: o.CompactionInterval,
+			retention: o.HistoryRetention},
+		doubts:   make(chan struct{}, 1),
+		crowded:  make(chan struct{}, 1),
+		followed: make(chan struct{}),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.question.ask = s.askRevision
@@ -130,8 +132,8 @@ func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
 	s.frontier.advance(revision)
 	s.running.Go(s.follow)
 	s.running.Go(s.upkeep)
-	// etcd lets a watch that begins in the past wait for the next of ten rounds a second.
-	// Who writes as soon as the store is open should not have to.
+	// etcd makes a watch that begins in the past wait for the next of ten rounds a second. The first
+	// write to an open store should not have to wait for that.
 	select {
 	case <-s.followed:
 	case <-ctx.Done():
@@ -145,12 +147,12 @@ func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
 func (s *Store) Close() error {
 	s.stop()
 	s.running.Wait()
-	s.question.wait()
+	s.question.close()
 	return nil
 }
 
-// openPatience is how long a store waits for an etcd that is not there yet: servers are often
-// started together.
+// openPatience is how long a store waits for an etcd that does not serve yet: servers are often started
+// together.
 const openPatience = 30 * time.Second
 
 // readFirst reads the first snapshot.
@@ -162,7 +164,7 @@ func (s *Store) readFirst(ctx context.Context) (int64, error) {
 			return revision, err
 		}
 		s.options.Log.Warn("etcd is not there yet", "err", err)
-		clear(s.collections) // what was read of another revision
+		clear(s.collections) // read at another revision
 		select {
 		case <-time.After(retryMin):
 		case <-ctx.Done():
@@ -172,13 +174,13 @@ func (s *Store) readFirst(ctx context.Context) (int64, error) {
 
 var errClosed = fmt.Errorf("%w: the store is closed", ErrUnavailable)
 
-// Ready is nil while etcd answers, takes writes, and the watch is in step; it says what is
-// wrong otherwise.
+// Ready returns nil while etcd answers and takes writes, and the watch is in step; otherwise the error
+// describes the problem.
 func (s *Store) Ready(ctx context.Context) error {
 	if trouble := s.trouble.Load(); trouble != nil {
 		return fmt.Errorf("storage: not in step with etcd: %w", *trouble)
 	}
-	// First, for an etcd whose data is corrupt does not answer any other question.
+	// First, because an etcd whose data is corrupt answers no other request.
 	status, err := s.backend.Status(ctx)
 	if err == nil {
 		err = status.trouble()
@@ -192,10 +194,10 @@ func (s *Store) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Commit applies all writes in one etcd transaction, or none, and returns when etcd has it on
-// disk. It does not wait for memory: a read that must see the commit is a consistent one, or
-// one at a revision not older than the result's. The writes' values are the caller's again when
-// it has returned, with whatever outcome.
+// Commit applies all writes in one etcd transaction, or none, and returns when etcd has it on disk. It
+// does not wait for memory: a read that must see the commit is a consistent one, or one at a revision
+// not older than the result's. When it has returned, whatever the outcome, the caller may reuse the
+// writes' values.
 func (s *Store) Commit(ctx context.Context, writes ...Write) (*CommitResult, error) {
 	drafts := make([]draft, len(writes))
 	defer func() {
@@ -225,21 +227,21 @@ func (s *Store) Commit(ctx context.Context, writes ...Write) (*CommitResult, err
 			continue
 		}
 		result.Objects[i], err = s.schemaOf(w.Key.Collection).object(w.Key, outcome.Revision, outcome.Before[i].Value)
-		if err != nil { // it was corrupt, or not there, and is gone all the same
+		if err != nil { // it was corrupt, or did not exist, and is gone now
 			result.Objects[i] = &Object{Key: w.Key, Revision: outcome.Revision}
 		}
 	}
 	return result, nil
 }
 
-// draft is a document that was scanned, and what for.
+// draft is a scanned document, and its place in the commit.
 type draft struct {
 	scanner *scanner
 	schema  *schema
 }
 
-// scanWrites refuses what etcd would accept and nobody could read, and leaves a scanner for
-// each document, of which the object is made when its revision is known.
+// scanWrites rejects documents that etcd would accept but that could not be read back. It leaves a
+// scanner for each document, which makes the object once its revision is known.
 func (s *Store) scanWrites(writes []Write, drafts []draft) error {
 	if len(writes) == 0 {
 		return errors.New("nothing to write")
@@ -265,7 +267,7 @@ func (s *Store) scanWrites(writes []Write, drafts []draft) error {
 	return nil
 }
 
-// refusal explains a failed compare by the first write that it held up.
+// refusal explains a failed compare by the first write that did not pass it.
 func (s *Store) refusal(writes []Write, outcome *Outcome) error {
 	for i, w := range writes {
 		before := outcome.Before[i]
@@ -286,7 +288,7 @@ func (s *Store) refusal(writes []Write, outcome *Outcome) error {
 	return fmt.Errorf("storage: commit: %w: etcd gave no reason to refuse it", ErrUnavailable)
 }
 
-// CollectionOptions say what to note when a document is scanned.
+// CollectionOptions list the values to extract when a document is scanned.
 type CollectionOptions struct {
 	// Fields are JSON paths that field selectors may name ("spec.nodeName",
 	// "involvedObject.kind"). metadata.name and metadata.namespace need not be named.
@@ -305,7 +307,7 @@ func (s *Store) Collection(name string, o CollectionOptions) *Collection {
 	return c
 }
 
-// collection is the named one; nobody need have opened it.
+// collection returns the named collection, opened or not.
 func (s *Store) collection(name string) *Collection {
 	s.mu.RLock()
 	c := s.collections[name]
@@ -368,7 +370,7 @@ type change struct {
 	schema   *schema // that object was made with
 }
 
-// understand scans a document. What is no document of ours is logged and left out.
+// understand scans a document. A document that is not an object's is logged and left out.
 func (s *Store) understand(kv KV) (change, bool) {
 	key, err := ParseKey(kv.Path)
 	if err != nil {
@@ -382,7 +384,7 @@ func (s *Store) understand(kv KV) (change, bool) {
 		return ch, true
 	}
 	if ch.object, err = ch.schema.object(key, kv.Revision, kv.Value); err != nil {
-		// To readers, an object whose document was overwritten with garbage is gone.
+		// An object whose document was overwritten with garbage no longer exists for readers.
 		s.options.Log.Error("left out of memory: corrupt document in etcd", "err", err)
 	}
 	return ch, true
@@ -422,7 +424,7 @@ const (
 	retryMax = 5 * time.Second
 )
 
-// follow keeps memory in step with etcd until the store closes.
+// follow keeps memory in step with etcd until the store is closed.
 func (s *Store) follow() {
 	pause := retryMin
 	for {
@@ -451,7 +453,7 @@ func (s *Store) follow() {
 	}
 }
 
-// followOnce applies one watch until it ends, and returns why it did.
+// followOnce applies the changes of one watch until it ends, and returns the reason.
 func (s *Store) followOnce() error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -462,7 +464,7 @@ func (s *Store) followOnce() error {
 	batches := s.backend.Watch(ctx, FollowRequest{From: s.frontier.now() + 1})
 	defer func() {
 		cancel()
-		for range batches { // until the backend has let go of the watch
+		for range batches { // until the backend has released the watch
 		}
 	}()
 	for {
@@ -528,9 +530,9 @@ func (s *Store) applyChanges(changes []change) {
 	}
 }
 
-// resync finds out what a compacted watch can no longer tell: it reads everything, and
-// applies the difference to memory as events. A deletion whose revision is not known gets
-// that of the reading, by which it has certainly happened.
+// resync replaces a watch whose revision is compacted: it reads everything, and applies the difference
+// to memory as events. A deletion whose revision is unknown gets that of the read, by which it has
+// certainly happened.
 func (s *Store) resync() error {
 	var changes []change
 	seen := map[string]map[Key]struct{}{}

@@ -2,8 +2,10 @@ package storage
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -14,7 +16,8 @@ func TestStore_CommitGetListWatch(t *testing.T) {
 	w := watch(t, pods, WatchRequest{})
 
 	created := create(t, s, podKey("default", "web"), pod("default", "web", "", "app=web"))
-	require.Equal(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"%d","name":"web","namespace":"default","uid":"uid-web","labels":{"app":"web"}},"spec":{"nodeName":""}}`, created.Revision), string(created.JSON))
+	require.Equal(t,
+		fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"%d","name":"web","namespace":"default","uid":"uid-web","labels":{"app":"web"}},"spec":{"nodeName":""}}`, created.Revision), string(created.JSON))
 
 	got, err := pods.Get(ctx, "default", "web", At{})
 	require.NoError(t, err)
@@ -40,4 +43,31 @@ func TestStore_CommitGetListWatch(t *testing.T) {
 	_, err = pods.Get(ctx, "default", "web", At{})
 	require.ErrorIs(t, err, ErrNotFound)
 	require.NoError(t, s.Ready(ctx))
+}
+
+// A handler may outlive its server by a moment, and the store then closes under its read.
+func TestClose_EndsReadsThatComeMeanwhile(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	var readers sync.WaitGroup
+	begun := make(chan struct{}, 8)
+	for range cap(begun) {
+		readers.Go(func() {
+			for first := true; ; first = false {
+				_, err := pods.List(t.Context(), ListRequest{})
+				if first {
+					begun <- struct{}{}
+				}
+				if err != nil {
+					assert.ErrorIs(t, err, ErrUnavailable)
+					return
+				}
+			}
+		})
+	}
+	for range cap(begun) {
+		<-begun
+	}
+	require.NoError(t, s.Close())
+	readers.Wait()
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An etcd is shared with whoever else keeps something there: beside the prefix, and by mistake
-// below it. strangers are such keys, and values that no object has.
+// Other programs may keep data in the same etcd: beside the prefix and, by mistake, below it. strangers
+// are such keys, and values that no object has.
 func strangers() map[string]string {
 	keys := map[string]string{
 		"/registry/core/pods/default/a": "another prefix, though the path is that of an object",
@@ -25,7 +25,8 @@ func strangers() map[string]string {
 		"/test/core/pods/a/b/c":         "{}",
 		"/test/\xff\xfe/\x00/a":         "{}",
 	}
-	for i, value := range []string{"", "k8s\x00\n\x0b", "[]", "42", `"text"`, "null", "{", `{"metadata":5}`, "{}{}", "\xff\xfe"} {
+	for i, value := range []string{"", "k8s\x00\n\x0b", "[]", "42", `"text"`, "null", "{", `{"metadata":5}`,
+		"{}{}", "\xff\xfe"} {
 		keys[fmt.Sprintf("/test/core/pods/default/garbage-%d", i)] = value
 	}
 	return keys
@@ -63,7 +64,7 @@ func TestStrangers_DoNotDisturbSeveralServers(t *testing.T) {
 	b := create(t, two, podKey("default", "b"), pod("default", "b", ""))
 	want = append(want, brief(Event{Type: Added, Object: b, Revision: b.Revision}))
 
-	// An object that a stranger writes over is gone to readers, until it is whole again.
+	// An object that a stranger overwrites does not exist for readers until it is whole again.
 	path := "/test/" + a.Key.String()
 	put(path, "garbage")
 	gone, err := one.Revision(ctx)

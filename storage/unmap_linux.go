@@ -13,9 +13,9 @@ import (
 // next read of one has it back: nothing is written, and nobody reads anything else than
 // before (madvise(2), MADV_DONTNEED of a shared mapping of a file).
 //
-// etcd maps all of its database and looks at almost none of it again, because reads are
-// served from the watch cache; each page that it has written would count as the process's
-// memory until the end. Where the kernel will not, nothing is lost but memory.
+// etcd maps all of its database and reads almost none of it again, because reads are served from the
+// watch cache; each page that it has written would count as the process's memory until the end. If the
+// kernel declines, only memory is lost.
 func unmap(inode uint64) {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 const (
 	// upkeepTimeout bounds one round of compaction, and each step of making room.
 	upkeepTimeout = time.Minute
-	// roomEvery is how often, at most, a lack of space is answered by making room.
+	// roomEvery is how often, at most, room is made when space runs out.
 	roomEvery = 5 * time.Second
 	// roomEnough is the part of the quota, in percent, below which writes are let in again. A
 	// little less than all, so that the next write does not raise the alarm anew.
@@ -20,9 +20,8 @@ const (
 	fragmented = 25
 )
 
-// upkeep is everything that an etcd needs beside being read and written, until the store
-// closes: history is compacted, an embedded etcd is defragmented on schedule, and when it
-// has run out of space room is made.
+// upkeep does the work that etcd needs besides reads and writes, until the store is closed: it compacts
+// history, defragments an embedded etcd on schedule, and makes room when that has run out of space.
 func (s *Store) upkeep() {
 	compaction, stopCompaction := s.every(s.options.CompactionInterval)
 	defer stopCompaction()
@@ -69,7 +68,7 @@ func (s *Store) defragment(ctx context.Context) error {
 	return s.backend.Defragment(ctx)
 }
 
-// noticeCrowding wakes upkeep when a write was refused for want of space.
+// noticeCrowding wakes upkeep when a write was rejected for lack of space.
 func (s *Store) noticeCrowding(err error) {
 	if !errors.Is(err, ErrNoSpace) {
 		return
@@ -89,9 +88,9 @@ func (s *Store) makeRoomIfNeeded() {
 	s.try("make room in etcd", s.makeRoom)
 }
 
-// makeRoom lets writes into an embedded etcd again that has reached its quota. Nobody else
-// can: it has no listener for etcdctl. History is given up first, whatever its retention:
-// that writes are taken is worth more.
+// makeRoom makes an embedded etcd that has reached its quota accept writes again. It has no listener
+// that etcdctl could do this through. History is dropped first, whatever its retention: accepting
+// writes is worth more.
 func (s *Store) makeRoom(ctx context.Context) error {
 	status, err := s.backend.Status(ctx)
 	if err != nil || !status.Embedded || !status.Has(NoSpace) {
@@ -108,8 +107,10 @@ func (s *Store) makeRoom(ctx context.Context) error {
 		return err
 	}
 	if status.Size*100 >= status.Quota*roomEnough {
-		return fmt.Errorf("%w: the objects alone take %d bytes, of a quota of %d", ErrNoSpace, status.Size, status.Quota)
+		return fmt.Errorf("%w: the objects alone take %d bytes, of a quota of %d", ErrNoSpace,
+			status.Size, status.Quota)
 	}
-	s.options.Log.Info("made room in etcd: its history is gone", "before", before, "after", status.Size, "quota", status.Quota)
+	s.options.Log.Info("made room in etcd: its history is gone", "before", before, "after", status.Size,
+		"quota", status.Quota)
 	return s.backend.Disarm(ctx, NoSpace)
 }

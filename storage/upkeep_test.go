@@ -40,7 +40,7 @@ func round(t testing.TB, s *Store, at time.Time) {
 	require.NoError(t, s.compactor.round(testContext(t)))
 }
 
-// readableAt says whether the past can still be read.
+// readableAt reports whether the past can still be read.
 func readableAt(t testing.TB, b Backend, revision int64) bool {
 	t.Helper()
 	_, err := b.Range(testContext(t), RangeRequest{Revision: revision, Limit: 1})
@@ -135,7 +135,8 @@ func TestCompaction_DoubtsMilestonesThatCannotBeTrue(t *testing.T) {
 	b := startBackend(t)
 	s := openByHand(t, b, time.Hour)
 	for _, nonsense := range []string{
-		`{`, `[{"time":"2020-01-01T00:00:00Z","revision":99999999}]`, `[{"time":"2099-01-01T00:00:00Z","revision":1}]`, `[{}]`,
+		`{`, `[{"time":"2020-01-01T00:00:00Z","revision":99999999}]`, `[{"time":"2099-01-01T00:00:00Z","revision":1}]`,
+		`[{}]`,
 	} {
 		note, err := b.Note(testContext(t))
 		require.NoError(t, err)
@@ -176,7 +177,8 @@ func fill(t testing.TB, s *Store) (objects []*Object) {
 	t.Helper()
 	big := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", 500<<10))
 	for i := range 100 {
-		result, err := s.Commit(testContext(t), Write{Op: Create, Key: podKey("default", fmt.Sprintf("p%d", i)), Value: big})
+		result, err := s.Commit(testContext(t),
+			Write{Op: Create, Key: podKey("default", fmt.Sprintf("p%d", i)), Value: big})
 		if errors.Is(err, ErrNoSpace) {
 			return objects
 		}
@@ -211,13 +213,15 @@ func metric(t testing.TB, s *Store, name, label string) float64 {
 	return 0
 }
 
-// Nobody can reach an embedded etcd with etcdctl: that there is room again must be enough.
+// An embedded etcd cannot be reached with etcdctl: it must be enough that there is room again.
 func TestUpkeep_AnEmbeddedEtcdThatWasFullTakesWritesAgain(t *testing.T) {
 	t.Parallel()
 	fake := clocktesting.NewFakeClock(noon)
 	s := openStore(t, startSmall(t, 4<<20), Options{Clock: fake})
 	objects := fill(t, s)
-	require.Eventually(t, func() bool { return metric(t, s, "etcd_server_alarms", "NOSPACE") == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return metric(t, s, "etcd_server_alarms", "NOSPACE") == 1
+	}, patience, time.Millisecond)
 	require.ErrorIs(t, s.Ready(testContext(t)), ErrNoSpace)
 	require.Zero(t, metric(t, s, "etcd_server_alarms", "CORRUPT"))
 	require.Equal(t, 4.0*(1<<20), metric(t, s, "etcd_server_quota_backend_bytes", ""))
@@ -238,7 +242,7 @@ func TestUpkeep_AnEmbeddedEtcdThatWasFullTakesWritesAgain(t *testing.T) {
 	require.Zero(t, metric(t, s, "etcd_server_alarms", "NOSPACE"))
 }
 
-// An etcd of others is theirs to look after: compaction, defragmentation, disarming.
+// An external etcd is maintained by its operators: compaction, defragmentation, disarming.
 func TestUpkeep_LeavesTheAlarmsOfAnExternalEtcdToItsOperators(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -283,7 +287,8 @@ func TestReady_TellsOfACorruptEtcd(t *testing.T) {
 	server := startEtcd(t)
 	s := openStore(t, server.dial(), Options{})
 	require.NoError(t, s.Ready(ctx))
-	_, err := server.etcd.Server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_CORRUPT})
+	_, err := server.etcd.Server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE,
+		Alarm: pb.AlarmType_CORRUPT})
 	require.NoError(t, err)
 	require.ErrorContains(t, s.Ready(ctx), "CORRUPT")
 	require.Equal(t, 1.0, metric(t, s, "etcd_server_alarms", "CORRUPT"))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// EventType is what a watcher is told of an object.
+// EventType is the type of an Event.
 type EventType uint8
 
 // Event types as in watch.EventType. A change that moves an object into or out of the
@@ -100,8 +100,8 @@ func (c *Collection) watch(ctx context.Context, r WatchRequest) (*Watcher, error
 	return w, nil
 }
 
-// alarms know which watchers sleep, by what would concern them, so that a change wakes
-// no others. The collection's lock guards them.
+// alarms index the sleeping watchers by the changes that would concern them, so that a change wakes no
+// others. The collection's lock guards them.
 type alarms struct {
 	all         watcherSet
 	byNamespace map[string]watcherSet
@@ -163,7 +163,7 @@ func drop[K comparable](m map[K]watcherSet, key K, w *Watcher) {
 	}
 }
 
-// ring wakes those whom entry number n may concern.
+// ring wakes the watchers that entry number n may concern.
 func (a *alarms) ring(sc *schema, e *entry, n uint64) {
 	a.all.ring(n)
 	key := e.key()

@@ -25,7 +25,7 @@ func TestWatch_Ordered(t *testing.T) {
 	}
 }
 
-// Initial state and log meet without an event that is told twice or not at all.
+// Initial state and log meet without an event that is delivered twice or not at all.
 func TestWatch_Unique(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{})
@@ -38,7 +38,8 @@ func TestWatch_Unique(t *testing.T) {
 	go func() {
 		for i := range after {
 			key := podKey("default", fmt.Sprintf("b%03d", i))
-			if _, err := s.Commit(context.Background(), Write{Op: Create, Key: key, Value: pod("default", "b", "")}); err != nil {
+			if _, err := s.Commit(context.Background(),
+				Write{Op: Create, Key: key, Value: pod("default", "b", "")}); err != nil {
 				written <- err
 				return
 			}
@@ -64,7 +65,8 @@ func TestWatch_Atomic(t *testing.T) {
 	for i := range commits {
 		writes := make([]Write, size)
 		for j := range writes {
-			writes[j] = Write{Op: Create, Key: podKey("default", fmt.Sprintf("p-%d-%d", i, j)), Value: pod("default", "p", "")}
+			writes[j] = Write{Op: Create, Key: podKey("default", fmt.Sprintf("p-%d-%d", i, j)),
+				Value: pod("default", "p", "")}
 		}
 		_, err := s.Commit(testContext(t), writes...)
 		require.NoError(t, err)
@@ -80,13 +82,13 @@ func TestWatch_Atomic(t *testing.T) {
 	}
 }
 
-// What a watcher was told, applied to an empty map, is the final state.
+// A watcher's events, applied to an empty map, give the final state.
 func TestWatch_Reliable(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{LogEvents: 32})
 	w := watch(t, pods, WatchRequest{From: s.Frontier(), Scope: Scope{Namespace: "mine"}})
 	var mine *Object
-	for i := range 200 { // overflows the log, but not with what concerns this watcher
+	for i := range 200 { // overflows the log, but not with events for this watcher
 		create(t, s, podKey("other", fmt.Sprintf("p%d", i)), pod("other", "p", ""))
 	}
 	mine = create(t, s, podKey("mine", "a"), pod("mine", "a", ""))
@@ -128,7 +130,7 @@ func TestWatch_FallsOffByBytes(t *testing.T) {
 	require.ErrorIs(t, err, ErrExpired)
 }
 
-// What is new is held by the tree, and costs the log nothing.
+// The tree holds new objects, so that they cost the log nothing.
 func TestWatch_StaysOnWhileObjectsAreNew(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{LogBytes: 8 << 10})
@@ -140,8 +142,8 @@ func TestWatch_StaysOnWhileObjectsAreNew(t *testing.T) {
 	take(t, slow, 8)
 }
 
-// A watcher that goes on from any revision it was told of misses nothing and hears nothing
-// twice, be it in the log or only in etcd.
+// A watcher that resumes from any revision it has seen misses nothing and gets nothing twice, whether
+// the revision is in the log or only in etcd.
 func TestWatch_Resumable(t *testing.T) {
 	t.Parallel()
 	for name, logEvents := range map[string]int{"from the log": 0, "from etcd": 4} {
@@ -202,7 +204,8 @@ func TestWatch_HistoryThatIsCompactedIsExpired(t *testing.T) {
 func TestWatch_Bookmarkable(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{})
-	w := watch(t, pods, WatchRequest{InitialEvents: true, Bookmarks: true, BookmarkEvery: time.Millisecond, Scope: Scope{Namespace: "mine"}})
+	w := watch(t, pods, WatchRequest{InitialEvents: true, Bookmarks: true, BookmarkEvery: time.Millisecond,
+		Scope: Scope{Namespace: "mine"}})
 	end := take(t, w, 1)[0]
 	require.True(t, end.InitialEventsEnd)
 	o := create(t, s, podKey("other", "a"), pod("other", "a", ""))
@@ -218,11 +221,12 @@ func TestWatch_Bookmarkable(t *testing.T) {
 	mine := create(t, s, podKey("mine", "a"), pod("mine", "a", ""))
 	resumed := watch(t, pods, WatchRequest{From: w.Bookmark().Revision, Scope: Scope{Namespace: "mine"}})
 	if w.Bookmark().Revision < mine.Revision {
-		require.Equal(t, brief(Event{Type: Added, Object: mine, Revision: mine.Revision}), brief(take(t, resumed, 1)[0]))
+		require.Equal(t, brief(Event{Type: Added, Object: mine, Revision: mine.Revision}),
+			brief(take(t, resumed, 1)[0]))
 	}
 }
 
-// A bookmark never runs ahead of an event that was not told yet.
+// A bookmark never runs ahead of an event that was not delivered yet.
 func TestWatch_BookmarkStaysBehindUntoldEvents(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{})
@@ -239,7 +243,9 @@ func TestWatch_ScopeTransitionsAreAddedAndDeleted(t *testing.T) {
 	t.Parallel()
 	s, pods := startPods(t, Options{})
 	from := s.Frontier()
-	byLabel := watch(t, pods, WatchRequest{From: from, Scope: Scope{Match: func(o *Object) bool { return o.Labels.Get("app") == "web" }}})
+	byLabel := watch(t, pods, WatchRequest{From: from, Scope: Scope{Match: func(o *Object) bool {
+		return o.Labels.Get("app") == "web"
+	}}})
 	byNode := watch(t, pods, WatchRequest{From: from, Scope: Scope{IndexValue: "n1"}})
 	byName := watch(t, pods, WatchRequest{From: from, Scope: Scope{Namespace: "default", Name: "a"}})
 
@@ -257,10 +263,12 @@ func TestWatch_ScopeTransitionsAreAddedAndDeleted(t *testing.T) {
 	narrow := []string{line(Added, a2), line(Modified, a3), line(Deleted, a4)}
 	labelled := take(t, byLabel, 3)
 	require.Equal(t, narrow, briefs(labelled))
-	require.Equal(t, strings.Replace(string(a3.JSON), fmt.Sprint(a3.Revision), fmt.Sprint(a4.Revision), 1), string(labelled[2].Object.JSON),
+	require.Equal(t, strings.Replace(string(a3.JSON), fmt.Sprint(a3.Revision), fmt.Sprint(a4.Revision), 1),
+		string(labelled[2].Object.JSON),
 		"who leaves is told the last state that was in scope, at the revision of leaving")
 	require.Equal(t, narrow, briefs(take(t, byNode, 3)))
-	require.Equal(t, []string{line(Added, a1), line(Modified, a2), line(Modified, a3), line(Modified, a4), line(Deleted, a5)}, briefs(take(t, byName, 5)))
+	require.Equal(t, []string{line(Added, a1), line(Modified, a2), line(Modified, a3), line(Modified, a4),
+		line(Deleted, a5)}, briefs(take(t, byName, 5)))
 }
 
 func TestWatch_TheFutureIsWaitedForAndRefusedInTheEnd(t *testing.T) {

@@ -10,15 +10,14 @@ import (
 
 // Watcher is a cursor in a collection's log. It is for one goroutine.
 //
-// It goes through up to three stages: the objects of a snapshot, or what etcd remembers of
-// the time before the log; then the log.
+// It reads from the objects of a snapshot, or from etcd's history before the log; then from the log.
 type Watcher struct {
 	collection *Collection
 	scope      Scope
 
-	// The collection's lock guards these. While idle, the watcher has been told of all that
-	// concerns it in the log; the next entry that may concern it sets the cursor and wakes it.
-	// An idle watcher therefore cannot fall off the log by what happens to others.
+	// The collection's lock guards these. While idle, the watcher has returned all events of the log
+	// that concern it; the next entry that may concern it sets the cursor and wakes it. Other objects'
+	// changes therefore cannot make an idle watcher fall off the log.
 	cursor     uint64
 	idle       bool
 	registered bool
@@ -26,7 +25,7 @@ type Watcher struct {
 
 	wake   chan struct{} // holds one token at most
 	events []Event       // the batch that Next returned last
-	told   int64         // the revision up to which it was told everything
+	told   int64         // the revision up to which it has returned everything
 
 	state   *stateReader
 	history *historyReader
@@ -113,7 +112,7 @@ func (w *Watcher) Poll(ctx context.Context) ([]Event, error) {
 // the other methods it may be called by any goroutine at any time.
 func (w *Watcher) Woken() bool { return len(w.wake) > 0 }
 
-// fill adds what there is to tell, without waiting unless it is history.
+// fill adds the events there are. It waits only for history.
 func (w *Watcher) fill(ctx context.Context) error {
 	switch {
 	case w.state != nil:
@@ -129,7 +128,7 @@ func (w *Watcher) fill(ctx context.Context) error {
 type stateReader struct {
 	tree     *btree.BTreeG[*Object]
 	revision int64   // of the snapshot
-	last     *Object // the last that was looked at
+	last     *Object // the last that was visited
 	end      bool    // send InitialEventsEnd
 }
 
@@ -191,9 +190,9 @@ func (w *Watcher) joinLog(after int64) bool {
 	if after < c.log.floor {
 		return false
 	}
-	// History may be ahead of memory: entries may yet come that it has told already.
+	// History may be ahead of memory: entries that it has delivered already may still follow.
 	w.cursor, w.told, w.since = c.log.after(after), after, after
-	// What does not concern the watcher must not make it fall off either.
+	// Changes that do not concern the watcher must not make it fall off either.
 	sc := c.schema.Load()
 	for ; w.cursor < c.log.next; w.cursor++ {
 		if e := c.log.at(w.cursor); e.concerns(sc, &w.scope) {
@@ -205,8 +204,8 @@ func (w *Watcher) joinLog(after int64) bool {
 	return true
 }
 
-// fillFromLog tells what concerns this watcher, from the cursor on. When it has come to the
-// end it is idle.
+// fillFromLog adds the events that concern this watcher, from the cursor on. At the end of the log, the
+// watcher becomes idle.
 func (w *Watcher) fillFromLog() error {
 	c := w.collection
 	c.mu.RLock()
@@ -234,7 +233,7 @@ func (w *Watcher) fillFromLog() error {
 	return nil
 }
 
-// tell adds the event that an entry is to this watcher, if any.
+// tell adds this watcher's event for an entry, if it has one.
 func (w *Watcher) tell(sc *schema, e *entry) {
 	is, was := w.scope.holds(sc, e.object), w.scope.holds(sc, e.previous)
 	switch {
@@ -247,8 +246,8 @@ func (w *Watcher) tell(sc *schema, e *entry) {
 	}
 }
 
-// Bookmark returns a bookmark at the newest revision up to which this watcher has
-// been told everything: 0 amid the initial events, which come in the order of keys.
+// Bookmark returns a bookmark at the newest revision up to which this watcher has returned everything:
+// 0 amid the initial events, which come in the order of keys.
 func (w *Watcher) Bookmark() Event {
 	if w.state == nil && w.history == nil {
 		c := w.collection

@@ -66,7 +66,8 @@ type house struct {
 }
 
 func readHouse(t *testing.T, root string) *house {
-	h := &house{paths: map[string]bool{}, names: map[string]bool{}, folders: map[string]bool{}, types: map[string]bool{}, declared: map[string]bool{}}
+	h := &house{paths: map[string]bool{}, names: map[string]bool{}, folders: map[string]bool{},
+		types: map[string]bool{}, declared: map[string]bool{}}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -134,7 +135,8 @@ func (h *house) knows(text string) bool {
 		top, _, _ := strings.Cut(text, "/")
 		return !h.folders[top] || strings.Contains(text, "*") || h.exists(text)
 	}
-	if m := dotted.FindStringSubmatch(text); m != nil && h.types[m[1]] && (ast.IsExported(m[1]) || ast.IsExported(m[2])) {
+	if m := dotted.FindStringSubmatch(text); m != nil && h.types[m[1]] &&
+		(ast.IsExported(m[1]) || ast.IsExported(m[2])) {
 		return h.declared[m[2]]
 	}
 	return true

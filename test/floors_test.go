@@ -9,6 +9,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -34,15 +35,25 @@ var floors = map[string][]string{
 	"kubectl-lite": {"bounds"},
 	"bench":        {},
 	"testenv":      {"api", "storage", "apiserver", "controllers", "scheduler", "node"},
-	"cmd":          {"api", "storage", "apiserver", "controllers", "scheduler", "node", "delegated", "kubectl-lite", "bench"},
-	"test":         {},
-	"examples":     {"testenv"},
-	".":            {},
+	"cmd": {"api", "storage", "apiserver", "controllers", "scheduler", "node", "delegated",
+		"kubectl-lite", "bench"},
+	"test":     {},
+	"examples": {"testenv"},
+	".":        {},
 }
 
-// testFloors is what tests may import besides: a control plane to run against, and the API's
-// other clients, to run beside the one that is tested.
+// testFloors is what tests, and packages for tests, may import besides: a control plane to run against, and the
+// API's other clients, to run beside the one that is tested.
 var testFloors = []string{"testenv", "controllers", "scheduler", "node"}
+
+// apiFront are the packages of api that other folders may import. api/builtin is for code that
+// assembles a server, and for tests; the groups and the kit are api's own.
+var apiFront = []string{"api", "api/cel", "api/discovery", "api/equal", "api/field", "api/flowcontrol/mandatory",
+	"api/naming", "api/openapi"}
+
+// withoutStore are the rooms of apiserver that decide from the objects they are given, and neither read nor store any.
+var withoutStore = []string{"apiserver/authz", "apiserver/flowcontrol", "apiserver/pods", "apiserver/proxy",
+	"apiserver/strategy"}
 
 // banned are imports that no file may have; bannedButTests those that tests may have.
 var (
@@ -109,11 +120,11 @@ func check(root, path string) ([]string, error) {
 	}
 	for _, spec := range file.Imports {
 		imported, _ := strconv.Unquote(spec.Path.Value) // the parser has checked it
-		if why := forbidden(floor, imported, isTest); why != "" {
+		if why := forbidden(filepath.ToSlash(rel), imported, isTest); why != "" {
 			breach(spec.Pos(), "%s", why)
 		}
 	}
-	if slices.Contains(clocked, floor) && !isTest {
+	if slices.Contains(clocked, floor) && !forTests(filepath.ToSlash(rel)) {
 		for _, call := range wallClockUses(file) {
 			breach(call.Pos(), "time.%s: take the time from a clock.Clock", call.Sel.Name)
 		}
@@ -135,15 +146,16 @@ func topFolder(path string) string {
 	return folder
 }
 
-// forbidden says why a file of the floor may not import the path, or nothing if it may.
-func forbidden(floor, imported string, isTest bool) string {
+// forbidden reports why the file may not import the path, or nothing if it may.
+func forbidden(file, imported string, isTest bool) string {
+	floor, forTests := topFolder(file), forTests(file)
 	for _, b := range banned {
 		if within(imported, b) {
 			return imported + ": imported nowhere in this project"
 		}
 	}
 	for _, b := range bannedButTests {
-		if within(imported, b) && !isTest && floor != "testenv" {
+		if within(imported, b) && !forTests {
 			return imported + ": for tests only"
 		}
 	}
@@ -153,12 +165,40 @@ func forbidden(floor, imported string, isTest bool) string {
 	}
 	above := topFolder(ours + "/")
 	switch {
+	case !forTests && isForTests(ours):
+		return ours + ": for tests only"
+	case above == "api" && floor != "api" && !slices.Contains(apiFront, ours) && !assembles(floor, ours, isTest):
+		return fmt.Sprintf("%s may not import %s: it is api's own", floor, ours)
+	case floor == "api" && !isTest && !groupMay(path.Dir(file), ours):
+		return fmt.Sprintf("%s may not import %s: of the groups, only core", path.Dir(file), ours)
+	case above == "storage" && slices.Contains(withoutStore, path.Dir(file)) && !isTest:
+		return fmt.Sprintf("%s may not import storage: it is given the objects", path.Dir(file))
 	case above == floor, slices.Contains(floors[floor], above):
-	case isTest && slices.Contains(testFloors, above):
+	case forTests && slices.Contains(testFloors, above):
 	default:
 		return fmt.Sprintf("%s may not import %s", floor, above)
 	}
 	return ""
+}
+
+// forTests reports whether a file is part of no shipped package.
+func forTests(file string) bool {
+	return strings.HasSuffix(file, "_test.go") || topFolder(file) == "testenv" || isForTests(path.Dir(file))
+}
+
+// isForTests reports whether a package is for tests by its name, as net/http/httptest is.
+func isForTests(pkg string) bool { return strings.HasSuffix(pkg, "test") }
+
+// groupMay reports whether a package of api may import another one: the groups stand on the kit and on core.
+func groupMay(folder, imported string) bool {
+	assembly := folder == "api/builtin" || folder == "api/kindtest"
+	return assembly || topFolder(imported+"/") != "api" || slices.Contains(apiFront, imported) ||
+		within(imported, "api/kit") || imported == "api/core"
+}
+
+// assembles reports whether the import is that of a server's kinds by a folder that puts one together.
+func assembles(floor, imported string, isTest bool) bool {
+	return imported == "api/builtin" && (isTest || floor == "cmd" || floor == "testenv")
 }
 
 func within(imported, path string) bool {

@@ -27,7 +27,8 @@ func Example() {
 	defer stop()
 	ctx := context.Background()
 	clients := kubernetes.NewForConfigOrDie(config)
-	if _, err := clients.AppsV1().Deployments("default").Create(ctx, deployment("web", 2), metav1.CreateOptions{}); err != nil {
+	if _, err := clients.AppsV1().Deployments("default").Create(ctx, deployment("web", 2),
+		metav1.CreateOptions{}); err != nil {
 		log.Fatal(err)
 	}
 	pods, err := clients.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{LabelSelector: "app=web"})

@@ -125,7 +125,8 @@ var clusterScoped = []schema.GroupVersionResource{
 	{Version: "v1", Resource: "nodes"}, {Version: "v1", Resource: "persistentvolumes"},
 	{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"},
 	{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments"},
-	{Group: "storage.k8s.io", Version: "v1", Resource: "csidrivers"}, {Group: "storage.k8s.io", Version: "v1", Resource: "csinodes"},
+	{Group: "storage.k8s.io", Version: "v1", Resource: "csidrivers"}, {Group: "storage.k8s.io", Version: "v1",
+		Resource: "csinodes"},
 	{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
 	{Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"},
 }
@@ -166,7 +167,8 @@ func (x *external) empty(ctx context.Context) error {
 		}
 	}
 	// Pods are not admitted without it, and nobody may be there to make it.
-	_, err = x.client.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	_, err = x.client.CoreV1().ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
@@ -207,7 +209,8 @@ func (x *external) sweep(ctx context.Context, namespaced []schema.GroupVersionRe
 	for i := range namespaces.Items {
 		ns := &namespaces.Items[i]
 		if system := slices.Contains(systemNamespaces, ns.Name); system && ns.Name != "default" {
-			if err := sweep(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, ns.Name); err != nil {
+			if err := sweep(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1",
+				Resource: "leases"}, ns.Name); err != nil {
 				return 0, err
 			}
 			continue
@@ -244,7 +247,8 @@ func (x *external) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	return unlessOvertaken(err)
 }
 
-func (x *external) sweepKind(ctx context.Context, gvr schema.GroupVersionResource, namespace string) (left int, err error) {
+func (x *external) sweepKind(ctx context.Context, gvr schema.GroupVersionResource,
+	namespace string) (left int, err error) {
 	objects := x.metadata.Resource(gvr).Namespace(namespace)
 	list, err := objects.List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) { // not every server has every kind
@@ -260,7 +264,8 @@ func (x *external) sweepKind(ctx context.Context, gvr schema.GroupVersionResourc
 		}
 		left++
 		if len(obj.Finalizers) > 0 {
-			_, err := objects.Patch(ctx, obj.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			_, err := objects.Patch(ctx, obj.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+				metav1.PatchOptions{})
 			if err := unlessOvertaken(err); err != nil {
 				return 0, err
 			}
@@ -309,7 +314,9 @@ func (x *external) untaintNode(ctx context.Context, name string) error {
 			return err
 		}
 		n := len(node.Spec.Taints)
-		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == corev1.TaintNodeNotReady
+		})
 		if len(node.Spec.Taints) == n {
 			return nil
 		}

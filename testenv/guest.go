@@ -15,13 +15,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// ExternalKubeconfig is the path that ExternalVariable holds. A test that is about such a server is skipped, and says so,
-// where there is none.
+// ExternalKubeconfig is the path that ExternalVariable holds. A test that is about such a server is skipped,
+// and says so, where there is none.
 func ExternalKubeconfig(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv(ExternalVariable)
 	if path == "" {
-		t.Skipf("not run against an API server of others: %s names no kubeconfig", ExternalVariable)
+		t.Skipf("SKIPPED: not run against an external API server: %s names no kubeconfig", ExternalVariable)
 	}
 	return path
 }
@@ -45,14 +45,16 @@ func Guest(t testing.TB) (config *rest.Config, client kubernetes.Interface, name
 		t.Fatal(err)
 	}
 	namespace = "coxswain-" + rand.String(8)
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = client.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), namespace, metav1.DeleteOptions{})
 	})
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	if _, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account,
+		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err) // its controller may or may not run
 	}
 	return config, client, namespace

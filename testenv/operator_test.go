@@ -68,7 +68,8 @@ func (r siteReconciler) Reconcile(ctx context.Context, q reconcile.Request) (rec
 	if err := r.Get(ctx, q.NamespacedName, &d); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err) // the cache will see it soon
 	}
-	ready := applycore.ConfigMap(site.Name, site.Namespace).WithAnnotations(map[string]string{siteReady: strconv.Itoa(int(d.Status.ReadyReplicas))})
+	ready := applycore.ConfigMap(site.Name, site.Namespace).WithAnnotations(
+		map[string]string{siteReady: strconv.Itoa(int(d.Status.ReadyReplicas))})
 	return reconcile.Result{}, r.Apply(ctx, ready, client.FieldOwner("sites-status"))
 }
 
@@ -87,7 +88,8 @@ func (r siteReconciler) deployment(site *corev1.ConfigMap) *applyapps.Deployment
 
 // logGoodbye leaves a note that outlives the site.
 func (r siteReconciler) logGoodbye(ctx context.Context, site *corev1.ConfigMap) error {
-	note := applycore.ConfigMap("goodbye-"+site.Name, site.Namespace).WithData(map[string]string{"image": site.Data["image"]})
+	note := applycore.ConfigMap("goodbye-"+site.Name, site.Namespace).WithData(
+		map[string]string{"image": site.Data["image"]})
 	return r.Apply(ctx, note, client.FieldOwner("sites"))
 }
 
@@ -103,12 +105,13 @@ func TestControllerRuntime_RunsAnOperator(t *testing.T) {
 		}},
 	})
 	require.NoError(t, err)
-	require.NoError(t, mgr.GetFieldIndexer().IndexField(t.Context(), &appsv1.Deployment{}, "owner", func(obj client.Object) []string {
-		if owner := metav1.GetControllerOf(obj); owner != nil {
-			return []string{owner.Name}
-		}
-		return nil
-	}))
+	require.NoError(t, mgr.GetFieldIndexer().IndexField(t.Context(), &appsv1.Deployment{}, "owner",
+		func(obj client.Object) []string {
+			if owner := metav1.GetControllerOf(obj); owner != nil {
+				return []string{owner.Name}
+			}
+			return nil
+		}))
 	require.NoError(t, ctrl.NewControllerManagedBy(mgr).Named("sites").
 		For(&corev1.ConfigMap{}, builder.WithPredicates(isSite)).
 		Owns(&appsv1.Deployment{}).
@@ -126,8 +129,9 @@ func TestControllerRuntime_RunsAnOperator(t *testing.T) {
 	c := mgr.GetClient()
 	key := client.ObjectKey{Namespace: "default", Name: "blog"}
 	site := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: key.Name, Namespace: key.Namespace, Labels: map[string]string{siteLabel: "yes"}},
-		Data:       map[string]string{"image": "blog:1"},
+		ObjectMeta: metav1.ObjectMeta{Name: key.Name, Namespace: key.Namespace,
+			Labels: map[string]string{siteLabel: "yes"}},
+		Data: map[string]string{"image": "blog:1"},
 	}
 	require.NoError(t, c.Create(ctx, site))
 	soon(t, func(t *assert.CollectT) {
@@ -139,7 +143,9 @@ func TestControllerRuntime_RunsAnOperator(t *testing.T) {
 	// Another manager decides about the replicas, and the operator leaves them alone.
 	replicas := applyapps.Deployment(key.Name, key.Namespace).WithSpec(applyapps.DeploymentSpec().WithReplicas(3))
 	require.NoError(t, c.Apply(ctx, replicas, client.FieldOwner("autoscaler"), client.ForceOwnership))
-	err = c.Apply(ctx, applyapps.Deployment(key.Name, key.Namespace).WithSpec(applyapps.DeploymentSpec().WithReplicas(5)), client.FieldOwner("someone"))
+	err = c.Apply(ctx,
+		applyapps.Deployment(key.Name, key.Namespace).WithSpec(applyapps.DeploymentSpec().WithReplicas(5)),
+		client.FieldOwner("someone"))
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 	soon(t, func(t *assert.CollectT) {
 		require.NoError(t, c.Get(ctx, key, site))
@@ -169,9 +175,11 @@ func TestControllerRuntime_RunsAnOperator(t *testing.T) {
 	soon(t, func(t *assert.CollectT) {
 		reader := mgr.GetAPIReader()
 		require.True(t, apierrors.IsNotFound(reader.Get(ctx, key, &corev1.ConfigMap{})))
-		require.True(t, apierrors.IsNotFound(reader.Get(ctx, key, &appsv1.Deployment{})), "the garbage collector takes it")
+		require.True(t, apierrors.IsNotFound(reader.Get(ctx, key, &appsv1.Deployment{})),
+			"the garbage collector takes it")
 		var pods corev1.PodList
-		require.NoError(t, reader.List(ctx, &pods, client.InNamespace("default"), client.MatchingLabels{siteLabel: key.Name}))
+		require.NoError(t, reader.List(ctx, &pods, client.InNamespace("default"),
+			client.MatchingLabels{siteLabel: key.Name}))
 		require.Empty(t, pods.Items)
 		var note corev1.ConfigMap
 		require.NoError(t, reader.Get(ctx, client.ObjectKey{Namespace: "default", Name: "goodbye-blog"}, &note))

@@ -41,7 +41,8 @@ func TestStop_DoesNotWaitForClients(t *testing.T) {
 		require.NoError(t, err)
 		_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		watching, err := kubernetes.NewForConfigOrDie(testenv.User(t, config, "jane", "system:masters")).CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
+		watching, err := kubernetes.NewForConfigOrDie(testenv.User(t, config, "jane", "system:masters")).CoreV1().Pods(
+			"").Watch(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		start := time.Now()
 		require.NoError(t, stop())
@@ -57,8 +58,8 @@ func TestStop_DoesNotWaitForClients(t *testing.T) {
 func TestStop_KeepsNothing(t *testing.T) {
 	const (
 		rounds, atOnce = 10, 5
-		// most is what a control plane may leave. Whole, it is 2 to 3 MiB; a connection, which net/http has a timer for,
-		// is 40 KiB.
+		// most is what a control plane may leave. Whole, it is 2 to 3 MiB; a connection, which net/http has a
+		// timer for, is 40 KiB.
 		most = 256 << 10
 	)
 	round := func() {
@@ -77,9 +78,13 @@ func TestStop_KeepsNothing(t *testing.T) {
 	for range rounds {
 		round()
 	}
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+rounds }, time.Minute, 10*time.Millisecond,
+	require.Eventually(t, func() bool {
+		return runtime.NumGoroutine() <= goroutines+rounds
+	}, time.Minute, 10*time.Millisecond,
 		"goroutines that %d control planes left", rounds*atOnce)
-	require.Eventually(t, func() bool { return liveHeap() < before+rounds*atOnce*most }, 10*time.Second, 100*time.Millisecond,
+	require.Eventually(t, func() bool {
+		return liveHeap() < before+rounds*atOnce*most
+	}, 10*time.Second, 100*time.Millisecond,
 		"live heap before: %d KiB; %d control planes leave more than %d KiB each", before>>10, rounds*atOnce, most>>10)
 }
 

@@ -33,11 +33,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
 	"github.com/coxswain-dev/coxswain/scheduler"
@@ -86,8 +89,9 @@ var undone = map[string]string{
 // family do. The default is kube-apiserver's, without those of undone whose controller does not run.
 func WithAdmission(a admission.Options) Option { return func(o *options) { o.admission = a } }
 
-// WithComponents is where the API server asks controller-manager and scheduler, by these names, whether they are well
-// (host:port); those that the environment has are in the same process, and the default of others is where they serve unless told otherwise.
+// WithComponents is where the API server asks controller-manager and scheduler, by these names, whether they
+// are well (host:port); those that the environment has are in the same process, and the default of others is
+// where they serve unless told otherwise.
 func WithComponents(addresses map[string]string) Option {
 	return func(o *options) { o.components = addresses }
 }
@@ -124,18 +128,19 @@ func Start(t testing.TB, opts ...Option) *rest.Config {
 // ends the control plane and waits for it; it returns why parts ended before, if any did.
 func New(opts ...Option) (config *rest.Config, stop func() error, err error) {
 	o := options{
-		controllers: []string{"*"}, scheduler: true, nodes: 1, log: slog.New(slog.DiscardHandler), debug: &controllers.Debug{}, clock: clock.RealClock{},
+		controllers: []string{"*"}, scheduler: true, nodes: 1, log: slog.New(slog.DiscardHandler),
+		debug: &controllers.Debug{}, clock: clock.RealClock{},
 	}
 	for _, opt := range opts {
 		opt(&o)
 	}
 	if o.components == nil {
-		o.components = maps.Clone(apiserver.DefaultComponents)
+		o.components = maps.Clone(componentstatus.DefaultAddresses)
 		if len(o.controllers) > 0 {
-			o.components["controller-manager"] = apiserver.InProcess
+			o.components["controller-manager"] = componentstatus.InProcess
 		}
 		if o.scheduler {
-			o.components["scheduler"] = apiserver.InProcess
+			o.components["scheduler"] = componentstatus.InProcess
 		}
 	}
 	for plugin, undoes := range undone {
@@ -212,7 +217,9 @@ func startParts(users *users, o options) (stop func() error) {
 		run("nodes", func() error {
 			defer close(ended)
 			return node.Run(ctx, nil, node.Options{
-				Count: o.nodes, Identity: users.node, ClientCAs: users.clientCAs(), Log: o.log, Ready: func() { close(ready) },
+				Count: o.nodes, Identity: users.node, ClientCAs: users.clientCAs(), Log: o.log, Ready: func() {
+					close(ready)
+				},
 			})
 		})
 		select {
@@ -267,11 +274,12 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (of *u
 		return nil, nil, err
 	}
 	server, err := apiserver.New(ctx, apiserver.Options{
-		Store: store, Registry: api.NewRegistry(append(api.Builtin(), api.Metrics()...)...), Log: o.log, Clock: o.clock,
+		Store: store, Registry: api.NewRegistry(append(builtin.Kinds(), builtin.Metrics()...)...),
+		Log: o.log, Clock: o.clock,
 		Authentication: authentication,
 		Admission:      o.admission,
 		Components:     o.components,
-		Kubelet:        apiserver.KubeletOptions{Certificate: &toNodes},
+		Kubelet:        proxy.KubeletOptions{Certificate: &toNodes},
 		Debug:          map[string]http.Handler{controllers.DebugPath: o.debug},
 	})
 	if err != nil {

@@ -56,7 +56,8 @@ func TestStart_ManyAtOnceShareNothing(t *testing.T) {
 			nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 			require.NoError(t, err)
 			require.Len(t, nodes.Items, 2)
-			_, err = client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{})
+			_, err = client.CoreV1().ConfigMaps("default").Create(t.Context(),
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{})
 			require.NoError(t, err, "another control plane's objects are not here")
 		})
 	}
@@ -68,7 +69,8 @@ func TestStart_PartsAreOptional(t *testing.T) {
 	nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Empty(t, nodes.Items)
-	created, err := client.AppsV1().Deployments("default").Create(t.Context(), deployment("web", 1), metav1.CreateOptions{})
+	created, err := client.AppsV1().Deployments("default").Create(t.Context(), deployment("web", 1),
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Zero(t, created.Status.ObservedGeneration)
 }

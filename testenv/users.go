@@ -29,9 +29,9 @@ const administrator = "kubernetes-admin"
 // authorities are the users of the control planes that run, by their addresses.
 var authorities sync.Map
 
-// User is a configuration for another user of the control plane that config is for. RBAC is on:
-// a user may do what roles grant to him and to his groups, and little besides. system:authenticated
-// is among the groups of itself.
+// User is a configuration for another user of the control plane that config is for. RBAC is on: a user
+// may do what roles grant to it and to its groups, and little besides. Every user is in the group
+// system:authenticated.
 //
 //	viewer := testenv.User(t, config, "jane", "team-a")
 func User(t testing.TB, config *rest.Config, name string, groups ...string) *rest.Config {
@@ -51,7 +51,8 @@ func (u *users) config(name string, groups ...string) (*rest.Config, error) {
 	if u.external != nil {
 		config := rest.CopyConfig(u.external)
 		if name != administrator {
-			config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
+			config.Impersonate = rest.ImpersonationConfig{UserName: name,
+				Groups: append(groups, "system:authenticated")}
 		}
 		return config, nil
 	}
@@ -78,14 +79,16 @@ func (u *users) clientCAs() *x509.CertPool {
 
 // controller is the ServiceAccount of a controller.
 func (u *users) controller(account string) (*rest.Config, error) {
-	return u.component("system:serviceaccount:kube-system:"+account, "system:serviceaccounts", "system:serviceaccounts:kube-system")
+	return u.component("system:serviceaccount:kube-system:"+account, "system:serviceaccounts",
+		"system:serviceaccounts:kube-system")
 }
 
 func (u *users) node(name string) (*rest.Config, error) {
 	return u.component("system:node:"+name, "system:nodes")
 }
 
-// component is a user of this package's own. Nobody who runs a test can act on what a server warns him of.
+// component is a user of this package's own. Warnings are dropped: a user that runs a test cannot act
+// on them.
 func (u *users) component(name string, groups ...string) (*rest.Config, error) {
 	config, err := u.config(name, groups...)
 	if err != nil {

@@ -1,16 +1,17 @@
-// Package cel is the Common Expression Language as Kubernetes speaks it: the language of
-// ValidatingAdmissionPolicies, MutatingAdmissionPolicies and the matchConditions of webhooks.
+// Package cel is the Common Expression Language as Kubernetes extends it: the language of
+// ValidatingAdmissionPolicies, MutatingAdmissionPolicies, the matchConditions of webhooks, and the rules of custom
+// resources (which api/structural compiles, in an Environment of its types).
 //
-// What comes in: the text of an expression, and what it may name (Declarations), which is
-// anything or has the fields of a schema (Shape). A Compiler makes an Expression of it, with the
-// compiler's complaints in the words that kube-apiserver has for them; an Evaluator runs
-// expressions on the Bindings of one request, within a Budget. What goes out is a Go value, or for a mutation the object or the JSON patch.
+// A Compiler takes the text of an expression and the names that it may use (Declarations), whose types are
+// dynamic or follow a schema (Shape). It returns an Expression, with errors in kube-apiserver's words. An
+// Evaluator evaluates expressions with the Bindings of one request, within a budget. The result is a Go
+// value or, for a mutation, an apply configuration or a JSON patch.
 //
-// Nothing is made before it is asked for: a program that only imports this package pays for
-// no environment (environment.go). The functions that Kubernetes adds to the language are in
-// a file for each library (library_*.go), what calls cost is in cost.go.
+// Nothing is built before it is needed: a program that only imports this package has no environment
+// (environment.go). Kubernetes' functions are in one file per library (library_*.go), and the costs of
+// calls in cost.go; what an expression may cost at most is estimated in estimate.go.
 //
-// The package knows no storage and no server; whom to ask about rights is an Authorizer.
+// The package knows neither storage nor servers; permission checks go to an Authorizer.
 // https://kubernetes.io/docs/reference/using-api/cel/
 package cel
 
@@ -21,40 +22,40 @@ import (
 	"github.com/google/cel-go/common/types"
 )
 
-// The limits of kube-apiserver (k8s.io/apiserver/pkg/apis/cel). A unit of cost is roughly
-// what it takes to look at one value; 10,000,000 are about a second.
+// The limits of kube-apiserver (k8s.io/apiserver/pkg/apis/cel). A unit of cost is about the time to read
+// one value; 10,000,000 units take about a second.
 const (
-	// PerCallLimit is what one expression may cost.
+	// PerCallLimit limits the cost of one expression.
 	PerCallLimit = 1_000_000
-	// PolicyBudget is what all the expressions of a policy may cost for one binding and one
-	// parameter; MatchBudget is the same for the match conditions.
+	// PolicyBudget limits the cost of all expressions of a policy for one binding and one parameter;
+	// MatchBudget does so for match conditions.
 	PolicyBudget = 10_000_000
 	MatchBudget  = 2_500_000
-	// MaxMessage is how long the result of a messageExpression may be, in bytes.
+	// MaxMessage limits the result of a messageExpression, in bytes.
 	MaxMessage = 5 << 10
-	// checkEvery is after how many turns of a loop the context is looked at.
+	// checkEvery is the number of iterations of a loop between checks of the context.
 	checkEvery = 100
 )
 
-// Result is what an expression must evaluate to.
+// Result is the type to which an expression must evaluate.
 type Result struct {
 	types []*celgo.Type
 }
 
-// The results that the fields of policies ask for.
+// The results that the fields of policies require.
 var (
-	// Any is no demand at all: a variable's.
+	// Any is any type, for a variable.
 	Any = Result{[]*celgo.Type{celgo.AnyType, celgo.DynType}}
-	// Bool is a condition's, String a message's, StringOrNull an audit annotation's.
+	// Bool is for a condition, String for a message, StringOrNull for an audit annotation.
 	Bool         = Result{[]*celgo.Type{celgo.BoolType}}
 	String       = Result{[]*celgo.Type{celgo.StringType}}
 	StringOrNull = Result{[]*celgo.Type{celgo.StringType, celgo.NullType}}
-	// Object is an apply configuration's, Patches a JSON patch's.
+	// Object is for an apply configuration, Patches for a JSON patch.
 	Object  = Result{[]*celgo.Type{objectType}}
 	Patches = Result{[]*celgo.Type{celgo.ListType(patchType)}}
 )
 
-// has reports whether a type will do.
+// has reports whether a type is one of the result's.
 func (r Result) has(t *celgo.Type) bool {
 	for _, want := range r.types {
 		if t.IsExactType(want) || celgo.AnyType.IsExactType(want) {
@@ -64,27 +65,27 @@ func (r Result) has(t *celgo.Type) bool {
 	return false
 }
 
-// Declarations are what an expression may name besides object, oldObject, request and
-// namespaceObject. They also choose its vocabulary.
+// Declarations are the names that an expression may use besides object, oldObject, request and
+// namespaceObject. They also select its functions.
 type Declarations struct {
 	// Params declares params, Authorizer authorizer and authorizer.requestResource.
 	Params, Authorizer bool
 	// Patch declares the types Object, Object.… and JSONPatch, and jsonpatch.escapeKey.
 	Patch bool
-	// Stored is for expressions that are stored already: they may use what this release
-	// knows but does not take in new expressions yet, so that the release before it can
-	// still read what is stored.
+	// Stored is for expressions that are already stored: they may use what this release can read but does
+	// not accept in new expressions yet, so that the previous release can still read what is stored.
 	Stored bool
-	// Object is the shape of object and oldObject, Param of params. Without one they may be anything.
+	// Object is the shape of object and oldObject, Param of params. Without one they are dynamic.
 	Object, Param *Shape
 }
 
 func (d Declarations) typed() bool { return d.Object != nil || d.Param != nil }
 
-// ErrBudget says that the expressions of a policy have cost all they may.
-var ErrBudget = errors.New("validation failed due to running out of cost budget, no further validation rules will be run")
+// ErrBudget reports that a policy's expressions have used up their budget.
+var ErrBudget = errors.New(
+	"validation failed due to running out of cost budget, no further validation rules will be run")
 
-// The types that Kubernetes adds.
+// Kubernetes' own types.
 var (
 	ipType       = celgo.OpaqueType("net.IP")
 	cidrType     = celgo.OpaqueType("net.CIDR")

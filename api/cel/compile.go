@@ -6,28 +6,28 @@ import (
 	celgo "github.com/google/cel-go/cel"
 )
 
-// Expression is a compiled expression. It may be evaluated by many goroutines at a time.
+// Expression is a compiled expression. It is safe for concurrent use.
 type Expression struct {
-	// Source is the text it was made of.
+	// Source is its text.
 	Source string
-	// Err says why it could not be compiled, in the words of kube-apiserver: "compilation
-	// failed: ERROR: <input>:1:1: …". Such an expression evaluates to that error.
+	// Err is the reason why it does not compile, in kube-apiserver's words: "compilation failed: ERROR:
+	// <input>:1:1: …". Such an expression evaluates to this error.
 	Err error
 
 	program celgo.Program
 	output  *celgo.Type
 }
 
-// Compiler compiles the expressions of one policy, which may share variables. It is not safe
-// for concurrent use; its expressions are.
+// Compiler compiles the expressions of one policy, which may share variables. It is not safe for concurrent
+// use; its expressions are.
 type Compiler struct {
 	fields       fields
 	variables    map[string]*Expression
 	environments map[Declarations]*celgo.Env
 }
 
-// NewCompiler returns a compiler. With composed, expressions may name variables.x, for each x
-// that Define has defined before.
+// NewCompiler returns a compiler. If composed, expressions may use variables.x for each x that was defined
+// before (Define).
 func NewCompiler(composed bool) *Compiler {
 	c := &Compiler{environments: map[Declarations]*celgo.Env{}}
 	if composed {
@@ -47,8 +47,8 @@ func (c *Compiler) environment(d Declarations) (*celgo.Env, error) {
 	return env, err
 }
 
-// Check compiles one expression no further than to see whether its types agree, whatever it
-// evaluates to. complaints are the compiler's own words; err is for an expression that it did not see.
+// Check type-checks an expression, whatever its result. complaints are the compiler's messages; err is set
+// if the expression did not reach the compiler.
 func (c *Compiler) Check(source string, d Declarations) (complaints string, err error) {
 	env, err := c.environment(d)
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *Compiler) Check(source string, d Declarations) (complaints string, err 
 	return "", nil
 }
 
-// Compile compiles one expression, which must evaluate to want.
+// Compile compiles an expression that must evaluate to want.
 func (c *Compiler) Compile(source string, want Result, d Declarations) *Expression {
 	e := &Expression{Source: source}
 	env, err := c.environment(d)
@@ -87,8 +87,8 @@ func (c *Compiler) Compile(source string, want Result, d Declarations) *Expressi
 	return e
 }
 
-// Define compiles a variable. What is compiled after it may name it, what was compiled before
-// it, itself included, may not: there is no recursion.
+// Define compiles a variable. Expressions that are compiled after it may use it; earlier ones, and the
+// variable itself, may not: there is no recursion.
 func (c *Compiler) Define(name, source string, d Declarations) *Expression {
 	e := c.Compile(source, Any, d)
 	c.fields[name] = celgo.DynType
@@ -99,8 +99,8 @@ func (c *Compiler) Define(name, source string, d Declarations) *Expression {
 	return e
 }
 
-// declared is the type that a variable keeps of what it evaluates to: those of the language itself,
-// and lists and maps of them. Others are dynamic, as in Kubernetes.
+// declared is the type of a variable with a value of type t: the language's own types, and lists and maps
+// of them, are kept. Others are dynamic, as in Kubernetes.
 func declared(t *celgo.Type) *celgo.Type {
 	switch t.Kind() {
 	case celgo.BoolKind, celgo.BytesKind, celgo.DoubleKind, celgo.DurationKind, celgo.IntKind,
@@ -114,5 +114,5 @@ func declared(t *celgo.Type) *celgo.Type {
 	return celgo.DynType
 }
 
-// Variables are the variables that were defined, for an Evaluator.
+// Variables are the defined variables, for an Evaluator.
 func (c *Compiler) Variables() map[string]*Expression { return c.variables }

@@ -9,11 +9,11 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// costs says what a call of Kubernetes' functions costs, as kube-apiserver counts it: nothing
-// beyond the language's own for a function that it does not know.
+// costs is the cost of calls to Kubernetes' functions, counted as kube-apiserver does. Unknown functions
+// cost what the language itself counts.
 type costs struct{}
 
-// A check of rights costs so much that an expression can afford two.
+// A permission check costs so much that an expression can afford two.
 const checkCost = 350_000
 
 // read is the cost of reading the first argument once, times factor.
@@ -41,10 +41,13 @@ func callCost(function, overload string, args []ref.Val, result ref.Val) (uint64
 	switch function {
 	case "check":
 		return checkCost, true
-	case "serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason", "error", "errored",
-		"masked", "prefixLength", "family", "isUnspecified", "isLoopback", "isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast",
+	case "serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason",
+		"error", "errored",
+		"masked", "prefixLength", "family", "isUnspecified", "isLoopback", "isLinkLocalMulticast", "isLinkLocalUnicast",
+		"isGlobalUnicast",
 		"format.named",
-		"sign", "asInteger", "isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch",
+		"sign", "asInteger", "isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo", "add",
+		"sub", "major", "minor", "patch",
 		"getScheme", "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery":
 		return 1, true
 	case "fieldSelector", "labelSelector":
@@ -85,7 +88,8 @@ func callCost(function, overload string, args []ref.Val, result ref.Val) (uint64
 	return 0, false
 }
 
-// selectorCost is that of parsing a selector: a list, with a requirement for every other character at worst.
+// selectorCost is the cost of parsing a selector into a list with, at worst, a requirement for every other
+// character.
 func selectorCost(args []ref.Val) (uint64, bool) {
 	if len(args) < 2 {
 		return 0, false
@@ -93,11 +97,13 @@ func selectorCost(args []ref.Val) (uint64, bool) {
 	length := float64(sizeOf(args[1]))
 	parse := math.Ceil(length * common.StringTraversalCostFactor)
 	requirements := math.Ceil(length * 0.5)
-	return common.ListCreateBaseCost + uint64(parse) + uint64(math.Ceil(requirements*(common.ListCreateBaseCost+common.StructCreateBaseCost))), true
+	return common.ListCreateBaseCost + uint64(parse) +
+		uint64(math.Ceil(requirements*(common.ListCreateBaseCost+common.StructCreateBaseCost))), true
 }
 
 func matching(text, pattern uint64) uint64 {
-	return uint64(math.Ceil((1+float64(text))*common.StringTraversalCostFactor)) * uint64(math.Ceil(float64(pattern)*common.RegexStringLengthCostFactor))
+	return uint64(math.Ceil((1+float64(text))*common.StringTraversalCostFactor)) * uint64(
+		math.Ceil(float64(pattern)*common.RegexStringLengthCostFactor))
 }
 
 func formatCost(args []ref.Val) (uint64, bool) {
@@ -111,7 +117,7 @@ func formatCost(args []ref.Val) (uint64, bool) {
 	return matching(sizeOf(args[1]), uint64(f.pattern)), true
 }
 
-// containsCost compares byte by byte. Another network is masked first, and text is read.
+// containsCost compares byte by byte. Another network is masked first, and a string is parsed.
 func containsCost(function, overload string, args []ref.Val) (uint64, bool) {
 	if len(args) < 2 {
 		return 0, false
@@ -136,7 +142,7 @@ func sizeOf(v ref.Val) uint64 {
 	return 1
 }
 
-// traversal is the cost of looking at all there is in a value.
+// traversal is the cost of visiting everything in a value.
 func traversal(v ref.Val) uint64 {
 	switch v := v.(type) {
 	case types.String:

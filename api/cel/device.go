@@ -8,7 +8,7 @@ import (
 	"github.com/google/cel-go/ext"
 )
 
-// deviceName is the type of device, of which expressions select some for a claim (KEP-4381).
+// deviceName is the type of device, the variable of expressions that select devices for a claim (KEP-4381).
 const deviceName = "kubernetes.DRADevice"
 
 // deviceFields are grouped by the domain of their names: device.attributes["example.com"].model.
@@ -25,13 +25,13 @@ var deviceEnvironment = sync.OnceValues(func() (*celgo.Env, error) {
 		return nil, err
 	}
 	return base.Extend(
-		celgo.CustomTypeProvider(&provider{Provider: base.CELTypeProvider()}),
+		celgo.CustomTypeProvider(newProvider(base.CELTypeProvider(), Declarations{}, nil)),
 		celgo.Variable("device", celgo.ObjectType(deviceName)),
 		ext.Bindings(ext.BindingsVersion(0)),
 	)
 })
 
-// CheckDeviceSelector says what is wrong with a new expression that is to say of a device whether it will do.
+// CheckDeviceSelector returns what is wrong with a new expression that selects devices.
 func CheckDeviceSelector(source string) error {
 	env, err := deviceEnvironment()
 	if err != nil {
@@ -41,7 +41,8 @@ func CheckDeviceSelector(source string) error {
 	if issues.Err() != nil {
 		return fmt.Errorf("compilation failed: %s", issues)
 	}
-	if t := ast.OutputType(); !Bool.has(t) && t.Kind() != celgo.DynKind && t.Kind() != celgo.AnyKind { // an attribute may turn out to be a bool
+	// an attribute may turn out to be a bool
+	if t := ast.OutputType(); !Bool.has(t) && t.Kind() != celgo.DynKind && t.Kind() != celgo.AnyKind {
 		return fmt.Errorf("must evaluate to %v or the unknown type, not %v", celgo.BoolType, t)
 	}
 	if _, err := env.Program(ast); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// The environments that stand behind every compiler. Each is made when it is first needed: it
-// takes some milliseconds and about a mebibyte.
+// The environments behind every compiler. Each is built when it is first needed, which takes a few
+// milliseconds and about a mebibyte.
 var (
 	newExpressions    = sync.OnceValues(func() (*celgo.Env, error) { return baseEnvironment(false) })
 	storedExpressions = sync.OnceValues(func() (*celgo.Env, error) { return baseEnvironment(true) })
@@ -21,8 +21,8 @@ var (
 	statelessMu sync.Mutex
 )
 
-// baseEnvironment is the language, with the libraries of Kubernetes 1.37. New expressions are
-// held to what 1.36 knew, as there.
+// baseEnvironment is the language with the libraries of Kubernetes 1.37. As in Kubernetes, new expressions
+// are limited to those of 1.36.
 func baseEnvironment(stored bool) (*celgo.Env, error) {
 	options := []celgo.EnvOption{
 		celgo.HomogeneousAggregateLiterals(),
@@ -51,7 +51,7 @@ func baseEnvironment(stored bool) (*celgo.Env, error) {
 	return celgo.NewEnv(append(options, celgo.Lib(limits{}))...)
 }
 
-// limits makes every program count and bound what it costs.
+// limits makes every program count and limit its cost.
 type limits struct{}
 
 func (limits) CompileOptions() []celgo.EnvOption { return nil }
@@ -66,8 +66,8 @@ func (limits) ProgramOptions() []celgo.ProgramOption {
 	}
 }
 
-// environment declares what Declarations say. variables may be nil: then there is no such
-// name and, unless there are shapes, the environment is shared.
+// environment has the declarations. variables may be nil: then there is no such name and, unless there are
+// shapes, the environment is shared.
 func environment(d Declarations, variables fields) (*celgo.Env, error) {
 	if variables != nil || d.typed() {
 		return extended(d, variables)
@@ -85,13 +85,9 @@ func environment(d Declarations, variables fields) (*celgo.Env, error) {
 }
 
 func extended(d Declarations, variables fields) (*celgo.Env, error) {
-	base := newExpressions
-	if d.Stored {
-		base = storedExpressions
-	}
-	env, err := base()
+	env, err := base(d.Stored)
 	if err != nil {
-		return nil, fmt.Errorf("the CEL environment: %w", err)
+		return nil, err
 	}
 	options := []celgo.EnvOption{
 		celgo.Variable("object", d.Object.typ()),
@@ -113,6 +109,31 @@ func extended(d Declarations, variables fields) (*celgo.Env, error) {
 	if d.Patch {
 		options = append(options, celgo.Lib(patchLibrary))
 	}
-	p := &provider{Provider: env.CELTypeProvider(), Declarations: d, variables: variables}
-	return env.Extend(append([]celgo.EnvOption{celgo.CustomTypeProvider(p)}, options...)...)
+	p := celgo.CustomTypeProvider(newProvider(env.CELTypeProvider(), d, variables))
+	return env.Extend(append([]celgo.EnvOption{p}, options...)...)
+}
+
+// Environment is the language with Kubernetes' functions for the variables of a caller, some of struct types, whose
+// fields fieldsOf returns. stored is as in Declarations. A program that is made in it counts its cost, and ends at
+// PerCallLimit.
+func Environment(stored bool, fieldsOf func(structType string) (fields map[string]*celgo.Type, known bool),
+	variables ...celgo.EnvOption) (*celgo.Env, error) {
+	env, err := base(stored)
+	if err != nil {
+		return nil, err
+	}
+	p := celgo.CustomTypeProvider(&structProvider{env.CELTypeProvider(), fieldsOf})
+	return env.Extend(append([]celgo.EnvOption{p}, variables...)...)
+}
+
+func base(stored bool) (*celgo.Env, error) {
+	build := newExpressions
+	if stored {
+		build = storedExpressions
+	}
+	env, err := build()
+	if err != nil {
+		return nil, fmt.Errorf("the CEL environment: %w", err)
+	}
+	return env, nil
 }

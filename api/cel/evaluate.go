@@ -13,9 +13,9 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// Document is a value that expressions may name, a JSON document as Go has it (maps, lists,
-// strings, int64, float64, bool, nil). It is made when an expression first looks at it, and
-// kept. It is not safe for concurrent use.
+// Document is the value of a name in expressions: a JSON document in Go's types (maps, lists, strings,
+// int64, float64, bool, nil). It is built when an expression first reads it, and then kept. It is not safe
+// for concurrent use.
 type Document struct {
 	Make func() (any, error)
 
@@ -38,23 +38,22 @@ func (d *Document) get() ref.Val {
 	return d.value
 }
 
-// Bindings are what the names in an expression stand for. A nil Document is null.
+// Bindings are the values of the names in an expression. A nil Document is null.
 type Bindings struct {
 	Object, OldObject, Request, Namespace, Params *Document
-	// Authorizer and Resource are what authorizer and authorizer.requestResource ask; nil
-	// where they are not declared.
+	// Authorizer and Resource stand behind authorizer and authorizer.requestResource; they are nil if those
+	// are not declared.
 	Authorizer Authorizer
 	Resource   Resource
 }
 
-// Evaluator evaluates the expressions of one policy on one request. It is not safe for
-// concurrent use.
+// Evaluator evaluates the expressions of one policy for one request. It is not safe for concurrent use.
 type Evaluator struct {
 	bindings  Bindings
 	variables *variables
 }
 
-// NewEvaluator binds the names. The variables are those of the policy's compiler.
+// NewEvaluator binds the names. defined are the variables of the policy's compiler.
 func NewEvaluator(b Bindings, defined map[string]*Expression) *Evaluator {
 	e := &Evaluator{bindings: b}
 	if defined != nil {
@@ -96,7 +95,7 @@ func (e *Evaluator) Parent() interpreter.Activation { return nil }
 
 // Evaluation is the result of an expression.
 type Evaluation struct {
-	// Err says why there is none.
+	// Err is the reason why there is no result.
 	Err error
 
 	value ref.Val
@@ -123,7 +122,7 @@ func (e Evaluation) Null() bool { return e.Err == nil && e.value == types.NullVa
 // Type is the name of the result's type.
 func (e Evaluation) Type() string { return e.value.Type().TypeName() }
 
-// Plain is the result as JSON has it.
+// Plain is the result in JSON's types.
 func (e Evaluation) Plain() (any, error) {
 	if e.Err != nil {
 		return nil, e.Err
@@ -131,9 +130,9 @@ func (e Evaluation) Plain() (any, error) {
 	return plain(e.value)
 }
 
-// Evaluate evaluates the expression and takes what that has cost from the budget. An
-// expression that fails, by its own PerCallLimit too, is the Evaluation's Err. An error of
-// Evaluate's own says that nothing more is to be evaluated: the budget is used up.
+// Evaluate evaluates the expression and subtracts its cost from the budget. The Evaluation's Err is set if
+// the expression fails, also by exceeding PerCallLimit. An error of Evaluate itself means that nothing else
+// is to be evaluated: the budget is used up.
 func (e *Evaluator) Evaluate(ctx context.Context, x *Expression, budget *int64) (Evaluation, error) {
 	if x.Err != nil {
 		return Evaluation{Err: fmt.Errorf("compilation error: %w", x.Err)}, nil
@@ -146,7 +145,8 @@ func (e *Evaluator) Evaluate(ctx context.Context, x *Expression, budget *int64) 
 		return Evaluation{}, ErrBudget
 	}
 	if details == nil || details.ActualCost() == nil {
-		return Evaluation{}, fmt.Errorf("runtime cost could not be calculated for expression: %v, no further expression will be run", x.Source)
+		return Evaluation{}, fmt.Errorf("runtime cost could not be calculated for expression: %v, no further "+
+			"expression will be run", x.Source)
 	}
 	if !spend(budget, *details.ActualCost()) {
 		return Evaluation{}, ErrBudget
@@ -166,13 +166,12 @@ func spend(budget *int64, cost uint64) bool {
 	return true
 }
 
-// variables is the value that variables.x is read from. A variable is evaluated when it is
-// first read, once.
+// variables is the value of variables. A variable is evaluated once, when it is first read.
 type variables struct {
 	evaluator *Evaluator
 	defined   map[string]*Expression
 	known     map[string]ref.Val
-	// ctx and cost are of the evaluation that is under way.
+	// ctx and cost belong to the evaluation in progress.
 	ctx  context.Context
 	cost uint64
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// library is one set of functions: a table of their overloads.
+// library is a set of functions, as a table of their overloads.
 type library struct {
 	name      string
 	functions map[string][]celgo.FunctionOpt
 	program   []celgo.ProgramOption
-	// storedOnly is of a library that new expressions may not use yet.
+	// storedOnly marks a library that new expressions may not use yet.
 	storedOnly bool
 }
 
@@ -36,7 +36,7 @@ func (l library) CompileOptions() []celgo.EnvOption {
 // ProgramOptions implements cel's Library.
 func (l library) ProgramOptions() []celgo.ProgramOption { return l.program }
 
-// call and member declare an overload: of a function, and of a method of its first argument.
+// call and member declare an overload of a function, and of a method of its first argument.
 func call(id string, args []*celgo.Type, result *celgo.Type, bind celgo.OverloadOpt) celgo.FunctionOpt {
 	return celgo.Overload(id, args, result, bind)
 }
@@ -47,8 +47,8 @@ func member(id string, args []*celgo.Type, result *celgo.Type, bind celgo.Overlo
 
 func args(types ...*celgo.Type) []*celgo.Type { return types }
 
-// unary, binary and ternary bind functions of Go values. An argument of another type is the
-// language's own error.
+// unary, binary and ternary bind functions of Go values. An argument of another type is the language's own
+// error.
 func unary[A any](f func(A) ref.Val) celgo.OverloadOpt {
 	return celgo.UnaryBinding(func(a ref.Val) ref.Val {
 		x, ok := a.Value().(A)
@@ -91,12 +91,12 @@ func ternary[A, B, C any](f func(A, B, C) ref.Val) celgo.OverloadOpt {
 	})
 }
 
-// value is a Go value of one of Kubernetes' own types within an expression.
+// value is a Go value of one of Kubernetes' own types in an expression.
 type value[T any] struct {
 	typ   *types.Type
 	of    T
 	equal func(T, T) bool
-	// text makes a string of it where the language may, size says what reading it costs.
+	// text converts it to a string if the language allows that; size is the cost of reading it.
 	text func(T) string
 	size int
 }
@@ -140,8 +140,8 @@ func (v value[T]) Type() ref.Type { return v.typ }
 // Value implements ref.Val.
 func (v value[T]) Value() any { return v.of }
 
-// Size implements traits.Sizer, for what a call costs.
+// Size implements traits.Sizer, for the costs of calls.
 func (v value[T]) Size() ref.Val { return types.Int(max(v.size, 1)) }
 
-// foreign marks the values that compare in one step.
+// foreign marks values that are compared in one step.
 func (v value[T]) foreign() {}

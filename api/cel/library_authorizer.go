@@ -10,31 +10,30 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 )
 
-// Authorizer answers what expressions ask about rights. It is called during an evaluation, in
-// the goroutine of that.
+// Authorizer answers the permission checks of expressions. It is called during an evaluation, in the
+// evaluation's goroutine.
 type Authorizer interface {
 	Authorize(Check) (allowed bool, reason string, err error)
 }
 
-// Check is one question about rights: about a path of the server, or else about a resource of
-// any version.
+// Check is one permission check, of a path of the server or of a resource of any version.
 type Check struct {
-	// As is who would do it; nil is who makes the request.
+	// As is the user; nil is the author of the request.
 	As   *authenticationv1.UserInfo
 	Verb string
 	Path string
 
 	Group, Resource, Subresource, Namespace, Name string
-	// FieldSelector and LabelSelector narrow a list or watch; "" does not.
+	// FieldSelector and LabelSelector narrow a list or watch; empty ones do not.
 	FieldSelector, LabelSelector string
 }
 
-// Resource is what a request is about: the start of authorizer.requestResource.
+// Resource is the resource of a request: the start of authorizer.requestResource.
 type Resource struct {
 	Group, Resource, Subresource, Namespace, Name string
 }
 
-// The steps on the way to an answer. Each is a copy of the one before with more said.
+// The steps of a check's method chain. Each is a copy of the previous one with more fields.
 type (
 	asked  struct{ by Authorizer }
 	asking struct {
@@ -52,37 +51,53 @@ type (
 )
 
 var authorizerLibrary = library{name: "kubernetes.authz", functions: map[string][]celgo.FunctionOpt{
-	"path": {member("authorizer_path", args(authorizerType, celgo.StringType), pathCheckType, binary(func(a asking, name string) ref.Val {
-		if strings.TrimSpace(name) == "" {
-			return types.NewErr("path must not be empty")
-		}
-		a.Path = name
-		return step(pathCheckType, path{a})
-	}))},
-	"group": {member("authorizer_group", args(authorizerType, celgo.StringType), groupCheckType, binary(func(a asking, name string) ref.Val {
-		a.Group = name
-		return step(groupCheckType, group{a})
-	}))},
-	"serviceAccount": {member("authorizer_serviceaccount", args(authorizerType, celgo.StringType, celgo.StringType), authorizerType, ternary(asServiceAccount))},
-	"resource": {member("groupcheck_resource", args(groupCheckType, celgo.StringType), resourceCheckType, binary(func(g group, name string) ref.Val {
-		if strings.TrimSpace(name) == "" {
-			return types.NewErr("resource must not be empty")
-		}
-		g.Resource = name
-		return step(resourceCheckType, resourceCheck(g))
-	}))},
+	"path": {member("authorizer_path", args(authorizerType, celgo.StringType), pathCheckType,
+		binary(func(a asking, name string) ref.Val {
+			if strings.TrimSpace(name) == "" {
+				return types.NewErr("path must not be empty")
+			}
+			a.Path = name
+			return step(pathCheckType, path{a})
+		}))},
+	"group": {member("authorizer_group", args(authorizerType, celgo.StringType), groupCheckType,
+		binary(func(a asking, name string) ref.Val {
+			a.Group = name
+			return step(groupCheckType, group{a})
+		}))},
+	"serviceAccount": {member("authorizer_serviceaccount", args(authorizerType, celgo.StringType, celgo.StringType),
+		authorizerType, ternary(asServiceAccount))},
+	"resource": {member("groupcheck_resource", args(groupCheckType, celgo.StringType), resourceCheckType,
+		binary(func(g group, name string) ref.Val {
+			if strings.TrimSpace(name) == "" {
+				return types.NewErr("resource must not be empty")
+			}
+			g.Resource = name
+			return step(resourceCheckType, resourceCheck(g))
+		}))},
 	"subresource":   {narrowed("resourcecheck_subresource", func(c *Check, text string) { c.Subresource = text })},
 	"namespace":     {narrowed("resourcecheck_namespace", func(c *Check, text string) { c.Namespace = text })},
 	"name":          {narrowed("resourcecheck_name", func(c *Check, text string) { c.Name = text })},
 	"fieldSelector": {narrowed("authorizer_fieldselector", func(c *Check, text string) { c.FieldSelector = text })},
 	"labelSelector": {narrowed("authorizer_labelselector", func(c *Check, text string) { c.LabelSelector = text })},
 	"check": {
-		member("pathcheck_check", args(pathCheckType, celgo.StringType), decisionType, binary(func(p path, verb string) ref.Val { return p.decide(verb) })),
-		member("resourcecheck_check", args(resourceCheckType, celgo.StringType), decisionType, binary(func(r resourceCheck, verb string) ref.Val { return r.decide(verb) })),
+		member("pathcheck_check", args(pathCheckType, celgo.StringType), decisionType,
+			binary(func(p path, verb string) ref.Val {
+				return p.decide(verb)
+			})),
+		member("resourcecheck_check", args(resourceCheckType, celgo.StringType), decisionType,
+			binary(func(r resourceCheck, verb string) ref.Val {
+				return r.decide(verb)
+			})),
 	},
-	"allowed": {member("decision_allowed", args(decisionType), celgo.BoolType, unary(func(d decision) ref.Val { return types.Bool(d.allowed) }))},
-	"reason":  {member("decision_reason", args(decisionType), celgo.StringType, unary(func(d decision) ref.Val { return types.String(d.reason) }))},
-	"errored": {member("decision_errored", args(decisionType), celgo.BoolType, unary(func(d decision) ref.Val { return types.Bool(d.err != nil) }))},
+	"allowed": {member("decision_allowed", args(decisionType), celgo.BoolType, unary(func(d decision) ref.Val {
+		return types.Bool(d.allowed)
+	}))},
+	"reason": {member("decision_reason", args(decisionType), celgo.StringType, unary(func(d decision) ref.Val {
+		return types.String(d.reason)
+	}))},
+	"errored": {member("decision_errored", args(decisionType), celgo.BoolType, unary(func(d decision) ref.Val {
+		return types.Bool(d.err != nil)
+	}))},
 	"error": {member("decision_error", args(decisionType), celgo.StringType, unary(func(d decision) ref.Val {
 		if d.err == nil {
 			return types.String("")
@@ -94,10 +109,11 @@ var authorizerLibrary = library{name: "kubernetes.authz", functions: map[string]
 func step[T any](typ *types.Type, of T) ref.Val { return value[T]{typ: typ, of: of} }
 
 func narrowed(id string, say func(*Check, string)) celgo.FunctionOpt {
-	return member(id, args(resourceCheckType, celgo.StringType), resourceCheckType, binary(func(r resourceCheck, text string) ref.Val {
-		say(&r.Check, text)
-		return step(resourceCheckType, r)
-	}))
+	return member(id, args(resourceCheckType, celgo.StringType), resourceCheckType,
+		binary(func(r resourceCheck, text string) ref.Val {
+			say(&r.Check, text)
+			return step(resourceCheckType, r)
+		}))
 }
 
 func asServiceAccount(a asking, namespace, name string) ref.Val {

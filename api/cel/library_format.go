@@ -19,7 +19,7 @@ import (
 
 type format struct {
 	validate func(string) []string
-	// pattern is about how long a regular expression of the format would be, for what it costs.
+	// pattern is the approximate length of a regular expression for the format, which determines its cost.
 	pattern int
 }
 
@@ -59,10 +59,10 @@ func saying(complaint string, is func(string) bool) func(string) []string {
 	}
 }
 
-// The formats of OpenAPI, as k8s.io/kube-openapi reads them. Its own package is not used: it
-// makes half a mebibyte of patterns when a program starts.
+// OpenAPI's formats, as k8s.io/kube-openapi reads them. That package is not used, since it builds half a
+// mebibyte of patterns when a program starts.
 
-// longestTime is how long the pattern of a date with a time is there.
+// longestTime is the length of its pattern for a date with a time.
 const longestTime = 72
 
 var uuidPattern = sync.OnceValue(func() *regexp.Regexp {
@@ -94,21 +94,26 @@ var formatLibrary = library{name: "kubernetes.format", functions: formatFunction
 
 func formatFunctions() map[string][]celgo.FunctionOpt {
 	f := map[string][]celgo.FunctionOpt{
-		"format.named": {call("format-named", args(celgo.StringType), celgo.OptionalType(formatType), unary(func(name string) ref.Val {
-			if f, ok := formats[name]; ok {
-				return types.OptionalOf(formatValue(f))
-			}
-			return types.OptionalNone
-		}))},
-		"validate": {member("format-validate", args(formatType, celgo.StringType), celgo.OptionalType(stringList), binary(func(f *format, text string) ref.Val {
-			if complaints := f.validate(text); len(complaints) > 0 {
-				return types.OptionalOf(types.NewStringList(types.DefaultTypeAdapter, complaints))
-			}
-			return types.OptionalNone
-		}))},
+		"format.named": {call("format-named", args(celgo.StringType), celgo.OptionalType(formatType),
+			unary(func(name string) ref.Val {
+				if f, ok := formats[name]; ok {
+					return types.OptionalOf(formatValue(f))
+				}
+				return types.OptionalNone
+			}))},
+		"validate": {member("format-validate", args(formatType, celgo.StringType), celgo.OptionalType(stringList),
+			binary(func(f *format, text string) ref.Val {
+				if complaints := f.validate(text); len(complaints) > 0 {
+					return types.OptionalOf(types.NewStringList(types.DefaultTypeAdapter, complaints))
+				}
+				return types.OptionalNone
+			}))},
 	}
 	for name, of := range formats {
-		f["format."+name] = []celgo.FunctionOpt{call("format."+name, nil, formatType, celgo.FunctionBinding(func(...ref.Val) ref.Val { return formatValue(of) }))}
+		f["format."+name] = []celgo.FunctionOpt{call("format."+name, nil, formatType,
+			celgo.FunctionBinding(func(...ref.Val) ref.Val {
+				return formatValue(of)
+			}))}
 	}
 	return f
 }

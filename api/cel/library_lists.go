@@ -14,7 +14,7 @@ import (
 type elementType struct {
 	name string
 	typ  *celgo.Type
-	// zero is the sum of nothing; nil where there is no sum.
+	// zero is the sum of an empty list, or nil if lists of the type have no sum.
 	zero ref.Val
 }
 
@@ -31,19 +31,25 @@ var elementTypes = []elementType{
 
 var listLibrary = library{name: "kubernetes.lists", functions: listFunctions()}
 
-var includesLibrary = library{name: "kubernetes.lists.includes", storedOnly: true, functions: map[string][]celgo.FunctionOpt{
-	"includes": {member("list_includes_dyn_dyn", args(celgo.DynType, celgo.DynType), celgo.BoolType, celgo.BinaryBinding(includes))},
-}}
+var includesLibrary = library{name: "kubernetes.lists.includes", storedOnly: true,
+	functions: map[string][]celgo.FunctionOpt{
+		"includes": {member("list_includes_dyn_dyn", args(celgo.DynType, celgo.DynType), celgo.BoolType,
+			celgo.BinaryBinding(includes))},
+	}}
 
 func listFunctions() map[string][]celgo.FunctionOpt {
 	f := map[string][]celgo.FunctionOpt{}
 	for _, e := range elementTypes {
 		list := args(celgo.ListType(e.typ))
-		f["isSorted"] = append(f["isSorted"], member(fmt.Sprintf("list_%s_is_sorted_bool", e.name), list, celgo.BoolType, celgo.UnaryBinding(isSorted)))
-		f["min"] = append(f["min"], member(fmt.Sprintf("list_%s_min_%[1]s", e.name), list, e.typ, celgo.UnaryBinding(extreme("min", types.IntOne))))
-		f["max"] = append(f["max"], member(fmt.Sprintf("list_%s_max_%[1]s", e.name), list, e.typ, celgo.UnaryBinding(extreme("max", types.IntNegOne))))
+		f["isSorted"] = append(f["isSorted"], member(fmt.Sprintf("list_%s_is_sorted_bool", e.name), list,
+			celgo.BoolType, celgo.UnaryBinding(isSorted)))
+		f["min"] = append(f["min"], member(fmt.Sprintf("list_%s_min_%[1]s", e.name), list, e.typ,
+			celgo.UnaryBinding(extreme("min", types.IntOne))))
+		f["max"] = append(f["max"], member(fmt.Sprintf("list_%s_max_%[1]s", e.name), list, e.typ,
+			celgo.UnaryBinding(extreme("max", types.IntNegOne))))
 		if e.zero != nil {
-			f["sum"] = append(f["sum"], member(fmt.Sprintf("list_%s_sum_%[1]s", e.name), list, e.typ, celgo.UnaryBinding(sum(e.zero))))
+			f["sum"] = append(f["sum"], member(fmt.Sprintf("list_%s_sum_%[1]s", e.name), list, e.typ,
+				celgo.UnaryBinding(sum(e.zero))))
 		}
 	}
 	a := celgo.TypeParamType("A")
@@ -54,7 +60,7 @@ func listFunctions() map[string][]celgo.FunctionOpt {
 	return f
 }
 
-// each calls f with the elements until it returns something.
+// each calls f with each element until f returns a value.
 func each(list ref.Val, f func(ref.Val) ref.Val) ref.Val {
 	elements, ok := list.(traits.Iterable)
 	if !ok {
@@ -107,7 +113,7 @@ func sum(zero ref.Val) func(ref.Val) ref.Val {
 	}
 }
 
-// extreme finds the element that others compare to as away says.
+// extreme is min or max: it replaces the best element so far if that compares to the next one as away.
 func extreme(name string, away ref.Val) func(ref.Val) ref.Val {
 	return func(list ref.Val) ref.Val {
 		var best ref.Val

@@ -12,10 +12,12 @@ import (
 // The libraries of IP addresses and of CIDR networks.
 
 var ipLibrary = library{name: "kubernetes.net.ip", functions: map[string][]celgo.FunctionOpt{
-	"ip":                   {call("string_to_ip", args(celgo.StringType), ipType, unary(stringToIP))},
-	"isIP":                 {call("is_ip", args(celgo.StringType), celgo.BoolType, unary(isIP))},
-	"ip.isCanonical":       {call("ip_is_canonical", args(celgo.StringType), celgo.BoolType, unary(isCanonical))},
-	"string":               {call("ip_to_string", args(ipType), celgo.StringType, unary(func(a netip.Addr) ref.Val { return types.String(a.String()) }))},
+	"ip":             {call("string_to_ip", args(celgo.StringType), ipType, unary(stringToIP))},
+	"isIP":           {call("is_ip", args(celgo.StringType), celgo.BoolType, unary(isIP))},
+	"ip.isCanonical": {call("ip_is_canonical", args(celgo.StringType), celgo.BoolType, unary(isCanonical))},
+	"string": {call("ip_to_string", args(ipType), celgo.StringType, unary(func(a netip.Addr) ref.Val {
+		return types.String(a.String())
+	}))},
 	"family":               {member("ip_family", args(ipType), celgo.IntType, unary(family))},
 	"isUnspecified":        {ipIs("ip_is_unspecified", netip.Addr.IsUnspecified)},
 	"isLoopback":           {ipIs("ip_is_loopback", netip.Addr.IsLoopback)},
@@ -27,34 +29,46 @@ var ipLibrary = library{name: "kubernetes.net.ip", functions: map[string][]celgo
 var cidrLibrary = library{name: "kubernetes.net.cidr", functions: map[string][]celgo.FunctionOpt{
 	"cidr":   {call("string_to_cidr", args(celgo.StringType), cidrType, unary(stringToCIDR))},
 	"isCIDR": {call("is_cidr", args(celgo.StringType), celgo.BoolType, unary(isCIDR))},
-	"string": {call("cidr_to_string", args(cidrType), celgo.StringType, unary(func(p netip.Prefix) ref.Val { return types.String(p.String()) }))},
+	"string": {call("cidr_to_string", args(cidrType), celgo.StringType, unary(func(p netip.Prefix) ref.Val {
+		return types.String(p.String())
+	}))},
 	"containsIP": {
-		member("cidr_contains_ip_string", args(cidrType, celgo.StringType), celgo.BoolType, binary(func(p netip.Prefix, text string) ref.Val {
-			a, err := parseIP(text)
-			if err != nil {
-				return types.WrapErr(err)
-			}
-			return types.Bool(p.Contains(a))
-		})),
-		member("cidr_contains_ip_ip", args(cidrType, ipType), celgo.BoolType, binary(func(p netip.Prefix, a netip.Addr) ref.Val {
-			return types.Bool(p.Contains(a))
-		})),
+		member("cidr_contains_ip_string", args(cidrType, celgo.StringType), celgo.BoolType,
+			binary(func(p netip.Prefix, text string) ref.Val {
+				a, err := parseIP(text)
+				if err != nil {
+					return types.WrapErr(err)
+				}
+				return types.Bool(p.Contains(a))
+			})),
+		member("cidr_contains_ip_ip", args(cidrType, ipType), celgo.BoolType,
+			binary(func(p netip.Prefix, a netip.Addr) ref.Val {
+				return types.Bool(p.Contains(a))
+			})),
 	},
 	"containsCIDR": {
-		member("cidr_contains_cidr_string", args(cidrType, celgo.StringType), celgo.BoolType, binary(func(p netip.Prefix, text string) ref.Val {
-			other, err := parseCIDR(text)
-			if err != nil {
-				return notCIDR(err)
-			}
-			return types.Bool(within(other, p))
-		})),
-		member("cidr_contains_cidr", args(cidrType, cidrType), celgo.BoolType, binary(func(p, other netip.Prefix) ref.Val {
-			return types.Bool(within(other, p))
-		})),
+		member("cidr_contains_cidr_string", args(cidrType, celgo.StringType), celgo.BoolType,
+			binary(func(p netip.Prefix, text string) ref.Val {
+				other, err := parseCIDR(text)
+				if err != nil {
+					return notCIDR(err)
+				}
+				return types.Bool(within(other, p))
+			})),
+		member("cidr_contains_cidr", args(cidrType, cidrType), celgo.BoolType,
+			binary(func(p, other netip.Prefix) ref.Val {
+				return types.Bool(within(other, p))
+			})),
 	},
-	"ip":           {member("cidr_ip", args(cidrType), ipType, unary(func(p netip.Prefix) ref.Val { return ipValue(p.Addr()) }))},
-	"prefixLength": {member("cidr_prefix_length", args(cidrType), celgo.IntType, unary(func(p netip.Prefix) ref.Val { return types.Int(p.Bits()) }))},
-	"masked":       {member("cidr_masked", args(cidrType), cidrType, unary(func(p netip.Prefix) ref.Val { return cidrValue(p.Masked()) }))},
+	"ip": {member("cidr_ip", args(cidrType), ipType, unary(func(p netip.Prefix) ref.Val {
+		return ipValue(p.Addr())
+	}))},
+	"prefixLength": {member("cidr_prefix_length", args(cidrType), celgo.IntType, unary(func(p netip.Prefix) ref.Val {
+		return types.Int(p.Bits())
+	}))},
+	"masked": {member("cidr_masked", args(cidrType), cidrType, unary(func(p netip.Prefix) ref.Val {
+		return cidrValue(p.Masked())
+	}))},
 }}
 
 func ipIs(id string, is func(netip.Addr) bool) celgo.FunctionOpt {
@@ -62,14 +76,18 @@ func ipIs(id string, is func(netip.Addr) bool) celgo.FunctionOpt {
 }
 
 func ipValue(a netip.Addr) ref.Val {
-	return value[netip.Addr]{typ: ipType, of: a, equal: func(a, b netip.Addr) bool { return a == b }, text: netip.Addr.String, size: a.BitLen() / 8}
+	return value[netip.Addr]{typ: ipType, of: a, equal: func(a, b netip.Addr) bool {
+		return a == b
+	}, text: netip.Addr.String, size: a.BitLen() / 8}
 }
 
 func cidrValue(p netip.Prefix) ref.Val {
-	return value[netip.Prefix]{typ: cidrType, of: p, equal: func(a, b netip.Prefix) bool { return a == b }, text: netip.Prefix.String, size: (p.Bits() + 7) / 8}
+	return value[netip.Prefix]{typ: cidrType, of: p, equal: func(a, b netip.Prefix) bool {
+		return a == b
+	}, text: netip.Prefix.String, size: (p.Bits() + 7) / 8}
 }
 
-// parseIP takes no zones and no IPv4 address in IPv6's clothes: they are written in more than one way.
+// parseIP rejects zones and IPv4-mapped IPv6 addresses: they have more than one notation.
 func parseIP(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	switch {

@@ -18,22 +18,46 @@ import (
 type quantity = *resource.Quantity
 
 var quantityLibrary = library{name: "kubernetes.quantity", functions: map[string][]celgo.FunctionOpt{
-	"quantity":           {call("string_to_quantity", args(celgo.StringType), quantityType, unary(stringToQuantity))},
-	"isQuantity":         {call("is_quantity_string", args(celgo.StringType), celgo.BoolType, unary(isQuantity))},
-	"sign":               {call("quantity_sign", args(quantityType), celgo.IntType, unary(func(q quantity) ref.Val { return types.Int(q.Sign()) }))},
-	"isGreaterThan":      {member("quantity_is_greater_than", args(quantityType, quantityType), celgo.BoolType, binary(func(q, o quantity) ref.Val { return types.Bool(q.Cmp(*o) > 0) }))},
-	"isLessThan":         {member("quantity_is_less_than", args(quantityType, quantityType), celgo.BoolType, binary(func(q, o quantity) ref.Val { return types.Bool(q.Cmp(*o) < 0) }))},
-	"compareTo":          {member("quantity_compare_to", args(quantityType, quantityType), celgo.IntType, binary(func(q, o quantity) ref.Val { return types.Int(q.Cmp(*o)) }))},
-	"asApproximateFloat": {member("quantity_get_float", args(quantityType), celgo.DoubleType, unary(func(q quantity) ref.Val { return types.Double(q.AsApproximateFloat64()) }))},
-	"asInteger":          {member("quantity_get_int", args(quantityType), celgo.IntType, unary(asInteger))},
-	"isInteger":          {member("quantity_is_integer", args(quantityType), celgo.BoolType, unary(isInteger))},
+	"quantity":   {call("string_to_quantity", args(celgo.StringType), quantityType, unary(stringToQuantity))},
+	"isQuantity": {call("is_quantity_string", args(celgo.StringType), celgo.BoolType, unary(isQuantity))},
+	"sign": {call("quantity_sign", args(quantityType), celgo.IntType, unary(func(q quantity) ref.Val {
+		return types.Int(q.Sign())
+	}))},
+	"isGreaterThan": {member("quantity_is_greater_than", args(quantityType, quantityType), celgo.BoolType,
+		binary(func(q, o quantity) ref.Val {
+			return types.Bool(q.Cmp(*o) > 0)
+		}))},
+	"isLessThan": {member("quantity_is_less_than", args(quantityType, quantityType), celgo.BoolType,
+		binary(func(q, o quantity) ref.Val {
+			return types.Bool(q.Cmp(*o) < 0)
+		}))},
+	"compareTo": {member("quantity_compare_to", args(quantityType, quantityType), celgo.IntType,
+		binary(func(q, o quantity) ref.Val {
+			return types.Int(q.Cmp(*o))
+		}))},
+	"asApproximateFloat": {member("quantity_get_float", args(quantityType), celgo.DoubleType,
+		unary(func(q quantity) ref.Val {
+			return types.Double(q.AsApproximateFloat64())
+		}))},
+	"asInteger": {member("quantity_get_int", args(quantityType), celgo.IntType, unary(asInteger))},
+	"isInteger": {member("quantity_is_integer", args(quantityType), celgo.BoolType, unary(isInteger))},
 	"add": {
-		member("quantity_add", args(quantityType, quantityType), quantityType, binary(func(q, o quantity) ref.Val { return plus(q, *o) })),
-		member("quantity_add_int", args(quantityType, celgo.IntType), quantityType, binary(func(q quantity, n int64) ref.Val { return plus(q, whole(n)) })),
+		member("quantity_add", args(quantityType, quantityType), quantityType, binary(func(q, o quantity) ref.Val {
+			return plus(q, *o)
+		})),
+		member("quantity_add_int", args(quantityType, celgo.IntType), quantityType,
+			binary(func(q quantity, n int64) ref.Val {
+				return plus(q, whole(n))
+			})),
 	},
 	"sub": {
-		member("quantity_sub", args(quantityType, quantityType), quantityType, binary(func(q, o quantity) ref.Val { return minus(q, *o) })),
-		member("quantity_sub_int", args(quantityType, celgo.IntType), quantityType, binary(func(q quantity, n int64) ref.Val { return minus(q, whole(n)) })),
+		member("quantity_sub", args(quantityType, quantityType), quantityType, binary(func(q, o quantity) ref.Val {
+			return minus(q, *o)
+		})),
+		member("quantity_sub_int", args(quantityType, celgo.IntType), quantityType,
+			binary(func(q quantity, n int64) ref.Val {
+				return minus(q, whole(n))
+			})),
 	},
 }}
 
@@ -85,19 +109,38 @@ type version = semver.Version
 
 var semverLibrary = library{name: "kubernetes.Semver", functions: map[string][]celgo.FunctionOpt{
 	"semver": {
-		call("string_to_semver", args(celgo.StringType), semverType, unary(func(text string) ref.Val { return stringToVersion(text, false) })),
+		call("string_to_semver", args(celgo.StringType), semverType, unary(func(text string) ref.Val {
+			return stringToVersion(text, false)
+		})),
 		call("string_bool_to_semver", args(celgo.StringType, celgo.BoolType), semverType, binary(stringToVersion)),
 	},
 	"isSemver": {
-		call("is_semver_string", args(celgo.StringType), celgo.BoolType, unary(func(text string) ref.Val { return isVersion(text, false) })),
+		call("is_semver_string", args(celgo.StringType), celgo.BoolType, unary(func(text string) ref.Val {
+			return isVersion(text, false)
+		})),
 		call("is_semver_string_bool", args(celgo.StringType, celgo.BoolType), celgo.BoolType, binary(isVersion)),
 	},
-	"isGreaterThan": {member("semver_is_greater_than", args(semverType, semverType), celgo.BoolType, binary(func(v, o version) ref.Val { return types.Bool(v.GT(o)) }))},
-	"isLessThan":    {member("semver_is_less_than", args(semverType, semverType), celgo.BoolType, binary(func(v, o version) ref.Val { return types.Bool(v.LT(o)) }))},
-	"compareTo":     {member("semver_compare_to", args(semverType, semverType), celgo.IntType, binary(func(v, o version) ref.Val { return types.Int(v.Compare(o)) }))},
-	"major":         {member("semver_major", args(semverType), celgo.IntType, unary(func(v version) ref.Val { return types.Int(v.Major) }))},
-	"minor":         {member("semver_minor", args(semverType), celgo.IntType, unary(func(v version) ref.Val { return types.Int(v.Minor) }))},
-	"patch":         {member("semver_patch", args(semverType), celgo.IntType, unary(func(v version) ref.Val { return types.Int(v.Patch) }))},
+	"isGreaterThan": {member("semver_is_greater_than", args(semverType, semverType), celgo.BoolType,
+		binary(func(v, o version) ref.Val {
+			return types.Bool(v.GT(o))
+		}))},
+	"isLessThan": {member("semver_is_less_than", args(semverType, semverType), celgo.BoolType,
+		binary(func(v, o version) ref.Val {
+			return types.Bool(v.LT(o))
+		}))},
+	"compareTo": {member("semver_compare_to", args(semverType, semverType), celgo.IntType,
+		binary(func(v, o version) ref.Val {
+			return types.Int(v.Compare(o))
+		}))},
+	"major": {member("semver_major", args(semverType), celgo.IntType, unary(func(v version) ref.Val {
+		return types.Int(v.Major)
+	}))},
+	"minor": {member("semver_minor", args(semverType), celgo.IntType, unary(func(v version) ref.Val {
+		return types.Int(v.Minor)
+	}))},
+	"patch": {member("semver_patch", args(semverType), celgo.IntType, unary(func(v version) ref.Val {
+		return types.Int(v.Patch)
+	}))},
 }}
 
 func parseVersion(text string, normalize bool) (version, error) {

@@ -15,16 +15,18 @@ import (
 var regexLibrary = library{
 	name: "kubernetes.regex",
 	functions: map[string][]celgo.FunctionOpt{
-		"find": {member("string_find_string", args(celgo.StringType, celgo.StringType), celgo.StringType, celgo.BinaryBinding(
-			func(text, pattern ref.Val) ref.Val { return find(nil, text, pattern) }))},
+		"find": {member("string_find_string", args(celgo.StringType, celgo.StringType), celgo.StringType,
+			celgo.BinaryBinding(
+				func(text, pattern ref.Val) ref.Val { return find(nil, text, pattern) }))},
 		"findAll": {
 			member("string_find_all_string", args(celgo.StringType, celgo.StringType), stringList, celgo.BinaryBinding(
 				func(text, pattern ref.Val) ref.Val { return findAll(nil, text, pattern) })),
-			member("string_find_all_string_int", args(celgo.StringType, celgo.StringType, celgo.IntType), stringList, celgo.FunctionBinding(
-				func(all ...ref.Val) ref.Val { return findAll(nil, all...) })),
+			member("string_find_all_string_int", args(celgo.StringType, celgo.StringType, celgo.IntType), stringList,
+				celgo.FunctionBinding(
+					func(all ...ref.Val) ref.Val { return findAll(nil, all...) })),
 		},
 	},
-	// A pattern that is a literal is compiled once, with the expression.
+	// A literal pattern is compiled once, together with the expression.
 	program: []celgo.ProgramOption{celgo.OptimizeRegex(compiledOnce("find", find), compiledOnce("findAll", findAll))},
 }
 
@@ -46,7 +48,7 @@ func compiledOnce(name string, f func(*regexp.Regexp, ...ref.Val) ref.Val) *inte
 	}
 }
 
-// pattern is the first two arguments. re is the second, where that is known.
+// pattern returns the first two arguments. re is the compiled second one, if it is a literal.
 func pattern(re *regexp.Regexp, all []ref.Val) (string, *regexp.Regexp, ref.Val) {
 	text, ok := all[0].Value().(string)
 	if !ok {
@@ -97,7 +99,8 @@ var urlLibrary = library{name: "kubernetes.urls", functions: map[string][]celgo.
 	"getHostname":    {urlPart("url_get_hostname", (*url.URL).Hostname)},
 	"getPort":        {urlPart("url_get_port", (*url.URL).Port)},
 	"getEscapedPath": {urlPart("url_get_escaped_path", (*url.URL).EscapedPath)},
-	"getQuery":       {member("url_get_query", args(urlType), celgo.MapType(celgo.StringType, stringList), unary(urlQuery))},
+	"getQuery": {member("url_get_query", args(urlType), celgo.MapType(celgo.StringType, stringList),
+		unary(urlQuery))},
 }}
 
 func urlPart(id string, part func(*url.URL) string) celgo.FunctionOpt {

@@ -14,13 +14,14 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// What mutations are written with: Object{…} and Object.spec{…} for apply configurations,
-// JSONPatch{…} for JSON patches.
+// The values of mutations: Object{…} and Object.spec{…} for apply configurations, JSONPatch{…} for JSON
+// patches.
 
 var patchLibrary = library{name: "kubernetes.jsonpatch", functions: map[string][]celgo.FunctionOpt{
-	"jsonpatch.escapeKey": {call("string_jsonpatch_escapeKey_string", args(celgo.StringType), celgo.StringType, unary(func(key string) ref.Val {
-		return types.String(pointerEscapes.Replace(key))
-	}))},
+	"jsonpatch.escapeKey": {call("string_jsonpatch_escapeKey_string", args(celgo.StringType), celgo.StringType,
+		unary(func(key string) ref.Val {
+			return types.String(pointerEscapes.Replace(key))
+		}))},
 }}
 
 // RFC 6901.
@@ -89,13 +90,14 @@ func (v *objectValue) Value() any {
 // IsZeroValue implements traits.Zeroer.
 func (v *objectValue) IsZeroValue() bool { return len(v.fields) == 0 }
 
-// checkNames wants each Object to be named by the path at which it stands.
+// checkNames requires the type of each Object to be its path.
 func checkNames(v ref.Val, path string) error {
 	var errs []error
 	switch v := v.(type) {
 	case *objectValue:
 		if name := v.typ.TypeName(); name != path {
-			errs = append(errs, fmt.Errorf("unexpected type name %q, expected %q, which matches field name path from root Object type", name, path))
+			errs = append(errs, fmt.Errorf("unexpected type name %q, expected %q, which matches field name path "+
+				"from root Object type", name, path))
 		}
 		for name, field := range v.fields {
 			errs = append(errs, checkNames(field, path+"."+name))
@@ -124,7 +126,7 @@ func plainObject(v *objectValue) (map[string]any, error) {
 	return object, nil
 }
 
-// plain makes of a value what JSON has: maps with string keys, lists, strings, numbers.
+// plain converts a value to JSON's types: maps with string keys, lists, strings, numbers.
 func plain(v ref.Val) (any, error) {
 	switch v := v.(type) {
 	case *objectValue:
@@ -159,7 +161,7 @@ func plain(v ref.Val) (any, error) {
 		}
 		return object, nil
 	}
-	// Bytes, timestamps, durations: as the language writes them in JSON.
+	// Bytes, timestamps, durations: as CEL converts them to JSON.
 	native, err := v.ConvertToNative(reflect.TypeFor[*structpb.Value]())
 	if err != nil {
 		return nil, err
@@ -196,7 +198,7 @@ func newPatch(fields map[string]ref.Val) ref.Val {
 	return p
 }
 
-// field is one of the patch's, and whether it is set.
+// field returns a field of the patch, and whether it is set.
 func (p *patchValue) field(name ref.Val) (ref.Val, bool) {
 	switch name.Value() {
 	case "op":
@@ -276,7 +278,7 @@ func (p *patchValue) operation() (map[string]any, error) {
 	return op, nil
 }
 
-// ApplyConfiguration is the object that an expression of the result Object has made.
+// ApplyConfiguration is the object that an expression of the result Object returned.
 func (e Evaluation) ApplyConfiguration() (map[string]any, error) {
 	object, ok := e.value.(*objectValue)
 	if !ok {
@@ -288,7 +290,7 @@ func (e Evaluation) ApplyConfiguration() (map[string]any, error) {
 	return plainObject(object)
 }
 
-// JSONPatch is the JSON patch, as a document, that an expression of the result Patches has made.
+// JSONPatch is the document of the JSON patch that an expression of the result Patches returned.
 func (e Evaluation) JSONPatch() ([]byte, error) {
 	list, ok := e.value.(traits.Lister)
 	if !ok {
@@ -299,7 +301,8 @@ func (e Evaluation) JSONPatch() ([]byte, error) {
 		v := it.Next()
 		p, ok := v.(*patchValue)
 		if !ok {
-			return nil, fmt.Errorf("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch, got element of %T", v)
+			return nil, fmt.Errorf(
+				"type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch, got element of %T", v)
 		}
 		op, err := p.operation()
 		if err != nil {

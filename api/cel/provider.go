@@ -8,14 +8,14 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// The names of the types of which the checker knows the fields. Their values are maps.
+// The names of the types whose fields the checker knows. Their values are maps.
 const (
 	namespaceName = "kubernetes.Namespace"
 	requestName   = "kubernetes.AdmissionRequest"
 	variablesName = "kubernetes.variables"
 )
 
-// fields are those of one struct type.
+// fields are the fields of one struct type.
 type fields map[string]*celgo.Type
 
 var (
@@ -26,15 +26,19 @@ var (
 // structs are the types of request and namespaceObject, as kube-apiserver declares them.
 var structs = map[string]fields{
 	requestName: {
-		"kind": celgo.ObjectType("kubernetes.GroupVersionKind"), "requestKind": celgo.ObjectType("kubernetes.GroupVersionKind"),
-		"resource": celgo.ObjectType("kubernetes.GroupVersionResource"), "requestResource": celgo.ObjectType("kubernetes.GroupVersionResource"),
-		"subResource": celgo.StringType, "requestSubResource": celgo.StringType,
+		"kind":            celgo.ObjectType("kubernetes.GroupVersionKind"),
+		"requestKind":     celgo.ObjectType("kubernetes.GroupVersionKind"),
+		"resource":        celgo.ObjectType("kubernetes.GroupVersionResource"),
+		"requestResource": celgo.ObjectType("kubernetes.GroupVersionResource"),
+		"subResource":     celgo.StringType, "requestSubResource": celgo.StringType,
 		"name": celgo.StringType, "namespace": celgo.StringType, "operation": celgo.StringType,
 		"userInfo": celgo.ObjectType("kubernetes.UserInfo"),
 		"dryRun":   celgo.BoolType, "options": celgo.DynType,
 	},
-	"kubernetes.GroupVersionKind":     {"group": celgo.StringType, "version": celgo.StringType, "kind": celgo.StringType},
-	"kubernetes.GroupVersionResource": {"group": celgo.StringType, "version": celgo.StringType, "resource": celgo.StringType},
+	"kubernetes.GroupVersionKind": {"group": celgo.StringType, "version": celgo.StringType,
+		"kind": celgo.StringType},
+	"kubernetes.GroupVersionResource": {"group": celgo.StringType, "version": celgo.StringType,
+		"resource": celgo.StringType},
 	"kubernetes.UserInfo": {
 		"username": celgo.StringType, "uid": celgo.StringType, "groups": stringList,
 		"extra": celgo.MapType(celgo.StringType, stringList),
@@ -52,23 +56,70 @@ var structs = map[string]fields{
 		"deletionGracePeriodSeconds": celgo.IntType, "generation": celgo.IntType,
 		"resourceVersion": celgo.StringType, "finalizers": stringList,
 	},
-	"kubernetes.NamespaceSpec":   {"finalizers": stringList},
-	"kubernetes.NamespaceStatus": {"conditions": celgo.ListType(celgo.ObjectType("kubernetes.NamespaceCondition")), "phase": celgo.StringType},
+	"kubernetes.NamespaceSpec": {"finalizers": stringList},
+	"kubernetes.NamespaceStatus": {"conditions": celgo.ListType(celgo.ObjectType("kubernetes.NamespaceCondition")),
+		"phase": celgo.StringType},
 	"kubernetes.NamespaceCondition": {
 		"status": celgo.StringType, "type": celgo.StringType, "lastTransitionTime": celgo.TimestampType,
 		"message": celgo.StringType, "reason": celgo.StringType,
 	},
 }
 
-// provider tells the checker of these types, of the variables of one policy, which grow while
-// they are compiled, of the shapes of objects, and of the types that mutations are made of.
-type provider struct {
+// structProvider provides the checker with struct types by their fields. Their values are maps, which no expression
+// can make.
+type structProvider struct {
 	types.Provider
+	fieldsOf func(name string) (fields map[string]*celgo.Type, known bool)
+}
+
+// FindStructType implements types.Provider.
+func (p *structProvider) FindStructType(name string) (*types.Type, bool) {
+	if _, ok := p.fieldsOf(name); ok {
+		return types.NewTypeTypeWithParam(types.NewObjectType(name)), true
+	}
+	return p.Provider.FindStructType(name)
+}
+
+// FindStructFieldNames implements types.Provider.
+func (p *structProvider) FindStructFieldNames(name string) ([]string, bool) {
+	if _, ok := p.fieldsOf(name); ok {
+		return nil, false
+	}
+	return p.Provider.FindStructFieldNames(name)
+}
+
+// FindStructFieldType implements types.Provider.
+func (p *structProvider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
+	if f, ok := p.fieldsOf(name); ok {
+		t, ok := f[field]
+		return &types.FieldType{Type: t}, ok
+	}
+	return p.Provider.FindStructFieldType(name, field)
+}
+
+// NewValue implements types.Provider.
+func (p *structProvider) NewValue(name string, values map[string]ref.Val) ref.Val {
+	if _, ok := p.fieldsOf(name); ok {
+		return types.NewErr("unknown type '%s'", name)
+	}
+	return p.Provider.NewValue(name, values)
+}
+
+// provider provides the checker with these types, with the variables of a policy, which grow during
+// compilation, with the shapes of objects, and with the types of mutations.
+type provider struct {
+	structProvider
 	Declarations
 	variables fields
 }
 
-func (p *provider) fieldsOf(name string) (fields, bool) {
+func newProvider(base types.Provider, d Declarations, variables fields) *provider {
+	p := &provider{structProvider: structProvider{Provider: base}, Declarations: d, variables: variables}
+	p.structProvider.fieldsOf = p.fieldsOf
+	return p
+}
+
+func (p *provider) fieldsOf(name string) (map[string]*celgo.Type, bool) {
 	if name == variablesName && p.variables != nil {
 		return p.variables, true
 	}
@@ -88,24 +139,21 @@ func isObject(name string) bool { return name == "Object" || strings.HasPrefix(n
 
 // FindStructType implements types.Provider.
 func (p *provider) FindStructType(name string) (*types.Type, bool) {
-	if _, ok := p.fieldsOf(name); ok || p.Patch && (isObject(name) || name == "JSONPatch") {
+	if p.Patch && (isObject(name) || name == "JSONPatch") {
 		return types.NewTypeTypeWithParam(types.NewObjectType(name)), true
 	}
-	return p.Provider.FindStructType(name)
+	return p.structProvider.FindStructType(name)
 }
 
 // FindStructFieldNames implements types.Provider.
 func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
 	switch {
 	case p.Patch && isObject(name):
-		return nil, true // any
+		return nil, true // any field
 	case p.Patch && name == "JSONPatch":
 		return []string{"op", "from", "path", "value"}, true
 	}
-	if _, ok := p.fieldsOf(name); ok {
-		return nil, false
-	}
-	return p.Provider.FindStructFieldNames(name)
+	return p.structProvider.FindStructFieldNames(name)
 }
 
 // FindStructFieldType implements types.Provider.
@@ -122,11 +170,7 @@ func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bo
 		}
 		return nil, false
 	}
-	if f, ok := p.fieldsOf(name); ok {
-		t, ok := f[field]
-		return &types.FieldType{Type: t}, ok
-	}
-	return p.Provider.FindStructFieldType(name, field)
+	return p.structProvider.FindStructFieldType(name, field)
 }
 
 // NewValue implements types.Provider.
@@ -137,8 +181,5 @@ func (p *provider) NewValue(name string, values map[string]ref.Val) ref.Val {
 	case p.Patch && name == "JSONPatch":
 		return newPatch(values)
 	}
-	if _, ok := p.fieldsOf(name); ok {
-		return types.NewErr("unknown type '%s'", name)
-	}
-	return p.Provider.NewValue(name, values)
+	return p.structProvider.NewValue(name, values)
 }

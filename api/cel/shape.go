@@ -8,27 +8,26 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Shape is what the checker knows of the objects of a kind: their fields, by an OpenAPI schema. It
-// looks no deeper into the schema than expressions do, so that schemas may contain themselves.
-// It is not safe for concurrent use.
+// Shape is the type of a kind's objects: their fields, by an OpenAPI schema. It reads the schema only as
+// deep as expressions do, since a schema may contain itself. It is not safe for concurrent use.
 type Shape struct {
 	definitions map[string]*spec.Schema
 	root        *celgo.Type
-	// structs are the schemas of the types that were met, by the types' names; known are the
-	// fields of those that were asked for.
+	// structs are the schemas of the types that were used, by the types' names; known are the fields of
+	// those that were looked up.
 	structs map[string]*spec.Schema
 	known   map[string]fields
 }
 
-// NewShape is the shape that the definition called root has. name is what the compiler's complaints
-// call it ("Deployment", and of its fields "Deployment.spec").
+// NewShape is the shape of the definition called root. name stands for it in the compiler's messages
+// ("Deployment", and for its fields "Deployment.spec").
 func NewShape(name, root string, definitions map[string]*spec.Schema) *Shape {
 	s := &Shape{definitions: definitions, structs: map[string]*spec.Schema{}, known: map[string]fields{}}
 	s.root = s.typeOf(name, definitions[root])
 	return s
 }
 
-// typ is the type of a variable of this shape, nil being any.
+// typ is the type of a variable of this shape. nil is dynamic.
 func (s *Shape) typ() *celgo.Type {
 	if s == nil {
 		return celgo.DynType
@@ -36,8 +35,8 @@ func (s *Shape) typ() *celgo.Type {
 	return s.root
 }
 
-// typeOf is the type of what the schema describes. Where the schema leaves open what it is, as of
-// quantities, int-or-strings and free-form objects, anything may be done with it.
+// typeOf is the type that the schema describes. Where the schema allows any type, as for quantities,
+// int-or-strings and free-form objects, it is dynamic.
 func (s *Shape) typeOf(name string, of *spec.Schema) *celgo.Type {
 	of = s.resolved(of)
 	if of == nil || len(of.Type) == 0 || of.Format == "int-or-string" ||
@@ -99,7 +98,7 @@ func says(of *spec.Schema, extension string) bool {
 	return yes && ok
 }
 
-// fields are those of one of the shape's types, under the names that expressions have for them.
+// fields are the fields of one of the shape's types, under their names in expressions.
 func (s *Shape) fields(name string) (fields, bool) {
 	if known, ok := s.known[name]; ok {
 		return known, true
@@ -110,20 +109,20 @@ func (s *Shape) fields(name string) (fields, bool) {
 	}
 	known := fields{}
 	for property, schema := range of.Properties {
-		escaped, ok := escape(property)
+		escapedName, ok := Escape(property)
 		if !ok {
 			continue
 		}
-		known[escaped] = s.typeOf(name+"."+escaped, &schema)
+		known[escapedName] = s.typeOf(name+"."+escapedName, &schema)
 		if reserved[property] {
-			known[property] = known[escaped]
+			known[property] = known[escapedName]
 		}
 	}
 	s.known[name] = known
 	return known, true
 }
 
-// reserved are the words of the language. As a field, each may be written as it is or as __word__.
+// reserved are the language's keywords. A field with such a name may be written as it is or as __word__.
 var reserved = map[string]bool{
 	"true": true, "false": true, "null": true, "in": true, "as": true, "break": true, "const": true, "continue": true,
 	"else": true, "for": true, "function": true, "if": true, "import": true, "let": true, "loop": true, "package": true,
@@ -132,14 +131,42 @@ var reserved = map[string]bool{
 
 var (
 	escapable = regexp.MustCompile(`^[a-zA-Z_./-][a-zA-Z0-9_./-]*$`)
+	escaped   = regexp.MustCompile(`__[^_]+__`)
 	escapes   = strings.NewReplacer("__", "__underscores__", ".", "__dot__", "-", "__dash__", "/", "__slash__")
 )
 
-// escape is the name by which an expression selects a property. Some have none.
+// IsKeyword reports whether a property has the name of one of the language's keywords. It may be written as it is.
+func IsKeyword(property string) bool { return reserved[property] }
+
+// Escape returns a property's name in expressions, if it has one.
 // https://kubernetes.io/docs/reference/using-api/cel/#escaping
-func escape(property string) (string, bool) {
+func Escape(property string) (string, bool) {
 	if reserved[property] {
 		return "__" + property + "__", true
 	}
 	return escapes.Replace(property), escapable.MatchString(property)
+}
+
+// Unescape returns the property of a name in expressions; ok is false if there is none.
+func Unescape(name string) (property string, ok bool) {
+	if !strings.Contains(name, "__") {
+		return name, true
+	}
+	ok = true
+	property = escaped.ReplaceAllStringFunc(name, func(sequence string) string {
+		word := sequence[2 : len(sequence)-2]
+		switch word {
+		case "underscores":
+			return "__"
+		case "dot":
+			return "."
+		case "dash":
+			return "-"
+		case "slash":
+			return "/"
+		}
+		ok = ok && reserved[word] && sequence == name
+		return word
+	})
+	return property, ok
 }

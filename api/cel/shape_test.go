@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
 
-// thing is a kind with a field of every sort.
+// thing is a kind with a field of every type.
 const thing = `{
 	"Thing": {"type": "object", "properties": {
 		"kind": {"type": "string"},
@@ -54,42 +54,46 @@ func TestShape_KnowsTheFields(t *testing.T) {
 	c := cel.NewCompiler(true)
 	d := cel.Declarations{Object: shape, Params: true, Param: shape, Authorizer: true}
 	requireComplaints(t, c, d, map[string]string{
-		"object.spec.count > 1 && params.spec.on && oldObject == null && object != null":                                                              "",
-		"object.spec.ratio > 0.5 && size(object.spec.data) > 1":                                                                                       "",
-		"object.spec.wait > duration('1s') && object.metadata.creationTimestamp < timestamp('2020-01-01T00:00:00Z')":                                  "",
-		"object.spec.day.getFullYear() > 2000":                                                                                                        "",
-		"object.metadata.name + object.metadata.namespace + object.metadata.__namespace__ == ''":                                                      "",
-		"object.spec.x__dash__y__dot__z__slash__w__underscores__v == '' && object.spec.import == object.spec.__import__":                              "",
-		"object.metadata.labels['a'].startsWith('b') && object.metadata.labels.a == 'b' && 'a' in object.metadata.labels":                             "",
-		"object.spec.port == 1 || object.spec.port == 'http' || object.spec.either == 2":                                                              "",
-		"quantity(object.spec.size).isGreaterThan(quantity('1')) && quantity(object.spec.sizes['cpu']).asInteger() > 1 && object.spec.sizes.cpu == 1": "",
-		"object.spec.free.any.thing == 1 && object.spec.open.thing && object.spec.known.b == 1":                                                       "",
-		"object.spec.lost.any == 1 && object.spec.strange.any == 1 && object.spec.anything[0].x == 1":                                                 "",
-		"object.spec.words.all(w, w.startsWith('a')) && object.spec.words == ['a']":                                                                   "",
-		"object.spec.parts.all(p, p.spec.parts.all(q, q.spec.byName['x'].parts[0].metadata.name == 'y'))":                                             "",
-		"object.?spec.?parts[?0].?metadata.?name.orValue('') == '' && has(object.spec.count)":                                                         "",
-		"request.name == object.metadata.name && namespaceObject.metadata.name == object.metadata.namespace":                                          "",
-		"authorizer.requestResource.check('get').allowed()":                                                                                           "",
+		"object.spec.count > 1 && params.spec.on && oldObject == null && object != null":                                 "",
+		"object.spec.ratio > 0.5 && size(object.spec.data) > 1":                                                          "",
+		"object.spec.wait > duration('1s') && object.metadata.creationTimestamp < timestamp('2020-01-01T00:00:00Z')":     "",
+		"object.spec.day.getFullYear() > 2000":                                                                           "",
+		"object.metadata.name + object.metadata.namespace + object.metadata.__namespace__ == ''":                         "",
+		"object.spec.x__dash__y__dot__z__slash__w__underscores__v == '' && object.spec.import == object.spec.__import__": "",
+		"object.metadata.labels['a'].startsWith('b') && object.metadata.labels.a == 'b' && 'a' in " +
+			"object.metadata.labels": "",
+		"object.spec.port == 1 || object.spec.port == 'http' || object.spec.either == 2": "",
+		"quantity(object.spec.size).isGreaterThan(quantity('1')) && " +
+			"quantity(object.spec.sizes['cpu']).asInteger() > 1 && object.spec.sizes.cpu == 1": "",
+		"object.spec.free.any.thing == 1 && object.spec.open.thing && object.spec.known.b == 1":              "",
+		"object.spec.lost.any == 1 && object.spec.strange.any == 1 && object.spec.anything[0].x == 1":        "",
+		"object.spec.words.all(w, w.startsWith('a')) && object.spec.words == ['a']":                          "",
+		"object.spec.parts.all(p, p.spec.parts.all(q, q.spec.byName['x'].parts[0].metadata.name == 'y'))":    "",
+		"object.?spec.?parts[?0].?metadata.?name.orValue('') == '' && has(object.spec.count)":                "",
+		"request.name == object.metadata.name && namespaceObject.metadata.name == object.metadata.namespace": "",
+		"authorizer.requestResource.check('get').allowed()":                                                  "",
 
-		"object.specc.count > 1":                  "undefined field 'specc'",
-		"has(object.spec.replicas)":               "undefined field 'replicas'",
-		"object.?spec.?replicas.orValue(1) == 1":  "undefined field 'replicas'",
-		"oldObject.metadata.nam == 'x'":           "undefined field 'nam'",
-		"params.spec.replicas > 1":                "undefined field 'replicas'",
-		"object.spec.odd == ''":                   "undefined field 'odd'",
-		"object.spec.count == 'one'":              "no matching overload for '_==_' applied to '(int, string)'",
-		"object.spec + 1 == 2":                    "no matching overload for '_+_' applied to '(Thing.spec, int)'",
-		"object.spec.parts[0] + 1 == 2":           "no matching overload for '_+_' applied to '(Thing.spec.parts.@idx, int)'",
-		"object.spec.byName['a'] + 1 == 2":        "no matching overload for '_+_' applied to '(Thing.spec.byName.@elem, int)'",
-		"object.spec.words.all(w, w > 1)":         "no matching overload for '_>_' applied to '(string, int)'",
-		"object.spec.parts.all(p, p.spec.on > 1)": "no matching overload for '_>_' applied to '(bool, int)'",
+		"object.specc.count > 1":                 "undefined field 'specc'",
+		"has(object.spec.replicas)":              "undefined field 'replicas'",
+		"object.?spec.?replicas.orValue(1) == 1": "undefined field 'replicas'",
+		"oldObject.metadata.nam == 'x'":          "undefined field 'nam'",
+		"params.spec.replicas > 1":               "undefined field 'replicas'",
+		"object.spec.odd == ''":                  "undefined field 'odd'",
+		"object.spec.count == 'one'":             "no matching overload for '_==_' applied to '(int, string)'",
+		"object.spec + 1 == 2":                   "no matching overload for '_+_' applied to '(Thing.spec, int)'",
+		"object.spec.parts[0] + 1 == 2": "no matching overload for '_+_' applied to " +
+			"'(Thing.spec.parts.@idx, int)'",
+		"object.spec.byName['a'] + 1 == 2": "no matching overload for '_+_' applied to " +
+			"'(Thing.spec.byName.@elem, int)'",
+		"object.spec.words.all(w, w > 1)":                                              "no matching overload for '_>_' applied to '(string, int)'",
+		"object.spec.parts.all(p, p.spec.on > 1)":                                      "no matching overload for '_>_' applied to '(bool, int)'",
 		"object.spec.parts.all(p, p.spec.parts.all(q, q.spec.byName['x'].port2 == 1))": "undefined field 'port2'",
 		"object.metadata.creationTimestamp == ''":                                      "applied to '(timestamp, string)'",
 		"object.metadata.labels.a == 1":                                                "applied to '(string, int)'",
 	})
 }
 
-// requireComplaints checks expressions, of which each has a complaint, or "" if there is nothing to complain of.
+// requireComplaints checks that each expression gets its complaint, or none if that is "".
 func requireComplaints(t *testing.T, c *cel.Compiler, d cel.Declarations, expressions map[string]string) {
 	t.Helper()
 	for source, complaint := range expressions {
@@ -103,13 +107,14 @@ func requireComplaints(t *testing.T, c *cel.Compiler, d cel.Declarations, expres
 	}
 }
 
-// Variables keep simple types; others, and those that are wrong, may be anything.
+// Variables keep simple types; others, and variables with errors, are dynamic.
 func TestShape_OfVariables(t *testing.T) {
 	t.Parallel()
 	d := cel.Declarations{Object: shapeOfThing(t)}
 	c := cel.NewCompiler(true)
 	for name, source := range map[string]string{
-		"count": "object.spec.count", "spec": "object.spec", "parts": "object.spec.parts", "sizes": "object.spec.sizes", "wrong": "object.nothing",
+		"count": "object.spec.count", "spec": "object.spec", "parts": "object.spec.parts", "sizes": "object.spec.sizes",
+		"wrong": "object.nothing",
 	} {
 		c.Define(name, source, d)
 	}
@@ -123,7 +128,7 @@ func TestShape_OfVariables(t *testing.T) {
 	})
 }
 
-// A compiler with shapes leaves others alone.
+// A compiler with shapes does not affect others.
 func TestShape_IsNotShared(t *testing.T) {
 	t.Parallel()
 	complaints, err := cel.NewCompiler(false).Check("object.none == 1", cel.Declarations{Object: shapeOfThing(t)})

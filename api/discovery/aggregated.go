@@ -24,7 +24,7 @@ func AggregatedGroups(s *api.Snapshot) *apidiscoveryv2.APIGroupDiscoveryList {
 	return aggregated(s, func(group string) bool { return group != "" })
 }
 
-// Hash names a document's content in hexadecimal, for its ETag.
+// Hash is a hash of a document's content in hexadecimal, for its ETag.
 func Hash(doc any) (string, error) {
 	data, err := json.Marshal(doc)
 	if err != nil {
@@ -36,15 +36,17 @@ func Hash(doc any) (string, error) {
 
 func aggregated(s *api.Snapshot, include func(group string) bool) *apidiscoveryv2.APIGroupDiscoveryList {
 	list := &apidiscoveryv2.APIGroupDiscoveryList{
-		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: apidiscoveryv2.SchemeGroupVersion.String()},
-		Items:    []apidiscoveryv2.APIGroupDiscovery{},
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList",
+			APIVersion: apidiscoveryv2.SchemeGroupVersion.String()},
+		Items: []apidiscoveryv2.APIGroupDiscovery{},
 	}
 	for _, gv := range groupVersions(s) {
 		if !include(gv.Group) {
 			continue
 		}
 		if last := len(list.Items) - 1; last < 0 || list.Items[last].Name != gv.Group {
-			list.Items = append(list.Items, apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}})
+			list.Items = append(list.Items,
+				apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}})
 		}
 		group := &list.Items[len(list.Items)-1]
 		group.Versions = append(group.Versions, versionOf(s, gv))
@@ -67,7 +69,7 @@ func versionOf(s *api.Snapshot, gv schema.GroupVersion) apidiscoveryv2.APIVersio
 		if r.Namespaced {
 			entry.Scope = apidiscoveryv2.ScopeNamespace
 		}
-		for _, sub := range r.Subresources() {
+		for _, sub := range r.AllSubresources() {
 			entry.Subresources = append(entry.Subresources, apidiscoveryv2.APISubresourceDiscovery{
 				Subresource:  sub.Name,
 				ResponseKind: &metav1.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind},

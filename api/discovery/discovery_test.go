@@ -35,21 +35,24 @@ func snapshot() *api.Snapshot {
 		register[unstructured.Unstructured, unstructured.UnstructuredList](api.Resource{
 			Group: "stable.example.com", Version: "v1", Kind: "CronTab", Plural: "crontabs", Namespaced: true}),
 		register[autoscalingv1.HorizontalPodAutoscaler, autoscalingv1.HorizontalPodAutoscalerList](api.Resource{
-			Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers", Namespaced: true}),
+			Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers",
+			Namespaced: true}),
 		register[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerList](api.Resource{
-			Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers", Namespaced: true}),
+			Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers",
+			Namespaced: true}),
 		register[appsv1.Deployment, appsv1.DeploymentList](api.Resource{
 			Group: "apps", Version: "v1", Kind: "Deployment", Plural: "deployments", Namespaced: true,
 			ShortNames: []string{"deploy"}, Categories: []string{"all"}, Status: &api.Status{}, Scale: &api.Scale{}}),
 		register[corev1.Pod, corev1.PodList](api.Resource{
 			Version: "v1", Kind: "Pod", Plural: "pods", Namespaced: true,
 			ShortNames: []string{"po"}, Categories: []string{"all"}, Status: &api.Status{},
-			Parts: []api.Subresource{
+			Subresources: []api.Subresource{
 				{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", Verbs: []string{"create"}},
 				{Name: "binding", Version: "v1", Kind: "Binding", Verbs: []string{"create"}},
 			}}),
 		register[corev1.Namespace, corev1.NamespaceList](api.Resource{
-			Version: "v1", Kind: "Namespace", Plural: "namespaces", ShortNames: []string{"ns"}, NoVerbs: []string{"deletecollection"}}),
+			Version: "v1", Kind: "Namespace", Plural: "namespaces", ShortNames: []string{"ns"},
+			NoVerbs: []string{"deletecollection"}}),
 	).Snapshot()
 }
 
@@ -63,8 +66,10 @@ func TestResources_AsInKubernetes(t *testing.T) {
 		APIResources: []metav1.APIResource{
 			{Name: "deployments", SingularName: "deployment", Namespaced: true, Kind: "Deployment", Verbs: all,
 				ShortNames: []string{"deploy"}, Categories: []string{"all"}, StorageVersionHash: "8aSe+NMegvE="},
-			{Name: "deployments/scale", Namespaced: true, Group: "autoscaling", Version: "v1", Kind: "Scale", Verbs: metav1.Verbs{"get", "patch", "update"}},
-			{Name: "deployments/status", Namespaced: true, Kind: "Deployment", Verbs: metav1.Verbs{"get", "patch", "update"}},
+			{Name: "deployments/scale", Namespaced: true, Group: "autoscaling", Version: "v1", Kind: "Scale",
+				Verbs: metav1.Verbs{"get", "patch", "update"}},
+			{Name: "deployments/status", Namespaced: true, Kind: "Deployment",
+				Verbs: metav1.Verbs{"get", "patch", "update"}},
 		},
 	}, discovery.Resources(snapshot(), appsv1.SchemeGroupVersion))
 }
@@ -128,7 +133,8 @@ func TestClientGo_ReadsBothFormsAlike(t *testing.T) {
 				if strings.Contains(r.Name, "/") {
 					r.SingularName = "" // client-go fills it in, but only from the aggregated form
 				}
-				out = append(out, fmt.Sprintln(list.GroupVersion, r.Name, r.SingularName, r.Namespaced, r.Kind, r.Verbs, r.ShortNames, r.Categories))
+				out = append(out, fmt.Sprintln(list.GroupVersion, r.Name, r.SingularName, r.Namespaced, r.Kind, r.Verbs,
+					r.ShortNames, r.Categories))
 			}
 		}
 		return out
@@ -138,7 +144,7 @@ func TestClientGo_ReadsBothFormsAlike(t *testing.T) {
 	require.ElementsMatch(t, legacy, names(true)) // client-go keeps the aggregated versions in a map
 }
 
-// serve answers as the server will, and returns its URL.
+// serve starts a server of the documents and returns its URL.
 func serve(t *testing.T, aggregate bool) string {
 	s := snapshot()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

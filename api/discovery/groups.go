@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// groupOrder is the order in which Kubernetes lists its groups. kubectl resolves a name
-// that several groups have to the group listed first. All others follow by name.
+// groupOrder is the order in which Kubernetes lists its groups. kubectl resolves a resource name that
+// several groups have to the group listed first. Groups that are not listed follow by name.
 var groupOrder = []string{
 	"", "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
 	"autoscaling", "batch", "certificates.k8s.io", "networking.k8s.io", "policy",
@@ -21,12 +21,13 @@ var groupOrder = []string{
 	"discovery.k8s.io", "resource.k8s.io", "flowcontrol.apiserver.k8s.io",
 }
 
-// Versions is the document at /api. address is where clients reach the server, as host:port.
+// Versions is the document at /api. address is the host:port at which clients reach the server.
 func Versions(s *api.Snapshot, address string) *metav1.APIVersions {
 	doc := &metav1.APIVersions{
-		TypeMeta:                   metav1.TypeMeta{Kind: "APIVersions"},
-		Versions:                   []string{},
-		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: address}},
+		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"},
+		Versions: []string{},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0",
+			ServerAddress: address}},
 	}
 	for _, gv := range groupVersions(s) {
 		if gv.Group == "" {
@@ -58,7 +59,7 @@ func Groups(s *api.Snapshot) *metav1.APIGroupList {
 	return list
 }
 
-// Group is the document at /apis/<group>, or nil if nothing of it is registered.
+// Group is the document at /apis/<group>, or nil if nothing of the group is registered.
 func Group(s *api.Snapshot, group string) *metav1.APIGroup {
 	for _, g := range Groups(s).Groups {
 		if g.Name == group {
@@ -69,8 +70,8 @@ func Group(s *api.Snapshot, group string) *metav1.APIGroup {
 	return nil
 }
 
-// groupVersions are the groups and versions of a snapshot in the order in which clients
-// should prefer them: within a group, stable before beta before alpha, newer before older.
+// groupVersions are the groups and versions of a snapshot in the order of preference: within a group,
+// stable before beta before alpha, and newer before older.
 func groupVersions(s *api.Snapshot) []schema.GroupVersion {
 	var gvs []schema.GroupVersion
 	for _, r := range s.Resources {

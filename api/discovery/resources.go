@@ -12,8 +12,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// Resources is the document at /api/<version> and /apis/<group>/<version>, or nil if
-// nothing of it is registered.
+// Resources is the document at /api/<version> or /apis/<group>/<version>, or nil if nothing of it is
+// registered.
 func Resources(s *api.Snapshot, gv schema.GroupVersion) *metav1.APIResourceList {
 	resources := resourcesOf(s, gv)
 	if len(resources) == 0 {
@@ -32,7 +32,7 @@ func Resources(s *api.Snapshot, gv schema.GroupVersion) *metav1.APIResourceList 
 			Verbs: verbs(r), ShortNames: r.ShortNames, Categories: r.Categories,
 			StorageVersionHash: storageVersionHash(r),
 		})
-		for _, sub := range r.Subresources() {
+		for _, sub := range r.AllSubresources() {
 			entry := metav1.APIResource{
 				Name: r.Plural + "/" + sub.Name, Namespaced: r.Namespaced, Kind: sub.Kind,
 				Verbs: slices.Sorted(slices.Values(sub.Verbs)),
@@ -46,7 +46,7 @@ func Resources(s *api.Snapshot, gv schema.GroupVersion) *metav1.APIResourceList 
 	return list
 }
 
-// resourcesOf are the resources of a group and version by name.
+// resourcesOf are the resources of a group and version, sorted by name.
 func resourcesOf(s *api.Snapshot, gv schema.GroupVersion) []*api.Resource {
 	var resources []*api.Resource
 	for _, r := range s.Resources {
@@ -58,14 +58,14 @@ func resourcesOf(s *api.Snapshot, gv schema.GroupVersion) []*api.Resource {
 	return resources
 }
 
-// verbs are what a resource serves, in the order of the alphabet.
+// verbs are the verbs that a resource serves, in alphabetical order.
 func verbs(r *api.Resource) []string {
 	all := []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	return slices.DeleteFunc(all, func(verb string) bool { return slices.Contains(r.NoVerbs, verb) })
 }
 
-// storageVersionHash tells clients when the version in which objects are stored changes.
-// It is the same here as in Kubernetes for the same kind.
+// storageVersionHash changes when the version in which objects are stored does. It is Kubernetes' own for
+// the same kind.
 func storageVersionHash(r *api.Resource) string {
 	if r.Review || r.Computed {
 		return ""

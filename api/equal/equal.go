@@ -1,10 +1,8 @@
-// Package equal compares API objects as Kubernetes does (apimachinery's
-// equality.Semantic): quantities and times by what they mean, and an empty list, map or
-// slice of bytes like one that is absent.
+// Package equal compares API objects as Kubernetes does (apimachinery's equality.Semantic): quantities and
+// times by their meaning, and an empty list, map or byte slice as equal to an absent one.
 //
-// Every update compares the whole object with what it was. apimachinery finds out anew, for
-// every value, how its type is compared; here that is worked out once for each type, and the
-// values are read where they are.
+// Every update compares the whole object with the stored one. apimachinery looks up for every value how to
+// compare its type; this package does so once for each type, and reads the values in place.
 package equal
 
 import (
@@ -19,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Semantic reports whether a and b are equal; values of different types are not. It is safe
-// for concurrent use.
+// Semantic reports whether a and b are equal. Values of different types are not. It is safe for concurrent
+// use.
 func Semantic(a, b any) bool {
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
 	if !x.IsValid() || !y.IsValid() {
@@ -29,9 +27,9 @@ func Semantic(a, b any) bool {
 	return x.Type() == y.Type() && semantic.of(x.Type())(address(x), address(y))
 }
 
-// Identical reports whether a and b are equal to the letter: an empty list is not like one that is absent, nor a
-// quantity like one in another unit. What is identical has the same JSON and is semantically equal. It may be
-// false where only the JSON is the same. Both must be valid; those that are addressable are not copied.
+// Identical reports whether a and b are exactly equal: an empty list differs from an absent one, and a
+// quantity from an equal one in another unit. Identical values have the same JSON and are semantically
+// equal; the converse does not hold. Both must be valid. Addressable values are not copied.
 func Identical(a, b reflect.Value) bool {
 	return a.Type() == b.Type() && identical.of(a.Type())(address(a), address(b))
 }
@@ -39,11 +37,11 @@ func Identical(a, b reflect.Value) bool {
 // comparer compares two values of one type at their addresses.
 type comparer func(a, b unsafe.Pointer) bool
 
-// rules are one meaning of being equal.
+// rules are one definition of equality.
 type rules struct {
 	comparers sync.Map // of reflect.Type to comparer
 	meanings  map[reflect.Type]comparer
-	// nothing says that what is empty is like what is absent.
+	// nothing reports that an empty value is equal to an absent one.
 	nothing bool
 	other   func(a, b any) bool
 }
@@ -110,7 +108,7 @@ func by[T any](equal func(a, b *T) bool) comparer {
 
 func equals[T comparable](a, b unsafe.Pointer) bool { return *(*T)(a) == *(*T)(b) }
 
-// address is where a value is, or a copy of it.
+// address is the address of a value, or of a copy of it.
 func address(v reflect.Value) unsafe.Pointer {
 	if v.CanAddr() {
 		return v.Addr().UnsafePointer()
@@ -124,7 +122,7 @@ func (r *rules) of(t reflect.Type) comparer {
 	if c, ok := r.comparers.Load(t); ok {
 		return c.(comparer)
 	}
-	// Types may contain themselves: each is worked out when it is first needed.
+	// Types may contain themselves, so each is compiled when it is first needed.
 	compiled := sync.OnceValue(func() comparer { return r.compile(t) })
 	c, _ := r.comparers.LoadOrStore(t, comparer(func(a, b unsafe.Pointer) bool { return compiled()(a, b) }))
 	return c.(comparer)
@@ -157,7 +155,7 @@ func (r *rules) compile(t reflect.Type) comparer {
 	return r.asLibrary(t)
 }
 
-// asLibrary is for types that API objects hardly have.
+// asLibrary compares types that API objects hardly have.
 func (r *rules) asLibrary(t reflect.Type) comparer {
 	return func(a, b unsafe.Pointer) bool {
 		return r.other(reflect.NewAt(t, a).Elem().Interface(), reflect.NewAt(t, b).Elem().Interface())
@@ -176,7 +174,8 @@ func (r *rules) slices(t reflect.Type) comparer {
 	elem, size := r.of(t.Elem()), t.Elem().Size()
 	octets := t.Elem().Kind() == reflect.Uint8
 	return func(a, b unsafe.Pointer) bool {
-		x, y := *(*[]byte)(a), *(*[]byte)(b) // whatever they are of, it is their first element and their length that is read
+		// whatever the element type, only the first element's address and the length are read
+		x, y := *(*[]byte)(a), *(*[]byte)(b)
 		if len(x) != len(y) || !r.nothing && (x == nil) != (y == nil) {
 			return false
 		}

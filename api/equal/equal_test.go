@@ -41,8 +41,8 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-// TestSemantic_IsApimachinerys changes every kind that Kubernetes has in one place at a
-// time, and asks both.
+// TestSemantic_IsApimachinerys changes each of Kubernetes' kinds in one place at a time, and compares both
+// packages' answers.
 func TestSemantic_IsApimachinerys(t *testing.T) {
 	t.Parallel()
 	equals, kinds := [2]int{}, 0
@@ -52,7 +52,8 @@ func TestSemantic_IsApimachinerys(t *testing.T) {
 		}
 		kinds++
 		for seed := range int64(4) {
-			a, same, other := reflect.New(goType).Interface().(runtime.Object), reflect.New(goType).Interface(), reflect.New(goType).Interface()
+			a, same, other := reflect.New(goType).Interface().(runtime.Object), reflect.New(goType).Interface(),
+				reflect.New(goType).Interface()
 			filler(seed).Fill(a)
 			filler(seed).Fill(same)
 			filler(seed + 100).Fill(other)
@@ -75,7 +76,7 @@ func TestSemantic_IsApimachinerys(t *testing.T) {
 	require.Greater(t, min(equals[0], equals[1]), 100, "the cases are of one sort only: %v", equals)
 }
 
-// TestIdentical_HasTheSameJSON changes every kind in one place at a time, in some by nothing but a letter.
+// TestIdentical_HasTheSameJSON changes each kind in one place at a time, sometimes by a single character.
 func TestIdentical_HasTheSameJSON(t *testing.T) {
 	t.Parallel()
 	equals := [2]int{}
@@ -126,9 +127,12 @@ func TestIdentical(t *testing.T) {
 		{"maps of something else", map[string][]byte{"a": {1}}, map[string][]byte{"a": {1}}, true},
 		{"quantities", resource.MustParse("1000m"), resource.MustParse("1"), true}, // both are written 1
 		{"units", resource.MustParse("1024"), resource.MustParse("1Ki"), false},
-		{"lists of units", corev1.ResourceList{"a": resource.MustParse("1024")}, corev1.ResourceList{"a": resource.MustParse("1Ki")}, false},
-		{"lists of quantities", corev1.ResourceList{"a": resource.MustParse("1")}, corev1.ResourceList{"a": resource.MustParse("1")}, true},
-		{"names of quantities", corev1.ResourceList{"a": resource.MustParse("1")}, corev1.ResourceList{"b": resource.MustParse("1")}, false},
+		{"lists of units", corev1.ResourceList{"a": resource.MustParse("1024")},
+			corev1.ResourceList{"a": resource.MustParse("1Ki")}, false},
+		{"lists of quantities", corev1.ResourceList{"a": resource.MustParse("1")},
+			corev1.ResourceList{"a": resource.MustParse("1")}, true},
+		{"names of quantities", corev1.ResourceList{"a": resource.MustParse("1")},
+			corev1.ResourceList{"b": resource.MustParse("1")}, false},
 	} {
 		require.Equal(t, c.want, same(c.a, c.b), c.name)
 		require.Equal(t, c.want, same(c.b, c.a), c.name)
@@ -191,9 +195,11 @@ func BenchmarkApimachinery(b *testing.B) {
 }
 
 func pods() (a, b *corev1.Pod) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"app": "web", "tier": "front"}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web",
+		Labels: map[string]string{"app": "web", "tier": "front"}}}
 	for range 2 {
-		c := corev1.Container{Name: "web", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}
+		c := corev1.Container{Name: "web",
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}
 		for range 12 {
 			c.Env = append(c.Env, corev1.EnvVar{Name: "SETTING", Value: "a value"})
 		}

@@ -1,10 +1,11 @@
-// Package field is apimachinery's package of the same name, for checks that nearly always find nothing: a Path is only
-// written out where there is an error to tell. It holds where it came from in place of copies, and its methods are so small that
-// the compiler puts a path into the stack frame of who asks for it. So a valid object is walked through without garbage.
+// Package field is apimachinery's package of the same name, for checks that hardly ever find an error: a
+// Path is only rendered if there is an error to report. A Path refers to its parent instead of copying it,
+// and its methods are so small that they are inlined and the path stays in the caller's stack frame. So a
+// valid object is checked without allocating.
 //
-// A path stays on the stack while it is handed down to functions known by name. Where it is kept in a variable of longer
-// life, or handed to a function that is a value, it goes to the heap with all that is above it; nothing breaks, but nothing is
-// won (see Checked).
+// A path stays on the stack while it is passed to functions that are known by name. If it is stored in a
+// variable of longer life, or passed to a function value, it escapes to the heap with all its parents: that
+// is correct, but gains nothing (see Checked).
 package field
 
 import (
@@ -16,23 +17,23 @@ import (
 type (
 	Error     = field.Error
 	ErrorList = field.ErrorList
-	// Plain is apimachinery's own path.
+	// Plain is apimachinery's path.
 	Plain = field.Path
 )
 
 // OmitValueType is a value that errors do not show.
 type OmitValueType = field.OmitValueType
 
-// What a Path's last step is, unless it is the number of an element.
+// The kind of a Path's last step, unless it is the index of an element.
 const (
 	name = -1
 	key  = -2
 )
 
-// MaxErrors is how many errors are told of one object. One of megabytes can have a million.
+// MaxErrors limits the errors that are reported of one object. An object of megabytes can have a million.
 const MaxErrors = 100
 
-// Enough reports whether there are as many errors as are told. A loop over what a client has sent ends there.
+// Enough reports whether there are MaxErrors errors. A loop over a client's input ends there.
 func Enough(errs ErrorList) bool { return len(errs) >= MaxErrors }
 
 // Path leads from the root of an object to a field. A nil Path is above the root.
@@ -43,26 +44,26 @@ type Path struct {
 	index  int      // of an element, or name or key
 }
 
-// NewPath is a path from a root.
+// NewPath returns a path from a root.
 func NewPath(root string, more ...string) *Path { return &Path{text: root, more: more, index: name} }
 
-// In is a path from where one of apimachinery's has come to.
+// In continues one of apimachinery's paths.
 func In(p *Plain) *Path { return NewPath(p.String()) }
 
-// Child leads to a field, and through it to more.
+// Child is the path of a field, or of a field in it.
 func (p *Path) Child(field string, more ...string) *Path {
 	return &Path{parent: p, text: field, more: more, index: name}
 }
 
-// Index leads to an element of a list.
+// Index is the path of an element of a list.
 func (p *Path) Index(i int) *Path { return &Path{parent: p, index: i} }
 
-// Key leads to an element of a map.
+// Key is the path of an element of a map.
 func (p *Path) Key(k string) *Path { return &Path{parent: p, text: k, index: key} }
 
 func (p *Path) String() string { return p.Plain().String() }
 
-// Plain is the path as apimachinery has it.
+// Plain is the path as apimachinery's type.
 func (p *Path) Plain() *Plain {
 	if p == nil {
 		return nil
@@ -70,7 +71,7 @@ func (p *Path) Plain() *Plain {
 	return field.NewPath(string(p.appendTo(nil)))
 }
 
-// appendTo copies the bytes: a path that gave its strings away would have to be on the heap.
+// appendTo copies the bytes: a path whose strings escaped would have to be on the heap.
 func (p *Path) appendTo(b []byte) []byte {
 	if p.parent != nil {
 		b = p.parent.appendTo(b)
@@ -96,7 +97,7 @@ func (p *Path) appendTo(b []byte) []byte {
 	return b
 }
 
-// Checked runs a check that is a value, not a function known by name. It gets a path only where something is wrong.
+// Checked calls a check that is a function value. It passes a path only if there is an error.
 func Checked[T any](check func(value T, path *Path) ErrorList, value T, path *Path) ErrorList {
 	if len(check(value, nil)) == 0 {
 		return nil
@@ -104,9 +105,12 @@ func Checked[T any](check func(value T, path *Path) ErrorList, value T, path *Pa
 	return check(value, NewPath(path.String()))
 }
 
-// Invalid and those below it are apimachinery's errors, told of a Path.
+// Invalid and the functions below it are apimachinery's errors, with a Path.
 func Invalid(path *Path, value any, detail string) *Error {
 	return field.Invalid(path.Plain(), value, detail)
+}
+func TypeInvalid(path *Path, value any, detail string) *Error {
+	return field.TypeInvalid(path.Plain(), value, detail)
 }
 func Required(path *Path, detail string) *Error   { return field.Required(path.Plain(), detail) }
 func Forbidden(path *Path, detail string) *Error  { return field.Forbidden(path.Plain(), detail) }

@@ -41,7 +41,7 @@ func TestPath_ReadsAsApimachinerys(t *testing.T) {
 	require.Equal(t, "spec", none.Child("spec").String())
 }
 
-// Not parallel: allocations are counted of the whole process.
+// Not parallel: allocations are counted for the whole process.
 func TestPath_IsNoGarbage(t *testing.T) {
 	names, found := []string{"web", "proxy"}, 0
 	require.Zero(t, testing.AllocsPerRun(10, func() {

@@ -1,6 +1,6 @@
-// Package naming has apimachinery's checks of names (and of percentages) without their regular expressions, by the
-// same names: what is plainly sound is known by looking at its bytes, and all else is put to apimachinery, for its verdict
-// and its words. Each returns what is wrong, nothing if all is well.
+// Package naming has apimachinery's checks of names (and of percentages), under the same names but without
+// their regular expressions: plainly valid names are recognized by their bytes, and all others are passed
+// to apimachinery. Each function returns what is wrong, or nothing.
 package naming
 
 import (
@@ -31,7 +31,7 @@ func IsDNS1123Subdomain(s string) []string {
 	return utilvalidation.IsDNS1123Subdomain(s)
 }
 
-// NameIsDNSLabel and NameIsDNSSubdomain check an object's name; prefix says that something will follow it.
+// NameIsDNSLabel and NameIsDNSSubdomain check an object's name. prefix is true if a suffix will follow.
 func NameIsDNSLabel(s string, prefix bool) []string {
 	if isLabel(begun(s, prefix)) {
 		return nil
@@ -46,7 +46,7 @@ func NameIsDNSSubdomain(s string, prefix bool) []string {
 	return validation.NameIsDNSSubdomain(s, prefix)
 }
 
-// begun is a prefix without the dash at its end, which is no fault.
+// begun is a prefix without a trailing dash, which is allowed there.
 func begun(s string, prefix bool) string {
 	if prefix {
 		return strings.TrimSuffix(s, "-")
@@ -54,7 +54,7 @@ func begun(s string, prefix bool) string {
 	return s
 }
 
-// IsQualifiedName checks a key of labels, or what is named like one.
+// IsQualifiedName checks the key of a label and names of the same form.
 func IsQualifiedName(s string) []string {
 	domain, name, qualified := strings.Cut(s, "/")
 	if !qualified {
@@ -98,7 +98,7 @@ func isLabel(s string) bool {
 	return 0 < len(s) && len(s) <= maxLabel && all(s, inLabel) && s[0] != '-' && s[len(s)-1] != '-'
 }
 
-// isSubdomain wants labels, which together may not be too long, but one alone may.
+// isSubdomain checks the labels and the total length. A label may be as long as the whole.
 func isSubdomain(s string) bool {
 	before := byte('.')
 	for i := range len(s) {

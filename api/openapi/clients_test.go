@@ -28,7 +28,8 @@ var (
 func TestV3_KubectlExplainsAKind(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	require.NoError(t, explain.PrintModelDescription(nil, &out, client(t, registry().Snapshot()), pods, false, 0, "plaintext"))
+	require.NoError(t, explain.PrintModelDescription(nil, &out, client(t, registry().Snapshot()), pods, false,
+		0, "plaintext"))
 	require.Contains(t, out.String(), "KIND:       Pod\nVERSION:    v1\n")
 	require.Contains(t, out.String(), "Pod is a collection of containers that can run on a host.")
 	require.Contains(t, out.String(), "  spec\t<PodSpec>\n")
@@ -39,7 +40,8 @@ func TestV3_KubectlExplainsAField(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	c := client(t, registry().Snapshot())
-	require.NoError(t, explain.PrintModelDescription([]string{"spec", "containers", "ports"}, &out, c, pods, false, 0, "plaintext"))
+	require.NoError(t, explain.PrintModelDescription([]string{"spec", "containers", "ports"}, &out, c, pods, false,
+		0, "plaintext"))
 	require.Contains(t, out.String(), "FIELD: ports <[]ContainerPort>")
 	require.Contains(t, out.String(), "containerPort\t<integer> -required-")
 	require.Contains(t, out.String(), "hostPort\t<integer>\n")
@@ -48,7 +50,8 @@ func TestV3_KubectlExplainsAField(t *testing.T) {
 func TestV3_KubectlExplainsRecursively(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	require.NoError(t, explain.PrintModelDescription(nil, &out, client(t, registry().Snapshot()), pods, true, 0, "plaintext"))
+	require.NoError(t, explain.PrintModelDescription(nil, &out, client(t, registry().Snapshot()), pods, true,
+		0, "plaintext"))
 	require.Contains(t, out.String(), "\n    containers\t<[]Container> -required-\n")
 	require.Contains(t, out.String(), "\n      image\t<string>\n")
 	require.Contains(t, out.String(), "\n      livenessProbe\t<Probe>\n")
@@ -57,7 +60,8 @@ func TestV3_KubectlExplainsRecursively(t *testing.T) {
 func TestV3_KubectlExplainsACustomKind(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	require.NoError(t, explain.PrintModelDescription(nil, &out, client(t, registry().Snapshot()), customKinds, false, 0, "plaintext"))
+	require.NoError(t, explain.PrintModelDescription(nil, &out, client(t, registry().Snapshot()), customKinds, false,
+		0, "plaintext"))
 	require.Contains(t, out.String(), "GROUP:      stable.example.com\nKIND:       CronTab\n")
 	require.Contains(t, out.String(), "metadata\t<ObjectMeta>")
 }
@@ -65,7 +69,8 @@ func TestV3_KubectlExplainsACustomKind(t *testing.T) {
 func TestV3_KubectlFindsFieldValidation(t *testing.T) {
 	t.Parallel()
 	s := registry().Snapshot()
-	verifier := resource.NewQueryParamVerifierV3(fake.NewSimpleDynamicClient(scheme.Scheme), client(t, s), resource.QueryParamFieldValidation)
+	verifier := resource.NewQueryParamVerifierV3(fake.NewSimpleDynamicClient(scheme.Scheme), client(t, s),
+		resource.QueryParamFieldValidation)
 	for _, r := range s.Resources {
 		require.NoError(t, verifier.HasSupport(r.GVK()), r.GVK())
 	}
@@ -84,7 +89,7 @@ func TestV3_ClientGoReadsEveryGroup(t *testing.T) {
 	}
 }
 
-// v2 reads the version 2 document as kubectl and Helm do: from its protobuf form.
+// v2 reads the version 2 document as kubectl and Helm do, from its protobuf form.
 func v2(t testing.TB) *openapiv2.Document {
 	data, err := apidocs.NewDocuments(version).V2(registry().Snapshot()).Protobuf()
 	require.NoError(t, err)
@@ -128,7 +133,8 @@ func TestV2_KubectlLooksUpKindsAndPatchKeys(t *testing.T) {
 
 func TestV2_KubectlFindsFieldValidation(t *testing.T) {
 	t.Parallel()
-	verifier := resource.NewQueryParamVerifier(fake.NewSimpleDynamicClient(scheme.Scheme), v2Getter{v2(t)}, resource.QueryParamFieldValidation)
+	verifier := resource.NewQueryParamVerifier(fake.NewSimpleDynamicClient(scheme.Scheme), v2Getter{v2(t)},
+		resource.QueryParamFieldValidation)
 	require.NoError(t, verifier.HasSupport(deployment))
 	require.NoError(t, verifier.HasSupport(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}))
 }

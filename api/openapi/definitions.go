@@ -11,12 +11,12 @@ import (
 	merge "sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
-// dialect is what differs between the schemas of the two versions of OpenAPI.
+// dialect is the difference between the schemas of the two versions of OpenAPI.
 type dialect struct {
-	// refPrefix is where a document keeps its definitions.
+	// refPrefix is the path of the definitions in a document.
 	refPrefix string
-	// v3 documents have defaults and alternatives (oneOf), and in them nothing may stand
-	// beside a $ref: what has more to say wraps it in allOf.
+	// v3 documents have defaults and alternatives (oneOf), and a $ref in them has no siblings: a schema
+	// with siblings wraps the $ref in allOf.
 	v3 bool
 }
 
@@ -25,7 +25,7 @@ var (
 	dialectV3 = dialect{refPrefix: "#/components/schemas/", v3: true}
 )
 
-// definitions are the schemas of a document: the types asked for and all that they refer to.
+// definitions are the schemas of a document: the requested types and all that they refer to.
 type definitions struct {
 	dialect
 	merge   *merge.Schema
@@ -43,7 +43,7 @@ func newDefinitions(d dialect) (*definitions, error) {
 // ref is a reference to a definition by its name.
 func (d *definitions) ref(name string) *spec.Schema { return spec.RefSchema(d.refPrefix + name) }
 
-// add defines a struct type, and all it refers to, and returns its name.
+// add defines a struct type and all types that it refers to, and returns its name.
 func (d *definitions) add(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -69,7 +69,7 @@ func (d *definitions) add(t reflect.Type) string {
 	return name
 }
 
-// special fills the schema of a type that is not written in JSON as its Go fields are.
+// special sets the schema of a type whose JSON is not that of its Go fields.
 func (d *definitions) special(s *spec.Schema, t reflect.Type) bool {
 	zero := reflect.New(t).Interface()
 	typed, ok := zero.(interface{ OpenAPISchemaType() []string })
@@ -89,8 +89,7 @@ func (d *definitions) special(s *spec.Schema, t reflect.Type) bool {
 	return true
 }
 
-// addFields adds a struct's fields to the definition called name, those of embedded
-// structs among them.
+// addFields adds a struct's fields to the definition called name, including those of embedded structs.
 func (d *definitions) addFields(s *spec.Schema, name string, t reflect.Type, docs map[string]string, top topology) {
 	for f := range t.Fields() {
 		tag := parseTag(f)
@@ -122,7 +121,7 @@ func (d *definitions) addFields(s *spec.Schema, name string, t reflect.Type, doc
 	}
 }
 
-// wrapRef moves a reference that has siblings into allOf where the dialect wants it.
+// wrapRef wraps a reference that has siblings in allOf if the dialect requires it.
 func (d *definitions) wrapRef(s *spec.Schema) *spec.Schema {
 	if !d.v3 || s.Ref.String() == "" || s.Description == "" && s.Default == nil && len(s.Extensions) == 0 {
 		return s
@@ -132,7 +131,7 @@ func (d *definitions) wrapRef(s *spec.Schema) *spec.Schema {
 	return s
 }
 
-// schemaOf is the schema of a value of type t: a reference where t is a struct.
+// schemaOf is the schema of a value of type t: a reference if t is a struct.
 func (d *definitions) schemaOf(t reflect.Type) spec.Schema {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -155,7 +154,8 @@ func (d *definitions) schemaOf(t reflect.Type) spec.Schema {
 		return primitive("boolean", "")
 	case reflect.Int64, reflect.Uint64:
 		return primitive("integer", "int64")
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32:
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Uint, reflect.Uint8, reflect.Uint16,
+		reflect.Uint32:
 		return primitive("integer", "int32")
 	case reflect.Float64:
 		return primitive("number", "double")
@@ -178,8 +178,8 @@ func primitive(kind, format string) spec.Schema {
 	return spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{kind}, Format: format}}
 }
 
-// defaultOf is the value a field has when it is not given, as far as Go's zero value
-// decides it: nil where there is none (pointers, lists, maps, values that read null).
+// defaultOf is the value of a field that is not given, as far as Go's zero value determines it. It is nil
+// for pointers, lists, maps and other values that are null.
 func defaultOf(t reflect.Type, omitEmpty bool) any {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
@@ -204,7 +204,7 @@ func defaultOf(t reflect.Type, omitEmpty bool) any {
 	return 0
 }
 
-// fieldTag is a field's JSON tag, taken apart.
+// fieldTag is a parsed JSON tag.
 type fieldTag struct {
 	name         string
 	skip, inline bool
@@ -226,7 +226,7 @@ func parseTag(f reflect.StructField) fieldTag {
 	return t
 }
 
-// required says whether a definition's field must be given.
+// required reports whether a definition's field is required.
 func required(definition string, tag fieldTag) bool {
 	if tag.omitEmpty {
 		return slices.Contains(requiredByComment[definition], tag.name)
@@ -234,7 +234,7 @@ func required(definition string, tag fieldTag) bool {
 	return !slices.Contains(optionalByComment[definition], tag.name)
 }
 
-// markPatch notes how strategic merge patch treats a field.
+// markPatch records how strategic merge patch treats a field.
 func markPatch(s *spec.Schema, tag reflect.StructTag) {
 	if key := tag.Get("patchMergeKey"); key != "" {
 		s.AddExtension("x-kubernetes-patch-merge-key", key)
@@ -244,15 +244,15 @@ func markPatch(s *spec.Schema, tag reflect.StructTag) {
 	}
 }
 
-// swaggerDoc are the descriptions a type carries: its fields' by JSON name, its own by "".
+// swaggerDoc are a type's own descriptions: of its fields by JSON name, of itself by "".
 func swaggerDoc(t reflect.Type) map[string]string {
 	documented, ok := reflect.Zero(t).Interface().(interface{ SwaggerDoc() map[string]string })
 	if !ok {
 		return nil
 	}
 	docs := documented.SwaggerDoc()
-	// An embedded field lends its methods to a struct that has none of its own; what it
-	// says is then about itself.
+	// A struct without methods of its own promotes those of an embedded field, whose descriptions are then
+	// not the struct's.
 	for f := range t.Fields() {
 		if f.Anonymous && f.Type.Kind() == reflect.Struct &&
 			reflect.ValueOf(swaggerDoc(f.Type)).Pointer() == reflect.ValueOf(docs).Pointer() {
@@ -262,11 +262,13 @@ func swaggerDoc(t reflect.Type) map[string]string {
 	return docs
 }
 
-// plainDescriptions are of types that carry none.
+// plainDescriptions are of types without descriptions of their own.
 var plainDescriptions = map[string]string{
-	"io.k8s.apimachinery.pkg.api.resource.Quantity":   "Quantity is a fixed-point number, written as a decimal with an optional suffix: m, k, M, G, T, P, E, or Ki, Mi, Gi, Ti, Pi, Ei.",
-	"io.k8s.apimachinery.pkg.apis.meta.v1.Duration":   "Duration is a length of time as Go writes it, like 1h30m.",
-	"io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1":   "FieldsV1 is a set of fields in the JSON form of server-side apply: f:<name>, k:<keys>, v:<value>, i:<index>.",
+	"io.k8s.apimachinery.pkg.api.resource.Quantity": "Quantity is a fixed-point number, written as a decimal " +
+		"with an optional suffix: m, k, M, G, T, P, E, or Ki, Mi, Gi, Ti, Pi, Ei.",
+	"io.k8s.apimachinery.pkg.apis.meta.v1.Duration": "Duration is a length of time as Go writes it, like 1h30m.",
+	"io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "FieldsV1 is a set of fields in the JSON form of " +
+		"server-side apply: f:<name>, k:<keys>, v:<value>, i:<index>.",
 	"io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime":  "MicroTime is an RFC 3339 time with microseconds.",
 	"io.k8s.apimachinery.pkg.apis.meta.v1.Time":       "Time is an RFC 3339 time with seconds.",
 	"io.k8s.apimachinery.pkg.runtime.RawExtension":    "RawExtension is an object of any kind.",

@@ -26,7 +26,7 @@ var (
 	apps = schema.GroupVersion{Group: "apps", Version: "v1"}
 )
 
-// Facts of the document that Kubernetes publishes (api/openapi-spec).
+// These are properties of the document that Kubernetes publishes (api/openapi-spec).
 func TestV3_ListsMergeAsInKubernetes(t *testing.T) {
 	t.Parallel()
 	schemas := v3(t, core).Components.Schemas
@@ -118,7 +118,8 @@ func TestV3_DefaultsAsInKubernetes(t *testing.T) {
 	metadata := schemas["io.k8s.api.core.v1.Pod"].Properties["metadata"]
 	require.Equal(t, map[string]any{}, metadata.Default)
 	require.Empty(t, metadata.Ref.String(), "nothing may stand beside a $ref")
-	require.Equal(t, "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", metadata.AllOf[0].Ref.String())
+	require.Equal(t, "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+		metadata.AllOf[0].Ref.String())
 	require.Nil(t, schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"].Properties["creationTimestamp"].Default)
 }
 
@@ -136,19 +137,22 @@ func TestV3_OperationsAsInKubernetes(t *testing.T) {
 		},
 		apps: {
 			"/apis/apps/v1/namespaces/{namespace}/deployments": {
-				"listAppsV1NamespacedDeployment", "createAppsV1NamespacedDeployment", "deleteAppsV1CollectionNamespacedDeployment"},
+				"listAppsV1NamespacedDeployment", "createAppsV1NamespacedDeployment",
+				"deleteAppsV1CollectionNamespacedDeployment"},
 			"/apis/apps/v1/namespaces/{namespace}/deployments/{name}": {
 				"readAppsV1NamespacedDeployment", "replaceAppsV1NamespacedDeployment",
 				"patchAppsV1NamespacedDeployment", "deleteAppsV1NamespacedDeployment"},
 			"/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale": {
-				"readAppsV1NamespacedDeploymentScale", "replaceAppsV1NamespacedDeploymentScale", "patchAppsV1NamespacedDeploymentScale"},
+				"readAppsV1NamespacedDeploymentScale", "replaceAppsV1NamespacedDeploymentScale",
+				"patchAppsV1NamespacedDeploymentScale"},
 		},
 	} {
 		paths := v3(t, gv).Paths.Paths
 		for path, ids := range operations {
 			require.Contains(t, paths, path)
 			var got []string
-			for _, op := range []*spec3.Operation{paths[path].Get, paths[path].Post, paths[path].Put, paths[path].Patch, paths[path].Delete} {
+			for _, op := range []*spec3.Operation{paths[path].Get, paths[path].Post, paths[path].Put, paths[path].Patch,
+				paths[path].Delete} {
 				if op != nil {
 					got = append(got, op.OperationId)
 				}
@@ -161,7 +165,8 @@ func TestV3_OperationsAsInKubernetes(t *testing.T) {
 func TestV3_ScaleIsAnotherGroupsKind(t *testing.T) {
 	t.Parallel()
 	op := v3(t, apps).Paths.Paths["/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale"].Patch
-	require.Equal(t, map[string]any{"group": "autoscaling", "version": "v1", "kind": "Scale"}, op.Extensions["x-kubernetes-group-version-kind"])
+	require.Equal(t, map[string]any{"group": "autoscaling", "version": "v1", "kind": "Scale"},
+		op.Extensions["x-kubernetes-group-version-kind"])
 	require.Equal(t, "patch", op.Extensions["x-kubernetes-action"])
 	require.Contains(t, op.RequestBody.Content, "application/apply-patch+yaml")
 	var params []string

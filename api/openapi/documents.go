@@ -24,13 +24,13 @@ const (
 	MediaTypeV3Protobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
-// formatVersion is part of every hash. Raise it when the same registrations and the same
-// types give another document than before: clients keep documents by their hash for ever.
+// formatVersion is part of every hash. Increment it when the same registrations and types produce another
+// document than before: clients cache documents by their hash without limit.
 const formatVersion = "1"
 
-// Documents holds the documents of the registry's current set. Each is built when it is
-// first asked for, once, whoever asks at the same time; documents of earlier sets are let
-// go, but for those of groups that did not change. It is safe for concurrent use.
+// Documents has the documents of the registry's current set. Each is built once, on the first request.
+// Documents of earlier sets are dropped, except those of groups that did not change. It is safe for
+// concurrent use.
 type Documents struct {
 	version string
 
@@ -38,22 +38,21 @@ type Documents struct {
 	current *set
 }
 
-// NewDocuments returns an empty holder. version is the server's as /version tells it,
-// build metadata included.
+// NewDocuments returns a Documents. version is the server's, as /version reports it, with build metadata.
 func NewDocuments(version string) *Documents { return &Documents{version: version} }
 
-// Document is one document in its serialised forms.
+// Document is a document in its serialized forms.
 type Document struct {
-	// Hash names the content: documents of one Hash are equal. It is hexadecimal, and what
-	// ETag headers and the hash parameter carry.
+	// Hash identifies the content, in hexadecimal: documents with equal hashes are equal. ETag headers and
+	// the hash parameter carry it.
 	Hash string
 
 	json     func() ([]byte, error)
 	protobuf func() ([]byte, error)
 }
 
-// JSON returns the document as JSON. The first call builds it, which may take tens of
-// milliseconds. The bytes are shared: they must not be changed.
+// JSON returns the document as JSON. The first call builds it, which may take tens of milliseconds. The
+// bytes are shared and must not be changed.
 func (d *Document) JSON() ([]byte, error) { return d.json() }
 
 // Protobuf returns the document in gnostic's protobuf form, like JSON.
@@ -67,8 +66,8 @@ type set struct {
 	v3       map[string]*Document
 }
 
-// V3Index is the document at /openapi/v3, which leads to all others. It has no protobuf
-// form. Making it builds no other document.
+// V3Index is the document at /openapi/v3, which refers to all others. It has no protobuf form. It does not
+// need the other documents to be built.
 func (d *Documents) V3Index(s *api.Snapshot) *Document { return d.of(s).index }
 
 // V3 is the document of one of V3Paths, or nil.
@@ -77,8 +76,8 @@ func (d *Documents) V3(s *api.Snapshot, path string) *Document { return d.of(s).
 // V2 is the document at /openapi/v2.
 func (d *Documents) V2(s *api.Snapshot) *Document { return d.of(s).v2 }
 
-// of returns the set of a snapshot. A snapshot older than the current one, of a request
-// that overlapped a change, gets a set that is not kept.
+// of returns the set of a snapshot. A snapshot older than the current one, from a request that overlapped
+// with a change, gets a set that is not cached.
 func (d *Documents) of(s *api.Snapshot) *set {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,8 +91,8 @@ func (d *Documents) of(s *api.Snapshot) *set {
 	return next
 }
 
-// newSet names the documents of a snapshot without building any, and takes over from the
-// set before what is the same.
+// newSet creates the documents of a snapshot without building any, and takes unchanged ones from the set
+// before.
 func (d *Documents) newSet(s *api.Snapshot, before *set) *set {
 	next := &set{snapshot: s, v3: map[string]*Document{}}
 	all := d.newHash("v2")
@@ -124,11 +123,11 @@ func (d *Documents) newHash(form string) hash.Hash {
 
 func sumOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
-// identify writes all of a registration that shows in a document. The form of a Go type
-// follows from its name and the server's version.
+// identify writes all of a registration that a document depends on. The structure of a Go type follows from
+// its name and the server's version.
 func identify(w io.Writer, r *api.Resource) {
 	fmt.Fprintf(w, "%s %s %t %v %q\x00", r.GVK(), r.Plural, r.Namespaced, reflect.TypeOf(r.New()), r.NoVerbs)
-	for _, sub := range r.Subresources() {
+	for _, sub := range r.AllSubresources() {
 		fmt.Fprintf(w, "%s %s/%s %s %q\x00", sub.Name, sub.Group, sub.Version, sub.Kind, sub.Verbs)
 	}
 }

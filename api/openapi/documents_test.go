@@ -114,7 +114,7 @@ func BenchmarkV2(b *testing.B) {
 
 func Example() {
 	docs := apidocs.NewDocuments("v1.37.2+coxswain")
-	s := registry().Snapshot() // the registry's current set, for each request anew
+	s := registry().Snapshot() // the registry's current set, for each request
 
 	for _, path := range apidocs.V3Paths(s) {
 		fmt.Println("/openapi/v3/" + path)

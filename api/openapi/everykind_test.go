@@ -13,7 +13,7 @@ import (
 	apidocs "github.com/coxswain-dev/coxswain/api/openapi"
 )
 
-// everyKind registers all objects that client-go knows and that come in lists.
+// everyKind registers all types in client-go's scheme that have a list.
 func everyKind(t testing.TB) *api.Snapshot {
 	r := api.NewRegistry()
 	for gvk := range scheme.Scheme.AllKnownTypes() {
@@ -30,7 +30,8 @@ func everyKind(t testing.TB) *api.Snapshot {
 			continue
 		}
 		require.NoError(t, r.Add(&api.Resource{
-			Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Plural: strings.ToLower(gvk.Kind) + "s", Namespaced: true,
+			Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Plural: strings.ToLower(gvk.Kind) +
+				"s", Namespaced: true,
 			New:     func() api.Object { return fresh(gvk).(api.Object) },
 			NewList: func() runtime.Object { return fresh(list) },
 			Status:  &api.Status{},

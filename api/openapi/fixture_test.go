@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/openapi"
@@ -30,27 +31,32 @@ func register[O, L any](group, version, kind, plural string, namespaced bool, mo
 }
 
 func deployments() *api.Resource {
-	return register[appsv1.Deployment, appsv1.DeploymentList]("apps", "v1", "Deployment", "deployments", true, func(r *api.Resource) {
-		r.Status, r.Scale = &api.Status{}, &api.Scale{}
-	})
+	return register[appsv1.Deployment, appsv1.DeploymentList]("apps", "v1", "Deployment", "deployments", true,
+		func(r *api.Resource) {
+			r.Status, r.Scale = &api.Status{}, &api.Scale{}
+		})
 }
 
 // cronTabs are a custom resource: a kind without a Go type.
 func cronTabs() *api.Resource {
-	return register[unstructured.Unstructured, unstructured.UnstructuredList]("stable.example.com", "v1", "CronTab", "crontabs", true, nil)
+	return register[unstructured.Unstructured, unstructured.UnstructuredList]("stable.example.com", "v1", "CronTab",
+		"crontabs", true, nil)
 }
 
 func registry() *api.Registry {
 	return api.NewRegistry(
-		register[corev1.Namespace, corev1.NamespaceList]("", "v1", "Namespace", "namespaces", false, func(r *api.Resource) {
-			r.Status = &api.Status{}
-			r.NoVerbs = []string{"deletecollection"}
-		}),
+		register[corev1.Namespace, corev1.NamespaceList]("", "v1", "Namespace", "namespaces", false,
+			func(r *api.Resource) {
+				r.Status = &api.Status{}
+				r.NoVerbs = []string{"deletecollection"}
+			}),
 		register[corev1.Pod, corev1.PodList]("", "v1", "Pod", "pods", true, func(r *api.Resource) {
 			r.Status = &api.Status{}
-			r.Parts = []api.Subresource{
-				{Name: "binding", Version: "v1", Kind: "Binding", Verbs: []string{"create"}},
-				{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", Verbs: []string{"create"}},
+			r.Subresources = []api.Subresource{
+				{Name: "binding", Version: "v1", Kind: "Binding", Verbs: []string{"create"},
+					New: func() api.Object { return &corev1.Binding{} }},
+				{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", Verbs: []string{"create"},
+					New: func() api.Object { return &policyv1.Eviction{} }},
 			}
 		}),
 		register[corev1.Service, corev1.ServiceList]("", "v1", "Service", "services", true, nil),
@@ -62,7 +68,7 @@ func registry() *api.Registry {
 	)
 }
 
-// client answers as client-go's OpenAPI client does against a server of these documents.
+// client returns what client-go's OpenAPI client would for a server of these documents.
 func client(t testing.TB, s *api.Snapshot) openapi.Client {
 	docs := apidocs.NewDocuments(version)
 	fake := openapitest.NewFakeClient()

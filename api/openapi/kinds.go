@@ -16,15 +16,16 @@ import (
 
 const extensionKind = "x-kubernetes-group-version-kind"
 
-// Form is the schema of a resource's kind, by its name in schemas, and of all that it refers to.
-// They are those of the documents of version 3, but do not say how lists and maps merge, which is costly to know.
+// Form is the schema of a resource's kind, by its name in schemas, and of all that it refers to. The
+// schemas are those of the documents of version 3, without how lists and maps merge, which is costly to
+// find out.
 func Form(r *api.Resource) (name string, schemas map[string]*spec.Schema) {
 	d := &definitions{dialect: dialectV3, merge: &merge.Schema{}, schemas: map[string]*spec.Schema{}}
 	name, _ = d.addResource(r)
 	return name, d.schemas
 }
 
-// addResource defines a resource's kind and its list, if it has one, and returns their names.
+// addResource defines a resource's kind and its list, if there is one, and returns their names.
 func (d *definitions) addResource(r *api.Resource) (object, list string) {
 	switch {
 	case r.Review:
@@ -41,14 +42,14 @@ func (d *definitions) addResource(r *api.Resource) (object, list string) {
 	return object, list
 }
 
-// dynamic says whether a resource's objects have no Go type that tells their form.
+// dynamic reports whether a resource's objects have no Go type with their fields.
 func dynamic(r *api.Resource) bool {
 	_, ok := r.New().(runtime.Unstructured)
 	return ok
 }
 
-// addDynamic defines a kind without a Go type. Of its fields no more is known than what
-// every object has; a registration that brings a schema of its own replaces form here.
+// addDynamic defines a kind without a Go type. Only the fields that every object has are known; a
+// registration with a schema of its own replaces the form here.
 func (d *definitions) addDynamic(r *api.Resource) (object, list string) {
 	object = kindName(r.GVK())
 	list = object + "List"
@@ -56,14 +57,15 @@ func (d *definitions) addDynamic(r *api.Resource) (object, list string) {
 	form.AddExtension("x-kubernetes-preserve-unknown-fields", true)
 	d.schemas[object] = d.withMeta(form, reflect.TypeFor[metav1.ObjectMeta]())
 
-	items := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Required: []string{"items"}}}
+	items := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"},
+		Required: []string{"items"}}}
 	items.Description = list + " is a list of " + r.Kind
 	items.SetProperty("items", *spec.ArrayProperty(d.ref(object)))
 	d.schemas[list] = d.withMeta(items, reflect.TypeFor[metav1.ListMeta]())
 	return object, list
 }
 
-// withMeta adds to a schema what TypeMeta and the given metadata type stand for.
+// withMeta adds the fields of TypeMeta and of the given metadata type to a schema.
 func (d *definitions) withMeta(s *spec.Schema, meta reflect.Type) *spec.Schema {
 	docs := swaggerDoc(reflect.TypeFor[metav1.TypeMeta]())
 	for _, name := range []string{"apiVersion", "kind"} {
@@ -75,7 +77,7 @@ func (d *definitions) withMeta(s *spec.Schema, meta reflect.Type) *spec.Schema {
 	return s
 }
 
-// markKind notes that a definition is the form of a kind. One Go type may serve several.
+// markKind records that a definition is the schema of a kind. One Go type may serve several.
 func (d *definitions) markKind(definition string, kind schema.GroupVersionKind) {
 	s := d.schemas[definition]
 	kinds, _ := s.Extensions[extensionKind].([]any)

@@ -10,12 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// definitionName is the name under which a Go type is defined: the one the type gives
-// itself, or one made from its import path as Kubernetes makes them
-// ("k8s.io/api/apps/v1".Deployment is io.k8s.api.apps.v1.Deployment).
+// definitionName is the name under which a Go type is defined: the type's own, or one derived from its
+// import path as in Kubernetes ("k8s.io/api/apps/v1".Deployment is io.k8s.api.apps.v1.Deployment).
 func definitionName(t reflect.Type) string {
 	if named, ok := reflect.Zero(t).Interface().(interface{ OpenAPIModelName() string }); ok {
-		// An embedded field lends its methods, and so its name, to the struct around it.
+		// A struct promotes the methods, and so the name, of an embedded field.
 		if name := named.OpenAPIModelName(); strings.HasSuffix(name, "."+t.Name()) {
 			return name
 		}
@@ -28,8 +27,8 @@ func definitionName(t reflect.Type) string {
 	return name + "." + t.Name()
 }
 
-// kindName is the definition name of a kind that has no Go type, as the names of custom
-// resources are: CronTab of stable.example.com/v1 is com.example.stable.v1.CronTab.
+// kindName is the definition name of a kind without a Go type, in the form of custom resources' names:
+// CronTab of stable.example.com/v1 is com.example.stable.v1.CronTab.
 func kindName(gvk schema.GroupVersionKind) string {
 	if gvk.Group == "" {
 		return gvk.Version + "." + gvk.Kind
@@ -43,8 +42,8 @@ func reverseDomain(domain string) string {
 	return strings.Join(labels, ".")
 }
 
-// groupName is how operation ids spell a group: core is Core, rbac.authorization.k8s.io
-// is RbacAuthorization, stable.example.com is StableExampleCom.
+// groupName is a group in operation ids: core is Core, rbac.authorization.k8s.io is RbacAuthorization,
+// stable.example.com is StableExampleCom.
 func groupName(group string) string {
 	if group == "" {
 		return "Core"
@@ -56,7 +55,7 @@ func groupName(group string) string {
 	return b.String()
 }
 
-// tagName is how operations are grouped: core_v1, rbacAuthorization_v1.
+// tagName is the tag of operations: core_v1, rbacAuthorization_v1.
 func tagName(gv schema.GroupVersion) string {
 	name := groupName(gv.Group)
 	r, size := utf8.DecodeRuneInString(name)
@@ -71,8 +70,7 @@ func upperFirst(s string) string {
 	return string(unicode.ToUpper(r)) + s[size:]
 }
 
-// groupVersionPath is where a group and version are served, without a leading slash:
-// api/v1, apis/apps/v1.
+// groupVersionPath is the path of a group and version, without a leading slash: api/v1, apis/apps/v1.
 func groupVersionPath(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "api/" + gv.Version

@@ -5,24 +5,20 @@ import (
 	"slices"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// path is one path of the API and what can be done there.
+// path is a path of the API with its operations.
 type path struct {
 	path       string
 	params     []parameter
 	operations []operation
 }
 
-// operation is one method on a path, as both dialects tell it.
+// operation is a method on a path, independent of the dialect.
 type operation struct {
 	// method is the HTTP method in lower case; action is Kubernetes' name for it.
 	method, action  string
@@ -30,20 +26,21 @@ type operation struct {
 	tag             string
 	kind            *schema.GroupVersionKind
 	params          []parameter
-	// body is the definition of the request's body, empty if there is none.
+	// body is the definition of the request's body, or empty.
 	body         string
 	bodyRequired bool
 	consumes     []string
-	// result is the definition of the answer.
+	// result is the definition of the response.
 	result   string
 	produces []string
-	// codes are the HTTP codes of success.
+	// codes are the HTTP status codes of success.
 	codes []int
 }
 
 var (
 	mediaTypes      = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
-	watchMediaTypes = append(slices.Clone(mediaTypes), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
+	watchMediaTypes = append(slices.Clone(mediaTypes), "application/json;stream=watch",
+		"application/vnd.kubernetes.protobuf;stream=watch")
 	patchMediaTypes = []string{
 		"application/apply-patch+yaml", "application/json-patch+json",
 		"application/merge-patch+json", "application/strategic-merge-patch+json",
@@ -51,15 +48,7 @@ var (
 	anyMediaType = []string{"*/*"}
 )
 
-// subresourceTypes are the Go types of subresources that have a kind of their own.
-var subresourceTypes = map[schema.GroupVersionKind]reflect.Type{
-	authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"): reflect.TypeFor[authenticationv1.TokenRequest](),
-	autoscalingv1.SchemeGroupVersion.WithKind("Scale"):           reflect.TypeFor[autoscalingv1.Scale](),
-	corev1.SchemeGroupVersion.WithKind("Binding"):                reflect.TypeFor[corev1.Binding](),
-	policyv1.SchemeGroupVersion.WithKind("Eviction"):             reflect.TypeFor[policyv1.Eviction](),
-}
-
-// pathsOf adds the paths of a group and version to paths, and what they speak of to defs.
+// pathsOf adds the paths of a group and version to paths, and the definitions that they use to defs.
 func pathsOf(defs *definitions, gv schema.GroupVersion, resources []*api.Resource, query query) []path {
 	b := pathBuilder{
 		definitions: defs,
@@ -83,7 +72,7 @@ func pathsOf(defs *definitions, gv schema.GroupVersion, resources []*api.Resourc
 	return b.paths
 }
 
-// pathBuilder makes the paths of one group and version.
+// pathBuilder builds the paths of one group and version.
 type pathBuilder struct {
 	*definitions
 	gv                         schema.GroupVersion
@@ -119,12 +108,12 @@ func (b *pathBuilder) resource(r *api.Resource) {
 
 	params = append([]parameter{paramName(r.Kind)}, params...)
 	b.item(r, scope, collection+"/{name}", params, object, serves)
-	for _, sub := range r.Subresources() {
+	for _, sub := range r.AllSubresources() {
 		b.subresource(r, sub, scope, collection+"/{name}/"+sub.Name, params, object)
 	}
 }
 
-// everywhere is the list of a namespaced resource over all namespaces.
+// everywhere lists a namespaced resource in all namespaces.
 func (b *pathBuilder) everywhere(r *api.Resource, list string) {
 	if slices.Contains(r.NoVerbs, "list") {
 		return
@@ -142,7 +131,8 @@ func (b *pathBuilder) list(r *api.Resource, id, list string) operation {
 	return op
 }
 
-func (b *pathBuilder) collection(r *api.Resource, scope, at string, params []parameter, object, list string, serves func(string) bool) {
+func (b *pathBuilder) collection(r *api.Resource, scope, at string, params []parameter, object, list string,
+	serves func(string) bool) {
 	p := path{path: at, params: params}
 	name := b.idPrefix() + scope + r.Kind
 	if serves("list") {
@@ -151,7 +141,7 @@ func (b *pathBuilder) collection(r *api.Resource, scope, at string, params []par
 	if serves("create") {
 		op := b.operation("post", "post", "create"+name, "create "+article(r.Kind), r.GVK())
 		op.codes = []int{200, 201, 202}
-		if r.Review { // as Kubernetes has it: on the path
+		if r.Review { // as in Kubernetes: on the path
 			p.params = sorted(p.params, b.query.create)
 		} else {
 			op.params = b.query.create
@@ -159,14 +149,16 @@ func (b *pathBuilder) collection(r *api.Resource, scope, at string, params []par
 		p.operations = append(p.operations, op.exchange(object))
 	}
 	if serves("deletecollection") {
-		op := b.operation("delete", "deletecollection", "delete"+b.idPrefix()+"Collection"+scope+r.Kind, "delete collection of "+r.Kind, r.GVK())
+		op := b.operation("delete", "deletecollection", "delete"+b.idPrefix()+"Collection"+scope+r.Kind,
+			"delete collection of "+r.Kind, r.GVK())
 		op.params, op.body, op.consumes, op.result = b.query.deleteCollection, b.options, anyMediaType, b.status
 		p.operations = append(p.operations, op)
 	}
 	b.append(p)
 }
 
-func (b *pathBuilder) item(r *api.Resource, scope, at string, params []parameter, object string, serves func(string) bool) {
+func (b *pathBuilder) item(r *api.Resource, scope, at string, params []parameter, object string,
+	serves func(string) bool) {
 	p := path{path: at, params: params}
 	name := b.idPrefix() + scope + r.Kind
 	for _, verb := range []string{"get", "update", "patch"} {
@@ -183,18 +175,18 @@ func (b *pathBuilder) item(r *api.Resource, scope, at string, params []parameter
 	b.append(p)
 }
 
-func (b *pathBuilder) subresource(r *api.Resource, sub api.Subresource, scope, at string, params []parameter, object string) {
+func (b *pathBuilder) subresource(r *api.Resource, sub api.Subresource, scope, at string, params []parameter,
+	object string) {
 	if sub.Connect {
-		return // what passes there has no schema
+		return // streams have no schema
 	}
 	p := path{path: at, params: slices.Clone(params)}
 	kind := schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
 	if kind != r.GVK() {
-		t, ok := subresourceTypes[kind]
-		if !ok {
-			return // nothing is known of its form; the path is served all the same
+		if sub.New == nil {
+			return // its schema is not known; the path is served all the same
 		}
-		object = b.add(t)
+		object = b.add(reflect.TypeOf(sub.New()).Elem())
 		b.markKind(object, kind)
 		p.params[0] = paramName(sub.Kind)
 	}
@@ -206,13 +198,13 @@ func (b *pathBuilder) subresource(r *api.Resource, sub api.Subresource, scope, a
 		}
 		op := b.operation("post", "post", "create"+name, "create "+sub.Name+" of "+article(r.Kind), kind)
 		op.codes = []int{200, 201, 202}
-		p.params = sorted(p.params, b.query.create) // as Kubernetes has it: on the path
+		p.params = sorted(p.params, b.query.create) // as in Kubernetes: on the path
 		p.operations = append(p.operations, op.exchange(object))
 	}
 	b.append(p)
 }
 
-// verb is a get, update or patch of what is called what.
+// verb is a get, update or patch.
 func (b *pathBuilder) verb(verb, name, what string, kind schema.GroupVersionKind, object string) operation {
 	switch verb {
 	case "get":
@@ -238,13 +230,13 @@ func (b *pathBuilder) operation(method, action, id, description string, kind sch
 	}
 }
 
-// exchange takes an object and answers with one.
+// exchange makes both the request's and the response's body an object.
 func (op operation) exchange(object string) operation {
 	op.body, op.bodyRequired, op.consumes, op.result = object, true, anyMediaType, object
 	return op
 }
 
-// append adds a path on which there is something to do.
+// append adds a path if it has operations.
 func (b *pathBuilder) append(p path) {
 	if len(p.operations) > 0 {
 		b.paths = append(b.paths, p)

@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOptionality_MatchesTheComments reads the sources of the types and compares their
-// comments with the tables.
+// TestOptionality_MatchesTheComments compares the comments in the types' sources with the tables.
 func TestOptionality_MatchesTheComments(t *testing.T) {
 	t.Parallel()
 	read := commentReader{optional: map[string][]string{}, required: map[string][]string{}}
@@ -31,8 +30,10 @@ func TestOptionality_MatchesTheComments(t *testing.T) {
 			dir, root = filepath.Dir(filepath.Dir(dir)), "k8s.io/api"
 		}
 		require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || !strings.HasPrefix(entry.Name(), "types") || strings.Contains(path, "imagepolicy") ||
-				strings.HasSuffix(path, "_test.go") || strings.Contains(path, "generated") || !strings.HasSuffix(path, ".go") {
+			if err != nil || entry.IsDir() || !strings.HasPrefix(entry.Name(), "types") ||
+				strings.Contains(path, "imagepolicy") ||
+				strings.HasSuffix(path, "_test.go") || strings.Contains(path, "generated") ||
+				!strings.HasSuffix(path, ".go") {
 				return err
 			}
 			pkg, err := filepath.Rel(dir, filepath.Dir(path))
@@ -44,7 +45,7 @@ func TestOptionality_MatchesTheComments(t *testing.T) {
 	require.Equal(t, read.required, requiredByComment)
 }
 
-// commentReader collects the fields whose comment says other than their tag, by definition.
+// commentReader collects, by definition, the fields whose comment contradicts their tag.
 type commentReader struct{ optional, required map[string][]string }
 
 func (r commentReader) file(path, pkg string) error {

@@ -8,17 +8,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// parameter is something a request has in its path or its query.
+// parameter is a parameter in a request's path or query.
 type parameter struct {
 	name, description string
 	// kind is its JSON type.
 	kind string
-	// inPath parameters are always given, the others never have to be.
+	// inPath parameters are required, all others optional.
 	inPath bool
 }
 
-// queryOf are the query parameters which an options type stands for, by name. They are
-// read from the type, so that they and their descriptions are Kubernetes' own.
+// queryOf are the query parameters of an options type, without those named in but. They are read from the
+// type, so that names and descriptions are Kubernetes' own.
 func queryOf(options any, but ...string) []parameter {
 	var params []parameter
 	t := reflect.TypeOf(options)
@@ -33,7 +33,7 @@ func queryOf(options any, but ...string) []parameter {
 	return sorted(params)
 }
 
-// queryKind is the type of one value of a parameter: lists are given by repeating it.
+// queryKind is the type of one value of a parameter: a list is given by repeating the parameter.
 func queryKind(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
@@ -46,14 +46,14 @@ func queryKind(t reflect.Type) string {
 	return "string"
 }
 
-// sorted orders parameters by name and drops those named before.
+// sorted sorts parameters by name and drops repeated ones.
 func sorted(params ...[]parameter) []parameter {
 	all := slices.Concat(params...)
 	slices.SortStableFunc(all, func(a, b parameter) int { return cmp.Compare(a.name, b.name) })
 	return slices.CompactFunc(all, func(a, b parameter) bool { return a.name == b.name })
 }
 
-// Not offered: what Kubernetes offers behind a feature gate that is off by default.
+// Parameters behind a feature gate that is off by default in Kubernetes are not listed.
 const (
 	unsafeDelete  = "ignoreStoreReadErrorWithClusterBreakingPotential"
 	shardSelector = "shardSelector"
@@ -74,7 +74,7 @@ func paramName(kind string) parameter {
 	return parameter{name: "name", kind: "string", inPath: true, description: "name of the " + kind}
 }
 
-// query has the parameters of every action.
+// query has the parameters of each action.
 type query struct{ list, create, update, patch, delete, deleteCollection []parameter }
 
 func newQuery() query {

@@ -12,10 +12,10 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// mergeSchema is how Kubernetes' own types merge under server-side apply. client-go keeps
-// it as YAML; parsing takes tens of milliseconds, so it is done on first use.
+// mergeSchema describes how Kubernetes' own types merge under server-side apply. client-go has it as YAML;
+// parsing takes tens of milliseconds, so it is done on first use.
 var mergeSchema = sync.OnceValues(func() (*schema.Schema, error) {
-	// The schema can only be had by way of a value typed with it. Any kind will do.
+	// The schema is only available through a value that is typed with it. Any kind will do.
 	sample := &corev1.ConfigMap{}
 	sample.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	scheme := runtime.NewScheme()
@@ -27,8 +27,8 @@ var mergeSchema = sync.OnceValues(func() (*schema.Schema, error) {
 	return value.Schema(), nil
 })
 
-// topology is what the merge schema knows of one definition. The zero topology, of a type
-// that is never applied (a list, an option, a custom type), knows nothing.
+// topology is the merge schema of one definition. It is zero for a type that is never applied (a list, an
+// option, a custom type).
 type topology struct{ atom schema.Atom }
 
 func topologyOf(merge *schema.Schema, definition string) topology {
@@ -38,14 +38,14 @@ func topologyOf(merge *schema.Schema, definition string) topology {
 	return topology{}
 }
 
-// markType notes on a definition that its objects are owned as a whole.
+// markType marks a definition whose objects are owned as a whole.
 func (t topology) markType(s *spec.Schema) {
 	if m := t.atom.Map; m != nil && len(m.Fields) > 0 && m.ElementRelationship == schema.Atomic {
 		s.AddExtension("x-kubernetes-map-type", "atomic")
 	}
 }
 
-// markField notes on a property how its list or map merges, and what a scalar defaults to.
+// markField records how a property's list or map merges, and a scalar's default.
 func (t topology) markField(s *spec.Schema, field string) {
 	if t.atom.Map == nil {
 		return

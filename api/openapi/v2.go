@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// V2 describes everything that is served, in one document. version is the server's.
+// V2 describes the whole API in one document. version is the server's.
 func V2(s *api.Snapshot, version string) (*spec.Swagger, error) {
 	defs, err := newDefinitions(dialectV2)
 	if err != nil {
@@ -40,7 +40,7 @@ func V2(s *api.Snapshot, version string) (*spec.Swagger, error) {
 	}}, nil
 }
 
-// v2Writer writes paths down in the terms of version 2.
+// v2Writer writes paths in the dialect of version 2.
 type v2Writer struct {
 	*definitions
 	// shared are the parameters; each is written once and referred to.
@@ -92,7 +92,8 @@ func (w v2Writer) operation(op operation) *spec.Operation {
 func (w v2Writer) responses(op operation) *spec.Responses {
 	codes := map[int]spec.Response{401: {ResponseProps: spec.ResponseProps{Description: codeText[401]}}}
 	for _, code := range op.codes {
-		codes[code] = spec.Response{ResponseProps: spec.ResponseProps{Description: codeText[code], Schema: w.ref(op.result)}}
+		codes[code] = spec.Response{ResponseProps: spec.ResponseProps{Description: codeText[code],
+			Schema: w.ref(op.result)}}
 	}
 	return &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: codes}}
 }
@@ -105,8 +106,8 @@ func (w v2Writer) parameters(params []parameter) []spec.Parameter {
 	return out
 }
 
-// share keeps a parameter among the shared ones and returns its name there. Parameters of
-// one name may differ in what they say (fieldManager does), so what they say is in it.
+// share adds a parameter to the shared ones and returns its name there. The name includes a hash of the
+// description, since parameters of one name may differ in it (fieldManager does).
 func (w v2Writer) share(p parameter) string {
 	sum := sha256.Sum256([]byte(p.kind + p.description))
 	name := p.name + "-" + hex.EncodeToString(sum[:4])

@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// V3Paths are the documents there are in version 3: one for each group and version, named
-// as its path is ("api/v1", "apis/apps/v1"), in the order of registration.
+// V3Paths are the documents of version 3: one for each group and version, named after its path ("api/v1",
+// "apis/apps/v1"), in the order of registration.
 func V3Paths(s *api.Snapshot) []string {
 	var paths []string
 	for _, gv := range groupVersions(s) {
@@ -21,8 +21,8 @@ func V3Paths(s *api.Snapshot) []string {
 	return paths
 }
 
-// V3 describes one group and version. version is the server's (info.version). It is an
-// error to ask for what is not registered.
+// V3 describes one group and version. version is the server's (info.version). A version that is not
+// registered is an error.
 func V3(s *api.Snapshot, gv schema.GroupVersion, version string) (*spec3.OpenAPI, error) {
 	resources := resourcesOf(s, gv)
 	if len(resources) == 0 {
@@ -50,7 +50,7 @@ func V3(s *api.Snapshot, gv schema.GroupVersion, version string) (*spec3.OpenAPI
 	}, nil
 }
 
-// v3Writer writes paths down in the terms of version 3.
+// v3Writer writes paths in the dialect of version 3.
 type v3Writer struct{ *definitions }
 
 func (w v3Writer) path(p path) *spec3.Path {
@@ -125,7 +125,7 @@ func (w v3Writer) parameters(params []parameter) []*spec3.Parameter {
 	return out
 }
 
-// codeText describes the HTTP codes that are answered.
+// codeText describes the HTTP status codes of responses.
 var codeText = map[int]string{200: "OK", 201: "Created", 202: "Accepted", 401: "Unauthorized"}
 
 func info(version string) *spec.Info {

@@ -1,15 +1,15 @@
-// Package admission decides whether an object that someone may write should be written, and
-// fills in what the cluster has to say about it.
+// Package admission decides whether an authorized write should be done, and fills in the defaults that
+// depend on the cluster.
 //
-// What comes in: one write, as Attributes (the typed object, the one it replaces, who asks
-// for it). It meets the plugins of the table (table.go), in the table's order: first every
-// Mutator, which may change the object; then, once the object has been validated, every
-// Validator, which may only refuse it; last ResourceQuota, whose claims are written in the
-// object's own transaction (Chain.Claim). What goes out is nil or an error for the caller.
+// What comes in: one write, as Attributes (the typed object, the one it replaces, the user). It meets
+// the plugins of the table (table.go), in the table's order: first every Mutator, which may change the
+// object; then, once the object has been validated, every Validator, which may only reject it; last
+// ResourceQuota, whose claims are written in the object's own transaction (Chain.Claim). What goes out:
+// nil, or an error for the client.
 //
-// A plugin is one small type in a file of its own. It is asked only about the resources and
-// operations of its line in the table, and reads the cluster through the Cluster interface,
-// from the API server's memory: it has no client, no goroutine and no cache of its own.
+// A plugin is one small type in a file of its own. It is called only for the resources and operations
+// of its line in the table, and reads the cluster through the Cluster interface, from the API server's
+// memory: it has no client, no goroutine and no cache of its own.
 //
 // Names, order, defaults and messages are kube-apiserver's.
 // https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/
@@ -25,7 +25,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// Operation is what is about to be done to an object.
+// Operation is the kind of a write.
 type Operation string
 
 // The operations, as admission.k8s.io spells them.
@@ -33,7 +33,7 @@ const (
 	Create Operation = "CREATE"
 	Update Operation = "UPDATE"
 	Delete Operation = "DELETE"
-	// Connect is a request that goes on to a pod, a service or a node.
+	// Connect is a request that is passed on to a pod, a service or a node.
 	Connect Operation = "CONNECT"
 )
 
@@ -44,29 +44,29 @@ type Attributes struct {
 	Kind        schema.GroupVersionKind
 	Subresource string
 	Namespace   string
-	// Name is "" for a create whose name the server is to make.
+	// Name is "" for a create whose name the server generates.
 	Name string
-	// Object is what is to be written; nil for a delete. Mutators may change it. For
-	// subresources that are objects of their own (Binding, Eviction, TokenRequest, Scale) it is that.
+	// Object is the object to write; nil for a delete. Mutators may change it. For subresources with a
+	// kind of their own (Binding, Eviction, TokenRequest, Scale) it is of that kind.
 	Object api.Object
-	// Old is what Object replaces or what is deleted; nil for a create. It must not be changed.
+	// Old is the object that is replaced or deleted; nil for a create. It must not be changed.
 	Old    api.Object
 	User   *authn.User
 	DryRun bool
 	// Options are those of the verb, as a document; nil without any. Connect has its options
 	// as Document.
 	Options func() map[string]any
-	// Document is what a Connect says, which is no object; nil otherwise.
+	// Document holds the options of a Connect, which has no object; nil otherwise.
 	Document map[string]any
-	// Warn adds a Warning header to the answer; Audit a remark to the server's log. Neither
-	// is nil.
+	// Warn adds a Warning header to the response; Audit adds a line to the server's log. Neither is
+	// nil.
 	Warn  func(text string)
 	Audit func(key, value string)
 
 	reinvocation reinvocation
 }
 
-// Rewritten reports whether a policy has changed the object, in whatever place it liked.
+// Rewritten reports whether a policy has changed the object, which it may do anywhere.
 func (a *Attributes) Rewritten() bool { return a.reinvocation.wanted }
 
 // GroupResource is the resource without its version.
@@ -75,19 +75,19 @@ func (a *Attributes) GroupResource() schema.GroupResource { return a.Resource.Gr
 // Plugin is a Mutator, a Validator, or both.
 type Plugin any
 
-// Mutator changes an object before it is validated and stored. It is called again when a
-// write is tried again, with the object as the client sent it, and must come to the same.
+// Mutator changes an object before it is validated and stored. It is called again when a write is
+// retried, with the object as the client sent it, and must have the same result.
 type Mutator interface {
 	Mutate(ctx context.Context, a *Attributes) error
 }
 
-// Validator refuses an object by returning an error, and changes nothing.
+// Validator rejects an object by returning an error, and changes nothing.
 type Validator interface {
 	Validate(ctx context.Context, a *Attributes) error
 }
 
-// Forbid is the answer to a write that a plugin refuses: 403, with the object's name, or with
-// its generateName if it has none yet.
+// Forbid is the error for a write that a plugin rejects: 403, with the object's name, or its
+// generateName if it has no name yet.
 func Forbid(a *Attributes, why error) error {
 	name := a.Name
 	if name == "" && a.Object != nil {

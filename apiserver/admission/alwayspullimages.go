@@ -10,13 +10,15 @@ import (
 	apifield "github.com/coxswain-dev/coxswain/api/field"
 )
 
-// alwaysPullImages makes every container's image be asked for with the pod's own secrets.
+// alwaysPullImages makes the kubelet pull every image with the pod's own secrets.
 type alwaysPullImages struct{}
 
 func newAlwaysPullImages(*Env) (Plugin, error) { return alwaysPullImages{}, nil }
 
 func (alwaysPullImages) Mutate(_ context.Context, a *Attributes) error {
-	eachPullPolicy(a.Object.(*corev1.Pod), func(policy *corev1.PullPolicy, _ *field.Path) { *policy = corev1.PullAlways })
+	eachPullPolicy(a.Object.(*corev1.Pod), func(policy *corev1.PullPolicy, _ *field.Path) {
+		*policy = corev1.PullAlways
+	})
 	return nil
 }
 
@@ -37,12 +39,14 @@ func (alwaysPullImages) Validate(_ context.Context, a *Attributes) error {
 func eachPullPolicy(pod *corev1.Pod, visit func(*corev1.PullPolicy, *field.Path)) {
 	spec := field.NewPath("spec")
 	for i := range pod.Spec.InitContainers {
-		visit(&pod.Spec.InitContainers[i].ImagePullPolicy, spec.Child("initContainers").Index(i).Child("imagePullPolicy"))
+		visit(&pod.Spec.InitContainers[i].ImagePullPolicy,
+			spec.Child("initContainers").Index(i).Child("imagePullPolicy"))
 	}
 	for i := range pod.Spec.Containers {
 		visit(&pod.Spec.Containers[i].ImagePullPolicy, spec.Child("containers").Index(i).Child("imagePullPolicy"))
 	}
 	for i := range pod.Spec.EphemeralContainers {
-		visit(&pod.Spec.EphemeralContainers[i].ImagePullPolicy, spec.Child("ephemeralContainers").Index(i).Child("imagePullPolicy"))
+		visit(&pod.Spec.EphemeralContainers[i].ImagePullPolicy,
+			spec.Child("ephemeralContainers").Index(i).Child("imagePullPolicy"))
 	}
 }

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// antiAffinityTopology keeps pods from claiming whole zones for themselves.
+// antiAffinityTopology keeps pods from occupying whole zones.
 type antiAffinityTopology struct{}
 
 func newAntiAffinityTopology(*Env) (Plugin, error) { return antiAffinityTopology{}, nil }
@@ -19,7 +19,8 @@ func (antiAffinityTopology) Validate(_ context.Context, a *Attributes) error {
 	}
 	for _, term := range affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 		if term.TopologyKey != corev1.LabelHostname {
-			return Forbid(a, fmt.Errorf("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed",
+			return Forbid(a, fmt.Errorf("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but "+
+				"only key %v is allowed",
 				term.TopologyKey, corev1.LabelHostname))
 		}
 	}

@@ -22,7 +22,7 @@ var (
 	signers         = certificatesv1.SchemeGroupVersion.WithResource("signers")
 )
 
-// mayUseSigner asks for a verb on a signer, or on all signers of its domain.
+// mayUseSigner checks for a verb on a signer, or on all signers of its domain.
 func mayUseSigner(ctx context.Context, c Cluster, user *authn.User, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, domain + "/*"} {
@@ -33,7 +33,7 @@ func mayUseSigner(ctx context.Context, c Cluster, user *authn.User, verb, signer
 	return false
 }
 
-// certificateApproval asks whether one who approves may approve for the request's signer.
+// certificateApproval checks that an approver may approve for the request's signer.
 type certificateApproval struct{ cluster Cluster }
 
 func newCertificateApproval(env *Env) (Plugin, error) { return &certificateApproval{env.Cluster}, nil }
@@ -46,13 +46,14 @@ func (p *certificateApproval) Validate(ctx context.Context, a *Attributes) error
 	return Forbid(a, fmt.Errorf("user not permitted to approve requests with signerName %q", signer))
 }
 
-// certificateSigning asks whether one who issues a certificate may sign as the signer.
+// certificateSigning checks that the issuer of a certificate may sign as the signer.
 type certificateSigning struct{ cluster Cluster }
 
 func newCertificateSigning(env *Env) (Plugin, error) { return &certificateSigning{env.Cluster}, nil }
 
 func (p *certificateSigning) Validate(ctx context.Context, a *Attributes) error {
-	request, old := a.Object.(*certificatesv1.CertificateSigningRequest), a.Old.(*certificatesv1.CertificateSigningRequest)
+	request, old := a.Object.(*certificatesv1.CertificateSigningRequest),
+		a.Old.(*certificatesv1.CertificateSigningRequest)
 	if bytes.Equal(request.Status.Certificate, old.Status.Certificate) &&
 		equality.Semantic.DeepEqual(request.Status.Conditions, old.Status.Conditions) {
 		return nil
@@ -63,7 +64,7 @@ func (p *certificateSigning) Validate(ctx context.Context, a *Attributes) error 
 	return Forbid(a, fmt.Errorf("user not permitted to sign requests with signerName %q", old.Spec.SignerName))
 }
 
-// certificateSubject keeps anyone from asking for a certificate that RBAC does not bind.
+// certificateSubject rejects requests for certificates that RBAC would not limit.
 type certificateSubject struct{}
 
 func newCertificateSubject(*Env) (Plugin, error) { return certificateSubject{}, nil }
@@ -82,19 +83,20 @@ func (certificateSubject) Validate(_ context.Context, a *Attributes) error {
 		return Forbid(a, fmt.Errorf("unable to parse csr: %w", err))
 	}
 	if slices.Contains(parsed.Subject.Organization, "system:masters") {
-		return Forbid(a, fmt.Errorf("use of %s signer with system:masters group is not allowed", request.Spec.SignerName))
+		return Forbid(a, fmt.Errorf("use of %s signer with system:masters group is not allowed",
+			request.Spec.SignerName))
 	}
 	return nil
 }
 
-// trustBundleAttest asks whether one who tells what to trust of a signer may speak for the signer.
+// trustBundleAttest checks that the writer of a signer's trust bundle may attest for the signer.
 type trustBundleAttest struct{ cluster Cluster }
 
 func newTrustBundleAttest(env *Env) (Plugin, error) { return &trustBundleAttest{env.Cluster}, nil }
 
 func (p *trustBundleAttest) Validate(ctx context.Context, a *Attributes) error {
 	bundle := a.Object.(*certificatesv1.ClusterTrustBundle)
-	// Those who collect garbage change metadata of what they do not know.
+	// The garbage collector changes metadata of objects of any kind.
 	if old, ok := a.Old.(*certificatesv1.ClusterTrustBundle); ok && equality.Semantic.DeepEqual(old.Spec, bundle.Spec) {
 		return nil
 	}

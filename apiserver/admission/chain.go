@@ -15,18 +15,18 @@ import (
 
 // Options choose and configure plugins.
 type Options struct {
-	// Enable and Disable are plugins to run besides the default ones, and default ones not to
-	// run (--enable-admission-plugins, --disable-admission-plugins).
+	// Enable lists plugins to run besides the default ones, Disable default ones not to run
+	// (--enable-admission-plugins, --disable-admission-plugins).
 	Enable, Disable []string
 	// Config configures plugins (--admission-control-config-file); see ReadConfig.
 	Config Config
-	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node that is not
-	// ready or not reachable, where they do not say (DefaultTolerationSeconds); 0 means 300.
+	// NotReadySeconds and UnreachableSeconds are how long pods without a toleration of their own stay
+	// on a node that is not ready or not reachable (DefaultTolerationSeconds); 0 means 300.
 	NotReadySeconds, UnreachableSeconds int64
 }
 
-// Names are the plugins that the options choose, in the order of the table. A name that no
-// plugin has, or one that is enabled and disabled at once, is an error.
+// Names returns the plugins that the options select, in the order of the table. An unknown name, or one
+// that is both enabled and disabled, is an error.
 func (o Options) Names() ([]string, error) {
 	for _, name := range slices.Concat(o.Enable, o.Disable) {
 		if !slices.ContainsFunc(Table, func(r Registration) bool { return r.Name == name }) {
@@ -53,10 +53,10 @@ func allNames() []string {
 	return names
 }
 
-// Chain is the plugins that run, in their order. It is safe for concurrent use.
+// Chain holds the enabled plugins in their order. It is safe for concurrent use.
 type Chain struct {
-	// For each resource, the steps that may concern it, so that a write meets no plugin that
-	// has nothing to say about its kind. wide are those of every other resource.
+	// For each resource, the steps that may concern it, so that a write runs no plugin that does not
+	// cover its resource. wide are those of every other resource.
 	mutating, validating         map[schema.GroupResource][]*step
 	wideMutating, wideValidating []*step
 	quota                        *resourceQuota
@@ -72,11 +72,11 @@ type step struct {
 	rules []Rule
 	Mutator
 	Validator
-	// took observes how long calls took: [operation][refused].
+	// took observes how long calls took: [operation][rejected].
 	took map[Operation]*[2]prometheus.Observer
 }
 
-// NewChain builds the plugins that the options choose.
+// NewChain builds the plugins that the options select.
 func NewChain(cluster Cluster, o Options) (*Chain, error) {
 	names, err := o.Names()
 	if err != nil {
@@ -86,8 +86,9 @@ func NewChain(cluster Cluster, o Options) (*Chain, error) {
 		mutating:   map[schema.GroupResource][]*step{},
 		validating: map[schema.GroupResource][]*step{},
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_admission_controller_admission_duration_seconds",
-			Help:    "Admission controller latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
+			Name: "apiserver_admission_controller_admission_duration_seconds",
+			Help: "Admission controller latency histogram in seconds, identified by name and broken out for " +
+				"each operation and API resource and type (validate or admit).",
 			Buckets: []float64{0.005, 0.025, 0.1, 1},
 		}, []string{"name", "type", "operation", "rejected"}),
 	}
@@ -130,7 +131,7 @@ func (c *Chain) step(r Registration, kind string, s *step) *step {
 	return s
 }
 
-// dispatch sorts the steps by the resources that they are about.
+// dispatch sorts the steps by the resources that they cover.
 func (c *Chain) dispatch() {
 	for _, s := range c.steps {
 		for _, rule := range s.rules {
@@ -169,8 +170,8 @@ func (s *step) wants(a *Attributes) bool {
 	return false
 }
 
-// Mutate lets every mutating plugin change the object. The first refusal ends it. Where a policy
-// has changed the object, all are asked a second time: what they found may not hold any longer.
+// Mutate lets every mutating plugin change the object. The first error ends it. If a policy has changed
+// the object, all plugins are called a second time, because their first results may no longer hold.
 func (c *Chain) Mutate(ctx context.Context, a *Attributes) error {
 	if err := c.mutate(ctx, a); err != nil || !a.reinvocation.wanted {
 		return err
@@ -201,7 +202,7 @@ func (c *Chain) mutate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// Validate lets every validating plugin refuse the write. The first refusal ends it.
+// Validate lets every validating plugin reject the write. The first error ends it.
 func (c *Chain) Validate(ctx context.Context, a *Attributes) error {
 	steps, ok := c.validating[a.GroupResource()]
 	if !ok {
@@ -224,8 +225,8 @@ func (c *Chain) Validate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// Claim finds the quotas that a write uses up, and refuses it if one has not enough left. It
-// returns nil when the write uses none. What it returns must be settled.
+// Claim charges a write to the quotas that it uses, and rejects it if one has too little left. It
+// returns nil if the write uses none. The Claim that it returns must be settled.
 func (c *Chain) Claim(ctx context.Context, a *Attributes) (*Claim, error) {
 	if c.quota == nil || !c.quota.tracks(a) {
 		return nil, nil
@@ -247,7 +248,7 @@ func (s *step) observe(a *Attributes, start time.Time, err error) {
 // Describe and Collect implement prometheus.Collector.
 func (c *Chain) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
-// Collect sends the time that each plugin took, of those that were called.
+// Collect sends the durations of the plugins that were called.
 func (c *Chain) Collect(ch chan<- prometheus.Metric) {
 	series.Used(c.seconds).Collect(ch)
 	c.metrics.podSecurity.Collect(ch)

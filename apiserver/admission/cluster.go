@@ -13,28 +13,28 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// Cluster is what plugins may know of the cluster. Objects that it hands out are shared: they
+// Cluster is the state of the cluster that plugins may read. Objects that it returns are shared: they
 // must not be changed. All methods are safe for concurrent use.
 type Cluster interface {
-	// Get reads one object; a missing one is ErrNotFound, and so is one of a resource that
-	// is not served. It is looked for in memory and, when it is not there, once more in
-	// memory that is known to be as new as etcd.
+	// Get reads one object; a missing one is ErrNotFound, and so is one of a resource that is not
+	// served. It is looked up in memory and, if it is missing, once more when memory is known to be as
+	// new as etcd.
 	Get(ctx context.Context, resource schema.GroupResource, namespace, name string) (api.Object, error)
-	// Await is Get, except that it waits for an object that is missing until it appears or
-	// patience has run out. Patience is the Cluster's to choose, a second or two.
+	// Await is Get, except that it waits a second or two, which the Cluster chooses, for a missing
+	// object to appear.
 	Await(ctx context.Context, resource schema.GroupResource, namespace, name string) (api.Object, error)
-	// List reads the objects of a namespace, or of all with "". Fresh ones are as new as
-	// etcd; others are what memory holds.
+	// List reads the objects of a namespace, or of all with "". With fresh they are as new as etcd;
+	// otherwise they are as memory holds them.
 	List(ctx context.Context, resource schema.GroupResource, namespace string, fresh bool) ([]api.Object, error)
-	// CreateNamespace makes a namespace. One that exists meanwhile is no error.
+	// CreateNamespace creates a namespace. It is not an error if the namespace exists.
 	CreateNamespace(ctx context.Context, ns *corev1.Namespace) error
 	// Kind finds the resource of a kind that is served.
 	Kind(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool)
-	// Changed is a number that is another after every change of the resource's objects that
-	// memory knows of, 0 where there are none.
+	// Changed is a number that changes with every change of the resource's objects that memory has
+	// received; 0 if there are none.
 	Changed(resource schema.GroupResource) int64
-	// Served finds the registration of a kind, and Versions those that show the same objects
-	// as a resource does, itself included; nil where there is none.
+	// Served returns the registration of a kind, and Versions those that serve the same objects as a
+	// resource, itself included; nil if there is none.
 	Served(kind schema.GroupVersionKind) *api.Resource
 	Versions(resource schema.GroupVersionResource) []*api.Resource
 	// Show is an object of a kind's stored version as a document of the kind, and Read the
@@ -44,17 +44,19 @@ type Cluster interface {
 	Read(doc []byte, kind schema.GroupVersionKind, into api.Object) error
 	// Merge merges a document into another of the kind, by the kind's schema.
 	Merge(kind schema.GroupVersionKind, doc, patch map[string]any) (map[string]any, error)
-	// Decide asks the authorizers about any request.
+	// Decide returns the authorizers' decision on any request.
 	Decide(ctx context.Context, a *authz.Attributes) (authz.Decision, string, error)
-	// Authorize asks whether the user may do something to a resource.
-	Authorize(ctx context.Context, user *authn.User, verb string, on schema.GroupVersionResource, subresource, namespace, name string) (allowed bool, reason string, err error)
+	// Authorize reports whether the user may do something to a resource.
+	Authorize(ctx context.Context, user *authn.User, verb string, on schema.GroupVersionResource, subresource,
+		namespace, name string) (allowed bool, reason string, err error)
 }
 
-// ErrNotFound is Cluster's answer about an object that does not exist.
+// ErrNotFound is Cluster's error for an object that does not exist.
 var ErrNotFound = errors.New("not found")
 
 // get is Cluster.Get of a known Go type.
-func get[T api.Object](ctx context.Context, c Cluster, resource schema.GroupResource, namespace, name string) (T, error) {
+func get[T api.Object](ctx context.Context, c Cluster, resource schema.GroupResource, namespace,
+	name string) (T, error) {
 	return typed[T](c.Get(ctx, resource, namespace, name))
 }
 
@@ -83,7 +85,7 @@ func assert[T api.Object](objects []api.Object) []T {
 	return all
 }
 
-// notFound is the answer that names what is missing, as a client's own read would have.
+// notFound is the error that names the missing object, as a client's own read would.
 func notFound(err error, resource schema.GroupResource, name string) error {
 	if errors.Is(err, ErrNotFound) {
 		return apierrors.NewNotFound(resource, name)

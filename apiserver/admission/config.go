@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Config is what an AdmissionConfiguration says to each plugin, by its name, as JSON.
+// Config holds each plugin's configuration from an AdmissionConfiguration, by its name, as JSON.
 type Config map[string]json.RawMessage
 
-// ReadConfig reads the file of --admission-control-config-file: an AdmissionConfiguration
-// of apiserver.config.k8s.io/v1. A plugin's configuration stands in it, or in a file of its
-// own that it names by a path relative to it.
+// ReadConfig reads the file of --admission-control-config-file: an AdmissionConfiguration of
+// apiserver.config.k8s.io/v1. A plugin's configuration is part of it, or in a separate file that it
+// names by a path relative to itself.
 func ReadConfig(path string) (Config, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -33,7 +33,8 @@ func ReadConfig(path string) (Config, error) {
 		return nil, fmt.Errorf("admission configuration %s: %w", path, err)
 	}
 	if file.APIVersion != "apiserver.config.k8s.io/v1" || file.Kind != "AdmissionConfiguration" {
-		return nil, fmt.Errorf("admission configuration %s: is %s %q, not apiserver.config.k8s.io/v1 AdmissionConfiguration", path, file.APIVersion, file.Kind)
+		return nil, fmt.Errorf("admission configuration %s: is %s %q, not apiserver.config.k8s.io/v1 "+
+			"AdmissionConfiguration", path, file.APIVersion, file.Kind)
 	}
 	config := Config{}
 	for _, p := range file.Plugins {

@@ -13,7 +13,7 @@ import (
 	podresources "k8s.io/component-helpers/resource"
 )
 
-// limitRangerAnnotation tells a pod's reader which amounts the plugin has filled in.
+// limitRangerAnnotation lists the amounts of a pod that the plugin has filled in.
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
 
 // limitRanger applies the LimitRanges of a namespace.
@@ -57,11 +57,12 @@ func defaultResources(pod *corev1.Pod, r *corev1.LimitRange) {
 		remarks = append(remarks, defaultContainer(&pod.Spec.InitContainers[i], "init container", requests, limits)...)
 	}
 	if len(remarks) > 0 {
-		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, limitRangerAnnotation, "LimitRanger plugin set: "+strings.Join(remarks, "; "))
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, limitRangerAnnotation, "LimitRanger plugin set: "+
+			strings.Join(remarks, "; "))
 	}
 }
 
-// defaultContainer returns a remark about the requests it has set and one about the limits.
+// defaultContainer returns a description of the requests that it has set, and one of the limits.
 func defaultContainer(c *corev1.Container, what string, requests, limits corev1.ResourceList) []string {
 	var remarks []string
 	for _, part := range []struct {
@@ -91,7 +92,7 @@ func defaultContainer(c *corev1.Container, what string, requests, limits corev1.
 // Validate holds pods and claims to their bounds.
 func (p *limitRanger) Validate(ctx context.Context, a *Attributes) error {
 	if a.Old != nil && a.Old.GetDeletionTimestamp() != nil {
-		return nil // what ends must be able to lose its finalizers
+		return nil // a pod that is being deleted must be able to lose its finalizers
 	}
 	ranges, err := list[*corev1.LimitRange](ctx, p.cluster, limitRanges, a.Namespace)
 	if err != nil {
@@ -125,7 +126,8 @@ func checkPodLimits(pod *corev1.Pod, r *corev1.LimitRange) []error {
 			}
 		case corev1.LimitTypePod:
 			options := podresources.PodResourcesOptions{}
-			errs = append(errs, checkBounds(item, podresources.PodRequests(pod, options), podresources.PodLimits(pod, options))...)
+			errs = append(errs, checkBounds(item, podresources.PodRequests(pod, options),
+				podresources.PodLimits(pod, options))...)
 		}
 	}
 	return errs
@@ -171,7 +173,8 @@ func atLeast(of corev1.LimitType, name corev1.ResourceName, bounds, requests, li
 	case !requested:
 		return fmt.Errorf("minimum %s usage per %s is %s.  No request is specified", name, of, bound.String())
 	case request.Cmp(bound) < 0:
-		return fmt.Errorf("minimum %s usage per %s is %s, but request is %s", name, of, bound.String(), request.String())
+		return fmt.Errorf("minimum %s usage per %s is %s, but request is %s", name, of, bound.String(),
+			request.String())
 	case limited && limit.Cmp(bound) < 0:
 		return fmt.Errorf("minimum %s usage per %s is %s, but limit is %s", name, of, bound.String(), limit.String())
 	}
@@ -187,7 +190,8 @@ func atMost(of corev1.LimitType, name corev1.ResourceName, bounds, requests, lim
 	case limit.Cmp(bound) > 0:
 		return fmt.Errorf("maximum %s usage per %s is %s, but limit is %s", name, of, bound.String(), limit.String())
 	case request.Cmp(bound) > 0:
-		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, of, bound.String(), request.String())
+		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, of, bound.String(),
+			request.String())
 	}
 	return nil
 }
@@ -198,7 +202,8 @@ func requestAtMost(of corev1.LimitType, name corev1.ResourceName, bounds, reques
 		return fmt.Errorf("maximum %s usage per %s is %s.  No request is specified", name, of, bound.String())
 	}
 	if request.Cmp(bound) > 0 {
-		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, of, bound.String(), request.String())
+		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, of, bound.String(),
+			request.String())
 	}
 	return nil
 }
@@ -207,12 +212,15 @@ func ratioAtMost(of corev1.LimitType, name corev1.ResourceName, bounds, requests
 	bound, request, limit := bounds[name], requests[name], limits[name]
 	switch {
 	case request.IsZero():
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0", name, of, bound.String())
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0",
+			name, of, bound.String())
 	case limit.IsZero():
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name, of, bound.String())
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name,
+			of, bound.String())
 	}
 	if ratio := limit.AsApproximateFloat64() / request.AsApproximateFloat64(); ratio > bound.AsApproximateFloat64() {
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, of, bound.String(), ratio)
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, of,
+			bound.String(), ratio)
 	}
 	return nil
 }

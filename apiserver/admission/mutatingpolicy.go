@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
 
-// mutatingPolicies changes objects as MutatingAdmissionPolicies say.
+// mutatingPolicies changes objects as MutatingAdmissionPolicies define.
 // https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
 type mutatingPolicies struct {
 	policies[mutations]
@@ -24,7 +24,7 @@ type mutatingPolicies struct {
 // mutations are the expressions of one policy.
 type mutations struct {
 	list []mutation
-	// again says that the policy is asked once more when others have changed the object since.
+	// again means that the policy is evaluated once more when others have changed the object since.
 	again bool
 }
 
@@ -36,7 +36,8 @@ type mutation struct {
 func newMutatingPolicies(env *Env) (Plugin, error) {
 	return &mutatingPolicies{policies[mutations]{
 		cluster: env.Cluster,
-		kind:    group(policyGroup, "mutatingadmissionpolicies"), bindings: group(policyGroup, "mutatingadmissionpolicybindings"),
+		kind:    group(policyGroup, "mutatingadmissionpolicies"), bindings: group(policyGroup,
+			"mutatingadmissionpolicybindings"),
 		compile: func(obj api.Object) *boundPolicy[mutations] {
 			return compileMutating(obj.(*admissionv1.MutatingAdmissionPolicy))
 		},
@@ -49,33 +50,36 @@ func newMutatingPolicies(env *Env) (Plugin, error) {
 
 func compileMutating(obj *admissionv1.MutatingAdmissionPolicy) *boundPolicy[mutations] {
 	spec := &obj.Spec
-	p, compiler, declared := compilePolicy[mutations](obj.Name, common{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables})
+	p, compiler, declared := compilePolicy[mutations](obj.Name,
+		common{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables})
 	declared.Patch = true
 	p.rules.again = spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy
 	for _, m := range spec.Mutations {
 		switch {
 		case m.PatchType == admissionv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
-			p.rules.list = append(p.rules.list, mutation{compiler.Compile(m.ApplyConfiguration.Expression, cel.Object, declared), m.PatchType})
+			p.rules.list = append(p.rules.list,
+				mutation{compiler.Compile(m.ApplyConfiguration.Expression, cel.Object, declared), m.PatchType})
 		case m.PatchType == admissionv1.PatchTypeJSONPatch && m.JSONPatch != nil:
-			p.rules.list = append(p.rules.list, mutation{compiler.Compile(m.JSONPatch.Expression, cel.Patches, declared), m.PatchType})
+			p.rules.list = append(p.rules.list,
+				mutation{compiler.Compile(m.JSONPatch.Expression, cel.Patches, declared), m.PatchType})
 		}
 	}
 	return p
 }
 
-// reinvocation is what the two rounds of one request's mutation know of each other.
+// reinvocation is the state that the two rounds of one request's mutation share.
 type reinvocation struct {
-	// wanted says that a policy has changed the object, again that this is the second round.
+	// wanted reports that a policy has changed the object, again that this is the second round.
 	wanted, again bool
-	// invoked are the policies with reinvocationPolicy IfNeeded that were asked since the last
-	// change; asked once more are those that a change has come after.
+	// invoked are the policies with reinvocationPolicy IfNeeded that were evaluated since the last
+	// change; stale are those that were evaluated before it, which are evaluated once more.
 	invoked, stale map[invocation]bool
 }
 
 // invocation is one policy with one binding and one parameter.
 type invocation struct{ policy, binding, param string }
 
-// changed notes that all who were asked before have seen another object.
+// changed marks all policies evaluated so far as stale.
 func (r *reinvocation) changed() {
 	r.wanted = true
 	if r.stale == nil {
@@ -102,7 +106,7 @@ type task struct {
 	param   param
 }
 
-// objection is why a policy could not be applied.
+// objection is the reason why a policy could not be applied.
 type objection struct {
 	message string
 	reason  metav1.StatusReason
@@ -134,7 +138,7 @@ func (m *mutatingPolicies) Mutate(ctx context.Context, a *Attributes) error {
 	return c.refuse()
 }
 
-// object adds a reason to refuse the request, unless the policy's failures are ignored.
+// object adds a reason to reject the request, unless the policy's failures are ignored.
 func (c *change) object(p *boundPolicy[mutations], b *binding, reason metav1.StatusReason, err error) {
 	if p.ignores {
 		return
@@ -146,7 +150,8 @@ func (c *change) object(p *boundPolicy[mutations], b *binding, reason metav1.Sta
 	c.objections = append(c.objections, objection{message, reason})
 }
 
-// plan finds what of a policy the request matches, before anything is changed.
+// plan finds the bindings and parameters of a policy that the request matches, before anything is
+// changed.
 func (c *change) plan(ctx context.Context, p *boundPolicy[mutations]) {
 	in, ok, err := p.match.matches(ctx, c.question)
 	if err != nil {
@@ -208,12 +213,12 @@ func (c *change) run(ctx context.Context) error {
 		}
 	}
 	if c.reinvocation.wanted {
-		c.reinvocation.changed() // the last to change the object may be asked again as well
+		c.reinvocation.changed() // the last policy to change the object may be evaluated again as well
 	}
 	return nil
 }
 
-// mutate applies the mutations of one policy, each to what the one before has made.
+// mutate applies the mutations of one policy, each to the result of the one before.
 func (c *change) mutate(ctx context.Context, t task, namespace *cel.Document) error {
 	for _, m := range t.policy.rules.list {
 		if c.Object == nil {
@@ -236,7 +241,7 @@ func (c *change) mutate(ctx context.Context, t task, namespace *cel.Document) er
 	return nil
 }
 
-// apply evaluates a mutation and gives the object what it makes.
+// apply evaluates a mutation and applies its result to the object.
 func (c *change) apply(ctx context.Context, e *cel.Evaluator, t task, m mutation) (changed bool, err error) {
 	if m.Err != nil {
 		return false, m.Err
@@ -285,10 +290,10 @@ func (c *change) merge(t task, doc map[string]any, result cel.Evaluation) ([]byt
 	return json.Marshal(merged)
 }
 
-// patched is a document with the JSON patch applied; nil where a test of the patch failed,
-// which leaves the object as it is.
+// patched returns a document with the JSON patch applied; nil if a test of the patch failed, which
+// leaves the object as it is.
 func patched(doc []byte, result cel.Evaluation) (after []byte, err error) {
-	defer func() { // the library panics where an operation without a value meets what is no plain value
+	defer func() { // the library panics if an operation without a value meets anything but a plain value
 		if fault := recover(); fault != nil {
 			after, err = nil, fmt.Errorf("JSON Patch: %v", fault)
 		}
@@ -311,7 +316,7 @@ func patched(doc []byte, result cel.Evaluation) (after []byte, err error) {
 	return after, nil
 }
 
-// refuse makes the answer of all the objections: the first is the message.
+// refuse makes one error of all objections: the first is the message.
 func (c *change) refuse() error {
 	if len(c.objections) == 0 {
 		return nil
@@ -322,7 +327,8 @@ func (c *change) refuse() error {
 		answer.ErrStatus.Reason = reason
 	}
 	for _, o := range c.objections {
-		answer.ErrStatus.Details.Causes = append(answer.ErrStatus.Details.Causes, metav1.StatusCause{Message: o.message})
+		answer.ErrStatus.Details.Causes = append(answer.ErrStatus.Details.Causes,
+			metav1.StatusCause{Message: o.message})
 	}
 	return answer
 }

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// namespaceExists refuses every write in a namespace that is not there.
+// namespaceExists rejects every write in a namespace that does not exist.
 type namespaceExists struct{ cluster Cluster }
 
 func newNamespaceExists(env *Env) (Plugin, error) { return &namespaceExists{env.Cluster}, nil }
@@ -21,7 +21,7 @@ func (p *namespaceExists) Validate(ctx context.Context, a *Attributes) error {
 	return notFound(err, namespaces, a.Namespace)
 }
 
-// namespaceAutoProvision makes the namespace that a new object names.
+// namespaceAutoProvision creates the namespace of a new object.
 type namespaceAutoProvision struct{ cluster Cluster }
 
 func newNamespaceAutoProvision(env *Env) (Plugin, error) {

@@ -14,14 +14,14 @@ import (
 // immortal namespaces cannot be deleted.
 var immortal = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
 
-// namespaceLifecycle keeps namespaces that go away from filling up again, and those without
-// which the cluster does not work from going away.
+// namespaceLifecycle rejects new objects in terminating namespaces, and the deletion of namespaces that
+// the cluster needs.
 type namespaceLifecycle struct{ cluster Cluster }
 
 func newNamespaceLifecycle(env *Env) (Plugin, error) { return &namespaceLifecycle{env.Cluster}, nil }
 
-// Mutate changes nothing: it comes before the other plugins, so that they need not ask
-// whether there is a namespace.
+// Mutate changes nothing: it runs before the other plugins, so that they need not check that the
+// namespace exists.
 func (p *namespaceLifecycle) Mutate(ctx context.Context, a *Attributes) error {
 	if a.Operation != Create || a.Namespace == "" {
 		return nil
@@ -33,7 +33,8 @@ func (p *namespaceLifecycle) Mutate(ctx context.Context, a *Attributes) error {
 	if ns.Status.Phase != corev1.NamespaceTerminating {
 		return nil
 	}
-	refusal := Forbid(a, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace)).(*apierrors.StatusError)
+	refusal := Forbid(a, fmt.Errorf("unable to create new content in namespace %s because it is being terminated",
+		a.Namespace)).(*apierrors.StatusError)
 	refusal.ErrStatus.Details.Causes = append(refusal.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type:    corev1.NamespaceTerminatingCause,
 		Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace),
@@ -42,7 +43,7 @@ func (p *namespaceLifecycle) Mutate(ctx context.Context, a *Attributes) error {
 	return refusal
 }
 
-// Validate keeps the immortal namespaces.
+// Validate rejects the deletion of immortal namespaces.
 func (p *namespaceLifecycle) Validate(_ context.Context, a *Attributes) error {
 	if a.Operation == Delete && slices.Contains(immortal, a.Name) {
 		return Forbid(a, errors.New("this namespace may not be deleted"))

@@ -29,8 +29,8 @@ func (p *defaultIngressClass) Mutate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// denyExternalIPs refuses external addresses, by which a service could take traffic that is
-// meant for others (CVE-2020-8554). Those that an object has already may stay.
+// denyExternalIPs rejects external addresses, with which a service could intercept traffic of others
+// (CVE-2020-8554). An object may keep those that it has.
 type denyExternalIPs struct{}
 
 func newDenyExternalIPs(*Env) (Plugin, error) { return denyExternalIPs{}, nil }

@@ -18,15 +18,15 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// nodeRestriction keeps users system:node:NAME of the group system:nodes to what is theirs,
-// within what authorization lets every node do.
+// nodeRestriction limits users system:node:NAME of the group system:nodes to their own objects, within
+// the rights that authorization grants every node.
 // https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
 type nodeRestriction struct{ cluster Cluster }
 
 func newNodeRestriction(env *Env) (Plugin, error) { return &nodeRestriction{env.Cluster}, nil }
 
-// nodeOf is the name of the node that a user is the agent of; isNode without a name is one
-// whose name says nothing.
+// nodeOf returns the name of the node whose agent the user is; isNode without a name is an agent whose
+// user name has none.
 func nodeOf(user *authn.User) (name string, isNode bool) {
 	name, ok := strings.CutPrefix(user.Name, "system:node:")
 	if !ok {
@@ -109,11 +109,12 @@ func (p *nodeRestriction) pod(ctx context.Context, node string, a *Attributes) e
 	return nil
 }
 
-// mirrorPod lets a node show the API what it runs from files of its own, and no more: a pod
-// that refers to secrets would let the node read them.
+// mirrorPod lets a node create pods that mirror those it runs from files, and no others: a pod that
+// refers to secrets would let the node read them.
 func (p *nodeRestriction) mirrorPod(ctx context.Context, node string, pod *corev1.Pod) error {
 	if !isMirror(pod) {
-		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, node)
+		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods",
+			corev1.MirrorPodAnnotationKey, node)
 	}
 	if pod.Spec.NodeName != node {
 		return fmt.Errorf("node %q can only create pods with spec.nodeName set to itself", node)
@@ -180,7 +181,8 @@ func restrictNode(node string, a *Attributes) error {
 			return fmt.Errorf("node %q is not allowed to create pods with a non-nil configSource", node)
 		}
 		if labels := forbiddenLabels(is.Labels, nil); len(labels) > 0 {
-			return fmt.Errorf("node %q is not allowed to set the following labels: %s", node, strings.Join(labels, ", "))
+			return fmt.Errorf("node %q is not allowed to set the following labels: %s", node,
+				strings.Join(labels, ", "))
 		}
 	case Update:
 		is, was := a.Object.(*corev1.Node), a.Old.(*corev1.Node)
@@ -199,16 +201,17 @@ func restrictNode(node string, a *Attributes) error {
 	return nil
 }
 
-// kubeletLabels are those of Kubernetes' own domains that a node may set on itself; beside
-// them, whatever is in kubeletLabelDomains.
+// kubeletLabels are the labels of Kubernetes' own domains that a node may set on itself, besides those
+// in kubeletLabelDomains.
 var (
 	kubeletLabels = utilsets.New(corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
 		corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType,
-		corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch")
+		corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os",
+		"beta.kubernetes.io/arch")
 	kubeletLabelDomains = []string{"kubelet.kubernetes.io", "node.kubernetes.io"}
 )
 
-// forbiddenLabels are those changed by which a node could draw pods to itself.
+// forbiddenLabels returns the changed labels with which a node could attract pods.
 func forbiddenLabels(is, was map[string]string) []string {
 	changed := utilsets.New[string]()
 	for _, pair := range [][2]map[string]string{{is, was}, {was, is}} {
@@ -249,12 +252,13 @@ func restrictClaim(node string, a *Attributes) error {
 		claim.Status.AllocatedResources, claim.Status.AllocatedResourceStatuses = nil, nil
 	}
 	if !equality.Semantic.DeepEqual(was, is) {
-		return fmt.Errorf("node %q is not allowed to update fields other than status.quantity, status.conditions, status.allocatedResourceStatuses and status.allocatedResources", node)
+		return fmt.Errorf("node %q is not allowed to update fields other than status.quantity, status.conditions, "+
+			"status.allocatedResourceStatuses and status.allocatedResources", node)
 	}
 	return nil
 }
 
-// token lets a node ask for tokens of the pods that it runs.
+// token lets a node request tokens for the pods that it runs.
 func (p *nodeRestriction) token(ctx context.Context, node string, a *Attributes) error {
 	request, ok := a.Object.(*authenticationv1.TokenRequest)
 	if !ok {
@@ -272,7 +276,8 @@ func (p *nodeRestriction) token(ctx context.Context, node string, a *Attributes)
 		return notFound(err, pods, ref.Name)
 	}
 	if ref.UID != pod.UID {
-		return fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+		return fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The "+
+			"object might have been deleted and then recreated", ref.UID)
 	}
 	if pod.Spec.NodeName != node {
 		return errors.New("node requested token bound to a pod scheduled on a different node")

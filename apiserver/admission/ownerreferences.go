@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ownerReferences keeps people from having the garbage collector delete for them, or keep
-// for them, what they themselves may not.
+// ownerReferences keeps users from making the garbage collector delete, or keep, objects that they may
+// not delete or keep themselves.
 type ownerReferences struct{ cluster Cluster }
 
 func newOwnerReferences(env *Env) (Plugin, error) { return &ownerReferences{env.Cluster}, nil }
@@ -26,13 +26,15 @@ func (p *ownerReferences) Validate(ctx context.Context, a *Attributes) error {
 	if len(had) == len(wants) && (len(had) == 0 || equality.Semantic.DeepEqual(had, wants)) {
 		return nil
 	}
-	// One who creates an object may give it owners as the object's own finalizers.
+	// The creator of an object may give it owners, as it may give it finalizers.
 	ok, reason, err := p.cluster.Authorize(ctx, a.User, "delete", a.Resource, a.Subresource, a.Namespace, a.Name)
 	if !ok {
 		return Forbid(a, fmt.Errorf("cannot set an ownerRef on a resource you can't delete: %v, %v", reason, err))
 	}
 	for _, ref := range wants {
-		if !blocks(ref) || slices.ContainsFunc(had, func(h metav1.OwnerReference) bool { return h.UID == ref.UID && blocks(h) }) {
+		if !blocks(ref) || slices.ContainsFunc(had, func(h metav1.OwnerReference) bool {
+			return h.UID == ref.UID && blocks(h)
+		}) {
 			continue
 		}
 		if err := p.mayBlock(ctx, a, ref); err != nil {
@@ -44,19 +46,23 @@ func (p *ownerReferences) Validate(ctx context.Context, a *Attributes) error {
 
 func blocks(ref metav1.OwnerReference) bool { return ptr.Deref(ref.BlockOwnerDeletion, false) }
 
-// mayBlock asks whether the user may set finalizers on the owner: blocking is no less.
+// mayBlock checks that the user may set finalizers on the owner: blocking its deletion amounts to the
+// same.
 func (p *ownerReferences) mayBlock(ctx context.Context, a *Attributes, ref metav1.OwnerReference) error {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
-		return fmt.Errorf("cannot set blockOwnerDeletion to true because the API version %q is malformed: %w", ref.APIVersion, err)
+		return fmt.Errorf("cannot set blockOwnerDeletion to true because the API version %q is malformed: %w",
+			ref.APIVersion, err)
 	}
 	resource, ok := p.cluster.Kind(gv.WithKind(ref.Kind))
 	if !ok {
-		return fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %v Kind %v", ref.APIVersion, ref.Kind)
+		return fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for "+
+			"APIVersion %v Kind %v", ref.APIVersion, ref.Kind)
 	}
 	ok, reason, err := p.cluster.Authorize(ctx, a.User, "update", resource, "finalizers", a.Namespace, ref.Name)
 	if !ok {
-		return fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %v, %v", reason, err)
+		return fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set "+
+			"finalizers on: %v, %v", reason, err)
 	}
 	return nil
 }

@@ -43,14 +43,16 @@ func podReferences(pod *corev1.Pod) iter.Seq[reference] {
 	}
 }
 
-func containerReferences(container string, env []corev1.EnvVar, from []corev1.EnvFromSource, ephemeral bool, yield func(reference) bool) bool {
+func containerReferences(container string, env []corev1.EnvVar, from []corev1.EnvFromSource, ephemeral bool,
+	yield func(reference) bool) bool {
 	for _, e := range env {
 		switch {
 		case e.ValueFrom == nil:
 		case e.ValueFrom.SecretKeyRef != nil:
 			name := e.ValueFrom.SecretKeyRef.Name
 			if !yield(reference{kind: "secrets", name: name, ephemeral: ephemeral,
-				where: fmt.Sprintf("container %s with envVar %s referencing secret.secretName=%q", container, e.Name, name)}) {
+				where: fmt.Sprintf("container %s with envVar %s referencing secret.secretName=%q", container,
+					e.Name, name)}) {
 				return false
 			}
 		case e.ValueFrom.ConfigMapKeyRef != nil:
@@ -61,10 +63,12 @@ func containerReferences(container string, env []corev1.EnvVar, from []corev1.En
 	}
 	for _, f := range from {
 		if f.SecretRef != nil && !yield(reference{kind: "secrets", name: f.SecretRef.Name, ephemeral: ephemeral,
-			where: fmt.Sprintf("container %s with envFrom referencing secret.secretName=%q", container, f.SecretRef.Name)}) {
+			where: fmt.Sprintf("container %s with envFrom referencing secret.secretName=%q", container,
+				f.SecretRef.Name)}) {
 			return false
 		}
-		if f.ConfigMapRef != nil && !yield(reference{kind: "configmaps", name: f.ConfigMapRef.Name, ephemeral: ephemeral}) {
+		if f.ConfigMapRef != nil &&
+			!yield(reference{kind: "configmaps", name: f.ConfigMapRef.Name, ephemeral: ephemeral}) {
 			return false
 		}
 	}
@@ -73,7 +77,8 @@ func containerReferences(container string, env []corev1.EnvVar, from []corev1.En
 
 func volumeReferences(v *corev1.Volume, yield func(reference) bool) bool {
 	secret := func(name string) bool {
-		return yield(reference{kind: "secrets", name: name, where: fmt.Sprintf("volume with secret.secretName=%q", name)})
+		return yield(reference{kind: "secrets", name: name,
+			where: fmt.Sprintf("volume with secret.secretName=%q", name)})
 	}
 	local := func(ref *corev1.LocalObjectReference) bool { return ref == nil || secret(ref.Name) }
 	switch s := &v.VolumeSource; {

@@ -19,13 +19,12 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// podSecurity holds pods to the Pod Security Standards (Kubernetes' own library has the
-// checks) that labels of the namespace name: enforce refuses pods, warn and audit speak of
-// them, and of the templates of workloads.
-// https://kubernetes.io/docs/concepts/security/pod-security-admission/
+// podSecurity holds pods to the Pod Security Standards (Kubernetes' own library has the checks) that
+// labels of the namespace name: enforce rejects pods; warn and audit report them, and the templates of
+// workloads. https://kubernetes.io/docs/concepts/security/pod-security-admission/
 type podSecurity struct {
 	cluster   Cluster
-	evaluator func() policy.Evaluator // made when first needed: few namespaces ask for it
+	evaluator func() policy.Evaluator // made when first needed: few namespaces use it
 	defaults  podsecurityapi.Policy
 	exempt    exemptions
 	decisions *prometheus.CounterVec
@@ -37,7 +36,7 @@ type exemptions struct {
 	RuntimeClasses []string `json:"runtimeClasses"`
 }
 
-// A namespace whose pods are checked when its labels change has at most so many checked.
+// When the labels of a namespace change, at most this many of its pods are checked.
 const maxPodsChecked = 3000
 
 // templates are the kinds with a pod in them.
@@ -96,12 +95,15 @@ func newEvaluator() policy.Evaluator {
 }
 
 var privilegedPolicy = podsecurityapi.Policy{
-	Enforce: podsecurityapi.LevelVersion{Level: podsecurityapi.LevelPrivileged, Version: podsecurityapi.LatestVersion()},
-	Audit:   podsecurityapi.LevelVersion{Level: podsecurityapi.LevelPrivileged, Version: podsecurityapi.LatestVersion()},
-	Warn:    podsecurityapi.LevelVersion{Level: podsecurityapi.LevelPrivileged, Version: podsecurityapi.LatestVersion()},
+	Enforce: podsecurityapi.LevelVersion{Level: podsecurityapi.LevelPrivileged,
+		Version: podsecurityapi.LatestVersion()},
+	Audit: podsecurityapi.LevelVersion{Level: podsecurityapi.LevelPrivileged,
+		Version: podsecurityapi.LatestVersion()},
+	Warn: podsecurityapi.LevelVersion{Level: podsecurityapi.LevelPrivileged,
+		Version: podsecurityapi.LatestVersion()},
 }
 
-// labelsOf drops the labels without a value.
+// labelsOf returns the labels that have a value.
 func labelsOf(labels map[string]string) map[string]string {
 	for key, value := range labels {
 		if value == "" {
@@ -164,7 +166,8 @@ func templateOf(obj api.Object) *corev1.PodTemplateSpec {
 }
 
 // check evaluates a pod, or a workload's template, by each of the three modes.
-func (p *podSecurity) check(a *Attributes, asked podsecurityapi.Policy, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool) error {
+func (p *podSecurity) check(a *Attributes, asked podsecurityapi.Policy, meta *metav1.ObjectMeta, spec *corev1.PodSpec,
+	enforce bool) error {
 	if spec.RuntimeClassName != nil && slices.Contains(p.exempt.RuntimeClasses, *spec.RuntimeClassName) {
 		return nil
 	}
@@ -207,24 +210,27 @@ func (p *podSecurity) count(a *Attributes, mode string, lv podsecurityapi.LevelV
 	if a.Operation == Update {
 		operation = "update"
 	}
-	p.decisions.WithLabelValues(decision, string(lv.Level), lv.Version.String(), mode, operation, resource, a.Subresource).Inc()
+	p.decisions.WithLabelValues(decision, string(lv.Level), lv.Version.String(), mode, operation, resource,
+		a.Subresource).Inc()
 }
 
-// concernsSecurity reports whether an update changes what the standards look at and may
-// change: images, and ephemeral containers.
+// concernsSecurity reports whether an update changes the mutable fields that the standards check:
+// images, and ephemeral containers.
 func concernsSecurity(pod, old *corev1.Pod) bool {
 	changed := func(is, was []corev1.Container) bool {
 		return !slices.EqualFunc(is, was, func(a, b corev1.Container) bool { return a.Image == b.Image })
 	}
-	return changed(pod.Spec.Containers, old.Spec.Containers) || changed(pod.Spec.InitContainers, old.Spec.InitContainers) ||
+	return changed(pod.Spec.Containers, old.Spec.Containers) ||
+		changed(pod.Spec.InitContainers, old.Spec.InitContainers) ||
 		slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool {
-			at := slices.IndexFunc(old.Spec.EphemeralContainers, func(o corev1.EphemeralContainer) bool { return o.Name == c.Name })
+			at := slices.IndexFunc(old.Spec.EphemeralContainers, func(o corev1.EphemeralContainer) bool {
+				return o.Name == c.Name
+			})
 			return at < 0 || old.Spec.EphemeralContainers[at].Image != c.Image
 		})
 }
 
-// namespace refuses labels that mean nothing, and warns of the pods that are there already
-// and would be refused now.
+// namespace rejects invalid labels, and warns of existing pods that would be rejected now.
 func (p *podSecurity) namespace(ctx context.Context, a *Attributes, ns *corev1.Namespace) error {
 	asked, errs := podsecurityapi.PolicyToEvaluate(ns.Labels, p.defaults)
 	if a.Operation == Create {
@@ -237,7 +243,8 @@ func (p *podSecurity) namespace(ctx context.Context, a *Attributes, ns *corev1.N
 	if len(errs) > 0 && (len(oldErrs) == 0 || errs.ToAggregate().Error() != oldErrs.ToAggregate().Error()) {
 		return apierrors.NewInvalid(a.Kind.GroupKind(), ns.Name, errs)
 	}
-	relaxed := asked.Enforce.Version == before.Enforce.Version && podsecurityapi.CompareLevels(asked.Enforce.Level, before.Enforce.Level) < 1
+	relaxed := asked.Enforce.Version == before.Enforce.Version && podsecurityapi.CompareLevels(asked.Enforce.Level,
+		before.Enforce.Level) < 1
 	if asked.Enforce == before.Enforce || asked.Enforce.Level == podsecurityapi.LevelPrivileged || relaxed ||
 		slices.Contains(p.exempt.Namespaces, ns.Name) {
 		return nil
@@ -245,9 +252,10 @@ func (p *podSecurity) namespace(ctx context.Context, a *Attributes, ns *corev1.N
 	return p.warnOfPods(ctx, a, ns.Name, asked.Enforce)
 }
 
-// warnOfPods has one warning for each violation, with the first pod that has it and how many
+// warnOfPods adds one warning for each violation, with the first pod that has it and the number of
 // others.
-func (p *podSecurity) warnOfPods(ctx context.Context, a *Attributes, namespace string, lv podsecurityapi.LevelVersion) error {
+func (p *podSecurity) warnOfPods(ctx context.Context, a *Attributes, namespace string,
+	lv podsecurityapi.LevelVersion) error {
 	all, err := list[*corev1.Pod](ctx, p.cluster, pods, namespace)
 	if err != nil {
 		a.Warn("failed to list pods while checking new PodSecurity enforce level")
@@ -269,10 +277,12 @@ func (p *podSecurity) warnOfPods(ctx context.Context, a *Attributes, namespace s
 		}
 	}
 	if len(checked) < len(all) {
-		a.Warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", len(checked), len(all)))
+		a.Warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods",
+			len(checked), len(all)))
 	}
 	if len(reasons) > 0 {
-		a.Warn(fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, lv.String()))
+		a.Warn(fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q",
+			namespace, lv.String()))
 	}
 	for _, reason := range reasons {
 		a.Warn(fmt.Sprintf("%s: %s", violatorsOf(violators[reason]), reason))

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// podTopologyLabels tells pods by labels in which zone and region they run (KEP-4742).
+// podTopologyLabels labels pods with the zone and region in which they run (KEP-4742).
 type podTopologyLabels struct{ cluster Cluster }
 
 func newPodTopologyLabels(env *Env) (Plugin, error) { return &podTopologyLabels{env.Cluster}, nil }

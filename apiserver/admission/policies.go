@@ -17,15 +17,14 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
 
-// Admission policies are rules that are objects: what a write must satisfy, or what is changed
-// of it, in expressions. A policy takes effect through its bindings, which say where, and with
-// which parameters. policymatch.go says whether a policy is about a request, policyparams.go
-// finds the parameters, policyeval.go what the expressions may look at; validatingpolicy.go and
-// mutatingpolicy.go are the two plugins.
+// Admission policies are objects whose expressions a write must satisfy, or which change it. A policy
+// takes effect through its bindings, which select writes and parameters. policymatch.go decides whether
+// a policy applies to a request, policyparams.go finds the parameters, policyeval.go provides the
+// variables of the expressions; validatingpolicy.go and mutatingpolicy.go are the two plugins.
 // https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
 
-// boundPolicy is one policy, compiled, with its bindings. It does not change. T is what the
-// plugin's own kind has besides.
+// boundPolicy is one policy, compiled, with its bindings. It is immutable. T holds the fields of the
+// plugin's own kind.
 type boundPolicy[T any] struct {
 	name    string
 	ignores bool // failurePolicy: Ignore
@@ -44,11 +43,11 @@ type binding struct {
 	params       labels.Selector // of ref
 	match        *matcher
 	actions      []admissionv1.ValidationAction
-	err          error // why it cannot be used
+	err          error // the reason why it cannot be used
 }
 
-// policies are those there are of one kind that have a binding, read from memory and compiled when one
-// of them has changed.
+// policies are the policies of one kind that have a binding, read from memory and compiled when one of
+// them has changed.
 type policies[T any] struct {
 	cluster        Cluster
 	kind, bindings schema.GroupResource
@@ -56,7 +55,7 @@ type policies[T any] struct {
 	bind           func(api.Object) *binding
 
 	current atomic.Pointer[policySet[T]]
-	mu      sync.Mutex // held by who makes the next set
+	mu      sync.Mutex // held while the next set is made
 }
 
 type policySet[T any] struct {
@@ -65,13 +64,13 @@ type policySet[T any] struct {
 	compiled           map[compiled]*boundPolicy[T]
 }
 
-// compiled names what a policy was compiled from.
+// compiled identifies the source of a compiled policy.
 type compiled struct {
 	uid        types.UID
 	generation int64
 }
 
-// now are the policies there are. Without any it costs two look-ups.
+// now returns the present policies. If there are none, it costs two lookups.
 func (p *policies[T]) now(ctx context.Context) ([]*boundPolicy[T], error) {
 	changed := p.cluster.Changed(p.kind)
 	if changed == 0 {
@@ -90,8 +89,9 @@ func (p *policies[T]) now(ctx context.Context) ([]*boundPolicy[T], error) {
 func (p *policies[T]) refresh(ctx context.Context) ([]*boundPolicy[T], error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Noted before the objects are read: what changes meanwhile is read again next time.
-	set := &policySet[T]{policies: p.cluster.Changed(p.kind), bindings: p.cluster.Changed(p.bindings), compiled: map[compiled]*boundPolicy[T]{}}
+	// Recorded before the objects are read, so that changes made meanwhile are read the next time.
+	set := &policySet[T]{policies: p.cluster.Changed(p.kind), bindings: p.cluster.Changed(p.bindings),
+		compiled: map[compiled]*boundPolicy[T]{}}
 	old := p.current.Load()
 	if old != nil && old.policies == set.policies && old.bindings == set.bindings {
 		return old.list, nil
@@ -130,7 +130,7 @@ func (p *policies[T]) refresh(ctx context.Context) ([]*boundPolicy[T], error) {
 	return set.list, nil
 }
 
-// newBinding is what the two kinds of binding have in common.
+// newBinding makes a binding of the fields that the two kinds share.
 func newBinding(name, policy string, ref *admissionv1.ParamRef, match *admissionv1.MatchResources) *binding {
 	b := &binding{name: name, policy: policy, ref: ref}
 	if match != nil {
@@ -152,8 +152,8 @@ type common struct {
 	variables  []admissionv1.Variable
 }
 
-// compilePolicy compiles what they share, and returns the compiler for the rest. What does not
-// compile is an error when it is evaluated: what is stored may come from another release.
+// compilePolicy compiles the shared fields, and returns the compiler for the rest. An expression that
+// does not compile is an error when it is evaluated: stored policies may come from another release.
 func compilePolicy[T any](name string, c common) (*boundPolicy[T], *cel.Compiler, cel.Declarations) {
 	declared := cel.Declarations{Params: c.param != nil, Authorizer: true, Stored: true}
 	compiler := cel.NewCompiler(len(c.variables) > 0)
@@ -166,17 +166,19 @@ func compilePolicy[T any](name string, c common) (*boundPolicy[T], *cel.Compiler
 	}
 	p.variables = compiler.Variables()
 	for _, condition := range c.conditions {
-		p.conditions = append(p.conditions, compiler.Compile(strings.TrimSpace(condition.Expression), cel.Bool, declared))
+		p.conditions = append(p.conditions, compiler.Compile(strings.TrimSpace(condition.Expression),
+			cel.Bool, declared))
 	}
 	return p, compiler, declared
 }
 
-// exempt are the resources that policies have no say in: their own, so that a bad one can be
-// taken away again, and questions that change nothing.
+// exempt reports whether policies do not apply to a resource: their own, so that a bad policy can be
+// removed again, and reviews, which change nothing.
 func exempt(resource schema.GroupResource) bool {
 	switch resource.Group {
 	case policyGroup:
-		return strings.HasSuffix(resource.Resource, "admissionpolicies") || strings.HasSuffix(resource.Resource, "admissionpolicybindings")
+		return strings.HasSuffix(resource.Resource, "admissionpolicies") ||
+			strings.HasSuffix(resource.Resource, "admissionpolicybindings")
 	case "authentication.k8s.io", "authorization.k8s.io":
 		return true
 	}

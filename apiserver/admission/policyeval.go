@@ -20,7 +20,7 @@ import (
 // documents are the request's objects in one version.
 type documents struct{ object, old *cel.Document }
 
-// in are the request's objects as those of the kind.
+// in returns the request's objects in the given kind.
 func (q *question) in(kind schema.GroupVersionKind) *documents {
 	if d, ok := q.docs[kind]; ok {
 		return d
@@ -43,10 +43,10 @@ func (q *question) document(obj api.Object, kind schema.GroupVersionKind) *cel.D
 	return &cel.Document{Make: func() (any, error) { return q.cluster.Show(obj, kind) }}
 }
 
-// changed forgets the documents of the object, which is another now.
+// changed drops the documents of the object, which has changed.
 func (q *question) changed() { q.docs = nil }
 
-// bindings are what expressions may look at.
+// bindings returns the variables of expressions.
 func (q *question) bindings(ctx context.Context, in matched, p param) cel.Bindings {
 	docs := q.in(in.kind)
 	return cel.Bindings{
@@ -59,14 +59,15 @@ func (q *question) bindings(ctx context.Context, in matched, p param) cel.Bindin
 	}
 }
 
-// request is the AdmissionRequest, without its uid and its objects.
+// request returns the AdmissionRequest, without its uid and its objects.
 func (q *question) request(in matched) map[string]any {
 	r := map[string]any{
 		"kind": kindDocument(in.kind), "resource": resourceDocument(in.resource),
 		"requestKind": kindDocument(q.Kind), "requestResource": resourceDocument(q.Resource),
 		"operation": string(q.Operation), "dryRun": q.DryRun, "userInfo": userDocument(q.User),
 	}
-	for key, text := range map[string]string{"subResource": q.Subresource, "requestSubResource": q.Subresource, "name": nameOf(q.Attributes), "namespace": q.Namespace} {
+	for key, text := range map[string]string{"subResource": q.Subresource, "requestSubResource": q.Subresource,
+		"name": nameOf(q.Attributes), "namespace": q.Namespace} {
 		if text != "" {
 			r[key] = text
 		}
@@ -103,7 +104,7 @@ func userDocument(u *authn.User) map[string]any {
 	return doc
 }
 
-// namespaceDocument is what expressions see as namespaceObject: null for a request of the cluster's.
+// namespaceDocument is the variable namespaceObject: null for cluster-scoped requests.
 func (q *question) namespaceDocument(ctx context.Context) (*cel.Document, error) {
 	if q.Namespace == "" || q.GroupResource() == namespaces {
 		return nil, nil
@@ -119,7 +120,7 @@ func (q *question) namespaceDocument(ctx context.Context) (*cel.Document, error)
 	}}, nil
 }
 
-// rights answers for the authorizers.
+// rights lets expressions query the authorizers.
 type rights struct {
 	ctx     context.Context
 	cluster Cluster
@@ -133,7 +134,8 @@ func (r rights) Authorize(c cel.Check) (bool, string, error) {
 		a.User = &authn.User{Name: c.As.Username, Groups: c.As.Groups}
 	}
 	if c.Path == "" {
-		a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name = c.Group, "*", c.Resource, c.Subresource, c.Namespace, c.Name
+		a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name = c.Group, "*", c.Resource, c.Subresource,
+			c.Namespace, c.Name
 		if selector, err := fields.ParseSelector(c.FieldSelector); c.FieldSelector != "" && err == nil {
 			a.Fields = selector.Requirements()
 		}
@@ -142,8 +144,8 @@ func (r rights) Authorize(c cel.Check) (bool, string, error) {
 	return decision == authz.Allow, reason, err
 }
 
-// meets evaluates the match conditions: all must be true. A false one decides, whatever others
-// say; an error is for the failure policy.
+// meets evaluates the match conditions: all must be true. A false one decides, whatever the others
+// return; an error is left to the failure policy.
 func meets(ctx context.Context, conditions []*cel.Expression, e *cel.Evaluator) (bool, error) {
 	var errs []error
 	budget := int64(cel.MatchBudget)
@@ -162,7 +164,7 @@ func meets(ctx context.Context, conditions []*cel.Expression, e *cel.Evaluator) 
 	return len(errs) == 0, utilerrors.NewAggregate(errs)
 }
 
-// deadline turns the end of the request into its error: it is no fault of the policy.
+// deadline turns the end of the request into an error of its own: it is not the policy's failure.
 func deadline(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("evaluating admission policies: %w", err)
@@ -170,7 +172,7 @@ func deadline(ctx context.Context) error {
 	return nil
 }
 
-// reasonCode is the HTTP status of a refusal for the reason.
+// reasonCode returns the HTTP status for a reason.
 func reasonCode(reason metav1.StatusReason) int32 {
 	switch reason {
 	case metav1.StatusReasonForbidden:

@@ -34,7 +34,8 @@ func newMatcher(m *admissionv1.MatchResources) matcher {
 		to   *labels.Selector
 	}{{"namespace", m.NamespaceSelector, &parsed.namespaces}, {"object", m.ObjectSelector, &parsed.objects}} {
 		if s.from == nil {
-			parsed.err = fmt.Errorf("a nil %s selector was passed, please ensure selectors are initialized properly", s.name)
+			parsed.err = fmt.Errorf("a nil %s selector was passed, please ensure selectors are initialized properly",
+				s.name)
 			return parsed
 		}
 		if *s.to, parsed.err = metav1.LabelSelectorAsSelector(s.from); parsed.err != nil {
@@ -44,14 +45,14 @@ func newMatcher(m *admissionv1.MatchResources) matcher {
 	return parsed
 }
 
-// matched is the resource, and the kind, in which a policy sees a request.
+// matched is the resource and the kind as which a policy sees a request.
 type matched struct {
 	resource schema.GroupVersionResource
 	kind     schema.GroupVersionKind
 }
 
-// matches reports whether the request is one of those meant. Another version of its resource
-// will do, unless the policy is Exact. An error in a selector counts only where all else fits.
+// matches reports whether the policy applies to the request. Another version of its resource matches
+// too, unless the policy is Exact. An error in a selector counts only if everything else matches.
 func (m *matcher) matches(ctx context.Context, q *question) (matched, bool, error) {
 	if m.err != nil {
 		return matched{}, false, m.err
@@ -69,7 +70,7 @@ func (m *matcher) matches(ctx context.Context, q *question) (matched, bool, erro
 	if !ok {
 		return matched{}, false, nil
 	}
-	// The namespace is read last: most policies are about something else anyway.
+	// The namespace is read last: most policies do not match anyway.
 	ok, err := m.matchesNamespace(ctx, q)
 	return in, ok && err == nil, err
 }
@@ -127,13 +128,15 @@ func (m *matcher) matchesRules(q *question, rules []admissionv1.NamedRuleWithOpe
 	return matched{}, false
 }
 
-// matchesAny reports whether a rule is about the request, had it been made for the resource.
+// matchesAny reports whether a rule would match the request, had it been made for the resource.
 func matchesAny(rules []admissionv1.NamedRuleWithOperations, a *Attributes, resource schema.GroupVersionResource) bool {
 	for i := range rules {
 		r := &rules[i]
 		if inScope(r.Scope, a) && named(r.Operations, admissionv1.OperationType(a.Operation)) &&
 			named(r.APIGroups, resource.Group) && named(r.APIVersions, resource.Version) &&
-			slices.ContainsFunc(r.Resources, func(name string) bool { return isResource(name, resource.Resource, a.Subresource) }) &&
+			slices.ContainsFunc(r.Resources, func(name string) bool {
+				return isResource(name, resource.Resource, a.Subresource)
+			}) &&
 			(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, nameOf(a))) {
 			return true
 		}
@@ -151,7 +154,7 @@ func isResource(pattern, resource, subresource string) bool {
 	return (wantResource == "*" || wantResource == resource) && (wantSub == "*" || wantSub == subresource)
 }
 
-// inScope counts a Namespace among the objects of the cluster.
+// inScope treats a Namespace as cluster-scoped.
 func inScope(scope *admissionv1.ScopeType, a *Attributes) bool {
 	if scope == nil || *scope == admissionv1.AllScopes {
 		return true
@@ -160,7 +163,7 @@ func inScope(scope *admissionv1.ScopeType, a *Attributes) bool {
 	return namespaced == (*scope == admissionv1.NamespacedScope)
 }
 
-// nameOf is the name of what the request is about.
+// nameOf returns the name of the request's object.
 func nameOf(a *Attributes) string {
 	if a.Name == "" && a.Object != nil {
 		return a.Object.GetName()
@@ -168,7 +171,7 @@ func nameOf(a *Attributes) string {
 	return a.Name
 }
 
-// question is a request as policies ask about it, with what they have asked already.
+// question is a request as policies see it, and caches the data that they have used.
 type question struct {
 	*Attributes
 	cluster Cluster
@@ -177,7 +180,7 @@ type question struct {
 	docs    map[schema.GroupVersionKind]*documents
 }
 
-// namespace is the request's own. It must have one.
+// namespace returns the request's namespace. The request must have one.
 func (q *question) namespace(ctx context.Context) (*corev1.Namespace, error) {
 	if q.ns != nil {
 		return q.ns, nil

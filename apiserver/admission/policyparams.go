@@ -13,14 +13,14 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
 
-// param is one parameter of a policy: an object of the kind that the policy says. A policy that
-// takes none is evaluated once, with the zero param.
+// param is one parameter of a policy: an object of its paramKind. A policy without parameters is
+// evaluated once, with the zero param.
 type param struct {
 	obj  api.Object
 	kind schema.GroupVersionKind
 }
 
-// name is the parameter's key among others.
+// name is the parameter's key among the policy's parameters.
 func (p param) name() string {
 	if p.obj == nil {
 		return ""
@@ -28,7 +28,7 @@ func (p param) name() string {
 	return p.obj.GetNamespace() + "/" + p.obj.GetName()
 }
 
-// document is what expressions see as params: null without one.
+// document is the variable params of expressions: null without a parameter.
 func (p param) document(c Cluster) *cel.Document {
 	if p.obj == nil {
 		return nil
@@ -75,8 +75,8 @@ func (q *question) params(ctx context.Context, kind *admissionv1.ParamKind, b *b
 	return all, nil
 }
 
-// paramNamespace is where parameters are: in the namespace that the binding names, or else in
-// that of the request.
+// paramNamespace returns the namespace of the parameters: the one that the binding names, or else that
+// of the request.
 func paramNamespace(res *api.Resource, ref *admissionv1.ParamRef, request string) (string, error) {
 	switch {
 	case !res.Namespaced && ref.Namespace != "":

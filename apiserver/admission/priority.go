@@ -35,16 +35,18 @@ func (p *priority) Mutate(ctx context.Context, a *Attributes) error {
 		value, policy = class.Value, ptr.Deref(class.PreemptionPolicy, policy)
 	}
 	if sent := pod.Spec.Priority; sent != nil && *sent != value {
-		return Forbid(a, fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *sent, value))
+		return Forbid(a, fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; "+
+			"priority admission controller computed %d from the given PriorityClass name", *sent, value))
 	}
 	if sent := pod.Spec.PreemptionPolicy; sent != nil && *sent != policy {
-		return Forbid(a, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *sent, policy))
+		return Forbid(a, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; "+
+			"priority admission controller computed %s from the given PriorityClass name", *sent, policy))
 	}
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = &value, &policy
 	return nil
 }
 
-// keepPriority is for updates by someone whose manifest has never had what Mutate once set.
+// keepPriority is for updates whose manifest lacks the values that Mutate once set.
 func keepPriority(pod, old *corev1.Pod) {
 	if pod.Spec.Priority == nil {
 		pod.Spec.Priority = old.Spec.Priority
@@ -57,7 +59,7 @@ func keepPriority(pod, old *corev1.Pod) {
 	}
 }
 
-// classOf is the pod's class, or the default one, or nil.
+// classOf returns the pod's class, or the default one, or nil.
 func (p *priority) classOf(ctx context.Context, a *Attributes, pod *corev1.Pod) (*schedulingv1.PriorityClass, error) {
 	name := pod.Spec.PriorityClassName
 	if name == "" {
@@ -70,8 +72,8 @@ func (p *priority) classOf(ctx context.Context, a *Attributes, pod *corev1.Pod) 
 	return class, err
 }
 
-// globalDefault is the class of pods that name none. Two servers may have let in one each:
-// the lowest counts.
+// globalDefault returns the class of pods that name none. Two servers may have admitted one each: the
+// lowest counts.
 func (p *priority) globalDefault(ctx context.Context, besides string) (*schedulingv1.PriorityClass, error) {
 	classes, err := list[*schedulingv1.PriorityClass](ctx, p.cluster, priorityClasses, "")
 	var lowest *schedulingv1.PriorityClass
@@ -93,5 +95,6 @@ func (p *priority) Validate(ctx context.Context, a *Attributes) error {
 	if err != nil || other == nil {
 		return err
 	}
-	return Forbid(a, fmt.Errorf("PriorityClass %v is already marked as default. Only one default can exist", other.Name))
+	return Forbid(a, fmt.Errorf("PriorityClass %v is already marked as default. Only one default can exist",
+		other.Name))
 }

@@ -16,13 +16,13 @@ import (
 
 // resourceQuota charges new objects to the ResourceQuotas of their namespace.
 //
-// What an object uses is added to the quota's status in the transaction that stores the object,
-// compared on the quota's revision: either both are written or neither. So usage can never
-// exceed the limit, however many servers write at once, and nothing is charged for an object
-// that was not stored. What deletes give back, the resourcequota controller recounts.
+// The usage of an object is added to the quota's status in the transaction that stores the object,
+// compared on the quota's revision: either both are written or neither. So usage can never exceed the
+// limit, however many servers write at once, and nothing is charged for an object that was not stored.
+// The resourcequota controller recounts what deletions release.
 //
-// Writers of one namespace on one server take turns, because only one transaction can win
-// a revision; those on another server may win meanwhile, and the loser tries again.
+// Writers of one namespace on one server take turns, because only one transaction can win a revision;
+// those on another server may win meanwhile, and the loser retries.
 type resourceQuota struct {
 	cluster Cluster
 	turns   turns
@@ -32,11 +32,12 @@ func newResourceQuota(env *Env) (Plugin, error) {
 	return &resourceQuota{cluster: env.Cluster, turns: turns{byNamespace: map[string]*turn{}}}, nil
 }
 
-// tracks reports whether a write can use up anything: every create, and those updates by
-// which an object can come to use more.
+// tracks reports whether a write can use quota: every create, and the updates with which an object can
+// come to use more.
 func (p *resourceQuota) tracks(a *Attributes) bool {
 	switch {
-	case a.Namespace == "" || a.Resource.Resource == "events" && (a.Resource.Group == "" || a.Resource.Group == "events.k8s.io"):
+	case a.Namespace == "" || a.Resource.Resource == "events" &&
+		(a.Resource.Group == "" || a.Resource.Group == "events.k8s.io"):
 		return false
 	case a.Operation == Create:
 		return a.Subresource == ""
@@ -48,7 +49,7 @@ func (p *resourceQuota) tracks(a *Attributes) bool {
 	return a.Subresource == "" && (a.Resource.Resource == "services" || a.Resource.Resource == "persistentvolumeclaims")
 }
 
-// Claim is what a write uses up, waiting to be written together with it.
+// Claim is the quota that a write uses, to be written together with it.
 type Claim struct {
 	// Quotas are the documents to be stored. The resourceVersion of each is that of the one
 	// that it replaces; at any other, the transaction must fail.
@@ -75,7 +76,7 @@ func (c *Claim) Settle(revision string) {
 	c.turns.end(c.turn)
 }
 
-// claim returns nil for a write that uses nothing of any quota.
+// claim returns nil for a write that uses no quota.
 func (p *resourceQuota) claim(ctx context.Context, a *Attributes) (*Claim, error) {
 	quotas, err := list[*corev1.ResourceQuota](ctx, p.cluster, resourceQuotas, a.Namespace)
 	if err != nil || !slices.ContainsFunc(quotas, func(q *corev1.ResourceQuota) bool { return concerns(q, a) }) {
@@ -93,7 +94,7 @@ func (p *resourceQuota) claim(ctx context.Context, a *Attributes) (*Claim, error
 	return &Claim{Quotas: charged, turn: turn, turns: &p.turns}, nil
 }
 
-// charge looks at the quotas in memory, and before it refuses, at those in etcd.
+// charge charges the quotas in memory and, before it rejects a write, those in etcd.
 func (p *resourceQuota) charge(ctx context.Context, a *Attributes, turn *turn) ([]*corev1.ResourceQuota, error) {
 	for fresh := turn.doubt; ; fresh = true {
 		objects, err := p.cluster.List(ctx, resourceQuotas, a.Namespace, fresh)
@@ -107,7 +108,7 @@ func (p *resourceQuota) charge(ctx context.Context, a *Attributes, turn *turn) (
 	}
 }
 
-// chargeAll returns the quotas that change, or why the write does not fit into one.
+// chargeAll returns the quotas that change, or the reason why the write exceeds one.
 func chargeAll(a *Attributes, quotas []*corev1.ResourceQuota) ([]*corev1.ResourceQuota, error) {
 	var charged []*corev1.ResourceQuota
 	for _, q := range quotas {
@@ -125,8 +126,8 @@ func chargeAll(a *Attributes, quotas []*corev1.ResourceQuota) ([]*corev1.Resourc
 	return charged, nil
 }
 
-// concerns reports whether the object counts against anything that the quota limits. A quota
-// limits nothing before its controller has taken over the limits into the status.
+// concerns reports whether the object counts against anything that the quota limits. A quota limits
+// nothing before its controller has copied the limits into the status.
 func concerns(q *corev1.ResourceQuota, a *Attributes) bool {
 	for name := range q.Status.Hard {
 		if quota.Counts(a.GroupResource(), name) {
@@ -170,7 +171,8 @@ func charge(a *Attributes, q *corev1.ResourceQuota) (*corev1.ResourceQuota, erro
 	used := quota.Add(q.Status.Used, asked)
 	if exceeded := quota.Growth(quota.Mask(used, asked), q.Status.Hard); len(exceeded) > 0 {
 		return nil, Forbid(a, fmt.Errorf("exceeded quota: %s, requested: %s, used: %s, limited: %s", q.Name,
-			amounts(quota.Mask(asked, exceeded)), amounts(quota.Mask(q.Status.Used, exceeded)), amounts(quota.Mask(q.Status.Hard, exceeded))))
+			amounts(quota.Mask(asked, exceeded)), amounts(quota.Mask(q.Status.Used, exceeded)),
+			amounts(quota.Mask(q.Status.Hard, exceeded))))
 	}
 	after := q.DeepCopy()
 	after.Status.Used = used

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// runtimeClass gives pods what running them by their class costs, and where it can be done.
+// runtimeClass gives pods the overhead, node selector and tolerations of their class.
 // https://kubernetes.io/docs/concepts/containers/runtime-class/
 type runtimeClass struct{ cluster Cluster }
 
 func newRuntimeClass(env *Env) (Plugin, error) { return &runtimeClass{env.Cluster}, nil }
 
-// class is the pod's RuntimeClass, nil if it names none.
+// class returns the pod's RuntimeClass, nil if it names none.
 func (p *runtimeClass) class(ctx context.Context, a *Attributes) (*corev1.Pod, *nodev1.RuntimeClass, error) {
 	pod := a.Object.(*corev1.Pod)
 	if pod.Spec.RuntimeClassName == nil {
@@ -46,7 +46,8 @@ func (p *runtimeClass) Mutate(ctx context.Context, a *Attributes) error {
 	}
 	for key, value := range class.Scheduling.NodeSelector {
 		if own, ok := pod.Spec.NodeSelector[key]; ok && own != value {
-			return Forbid(a, fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, value, key, own))
+			return Forbid(a, fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; "+
+				"pod.spec.nodeSelector[%s] = %s", key, value, key, own))
 		}
 	}
 	if len(class.Scheduling.NodeSelector) > 0 && pod.Spec.NodeSelector == nil {
@@ -59,7 +60,7 @@ func (p *runtimeClass) Mutate(ctx context.Context, a *Attributes) error {
 
 var errOverhead = errors.New("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
 
-// Validate refuses an overhead that is not the class's.
+// Validate rejects an overhead that is not the class's.
 func (p *runtimeClass) Validate(ctx context.Context, a *Attributes) error {
 	pod, class, err := p.class(ctx, a)
 	switch {
@@ -70,7 +71,8 @@ func (p *runtimeClass) Validate(ctx context.Context, a *Attributes) error {
 			return Forbid(a, errOverhead)
 		}
 	case pod.Spec.Overhead != nil:
-		return Forbid(a, errors.New("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"))
+		return Forbid(a,
+			errors.New("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"))
 	}
 	return nil
 }

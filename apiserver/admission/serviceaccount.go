@@ -20,12 +20,12 @@ const (
 	tokenVolumePrefix  = "kube-api-access-"
 	rootCAConfigMap    = "kube-root-ca.crt"
 	mountableSecretsOn = "kubernetes.io/enforce-mountable-secrets"
-	// tokenSeconds is an hour and a little: by it, the server knows tokens that it
-	// may extend for clients that do not read their file again.
+	// tokenSeconds is slightly more than an hour: by this number, the server recognizes tokens that it
+	// may extend for clients that do not reread their file.
 	tokenSeconds = 60*60 + 7
 )
 
-// serviceAccount gives pods the identity they run as.
+// serviceAccount gives pods their service account, and its token.
 // https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/
 type serviceAccount struct{ cluster Cluster }
 
@@ -53,8 +53,8 @@ func (p *serviceAccount) Mutate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// account finds the account. That of every namespace is waited for: its controller may be
-// about to make it.
+// account finds the account. It waits for a namespace's default account, which its controller may be
+// about to create.
 func (p *serviceAccount) account(ctx context.Context, a *Attributes, name string) (*corev1.ServiceAccount, error) {
 	read := p.cluster.Get
 	if name == defaultAccount {
@@ -82,8 +82,8 @@ func automounts(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	return ptr.Deref(account.AutomountServiceAccountToken, true)
 }
 
-// mountToken gives every container that mounts nothing at the token's path the volume with
-// the token, the cluster's CA and the namespace.
+// mountToken mounts the volume with the token, the cluster's CA and the namespace in every container
+// that mounts nothing at its path.
 func mountToken(pod *corev1.Pod) {
 	name, present := tokenVolumePrefix+rand.String(5), false
 	for _, v := range pod.Spec.Volumes {
@@ -96,10 +96,13 @@ func mountToken(pod *corev1.Pod) {
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			c := &containers[i]
-			if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenMountPath }) {
+			if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+				return m.MountPath == tokenMountPath
+			}) {
 				continue
 			}
-			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true,
+				MountPath: tokenMountPath})
 			needed = true
 		}
 	}
@@ -112,20 +115,22 @@ func tokenVolume(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		DefaultMode: ptr.To(corev1.ProjectedVolumeSourceDefaultMode),
 		Sources: []corev1.VolumeProjection{
-			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: ptr.To[int64](tokenSeconds)}},
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token",
+				ExpirationSeconds: ptr.To[int64](tokenSeconds)}},
 			{ConfigMap: &corev1.ConfigMapProjection{
 				LocalObjectReference: corev1.LocalObjectReference{Name: rootCAConfigMap},
 				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
 			}},
 			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
-				Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
+				Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1",
+					FieldPath: "metadata.namespace"},
 			}}}},
 		},
 	}}}
 }
 
-// Validate holds mirror pods, which no account vouches for, to what needs none, and others
-// to the secrets that their account names, if it wants that.
+// Validate rejects mirror pods that need a service account, and holds other pods to the secrets that
+// their account names, if the account demands that.
 func (p *serviceAccount) Validate(ctx context.Context, a *Attributes) error {
 	pod := a.Object.(*corev1.Pod)
 	if a.Operation == Create && isMirror(pod) {
@@ -154,14 +159,16 @@ func checkMirror(a *Attributes, pod *corev1.Pod) error {
 		}
 	}
 	for _, v := range pod.Spec.Volumes {
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.ServiceAccountToken != nil
+		}) {
 			return Forbid(a, errors.New("a mirror pod may not use service account token projections"))
 		}
 	}
 	return nil
 }
 
-// checkSecrets refuses secrets that the account does not name.
+// checkSecrets rejects secrets that the account does not name.
 func checkSecrets(account *corev1.ServiceAccount, pod *corev1.Pod, whole bool) error {
 	mountable := func(name string) bool {
 		return slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == name })
@@ -170,14 +177,16 @@ func checkSecrets(account *corev1.ServiceAccount, pod *corev1.Pod, whole bool) e
 		if use.kind != "secrets" || use.pull || !whole && !use.ephemeral || mountable(use.name) {
 			continue
 		}
-		return fmt.Errorf("%s is not allowed because service account %s does not reference that secret", use.where, account.Name)
+		return fmt.Errorf("%s is not allowed because service account %s does not reference that secret",
+			use.where, account.Name)
 	}
 	if !whole {
 		return nil
 	}
 	for i, pull := range pod.Spec.ImagePullSecrets {
 		if !slices.Contains(account.ImagePullSecrets, pull) {
-			return fmt.Errorf("imagePullSecrets[%d].name=%q is not allowed because service account %s does not reference that imagePullSecret", i, pull.Name, account.Name)
+			return fmt.Errorf("imagePullSecrets[%d].name=%q is not allowed because service account %s does not "+
+				"reference that imagePullSecret", i, pull.Name, account.Name)
 		}
 	}
 	return nil

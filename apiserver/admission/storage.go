@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// The finalizers that controllers take away once a volume or a claim is not in use.
+// The finalizers that controllers remove once a volume or a claim is not in use.
 const (
 	claimProtection  = "kubernetes.io/pvc-protection"
 	volumeProtection = "kubernetes.io/pv-protection"
@@ -32,13 +32,14 @@ func (p *defaultStorageClass) Mutate(ctx context.Context, a *Attributes) error {
 	if err != nil {
 		return err
 	}
-	if class, ok := defaultClass(classes, "storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"); ok {
+	if class, ok := defaultClass(classes, "storageclass.kubernetes.io/is-default-class",
+		"storageclass.beta.kubernetes.io/is-default-class"); ok {
 		claim.Spec.StorageClassName = &class
 	}
 	return nil
 }
 
-// defaultClass is the newest of the classes that an annotation marks as the default.
+// defaultClass returns the newest of the classes that an annotation marks as the default.
 func defaultClass[T api.Object](classes []T, annotations ...string) (string, bool) {
 	classes = slices.DeleteFunc(classes, func(c T) bool {
 		return !slices.ContainsFunc(annotations, func(key string) bool { return c.GetAnnotations()[key] == "true" })
@@ -65,7 +66,7 @@ func compareNames(a, b metav1.Object) int {
 	return 0
 }
 
-// storageProtection keeps volumes and claims while something uses them.
+// storageProtection adds the finalizers that keep volumes and claims while they are in use.
 type storageProtection struct{}
 
 func newStorageProtection(*Env) (Plugin, error) { return storageProtection{}, nil }
@@ -81,7 +82,7 @@ func (storageProtection) Mutate(_ context.Context, a *Attributes) error {
 	return nil
 }
 
-// claimResize lets claims grow only where the volume can.
+// claimResize lets claims grow only if their volume can.
 type claimResize struct{ cluster Cluster }
 
 func newClaimResize(env *Env) (Plugin, error) { return &claimResize{env.Cluster}, nil }
@@ -105,7 +106,8 @@ func (p *claimResize) Validate(ctx context.Context, a *Attributes) error {
 			return nil
 		}
 	}
-	return Forbid(a, errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"))
+	return Forbid(a, errors.New("only dynamically provisioned pvc can be resized and the storageclass that "+
+		"provisions the pvc must support resize"))
 }
 
 func classOf(claim *corev1.PersistentVolumeClaim) string {

@@ -40,13 +40,15 @@ func (p defaultTolerationSeconds) Mutate(_ context.Context, a *Attributes) error
 			continue
 		}
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
-			Key: taint.key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(taint.seconds),
+			Key: taint.key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+			TolerationSeconds: ptr.To(taint.seconds),
 		})
 	}
 	return nil
 }
 
-// extendedResourceToleration lets pods onto nodes that are kept for what the pods ask for.
+// extendedResourceToleration lets pods onto nodes that are reserved for the extended resources that
+// they request.
 type extendedResourceToleration struct{}
 
 func newExtendedResourceToleration(*Env) (Plugin, error) { return extendedResourceToleration{}, nil }
@@ -84,8 +86,8 @@ const (
 	allowedTolerations = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// podTolerationRestriction adds a namespace's tolerations to its pods and refuses others than
-// it allows. A namespace without annotations has those of the plugin's configuration.
+// podTolerationRestriction adds a namespace's tolerations to its pods and rejects those that it does
+// not allow. A namespace without annotations has those of the plugin's configuration.
 type podTolerationRestriction struct {
 	cluster Cluster
 	config  struct {
@@ -110,7 +112,8 @@ func (p *podTolerationRestriction) Mutate(ctx context.Context, a *Attributes) er
 	}
 	if !quota.BestEffort(pod) { // the kubelet evicts best-effort pods first: others may stay
 		added = append(slices.Clone(added), corev1.Toleration{
-			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
+			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoSchedule,
 		})
 	}
 	pod.Spec.Tolerations = mergeTolerations(added, pod.Spec.Tolerations)
@@ -124,13 +127,15 @@ func (p *podTolerationRestriction) Validate(ctx context.Context, a *Attributes) 
 	}
 	for _, t := range a.Object.(*corev1.Pod).Spec.Tolerations {
 		if !slices.ContainsFunc(allowed, func(by corev1.Toleration) bool { return covers(by, t) }) {
-			return Forbid(a, errors.New("pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist"))
+			return Forbid(a, errors.New("pod tolerations (possibly merged with namespace default tolerations) "+
+				"conflict with its namespace whitelist"))
 		}
 	}
 	return nil
 }
 
-func (p *podTolerationRestriction) of(ctx context.Context, a *Attributes, annotation string, otherwise []corev1.Toleration) ([]corev1.Toleration, error) {
+func (p *podTolerationRestriction) of(ctx context.Context, a *Attributes, annotation string,
+	otherwise []corev1.Toleration) ([]corev1.Toleration, error) {
 	ns, err := get[*corev1.Namespace](ctx, p.cluster, namespaces, "", a.Namespace)
 	if err != nil {
 		return nil, notFound(err, namespaces, a.Namespace)
@@ -149,8 +154,8 @@ func (p *podTolerationRestriction) of(ctx context.Context, a *Attributes, annota
 	return own, nil
 }
 
-// mergeTolerations is the first list and what it does not cover of the second, without those
-// that another covers.
+// mergeTolerations returns the first list, and the tolerations of the second that it does not cover,
+// without those that another one covers.
 func mergeTolerations(first, second []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(first, second)
 	var merged []corev1.Toleration
@@ -168,7 +173,7 @@ func mergeTolerations(first, second []corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
-// covers reports whether every taint that t tolerates, and for how long, by does as well.
+// covers reports whether by tolerates every taint that t does, and for at least as long.
 func covers(by, t corev1.Toleration) bool {
 	switch {
 	case by.Key != "" && by.Key != t.Key, by.Key == "" && by.Operator != corev1.TolerationOpExists:

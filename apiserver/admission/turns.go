@@ -14,21 +14,21 @@ type turns struct {
 	byNamespace map[string]*turn
 }
 
-// turn is a namespace's. Who holds it may use its fields but users.
+// turn is the turn of one namespace. Its holder may use all fields but users.
 type turn struct {
 	gate  chan struct{}
-	users int // who hold it or wait for it; guarded by turns.mu
-	// latest are the quotas as the last turn has stored them, which memory may not know yet.
+	users int // holders and waiters; guarded by turns.mu
+	// latest are the quotas as the last turn has stored them, which memory may not have received yet.
 	latest map[string]*corev1.ResourceQuota
-	// doubt says that the last turn lost against another server, or did not hear whether
-	// it has won: what memory holds is old.
+	// doubt means that the last turn lost against another server, or does not know whether it won: the
+	// quotas in memory are old.
 	doubt bool
 }
 
-// maxIdle is how many namespaces that nobody writes to are remembered.
+// maxIdle is how many namespaces without a writer are remembered.
 const maxIdle = 1000
 
-// take waits for the namespace's turn. It must be ended.
+// take waits for the namespace's turn, which must be ended.
 func (t *turns) take(ctx context.Context, namespace string) (*turn, error) {
 	t.mu.Lock()
 	one := t.byNamespace[namespace]
@@ -59,7 +59,7 @@ func (t *turns) leave(one *turn) {
 	t.mu.Unlock()
 }
 
-// forgetIdle makes room. What a forgotten turn knew is found out again by losing once.
+// forgetIdle drops the turns of idle namespaces. A dropped turn costs one lost transaction at most.
 func (t *turns) forgetIdle() {
 	if len(t.byNamespace) < maxIdle {
 		return
@@ -71,7 +71,7 @@ func (t *turns) forgetIdle() {
 	}
 }
 
-// newest puts the quotas that this turn knows better in the place of those from memory.
+// newest replaces quotas from memory by newer ones that this turn has stored.
 func (t *turn) newest(quotas []*corev1.ResourceQuota) []*corev1.ResourceQuota {
 	for i, q := range quotas {
 		if known := t.latest[q.Name]; known != nil && revisionOf(known) > revisionOf(q) && known.UID == q.UID {

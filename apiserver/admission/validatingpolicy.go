@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
 
-// validatingPolicies refuses what ValidatingAdmissionPolicies do not allow.
+// validatingPolicies rejects writes that ValidatingAdmissionPolicies do not allow.
 type validatingPolicies struct {
 	policies[validations]
 }
@@ -43,7 +43,8 @@ type note struct {
 func newValidatingPolicies(env *Env) (Plugin, error) {
 	return &validatingPolicies{policies[validations]{
 		cluster: env.Cluster,
-		kind:    group(policyGroup, "validatingadmissionpolicies"), bindings: group(policyGroup, "validatingadmissionpolicybindings"),
+		kind:    group(policyGroup, "validatingadmissionpolicies"), bindings: group(policyGroup,
+			"validatingadmissionpolicybindings"),
 		compile: func(obj api.Object) *boundPolicy[validations] {
 			return compileValidating(obj.(*admissionv1.ValidatingAdmissionPolicy))
 		},
@@ -58,11 +59,13 @@ func newValidatingPolicies(env *Env) (Plugin, error) {
 
 func compileValidating(obj *admissionv1.ValidatingAdmissionPolicy) *boundPolicy[validations] {
 	spec := &obj.Spec
-	p, compiler, declared := compilePolicy[validations](obj.Name, common{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables})
+	p, compiler, declared := compilePolicy[validations](obj.Name,
+		common{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables})
 	silent := declared
 	silent.Authorizer = false
 	for _, v := range spec.Validations {
-		check := validation{Expression: compiler.Compile(v.Expression, cel.Bool, declared), message: strings.TrimSpace(v.Message), reason: metav1.StatusReasonInvalid}
+		check := validation{Expression: compiler.Compile(v.Expression, cel.Bool, declared),
+			message: strings.TrimSpace(v.Message), reason: metav1.StatusReasonInvalid}
 		if v.MessageExpression != "" {
 			check.says = compiler.Compile(v.MessageExpression, cel.String, silent)
 		}
@@ -72,19 +75,20 @@ func compileValidating(obj *admissionv1.ValidatingAdmissionPolicy) *boundPolicy[
 		p.rules.checks = append(p.rules.checks, check)
 	}
 	for _, a := range spec.AuditAnnotations {
-		p.rules.notes = append(p.rules.notes, note{compiler.Compile(strings.TrimSpace(a.ValueExpression), cel.StringOrNull, declared), a.Key})
+		p.rules.notes = append(p.rules.notes,
+			note{compiler.Compile(strings.TrimSpace(a.ValueExpression), cel.StringOrNull, declared), a.Key})
 	}
 	return p
 }
 
-// refusal is what a policy has against the request.
+// refusal is a policy's reason to reject the request.
 type refusal struct {
 	policy, binding string
 	message         string
 	reason          metav1.StatusReason
 }
 
-// failure is the form in which a refusal goes to the audit log.
+// failure is the form of a refusal in the audit log.
 type failure struct {
 	Message           string                         `json:"message"`
 	Policy            string                         `json:"policy"`
@@ -93,7 +97,7 @@ type failure struct {
 	ValidationActions []admissionv1.ValidationAction `json:"validationActions"`
 }
 
-// verdict is what all the policies have said of one request.
+// verdict collects the results of all policies for one request.
 type verdict struct {
 	*question
 	denied   []refusal
@@ -119,7 +123,7 @@ func (v *validatingPolicies) Validate(ctx context.Context, a *Attributes) error 
 	return all.refuse()
 }
 
-// misconfigured is a policy that cannot be asked.
+// misconfigured adds the refusal of a policy that cannot be evaluated.
 func (v *verdict) misconfigured(p *boundPolicy[validations], b *binding, err error) {
 	if p.ignores {
 		return
@@ -131,7 +135,7 @@ func (v *verdict) misconfigured(p *boundPolicy[validations], b *binding, err err
 	v.denied = append(v.denied, r)
 }
 
-// hear asks one policy, for each of its bindings and their parameters.
+// hear evaluates one policy, for each of its bindings and their parameters.
 func (v *verdict) hear(ctx context.Context, p *boundPolicy[validations]) error {
 	in, ok, err := p.match.matches(ctx, v.question)
 	if err != nil {
@@ -168,8 +172,9 @@ func (v *verdict) hear(ctx context.Context, p *boundPolicy[validations]) error {
 	return nil
 }
 
-// ask evaluates a policy with one parameter.
-func (v *verdict) ask(ctx context.Context, p *boundPolicy[validations], b *binding, in matched, one param, notes map[string][]string) error {
+// ask evaluates one policy with one parameter.
+func (v *verdict) ask(ctx context.Context, p *boundPolicy[validations], b *binding, in matched, one param,
+	notes map[string][]string) error {
 	bound := v.question.bindings(ctx, in, one)
 	if len(p.conditions) > 0 {
 		ok, err := meets(ctx, p.conditions, cel.NewEvaluator(bound, p.variables))
@@ -203,7 +208,7 @@ func (v *verdict) ask(ctx context.Context, p *boundPolicy[validations], b *bindi
 	return nil
 }
 
-// check evaluates the validations; what is refused is at the index of its expression.
+// check evaluates the validations; a refusal is at the index of its expression.
 func check(ctx context.Context, e *cel.Evaluator, p *boundPolicy[validations], budget *int64) ([]*refusal, error) {
 	found := make([]*refusal, len(p.rules.checks))
 	for i, rule := range p.rules.checks {
@@ -231,8 +236,8 @@ func check(ctx context.Context, e *cel.Evaluator, p *boundPolicy[validations], b
 	return found, nil
 }
 
-// explain is the message of a refusal: what its expression makes, if that is one line of a
-// bearable length, or else the one that is written there, or the expression itself.
+// explain returns the message of a refusal: the result of messageExpression, if that is one line of a
+// reasonable length, or else the message, or the expression itself.
 func (v *validation) explain(ctx context.Context, e *cel.Evaluator, budget *int64) (string, error) {
 	if v.says != nil {
 		result, err := e.Evaluate(ctx, v.says, budget)
@@ -250,7 +255,7 @@ func (v *validation) explain(ctx context.Context, e *cel.Evaluator, budget *int6
 	return "failed expression: " + strings.TrimSpace(v.Source), nil
 }
 
-// act does what the binding says is to be done about a refusal.
+// act takes the binding's actions on a refusal.
 func (v *verdict) act(b *binding, p *boundPolicy[validations], index int, r refusal) {
 	r.policy, r.binding = p.name, b.name
 	for _, action := range b.actions {
@@ -260,14 +265,16 @@ func (v *verdict) act(b *binding, p *boundPolicy[validations], index int, r refu
 		case admissionv1.Audit:
 			v.failures = append(v.failures, failure{r.message, p.name, b.name, index, b.actions})
 		case admissionv1.Warn:
-			v.Warn(fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, r.message))
+			v.Warn(fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name,
+				b.name, r.message))
 		}
 	}
 }
 
-// annotate evaluates the audit annotations. One that fails refuses the request, whatever the
-// binding says, unless failures are ignored.
-func (v *verdict) annotate(ctx context.Context, e *cel.Evaluator, p *boundPolicy[validations], b *binding, notes map[string][]string) {
+// annotate evaluates the audit annotations. One that fails rejects the request, whatever the binding's
+// actions, unless failures are ignored.
+func (v *verdict) annotate(ctx context.Context, e *cel.Evaluator, p *boundPolicy[validations], b *binding,
+	notes map[string][]string) {
 	const longest = 10 << 10
 	budget := int64(cel.PolicyBudget)
 	for _, n := range p.rules.notes {
@@ -284,7 +291,8 @@ func (v *verdict) annotate(ctx context.Context, e *cel.Evaluator, p *boundPolicy
 			v.denied = append(v.denied, refusal{policy: p.name, binding: b.name, message: result.Err.Error()})
 		case result.Err == nil && !isText && !result.Null():
 			v.denied = append(v.denied, refusal{policy: p.name, binding: b.name, message: fmt.Sprintf(
-				"valueExpression '%v' resulted in unsupported return type: %v. Return type must be either string or null.", n.Source, result.Type())})
+				"valueExpression '%v' resulted in unsupported return type: %v. Return type must be either string "+
+					"or null.", n.Source, result.Type())})
 		case text != "":
 			if text = text[:min(len(text), longest)]; !slices.Contains(notes[n.key], text) {
 				notes[n.key] = append(notes[n.key], text)
@@ -293,7 +301,7 @@ func (v *verdict) annotate(ctx context.Context, e *cel.Evaluator, p *boundPolicy
 	}
 }
 
-// audit notes the failures that are to be noted, the first fifty of them.
+// audit logs the failures with the action Audit, the first fifty of them.
 func (v *verdict) audit() {
 	const most = 50
 	if len(v.failures) == 0 {
@@ -305,7 +313,7 @@ func (v *verdict) audit() {
 	}
 }
 
-// refuse makes the answer of the first refusal.
+// refuse makes an error of the first refusal.
 func (v *verdict) refuse() error {
 	if len(v.denied) == 0 {
 		return nil
@@ -313,7 +321,8 @@ func (v *verdict) refuse() error {
 	first := v.denied[0]
 	message := fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", first.policy, first.message)
 	if first.binding != "" {
-		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", first.policy, first.binding, first.message)
+		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", first.policy,
+			first.binding, first.message)
 	}
 	answer := Forbid(v.Attributes, errors.New(message)).(*apierrors.StatusError)
 	if first.reason == "" {

@@ -1,9 +1,8 @@
-// Package authn finds out who makes a request. Each way to show who one is has a file: an
-// X.509 certificate is an Authenticator (x509.go), a bearer token of some issuer is a
-// TokenAuthenticator (serviceaccount.go, …). New (options.go) makes the list of those
-// that are configured, in the order in which they are asked; what a TokenReview asks goes
-// through the same list. The User travels in the request's context: authorization,
-// admission and audit read it from there.
+// Package authn authenticates requests. Each kind of credential has a file: an X.509 certificate is
+// checked by an Authenticator (x509.go), a bearer token of some issuer by a TokenAuthenticator
+// (serviceaccount.go, …). New (options.go) makes the list of those that are configured, in the order in
+// which they are tried; a TokenReview goes through the same list. The User travels in the request's
+// context: authorization, admission and audit read it from there.
 //
 // A credential is compared in constant time and never written to a log, a metric or an
 // error.
@@ -20,17 +19,17 @@ import (
 
 // The users and groups that authentication itself gives out.
 const (
-	// Anonymous is the user who has shown no credential.
+	// Anonymous is the user of requests without a credential.
 	Anonymous = "system:anonymous"
 	// GroupUnauthenticated has Anonymous as its only member.
 	GroupUnauthenticated = "system:unauthenticated"
-	// GroupAuthenticated is held by everyone who has shown a credential.
+	// GroupAuthenticated has all users with a valid credential as members.
 	GroupAuthenticated = "system:authenticated"
-	// GroupMasters may do everything, whatever the authorizer holds.
+	// GroupMasters may do everything, whatever the authorizers decide.
 	GroupMasters = "system:masters"
 )
 
-// User is who makes a request: the fields of authentication.k8s.io UserInfo. It is shared
+// User is the user that makes a request: the fields of authentication.k8s.io UserInfo. It is shared
 // between requests and must not be changed.
 type User struct {
 	Name   string
@@ -42,10 +41,10 @@ type User struct {
 // In reports whether the user is in the group.
 func (u *User) In(group string) bool { return slices.Contains(u.Groups, group) }
 
-// Authenticated reports whether the user has shown who he is.
+// Authenticated reports whether the user has shown a valid credential.
 func (u *User) Authenticated() bool { return u.In(GroupAuthenticated) }
 
-// Info is the user as the review kinds and admission reviews show one.
+// Info returns the user as the review kinds and admission reviews show it.
 func (u *User) Info() authenticationv1.UserInfo {
 	info := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
 	for key, values := range u.Extra {
@@ -57,19 +56,19 @@ func (u *User) Info() authenticationv1.UserInfo {
 	return info
 }
 
-// AnonymousUser is the caller without a credential.
+// AnonymousUser returns the user of requests without a credential.
 func AnonymousUser() *User {
 	return &User{Name: Anonymous, Groups: []string{GroupUnauthenticated}}
 }
 
-// Authenticator tells who makes a request. ok is false when the request bears no credential
-// of its sort; err says why one that it bears is not good. It is safe for concurrent use.
+// Authenticator returns the user that makes a request. ok is false when the request has no credential
+// of its kind; err is the reason why the credential is not valid. It is safe for concurrent use.
 type Authenticator interface {
 	Authenticate(r *http.Request) (user *User, ok bool, err error)
 }
 
-// Union asks each in turn; the first to know the caller decides. A credential that one
-// finds bad is only held against the caller when no other knows him.
+// Union tries each in turn; the first that authenticates the user decides. An error of one counts only
+// if no other one authenticates the user.
 type Union []Authenticator
 
 // Authenticate implements Authenticator.
@@ -89,13 +88,13 @@ func (u Union) Authenticate(r *http.Request) (*User, bool, error) {
 
 type userKey struct{}
 
-// WithUser puts the caller into a request's context.
+// WithUser adds the user to a request's context.
 func WithUser(ctx context.Context, u *User) context.Context {
 	return context.WithValue(ctx, userKey{}, u)
 }
 
-// UserFrom is the caller. Behind the server's authentication it is never nil: who has shown
-// no credential is AnonymousUser.
+// UserFrom returns the user of a request. After the server's authentication it is never nil: without a
+// credential it is AnonymousUser.
 func UserFrom(ctx context.Context) *User {
 	u, _ := ctx.Value(userKey{}).(*User)
 	return u

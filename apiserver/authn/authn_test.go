@@ -39,7 +39,7 @@ const (
 	tick     = 5 * time.Millisecond
 )
 
-// objects is a cluster of which authentication sees these secrets, and every account as one.
+// objects is a cluster with these secrets, in which every account exists.
 type objects map[string]*corev1.Secret
 
 func (o objects) Find(_ context.Context, _ schema.GroupResource, _, _ string) (authn.Found, error) {
@@ -99,7 +99,8 @@ func TestTokenFile_KnowsItsUsersAndFollowsItsChanges(t *testing.T) {
 	user, ok, err := a.Authenticate(r)
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.Equal(t, &authn.User{Name: "jane", UID: "42", Groups: []string{"devs", "ops", "system:authenticated"}}, user)
+	require.Equal(t, &authn.User{Name: "jane", UID: "42", Groups: []string{"devs", "ops", "system:authenticated"}},
+		user)
 	require.Empty(t, r.Header, "who comes later cannot tell it")
 	for _, token := range []string{"secret", "secret-11", "secret-3", "jane"} {
 		_, ok, err = a.Authenticate(request("Bearer " + token))
@@ -120,8 +121,10 @@ func TestTokenFile_KnowsItsUsersAndFollowsItsChanges(t *testing.T) {
 
 func TestTokenFile_ErrorsDoNotQuoteIt(t *testing.T) {
 	t.Parallel()
-	for _, content := range []string{"secret-1,jane\n", "secret-1,,42\n", "secret-1,a,1\nsecret-1,b,2\n", "\"secret-1,a,1\n"} {
-		_, err := authn.New(authn.Options{TokenFile: write(t, "tokens.csv", content)}, objects{}, clocktesting.NewFakePassiveClock(now), slog.Default())
+	for _, content := range []string{"secret-1,jane\n", "secret-1,,42\n", "secret-1,a,1\nsecret-1,b,2\n",
+		"\"secret-1,a,1\n"} {
+		_, err := authn.New(authn.Options{TokenFile: write(t, "tokens.csv", content)}, objects{},
+			clocktesting.NewFakePassiveClock(now), slog.Default())
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "secret-1")
 	}
@@ -149,9 +152,10 @@ func TestBootstrapToken_IsGoodWhileItsSecretSaysSo(t *testing.T) {
 	t.Parallel()
 	secret := func(change func(map[string][]byte)) objects {
 		data := map[string][]byte{
-			"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true"),
-			"auth-extra-groups": []byte("system:bootstrappers:worker, system:bootstrappers:ingress"),
-			"expiration":        []byte(now.Add(time.Second).Format(time.RFC3339)),
+			"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"),
+			"usage-bootstrap-authentication": []byte("true"),
+			"auth-extra-groups":              []byte("system:bootstrappers:worker, system:bootstrappers:ingress"),
+			"expiration":                     []byte(now.Add(time.Second).Format(time.RFC3339)),
 		}
 		if change != nil {
 			change(data)
@@ -213,31 +217,36 @@ func startProvider(t *testing.T) *provider {
 		})
 	}
 	answer("/.well-known/openid-configuration", func() any {
-		return map[string]any{"issuer": p.URL, "jwks_uri": p.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"}}
+		return map[string]any{"issuer": p.URL, "jwks_uri": p.URL + "/keys",
+			"id_token_signing_alg_values_supported": []string{"ES256"}}
 	})
 	answer("/keys", func() any {
-		return jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}}
+		return jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k",
+			Algorithm: "ES256", Use: "sig"}}}
 	})
 	p.Server = httptest.NewTLSServer(mux)
 	t.Cleanup(p.Close)
-	p.caFile = write(t, "ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})))
+	p.caFile = write(t, "ca.crt",
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})))
 	return p
 }
 
 func (p *provider) token(t *testing.T, claims map[string]any) string {
 	t.Helper()
-	all := map[string]any{"iss": p.URL, "aud": "coxswain", "sub": "jane", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix()}
+	all := map[string]any{"iss": p.URL, "aud": "coxswain", "sub": "jane", "exp": time.Now().Add(time.Hour).Unix(),
+		"iat": time.Now().Unix()}
 	for k, v := range claims {
 		all[k] = v
 	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.key, KeyID: "k"}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.key, KeyID: "k"}},
+		nil)
 	require.NoError(t, err)
 	token, err := jwt.Signed(signer).Claims(all).Serialize()
 	require.NoError(t, err)
 	return token
 }
 
-// running runs what authenticators do in the background until the test ends.
+// running runs the authenticators' background work until the test ends.
 func running(t *testing.T, a *authn.Authentication) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -252,10 +261,12 @@ func TestOIDC_TakesTheProvidersWordForItsUsers(t *testing.T) {
 	other := startProvider(t)
 	a := authenticate(t, authn.Options{OIDC: &authn.OIDCOptions{
 		IssuerURL: p.URL, ClientID: "coxswain", CAFile: p.caFile, SigningAlgs: []string{"ES256"},
-		UsernameClaim: "email", UsernamePrefix: "oidc:", GroupsClaim: "groups", GroupsPrefix: "oidc:", RequiredClaims: map[string]string{"hd": "example.com"},
+		UsernameClaim: "email", UsernamePrefix: "oidc:", GroupsClaim: "groups", GroupsPrefix: "oidc:",
+		RequiredClaims: map[string]string{"hd": "example.com"},
 	}}, objects{})
 	claims := func(more map[string]any) map[string]any {
-		all := map[string]any{"email": "jane@example.com", "email_verified": true, "hd": "example.com", "groups": []string{"devs", "ops"}}
+		all := map[string]any{"email": "jane@example.com", "email_verified": true, "hd": "example.com",
+			"groups": []string{"devs", "ops"}}
 		for k, v := range more {
 			all[k] = v
 		}
@@ -272,7 +283,9 @@ func TestOIDC_TakesTheProvidersWordForItsUsers(t *testing.T) {
 	}, patience, tick)
 	id, _, err := a.AuthenticateToken(t.Context(), good, nil)
 	require.NoError(t, err)
-	require.Equal(t, &authn.User{Name: "oidc:jane@example.com", Groups: []string{"oidc:devs", "oidc:ops", "system:authenticated"}}, id.User)
+	require.Equal(t,
+		&authn.User{Name: "oidc:jane@example.com", Groups: []string{"oidc:devs", "oidc:ops", "system:authenticated"}},
+		id.User)
 	id, _, err = a.AuthenticateToken(t.Context(), p.token(t, claims(map[string]any{"groups": "devs"})), nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"oidc:devs", "system:authenticated"}, id.User.Groups)
@@ -321,7 +334,8 @@ func TestWebhook_AsksOnceForAsLongAsTheAnswerIsGood(t *testing.T) {
 		case "good":
 			review.Status = authenticationv1.TokenReviewStatus{
 				Authenticated: true, Audiences: []string{"vault", "api"},
-				User: authenticationv1.UserInfo{Username: "jane", UID: "42", Groups: []string{"devs"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}},
+				User: authenticationv1.UserInfo{Username: "jane", UID: "42", Groups: []string{"devs"},
+					Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}},
 			}
 		case "elsewhere":
 			review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{"vault"}}
@@ -337,7 +351,8 @@ func TestWebhook_AsksOnceForAsLongAsTheAnswerIsGood(t *testing.T) {
 	defer service.Close()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{
-		Server: service.URL + "/review", CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}),
+		Server: service.URL + "/review", CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: service.Certificate().Raw}),
 	}
 	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c"}
 	config.CurrentContext = "c"
@@ -355,7 +370,8 @@ func TestWebhook_AsksOnceForAsLongAsTheAnswerIsGood(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.Equal(t, &authn.User{
-			Name: "jane", UID: "42", Groups: []string{"devs", "system:authenticated"}, Extra: map[string][]string{"k": {"v"}},
+			Name: "jane", UID: "42", Groups: []string{"devs", "system:authenticated"},
+			Extra: map[string][]string{"k": {"v"}},
 		}, user)
 	}
 	require.EqualValues(t, 1, asked.Load())
@@ -373,14 +389,15 @@ func TestWebhook_AsksOnceForAsLongAsTheAnswerIsGood(t *testing.T) {
 	require.EqualValues(t, 6, asked.Load(), "a service that fails is asked again")
 }
 
-// BenchmarkServiceAccountToken is the cost of a token that has been seen before, which is
-// that of nearly every request.
+// BenchmarkServiceAccountToken is the cost of a token that has been seen before, as in nearly every
+// request.
 func BenchmarkServiceAccountToken(b *testing.B) {
 	issuer := newIssuer(b)
 	a := authenticate(b, authn.Options{ServiceAccounts: issuer}, objects{})
 	account := &corev1.ServiceAccount{}
 	account.Namespace, account.Name, account.UID = "default", "robot", "uid"
-	token, err := issuer.Sign(authn.TokenRequest{Account: account, Audiences: []string{"api"}, IssuedAt: time.Now(), Lifetime: time.Hour})
+	token, err := issuer.Sign(authn.TokenRequest{Account: account, Audiences: []string{"api"}, IssuedAt: time.Now(),
+		Lifetime: time.Hour})
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {

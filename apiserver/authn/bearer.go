@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// TokenAuthenticator tells whose a bearer token is. It is safe for concurrent use.
+// TokenAuthenticator returns the user of a bearer token. It is safe for concurrent use.
 type TokenAuthenticator interface {
-	// AuthenticateToken is ok for a good token that is meant for one of the audiences at
-	// least. A token of another sort is not ok and no error; err says why one of this sort
-	// is not good.
+	// AuthenticateToken returns ok for a valid token that is meant for at least one of the audiences. A
+	// token of another kind is neither ok nor an error; err is the reason why a token of this kind is
+	// not valid.
 	AuthenticateToken(ctx context.Context, token string, audiences []string) (id *Identity, ok bool, err error)
 }
 
-// Identity is what a token says: whose it is, and which of the audiences that were asked for
-// it is meant for.
+// Identity is the content of a token: its user, and those of the requested audiences that it is meant
+// for.
 type Identity struct {
 	User      *User
 	Audiences []string
 }
 
-// tokens asks each in turn, as Union does.
+// tokens tries each in turn, as Union does.
 type tokens []TokenAuthenticator
 
 func (t tokens) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Identity, bool, error) {
@@ -48,8 +48,8 @@ type bearer struct {
 
 var errBadToken = errors.New("invalid bearer token")
 
-// Authenticate implements Authenticator. The header of a good token is taken away: nothing
-// that comes later can tell it.
+// Authenticate implements Authenticator. The header of a valid token is removed, so that no later stage
+// can leak it.
 func (b bearer) Authenticate(r *http.Request) (*User, bool, error) {
 	token := bearerToken(r.Header.Get("Authorization"))
 	if token == "" {
@@ -66,7 +66,7 @@ func (b bearer) Authenticate(r *http.Request) (*User, bool, error) {
 	return id.User, true, nil
 }
 
-// bearerToken is the token of an Authorization header, "" if that is not a bearer's.
+// bearerToken returns the bearer token of an Authorization header, "" if it has none.
 func bearerToken(header string) string {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(header), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -76,7 +76,7 @@ func bearerToken(header string) string {
 	return token
 }
 
-// authenticated is the user with the group of everyone who has shown a credential.
+// authenticated adds GroupAuthenticated to the user's groups.
 func authenticated(u *User) *User {
 	if u.In(GroupAuthenticated) || u.In(GroupUnauthenticated) {
 		return u
@@ -85,7 +85,7 @@ func authenticated(u *User) *User {
 	return u
 }
 
-// meantFor are those of the audiences asked for that a token names.
+// meantFor returns those of the requested audiences that a token names.
 func meantFor(token, asked []string) []string {
 	var both []string
 	for _, a := range asked {

@@ -66,7 +66,7 @@ func (b bootstrapTokens) AuthenticateToken(ctx context.Context, token string, _ 
 	return &Identity{User: authenticated(&User{Name: bootstrapUserPrefix + id, Groups: groups})}, true, nil
 }
 
-// expired reports whether a token's time is over. A time that cannot be read is.
+// expired reports whether a token has expired. A time that cannot be parsed counts as expired.
 func (b bootstrapTokens) expired(text string) bool {
 	if text == "" {
 		return false

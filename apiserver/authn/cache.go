@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// cache remembers what was found out about tokens, by their digests, so that memory holds
-// no credential. It is bounded: the entries that nobody has asked for since the last size
-// others came are forgotten.
+// cache holds the results of authenticating tokens, by their digests, so that memory holds no
+// credential. It is bounded: an entry that was not used while the last size entries were added is
+// dropped.
 type cache[V any] struct {
 	size int
 
@@ -27,7 +27,7 @@ func newCache[V any](size int) *cache[V] {
 	return &cache[V]{size: size, young: map[digest]cached[V]{}}
 }
 
-// get returns the value that was put for a token, unless its time is over.
+// get returns the value that was put for a token, unless it has expired.
 func (c *cache[V]) get(key digest, now time.Time) (value V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/reload"
 )
 
-// OpenCAs are our own CAs, in PEM, and those of files, which are read again when they change.
+// OpenCAs returns our own CAs, in PEM, and those of files, which are read again when they change.
 func OpenCAs(log *slog.Logger, own []byte, files ...string) (CAs, error) {
 	pools, err := reload.Open(log, func(contents [][]byte) (*x509.CertPool, error) {
 		pool := x509.NewCertPool()

@@ -11,10 +11,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// AnonymousConfig says which requests without a credential are taken as those of Anonymous.
+// AnonymousConfig selects the requests without a credential that are accepted as those of Anonymous.
 type AnonymousConfig struct {
 	Enabled bool `json:"enabled"`
-	// Conditions are the paths of these requests, one of which must be the request's to the letter; none means all.
+	// Conditions list the paths of these requests, one of which must equal the request's; none means
+	// all paths.
 	Conditions []AnonymousCondition `json:"conditions"`
 }
 
@@ -23,7 +24,7 @@ type AnonymousCondition struct {
 	Path string `json:"path"`
 }
 
-// Paths are those of the conditions.
+// Paths returns the paths of the conditions.
 func (c AnonymousConfig) Paths() []string {
 	paths := make([]string, len(c.Conditions))
 	for i, condition := range c.Conditions {
@@ -32,14 +33,15 @@ func (c AnonymousConfig) Paths() []string {
 	return paths
 }
 
-// configVersions are those of apiserver.config.k8s.io in which there is an AuthenticationConfiguration. What is read of
-// one is the same in all.
+// configVersions are the versions of apiserver.config.k8s.io that have an AuthenticationConfiguration.
+// The fields that are read are the same in all of them.
 var configVersions = []string{
 	"apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1",
 }
 
-// ReadConfig reads the file of --authentication-config: an AuthenticationConfiguration. Only its anonymous part is
-// known here, and anything else that it asks for is an error. The result is nil where the file has no such part.
+// ReadConfig reads the file of --authentication-config: an AuthenticationConfiguration. Only its
+// anonymous part is supported, and anything else in it is an error. The result is nil if the file has
+// no such part.
 // https://kubernetes.io/docs/reference/config-api/apiserver-config.v1/#apiserver-k8s-io-v1-AuthenticationConfiguration
 func ReadConfig(path string) (*AnonymousConfig, error) {
 	content, err := os.ReadFile(path)
@@ -69,7 +71,8 @@ func parseConfig(content []byte) (*AnonymousConfig, error) {
 	anonymous := file.Anonymous
 	switch {
 	case file.Kind != "AuthenticationConfiguration" || !slices.Contains(configVersions, file.APIVersion):
-		return nil, fmt.Errorf("is %s %q, not %s AuthenticationConfiguration", file.APIVersion, file.Kind, configVersions[0])
+		return nil, fmt.Errorf("is %s %q, not %s AuthenticationConfiguration", file.APIVersion, file.Kind,
+			configVersions[0])
 	case len(file.JWT) > 0:
 		return nil, field.Forbidden(field.NewPath("jwt"),
 			"is not supported here: configure one OpenID provider with the --oidc-* flags")

@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// FuzzAuthorization: no header makes a user but those that bear a token which was given out.
-// Tokens are signed anew in each process, so what is fuzzed is what happens to them.
+// FuzzAuthorization: no header authenticates a user but those with an issued token. Tokens are signed
+// anew in each process, so changes to tokens are fuzzed.
 func FuzzAuthorization(f *testing.F) {
 	issuer := newIssuer(f)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid"}}
@@ -31,11 +31,14 @@ func FuzzAuthorization(f *testing.F) {
 		sign(authn.TokenRequest{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "uid"}}}),
 		"abcdef.0123456789abcdef", "secret-1",
 	}
-	names := []string{"system:serviceaccount:shop:web", "system:serviceaccount:shop:web", "system:bootstrap:abcdef", "jane"}
+	names := []string{"system:serviceaccount:shop:web", "system:serviceaccount:shop:web", "system:bootstrap:abcdef",
+		"jane"}
 	a := authenticate(f, authn.Options{
-		ServiceAccounts: issuer, BootstrapTokens: true, NoAnonymous: true, TokenFile: write(f, "tokens.csv", "secret-1,jane,42\n"),
+		ServiceAccounts: issuer, BootstrapTokens: true, NoAnonymous: true, TokenFile: write(f, "tokens.csv",
+			"secret-1,jane,42\n"),
 	}, objects{"kube-system/bootstrap-token-abcdef": {Type: corev1.SecretTypeBootstrapToken, Data: map[string][]byte{
-		"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true"),
+		"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"),
+		"usage-bootstrap-authentication": []byte("true"),
 	}}})
 	for i, token := range tokens {
 		user, ok, err := a.Authenticate(request("Bearer " + token))
@@ -48,14 +51,15 @@ func FuzzAuthorization(f *testing.F) {
 		}
 	}
 	for _, header := range []string{
-		"", "Bearer", "bearer  abcdef.0123456789abcdef", "Basic YTpi", "Bearer a.b.c", "Bearer ...", "Bearer eyJhbGciOiJub25lIn0.e30.",
+		"", "Bearer", "bearer  abcdef.0123456789abcdef", "Basic YTpi", "Bearer a.b.c", "Bearer ...",
+		"Bearer eyJhbGciOiJub25lIn0.e30.",
 		"Bearer ABCDEF.0123456789abcdef", `Bearer {"payload":"e30","signatures":[{"protected":"e30","signature":""}]}`,
 	} {
 		f.Add(uint8(len(tokens)), uint16(0), uint16(0), header)
 	}
 	f.Fuzz(func(t *testing.T, which uint8, from, to uint16, text string) {
 		header := text
-		if i := int(which); i < len(tokens) { // a part of a good token gives way to the text
+		if i := int(which); i < len(tokens) { // the text replaces a part of a valid token
 			from, to := min(int(from), len(tokens[i])), min(int(to), len(tokens[i]))
 			header = "Bearer " + tokens[i][:min(from, to)] + text + tokens[i][max(from, to):]
 		}
@@ -73,8 +77,8 @@ func FuzzAuthorization(f *testing.F) {
 	})
 }
 
-// sameToken allows for what the last characters of base64 do not say, and for line ends, which
-// base64 skips: to the signature, a JWT is what its three parts decode to.
+// sameToken compares the decoded parts of two JWTs: the last characters of base64 have unused bits, and
+// base64 skips line ends.
 func sameToken(token, good string) bool {
 	if token == good {
 		return true

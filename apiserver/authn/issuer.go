@@ -25,10 +25,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultIssuer is who signs service account tokens where nothing else is said.
+// DefaultIssuer is the default issuer of service account tokens.
 const DefaultIssuer = "https://kubernetes.default.svc.cluster.local"
 
-// IssuerOptions say who signs service account tokens, and with what.
+// IssuerOptions configure the issuer of service account tokens, and its keys.
 type IssuerOptions struct {
 	// Issuers are the names under which tokens are accepted; new ones bear the first. Nil is
 	// DefaultIssuer.
@@ -37,21 +37,20 @@ type IssuerOptions struct {
 	// accepted.
 	SigningKey crypto.Signer
 	Keys       []crypto.PublicKey
-	// Audiences are the names of the API server, of which a token must bear one to be
-	// accepted for requests. Nil is Issuers.
+	// Audiences are the names of the API server. A token must have one of them to be accepted for
+	// requests. Nil is Issuers.
 	Audiences []string
-	// JWKSURI is where others find the public keys. "" is below the first issuer.
+	// JWKSURI is the address of the public keys for other parties. "" is below the first issuer.
 	JWKSURI string
-	// MaxExpiration bounds the life of new tokens; 0 does not.
+	// MaxExpiration bounds the lifetime of new tokens; 0 means no bound.
 	MaxExpiration time.Duration
-	// KeepExpiration makes tokens of pods expire after the hour that pods ask for. Otherwise
-	// they live for a year, for clients that do not read their file again.
+	// KeepExpiration makes tokens of pods expire after the hour that pods request. Otherwise they are
+	// valid for a year, for clients that do not reread their file.
 	KeepExpiration bool
 	Clock          clock.PassiveClock
 }
 
-// Issuer signs the tokens of service accounts and knows its own. It is safe for concurrent
-// use.
+// Issuer signs the tokens of service accounts, and verifies its own. It is safe for concurrent use.
 type Issuer struct {
 	IssuerOptions
 	signer     jose.Signer
@@ -107,8 +106,8 @@ func NewIssuer(o IssuerOptions) (*Issuer, error) {
 
 func (i *Issuer) now() time.Time { return i.Clock.Now() }
 
-// TokenRequest is what a new token shall say. Of Pod, Secret and Node at most one binds it,
-// except that a pod's token also names its node, which may lack a UID.
+// TokenRequest is the content of a new token. At most one of Pod, Secret and Node binds it, except that
+// a pod's token also names its node, which may lack a UID.
 type TokenRequest struct {
 	Account   *corev1.ServiceAccount
 	Pod       *corev1.Pod
@@ -130,8 +129,9 @@ func (i *Issuer) Sign(r TokenRequest) (string, error) {
 			IssuedAt: issued, NotBefore: issued, Expiry: jwt.NewNumericDate(r.IssuedAt.Add(r.Lifetime)),
 			ID: string(uuid.NewUUID()),
 		},
-		Audience:   r.Audiences,
-		Kubernetes: &boundTo{Namespace: r.Account.Namespace, ServiceAccount: reference{r.Account.Name, string(r.Account.UID)}},
+		Audience: r.Audiences,
+		Kubernetes: &boundTo{Namespace: r.Account.Namespace,
+			ServiceAccount: reference{r.Account.Name, string(r.Account.UID)}},
 	}
 	if r.Pod != nil {
 		c.Kubernetes.Pod = &reference{r.Pod.Name, string(r.Pod.UID)}
@@ -158,8 +158,8 @@ func (i *Issuer) issued(token string) bool {
 	return issuer != "" && (issuer == legacyIssuer || slices.Contains(i.Issuers, issuer))
 }
 
-// verify returns what a token says if one of the keys has signed it. The algorithm is the
-// key's: what the token says of it must agree and decides nothing.
+// verify returns the claims of a token if one of the keys has signed it. The key determines the
+// algorithm: the token's header must agree, and decides nothing.
 func (i *Issuer) verify(token string) (*claims, error) {
 	signed, err := jwt.ParseSigned(token, i.algorithms)
 	if err != nil || len(signed.Headers) != 1 {
@@ -178,11 +178,10 @@ func (i *Issuer) verify(token string) (*claims, error) {
 	return nil, errors.New("service account token: not signed by a known key")
 }
 
-// JWKS are the public keys, as the issuer's JWKS document shows them.
+// JWKS returns the public keys, as in the issuer's JWKS document.
 func (i *Issuer) JWKS() jose.JSONWebKeySet { return jose.JSONWebKeySet{Keys: i.keys} }
 
-// Discovery is the issuer's OpenID configuration, as much of it as there is for tokens that
-// nobody logs in for.
+// Discovery is the issuer's OpenID configuration, as far as it applies to tokens without a login.
 type Discovery struct {
 	Issuer        string   `json:"issuer"`
 	JWKSURI       string   `json:"jwks_uri"`
@@ -191,7 +190,7 @@ type Discovery struct {
 	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 }
 
-// Discovery is the issuer's discovery document.
+// Discovery returns the issuer's discovery document.
 func (i *Issuer) Discovery() Discovery {
 	d := Discovery{
 		Issuer: i.Issuers[0], JWKSURI: i.JWKSURI,
@@ -203,7 +202,7 @@ func (i *Issuer) Discovery() Discovery {
 	return d
 }
 
-// publicJWK names a key by the digest of its DER form, as kube-apiserver does.
+// publicJWK identifies a key by the digest of its DER form, as kube-apiserver does.
 func publicJWK(key crypto.PublicKey) (jose.JSONWebKey, error) {
 	alg, err := algorithmOf(key)
 	if err != nil {
@@ -214,7 +213,8 @@ func publicJWK(key crypto.PublicKey) (jose.JSONWebKey, error) {
 		return jose.JSONWebKey{}, fmt.Errorf("authn: service account key: %w", err)
 	}
 	sum := sha256.Sum256(der)
-	return jose.JSONWebKey{Key: key, KeyID: base64.RawURLEncoding.EncodeToString(sum[:]), Algorithm: string(alg), Use: "sig"}, nil
+	return jose.JSONWebKey{Key: key, KeyID: base64.RawURLEncoding.EncodeToString(sum[:]), Algorithm: string(alg),
+		Use: "sig"}, nil
 }
 
 func algorithmOf(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {

@@ -12,16 +12,16 @@ import (
 // legacyIssuer signs the tokens in secrets of type kubernetes.io/service-account-token.
 const legacyIssuer = "kubernetes/serviceaccount"
 
-// invalidSince is the label by which a legacy token is done away with before its secret is.
+// invalidSince is the label that invalidates a legacy token before its secret is deleted.
 // https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-legacy-token-invalid-since
 const invalidSince = "kubernetes.io/legacy-token-invalid-since"
 
-// LastUsedLabel is the label of a secret that has the day on which its token was last used.
+// LastUsedLabel is the label of a secret with the day on which its token was last used.
 // https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-legacy-token-last-used
 const LastUsedLabel = "kubernetes.io/legacy-token-last-used"
 
-// legacyClaims are what a token in a secret says: it neither expires nor names an audience,
-// and is good for as long as the secret holds it.
+// legacyClaims are the claims of a token in a secret: it neither expires nor names an audience, and is
+// valid for as long as the secret holds it.
 type legacyClaims struct {
 	Namespace         string `json:"kubernetes.io/serviceaccount/namespace,omitempty"`
 	ServiceAccount    string `json:"kubernetes.io/serviceaccount/service-account.name,omitempty"`
@@ -29,7 +29,7 @@ type legacyClaims struct {
 	Secret            string `json:"kubernetes.io/serviceaccount/secret.name,omitempty"`
 }
 
-// legacy is whose a token in a secret is, if the secret and the account still exist.
+// legacy returns the user of a token in a secret, if the secret and the account still exist.
 func (t *serviceAccountTokens) legacy(ctx context.Context, c *claims, token string) (*User, error) {
 	l := c.legacyClaims
 	if c.Issuer != legacyIssuer || l.Namespace == "" || l.Secret == "" || l.ServiceAccountUID == "" ||
@@ -44,7 +44,7 @@ func (t *serviceAccountTokens) legacy(ctx context.Context, c *claims, token stri
 		return nil, errors.New("its secret does not hold it any more")
 	}
 	if secret.Labels[invalidSince] != "" {
-		t.noteUse(ctx, secret) // of somebody who will want it back
+		t.noteUse(ctx, secret) // by a client that will need it again
 		return nil, errors.New("its secret has been marked as invalid")
 	}
 	account, err := t.objects.Find(ctx, serviceAccounts, l.Namespace, l.ServiceAccount)
@@ -58,7 +58,7 @@ func (t *serviceAccountTokens) legacy(ctx context.Context, c *claims, token stri
 	return serviceAccountUser(l.Namespace, reference{Name: l.ServiceAccount, UID: l.ServiceAccountUID}, nil), nil
 }
 
-// noteUse notes that a token is used today. A token is good also where that cannot be noted.
+// noteUse records that a token was used today. A token is valid even if that cannot be recorded.
 func (t *serviceAccountTokens) noteUse(ctx context.Context, secret *corev1.Secret) {
 	today := t.issuer.now().UTC().Format(time.DateOnly)
 	if secret.Labels[LastUsedLabel] == today {

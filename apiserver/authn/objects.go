@@ -9,26 +9,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Objects is what authentication reads of the cluster: what vouches for a token. All
+// Objects is the part of the cluster that authentication reads: the objects that tokens depend on. All
 // methods are safe for concurrent use.
 type Objects interface {
-	// Find looks for an object. A missing one is ErrNotFound.
+	// Find looks up an object. A missing one is ErrNotFound.
 	Find(ctx context.Context, resource schema.GroupResource, namespace, name string) (Found, error)
 	// Secret reads a secret, which is shared: it must not be changed. A missing one is
 	// ErrNotFound.
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	// TokenUsed notes in the Secret's LastUsedLabel the day, of the form 2006-01-02, on which its token was used.
+	// TokenUsed sets the Secret's LastUsedLabel to the day, in the form 2006-01-02, on which its token
+	// was used.
 	TokenUsed(ctx context.Context, secret *corev1.Secret, day string) error
 }
 
-// Found is what is known of an object that exists.
+// Found describes an object that exists.
 type Found struct {
 	UID string
 	// Deleted is the object's deletionTimestamp; zero if it has none.
 	Deleted time.Time
 }
 
-// ErrNotFound is Objects' answer about what does not exist.
+// ErrNotFound is Objects' error for an object that does not exist.
 var ErrNotFound = errors.New("not found")
 
 var (

@@ -19,33 +19,31 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// OIDCOptions say whose ID tokens are accepted, as the flags --oidc-* do.
+// OIDCOptions select the provider whose ID tokens are accepted, as the flags --oidc-* do.
 type OIDCOptions struct {
 	// IssuerURL must be https. ClientID is the audience that tokens must name.
 	IssuerURL, ClientID string
 	// UsernameClaim is "sub" by default. UsernamePrefix is the issuer and "#" where it is ""
 	// and the claim is not "email"; "-" is none.
 	UsernameClaim, UsernamePrefix string
-	// GroupsClaim, when not "", is a string or a list of them.
+	// GroupsClaim, when not "", names a claim that is a string or a list of strings.
 	GroupsClaim, GroupsPrefix string
 	// RequiredClaims must be in the token with these values.
 	RequiredClaims map[string]string
-	// CAFile has the CAs of the issuer's certificate; the system's where it is "".
+	// CAFile has the CAs of the issuer's certificate; "" means the system's.
 	CAFile string
 	// SigningAlgs are the algorithms accepted: RS256 by default. Only asymmetric ones may be.
 	SigningAlgs []string
 }
 
-// oidcTimeout is how long the issuer may take for one answer; oidcRetry is how long to wait
-// before it is asked again.
+// oidcTimeout is how long the issuer may take for one response; oidcRetry is the pause before a retry.
 const (
 	oidcTimeout = 30 * time.Second
 	oidcRetry   = 10 * time.Second
 )
 
-// oidcTokens authenticates by ID tokens of an OpenID provider. What must be known of the
-// provider is asked for in the background: until then its tokens are refused, and nothing
-// waits for it.
+// oidcTokens authenticates by ID tokens of an OpenID provider. The provider's configuration is fetched
+// in the background: until then its tokens are rejected, and nothing waits for it.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#openid-connect-tokens
 type oidcTokens struct {
 	OIDCOptions
@@ -73,7 +71,8 @@ func newOIDC(o OIDCOptions, log *slog.Logger) (*oidcTokens, error) {
 	if len(o.SigningAlgs) == 0 {
 		o.SigningAlgs = []string{oidc.RS256}
 	}
-	allowed := []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512}
+	allowed := []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256,
+		oidc.PS384, oidc.PS512}
 	for _, alg := range o.SigningAlgs {
 		if !slices.Contains(allowed, alg) {
 			return nil, fmt.Errorf("authn: OIDC signing algorithm %q is none of %s", alg, strings.Join(allowed, ", "))
@@ -102,7 +101,7 @@ func readPool(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// run asks the provider about itself until it has answered, or ctx has ended.
+// run requests the provider's configuration until it has answered, or ctx has ended.
 func (t *oidcTokens) run(ctx context.Context) {
 	defer t.client.CloseIdleConnections()
 	// The verifier fetches keys later, when a token names one that it does not know.
@@ -110,13 +109,15 @@ func (t *oidcTokens) run(ctx context.Context) {
 	for failed := ""; ; {
 		provider, err := oidc.NewProvider(ctx, t.IssuerURL)
 		if err == nil {
-			t.verifier.Store(provider.VerifierContext(ctx, &oidc.Config{ClientID: t.ClientID, SupportedSigningAlgs: t.SigningAlgs}))
+			t.verifier.Store(provider.VerifierContext(ctx,
+				&oidc.Config{ClientID: t.ClientID, SupportedSigningAlgs: t.SigningAlgs}))
 			<-ctx.Done()
 			return
 		}
 		if ctx.Err() == nil && err.Error() != failed {
 			failed = err.Error()
-			t.log.Warn("the OIDC issuer does not answer; its tokens are refused until it does", "issuer", t.IssuerURL, "error", err)
+			t.log.Warn("the OIDC issuer does not answer; its tokens are refused until it does", "issuer",
+				t.IssuerURL, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -155,7 +156,7 @@ func (t *oidcTokens) user(claims map[string]json.RawMessage) (*User, error) {
 	if err != nil || name == "" {
 		return nil, fmt.Errorf("oidc: the token has no claim %q with a name", t.UsernameClaim)
 	}
-	// An address that the provider has not verified is what the user says of himself.
+	// An address that the provider has not verified is only the user's own claim.
 	if _, told := claims["email_verified"]; t.UsernameClaim == "email" && told {
 		if verified, err := claim[bool](claims, "email_verified"); err != nil || !verified {
 			return nil, errors.New("oidc: the email address is not verified")

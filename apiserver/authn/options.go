@@ -9,39 +9,40 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Options say which credentials are accepted. The zero value accepts none.
+// Options select the credentials that are accepted. The zero value accepts none.
 type Options struct {
 	// ClientCAs sign the certificates of clients.
 	ClientCAs CAs
-	// TokenFile has tokens and the users whose they are, "" for none.
+	// TokenFile has tokens and their users; "" for none.
 	TokenFile string
-	// ServiceAccounts signs and knows the tokens of service accounts.
+	// ServiceAccounts signs and verifies the tokens of service accounts.
 	ServiceAccounts *Issuer
-	// BootstrapTokens accepts those with which nodes join.
+	// BootstrapTokens accepts the tokens with which nodes join.
 	BootstrapTokens bool
-	// OIDC and Webhook are asked about tokens if they are configured.
+	// OIDC and Webhook authenticate tokens if they are configured.
 	OIDC    *OIDCOptions
 	Webhook *WebhookOptions
-	// NoAnonymous refuses requests without a credential even where none is needed.
+	// NoAnonymous rejects requests without a credential even where none is needed.
 	NoAnonymous bool
-	// AnonymousPaths, if there are any, are the only ones where requests without a credential are not refused.
+	// AnonymousPaths, if there are any, are the only paths on which requests without a credential are
+	// accepted.
 	AnonymousPaths []string
 }
 
-// Authentication finds out who makes a request, by every sort of credential that was
-// configured. It is safe for concurrent use.
+// Authentication authenticates requests by every kind of credential that was configured. It is safe for
+// concurrent use.
 type Authentication struct {
 	requests   Union
 	tokens     tokens
 	audiences  []string
 	background []func(context.Context)
 	anonymous  *User // nil: there is none
-	// anonymousAt are the only paths where there is an anonymous user; nil for all.
+	// anonymousAt are the only paths with an anonymous user; nil for all.
 	anonymousAt map[string]bool
 }
 
-// New makes the list of authenticators, in the order in which they are asked: first those
-// that need to ask nobody else.
+// New makes the list of authenticators, in the order in which they are tried: first those that need no
+// request to another server.
 func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger) (*Authentication, error) {
 	a := &Authentication{}
 	if o.ServiceAccounts != nil {
@@ -92,7 +93,7 @@ func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger)
 	return a, nil
 }
 
-// Run does what authenticators do in the background, until ctx ends.
+// Run does the authenticators' background work until ctx ends.
 func (a *Authentication) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, run := range a.background {
@@ -101,7 +102,8 @@ func (a *Authentication) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Authenticate implements Authenticator. A request without a credential is Anonymous's, where there is such a user.
+// Authenticate implements Authenticator. A request without a credential is Anonymous's, if that user is
+// enabled.
 func (a *Authentication) Authenticate(r *http.Request) (*User, bool, error) {
 	user, ok, err := a.requests.Authenticate(r)
 	if !ok && err == nil && a.anonymous != nil && (a.anonymousAt == nil || a.anonymousAt[r.URL.Path]) {
@@ -110,15 +112,16 @@ func (a *Authentication) Authenticate(r *http.Request) (*User, bool, error) {
 	return user, ok, err
 }
 
-// AuthenticateToken implements TokenAuthenticator. No audiences are those of the API server.
-func (a *Authentication) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Identity, bool, error) {
+// AuthenticateToken implements TokenAuthenticator. Without audiences, they are those of the API server.
+func (a *Authentication) AuthenticateToken(ctx context.Context, token string,
+	audiences []string) (*Identity, bool, error) {
 	if len(audiences) == 0 {
 		audiences = a.audiences
 	}
 	return a.tokens.AuthenticateToken(ctx, token, audiences)
 }
 
-// forUs are tokens that know nothing of audiences: they are meant for the API server alone.
+// forUs is for tokens without audiences: they are meant for the API server alone.
 func (a *Authentication) forUs(tokens TokenAuthenticator) TokenAuthenticator {
 	return ownAudience{tokens, a.audiences}
 }

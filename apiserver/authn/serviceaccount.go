@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The keys of what a service account's token says about it, in a user's extra.
+// The keys of a service account token's attributes, in a user's extra.
 const (
 	ExtraPodName      = "authentication.kubernetes.io/pod-name"
 	ExtraPodUID       = "authentication.kubernetes.io/pod-uid"
@@ -30,7 +30,7 @@ const (
 	serviceAccountsGroup = "system:serviceaccounts"
 	// leeway is how far the clocks of several API servers may differ.
 	leeway = time.Minute
-	// verifiedTokens is how many tokens are remembered whose signature was good.
+	// verifiedTokens is how many verified tokens are cached.
 	verifiedTokens = 4096
 )
 
@@ -39,7 +39,7 @@ func ServiceAccountName(namespace, name string) string {
 	return serviceAccountPrefix + namespace + ":" + name
 }
 
-// SplitServiceAccountName takes a service account's user name apart.
+// SplitServiceAccountName splits a service account's user name.
 func SplitServiceAccountName(user string) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(user, serviceAccountPrefix)
 	if !ok {
@@ -54,9 +54,9 @@ func ServiceAccountGroups(namespace string) []string {
 	return []string{serviceAccountsGroup, serviceAccountsGroup + ":" + namespace}
 }
 
-// serviceAccountTokens authenticates by the tokens that an Issuer signs. A good signature is
-// remembered; that the token's objects still exist is looked up each time, so that a token
-// ends with its account, pod, secret or node at once.
+// serviceAccountTokens authenticates by the tokens that an Issuer signs. A valid signature is cached;
+// the existence of the token's objects is checked each time, so that a token ends at once with its
+// account, pod, secret or node.
 type serviceAccountTokens struct {
 	issuer   *Issuer
 	objects  Objects
@@ -65,7 +65,8 @@ type serviceAccountTokens struct {
 }
 
 func newServiceAccountTokens(issuer *Issuer, objects Objects, log *slog.Logger) *serviceAccountTokens {
-	return &serviceAccountTokens{issuer: issuer, objects: objects, log: log, verified: newCache[*claims](verifiedTokens)}
+	return &serviceAccountTokens{issuer: issuer, objects: objects, log: log,
+		verified: newCache[*claims](verifiedTokens)}
 }
 
 // audience is always written as a list, as kube-apiserver writes it, and may be read from a string.
@@ -84,7 +85,7 @@ type claims struct {
 	legacyClaims
 }
 
-// boundTo is what a token is valid for as long as it exists.
+// boundTo is an object whose end is the end of the token.
 type boundTo struct {
 	Namespace      string           `json:"namespace,omitempty"`
 	ServiceAccount reference        `json:"serviceaccount,omitempty"`
@@ -100,7 +101,8 @@ type reference struct {
 }
 
 // AuthenticateToken implements TokenAuthenticator.
-func (t *serviceAccountTokens) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Identity, bool, error) {
+func (t *serviceAccountTokens) AuthenticateToken(ctx context.Context, token string,
+	audiences []string) (*Identity, bool, error) {
 	now := t.issuer.now()
 	key := sha256.Sum256([]byte(token))
 	c, known := t.verified.get(key, now)
@@ -138,10 +140,12 @@ func (t *serviceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 	return &Identity{User: authenticated(user), Audiences: asked}, true, nil
 }
 
-// bound is whose a token of the TokenRequest API is, if all that it is bound to still exists.
+// bound returns the user of a token of the TokenRequest API, if all objects that it is bound to still
+// exist.
 func (t *serviceAccountTokens) bound(ctx context.Context, c *claims, now time.Time) (*User, error) {
 	to := c.Kubernetes
-	if to.Namespace == "" || to.ServiceAccount.Name == "" || c.Subject != ServiceAccountName(to.Namespace, to.ServiceAccount.Name) {
+	if to.Namespace == "" || to.ServiceAccount.Name == "" || c.Subject != ServiceAccountName(to.Namespace,
+		to.ServiceAccount.Name) {
 		return nil, errors.New("sub claim is not that of its account")
 	}
 	if err := t.exists(ctx, serviceAccounts, to.Namespace, to.ServiceAccount, now); err != nil {
@@ -175,9 +179,10 @@ func (t *serviceAccountTokens) bound(ctx context.Context, c *claims, now time.Ti
 	return serviceAccountUser(to.Namespace, to.ServiceAccount, extra), nil
 }
 
-// exists insists that an object is there, is the same as when the token was made, and has
-// not been on its way out for longer than clocks may differ.
-func (t *serviceAccountTokens) exists(ctx context.Context, resource schema.GroupResource, namespace string, ref reference, now time.Time) error {
+// exists returns an error unless an object exists, is the same as when the token was made, and has not
+// been terminating for longer than clocks may differ.
+func (t *serviceAccountTokens) exists(ctx context.Context, resource schema.GroupResource, namespace string,
+	ref reference, now time.Time) error {
 	found, err := t.objects.Find(ctx, resource, namespace, ref.Name)
 	if err != nil {
 		return fmt.Errorf("looking up its %s: %w", resource.Resource, err)
@@ -198,7 +203,8 @@ func serviceAccountUser(namespace string, account reference, extra map[string][]
 	}
 }
 
-// claimedIssuer is what a JWT says who signed it, before that is verified; "" if it is none.
+// claimedIssuer returns the issuer that a JWT claims, before it is verified; "" if the text is not a
+// JWT.
 func claimedIssuer(token string) string {
 	_, rest, _ := strings.Cut(token, ".")
 	payload, signature, _ := strings.Cut(rest, ".")

@@ -19,12 +19,14 @@ import (
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file
 type tokenFile struct{ users *reload.Files[tokenUsers] }
 
-// tokenUsers are the users by the digests of their tokens. To find one by its digest tells
-// who measures the time nothing about the token.
+// tokenUsers are the users by the digests of their tokens. The time of a lookup by digest reveals
+// nothing about the token.
 type tokenUsers map[digest]*User
 
 func openTokenFile(path string, log *slog.Logger) (*tokenFile, error) {
-	users, err := reload.Open(log, func(contents [][]byte) (tokenUsers, error) { return parseTokens(contents[0]) }, path)
+	users, err := reload.Open(log, func(contents [][]byte) (tokenUsers, error) {
+		return parseTokens(contents[0])
+	}, path)
 	if err != nil {
 		return nil, fmt.Errorf("authn: token file: %w", err)
 	}

@@ -20,25 +20,25 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// WebhookOptions say who else may know tokens, as the flags
+// WebhookOptions configure a service that authenticates tokens, as the flags
 // --authentication-token-webhook-* do.
 type WebhookOptions struct {
-	// ConfigFile is a kubeconfig: its cluster is the service, its user is who we are there.
+	// ConfigFile is a kubeconfig: its cluster is the service, its user is this server's user there.
 	ConfigFile string
 	// Version of TokenReview that is sent: "v1beta1" by default, or "v1".
 	Version string
-	// CacheTTL is how long an answer is good for; 0 asks about every request.
+	// CacheTTL is how long a response is valid; 0 asks the service for every request.
 	CacheTTL time.Duration
 }
 
 const (
 	webhookTimeout = 30 * time.Second
-	// webhookAnswers is how many answers are remembered, and maxWebhookAnswer how long one may be.
+	// webhookAnswers is how many responses are cached, and maxWebhookAnswer how long one may be.
 	webhookAnswers   = 4096
 	maxWebhookAnswer = 1 << 20
 )
 
-// webhookTokens asks a service about tokens that nobody here knows.
+// webhookTokens asks a service about tokens that no other authenticator accepts.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#webhook-token-authentication
 type webhookTokens struct {
 	url, version string
@@ -77,7 +77,8 @@ func newWebhook(o WebhookOptions, audiences []string, clock clock.PassiveClock) 
 }
 
 // AuthenticateToken implements TokenAuthenticator.
-func (t *webhookTokens) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Identity, bool, error) {
+func (t *webhookTokens) AuthenticateToken(ctx context.Context, token string,
+	audiences []string) (*Identity, bool, error) {
 	key := sha256.Sum256([]byte(token + "\x00" + strings.Join(audiences, "\x00")))
 	now := t.clock.Now()
 	answer, known := t.answers.get(key, now)
@@ -123,8 +124,8 @@ func (t *webhookTokens) ask(ctx context.Context, token string, audiences []strin
 	return t.identity(&review, audiences)
 }
 
-// identity is what the service answers. One that says nothing of audiences means that the
-// token is for the API server.
+// identity returns the identity in a response. A response without audiences means that the token is for
+// the API server.
 func (t *webhookTokens) identity(review *authenticationv1.TokenReview, audiences []string) (*Identity, error) {
 	status := &review.Status
 	if !status.Authenticated {
@@ -151,7 +152,7 @@ func (t *webhookTokens) identity(review *authenticationv1.TokenReview, audiences
 	return &Identity{User: authenticated(u), Audiences: asked}, nil
 }
 
-// run gives back the connections to the service when ctx ends.
+// run closes the connections to the service when ctx ends.
 func (t *webhookTokens) run(ctx context.Context) {
 	<-ctx.Done()
 	t.client.CloseIdleConnections()

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// CAs are certificate authorities that may be others tomorrow.
+// CAs are certificate authorities that may change while the server runs.
 type CAs interface {
-	// Pool is the current set. It is the same pointer for as long as the set is the same.
+	// Pool returns the current set. It is the same pointer for as long as the set is the same.
 	Pool() *x509.CertPool
 }
 
-// FixedCAs are CAs that stay as they are.
+// FixedCAs are CAs that do not change.
 func FixedCAs(pool *x509.CertPool) CAs { return fixedCAs{pool} }
 
 type fixedCAs struct{ pool *x509.CertPool }
@@ -61,8 +61,8 @@ func verify(cas *x509.CertPool, chain []*x509.Certificate) (*User, error) {
 	return authenticated(&User{Name: leaf.Subject.CommonName, Groups: slices.Clone(leaf.Subject.Organization)}), nil
 }
 
-// connection holds what is known of a TLS connection, so that its certificate is verified
-// once and not with every request.
+// connection caches the result for a TLS connection, so that its certificate is verified once and not
+// with every request.
 type connection struct {
 	mu   sync.Mutex
 	by   *x509.CertPool

@@ -1,18 +1,18 @@
 // Package authz decides what a user may do.
 //
-// What comes in: Attributes, which are a user and one request. What goes out: a Decision, and
-// for refusals a reason that the caller is told. A Union asks its members in turn (the order
-// of --authorization-mode) and the first that has an opinion decides:
+// It takes Attributes, which are a user and one request, and returns a Decision, and for
+// denials a reason for the client. A Union asks its members in turn (the order of
+// --authorization-mode), and the first that has an opinion decides:
 //
 //	rbac.go     roles and bindings, by an index from subjects to rules   (rules.go: one role's rules)
 //	node.go     what a kubelet may, by the pods that its node runs
 //	webhook.go  another server's opinion, remembered for a while
 //
-// policy*.go are the roles and bindings that every cluster has; reconcile.go says what an
-// existing cluster lacks of them; covers.go whether rights hold others, for those who would
-// hand out what they do not have.
+// policy*.go are the roles and bindings that every cluster has; reconcile.go adds those that an
+// existing cluster lacks; covers.go decides whether rights include others, so that users cannot grant
+// rights that they do not have.
 //
-// The package knows no store: objects are told to it, and asked for through Cluster.
+// The package knows no store: it is given objects, and reads others through Cluster.
 package authz
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// Attributes are what an Authorizer decides by. Path is set for requests that are not on a
+// Attributes are the input of an Authorizer's decision. Path is set for requests that are not on a
 // resource; all fields from Group on are empty then.
 type Attributes struct {
 	User *authn.User
@@ -34,35 +34,35 @@ type Attributes struct {
 
 	Group, Version, Resource, Subresource string
 	Namespace, Name                       string
-	// Fields is the field selector of a list or a watch, if it has a good one.
+	// Fields is the field selector of a list or a watch, if it has a valid one.
 	Fields fields.Requirements
 }
 
-// Decision is an authorizer's answer. The zero value leaves the decision to others, and where
-// none allows, the request is refused.
+// Decision is an authorizer's answer. The zero value leaves the decision to others; if none allows the
+// request, it is denied.
 type Decision uint8
 
-// The decisions. Deny ends the matter, whoever may be asked next.
+// The decisions. Deny is final, whichever authorizers follow.
 const (
 	NoOpinion Decision = iota
 	Allow
 	Deny
 )
 
-// Authorizer decides whether a request may be made. It is safe for concurrent use. An error
-// goes with NoOpinion and tells why there is none.
+// Authorizer decides whether a request may be made. It is safe for concurrent use. An error comes with
+// NoOpinion and is the reason for it.
 type Authorizer interface {
 	Authorize(ctx context.Context, a *Attributes) (d Decision, reason string, err error)
 }
 
-// Lister lists what it allows a user in a namespace, as far as rules can say that; incomplete where
+// Lister lists the rights of a user in a namespace, as far as rules can express them; incomplete if
 // there may be more. The rules must not be changed.
 type Lister interface {
 	RulesFor(user *authn.User, namespace string) (list []rbacv1.PolicyRule, incomplete bool, err error)
 }
 
-// Union asks each in turn. The group system:masters is asked nothing: it may do everything, so
-// that a cluster whose policy is broken can be mended.
+// Union asks each in turn. The group system:masters may do everything without asking, so that a cluster
+// with a broken policy can be repaired.
 type Union []Authorizer
 
 // Authorize implements Authorizer.
@@ -92,7 +92,7 @@ func (u Union) Authorize(ctx context.Context, a *Attributes) (Decision, string, 
 	return NoOpinion, reasons, errs
 }
 
-// RulesFor implements Lister: what all of them allow.
+// RulesFor implements Lister: the rights that all of them grant.
 func (u Union) RulesFor(user *authn.User, namespace string) (all []rbacv1.PolicyRule, incomplete bool, errs error) {
 	for _, member := range u {
 		lister, ok := member.(Lister)
@@ -105,7 +105,7 @@ func (u Union) RulesFor(user *authn.User, namespace string) (all []rbacv1.Policy
 	return all, incomplete, errs
 }
 
-// AlwaysAllow allows everything, also to those who have shown no credential.
+// AlwaysAllow allows everything, also without a credential.
 type AlwaysAllow struct{}
 
 // Authorize implements Authorizer.
@@ -118,10 +118,10 @@ func (AlwaysAllow) RulesFor(*authn.User, string) ([]rbacv1.PolicyRule, bool, err
 	return Everything, false, nil
 }
 
-// Everything is what cluster-admin may.
+// Everything is the rights of cluster-admin.
 var Everything = []rbacv1.PolicyRule{on("*", "*", "*"), at("*", "*")}
 
-// AlwaysDeny refuses everything.
+// AlwaysDeny denies everything.
 type AlwaysDeny struct{}
 
 // Authorize implements Authorizer.

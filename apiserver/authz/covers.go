@@ -9,8 +9,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Covers tells what the wanted rules grant that the held ones do not: nothing, or rules of one
-// verb, group and resource each.
+// Covers returns the part of the wanted rules that the held ones do not grant, as rules of one verb, group
+// and resource each; none if everything is granted.
+//
+// It decides as Covers of k8s.io/component-helpers/auth/rbac/validation does, which TestCovers compares it with.
+// That one builds a map of each list of a held rule for each part of a wanted one: for a role of 1,000 rules that
+// is held as such it takes 7.2 s where this takes 0.24 s, and for one rule of 300 groups and 300 resources it
+// allocates 2.5 GB (BenchmarkCovers, two cores of an EPYC). Clients choose the size of their roles.
 func Covers(held, wanted []rbacv1.PolicyRule) (missing []rbacv1.PolicyRule) {
 	for i := range wanted {
 		for _, part := range split(&wanted[i]) {
@@ -22,12 +27,13 @@ func Covers(held, wanted []rbacv1.PolicyRule) (missing []rbacv1.PolicyRule) {
 	return missing
 }
 
-// split takes a rule apart into those of one verb, group, resource and name each.
+// split breaks a rule down into rules of one verb, group, resource and name each.
 func split(r *rbacv1.PolicyRule) (parts []rbacv1.PolicyRule) {
 	for _, group := range r.APIGroups {
 		for _, resource := range r.Resources {
 			for _, verb := range r.Verbs {
-				part := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
+				part := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource},
+					Verbs: []string{verb}}
 				if len(r.ResourceNames) == 0 {
 					parts = append(parts, part)
 				}
@@ -46,13 +52,15 @@ func split(r *rbacv1.PolicyRule) (parts []rbacv1.PolicyRule) {
 	return parts
 }
 
-// covers reports whether a rule grants all that a part does.
+// covers reports whether a rule grants a part, as split returns it.
 func covers(held, part *rbacv1.PolicyRule) bool {
 	if !holds(held.Verbs, part.Verbs[0]) {
 		return false
 	}
 	if len(part.NonResourceURLs) > 0 {
-		return slices.ContainsFunc(held.NonResourceURLs, func(p string) bool { return pathFits(p, part.NonResourceURLs[0]) })
+		return slices.ContainsFunc(held.NonResourceURLs, func(p string) bool {
+			return pathFits(p, part.NonResourceURLs[0])
+		})
 	}
 	if !holds(held.APIGroups, part.APIGroups[0]) || !holdsResource(held.Resources, part.Resources[0]) {
 		return false
@@ -78,8 +86,8 @@ func holdsResource(list []string, one string) bool {
 	return ok && slices.Contains(list, "*/"+sub)
 }
 
-// Escalation is what to tell a user who would hand out rules that he does not hold; "" if he
-// holds them all. resolution, if not nil, is why his own rules may not be complete.
+// Escalation is the message for a user that would grant rules that it does not hold; "" if the user holds them
+// all. resolution, if not nil, is the reason why the user's own rules may be incomplete.
 func Escalation(user string, groups []string, held, wanted []rbacv1.PolicyRule, resolution error) string {
 	missing := Covers(held, wanted)
 	if len(missing) == 0 {
@@ -97,7 +105,7 @@ func Escalation(user string, groups []string, held, wanted []rbacv1.PolicyRule, 
 	return text
 }
 
-// compact joins parts that differ in nothing but the verb.
+// compact joins parts that differ only in the verb.
 func compact(parts []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var joined []rbacv1.PolicyRule
 	at := map[string]int{}
@@ -113,7 +121,7 @@ func compact(parts []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return joined
 }
 
-// show is a rule in one line, as kube-apiserver writes it in refusals.
+// show formats a rule on one line, as kube-apiserver does when it rejects a request.
 func show(r *rbacv1.PolicyRule) string {
 	var parts []string
 	for _, part := range []struct {

@@ -18,27 +18,26 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// Node allows a kubelet, which is a user system:node:NAME of the group system:nodes, what the pods
-// of its node need: it reads the secrets, config maps, claims, volumes and service accounts that
-// they name, and the objects that are its own.
-// https://kubernetes.io/docs/reference/access-authn-authz/node/
+// Node grants a kubelet, which is a user system:node:NAME of the group system:nodes, the rights that
+// the pods of its node need: to read the secrets, config maps, claims, volumes and service accounts
+// that they name, and its own objects. https://kubernetes.io/docs/reference/access-authn-authz/node/
 //
-// It keeps no graph of who refers to what. The pods of a node are few and at hand, and are looked
-// through when a kubelet asks for something: each writes a hundred times for once that it does.
+// It keeps no graph of references. The pods of a node are few and in memory, and are searched when a
+// kubelet reads such an object: it writes a hundred times for each such read.
 type Node struct {
 	Cluster Cluster
 	rules   *rules
 }
 
-// NewNode is the Node authorizer of a cluster.
+// NewNode makes the Node authorizer of a cluster.
 func NewNode(c Cluster) *Node { return &Node{Cluster: c, rules: arrange(nodeRules)} }
 
-// Cluster is what the Node authorizer reads, from memory. Objects are shared and must not be
-// changed; what is not there is nil.
+// Cluster is the state that the Node authorizer reads, from memory. Objects are shared and must not be
+// changed; missing ones are nil.
 type Cluster interface {
-	// Pods are those of a node whose documents contain a text: a superset of those that name it.
+	// Pods returns the pods of a node whose documents contain a text: a superset of those that name it.
 	Pods(ctx context.Context, node, text string) ([]*corev1.Pod, error)
-	// Volumes are the PersistentVolumes whose documents contain a text.
+	// Volumes returns the PersistentVolumes whose documents contain a text.
 	Volumes(ctx context.Context, text string) ([]*corev1.PersistentVolume, error)
 	Volume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
@@ -48,8 +47,8 @@ type Cluster interface {
 
 const userOfNode = "system:node:"
 
-// nodeOf is the name of the node whose kubelet the user is; isNode without a name is a kubelet
-// that does not say.
+// nodeOf returns the name of the node whose kubelet the user is; isNode without a name is a kubelet
+// whose user name has none.
 func nodeOf(user *authn.User) (name string, isNode bool) {
 	name, ok := strings.CutPrefix(user.Name, userOfNode)
 	if !ok || !user.In("system:nodes") {
@@ -89,7 +88,8 @@ func (n *Node) Authorize(ctx context.Context, a *Attributes) (Decision, string, 
 		return n.account(ctx, node, a)
 	case schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}:
 		if a.Namespace != corev1.NamespaceNodeLease {
-			return NoOpinion, fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease), nil
+			return NoOpinion, fmt.Sprintf("can only access leases in the %q system namespace",
+				corev1.NamespaceNodeLease), nil
 		}
 		return own(node, a, "a node lease", "node lease")
 	case schema.GroupResource{Group: "storage.k8s.io", Resource: "csinodes"}:
@@ -107,7 +107,7 @@ func (n *Node) Authorize(ctx context.Context, a *Attributes) (Decision, string, 
 	return n.uniformly(a)
 }
 
-// RulesFor implements Lister: what depends on pods cannot be listed.
+// RulesFor implements Lister: rights that depend on pods cannot be listed.
 func (n *Node) RulesFor(user *authn.User, _ string) ([]rbacv1.PolicyRule, bool, error) {
 	if _, isNode := nodeOf(user); isNode {
 		return nil, true, errors.New("node authorizer does not support user rule resolution")
@@ -115,7 +115,7 @@ func (n *Node) RulesFor(user *authn.User, _ string) ([]rbacv1.PolicyRule, bool, 
 	return nil, false, nil
 }
 
-// uniformly allows what every kubelet may.
+// uniformly decides on the rights that every kubelet has.
 func (n *Node) uniformly(a *Attributes) (Decision, string, error) {
 	if q := newQuery(a); n.rules.allow(&q) {
 		return Allow, "", nil
@@ -123,7 +123,7 @@ func (n *Node) uniformly(a *Attributes) (Decision, string, error) {
 	return NoOpinion, "", nil
 }
 
-// reading is for what pods name and kubelets watch one by one.
+// reading decides on objects that pods name and kubelets watch one by one.
 func (n *Node) reading(ctx context.Context, node string, a *Attributes) (Decision, string, error) {
 	switch {
 	case a.Verb != "get" && a.Verb != "list" && a.Verb != "watch":
@@ -157,8 +157,8 @@ func (n *Node) account(ctx context.Context, node string, a *Attributes) (Decisio
 	return n.related(ctx, node, a)
 }
 
-// own is for objects that bear the node's name. A create has no name yet: that is for the
-// admission plugin NodeRestriction.
+// own decides on objects with the node's name. A create has no name yet: the admission plugin
+// NodeRestriction checks it.
 func own(node string, a *Attributes, one, kind string) (Decision, string, error) {
 	switch a.Verb {
 	case "create":
@@ -172,7 +172,7 @@ func own(node string, a *Attributes, one, kind string) (Decision, string, error)
 	return NoOpinion, fmt.Sprintf("can only get, create, update, patch, or delete %s", one), nil
 }
 
-// ownNode lets a kubelet read its own Node; that it writes no other is for NodeRestriction to see to.
+// ownNode lets a kubelet read its own Node; NodeRestriction ensures that it writes no other one.
 func ownNode(node string, a *Attributes) (Decision, string, error) {
 	switch a.Verb {
 	case "update", "patch":
@@ -199,7 +199,8 @@ func ownNode(node string, a *Attributes) (Decision, string, error) {
 
 func (n *Node) pod(ctx context.Context, node string, a *Attributes) (Decision, string, error) {
 	switch a.Subresource + "/" + a.Verb {
-	case "/create", "/delete", "status/update", "status/patch", "eviction/create": // its own only, says NodeRestriction
+	case "/create", "/delete", "status/update", "status/patch", "eviction/create":
+		// NodeRestriction limits these to its own.
 		return Allow, "", nil
 	case "/get":
 		return n.related(ctx, node, a)
@@ -230,17 +231,19 @@ func (n *Node) slice(ctx context.Context, node string, a *Attributes) (Decision,
 		}
 		return NoOpinion, "can only list/watch/deletecollection resourceslices with nodeName field selector", nil
 	}
-	return NoOpinion, "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection", nil
+	return NoOpinion, "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, " +
+		"update, patch, delete, deletecollection", nil
 }
 
 // selects reports whether a list is narrowed to a value of a field.
 func (a *Attributes) selects(field, value string) bool {
 	return slices.ContainsFunc(a.Fields, func(r fields.Requirement) bool {
-		return r.Field == field && r.Value == value && (r.Operator == selection.Equals || r.Operator == selection.DoubleEquals)
+		return r.Field == field && r.Value == value &&
+			(r.Operator == selection.Equals || r.Operator == selection.DoubleEquals)
 	})
 }
 
-// related allows a request about an object that has to do with the node.
+// related allows a request for an object that the node's pods need.
 func (n *Node) related(ctx context.Context, node string, a *Attributes) (Decision, string, error) {
 	if a.Name == "" {
 		return NoOpinion, "No Object name found", nil
@@ -268,7 +271,8 @@ func (n *Node) relates(ctx context.Context, node, resource, namespace, name stri
 		return false, err
 	}
 	for _, pod := range pods {
-		// A node can create mirror pods itself: what these name is not thereby the node's to read.
+		// A node can create mirror pods itself, so these must not give it the right to read the objects
+		// they name.
 		if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror && resource != "pods" {
 			continue
 		}

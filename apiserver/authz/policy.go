@@ -10,11 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The roles and bindings of every cluster, as Kubernetes v1.37 has them with its default
-// features. Clients, charts and audits name them, so that they must not differ.
+// The roles and bindings of every cluster, as Kubernetes v1.37 has them with its default features.
+// Clients, charts and audits name them, so they must not differ.
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings
 
-// Policy is roles and bindings. What Bootstrap returns is shared and must not be changed.
+// Policy is a set of roles and bindings. The one that Bootstrap returns is shared and must not be
+// changed.
 type Policy struct {
 	ClusterRoles        []*rbacv1.ClusterRole
 	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
@@ -22,15 +23,15 @@ type Policy struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// ClusterAdmins is the group of administrators whose rights come from RBAC, by a ClusterRoleBinding of this name to
-// cluster-admin, and can be taken away; those of system:masters cannot.
+// ClusterAdmins is the group of administrators whose rights come from RBAC, by a ClusterRoleBinding of
+// this name to cluster-admin, and can be revoked; those of system:masters cannot.
 const ClusterAdmins = "coxswain:cluster-admins"
 
-// KubeletClient is the user that the API server is for kubelets.
+// KubeletClient is the API server's user in requests to kubelets.
 const KubeletClient = "kube-apiserver-kubelet-client"
 
-// Bootstrap is the policy that every cluster has. The rules of aggregated roles are filled in,
-// so that they hold where no controller does that.
+// Bootstrap is the policy that every cluster has. The rules of aggregated roles are filled in, so that
+// they also hold if no controller fills them in.
 var Bootstrap = sync.OnceValue(func() *Policy {
 	p := &Policy{}
 	for _, r := range slices.Concat(userRoles, componentRoles) {
@@ -46,10 +47,12 @@ var Bootstrap = sync.OnceValue(func() *Policy {
 		p.ClusterRoleBindings = append(p.ClusterRoleBindings, bind(role, strings.Fields(subjects)...))
 	}
 	admins := bind("cluster-admin", "group:"+ClusterAdmins)
-	admins.Name = ClusterAdmins // so that it can be taken away without the one of system:masters
+	admins.Name = ClusterAdmins // so that it can be revoked without the one of system:masters
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, admins)
 	slices.SortFunc(p.ClusterRoles, func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(p.ClusterRoleBindings, func(a, b *rbacv1.ClusterRoleBinding) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(p.ClusterRoleBindings, func(a, b *rbacv1.ClusterRoleBinding) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	for _, r := range namespaceRoles {
 		p.Roles = append(p.Roles, &rbacv1.Role{ObjectMeta: bootstrapMeta(r.namespace, r.name), Rules: r.rules})
 		p.RoleBindings = append(p.RoleBindings, r.binding())
@@ -59,7 +62,7 @@ var Bootstrap = sync.OnceValue(func() *Policy {
 })
 
 // aggregate fills in the rules of aggregated roles, which may be parts of others, as the
-// clusterrole-aggregation controller will.
+// clusterrole-aggregation controller does.
 func (p *Policy) aggregate() {
 	for range p.ClusterRoles {
 		changed := false
@@ -77,7 +80,9 @@ func (p *Policy) aggregate() {
 					continue
 				}
 				for _, rule := range part.Rules {
-					if !slices.ContainsFunc(list, func(o rbacv1.PolicyRule) bool { return reflect.DeepEqual(o, rule) }) {
+					if !slices.ContainsFunc(list, func(o rbacv1.PolicyRule) bool {
+						return reflect.DeepEqual(o, rule)
+					}) {
 						list = append(list, rule)
 					}
 				}
@@ -92,8 +97,8 @@ func (p *Policy) aggregate() {
 	}
 }
 
-// named is a ClusterRole in the tables: its rules, or the label of the roles that it is made of, and the
-// label of the one that it is a part of.
+// named is a ClusterRole in the tables: its rules, or the label of the roles that it aggregates, and
+// the label of the one that aggregates it.
 type named struct {
 	name             string
 	rules            []rbacv1.PolicyRule
@@ -157,7 +162,7 @@ const (
 	readWrite = read + " " + write
 )
 
-// eventsRule lets a component tell what happens.
+// eventsRule lets a component write Events.
 var eventsRule = on("create update patch", "core events.k8s.io", "events")
 
 // bind makes a ClusterRoleBinding to the role of its own name. Subjects are "group:NAME", "user:NAME" or
@@ -179,14 +184,15 @@ func subjectsOf(list []string) []rbacv1.Subject {
 			subjects = append(subjects, rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name})
 		} else {
 			namespace, name, _ := strings.Cut(text, "/")
-			subjects = append(subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name})
+			subjects = append(subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace,
+				Name: name})
 		}
 	}
 	return subjects
 }
 
-// clusterBindings are roles and those who are bound to them. Nobody is bound to system:node: what
-// kubelets may is the Node authorizer's to say.
+// clusterBindings are roles and the subjects that are bound to them. None is bound to system:node: the
+// Node authorizer decides on kubelets.
 var clusterBindings = map[string]string{
 	"cluster-admin":                           "group:system:masters",
 	"system:basic-user":                       "group:system:authenticated",

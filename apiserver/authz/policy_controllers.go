@@ -2,7 +2,7 @@ package authz
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// controllerRoles are what each controller may, by the name of its ServiceAccount in kube-system.
+// controllerRoles are the rights of each controller, by the name of its ServiceAccount in kube-system.
 var controllerRoles = map[string][]rbacv1.PolicyRule{
 	"attachdetach-controller": {
 		on("list watch", "core", "persistentvolumes persistentvolumeclaims"),
@@ -227,10 +227,11 @@ var controllerRoles = map[string][]rbacv1.PolicyRule{
 		on(read+" delete", "certificates.k8s.io", "certificatesigningrequests"),
 		on("update", "certificates.k8s.io", "certificatesigningrequests/status certificatesigningrequests/approval"),
 		on("approve", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-client-kubelet"),
-		// Not of Kubernetes, where nobody but people approves serving certificates.
+		// Not of Kubernetes, where only people approve serving certificates.
 		on("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),
 		on("get", "core", "nodes"),
-		on("sign", "certificates.k8s.io", "signers", "kubernetes.io/legacy-unknown", "kubernetes.io/kube-apiserver-client",
+		on("sign", "certificates.k8s.io", "signers", "kubernetes.io/legacy-unknown",
+			"kubernetes.io/kube-apiserver-client",
 			"kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"),
 		on("create", "authorization.k8s.io", "subjectaccessreviews"),
 		eventsRule,

@@ -2,8 +2,8 @@ package authz
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// inNamespace is a Role and those who are bound to it, by a binding of the same name unless it has
-// another.
+// inNamespace is a Role and the subjects that are bound to it, by a binding of the same name unless it
+// has another.
 type inNamespace struct {
 	namespace, name string
 	rules           []rbacv1.PolicyRule
@@ -52,7 +52,8 @@ var namespaceRoles = []inNamespace{
 			on("get update", "core", "configmaps", "kube-controller-manager"),
 			on("get watch list create update", "coordination.k8s.io", "leases"),
 		},
-		subjects: []string{"user:system:kube-controller-manager", "kube-system/kube-controller-manager", "kube-system/leader-election-controller"},
+		subjects: []string{"user:system:kube-controller-manager", "kube-system/kube-controller-manager",
+			"kube-system/leader-election-controller"},
 	},
 	{
 		namespace: "kube-system", name: "system::leader-locking-kube-scheduler",

@@ -4,7 +4,7 @@ import rbacv1 "k8s.io/api/rbac/v1"
 
 type list = []rbacv1.PolicyRule
 
-// userRoles are for people, and for everyone.
+// userRoles are for people, and for all users.
 var userRoles = []named{
 	{name: "cluster-admin", rules: Everything},
 
@@ -17,7 +17,7 @@ var userRoles = []named{
 		on(readWrite, "rbac.authorization.k8s.io", "roles rolebindings"),
 	}},
 	{name: "system:aggregate-to-edit", isPartOf: "edit", rules: list{
-		// To read these is to become someone else.
+		// Reading these amounts to acting as another user.
 		on(read, "core", "pods/attach pods/proxy pods/exec pods/portforward secrets services/proxy"),
 		on("impersonate", "core", "serviceaccounts"),
 
@@ -42,7 +42,7 @@ var userRoles = []named{
 			endpoints persistentvolumeclaims persistentvolumeclaims/status configmaps`),
 		on(read, "core", `limitranges resourcequotas bindings events pods/status resourcequotas/status namespaces/status
 			replicationcontrollers/status pods/log`),
-		// Within a namespace this is to read that one.
+		// Within a namespace, this grants reading that one.
 		on(read, "core", "namespaces"),
 		on(read, "discovery.k8s.io", "endpointslices"),
 		on(read, "apps", `controllerrevisions statefulsets statefulsets/status statefulsets/scale daemonsets daemonsets/status
@@ -70,9 +70,11 @@ var userRoles = []named{
 		at("get", "/statusz"),
 	}},
 	{name: "system:service-account-issuer-discovery", rules: list{
-		at("get", "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/"),
+		at("get", "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks "+
+			"/openid/v1/jwks/"),
 	}},
-	{name: "system:cluster-trust-bundle-discovery", rules: list{on(read, "certificates.k8s.io", "clustertrustbundles")}},
+	{name: "system:cluster-trust-bundle-discovery",
+		rules: list{on(read, "certificates.k8s.io", "clustertrustbundles")}},
 
 	{name: "system:certificates.k8s.io:certificatesigningrequests:nodeclient", rules: list{
 		on("create", "certificates.k8s.io", "certificatesigningrequests/nodeclient"),
@@ -86,14 +88,14 @@ var userRoles = []named{
 	approver("legacy-unknown"),
 }
 
-// approver may approve what one of Kubernetes' own signers is to sign.
+// approver may approve requests to one of Kubernetes' own signers.
 func approver(signer string) named {
 	return named{name: "system:certificates.k8s.io:" + signer + "-approver", rules: list{
 		on("approve", "certificates.k8s.io", "signers", "kubernetes.io/"+signer),
 	}}
 }
 
-// nodeRules are what every kubelet may, and within what the Node authorizer narrows it.
+// nodeRules are the rights of every kubelet, which the Node authorizer narrows down.
 var nodeRules = list{
 	on("create", "authentication.k8s.io", "tokenreviews"),
 	on("create", "authorization.k8s.io", "subjectaccessreviews localsubjectaccessreviews"),
@@ -124,10 +126,10 @@ var nodeRules = list{
 	on("get", "core", "serviceaccounts"),
 }
 
-// componentRoles are for Kubernetes' own programs, and those that come with a cluster.
+// componentRoles are for Kubernetes' own programs, and for those that come with a cluster.
 var componentRoles = []named{
 	{name: "system:node", rules: nodeRules},
-	// Not of Kubernetes: a process that is very many simulated Nodes.
+	// Not of Kubernetes: a process that simulates very many Nodes.
 	{name: "coxswain:simulated-nodes", rules: list{
 		eventsRule,
 		on(read+" create patch", "core", "nodes"),

@@ -13,21 +13,21 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// RBAC allows what roles grant to those whom bindings bind to them.
+// RBAC allows requests by the roles that bindings grant to their subjects.
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 //
-// It is an index: from a subject (within a namespace, or the cluster) to the rules of the roles
-// it is bound to. A decision costs one lookup for the user and one for each group, however many
-// bindings there are. Roles and bindings are put and taken away one at a time; Refresh, if
-// not nil, is called before every decision to do so. It is safe for concurrent use.
+// It is an index: from a subject (within a namespace, or the cluster) to the rules of the roles it is
+// bound to. A decision costs one lookup for the user and one for each group, however many bindings
+// there are. Roles and bindings are put and deleted one at a time; Refresh, if not nil, is called
+// before every decision to do so. It is safe for concurrent use.
 type RBAC struct {
-	// Refresh brings the index up to date with where roles and bindings are kept. It must
-	// be cheap when there is nothing new.
+	// Refresh updates the index from the store of roles and bindings. It must be cheap when nothing has
+	// changed.
 	Refresh func()
 
 	mu    sync.RWMutex
 	roles map[roleKey]*role
-	// bindings remember under which subjects each is filed.
+	// bindings hold the subjects under which each is indexed.
 	bindings map[roleKey]*binding
 	bound    map[subject][]*binding
 }
@@ -35,17 +35,17 @@ type RBAC struct {
 // roleKey names a role or a binding; a ClusterRole's or ClusterRoleBinding's namespace is "".
 type roleKey struct{ namespace, name string }
 
-// subject is a user or a group, and where: "" is the whole cluster. A ServiceAccount is the user
+// subject is a user or a group, and a namespace: "" is the whole cluster. A ServiceAccount is the user
 // that it authenticates as.
 type subject struct {
 	namespace, name string
 	group           bool
 }
 
-// role is a place for the rules of a role: bindings hold it whether the role exists or not.
+// role holds the rules of a role: bindings refer to it whether the role exists or not.
 type role struct {
 	rules *rules // nil while there is no such role
-	users int    // how many bindings hold it
+	users int    // how many bindings refer to it
 }
 
 type binding struct {
@@ -53,36 +53,36 @@ type binding struct {
 	role     *role
 	ref      roleKey
 	subjects []rbacv1.Subject
-	filed    []subject // what they come to, each once
+	filed    []subject // the subjects in the index, each once
 }
 
-// NewRBAC is an index without a rule.
+// NewRBAC returns an empty index.
 func NewRBAC() *RBAC {
 	return &RBAC{roles: map[roleKey]*role{}, bindings: map[roleKey]*binding{}, bound: map[subject][]*binding{}}
 }
 
-// Changes are made to an index while nobody decides by it.
+// Changes is access to an index while no decisions are made.
 type Changes struct{ r *RBAC }
 
-// Change calls f, whose changes are one step for those who decide meanwhile: they wait.
+// Change calls f, whose changes are one step for concurrent decisions: they wait.
 func (r *RBAC) Change(f func(Changes)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f(Changes{r})
 }
 
-// PutRole files a Role, or with an empty namespace a ClusterRole. The rules must not be changed
-// afterwards.
+// PutRole adds or replaces a Role or, with an empty namespace, a ClusterRole. The rules must not be
+// changed afterwards.
 func (c Changes) PutRole(namespace, name string, list []rbacv1.PolicyRule) {
 	c.r.role(roleKey{namespace, name}).rules = arrange(list)
 }
 
-// PutRole is one change.
+// PutRole is Changes.PutRole in a change of its own.
 func (r *RBAC) PutRole(namespace, name string, list []rbacv1.PolicyRule) {
 	r.Change(func(c Changes) { c.PutRole(namespace, name, list) })
 }
 
-// DeleteRole forgets a Role or ClusterRole.
+// DeleteRole removes a Role or ClusterRole.
 func (c Changes) DeleteRole(namespace, name string) {
 	key := roleKey{namespace, name}
 	if known := c.r.roles[key]; known != nil {
@@ -91,7 +91,7 @@ func (c Changes) DeleteRole(namespace, name string) {
 	}
 }
 
-// DeleteRole is one change.
+// DeleteRole is Changes.DeleteRole in a change of its own.
 func (r *RBAC) DeleteRole(namespace, name string) {
 	r.Change(func(c Changes) { c.DeleteRole(namespace, name) })
 }
@@ -111,7 +111,7 @@ func (r *RBAC) dropUnused(key roleKey) {
 	}
 }
 
-// PutBinding files a RoleBinding, or with an empty namespace a ClusterRoleBinding.
+// PutBinding adds or replaces a RoleBinding or, with an empty namespace, a ClusterRoleBinding.
 func (c Changes) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	r := c.r
 	key := roleKey{namespace, name}
@@ -132,15 +132,15 @@ func (c Changes) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects
 	r.bindings[key] = b
 }
 
-// PutBinding is one change.
+// PutBinding is Changes.PutBinding in a change of its own.
 func (r *RBAC) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	r.Change(func(c Changes) { c.PutBinding(namespace, name, ref, subjects) })
 }
 
-// DeleteBinding forgets a RoleBinding or ClusterRoleBinding.
+// DeleteBinding removes a RoleBinding or ClusterRoleBinding.
 func (c Changes) DeleteBinding(namespace, name string) { c.r.takeBinding(roleKey{namespace, name}) }
 
-// DeleteBinding is one change.
+// DeleteBinding is Changes.DeleteBinding in a change of its own.
 func (r *RBAC) DeleteBinding(namespace, name string) {
 	r.Change(func(c Changes) { c.DeleteBinding(namespace, name) })
 }
@@ -163,7 +163,7 @@ func (r *RBAC) takeBinding(key roleKey) {
 	r.dropUnused(b.ref)
 }
 
-// Forget forgets all roles or all bindings, of the cluster or of namespaces.
+// Forget removes all roles or all bindings, of the cluster or of namespaces.
 func (c Changes) Forget(bindings, cluster bool) {
 	r := c.r
 	if bindings {
@@ -182,7 +182,7 @@ func (c Changes) Forget(bindings, cluster bool) {
 	}
 }
 
-// subjectOf is where a binding in a namespace files one of its subjects.
+// subjectOf returns the index key of a subject of a binding in a namespace.
 func subjectOf(s *rbacv1.Subject, namespace string) (at subject, ok bool) {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -213,7 +213,7 @@ func (r *RBAC) Authorize(_ context.Context, a *Attributes) (Decision, string, er
 	return NoOpinion, r.missing(a), nil
 }
 
-// allows looks at the bindings of one namespace, or with "" at those of the cluster.
+// allows checks the bindings of one namespace or, with "", those of the cluster.
 func (r *RBAC) allows(user *authn.User, namespace string, q *query) bool {
 	for _, b := range r.bound[subject{namespace: namespace, name: user.Name}] {
 		if b.role.rules != nil && b.role.rules.allow(q) {
@@ -230,7 +230,7 @@ func (r *RBAC) allows(user *authn.User, namespace string, q *query) bool {
 	return false
 }
 
-// missing tells who is bound to a role that is not there.
+// missing reports the missing roles that the user is bound to.
 func (r *RBAC) missing(a *Attributes) string {
 	var errs []string
 	r.eachBinding(a.User, a.Namespace, func(b *binding) {
@@ -252,7 +252,7 @@ func (k roleKey) notFound() string {
 	return fmt.Sprintf("role.rbac.authorization.k8s.io %q not found", k.name)
 }
 
-// aggregate is how Kubernetes shows several errors.
+// aggregate formats several errors as Kubernetes does.
 func aggregate(errs []string) string {
 	if len(errs) == 1 {
 		return errs[0]
@@ -286,7 +286,7 @@ func (r *RBAC) eachBinding(user *authn.User, namespace string, f func(*binding))
 	}
 }
 
-// RulesFor implements Lister. The error names roles that bindings refer to and that are not there.
+// RulesFor implements Lister. The error names missing roles that bindings refer to.
 func (r *RBAC) RulesFor(user *authn.User, namespace string) (list []rbacv1.PolicyRule, incomplete bool, err error) {
 	if r.Refresh != nil {
 		r.Refresh()
@@ -313,7 +313,7 @@ func (r *RBAC) RulesFor(user *authn.User, namespace string) (list []rbacv1.Polic
 	return list, false, err
 }
 
-// AllowedBy says which binding allows a request, "" if none does.
+// AllowedBy names the binding that allows a request, "" if none does.
 func (r *RBAC) AllowedBy(a *Attributes) (reason string) {
 	q := newQuery(a)
 	r.mu.RLock()
@@ -326,7 +326,7 @@ func (r *RBAC) AllowedBy(a *Attributes) (reason string) {
 	return reason
 }
 
-// describe is a binding and the one of its subjects that the user is.
+// describe names a binding and the one of its subjects that matches the user.
 func (b *binding) describe(user *authn.User) string {
 	kind, name := "ClusterRoleBinding", b.name.name
 	if b.name.namespace != "" {
@@ -350,8 +350,8 @@ func (b *binding) describe(user *authn.User) string {
 	return text
 }
 
-// RoleRules are the rules of a role that a binding in the namespace refers to; ok is false if
-// there is none.
+// RoleRules returns the rules of a role that a binding in the namespace refers to; ok is false if there
+// is none.
 func (r *RBAC) RoleRules(namespace string, ref rbacv1.RoleRef) (list []rbacv1.PolicyRule, ok bool) {
 	if r.Refresh != nil {
 		r.Refresh()

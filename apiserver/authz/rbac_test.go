@@ -123,7 +123,8 @@ func TestRBAC_BindingsReachUsersGroupsAndAccountsInTheirNamespace(t *testing.T) 
 	index.PutRole("web", "reader", []rbacv1.PolicyRule{on("get", "core", "pods")})
 	index.PutRole("", "reader", []rbacv1.PolicyRule{on("get", "core", "secrets")})
 	index.PutBinding("web", "one", ref("Role", "reader"), subjectsOf([]string{"user:jane", "group:team", "ops/robot"}))
-	index.PutBinding("web", "two", ref("ClusterRole", "reader"), []rbacv1.Subject{{Kind: "ServiceAccount", Name: "local"}})
+	index.PutBinding("web", "two", ref("ClusterRole", "reader"),
+		[]rbacv1.Subject{{Kind: "ServiceAccount", Name: "local"}})
 	for _, u := range []*authn.User{user("jane"), user("x", "team"), user("system:serviceaccount:ops:robot")} {
 		require.True(t, index.may(t, u, "get pods in web"), u.Name)
 		require.False(t, index.may(t, u, "get pods in ops"), u.Name)
@@ -148,7 +149,7 @@ func TestRBAC_BindingsReachUsersGroupsAndAccountsInTheirNamespace(t *testing.T) 
 	require.Empty(t, index.roles)
 }
 
-// A model that scans all bindings, as kube-apiserver does, comes to the same.
+// A model that scans all bindings, as kube-apiserver does, makes the same decisions.
 func TestRBAC_AgreesWithAScanThroughRandomChanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
@@ -163,7 +164,8 @@ func TestRBAC_AgreesWithAScanThroughRandomChanges(t *testing.T) {
 		key := roleKey{pick("", "a", "b"), pick("r1", "r2", "r3")}
 		switch random.IntN(4) {
 		case 0:
-			list := []rbacv1.PolicyRule{on(pick("get", "list", "*"), pick("core", "apps", "*"), pick("pods", "pods/log", "*", "*/scale"))}
+			list := []rbacv1.PolicyRule{on(pick("get", "list", "*"), pick("core", "apps", "*"),
+				pick("pods", "pods/log", "*", "*/scale"))}
 			roles[key] = arrange(list)
 			index.PutRole(key.namespace, key.name, list)
 		case 1:
@@ -220,7 +222,8 @@ func BenchmarkRBAC(b *testing.B) {
 		index.PutBinding("", c.Name, c.RoleRef, c.Subjects)
 	}
 	for i := range 5000 {
-		index.PutBinding(fmt.Sprintf("ns-%d", i%500), fmt.Sprintf("b-%d", i), ref("ClusterRole", "edit"), subjectsOf([]string{fmt.Sprintf("user:u-%d", i)}))
+		index.PutBinding(fmt.Sprintf("ns-%d", i%500), fmt.Sprintf("b-%d", i), ref("ClusterRole", "edit"),
+			subjectsOf([]string{fmt.Sprintf("user:u-%d", i)}))
 	}
 	for name, text := range map[string]string{"allowed": "create pods in ns-7", "denied": "create pods in ns-8"} {
 		b.Run(name, func(b *testing.B) {

@@ -2,11 +2,13 @@ package authz
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
 func find[T metav1.Object](t *testing.T, objects []T, name string) T {
@@ -41,7 +43,8 @@ func TestReconcile_AddsWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	other.Subjects = subjectsOf([]string{"user:jane"})
 	mended, anew = Reconcile(other, bound)
 	require.False(t, anew)
-	require.Equal(t, subjectsOf([]string{"user:jane", "group:system:authenticated"}), mended.(*rbacv1.ClusterRoleBinding).Subjects)
+	require.Equal(t, subjectsOf([]string{"user:jane", "group:system:authenticated"}),
+		mended.(*rbacv1.ClusterRoleBinding).Subjects)
 	other.RoleRef.Name = "cluster-admin"
 	mended, anew = Reconcile(other, bound)
 	require.True(t, anew)
@@ -71,24 +74,75 @@ func TestCovers(t *testing.T) {
 		held, wanted rbacv1.PolicyRule
 		missing      string
 	}{
-		"itself":                             {on("get list", "core apps", "pods secrets"), on("list", "apps", "secrets"), ""},
-		"everything":                         {on("*", "*", "*"), on("frob", "x", "y/z", "n"), ""},
-		"not everything":                     {on("get", "core", "pods"), on("*", "*", "*"), `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`},
-		"verbs are joined":                   {on("get", "core", "pods"), on("get list watch", "core", "pods"), `{APIGroups:[""], Resources:["pods"], Verbs:["list" "watch"]}`},
-		"a subresource of all":               {on("get", "*", "*/scale"), on("get", "apps", "deployments/scale"), ""},
-		"a resource is not its subresources": {on("get", "core", "pods"), on("get", "core", "pods/log"), `{APIGroups:[""], Resources:["pods/log"], Verbs:["get"]}`},
-		"names are less than all":            {on("get", "core", "pods", "a"), on("get", "core", "pods"), `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`},
-		"names within all":                   {on("get", "core", "pods"), on("get", "core", "pods", "a"), ""},
-		"other names":                        {on("get", "core", "pods", "a"), on("get", "core", "pods", "a", "b"), `{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["get"]}`},
-		"paths":                              {at("get", "/api/*"), at("get", "/api/v1 /api/*"), ""},
-		"other paths":                        {at("get", "/api/*"), at("get", "/apis"), `{NonResourceURLs:["/apis"], Verbs:["get"]}`},
+		"itself": {on("get list", "core apps", "pods secrets"),
+			on("list", "apps", "secrets"), ""},
+		"everything": {on("*", "*", "*"), on("frob", "x", "y/z", "n"), ""},
+		"not everything": {on("get", "core", "pods"), on("*", "*", "*"),
+			`{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`},
+		"verbs are joined": {on("get", "core", "pods"), on("get list watch", "core", "pods"),
+			`{APIGroups:[""], Resources:["pods"], Verbs:["list" "watch"]}`},
+		"a subresource of all": {on("get", "*", "*/scale"), on("get", "apps", "deployments/scale"), ""},
+		"a resource is not its subresources": {on("get", "core", "pods"), on("get", "core", "pods/log"),
+			`{APIGroups:[""], Resources:["pods/log"], Verbs:["get"]}`},
+		"names are less than all": {on("get", "core", "pods", "a"), on("get", "core", "pods"),
+			`{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`},
+		"names within all": {on("get", "core", "pods"), on("get", "core", "pods", "a"), ""},
+		"other names": {on("get", "core", "pods", "a"), on("get", "core", "pods", "a", "b"),
+			`{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["get"]}`},
+		"paths": {at("get", "/api/*"), at("get", "/api/v1 /api/*"), ""},
+		"other paths": {at("get", "/api/*"), at("get", "/apis"),
+			`{NonResourceURLs:["/apis"], Verbs:["get"]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := Escalation("u", []string{"g", "h"}, list{test.held}, list{test.wanted}, nil)
 			if test.missing != "" {
-				test.missing = "user \"u\" (groups=[\"g\" \"h\"]) is attempting to grant RBAC permissions not currently held:\n" + test.missing
+				test.missing = "user \"u\" (groups=[\"g\" \"h\"]) is attempting to grant RBAC permissions not " +
+					"currently held:\n" + test.missing
 			}
 			require.Equal(t, test.missing, text)
+
+			_, missing := validation.Covers(list{test.held}, list{test.wanted})
+			require.ElementsMatch(t, missing, Covers(list{test.held}, list{test.wanted}), "as Kubernetes")
+		})
+	}
+}
+
+// The bootstrap roles have rules of every form: each is compared with each, as Kubernetes does it.
+func TestCovers_AgreesWithKubernetes(t *testing.T) {
+	roles := Bootstrap().ClusterRoles
+	for _, held := range roles {
+		for _, wanted := range roles {
+			_, missing := validation.Covers(held.Rules, wanted.Rules)
+			require.ElementsMatch(t, missing, Covers(held.Rules, wanted.Rules), "%s, %s", held.Name, wanted.Name)
+		}
+	}
+}
+
+// BenchmarkCovers compares Covers with Kubernetes' for roles of a size that a client can choose: many rules, and
+// one rule with long lists.
+func BenchmarkCovers(b *testing.B) {
+	var many []rbacv1.PolicyRule
+	for i := range 1000 {
+		many = append(many, rbacv1.PolicyRule{APIGroups: []string{"g" + strconv.Itoa(i)},
+			Resources: []string{"a", "b", "c", "d"}, Verbs: []string{"get", "list", "watch", "create", "update"}})
+	}
+	wide := rbacv1.PolicyRule{Verbs: []string{"get"}}
+	for i := range 300 {
+		wide.APIGroups = append(wide.APIGroups, "g"+strconv.Itoa(i))
+		wide.Resources = append(wide.Resources, "r"+strconv.Itoa(i))
+	}
+	for name, rules := range map[string][]rbacv1.PolicyRule{"rules=1000": many, "lists=300": {wide}} {
+		b.Run(name+"/ours", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Covers(rules, rules)
+			}
+		})
+		b.Run(name+"/kubernetes", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				validation.Covers(rules, rules)
+			}
 		})
 	}
 }

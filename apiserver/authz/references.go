@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// podNames reports whether a pod names an object of its namespace, or is it.
+// podNames reports whether a pod names an object of its namespace, or is that object.
 func podNames(pod *corev1.Pod, resource, name string) bool {
 	switch resource {
 	case "pods":
@@ -33,7 +33,8 @@ func podClaims(pod *corev1.Pod, name string) bool {
 		return c.ResourceClaimName != nil && *c.ResourceClaimName == name
 	}) || slices.ContainsFunc(pod.Status.ResourceClaimStatuses, func(c corev1.PodResourceClaimStatus) bool {
 		return c.ResourceClaimName != nil && *c.ResourceClaimName == name
-	}) || pod.Status.ExtendedResourceClaimStatus != nil && pod.Status.ExtendedResourceClaimStatus.ResourceClaimName == name
+	}) || pod.Status.ExtendedResourceClaimStatus != nil &&
+		pod.Status.ExtendedResourceClaimStatus.ResourceClaimName == name
 }
 
 // eachContainer visits all containers, which share the fields that name other objects.
@@ -134,8 +135,8 @@ func podConfigMaps(pod *corev1.Pod) (names []string) {
 	return names
 }
 
-// volumeSecrets are the secrets that a node needs to mount a volume. Those without a namespace are in
-// the claim's.
+// volumeSecrets returns the secrets that a node needs to mount a volume. Those without a namespace are
+// in the claim's.
 func volumeSecrets(pv *corev1.PersistentVolume) (refs []corev1.SecretReference) {
 	in := func(namespace, name string) {
 		if namespace == "" && pv.Spec.ClaimRef != nil {

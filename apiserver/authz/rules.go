@@ -10,7 +10,8 @@ import (
 // all stands for every verb, group, resource or path.
 const all = "*"
 
-// rules are those of one role, arranged so that a request looks at the few that name its resource.
+// rules are those of one role, indexed so that a decision checks only the few that name the request's
+// resource.
 type rules struct {
 	list []rbacv1.PolicyRule
 	// byTarget are the rules that name a group and a resource; byResource those of all groups;
@@ -24,7 +25,7 @@ type rules struct {
 // target is a group and a resource, or "resource/subresource".
 type target struct{ group, resource string }
 
-// grant is what one rule grants once its target is known to fit.
+// grant is the part of a rule that is checked once its target matches.
 type grant struct {
 	*rbacv1.PolicyRule
 	verbs verbs
@@ -78,7 +79,7 @@ func (v *verbs) has(bit uint16, verb string) bool {
 	return v.usual&(bit|everyVerb) != 0 || bit == 0 && slices.Contains(v.other, verb)
 }
 
-// arrange makes the rules of a list, which must not be changed afterwards.
+// arrange indexes the rules of a list, which must not be changed afterwards.
 func arrange(list []rbacv1.PolicyRule) *rules {
 	r := &rules{list: list}
 	for i := range list {
@@ -94,7 +95,9 @@ func arrange(list []rbacv1.PolicyRule) *rules {
 }
 
 func (r *rules) place(g *grant) {
-	if slices.Contains(g.Resources, all) || slices.ContainsFunc(g.Resources, func(s string) bool { return strings.HasPrefix(s, "*/") }) {
+	if slices.Contains(g.Resources, all) || slices.ContainsFunc(g.Resources, func(s string) bool {
+		return strings.HasPrefix(s, "*/")
+	}) {
 		r.wide = append(r.wide, g)
 		return
 	}
@@ -135,7 +138,9 @@ func newQuery(a *Attributes) query {
 func (r *rules) allow(q *query) bool {
 	if q.Path != "" {
 		for _, g := range r.paths {
-			if g.verbs.has(q.bit, q.Verb) && slices.ContainsFunc(g.NonResourceURLs, func(p string) bool { return pathFits(p, q.Path) }) {
+			if g.verbs.has(q.bit, q.Verb) && slices.ContainsFunc(g.NonResourceURLs, func(p string) bool {
+				return pathFits(p, q.Path)
+			}) {
 				return true
 			}
 		}
@@ -161,12 +166,12 @@ func (r *rules) allow(q *query) bool {
 	return false
 }
 
-// fits: the target does already.
+// fits reports whether the grant allows a request whose target matches.
 func (g *grant) fits(q *query) bool {
 	return g.verbs.has(q.bit, q.Verb) && (len(g.ResourceNames) == 0 || slices.Contains(g.ResourceNames, q.Name))
 }
 
-// reaches reports whether a rule of many resources is about the request's.
+// reaches reports whether a rule of many resources includes the request's.
 func (g *grant) reaches(q *query) bool {
 	for _, resource := range g.Resources {
 		if resource == all || resource == q.target.resource {
@@ -179,7 +184,7 @@ func (g *grant) reaches(q *query) bool {
 	return false
 }
 
-// pathFits: a pattern ends in "*" or is the path itself.
+// pathFits reports whether a path matches a pattern, which may end in "*".
 func pathFits(pattern, path string) bool {
 	if pattern == path {
 		return true

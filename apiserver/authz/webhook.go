@@ -21,12 +21,12 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
-// Webhook asks another server, by a SubjectAccessReview, and remembers what it said.
+// Webhook asks another server, by a SubjectAccessReview, and caches its answers.
 // https://kubernetes.io/docs/reference/access-authn-authz/webhook/
 type Webhook struct {
 	client *http.Client
 	url    string
-	// allowedFor and refusedFor are how long answers hold.
+	// allowedFor and refusedFor are how long answers are cached.
 	allowedFor, refusedFor time.Duration
 	clock                  clock.PassiveClock
 
@@ -41,10 +41,10 @@ type remembered struct {
 
 const (
 	webhookTimeout = 30 * time.Second
-	// webhookTries is how often a server that does not answer well is asked.
+	// webhookTries is how often a failed request is sent.
 	webhookTries = 3
 	webhookPause = 500 * time.Millisecond
-	// maxRemembered bounds the memory. A request too large to be remembered costs a question each time.
+	// maxRemembered bounds the cache. A request too large to be cached is sent each time.
 	maxRemembered     = 8192
 	maxAnswer         = 1 << 20
 	maxRememberedSize = 10000
@@ -91,7 +91,7 @@ func (w *Webhook) Authorize(ctx context.Context, a *Attributes) (Decision, strin
 	return NoOpinion, status.Reason, nil
 }
 
-// RulesFor implements Lister: nobody knows the other's rules.
+// RulesFor implements Lister: the other server's rules are unknown.
 func (w *Webhook) RulesFor(*authn.User, string) ([]rbacv1.PolicyRule, bool, error) {
 	return nil, true, errors.New("webhook authorizer does not support user rule resolution")
 }
@@ -127,7 +127,7 @@ func (w *Webhook) remember(key [sha256.Size]byte, status authorizationv1.Subject
 	w.memory[key] = remembered{status, now.Add(life)}
 }
 
-// ask posts the question; a server that is not well is asked again.
+// ask posts the review, and retries if the server fails.
 func (w *Webhook) ask(ctx context.Context, body []byte) (status authorizationv1.SubjectAccessReviewStatus, err error) {
 	for try := 1; ; try++ {
 		var again bool
@@ -145,7 +145,8 @@ func (w *Webhook) ask(ctx context.Context, body []byte) (status authorizationv1.
 	}
 }
 
-func (w *Webhook) post(ctx context.Context, body []byte) (status authorizationv1.SubjectAccessReviewStatus, again bool, err error) {
+func (w *Webhook) post(ctx context.Context,
+	body []byte) (status authorizationv1.SubjectAccessReviewStatus, again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
 	if err != nil {
 		return status, false, err
@@ -162,7 +163,8 @@ func (w *Webhook) post(ctx context.Context, body []byte) (status authorizationv1
 		return status, true, err
 	}
 	if res.StatusCode/100 != 2 {
-		return status, res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests, fmt.Errorf("the webhook answered %s", res.Status)
+		return status, res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests,
+			fmt.Errorf("the webhook answered %s", res.Status)
 	}
 	var review authorizationv1.SubjectAccessReview
 	if err := json.Unmarshal(content, &review); err != nil {

@@ -16,16 +16,19 @@ func benchmark(b *testing.B, seats int) *Dispatcher {
 	schemas := []*flowv1.FlowSchema{allOf(b, "low")}
 	const leases = `, rules: [{subjects: [{kind: Group, group: {name: "system:authenticated"}}], resourceRules: [{verbs: [get, update], apiGroups: [coordination.k8s.io], resources: [leases], namespaces: ["*"]}]}]}}`
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} { // before the one that matches
-		schemas = append(schemas, parse(b, `{metadata: {name: `+name+`}, spec: {matchingPrecedence: 50, priorityLevelConfiguration: {name: low}`+leases))
+		schemas = append(schemas,
+			parse(b, `{metadata: {name: `+name+
+				`}, spec: {matchingPrecedence: 50, priorityLevelConfiguration: {name: low}`+leases))
 	}
 	d.Configure([]*flowv1.PriorityLevelConfiguration{low}, schemas)
 	return d
 }
 
-var someone = Request{User: "system:serviceaccount:default:someone", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"},
-	Verb: "get", Version: "v1", Resource: "pods", Namespace: "default", Name: "p"}
+var someone = Request{User: "system:serviceaccount:default:someone",
+	Groups: []string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"},
+	Verb:   "get", Version: "v1", Resource: "pods", Namespace: "default", Name: "p"}
 
-// A request that need not wait: classified, seated and counted.
+// A request that does not wait: classified, seated and counted.
 func BenchmarkUncontended(b *testing.B) {
 	d := benchmark(b, 600)
 	b.ReportAllocs()

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// demand adds up how many seats a level would like, those in use and those that are waited for, over a period.
+// demand integrates a level's demand for seats, those in use and those that requests wait for, over a
+// period.
 type demand struct {
 	seats         float64 // since last
 	began, last   time.Duration
@@ -15,7 +16,7 @@ type demand struct {
 	highWatermark float64
 }
 
-// note says how many seats are wanted from now on.
+// note sets how many seats are wanted from now on.
 func (d *demand) note(now time.Duration, seats int) {
 	d.pass(now)
 	d.seats = float64(seats)
@@ -42,8 +43,7 @@ func (d *demand) reset(now time.Duration) (mean, deviation, high float64) {
 	return mean, deviation, high
 }
 
-// smoothing is the weight of what was before, where the demand falls (KEP-1040: half of it is
-// forgotten in five minutes).
+// smoothing is the weight of the past when the demand falls (KEP-1040: its half-life is five minutes).
 const smoothing = 0.977
 
 // stats are of a level's demand, in seats: over the last period and, smoothed, over all.
@@ -57,8 +57,8 @@ func (s *stats) update(mean, deviation, high float64) {
 
 // adjust divides all seats again by what the levels want:
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/1040-priority-and-fairness#seat-borrowing.
-// Each is sure of what it does not lend and of what it used of its own. What exempt levels use is
-// taken off first. What is left goes to all, in proportion to what they want, within their bounds.
+// Each keeps the seats that it does not lend and those of its own that it used. The use of exempt levels is
+// subtracted first. The remaining seats are divided in proportion to the demands, within the levels' bounds.
 func (d *Dispatcher) adjust() {
 	now := d.now()
 	left := 0
@@ -94,7 +94,7 @@ func (d *Dispatcher) adjust() {
 	}
 	var fair float64
 	switch {
-	case left <= lower: // exempt requests leave less than there must be
+	case left <= lower: // exempt requests leave less than the lower bounds
 		for i, l := range limited {
 			claims[i].given = float64(l.lower)
 		}
@@ -112,14 +112,14 @@ func (d *Dispatcher) adjust() {
 	d.metrics.fairness.Set(fair)
 }
 
-// claim is what one of many wants of what there is, and is given.
+// claim is one level's part in a division.
 type claim struct{ target, least, most, given float64 }
 
-// divide gives each claim its target times one and the same proportion, or the bound that this is
-// beyond, so that all is given. It returns the proportion. Where even the most that all may have is
-// less than there is, they get that.
+// divide gives each claim its target times a common proportion, limited to the claim's bounds, so that
+// everything is given out. It returns the proportion. If the sum of the upper bounds is less than there
+// is to give, each gets its upper bound.
 func divide(all float64, claims []claim) float64 {
-	const leastTarget = 0.001 // of who wants nothing, so that there is a proportion
+	const leastTarget = 0.001 // for a claim without demand, so that there is a proportion
 	given := func(proportion float64) (sum float64) {
 		for i := range claims {
 			c := &claims[i]

@@ -16,7 +16,8 @@ func suggested() []*flowv1.PriorityLevelConfiguration {
 	q := &flowv1.QueuingConfiguration{Queues: 128, HandSize: 6, QueueLengthLimit: 50}
 	return []*flowv1.PriorityLevelConfiguration{
 		exemptLevel(), limited("catch-all", 5, 0, nil), limited("system", 30, 33, q), limited("node-high", 40, 25, q),
-		limited("leader-election", 10, 0, q), limited("workload-high", 40, 50, q), limited("workload-low", 100, 90, q), limited("global-default", 20, 50, q),
+		limited("leader-election", 10, 0, q), limited("workload-high", 40, 50, q), limited("workload-low", 100, 90, q),
+		limited("global-default", 20, 50, q),
 	}
 }
 
@@ -30,17 +31,20 @@ func TestShare_IsByConcurrencyShares(t *testing.T) {
 	}
 	require.Equal(t, map[string][3]int{ // ceil(600 * shares / 245), less what is lent; no bound to what is borrowed
 		"exempt": {0, 0, 600}, "catch-all": {13, 13, 600}, "system": {74, 50, 600}, "node-high": {98, 73, 600},
-		"leader-election": {25, 25, 600}, "workload-high": {98, 49, 600}, "workload-low": {245, 24, 600}, "global-default": {49, 24, 600},
+		"leader-election": {25, 25, 600}, "workload-high": {98, 49, 600}, "workload-low": {245, 24, 600},
+		"global-default": {49, 24, 600},
 	}, got)
 
 	bounded := limited("bounded", 10, 0, nil)
 	bounded.Spec.Limited.BorrowingLimitPercent = ptr.To[int32](50)
-	d.Configure([]*flowv1.PriorityLevelConfiguration{exemptLevel(), limited("catch-all", 5, 0, nil), bounded, limited("rest", 5, 0, nil)}, nil)
-	require.Equal(t, []int{300, 300, 450}, []int{d.levels["bounded"].nominal, d.levels["bounded"].lower, d.levels["bounded"].upper})
+	d.Configure([]*flowv1.PriorityLevelConfiguration{exemptLevel(), limited("catch-all", 5, 0, nil), bounded,
+		limited("rest", 5, 0, nil)}, nil)
+	require.Equal(t, []int{300, 300, 450}, []int{d.levels["bounded"].nominal, d.levels["bounded"].lower,
+		d.levels["bounded"].upper})
 	require.NotContains(t, d.levels, "system", "it was idle")
 }
 
-// A level that wants more gets what others lend within ten seconds, and gives it back.
+// A level with more demand gets the seats that others lend within ten seconds, and returns them.
 func TestAdjust_FollowsDemand(t *testing.T) {
 	t.Parallel()
 	d, clock := fake(t, 600)
@@ -73,14 +77,15 @@ func TestAdjust_FollowsDemand(t *testing.T) {
 	require.Greater(t, borrowed, low.nominal)
 	require.Equal(t, d.levels["leader-election"].nominal, d.levels["leader-election"].limit, "it lends nothing")
 
-	// Who comes back for his own has it at the next look.
+	// A level that needs its own seats again has them after the next adjustment.
 	high := d.levels["workload-high"]
 	wish(high, 200)
 	period()
 	require.GreaterOrEqual(t, high.limit, high.nominal)
 	require.Less(t, low.limit, borrowed)
 
-	// What is exempt takes what it likes, of the others' surplus at first, and then down to what they do not lend.
+	// Exempt requests take as many seats as they need, of the others' surplus at first, and then down
+	// to the seats that they do not lend.
 	exempt := d.levels["exempt"]
 	wish(exempt, 300)
 	period()
@@ -97,7 +102,7 @@ func TestAdjust_FollowsDemand(t *testing.T) {
 	}
 }
 
-// Demand is what was wanted, by time: 4 seats for 1 s and 1 for 3 s.
+// Demand is weighted by time: 4 seats for 1 s and 1 for 3 s.
 func TestDemand_IsWeightedByTime(t *testing.T) {
 	t.Parallel()
 	var d demand

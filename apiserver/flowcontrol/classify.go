@@ -11,8 +11,8 @@ import (
 
 // configuration is what requests are classified by. It is made anew with every change.
 //
-// Policies are found by their subjects, so that a request is compared with those alone that are about
-// its user, however many schemas there are.
+// Policies are indexed by their subjects, so that a request is compared only with those for its user,
+// however many schemas there are.
 type configuration struct {
 	schemas  []*schema // in the order of matching
 	catchAll *schema
@@ -25,11 +25,11 @@ type configuration struct {
 // policies are in the order in which they are to be tried.
 type policies map[string][]*policy
 
-// schema is a FlowSchema whose level is there.
+// schema is a FlowSchema whose level exists.
 type schema struct {
 	name, uid, levelUID string
 	level               *level
-	// distinguish tells the schema's flows apart; nil where it has but one.
+	// distinguish returns the flow of a request within the schema; nil if the schema has only one.
 	distinguish func(*Request) string
 	seed        uint64
 	metrics     *schemaMetrics
@@ -43,7 +43,7 @@ type policy struct {
 	paths     []flowv1.NonResourcePolicyRule
 }
 
-// newConfiguration files the schemas, which are in the order of matching.
+// newConfiguration indexes the schemas, which are in the order of matching.
 func newConfiguration(schemas []*schema, objects []*flowv1.FlowSchema) *configuration {
 	c := &configuration{schemas: schemas, users: policies{}, groups: policies{}, accounts: policies{}}
 	for rank, s := range schemas {
@@ -79,8 +79,8 @@ func (c *configuration) add(p *policy, s *flowv1.Subject) {
 
 const accountPrefix = "system:serviceaccount:"
 
-// classify is the schema that matches first. That for the rest is catch-all, even where it has been
-// made to match less.
+// classify returns the first schema that matches. If none does it is catch-all, even if that has been
+// edited to match less.
 func (c *configuration) classify(r *Request) *schema {
 	var best *policy
 	best = first(c.everyone, r, best)
@@ -98,7 +98,7 @@ func (c *configuration) classify(r *Request) *schema {
 	return best.schema
 }
 
-// first is the first policy that matches, or best where that comes before.
+// first returns the first policy that matches, or best if that comes before.
 func first(list []*policy, r *Request, best *policy) *policy {
 	for _, p := range list {
 		if best != nil && p.rank >= best.rank {
@@ -114,12 +114,15 @@ func first(list []*policy, r *Request, best *policy) *policy {
 func (p *policy) matches(r *Request) bool {
 	if r.Path != "" {
 		return slices.ContainsFunc(p.paths, func(rule flowv1.NonResourcePolicyRule) bool {
-			return contains(rule.Verbs, r.Verb) && slices.ContainsFunc(rule.NonResourceURLs, func(url string) bool { return onPath(url, r.Path) })
+			return contains(rule.Verbs, r.Verb) && slices.ContainsFunc(rule.NonResourceURLs, func(url string) bool {
+				return onPath(url, r.Path)
+			})
 		})
 	}
 	for i := range p.resources {
 		rule := &p.resources[i]
-		if !contains(rule.Verbs, r.Verb) || !contains(rule.APIGroups, r.Group) || !slices.ContainsFunc(rule.Resources, r.isOn) {
+		if !contains(rule.Verbs, r.Verb) || !contains(rule.APIGroups, r.Group) ||
+			!slices.ContainsFunc(rule.Resources, r.isOn) {
 			continue
 		}
 		if r.Namespace == "" && rule.ClusterScope || r.Namespace != "" && contains(rule.Namespaces, r.Namespace) {
@@ -141,7 +144,7 @@ func (r *Request) isOn(resource string) bool {
 	return len(rest) > 0 && rest[0] == '/' && rest[1:] == r.Subresource
 }
 
-// contains reports whether the value is in the list, or the list is of all there are.
+// contains reports whether the list has the value, or means all values.
 func contains(list []string, value string) bool {
 	for _, each := range list {
 		if each == value || each == "*" {
@@ -161,11 +164,12 @@ func onPath(url, path string) bool {
 // inOrder sorts schemas as they are matched.
 func inOrder(schemas []*flowv1.FlowSchema) {
 	slices.SortFunc(schemas, func(a, b *flowv1.FlowSchema) int {
-		return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence),
+			strings.Compare(a.Name, b.Name))
 	})
 }
 
-// distinguisher is how a schema tells its flows apart.
+// distinguisher returns the function that maps a schema's requests to flows.
 func distinguisher(method *flowv1.FlowDistinguisherMethod) func(*Request) string {
 	if method == nil {
 		return nil
@@ -179,8 +183,8 @@ func distinguisher(method *flowv1.FlowDistinguisherMethod) func(*Request) string
 	return nil
 }
 
-// seed is the process's own, so that nobody can choose names that share his neighbour's queues.
+// seed is the process's own, so that users cannot choose names that share another user's queues.
 var seed = maphash.MakeSeed()
 
-// hash is what a flow's hand of queues is dealt from.
+// hash is the number from which a flow's hand of queues is dealt.
 func (r *Request) hash() uint64 { return scramble(r.schema.seed ^ maphash.String(seed, r.flow)) }

@@ -24,14 +24,15 @@ func mandatory(t testing.TB) ([]*flowv1.PriorityLevelConfiguration, []*flowv1.Fl
 }
 
 func exemptLevel() *flowv1.PriorityLevelConfiguration {
-	return &flowv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "exempt"}, Spec: flowv1.PriorityLevelConfigurationSpec{
-		Type: flowv1.PriorityLevelEnablementExempt, Exempt: &flowv1.ExemptPriorityLevelConfiguration{
-			NominalConcurrencyShares: ptr.To[int32](0), LendablePercent: ptr.To[int32](0),
-		},
-	}}
+	return &flowv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "exempt"},
+		Spec: flowv1.PriorityLevelConfigurationSpec{
+			Type: flowv1.PriorityLevelEnablementExempt, Exempt: &flowv1.ExemptPriorityLevelConfiguration{
+				NominalConcurrencyShares: ptr.To[int32](0), LendablePercent: ptr.To[int32](0),
+			},
+		}}
 }
 
-// limited is a level that queues, or refuses if q is nil.
+// limited is a level that queues, or rejects if q is nil.
 func limited(name string, shares, lendable int32, q *flowv1.QueuingConfiguration) *flowv1.PriorityLevelConfiguration {
 	l := &flowv1.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: &shares, LendablePercent: &lendable}
 	l.LimitResponse.Type = flowv1.LimitResponseTypeReject
@@ -49,7 +50,7 @@ func parse(t testing.TB, text string) *flowv1.FlowSchema {
 	return s
 }
 
-// The schemas are those of Kubernetes' documentation and some that are about one rule each.
+// The schemas are those of Kubernetes' documentation, and some that test one rule each.
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	schema := func(name string, precedence, subjects, rules string) *flowv1.FlowSchema {
@@ -65,15 +66,23 @@ func TestClassify(t *testing.T) {
 		schema("health-for-strangers", "1000", `{kind: Group, group: {name: "system:unauthenticated"}}`,
 			`nonResourceRules: [{nonResourceURLs: ["/healthz", "/livez", "/readyz"], verbs: ["*"]}]`),
 		// https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#flowschema: the list-events example
-		schema("list-events-default-service-account", "8000", `{kind: ServiceAccount, serviceAccount: {name: default, namespace: default}}`,
+		schema("list-events-default-service-account", "8000",
+			`{kind: ServiceAccount, serviceAccount: {name: default, namespace: default}}`,
 			`resourceRules: [{apiGroups: ["*"], namespaces: [default], resources: [events], verbs: [list]}]`),
-		schema("of-kube-system", "900", `{kind: ServiceAccount, serviceAccount: {name: "*", namespace: kube-system}}`, all),
-		schema("jane-b", "500", `{kind: User, user: {name: jane}}`, `resourceRules: [{apiGroups: [""], namespaces: ["*"], resources: [pods, pods/status], verbs: [get, patch]}]`),
-		schema("jane-a", "500", `{kind: User, user: {name: jane}}`, `resourceRules: [{apiGroups: [apps], namespaces: ["*"], resources: ["*"], verbs: ["*"], clusterScope: true}]`),
-		schema("jane-late", "500", `{kind: User, user: {name: jane}}`, `resourceRules: [{apiGroups: [apps], namespaces: ["*"], resources: ["deployments"], verbs: ["*"]}]`),
-		schema("cluster", "600", `{kind: User, user: {name: bob}}`, `resourceRules: [{apiGroups: [""], resources: [nodes, pods], verbs: ["*"], clusterScope: true}]`),
-		schema("debug", "700", `{kind: User, user: {name: "*"}}`, `nonResourceRules: [{nonResourceURLs: ["/debug/*"], verbs: [get]}]`),
-		schema("every-group", "9000", `{kind: Group, group: {name: "*"}}`, `resourceRules: [{apiGroups: [batch], namespaces: ["*"], resources: ["*"], verbs: ["*"]}]`),
+		schema("of-kube-system", "900", `{kind: ServiceAccount, serviceAccount: {name: "*", namespace: kube-system}}`,
+			all),
+		schema("jane-b", "500", `{kind: User, user: {name: jane}}`,
+			`resourceRules: [{apiGroups: [""], namespaces: ["*"], resources: [pods, pods/status], verbs: [get, patch]}]`),
+		schema("jane-a", "500", `{kind: User, user: {name: jane}}`,
+			`resourceRules: [{apiGroups: [apps], namespaces: ["*"], resources: ["*"], verbs: ["*"], clusterScope: true}]`),
+		schema("jane-late", "500", `{kind: User, user: {name: jane}}`,
+			`resourceRules: [{apiGroups: [apps], namespaces: ["*"], resources: ["deployments"], verbs: ["*"]}]`),
+		schema("cluster", "600", `{kind: User, user: {name: bob}}`,
+			`resourceRules: [{apiGroups: [""], resources: [nodes, pods], verbs: ["*"], clusterScope: true}]`),
+		schema("debug", "700", `{kind: User, user: {name: "*"}}`,
+			`nonResourceRules: [{nonResourceURLs: ["/debug/*"], verbs: [get]}]`),
+		schema("every-group", "9000", `{kind: Group, group: {name: "*"}}`,
+			`resourceRules: [{apiGroups: [batch], namespaces: ["*"], resources: ["*"], verbs: ["*"]}]`),
 		schema("global-default", "9900", anyone, all),
 		schema("second-rule", "9950", anyone, all),
 		parse(t, `{metadata: {name: dangling}, spec: {matchingPrecedence: 2, priorityLevelConfiguration: {name: missing}, rules: [{subjects: [`+anyone+`], `+all+`}]}}`),
@@ -86,7 +95,8 @@ func TestClassify(t *testing.T) {
 
 	known := []string{"system:authenticated"}
 	account := func(namespace, name string) (string, []string) {
-		return "system:serviceaccount:" + namespace + ":" + name, []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
+		return "system:serviceaccount:" + namespace + ":" + name,
+			[]string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
 	}
 	of := func(user string, groups []string, r Request) Request { r.User, r.Groups = user, groups; return r }
 	ofAccount := func(namespace, name string, r Request) Request {
@@ -98,38 +108,60 @@ func TestClassify(t *testing.T) {
 		request Request
 		want    string
 	}{
-		"masters are exempt":                {of("admin", []string{"system:masters", "system:authenticated"}, Request{Verb: "get", Path: "/livez"}), "exempt"},
-		"a stranger's probe":                {of("system:anonymous", []string{"system:unauthenticated"}, Request{Verb: "get", Path: "/livez"}), "health-for-strangers"},
-		"a path below a probe's":            {of("system:anonymous", []string{"system:unauthenticated"}, Request{Verb: "get", Path: "/livez/ping"}), "global-default"},
-		"someone's probe":                   {of("bob", known, Request{Verb: "get", Path: "/livez"}), "global-default"},
-		"events of the account":             {ofAccount("default", "default", events), "list-events-default-service-account"},
-		"events of another account":         {ofAccount("default", "other", events), "global-default"},
-		"events elsewhere":                  {ofAccount("default", "default", Request{Verb: "list", Version: "v1", Resource: "events", Namespace: "x"}), "global-default"},
-		"events of all namespaces":          {ofAccount("default", "default", Request{Verb: "list", Version: "v1", Resource: "events"}), "global-default"},
-		"an event":                          {ofAccount("default", "default", Request{Verb: "get", Version: "v1", Resource: "events", Namespace: "default", Name: "e"}), "global-default"},
-		"any account of a namespace":        {ofAccount("kube-system", "x", events), "of-kube-system"},
-		"a namespace that begins like it":   {ofAccount("kube-system2", "x", events), "global-default"},
-		"the first by name":                 {of("jane", known, Request{Verb: "get", Group: "apps", Resource: "deployments", Namespace: "default"}), "jane-a"},
-		"the same precedence, other rule":   {of("jane", known, Request{Verb: "get", Resource: "pods", Namespace: "default", Name: "p"}), "jane-b"},
-		"a subresource":                     {of("jane", known, Request{Verb: "patch", Resource: "pods", Subresource: "status", Namespace: "default", Name: "p"}), "jane-b"},
-		"a subresource that is not named":   {of("jane", known, Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "default", Name: "p"}), "global-default"},
-		"a resource that begins like it":    {of("jane", known, Request{Verb: "get", Resource: "pod", Namespace: "default"}), "global-default"},
-		"all namespaces, cluster scope":     {of("bob", known, Request{Verb: "list", Resource: "pods"}), "cluster"},
-		"one namespace, cluster scope only": {of("bob", known, Request{Verb: "list", Resource: "pods", Namespace: "default"}), "global-default"},
-		"a prefix, for any user":            {of("bob", known, Request{Verb: "get", Path: "/debug/pprof/heap"}), "debug"},
-		"the path without the slash":        {of("bob", known, Request{Verb: "get", Path: "/debug"}), "global-default"},
-		"any group":                         {of("bob", known, Request{Verb: "list", Group: "batch", Resource: "jobs", Namespace: "default"}), "every-group"},
-		"of no group at all":                {of("bob", nil, Request{Verb: "list", Group: "batch", Resource: "jobs", Namespace: "default"}), "every-group"},
-		"what nothing matches":              {of("bob", nil, Request{Verb: "list", Resource: "pods", Namespace: "default"}), "catch-all"},
+		"masters are exempt": {of("admin", []string{"system:masters", "system:authenticated"},
+			Request{Verb: "get", Path: "/livez"}), "exempt"},
+		"a stranger's probe": {of("system:anonymous", []string{"system:unauthenticated"},
+			Request{Verb: "get", Path: "/livez"}), "health-for-strangers"},
+		"a path below a probe's": {of("system:anonymous", []string{"system:unauthenticated"},
+			Request{Verb: "get", Path: "/livez/ping"}), "global-default"},
+		"someone's probe": {of("bob", known, Request{Verb: "get", Path: "/livez"}), "global-default"},
+		"events of the account": {ofAccount("default", "default", events),
+			"list-events-default-service-account"},
+		"events of another account": {ofAccount("default", "other", events), "global-default"},
+		"events elsewhere": {ofAccount("default", "default",
+			Request{Verb: "list", Version: "v1", Resource: "events", Namespace: "x"}), "global-default"},
+		"events of all namespaces": {ofAccount("default", "default",
+			Request{Verb: "list", Version: "v1", Resource: "events"}), "global-default"},
+		"an event": {ofAccount("default", "default",
+			Request{Verb: "get", Version: "v1", Resource: "events", Namespace: "default", Name: "e"}),
+			"global-default"},
+		"any account of a namespace":      {ofAccount("kube-system", "x", events), "of-kube-system"},
+		"a namespace that begins like it": {ofAccount("kube-system2", "x", events), "global-default"},
+		"the first by name": {of("jane", known,
+			Request{Verb: "get", Group: "apps", Resource: "deployments", Namespace: "default"}), "jane-a"},
+		"the same precedence, other rule": {of("jane", known,
+			Request{Verb: "get", Resource: "pods", Namespace: "default", Name: "p"}), "jane-b"},
+		"a subresource": {of("jane", known,
+			Request{Verb: "patch", Resource: "pods", Subresource: "status", Namespace: "default", Name: "p"}),
+			"jane-b"},
+		"a subresource that is not named": {of("jane", known,
+			Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "default", Name: "p"}),
+			"global-default"},
+		"a resource that begins like it": {of("jane", known,
+			Request{Verb: "get", Resource: "pod", Namespace: "default"}), "global-default"},
+		"all namespaces, cluster scope": {of("bob", known, Request{Verb: "list", Resource: "pods"}), "cluster"},
+		"one namespace, cluster scope only": {of("bob", known,
+			Request{Verb: "list", Resource: "pods", Namespace: "default"}), "global-default"},
+		"a prefix, for any user": {of("bob", known, Request{Verb: "get", Path: "/debug/pprof/heap"}),
+			"debug"},
+		"the path without the slash": {of("bob", known, Request{Verb: "get", Path: "/debug"}), "global-default"},
+		"any group": {of("bob", known, Request{Verb: "list", Group: "batch", Resource: "jobs",
+			Namespace: "default"}), "every-group"},
+		"of no group at all": {of("bob", nil, Request{Verb: "list", Group: "batch", Resource: "jobs",
+			Namespace: "default"}), "every-group"},
+		"what nothing matches": {of("bob", nil,
+			Request{Verb: "list", Resource: "pods", Namespace: "default"}), "catch-all"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := d.Classify(&c.request)
 			require.Equal(t, c.want, got.Schema)
 			if c.want != "exempt" && c.want != "catch-all" {
-				require.Equal(t, Classification{Schema: c.want, SchemaUID: c.want, Level: "low", LevelUID: "uid-of-level"}, got)
+				require.Equal(t, Classification{Schema: c.want, SchemaUID: c.want, Level: "low",
+					LevelUID: "uid-of-level"}, got)
 			} else {
-				require.Equal(t, Classification{Schema: c.want, Level: c.want}, got, "the mandatory objects are missing, and hold")
+				require.Equal(t, Classification{Schema: c.want, Level: c.want}, got,
+					"the mandatory objects are missing, and hold")
 			}
 		})
 	}
@@ -139,11 +171,13 @@ func TestDistinguisher(t *testing.T) {
 	t.Parallel()
 	r := &Request{User: "jane", Namespace: "default"}
 	require.Nil(t, distinguisher(nil))
-	require.Equal(t, "jane", distinguisher(&flowv1.FlowDistinguisherMethod{Type: flowv1.FlowDistinguisherMethodByUserType})(r))
-	require.Equal(t, "default", distinguisher(&flowv1.FlowDistinguisherMethod{Type: flowv1.FlowDistinguisherMethodByNamespaceType})(r))
+	require.Equal(t, "jane",
+		distinguisher(&flowv1.FlowDistinguisherMethod{Type: flowv1.FlowDistinguisherMethodByUserType})(r))
+	require.Equal(t, "default",
+		distinguisher(&flowv1.FlowDistinguisherMethod{Type: flowv1.FlowDistinguisherMethodByNamespaceType})(r))
 }
 
-// A hand is what one deals from a deck of cards that lies there, taking each out.
+// A hand is dealt from a deck of cards, without putting cards back.
 func TestDeal_IsAHandFromADeck(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ n, size int }{{1, 1}, {2, 1}, {4, 2}, {6, 6}, {64, 6}, {128, 8}, {1024, 6}} {

@@ -10,16 +10,21 @@ import (
 )
 
 const (
-	// MaxSeats is how wide a request may be, however many objects it lists (kube-apiserver's
+	// maxSeats is the greatest width of a request, however many objects it lists (kube-apiserver's
 	// MaximumListSeatsLimit).
-	MaxSeats = 10
+	maxSeats = 10
 	// widestShare is the part of a level's seats that a single request may have.
 	widestShare = 0.15
+	// objectsPerSeat is the number of objects that take a list one seat, as in kube-apiserver.
+	objectsPerSeat = 100
 )
 
-// Configure takes the place of all that was configured before. It is given all objects there are,
-// and may keep them. Requests that wait or are served stay where they are: a level that
-// is gone ends with the last of them. A schema whose level is not among those given is not used.
+// WidthOf is the number of seats that a list of so many objects takes.
+func WidthOf(objects int) int { return min((objects+objectsPerSeat-1)/objectsPerSeat, maxSeats) }
+
+// Configure replaces the whole configuration. It gets all objects, and may keep them. Requests that
+// wait or are served stay where they are: a removed level ends with the last of them. A schema whose
+// level is missing is not used.
 func (d *Dispatcher) Configure(levels []*flowv1.PriorityLevelConfiguration, schemas []*flowv1.FlowSchema) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -30,7 +35,7 @@ func (d *Dispatcher) Configure(levels []*flowv1.PriorityLevelConfiguration, sche
 	d.adjust()
 }
 
-// setLevels makes, changes and begins to end levels. It returns the UIDs of those that are wanted.
+// setLevels creates, changes and quiesces levels. It returns the UIDs of the configured ones.
 func (d *Dispatcher) setLevels(objects []*flowv1.PriorityLevelConfiguration) map[string]string {
 	uids := make(map[string]string, len(objects))
 	take := func(o *flowv1.PriorityLevelConfiguration) {
@@ -59,7 +64,7 @@ func (d *Dispatcher) setLevels(objects []*flowv1.PriorityLevelConfiguration) map
 	return uids
 }
 
-// sound reports whether the object is one that validation lets pass, in what is relied on here.
+// sound reports whether the fields of the object that are used here pass validation.
 func sound(o *flowv1.PriorityLevelConfiguration) bool {
 	if o.Name == flowv1.PriorityLevelConfigurationNameExempt {
 		return o.Spec.Type == flowv1.PriorityLevelEnablementExempt
@@ -92,7 +97,8 @@ func (d *Dispatcher) setSchemas(objects []*flowv1.FlowSchema, levels map[string]
 	schemas := make([]*schema, len(used))
 	for i, o := range used {
 		l := d.levels[o.Spec.PriorityLevelConfiguration.Name]
-		s := &schema{seed: maphash.String(seed, o.Name), name: o.Name, uid: string(o.UID), level: l, levelUID: levels[l.name], metrics: d.metrics.of(l.name, o.Name)}
+		s := &schema{seed: maphash.String(seed, o.Name), name: o.Name, uid: string(o.UID), level: l,
+			levelUID: levels[l.name], metrics: d.metrics.of(l.name, o.Name)}
 		if !l.exempt {
 			s.distinguish = distinguisher(o.Spec.DistinguisherMethod)
 		}
@@ -139,13 +145,13 @@ func (d *Dispatcher) share() {
 	}
 }
 
-// allow bounds how wide requests are. A fresh level begins with so many seats.
+// allow bounds the width of requests. A fresh level begins with so many seats.
 func (l *level) allow(now time.Duration, fresh bool, seats int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.widest = MaxSeats
+	l.widest = maxSeats
 	if !l.exempt {
-		l.widest = min(MaxSeats, max(1, int(math.Ceil(float64(l.nominal)*widestShare))))
+		l.widest = min(maxSeats, max(1, int(math.Ceil(float64(l.nominal)*widestShare))))
 	}
 	if fresh {
 		l.limit = seats
@@ -173,7 +179,7 @@ func (l *level) lendable() int32 {
 	return 0
 }
 
-// borrowing is nil for no bound.
+// borrowing returns the borrowing limit in percent; nil for no limit.
 func (l *level) borrowing() *int32 {
 	if l.spec.Limited != nil {
 		return l.spec.Limited.BorrowingLimitPercent

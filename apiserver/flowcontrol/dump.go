@@ -16,7 +16,8 @@ import (
 
 // DumpLevels writes a line for each priority level.
 func (d *Dispatcher) DumpLevels(w io.Writer) error {
-	t := newTable(w, "PriorityLevelName", "ActiveQueues", "IsIdle", "IsQuiescing", "WaitingRequests", "ExecutingRequests",
+	t := newTable(w, "PriorityLevelName", "ActiveQueues", "IsIdle", "IsQuiescing", "WaitingRequests",
+		"ExecutingRequests",
 		"DispatchedRequests", "RejectedRequests", "TimedoutRequests", "CancelledRequests")
 	d.each(func(l *level) {
 		t.row(l.name, len(l.backlog), l.executing.n == 0 && l.waiting == 0, l.quiescing, l.waiting, l.executing.n,
@@ -27,7 +28,8 @@ func (d *Dispatcher) DumpLevels(w io.Writer) error {
 
 // DumpQueues writes a line for each queue.
 func (d *Dispatcher) DumpQueues(w io.Writer) error {
-	t := newTable(w, "PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse", "NextDispatchR",
+	t := newTable(w, "PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse",
+		"NextDispatchR",
 		"InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum")
 	d.each(func(l *level) {
 		if l.queuing == nil {
@@ -37,19 +39,22 @@ func (d *Dispatcher) DumpQueues(w io.Writer) error {
 			if q == nil {
 				q = &queue{}
 			}
-			t.row(l.name, i, q.waiting.n, q.executing, q.inUse, seatSeconds(max(q.tag, l.virtual)), q.seats, q.seats, seatSeconds(guess*float64(q.seats)))
+			t.row(l.name, i, q.waiting.n, q.executing, q.inUse, seatSeconds(max(q.tag, l.virtual)), q.seats, q.seats,
+				seatSeconds(guess*float64(q.seats)))
 		}
 	})
 	return t.flush()
 }
 
-// DumpRequests writes a line for each request that waits or, with an index of -1, is served. Details say
-// what was asked and by whom.
+// DumpRequests writes a line for each request that waits or, with an index of -1, is served. Details
+// add the request and its user.
 func (d *Dispatcher) DumpRequests(w io.Writer, details bool) error {
-	columns := []string{"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime",
+	columns := []string{"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue",
+		"FlowDistingsher", "ArriveTime",
 		"InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime"}
 	if details {
-		columns = append(columns, "UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
+		columns = append(columns, "UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource",
+			"SubResource")
 	}
 	t := newTable(w, columns...)
 	d.each(func(l *level) {
@@ -119,10 +124,10 @@ func (t table) row(cells ...any) {
 	for i, c := range cells {
 		texts[i] = plain.Replace(fmt.Sprint(c))
 	}
-	fmt.Fprintln(t.out, strings.Join(texts, ",\t")) // what goes wrong is told by Flush
+	fmt.Fprintln(t.out, strings.Join(texts, ",\t")) // Flush returns errors
 }
 
-// plain keeps users' names, which may hold anything, from making lines of their own.
+// plain keeps user names, which may contain anything, on one line.
 var plain = strings.NewReplacer("\n", " ", "\t", " ", "\v", " ", "\f", " ")
 
 func (t table) flush() error { return t.out.Flush() }

@@ -1,14 +1,14 @@
-// Package flowcontrol decides which requests are served now, which wait and which are refused: API
+// Package flowcontrol decides which requests are served now, which wait and which are rejected: API
 // Priority and Fairness, by KEP-1040 and
 // https://kubernetes.io/docs/concepts/cluster-administration/flow-control/.
 //
-// A request is classified (classify.go): the first flow schema that matches it, by precedence and
-// name, gives it a priority level and, by the schema's distinguisher, a flow. A level (level.go) has
-// a number of seats, and a request that is served holds as many of them as it is wide. Where they are
-// taken, a level of type Reject refuses, and one of type Queue lets the request wait (queue.go) in the
-// shortest of a few queues that its flow has been dealt by shuffle sharding (shard.go). What the
-// levels have is worked out from their shares (configure.go), and every ten seconds levels without
-// demand lend seats to those with it (borrow.go). metrics.go and dump.go tell what is going on.
+// A request is classified (classify.go): the first flow schema that matches it, by precedence and name,
+// gives it a priority level and, by the schema's distinguisher, a flow. A level (level.go) has a number
+// of seats, and a request that is served holds as many of them as it is wide. If none are free, a level
+// of type Reject rejects the request, and one of type Queue lets it wait (queue.go) in the shortest of
+// a few queues that its flow has been dealt by shuffle sharding (shard.go). The seats of the levels are
+// computed from their shares (configure.go), and every ten seconds levels without demand lend seats to
+// those with it (borrow.go). metrics.go and dump.go show the state.
 //
 // Nothing here knows HTTP or where the configuration is stored.
 package flowcontrol
@@ -28,12 +28,12 @@ const adjustEvery = 10 * time.Second
 
 // Options make a Dispatcher. All but Clock are required.
 type Options struct {
-	// Seats is what the levels share.
+	// Seats is the number of seats that the levels share.
 	Seats int
-	// QueueWait is how long a request waits for its seats at most.
+	// QueueWait is the longest time that a request waits for its seats.
 	QueueWait time.Duration
-	// Levels and Schemas are the mandatory configuration, which holds whenever its objects are
-	// missing: those named exempt and catch-all.
+	// Levels and Schemas are the mandatory configuration, which is used when its objects are missing:
+	// those named exempt and catch-all.
 	Levels  []*flowv1.PriorityLevelConfiguration
 	Schemas []*flowv1.FlowSchema
 	Clock   clock.WithTicker
@@ -46,8 +46,8 @@ type Dispatcher struct {
 	metrics *metrics
 	config  atomic.Pointer[configuration]
 
-	mu sync.Mutex // held by who configures, adjusts or looks at all levels
-	// levels are those that are configured, and those that are not any longer but still busy.
+	mu sync.Mutex // held to configure, adjust or read all levels
+	// levels are those that are configured, and removed ones that are still busy.
 	levels map[string]*level
 }
 
@@ -78,9 +78,9 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	}
 }
 
-// Request is what wants to be served: who asks for what, in the terms of KEP-1040, and afterwards
-// where it has been put. It is for one goroutine, and must stay where it is in memory from Classify
-// to Finish. A second use begins with a zero value.
+// Request is a request in the terms of KEP-1040: its attributes and, after Classify, its schema and
+// level. It is for one goroutine, and must not be copied between Classify and Finish. Reset it to the
+// zero value before a second use.
 type Request struct {
 	User   string
 	Groups []string
@@ -88,25 +88,25 @@ type Request struct {
 	Verb string
 	// Path is that of a request that is not on a resource; the fields below are empty then.
 	Path string
-	// Namespace is "" for all namespaces, and for what is in none.
+	// Namespace is "" for all namespaces, and for cluster-scoped objects.
 	Group, Version, Resource, Subresource, Namespace, Name string
-	// Seats is how wide the request would like to be. Less than one counts as one, and a level
-	// does not give a request more than 15 % of what it has.
+	// Seats is the estimated width of the request. Less than one counts as one, and a level gives a
+	// request at most 15 % of its seats.
 	Seats int
 
 	schema  *schema
-	flow    string // what distinguishes the flow from the schema's others
+	flow    string // the value that identifies the flow within the schema
 	arrived time.Duration
 	began   time.Duration
 	width   int
 	queue   *queue
 	ready   chan struct{} // closed when it may begin; nil if it need not wait
 	state   state
-	// next and previous are in the queue while the request waits, and among those that are served then.
+	// next and previous link the queue while the request waits, and the served requests after that.
 	next, previous *Request
 }
 
-// state is how far a request has come. The level's lock guards it.
+// state is the progress of a request. The level's lock guards it.
 type state uint8
 
 const (
@@ -116,7 +116,8 @@ const (
 	finished
 )
 
-// Classification is which objects judge a request. The UIDs are empty for mandatory objects that are missing.
+// Classification identifies the objects that apply to a request. The UIDs are empty for mandatory
+// objects that are missing.
 type Classification struct{ Schema, SchemaUID, Level, LevelUID string }
 
 // Classify finds the request's schema and level. It is to be called once, before Start.
@@ -126,8 +127,8 @@ func (d *Dispatcher) Classify(r *Request) Classification {
 	return Classification{Schema: s.name, SchemaUID: s.uid, Level: s.level.name, LevelUID: s.levelUID}
 }
 
-// Start returns when the request may be served; Finish must follow then. Otherwise it returns a
-// *Rejection: at once, when it has waited as long as it may, or when ctx is done.
+// Start returns nil when the request may be served; the caller must then call Finish. Otherwise it
+// returns a *Rejection: at once, when the request has waited too long, or when ctx is done.
 func (d *Dispatcher) Start(ctx context.Context, r *Request) error {
 	l := r.schema.level
 	if r.schema.distinguish != nil {
@@ -173,7 +174,7 @@ func (d *Dispatcher) await(ctx context.Context, r *Request) error {
 	return &Rejection{Reason: reason}
 }
 
-// Finish gives the seats back. It may be called again, and of a request that has not been started.
+// Finish releases the seats. It may be called again, and for a request that has not been started.
 func (d *Dispatcher) Finish(r *Request) {
 	if r.schema == nil || r.state != executing {
 		return
@@ -183,7 +184,8 @@ func (d *Dispatcher) Finish(r *Request) {
 	r.schema.metrics.finish(r, now-r.began)
 }
 
-// Waited is how long the request was in a queue before it was served. Only the goroutine that started it may ask.
+// Waited is how long the request was in a queue before it was served. Only the goroutine that started
+// it may call it.
 func (r *Request) Waited() time.Duration {
 	if r.schema == nil || r.schema.level.exempt {
 		return 0
@@ -202,7 +204,7 @@ const (
 	Cancelled        = "cancelled"
 )
 
-// Rejection says why a request is not served.
+// Rejection is the error of a request that is not served.
 type Rejection struct{ Reason string }
 
 func (r *Rejection) Error() string { return "too many requests: " + r.Reason }

@@ -30,7 +30,8 @@ func fake(t testing.TB, seats int) (*Dispatcher, *clocktesting.FakeClock) {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	levels, schemas := mandatory(t)
-	return New(Options{Seats: seats, QueueWait: 15 * time.Second, Levels: levels, Schemas: schemas, Clock: clock}), clock
+	return New(Options{Seats: seats, QueueWait: 15 * time.Second, Levels: levels, Schemas: schemas, Clock: clock}),
+		clock
 }
 
 // allOf is a schema for every request, by user.
@@ -95,8 +96,8 @@ func TestStart_ExemptNeverWaits(t *testing.T) {
 	}
 }
 
-// Who waits leaves his queue when he has waited for long enough, or has gone away, and is told so; the
-// others go on.
+// A request leaves its queue with an error when it has waited for too long, or when its client has
+// gone; the others stay.
 func TestStart_WaitingIsBounded(t *testing.T) {
 	t.Parallel()
 	d, clock, l := only(t, 1, &flowv1.QueuingConfiguration{Queues: 1, HandSize: 1, QueueLengthLimit: 3})
@@ -142,10 +143,11 @@ func TestStart_WaitingIsBounded(t *testing.T) {
 	d.Finish(first)
 	require.NoError(t, <-served)
 	require.Equal(t, executing, next.state)
-	require.Equal(t, [4]uint64{2, 1, 2, 1}, [4]uint64{l.counts.dispatched, l.counts.rejected, l.counts.timedOut, l.counts.cancelled})
+	require.Equal(t, [4]uint64{2, 1, 2, 1}, [4]uint64{l.counts.dispatched, l.counts.rejected, l.counts.timedOut,
+		l.counts.cancelled})
 }
 
-// contextOf ends before the test does, and with it those who wait.
+// contextOf returns a context that ends before the test does, and with it all waiting requests.
 func contextOf(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -159,7 +161,7 @@ func reason(t *testing.T, want string, err error) {
 	require.Equal(t, want, rejected.Reason)
 }
 
-// simulation is a server of virtual time: requests end when their time has come.
+// simulation is a server in virtual time: requests end when their time has come.
 type simulation struct {
 	t     *testing.T
 	d     *Dispatcher
@@ -232,8 +234,8 @@ func distinct(d *Dispatcher, l *level, n int) []string {
 	return users
 }
 
-// Flows that always have something waiting are given the same, however wide or long their requests are and
-// however many they send.
+// Flows that always have requests waiting get equal service, however wide or long their requests are
+// and however many they send.
 func TestFairness_IsBySeatTime(t *testing.T) {
 	t.Parallel()
 	d, clock, l := only(t, 100, &flowv1.QueuingConfiguration{Queues: 512, HandSize: 1, QueueLengthLimit: 1000})
@@ -257,7 +259,7 @@ func TestFairness_IsBySeatTime(t *testing.T) {
 	}
 }
 
-// One who sends little is served next, whatever a flood another sends.
+// A user with few requests is served next, however many another one sends.
 func TestFairness_AMouseIsNotStarvedByElephants(t *testing.T) {
 	t.Parallel()
 	d, clock, l := only(t, 10, &flowv1.QueuingConfiguration{Queues: 128, HandSize: 6, QueueLengthLimit: 50})
@@ -273,7 +275,7 @@ func TestFairness_AMouseIsNotStarvedByElephants(t *testing.T) {
 	require.Greater(t, elephant.waited, 10*time.Second)
 }
 
-// A request that is wider than what is free is not passed over for ever by narrow ones.
+// Narrow requests do not overtake a wide one forever.
 func TestFairness_TheWideAreServed(t *testing.T) {
 	t.Parallel()
 	d, clock, l := only(t, 70, &flowv1.QueuingConfiguration{Queues: 128, HandSize: 1, QueueLengthLimit: 1000})
@@ -285,15 +287,15 @@ func TestFairness_TheWideAreServed(t *testing.T) {
 	require.InDelta(t, 0.5, wide.work/(wide.work+narrow.work), 0.1)
 }
 
-// model is what a level is to do, said in the simplest way.
+// model specifies a level in the simplest way.
 type model struct {
 	limit     int
 	executing map[*Request]bool
 	waiting   map[*Request]bool
 }
 
-// Whatever happens, in any order: seats are never given out twice nor withheld from who is next, requests of
-// one queue begin in the order in which they came, and all counts are right.
+// Whatever happens, in any order: seats are never given out twice nor withheld from the next request,
+// requests of one queue begin in the order of arrival, and all counts are right.
 func TestLevel_IsItsModel(t *testing.T) {
 	t.Parallel()
 	for round := range 30 {
@@ -329,8 +331,9 @@ func TestLevel_IsItsModel(t *testing.T) {
 				case n < 97:
 					m.limit = random.IntN(30)
 					l.limitTo(d.now(), m.limit)
-				default: // the number of queues changes under those who wait
-					q := flowv1.QueuingConfiguration{Queues: int32(2 + random.IntN(20)), HandSize: 2, QueueLengthLimit: 5}
+				default: // the number of queues changes while requests wait
+					q := flowv1.QueuingConfiguration{Queues: int32(2 + random.IntN(20)), HandSize: 2,
+						QueueLengthLimit: 5}
 					l.set(limited("all", 100, 0, &q).Spec)
 				}
 				var begun []*Request
@@ -404,7 +407,7 @@ func pick(random *rand.Rand, from map[*Request]bool) *Request {
 	return all[random.IntN(len(all))]
 }
 
-// A level whose object is gone serves those whom it has let in, and is no more.
+// A level whose object was deleted serves the requests that it has accepted, and then ends.
 func TestConfigure_ALevelEndsWithItsLastRequest(t *testing.T) {
 	t.Parallel()
 	d, clock, l := only(t, 1, &flowv1.QueuingConfiguration{Queues: 4, HandSize: 1, QueueLengthLimit: 9})
@@ -432,7 +435,7 @@ func TestConfigure_ALevelEndsWithItsLastRequest(t *testing.T) {
 	<-ended
 }
 
-// More seats are given at once to who waits for them.
+// Additional seats go to waiting requests at once.
 func TestConfigure_HoldsAtOnce(t *testing.T) {
 	t.Parallel()
 	q := &flowv1.QueuingConfiguration{Queues: 4, HandSize: 1, QueueLengthLimit: 9}
@@ -468,7 +471,7 @@ func TestConfigure_HoldsAtOnce(t *testing.T) {
 		d.Finish(r)
 	}
 	require.Equal(t, 1, count(executing))
-	// A level that queues no more lets those in its queues have their turns.
+	// A level that no longer queues still serves the requests in its queues.
 	reject := limited("low", 1, 0, nil)
 	reject.Spec.Limited.BorrowingLimitPercent = new(int32)
 	d.Configure([]*flowv1.PriorityLevelConfiguration{exemptLevel(), limited("catch-all", 99, 0, nil), reject}, schemas)
@@ -508,10 +511,14 @@ func TestDumps_AndMetrics(t *testing.T) {
 		return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 	}
 	require.Equal(t, []string{
-		"PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, ExecutingRequests, DispatchedRequests, RejectedRequests, TimedoutRequests, CancelledRequests",
-		"all,               1,            false,  false,       1,               1,                 1,                  0,                0,                0",
-		"catch-all,         0,            true,   false,       0,               0,                 0,                  0,                0,                0",
-		"exempt,            0,            true,   false,       0,               0,                 0,                  0,                0,                0",
+		"PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, ExecutingRequests, " +
+			"DispatchedRequests, RejectedRequests, TimedoutRequests, CancelledRequests",
+		"all,               1,            false,  false,       1,               1,                 1,             " +
+			"     0,                0,                0",
+		"catch-all,         0,            true,   false,       0,               0,                 0,             " +
+			"     0,                0,                0",
+		"exempt,            0,            true,   false,       0,               0,                 0,             " +
+			"     0,                0,                0",
 	}, text(func(w *strings.Builder) error { return d.DumpLevels(w) }))
 	requests := text(func(w *strings.Builder) error { return d.DumpRequests(w, true) })
 	require.Len(t, requests, 3)
@@ -521,13 +528,16 @@ func TestDumps_AndMetrics(t *testing.T) {
 		}
 		return cells
 	}
-	require.Equal(t, []string{"all", "all", "-1", "-1", "jane evil", "2001-09-09T01:46:40Z", "1", "0", "0s", "2001-09-09T01:46:40Z",
+	require.Equal(t, []string{"all", "all", "-1", "-1", "jane evil", "2001-09-09T01:46:40Z", "1", "0", "0s",
+		"2001-09-09T01:46:40Z",
 		"jane evil", "list", "", "default", "", "v1", "pods", ""}, cells(requests[1]))
-	require.Equal(t, []string{"all", "all", fmt.Sprint(waits.queue.index), "0", "jane evil", "2001-09-09T01:46:41Z", "1", "0", "0s", "-"}, cells(requests[2])[:10])
+	require.Equal(t, []string{"all", "all", fmt.Sprint(waits.queue.index), "0", "jane evil", "2001-09-09T01:46:41Z",
+		"1", "0", "0s", "-"}, cells(requests[2])[:10])
 	require.Equal(t, 1, waits.width)
 	queues := text(func(w *strings.Builder) error { return d.DumpQueues(w) })
 	require.Len(t, queues, 1+2+2, "two queues, and a line for each level without any")
-	require.Equal(t, []string{"catch-all", "<none>", "<none>", "<none>", "<none>", "<none>", "<none>", "<none>", "<none>"}, cells(queues[3]))
+	require.Equal(t, []string{"catch-all", "<none>", "<none>", "<none>", "<none>", "<none>", "<none>", "<none>",
+		"<none>"}, cells(queues[3]))
 
 	clock.Step(time.Second)
 	d.Finish(served)
@@ -542,13 +552,17 @@ func TestDumps_AndMetrics(t *testing.T) {
 			for _, label := range m.Label {
 				labels = append(labels, label.GetValue())
 			}
-			values[strings.Join(labels, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
+			values[strings.Join(labels, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue() +
+				m.GetHistogram().GetSampleSum()
 		}
 	}
 	for name, want := range map[string]float64{
-		"current_executing_requests all all": 1, "current_executing_seats all all": 1, "current_inqueue_requests all all": 0,
-		"current_executing_requests exempt exempt": 0, "dispatched_requests_total all all": 1, "current_limit_seats all": 1,
-		"nominal_limit_seats all": 1, "lower_limit_seats all": 1, "upper_limit_seats all": 1, "nominal_limit_seats exempt": 0,
+		"current_executing_requests all all": 1, "current_executing_seats all all": 1,
+		"current_inqueue_requests all all":         0,
+		"current_executing_requests exempt exempt": 0, "dispatched_requests_total all all": 1,
+		"current_limit_seats all": 1,
+		"nominal_limit_seats all": 1, "lower_limit_seats all": 1, "upper_limit_seats all": 1,
+		"nominal_limit_seats exempt":                0,
 		"request_execution_seconds all all regular": 2, "request_wait_duration_seconds true all all": 0,
 		"request_queue_length_after_enqueue all all": 1, "work_estimated_seats all all": 1,
 	} {

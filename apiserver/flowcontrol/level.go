@@ -7,12 +7,12 @@ import (
 	flowv1 "k8s.io/api/flowcontrol/v1"
 )
 
-// level is a priority level: its seats, who has them and who waits for them.
+// level is a priority level: its seats, and the requests that hold them or wait for them.
 type level struct {
 	name   string
 	exempt bool
 
-	// These are for who holds Dispatcher.mu.
+	// Dispatcher.mu guards these.
 	spec                  flowv1.PriorityLevelConfigurationSpec
 	quiescing             bool // its object is gone, and it ends when it is idle
 	nominal, lower, upper int  // seats, by the configuration alone
@@ -35,7 +35,7 @@ type level struct {
 	counts    struct{ dispatched, rejected, timedOut, cancelled uint64 }
 }
 
-// start gives the request its seats, or says that it has to wait, or why it may not.
+// start gives the request its seats, or reports that it has to wait, or why it is rejected.
 func (l *level) start(now time.Duration, r *Request) (wait bool, refused *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +79,7 @@ func (l *level) start(now time.Duration, r *Request) (wait bool, refused *Reject
 // fits reports whether there are seats for the request. One that is wider than the level is served alone.
 func (l *level) fits(r *Request) bool { return l.inUse == 0 || l.inUse+r.width <= l.limit }
 
-// choose is the queue of the flow's hand in which there is least before it.
+// choose returns the queue of the flow's hand with the least waiting work.
 func (l *level) choose(r *Request) *queue {
 	h := deal(r.hash(), len(l.queues), int(l.queuing.HandSize))
 	var best *queue
@@ -89,14 +89,15 @@ func (l *level) choose(r *Request) *queue {
 			q = &queue{index: card, place: -1}
 			l.queues[card] = q
 		}
-		if best == nil || q.seats+q.inUse < best.seats+best.inUse || q.seats+q.inUse == best.seats+best.inUse && q.tag < best.tag {
+		if best == nil || q.seats+q.inUse < best.seats+best.inUse || q.seats+q.inUse == best.seats+best.inUse &&
+			q.tag < best.tag {
 			best = q
 		}
 	}
 	return best
 }
 
-// charge advances the tag of the request's queue, and the level's time to where the tag was.
+// charge advances the tag of the request's queue, and the level's virtual time to the tag's old value.
 func (l *level) charge(r *Request) {
 	q := r.queue
 	l.virtual = max(l.virtual, q.tag)
@@ -105,7 +106,7 @@ func (l *level) charge(r *Request) {
 	q.inUse += r.width
 }
 
-// begin seats the request.
+// begin gives the request its seats.
 func (l *level) begin(now time.Duration, r *Request) {
 	r.state, r.began = executing, now
 	l.executing.add(r)
@@ -114,8 +115,8 @@ func (l *level) begin(now time.Duration, r *Request) {
 	l.demand.note(now, l.inUse+l.wanted)
 }
 
-// dispatch lets begin who waits and fits, in order. The first that does not fit holds back the others:
-// what is wide would never be served otherwise.
+// dispatch starts waiting requests that fit, in order. The first that does not fit holds back the
+// others: otherwise wide requests would never be served.
 func (l *level) dispatch(now time.Duration) {
 	for len(l.backlog) > 0 {
 		q := l.backlog[0]
@@ -132,7 +133,7 @@ func (l *level) dispatch(now time.Duration) {
 	}
 }
 
-// takeOut ends the request's waiting. The backlog is for the caller to fix.
+// takeOut removes the request from its queue. The caller must fix the backlog.
 func (l *level) takeOut(r *Request) {
 	r.queue.waiting.remove(r)
 	r.queue.seats -= r.width
@@ -140,7 +141,7 @@ func (l *level) takeOut(r *Request) {
 	l.wanted -= r.width
 }
 
-// leave takes a request out of its queue; false when it has its seats already.
+// leave removes a request that gives up from its queue; false if it has its seats already.
 func (l *level) leave(now time.Duration, r *Request, reason string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +161,7 @@ func (l *level) leave(now time.Duration, r *Request, reason string) bool {
 	return true
 }
 
-// finish takes the request's seats back, charges it for its time, and seats others.
+// finish releases the request's seats, charges it for its time, and starts others.
 func (l *level) finish(now time.Duration, r *Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,7 +178,7 @@ func (l *level) finish(now time.Duration, r *Request) {
 	l.demand.note(now, l.inUse+l.wanted)
 }
 
-// set applies what the object says. Requests that wait in queues that are no more are served as before.
+// set applies the object's spec. Requests in queues that no longer exist are served as before.
 func (l *level) set(spec flowv1.PriorityLevelConfigurationSpec) {
 	l.spec, l.quiescing = spec, false
 	l.mu.Lock()
@@ -197,7 +198,7 @@ func (l *level) set(spec flowv1.PriorityLevelConfigurationSpec) {
 	}
 }
 
-// limitTo gives the level so many seats, and them to who waits.
+// limitTo sets the level's number of seats, and starts waiting requests.
 func (l *level) limitTo(now time.Duration, seats int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/coxswain-dev/coxswain/series"
 )
 
-// metrics bear Kubernetes' names:
+// metrics have Kubernetes' names:
 // https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#metrics.
 type metrics struct {
 	rejected, dispatched, unaccommodated *prometheus.CounterVec
@@ -21,24 +21,34 @@ var bySchema = []string{"priority_level", "flow_schema"}
 func newMetrics() *metrics {
 	const namespace, subsystem = "apiserver", "flowcontrol"
 	counter := func(name, help string, more ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help},
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem,
+			Name: name, Help: help},
 			append(bySchema[:2:2], more...))
 	}
 	histogram := func(name, help string, buckets []float64, more ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, Buckets: buckets},
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem,
+			Name: name, Help: help, Buckets: buckets},
 			append(bySchema[:2:2], more...))
 	}
 	seconds := []float64{0, 0.005, 0.02, 0.1, 0.5, 1, 5, 15, 30}
 	return &metrics{
-		rejected:       counter("rejected_requests_total", "Number of requests rejected by API Priority and Fairness subsystem", "reason"),
-		dispatched:     counter("dispatched_requests_total", "Number of requests executed by API Priority and Fairness subsystem"),
-		unaccommodated: counter("request_dispatch_no_accommodation_total", "Number of times a dispatch attempt resulted in a non accommodation due to lack of available seats"),
-		wait:           histogram("request_wait_duration_seconds", "Length of time a request spent waiting in its queue", seconds, "execute"),
-		execution:      histogram("request_execution_seconds", "Duration of initial stage (for a WATCH) or any (for a non-WATCH) stage of request execution in the API Priority and Fairness subsystem", seconds, "type"),
-		length: histogram("request_queue_length_after_enqueue", "Length of queue in the API Priority and Fairness subsystem, as seen by each request after it is enqueued",
+		rejected: counter("rejected_requests_total",
+			"Number of requests rejected by API Priority and Fairness subsystem", "reason"),
+		dispatched: counter("dispatched_requests_total",
+			"Number of requests executed by API Priority and Fairness subsystem"),
+		unaccommodated: counter("request_dispatch_no_accommodation_total",
+			"Number of times a dispatch attempt resulted in a non accommodation due to lack of available seats"),
+		wait: histogram("request_wait_duration_seconds",
+			"Length of time a request spent waiting in its queue", seconds, "execute"),
+		execution: histogram("request_execution_seconds", "Duration of initial stage (for a WATCH) or any "+
+			"(for a non-WATCH) stage of request execution in the API Priority and Fairness subsystem", seconds, "type"),
+		length: histogram("request_queue_length_after_enqueue",
+			"Length of queue in the API Priority and Fairness subsystem, as seen by each request after it is enqueued",
 			[]float64{0, 10, 50, 250, 1000}),
-		seats: histogram("work_estimated_seats", "Number of estimated seats (maximum of initial and final seats) associated with requests in API Priority and Fairness", []float64{1, 2, 4, 10}),
-		fairness: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "seat_fair_frac",
+		seats: histogram("work_estimated_seats", "Number of estimated seats (maximum of initial and final seats) "+
+			"associated with requests in API Priority and Fairness", []float64{1, 2, 4, 10}),
+		fairness: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem,
+			Name: "seat_fair_frac",
 			Help: "Fair fraction of server's concurrency to allocate to each priority level that can use it"}),
 	}
 }
@@ -55,14 +65,16 @@ type schemaMetrics struct {
 func (m *metrics) of(level, schema string) *schemaMetrics {
 	return &schemaMetrics{
 		of: m, level: level, schema: schema,
-		dispatched: m.dispatched.WithLabelValues(level, schema), unaccommodated: m.unaccommodated.WithLabelValues(level, schema),
+		dispatched: m.dispatched.WithLabelValues(level, schema), unaccommodated: m.unaccommodated.WithLabelValues(level,
+			schema),
 		waited:  m.wait.WithLabelValues(level, schema, "true"),
-		regular: m.execution.WithLabelValues(level, schema, "regular"), watch: m.execution.WithLabelValues(level, schema, "watch"),
+		regular: m.execution.WithLabelValues(level, schema, "regular"), watch: m.execution.WithLabelValues(level,
+			schema, "watch"),
 		length: m.length.WithLabelValues(level, schema), seats: m.seats.WithLabelValues(level, schema),
 	}
 }
 
-// forget drops what was counted of a level that is no more.
+// forget drops the metrics of a level that has ended.
 func (m *metrics) forget(level string) {
 	of := prometheus.Labels{"priority_level": level}
 	for _, vec := range []*prometheus.CounterVec{m.rejected, m.dispatched, m.unaccommodated} {
@@ -77,7 +89,7 @@ func (m *schemaMetrics) reject(reason string) {
 	m.of.rejected.WithLabelValues(m.level, m.schema, reason).Inc()
 }
 
-// queued notes how many are in the queue that a request has joined.
+// queued observes the length of the queue that a request has joined.
 func (m *schemaMetrics) queued(length int) { m.length.Observe(float64(length)) }
 
 // dispatch counts a request that begins.
@@ -89,7 +101,7 @@ func (m *schemaMetrics) dispatch(r *Request) {
 	}
 }
 
-// giveUp counts a request that has waited in vain.
+// giveUp counts a request that has left its queue without being served.
 func (m *schemaMetrics) giveUp(reason string, waited time.Duration) {
 	m.reject(reason)
 	m.of.wait.WithLabelValues(m.level, m.schema, "false").Observe(waited.Seconds())
@@ -103,24 +115,51 @@ func (m *schemaMetrics) finish(r *Request, took time.Duration) {
 	m.regular.Observe(took.Seconds())
 }
 
-// What is so at the moment is looked up when somebody asks.
+// Gauges are computed on each collection.
 var (
-	inQueue        = gauge("current_inqueue_requests", "Number of requests currently pending in queues of the API Priority and Fairness subsystem", bySchema...)
-	nowExecuting   = gauge("current_executing_requests", "Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage in the API Priority and Fairness subsystem", bySchema...)
-	executingSeats = gauge("current_executing_seats", "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness subsystem", bySchema...)
+	inQueue = gauge("current_inqueue_requests",
+		"Number of requests currently pending in queues of the API Priority and Fairness subsystem", bySchema...)
+	nowExecuting = gauge("current_executing_requests", "Number of requests in initial (for a WATCH) or any (for "+
+		"a non-WATCH) execution stage in the API Priority and Fairness subsystem", bySchema...)
+	executingSeats = gauge("current_executing_seats", "Concurrency (number of seats) occupied by the currently "+
+		"executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness "+
+		"subsystem", bySchema...)
 
 	levelGauges = []struct {
 		desc *prometheus.Desc
 		of   func(*level) float64
 	}{
-		{levelGauge("nominal_limit_seats", "Nominal number of execution seats configured for each priority level"), func(l *level) float64 { return float64(l.nominal) }},
-		{levelGauge("lower_limit_seats", "Configured lower bound on number of execution seats available to each priority level"), func(l *level) float64 { return float64(l.lower) }},
-		{levelGauge("upper_limit_seats", "Configured upper bound on number of execution seats available to each priority level"), func(l *level) float64 { return float64(l.upper) }},
-		{levelGauge("current_limit_seats", "current derived number of execution seats available to each priority level"), func(l *level) float64 { return float64(l.limit) }},
-		{levelGauge("demand_seats_high_watermark", "High watermark, over last adjustment period, of demand_seats"), func(l *level) float64 { return l.stats.high }},
-		{levelGauge("demand_seats_average", "Time-weighted average, over last adjustment period, of demand_seats"), func(l *level) float64 { return l.stats.mean }},
-		{levelGauge("demand_seats_stdev", "Time-weighted standard deviation, over last adjustment period, of demand_seats"), func(l *level) float64 { return l.stats.deviation }},
-		{levelGauge("demand_seats_smoothed", "Smoothed seat demands"), func(l *level) float64 { return l.stats.smoothed }},
+		{levelGauge("nominal_limit_seats", "Nominal number of execution seats configured for each priority level"),
+			func(l *level) float64 {
+				return float64(l.nominal)
+			}},
+		{levelGauge("lower_limit_seats", "Configured lower bound on number of execution seats available to each "+
+			"priority level"), func(l *level) float64 {
+			return float64(l.lower)
+		}},
+		{levelGauge("upper_limit_seats", "Configured upper bound on number of execution seats available to each "+
+			"priority level"), func(l *level) float64 {
+			return float64(l.upper)
+		}},
+		{levelGauge("current_limit_seats",
+			"current derived number of execution seats available to each priority level"), func(l *level) float64 {
+			return float64(l.limit)
+		}},
+		{levelGauge("demand_seats_high_watermark", "High watermark, over last adjustment period, of demand_seats"),
+			func(l *level) float64 {
+				return l.stats.high
+			}},
+		{levelGauge("demand_seats_average", "Time-weighted average, over last adjustment period, of demand_seats"),
+			func(l *level) float64 {
+				return l.stats.mean
+			}},
+		{levelGauge("demand_seats_stdev",
+			"Time-weighted standard deviation, over last adjustment period, of demand_seats"), func(l *level) float64 {
+			return l.stats.deviation
+		}},
+		{levelGauge("demand_seats_smoothed", "Smoothed seat demands"), func(l *level) float64 {
+			return l.stats.smoothed
+		}},
 		{levelGauge("target_seats", "Seat allocation targets"), func(l *level) float64 { return l.stats.target }},
 	}
 )
@@ -145,7 +184,8 @@ func (d *Dispatcher) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.rejected, m.dispatched, m.unaccommodated, m.wait, m.execution, m.length, m.seats, m.fairness}
+	return []prometheus.Collector{m.rejected, m.dispatched, m.unaccommodated, m.wait, m.execution, m.length,
+		m.seats, m.fairness}
 }
 
 // Collect implements prometheus.Collector.
@@ -158,7 +198,8 @@ func (d *Dispatcher) Collect(ch chan<- prometheus.Metric) {
 	for _, l := range d.levels {
 		l.mu.Lock()
 		for i := range levelGauges {
-			ch <- prometheus.MustNewConstMetric(levelGauges[i].desc, prometheus.GaugeValue, levelGauges[i].of(l), l.name)
+			ch <- prometheus.MustNewConstMetric(levelGauges[i].desc, prometheus.GaugeValue, levelGauges[i].of(l),
+				l.name)
 		}
 		waiting, executing, seats := l.bySchema()
 		l.mu.Unlock()
@@ -166,7 +207,8 @@ func (d *Dispatcher) Collect(ch chan<- prometheus.Metric) {
 			if s.level != l {
 				continue
 			}
-			for desc, n := range map[*prometheus.Desc]int{inQueue: waiting[s.name], nowExecuting: executing[s.name], executingSeats: seats[s.name]} {
+			for desc, n := range map[*prometheus.Desc]int{inQueue: waiting[s.name], nowExecuting: executing[s.name],
+				executingSeats: seats[s.name]} {
 				ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), l.name, s.name)
 			}
 		}

@@ -3,26 +3,27 @@ package flowcontrol
 import "container/heap"
 
 // Queues are served by start-time fair queuing (Goyal, Vin, Cheng 1996), in seat-seconds: each has a
-// tag, which is how much it has been given; who is served next is the first of the queue with the
-// lowest tag; and the level's virtual time is the highest tag that has been served. A queue that
-// has had nothing to do begins again at the virtual time, so that nobody saves up a claim. How long a
-// request takes is not known when it begins: it is charged a guess, and the rest when it is done.
-// kube-apiserver also has virtual time advance with the number of busy queues; this has the same
-// bounds and need not know how fast the server is.
+// tag, which is the service that it has received; the next request to be served is the first of the
+// queue with the lowest tag; and the level's virtual time is the highest tag that has been served. A
+// queue that was empty begins again at the virtual time, so that no flow saves up service. The duration
+// of a request is not known when it begins: it is charged a guess, and the rest when it ends. In
+// kube-apiserver, virtual time also advances with the number of busy queues; this has the same bounds
+// and need not know how fast the server is.
 
-// guess is what a request is charged before it is known, in seconds for each seat; kube-apiserver's.
+// guess is charged to a request when it begins, in seconds for each seat; the number is
+// kube-apiserver's.
 const guess = 0.003
 
-// queue is one of a level's. The level's lock guards it.
+// queue is one queue of a level. The level's lock guards it.
 type queue struct {
 	index     int
 	tag       float64 // seat-seconds
-	arrival   uint64  // of the first that waits, for queues with the same tag
+	arrival   uint64  // of the first waiting request, to order queues with the same tag
 	waiting   requests
 	seats     int // of those that wait
 	executing int // how many are served
 	inUse     int // their seats
-	place     int // in the backlog, -1 if nobody waits
+	place     int // in the backlog, -1 if no request waits
 }
 
 // requests is a list in order of arrival. Its links are in the requests.
@@ -57,7 +58,7 @@ func (l *requests) remove(r *Request) {
 	l.n--
 }
 
-// backlog is the queues in which somebody waits, that with the lowest tag first.
+// backlog holds the queues with waiting requests, the one with the lowest tag first.
 type backlog []*queue
 
 func (b backlog) Len() int { return len(b) }

@@ -1,11 +1,11 @@
 package flowcontrol
 
-// maxHand is the largest hand that validation lets pass: 60 bits of hash are all that it may use.
+// maxHand is the largest hand that validation accepts: it may use 60 bits of the hash at most.
 const maxHand = 16
 
-// hand is the queues that a flow has been dealt, by shuffle sharding: each k of the n are as likely as any
-// other, so that two flows hardly ever have all of theirs in common, and a flow that fills its own
-// leaves others room.
+// hand holds the queues that a flow has been dealt, by shuffle sharding: any k of the n are equally
+// likely, so that two flows hardly ever share all of theirs, and a flow that fills its own leaves room
+// for others.
 // https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#fairness-and-queuing
 type hand struct {
 	cards [maxHand]int

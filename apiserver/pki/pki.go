@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// The life of certificates. Leaves are made anew at every start.
+// The lifetimes of certificates. Leaves are issued anew at every start.
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	leafLife = 365 * 24 * time.Hour
@@ -63,10 +63,10 @@ func newCA(name string) (*CA, error) {
 }
 
 // OpenCA reads ca.crt and ca.key from a directory, or makes them there if neither is there. One of them
-// alone is an error: what is left of a CA is never replaced.
+// alone is an error: the rest of a CA is never replaced.
 func OpenCA(dir string) (*CA, error) { return OpenNamedCA(dir, "coxswain") }
 
-// OpenNamedCA is OpenCA with the common name of one that is made.
+// OpenNamedCA is OpenCA with the common name for a new CA.
 func OpenNamedCA(dir, name string) (*CA, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
@@ -110,7 +110,7 @@ func createCA(certFile, keyFile, name string) (*CA, error) {
 	return ca, nil
 }
 
-// exists reports whether a path is taken, if only by a link to a file that is not there at present.
+// exists reports whether a path is taken, even if only by a dangling link.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)
@@ -119,29 +119,29 @@ func exists(path string) bool {
 // PEM is the CA's certificate.
 func (ca *CA) PEM() []byte { return ca.pem }
 
-// Certificate is the CA's own. It must not be changed.
+// Certificate is the CA's own certificate. It must not be changed.
 func (ca *CA) Certificate() *x509.Certificate { return ca.cert }
 
-// KeyPEM is the CA's private key, for those who sign in its name.
+// KeyPEM is the CA's private key, for other signers.
 func (ca *CA) KeyPEM() ([]byte, error) { return KeyPEM(ca.key) }
 
-// Pool holds the CA's certificate alone.
+// Pool returns a pool of the CA's certificate alone.
 func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
 	return pool
 }
 
-// Leaf says what a certificate is for.
+// Leaf is the content of a new certificate.
 type Leaf struct {
 	// User and Groups are the common name and the organizations.
 	User   string
 	Groups []string
 	// Hosts are names and IP addresses; with any, the certificate is a server's.
 	Hosts []string
-	// Client says that it is a client's, perhaps also.
+	// Client makes it a client certificate, possibly besides a server's.
 	Client bool
-	// Life is how long it is valid; 0 is a year. It does not outlive the CA's.
+	// Life is how long it is valid; 0 is a year. It does not exceed the CA's.
 	Life time.Duration
 }
 
@@ -207,7 +207,7 @@ func pemOf(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// KeyPEM is a private key in PEM.
+// KeyPEM returns a private key in PEM.
 func KeyPEM(key crypto.Signer) ([]byte, error) {
 	kind, der, err := "EC PRIVATE KEY", []byte(nil), error(nil)
 	if ec, ok := key.(*ecdsa.PrivateKey); ok {
@@ -222,7 +222,7 @@ func KeyPEM(key crypto.Signer) ([]byte, error) {
 	return pemOf(kind, der), nil
 }
 
-// PublicKeyPEM is a public key in PEM.
+// PublicKeyPEM returns a public key in PEM.
 func PublicKeyPEM(key crypto.PublicKey) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -250,15 +250,14 @@ func WriteSecret(path string, content []byte) error {
 	return nil
 }
 
-// User is a client certificate and its key, in PEM, and whom it makes a client.
+// User is a client certificate and its key, in PEM, with the user's name.
 type User struct {
 	Name      string
 	Cert, Key []byte
 }
 
-// Kubeconfig is a self-contained kubeconfig for users of the server, of whom the first is the one that
-// commands use. It is what clientcmd would write, made without its machinery: a server writes some
-// at every start.
+// Kubeconfig returns a self-contained kubeconfig for users of the server; commands use the first one.
+// It equals clientcmd's output, but is made without its machinery: a server writes some at every start.
 func Kubeconfig(server string, ca []byte, users ...User) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `apiVersion: v1
@@ -292,8 +291,8 @@ func NewKey() (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// EnsureKey makes a private key in a file, NAME.key, unless it is there. Where only NAME.pub is there, the key is
-// missing and not replaced: others verify by the public one.
+// EnsureKey makes a private key in a file, NAME.key, unless it exists. If only NAME.pub exists, the
+// private key is missing, and is not replaced: others verify by the public one.
 func EnsureKey(file string) error {
 	if exists(file) {
 		return nil

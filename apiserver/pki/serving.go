@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/reload"
 )
 
-// Certificate is a server's certificate with its key, as of now. It is safe for concurrent use.
+// Certificate is a server's current certificate with its key. It is safe for concurrent use.
 type Certificate interface {
 	Current() (*tls.Certificate, error)
 }
@@ -35,8 +35,8 @@ type certificateFiles struct {
 
 func (f certificateFiles) Current() (*tls.Certificate, error) { return f.files.Current(), nil }
 
-// Serving is a server certificate of the CA's for the hosts. It is held in memory only, and
-// made anew when a third of its life is left.
+// Serving returns a server certificate of the CA for the hosts. It is held in memory only, and renewed
+// when a third of its lifetime is left.
 func (ca *CA) Serving(hosts ...string) (Certificate, error) {
 	s := &serving{ca: ca, hosts: hosts}
 	_, err := s.Current()
@@ -65,7 +65,7 @@ func (s *serving) Current() (*tls.Certificate, error) {
 	return s.cert, nil
 }
 
-// dueAt is when a certificate should be made anew: when a third of its life is left.
+// dueAt returns when a certificate should be renewed: when a third of its lifetime is left.
 func dueAt(cert *x509.Certificate) time.Time {
 	return cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 3)
 }

@@ -1,5 +1,5 @@
-// Package reload keeps what was read from files as it is on disk: certificates, CAs and token
-// files are replaced while the server runs.
+// Package reload rereads files that have changed on disk: certificates, CAs and token files are
+// replaced while the server runs.
 package reload
 
 import (
@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// every is how often files are looked at, at most: when their content is asked for.
+// every is how often files are checked, at most, when their content is read.
 const every = time.Second
 
-// Files is what some files hold, parsed. It is safe for concurrent use.
+// Files is the parsed content of some files. It is safe for concurrent use.
 type Files[T any] struct {
 	parse   func(contents [][]byte) (T, error)
 	paths   []string
@@ -25,11 +25,11 @@ type Files[T any] struct {
 
 	mu     sync.Mutex
 	seen   []os.FileInfo
-	failed string // what was last logged
+	failed string // the error that was logged last
 }
 
-// Open reads files that must be there and make sense. Later, a change that does not make
-// sense is logged, and what was read before stays.
+// Open reads files that must exist and be valid. Later, a change that is invalid is logged, and the
+// previous content stays.
 func Open[T any](log *slog.Logger, parse func(contents [][]byte) (T, error), paths ...string) (*Files[T], error) {
 	f := &Files[T]{parse: parse, paths: paths, log: log}
 	f.mu.Lock()
@@ -41,7 +41,7 @@ func Open[T any](log *slog.Logger, parse func(contents [][]byte) (T, error), pat
 	return f, nil
 }
 
-// Current is what the files hold, as of a second ago at most.
+// Current returns the content of the files, at most a second old.
 func (f *Files[T]) Current() T {
 	now, looked := time.Now().UnixNano(), f.looked.Load()
 	if now-looked >= int64(every) && f.looked.CompareAndSwap(looked, now) {
@@ -65,7 +65,7 @@ func (f *Files[T]) look() {
 	}
 }
 
-// read reads the files if one has changed since they were last read, well or badly.
+// read reads the files if one has changed since the last read, whether that failed or not.
 func (f *Files[T]) read() (changed bool, err error) {
 	now := make([]os.FileInfo, len(f.paths))
 	changed = f.seen == nil

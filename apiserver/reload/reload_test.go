@@ -55,7 +55,9 @@ func TestFiles_FollowTheirChangesAndKeepWhatWasGood(t *testing.T) {
 
 func TestFiles_MayBeNone(t *testing.T) {
 	t.Parallel()
-	files, err := reload.Open(slog.New(slog.DiscardHandler), func([][]byte) (string, error) { return "made of nothing", nil })
+	files, err := reload.Open(slog.New(slog.DiscardHandler), func([][]byte) (string, error) {
+		return "made of nothing", nil
+	})
 	require.NoError(t, err)
 	require.Equal(t, "made of nothing", files.Current())
 }

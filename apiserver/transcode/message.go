@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Message is how documents of one Go struct type are written.
+// Message describes how documents of one Go struct type are written.
 type Message struct{ fields map[string]*field }
 
 // field is one member of a JSON object.
@@ -34,7 +34,7 @@ type embedding struct {
 // known are the Messages made so far by their reflect.Type; nil for types that cannot be.
 var known sync.Map
 
-// compiler makes Messages. Types may contain themselves, so that it remembers those it has begun.
+// compiler makes Messages. Types may contain themselves, so it records those that it has begun.
 type compiler struct{ messages map[reflect.Type]*Message }
 
 func (c *compiler) message(t reflect.Type) (*Message, error) {
@@ -52,7 +52,7 @@ func (c *compiler) addFields(m *Message, t reflect.Type, in *embedding) error {
 		number, ok := protobufNumber(f)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if !ok || name == "-" {
-			continue // TypeMeta has no number: kind and version are told around the message
+			continue // TypeMeta has no number: kind and version are in the envelope of the message
 		}
 		if f.Anonymous && name == "" {
 			if f.Type.Kind() != reflect.Struct {
@@ -72,7 +72,7 @@ func (c *compiler) addFields(m *Message, t reflect.Type, in *embedding) error {
 	return nil
 }
 
-// outermostFirst turns a chain of embeddings around, into the order in which they are written.
+// outermostFirst reverses a chain of embeddings into the order in which they are written.
 func outermostFirst(in *embedding) *embedding {
 	var out *embedding
 	for ; in != nil; in = in.outer {
@@ -91,8 +91,8 @@ func protobufNumber(f reflect.StructField) (number int, ok bool) {
 	return number, err == nil
 }
 
-// tagOf goes by the value and not by the wire type in the Go tag, which Kubernetes' types
-// often have wrong.
+// tagOf derives the wire type from the value and not from the Go tag, which is often wrong in
+// Kubernetes' types.
 func tagOf(number int, v value) Tag {
 	switch v := v.(type) {
 	case list:
@@ -103,7 +103,7 @@ func tagOf(number int, v value) Tag {
 	return SizedTag(number)
 }
 
-// special are the types whose JSON is not that of their Go fields.
+// special are the types whose JSON differs from that of their Go fields.
 var special = map[reflect.Type]value{
 	reflect.TypeFor[metav1.Time]():          timestamp{},
 	reflect.TypeFor[resource.Quantity]():    wrapped{text{}},

@@ -1,17 +1,17 @@
-// Package transcode makes Kubernetes' protobuf of a JSON document in one pass over its
-// bytes, without decoding it into a Go value in between.
+// Package transcode converts a JSON document into Kubernetes' protobuf in one pass over its bytes,
+// without decoding it into a Go value in between.
 //
-// Objects are stored as JSON, and most of client-go's clients ask for protobuf. Decoding a
-// pod and encoding it again costs ten times what looking at its bytes once does, for every
-// watcher and every event.
+// Objects are stored as JSON, and most of client-go's clients request protobuf. Decoding a pod and
+// encoding it again costs ten times as much as one pass over its bytes, for every watcher and every
+// event.
 //
-// What goes where is read from the Go type's tags: `json:"name" protobuf:"bytes,1,…"`. A
-// Message is that knowledge of one type, worked out once (message.go); Append walks a
-// document with it (scan.go reads JSON, value.go writes fields). Zero values that the Go
-// types' own encoding would send may be absent here, which readers cannot tell apart.
+// The tags of the Go type give the place of each field: `json:"name" protobuf:"bytes,1,…"`. A Message
+// is the compiled form of one type, made once (message.go); Append walks a document with it (scan.go
+// reads JSON, value.go writes fields). Zero values that the Go types' own encoding would send may be
+// absent here; readers cannot distinguish the two.
 //
-// The documents are trusted to be what the server itself has encoded. Of a document that is
-// not, Append returns an error rather than something wrong; callers then go through the Go type.
+// The documents are expected to be the server's own encoding. For others, Append returns an error
+// rather than a wrong result; callers then go through the Go type.
 package transcode
 
 import (
@@ -20,7 +20,7 @@ import (
 	"reflect"
 )
 
-// errForm is returned for documents that do not have the form that the type has.
+// errForm is returned for documents that do not have the form of their type.
 var errForm = errors.New("transcode: the document does not have the form of its type")
 
 // Append adds the protobuf of doc, a JSON object of m's type, to buf.
@@ -104,8 +104,8 @@ func SizedTag(number int) Tag { return Tag(number<<3 | sized) }
 
 func (t Tag) append(buf []byte) []byte { return binary.AppendUvarint(buf, uint64(t)) }
 
-// Of returns what is known of a Go struct type, or false if it has fields that this package
-// cannot write. It is safe for concurrent use.
+// Of returns the Message of a Go struct type, or false if it has fields that this package cannot write.
+// It is safe for concurrent use.
 func Of(t reflect.Type) (*Message, bool) {
 	if m, ok := known.Load(t); ok {
 		return m.(*Message), m.(*Message) != nil

@@ -43,8 +43,8 @@ type message interface {
 	Unmarshal([]byte) error
 }
 
-// TestAppend_IsTheGoTypesOwnProtobuf fills every kind that Kubernetes has at random, and
-// asks whether who reads the protobuf gets what who reads the JSON gets.
+// TestAppend_IsTheGoTypesOwnProtobuf fills every kind of Kubernetes at random, and compares the object
+// read from the protobuf with the one read from the JSON.
 func TestAppend_IsTheGoTypesOwnProtobuf(t *testing.T) {
 	t.Parallel()
 	kinds := 0
@@ -111,15 +111,18 @@ func randomJSON(t *testing.T, goType reflect.Type, seed int64) []byte {
 }
 
 // awkward strings are those in which a scanner may lose its way.
-var awkward = []string{"", "plain", `"`, `\`, `\"`, `a\\"b`, "<&>", "é\u2028\n\t", "}],{", "x\x00y", strings.Repeat("long", 60), strings.Repeat(`"`, 130)}
+var awkward = []string{"", "plain", `"`, `\`, `\"`, `a\\"b`, "<&>", "é\u2028\n\t", "}],{", "x\x00y",
+	strings.Repeat("long", 60), strings.Repeat(`"`, 130)}
 
 func TestAppend_RefusesWhatIsNotOfTheType(t *testing.T) {
 	t.Parallel()
 	m, ok := transcode.Of(reflect.TypeFor[corev1.Pod]())
 	require.True(t, ok)
 	for _, doc := range []string{
-		``, `[]`, `{`, `{"metadata"`, `{"metadata":`, `{"metadata":{"name":1}}`, `{"metadata":{"name":"a}`, `{"metadata":{"name":"\`,
-		`{"spec":{"containers":[null]}}`, `{"spec":{"containers":{}}}`, `{"spec":{"priority":"1"}}`, `{"spec":{"priority":1.5}}`,
+		``, `[]`, `{`, `{"metadata"`, `{"metadata":`, `{"metadata":{"name":1}}`, `{"metadata":{"name":"a}`,
+		`{"metadata":{"name":"\`,
+		`{"spec":{"containers":[null]}}`, `{"spec":{"containers":{}}}`, `{"spec":{"priority":"1"}}`,
+		`{"spec":{"priority":1.5}}`,
 		`{"spec":{"hostNetwork":0}}`, `{"metadata":{"creationTimestamp":"yesterday"}}`, `{"metadata":{} "spec":{}}`,
 		`{"metadata":{"name":"\u00"}}`, `{"metadata":{"labels":{"a":1}}}`, `{"other":[1`,
 	} {
@@ -161,7 +164,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkThroughTheGoType is what Append saves.
+// BenchmarkThroughTheGoType is the cost that Append saves.
 func BenchmarkThroughTheGoType(b *testing.B) {
 	doc := podJSON(b)
 	b.SetBytes(int64(len(doc)))
@@ -184,14 +187,18 @@ func podJSON(b *testing.B) []byte {
 	}}
 	var env []corev1.EnvVar
 	for i := range 12 {
-		env = append(env, corev1.EnvVar{Name: fmt.Sprint("SETTING_", i), Value: fmt.Sprint("the value of setting ", rand.N(100))})
+		env = append(env, corev1.EnvVar{Name: fmt.Sprint("SETTING_", i),
+			Value: fmt.Sprint("the value of setting ", rand.N(100))})
 	}
-	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromString("http")}}}
+	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready",
+		Port: intstr.FromString("http")}}}
 	for _, name := range []string{"web", "proxy"} {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
-			Name: name, Image: "registry.example.com/shop/web:1.4.2", Env: env, ReadinessProbe: probe, LivenessProbe: probe,
-			Ports:     []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
-			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi")}},
+			Name: name, Image: "registry.example.com/shop/web:1.4.2", Env: env, ReadinessProbe: probe,
+			LivenessProbe: probe,
+			Ports:         []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"),
+				"memory": resource.MustParse("128Mi")}},
 		})
 	}
 	doc, err := json.Marshal(&pod)

@@ -156,7 +156,7 @@ func (timestamp) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
 	return Close(buf, at), nil
 }
 
-// intOrString is a message that says which it is: type, intVal, strVal.
+// intOrString is a message with a discriminator: type, intVal, strVal.
 type intOrString struct{}
 
 func (intOrString) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
@@ -170,7 +170,7 @@ func (intOrString) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {
 	return Close(buf, at), err
 }
 
-// decoded goes the long way, for types that are rare and have an encoding of their own.
+// decoded goes through the Go type, for rare types with an encoding of their own.
 type decoded struct{ reflect.Type }
 
 func (d decoded) append(buf []byte, s *scanner, tag Tag) ([]byte, error) {

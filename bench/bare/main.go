@@ -1,5 +1,6 @@
-// Command bare measures what the budget of watches is held against: a TLS server that does nothing but send the same bytes
-// to many connections, so often a second. Whatever a watch costs beyond that is the API server's own.
+// Command bare measures what the budget of watches is held against: a TLS server that does nothing but send
+// the same bytes to many connections, so often a second. Whatever a watch costs beyond that is the API
+// server's own.
 //
 //	go run ./bench/bare
 //
@@ -59,7 +60,8 @@ func serve(watchers, rate, size int, duration time.Duration) error {
 	if err != nil {
 		return err
 	}
-	readers := exec.CommandContext(context.Background(), program, "-read", ln.Addr().String(), "-watchers", strconv.Itoa(watchers), "-size", strconv.Itoa(size))
+	readers := exec.CommandContext(context.Background(), program, "-read", ln.Addr().String(), "-watchers",
+		strconv.Itoa(watchers), "-size", strconv.Itoa(size))
 	readers.Stdout, readers.Stderr = os.Stdout, os.Stderr
 	if err := readers.Start(); err != nil {
 		return err
@@ -132,7 +134,8 @@ func read(address string, watchers, size int) error {
 		return fmt.Errorf("nothing was read from %s", address)
 	}
 	slices.Sort(all)
-	fmt.Printf("readers: p50 %v, p99 %v\n", all[len(all)/2].Round(10*time.Microsecond), all[len(all)*99/100].Round(10*time.Microsecond))
+	fmt.Printf("readers: p50 %v, p99 %v\n", all[len(all)/2].Round(10*time.Microsecond),
+		all[len(all)*99/100].Round(10*time.Microsecond))
 	return nil
 }
 

@@ -33,7 +33,8 @@ func (t *Target) dial(ctx context.Context) (*conn, error) {
 		return nil, err
 	}
 	c.in = bufio.NewReaderSize(c.raw, 64<<10)
-	c.header = fmt.Appendf(nil, " HTTP/1.1\r\nHost: %s\r\nUser-Agent: coxswain-bench\r\nAccept: application/json\r\n", t.url.Host)
+	c.header = fmt.Appendf(nil, " HTTP/1.1\r\nHost: %s\r\nUser-Agent: coxswain-bench\r\nAccept: application/json\r\n",
+		t.url.Host)
 	if t.config.BearerToken != "" {
 		c.header = fmt.Appendf(c.header, "Authorization: Bearer %s\r\n", t.config.BearerToken)
 	}

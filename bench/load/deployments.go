@@ -31,7 +31,8 @@ func deployments(ctx context.Context, s *Session) (Result, error) {
 	return s.deployed(ctx, manyDeployments, fewReplicas, nil)
 }
 
-// cluster fills the nodes with Deployments of clusterReplicas, at once. They stay: to take so many away would take as long again.
+// cluster fills the nodes with Deployments of clusterReplicas, at once. They stay: to take so many away would
+// take as long again.
 func cluster(ctx context.Context, s *Session) (Result, error) {
 	client, err := kubernetes.NewForConfig(s.target.config)
 	if err != nil {
@@ -103,8 +104,10 @@ func timeAll(names []string, f func(name string) error) ([]time.Duration, error)
 }
 
 // deploy makes a Deployment and waits until it is complete, but no longer than limit.
-func (s *Session) deploy(ctx context.Context, client kubernetes.Interface, name string, replicas int32, limit time.Duration) error {
-	made, err := client.AppsV1().Deployments(s.passing).Create(ctx, newDeployment(name, replicas), metav1.CreateOptions{})
+func (s *Session) deploy(ctx context.Context, client kubernetes.Interface, name string, replicas int32,
+	limit time.Duration) error {
+	made, err := client.AppsV1().Deployments(s.passing).Create(ctx, newDeployment(name, replicas),
+		metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -112,7 +115,8 @@ func (s *Session) deploy(ctx context.Context, client kubernetes.Interface, name 
 }
 
 func (s *Session) patchDeployment(ctx context.Context, client kubernetes.Interface, name string, patch []byte) error {
-	patched, err := client.AppsV1().Deployments(s.passing).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	patched, err := client.AppsV1().Deployments(s.passing).Patch(ctx, name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
 	if err != nil {
 		return err
 	}
@@ -131,7 +135,8 @@ func newDeployment(name string, replicas int32) *appsv1.Deployment {
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: corev1.PodSpec{
 					TerminationGracePeriodSeconds: &none,
-					Containers:                    []corev1.Container{{Name: "web", Image: "registry.example.com/shop/web:1.4.2"}},
+					Containers: []corev1.Container{{Name: "web",
+						Image: "registry.example.com/shop/web:1.4.2"}},
 				},
 			},
 		},
@@ -141,7 +146,8 @@ func newDeployment(name string, replicas int32) *appsv1.Deployment {
 // patience is how long a Deployment may take before it is given up.
 const patience = 5 * time.Minute
 
-func (s *Session) awaitComplete(ctx context.Context, client kubernetes.Interface, d *appsv1.Deployment, limit time.Duration) error {
+func (s *Session) awaitComplete(ctx context.Context, client kubernetes.Interface, d *appsv1.Deployment,
+	limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	w, err := client.AppsV1().Deployments(d.Namespace).Watch(ctx, metav1.ListOptions{
@@ -158,7 +164,8 @@ func (s *Session) awaitComplete(ctx context.Context, client kubernetes.Interface
 			return fmt.Errorf("unexpected event: %v", e)
 		}
 		n := *d.Spec.Replicas
-		if seen = now.Status; seen.ObservedGeneration >= d.Generation && seen.UpdatedReplicas == n && seen.Replicas == n && seen.ReadyReplicas == n {
+		if seen = now.Status; seen.ObservedGeneration >= d.Generation && seen.UpdatedReplicas == n &&
+			seen.Replicas == n && seen.ReadyReplicas == n {
 			return nil
 		}
 	}
@@ -168,13 +175,15 @@ func (s *Session) awaitComplete(ctx context.Context, client kubernetes.Interface
 // removeDeployment makes room for the next run.
 func (s *Session) removeDeployment(ctx context.Context, client kubernetes.Interface, name string) error {
 	background := metav1.DeletePropagationBackground
-	if err := client.AppsV1().Deployments(s.passing).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+	if err := client.AppsV1().Deployments(s.passing).Delete(ctx, name,
+		metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		left, err := client.CoreV1().Pods(s.passing).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name, Limit: 1})
+		left, err := client.CoreV1().Pods(s.passing).List(ctx,
+			metav1.ListOptions{LabelSelector: "app=" + name, Limit: 1})
 		if err != nil || len(left.Items) == 0 {
 			return err
 		}

@@ -33,7 +33,8 @@ type Options struct {
 
 // DefaultOptions are those of the published figures.
 func DefaultOptions() Options {
-	return Options{Clients: 16, Objects: 10000, Duration: 5 * time.Second, Watchers: 200, Wide: 10, Rate: 100, Replicas: 1000}
+	return Options{Clients: 16, Objects: 10000, Duration: 5 * time.Second, Watchers: 200, Wide: 10, Rate: 100,
+		Replicas: 1000}
 }
 
 // MaxObjects is the most pods that a session makes to be read.
@@ -137,7 +138,8 @@ var Workloads = []Workload{
 	{Name: "idle", Unit: "second", About: "nothing: what the server uses while nobody asks", run: idle},
 	{Name: "create", Unit: "request", About: "create pods of 2 kB", run: create},
 	{Name: "fill", Unit: "request", About: "memory: create -objects pods, once", Once: true, run: fill},
-	{Name: "rest", Unit: "second", About: "memory: hold -objects pods while nobody asks; what a load leaves behind is given back after 15 s", run: hold},
+	{Name: "rest", Unit: "second", About: "memory: hold -objects pods while nobody asks; what a load leaves " +
+		"behind is given back after 15 s", run: hold},
 	{Name: "get", Unit: "request", About: "read one pod, consistently", run: get},
 	{Name: "list", Unit: "list", About: "one client lists all the pods, consistently", run: list},
 	{Name: "pages", Unit: "list", About: "one client lists all the pods in pages of 500", run: pages},
@@ -145,14 +147,23 @@ var Workloads = []Workload{
 	{Name: "patch", Unit: "request", About: "merge patch of one pod's labels", run: patchMerge},
 	{Name: "strategic", Unit: "request", About: "strategic merge patch of one pod's labels", run: patchStrategic},
 	{Name: "update", Unit: "request", About: "update one pod's labels", run: update},
-	{Name: "watch", Unit: "event", About: "-watchers watch -rate changes a second; CPU of the changes included", run: watch},
-	{Name: "informer", Unit: "start", About: "a client-go informer starts and fills its cache with all the pods", run: informer},
-	{Name: "mixed", Unit: "request", About: "70 % get, 10 % lists of 100, 10 % patch, 5 % create, 5 % delete", run: mixed},
-	{Name: "deployment", Unit: "deployment", About: "a Deployment of -replicas becomes Ready", NeedsControllers: true, run: deployment},
-	{Name: "rollout", Unit: "rollout", About: "a rolling update of a Deployment of -replicas", NeedsControllers: true, run: rollout},
-	{Name: "deployments", Unit: "burst", About: "100 Deployments of 20 become Ready at once", NeedsControllers: true, run: deployments},
-	{Name: "cluster", Unit: "cluster", About: "-objects pods in Deployments of 1,000, on -nodes, become Ready", NeedsControllers: true, Once: true, Long: true, run: cluster},
-	{Name: "soak", Unit: "event", About: "like watch, but most of the -watchers watch one node's pods; memory over time", Once: true, Long: true, run: soak},
+	{Name: "watch", Unit: "event", About: "-watchers watch -rate changes a second; CPU of the changes included",
+		run: watch},
+	{Name: "informer", Unit: "start", About: "a client-go informer starts and fills its cache with all the pods",
+		run: informer},
+	{Name: "mixed", Unit: "request", About: "70 % get, 10 % lists of 100, 10 % patch, 5 % create, 5 % delete",
+		run: mixed},
+	{Name: "deployment", Unit: "deployment", About: "a Deployment of -replicas becomes Ready", NeedsControllers: true,
+		run: deployment},
+	{Name: "rollout", Unit: "rollout", About: "a rolling update of a Deployment of -replicas", NeedsControllers: true,
+		run: rollout},
+	{Name: "deployments", Unit: "burst", About: "100 Deployments of 20 become Ready at once", NeedsControllers: true,
+		run: deployments},
+	{Name: "cluster", Unit: "cluster", About: "-objects pods in Deployments of 1,000, on -nodes, become Ready",
+		NeedsControllers: true, Once: true, Long: true, run: cluster},
+	{Name: "soak", Unit: "event",
+		About: "like watch, but most of the -watchers watch one node's pods; memory over time", Once: true,
+		Long: true, run: soak},
 }
 
 // Named is the workload of a name, nil if there is none.

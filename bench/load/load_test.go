@@ -26,9 +26,12 @@ func TestParseStat_NameMayHoldAnything(t *testing.T) {
 func TestMedian_IsOfEachFigure(t *testing.T) {
 	t.Parallel()
 	m := Median([]Result{
-		{Workload: "get", Operations: 100, Elapsed: time.Second, P50: 3, P99: 10, CPU: 100 * time.Millisecond, Resident: 7},
-		{Workload: "get", Operations: 300, Elapsed: time.Second, P50: 1, P99: 30, CPU: 600 * time.Millisecond, Resident: 9},
-		{Workload: "get", Operations: 200, Elapsed: time.Second, P50: 2, P99: 20, CPU: 600 * time.Millisecond, Resident: 8},
+		{Workload: "get", Operations: 100, Elapsed: time.Second, P50: 3, P99: 10, CPU: 100 * time.Millisecond,
+			Resident: 7},
+		{Workload: "get", Operations: 300, Elapsed: time.Second, P50: 1, P99: 30, CPU: 600 * time.Millisecond,
+			Resident: 9},
+		{Workload: "get", Operations: 200, Elapsed: time.Second, P50: 2, P99: 20, CPU: 600 * time.Millisecond,
+			Resident: 8},
 	})
 	require.Equal(t, 200, m.Operations)
 	require.InDelta(t, 200, m.Rate(), 0.001)

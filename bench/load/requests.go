@@ -90,7 +90,8 @@ func pages(ctx context.Context, s *Session) (Result, error) {
 	return s.requests(ctx, 1, func(c *conn, _ int) error {
 		token := ""
 		for {
-			body, err := c.do(http.MethodGet, podsPath(s.standing)+"?limit=500&continue="+url.QueryEscape(token), "", nil, http.StatusOK)
+			body, err := c.do(http.MethodGet, podsPath(s.standing)+"?limit=500&continue="+url.QueryEscape(token), "",
+				nil, http.StatusOK)
 			if err != nil {
 				return err
 			}
@@ -202,14 +203,16 @@ func mixed(ctx context.Context, s *Session) (Result, error) {
 			err = s.patchAny(c, mergeType)
 		case dice < 95:
 			n := made.Add(1)
-			if _, err = c.do(http.MethodPost, podsPath(s.passing), jsonType, template.named(podName(int(n)), int(n)), http.StatusCreated); err == nil {
+			if _, err = c.do(http.MethodPost, podsPath(s.passing), jsonType, template.named(podName(int(n)), int(n)),
+				http.StatusCreated); err == nil {
 				settled[n%int64(len(settled))].Store(true)
 			}
 		default:
 			n := gone.Load() + 1
 			if n <= made.Load() && settled[n%int64(len(settled))].Load() && gone.CompareAndSwap(n-1, n) {
 				settled[n%int64(len(settled))].Store(false)
-				_, err = c.do(http.MethodDelete, podsPath(s.passing)+"/"+podName(int(n))+"?gracePeriodSeconds=0", "", nil, http.StatusOK)
+				_, err = c.do(http.MethodDelete, podsPath(s.passing)+"/"+podName(int(n))+"?gracePeriodSeconds=0", "",
+					nil, http.StatusOK)
 			} else {
 				_, err = c.do(http.MethodGet, s.anyPod(), "", nil, http.StatusOK)
 			}

@@ -43,7 +43,8 @@ func (s *Session) makeNamespaces(ctx context.Context, names ...string) error {
 	defer c.close()
 	for _, name := range names {
 		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name)
-		if _, err := c.do(http.MethodPost, "/api/v1/namespaces", jsonType, []byte(body), http.StatusCreated); err != nil {
+		if _, err := c.do(http.MethodPost, "/api/v1/namespaces", jsonType, []byte(body),
+			http.StatusCreated); err != nil {
 			return err
 		}
 		s.namespaces = append(s.namespaces, name)
@@ -76,7 +77,9 @@ func (s *Session) Close(ctx context.Context) error {
 // fill sees to it that there are Options.Objects pods to read.
 func (s *Session) fill(ctx context.Context) error {
 	template := newPod(s.standing)
-	err := s.makePods(ctx, s.standing, s.objects, s.options.Objects, func(n int) []byte { return template.named(podName(n), n) })
+	err := s.makePods(ctx, s.standing, s.objects, s.options.Objects, func(n int) []byte {
+		return template.named(podName(n), n)
+	})
 	if err == nil {
 		s.objects = max(s.objects, s.options.Objects)
 	}
@@ -104,7 +107,8 @@ var errEnough = errors.New("enough")
 // each runs operations on as many connections as there are clients, each as fast as the
 // answers come, for as long as d or until they return errEnough. The first other error ends
 // it. The latencies are sorted.
-func (s *Session) each(ctx context.Context, clients int, d time.Duration, operation func(c *conn, client int) error) ([]time.Duration, error) {
+func (s *Session) each(ctx context.Context, clients int, d time.Duration, operation func(c *conn, client int) error) (
+	[]time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	conns := make([]*conn, clients)
@@ -141,7 +145,8 @@ func (s *Session) each(ctx context.Context, clients int, d time.Duration, operat
 }
 
 // requests is a workload of one sort of request.
-func (s *Session) requests(ctx context.Context, clients int, operation func(c *conn, client int) error) (Result, error) {
+func (s *Session) requests(ctx context.Context, clients int, operation func(c *conn, client int) error) (
+	Result, error) {
 	return s.measure(func() ([]time.Duration, error) {
 		return s.each(ctx, clients, s.options.Duration, operation)
 	})

@@ -46,8 +46,9 @@ func soak(ctx context.Context, s *Session) (Result, error) {
 	r, err := s.measure(func() ([]time.Duration, error) {
 		return s.runSoak(ctx, cancel, pods, watchers)
 	})
-	r.Notes = append(memory.stop(), fmt.Sprintf("%d watchers, %d of all the pods; %d changes; none dropped, no event missing or told twice",
-		len(watchers), s.options.Wide, pods.all.Load()))
+	r.Notes = append(memory.stop(),
+		fmt.Sprintf("%d watchers, %d of all the pods; %d changes; none dropped, no event missing or told twice",
+			len(watchers), s.options.Wide, pods.all.Load()))
 	return r, err
 }
 
@@ -96,7 +97,8 @@ func (s *Session) openSoak(ctx context.Context, pods *soakPods) ([]*soakWatcher,
 	return watchers, nil
 }
 
-func (s *Session) runSoak(ctx context.Context, cancel func(), pods *soakPods, watchers []*soakWatcher) ([]time.Duration, error) {
+func (s *Session) runSoak(ctx context.Context, cancel func(), pods *soakPods, watchers []*soakWatcher) (
+	[]time.Duration, error) {
 	failures := make(chan error, len(watchers)+1)
 	var reading sync.WaitGroup
 	for i, w := range watchers {
@@ -150,7 +152,8 @@ func awaitSoak(ctx context.Context, pods *soakPods, watchers []*soakWatcher) err
 			select {
 			case <-time.After(time.Millisecond):
 			case <-ctx.Done():
-				return fmt.Errorf("watcher %d was told of %d changes of %d: %w", i, w.got.Load(), w.due(pods), ctx.Err())
+				return fmt.Errorf("watcher %d was told of %d changes of %d: %w", i, w.got.Load(),
+					w.due(pods), ctx.Err())
 			}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 )
 
-// authnFlags say which credentials the API server accepts.
+// authnFlags select the credentials that the API server accepts.
 type authnFlags struct {
 	clientCAFile     string
 	tokenFile        string
@@ -32,38 +32,58 @@ type authnFlags struct {
 	extendExpiration bool
 	oidc             authn.OIDCOptions
 	webhook          authn.WebhookOptions
-	set              *pflag.FlagSet // tells which of the flags were given
+	set              *pflag.FlagSet // records which of the flags were given
 }
 
 func (f *authnFlags) add(fs *pflag.FlagSet) {
 	f.set = fs
-	fs.StringVar(&f.clientCAFile, "client-ca-file", "", "CAs whose client certificates are accepted besides our own CA's")
+	fs.StringVar(&f.clientCAFile, "client-ca-file", "",
+		"CAs whose client certificates are accepted besides our own CA's")
 	fs.StringVar(&f.tokenFile, "token-auth-file", "", "CSV file of tokens: token,user,uid,\"group1,group2\"")
-	fs.BoolVar(&f.bootstrapTokens, "enable-bootstrap-token-auth", false, "accept the tokens in secrets of type bootstrap.kubernetes.io/token in kube-system")
-	fs.BoolVar(&f.anonymous, "anonymous-auth", true, "take requests without a credential as those of system:anonymous; otherwise answer 401 to all. Off with --authorization-mode=AlwaysAllow")
-	fs.StringVar(&f.configFile, "authentication-config", "", "AuthenticationConfiguration that says at which paths requests need no credential; excludes --oidc-* and, if it has an anonymous part, --anonymous-auth")
-	fs.StringSliceVar(&f.issuers, "service-account-issuer", nil, "issuers of service account tokens; the first signs, all are accepted (default "+authn.DefaultIssuer+")")
-	fs.StringVar(&f.signingKeyFile, "service-account-signing-key-file", "", "private key that signs service account tokens (default one of our own, pki/sa.key in --data-dir)")
-	fs.StringSliceVar(&f.keyFiles, "service-account-key-file", nil, "further keys, public or private, whose service account tokens are accepted")
-	fs.StringSliceVar(&f.audiences, "api-audiences", nil, "names of the API server, one of which a token must bear (default --service-account-issuer)")
-	fs.StringVar(&f.jwksURI, "service-account-jwks-uri", "", "where others find the public keys of service account tokens (default below the issuer)")
-	fs.DurationVar(&f.maxExpiration, "service-account-max-token-expiration", 0, "longest life of a service account token, an hour at least; 0 is no bound")
-	fs.BoolVar(&f.extendExpiration, "service-account-extend-token-expiration", true, "sign the tokens of pods for a year, for clients that do not read them again")
+	fs.BoolVar(&f.bootstrapTokens, "enable-bootstrap-token-auth", false,
+		"accept the tokens in secrets of type bootstrap.kubernetes.io/token in kube-system")
+	fs.BoolVar(&f.anonymous, "anonymous-auth", true, "accept requests without a credential as those of "+
+		"system:anonymous; otherwise answer 401 to all. Off with --authorization-mode=AlwaysAllow")
+	fs.StringVar(&f.configFile, "authentication-config", "", "AuthenticationConfiguration that selects the "+
+		"paths on which requests need no credential; excludes --oidc-* and, if it has an anonymous part, "+
+		"--anonymous-auth")
+	fs.StringSliceVar(&f.issuers, "service-account-issuer", nil,
+		"issuers of service account tokens; the first signs, all are accepted (default "+authn.DefaultIssuer+")")
+	fs.StringVar(&f.signingKeyFile, "service-account-signing-key-file", "",
+		"private key that signs service account tokens (default one of our own, pki/sa.key in --data-dir)")
+	fs.StringSliceVar(&f.keyFiles, "service-account-key-file", nil,
+		"further keys, public or private, whose service account tokens are accepted")
+	fs.StringSliceVar(&f.audiences, "api-audiences", nil,
+		"names of the API server, one of which a token must have as audience (default --service-account-issuer)")
+	fs.StringVar(&f.jwksURI, "service-account-jwks-uri", "",
+		"address of the public keys of service account tokens for other parties (default below the issuer)")
+	fs.DurationVar(&f.maxExpiration, "service-account-max-token-expiration", 0,
+		"longest life of a service account token, an hour at least; 0 is no bound")
+	fs.BoolVar(&f.extendExpiration, "service-account-extend-token-expiration", true,
+		"sign the tokens of pods for a year, for clients that do not reread them")
 	fs.StringVar(&f.oidc.IssuerURL, "oidc-issuer-url", "", "OpenID provider whose ID tokens are accepted, an https URL")
-	fs.StringVar(&f.oidc.ClientID, "oidc-client-id", "", "audience of the provider's tokens; required with --oidc-issuer-url")
+	fs.StringVar(&f.oidc.ClientID, "oidc-client-id", "",
+		"audience of the provider's tokens; required with --oidc-issuer-url")
 	fs.StringVar(&f.oidc.UsernameClaim, "oidc-username-claim", "sub", "claim that is the user's name")
-	fs.StringVar(&f.oidc.UsernamePrefix, "oidc-username-prefix", "", "put before the user's name; \"-\" for nothing (default the issuer and #, and nothing for the claim email)")
+	fs.StringVar(&f.oidc.UsernamePrefix, "oidc-username-prefix", "",
+		"prefix of user names; \"-\" for none (default the issuer and #, and none for the claim email)")
 	fs.StringVar(&f.oidc.GroupsClaim, "oidc-groups-claim", "", "claim that holds the user's groups")
-	fs.StringVar(&f.oidc.GroupsPrefix, "oidc-groups-prefix", "", "put before each group")
-	fs.StringToStringVar(&f.oidc.RequiredClaims, "oidc-required-claim", nil, "claim and value that the provider's tokens must have")
+	fs.StringVar(&f.oidc.GroupsPrefix, "oidc-groups-prefix", "", "prefix of groups")
+	fs.StringToStringVar(&f.oidc.RequiredClaims, "oidc-required-claim", nil,
+		"claim and value that the provider's tokens must have")
 	fs.StringVar(&f.oidc.CAFile, "oidc-ca-file", "", "CAs of the provider's certificate (default the system's)")
-	fs.StringSliceVar(&f.oidc.SigningAlgs, "oidc-signing-algs", []string{"RS256"}, "algorithms with which the provider may sign; asymmetric ones only")
-	fs.StringVar(&f.webhook.ConfigFile, "authentication-token-webhook-config-file", "", "kubeconfig of a service that is asked about tokens that nobody here knows")
-	fs.StringVar(&f.webhook.Version, "authentication-token-webhook-version", "v1beta1", "version of TokenReview to send: v1beta1 or v1")
-	fs.DurationVar(&f.webhook.CacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long the service's answers are good for")
+	fs.StringSliceVar(&f.oidc.SigningAlgs, "oidc-signing-algs", []string{"RS256"},
+		"algorithms with which the provider may sign; asymmetric ones only")
+	fs.StringVar(&f.webhook.ConfigFile, "authentication-token-webhook-config-file", "",
+		"kubeconfig of a service that authenticates tokens that no other authenticator accepts")
+	fs.StringVar(&f.webhook.Version, "authentication-token-webhook-version", "v1beta1",
+		"version of TokenReview to send: v1beta1 or v1")
+	fs.DurationVar(&f.webhook.CacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute,
+		"how long the service's answers are cached")
 }
 
-// options are what the flags say; keys that they do not name are in the data directory. modes are those of authorization.
+// options converts the flags; keys that they do not name are in the data directory. modes are those of
+// authorization.
 func (f *authnFlags) options(dataDir string, ca *pki.CA, modes []string) (authn.Options, error) {
 	o := authn.Options{TokenFile: f.tokenFile, BootstrapTokens: f.bootstrapTokens}
 	if err := f.anonymousOptions(&o, modes); err != nil {
@@ -87,11 +107,12 @@ func (f *authnFlags) options(dataDir string, ca *pki.CA, modes []string) (authn.
 	return o, err
 }
 
-// anonymousOptions say what becomes of requests without a credential.
+// anonymousOptions decide on requests without a credential.
 func (f *authnFlags) anonymousOptions(o *authn.Options, modes []string) error {
 	o.NoAnonymous = !f.anonymous
 	if f.anonymous && slices.Contains(modes, "AlwaysAllow") {
-		slog.Warn("requests without a credential are refused, because --authorization-mode=AlwaysAllow would allow them everything")
+		slog.Warn("requests without a credential are rejected, because --authorization-mode=AlwaysAllow would " +
+			"allow them everything")
 		o.NoAnonymous = true
 	}
 	if f.configFile == "" {
@@ -109,7 +130,8 @@ func (f *authnFlags) anonymousOptions(o *authn.Options, modes []string) error {
 	case config == nil:
 		return nil
 	case f.set.Changed("anonymous-auth"):
-		return errors.New("anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file")
+		return errors.New("anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is " +
+			"configured in authentication configuration file")
 	}
 	o.NoAnonymous, o.AnonymousPaths = !config.Enabled, config.Paths()
 	return nil
@@ -121,7 +143,8 @@ func (f *authnFlags) issuer(dataDir string) (*authn.Issuer, error) {
 		MaxExpiration: f.maxExpiration, KeepExpiration: !f.extendExpiration,
 	}
 	if f.maxExpiration != 0 && (f.maxExpiration < time.Hour || f.maxExpiration > 1<<32*time.Second) {
-		return nil, fmt.Errorf("--service-account-max-token-expiration: %s is not between an hour and 2^32 seconds", f.maxExpiration)
+		return nil, fmt.Errorf("--service-account-max-token-expiration: %s is not between an hour and 2^32 seconds",
+			f.maxExpiration)
 	}
 	file := f.signingKeyFile
 	if file == "" {
@@ -144,18 +167,23 @@ func (f *authnFlags) issuer(dataDir string) (*authn.Issuer, error) {
 	return authn.NewIssuer(o)
 }
 
-// limitFlags bound what clients may take of the API server. On the command line 0 is no limit,
-// as in kube-apiserver.
+// limitFlags bound clients' use of the API server. On the command line 0 is no limit, as in
+// kube-apiserver.
 type limitFlags struct {
 	requests, mutating, connections, watches int
 	fairness                                 bool
 }
 
 func (f *limitFlags) add(fs *pflag.FlagSet) {
-	fs.IntVar(&f.requests, "max-requests-inflight", 400, "with --max-mutating-requests-inflight, the seats that priority levels share; without them, how many reading requests are served at once, 0 for no limit")
-	fs.IntVar(&f.mutating, "max-mutating-requests-inflight", 200, "with --max-requests-inflight, the seats that priority levels share; without them, how many changing requests are served at once, 0 for no limit")
-	fs.BoolVar(&f.fairness, "enable-priority-and-fairness", true, "judge by FlowSchemas and PriorityLevelConfigurations which requests are served, wait or are answered 429; otherwise by the two limits alone")
-	fs.IntVar(&f.connections, "max-connections-per-client", 4096, "how many connections one IP address may have; 0 is no limit")
+	fs.IntVar(&f.requests, "max-requests-inflight", 400, "with --max-mutating-requests-inflight, the seats that "+
+		"priority levels share; without them, how many reading requests are served at once, 0 for no limit")
+	fs.IntVar(&f.mutating, "max-mutating-requests-inflight", 200, "with --max-requests-inflight, the seats that "+
+		"priority levels share; without them, how many changing requests are served at once, 0 for no limit")
+	fs.BoolVar(&f.fairness, "enable-priority-and-fairness", true, "decide by FlowSchemas and "+
+		"PriorityLevelConfigurations which requests are served, wait or are answered 429; otherwise by the two "+
+		"limits alone")
+	fs.IntVar(&f.connections, "max-connections-per-client", 4096,
+		"how many connections one IP address may have; 0 is no limit")
 	fs.IntVar(&f.watches, "max-watches-per-user", 10_000, "how many watches one user may have; 0 is no limit")
 }
 
@@ -167,7 +195,8 @@ func (f *limitFlags) limits() apiserver.Limits {
 		return n
 	}
 	return apiserver.Limits{
-		RequestsInFlight: unbounded(f.requests), MutatingRequestsInFlight: unbounded(f.mutating), NoPriorityAndFairness: !f.fairness,
-		ConnectionsPerClient: unbounded(f.connections), WatchesPerUser: unbounded(f.watches),
+		RequestsInFlight: unbounded(f.requests), MutatingRequestsInFlight: unbounded(f.mutating),
+		NoPriorityAndFairness: !f.fairness,
+		ConnectionsPerClient:  unbounded(f.connections), WatchesPerUser: unbounded(f.watches),
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// authorizationFlags say who decides what an identity may do.
+// authorizationFlags select the authorizers.
 type authorizationFlags struct {
 	modes              []string
 	webhookConfig      string
@@ -22,14 +22,18 @@ type authorizationFlags struct {
 
 func (f *authorizationFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.modes, "authorization-mode", []string{"Node", "RBAC"},
-		"who decides what a user may do, in this order: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook")
-	fs.StringVar(&f.webhookConfig, "authorization-webhook-config-file", "", "kubeconfig of the server that the mode Webhook asks")
-	fs.StringVar(&f.webhookVersion, "authorization-webhook-version", "v1", "version of the SubjectAccessReview that it is asked with")
-	fs.DurationVar(&f.allowed, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long what it allowed holds")
-	fs.DurationVar(&f.forbidden, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long what it did not allow holds")
+		"authorizers, in the order in which they decide, of: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook")
+	fs.StringVar(&f.webhookConfig, "authorization-webhook-config-file", "",
+		"kubeconfig of the server that the mode Webhook asks")
+	fs.StringVar(&f.webhookVersion, "authorization-webhook-version", "v1",
+		"version of the SubjectAccessReview that is sent to it")
+	fs.DurationVar(&f.allowed, "authorization-webhook-cache-authorized-ttl", 5*time.Minute,
+		"how long its approvals are cached")
+	fs.DurationVar(&f.forbidden, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second,
+		"how long its other answers are cached")
 }
 
-// webhook is the one of the mode Webhook, nil without that mode.
+// webhook returns the authorizer of the mode Webhook, nil without that mode.
 func (f *authorizationFlags) webhook() (*authz.Webhook, error) {
 	if !slices.Contains(f.modes, "Webhook") {
 		return nil, nil

@@ -15,10 +15,11 @@ import (
 	"github.com/coxswain-dev/coxswain/node"
 )
 
-// nodesPatience is how long the banner waits for the Nodes: thousands of them take longer, and a user need not wait.
+// nodesPatience is how long the banner waits for the Nodes: thousands of them take longer, and users
+// should not have to wait.
 const nodesPatience = 10 * time.Second
 
-// banner says that a control plane is there, and what a user does next.
+// banner announces the control plane, and suggests the next commands.
 type banner struct {
 	*running
 	started, served time.Time
@@ -26,7 +27,7 @@ type banner struct {
 	commands        []string // kubectl's, to begin with
 }
 
-// firstCommands are what a user begins with: something to see, something to do, and what becomes of it.
+// firstCommands are suggestions to begin with: something to see, something to do, and its result.
 func firstCommands(runtime string) []string {
 	if runtime == node.Process {
 		return []string{"get nodes", "run web --image=none --command -- sh -c 'echo hello; sleep 3600'", "logs web"}
@@ -34,8 +35,10 @@ func firstCommands(runtime string) []string {
 	return []string{"get nodes", "create deployment web --image=web --replicas=3", "get pods"}
 }
 
-// showWhenReady runs the components until ctx ends or one fails, and shows the banner when they have brought the Nodes up.
-func (b banner) showWhenReady(ctx context.Context, w io.Writer, n *nodeFlags, components func(context.Context) error) error {
+// showWhenReady runs the components until ctx ends or one fails, and shows the banner when they have brought
+// the Nodes up.
+func (b banner) showWhenReady(ctx context.Context, w io.Writer, n *nodeFlags,
+	components func(context.Context) error) error {
 	ready := make(chan struct{})
 	n.ready = func() { close(ready) }
 	if b.nodes == 0 {
@@ -49,7 +52,8 @@ func (b banner) showWhenReady(ctx context.Context, w io.Writer, n *nodeFlags, co
 		case <-ready:
 			state := ""
 			if b.nodes > 0 {
-				state = fmt.Sprintf(", %s Ready after %d ms", countedNodes(b.nodes), time.Since(b.started).Milliseconds())
+				state = fmt.Sprintf(", %s Ready after %d ms", countedNodes(b.nodes),
+					time.Since(b.started).Milliseconds())
 			}
 			b.show(w, state)
 		case <-time.After(nodesPatience):
@@ -70,7 +74,7 @@ func countedNodes(nodes int) string {
 	return fmt.Sprintf("%d Nodes", nodes)
 }
 
-// show prints the banner. state is what there is to add of the Nodes.
+// show prints the banner. state describes the Nodes.
 func (b banner) show(w io.Writer, state string) {
 	dir, err := filepath.Abs(b.dir)
 	if err != nil {
@@ -93,7 +97,8 @@ without that folder the next start begins anew.
 		shellWord(filepath.Join(dir, "admin.kubeconfig")), commands.String(), os.Getpid(), dir)
 }
 
-// clientCommand is how a user calls kubectl on this machine, or the kubectl-lite beside this program where there is none.
+// clientCommand is the command for kubectl on this machine, or for the kubectl-lite beside this program
+// if there is none.
 func clientCommand() string {
 	const kubectl = "kubectl"
 	if _, err := exec.LookPath(kubectl); err == nil {
@@ -112,7 +117,7 @@ func clientCommand() string {
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
-// shellWord is a text as a shell reads it back, in quotes where it needs them.
+// shellWord quotes a text for a shell where that is necessary.
 func shellWord(text string) string {
 	if plainWord.MatchString(text) {
 		return text

@@ -12,10 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coxswain-dev/coxswain/node"
@@ -39,7 +41,8 @@ func TestUp_ShowsItsBannerWhenTheNodesAreReady(t *testing.T) {
 
 	lines := bufio.NewScanner(out)
 	require.True(t, lines.Scan(), "the banner: %v", lines.Err())
-	require.Regexp(t, `^Coxswain v1\.37\S* serves https://127\.0\.0\.1:\d+ after \d+ ms, 3 Nodes Ready after \d+ ms\.$`, lines.Text())
+	require.Regexp(t, `^Coxswain v1\.37\S* serves https://127\.0\.0\.1:\d+ after \d+ ms, 3 Nodes Ready after \d+ ms\.$`,
+		lines.Text())
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "admin.kubeconfig"))
 	require.NoError(t, err)
 	nodes, err := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -55,7 +58,8 @@ func TestUp_ShowsItsBannerWhenTheNodesAreReady(t *testing.T) {
 		fmt.Fprintln(&rest, lines.Text())
 	}
 	require.NoError(t, <-ended)
-	require.Contains(t, rest.String(), "  export KUBECONFIG='"+strings.ReplaceAll(filepath.Join(dir, "admin.kubeconfig"), "'", `'\''`)+"'\n")
+	require.Contains(t, rest.String(), "  export KUBECONFIG='"+
+		strings.ReplaceAll(filepath.Join(dir, "admin.kubeconfig"), "'", `'\''`)+"'\n")
 	for _, command := range firstCommands(node.Simulated) {
 		require.Contains(t, rest.String(), " "+command+"\n")
 	}
@@ -71,7 +75,7 @@ func isReady(n corev1.Node) bool {
 	return false
 }
 
-// A path that a user pastes is the same wherever the shell is.
+// A path that a user pastes works in any working directory.
 func TestBanner_NamesAbsolutePaths(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -82,7 +86,7 @@ func TestBanner_NamesAbsolutePaths(t *testing.T) {
 	require.Contains(t, out.String(), "stays in "+here+"/.coxswain;")
 }
 
-func TestListen_SaysWhoHasThePort(t *testing.T) {
+func TestListen_NamesTheProcessOnThePort(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -103,6 +107,14 @@ func TestListen_SaysWhoHasThePort(t *testing.T) {
 			require.ErrorContains(t, err, fmt.Sprintf("(process %d: ", os.Getpid()))
 		}
 	}
+	f := &nodeFlags{}
+	flags := pflag.NewFlagSet("node", pflag.ContinueOnError)
+	f.add(flags, 1)
+	f.addEndpoint(flags)
+	require.NoError(t, flags.Parse([]string{"--address", "127.0.0.1", "--port", port, "--node-ip", "127.0.0.1"}))
+	err = f.run(t.Context(), identities{main: &rest.Config{Host: "https://127.0.0.1:1"}})
+	require.ErrorContains(t, err, "--port: "+ln.Addr().String()+" is in use by another process")
+
 	_, err = listen("metrics-bind-address", "192.0.2.1:0")
 	require.ErrorContains(t, err, "--metrics-bind-address: this machine does not have the address")
 }

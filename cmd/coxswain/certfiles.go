@@ -20,8 +20,8 @@ import (
 
 const kubeconfigEnding = ".kubeconfig"
 
-// certFile is a certificate and its key: pki/NAME.crt and pki/NAME.key. Without a leaf.User it is
-// one that was found, and is to be what it is.
+// certFile is a certificate and its key: pki/NAME.crt and pki/NAME.key. Without a leaf.User it is an
+// existing one, whose identity is kept.
 type certFile struct {
 	file, ca string
 	leaf     pki.Leaf
@@ -46,7 +46,7 @@ func (c *certFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) err
 	leaf := c.leaf
 	leaf.Life = f.validity
 	for _, cert := range have {
-		if leaf.User == "" { // it is to be what it was
+		if leaf.User == "" { // it keeps its identity
 			leaf.User, leaf.Groups = cert.Subject.CommonName, cert.Subject.Organization
 			leaf.Client = slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 		}
@@ -58,7 +58,7 @@ func (c *certFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) err
 	if err != nil {
 		return err
 	}
-	// Whoever reads them again looks until both fit.
+	// Readers retry until both match.
 	if err := pki.WriteSecret(f.pki(c.file)+".key", key); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (id identity) has(cert *x509.Certificate) bool {
 }
 
 // kubeconfigFile is a kubeconfig in the data directory, for users of whom the first is the main one.
-// Without users it is one that was found, and keeps those that it has.
+// Without users it is an existing one, and keeps those that it has.
 type kubeconfigFile struct {
 	base  string
 	users []identity
@@ -130,7 +130,7 @@ func (k *kubeconfigFile) good(f *certsFlags, have []*x509.Certificate) bool {
 	})
 }
 
-// server is the one that the kubeconfig names, or --server.
+// server is the server of the kubeconfig, or --server.
 func (k *kubeconfigFile) server(f *certsFlags) string {
 	config, err := k.load(f)
 	if err != nil {
@@ -171,7 +171,7 @@ func (k *kubeconfigFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificat
 	return pki.WriteSecret(k.path(f), pki.Kubeconfig(server, ca.PEM(), all...))
 }
 
-// found are the certificates and kubeconfigs that are there, whoever made them and for which nodes.
+// found returns the existing certificates and kubeconfigs, for whichever nodes they were made.
 func (f *certsFlags) found() ([]credential, error) {
 	var all []credential
 	root := filepath.Join(f.dir, "pki")

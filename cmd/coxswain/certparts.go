@@ -12,28 +12,31 @@ import (
 	"strings"
 )
 
-// componentFiles are what each component needs of the data directory, and nothing else. Nobody gets the CAs' keys.
+// componentFiles are the files of the data directory that each component needs, and no others. None
+// gets the CAs' keys.
 var componentFiles = map[string][]string{
 	"etcd": {"pki/etcd/ca.crt", "pki/etcd/server.crt", "pki/etcd/server.key", "pki/etcd/peer.crt", "pki/etcd/peer.key"},
-	"apiserver": {"pki/ca.crt", "pki/apiserver.crt", "pki/apiserver.key", "pki/apiserver-kubelet-client.crt", "pki/apiserver-kubelet-client.key",
+	"apiserver": {"pki/ca.crt", "pki/apiserver.crt", "pki/apiserver.key", "pki/apiserver-kubelet-client.crt",
+		"pki/apiserver-kubelet-client.key",
 		"pki/etcd/ca.crt", "pki/apiserver-etcd-client.crt", "pki/apiserver-etcd-client.key", "pki/sa.key"},
 	"controllers": {"controllers.kubeconfig", "pki/ca.crt"},
 	"scheduler":   {"scheduler.kubeconfig"},
 	"admin":       {"admin.kubeconfig"},
 }
 
-// signingFiles are what controllers that sign certificates and tokens need besides: with them, everything can be signed.
+// signingFiles are the additional files of controllers that sign certificates and tokens: their holder
+// can sign anything.
 var signingFiles = []string{"pki/ca.key", "pki/sa.key"}
 
-// componentFlags say where each component finds its own files, and as which user it runs.
+// componentFlags set the folder of each component's own files, and the user as which it runs.
 type componentFlags struct {
 	dir     string
 	owners  map[string]string // user IDs, by component
 	signing bool
 }
 
-// writeComponents copies to a folder for each component what is for it. A component whose folder is there already keeps in it what
-// else it has.
+// writeComponents copies each component's files to a folder of its own. Other files in an existing
+// folder stay.
 func (f *certsFlags) writeComponents() error {
 	c := &f.components
 	if c.dir == "" {
@@ -57,7 +60,8 @@ func (f *certsFlags) writeComponents() error {
 	}
 	for name := range c.owners {
 		if parts[name] == nil {
-			return fmt.Errorf("--component-owner: %q is not one of: %s", name, strings.Join(slices.Sorted(maps.Keys(parts)), ", "))
+			return fmt.Errorf("--component-owner: %q is not one of: %s", name,
+				strings.Join(slices.Sorted(maps.Keys(parts)), ", "))
 		}
 	}
 	for name, files := range parts {
@@ -68,7 +72,8 @@ func (f *certsFlags) writeComponents() error {
 	return nil
 }
 
-// writeComponent goes no further than the component's folder: it may be the component's own since an earlier time, with links in it.
+// writeComponent never leaves the component's folder: the component may own it since an earlier run,
+// and may have put links into it.
 func (f *certsFlags) writeComponent(name string, files []string) error {
 	owner := -1 // it stays
 	if id, ok := f.components.owners[name]; ok {

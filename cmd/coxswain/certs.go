@@ -25,12 +25,12 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers"
 )
 
-// `coxswain certs` makes in one place what the parts of a control plane need to know each other,
-// for when they run on several machines: two CAs (that of etcd is another, for whoever is its
-// client may read and write everything), certificates with their keys, the key that signs service
-// accounts' tokens, and kubeconfigs. The names below pki/ are kubeadm's.
+// `coxswain certs` makes the credentials with which the parts of a control plane on several machines
+// authenticate each other: two CAs (etcd has its own, because its clients may read and write
+// everything), certificates with their keys, the key that signs service accounts' tokens, and
+// kubeconfigs. The names below pki/ are kubeadm's.
 
-// certsFlags say what to make and for whom.
+// certsFlags select the credentials to make.
 type certsFlags struct {
 	dir          string
 	server       string
@@ -49,25 +49,31 @@ func (f *certsFlags) add(fs *pflag.FlagSet) {
 	f.addServer(fs)
 	f.addValidity(fs)
 	fs.StringSliceVar(&f.sans, "tls-san", nil, "further names and addresses of the API server, for its certificate")
-	fs.StringSliceVar(&f.etcdSANs, "etcd-san", nil, "names and addresses of etcd's members, for their certificates, besides localhost")
-	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", []string{"10.96.0.0/16"}, "CIDRs of cluster IPs, of which the Service kubernetes has the first")
+	fs.StringSliceVar(&f.etcdSANs, "etcd-san", nil,
+		"names and addresses of etcd's members, for their certificates, besides localhost")
+	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", []string{"10.96.0.0/16"},
+		"CIDRs of cluster IPs, of which the Service kubernetes has the first")
 	fs.IntVar(&f.nodes, "nodes", 3, "for how many Nodes of each --node-prefix identities are made")
-	fs.StringSliceVar(&f.prefixes, "node-prefix", []string{"node-"}, "what the Nodes' names begin with; each prefix has a kubeconfig of its own, named after it, for a machine of its own")
+	fs.StringSliceVar(&f.prefixes, "node-prefix", []string{"node-"}, "prefixes of the Nodes' names; each "+
+		"prefix has a kubeconfig of its own, named after it, for a machine of its own")
 }
 
 func (f *certsFlags) addServer(fs *pflag.FlagSet) {
-	fs.StringVar(&f.server, "server", "https://127.0.0.1:6443", "where clients reach the API server; new kubeconfigs name it, and with the flag old ones too")
+	fs.StringVar(&f.server, "server", "https://127.0.0.1:6443",
+		"address of the API server for clients; new kubeconfigs name it and, with this flag, old ones too")
 }
 
 func (f *certsFlags) addValidity(fs *pflag.FlagSet) {
-	fs.DurationVar(&f.validity, "validity", 365*24*time.Hour, "how long new certificates are valid, other than those of the CAs (ten years)")
+	fs.DurationVar(&f.validity, "validity", 365*24*time.Hour,
+		"how long new certificates are valid, other than those of the CAs (ten years)")
 }
 
 func newCerts() *cobra.Command {
 	f := &certsFlags{}
 	cmd := &cobra.Command{
-		Use:   "certs",
-		Short: "Make, renew and check the certificates and kubeconfigs of a control plane of several processes or machines",
+		Use: "certs",
+		Short: "Make, renew and check the certificates and kubeconfigs of a control plane of several processes or " +
+			"machines",
 		Long: `Make the certificates, keys and kubeconfigs of a control plane whose parts are processes of
 their own, on one machine or many: in --data-dir, from where they are brought to where they
 are needed. All files have mode 0600.
@@ -89,12 +95,17 @@ are replaced with --renew only, and what is left of a CA or of that key never is
 			return f.writeComponents()
 		},
 	}
-	cmd.PersistentFlags().StringVar(&f.dir, "data-dir", "./.coxswain", "folder of the kubeconfigs, with the certificates and keys in pki below it")
+	cmd.PersistentFlags().StringVar(&f.dir, "data-dir", "./.coxswain",
+		"folder of the kubeconfigs, with the certificates and keys in pki below it")
 	f.add(cmd.Flags())
-	cmd.Flags().BoolVar(&f.renew, "renew", false, "make everything anew but the CAs and the service accounts' key")
-	cmd.Flags().StringVar(&f.components.dir, "components-dir", "", "folder in which each component gets a folder of its own, of what it needs and nothing else: etcd, apiserver, controllers, scheduler, admin, and one of each --node-prefix")
-	cmd.Flags().StringToStringVar(&f.components.owners, "component-owner", nil, "IDs of the users, and of their groups, that these folders are given to, as etcd=2379,apiserver=6443; default this user")
-	cmd.Flags().BoolVar(&f.components.signing, "component-signing", false, "give the controllers the keys of the CA and of the service accounts too, with which they sign certificates and tokens in Secrets")
+	cmd.Flags().BoolVar(&f.renew, "renew", false, "renew everything but the CAs and the service accounts' key")
+	cmd.Flags().StringVar(&f.components.dir, "components-dir", "", "folder in which each component gets a folder "+
+		"of its own with the files that it needs: etcd, apiserver, controllers, scheduler, admin, and one "+
+		"for each --node-prefix")
+	cmd.Flags().StringToStringVar(&f.components.owners, "component-owner", nil, "IDs of the users, and of their "+
+		"groups, that own these folders, such as etcd=2379,apiserver=6443; default this user")
+	cmd.Flags().BoolVar(&f.components.signing, "component-signing", false, "give the controllers the keys of the "+
+		"CA and of the service accounts too, with which they sign certificates and tokens in Secrets")
 	cmd.AddCommand(f.newRenew(), f.newCheckExpiration())
 	return cmd
 }
@@ -102,7 +113,7 @@ are replaced with --renew only, and what is left of a CA or of that key never is
 func (f *certsFlags) newRenew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "renew all|NAME...",
-		Short: "Make certificates and kubeconfigs anew, with the names and users that they have",
+		Short: "Renew certificates and kubeconfigs, with the names and users that they have",
 		Long: `Make certificates and kubeconfigs anew with new keys, with the names and users that they have.
 NAME is as check-expiration lists them. Processes that run must read them again: the API server
 does so by itself, others are restarted.`,
@@ -134,21 +145,22 @@ func (f *certsFlags) newCheckExpiration() *cobra.Command {
 			return f.checkExpiration(cmd.OutOrStdout(), within)
 		},
 	}
-	cmd.Flags().DurationVar(&within, "fail-within", 0, "fail if one expires within this time, for scripts and alerts; one that has expired always fails")
+	cmd.Flags().DurationVar(&within, "fail-within", 0,
+		"fail if one expires within this time, for scripts and alerts; one that has expired always fails")
 	return cmd
 }
 
 // credential is a file, or two, that `coxswain certs` makes.
 type credential interface {
-	// name is the file's, below pki or the data directory, without its ending.
+	// name is the file's name below pki or the data directory, without its extension.
 	name() string
 	// authority is the CA's name.
 	authority() string
-	// certificates are those there are now; an error of fs.ErrNotExist's where there are none.
+	// certificates returns the present certificates, or fs.ErrNotExist if there are none.
 	certificates(f *certsFlags) ([]*x509.Certificate, error)
-	// good reports whether what there is does what the flags ask for, expiry apart.
+	// good reports whether the present certificates satisfy the flags, apart from expiry.
 	good(f *certsFlags, have []*x509.Certificate) bool
-	// make makes it anew, with what the present one has besides.
+	// make makes a new one, which keeps the additional names of the present one.
 	make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) error
 }
 
@@ -160,7 +172,7 @@ const (
 // caNames are the common names of the CAs.
 var caNames = map[string]string{clusterCA: "coxswain", etcdCA: "coxswain-etcd"}
 
-// credentials are all that there is to make.
+// credentials returns everything that the flags ask for.
 func (f *certsFlags) credentials() ([]credential, error) {
 	server, err := f.serverHosts()
 	if err != nil {
@@ -169,7 +181,8 @@ func (f *certsFlags) credentials() ([]credential, error) {
 	etcd := append([]string{"localhost", "127.0.0.1", "::1"}, f.etcdSANs...)
 	all := []credential{
 		&certFile{"apiserver", clusterCA, pki.Leaf{User: "coxswain-apiserver", Hosts: server}},
-		&certFile{"apiserver-kubelet-client", clusterCA, pki.Leaf{User: kubeletClient.user, Groups: kubeletClient.groups, Client: true}},
+		&certFile{"apiserver-kubelet-client", clusterCA,
+			pki.Leaf{User: kubeletClient.user, Groups: kubeletClient.groups, Client: true}},
 		&certFile{"apiserver-etcd-client", etcdCA, pki.Leaf{User: "kube-apiserver-etcd-client", Client: true}},
 		&certFile{"etcd/server", etcdCA, pki.Leaf{User: "etcd-server", Hosts: etcd, Client: true}},
 		&certFile{"etcd/peer", etcdCA, pki.Leaf{User: "etcd-peer", Hosts: etcd, Client: true}},
@@ -187,7 +200,9 @@ func (f *certsFlags) credentials() ([]credential, error) {
 	}
 	for _, prefix := range f.prefixes {
 		name := strings.TrimRight(prefix, "-.")
-		if name == "" || slices.ContainsFunc(all, func(c credential) bool { return c.name() == name+kubeconfigEnding }) {
+		if name == "" || slices.ContainsFunc(all, func(c credential) bool {
+			return c.name() == name+kubeconfigEnding
+		}) {
 			return nil, fmt.Errorf("--node-prefix: %q cannot name a kubeconfig of its own", prefix)
 		}
 		var users []identity
@@ -201,8 +216,8 @@ func (f *certsFlags) credentials() ([]credential, error) {
 	return all, nil
 }
 
-// serverHosts are the names of the API server: that of --server, those by which pods know it, and
-// what else is asked for.
+// serverHosts returns the names of the API server: that of --server, those that pods use, and those of
+// the flags.
 func (f *certsFlags) serverHosts() ([]string, error) {
 	u, err := url.Parse(f.server)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" {
@@ -221,10 +236,10 @@ func (f *certsFlags) serverHosts() ([]string, error) {
 	return slices.Compact(hosts), nil
 }
 
-// firstOf is the address that the Service kubernetes has.
+// firstOf returns the address of the Service kubernetes.
 func firstOf(cidr netip.Prefix) netip.Addr { return cidr.Addr().Next() }
 
-// chosen are those of the names, or all.
+// chosen returns the credentials with the names, or all.
 func chosen(all []credential, names []string) ([]credential, error) {
 	if slices.Equal(names, []string{"all"}) {
 		return all, nil
@@ -280,7 +295,7 @@ func (f *certsFlags) run(out io.Writer, all []credential) error {
 	return nil
 }
 
-// refuseOthers finds certificates of another CA, which are somebody's and replaced only when that is asked for.
+// refuseOthers returns an error for certificates of another CA, which are only replaced on demand.
 func (f *certsFlags) refuseOthers(cas map[string]*pki.CA, all []credential) error {
 	if f.renew {
 		return nil
@@ -292,7 +307,8 @@ func (f *certsFlags) refuseOthers(cas map[string]*pki.CA, all []credential) erro
 		}
 		for _, cert := range have {
 			if cert.CheckSignatureFrom(cas[c.authority()].Certificate()) != nil {
-				return fmt.Errorf("%s is of another CA than pki/%s.crt: coxswain certs renew %[1]s replaces it", c.name(), c.authority())
+				return fmt.Errorf("%s is of another CA than pki/%s.crt: coxswain certs renew %[1]s replaces it",
+					c.name(), c.authority())
 			}
 		}
 	}
@@ -314,8 +330,8 @@ func (f *certsFlags) pki(name string) string {
 	return filepath.Join(f.dir, "pki", filepath.FromSlash(name))
 }
 
-// ensureServiceAccountKey makes sa.key, and sa.pub beside it for those who only verify. A sa.pub that is there may
-// hold other keys as well.
+// ensureServiceAccountKey makes sa.key, and sa.pub beside it for components that only verify. An
+// existing sa.pub may hold other keys as well.
 func (f *certsFlags) ensureServiceAccountKey() error {
 	private, public := f.pki("sa.key"), f.pki("sa.pub")
 	if err := pki.EnsureKey(private); err != nil {
@@ -338,12 +354,12 @@ func (f *certsFlags) ensureServiceAccountKey() error {
 	}
 	own := key.Public().(interface{ Equal(crypto.PublicKey) bool }) // as every public key of the standard library
 	if !slices.ContainsFunc(have, func(k crypto.PublicKey) bool { return own.Equal(k) }) {
-		return fmt.Errorf("%s has not the public key of %s: move away the one that is wrong", public, private)
+		return fmt.Errorf("%s does not have the public key of %s: move away the one that is wrong", public, private)
 	}
 	return nil
 }
 
-// checkExpiration lists what there is, and fails if something is near its end.
+// checkExpiration lists all certificates, and fails if one is about to expire.
 func (f *certsFlags) checkExpiration(out io.Writer, within time.Duration) error {
 	all, err := f.found()
 	if err != nil {
@@ -361,7 +377,8 @@ func (f *certsFlags) checkExpiration(out io.Writer, within time.Duration) error 
 		if left <= within {
 			near = append(near, name)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", name, cert.NotAfter.UTC().Format("Jan 02, 2006 15:04 MST"), text, authority)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", name, cert.NotAfter.UTC().Format("Jan 02, 2006 15:04 MST"),
+			text, authority)
 	}
 	fmt.Fprintln(table, "CERTIFICATE\tEXPIRES\tRESIDUAL TIME\tCERTIFICATE AUTHORITY")
 	for _, c := range all {
@@ -369,7 +386,9 @@ func (f *certsFlags) checkExpiration(out io.Writer, within time.Duration) error 
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name(), err)
 		}
-		row(c.name(), c.authority(), slices.MinFunc(certs, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }))
+		row(c.name(), c.authority(), slices.MinFunc(certs, func(a, b *x509.Certificate) int {
+			return a.NotAfter.Compare(b.NotAfter)
+		}))
 	}
 	fmt.Fprintln(table, "\t\t\t")
 	fmt.Fprintln(table, "CERTIFICATE AUTHORITY\tEXPIRES\tRESIDUAL TIME\t")
@@ -396,7 +415,7 @@ func sortedHosts(cert *x509.Certificate) []string {
 	return hosts
 }
 
-// covers reports whether a certificate is for all hosts.
+// covers reports whether a certificate is valid for all hosts.
 func covers(cert *x509.Certificate, hosts []string) bool {
 	have := sortedHosts(cert)
 	return !slices.ContainsFunc(hosts, func(h string) bool {

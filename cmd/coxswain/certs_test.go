@@ -80,11 +80,14 @@ func usersOf(t *testing.T, dir, name string) []string {
 func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	out := mustCerts(t, dir, "--server", "https://api.example.com:7443", "--tls-san", "10.1.2.3", "--etcd-san", "etcd-0,10.1.2.4", "--nodes", "2", "--node-prefix", "node-,rack-2-")
+	out := mustCerts(t, dir, "--server", "https://api.example.com:7443", "--tls-san", "10.1.2.3", "--etcd-san",
+		"etcd-0,10.1.2.4", "--nodes", "2", "--node-prefix", "node-,rack-2-")
 	first := contents(t, dir)
 	for _, name := range []string{
-		"pki/ca.crt", "pki/ca.key", "pki/sa.key", "pki/sa.pub", "pki/apiserver.crt", "pki/apiserver.key", "pki/apiserver-kubelet-client.crt",
-		"pki/apiserver-etcd-client.crt", "pki/etcd/ca.crt", "pki/etcd/ca.key", "pki/etcd/server.crt", "pki/etcd/peer.key",
+		"pki/ca.crt", "pki/ca.key", "pki/sa.key", "pki/sa.pub", "pki/apiserver.crt", "pki/apiserver.key",
+		"pki/apiserver-kubelet-client.crt",
+		"pki/apiserver-etcd-client.crt", "pki/etcd/ca.crt", "pki/etcd/ca.key", "pki/etcd/server.crt",
+		"pki/etcd/peer.key",
 		"admin.kubeconfig", "controllers.kubeconfig", "scheduler.kubeconfig", "node.kubeconfig", "rack-2.kubeconfig",
 	} {
 		require.Contains(t, first, filepath.FromSlash(name))
@@ -94,7 +97,8 @@ func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	cluster, err := pki.OpenCA(filepath.Join(dir, "pki"))
 	require.NoError(t, err)
 	server := certificateOf(t, dir, "apiserver")
-	for _, host := range []string{"api.example.com", "10.1.2.3", "127.0.0.1", "localhost", "kubernetes.default.svc", "10.96.0.1"} {
+	for _, host := range []string{"api.example.com", "10.1.2.3", "127.0.0.1", "localhost", "kubernetes.default.svc",
+		"10.96.0.1"} {
 		require.NoError(t, server.VerifyHostname(host))
 	}
 	require.Error(t, server.VerifyHostname("etcd-0"))
@@ -104,7 +108,8 @@ func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	require.NoError(t, member.VerifyHostname("etcd-0"))
 	_, err = member.Verify(x509.VerifyOptions{Roots: cluster.Pool()})
 	require.Error(t, err, "etcd's CA is another: no client of the cluster may be one of etcd")
-	_, err = server.Verify(x509.VerifyOptions{Roots: cluster.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err = server.Verify(x509.VerifyOptions{Roots: cluster.Pool(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	require.Error(t, err, "a server's certificate is no client's")
 	require.ElementsMatch(t, []string{"system:node:rack-2-0", "system:node:rack-2-1"}, usersOf(t, dir, "rack-2"))
 	require.Len(t, usersOf(t, dir, "controllers"), 1+len(controllers.Accounts()))
@@ -116,7 +121,7 @@ func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	require.Contains(t, again, "nothing was changed")
 	require.Equal(t, first, contents(t, dir))
 
-	// What is asked for besides is added, and what is broken or gone is made again.
+	// Additional names are added, and broken or missing files are made again.
 	require.NoError(t, os.Remove(filepath.Join(dir, "pki", "etcd", "server.key")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "scheduler.kubeconfig"), []byte("nonsense: ["), 0o600))
 	out = mustCerts(t, dir, "--nodes", "3", "--tls-san", "more.example.com")
@@ -148,7 +153,8 @@ func TestCerts_RenewsAllButTheAuthoritiesAndTheAccountsKey(t *testing.T) {
 	}
 	require.Greater(t, time.Until(certificateOf(t, dir, "etcd/peer").NotAfter), 360*24*time.Hour)
 	require.Len(t, usersOf(t, dir, "controllers"), 1+len(controllers.Accounts()))
-	for name, user := range map[string]string{"controllers": "system:kube-controller-manager", "rack": "system:node:rack-0"} {
+	for name, user := range map[string]string{"controllers": "system:kube-controller-manager",
+		"rack": "system:node:rack-0"} {
 		config, err := clientcmd.LoadFromFile(filepath.Join(dir, name+".kubeconfig"))
 		require.NoError(t, err)
 		require.Equal(t, user, config.Contexts[config.CurrentContext].AuthInfo)
@@ -212,10 +218,11 @@ func TestCerts_ReplacesNoCertificateOfAnotherAuthorityUnasked(t *testing.T) {
 	}
 	before := contents(t, dir)
 	_, err := certsCommand(t, dir)
-	require.ErrorContains(t, err, "sa.pub has not the public key of")
+	require.ErrorContains(t, err, "sa.pub does not have the public key of")
 	require.NoError(t, os.Remove(filepath.Join(dir, "pki", "sa.pub")))
 	_, err = certsCommand(t, dir)
-	require.ErrorContains(t, err, "apiserver is of another CA than pki/ca.crt: coxswain certs renew apiserver replaces it")
+	require.ErrorContains(t, err,
+		"apiserver is of another CA than pki/ca.crt: coxswain certs renew apiserver replaces it")
 	require.Equal(t, before["pki/apiserver.key"], contents(t, dir)["pki/apiserver.key"])
 	mustCerts(t, dir, "renew", "apiserver")
 	require.Contains(t, mustCerts(t, dir), "nothing was changed")
@@ -225,7 +232,8 @@ func TestCerts_PutsModesRight(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	mustCerts(t, dir)
-	for name, mode := range map[string]os.FileMode{"": 0o755, "pki": 0o750, "pki/etcd": 0o777, "pki/ca.key": 0o644, "pki/etcd/ca.key": 0o660, "admin.kubeconfig": 0o666} {
+	for name, mode := range map[string]os.FileMode{"": 0o755, "pki": 0o750, "pki/etcd": 0o777, "pki/ca.key": 0o644,
+		"pki/etcd/ca.key": 0o660, "admin.kubeconfig": 0o666} {
 		require.NoError(t, os.Chmod(filepath.Join(dir, filepath.FromSlash(name)), mode))
 	}
 	mustCerts(t, dir)
@@ -234,7 +242,8 @@ func TestCerts_PutsModesRight(t *testing.T) {
 
 func TestCerts_RefusesSenselessFlags(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--server", "http://a"}, {"--validity", "1m"}, {"--nodes", "-1"}, {"--node-prefix", "admin-"}, {"--service-cluster-ip-range", "x"}} {
+	for _, args := range [][]string{{"--server", "http://a"}, {"--validity", "1m"}, {"--nodes", "-1"},
+		{"--node-prefix", "admin-"}, {"--service-cluster-ip-range", "x"}} {
 		other := filepath.Join(t.TempDir(), "data")
 		_, err := certsCommand(t, other, args...)
 		require.ErrorContains(t, err, args[0])
@@ -257,8 +266,10 @@ func TestCerts_GiveEachComponentWhatItNeedsAndNothingElse(t *testing.T) {
 	}
 	least := []string{
 		"admin/admin.kubeconfig",
-		"apiserver/apiserver-etcd-client.crt", "apiserver/apiserver-etcd-client.key", "apiserver/apiserver-kubelet-client.crt", "apiserver/apiserver-kubelet-client.key",
-		"apiserver/apiserver.crt", "apiserver/apiserver.key", "apiserver/ca.crt", "apiserver/etcd/ca.crt", "apiserver/sa.key",
+		"apiserver/apiserver-etcd-client.crt", "apiserver/apiserver-etcd-client.key",
+		"apiserver/apiserver-kubelet-client.crt", "apiserver/apiserver-kubelet-client.key",
+		"apiserver/apiserver.crt", "apiserver/apiserver.key", "apiserver/ca.crt", "apiserver/etcd/ca.crt",
+		"apiserver/sa.key",
 		"controllers/ca.crt", "controllers/controllers.kubeconfig",
 		"etcd/etcd/ca.crt", "etcd/etcd/peer.crt", "etcd/etcd/peer.key", "etcd/etcd/server.crt", "etcd/etcd/server.key",
 		"rack/rack.kubeconfig", "scheduler/scheduler.kubeconfig",
@@ -269,10 +280,12 @@ func TestCerts_GiveEachComponentWhatItNeedsAndNothingElse(t *testing.T) {
 	mustCerts(t, dir, append(args, "--renew", "--component-signing")...)
 	require.Equal(t, len(least)+2, len(names()))
 	require.Contains(t, names(), "controllers/ca.key")
-	require.Equal(t, contents(t, dir)["admin.kubeconfig"], contents(t, parts)[filepath.Join("admin", "admin.kubeconfig")])
+	require.Equal(t, contents(t, dir)["admin.kubeconfig"],
+		contents(t, parts)[filepath.Join("admin", "admin.kubeconfig")])
 	mustCerts(t, dir, args...)
 	require.Equal(t, least, names(), "without the keys again")
-	for _, wrong := range [][]string{{"--component-owner", "nobody=1"}, {"--component-owner", "etcd=root"}, {"--node-prefix", "etcd-"}} {
+	for _, wrong := range [][]string{{"--component-owner", "nobody=1"}, {"--component-owner", "etcd=root"},
+		{"--node-prefix", "etcd-"}} {
 		_, err := certsCommand(t, dir, append(slices.Clone(args), wrong...)...)
 		require.ErrorContains(t, err, wrong[0])
 	}

@@ -34,15 +34,16 @@ type component func(ctx context.Context, as identities) error
 type processFlags struct {
 	kubeconfig string
 	endpoint   endpointFlags
-	debug      map[string]http.Handler // what is served besides, by path
+	debug      map[string]http.Handler // additional handlers, by path
 }
 
 func (f *processFlags) add(fs *pflag.FlagSet, address string) {
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the API server; empty uses KUBECONFIG and kubectl's other places")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "",
+		"kubeconfig of the API server; empty uses KUBECONFIG and kubectl's other places")
 	f.endpoint.add(fs, address)
 }
 
-// leaderFlags are those of a component of which one at a time acts.
+// leaderFlags are the flags of a component with leader election.
 type leaderFlags struct {
 	elect                                     bool
 	leaseDuration, renewDeadline, retryPeriod time.Duration
@@ -50,9 +51,12 @@ type leaderFlags struct {
 
 func (f *leaderFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.elect, "leader-elect", true, "act only while holding the leader's Lease, so that several may run")
-	fs.DurationVar(&f.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a lost leader is waited for")
-	fs.DurationVar(&f.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long a leader tries to renew before it gives up")
-	fs.DurationVar(&f.retryPeriod, "leader-elect-retry-period", 2*time.Second, "how often to try to become or stay the leader")
+	fs.DurationVar(&f.leaseDuration, "leader-elect-lease-duration", 15*time.Second,
+		"how long the others wait for a leader that does not renew its Lease")
+	fs.DurationVar(&f.renewDeadline, "leader-elect-renew-deadline", 10*time.Second,
+		"how long a leader tries to renew before it gives up")
+	fs.DurationVar(&f.retryPeriod, "leader-elect-retry-period", 2*time.Second,
+		"how often to try to become or stay the leader")
 }
 
 type schedulerFlags struct {
@@ -69,13 +73,15 @@ func newScheduler() *cobra.Command {
 		Short: "Run the scheduler, as kube-scheduler does",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Who leads is counted with the controllers, of which there are none here.
+			// The metrics of leader election are registered with those of the controllers, although
+			// none run here.
 			return p.run(cmd.Context(), prometheus.Gatherers{registry, controllers.Metrics()}, f.run)
 		},
 	}
 	p.add(cmd.Flags(), "127.0.0.1:10259")
 	f.leader.add(cmd.Flags())
-	cmd.Flags().StringVar(&f.config, "config", "", "path to a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1); its leaderElection takes the place of the --leader-elect flags")
+	cmd.Flags().StringVar(&f.config, "config", "", "path to a KubeSchedulerConfiguration "+
+		"(kubescheduler.config.k8s.io/v1); its leaderElection takes the place of the --leader-elect flags")
 	return cmd
 }
 
@@ -121,10 +127,10 @@ type nodeFlags struct {
 	address string   // of the Nodes
 	bind    string
 	port    int
-	serving endpointFlags // of the agent's endpoint: TLS and whose client certificates are believed
+	serving endpointFlags // of the agent's endpoint: TLS, and the CAs of its clients
 
 	bootstrap bool     // ask the API server for a serving certificate
-	volumes   []string // under which folders of node-local volumes are
+	volumes   []string // folders below which node-local volumes are
 
 	pids          int64 // of each pod
 	sysctls       []string
@@ -137,30 +143,43 @@ type nodeFlags struct {
 }
 
 func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
-	f.addNames(fs, count, "how many Nodes this process is; 0 for none. With --runtime process 1, unless it is set")
-	fs.StringVar(&f.static, "pod-manifest-path", "", "folder of manifests, of each of which every Node runs a pod; none where empty")
-	fs.StringVar(&f.runtime, "runtime", node.Simulated, "what runs containers: simulated, or process, which runs their commands on this machine with its files (docs/node.md)")
-	fs.Int64Var(&f.pids, "pod-max-pids", -1, "how many processes and threads a pod may have with --runtime process; -1 for as many as it likes")
+	f.addNames(fs, count, "how many Nodes this process runs; 0 for none. With --runtime process 1, unless it is set")
+	fs.StringVar(&f.static, "pod-manifest-path", "",
+		"folder of manifests of static pods, which every Node runs; none where empty")
+	fs.StringVar(&f.runtime, "runtime", node.Simulated, "what runs containers: simulated, or process, which runs "+
+		"their commands on this machine with its files (docs/node.md)")
+	fs.Int64Var(&f.pids, "pod-max-pids", -1,
+		"how many processes and threads a pod may have with --runtime process; -1 for no limit")
 	fs.StringSliceVar(&f.sysctls, "allowed-unsafe-sysctls", nil,
-		"sysctls that pods may set besides the safe ones, or what their names begin with before a *, as kernel.msg*,net.core.somaxconn")
+		"sysctls that pods may set besides the safe ones, or prefixes of their names followed by *, such as "+
+			"kernel.msg*,net.core.somaxconn")
 	f.addEviction(fs)
 }
 
-// addEviction are the flags of eviction, with the kubelet's names and meaning.
+// addEviction adds the flags of eviction, with the kubelet's names and meaning.
 func (f *nodeFlags) addEviction(fs *pflag.FlagSet) {
 	e := &f.eviction
-	fs.StringSliceVar(&e.Hard, "eviction-hard", nil, `thresholds below which pods are evicted at once, as memory.available<1Gi,nodefs.available<10%; "" for none. Default with --runtime simulated: `+
-		strings.Join(node.DefaultEvictionHard(node.Simulated), ",")+"; with process: "+strings.Join(node.DefaultEvictionHard(node.Process), ","))
-	fs.StringSliceVar(&e.Soft, "eviction-soft", nil, "thresholds below which pods are evicted after a grace period, as memory.available<1.5Gi")
-	fs.StringSliceVar(&e.SoftGracePeriod, "eviction-soft-grace-period", nil, "how long each soft threshold must be crossed, as memory.available=1m30s")
-	fs.StringSliceVar(&e.MinimumReclaim, "eviction-minimum-reclaim", nil, "how much more than a threshold has to be free before it counts as respected again, as memory.available=500Mi")
-	fs.IntVar(&f.evictionGrace, "eviction-max-pod-grace-period", 0, "most seconds that a pod has for its end when a soft threshold evicts it")
-	fs.DurationVar(&e.PressureTransitionPeriod, "eviction-pressure-transition-period", 5*time.Minute, "how long a Node's condition stays True after the last sign of pressure")
+	fs.StringSliceVar(&e.Hard, "eviction-hard", nil,
+		`thresholds below which pods are evicted at once, such as memory.available<1Gi,nodefs.available<10%; `+
+			`"" for none. Default with --runtime simulated: `+
+			strings.Join(node.DefaultEvictionHard(node.Simulated), ",")+"; with process: "+
+			strings.Join(node.DefaultEvictionHard(node.Process), ","))
+	fs.StringSliceVar(&e.Soft, "eviction-soft", nil,
+		"thresholds below which pods are evicted after a grace period, such as memory.available<1.5Gi")
+	fs.StringSliceVar(&e.SoftGracePeriod, "eviction-soft-grace-period", nil,
+		"how long each soft threshold must be crossed, such as memory.available=1m30s")
+	fs.StringSliceVar(&e.MinimumReclaim, "eviction-minimum-reclaim", nil,
+		"how much more than a threshold must be free before the pressure counts as over, "+
+			"such as memory.available=500Mi")
+	fs.IntVar(&f.evictionGrace, "eviction-max-pod-grace-period", 0,
+		"longest grace period, in seconds, of a pod that a soft threshold evicts")
+	fs.DurationVar(&e.PressureTransitionPeriod, "eviction-pressure-transition-period", 5*time.Minute,
+		"how long a Node's condition stays True after the last sign of pressure")
 }
 
 func (f *nodeFlags) addNames(fs *pflag.FlagSet, count int, usage string) {
 	fs.IntVar(&f.count, "nodes", count, usage)
-	fs.StringVar(&f.prefix, "node-prefix", "node-", "what the Nodes' names begin with; a number follows")
+	fs.StringVar(&f.prefix, "node-prefix", "node-", "prefix of the Nodes' names; a number follows")
 }
 
 func (f *nodeFlags) check() error {
@@ -180,26 +199,34 @@ func (f *nodeFlags) check() error {
 	return nil
 }
 
-// setCount makes one Node of a machine, which is what programs run on.
+// setCount sets one Node for --runtime process, which runs programs on this machine.
 func (f *nodeFlags) setCount(fs *pflag.FlagSet) {
 	if f.runtime == node.Process && !fs.Changed("nodes") {
 		f.count = 1
 	}
 }
 
-// addEndpoint are the flags of an agent that is a process of its own, with the kubelet's names.
+// addEndpoint adds the flags of an agent that is a process of its own, with the kubelet's names.
 func (f *nodeFlags) addEndpoint(fs *pflag.FlagSet) {
-	fs.StringVar(&f.address, "node-ip", "", "address of the Nodes, at which the API server finds this agent; where empty, the one that this machine has on the way to the API server")
+	fs.StringVar(&f.address, "node-ip", "", "address of the Nodes, at which the API server finds this agent; "+
+		"where empty, the one that this machine has on the way to the API server")
 	fs.StringVar(&f.bind, "address", "", "address to serve logs, streams and statistics on; --node-ip where empty")
-	fs.BoolVar(&f.bootstrap, "rotate-server-certificates", true, "without --tls-cert-file, ask the API server for a serving certificate, by a CertificateSigningRequest for the signer kubernetes.io/kubelet-serving")
-	fs.IntVar(&f.port, "port", 0, "port to serve them on, over TLS; 0 takes any free one, which the Nodes' status tells")
-	fs.StringVar(&f.dir, "root-dir", "/var/lib/coxswain-node", "folder for the volumes, logs and state of --runtime process, and for the record of static pods")
-	fs.StringSliceVar(&f.volumes, "node-local-root", []string{"/var/lib/coxswain/volumes"}, "folders right below which the volumes of node-local classes are; of those that are reclaimed the agent removes the data there, and nothing elsewhere")
-	fs.DurationVar(&f.shutdown, "shutdown-grace-period", 0, "end all pods within this time on SIGTERM or SIGINT, as at a machine's shutdown; with 0 what runs goes on running")
-	fs.DurationVar(&f.critical, "shutdown-grace-period-critical-pods", 0, "how much of --shutdown-grace-period is kept for pods of critical priority, which end last")
+	fs.BoolVar(&f.bootstrap, "rotate-server-certificates", true, "without --tls-cert-file, ask the API server for "+
+		"a serving certificate, by a CertificateSigningRequest for the signer kubernetes.io/kubelet-serving")
+	fs.IntVar(&f.port, "port", 0,
+		"port to serve them on, over TLS; 0 takes any free one, which the Nodes' status reports")
+	fs.StringVar(&f.dir, "root-dir", "/var/lib/coxswain-node",
+		"folder for the volumes, logs and state of --runtime process, and for the record of static pods")
+	fs.StringSliceVar(&f.volumes, "node-local-root", []string{"/var/lib/coxswain/volumes"},
+		"folders directly below which the volumes of node-local classes are; the agent removes the data of reclaimed "+
+			"volumes there, and nothing elsewhere")
+	fs.DurationVar(&f.shutdown, "shutdown-grace-period", 0, "end all pods within this time on SIGTERM or SIGINT, "+
+		"as at a machine's shutdown; with 0 pods keep running")
+	fs.DurationVar(&f.critical, "shutdown-grace-period-critical-pods", 0,
+		"the part of --shutdown-grace-period that is reserved for pods of critical priority, which end last")
 }
 
-// names are those of the Nodes.
+// names returns the Nodes' names.
 func (f *nodeFlags) names() []string {
 	names := make([]string, f.count)
 	for i := range names {
@@ -246,16 +273,24 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 	if err != nil {
 		return err
 	}
-	return node.Run(ctx, as.main, node.Options{
-		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide, VolumeRoots: f.volumes, Identity: as.node,
-		Address: f.address, ListenAddress: f.bind, Port: f.port, ClientCAs: clients, TLS: tc, ServerTLSBootstrap: f.bootstrap,
-		Metrics: processMetrics, MaxPodPIDs: max(0, f.pids), AllowedUnsafeSysctls: f.sysctls, Eviction: f.eviction,
+	err = node.Run(ctx, as.main, node.Options{
+		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide,
+		VolumeRoots: f.volumes, Identity: as.node,
+		Address: f.address, ListenAddress: f.bind, Port: f.port, ClientCAs: clients, TLS: tc,
+		ServerTLSBootstrap: f.bootstrap,
+		Metrics:            processMetrics, MaxPodPIDs: max(0, f.pids), AllowedUnsafeSysctls: f.sysctls,
+		Eviction:            f.eviction,
 		ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical, Ready: f.ready,
 	})
+	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "listen" && op.Addr != nil {
+		return listenError("port", op.Addr.String(), err)
+	}
+	return err
 }
 
-// tlsConfig is how the agent's endpoint speaks TLS: with the certificate that the flags name, or one of the cluster's CA where
-// that is in this process. Otherwise the agent sees to one.
+// tlsConfig returns the TLS configuration of the agent's endpoint: with the certificate that the flags
+// name, or one of the cluster's CA if that is in this process. Otherwise the agent makes or requests
+// one.
 func (f *nodeFlags) tlsConfig(as identities) (*tls.Config, error) {
 	tc := &tls.Config{MinVersion: tls.VersionTLS12}
 	if err := f.serving.tls.apply(tc); err != nil {
@@ -275,7 +310,8 @@ func (f *nodeFlags) tlsConfig(as identities) (*tls.Config, error) {
 	return tc, err
 }
 
-// addressTowards is this machine's address on the way to a server; "" where that cannot be told. Nothing is sent.
+// addressTowards returns this machine's address on the way to a server; "" if that is unknown. It sends
+// nothing.
 func addressTowards(server string) string {
 	u, err := url.Parse(server)
 	if err != nil {

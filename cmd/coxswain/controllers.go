@@ -26,19 +26,20 @@ type controllersFlags struct {
 	clusterCIDRs, serviceCIDRs []string
 }
 
-// addPool is the flag that the whole control plane in one process has as well.
+// addPool adds the flag that `coxswain up` has as well.
 func (f *controllersFlags) addPool(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.settings.Service.LoadBalancerPool, "service-lb-pool", nil,
 		"CIDRs and ranges FIRST-LAST of the addresses that Services of type LoadBalancer get")
 }
 
-// parse reads those flags that are more than a word.
+// parse parses the flags with a syntax of their own.
 func (f *controllersFlags) parse() error {
 	if f.cloud != "" && f.cloud != "external" {
 		return fmt.Errorf("--cloud-provider: %q is not one of: external", f.cloud)
 	}
 	for flag, n := range map[string]int{
-		"max-endpoints-per-slice": f.settings.Endpoints.MaxPerSlice, "mirroring-max-endpoints-per-subset": f.settings.Endpoints.MirroredMaxPerSubset,
+		"max-endpoints-per-slice":            f.settings.Endpoints.MaxPerSlice,
+		"mirroring-max-endpoints-per-subset": f.settings.Endpoints.MirroredMaxPerSubset,
 	} {
 		if n < 0 || n > 1000 {
 			return fmt.Errorf("--%s: must be between 1 and 1000", flag)
@@ -70,42 +71,64 @@ func parsePrefixes(list []string) ([]netip.Prefix, error) {
 	return cidrs, nil
 }
 
-// addSettings are the flags of single controllers, with kube-controller-manager's names and defaults.
+// addSettings adds the flags of single controllers, with kube-controller-manager's names and defaults.
 func (f *controllersFlags) addSettings(fs *pflag.FlagSet) {
 	n := &f.settings.Node
-	fs.DurationVar(&n.MonitorPeriod, "node-monitor-period", 5*time.Second, "how often every Node is looked at")
-	fs.DurationVar(&n.MonitorGracePeriod, "node-monitor-grace-period", 50*time.Second, "how long a Node may be silent before its conditions become Unknown")
-	fs.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", time.Minute, "how long a new Node may take to post its status")
-	fs.Float32Var(&n.EvictionRate, "node-eviction-rate", 0.1, "how many Nodes of a zone are given up in a second")
-	fs.Float32Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", 0.01, "the same in a large zone of which many Nodes are not ready; in a small one none is")
+	fs.DurationVar(&n.MonitorPeriod, "node-monitor-period", 5*time.Second, "how often every Node is checked")
+	fs.DurationVar(&n.MonitorGracePeriod, "node-monitor-grace-period", 50*time.Second,
+		"how long a Node may be silent before its conditions become Unknown")
+	fs.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", time.Minute,
+		"how long a new Node may take to post its status")
+	fs.Float32Var(&n.EvictionRate, "node-eviction-rate", 0.1,
+		"how many Nodes of a zone have their pods evicted in a second")
+	fs.Float32Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", 0.01,
+		"the same in a large zone of which many Nodes are not ready; in a small one it is 0")
 	fs.IntVar(&n.LargeClusterSizeThreshold, "large-cluster-size-threshold", 50, "a zone of more Nodes is large")
-	fs.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", 0.55, "share of Nodes not ready from which a zone counts as disrupted")
-	fs.StringVar(&f.cloud, "cloud-provider", "", `"external" leaves the initialisation of Nodes to a cloud's own controllers`)
+	fs.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", 0.55,
+		"share of Nodes not ready from which a zone counts as disrupted")
+	fs.StringVar(&f.cloud, "cloud-provider", "",
+		`"external" leaves the initialisation of Nodes to a cloud's own controllers`)
 	i := &f.settings.NodeIPAM
 	fs.BoolVar(&i.Allocate, "allocate-node-cidrs", false, "give each Node a subnet of --cluster-cidr for its pods")
-	fs.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "from where pods get their addresses: a CIDR, or one of each family")
-	fs.IntVar(&i.MaskSize, "node-cidr-mask-size", 0, "mask size of a Node's subnet in a cluster of one family (default 24 for IPv4, 64 for IPv6)")
+	fs.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil,
+		"from where pods get their addresses: a CIDR, or one of each family")
+	fs.IntVar(&i.MaskSize, "node-cidr-mask-size", 0,
+		"mask size of a Node's subnet in a cluster of one family (default 24 for IPv4, 64 for IPv6)")
 	fs.IntVar(&i.MaskSizeIPv4, "node-cidr-mask-size-ipv4", 24, "mask size of a Node's IPv4 subnet")
 	fs.IntVar(&i.MaskSizeIPv6, "node-cidr-mask-size-ipv6", 64, "mask size of a Node's IPv6 subnet")
-	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", nil, "from where Services get their addresses: no Node is given a subnet of it")
+	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", nil,
+		"from where Services get their addresses: no Node is given a subnet of it")
 	f.addPool(fs)
 	a := &f.settings.Autoscaler
-	fs.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", 15*time.Second, "how often each autoscaler is looked at")
-	fs.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization", 5*time.Minute, "how far back the largest recommendation counts before anything shrinks")
-	fs.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", 0.1, "by which share a metric may be off its target without consequence")
-	fs.DurationVar(&a.CPUInitializationPeriod, "horizontal-pod-autoscaler-cpu-initialization-period", 5*time.Minute, "how long after its start a pod's CPU counts only when it has been ready for a while")
-	fs.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", 30*time.Second, "a pod that became unready within this time of its start has never been ready")
+	fs.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", 15*time.Second,
+		"how often each autoscaler is synced")
+	fs.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization", 5*time.Minute,
+		"how far back recommendations are considered, of which the largest counts, before scaling down")
+	fs.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", 0.1,
+		"by which share a metric may miss its target without scaling")
+	fs.DurationVar(&a.CPUInitializationPeriod, "horizontal-pod-autoscaler-cpu-initialization-period", 5*time.Minute,
+		"how long after its start a pod's CPU counts only when it has been ready for a while")
+	fs.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", 30*time.Second,
+		"a pod that became unready within this time of its start has never been ready")
 	e := &f.settings.Endpoints
 	fs.IntVar(&e.MaxPerSlice, "max-endpoints-per-slice", 100, "how many endpoints an EndpointSlice holds, 1 to 1000")
-	fs.DurationVar(&e.SliceBatchPeriod, "endpointslice-updates-batch-period", 0, "for how long changes of pods are gathered before EndpointSlices are written")
+	fs.DurationVar(&e.SliceBatchPeriod, "endpointslice-updates-batch-period", 0,
+		"how long changes of pods are batched before EndpointSlices are written")
 	fs.DurationVar(&e.BatchPeriod, "endpoint-updates-batch-period", 0, "the same for Endpoints")
-	fs.IntVar(&e.MirroredMaxPerSubset, "mirroring-max-endpoints-per-subset", 1000, "how many addresses of each subset of an Endpoints object are mirrored, 1 to 1000")
-	fs.DurationVar(&e.MirroredBatchPeriod, "mirroring-endpointslice-updates-batch-period", 0, "for how long changes of Endpoints are gathered before they are mirrored")
-	f.settings.TerminatedPodThreshold = fs.Int("terminated-pod-gc-threshold", 12500, "how many pods that have ended may stay; 0 or less for all")
-	fs.DurationVar(&f.settings.LegacyTokenCleanUpPeriod, "legacy-service-account-token-clean-up-period", 365*24*time.Hour, "how long a token in a Secret that was made by itself may be idle before it is invalid, and then before it is deleted")
+	fs.IntVar(&e.MirroredMaxPerSubset, "mirroring-max-endpoints-per-subset", 1000,
+		"how many addresses of each subset of an Endpoints object are mirrored, 1 to 1000")
+	fs.DurationVar(&e.MirroredBatchPeriod, "mirroring-endpointslice-updates-batch-period", 0,
+		"how long changes of Endpoints are batched before they are mirrored")
+	f.settings.TerminatedPodThreshold = fs.Int("terminated-pod-gc-threshold", 12500,
+		"how many terminated pods may stay; 0 or less for all")
+	fs.DurationVar(&f.settings.LegacyTokenCleanUpPeriod, "legacy-service-account-token-clean-up-period",
+		365*24*time.Hour, "how long an auto-generated token in a Secret may be idle before it is invalid, "+
+			"and then before it is deleted")
 	v := &f.settings.Storage
-	v.NodeLocalClass = fs.String("node-local-storage-class", "local", `StorageClass of folders on nodes, made at the start, the default unless there is another; "" for none`)
-	fs.StringVar(&v.NodeLocalRoot, "node-local-root", "/var/lib/coxswain/volumes", "where on a node the folders of that class are")
+	v.NodeLocalClass = fs.String("node-local-storage-class", "local",
+		`StorageClass of folders on nodes, created at the start, the default unless there is another; "" for none`)
+	fs.StringVar(&v.NodeLocalRoot, "node-local-root", "/var/lib/coxswain/volumes",
+		"where on a node the folders of that class are")
 }
 
 func newControllers() *cobra.Command {
@@ -121,14 +144,15 @@ func newControllers() *cobra.Command {
 	}
 	p.add(cmd.Flags(), "127.0.0.1:10257")
 	f.leader.add(cmd.Flags())
-	cmd.Flags().StringSliceVar(&f.controllers, "controllers", []string{"*"}, `controllers to run: "*" for all, "foo" for foo, "-foo" for all but foo`)
+	cmd.Flags().StringSliceVar(&f.controllers, "controllers", []string{"*"},
+		`controllers to run: "*" for all, "foo" for foo, "-foo" for all but foo`)
 	f.addSettings(cmd.Flags())
 	f.addWorkers(cmd.Flags())
 	f.signing.add(cmd.Flags())
 	return cmd
 }
 
-// workerFlags are the flags that say how many keys a controller works on at once, with their defaults.
+// workerFlags are the flags for the number of workers of a controller, with their defaults.
 var workerFlags = []struct {
 	flag, controller string
 	workers          int
@@ -191,7 +215,8 @@ func (f *controllersFlags) run(ctx context.Context, as identities) error {
 		Settings: f.settings, Workers: f.concurrent(), Debug: f.debug,
 		LeaderElect: f.leader.elect,
 		LeaderElection: controllers.LeaderElection{
-			LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline, RetryPeriod: f.leader.retryPeriod,
+			LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline,
+			RetryPeriod: f.leader.retryPeriod,
 		},
 	})
 }

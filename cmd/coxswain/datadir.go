@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// lockDir makes the data directory this user's alone, and makes sure that no other process uses it.
+// lockDir gives the data directory to this user alone, and makes sure that no other process uses it.
 func lockDir(dir string) (unlock func(), err error) {
 	if err := keepPrivate(dir); err != nil {
 		return nil, err
@@ -28,9 +28,10 @@ func lockDir(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// keepPrivate makes the data directory if it is not there, with mode 0700. In one that is there, modes by which others may
-// read or write are put right and logged; it is an error if it belongs to another user, who could put them back, or if it is
-// open to others and holds other things than ours, for which it may have to be open.
+// keepPrivate makes the data directory if it does not exist, with mode 0700. In an existing one, modes
+// that let other users read or write are corrected and logged. It is an error if it belongs to another
+// user, which could change them back, or if it is open to others and holds other files, for which it
+// may have to be open.
 func keepPrivate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
@@ -40,7 +41,8 @@ func keepPrivate(dir string) error {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 && !emptyOrOurs(dir) {
-		return fmt.Errorf("--data-dir: %s is open to others (mode %04o) and holds other files: name a folder that is for coxswain alone",
+		return fmt.Errorf("--data-dir: %s is open to others (mode %04o) and holds other files: name a folder that "+
+			"is for coxswain alone",
 			dir, info.Mode().Perm())
 	}
 	if err := closeToOthers(dir, info); err != nil {
@@ -68,7 +70,7 @@ func keepPrivate(dir string) error {
 	return nil
 }
 
-// emptyOrOurs reports whether a folder holds nothing, or what a data directory does.
+// emptyOrOurs reports whether a folder is empty, or holds only the files of a data directory.
 func emptyOrOurs(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	return err == nil && (len(entries) == 0 || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
@@ -76,14 +78,16 @@ func emptyOrOurs(dir string) bool {
 	}))
 }
 
-// closeToOthers takes the rights of group and others from a file or folder of this user's. A link has none.
+// closeToOthers removes the permissions of group and others from a file or folder of this user. A link
+// has none.
 func closeToOthers(path string, info fs.FileInfo) error {
 	if info.Mode()&fs.ModeSymlink != 0 {
 		return nil
 	}
 	// Root may do everything anyway.
 	if owner := info.Sys().(*syscall.Stat_t).Uid; owner != 0 && int(owner) != os.Geteuid() {
-		return fmt.Errorf("--data-dir: %s belongs to the user with the ID %d, and this process runs as %d: run it as that user, or change the owner",
+		return fmt.Errorf("--data-dir: %s belongs to the user with the ID %d, and this process runs as %d: run it "+
+			"as that user, or change the owner",
 			path, owner, os.Geteuid())
 	}
 	mode := info.Mode().Perm()

@@ -54,7 +54,7 @@ func TestLockDir_TakesNoFolderThatIsAnothers(t *testing.T) {
 	require.ErrorContains(t, err, "is open to others (mode 0777) and holds other files")
 	require.NoFileExists(t, filepath.Join(shared, "lock"))
 	if os.Geteuid() != 0 {
-		t.Skip("only root can give a folder to another user")
+		t.Skip("SKIPPED: only root can give a folder to another user")
 	}
 	for _, theirs := range []string{"", "pki", "pki/ca.key"} {
 		dir := t.TempDir()
@@ -66,7 +66,8 @@ func TestLockDir_TakesNoFolderThatIsAnothers(t *testing.T) {
 	}
 }
 
-// TestUp_IsInterruptedWhileItWaits: another process, as etcdctl, has etcd's file. It is not parallel: a command sets the process's logger.
+// TestUp_IsInterruptedWhileItWaits: another process, such as etcdctl, holds etcd's file. It is not
+// parallel: a command sets the process's logger.
 func TestUp_IsInterruptedWhileItWaits(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	database := filepath.Join(dir, "etcd", "member", "snap", "db")

@@ -25,8 +25,9 @@ import (
 	"github.com/coxswain-dev/coxswain/delegated"
 )
 
-// endpointFlags are those of the endpoint on which a component that is a process of its own tells of itself, as
-// kube-scheduler does on its secure port: over HTTPS, and but for its health only to users that may know.
+// endpointFlags are the flags of the endpoint on which a component in a process of its own serves its
+// health, metrics and profiles, as kube-scheduler does on its secure port: over HTTPS and, except for
+// health, only to authorized users.
 type endpointFlags struct {
 	address           string
 	certFile, keyFile string
@@ -37,16 +38,20 @@ type endpointFlags struct {
 }
 
 func (f *endpointFlags) add(fs *pflag.FlagSet, address string) {
-	fs.StringVar(&f.address, "metrics-bind-address", address, `where to serve /healthz, /metrics and /debug/pprof over HTTPS; "" for nowhere`)
-	fs.StringVar(&f.certFile, "tls-cert-file", "", "certificate to serve with; where empty, one that is made at the start and signed by nobody known")
+	fs.StringVar(&f.address, "metrics-bind-address", address,
+		`where to serve /healthz, /metrics and /debug/pprof over HTTPS; "" for nowhere`)
+	fs.StringVar(&f.certFile, "tls-cert-file", "",
+		"certificate to serve with; where empty, a self-signed one that is made at the start")
 	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
-	fs.StringVar(&f.caFile, "client-ca-file", "", "CAs of the client certificates that are believed; the kubeconfig's CA where empty")
-	fs.StringSliceVar(&f.open, "authorization-always-allow-paths", delegated.Healthy, "paths that everybody may get, without credentials; a star at the end stands for what follows")
+	fs.StringVar(&f.caFile, "client-ca-file", "",
+		"CAs of the client certificates that are accepted; the kubeconfig's CA where empty")
+	fs.StringSliceVar(&f.open, "authorization-always-allow-paths", delegated.Healthy,
+		"paths that need no credentials; a star at the end matches any suffix")
 	fs.BoolVar(&f.profiling, "profiling", true, "serve profiles at /debug/pprof/")
 	f.tls.add(fs)
 }
 
-// config is how the endpoint speaks TLS.
+// config returns the TLS configuration of the endpoint.
 func (f *endpointFlags) config() (*tls.Config, error) {
 	cert, err := f.certificate()
 	if err != nil {
@@ -81,8 +86,8 @@ func (f *endpointFlags) certificate() (pki.Certificate, error) {
 	return ca.Serving(hosts...)
 }
 
-// clientCAs are whose certificates are believed: by default of the CA that the API server has its own from, which is
-// also that of its clients.
+// clientCAs returns the CAs of client certificates: by default the CA of the API server's own
+// certificate, which is also that of its clients.
 func (f *endpointFlags) clientCAs(config *rest.Config) (*x509.CertPool, error) {
 	pem := config.CAData
 	file := f.caFile
@@ -102,8 +107,10 @@ func (f *endpointFlags) clientCAs(config *rest.Config) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// serve serves a component's health, metrics and profiles, and what else it has to tell by path, until stop is called.
-func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, more map[string]http.Handler) (stop func(), err error) {
+// serve serves a component's health, metrics and profiles, and its additional handlers by path, until
+// stop is called.
+func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, more map[string]http.Handler) (
+	stop func(), err error) {
 	tc, err := f.config()
 	if err != nil {
 		return nil, err
@@ -124,9 +131,10 @@ func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, 
 	ctx, cancel := context.WithCancel(context.Background())
 	server := &http.Server{
 		Handler: guard.Protect(client, f.open, f.routes(metrics, more)), TLSConfig: tc,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,
+		MaxHeaderBytes: 64 << 10,
+		BaseContext:    func(net.Listener) context.Context { return ctx },
+		ErrorLog:       slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -138,7 +146,7 @@ func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, 
 	return func() { cancel(); _ = server.Close(); <-ended }, nil
 }
 
-// routes are what the endpoint serves to those who may ask.
+// routes returns the handlers that need authorization.
 func (f *endpointFlags) routes(metrics prometheus.Gatherer, more map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }

@@ -5,8 +5,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdmain"
 )
 
-// newEtcd is the etcd server itself, from the module that the embedded one comes from, and
-// what is done to its data while it rests.
+// newEtcd is the etcd server itself, from the same module as the embedded one, and the commands on its
+// data.
 func newEtcd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:                "etcd [etcd's own flags]",
@@ -14,7 +14,7 @@ func newEtcd() *cobra.Command {
 		DisableFlagParsing: true,
 		Args:               cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			etcdmain.Main(append([]string{"etcd"}, args...)) // ends the process itself
+			etcdmain.Main(append([]string{"etcd"}, args...)) // exits the process itself
 			return nil
 		},
 	}

@@ -12,10 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Flags are checked here for what no subcommand could do anything with, by their types and, where a text is of a certain
-// form, by their names; what only one subcommand knows it checks itself. Defaults are not checked.
+// Flags are checked here for values that are useless for every subcommand, by their types and, for
+// texts of a certain form, by their names; each subcommand checks its own rules. Defaults are not
+// checked.
 
-// negatives are the flags of which a negative number means something.
+// negatives are the flags with a meaning for negative numbers.
 var negatives = map[string]bool{"pod-max-pids": true, "terminated-pod-gc-threshold": true}
 
 // forms are checks of flags by their names, of each element of one that takes several.
@@ -28,7 +29,7 @@ var forms = map[string]func(string) error{
 	"etcd-servers": isServer,
 }
 
-// checkFlags refuses senseless values, with the flag's name.
+// checkFlags rejects useless values, with the flag's name.
 func checkFlags(fs *pflag.FlagSet) error {
 	var failed []error
 	fs.Visit(func(f *pflag.Flag) {
@@ -66,7 +67,7 @@ func checkFlag(f *pflag.Flag) error {
 	return nil
 }
 
-// isHost: a name or an IP address, as a certificate is for.
+// isHost accepts a DNS name or an IP address, as in a certificate.
 func isHost(text string) error {
 	if net.ParseIP(text) != nil {
 		return nil
@@ -102,7 +103,7 @@ func isPort(text string) error {
 	return nil
 }
 
-// isNodePrefix: with a number after it, it is a Node's name.
+// isNodePrefix accepts a text that is a Node's name with a number after it.
 func isNodePrefix(text string) error {
 	if problems := validation.IsDNS1123Subdomain(text + "0"); len(problems) > 0 {
 		return fmt.Errorf("%q cannot be the beginning of a Node's name: %s", text, problems[0])
@@ -121,7 +122,7 @@ func isServer(text string) error {
 	return nil
 }
 
-// refuseUnknown makes an error of a subcommand that does not exist. Of commands that only have others below them cobra
+// refuseUnknown makes an unknown subcommand an error. For commands that only have subcommands, cobra
 // would show the help and report success.
 func refuseUnknown(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {

@@ -20,13 +20,14 @@ func commandsBelow(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// TestFlags_RefuseSenselessValues sets every number of every subcommand to what makes no sense.
+// TestFlags_RefuseSenselessValues sets every number of every subcommand to a useless value.
 func TestFlags_RefuseSenselessValues(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for _, cmd := range commandsBelow(newCommand()) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			senseless := map[string]string{"duration": "-1s", "int": "-5", "int32": "-5", "int64": "-5", "float32": "-0.5", "float64": "NaN"}[f.Value.Type()]
+			senseless := map[string]string{"duration": "-1s", "int": "-5", "int32": "-5", "int64": "-5",
+				"float32": "-0.5", "float64": "NaN"}[f.Value.Type()]
 			if senseless == "" || negatives[f.Name] {
 				return
 			}
@@ -52,11 +53,16 @@ func TestFlags_AreRefusedByName(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, args := range [][]string{
-		{"up", "--event-ttl", "-1h"}, {"apiserver", "--quota-backend-bytes", "-1"}, {"up", "--tls-san", "ok.example.com,not a name"},
-		{"up", "--tls-san", "https://a"}, {"certs", "--etcd-san", "a_b"}, {"up", "--bind-address", "everywhere"}, {"apiserver", "--secure-port", "65536"},
-		{"up", "--secure-port", "-1"}, {"up", "--node-prefix", "Node_"}, {"node", "--port", "70000"}, {"scheduler", "--metrics-bind-address", "8080"},
-		{"scheduler", "--leader-elect-lease-duration", "-1s"}, {"controllers", "--node-eviction-rate", "-1"}, {"controllers", "--concurrent-job-syncs", "-1"},
-		{"apiserver", "--etcd-servers", "https://"}, {"certs", "check-expiration", "--fail-within", "-1h"}, {"health", "--timeout", "-1s", "http://127.0.0.1:1"},
+		{"up", "--event-ttl", "-1h"}, {"apiserver", "--quota-backend-bytes", "-1"},
+		{"up", "--tls-san", "ok.example.com,not a name"},
+		{"up", "--tls-san", "https://a"}, {"certs", "--etcd-san", "a_b"}, {"up", "--bind-address", "everywhere"},
+		{"apiserver", "--secure-port", "65536"},
+		{"up", "--secure-port", "-1"}, {"up", "--node-prefix", "Node_"}, {"node", "--port", "70000"},
+		{"scheduler", "--metrics-bind-address", "8080"},
+		{"scheduler", "--leader-elect-lease-duration", "-1s"}, {"controllers", "--node-eviction-rate", "-1"},
+		{"controllers", "--concurrent-job-syncs", "-1"},
+		{"apiserver", "--etcd-servers", "https://"}, {"certs", "check-expiration", "--fail-within", "-1h"},
+		{"health", "--timeout", "-1s", "http://127.0.0.1:1"},
 	} {
 		named := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--") })
 		flag, _, _ := strings.Cut(args[named], "=")
@@ -65,10 +71,12 @@ func TestFlags_AreRefusedByName(t *testing.T) {
 		}
 		require.ErrorContains(t, run(args...), flag+": ", args)
 	}
-	for _, args := range [][]string{{"nosuch"}, {"etcd", "snapshot", "nosuch"}, {"certs", "nosuch"}, {"up", "nosuch"}, {"completion", "nosuch"}, {"help", "nosuch"}, {"help", "certs", "nosuch"}} {
+	for _, args := range [][]string{{"nosuch"}, {"etcd", "snapshot", "nosuch"}, {"certs", "nosuch"}, {"up", "nosuch"},
+		{"completion", "nosuch"}, {"help", "nosuch"}, {"help", "certs", "nosuch"}} {
 		require.ErrorContains(t, run(args...), "unknown command", args)
 	}
-	for _, args := range [][]string{{}, {"etcd", "snapshot"}, {"--help"}, {"help"}, {"help", "etcd", "snapshot"}, {"help", "up"}, {"version"}} {
+	for _, args := range [][]string{{}, {"etcd", "snapshot"}, {"--help"}, {"help"}, {"help", "etcd", "snapshot"},
+		{"help", "up"}, {"version"}} {
 		require.NoError(t, run(args...), args)
 	}
 	require.NoError(t, isHost("*.example.com"))

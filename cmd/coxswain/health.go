@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newHealth asks a health endpoint, for containers that hold nothing but this binary. It
-// sends and believes nothing secret, so that the certificate need not be verified.
+// newHealth queries a health endpoint, for containers that hold nothing but this binary. It neither
+// sends nor trusts anything secret, so that the certificate need not be verified.
 func newHealth() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "health URL",
-		Short: "Ask a health endpoint, such as https://127.0.0.1:6443/readyz; exit 1 if it is not well",
+		Short: "Query a health endpoint, such as https://127.0.0.1:6443/readyz; exit 1 if it is not healthy",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client := &http.Client{Timeout: timeout, Transport: &http.Transport{
@@ -43,6 +43,6 @@ func newHealth() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for the answer")
+	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for the response")
 	return cmd
 }

@@ -19,8 +19,8 @@ import (
 )
 
 // Every component is a user of its own, with the rights that Kubernetes' bootstrap policy gives it and
-// no others: each controller is a ServiceAccount of kube-system, each node is system:node:NAME. The users
-// are client certificates of our CA; a component that is several users finds them in one kubeconfig.
+// no others: each controller is a ServiceAccount of kube-system, each node is system:node:NAME. The
+// users are client certificates of our CA; a component with several users has them in one kubeconfig.
 
 // identity is a user for whom a client certificate is made.
 type identity struct {
@@ -30,7 +30,7 @@ type identity struct {
 
 var (
 	adminIdentity = identity{"kubernetes-admin", []string{authz.ClusterAdmins}}
-	// superAdminIdentity may do everything, whatever roles and bindings say.
+	// superAdminIdentity may do everything, whatever roles and bindings exist.
 	superAdminIdentity  = identity{"kubernetes-super-admin", []string{authn.GroupMasters}}
 	kubeletClient       = identity{authz.KubeletClient, nil}
 	controllersIdentity = identity{"system:kube-controller-manager", nil}
@@ -38,20 +38,22 @@ var (
 )
 
 func controllerIdentity(account string) identity {
-	return identity{"system:serviceaccount:kube-system:" + account, []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}}
+	return identity{"system:serviceaccount:kube-system:" + account,
+		[]string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}}
 }
 
-// fleetIdentity is whom a process acts as that is very many simulated Nodes. One connection and two watches serve them all, where
-// each Node's own identity could see no more than its own. No kubelet's rights are at stake: no program runs on them.
+// fleetIdentity is the identity of a process that simulates very many Nodes. One connection and two
+// watches serve them all, whereas a Node's own identity could only see its own objects. No kubelet's
+// rights are at stake: no program runs on them.
 var fleetIdentity = identity{"coxswain:simulated-nodes", nil}
 
-// ownIdentities is up to how many Nodes of one process each have an identity of their own.
+// ownIdentities is the largest number of Nodes of one process that each have an identity of their own.
 const ownIdentities = 100
 
 // fleet reports that the Nodes share an identity.
 func (f *nodeFlags) fleet() bool { return f.count > ownIdentities && f.runtime != node.Process }
 
-// identity is whom the agent acts as for what is no Node's.
+// identity is the agent's identity for requests that are not a Node's.
 func (f *nodeFlags) identity() identity {
 	if f.fleet() {
 		return fleetIdentity
@@ -63,17 +65,18 @@ func nodeIdentity(name string) identity {
 	return identity{"system:node:" + name, []string{"system:nodes"}}
 }
 
-// identities are whom a component acts as: the main one, and those of its parts. A component that
-// was given one identity for all its parts has nil for theirs.
+// identities are the identities of a component: the main one, and those of its parts. They are nil if
+// the component has one identity for all its parts.
 type identities struct {
 	main       *rest.Config
 	controller func(account string) (*rest.Config, error)
 	node       func(name string) (*rest.Config, error)
-	// serving makes a serving certificate of the cluster's CA for hosts; nil where that CA is not at hand.
+	// serving makes a serving certificate of the cluster's CA for hosts; nil if that CA is not
+	// available.
 	serving func(hosts ...string) (pki.Certificate, error)
 }
 
-// certify makes a configuration for one who is in this process.
+// certify makes a client configuration for a component in this process.
 func (r *running) certify(id identity) (*rest.Config, error) {
 	cert, key, err := r.ca.Client(id.user, id.groups...)
 	if err != nil {
@@ -82,11 +85,11 @@ func (r *running) certify(id identity) (*rest.Config, error) {
 	return &rest.Config{
 		Host:               r.url,
 		TLSClientConfig:    rest.TLSClientConfig{CAData: r.ca.PEM(), CertData: cert, KeyData: key},
-		DisableCompression: true, // over loopback it is only work
+		DisableCompression: true, // over loopback it only costs CPU
 	}, nil
 }
 
-// identities are those of a component in this process.
+// identities returns those of a component in this process.
 func (r *running) identities(main identity) (identities, error) {
 	config, err := r.certify(main)
 	ids := identities{
@@ -96,12 +99,12 @@ func (r *running) identities(main identity) (identities, error) {
 		serving:    r.ca.Serving,
 	}
 	if main.user == fleetIdentity.user {
-		ids.node = nil // it is all of them
+		ids.node = nil // one identity for all Nodes
 	}
 	return ids, err
 }
 
-// writeKubeconfig writes a kubeconfig for users, of whom the first is the main one.
+// writeKubeconfig writes a kubeconfig for users; the first is the main one.
 func (r *running) writeKubeconfig(name string, ids ...identity) error {
 	users := make([]pki.User, len(ids))
 	for i, id := range ids {
@@ -165,14 +168,14 @@ func loadIdentities(file string) (identities, error) {
 	return ids, nil
 }
 
-// credentialFiles are the files in which a component has its credentials, as far as they are there: its kubeconfig, what that
-// points to, and those of a pod.
+// credentialFiles returns the existing files with a component's credentials: its kubeconfig, the files
+// that this refers to, and those of a pod.
 func credentialFiles(file string) []string {
 	files := []string{"/var/run/secrets/kubernetes.io/serviceaccount"}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
 	files = append(files, rules.GetLoadingPrecedence()...)
-	if kubeconfig, err := rules.Load(); err == nil { // otherwise loadIdentities says why
+	if kubeconfig, err := rules.Load(); err == nil { // otherwise loadIdentities returns the error
 		for _, user := range kubeconfig.AuthInfos {
 			files = append(files, user.LocationOfOrigin, user.ClientKey, user.TokenFile)
 		}
@@ -184,7 +187,7 @@ func credentialFiles(file string) []string {
 	})
 }
 
-// userConfig is the current context with another user.
+// userConfig returns the configuration of the current context with another user.
 func userConfig(kubeconfig *clientcmdapi.Config, user string) (*rest.Config, error) {
 	if kubeconfig.AuthInfos[user] == nil {
 		return nil, fmt.Errorf("the kubeconfig has no user %q", user)

@@ -12,7 +12,8 @@ func TestCredentialFiles_AreTheKubeconfigAndWhatItPointsTo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"kubeconfig": "apiVersion: v1\nkind: Config\nusers:\n- {name: a, user: {client-certificate: a.crt, client-key: a.key}}\n" +
+		"kubeconfig": "apiVersion: v1\nkind: Config\nusers:\n- {name: a, user: {client-certificate: a.crt, " +
+			"client-key: a.key}}\n" +
 			"- {name: b, user: {tokenFile: token}}\n- {name: c, user: {tokenFile: gone}}\n",
 		"a.crt": "", "a.key": "", "token": "",
 	} {

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 )
 
-// kubeletFlags are how the API server reaches nodes.
+// kubeletFlags configure the API server's connections to nodes.
 type kubeletFlags struct {
 	caFile, certFile, keyFile string
 	addressTypes              []string
@@ -22,17 +22,20 @@ type kubeletFlags struct {
 
 func (f *kubeletFlags) add(fs *pflag.FlagSet) {
 	f.changed = fs.Changed
-	fs.StringVar(&f.caFile, "kubelet-certificate-authority", "", "CAs of the nodes' serving certificates; set to nothing, these are not verified (default our own CA)")
-	fs.StringVar(&f.certFile, "kubelet-client-certificate", "", "client certificate to show to nodes in place of one from our own CA")
+	fs.StringVar(&f.caFile, "kubelet-certificate-authority", "",
+		"CAs of the nodes' serving certificates; set to nothing, these are not verified (default our own CA)")
+	fs.StringVar(&f.certFile, "kubelet-client-certificate", "",
+		"client certificate for requests to nodes in place of one from our own CA")
 	fs.StringVar(&f.keyFile, "kubelet-client-key", "", "key of --kubelet-client-certificate")
-	for _, t := range apiserver.DefaultKubeletAddressTypes {
+	for _, t := range proxy.DefaultKubeletAddressTypes {
 		f.addressTypes = append(f.addressTypes, string(t))
 	}
-	fs.StringSliceVar(&f.addressTypes, "kubelet-preferred-address-types", f.addressTypes, "which of a node's addresses to connect to, the best first")
+	fs.StringSliceVar(&f.addressTypes, "kubelet-preferred-address-types", f.addressTypes,
+		"which types of a node's addresses to connect to, the preferred first")
 }
 
-func (f *kubeletFlags) options(ca *pki.CA) (apiserver.KubeletOptions, error) {
-	var o apiserver.KubeletOptions
+func (f *kubeletFlags) options(ca *pki.CA) (proxy.KubeletOptions, error) {
+	var o proxy.KubeletOptions
 	for _, t := range f.addressTypes {
 		o.AddressTypes = append(o.AddressTypes, corev1.NodeAddressType(t))
 	}

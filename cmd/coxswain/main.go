@@ -18,13 +18,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
-	"github.com/coxswain-dev/coxswain/node/process"
+	"github.com/coxswain-dev/coxswain/node/process/sandbox"
 )
 
 func main() {
-	process.Main() // where this process is a container's shim, it is nothing else
+	sandbox.Main() // if this process is a container's shim, it does nothing else
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal begins an orderly end; a second one ends the process at once.
+	// The first signal starts an orderly shutdown; a second one exits the process at once.
 	context.AfterFunc(ctx, stop)
 	paceCollections()
 	if err := newCommand().ExecuteContext(ctx); err != nil {
@@ -48,9 +48,11 @@ func newCommand() *cobra.Command {
 			return setLogger(cmd.ErrOrStderr(), level, format)
 		},
 	}
-	root.PersistentFlags().StringVar(&level, "log-level", "warn", "least severe messages to log: debug, info, warn or error")
+	root.PersistentFlags().StringVar(&level, "log-level", "warn",
+		"least severe messages to log: debug, info, warn or error")
 	root.PersistentFlags().StringVar(&format, "logging-format", "text", "form of log lines: text or json")
-	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newEtcd(), newCerts(), newHealth(), newVersion())
+	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newEtcd(), newCerts(),
+		newHealth(), newVersion())
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

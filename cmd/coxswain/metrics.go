@@ -13,8 +13,8 @@ import (
 // clientMetrics are those of all requests that this process makes of API servers, by Kubernetes' names.
 var clientMetrics = prometheus.NewRegistry()
 
-// processMetrics are those of this process as a whole: its clients, and what Go and the system know of it. The
-// default registry is none of ours: etcd's server, which is linked in, keeps its own there.
+// processMetrics are those of the process as a whole: its clients, and those of Go and the system. The
+// default registry is not used: etcd's server, which is linked in, keeps its own metrics there.
 var processMetrics = prometheus.Gatherers{clientMetrics, newOwnMetrics()}
 
 func newOwnMetrics() *prometheus.Registry {
@@ -25,7 +25,8 @@ func newOwnMetrics() *prometheus.Registry {
 
 func init() {
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		o := prometheus.HistogramOpts{Name: "rest_client_" + name, Help: help + " Broken down by verb and host.", Buckets: buckets}
+		o := prometheus.HistogramOpts{Name: "rest_client_" + name, Help: help + " Broken down by verb and host.",
+			Buckets: buckets}
 		h := prometheus.NewHistogramVec(o, []string{"verb", "host"})
 		clientMetrics.MustRegister(h)
 		return h
@@ -38,10 +39,11 @@ func init() {
 	seconds := []float64{0.005, 0.025, 0.1, 0.5, 1, 4, 15, 60}
 	bytes := []float64{256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20}
 	restmetrics.Register(restmetrics.RegisterOpts{
-		RequestLatency:     latency{histogram("request_duration_seconds", "Request latency in seconds.", seconds)},
-		RateLimiterLatency: latency{histogram("rate_limiter_duration_seconds", "Client side rate limiter latency in seconds.", seconds)},
-		RequestSize:        size{histogram("request_size_bytes", "Request size in bytes.", bytes)},
-		ResponseSize:       size{histogram("response_size_bytes", "Response size in bytes.", bytes)},
+		RequestLatency: latency{histogram("request_duration_seconds", "Request latency in seconds.", seconds)},
+		RateLimiterLatency: latency{histogram("rate_limiter_duration_seconds",
+			"Client side rate limiter latency in seconds.", seconds)},
+		RequestSize:  size{histogram("request_size_bytes", "Request size in bytes.", bytes)},
+		ResponseSize: size{histogram("response_size_bytes", "Response size in bytes.", bytes)},
 		RequestResult: counter("requests_total",
 			"Number of HTTP requests, partitioned by status code, method, and host.", "code", "method", "host"),
 		RequestRetry: counter("request_retries_total",
@@ -49,7 +51,7 @@ func init() {
 	})
 }
 
-// latency, size and counted take what client-go observes.
+// latency, size and counted receive client-go's observations.
 type (
 	latency struct{ *prometheus.HistogramVec }
 	size    struct{ *prometheus.HistogramVec }

@@ -47,20 +47,25 @@ func TestUp_TellsOfAllThatRunsInIt(t *testing.T) {
 		t.Helper()
 		for _, family := range families {
 			line := regexp.MustCompile(`(?m)^` + family)
-			require.Eventually(t, func() bool { return line.MatchString(get(path)) }, patience, tick, "%s at %s", family, path)
+			require.Eventually(t, func() bool {
+				return line.MatchString(get(path))
+			}, patience, tick, "%s at %s", family, path)
 		}
 	}
 	has("/metrics", `apiserver_request_sli_duration_seconds_bucket{`, `scheduler_pending_pods{queue="active"} `,
-		`scheduler_scheduler_cache_size{type="nodes"} 2`, `workqueue_depth{name=`, `workqueue_queue_duration_seconds_bucket{`,
+		`scheduler_scheduler_cache_size{type="nodes"} 2`, `workqueue_depth{name=`,
+		`workqueue_queue_duration_seconds_bucket{`,
 		`rest_client_requests_total\{code="20[01]",host="127.0.0.1:\d+",method="POST"\}`,
 		`rest_client_request_duration_seconds_bucket\{host="127.0.0.1:\d+",verb="GET",le=`,
 		`go_goroutines `, `process_resident_memory_bytes `)
-	has("/api/v1/nodes/node-1/proxy/metrics", `kubelet_node_name\{node="node-1"\} 1`, `kubelet_running_pods 0`, `rest_client_requests_total{`, `go_goroutines `)
+	has("/api/v1/nodes/node-1/proxy/metrics", `kubelet_node_name\{node="node-1"\} 1`, `kubelet_running_pods 0`,
+		`rest_client_requests_total{`, `go_goroutines `)
 	has("/api/v1/nodes/node-1/proxy/metrics/cadvisor", `machine_cpu_cores{`)
 	has("/api/v1/nodes/node-1/proxy/metrics/resource", `node_cpu_usage_seconds_total `)
 	require.NotContains(t, get("/api/v1/nodes/node-1/proxy/metrics"), "etcd_")
 	components := 0
-	for _, line := range regexp.MustCompile(`(?m)^(# \w+ )?(workqueue|scheduler|rest_client|leader_election)_.*\n`).FindAllString(get("/metrics"), -1) {
+	for _, line := range regexp.MustCompile(
+		`(?m)^(# \w+ )?(workqueue|scheduler|rest_client|leader_election)_.*\n`).FindAllString(get("/metrics"), -1) {
 		components += len(line)
 	}
 	require.Less(t, components, 150_000, "TestClients_EveryKindAndVerb says what the rest is")

@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// The garbage collector by default lets the heap become twice as large as what lives in it.
-// Here most of what lives are documents, which have no pointers and cost a collection nothing;
-// what it costs is to walk the rest, often where there is little and work is heavy, while twice
-// a large heap is memory that nobody uses. Under load the heap therefore gets the same headroom
-// whatever lives in it, unless what must be walked is more than that, as in a process that also has
-// controllers, a scheduler and nodes with tens of thousands of pods in their caches: then as much as
-// that. With little to do half of what lives is enough, for a collection a minute
-// costs nothing. The start, which is neither, is left to Go. When the start, or a load, is over, the memory that it has
-// left behind goes back to the system; the runtime by itself takes minutes to do that.
+// By default, the garbage collector lets the heap grow to twice the live data. Here most live data are
+// documents, which have no pointers and cost a collection nothing. The cost is to walk the rest: often,
+// if there is little of it under a heavy load; while twice a large heap is memory without use. Under
+// load, the heap therefore gets a fixed headroom, whatever its size, unless the data with pointers are
+// larger, as in a process that also has controllers, a scheduler and nodes with tens of thousands of
+// pods in their caches: then the headroom is their size. When idle, half of the live data is enough,
+// because a collection a minute costs nothing. The start, which is neither, is left to Go. After the
+// start, and after a load, the freed memory is returned to the system; the runtime by itself takes
+// minutes to do that.
 const (
 	headroom = 48 << 20
-	// busy is the rate, in bytes a second, from which on there is load.
+	// busy is the allocation rate, in bytes a second, that counts as load.
 	busy = 16 << 20
-	// settled is how long after the start there is any headroom, and how long after the last
-	// collection it is taken back.
+	// settled is how long after the start the headroom is set first, and how long after the last
+	// collection it is reduced.
 	settled = 5 * time.Second
-	// resting is how long after the start, and after the last collection under load, memory goes back: loads
-	// that follow each other closely would only have to ask for it again.
+	// resting is how long after the start, and after the last collection under load, memory is
+	// returned: loads in close succession would only have to request it again.
 	resting = 15 * time.Second
 )
 
-// paceCollections sets the headroom anew after each collection, for as long as the process lives. Who sets
-// GOGC has it as he wants it.
+// paceCollections sets the headroom after each collection, for as long as the process lives. If GOGC is
+// set, that is used instead.
 func paceCollections() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	type dead struct{ _ *dead } // the next collection finds it, and says so
+	type dead struct{ _ *dead } // its finalizer runs after the next collection
 	p := &pace{percent: 100, started: time.Now(), rest: time.AfterFunc(resting, giveBack)}
 	p.quiet = time.AfterFunc(settled, p.settle)
 	var collected func(struct{})
@@ -47,19 +47,21 @@ func paceCollections() {
 	runtime.AddCleanup(&dead{}, collected, struct{}{})
 }
 
-// heap is what the last collection found alive, what of it may have pointers, and all that was ever allocated, in bytes.
+// heap is the live data after the last collection, the part of it that may have pointers, and all
+// allocations so far, in bytes.
 type heap struct {
 	at                      time.Time
 	live, walked, allocated uint64
 }
 
 func heapNow() heap {
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"},
+		{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return heap{live: sample[0].Value.Uint64(), walked: sample[1].Value.Uint64(), allocated: sample[2].Value.Uint64()}
 }
 
-// pace is the percentage that holds, and from what it came.
+// pace is the present percentage, and the data that it was computed from.
 type pace struct {
 	started time.Time
 	mu      sync.Mutex
@@ -91,13 +93,13 @@ func (p *pace) settle() {
 	p.set(paceOf(p.last, 0))
 }
 
-// giveBack returns garbage, and what of the program is not used, to the system.
+// giveBack returns garbage, and unused pages of the program, to the system.
 func giveBack() {
 	debug.FreeOSMemory()
 	unmapProgram()
 }
 
-// set sets the percentage, if it is worth it: that stops the world.
+// set sets the percentage, if the change is worth stopping the world.
 func (p *pace) set(percent int) {
 	if percent*10 < p.percent*9 || percent*9 > p.percent*10 {
 		p.percent = percent
@@ -105,7 +107,7 @@ func (p *pace) set(percent int) {
 	}
 }
 
-// paceOf is the GC percentage for such a heap, into which so many bytes are allocated a second.
+// paceOf returns the GC percentage for a heap and an allocation rate in bytes a second.
 func paceOf(h heap, rate float64) int {
 	room, most := uint64(headroom), 50
 	if rate >= busy {

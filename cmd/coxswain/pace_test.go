@@ -21,7 +21,8 @@ func TestPaceOf(t *testing.T) {
 		{"large and busy: no more than the headroom", heap{live: 64 * mib, walked: 4 * mib}, 100 * mib, 75},
 		{"large and idle: no more than the headroom", heap{live: 256 * mib, walked: 4 * mib}, 1 * mib, 25},
 		{"very large: collections must not follow each other", heap{live: 1024 * mib, walked: 4 * mib}, 100 * mib, 25},
-		{"caches that take long to walk, busy: as much as they are", heap{live: 400 * mib, walked: 300 * mib}, 100 * mib, 75},
+		{"caches that take long to walk, busy: as much as they are", heap{live: 400 * mib, walked: 300 * mib},
+			100 * mib, 75},
 		{"the same, idle: no more than the headroom", heap{live: 400 * mib, walked: 300 * mib}, 1 * mib, 25},
 		{"nothing known", heap{}, 0, 50},
 	} {

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// portHolder names a process that listens on the port of an address, to be appended to an error: ` (process 17: "nginx")`.
-// It is "" where that cannot be found out, as of a process in another PID namespace or of another user.
+// portHolder names a process that listens on the port of an address, to be appended to an error: `
+// (process 17: "nginx")`. It returns "" if the process is unknown, such as one in another PID namespace
+// or of another user.
 func portHolder(address string) string {
 	_, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -41,7 +42,7 @@ func portHolder(address string) string {
 	return ""
 }
 
-// listeners are the sockets that listen on a port, as a process's file descriptors show them.
+// listeners returns the sockets that listen on a port, in the form of a process's file descriptors.
 func listeners(port uint64) map[string]bool {
 	const listening = "0A"
 	sockets := map[string]bool{}

@@ -2,5 +2,5 @@
 
 package main
 
-// portHolder is "": only Linux tells in its files which process listens on a port.
+// portHolder returns "": only Linux shows in files which process listens on a port.
 func portHolder(string) string { return "" }

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// unmapProgram tells the kernel that the pages of the program itself need not stay in the process's memory. They
-// stay in the page cache, from where those that are used come back when they are: what is left are the pages
-// that the process works with, and not all that its start, or the last load, has passed through (madvise(2),
-// MADV_DONTNEED of a private mapping of a file). Where the kernel will not, nothing is lost but memory.
+// unmapProgram tells the kernel that the pages of the program itself need not stay in the process's
+// memory. They stay in the page cache, and are mapped again when they are used: only the pages that the
+// process works with remain, and not all that its start, or the last load, has used (madvise(2),
+// MADV_DONTNEED of a private mapping of a file). If the kernel declines, only memory is lost.
 func unmapProgram() {
 	program, err := os.Executable()
 	if err != nil {
@@ -28,8 +28,8 @@ func unmapProgram() {
 		if m, ok := mappingOf(line); ok {
 			at = m
 		} else if at.path == program && !at.writable && line == "Anonymous:             0 kB" {
-			// All its pages are the file's. Had one been changed since, by the dynamic linker or a debugger,
-			// it would be anonymous, and lost.
+			// All its pages are the file's. A page that was changed by the dynamic linker or a debugger
+			// would be anonymous, and lost.
 			_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, at.from, at.to-at.from, syscall.MADV_DONTNEED)
 		}
 	}

@@ -17,13 +17,14 @@ func TestMappingOf(t *testing.T) {
 	m, ok = mappingOf("05417000-054dc000 rw-p 05017000 fe:00 1234567    /usr/bin/coxswain")
 	require.True(t, ok)
 	require.True(t, m.writable)
-	for _, line := range []string{"Anonymous:             0 kB", "7fc498441000-7fc49875b000 rw-p 00000000 00:00 0 ", "VmFlags: rd ex mr mw me", ""} {
+	for _, line := range []string{"Anonymous:             0 kB", "7fc498441000-7fc49875b000 rw-p 00000000 00:00 0 ",
+		"VmFlags: rd ex mr mw me", ""} {
 		_, ok := mappingOf(line)
 		require.False(t, ok, line)
 	}
 }
 
-// The program goes on, with fewer of its pages. No other test runs meanwhile.
+// The program continues, with fewer of its pages in memory. No other test runs meanwhile.
 func TestUnmapProgram_GivesPagesBack(t *testing.T) {
 	before := mappedFiles(t)
 	unmapProgram()

@@ -21,9 +21,11 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -53,11 +55,11 @@ type serverFlags struct {
 	authorization authorizationFlags
 	// components, if not nil, writes the kubeconfigs of components that are not in this process.
 	components func(*running) error
-	// debug is what components that are in this process tell of themselves.
+	// debug has additional handlers of components in this process.
 	debug map[string]http.Handler
 	// metrics are those of the components that are in this process.
 	metrics []prometheus.Gatherer
-	// peers are where the others are asked whether they are well.
+	// peers are the health endpoints of the other components.
 	peers map[string]string
 
 	historyRetention   time.Duration
@@ -70,34 +72,48 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.dataDir, "data-dir", "./.coxswain", "folder for etcd's data, certificates and kubeconfigs")
 	fs.StringVar(&f.bindAddress, "bind-address", "127.0.0.1", "IP address to serve on")
 	fs.IntVar(&f.securePort, "secure-port", 6443, "port to serve HTTPS on; 0 takes any free one")
-	fs.StringSliceVar(&f.tlsSANs, "tls-san", nil, "further names and addresses in the server's certificate; kubeconfigs name the first")
+	fs.StringSliceVar(&f.tlsSANs, "tls-san", nil,
+		"further names and addresses in the server's certificate; kubeconfigs name the first")
 	fs.StringVar(&f.tlsCertFile, "tls-cert-file", "", "server certificate to use in place of one from our own CA")
 	fs.StringVar(&f.tlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	f.tls.add(fs)
-	fs.BoolVar(&f.profiling, "profiling", true, "serve profiles at /debug/pprof/ to those who may get them")
+	fs.BoolVar(&f.profiling, "profiling", true, "serve profiles at /debug/pprof/ to authorized users")
 	fs.DurationVar(&f.eventTTL, "event-ttl", time.Hour, "how long Events are kept")
-	fs.DurationVar(&f.requestTimeout, "request-timeout", time.Minute, "how long a request may take that is not a watch")
-	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", []string{"10.96.0.0/16"}, "CIDRs that the cluster IPs of Services are taken from: one, or one of each IP family")
-	f.nodePorts = apiserver.DefaultNodePorts
-	fs.Var(&f.nodePorts, "service-node-port-range", "ports that the node ports of Services are taken from, both ends included")
-	fs.IPVar(&f.advertise, "advertise-address", nil, "IP address that the Service kubernetes points to; by default --bind-address or, if that is loopback or every address, one of this machine")
+	fs.DurationVar(&f.requestTimeout, "request-timeout", time.Minute, "how long a request other than a watch may take")
+	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", []string{"10.96.0.0/16"},
+		"CIDRs of the cluster IPs of Services: one, or one of each IP family")
+	f.nodePorts = servicealloc.DefaultNodePorts
+	fs.Var(&f.nodePorts, "service-node-port-range",
+		"range of the node ports of Services, both ends included")
+	fs.IPVar(&f.advertise, "advertise-address", nil, "IP address that the Service kubernetes points to; by "+
+		"default --bind-address or, if that is loopback or every address, one of this machine")
 	f.kubelet.add(fs)
-	fs.StringSliceVar(&f.admission.Enable, "enable-admission-plugins", nil, "admission plugins to run besides the default ones, in the order in which a write meets them: "+pluginNames(false))
-	fs.StringSliceVar(&f.admission.Disable, "disable-admission-plugins", nil, "default admission plugins not to run: "+pluginNames(true))
-	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "", "AdmissionConfiguration of the plugins that take one")
-	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds", 300, "how long pods stay on a node that is not ready, unless they say")
-	fs.Int64Var(&f.admission.UnreachableSeconds, "default-unreachable-toleration-seconds", 300, "how long pods stay on a node that is not reachable, unless they say")
+	fs.StringSliceVar(&f.admission.Enable, "enable-admission-plugins", nil, "admission plugins to run besides the "+
+		"default ones, in the order in which a write meets them: "+pluginNames(false))
+	fs.StringSliceVar(&f.admission.Disable, "disable-admission-plugins", nil, "default admission plugins not to run: "+
+		pluginNames(true))
+	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "",
+		"AdmissionConfiguration of the plugins that take one")
+	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds", 300,
+		"how long pods without a toleration of their own stay on a node that is not ready")
+	fs.Int64Var(&f.admission.UnreachableSeconds, "default-unreachable-toleration-seconds", 300,
+		"how long pods without a toleration of their own stay on a node that is not reachable")
 	f.authn.add(fs)
 	f.authorization.add(fs)
 	f.limits.add(fs)
 	f.addEtcd(fs)
-	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour, "how far back watches and lists can read the past; --etcd-compaction-interval at least")
-	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute, "how often etcd's history before --history-retention is compacted, and how long a continue token is good; 0 never ends either")
-	fs.DurationVar(&f.defragInterval, "etcd-defrag-interval", 0, "how often the embedded etcd is defragmented if that is worth it; 0 never does")
-	fs.Int64Var(&f.quotaBytes, "quota-backend-bytes", 0, "size at which the embedded etcd takes no more writes; 0 is 2 GiB")
+	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour,
+		"how far back watches and lists can read the past; --etcd-compaction-interval at least")
+	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute,
+		"how often etcd's history before --history-retention is compacted, and how long a continue token is valid; "+
+			"with 0, history is never compacted and tokens never expire")
+	fs.DurationVar(&f.defragInterval, "etcd-defrag-interval", 0,
+		"how often the embedded etcd is defragmented if that is worth it; 0 never does")
+	fs.Int64Var(&f.quotaBytes, "quota-backend-bytes", 0,
+		"size at which the embedded etcd rejects writes; 0 is 2 GiB")
 }
 
-// pluginNames are the admission plugins that run by default, or those that do not.
+// pluginNames lists the admission plugins that run by default, or those that do not.
 func pluginNames(byDefault bool) string {
 	var names []string
 	for _, r := range admission.Table {
@@ -108,9 +124,10 @@ func pluginNames(byDefault bool) string {
 	return strings.Join(names, ", ")
 }
 
-// addEtcd are the flags that say where etcd is.
+// addEtcd adds the flags for the connection to etcd.
 func (f *serverFlags) addEtcd(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "etcd servers, URLs separated by commas; none embeds etcd in --data-dir")
+	fs.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil,
+		"etcd servers, URLs separated by commas; none embeds etcd in --data-dir")
 	fs.StringVar(&f.etcd.CAFile, "etcd-cafile", "", "CA of the etcd servers' certificates")
 	fs.StringVar(&f.etcd.CertFile, "etcd-certfile", "", "client certificate for etcd")
 	fs.StringVar(&f.etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile")
@@ -181,7 +198,8 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 	return f.serve(ctx, store, ready)
 }
 
-func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready func(context.Context, *running) error) error {
+func (f *serverFlags) serve(ctx context.Context, store *storage.Store,
+	ready func(context.Context, *running) error) error {
 	ca, err := pki.OpenCA(filepath.Join(f.dataDir, "pki"))
 	if err != nil {
 		return err
@@ -217,7 +235,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 		return err
 	}
 	server, err := apiserver.New(ctx, apiserver.Options{
-		Store: store, Registry: api.NewRegistry(append(api.Builtin(), api.Metrics()...)...),
+		Store: store, Registry: api.NewRegistry(append(builtin.Kinds(), builtin.Metrics()...)...),
 		Authentication: authentication,
 		EventTTL:       f.eventTTL, RequestTimeout: f.requestTimeout,
 		Kubelet:      kubelet,
@@ -238,7 +256,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 		_ = ln.Close()
 		return err
 	}
-	// The server outlives ready, so that what ready runs can say goodbye to it.
+	// The server outlives ready, so that the components that ready runs can send their last requests.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan error, 1)
@@ -248,7 +266,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store, ready fun
 	done := make(chan error, 1)
 	go func() { done <- ready(work, r) }()
 	select {
-	case err = <-ended: // the server died: nothing that ready runs can go on
+	case err = <-ended: // the server failed: the components that ready runs cannot continue
 		cancel()
 		return errors.Join(err, <-done)
 	case err = <-done:
@@ -296,11 +314,11 @@ func (f *serverFlags) storeOptions() storage.Options {
 	return o
 }
 
-// serverNames are those by which every API server is known to its machine, and to pods.
+// serverNames are the names of every API server on its machine, and for pods.
 var serverNames = []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default",
 	"kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
 
-// serverCertificate is the one that the flags name, or one from our own CA.
+// serverCertificate returns the one that the flags name, or one from our own CA.
 func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 	if f.tlsCertFile != "" {
 		cert, err := pki.CertificateFiles(slog.Default(), f.tlsCertFile, f.tlsKeyFile)
@@ -319,7 +337,7 @@ func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 	return ca.Serving(hosts...)
 }
 
-// url is where clients reach the server.
+// url returns the server's address for clients.
 func (f *serverFlags) url(addr net.Addr) string {
 	_, port, _ := net.SplitHostPort(addr.String()) // a listener's address always has a port
 	host := f.bindAddress

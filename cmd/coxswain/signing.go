@@ -20,8 +20,10 @@ type signingFlags struct {
 }
 
 func (f *signingFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.serviceAccountKey, "service-account-private-key-file", "", "key that signs the tokens in Secrets of type kubernetes.io/service-account-token; none are made without it")
-	fs.StringVar(&f.rootCA, "root-ca-file", "", "CAs by which pods know the API server (default those of the kubeconfig)")
+	fs.StringVar(&f.serviceAccountKey, "service-account-private-key-file", "",
+		"key that signs the tokens in Secrets of type kubernetes.io/service-account-token; none are made without it")
+	fs.StringVar(&f.rootCA, "root-ca-file", "",
+		"CAs with which pods verify the API server (default those of the kubeconfig)")
 	for _, signer := range []struct {
 		name, what string
 		pair       *controller.KeyPair
@@ -32,10 +34,13 @@ func (f *signingFlags) add(fs *pflag.FlagSet) {
 		{"kubelet-serving-", "kubernetes.io/kubelet-serving", &f.signing.KubeletServing},
 		{"legacy-unknown-", "kubernetes.io/legacy-unknown", &f.signing.LegacyUnknown},
 	} {
-		fs.StringVar(&signer.pair.CertFile, "cluster-signing-"+signer.name+"cert-file", "", "certificate of the CA that signs for "+signer.what)
-		fs.StringVar(&signer.pair.KeyFile, "cluster-signing-"+signer.name+"key-file", "", "key of --cluster-signing-"+signer.name+"cert-file")
+		fs.StringVar(&signer.pair.CertFile, "cluster-signing-"+signer.name+"cert-file", "",
+			"certificate of the CA that signs for "+signer.what)
+		fs.StringVar(&signer.pair.KeyFile, "cluster-signing-"+signer.name+"key-file", "", "key of --cluster-signing-"+
+			signer.name+"cert-file")
 	}
-	fs.DurationVar(&f.signing.Duration, "cluster-signing-duration", 365*24*time.Hour, "how long certificates that are signed are valid, unless less is asked for")
+	fs.DurationVar(&f.signing.Duration, "cluster-signing-duration", 365*24*time.Hour,
+		"how long signed certificates are valid, unless the request asks for less")
 }
 
 // settings reads the files that do not change while the controllers run.
@@ -60,7 +65,7 @@ func (f *signingFlags) settings(s *controllers.Settings) error {
 	return nil
 }
 
-// signing are the keys of the server in this process.
+// signing returns the keys of the server in this process.
 func (f *serverFlags) signing() signingFlags {
 	in := func(name string) string { return filepath.Join(f.dataDir, "pki", name) }
 	key := f.authn.signingKeyFile
@@ -69,6 +74,7 @@ func (f *serverFlags) signing() signingFlags {
 	}
 	return signingFlags{
 		serviceAccountKey: key,
-		signing:           controller.SigningSettings{Default: controller.KeyPair{CertFile: in("ca.crt"), KeyFile: in("ca.key")}},
+		signing: controller.SigningSettings{Default: controller.KeyPair{CertFile: in("ca.crt"),
+			KeyFile: in("ca.key")}},
 	}
 }

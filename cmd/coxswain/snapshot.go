@@ -52,8 +52,8 @@ func addDataDir(fs *pflag.FlagSet, dir *string) {
 	fs.StringVar(dir, "data-dir", "./.coxswain", "data directory of the server that etcd is embedded in")
 }
 
-// saveSnapshot goes by another name until the file is complete, checked and on disk. It then takes the place of an earlier
-// one, and of nothing but a regular file.
+// saveSnapshot writes to another name until the file is complete, checked and on disk. It then replaces
+// an earlier one, which must be a regular file.
 func saveSnapshot(file string, take func(io.Writer) error) (*storage.SnapshotStatus, error) {
 	if err := replaceable(file); err != nil {
 		return nil, err
@@ -76,7 +76,8 @@ func saveSnapshot(file string, take func(io.Writer) error) (*storage.SnapshotSta
 	return status, os.Rename(f.Name(), file)
 }
 
-// replaceable is an error if the path is that of a device, a link, a folder or another thing that is no regular file.
+// replaceable returns an error if the path is a device, a link, a folder or anything but a regular
+// file.
 func replaceable(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,14 +89,14 @@ func replaceable(path string) error {
 	return err
 }
 
-// snapshot asks the etcd that the flags name.
+// snapshot takes a snapshot of the etcd that the flags name.
 func (f *serverFlags) snapshot(ctx context.Context, w io.Writer) error {
 	if len(f.etcd.Servers) == 0 {
 		if conn, err := net.Dial("unix", snapshotSocket(f.dataDir)); err == nil {
 			defer conn.Close()
 			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 			defer stop()
-			_, err := io.Copy(w, conn) // that it is complete, its checksum tells
+			_, err := io.Copy(w, conn) // its checksum shows whether it is complete
 			return err
 		}
 		if _, err := os.Stat(filepath.Join(f.dataDir, "etcd")); err != nil {
@@ -149,7 +150,7 @@ for a member of a cluster: restore the same file for each member, and start them
 func newSnapshotStatus() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status FILE",
-		Short: "Check a snapshot and say what it holds",
+		Short: "Check a snapshot and describe its content",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			status, err := storage.ReadSnapshot(args[0])
@@ -162,17 +163,19 @@ func newSnapshotStatus() *cobra.Command {
 }
 
 func report(cmd *cobra.Command, file string, s *storage.SnapshotStatus) {
-	_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s is intact: revision %d, %d keys, %d bytes\n", file, s.Revision, s.Keys, s.Size)
+	_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s is intact: revision %d, %d keys, %d bytes\n", file, s.Revision,
+		s.Keys, s.Size)
 }
 
-// snapshotSocket is where a server with an embedded etcd, which has no listener of its own,
-// gives snapshots to those who may read its data directory.
+// snapshotSocket is the socket on which a server with an embedded etcd, which has no listener of its
+// own, sends snapshots to users that may read its data directory.
 func snapshotSocket(dataDir string) string { return filepath.Join(dataDir, "snapshot.sock") }
 
-// snapshotPatience is how long a client may read nothing. While a snapshot is under way, etcd keeps all that it holds.
+// snapshotPatience is how long a client may read nothing. While a snapshot is under way, etcd cannot
+// free pages.
 const snapshotPatience = time.Minute
 
-// patient is a connection on which each write may take so long.
+// patient is a connection with a deadline for each write.
 type patient struct {
 	net.Conn
 	patience time.Duration

@@ -41,7 +41,8 @@ func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
 	store, err := storage.Open(ctx, backend, f.storeOptions())
 	require.NoError(t, err)
 	result, err := store.Commit(ctx, storage.Write{
-		Op: storage.Create, Key: storage.Key{Collection: "core/configmaps", Namespace: "default", Name: "a"}, Value: []byte(`{"metadata":{}}`),
+		Op: storage.Create, Key: storage.Key{Collection: "core/configmaps", Namespace: "default", Name: "a"},
+		Value: []byte(`{"metadata":{}}`),
 	})
 	require.NoError(t, err)
 	stop, err := serveSnapshots(ctx, dir, store)
@@ -109,7 +110,9 @@ func TestEtcdSnapshot_ReplacesOnlyRegularFiles(t *testing.T) {
 		_, err := etcdCommand(t, "save", file, "--data-dir", t.TempDir())
 		require.ErrorContains(t, err, "not a regular file", file)
 		// It may also have come while the snapshot was taken.
-		_, err = saveSnapshot(filepath.Join(dir, "new"), func(io.Writer) error { return os.Symlink(file, filepath.Join(dir, "new")) })
+		_, err = saveSnapshot(filepath.Join(dir, "new"), func(io.Writer) error {
+			return os.Symlink(file, filepath.Join(dir, "new"))
+		})
 		require.Error(t, err)
 		require.NoError(t, os.Remove(filepath.Join(dir, "new")))
 	}

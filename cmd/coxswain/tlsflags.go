@@ -10,37 +10,43 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// tlsFlags are how a server of ours speaks TLS, by Kubernetes' names.
+// tlsFlags configure the TLS of a server, by Kubernetes' names.
 type tlsFlags struct {
 	minVersion string
 	suites     []string
 }
 
 var tlsVersions = map[string]uint16{
-	"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
+	"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11, "VersionTLS12": tls.VersionTLS12,
+	"VersionTLS13": tls.VersionTLS13,
 }
 
 func (f *tlsFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.minVersion, "tls-min-version", "VersionTLS12", "least version of TLS to speak: "+strings.Join(slices.Sorted(maps.Keys(tlsVersions)), ", "))
-	fs.StringSliceVar(&f.suites, "tls-cipher-suites", nil, "cipher suites for TLS 1.2 and before, by Go's names: "+strings.Join(suiteNames(tls.CipherSuites()), ", ")+
-		"; insecure ones: "+strings.Join(suiteNames(tls.InsecureCipherSuites()), ", ")+" (default those with forward secrecy and authenticated encryption)")
+	fs.StringVar(&f.minVersion, "tls-min-version", "VersionTLS12", "lowest version of TLS to accept: "+
+		strings.Join(slices.Sorted(maps.Keys(tlsVersions)), ", "))
+	fs.StringSliceVar(&f.suites, "tls-cipher-suites", nil, "cipher suites for TLS 1.2 and before, by Go's names: "+
+		strings.Join(suiteNames(tls.CipherSuites()), ", ")+
+		"; insecure ones: "+strings.Join(suiteNames(tls.InsecureCipherSuites()), ", ")+
+		" (default those with forward secrecy and authenticated encryption)")
 }
 
 func suiteNames(suites []*tls.CipherSuite) []string {
 	var names []string
 	for _, s := range suites {
-		if slices.ContainsFunc(s.SupportedVersions, func(v uint16) bool { return v < tls.VersionTLS13 }) { // those of 1.3 cannot be chosen
+		// those of 1.3 cannot be chosen
+		if slices.ContainsFunc(s.SupportedVersions, func(v uint16) bool { return v < tls.VersionTLS13 }) {
 			names = append(names, s.Name)
 		}
 	}
 	return names
 }
 
-// apply sets what the flags say in a configuration, and refuses what they cannot say.
+// apply applies the flags to a configuration, and rejects invalid ones.
 func (f *tlsFlags) apply(c *tls.Config) error {
 	version, ok := tlsVersions[f.minVersion]
 	if !ok && f.minVersion != "" {
-		return fmt.Errorf("--tls-min-version: %q is not one of: %s", f.minVersion, strings.Join(slices.Sorted(maps.Keys(tlsVersions)), ", "))
+		return fmt.Errorf("--tls-min-version: %q is not one of: %s", f.minVersion,
+			strings.Join(slices.Sorted(maps.Keys(tlsVersions)), ", "))
 	}
 	if ok {
 		c.MinVersion = version
@@ -61,7 +67,8 @@ func (f *tlsFlags) apply(c *tls.Config) error {
 	needed := []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
 	if c.MinVersion < tls.VersionTLS13 && slices.Contains(c.NextProtos, "h2") &&
 		!slices.ContainsFunc(c.CipherSuites, func(id uint16) bool { return slices.Contains(needed, id) }) {
-		return fmt.Errorf("--tls-cipher-suites: HTTP/2 needs %s or %s", tls.CipherSuiteName(needed[0]), tls.CipherSuiteName(needed[1]))
+		return fmt.Errorf("--tls-cipher-suites: HTTP/2 needs %s or %s", tls.CipherSuiteName(needed[0]),
+			tls.CipherSuiteName(needed[1]))
 	}
 	return nil
 }

@@ -25,10 +25,14 @@ func TestTLSFlags_AreKubernetes(t *testing.T) {
 	}{
 		{nil, tls.VersionTLS12, apiserver.TLSConfig(cert).CipherSuites, ""},
 		{[]string{"--tls-min-version=VersionTLS13"}, tls.VersionTLS13, apiserver.TLSConfig(cert).CipherSuites, ""},
-		{[]string{"--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}, ""},
-		{[]string{"--tls-min-version=1.2"}, 0, nil, `--tls-min-version: "1.2" is not one of: VersionTLS10, VersionTLS11, VersionTLS12, VersionTLS13`},
-		{[]string{"--tls-cipher-suites=TLS_NULL"}, 0, nil, `--tls-cipher-suites: cipher suite "TLS_NULL" is not supported or does not exist`},
-		{[]string{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"}, 0, nil, "--tls-cipher-suites: HTTP/2 needs TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"},
+		{[]string{"--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, tls.VersionTLS12,
+			[]uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}, ""},
+		{[]string{"--tls-min-version=1.2"}, 0, nil,
+			`--tls-min-version: "1.2" is not one of: VersionTLS10, VersionTLS11, VersionTLS12, VersionTLS13`},
+		{[]string{"--tls-cipher-suites=TLS_NULL"}, 0, nil,
+			`--tls-cipher-suites: cipher suite "TLS_NULL" is not supported or does not exist`},
+		{[]string{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"}, 0, nil,
+			"--tls-cipher-suites: HTTP/2 needs TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"},
 	} {
 		var f tlsFlags
 		fs := pflag.NewFlagSet("test", pflag.ContinueOnError)

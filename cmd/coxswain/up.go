@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
-	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
 	"github.com/coxswain-dev/coxswain/controllers"
 )
 
@@ -31,11 +31,15 @@ func newUp() *cobra.Command {
 			}
 			n.setCount(cmd.Flags())
 			f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
-			f.peers = map[string]string{"controller-manager": apiserver.InProcess, "scheduler": apiserver.InProcess}
+			f.peers = map[string]string{"controller-manager": componentstatus.InProcess,
+				"scheduler": componentstatus.InProcess}
 			n.dir, n.hide = filepath.Join(f.dataDir, "node"), []string{f.dataDir}
 			return runServer(cmd.Context(), f, func(ctx context.Context, r *running) error {
-				b := banner{running: r, started: started, served: time.Now(), nodes: n.count, commands: firstCommands(n.runtime)}
-				return b.showWhenReady(ctx, cmd.OutOrStdout(), n, func(ctx context.Context) error { return r.runComponents(ctx, f, n, c, s) })
+				b := banner{running: r, started: started, served: time.Now(), nodes: n.count,
+					commands: firstCommands(n.runtime)}
+				return b.showWhenReady(ctx, cmd.OutOrStdout(), n, func(ctx context.Context) error {
+					return r.runComponents(ctx, f, n, c, s)
+				})
 			})
 		},
 	}
@@ -47,7 +51,8 @@ func newUp() *cobra.Command {
 
 // runComponents runs controllers, scheduler and nodes as clients of the server, each with
 // its own identity, until ctx ends or one of them fails.
-func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlags, c *controllersFlags, s *schedulerFlags) error {
+func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlags, c *controllersFlags,
+	s *schedulerFlags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dir, err := filepath.Abs(r.dir)

@@ -15,13 +15,14 @@ func newVersion() *cobra.Command {
 		Short: "Print the version: of Kubernetes' API, and of this program",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "coxswain %s (%s %s/%s)\n", apiserver.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "coxswain %s (%s %s/%s)\n", apiserver.Version, runtime.Version(),
+				runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}
 }
 
-// newHelp is cobra's help command, but for a command that does not exist, of which it makes an error.
+// newHelp is cobra's help command, except that an unknown command is an error.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",

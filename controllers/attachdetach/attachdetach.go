@@ -1,8 +1,8 @@
-// Package attachdetach records which volumes are to be attached to which Nodes.
+// Package attachdetach decides which volumes are attached to which Nodes.
 //
-// In come pods on Nodes and the volumes that they use; out go VolumeAttachments, which the driver of a volume answers, and
-// the list of what is attached in each Node's status, which its agent waits for. Only volumes of CSI drivers are
-// attached, and not those of drivers that say that they need no attaching: folders of a node are simply there.
+// In come pods on Nodes and the volumes that they use; out go VolumeAttachments, which the driver of a volume
+// fulfils, and the list of attached volumes in each Node's status, which its agent waits for. Only volumes of
+// CSI drivers are attached, and only if the driver requires it: folders of a node are always there.
 // https://kubernetes.io/docs/concepts/storage/volumes/#csi
 package attachdetach
 
@@ -57,11 +57,13 @@ type attacher struct {
 func New(env *controller.Env) (*controller.Controller, error) {
 	core, storage := env.Informers.Core().V1(), env.Informers.Storage().V1()
 	a := &attacher{
-		env: env, pods: core.Pods().Informer(), nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(),
-		volumes: core.PersistentVolumes().Lister(), drivers: storage.CSIDrivers().Lister(), attachments: storage.VolumeAttachments().Lister(),
-		recorder: env.Recorder("attachdetach-controller"), unused: map[string]time.Time{},
+		env: env, pods: core.Pods().Informer(), nodes: core.Nodes().Lister(),
+		claims:  core.PersistentVolumeClaims().Lister(),
+		volumes: core.PersistentVolumes().Lister(), drivers: storage.CSIDrivers().Lister(),
+		attachments: storage.VolumeAttachments().Lister(),
+		recorder:    env.Recorder("attachdetach-controller"), unused: map[string]time.Time{},
 	}
-	if err := errors.Join(controller.IndexByNode(a.pods), controller.IndexByClaim(a.pods)); err != nil {
+	if err := errors.Join(controller.IndexByNode(a.pods), controller.IndexByPVC(a.pods)); err != nil {
 		return nil, err
 	}
 	a.Controller = controller.New(env, "persistentvolume-attach-detach", a.reconcile)
@@ -81,30 +83,33 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	controller.Watch(a.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{
 		Add: func(n *corev1.Node) { a.Enqueue(n.Name) }, Delete: func(n *corev1.Node) { a.Enqueue(n.Name) },
 		Update: func(old, n *corev1.Node) {
-			if !slices.Equal(old.Status.VolumesInUse, n.Status.VolumesInUse) || len(old.Spec.Taints) != len(n.Spec.Taints) {
+			if !slices.Equal(old.Status.VolumesInUse, n.Status.VolumesInUse) ||
+				len(old.Spec.Taints) != len(n.Spec.Taints) {
 				a.Enqueue(n.Name)
 			}
 		},
 	})
-	controller.Watch(a.Controller, core.PersistentVolumeClaims().Informer(), controller.Handler[*corev1.PersistentVolumeClaim]{
-		Update: func(old, claim *corev1.PersistentVolumeClaim) {
-			if old.Spec.VolumeName != claim.Spec.VolumeName {
-				a.wakeUsers(claim)
-			}
-		},
-	})
+	controller.Watch(a.Controller, core.PersistentVolumeClaims().Informer(),
+		controller.Handler[*corev1.PersistentVolumeClaim]{
+			Update: func(old, claim *corev1.PersistentVolumeClaim) {
+				if old.Spec.VolumeName != claim.Spec.VolumeName {
+					a.wakeUsers(claim)
+				}
+			},
+		})
 	controller.Watch(a.Controller, core.PersistentVolumes().Informer(), controller.Handler[*corev1.PersistentVolume]{})
 	controller.Watch(a.Controller, storage.CSIDrivers().Informer(), controller.Handler[*storagev1.CSIDriver]{})
-	controller.Watch(a.Controller, storage.VolumeAttachments().Informer(), controller.Handler[*storagev1.VolumeAttachment]{
-		Add:    func(v *storagev1.VolumeAttachment) { a.Enqueue(v.Spec.NodeName) },
-		Update: func(_, v *storagev1.VolumeAttachment) { a.Enqueue(v.Spec.NodeName) },
-		Delete: a.detached,
-	})
+	controller.Watch(a.Controller, storage.VolumeAttachments().Informer(),
+		controller.Handler[*storagev1.VolumeAttachment]{
+			Add:    func(v *storagev1.VolumeAttachment) { a.Enqueue(v.Spec.NodeName) },
+			Update: func(_, v *storagev1.VolumeAttachment) { a.Enqueue(v.Spec.NodeName) },
+			Delete: a.detached,
+		})
 	return a.Controller, nil
 }
 
 func (a *attacher) wakeUsers(claim *corev1.PersistentVolumeClaim) {
-	pods, _ := controller.OfClaim(a.pods, claim.Namespace, claim.Name) // the index is there
+	pods, _ := controller.PodsUsingPVC(a.pods, claim.Namespace, claim.Name) // the index is there
 	for _, pod := range pods {
 		if pod.Spec.NodeName != "" {
 			a.Enqueue(pod.Spec.NodeName)
@@ -112,7 +117,7 @@ func (a *attacher) wakeUsers(claim *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// detached wakes those who may have waited for the volume.
+// detached enqueues the pods that may have waited for the volume.
 func (a *attacher) detached(v *storagev1.VolumeAttachment) {
 	a.Enqueue(v.Spec.NodeName)
 	if v.Spec.Source.PersistentVolumeName == nil {
@@ -122,7 +127,8 @@ func (a *attacher) detached(v *storagev1.VolumeAttachment) {
 	if err != nil || volume.Spec.ClaimRef == nil {
 		return
 	}
-	a.wakeUsers(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: volume.Spec.ClaimRef.Namespace, Name: volume.Spec.ClaimRef.Name}})
+	a.wakeUsers(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: volume.Spec.ClaimRef.Namespace,
+		Name: volume.Spec.ClaimRef.Name}})
 }
 
 // use is a volume that pods of a Node use.
@@ -136,7 +142,7 @@ func unique(v *corev1.PersistentVolume) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName("kubernetes.io/csi/" + v.Spec.CSI.Driver + "^" + v.Spec.CSI.VolumeHandle)
 }
 
-// nameOf is the name of an attachment: the same for every controller that ever looks.
+// nameOf is the name of an attachment: the same for every controller at any time.
 func nameOf(v *corev1.PersistentVolume, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(v.Spec.CSI.VolumeHandle+v.Spec.CSI.Driver+node)))
 }
@@ -199,7 +205,7 @@ func (a *attacher) wanted(node string) (map[string]*use, error) {
 
 // volumeOf is the PersistentVolume behind a pod's volume; nil where there is none, or none yet.
 func (a *attacher) volumeOf(pod *corev1.Pod, v *corev1.Volume) *corev1.PersistentVolume {
-	name := controller.ClaimName(pod, v)
+	name := controller.PVCName(pod, v)
 	if name == "" {
 		return nil
 	}
@@ -214,7 +220,7 @@ func (a *attacher) volumeOf(pod *corev1.Pod, v *corev1.Volume) *corev1.Persisten
 	return volume
 }
 
-// attachable says whether a volume's driver is to be asked: unless it says otherwise, it is.
+// attachable reports whether a volume must be attached by its driver: by default it must.
 func (a *attacher) attachable(v *corev1.PersistentVolume) bool {
 	if v.Spec.CSI == nil {
 		return false
@@ -227,7 +233,8 @@ func (a *attacher) attach(ctx context.Context, name, node string, u *use, all []
 	if other := exclusive(u.volume, node, all); other != "" {
 		for _, pod := range u.pods {
 			a.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedAttachVolume",
-				"Multi-Attach error for volume %q Volume is already exclusively attached to one node and can't be attached to another", u.volume.Name)
+				"Multi-Attach error for volume %q Volume is already exclusively attached to one node and can't be "+
+					"attached to another", u.volume.Name)
 		}
 		return nil // its detaching wakes us
 	}
@@ -252,7 +259,8 @@ func exclusive(v *corev1.PersistentVolume, node string, all []*storagev1.VolumeA
 		}
 	}
 	for _, other := range all {
-		if name := other.Spec.Source.PersistentVolumeName; name != nil && *name == v.Name && other.Spec.NodeName != node {
+		if name := other.Spec.Source.PersistentVolumeName; name != nil && *name == v.Name &&
+			other.Spec.NodeName != node {
 			return other.Spec.NodeName
 		}
 	}
@@ -268,9 +276,11 @@ func (a *attacher) tell(v *storagev1.VolumeAttachment, u *use) {
 		switch failure := v.Status.AttachError; {
 		case pod.Status.Phase != corev1.PodPending:
 		case v.Status.Attached:
-			a.recorder.Eventf(pod, corev1.EventTypeNormal, "SuccessfulAttachVolume", "AttachVolume.Attach succeeded for volume %q ", u.volume.Name)
+			a.recorder.Eventf(pod, corev1.EventTypeNormal, "SuccessfulAttachVolume",
+				"AttachVolume.Attach succeeded for volume %q ", u.volume.Name)
 		case failure != nil:
-			a.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %s", u.volume.Name, failure.Message)
+			a.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedAttachVolume",
+				"AttachVolume.Attach failed for volume %q : %s", u.volume.Name, failure.Message)
 		}
 	}
 }
@@ -288,7 +298,8 @@ func (a *attacher) detach(ctx context.Context, node string, v *storagev1.VolumeA
 		a.EnqueueAfter(node, wait)
 		return nil
 	}
-	err = a.env.Client.StorageV1().VolumeAttachments().Delete(ctx, v.Name, *metav1.NewPreconditionDeleteOptions(string(v.UID)))
+	err = a.env.Client.StorageV1().VolumeAttachments().Delete(ctx, v.Name,
+		*metav1.NewPreconditionDeleteOptions(string(v.UID)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("detach volume %s from node %s: %w", *v.Spec.Source.PersistentVolumeName, node, err)
 	}
@@ -298,8 +309,8 @@ func (a *attacher) detach(ctx context.Context, node string, v *storagev1.VolumeA
 	return nil
 }
 
-// stillInUse is for how long the Node may yet use the volume; 0 if it does not. The Node is asked for anew: a cache that
-// is behind would let a volume be taken away under a pod.
+// stillInUse is for how long the Node may yet use the volume; 0 if it does not. The Node is asked for anew: a
+// cache that is behind would let a volume be taken away under a pod.
 func (a *attacher) stillInUse(ctx context.Context, node string, v *storagev1.VolumeAttachment) (time.Duration, error) {
 	n, err := a.env.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -350,7 +361,8 @@ func (a *attacher) report(ctx context.Context, node string, have map[string]*sto
 	if err != nil {
 		return err
 	}
-	_, err = a.env.Client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = a.env.Client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{},
+		"status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("volumesAttached of node %s: %w", node, err)
 	}

@@ -1,5 +1,5 @@
-// Package backend says which pods stand behind a Service, on which ports, and since when:
-// what EndpointSlices and Endpoints have in common.
+// Package backend finds which pods stand behind a Service, on which ports, and since when:
+// the part that EndpointSlices and Endpoints have in common.
 package backend
 
 import (
@@ -19,8 +19,8 @@ import (
 )
 
 // Watch wakes the controller, by the key of the Service, when a Service changes or when a pod
-// comes to stand behind it, changes there, or leaves it. What pods do is looked at after the batch period, so that
-// what many of them do at once is written at once; 0 looks at once.
+// comes to stand behind it, changes there, or leaves it. Changes of pods take effect after the batch period, so that
+// those of many pods are one write; with 0 they take effect at once.
 func Watch(c *controller.Controller, factory informers.SharedInformerFactory, batch time.Duration) {
 	core := factory.Core().V1()
 	services := core.Services().Lister()
@@ -62,7 +62,7 @@ func servicesOf(lister corelisters.ServiceLister, pod *corev1.Pod) []string {
 	return keys
 }
 
-// matters says whether an update of a pod can change what is told of it. Most do not: each
+// matters reports whether an update of a pod can change its endpoint. Most do not: each
 // pod's status is written often.
 func matters(old, pod *corev1.Pod) bool {
 	return old.UID != pod.UID || !maps.Equal(old.Labels, pod.Labels) ||
@@ -74,13 +74,13 @@ func matters(old, pod *corev1.Pod) bool {
 		!equality.Semantic.DeepEqual(old.Spec.Containers, pod.Spec.Containers)
 }
 
-// Chosen says whether the Service's endpoints are ours to keep: they are not where it has no
+// Chosen reports whether the Service's endpoints are ours to keep: they are not where it has no
 // selector, for its author keeps them, nor where it is only an alias.
 func Chosen(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && len(s.Spec.Selector) > 0
 }
 
-// Serves says whether a pod has, or may yet have, anything to answer with.
+// Serves reports whether a pod has, or may yet have, anything to answer with.
 func Serves(pod *corev1.Pod) bool {
 	return !controller.PodEnded(pod) && (pod.Status.PodIP != "" || len(pod.Status.PodIPs) > 0)
 }
@@ -93,7 +93,7 @@ func Hostname(s *corev1.Service, pod *corev1.Pod) string {
 	return ""
 }
 
-// Headless says whether the Service has no address of its own.
+// Headless reports whether the Service has no address of its own.
 func Headless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
 
 // Port finds the number of the pod's port that a Service's port leads to.
@@ -107,7 +107,8 @@ func Port(pod *corev1.Pod, port *corev1.ServicePort) (int32, error) {
 	protocol := port.Protocol
 	for _, c := range running(&pod.Spec) {
 		for _, p := range c.Ports {
-			if p.Name == port.TargetPort.StrVal && (p.Protocol == protocol || p.Protocol == "" && protocol == corev1.ProtocolTCP) {
+			if p.Name == port.TargetPort.StrVal && (p.Protocol == protocol || p.Protocol == "" &&
+				protocol == corev1.ProtocolTCP) {
 				return p.ContainerPort, nil
 			}
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // Triggers finds out which moment's change the next write for a Service answers to. From it
-// and the time at which a proxy has acted, the latency of the network's programming is told.
+// and the time at which a proxy has acted, the network programming latency is computed.
 //
 // It is a measure only: what a restart loses is not missed. The zero value is ready for use,
 // and safe for concurrent use.
@@ -19,7 +19,7 @@ type Triggers struct {
 	services map[string]*seen
 }
 
-// seen are the moments that have been told for a Service, of itself and of its pods.
+// seen are the moments that have been reported for a Service, of itself and of its pods.
 type seen struct {
 	created time.Time
 	pods    map[string]time.Time

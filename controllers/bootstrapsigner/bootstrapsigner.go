@@ -1,5 +1,5 @@
 // Package bootstrapsigner signs the kubeconfig in the ConfigMap "cluster-info" of kube-public
-// with every bootstrap token that is for signing, so that whoever has been given a token, and
+// with every bootstrap token that is for signing, so that a client that has been given a token, and
 // nothing else, knows that the CA in it is the cluster's.
 // https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/#configmap-signing
 package bootstrapsigner
@@ -45,14 +45,16 @@ type signer struct {
 // New returns the controller. Its only key is the ConfigMap's name.
 func New(env *controller.Env) (*controller.Controller, error) {
 	tokens, secrets := bootstraptoken.Informer(env.Client)
-	infos := informers.NewSharedInformerFactoryWithOptions(env.Client, 0, informers.WithNamespace(metav1.NamespacePublic),
+	infos := informers.NewSharedInformerFactoryWithOptions(env.Client, 0,
+		informers.WithNamespace(metav1.NamespacePublic),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", clusterInfo).String()
 		}))
 	configMaps := infos.Core().V1().ConfigMaps()
 	s := &signer{
 		client: env.Client, clock: env.Clock,
-		secrets: secrets.Lister().Secrets(metav1.NamespaceSystem), maps: configMaps.Lister().ConfigMaps(metav1.NamespacePublic),
+		secrets: secrets.Lister().Secrets(metav1.NamespaceSystem),
+		maps:    configMaps.Lister().ConfigMaps(metav1.NamespacePublic),
 	}
 	s.Controller = controller.New(env, "bootstrap-signer", s.reconcile)
 	controller.Watch(s.Controller, configMaps.Informer(), controller.Handler[*corev1.ConfigMap]{
@@ -64,15 +66,15 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		Update: func(_, _ *corev1.Secret) { s.Enqueue(clusterInfo) },
 		Delete: func(*corev1.Secret) { s.Enqueue(clusterInfo) },
 	})
-	s.Beside(bootstraptoken.Run(tokens))
-	s.Beside(bootstraptoken.Run(infos))
+	s.AddRunnable(bootstraptoken.Run(tokens))
+	s.AddRunnable(bootstraptoken.Run(infos))
 	return s.Controller, nil
 }
 
 func (s *signer) reconcile(ctx context.Context, name string) error {
 	info, err := s.maps.Get(name)
 	if apierrors.IsNotFound(err) {
-		return nil // who joins nodes by tokens makes it
+		return nil // made by the tool that joins nodes by tokens
 	}
 	if err != nil {
 		return err

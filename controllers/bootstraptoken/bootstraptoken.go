@@ -1,5 +1,5 @@
-// Package bootstraptoken knows the Secrets that hold bootstrap tokens: what the two controllers
-// share that look after them.
+// Package bootstraptoken reads the Secrets that hold bootstrap tokens, for the two controllers that
+// maintain them.
 // https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/#bootstrap-token-secret-format
 package bootstraptoken
 

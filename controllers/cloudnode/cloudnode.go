@@ -1,9 +1,9 @@
 // Package cloudnode initialises Nodes where there is no cloud to do so.
 //
 // A kubelet that expects a cloud registers its Node with the taint
-// node.cloudprovider.kubernetes.io/uninitialized, and no pod runs there until a cloud's controller has filled in what it
-// knows of the machine. Without a cloud nobody knows more than the kubelet has said, and the taint is taken away. With
-// --cloud-provider=external this is left to the cloud's own controller manager.
+// node.cloudprovider.kubernetes.io/uninitialized, and no pod runs there until a cloud's controller has filled
+// in what it knows of the machine. Without a cloud nothing is known beyond what the kubelet reports, and the taint
+// is taken away. With --cloud-provider=external this is left to the cloud's own controller manager.
 package cloudnode
 
 import (

@@ -1,5 +1,5 @@
 // Package clusterroleaggregation gives ClusterRoles with an aggregationRule the rules of the
-// ClusterRoles that it selects, so that whoever brings a kind of his own also says what
+// ClusterRoles that it selects, so that the author of a new kind also defines what
 // view, edit and admin may do with it.
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/#aggregated-clusterroles
 package clusterroleaggregation
@@ -39,7 +39,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return a.Controller, nil
 }
 
-// enqueueAll looks at every aggregated role: a role that has lost its label was a part of one that
+// enqueueAll enqueues every aggregated role: a role that has lost its label was a part of one that
 // does not select it any more.
 func (a *aggregation) enqueueAll() {
 	roles, err := a.roles.List(labels.Everything())
@@ -92,7 +92,9 @@ func (a *aggregation) aggregate(role *rbacv1.ClusterRole) ([]rbacv1.PolicyRule, 
 				continue
 			}
 			for _, rule := range part.Rules {
-				if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(r, rule) }) {
+				if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+					return equality.Semantic.DeepEqual(r, rule)
+				}) {
 					rules = append(rules, rule)
 				}
 			}

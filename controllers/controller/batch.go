@@ -5,10 +5,9 @@ import "sync"
 // parallel bounds the requests of one reconciliation that are under way at once.
 const parallel = 32
 
-// SlowStart calls f for 0 to n-1, in parallel batches that double from one as long as all
-// goes well, and stops after the first batch in which one failed. A quota or an admission
-// that refuses every pod is thus asked once, not five hundred times. tried says how many were
-// called; err is the first failure of the batch.
+// SlowStart calls f for 0 to n-1, in parallel batches that double from one as long as all goes well, and
+// stops after the first batch in which one failed. A quota or an admission that refuses every pod thus gets
+// one request, not five hundred. tried is the number of calls; err is the first failure of the batch.
 func SlowStart(n int, f func(i int) error) (tried int, err error) {
 	for batch := min(1, n); batch > 0; batch = min(2*batch, n-tried) {
 		errs := make([]error, batch)

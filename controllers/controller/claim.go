@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Claimer settles which objects belong to an owner.
+// Claimer decides which objects belong to an owner.
 type Claimer struct {
 	Owner    metav1.Object
 	Kind     schema.GroupVersionKind
@@ -31,7 +31,7 @@ type Claimer struct {
 
 // Claim returns the objects that belong to the owner. Objects that match the selector and
 // have no controller are adopted, those of the owner that no longer match are released. The
-// objects returned are right even when err tells of some that could not be patched.
+// objects returned are right even when err reports that some could not be patched.
 func Claim[T metav1.Object](ctx context.Context, c Claimer, objects []T) ([]T, error) {
 	var claimed []T
 	var errs []error
@@ -132,7 +132,7 @@ func IndexByController(informer cache.SharedIndexInformer) error {
 }
 
 // OwnedOrOrphaned returns the objects that owner controls, and those of its namespace that
-// nobody does: all that Claim needs to look at.
+// have no controller: all that Claim needs.
 func OwnedOrOrphaned[T any](informer cache.SharedIndexInformer, owner metav1.Object) ([]T, error) {
 	return indexed[T](informer, controllerIndex, string(owner.GetUID()), "orphan/"+owner.GetNamespace())
 }

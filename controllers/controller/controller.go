@@ -1,18 +1,19 @@
 // Package controller is what every controller is made of: a name, the informers it listens
 // to, and one level-based function.
 //
-// Reconcile is given a key and nothing else. The key never says what happened, only where to
-// look: the function reads the world from its listers, compares it with what is asked for,
-// and does what is missing. It may be called again at any moment, for no reason, by another
-// process, after a crash half-way; it must come to the same end. An error means "again,
+// Reconcile gets a key and nothing else. The key never describes an event, only the place to
+// look at: the function reads the current state from its listers, compares it with the spec,
+// and does what is missing. It may be called again at any moment, without a reason, by another
+// process, or after a crash halfway; it must converge to the same state. An error means "again,
 // later", with exponential back-off per key.
 //
-// Beside that, the package holds what such functions share: adoption and release by owner
-// reference and selector (Claim), protection against a cache that has not yet seen our own
-// writes (Expectations), and reading a pod's readiness.
+// The package also holds what such functions share: adoption and release by owner reference
+// and selector (Claim), protection against a cache that does not show our own writes yet
+// (Memory, and Settled, with which a reconciliation begins), waking the owners of objects that
+// change (Dependents), and reading a pod's readiness.
 //
-// A controller is built by a constructor that takes an Env. It must not keep state that a
-// restart would lose, and must not read time but from Env.Clock.
+// A controller is built by a constructor that takes an Env. It must not depend on state that
+// a restart would lose, and must read the time from Env.Clock alone.
 package controller
 
 import (
@@ -39,8 +40,8 @@ import (
 type Env struct {
 	Client   kubernetes.Interface
 	Metadata metadata.Interface
-	// Reader is the client of the shared Informers, for an informer that a controller has for itself alone: Client has
-	// the rights of the controller's own account, which may not list what it is about.
+	// Reader is the client of the shared Informers. A controller uses it for an informer of its own, because Client has
+	// the rights of the controller's account, which may not include listing the objects.
 	Reader kubernetes.Interface
 	// Informers are started after every controller has been built, and stopped after the
 	// last has ended.
@@ -49,27 +50,26 @@ type Env struct {
 	Recorder func(component string) record.EventRecorder
 	Clock    clock.WithTicker
 	Log      *slog.Logger
-	// RootCA are the PEM certificates by which the API server is known; empty where the
-	// system's are.
+	// RootCA has the PEM certificates that authenticate the API server; empty means the system's.
 	RootCA []byte
 	// QueueMetrics may be nil.
 	QueueMetrics workqueue.MetricsProvider
-	// Settings are what flags of kube-controller-manager's name set.
+	// Settings are set by flags that have kube-controller-manager's names.
 	Settings Settings
 	// Workers is how many keys of the named controller are reconciled at once.
 	Workers func(name string) int
 }
 
-// Reconcile brings the world one step nearer to what the object behind key asks for.
+// Reconcile brings the cluster one step nearer to what the object behind key asks for.
 // Calls for the same key never overlap.
 type Reconcile func(ctx context.Context, key string) error
 
-// ErrAgain is what Reconcile returns when nothing went wrong and yet it must look again, after
-// the key's back-off, because no watch will tell when there is more to do.
-var ErrAgain = errors.New("not done yet")
+// ErrRequeue is returned by Reconcile when nothing failed but the key must be reconciled again
+// after its back-off, because no watch event will announce that there is more to do.
+var ErrRequeue = errors.New("not done yet")
 
 // Controller is one running controller. Its methods are safe for concurrent use, except that
-// Watch and Beside must be called before Run.
+// Watch and AddRunnable must be called before Run.
 type Controller struct {
 	Name string
 	Log  *slog.Logger
@@ -79,7 +79,7 @@ type Controller struct {
 	reconcile Reconcile
 	workers   int
 	synced    []cache.DoneChecker
-	beside    []func(context.Context)
+	runnables []func(context.Context)
 	started   chan struct{}
 }
 
@@ -109,16 +109,16 @@ func NewWithBackoff(env *Env, name string, reconcile Reconcile, least, most time
 	}
 }
 
-// Handler says what to enqueue when an object changes. Nil functions are ignored.
+// Handler enqueues keys when an object changes. Nil functions are ignored.
 type Handler[T metav1.Object] struct {
 	Add    func(obj T)
 	Update func(old, obj T)
-	// Delete gets the last known state of the object, which may be older than its end.
+	// Delete gets the last known state of the object, which may be older than its last one.
 	Delete func(obj T)
 }
 
-// Watch makes the controller listen to an informer. Run waits until the handler has seen
-// every object of the informer's first list.
+// Watch registers a handler with an informer. Run waits until the handler has seen every object
+// of the informer's first list.
 func Watch[T metav1.Object](c *Controller, informer cache.SharedIndexInformer, h Handler[T]) {
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
@@ -149,23 +149,25 @@ func Watch[T metav1.Object](c *Controller, informer cache.SharedIndexInformer, h
 	c.synced = append(c.synced, registration.HasSyncedChecker())
 }
 
-// Beside adds a function that runs as long as the workers do. It must return when its context ends.
-func (c *Controller) Beside(run func(ctx context.Context)) { c.beside = append(c.beside, run) }
+// AddRunnable adds a function that Run runs beside the workers. It must return when its context ends.
+func (c *Controller) AddRunnable(run func(ctx context.Context)) {
+	c.runnables = append(c.runnables, run)
+}
 
 // NeedsSync delays the workers until synced is done.
 func (c *Controller) NeedsSync(synced cache.DoneChecker) { c.synced = append(c.synced, synced) }
 
-// Enqueue asks for a reconciliation soon.
+// Enqueue requests a reconciliation soon.
 func (c *Controller) Enqueue(key string) { c.queue.Add(key) }
 
 // EnqueueObject is Enqueue by namespace and name.
 func (c *Controller) EnqueueObject(obj metav1.Object) { c.queue.Add(KeyOf(obj)) }
 
-// EnqueueAfter asks for a reconciliation when d has passed on the Env's clock.
+// EnqueueAfter requests a reconciliation when d has passed on the Env's clock.
 func (c *Controller) EnqueueAfter(key string, d time.Duration) { c.queue.AddAfter(key, d) }
 
-// Calm forgets the back-off that a key has gathered, for one that makes progress.
-func (c *Controller) Calm(key string) { c.queue.Forget(key) }
+// Forget resets the back-off of a key that makes progress.
+func (c *Controller) Forget(key string) { c.queue.Forget(key) }
 
 // KeyOf is an object's key: "namespace/name", or "name" for a cluster-scoped object.
 func KeyOf(obj metav1.Object) string {
@@ -180,7 +182,7 @@ func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer c.queue.ShutDown()
-	for _, run := range c.beside {
+	for _, run := range c.runnables {
 		wg.Go(func() { run(ctx) })
 	}
 	if !cache.WaitFor(ctx, "", c.synced...) {
@@ -209,19 +211,20 @@ func (c *Controller) next(ctx context.Context) bool {
 		return true
 	case ctx.Err() != nil:
 		return false
-	case errors.Is(err, ErrAgain):
+	case errors.Is(err, ErrRequeue):
 	case apierrors.IsConflict(err):
-		// Our cache was behind: the next look will be at the newer object.
+		// Our cache was behind: the next reconciliation will see the newer object.
 		c.Log.Debug("conflict", "key", key, "error", err)
 	default:
-		c.Log.Log(ctx, levelOf(c.queue.NumRequeues(key)), "reconcile failed", "key", key, "retries", c.queue.NumRequeues(key), "error", err)
+		c.Log.Log(ctx, levelOf(c.queue.NumRequeues(key)), "reconcile failed", "key", key, "retries",
+			c.queue.NumRequeues(key), "error", err)
 	}
 	c.queue.AddRateLimited(key)
 	return true
 }
 
-// levelOf is the level of the line about a failure after so many retries: each time there have been twice as many it is a
-// warning, so that keys which fail for long do not fill the log.
+// levelOf is the log level of a failure after so many retries: a warning each time their number has doubled, so that
+// keys that keep failing do not fill the log.
 func levelOf(retries int) slog.Level {
 	if retries&(retries-1) == 0 {
 		return slog.LevelWarn

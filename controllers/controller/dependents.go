@@ -11,9 +11,9 @@ import (
 type Dependents struct {
 	Controller *Controller
 	Kind       schema.GroupVersionKind
-	// Expected are told of deletions.
+	// Expected, if not nil, is informed of deletions.
 	Expected *Expectations
-	// Adopters are woken for an object that nobody controls; see Adopters.
+	// Adopters, if not nil, is called with an object that has no controller; see Adopters.
 	Adopters func(orphan metav1.Object)
 }
 
@@ -35,9 +35,9 @@ func (d *Dependents) Changed(obj metav1.Object) {
 	d.Orphan(obj)
 }
 
-// Orphan wakes those that might adopt an object, unless somebody controls it.
+// Orphan wakes those that might adopt an object. One that has a controller, or is being deleted, is not adopted.
 func (d *Dependents) Orphan(obj metav1.Object) {
-	if metav1.GetControllerOfNoCopy(obj) == nil {
+	if d.Adopters != nil && metav1.GetControllerOfNoCopy(obj) == nil && obj.GetDeletionTimestamp() == nil {
 		d.Adopters(obj)
 	}
 }
@@ -50,18 +50,21 @@ func (d *Dependents) Moved(old, obj metav1.Object) {
 	}
 }
 
-// Gone tells the owner's expectations of a deletion, and wakes it. A graceful deletion counts from when it
-// shows, and may be told twice.
+// Gone reports a deletion to the owner's expectations and wakes the owner. A graceful deletion counts from the moment
+// it shows; it may be reported twice.
 func (d *Dependents) Gone(obj metav1.Object) {
 	if key, ok := d.OwnerKey(obj); ok {
-		d.Expected.DeletionObserved(key, obj.GetUID())
+		if d.Expected != nil {
+			d.Expected.DeletionObserved(key, obj.GetUID())
+		}
 		d.Controller.Enqueue(key)
 	}
 }
 
 // Adopters wakes those owners of the orphan's namespace whose selector matches it. list has no errors but those of
 // a lister, which has none.
-func Adopters[T metav1.Object](c *Controller, list func(namespace string) ([]T, error), selector func(T) *metav1.LabelSelector) func(metav1.Object) {
+func Adopters[T metav1.Object](c *Controller, list func(namespace string) ([]T, error),
+	selector func(T) *metav1.LabelSelector) func(metav1.Object) {
 	return func(orphan metav1.Object) {
 		owners, err := list(orphan.GetNamespace())
 		if err != nil {

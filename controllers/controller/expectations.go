@@ -11,13 +11,13 @@ import (
 )
 
 // ExpectationsTTL bounds how long a lost watch event can hold an owner up. A controller that
-// finds its expectations unsatisfied looks again after it.
+// finds its expectations unsatisfied reconciles again after it.
 const ExpectationsTTL = 5 * time.Minute
 
 // Expectations remembers which of our own creations and deletions the cache has not shown
-// yet. Between a write and its watch event the cache lies, and a controller that counted
-// then would make one pod too many or delete one too many; so Reconcile acts for an owner
-// only when Satisfied says so.
+// yet. Between a write and its watch event the cache is stale, and a controller that counted
+// then would create or delete one pod too many; so Reconcile acts for an owner only when
+// Satisfied returns true.
 //
 // Expect before writing, report failures with CreationFailed and DeletionObserved, and feed
 // the informer's events to CreationObserved and DeletionObserved. It is safe for concurrent use.
@@ -52,10 +52,10 @@ func (e *Expectations) ExpectDeletions(owner string, uids ...types.UID) {
 	})
 }
 
-// CreationObserved says that a creation has arrived in the cache.
+// CreationObserved records that a creation has arrived in the cache.
 func (e *Expectations) CreationObserved(owner string) { e.CreationFailed(owner, 1) }
 
-// CreationFailed says that n of the creations expected will never be seen.
+// CreationFailed records that n of the expected creations will never be seen.
 func (e *Expectations) CreationFailed(owner string, n int) {
 	e.change(owner, false, func(x *expected) { x.creations -= n })
 }
@@ -70,7 +70,7 @@ func (e *Expectations) Deletions(owner string) []types.UID {
 	return nil
 }
 
-// DeletionObserved says that the object is gone, or going, in the cache.
+// DeletionObserved records that the object is deleted, or being deleted, in the cache.
 func (e *Expectations) DeletionObserved(owner string, uid types.UID) {
 	e.change(owner, false, func(x *expected) { delete(x.deletions, uid) })
 }
@@ -82,7 +82,7 @@ func (e *Expectations) Forget(owner string) {
 	delete(e.owner, owner)
 }
 
-// Satisfied says whether the cache has shown all that was expected, or has had its time.
+// Satisfied reports whether the cache has shown all that was expected, or has had its time.
 func (e *Expectations) Satisfied(owner string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -22,14 +22,14 @@ const (
 	MaxFailureDelay = 5 * time.Minute
 	// settled is the age at which a pod has proved that it can run. When it fails after that, it is replaced at once.
 	settled = 10 * time.Minute
-	// KeepFailed is how many pods of one owner that have failed are kept for people to look at; the oldest go first.
+	// KeepFailed is how many pods of one owner that have failed are kept for inspection; the oldest are deleted first.
 	KeepFailed = 500
 )
 
-// Failures delays the replacement of pods that fail soon after they were made, where the next will as likely fail: a node may
-// refuse every one. The first replacement is made at once, those after it after 1 s, 2 s, 4 s, …. The delay is forgotten
-// when no replacement has been needed for twice the longest delay; a restart forgets it too, which makes
-// the next replacement come sooner, and no more.
+// Failures delays the replacement of pods that fail soon after their creation, where the next will probably fail
+// too: a node may refuse every one. The first replacement is made at once, those after it after 1 s, 2 s, 4
+// s, …. The delay is forgotten when no replacement has been needed for twice the longest delay; a restart
+// forgets it too, which makes the next replacement come sooner, and no more.
 //
 // It is safe for concurrent use.
 type Failures struct {
@@ -60,8 +60,8 @@ func (f *Failures) Due(owner, place string) (wait time.Duration) {
 	return f.next(f.at(owner, place), f.clock.Now(), false)
 }
 
-// Failed notes that the pod of a place has failed before it had proved that it can run, or was taken away: Replace delays
-// the next. Several notes before that are one.
+// Failed notes that the pod of a place has failed before it had proved that it can run, or was taken away:
+// Replace delays the next. Several notes before that are one.
 func (f *Failures) Failed(owner, place string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,8 +82,9 @@ func (f *Failures) Replace(owner, place string) (wait time.Duration) {
 	return wait
 }
 
-// Allow returns how many of the missing pods of an owner may be made now, and how long the rest must wait. pods are all that
-// the owner has, those that have ended included. Pods beyond those that failed, as when the owner is scaled up, never wait.
+// Allow returns how many of the missing pods of an owner may be made now, and how long the rest must wait.
+// pods are all that the owner has, those that have ended included. Pods beyond those that failed, as when the
+// owner is scaled up, never wait.
 func (f *Failures) Allow(owner string, missing int, pods []*corev1.Pod) (n int, wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,8 +121,8 @@ func (f *Failures) Allow(owner string, missing int, pods []*corev1.Pod) (n int, 
 	return missing, 0
 }
 
-// failedSoon says whether a pod came to nothing soon after it was made: it failed, or was taken off a Node whose taint it
-// does not tolerate.
+// failedSoon reports whether a pod failed soon after its creation: it ended so, or was evicted from a Node
+// whose taint it does not tolerate.
 func failedSoon(pod *corev1.Pod, now time.Time) bool {
 	if now.Sub(pod.CreationTimestamp.Time) > settled {
 		return false
@@ -130,10 +131,11 @@ func failedSoon(pod *corev1.Pod, now time.Time) bool {
 		return true
 	}
 	c := PodCondition(pod, corev1.DisruptionTarget)
-	return pod.DeletionTimestamp != nil && c != nil && c.Status == corev1.ConditionTrue && c.Reason == "DeletionByTaintManager"
+	return pod.DeletionTimestamp != nil && c != nil && c.Status == corev1.ConditionTrue &&
+		c.Reason == "DeletionByTaintManager"
 }
 
-// FailedSoon says whether a pod has failed before it had proved that it can run.
+// FailedSoon reports whether a pod has failed before it proved that it can run.
 func (f *Failures) FailedSoon(pod *corev1.Pod) bool { return failedSoon(pod, f.clock.Now()) }
 
 // readySince is how many of the pods that were made since then are ready.
@@ -154,7 +156,7 @@ func (f *Failures) Forget(owner string) {
 	delete(f.owners, owner)
 }
 
-// crowded is how many places an owner has before those that need no delay any more are looked for.
+// crowded is how many places an owner has before those that need no delay any more are removed.
 const crowded = 1000
 
 func (f *Failures) at(owner, place string) *setback {
@@ -180,8 +182,8 @@ func (f *Failures) at(owner, place string) *setback {
 
 func (f *Failures) forgotten(x *setback, now time.Time) bool { return now.Sub(x.last) > 2*f.most }
 
-// next notes a replacement, if it may be made now, and makes the delay of the one after it twice as long, unless as many of
-// the last are well as have failed.
+// next notes a replacement, if it may be made now, and makes the delay of the one after it twice as long,
+// unless as many of the last are well as have failed.
 func (f *Failures) next(x *setback, now time.Time, well bool) (wait time.Duration) {
 	if f.forgotten(x, now) {
 		x.delay, x.last = firstFailureDelay, now
@@ -214,7 +216,8 @@ func PruneFailed(ctx context.Context, client kubernetes.Interface, owner metav1.
 	})
 	errs := make([]error, surplus)
 	InParallel(surplus, func(i int) {
-		err := client.CoreV1().Pods(failed[i].Namespace).Delete(ctx, failed[i].Name, *metav1.NewPreconditionDeleteOptions(string(failed[i].UID)))
+		err := client.CoreV1().Pods(failed[i].Namespace).Delete(ctx, failed[i].Name,
+			*metav1.NewPreconditionDeleteOptions(string(failed[i].UID)))
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			errs[i] = err
 		}

@@ -2,10 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"path"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -22,8 +18,9 @@ import (
 func failing(c *clocktesting.FakeClock, from, n int) (pods []*corev1.Pod) {
 	for i := range n {
 		pods = append(pods, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(from + i)), CreationTimestamp: metav1.NewTime(c.Now())},
-			Status:     corev1.PodStatus{Phase: corev1.PodFailed},
+			ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(from + i)),
+				CreationTimestamp: metav1.NewTime(c.Now())},
+			Status: corev1.PodStatus{Phase: corev1.PodFailed},
 		})
 	}
 	return pods
@@ -130,7 +127,8 @@ func TestFailures_DelayWhatReplacesAPodThatFailed(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	f := NewFailures(clock, 4*time.Second)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0", CreationTimestamp: metav1.NewTime(clock.Now())}}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager"}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+		Reason: "DeletionByTaintManager"}}
 	require.False(t, f.FailedSoon(pod), "it is still there")
 	pod.DeletionTimestamp = new(metav1.NewTime(clock.Now()))
 	require.True(t, f.FailedSoon(pod))
@@ -151,32 +149,28 @@ func TestFailures_DelayWhatReplacesAPodThatFailed(t *testing.T) {
 
 func TestPruneFailed_KeepsTheNewest(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var deleted []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		deleted = append(deleted, r.Method+" "+path.Base(r.URL.Path))
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Success"}`))
-	}))
-	t.Cleanup(server.Close)
-	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, QPS: -1})
+	client := fake.NewSimpleClientset()
 	owner := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "owner", UID: "owner"}}
 	ref := []metav1.OwnerReference{{UID: "owner", Controller: new(true)}}
 	born := time.Now()
 	pod := func(name string, phase corev1.PodPhase, refs []metav1.OwnerReference) *corev1.Pod {
 		born = born.Add(time.Second)
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID(name), OwnerReferences: refs, CreationTimestamp: metav1.NewTime(born)},
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID(name),
+			OwnerReferences: refs, CreationTimestamp: metav1.NewTime(born)},
 			Status: corev1.PodStatus{Phase: phase}}
 	}
-	pods := []*corev1.Pod{pod("orphan", corev1.PodFailed, nil), pod("running", corev1.PodRunning, ref), pod("succeeded", corev1.PodSucceeded, ref)}
+	pods := []*corev1.Pod{pod("orphan", corev1.PodFailed, nil), pod("running", corev1.PodRunning, ref),
+		pod("succeeded", corev1.PodSucceeded, ref)}
 	for i := range KeepFailed {
 		pods = append(pods, pod(fmt.Sprint("failed-", i), corev1.PodFailed, ref))
 	}
 	require.NoError(t, PruneFailed(t.Context(), client, owner, pods))
-	require.Empty(t, deleted)
+	require.Empty(t, client.Actions())
 	pods = append(pods, pod("newer", corev1.PodFailed, ref), pod("newest", corev1.PodFailed, ref))
 	require.NoError(t, PruneFailed(t.Context(), client, owner, pods))
-	require.ElementsMatch(t, []string{"DELETE failed-0", "DELETE failed-1"}, deleted)
+	var deleted []string
+	for _, a := range client.Actions() {
+		deleted = append(deleted, a.GetVerb()+" "+a.(k8stesting.DeleteAction).GetName())
+	}
+	require.ElementsMatch(t, []string{"delete failed-0", "delete failed-1"}, deleted)
 }

@@ -14,10 +14,11 @@ import (
 // rediscover is how long a Mapper keeps what it has learned, however often it is asked for what it does not know.
 const rediscover = 10 * time.Second
 
-// NewMapper returns a mapper of kinds that remembers discovery. Reset makes it ask again, at most every 10 s: objects can
-// name unknown kinds without end.
+// NewMapper returns a mapper of kinds that remembers discovery. Reset makes it ask again, at most every 10 s:
+// objects can name unknown kinds without end.
 func NewMapper(d discovery.DiscoveryInterface, c clock.PassiveClock) meta.ResettableRESTMapper {
-	return &mapper{ResettableRESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d)), clock: c}
+	return &mapper{ResettableRESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d)),
+		clock: c}
 }
 
 type mapper struct {

@@ -45,7 +45,7 @@ type segmented struct {
 	sound   bool
 }
 
-// IsSegment says whether s can be one segment of a path, as a name of any object can.
+// IsSegment reports whether s can be one segment of a path, as a name of any object can.
 func IsSegment(s string) bool { return len(rest.IsValidPathSegmentName(s)) == 0 }
 
 // check returns NotFound where the name and the subresources cannot be those of an object.
@@ -77,7 +77,8 @@ func (s segmented) DeleteCollection(ctx context.Context, o metav1.DeleteOptions,
 }
 
 // Get implements metadata.ResourceInterface.
-func (s segmented) Get(ctx context.Context, name string, o metav1.GetOptions, subresources ...string) (*metav1.PartialObjectMetadata, error) {
+func (s segmented) Get(ctx context.Context, name string, o metav1.GetOptions, subresources ...string) (
+	*metav1.PartialObjectMetadata, error) {
 	if err := s.check(name, subresources...); err != nil {
 		return nil, err
 	}
@@ -101,7 +102,8 @@ func (s segmented) Watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 }
 
 // Patch implements metadata.ResourceInterface.
-func (s segmented) Patch(ctx context.Context, name string, as types.PatchType, patch []byte, o metav1.PatchOptions, subresources ...string) (*metav1.PartialObjectMetadata, error) {
+func (s segmented) Patch(ctx context.Context, name string, as types.PatchType, patch []byte, o metav1.PatchOptions,
+	subresources ...string) (*metav1.PartialObjectMetadata, error) {
 	if err := s.check(name, subresources...); err != nil {
 		return nil, err
 	}

@@ -41,16 +41,19 @@ func TestOneSegment_NeverAsksForWhatIsNoSegment(t *testing.T) {
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
 		_, err = of.Watch(t.Context(), metav1.ListOptions{})
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
-		require.True(t, apierrors.IsNotFound(of.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})))
+		require.True(t, apierrors.IsNotFound(of.DeleteCollection(t.Context(), metav1.DeleteOptions{},
+			metav1.ListOptions{})))
 	}
-	for _, bad := range []string{"node-0/proxy/containerLogs/b/px/px", "../namespaces/b/pods/px/proxy/", "..", ".", "a%2fproxy", "/"} {
+	for _, bad := range []string{"node-0/proxy/containerLogs/b/px/px", "../namespaces/b/pods/px/proxy/", "..", ".",
+		"a%2fproxy", "/"} {
 		try(client.Resource(nodes), bad)
 		try(client.Resource(nodes).Namespace("b"), bad)
 		try(client.Resource(nodes), "sound", bad)
 		tryAll(client.Resource(nodes).Namespace(bad))
 		tryAll(client.Resource(schema.GroupVersionResource{Version: "v1", Resource: bad}))
 		tryAll(client.Resource(schema.GroupVersionResource{Version: bad, Resource: "nodes"}))
-		tryAll(client.Resource(schema.GroupVersionResource{Group: bad, Version: "v1", Resource: "nodes"}).Namespace("b"))
+		tryAll(client.Resource(schema.GroupVersionResource{Group: bad, Version: "v1", Resource: "nodes"}).Namespace(
+			"b"))
 	}
 	require.Zero(t, asked.Load())
 	tryAll(client.Resource(nodes))

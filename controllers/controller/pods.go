@@ -36,28 +36,28 @@ func PodCondition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodConditi
 	return nil
 }
 
-// PodReady says whether the pod has said that it is ready.
+// PodReady reports whether the pod's condition Ready is true.
 func PodReady(pod *corev1.Pod) bool {
 	c := PodCondition(pod, corev1.PodReady)
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// PodActive says whether the pod has neither ended nor been told to.
+// PodActive reports whether the pod has neither ended nor is being deleted.
 func PodActive(pod *corev1.Pod) bool {
 	return !PodEnded(pod) && pod.DeletionTimestamp == nil
 }
 
-// PodTerminating says whether the pod has been told to end and has not done so yet.
+// PodTerminating reports whether the pod is being deleted and has not ended yet.
 func PodTerminating(pod *corev1.Pod) bool {
 	return !PodEnded(pod) && pod.DeletionTimestamp != nil
 }
 
-// PodEnded says whether no container of the pod will ever run again.
+// PodEnded reports whether no container of the pod will ever run again.
 func PodEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// PodAvailable says whether the pod has been ready for minReadySeconds at now. Where it is
+// PodAvailable reports whether the pod has been ready for minReadySeconds at now. Where it is
 // ready but has not been so for long enough, wait is the time still missing.
 func PodAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) (available bool, wait time.Duration) {
 	c := PodCondition(pod, corev1.PodReady)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Settings are those of single controllers, by the names of kube-controller-manager's flags. What
-// is zero has the default that is given with it.
+// Settings are those of single controllers, by the names of kube-controller-manager's flags. A zero
+// field has the default in its comment.
 type Settings struct {
 	Autoscaler AutoscalerSettings
 	Endpoints  EndpointsSettings
@@ -23,15 +23,15 @@ type Settings struct {
 	// LegacyTokenCleanUpPeriod is --legacy-service-account-token-clean-up-period: how long tokens in Secrets that were
 	// made by themselves may be idle (a year).
 	LegacyTokenCleanUpPeriod time.Duration
-	// TerminatedPodThreshold is --terminated-pod-gc-threshold: how many pods that have ended may stay (12,500); all where
-	// it is not above 0.
+	// TerminatedPodThreshold is --terminated-pod-gc-threshold: how many pods that have ended may stay
+	// (12,500); all where it is not above 0.
 	TerminatedPodThreshold *int
 	// RootCA is what --root-ca-file holds, in PEM: the certificates by which pods know the API server.
 	// Without it they are those by which the controllers do.
 	RootCA []byte
 }
 
-// EndpointsSettings say how Services' endpoints are told.
+// EndpointsSettings configure how Services' endpoints are published.
 type EndpointsSettings struct {
 	// MaxPerSlice is --max-endpoints-per-slice: how many endpoints a slice holds (100).
 	MaxPerSlice int
@@ -45,10 +45,10 @@ type EndpointsSettings struct {
 	MirroredBatchPeriod time.Duration
 }
 
-// AutoscalerSettings say how soon the scale of a workload follows its metrics. The flags begin with
+// AutoscalerSettings configure how soon the scale of a workload follows its metrics. The flags begin with
 // --horizontal-pod-autoscaler.
 type AutoscalerSettings struct {
-	// SyncPeriod is -sync-period: how often each autoscaler is looked at (15 s).
+	// SyncPeriod is -sync-period: how often each autoscaler is reconciled (15 s).
 	SyncPeriod time.Duration
 	// DownscaleStabilization is -downscale-stabilization: how far back the largest recommendation counts before
 	// anything shrinks (5 min).
@@ -63,7 +63,7 @@ type AutoscalerSettings struct {
 	InitialReadinessDelay time.Duration
 }
 
-// NodeIPAMSettings say which subnets Nodes get for their pods.
+// NodeIPAMSettings configure which subnets Nodes get for their pods.
 type NodeIPAMSettings struct {
 	// Allocate is --allocate-node-cidrs: without it Nodes get none from the controllers.
 	Allocate bool
@@ -85,7 +85,7 @@ type ServiceSettings struct {
 	LoadBalancerPool []string
 }
 
-// StorageSettings say what volumes there are without storage of the cluster's own. They are the project's own.
+// StorageSettings configure the volumes of a cluster without a storage system. They are the project's own.
 type StorageSettings struct {
 	// NodeLocalClass is the StorageClass of folders on nodes, which is made at the start and is the default
 	// unless there is another ("local"); "" for none. (--node-local-storage-class)
@@ -94,9 +94,9 @@ type StorageSettings struct {
 	NodeLocalRoot string
 }
 
-// NodeSettings say how soon a Node that is silent is given up.
+// NodeSettings configure how soon a silent Node is given up.
 type NodeSettings struct {
-	// MonitorPeriod is --node-monitor-period: how often every Node is looked at (5 s).
+	// MonitorPeriod is --node-monitor-period: how often every Node is checked (5 s).
 	MonitorPeriod time.Duration
 	// MonitorGracePeriod is --node-monitor-grace-period: how long a Node may be silent before
 	// its conditions become Unknown (50 s).

@@ -17,8 +17,8 @@ type Written struct {
 	owner map[string]map[cache.SharedIndexInformer]string
 }
 
-// Note says that version is what the API server answered to a write for the owner, of an
-// object that the informer caches.
+// Note records the version in the API server's answer to a write for the owner, of an object that
+// the informer caches.
 func (w *Written) Note(owner string, informer cache.SharedIndexInformer, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -33,8 +33,8 @@ func (w *Written) Note(owner string, informer cache.SharedIndexInformer, version
 	}
 }
 
-// Shown says whether the caches have caught up with all that was noted for the owner. Where
-// they have not, the events of the objects written will tell.
+// Shown reports whether the caches have caught up with all that was noted for the owner. Where
+// they have not, the watch events of the objects written will wake the owner.
 func (w *Written) Shown(owner string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,29 +9,29 @@ import (
 )
 
 // cleanUp deletes the oldest finished Jobs beyond the history limits.
-func (l *look) cleanUp(ctx context.Context) error {
-	if err := l.keep(ctx, batchv1.JobFailed, l.cj.Spec.FailedJobsHistoryLimit); err != nil {
+func (s *sync) cleanUp(ctx context.Context) error {
+	if err := s.keep(ctx, batchv1.JobFailed, s.cj.Spec.FailedJobsHistoryLimit); err != nil {
 		return err
 	}
-	return l.keep(ctx, batchv1.JobComplete, l.cj.Spec.SuccessfulJobsHistoryLimit)
+	return s.keep(ctx, batchv1.JobComplete, s.cj.Spec.SuccessfulJobsHistoryLimit)
 }
 
-func (l *look) keep(ctx context.Context, how batchv1.JobConditionType, limit *int32) error {
+func (s *sync) keep(ctx context.Context, how batchv1.JobConditionType, limit *int32) error {
 	if limit == nil {
 		return nil
 	}
 	var jobs []*batchv1.Job
-	for _, j := range l.children {
+	for _, j := range s.children {
 		if end(j) == how && j.DeletionTimestamp == nil {
 			jobs = append(jobs, j)
 		}
 	}
 	slices.SortFunc(jobs, olderFirst)
 	for _, j := range jobs[:max(0, len(jobs)-int(*limit))] {
-		if err := l.deleteJob(ctx, j.Name, string(j.UID)); err != nil {
+		if err := s.deleteJob(ctx, j.Name, string(j.UID)); err != nil {
 			return err
 		}
-		l.children = slices.DeleteFunc(l.children, func(o *batchv1.Job) bool { return o == j })
+		s.children = slices.DeleteFunc(s.children, func(o *batchv1.Job) bool { return o == j })
 	}
 	return nil
 }

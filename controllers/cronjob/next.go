@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// ServeHTTP tells when each CronJob runs next, as a table: what no field of a CronJob says.
+// ServeHTTP writes a table of the times at which each CronJob runs next, which no field of a CronJob has.
 func (c *cronJobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	all, err := c.lister.List(labels.Everything())
 	if err != nil {
@@ -35,11 +35,11 @@ func nextRun(cj *batchv1.CronJob, now time.Time) string {
 	if suspended(cj) {
 		return "suspended"
 	}
-	s, _, err := parse(&cj.Spec)
+	times, _, err := parse(&cj.Spec)
 	if err != nil {
 		return err.Error()
 	}
-	next := s.Next(now)
+	next := times.Next(now)
 	if next.IsZero() {
 		return "never"
 	}

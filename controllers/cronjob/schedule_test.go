@@ -54,7 +54,8 @@ func TestNextRun(t *testing.T) {
 		{schedule: "* * * * *", suspend: true, want: "suspended"},
 		{schedule: "0 0 30 2 *", want: "never"},
 		{schedule: "soon", want: `unparseable schedule: "soon" : expected exactly 5 fields, found 1: [soon]`},
-		{schedule: "* * * * *", zone: "Nowhere/Land", want: `invalid timeZone: "Nowhere/Land": unknown time zone Nowhere/Land`},
+		{schedule: "* * * * *", zone: "Nowhere/Land",
+			want: `invalid timeZone: "Nowhere/Land": unknown time zone Nowhere/Land`},
 	} {
 		cj := &batchv1.CronJob{Spec: batchv1.CronJobSpec{Schedule: c.schedule, Suspend: &c.suspend}}
 		if c.zone != "" {
@@ -65,11 +66,11 @@ func TestNextRun(t *testing.T) {
 }
 
 func TestDue_WithADeadlineThatNeverComes(t *testing.T) {
-	s, err := cron.ParseStandard("0 * * * *")
+	hourly, err := cron.ParseStandard("0 * * * *")
 	require.NoError(t, err)
 	now := time.Date(2026, 1, 1, 12, 30, 0, 0, time.UTC)
 	cj := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
 	cj.Spec.StartingDeadlineSeconds = new(int64(math.MaxInt64))
-	l := &look{cj: cj, now: now}
-	require.Equal(t, now.Add(-30*time.Minute), l.due(s).UTC())
+	s := &sync{cj: cj, now: now}
+	require.Equal(t, now.Add(-30*time.Minute), s.due(hourly).UTC())
 }

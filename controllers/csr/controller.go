@@ -9,15 +9,16 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// New returns a controller whose keys are requests. look is called with each that is there and is not being deleted, as
-// the cache has it: it must not be changed. That a request is gone when it is written to is no error.
-func New(env *controller.Env, name string, look func(context.Context, *certificatesv1.CertificateSigningRequest) error) *controller.Controller {
+// New returns a controller whose keys are requests. handle is called with each that exists and is not being deleted, as
+// the cache has it: it must not be changed. A request that is gone when it is written to is no error.
+func New(env *controller.Env, name string,
+	handle func(context.Context, *certificatesv1.CertificateSigningRequest) error) *controller.Controller {
 	informer := env.Informers.Certificates().V1().CertificateSigningRequests()
 	lister := informer.Lister()
 	c := controller.New(env, name, func(ctx context.Context, key string) error {
 		r, err := lister.Get(key)
 		if err == nil && r.DeletionTimestamp == nil {
-			err = look(ctx, r)
+			err = handle(ctx, r)
 		}
 		if apierrors.IsNotFound(err) {
 			return nil

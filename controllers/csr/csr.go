@@ -1,5 +1,5 @@
-// Package csr reads CertificateSigningRequests: what the controllers share that approve, sign and
-// forget them.
+// Package csr reads CertificateSigningRequests, for the controllers that approve, sign and delete
+// them.
 // https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/
 package csr
 
@@ -29,7 +29,8 @@ func Parse(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateReques
 }
 
 // Has returns a condition that is true, nil if there is none.
-func Has(r *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
+func Has(r *certificatesv1.CertificateSigningRequest,
+	t certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
 	for i := range r.Status.Conditions {
 		if c := &r.Status.Conditions[i]; c.Type == t && (c.Status == "" || c.Status == corev1.ConditionTrue) {
 			return c

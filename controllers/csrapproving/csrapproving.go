@@ -1,4 +1,4 @@
-// Package csrapproving approves the client certificates that kubelets ask for, if whoever asks has
+// Package csrapproving approves the client certificates that kubelets ask for, if the requester has
 // the right to: certificatesigningrequests/selfnodeclient for one of its own name, …/nodeclient for
 // any node's. It also approves the serving certificates that nodes ask for, for names and addresses that
 // their Nodes have, of a node for itself or of users with the right to …/nodeserver. Kubernetes leaves those to
@@ -39,7 +39,7 @@ func (a *approver) reconcile(ctx context.Context, r *certificatesv1.CertificateS
 	}
 	request, err := csr.Parse(r)
 	if err != nil || csr.CheckSigner(r, request) != nil {
-		return nil // the API server refuses what cannot be read; the rest is for people to look at
+		return nil // the API server refuses an unreadable one; the rest is for people to decide
 	}
 	if r.Spec.SignerName == certificatesv1.KubeletServingSignerName {
 		return a.serving(ctx, r, request)
@@ -48,7 +48,8 @@ func (a *approver) reconcile(ctx context.Context, r *certificatesv1.CertificateS
 		subresource, message string
 		applies              bool
 	}{
-		{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.", r.Spec.Username == request.Subject.CommonName},
+		{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.",
+			r.Spec.Username == request.Subject.CommonName},
 		{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.", true},
 	} {
 		if !kind.applies {
@@ -63,14 +64,16 @@ func (a *approver) reconcile(ctx context.Context, r *certificatesv1.CertificateS
 		}
 	}
 	// The right may be given yet, which nothing here would hear of.
-	return fmt.Errorf("%w: %q is a kubelet's request, and %s may not make it", controller.ErrAgain, r.Name, r.Spec.Username)
+	return fmt.Errorf("%w: %q is a kubelet's request, and %s may not make it", controller.ErrRequeue, r.Name,
+		r.Spec.Username)
 }
 
-// signers are those whose requests are looked at.
+// signers are those whose requests are considered.
 var signers = []string{certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName}
 
-// serving approves a serving certificate for what the Node says of itself.
-func (a *approver) serving(ctx context.Context, r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) error {
+// serving approves a serving certificate for the names and addresses in the Node's status.
+func (a *approver) serving(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
+	request *x509.CertificateRequest) error {
 	self := r.Spec.Username == request.Subject.CommonName && slices.Contains(r.Spec.Groups, "system:nodes")
 	if !self {
 		allowed, err := a.may(ctx, r, "nodeserver")
@@ -81,12 +84,13 @@ func (a *approver) serving(ctx context.Context, r *certificatesv1.CertificateSig
 			return nil // people may know better
 		}
 	}
-	node, err := a.client.CoreV1().Nodes().Get(ctx, strings.TrimPrefix(request.Subject.CommonName, "system:node:"), metav1.GetOptions{})
+	node, err := a.client.CoreV1().Nodes().Get(ctx, strings.TrimPrefix(request.Subject.CommonName, "system:node:"),
+		metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	if err != nil || !addressed(node, request) {
-		return fmt.Errorf("%w: %q is for names or addresses that its Node does not have", controller.ErrAgain, r.Name)
+		return fmt.Errorf("%w: %q is for names or addresses that its Node does not have", controller.ErrRequeue, r.Name)
 	}
 	return a.approve(ctx, r, "Auto approving kubelet serving certificate for the names and addresses of the Node.")
 }
@@ -102,8 +106,9 @@ func addressed(node *corev1.Node, request *x509.CertificateRequest) bool {
 	})
 }
 
-// may asks the API server whether the one who asks for the certificate may.
-func (a *approver) may(ctx context.Context, r *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
+// may asks the API server whether the requester of the certificate has the right.
+func (a *approver) may(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
+	subresource string) (bool, error) {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range r.Spec.Extra {
 		extra[key] = authorizationv1.ExtraValue(values)
@@ -112,7 +117,8 @@ func (a *approver) may(ctx context.Context, r *certificatesv1.CertificateSigning
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: r.Spec.Username, UID: r.Spec.UID, Groups: r.Spec.Groups, Extra: extra,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Group: certificatesv1.GroupName, Resource: "certificatesigningrequests", Subresource: subresource, Verb: "create", Version: "*",
+				Group: certificatesv1.GroupName, Resource: "certificatesigningrequests", Subresource: subresource,
+				Verb: "create", Version: "*",
 			},
 		},
 	}, metav1.CreateOptions{})
@@ -125,8 +131,10 @@ func (a *approver) may(ctx context.Context, r *certificatesv1.CertificateSigning
 func (a *approver) approve(ctx context.Context, r *certificatesv1.CertificateSigningRequest, message string) error {
 	r = r.DeepCopy()
 	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: message,
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved",
+		Message: message,
 	})
-	_, err := a.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
+	_, err := a.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, r,
+		metav1.UpdateOptions{})
 	return err
 }

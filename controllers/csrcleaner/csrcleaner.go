@@ -1,6 +1,5 @@
-// Package csrcleaner deletes CertificateSigningRequests that nobody needs any more: those that were
-// answered an hour ago, those that nobody has answered for a day, and those whose certificate
-// has expired.
+// Package csrcleaner deletes CertificateSigningRequests that are no longer needed: an hour after they
+// were answered, after a day without an answer, and when their certificate has expired.
 package csrcleaner
 
 import (
@@ -25,15 +24,16 @@ const (
 // New returns the controller. Its keys are CertificateSigningRequests.
 func New(env *controller.Env) (*controller.Controller, error) {
 	var c *controller.Controller
-	c = csr.New(env, "certificatesigningrequest-cleaner-controller", func(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
-		if left := deadline(r).Sub(env.Clock.Now()); left > 0 {
-			c.EnqueueAfter(r.Name, left+time.Millisecond)
-			return nil
-		}
-		return env.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, r.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion},
+	c = csr.New(env, "certificatesigningrequest-cleaner-controller",
+		func(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
+			if left := deadline(r).Sub(env.Clock.Now()); left > 0 {
+				c.EnqueueAfter(r.Name, left+time.Millisecond)
+				return nil
+			}
+			return env.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, r.Name, metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion},
+			})
 		})
-	})
 	return c, nil
 }
 
@@ -46,7 +46,8 @@ func deadline(r *certificatesv1.CertificateSigningRequest) time.Time {
 			end = t
 		}
 	}
-	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,
+		certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		condition := csr.Has(r, t)
 		if condition == nil || t == certificatesv1.CertificateApproved && len(r.Status.Certificate) == 0 {
 			continue

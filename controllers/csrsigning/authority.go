@@ -26,7 +26,7 @@ type authority struct {
 }
 
 const (
-	// backdate is how far the clock of whoever looks at a certificate may be behind.
+	// backdate is how far the clock of a certificate's verifier may be behind.
 	backdate = 5 * time.Minute
 	// short is a life of which the backdating would be too large a part; it is not added to.
 	short = 8 * time.Hour
@@ -49,7 +49,8 @@ func (a *authority) load() (*x509.Certificate, crypto.Signer, error) {
 }
 
 // issue makes the certificate in PEM.
-func (a *authority) issue(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) ([]byte, error) {
+func (a *authority) issue(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) (
+	[]byte, error) {
 	ca, key, err := a.load()
 	if err != nil {
 		return nil, err
@@ -65,7 +66,8 @@ func (a *authority) issue(r *certificatesv1.CertificateSigningRequest, request *
 	now := a.clock.Now()
 	template := &x509.Certificate{
 		SerialNumber: serial, RawSubject: request.RawSubject,
-		DNSNames: request.DNSNames, IPAddresses: request.IPAddresses, EmailAddresses: request.EmailAddresses, URIs: request.URIs,
+		DNSNames: request.DNSNames, IPAddresses: request.IPAddresses, EmailAddresses: request.EmailAddresses,
+		URIs:      request.URIs,
 		NotBefore: now.Add(-backdate), NotAfter: now.Add(life), BasicConstraintsValid: true,
 	}
 	if life >= short {

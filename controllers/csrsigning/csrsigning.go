@@ -1,6 +1,6 @@
 // Package csrsigning issues the certificates of approved CertificateSigningRequests, for
 // Kubernetes' own signers: client certificates of users and of kubelets, serving certificates of
-// kubelets, and whatever legacy-unknown is asked for. What a signer does not sign, Failed says.
+// kubelets, and anything for legacy-unknown. The condition Failed marks what a signer does not sign.
 // https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/#kubernetes-signers
 package csrsigning
 
@@ -67,7 +67,8 @@ func (s *signing) reconcile(ctx context.Context, r *certificatesv1.CertificateSi
 	}
 	if err != nil {
 		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure", Message: err.Error(),
+			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure",
+			Message: err.Error(),
 		})
 	} else if r.Status.Certificate, err = a.issue(r, request); err != nil {
 		return err

@@ -3,7 +3,7 @@
 // In comes a DaemonSet, the Nodes, its pods and revisions; out go pods, the status and events. Pods are
 // bound by the scheduler, to the Node that their affinity names. The files:
 //
-//	daemonset.go  what the controller listens to, and one look at a set
+//	daemonset.go  what the controller listens to, and one sync of a set
 //	placement.go  which Nodes should have a pod, and which may keep theirs
 //	scale.go      pods made and deleted
 //	update.go     moving pods to the next template: RollingUpdate with its two budgets, OnDelete
@@ -17,7 +17,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,6 +36,7 @@ var Kind = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 
 type daemonSets struct {
 	*controller.Controller
+	*controller.Memory
 	client     kubernetes.Interface
 	lister     appslisters.DaemonSetLister
 	informer   cache.SharedIndexInformer
@@ -45,10 +45,7 @@ type daemonSets struct {
 	history    *history.History
 	recorder   record.EventRecorder
 	clock      clock.PassiveClock
-	written    controller.Written
-	expected   *controller.Expectations
 	dependents *controller.Dependents
-	failures   *controller.Failures
 }
 
 // New returns the controller.
@@ -60,30 +57,34 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	c := &daemonSets{
 		client: env.Client, lister: apps.DaemonSets().Lister(), informer: apps.DaemonSets().Informer(),
 		pods: core.Pods().Informer(), nodes: core.Nodes().Lister(), recorder: env.Recorder("daemonset-controller"),
-		clock: env.Clock, expected: controller.NewExpectations(env.Clock), failures: controller.NewFailures(env.Clock, maxFailureDelay),
+		clock: env.Clock, Memory: controller.NewMemory(env.Clock, maxFailureDelay),
 	}
 	var err error
-	if c.history, err = history.New(env.Client, env.Informers, &c.written); err != nil {
+	if c.history, err = history.New(env.Client, env.Informers, &c.Written); err != nil {
 		return nil, err
 	}
 	c.Controller = controller.New(env, "daemonset", c.reconcile)
-	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.expected, Adopters: controller.Adopters(c.Controller,
-		func(namespace string) ([]*appsv1.DaemonSet, error) {
-			return c.lister.DaemonSets(namespace).List(labels.Everything())
-		},
-		func(d *appsv1.DaemonSet) *metav1.LabelSelector { return d.Spec.Selector })}
+	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.Expected,
+		Adopters: controller.Adopters(c.Controller,
+			func(namespace string) ([]*appsv1.DaemonSet, error) {
+				return c.lister.DaemonSets(namespace).List(labels.Everything())
+			},
+			func(d *appsv1.DaemonSet) *metav1.LabelSelector { return d.Spec.Selector })}
 	wake := func(d *appsv1.DaemonSet) { c.EnqueueObject(d) }
 	controller.Watch(c.Controller, c.informer, controller.Handler[*appsv1.DaemonSet]{
 		Add: wake, Update: func(_, d *appsv1.DaemonSet) { wake(d) }, Delete: wake,
 	})
 	controller.Watch(c.Controller, c.pods, controller.Handler[*corev1.Pod]{
-		Add: func(pod *corev1.Pod) { c.dependents.Changed(pod) }, Update: c.podUpdated, Delete: func(pod *corev1.Pod) { c.dependents.Gone(pod) },
+		Add: func(pod *corev1.Pod) {
+			c.dependents.Changed(pod)
+		}, Update: c.podUpdated, Delete: func(pod *corev1.Pod) { c.dependents.Gone(pod) },
 	})
 	controller.Watch(c.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{
 		Add: func(*corev1.Node) { c.wakeAll() }, Delete: func(*corev1.Node) { c.wakeAll() },
 		Update: func(old, n *corev1.Node) {
-			// Heartbeats and images are no reason to look at every set.
-			if !equality.Semantic.DeepEqual(old.Labels, n.Labels) || !equality.Semantic.DeepEqual(old.Spec.Taints, n.Spec.Taints) {
+			// Heartbeats and images are no reason to reconcile every set.
+			if !equality.Semantic.DeepEqual(old.Labels, n.Labels) || !equality.Semantic.DeepEqual(old.Spec.Taints,
+				n.Spec.Taints) {
 				c.wakeAll()
 			}
 		},
@@ -114,8 +115,8 @@ func (c *daemonSets) podUpdated(old, pod *corev1.Pod) {
 	c.dependents.Changed(pod)
 }
 
-// look is one look at a set, a copy whose status becomes what it will be.
-type look struct {
+// sync is one reconciliation of a set. The set in it is a copy, whose status becomes the one that will be written.
+type sync struct {
 	*daemonSets
 	key       string
 	set       *appsv1.DaemonSet
@@ -128,26 +129,9 @@ type look struct {
 }
 
 func (c *daemonSets) reconcile(ctx context.Context, key string) error {
-	namespace, name, err := cache.SplitMetaNamespaceKey(key)
-	if err != nil {
-		return err
-	}
-	if !c.written.Shown(key) {
-		return nil // the event that we wait for brings us back
-	}
-	if !c.expected.Satisfied(key) {
-		c.EnqueueAfter(key, controller.ExpectationsTTL+time.Second)
+	cached, ok := controller.Settled[*appsv1.DaemonSet](c.Controller, c.Memory, c.informer, key)
+	if !ok {
 		return nil
-	}
-	cached, err := c.lister.DaemonSets(namespace).Get(name)
-	if apierrors.IsNotFound(err) {
-		c.written.Forget(key)
-		c.expected.Forget(key)
-		c.failures.Forget(key)
-		return nil
-	}
-	if err != nil {
-		return err
 	}
 	if equality.Semantic.DeepEqual(cached.Spec.Selector, &metav1.LabelSelector{}) {
 		c.recorder.Event(cached, corev1.EventTypeWarning, "SelectingAll",
@@ -157,81 +141,82 @@ func (c *daemonSets) reconcile(ctx context.Context, key string) error {
 	if cached.DeletionTimestamp != nil {
 		return nil
 	}
-	l := &look{daemonSets: c, key: key, set: cached.DeepCopy(), now: c.clock.Now()}
-	if err := l.observe(ctx); err != nil {
+	s := &sync{daemonSets: c, key: key, set: cached.DeepCopy(), now: c.clock.Now()}
+	if err := s.observe(ctx); err != nil {
 		return err
 	}
-	scaleErr := l.scale(ctx)
-	if scaleErr == nil && c.expected.Satisfied(key) && c.written.Shown(key) {
-		scaleErr = l.roll(ctx)
+	scaleErr := s.scale(ctx)
+	if scaleErr == nil && c.Expected.Satisfied(key) && c.Written.Shown(key) {
+		scaleErr = s.roll(ctx)
 	}
-	return controller.FirstError(l.updateStatus(ctx, cached), scaleErr, l.truncateHistory(ctx))
+	return controller.FirstError(s.updateStatus(ctx, cached), scaleErr, s.truncateHistory(ctx))
 }
 
 // observe reads all that a decision rests on.
-func (l *look) observe(ctx context.Context) error {
-	selector, err := metav1.LabelSelectorAsSelector(l.set.Spec.Selector)
+func (s *sync) observe(ctx context.Context) error {
+	selector, err := metav1.LabelSelectorAsSelector(s.set.Spec.Selector)
 	if err != nil {
 		return err
 	}
-	if l.nodes, err = l.daemonSets.nodes.List(labels.Everything()); err != nil {
+	if s.nodes, err = s.daemonSets.nodes.List(labels.Everything()); err != nil {
 		return err
 	}
 	collisions := int32(0)
-	if l.set.Status.CollisionCount != nil {
-		collisions = *l.set.Status.CollisionCount
+	if s.set.Status.CollisionCount != nil {
+		collisions = *s.set.Status.CollisionCount
 	}
 	live := func(ctx context.Context) (metav1.Object, error) {
-		return l.client.AppsV1().DaemonSets(l.set.Namespace).Get(ctx, l.set.Name, metav1.GetOptions{})
+		return s.client.AppsV1().DaemonSets(s.set.Namespace).Get(ctx, s.set.Name, metav1.GetOptions{})
 	}
-	l.update, l.revisions, err = l.history.Sync(ctx, &history.Owner{
-		Object: l.set, Kind: Kind, Selector: selector, Template: &l.set.Spec.Template,
+	s.update, s.revisions, err = s.history.Sync(ctx, &history.Owner{
+		Object: s.set, Kind: Kind, Selector: selector, Template: &s.set.Spec.Template,
 		Collisions: &collisions, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey, Live: live,
 	})
 	if err != nil {
 		return err
 	}
 	if collisions > 0 {
-		l.set.Status.CollisionCount = &collisions
+		s.set.Status.CollisionCount = &collisions
 	}
-	l.hash = l.update.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
-	all, err := controller.OwnedOrOrphaned[*corev1.Pod](l.daemonSets.pods, l.set)
+	s.hash = s.update.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
+	all, err := controller.OwnedOrOrphaned[*corev1.Pod](s.daemonSets.pods, s.set)
 	if err != nil {
 		return err
 	}
 	pods, err := controller.Claim(ctx, controller.Claimer{
-		Owner: l.set, Kind: Kind, Selector: selector, Live: live,
+		Owner: s.set, Kind: Kind, Selector: selector, Live: live,
 		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
-			_, err := l.client.CoreV1().Pods(l.set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			_, err := s.client.CoreV1().Pods(s.set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType,
+				patch, metav1.PatchOptions{})
 			return err
 		},
 	}, all)
 	if err != nil {
 		return err
 	}
-	l.byNode = map[string][]*corev1.Pod{}
+	s.byNode = map[string][]*corev1.Pod{}
 	for _, pod := range pods {
 		if node := nodeOf(pod); node != "" {
-			l.byNode[node] = append(l.byNode[node], pod)
+			s.byNode[node] = append(s.byNode[node], pod)
 		}
 	}
 	return nil
 }
 
 // truncateHistory keeps revisionHistoryLimit of the revisions that no pod has.
-func (l *look) truncateHistory(ctx context.Context) error {
-	if l.set.Spec.RevisionHistoryLimit == nil {
+func (s *sync) truncateHistory(ctx context.Context) error {
+	if s.set.Spec.RevisionHistoryLimit == nil {
 		return nil
 	}
-	hashes := map[string]bool{l.hash: true}
-	for _, pods := range l.byNode {
+	hashes := map[string]bool{s.hash: true}
+	for _, pods := range s.byNode {
 		for _, pod := range pods {
 			hashes[pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
 		}
 	}
 	live := map[string]bool{}
-	for _, r := range l.revisions {
+	for _, r := range s.revisions {
 		live[r.Name] = hashes[r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]]
 	}
-	return l.history.Truncate(ctx, l.revisions, live, int(*l.set.Spec.RevisionHistoryLimit))
+	return s.history.Truncate(ctx, s.revisions, live, int(*s.set.Spec.RevisionHistoryLimit))
 }

@@ -30,24 +30,24 @@ func nodeOf(pod *corev1.Pod) string {
 }
 
 // newPod is the set's pod for a Node.
-func (l *look) newPod(node string) *corev1.Pod {
-	template := l.set.Spec.Template.DeepCopy()
+func (s *sync) newPod(node string) *corev1.Pod {
+	template := s.set.Spec.Template.DeepCopy()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName:    l.set.Name + "-",
-			Namespace:       l.set.Namespace,
+			GenerateName:    s.set.Name + "-",
+			Namespace:       s.set.Namespace,
 			Labels:          template.Labels,
 			Annotations:     template.Annotations,
 			Finalizers:      template.Finalizers,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.set, Kind)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.set, Kind)},
 		},
 		Spec: template.Spec,
 	}
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
-	pod.Labels[hashLabel] = l.hash
-	pod.Labels[generationLabel] = templateGeneration(l.set)
+	pod.Labels[hashLabel] = s.hash
+	pod.Labels[generationLabel] = templateGeneration(s.set)
 	pin(&pod.Spec, node)
 	tolerate(&pod.Spec)
 	return pod
@@ -55,14 +55,15 @@ func (l *look) newPod(node string) *corev1.Pod {
 
 // pin requires the Node, beside what the template requires.
 func pin(spec *corev1.PodSpec, node string) {
-	field := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
+	field := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn,
+		Values: []string{node}}
 	if spec.Affinity == nil {
 		spec.Affinity = &corev1.Affinity{}
 	}
 	if spec.Affinity.NodeAffinity == nil {
 		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	// What the template says of Nodes has been judged already: the field alone remains.
+	// The template's selectors have been judged already: the field alone remains.
 	spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{field}}},
 	}
@@ -87,9 +88,9 @@ func tolerate(spec *corev1.PodSpec) {
 	}
 }
 
-// suits says whether a Node should have a pod of the set, and whether it may keep one that it has.
-func (l *look) suits(node *corev1.Node) (run, keep bool) {
-	spec := l.set.Spec.Template.Spec.DeepCopy()
+// suits reports whether a Node should have a pod of the set, and whether it may keep one that it has.
+func (s *sync) suits(node *corev1.Node) (run, keep bool) {
+	spec := s.set.Spec.Template.Spec.DeepCopy()
 	tolerate(spec)
 	if spec.NodeName != "" && spec.NodeName != node.Name {
 		return false, false

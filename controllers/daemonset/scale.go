@@ -20,7 +20,7 @@ const (
 	hashLabel       = appsv1.DefaultDaemonSetUniqueLabelKey
 	generationLabel = "pod-template-generation"
 
-	// burst bounds how many pods one look creates or deletes.
+	// burst bounds how many pods one sync creates or deletes.
 	burst = 250
 	// maxFailureDelay bounds the delay after pods that failed on one Node.
 	maxFailureDelay = 15 * time.Minute
@@ -34,19 +34,19 @@ func templateGeneration(d *appsv1.DaemonSet) string {
 }
 
 // scale brings each Node to the pods that it should have.
-func (l *look) scale(ctx context.Context) error {
+func (s *sync) scale(ctx context.Context) error {
 	var need []string
 	var excess []*corev1.Pod
 	known := map[string]bool{}
-	for _, node := range l.nodes {
+	for _, node := range s.nodes {
 		known[node.Name] = true
-		more, less := l.judge(node)
+		more, less := s.judge(node)
 		if more {
 			need = append(need, node.Name)
 		}
 		excess = append(excess, less...)
 	}
-	for name, pods := range l.byNode {
+	for name, pods := range s.byNode {
 		if known[name] {
 			continue
 		}
@@ -57,25 +57,26 @@ func (l *look) scale(ctx context.Context) error {
 		}
 	}
 	slices.Sort(need)
-	return controller.FirstError(l.delete(ctx, excess[:min(len(excess), burst)]), l.create(ctx, need[:min(len(need), burst)]))
+	return controller.FirstError(s.delete(ctx, excess[:min(len(excess), burst)]),
+		s.create(ctx, need[:min(len(need), burst)]))
 }
 
-// judge says whether a Node needs a pod, and which of its pods should go.
-func (l *look) judge(node *corev1.Node) (need bool, excess []*corev1.Pod) {
-	run, keep := l.suits(node)
+// judge decides whether a Node needs a pod, and which of its pods should go.
+func (s *sync) judge(node *corev1.Node) (need bool, excess []*corev1.Pod) {
+	run, keep := s.suits(node)
 	var alive []*corev1.Pod
-	for _, pod := range l.byNode[node.Name] {
+	for _, pod := range s.byNode[node.Name] {
 		switch {
 		case pod.DeletionTimestamp != nil:
 			if run {
 				return false, nil // its successor is made when it is gone
 			}
 		case controller.PodEnded(pod):
-			if wait := l.failures.Due(l.key, node.Name); wait > 0 {
-				l.EnqueueAfter(l.key, wait)
+			if wait := s.Failures.Due(s.key, node.Name); wait > 0 {
+				s.EnqueueAfter(s.key, wait)
 				return false, nil
 			}
-			l.tellEnded(pod, node)
+			s.tellEnded(pod, node)
 			excess = append(excess, pod)
 		default:
 			alive = append(alive, pod)
@@ -88,46 +89,48 @@ func (l *look) judge(node *corev1.Node) (need bool, excess []*corev1.Pod) {
 		// Where one ended, the next is made when it has gone.
 		return run && len(excess) == 0, excess
 	}
-	return false, append(excess, l.surplus(alive)...)
+	return false, append(excess, s.surplus(alive)...)
 }
 
-func (l *look) tellEnded(pod *corev1.Pod, node *corev1.Node) {
+func (s *sync) tellEnded(pod *corev1.Pod, node *corev1.Node) {
 	if pod.Status.Phase == corev1.PodFailed {
-		l.recorder.Eventf(l.set, corev1.EventTypeWarning, "FailedDaemonPod",
+		s.recorder.Eventf(s.set, corev1.EventTypeWarning, "FailedDaemonPod",
 			"Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, node.Name)
 		return
 	}
-	l.recorder.Eventf(l.set, corev1.EventTypeNormal, "SucceededDaemonPod",
+	s.recorder.Eventf(s.set, corev1.EventTypeNormal, "SucceededDaemonPod",
 		"Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, node.Name)
 }
 
 // surplus are the pods of one Node beyond the one that it should have: where updates surge, beyond
 // one of the old template, and one of the new that is to take over from it.
-func (l *look) surplus(alive []*corev1.Pod) []*corev1.Pod {
-	slices.SortFunc(alive, l.boundThenOlderFirst)
-	if l.maxSurge() == 0 {
+func (s *sync) surplus(alive []*corev1.Pod) []*corev1.Pod {
+	slices.SortFunc(alive, s.boundThenOlderFirst)
+	if s.maxSurge() == 0 {
 		return alive[1:]
 	}
 	var excess []*corev1.Pod
 	seen := map[bool]*corev1.Pod{}
 	for _, pod := range alive {
-		current := l.isCurrent(pod)
+		current := s.isCurrent(pod)
 		if seen[current] != nil {
 			excess = append(excess, pod)
 			continue
 		}
 		seen[current] = pod
 	}
-	if next, old := seen[true], seen[false]; next != nil && old != nil && (l.available(next) || !controller.PodReady(old)) {
+	if next, old := seen[true], seen[false]; next != nil && old != nil &&
+		(s.available(next) || !controller.PodReady(old)) {
 		excess = append(excess, old)
 	}
 	return excess
 }
 
 // boundThenOlderFirst orders the pods of one Node. Of two of the same second that of the old template is the older.
-func (l *look) boundThenOlderFirst(a, b *corev1.Pod) int {
-	return cmp.Or(falseFirst(b.Spec.NodeName != "", a.Spec.NodeName != ""), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-		falseFirst(l.isCurrent(a), l.isCurrent(b)), cmp.Compare(a.Name, b.Name))
+func (s *sync) boundThenOlderFirst(a, b *corev1.Pod) int {
+	return cmp.Or(falseFirst(b.Spec.NodeName != "", a.Spec.NodeName != ""),
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		falseFirst(s.isCurrent(a), s.isCurrent(b)), cmp.Compare(a.Name, b.Name))
 }
 
 func falseFirst(a, b bool) int {
@@ -140,22 +143,23 @@ func falseFirst(a, b bool) int {
 	return 1
 }
 
-func (l *look) create(ctx context.Context, nodes []string) error {
+func (s *sync) create(ctx context.Context, nodes []string) error {
 	created := make([]*corev1.Pod, len(nodes))
 	_, err := controller.SlowStart(len(nodes), func(i int) (err error) {
-		created[i], err = l.client.CoreV1().Pods(l.set.Namespace).Create(ctx, l.newPod(nodes[i]), metav1.CreateOptions{})
+		created[i], err = s.client.CoreV1().Pods(s.set.Namespace).Create(ctx, s.newPod(nodes[i]),
+			metav1.CreateOptions{})
 		switch {
 		case err == nil:
-			l.recorder.Eventf(l.set, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", created[i].Name)
+			s.recorder.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", created[i].Name)
 		case !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-			l.recorder.Eventf(l.set, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+			s.recorder.Eventf(s.set, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 			created[i] = nil
 		}
 		return err
 	})
 	for _, pod := range created {
 		if pod != nil && pod.ResourceVersion != "" {
-			l.written.Note(l.key, l.daemonSets.pods, pod.ResourceVersion)
+			s.Written.Note(s.key, s.daemonSets.pods, pod.ResourceVersion)
 		}
 	}
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -164,25 +168,26 @@ func (l *look) create(ctx context.Context, nodes []string) error {
 	return err
 }
 
-func (l *look) delete(ctx context.Context, pods []*corev1.Pod) error {
+func (s *sync) delete(ctx context.Context, pods []*corev1.Pod) error {
 	uids := make([]types.UID, len(pods))
 	for i, pod := range pods {
 		uids[i] = pod.UID
 	}
 	if len(pods) > 0 {
-		l.expected.ExpectDeletions(l.key, uids...)
+		s.Expected.ExpectDeletions(s.key, uids...)
 	}
 	errs := make([]error, len(pods))
 	controller.InParallel(len(pods), func(i int) {
 		pod := pods[i]
-		err := l.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
+		err := s.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+			*metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 		if err == nil {
-			l.recorder.Eventf(l.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
+			s.recorder.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
 			return
 		}
-		l.expected.DeletionObserved(l.key, pod.UID)
+		s.Expected.DeletionObserved(s.key, pod.UID)
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			l.recorder.Eventf(l.set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+			s.recorder.Eventf(s.set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 			errs[i] = err
 		}
 	})

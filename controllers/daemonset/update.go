@@ -10,37 +10,39 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-func (l *look) isCurrent(pod *corev1.Pod) bool { return pod.Labels[hashLabel] == l.hash }
+func (s *sync) isCurrent(pod *corev1.Pod) bool { return pod.Labels[hashLabel] == s.hash }
 
-// available says whether a pod has been ready for minReadySeconds, and comes back when one that is ready will have been.
-func (l *look) available(pod *corev1.Pod) bool {
-	ok, wait := controller.PodAvailable(pod, l.set.Spec.MinReadySeconds, l.now)
+// available reports whether a pod has been ready for minReadySeconds, and comes back when one that is ready will
+// have been.
+func (s *sync) available(pod *corev1.Pod) bool {
+	ok, wait := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
 	if wait > 0 {
-		l.EnqueueAfter(l.key, wait)
+		s.EnqueueAfter(s.key, wait)
 	}
 	return ok && pod.DeletionTimestamp == nil
 }
 
-func (l *look) maxSurge() int {
-	return l.budget(func(r *appsv1.RollingUpdateDaemonSet) *intstr.IntOrString { return r.MaxSurge })
+func (s *sync) maxSurge() int {
+	return s.budget(func(r *appsv1.RollingUpdateDaemonSet) *intstr.IntOrString { return r.MaxSurge })
 }
-func (l *look) maxUnavailable() int {
-	return l.budget(func(r *appsv1.RollingUpdateDaemonSet) *intstr.IntOrString { return r.MaxUnavailable })
+func (s *sync) maxUnavailable() int {
+	return s.budget(func(r *appsv1.RollingUpdateDaemonSet) *intstr.IntOrString { return r.MaxUnavailable })
 }
 
 // budget is one of the strategy's two, in pods; percentages are of the Nodes that should have one, rounded up.
-func (l *look) budget(of func(*appsv1.RollingUpdateDaemonSet) *intstr.IntOrString) int {
-	s := l.set.Spec.UpdateStrategy
-	if s.Type != appsv1.RollingUpdateDaemonSetStrategyType || s.RollingUpdate == nil || of(s.RollingUpdate) == nil {
+func (s *sync) budget(of func(*appsv1.RollingUpdateDaemonSet) *intstr.IntOrString) int {
+	strategy := s.set.Spec.UpdateStrategy
+	if strategy.Type != appsv1.RollingUpdateDaemonSetStrategyType || strategy.RollingUpdate == nil ||
+		of(strategy.RollingUpdate) == nil {
 		return 0
 	}
 	wanted := 0
-	for _, node := range l.nodes {
-		if run, _ := l.suits(node); run {
+	for _, node := range s.nodes {
+		if run, _ := s.suits(node); run {
 			wanted++
 		}
 	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(of(s.RollingUpdate), wanted, true)
+	n, err := intstr.GetScaledValueFromIntOrPercent(of(strategy.RollingUpdate), wanted, true)
 	if err != nil {
 		return 0
 	}
@@ -49,22 +51,22 @@ func (l *look) budget(of func(*appsv1.RollingUpdateDaemonSet) *intstr.IntOrStrin
 
 // roll replaces pods of earlier templates as far as the budget lets it. Without surge the old pod goes
 // first; with it the new one comes first, and scale takes the old one away when the new one is available.
-func (l *look) roll(ctx context.Context) error {
-	if l.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
+func (s *sync) roll(ctx context.Context) error {
+	if s.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
 		return nil
 	}
-	if l.maxSurge() > 0 {
-		return l.rollBySurge(ctx)
+	if s.maxSurge() > 0 {
+		return s.rollBySurge(ctx)
 	}
-	budget := l.maxUnavailable()
+	budget := s.maxUnavailable()
 	var broken, working []*corev1.Pod
-	for _, node := range l.nodes {
-		run, _ := l.suits(node)
+	for _, node := range s.nodes {
+		run, _ := s.suits(node)
 		if !run {
 			continue
 		}
 		var alive *corev1.Pod
-		for _, pod := range l.byNode[node.Name] {
+		for _, pod := range s.byNode[node.Name] {
 			if pod.DeletionTimestamp == nil && !controller.PodEnded(pod) {
 				alive = pod
 			}
@@ -72,32 +74,32 @@ func (l *look) roll(ctx context.Context) error {
 		switch {
 		case alive == nil:
 			budget--
-		case !l.available(alive):
+		case !s.available(alive):
 			budget--
-			if !l.isCurrent(alive) {
+			if !s.isCurrent(alive) {
 				broken = append(broken, alive) // nothing is lost with it
 			}
-		case !l.isCurrent(alive):
+		case !s.isCurrent(alive):
 			working = append(working, alive)
 		}
 	}
-	return l.delete(ctx, append(broken, working[:max(0, min(budget, len(working)))]...))
+	return s.delete(ctx, append(broken, working[:max(0, min(budget, len(working)))]...))
 }
 
-func (l *look) rollBySurge(ctx context.Context) error {
-	budget := l.maxSurge()
+func (s *sync) rollBySurge(ctx context.Context) error {
+	budget := s.maxSurge()
 	var at []string // Nodes to get a new pod beside the old one
 	var broken []string
-	for _, node := range l.nodes {
-		run, _ := l.suits(node)
+	for _, node := range s.nodes {
+		run, _ := s.suits(node)
 		if !run {
 			continue
 		}
 		var old, next *corev1.Pod
-		for _, pod := range l.byNode[node.Name] {
+		for _, pod := range s.byNode[node.Name] {
 			switch {
 			case controller.PodEnded(pod):
-			case l.isCurrent(pod):
+			case s.isCurrent(pod):
 				next = pod
 			case pod.DeletionTimestamp == nil:
 				old = pod
@@ -107,11 +109,11 @@ func (l *look) rollBySurge(ctx context.Context) error {
 		case old == nil:
 		case next != nil:
 			budget--
-		case !l.available(old):
+		case !s.available(old):
 			broken = append(broken, node.Name)
 		default:
 			at = append(at, node.Name)
 		}
 	}
-	return l.create(ctx, append(broken, at[:max(0, min(budget, len(at)))]...))
+	return s.create(ctx, append(broken, at[:max(0, min(budget, len(at)))]...))
 }

@@ -11,7 +11,7 @@
 //	progress.go   status and the conditions Available, Progressing, ReplicaFailure
 //	rollback.go   the annotation by which old clients ask for an earlier revision
 //
-// Rolling back is nothing of its own: a client writes an earlier template into the
+// Rolling back needs no code of its own: a client writes an earlier template into the
 // Deployment, and the ReplicaSet that had it becomes the new one, with the next revision.
 package deployment
 
@@ -22,7 +22,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,12 +39,14 @@ var Kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
 type deployments struct {
 	*controller.Controller
-	client   kubernetes.Interface
-	lister   appslisters.DeploymentLister
-	sets     cache.SharedIndexInformer
-	pods     cache.SharedIndexInformer
-	recorder record.EventRecorder
-	clock    clock.PassiveClock
+	client     kubernetes.Interface
+	lister     appslisters.DeploymentLister
+	informer   cache.SharedIndexInformer
+	sets       cache.SharedIndexInformer
+	pods       cache.SharedIndexInformer
+	recorder   record.EventRecorder
+	clock      clock.PassiveClock
+	dependents *controller.Dependents
 }
 
 // New returns the controller.
@@ -58,48 +59,31 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		}
 	}
 	c := &deployments{
-		client: env.Client, lister: apps.Deployments().Lister(), sets: sets, pods: pods,
+		client: env.Client, lister: apps.Deployments().Lister(), informer: apps.Deployments().Informer(),
+		sets: sets, pods: pods,
 		recorder: env.Recorder("deployment-controller"), clock: env.Clock,
 	}
 	c.Controller = controller.New(env, "deployment", c.reconcile)
 	enqueue := func(d *appsv1.Deployment) { c.EnqueueObject(d) }
-	controller.Watch(c.Controller, apps.Deployments().Informer(), controller.Handler[*appsv1.Deployment]{
+	controller.Watch(c.Controller, c.informer, controller.Handler[*appsv1.Deployment]{
 		Add: enqueue, Update: func(_, d *appsv1.Deployment) { enqueue(d) }, Delete: enqueue,
 	})
+	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind,
+		Adopters: controller.Adopters(c.Controller,
+			func(namespace string) ([]*appsv1.Deployment, error) {
+				return c.lister.Deployments(namespace).List(labels.Everything())
+			},
+			func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector })}
+	changed := func(rs *appsv1.ReplicaSet) { c.dependents.Changed(rs) }
 	controller.Watch(c.Controller, sets, controller.Handler[*appsv1.ReplicaSet]{
-		Add: c.setChanged, Update: c.setUpdated, Delete: c.setChanged,
+		Add: changed, Delete: changed,
+		Update: func(old, rs *appsv1.ReplicaSet) {
+			c.dependents.Moved(old, rs)
+			changed(rs)
+		},
 	})
 	controller.Watch(c.Controller, pods, controller.Handler[*corev1.Pod]{Delete: c.podDeleted})
 	return c.Controller, nil
-}
-
-func (c *deployments) setUpdated(old, rs *appsv1.ReplicaSet) {
-	before, had := ownerKey(old)
-	if after, _ := ownerKey(rs); had && before != after {
-		c.Enqueue(before)
-	}
-	c.setChanged(rs)
-}
-
-// setChanged wakes the owner, or those that might adopt an orphan.
-func (c *deployments) setChanged(rs *appsv1.ReplicaSet) {
-	if key, ok := ownerKey(rs); ok {
-		c.Enqueue(key)
-		return
-	}
-	if metav1.GetControllerOfNoCopy(rs) != nil || rs.DeletionTimestamp != nil {
-		return
-	}
-	all, err := c.lister.Deployments(rs.Namespace).List(labels.Everything())
-	if err != nil {
-		return
-	}
-	for _, d := range all {
-		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(rs.Labels)) {
-			c.EnqueueObject(d)
-		}
-	}
 }
 
 // podDeleted wakes a Deployment with strategy Recreate, which waits for its last old pod.
@@ -108,34 +92,23 @@ func (c *deployments) podDeleted(pod *corev1.Pod) {
 	if ref == nil || ref.Kind != "ReplicaSet" {
 		return
 	}
-	obj, ok, err := c.sets.GetStore().GetByKey(cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String())
-	if err != nil || !ok {
-		return
-	}
-	key, ok := ownerKey(obj.(*appsv1.ReplicaSet))
+	rs, ok := controller.Cached[*appsv1.ReplicaSet](c.sets,
+		cache.ObjectName{Namespace: pod.Namespace, Name: ref.Name}.String())
 	if !ok {
 		return
 	}
-	namespace, name, err := cache.SplitMetaNamespaceKey(key)
-	if err != nil {
+	key, ok := c.dependents.OwnerKey(rs)
+	if !ok {
 		return
 	}
-	d, err := c.lister.Deployments(namespace).Get(name)
-	if err == nil && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+	d, ok := controller.Cached[*appsv1.Deployment](c.informer, key)
+	if ok && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		c.Enqueue(key)
 	}
 }
 
-func ownerKey(rs *appsv1.ReplicaSet) (string, bool) {
-	ref := metav1.GetControllerOfNoCopy(rs)
-	if ref == nil || ref.Kind != Kind.Kind || ref.APIVersion != Kind.GroupVersion().String() {
-		return "", false
-	}
-	return cache.ObjectName{Namespace: rs.Namespace, Name: ref.Name}.String(), true
-}
-
-// rollout is one look at a Deployment: the object and its ReplicaSets as they are, and as
-// they become while the look lasts. All objects in it are copies.
+// rollout is one sync of a Deployment: the object and its ReplicaSets as they are, and as they
+// become during the sync. All objects in it are copies.
 type rollout struct {
 	*deployments
 	d *appsv1.Deployment
@@ -146,16 +119,9 @@ type rollout struct {
 }
 
 func (c *deployments) reconcile(ctx context.Context, key string) error {
-	namespace, name, err := cache.SplitMetaNamespaceKey(key)
-	if err != nil {
-		return err
-	}
-	cached, err := c.lister.Deployments(namespace).Get(name)
-	if apierrors.IsNotFound(err) {
+	cached, ok := controller.Cached[*appsv1.Deployment](c.informer, key)
+	if !ok {
 		return nil
-	}
-	if err != nil {
-		return err
 	}
 	d := cached.DeepCopy()
 	if equality.Semantic.DeepEqual(d.Spec.Selector, &metav1.LabelSelector{}) {
@@ -202,7 +168,7 @@ func (r *rollout) step(ctx context.Context) error {
 // scaleOnly follows a change of spec.replicas without moving pods between templates.
 func (r *rollout) scaleOnly(ctx context.Context) error {
 	if err := r.scaleProportionally(ctx); err != nil {
-		// The next look will see what was done before the error.
+		// The next sync will see what was done before the error.
 		return err
 	}
 	if r.d.Spec.Paused {

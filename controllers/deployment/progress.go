@@ -36,7 +36,8 @@ func conditionOf(s appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) *a
 	return nil
 }
 
-func (r *rollout) condition(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) appsv1.DeploymentCondition {
+func (r *rollout) condition(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason,
+	message string) appsv1.DeploymentCondition {
 	now := metav1.NewTime(r.clock.Now())
 	return appsv1.DeploymentCondition{
 		Type: t, Status: status, Reason: reason, Message: message,
@@ -76,13 +77,13 @@ func (r *rollout) deadline() time.Duration {
 	return time.Duration(*r.d.Spec.ProgressDeadlineSeconds) * time.Second
 }
 
-// complete says whether every pod is of the new template, available, and alone.
+// complete reports whether every pod is of the new template, available, and alone.
 func complete(d *appsv1.Deployment, s appsv1.DeploymentStatus) bool {
 	return s.UpdatedReplicas == desired(d) && s.Replicas == desired(d) &&
 		s.AvailableReplicas == desired(d) && s.ObservedGeneration >= d.Generation
 }
 
-// progressed says whether a rollout moved between two looks.
+// progressed reports whether a rollout moved between two syncs.
 func progressed(before, now appsv1.DeploymentStatus) bool {
 	return now.UpdatedReplicas > before.UpdatedReplicas ||
 		now.Replicas-now.UpdatedReplicas < before.Replicas-before.UpdatedReplicas ||
@@ -90,7 +91,7 @@ func progressed(before, now appsv1.DeploymentStatus) bool {
 		now.AvailableReplicas > before.AvailableReplicas
 }
 
-// timedOut says whether the last progress is longer ago than the deadline.
+// timedOut reports whether the last progress is longer ago than the deadline.
 func (r *rollout) timedOut(s appsv1.DeploymentStatus) bool {
 	c := conditionOf(s, appsv1.DeploymentProgressing)
 	if !r.hasDeadline() || c == nil || c.Reason == newReplicaSetAvailable {
@@ -120,7 +121,7 @@ func (r *rollout) status() appsv1.DeploymentStatus {
 	return s
 }
 
-// terminating is nil where a ReplicaSet has not told.
+// terminating is nil if a ReplicaSet does not report it.
 func terminating(sets []*appsv1.ReplicaSet) *int32 {
 	n := 0
 	for _, rs := range sets {
@@ -172,7 +173,8 @@ func (r *rollout) judgeProgress(s *appsv1.DeploymentStatus) {
 		setCondition(s, r.condition(appsv1.DeploymentProgressing, corev1.ConditionTrue,
 			newReplicaSetAvailable, subject+" has successfully progressed."))
 	case progressed(r.d.Status, *s):
-		c := r.condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, replicaSetUpdated, subject+" is progressing.")
+		c := r.condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, replicaSetUpdated, subject+
+			" is progressing.")
 		if before != nil && before.Status == corev1.ConditionTrue {
 			c.LastTransitionTime = before.LastTransitionTime
 		}
@@ -202,7 +204,7 @@ func (r *rollout) replicaFailure() *appsv1.DeploymentCondition {
 	return nil
 }
 
-// lookAtDeadline comes back when the deadline will have passed: no event tells of it.
+// lookAtDeadline enqueues the Deployment for when its deadline has passed: no watch event announces that.
 func (r *rollout) lookAtDeadline(s appsv1.DeploymentStatus) {
 	c := conditionOf(s, appsv1.DeploymentProgressing)
 	if c == nil || c.Reason == progressDeadlineExceeded || complete(r.d, s) {

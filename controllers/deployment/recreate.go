@@ -43,7 +43,7 @@ func (r *rollout) recreate(ctx context.Context) error {
 }
 
 // oldPodsRun asks the pods themselves: a ReplicaSet no longer counts a pod that has been
-// told to end, but its containers run on until the node has ended them.
+// being deleted, but its containers run on until the node has ended them.
 func (r *rollout) oldPodsRun() (bool, error) {
 	if sum(r.old, running) > 0 {
 		return true, nil

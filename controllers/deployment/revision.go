@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"math"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
@@ -258,17 +256,14 @@ func setName(deployment, hash string) string {
 // templateHash names a template. It is taken from the JSON form, which does not change when
 // a later API release adds fields that are empty here.
 func templateHash(template *corev1.PodTemplateSpec, collisions *int32) string {
-	h := fnv.New32a()
-	if err := json.NewEncoder(h).Encode(template); err != nil {
+	text, err := json.Marshal(template)
+	if err != nil {
 		panic(err) // API types always have a JSON form
 	}
-	if collisions != nil {
-		fmt.Fprintf(h, "%d", *collisions)
-	}
-	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
+	return controller.TemplateHash(append(text, '\n'), collisions)
 }
 
-// resolveNameTaken tells our own ReplicaSet, which the cache has not shown yet, from one of
+// resolveNameTaken distinguishes our own ReplicaSet, which the cache does not show yet, from one of
 // another template whose hash happens to be the same.
 func (r *rollout) resolveNameTaken(ctx context.Context, name string, exists error) error {
 	rs, err := r.client.AppsV1().ReplicaSets(r.d.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -294,7 +289,7 @@ func (r *rollout) tellCreateFailed(ctx context.Context, name string, failure err
 	message := fmt.Sprintf("Failed to create new replica set %q: %v", name, failure)
 	r.recorder.Event(r.d, corev1.EventTypeWarning, failedCreate, message)
 	if r.hasDeadline() {
-		// The failure is the error to return; the status is told again with the next try.
+		// The failure is the error to return; the status is written again with the next try.
 		if err := r.setProgressing(ctx, corev1.ConditionFalse, failedCreate, message); err != nil {
 			r.Log.Debug("status not written", "key", controller.KeyOf(r.d), "error", err)
 		}

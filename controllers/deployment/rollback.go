@@ -17,12 +17,13 @@ func rollbackTo(d *appsv1.Deployment) (revision int64, asked bool) {
 	return revision, err == nil
 }
 
-// rollback writes the template of an earlier revision into the Deployment, tells what came of it, and takes the
+// rollback writes the template of an earlier revision into the Deployment, records the outcome, and takes the
 // annotation away in the same write, so that nothing is rolled back twice.
 func (r *rollout) rollback(ctx context.Context, revision int64) error {
 	d := r.d.DeepCopy()
 	delete(d.Annotations, appsv1.DeprecatedRollbackTo)
-	kind, reason, message := corev1.EventTypeWarning, "DeploymentRollbackRevisionNotFound", "Unable to find the revision to rollback to."
+	kind, reason, message := corev1.EventTypeWarning, "DeploymentRollbackRevisionNotFound",
+		"Unable to find the revision to rollback to."
 	if revision == 0 {
 		if revision = r.lastRevision(); revision == 0 {
 			message = "Unable to find last revision."
@@ -33,13 +34,15 @@ func (r *rollout) rollback(ctx context.Context, revision int64) error {
 			continue
 		}
 		if sameTemplate(&rs.Spec.Template, &d.Spec.Template) {
-			reason, message = "DeploymentRollbackTemplateUnchanged", fmt.Sprintf("The rollback revision contains the same template as current deployment %q", d.Name)
+			reason, message = "DeploymentRollbackTemplateUnchanged",
+				fmt.Sprintf("The rollback revision contains the same template as current deployment %q", d.Name)
 			break
 		}
 		d.Spec.Template = *rs.Spec.Template.DeepCopy()
 		delete(d.Spec.Template.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
 		takeAnnotations(d, rs)
-		kind, reason, message = corev1.EventTypeNormal, "DeploymentRollback", fmt.Sprintf("Rolled back deployment %q to revision %d", d.Name, revision)
+		kind, reason, message = corev1.EventTypeNormal, "DeploymentRollback",
+			fmt.Sprintf("Rolled back deployment %q to revision %d", d.Name, revision)
 		break
 	}
 	if _, err := r.client.AppsV1().Deployments(d.Namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {

@@ -22,7 +22,7 @@ func (r *rollout) roll(ctx context.Context) error {
 		return r.updateProgress(ctx)
 	}
 	if r.current == nil {
-		// What was just created is already as large as it may be.
+		// A new ReplicaSet is created as large as it may be.
 		if err := r.createCurrent(ctx); err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func (r *rollout) roll(ctx context.Context) error {
 	return r.updateProgress(ctx)
 }
 
-// moves says whether pods are to be made or taken away.
+// moves reports whether pods are to be made or taken away.
 func (r *rollout) moves() bool {
 	return r.current == nil || r.targetSize() != replicasOf(r.current) || wanted(r.old...) > 0 && r.excess() > 0
 }
@@ -53,7 +53,8 @@ func (r *rollout) moves() bool {
 // refresh reads the ReplicaSets from the API server. The cache may not have shown those that were made or resized a
 // moment ago, for another template: their pods would be counted twice, or not at all.
 func (r *rollout) refresh(ctx context.Context) error {
-	list, err := r.client.AppsV1().ReplicaSets(r.d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(r.d.Spec.Selector)})
+	list, err := r.client.AppsV1().ReplicaSets(r.d.Namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(r.d.Spec.Selector)})
 	if err != nil {
 		return err
 	}
@@ -68,10 +69,12 @@ func (r *rollout) refresh(ctx context.Context) error {
 	return nil
 }
 
-// settled says whether the status of each ReplicaSet tells of the size that it was last given. Until
-// then it may have more or fewer pods than its size and status say, and its next status wakes us.
+// settled reports whether the status of each ReplicaSet reflects the size that it was last given. Until
+// then it may have more or fewer pods than its size and status show, and its next status wakes us.
 func (r *rollout) settled() bool {
-	return !slices.ContainsFunc(r.sets, func(rs *appsv1.ReplicaSet) bool { return rs.Status.ObservedGeneration < rs.Generation })
+	return !slices.ContainsFunc(r.sets, func(rs *appsv1.ReplicaSet) bool {
+		return rs.Status.ObservedGeneration < rs.Generation
+	})
 }
 
 func (r *rollout) targetSize() int32 {
@@ -110,7 +113,7 @@ func (r *rollout) shrinkOld(ctx context.Context) (bool, error) {
 }
 
 // surelyAvailable counts the available pods that stay so. A ReplicaSet that has just been
-// scaled down still tells of pods that it is about to delete; counting those would let
+// scaled down still counts pods that it is about to delete; counting those would let
 // more go than may be missing.
 func (r *rollout) surelyAvailable() int32 {
 	n := 0
@@ -129,7 +132,7 @@ func (r *rollout) dropUnhealthy(ctx context.Context, most int32) (bool, error) {
 }
 
 // dropOld takes at most `most` pods from the old ReplicaSets, oldest first, and no more from
-// each than `of` says.
+// each than `of` returns.
 func (r *rollout) dropOld(ctx context.Context, most int32, of func(*appsv1.ReplicaSet) int32) (bool, error) {
 	dropped := false
 	for _, rs := range active(r.old) {

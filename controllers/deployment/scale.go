@@ -113,7 +113,7 @@ func (r *rollout) newReplicas(rs *appsv1.ReplicaSet) int32 {
 	return have + controller.Int32(min(room, int(desired(r.d)-have)))
 }
 
-// wasScaled says whether spec.replicas changed since the ReplicaSets were last sized.
+// wasScaled reports whether spec.replicas changed since the ReplicaSets were last sized.
 func (r *rollout) wasScaled() bool {
 	for _, rs := range active(r.sets) {
 		size, ok := sizeAnnotation(rs, desiredReplicasAnnotation)
@@ -218,7 +218,7 @@ func (r *rollout) onlyActive() *appsv1.ReplicaSet {
 	return r.old[len(r.old)-1]
 }
 
-// saturated says whether the new ReplicaSet has, and has told that it has, all the pods
+// saturated reports whether the new ReplicaSet has, according to its status too, all the pods
 // asked for.
 func (r *rollout) saturated() bool {
 	if r.current == nil {

@@ -2,9 +2,9 @@
 // how many are healthy, and how many may be evicted now. The API server's eviction
 // subresource spends what this controller grants.
 //
-// In come budgets, the pods they select and whoever controls those pods; out go the budgets'
+// In come budgets, the pods they select and the controllers of those pods; out go the budgets'
 // status, and the events NoPods, UnmanagedPods, NotDeleted and CalculateExpectedPodCountFailed.
-// How many pods there should be is in expected.go. Beside that, the condition DisruptionTarget is taken back from
+// How many pods there should be is in expected.go. In addition, the condition DisruptionTarget is removed from
 // pods that were not deleted after all (stale.go).
 // https://kubernetes.io/docs/tasks/run-application/configure-pdb/
 package disruption
@@ -136,7 +136,8 @@ func (b *budgets) settle(ctx context.Context, key string, pdb *policyv1.PodDisru
 	}
 	expected, desired, err := b.expected(ctx, pdb, pods)
 	if err != nil {
-		b.recorder.Eventf(pdb, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
+		b.recorder.Eventf(pdb, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed",
+			"Failed to calculate the number of expected pods: %v", err)
 		return err
 	}
 	now := b.clock.Now()
@@ -155,7 +156,8 @@ func (b *budgets) settle(ctx context.Context, key string, pdb *policyv1.PodDisru
 		status.DisruptionsAllowed = 0
 	}
 	condition := metav1.Condition{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionTrue,
-		Reason: policyv1.SufficientPodsReason, ObservedGeneration: pdb.Generation, LastTransitionTime: metav1.NewTime(now)}
+		Reason: policyv1.SufficientPodsReason, ObservedGeneration: pdb.Generation,
+		LastTransitionTime: metav1.NewTime(now)}
 	if status.DisruptionsAllowed == 0 {
 		condition.Status, condition.Reason = metav1.ConditionFalse, policyv1.InsufficientPodsReason
 	}
@@ -166,14 +168,16 @@ func (b *budgets) settle(ctx context.Context, key string, pdb *policyv1.PodDisru
 func (b *budgets) failSafe(ctx context.Context, pdb *policyv1.PodDisruptionBudget, cause error) error {
 	status := pdb.Status.DeepCopy()
 	status.DisruptionsAllowed = 0
-	return b.update(ctx, pdb, status, metav1.Condition{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse,
+	return b.update(ctx, pdb, status, metav1.Condition{Type: policyv1.DisruptionAllowedCondition,
+		Status: metav1.ConditionFalse,
 		Reason: policyv1.SyncFailedReason, Message: cause.Error(), ObservedGeneration: status.ObservedGeneration,
 		LastTransitionTime: metav1.NewTime(b.clock.Now())})
 }
 
 // update writes the status if it differs from the one in the cache. The write names the
-// version that was looked at, so that an eviction in between is not undone.
-func (b *budgets) update(ctx context.Context, pdb *policyv1.PodDisruptionBudget, status *policyv1.PodDisruptionBudgetStatus, condition metav1.Condition) error {
+// version that was read, so that an eviction in between is not undone.
+func (b *budgets) update(ctx context.Context, pdb *policyv1.PodDisruptionBudget,
+	status *policyv1.PodDisruptionBudgetStatus, condition metav1.Condition) error {
 	meta.SetStatusCondition(&status.Conditions, condition)
 	if equality.Semantic.DeepEqual(&pdb.Status, status) {
 		return nil
@@ -189,7 +193,8 @@ func (b *budgets) update(ctx context.Context, pdb *policyv1.PodDisruptionBudget,
 
 // evicted are the pods whose eviction was granted and whose deletion does not show yet, and
 // how long until the first of them counts as not evicted after all.
-func (b *budgets) evicted(pdb *policyv1.PodDisruptionBudget, pods []*corev1.Pod, now time.Time) (still map[string]metav1.Time, recheck time.Duration) {
+func (b *budgets) evicted(pdb *policyv1.PodDisruptionBudget, pods []*corev1.Pod,
+	now time.Time) (still map[string]metav1.Time, recheck time.Duration) {
 	for _, pod := range pods {
 		since, ok := pdb.Status.DisruptedPods[pod.Name]
 		if !ok || pod.DeletionTimestamp != nil {

@@ -22,9 +22,10 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// expected says how many pods the budget's should be, and how many of them healthy. What is in
-// percent, or counts what may be missing, is of the scale that the pods' controllers ask for.
-func (b *budgets) expected(ctx context.Context, pdb *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (expected, desired int32, err error) {
+// expected is how many pods the budget should have, and how many of them healthy. Percentages,
+// and maxUnavailable, refer to the scale of the pods' controllers.
+func (b *budgets) expected(ctx context.Context, pdb *policyv1.PodDisruptionBudget,
+	pods []*corev1.Pod) (expected, desired int32, err error) {
 	switch {
 	case pdb.Spec.MaxUnavailable != nil:
 		if expected, err = b.scaleOf(ctx, pdb, pods); err != nil {
@@ -70,7 +71,9 @@ func (b *budgets) scaleOf(ctx context.Context, pdb *policyv1.PodDisruptionBudget
 	}
 	if unmanaged {
 		b.recorder.Eventf(pdb, corev1.EventTypeWarning, "UnmanagedPods",
-			"Pods selected by this PodDisruptionBudget (selector: %v) were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.",
+			"Pods selected by this PodDisruptionBudget (selector: %v) were found to be unmanaged. As a result, "+
+				"the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To "+
+				"account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.",
 			metav1.FormatLabelSelector(pdb.Spec.Selector))
 	}
 	sum := 0
@@ -94,11 +97,13 @@ type scales struct {
 func newScales(env *controller.Env) *scales {
 	apps := env.Informers.Apps().V1()
 	return &scales{
-		env: env, replicaSets: apps.ReplicaSets().Lister(), deployments: apps.Deployments().Lister(), sets: apps.StatefulSets().Lister(),
+		env: env, replicaSets: apps.ReplicaSets().Lister(), deployments: apps.Deployments().Lister(),
+		sets: apps.StatefulSets().Lister(),
 		others: sync.OnceValues(func() (meta.ResettableRESTMapper, scale.ScalesGetter) {
 			d := env.Client.Discovery()
 			mapper := controller.NewMapper(d, env.Clock)
-			return mapper, scale.New(d.RESTClient(), mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(d))
+			return mapper, scale.New(d.RESTClient(), mapper, dynamic.LegacyAPIPathResolverFunc,
+				scale.NewDiscoveryScaleKindResolver(d))
 		}),
 	}
 }
@@ -127,8 +132,8 @@ func count(replicas *int32) int32 {
 	return *replicas
 }
 
-// of returns the replicas that the owner of pods asks for, and the uid of who is asked: for
-// a Deployment's ReplicaSet it is the Deployment. No uid says that there is no such owner.
+// of returns the replicas that the owner of pods asks for, and the uid of that owner: for
+// a Deployment's ReplicaSet it is the Deployment. An empty uid means that there is no such owner.
 func (s *scales) of(ctx context.Context, namespace string, ref metav1.OwnerReference) (types.UID, int32, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -167,7 +172,8 @@ func (s *scales) of(ctx context.Context, namespace string, ref metav1.OwnerRefer
 	return s.other(ctx, namespace, gv.WithKind(ref.Kind), ref)
 }
 
-func (s *scales) other(ctx context.Context, namespace string, gvk schema.GroupVersionKind, ref metav1.OwnerReference) (types.UID, int32, error) {
+func (s *scales) other(ctx context.Context, namespace string, gvk schema.GroupVersionKind, ref metav1.OwnerReference) (
+	types.UID, int32, error) {
 	mapper, getter := s.others()
 	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if meta.IsNoMatchError(err) {

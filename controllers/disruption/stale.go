@@ -16,8 +16,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// Who is about to delete a pod says so first, by the condition DisruptionTarget. Where the deletion did not follow, the
-// condition would stay and mislead Jobs; so it is taken back after this time.
+// A client that is about to delete a pod first sets the condition DisruptionTarget. Where the deletion did
+// not follow, the condition would stay and mislead Jobs; so it is taken back after this time.
 // https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 const staleAfter = 2 * time.Minute
 
@@ -28,13 +28,14 @@ const podKey = "pod:"
 // of a pod that goes or has ended.
 func target(pod *corev1.Pod) *corev1.PodCondition {
 	c := controller.PodCondition(pod, corev1.DisruptionTarget)
-	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet || !controller.PodActive(pod) {
+	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet ||
+		!controller.PodActive(pod) {
 		return nil
 	}
 	return c
 }
 
-// watchTarget sees to it that the pod is looked at when its condition has become stale.
+// watchTarget enqueues the pod for when its condition will be stale.
 func (b *budgets) watchTarget(pod *corev1.Pod) {
 	if c := target(pod); c != nil {
 		b.EnqueueAfter(podKey+controller.KeyOf(pod), c.LastTransitionTime.Add(staleAfter).Sub(b.clock.Now()))
@@ -64,13 +65,15 @@ func (b *budgets) reconcilePod(ctx context.Context, key string) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
 		"status": map[string]any{"conditions": []any{map[string]any{
-			"type": corev1.DisruptionTarget, "status": corev1.ConditionFalse, "lastTransitionTime": metav1.NewTime(b.clock.Now()),
+			"type": corev1.DisruptionTarget, "status": corev1.ConditionFalse,
+			"lastTransitionTime": metav1.NewTime(b.clock.Now()),
 		}}},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = b.client.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = b.client.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("take back the DisruptionTarget of pod %s: %w", controller.KeyOf(pod), err)
 	}

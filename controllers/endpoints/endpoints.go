@@ -1,7 +1,7 @@
 // Package endpoints keeps, for each Service with a selector, the Endpoints object of its name:
-// the older form of what EndpointSlices tell, which some clients still read.
+// the older form of EndpointSlices, which some clients still read.
 //
-// It says less than slices do: one address family, a thousand addresses at most, and nothing
+// It holds less than slices do: one address family, a thousand addresses at most, and nothing
 // of pods that are ending.
 package endpoints
 
@@ -57,13 +57,14 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	e := &endpoints{
 		client: env.Client, services: core.Services().Lister(), pods: core.Pods().Lister(),
-		lister: core.Endpoints().Lister(), informer: core.Endpoints().Informer(), recorder: env.Recorder("endpoint-controller"),
+		lister: core.Endpoints().Lister(), informer: core.Endpoints().Informer(),
+		recorder: env.Recorder("endpoint-controller"),
 	}
 	e.Controller = controller.NewWithBackoff(env, "endpoint", e.reconcile, minBackoff, maxBackoff)
 	backend.Watch(e.Controller, env.Informers, env.Settings.Endpoints.BatchPeriod)
 	wake := func(o *corev1.Endpoints) { e.EnqueueObject(o) }
 	controller.Watch(e.Controller, e.informer, controller.Handler[*corev1.Endpoints]{
-		// One whose Service went while nobody looked is found at the start.
+		// One whose Service was deleted while no controller ran is found at the start.
 		Add: wake, Update: func(_, o *corev1.Endpoints) { wake(o) }, Delete: wake,
 	})
 	return e.Controller, nil
@@ -111,14 +112,16 @@ func (e *endpoints) serviceGone(ctx context.Context, key, namespace, name string
 	if err != nil {
 		return err
 	}
-	err = e.client.CoreV1().Endpoints(namespace).Delete(ctx, name, *metav1.NewPreconditionDeleteOptions(string(current.UID)))
+	err = e.client.CoreV1().Endpoints(namespace).Delete(ctx, name,
+		*metav1.NewPreconditionDeleteOptions(string(current.UID)))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	return err
 }
 
-func (e *endpoints) next(svc *corev1.Service, current *corev1.Endpoints, wanted []corev1.EndpointSubset, cut bool) *corev1.Endpoints {
+func (e *endpoints) next(svc *corev1.Service, current *corev1.Endpoints, wanted []corev1.EndpointSubset,
+	cut bool) *corev1.Endpoints {
 	next := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name}}
 	if current != nil {
 		next = current.DeepCopy()
@@ -161,7 +164,8 @@ func setAnnotation(e *corev1.Endpoints, key, value string) {
 	e.Annotations[key] = value
 }
 
-func (e *endpoints) write(ctx context.Context, key string, svc *corev1.Service, next *corev1.Endpoints, create bool) error {
+func (e *endpoints) write(ctx context.Context, key string, svc *corev1.Service, next *corev1.Endpoints,
+	create bool) error {
 	client := e.client.CoreV1().Endpoints(next.Namespace)
 	var stored *corev1.Endpoints
 	var err error
@@ -179,9 +183,11 @@ func (e *endpoints) write(ctx context.Context, key string, svc *corev1.Service, 
 	case apierrors.IsConflict(err):
 		return err
 	case create:
-		e.recorder.Eventf(svc, corev1.EventTypeWarning, "FailedToCreateEndpoint", "Failed to create endpoint for service %s: %v", key, err)
+		e.recorder.Eventf(svc, corev1.EventTypeWarning, "FailedToCreateEndpoint",
+			"Failed to create endpoint for service %s: %v", key, err)
 	default:
-		e.recorder.Eventf(next, corev1.EventTypeWarning, "FailedToUpdateEndpoint", "Failed to update endpoint %s: %v", key, err)
+		e.recorder.Eventf(next, corev1.EventTypeWarning, "FailedToUpdateEndpoint", "Failed to update endpoint %s: %v",
+			key, err)
 	}
 	return err
 }
@@ -291,7 +297,8 @@ func portsOf(svc *corev1.Service, pod *corev1.Pod) (ports []corev1.EndpointPort,
 		if err != nil {
 			continue
 		}
-		ports = append(ports, corev1.EndpointPort{Name: p.Name, Port: number, Protocol: p.Protocol, AppProtocol: p.AppProtocol})
+		ports = append(ports, corev1.EndpointPort{Name: p.Name, Port: number, Protocol: p.Protocol,
+			AppProtocol: p.AppProtocol})
 	}
 	slices.SortFunc(ports, func(a, b corev1.EndpointPort) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))

@@ -26,13 +26,14 @@ func addressTypes(svc *corev1.Service) []discoveryv1.AddressType {
 
 // endpointOf is what a pod looks like to clients; ok is false where it has no address of the
 // type. node may be nil.
-func endpointOf(svc *corev1.Service, pod *corev1.Pod, node *corev1.Node, t discoveryv1.AddressType) (e discoveryv1.Endpoint, ok bool) {
+func endpointOf(svc *corev1.Service, pod *corev1.Pod, node *corev1.Node, t discoveryv1.AddressType) (
+	e discoveryv1.Endpoint, ok bool) {
 	e.Addresses = addressesOf(pod, t)
 	if len(e.Addresses) == 0 {
 		return e, false
 	}
 	serving, terminating := controller.PodReady(pod), pod.DeletionTimestamp != nil
-	// Who publishes pods that are not ready wants them called ready, even while they end.
+	// A Service that publishes pods which are not ready wants them listed as ready, even while they end.
 	e.Conditions = discoveryv1.EndpointConditions{
 		Ready:       new(svc.Spec.PublishNotReadyAddresses || serving && !terminating),
 		Serving:     &serving,
@@ -66,7 +67,7 @@ func addressesOf(pod *corev1.Pod, t discoveryv1.AddressType) []string {
 	return addresses
 }
 
-// hintsOf say who should prefer the endpoint, where the Service asks for traffic to stay near.
+// hintsOf are the zones and Nodes that should prefer the endpoint, where the Service wants traffic to stay near.
 func hintsOf(svc *corev1.Service, e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	if svc.Spec.TrafficDistribution == nil || !*e.Conditions.Ready || topologyAware(svc) {
 		return nil

@@ -1,9 +1,9 @@
-// Package endpointslice tells, in EndpointSlices, where the pods behind each Service are.
+// Package endpointslice writes EndpointSlices: the addresses of the pods behind each Service.
 //
 // In comes a Service with a selector, the pods that it selects, and the Nodes they are on; out go
 // its slices. The files:
 //
-//	endpointslice.go  the controller: what it listens to, and one look at a Service
+//	endpointslice.go  the controller: its informers, and one sync of a Service
 //	endpoint.go       a pod as an endpoint: addresses, ports, conditions, hints
 //	topology.go       hints that share the endpoints out among zones
 //
@@ -38,7 +38,7 @@ import (
 const ManagedBy = "endpointslice-controller.k8s.io"
 
 const (
-	// A Service with a pod on a node that the cache does not know is looked at again after these.
+	// A Service with a pod on a node that the cache does not know is reconciled again after these.
 	minBackoff = time.Second
 	maxBackoff = 1000 * time.Second
 )
@@ -63,8 +63,10 @@ type endpointSlices struct {
 func New(env *controller.Env) (*controller.Controller, error) {
 	core, slices := env.Informers.Core().V1(), env.Informers.Discovery().V1().EndpointSlices()
 	e := &endpointSlices{
-		client: env.Client, services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
-		slices: slices.Lister(), informer: slices.Informer(), max: env.Settings.Endpoints.MaxPerSlice, recorder: env.Recorder("endpoint-slice-controller"),
+		client: env.Client, services: core.Services().Lister(), pods: core.Pods().Lister(),
+		nodes:  core.Nodes().Lister(),
+		slices: slices.Lister(), informer: slices.Informer(), max: env.Settings.Endpoints.MaxPerSlice,
+		recorder: env.Recorder("endpoint-slice-controller"),
 	}
 	e.Controller = controller.NewWithBackoff(env, "endpointslice", e.reconcile, minBackoff, maxBackoff)
 	backend.Watch(e.Controller, env.Informers, env.Settings.Endpoints.SliceBatchPeriod)
@@ -128,7 +130,8 @@ func (e *endpointSlices) reconcile(ctx context.Context, key string) error {
 	}
 	wanted, missing := e.wanted(svc, pods)
 	p := sliceplan.New(sliceplan.Owner{
-		Namespace: svc.Namespace, Name: svc.Name, Reference: *metav1.NewControllerRef(svc, corev1.SchemeGroupVersion.WithKind("Service")),
+		Namespace: svc.Namespace, Name: svc.Name, Reference: *metav1.NewControllerRef(svc,
+			corev1.SchemeGroupVersion.WithKind("Service")),
 		Labels: labelsFor(svc), Max: e.max, Placeholder: true, KeepHints: topologyAware(svc),
 	}, existing, wanted)
 	if topologyAware(svc) {
@@ -159,7 +162,8 @@ func (e *endpointSlices) wanted(svc *corev1.Service, pods []*corev1.Pod) (slicep
 		}
 		node, err := e.nodes.Get(pod.Spec.NodeName)
 		if err != nil && !svc.Spec.PublishNotReadyAddresses {
-			errs = append(errs, fmt.Errorf("skipping pod %s: node %q: %w", controller.KeyOf(pod), pod.Spec.NodeName, err))
+			errs = append(errs, fmt.Errorf("skipping pod %s: node %q: %w", controller.KeyOf(pod),
+				pod.Spec.NodeName, err))
 			continue
 		}
 		ports := portsOf(svc, pod)

@@ -14,15 +14,16 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/sliceplan"
 )
 
-// A Service with the annotation service.kubernetes.io/topology-mode: Auto has its traffic kept in zones in so far as that
-// overloads nobody: each zone is to be served by a share of the endpoints that is its share of the Nodes' CPU. Endpoints
-// serve their own zone, but as many as a zone has too many of serve another. Where that cannot be, no endpoint has a hint.
+// A Service with the annotation service.kubernetes.io/topology-mode: Auto has its traffic kept in zones in so
+// far as that overloads nobody: each zone is to be served by a share of the endpoints that is its share of
+// the Nodes' CPU. Endpoints serve their own zone, but as many as a zone has too many of serve another. Where
+// that cannot be, no endpoint has a hint.
 // https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/
 
 // overload is by how much more than its share an endpoint may have to bear.
 const overload = 0.2
 
-// topologyAware says whether a Service asks for that. spec.trafficDistribution counts for nothing then.
+// topologyAware reports whether a Service asks for that. spec.trafficDistribution counts for nothing then.
 func topologyAware(svc *corev1.Service) bool {
 	mode, ok := svc.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
 	if !ok {
@@ -31,9 +32,10 @@ func topologyAware(svc *corev1.Service) bool {
 	return mode == "Auto" || mode == "auto"
 }
 
-// nodeMatters says whether a change of a Node changes the zones' shares.
+// nodeMatters reports whether a change of a Node changes the zones' shares.
 func nodeMatters(old, n *corev1.Node) bool {
-	return nodeReady(old) != nodeReady(n) || old.Labels[corev1.LabelTopologyZone] != n.Labels[corev1.LabelTopologyZone] ||
+	return nodeReady(old) != nodeReady(n) ||
+		old.Labels[corev1.LabelTopologyZone] != n.Labels[corev1.LabelTopologyZone] ||
 		!old.Status.Allocatable.Cpu().Equal(*n.Status.Allocatable.Cpu())
 }
 
@@ -54,7 +56,7 @@ func (e *endpointSlices) nodesChanged() {
 }
 
 // zoneShares are the zones' shares of the CPU of all Nodes that are ready and not for the control plane alone; nil
-// where one Node does not tell its zone or its CPU, or there is but one zone.
+// where a Node lacks its zone or its CPU, or there is only one zone.
 func (e *endpointSlices) zoneShares() map[string]float64 {
 	nodes, _ := e.nodes.List(labels.Everything()) // a list from memory does not fail
 	shares, total := map[string]float64{}, 0.0
@@ -81,7 +83,7 @@ func (e *endpointSlices) zoneShares() map[string]float64 {
 }
 
 // hint completes a plan whose slices keep the hints that they have, for a Service that is topologyAware. What becomes
-// of it is told as kube-controller-manager does.
+// of it is recorded as kube-controller-manager does.
 func (e *endpointSlices) hint(svc *corev1.Service, p *sliceplan.Plan, existing []*discoveryv1.EndpointSlice) {
 	key := controller.KeyOf(svc)
 	shares := e.zoneShares()
@@ -94,7 +96,8 @@ func (e *endpointSlices) hint(svc *corev1.Service, p *sliceplan.Plan, existing [
 			continue
 		}
 		if _, before := e.hinted.Swap(key, true); !before && !slices.ContainsFunc(existing, hasHints) {
-			e.tellOfHints(svc, corev1.EventTypeNormal, "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled", t)
+			e.tellOfHints(svc, corev1.EventTypeNormal, "TopologyAwareHintsEnabled",
+				"Topology Aware Hints has been enabled", t)
 		}
 	}
 	p.Settle()
@@ -104,7 +107,8 @@ func (e *endpointSlices) hint(svc *corev1.Service, p *sliceplan.Plan, existing [
 func (e *endpointSlices) unhinted(svc *corev1.Service) {
 	if _, before := e.hinted.LoadAndDelete(controller.KeyOf(svc)); before {
 		for _, t := range addressTypes(svc) {
-			e.tellOfHints(svc, corev1.EventTypeWarning, "TopologyAwareHintsDisabled", "Topology Aware Hints has been disabled", t)
+			e.tellOfHints(svc, corev1.EventTypeWarning, "TopologyAwareHintsDisabled",
+				"Topology Aware Hints has been disabled", t)
 		}
 	}
 }
@@ -131,7 +135,7 @@ type quota struct {
 	desired          float64
 }
 
-// assign gives each ready endpoint a hint, or says why none can have one. Slices that would not have to be written
+// assign gives each ready endpoint a hint, or returns why none can have one. Slices that would not have to be written
 // keep their hints, unless these are too many for a zone or too few for the endpoints.
 func (z *zones) assign(shares map[string]float64) (why string) {
 	ready := 0
@@ -190,7 +194,8 @@ func quotasOf(shares map[string]float64, endpoints int) (quotas map[string]quota
 		left -= minimum
 	}
 	if left < 0 {
-		return nil, fmt.Sprintf("Unable to allocate minimum required endpoints to each zone without exceeding overload threshold (%d endpoints, %d zones)", endpoints, len(shares))
+		return nil, fmt.Sprintf("Unable to allocate minimum required endpoints to each zone without exceeding "+
+			"overload threshold (%d endpoints, %d zones)", endpoints, len(shares))
 	}
 	for zone, q := range quotas {
 		q.maximum = q.minimum + left
@@ -199,8 +204,9 @@ func quotasOf(shares map[string]float64, endpoints int) (quotas map[string]quota
 	return quotas, ""
 }
 
-// hintsIn counts a slice's hints by zone, and says whether they fit, beside those that zones already have.
-func hintsIn(s *discoveryv1.EndpointSlice, have map[string]int, quotas map[string]quota) (hints map[string]int, fit bool) {
+// hintsIn counts a slice's hints by zone, and reports whether they fit, beside those that zones already have.
+func hintsIn(s *discoveryv1.EndpointSlice, have map[string]int, quotas map[string]quota) (
+	hints map[string]int, fit bool) {
 	hints = map[string]int{}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
@@ -281,7 +287,9 @@ func (z *zones) all() []*discoveryv1.EndpointSlice {
 }
 
 func (z *zones) ofType(all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	return slices.DeleteFunc(slices.Clone(all), func(s *discoveryv1.EndpointSlice) bool { return s.AddressType != z.addressType })
+	return slices.DeleteFunc(slices.Clone(all), func(s *discoveryv1.EndpointSlice) bool {
+		return s.AddressType != z.addressType
+	})
 }
 
 func (z *zones) each(of []*discoveryv1.EndpointSlice, do func(*discoveryv1.Endpoint)) {

@@ -14,7 +14,8 @@ import (
 func slice(zones string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
 	for i, z := range zones {
-		e := discoveryv1.Endpoint{Addresses: []string{fmt.Sprint("10.0.0.", i)}, Conditions: discoveryv1.EndpointConditions{Ready: new(z >= 'a')}}
+		e := discoveryv1.Endpoint{Addresses: []string{fmt.Sprint("10.0.0.", i)},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(z >= 'a')}}
 		if z != '-' {
 			e.Zone = new(string(z | 0x20))
 		} else {
@@ -53,17 +54,20 @@ func TestZones_AreServedByTheirShareOfTheEndpoints(t *testing.T) {
 		endpoints string
 		want      string // where it begins with a capital, why there are no hints
 	}{
-		"each its own":            {halves, "aabb", "aabb"},
-		"one too many":            {halves, "aaab", "baab"},
-		"all elsewhere":           {halves, "cccc", "cccc"}, // a zone without Nodes has none to give
-		"not by half":             {halves, "aab", "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold (3 endpoints, 2 zones)"},
-		"by CPU":                  {map[string]float64{"a": 0.75, "b": 0.25}, "aabb", "aaab"},
-		"those not ready":         {halves, "aAabBb", "a-ab-b"},
-		"too few":                 {halves, "a", "Insufficient number of endpoints (1 endpoints, 2 zones)"},
-		"none ready":              {halves, "AB", "Insufficient number of endpoints (0 endpoints, 2 zones)"},
-		"too few for each":        {thirds, "abca", "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold (4 endpoints, 3 zones)"},
-		"enough for each":         {thirds, "abcabc", "abcabc"},
-		"nothing known of Nodes":  {nil, "aabb", "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes"},
+		"each its own":  {halves, "aabb", "aabb"},
+		"one too many":  {halves, "aaab", "baab"},
+		"all elsewhere": {halves, "cccc", "cccc"}, // a zone without Nodes has none to give
+		"not by half": {halves, "aab", "Unable to allocate minimum required endpoints to each zone " +
+			"without exceeding overload threshold (3 endpoints, 2 zones)"},
+		"by CPU":          {map[string]float64{"a": 0.75, "b": 0.25}, "aabb", "aaab"},
+		"those not ready": {halves, "aAabBb", "a-ab-b"},
+		"too few":         {halves, "a", "Insufficient number of endpoints (1 endpoints, 2 zones)"},
+		"none ready":      {halves, "AB", "Insufficient number of endpoints (0 endpoints, 2 zones)"},
+		"too few for each": {thirds, "abca", "Unable to allocate minimum required endpoints to each zone " +
+			"without exceeding overload threshold (4 endpoints, 3 zones)"},
+		"enough for each": {thirds, "abcabc", "abcabc"},
+		"nothing known of Nodes": {nil, "aabb",
+			"Insufficient Node information: allocatable CPU or zone not specified on one or more nodes"},
 		"an endpoint of nowhere":  {halves, "aab-", "One or more endpoints do not have a zone specified"},
 		"two zones want from one": {thirds, "aaaaaabbb", "cccaaabbb"},
 	}
@@ -71,7 +75,8 @@ func TestZones_AreServedByTheirShareOfTheEndpoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := slice(c.endpoints)
-			z := &zones{plan: &sliceplan.Plan{Create: []*discoveryv1.EndpointSlice{s}}, addressType: discoveryv1.AddressTypeIPv4}
+			z := &zones{plan: &sliceplan.Plan{Create: []*discoveryv1.EndpointSlice{s}},
+				addressType: discoveryv1.AddressTypeIPv4}
 			if why := z.assign(c.shares); why != "" {
 				require.Equal(t, c.want, why)
 				return
@@ -84,7 +89,8 @@ func TestZones_AreServedByTheirShareOfTheEndpoints(t *testing.T) {
 func TestZones_LeaveSlicesAloneThatNeedNotBeWritten(t *testing.T) {
 	t.Parallel()
 	halves := map[string]float64{"a": 0.5, "b": 0.5}
-	kept, overfull, bare, changed := hinted(slice("aaab"), "baab"), hinted(slice("aaaaaaaa"), "aaaaaaaa"), slice("bb"), slice("bb")
+	kept, overfull, bare, changed := hinted(slice("aaab"), "baab"), hinted(slice("aaaaaaaa"), "aaaaaaaa"),
+		slice("bb"), slice("bb")
 	z := &zones{addressType: discoveryv1.AddressTypeIPv4, plan: &sliceplan.Plan{
 		Update: []*discoveryv1.EndpointSlice{changed}, Unchanged: []*discoveryv1.EndpointSlice{kept, overfull, bare},
 	}}

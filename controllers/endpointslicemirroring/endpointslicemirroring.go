@@ -1,9 +1,9 @@
-// Package endpointslicemirroring tells, in EndpointSlices, what users have written into Endpoints: those of Services
+// Package endpointslicemirroring copies into EndpointSlices what users have written into Endpoints: those of Services
 // without a selector, which readers of slices would otherwise not see.
 //
 // Endpoints are mirrored under the name of their Service, unless they are labelled not to be
-// (endpointslice.kubernetes.io/skip-mirror: "true"), serve a leader election of old, or their Service has a selector, for then
-// the slices come from its pods.
+// (endpointslice.kubernetes.io/skip-mirror: "true"), serve an old leader election, or their Service has a
+// selector, whose pods then make the slices.
 // https://kubernetes.io/docs/concepts/services-networking/service/#endpoints-mirroring
 package endpointslicemirroring
 
@@ -53,7 +53,8 @@ type mirror struct {
 func New(env *controller.Env) (*controller.Controller, error) {
 	core, slices := env.Informers.Core().V1(), env.Informers.Discovery().V1().EndpointSlices()
 	m := &mirror{
-		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.Lister(), informer: slices.Informer(),
+		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.Lister(),
+		informer: slices.Informer(),
 		recorder: env.Recorder("endpoint-slice-mirroring-controller"),
 	}
 	m.Controller = controller.NewWithBackoff(env, "endpointslicemirroring", m.reconcile, minBackoff, maxBackoff)
@@ -73,7 +74,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		Delete: func(s *corev1.Service) { m.EnqueueObject(s) },
 	})
 	ofSlice := func(s *discoveryv1.EndpointSlice) {
-		if name := s.Labels[discoveryv1.LabelServiceName]; name != "" && s.Labels[discoveryv1.LabelManagedBy] == ManagedBy {
+		if name := s.Labels[discoveryv1.LabelServiceName]; name != "" &&
+			s.Labels[discoveryv1.LabelManagedBy] == ManagedBy {
 			m.Enqueue(cache.ObjectName{Namespace: s.Namespace, Name: name}.String())
 		}
 	}
@@ -83,7 +85,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return m.Controller, nil
 }
 
-// mirrored says whether Endpoints may be mirrored, for all that they themselves say.
+// mirrored reports whether Endpoints may be mirrored, as far as the object itself shows.
 func mirrored(e *corev1.Endpoints) bool {
 	_, leader := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
 	return !leader && e.Labels[discoveryv1.LabelSkipMirror] != "true"
@@ -150,7 +152,7 @@ func (m *mirror) source(namespace, name string) (*corev1.Endpoints, error) {
 func since(e *corev1.Endpoints) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, e.Annotations[corev1.EndpointsLastChangeTriggerTime])
 	if err != nil {
-		return time.Time{} // nobody has told
+		return time.Time{} // unknown
 	}
 	return at
 }
@@ -208,7 +210,8 @@ func layoutOf(e *corev1.Endpoints, most int) (l sliceplan.Layout, skipped int) {
 
 func endpointOf(a *corev1.EndpointAddress, ready bool) discoveryv1.Endpoint {
 	e := discoveryv1.Endpoint{
-		Addresses: []string{a.IP}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef, NodeName: a.NodeName,
+		Addresses: []string{a.IP}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef,
+		NodeName: a.NodeName,
 	}
 	if a.Hostname != "" {
 		e.Hostname = &a.Hostname
@@ -220,7 +223,8 @@ func portsOf(subset *corev1.EndpointSubset) []discoveryv1.EndpointPort {
 	ports := []discoveryv1.EndpointPort{}
 	for i := range subset.Ports {
 		p := &subset.Ports[i]
-		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol, AppProtocol: p.AppProtocol})
+		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol,
+			AppProtocol: p.AppProtocol})
 	}
 	return ports
 }

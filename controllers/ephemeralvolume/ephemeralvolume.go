@@ -30,10 +30,11 @@ type ephemeralVolumes struct {
 func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	e := &ephemeralVolumes{
-		env: env, informer: core.Pods().Informer(), pods: core.Pods().Lister(), claims: core.PersistentVolumeClaims().Lister(),
+		env: env, informer: core.Pods().Informer(), pods: core.Pods().Lister(),
+		claims:   core.PersistentVolumeClaims().Lister(),
 		recorder: env.Recorder("ephemeral_volume"),
 	}
-	if err := controller.IndexByClaim(e.informer); err != nil {
+	if err := controller.IndexByPVC(e.informer); err != nil {
 		return nil, err
 	}
 	c := controller.New(env, "ephemeral-volume", e.reconcile)
@@ -49,7 +50,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	})
 	controller.Watch(c, core.PersistentVolumeClaims().Informer(), controller.Handler[*corev1.PersistentVolumeClaim]{
 		Delete: func(claim *corev1.PersistentVolumeClaim) {
-			pods, _ := controller.OfClaim(e.informer, claim.Namespace, claim.Name) // the index is there
+			pods, _ := controller.PodsUsingPVC(e.informer, claim.Namespace, claim.Name) // the index is there
 			for _, pod := range pods {
 				c.EnqueueObject(pod)
 			}

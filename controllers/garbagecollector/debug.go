@@ -26,7 +26,7 @@ type drawn struct {
 	Kind      string    `json:"kind"`
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
-	// Missing says that the object is only known because others name it as their owner.
+	// Missing is true if the object is known only because others name it as their owner.
 	Missing bool `json:"missing"`
 	// BeingDeleted and DeletingDependents are how far its deletion is.
 	BeingDeleted       bool `json:"beingDeleted"`
@@ -97,7 +97,8 @@ func (g *graph) drawn(shown map[types.UID]bool) drawing {
 			continue
 		}
 		d.Nodes = append(d.Nodes, drawn{
-			UID: uid, Group: n.gvk.Group, Version: n.gvk.Version, Kind: n.gvk.Kind, Namespace: n.namespace, Name: n.name,
+			UID: uid, Group: n.gvk.Group, Version: n.gvk.Version, Kind: n.gvk.Kind, Namespace: n.namespace,
+			Name:         n.name,
 			BeingDeleted: n.deleting, DeletingDependents: n.deleting && n.foreground(),
 		})
 		for _, ref := range n.owners {
@@ -113,7 +114,7 @@ func (g *graph) drawn(shown map[types.UID]bool) drawing {
 	return d
 }
 
-// missing is an owner of whom only the references tell.
+// missing is an owner that is known only from references.
 func (g *graph) missing(uid types.UID) drawn {
 	out := drawn{UID: uid, Missing: true}
 	for d := range g.named[uid] {
@@ -163,9 +164,11 @@ func (d *drawing) dot(w io.Writer) {
 		label := fmt.Sprintf("uid=%s\nnamespace=%s\n%s\n", n.UID, n.Namespace, kindAndName(n))
 		fmt.Fprintf(w, "  %d [\n    label=%s\n", i, strconv.Quote(label))
 		for _, a := range [][2]string{
-			{"group", n.Group}, {"version", n.Version}, {"kind", n.Kind}, {"namespace", n.Namespace}, {"name", n.Name}, {"uid", string(n.UID)},
+			{"group", n.Group}, {"version", n.Version}, {"kind", n.Kind}, {"namespace", n.Namespace}, {"name", n.Name},
+			{"uid", string(n.UID)},
 			{"missing", strconv.FormatBool(n.Missing)}, {"beingDeleted", strconv.FormatBool(n.BeingDeleted)},
-			{"deletingDependents", strconv.FormatBool(n.DeletingDependents)}, {"virtual", strconv.FormatBool(n.Missing)},
+			{"deletingDependents", strconv.FormatBool(n.DeletingDependents)},
+			{"virtual", strconv.FormatBool(n.Missing)},
 		} {
 			fmt.Fprintf(w, "    %s=%s\n", a[0], strconv.Quote(a[1]))
 		}

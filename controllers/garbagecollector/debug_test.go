@@ -15,16 +15,19 @@ import (
 
 // object is a node of kind k (in apps/v1) that is named after its uid.
 func object(uid types.UID, owners ...types.UID) *node {
-	n := &node{uid: uid, name: "n-" + string(uid), namespace: "ns", gvk: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "K"}}
+	n := &node{uid: uid, name: "n-" + string(uid), namespace: "ns",
+		gvk: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "K"}}
 	for _, o := range owners {
-		n.owners = append(n.owners, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "K", Name: "n-" + string(o), UID: o})
+		n.owners = append(n.owners, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "K", Name: "n-" +
+			string(o), UID: o})
 	}
 	return n
 }
 
 func TestGraph_IsDrawnForPeopleAndForPrograms(t *testing.T) {
 	g := &collector{graph: newGraph()}
-	for _, n := range []*node{object("d"), object("r", "d"), object("p1", "r"), object("p2", "r"), object("x", "gone"), object("alone")} {
+	for _, n := range []*node{object("d"), object("r", "d"), object("p1", "r"), object("p2", "r"), object("x", "gone"),
+		object("alone")} {
 		g.graph.put(n)
 	}
 	get := func(query string) (int, string) {
@@ -48,7 +51,8 @@ func TestGraph_IsDrawnForPeopleAndForPrograms(t *testing.T) {
 		return all, missing, len(d.Edges)
 	}
 	all, missing, edges := uids("/graph?format=json")
-	require.Equal(t, []string{"d", "gone", "p1", "p2", "r", "x"}, all, "who owns nothing and is owned by nobody is not shown")
+	require.Equal(t, []string{"d", "gone", "p1", "p2", "r", "x"}, all,
+		"who owns nothing and is owned by nobody is not shown")
 	require.Equal(t, []string{"gone"}, missing)
 	require.Equal(t, 4, edges)
 	all, _, edges = uids("/graph?format=json&uid=p1")

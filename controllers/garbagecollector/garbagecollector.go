@@ -1,22 +1,22 @@
-// Package garbagecollector deletes what has lost its last owner.
+// Package garbagecollector deletes objects that have lost their last owner.
 //
 // Objects name their owners in metadata.ownerReferences. From the metadata of every object
 // of every resource that can be listed, watched and deleted, the collector keeps a graph
-// (graph.go, fed by monitors.go); when an object changes or goes, those whose fate may
-// depend on it are looked at again, one by one:
+// (graph.go, fed by monitors.go); when an object changes or is deleted, those whose
+// fate may depend on it are reconciled, one by one:
 //
-//   - An object none of whose owners exists any more is deleted. That an owner does not
-//     exist is never concluded from the graph, which may lag: the API server is asked.
-//     Where discovery does not know the owner's kind, the object is left alone until it does.
-//   - An object that has lost some owners and has others keeps only references to those.
+//   - An object none of whose owners exists any more is deleted. The graph may lag, so that
+//     it never proves the absence of an owner: the API server is asked. While discovery does
+//     not know the owner's kind, the object is left alone.
+//   - An object that has lost some of its owners keeps only the references to the others.
 //   - An owner deleted in the foreground (finalizer "foregroundDeletion") waits until its
 //     dependents with blockOwnerDeletion are gone, and these are deleted in the foreground too.
 //   - An owner deleted with orphaning (finalizer "orphan") goes when no dependent names it
 //     any more; their references are removed here.
 //
-// Deletes and patches carry the uid and the resourceVersion of the object that was judged.
-// A judgement on an outdated view is thereby refused by the server and made again, and no
-// second read is needed before acting.
+// Deletes and patches carry the uid and the resourceVersion of the object that was judged:
+// the server refuses one that is based on an outdated view, the object is judged again, and
+// no second read is needed before acting.
 package garbagecollector
 
 import (
@@ -67,11 +67,12 @@ type ownerAt struct {
 func New(env *controller.Env) (*controller.Controller, error) {
 	g := &collector{
 		client: env.Metadata, graph: newGraph(), absent: lru.New(rememberAbsent),
-		unknown: lru.New(rememberAbsent), seed: maphash.MakeSeed(), recorder: env.Recorder("garbage-collector-controller"),
+		unknown: lru.New(rememberAbsent), seed: maphash.MakeSeed(),
+		recorder: env.Recorder("garbage-collector-controller"),
 	}
 	g.Controller = controller.New(env, "garbagecollector", g.reconcile)
 	g.monitors = newMonitors(env, g)
-	g.Beside(g.monitors.run)
+	g.AddRunnable(g.monitors.run)
 	g.NeedsSync(g.monitors)
 	g.Debug = g
 	return g.Controller, nil
@@ -159,7 +160,7 @@ func (g *collector) judge(ctx context.Context, n *node) error {
 	case len(v.solid) > 0 && v.unseen:
 		// The owner is there but not in the graph yet: were it deleted before it gets
 		// there, nothing would wake us.
-		return controller.ErrAgain
+		return controller.ErrRequeue
 	case len(v.solid) > 0:
 		return nil
 	case len(v.waiting) > 0 && len(g.graph.dependents(n)) > 0:
@@ -194,8 +195,9 @@ func (g *collector) delete(ctx context.Context, n *node, version string, policy 
 	return ignoreGone(err)
 }
 
-// deleteDependents is the foreground deletion of n: it lets n go when nothing blocks it. Where a dependent waits for n in
-// turn, both having been deleted so by a user, the circle is opened by letting n wait for it no longer.
+// deleteDependents is the foreground deletion of n: it lets n go when nothing blocks it. Where a dependent
+// waits for n in turn, both having been deleted so by a user, the circle is opened by letting n wait for it
+// no longer.
 func (g *collector) deleteDependents(ctx context.Context, n *node) error {
 	blocked := false
 	waiters := g.graph.waiters(n)
@@ -214,7 +216,7 @@ func (g *collector) deleteDependents(ctx context.Context, n *node) error {
 		}
 	}
 	if blocked {
-		return nil // the watch tells of their end, and of those that block no more
+		return nil // watch events report their deletion, and those that no longer block
 	}
 	return g.removeFinalizer(ctx, n, metav1.FinalizerDeleteDependents)
 }
@@ -265,7 +267,7 @@ type verdict struct {
 	// solid exist, and n must live as long as one does. waiting exist and wait for n to be
 	// deleted. lost do not exist.
 	solid, waiting, lost []metav1.OwnerReference
-	// unseen says that one of the solid is not in the graph yet.
+	// unseen is true if one of the solid is not in the graph yet.
 	unseen bool
 }
 
@@ -286,7 +288,7 @@ func (g *collector) verdict(ctx context.Context, n *node) (v verdict, err error)
 	return v, nil
 }
 
-// ask looks an owner up on the API server, where n's reference says that it is.
+// ask reads an owner from the API server, by the coordinates of n's reference.
 func (g *collector) ask(ctx context.Context, n *node, ref metav1.OwnerReference, v *verdict) error {
 	res, err := g.monitors.resourceOf(ref)
 	if err != nil {

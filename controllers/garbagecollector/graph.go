@@ -47,7 +47,7 @@ func (n *node) reference(owner types.UID) *metav1.OwnerReference {
 	return nil
 }
 
-// isNamedBy says whether ref, found in dependent, has all of n's coordinates right. A uid
+// isNamedBy reports whether ref, found in dependent, has all of n's coordinates right. A uid
 // alone does not make an owner: references are written by anyone, and an owner in another
 // namespace is none. The version of the group is of no account.
 func (n *node) isNamedBy(ref metav1.OwnerReference, dependent *node) bool {
@@ -62,7 +62,7 @@ func blocks(ref metav1.OwnerReference) bool {
 
 func has(finalizers []string, f string) bool { return slices.Contains(finalizers, f) }
 
-// graph is all objects and who names whom as an owner. The owner need not be in it: such a
+// graph is all objects and their references to owners. The owner need not be in it: such a
 // name is kept as well, and is found when the owner appears. It is safe for concurrent use.
 type graph struct {
 	mu    sync.RWMutex
@@ -137,8 +137,8 @@ func (g *graph) dependents(n *node) []*node {
 	})
 }
 
-// waiters returns the uids of those that wait for n to be gone, as owners that are deleted in the foreground, and of those
-// that wait for these in turn.
+// waiters returns the uids of those that wait for n to be gone, as owners that are deleted in the foreground,
+// and of those that wait for these in turn.
 func (g *graph) waiters(n *node) map[types.UID]bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -147,7 +147,8 @@ func (g *graph) waiters(n *node) map[types.UID]bool {
 		n, next = next[0], next[1:]
 		for _, ref := range n.owners {
 			owner := g.nodes[ref.UID]
-			if owner == nil || found[owner.uid] || !blocks(ref) || !owner.deleting || !owner.foreground() || !owner.isNamedBy(ref, n) {
+			if owner == nil || found[owner.uid] || !blocks(ref) || !owner.deleting || !owner.foreground() ||
+				!owner.isNamedBy(ref, n) {
 				continue
 			}
 			found[owner.uid] = true
@@ -157,7 +158,7 @@ func (g *graph) waiters(n *node) map[types.UID]bool {
 	return found
 }
 
-// doubtful says whether one of n's owners is not known to exist, or waits for n to go.
+// doubtful reports whether one of n's owners is not known to exist, or waits for n to go.
 func (g *graph) doubtful(n *node) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()

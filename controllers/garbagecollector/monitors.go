@@ -142,7 +142,7 @@ func (m *monitors) awaitFirstSync(ctx context.Context) bool {
 }
 
 // follow starts and stops monitors so that they are those of the resources there are now,
-// and says whether it could find out which these are.
+// and reports whether discovery succeeded.
 func (m *monitors) follow(ctx context.Context) bool {
 	found, failed, err := m.discover(ctx)
 	if err != nil {
@@ -173,7 +173,8 @@ func (m *monitors) follow(ctx context.Context) bool {
 
 // discover returns the resources to monitor, each in one version, and the group versions
 // that could not be discovered.
-func (m *monitors) discover(ctx context.Context) (map[schema.GroupVersionResource]resource, map[schema.GroupVersion]bool, error) {
+func (m *monitors) discover(ctx context.Context) (
+	map[schema.GroupVersionResource]resource, map[schema.GroupVersion]bool, error) {
 	groups, lists, err := m.discovery.ServerGroupsAndResources()
 	failed := map[schema.GroupVersion]bool{}
 	if partial := (&discovery.ErrGroupDiscoveryFailed{}); errors.As(err, &partial) {
@@ -215,7 +216,8 @@ func (m *monitors) discover(ctx context.Context) (map[schema.GroupVersionResourc
 }
 
 func collectable(r metav1.APIResource, gr schema.GroupResource) bool {
-	return !ignored[gr] && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") && slices.Contains(r.Verbs, "delete")
+	return !ignored[gr] && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") &&
+		slices.Contains(r.Verbs, "delete")
 }
 
 func (m *monitors) keepKinds(kinds map[schema.GroupVersionKind]resource, failed map[schema.GroupVersion]bool) {
@@ -263,7 +265,8 @@ func (m *monitors) discoverSoon() {
 
 func (m *monitors) start(ctx context.Context, res resource) *monitor {
 	ctx, stop := context.WithCancel(ctx)
-	informer := metadatainformer.NewFilteredMetadataInformer(m.metadata, res.gvr, metav1.NamespaceAll, 0, nil, nil).Informer()
+	informer := metadatainformer.NewFilteredMetadataInformer(m.metadata, res.gvr, metav1.NamespaceAll, 0, nil,
+		nil).Informer()
 	mon := &monitor{informer: informer, stop: stop, done: make(chan struct{})}
 	// Both calls fail only on an informer that runs already.
 	_ = informer.SetTransform(keepEdges)
@@ -292,7 +295,7 @@ func (m *monitors) handler(res resource) cache.ResourceEventHandler {
 		},
 		UpdateFunc: func(old, obj any) {
 			before, after := old.(*metav1.PartialObjectMetadata), obj.(*metav1.PartialObjectMetadata)
-			if before.UID != after.UID { // deleted and made anew between two looks
+			if before.UID != after.UID { // deleted and created anew between two events
 				m.collector.gone(before.UID)
 			}
 			m.collector.observed(nodeOf(res, after))

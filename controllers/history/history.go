@@ -1,7 +1,7 @@
 // Package history keeps the ControllerRevisions of StatefulSets and DaemonSets: one for each pod
 // template that the owner has had, numbered, so that a client can roll back to it.
 //
-// Rolling back is nothing of its own: a client writes an earlier template into the owner, and the
+// Rolling back needs no code of its own: a client writes an earlier template into the owner, and the
 // revision that has it gets the next number.
 package history
 
@@ -11,10 +11,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
-	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -40,24 +37,22 @@ type History struct {
 }
 
 // New returns a History whose writes are noted in written, by the owner's key.
-func New(client kubernetes.Interface, factory informers.SharedInformerFactory, written *controller.Written) (*History, error) {
+func New(client kubernetes.Interface, factory informers.SharedInformerFactory, written *controller.Written) (
+	*History, error) {
 	informer := factory.Apps().V1().ControllerRevisions().Informer()
 	return &History{client: client, informer: informer, written: written}, controller.IndexByController(informer)
 }
 
 // Watch makes c wait for the revisions, and wakes the owner of one that changes.
 func (h *History) Watch(c *controller.Controller, kind schema.GroupVersionKind) {
-	wake := func(r *appsv1.ControllerRevision) {
-		if ref := metav1.GetControllerOfNoCopy(r); ref != nil && ref.Kind == kind.Kind && ref.APIVersion == kind.GroupVersion().String() {
-			c.Enqueue(cache.ObjectName{Namespace: r.Namespace, Name: ref.Name}.String())
-		}
-	}
+	owners := &controller.Dependents{Controller: c, Kind: kind}
+	wake := func(r *appsv1.ControllerRevision) { owners.Changed(r) }
 	controller.Watch(c, h.informer, controller.Handler[*appsv1.ControllerRevision]{
 		Add: wake, Delete: wake, Update: func(_, r *appsv1.ControllerRevision) { wake(r) },
 	})
 }
 
-// Owner is whose templates are kept.
+// Owner is an object whose templates are kept.
 type Owner struct {
 	Object   metav1.Object
 	Kind     schema.GroupVersionKind
@@ -73,7 +68,8 @@ type Owner struct {
 
 // Sync returns the revision that has the owner's template, made or renumbered if need be, and
 // all the owner's revisions, oldest first.
-func (h *History) Sync(ctx context.Context, o *Owner) (update *appsv1.ControllerRevision, all []*appsv1.ControllerRevision, err error) {
+func (h *History) Sync(ctx context.Context,
+	o *Owner) (update *appsv1.ControllerRevision, all []*appsv1.ControllerRevision, err error) {
 	if all, err = h.claim(ctx, o); err != nil {
 		return nil, nil, err
 	}
@@ -107,7 +103,8 @@ func (h *History) Sync(ctx context.Context, o *Owner) (update *appsv1.Controller
 }
 
 func older(a, b *appsv1.ControllerRevision) int {
-	return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name))
 }
 
 func (h *History) claim(ctx context.Context, o *Owner) ([]*appsv1.ControllerRevision, error) {
@@ -174,7 +171,7 @@ func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 
 func (h *History) create(ctx context.Context, o *Owner, data []byte, number int64) (*appsv1.ControllerRevision, error) {
 	for {
-		hash := hashOf(data, *o.Collisions)
+		hash := o.hashOf(data)
 		name := o.Object.GetName()
 		revisionLabels := maps.Clone(o.Template.Labels)
 		if revisionLabels == nil {
@@ -218,16 +215,15 @@ func (h *History) create(ctx context.Context, o *Owner, data []byte, number int6
 // maxOwnerName leaves room in a revision's name for a dash and the hash.
 const maxOwnerName = 223
 
-func hashOf(data []byte, collisions int32) string {
-	h := fnv.New32a()
-	_, _ = h.Write(data) // a hash takes everything
-	if collisions > 0 {
-		fmt.Fprintf(h, "%d", collisions)
+func (o *Owner) hashOf(data []byte) string {
+	if *o.Collisions == 0 {
+		return controller.TemplateHash(data, nil)
 	}
-	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
+	return controller.TemplateHash(data, o.Collisions)
 }
 
-func (h *History) renumber(ctx context.Context, o *Owner, r *appsv1.ControllerRevision, number int64) (*appsv1.ControllerRevision, error) {
+func (h *History) renumber(ctx context.Context, o *Owner, r *appsv1.ControllerRevision,
+	number int64) (*appsv1.ControllerRevision, error) {
 	r = r.DeepCopy()
 	r.Revision = number
 	updated, err := h.client.AppsV1().ControllerRevisions(r.Namespace).Update(ctx, r, metav1.UpdateOptions{})
@@ -243,10 +239,12 @@ func (h *History) note(o *Owner, r *appsv1.ControllerRevision) {
 
 // Truncate deletes the oldest revisions beyond limit that live does not name; those that it does are
 // not counted.
-func (h *History) Truncate(ctx context.Context, all []*appsv1.ControllerRevision, live map[string]bool, limit int) error {
+func (h *History) Truncate(ctx context.Context, all []*appsv1.ControllerRevision, live map[string]bool,
+	limit int) error {
 	dead := slices.DeleteFunc(slices.Clone(all), func(r *appsv1.ControllerRevision) bool { return live[r.Name] })
 	for _, r := range dead[:max(0, len(dead)-limit)] {
-		err := h.client.AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name, *metav1.NewPreconditionDeleteOptions(string(r.UID)))
+		err := h.client.AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name,
+			*metav1.NewPreconditionDeleteOptions(string(r.UID)))
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

@@ -17,8 +17,8 @@ type intervals []interval
 
 type interval struct{ first, last int }
 
-// parseIntervals reads the form of the status, whoever wrote it: in any order, and overlapping. What lies at or
-// beyond limit is dropped: the Job may have been made smaller.
+// parseIntervals reads the form of the status. Another client may have written it: in any order, and
+// overlapping. Indexes at or beyond limit are dropped: the Job may have been made smaller.
 func parseIntervals(text string, limit int) intervals {
 	var s intervals
 	for part := range strings.SplitSeq(text, ",") {
@@ -135,24 +135,24 @@ func indexOf(pod *corev1.Pod) int {
 	return i
 }
 
-func (l *look) completions() int {
-	if l.job.Spec.Completions == nil {
+func (s *sync) completions() int {
+	if s.job.Spec.Completions == nil {
 		return 0
 	}
-	return int(*l.job.Spec.Completions)
+	return int(*s.job.Spec.Completions)
 }
 
 // countIndexes finds the indexes that have succeeded and those that have failed for good. An
 // index counts as succeeded once, however many pods have done its work.
-func (l *look) countIndexes() {
-	n := l.completions()
-	l.done = parseIntervals(l.job.Status.CompletedIndexes, n)
-	if l.job.Status.FailedIndexes != nil {
-		l.lost = parseIntervals(*l.job.Status.FailedIndexes, n)
+func (s *sync) countIndexes() {
+	n := s.completions()
+	s.done = parseIntervals(s.job.Status.CompletedIndexes, n)
+	if s.job.Status.FailedIndexes != nil {
+		s.lost = parseIntervals(*s.job.Status.FailedIndexes, n)
 	}
-	l.latest = map[int]*corev1.Pod{}
+	s.latest = map[int]*corev1.Pod{}
 	var done, lost []int
-	for _, pod := range l.pods {
+	for _, pod := range s.pods {
 		i := indexOf(pod)
 		if i == noIndex || i >= n || !tracked(pod) {
 			continue
@@ -160,34 +160,34 @@ func (l *look) countIndexes() {
 		switch {
 		case pod.Status.Phase == corev1.PodSucceeded:
 			done = append(done, i)
-		case l.isFailed(pod):
-			if p := l.latest[i]; p == nil || failuresOf(pod) >= failuresOf(p) {
-				l.latest[i] = pod
+		case s.isFailed(pod):
+			if p := s.latest[i]; p == nil || failuresOf(pod) >= failuresOf(p) {
+				s.latest[i] = pod
 			}
 		}
 	}
-	l.done = l.done.with(done...)
-	l.succeeded = int32(l.done.total())
-	if l.job.Spec.BackoffLimitPerIndex == nil {
+	s.done = s.done.with(done...)
+	s.succeeded = int32(s.done.total())
+	if s.job.Spec.BackoffLimitPerIndex == nil {
 		return
 	}
-	for i, pod := range l.latest {
-		if !l.done.has(i) && l.indexIsLost(pod) {
+	for i, pod := range s.latest {
+		if !s.done.has(i) && s.indexIsLost(pod) {
 			lost = append(lost, i)
 		}
 	}
-	l.lost = l.lost.with(lost...)
+	s.lost = s.lost.with(lost...)
 }
 
-// indexIsLost says whether the pod was the last that its index had a right to.
-func (l *look) indexIsLost(pod *corev1.Pod) bool {
-	switch action, _ := l.policyFor(pod); action {
+// indexIsLost reports whether the pod was the last that its index had a right to.
+func (s *sync) indexIsLost(pod *corev1.Pod) bool {
+	switch action, _ := s.policyFor(pod); action {
 	case batchv1.PodFailurePolicyActionFailIndex:
 		return true
 	case batchv1.PodFailurePolicyActionIgnore:
 		return false
 	}
-	return failuresOf(pod) >= int(*l.job.Spec.BackoffLimitPerIndex)
+	return failuresOf(pod) >= int(*s.job.Spec.BackoffLimitPerIndex)
 }
 
 // failuresOf is how many pods of the index failed, and counted, before this one.
@@ -205,17 +205,18 @@ func annotated(pod *corev1.Pod, key string) int {
 	return n
 }
 
-// awaited says whether a failed pod's finalizer must stay: the pod that takes its place will
-// be told, by it, how often the index has failed.
-func (l *look) awaited(pod *corev1.Pod) bool {
-	if l.job.Spec.BackoffLimitPerIndex == nil || l.job.DeletionTimestamp != nil || l.verdict != nil {
+// awaited reports whether a failed pod's finalizer must stay: the pod that takes its place will
+// read from it how often the index has failed.
+func (s *sync) awaited(pod *corev1.Pod) bool {
+	if s.job.Spec.BackoffLimitPerIndex == nil || s.job.DeletionTimestamp != nil || s.verdict != nil {
 		return false
 	}
 	i := indexOf(pod)
-	if l.latest[i] != pod || l.done.has(i) || l.lost.has(i) {
+	if s.latest[i] != pod || s.done.has(i) || s.lost.has(i) {
 		return false
 	}
-	return !slices.ContainsFunc(l.pods, func(p *corev1.Pod) bool {
-		return indexOf(p) == i && p != pod && failuresOf(p)+ignoredFailuresOf(p) > failuresOf(pod)+ignoredFailuresOf(pod)
+	return !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
+		return indexOf(p) == i && p != pod && failuresOf(p)+ignoredFailuresOf(p) > failuresOf(pod)+
+			ignoredFailuresOf(pod)
 	})
 }

@@ -22,7 +22,8 @@ func TestIntervals(t *testing.T) {
 	}{
 		{"", 10, "", 0}, {"3", 10, "3", 1}, {"0,1", 10, "0,1", 2}, {"0-2,5", 10, "0-2,5", 4},
 		{"0-9", 5, "0-4", 5}, {"0,7-9", 5, "0", 1}, {"x,2-y,4", 10, "4", 1},
-		{"5-7,0-2,1-5,9", 10, "0-7,9", 9}, {"0-9,0-9,0-9", 10, "0-9", 10}, {"0-9223372036854775807", 5, "0-4", 5}, {"-3,7-5", 10, "", 0},
+		{"5-7,0-2,1-5,9", 10, "0-7,9", 9}, {"0-9,0-9,0-9", 10, "0-9", 10}, {"0-9223372036854775807", 5, "0-4", 5},
+		{"-3,7-5", 10, "", 0},
 	} {
 		s := parseIntervals(c.text, c.limit)
 		require.Equal(t, c.want, s.String(), "%q", c.text)
@@ -50,7 +51,7 @@ func TestIntervals_AreASet(t *testing.T) {
 	}
 }
 
-// TestIntervals_CostTheirTextAndNotTheirSize: who may write a status may write any.
+// TestIntervals_CostTheirTextAndNotTheirSize: a client that may write a status may write any.
 func TestIntervals_CostTheirTextAndNotTheirSize(t *testing.T) {
 	t.Parallel()
 	soon := func(f func()) {
@@ -68,10 +69,11 @@ func TestIntervals_CostTheirTextAndNotTheirSize(t *testing.T) {
 	}
 	job := &batchv1.Job{}
 	job.Spec.Completions = new(int32(math.MaxInt32))
-	l := &look{job: job, done: parseIntervals("0-2147483640,2147483642", math.MaxInt32), lost: parseIntervals("2147483644", math.MaxInt32)}
+	s := &sync{job: job, done: parseIntervals("0-2147483640,2147483642", math.MaxInt32),
+		lost: parseIntervals("2147483644", math.MaxInt32)}
 	soon(func() {
-		require.Equal(t, []int{2147483641, 2147483643, 2147483645}, l.pendingIndexes(3))
-		require.Equal(t, []int{2147483641, 2147483643, 2147483645, 2147483646}, l.pendingIndexes(100))
+		require.Equal(t, []int{2147483641, 2147483643, 2147483645}, s.pendingIndexes(3))
+		require.Equal(t, []int{2147483641, 2147483643, 2147483645, 2147483646}, s.pendingIndexes(100))
 	})
 	var text strings.Builder
 	for i := range 150_000 {

@@ -1,9 +1,9 @@
 // Package job runs pods until as many of them have succeeded as a Job asks for.
 //
-// In comes a Job and its pods; out go pods, the status, and the events of Job's life. Each look at
-// a Job takes the same way, and the files follow it:
+// In comes a Job and its pods; out go pods, the status, and the events of Job's life. Each sync of
+// a Job takes the same steps, and the files follow them:
 //
-//	job.go      what the controller listens to, and one look from beginning to end
+//	job.go      what the controller listens to, and one sync from beginning to end
 //	pods.go     what a pod counts for: failed, succeeded, ignored; the pod failure policy
 //	indexes.go  Indexed Jobs: which indexes have succeeded or failed
 //	verdict.go  is the Job over, and why: back-off limits, deadline, success policy, suspension
@@ -40,11 +40,14 @@ var Kind = batchv1.SchemeGroupVersion.WithKind("Job")
 // managedByUs is the value of spec.managedBy, where it is given, of the Jobs that are ours.
 const managedByUs = "kubernetes.io/job-controller"
 
-// batchPeriod gathers the changes of many pods into one look, for each costs status writes.
+// batchPeriod gathers the changes of many pods into one sync, because each costs status writes.
 const batchPeriod = 100 * time.Millisecond
 
 type jobs struct {
 	*controller.Controller
+	// Memory delays a sync until the cache has what the last one wrote: pods, removed finalizers and the status, by
+	// version, and deletions, by uid.
+	*controller.Memory
 	client   kubernetes.Interface
 	jobs     batchlisters.JobLister
 	informer cache.SharedIndexInformer
@@ -52,11 +55,7 @@ type jobs struct {
 	pods     cache.SharedIndexInformer
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
-	// written holds a look off until the cache has the pods that the last one made, the
-	// finalizers it removed and the status it wrote; expected, until it has the deletions.
-	written    controller.Written
-	expected   *controller.Expectations
-	failures   *controller.Failures
+
 	dependents *controller.Dependents
 }
 
@@ -67,16 +66,18 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		return nil, err
 	}
 	c := &jobs{
-		client: env.Client, jobs: batch.Lister(), informer: batch.Informer(), podList: core.Lister(), pods: core.Informer(),
-		recorder: env.Recorder("job-controller"), clock: env.Clock, expected: controller.NewExpectations(env.Clock),
-		failures: controller.NewFailures(env.Clock, controller.MaxFailureDelay),
+		client: env.Client, jobs: batch.Lister(), informer: batch.Informer(), podList: core.Lister(),
+		pods:     core.Informer(),
+		recorder: env.Recorder("job-controller"), clock: env.Clock,
+		Memory: controller.NewMemory(env.Clock, controller.MaxFailureDelay),
 	}
 	c.Controller = controller.New(env, "job", c.reconcile)
-	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.expected, Adopters: controller.Adopters(c.Controller,
-		func(namespace string) ([]*batchv1.Job, error) {
-			return c.jobs.Jobs(namespace).List(labels.Everything())
-		},
-		func(j *batchv1.Job) *metav1.LabelSelector { return j.Spec.Selector })}
+	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.Expected,
+		Adopters: controller.Adopters(c.Controller,
+			func(namespace string) ([]*batchv1.Job, error) {
+				return c.jobs.Jobs(namespace).List(labels.Everything())
+			},
+			func(j *batchv1.Job) *metav1.LabelSelector { return j.Spec.Selector })}
 	controller.Watch(c.Controller, batch.Informer(), controller.Handler[*batchv1.Job]{
 		Add:    func(j *batchv1.Job) { c.EnqueueObject(j) },
 		Update: func(_, j *batchv1.Job) { c.jobUpdated(j) },
@@ -128,8 +129,8 @@ func (c *jobs) podDeleted(pod *corev1.Pod) {
 	c.dependents.Gone(pod)
 }
 
-// look is one look at a Job: the Job as it becomes, its pods, and what they come to.
-type look struct {
+// sync is one reconciliation of a Job: the Job as it becomes, its pods, and what they amount to.
+type sync struct {
 	*jobs
 	key  string
 	job  *batchv1.Job // a copy
@@ -152,37 +153,20 @@ func (c *jobs) reconcile(ctx context.Context, key string) error {
 	if orphan, ok := strings.CutPrefix(key, orphanPrefix); ok {
 		return c.release(ctx, orphan)
 	}
-	namespace, name, err := cache.SplitMetaNamespaceKey(key)
-	if err != nil {
-		return err
-	}
-	job, err := c.jobs.Jobs(namespace).Get(name)
-	if apierrors.IsNotFound(err) {
-		c.written.Forget(key)
-		c.expected.Forget(key)
-		c.failures.Forget(key)
+	job, ok := controller.Settled[*batchv1.Job](c.Controller, c.Memory, c.informer, key)
+	if !ok {
 		return nil
 	}
-	if err != nil || finished(job) || managedElsewhere(job) {
-		c.failures.Forget(key)
-		return err
-	}
-	// Asked before the cache is read; the events that are missing bring us back.
-	if !c.written.Shown(key) {
+	if finished(job) || managedElsewhere(job) {
+		c.Failures.Forget(key)
 		return nil
 	}
-	if !c.expected.Satisfied(key) {
-		c.EnqueueAfter(key, controller.ExpectationsTTL+time.Second)
-		return nil
-	}
-	if job, err = c.jobs.Jobs(namespace).Get(name); err != nil {
-		return client404(err)
-	}
-	l := &look{jobs: c, key: key, job: job.DeepCopy(), was: job.Status.DeepCopy(), now: c.clock.Now()}
-	if l.pods, err = c.claim(ctx, job); err != nil {
+	s := &sync{jobs: c, key: key, job: job.DeepCopy(), was: job.Status.DeepCopy(), now: c.clock.Now()}
+	var err error
+	if s.pods, err = c.claim(ctx, job); err != nil {
 		return err
 	}
-	return l.run(ctx)
+	return s.run(ctx)
 }
 
 // client404 takes an object that is no longer there for one that needs nothing more.
@@ -232,31 +216,31 @@ func (c *jobs) claim(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, erro
 
 // run judges, acts, and counts, in this order: a Job that is over makes no pod any more, and what is
 // counted is what was judged.
-func (l *look) run(ctx context.Context) error {
-	l.start()
-	l.count()
-	l.judge()
-	scaleErr := l.scale(ctx)
-	if l.verdict == nil {
-		l.judgeCompletion()
-		l.suspension()
+func (s *sync) run(ctx context.Context) error {
+	s.start()
+	s.count()
+	s.judge()
+	scaleErr := s.scale(ctx)
+	if s.verdict == nil {
+		s.judgeCompletion()
+		s.suspension()
 	}
-	if err := l.track(ctx); err != nil {
+	if err := s.track(ctx); err != nil {
 		return err
 	}
-	return controller.FirstError(scaleErr, l.prune(ctx))
+	return controller.FirstError(scaleErr, s.prune(ctx))
 }
 
-// prune bounds the failed pods of a Job whose backoffLimit is large. Those that are not counted yet, or whose index needs
-// their account, have our finalizer.
-func (l *look) prune(ctx context.Context) error {
-	return controller.PruneFailed(ctx, l.client, l.job, slices.DeleteFunc(slices.Clone(l.pods), tracked))
+// prune bounds the failed pods of a Job whose backoffLimit is large. Those that are not counted yet, or whose
+// index needs their account, have our finalizer.
+func (s *sync) prune(ctx context.Context) error {
+	return controller.PruneFailed(ctx, s.client, s.job, slices.DeleteFunc(slices.Clone(s.pods), tracked))
 }
 
 // start notes when the Job began, from which its deadline is counted.
-func (l *look) start() {
-	if l.job.Status.StartTime == nil && !suspended(l.job) {
-		l.job.Status.StartTime = new(metav1.NewTime(l.now))
+func (s *sync) start() {
+	if s.job.Status.StartTime == nil && !suspended(s.job) {
+		s.job.Status.StartTime = new(metav1.NewTime(s.now))
 	}
 }
 

@@ -22,14 +22,14 @@ func tracked(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
 }
 
-// enqueueOrphan looks at a pod whose finalizer nobody may be going to remove.
+// enqueueOrphan enqueues a pod whose finalizer may have no Job that removes it.
 func (c *jobs) enqueueOrphan(pod *corev1.Pod) {
 	if tracked(pod) && !c.counted(pod) {
 		c.Enqueue(orphanPrefix + controller.KeyOf(pod))
 	}
 }
 
-// enqueueLeftovers looks at the pods of a Job that counts no more.
+// enqueueLeftovers enqueues the pods of a Job that no longer counts them.
 func (c *jobs) enqueueLeftovers(j *batchv1.Job) {
 	pods, err := controller.OwnedOrOrphaned[*corev1.Pod](c.pods, j)
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *jobs) enqueueLeftovers(j *batchv1.Job) {
 	}
 }
 
-// counted says whether there is a Job that will count the pod.
+// counted reports whether there is a Job that will count the pod.
 func (c *jobs) counted(pod *corev1.Pod) bool {
 	key, ok := c.dependents.OwnerKey(pod)
 	if !ok {
@@ -76,7 +76,7 @@ func (c *jobs) release(ctx context.Context, key string) error {
 	return err
 }
 
-// isNew says whether the pod's Job is there and merely not in the cache yet.
+// isNew reports whether the pod's Job is there and merely not in the cache yet.
 func (c *jobs) isNew(ctx context.Context, pod *corev1.Pod) bool {
 	key, ok := c.dependents.OwnerKey(pod)
 	if !ok {
@@ -98,7 +98,8 @@ func (c *jobs) removeFinalizer(ctx context.Context, pod *corev1.Pod) (version st
 	if err != nil {
 		return "", err
 	}
-	patched, err := c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	patched, err := c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) && !c.samePod(pod) {
 		return "", nil // it is gone, or another has its name
 	}

@@ -13,45 +13,45 @@ import (
 )
 
 // count sorts the pods into what they count for.
-func (l *look) count() {
-	noted := l.noted()
-	status := &l.job.Status
+func (s *sync) count() {
+	noted := s.noted()
+	status := &s.job.Status
 	succeeded, failed := int(status.Succeeded), int(status.Failed)
 	if u := status.UncountedTerminatedPods; u != nil {
 		succeeded += len(u.Succeeded)
 		failed += len(u.Failed)
 	}
-	for _, pod := range l.pods {
+	for _, pod := range s.pods {
 		switch {
 		case controller.PodActive(pod):
-			l.active = append(l.active, pod)
+			s.active = append(s.active, pod)
 		case controller.PodTerminating(pod):
-			l.terminating++
+			s.terminating++
 		}
 		if !tracked(pod) || noted[string(pod.UID)] {
 			continue
 		}
 		switch {
 		case pod.Status.Phase == corev1.PodSucceeded:
-			l.ended = append(l.ended, pod)
+			s.ended = append(s.ended, pod)
 			succeeded++
-		case l.isFailed(pod):
-			l.ended = append(l.ended, pod)
-			if l.countsAsFailure(pod) {
+		case s.isFailed(pod):
+			s.ended = append(s.ended, pod)
+			if s.countsAsFailure(pod) {
 				failed++
 			}
 		}
 	}
-	l.succeeded, l.failed = controller.Int32(succeeded), controller.Int32(failed)
-	if indexed(l.job) {
-		l.countIndexes()
+	s.succeeded, s.failed = controller.Int32(succeeded), controller.Int32(failed)
+	if indexed(s.job) {
+		s.countIndexes()
 	}
 }
 
 // noted are the pods that the status names: they have been counted and may have a finalizer still.
-func (l *look) noted() map[string]bool {
+func (s *sync) noted() map[string]bool {
 	noted := map[string]bool{}
-	if u := l.job.Status.UncountedTerminatedPods; u != nil {
+	if u := s.job.Status.UncountedTerminatedPods; u != nil {
 		for _, uid := range slices.Concat(u.Succeeded, u.Failed) {
 			noted[string(uid)] = true
 		}
@@ -59,13 +59,13 @@ func (l *look) noted() map[string]bool {
 	return noted
 }
 
-// isFailed says whether a pod has failed. One that is being deleted will not come to a good end:
+// isFailed reports whether a pod has failed. One that is being deleted will not come to a good end:
 // it has failed already, unless its replacement is to wait until it has really ended.
-func (l *look) isFailed(pod *corev1.Pod) bool {
+func (s *sync) isFailed(pod *corev1.Pod) bool {
 	if pod.Status.Phase == corev1.PodFailed {
 		return true
 	}
-	if replacesOnlyFailed(l.job) {
+	if replacesOnlyFailed(s.job) {
 		return false
 	}
 	return pod.DeletionTimestamp != nil && pod.Status.Phase != corev1.PodSucceeded
@@ -75,23 +75,24 @@ func replacesOnlyFailed(j *batchv1.Job) bool {
 	return j.Spec.PodReplacementPolicy != nil && *j.Spec.PodReplacementPolicy == batchv1.Failed
 }
 
-func (l *look) countsAsFailure(pod *corev1.Pod) bool {
-	action, _ := l.policyFor(pod)
+func (s *sync) countsAsFailure(pod *corev1.Pod) bool {
+	action, _ := s.policyFor(pod)
 	return action != batchv1.PodFailurePolicyActionIgnore
 }
 
 // policyFor is the action of the first rule of the pod failure policy that the failed pod
-// meets, or Count; message tells which rule it was.
-func (l *look) policyFor(pod *corev1.Pod) (action batchv1.PodFailurePolicyAction, message string) {
-	if l.job.Spec.PodFailurePolicy == nil {
+// meets, or Count; message names the rule.
+func (s *sync) policyFor(pod *corev1.Pod) (action batchv1.PodFailurePolicyAction, message string) {
+	if s.job.Spec.PodFailurePolicy == nil {
 		return batchv1.PodFailurePolicyActionCount, ""
 	}
-	for i, rule := range l.job.Spec.PodFailurePolicy.Rules {
+	for i, rule := range s.job.Spec.PodFailurePolicy.Rules {
 		met := ""
 		switch {
 		case rule.OnExitCodes != nil:
-			if s := exitMatches(pod, rule.OnExitCodes); s != nil {
-				met = fmt.Sprintf("Container %s for pod %s/%s failed with exit code %d", s.Name, pod.Namespace, pod.Name, s.State.Terminated.ExitCode)
+			if status := exitMatches(pod, rule.OnExitCodes); status != nil {
+				met = fmt.Sprintf("Container %s for pod %s/%s failed with exit code %d", status.Name, pod.Namespace,
+					pod.Name, status.State.Terminated.ExitCode)
 			}
 		default:
 			if c := conditionMatches(pod, rule.OnPodConditions); c != nil {
@@ -109,14 +110,14 @@ func (l *look) policyFor(pod *corev1.Pod) (action batchv1.PodFailurePolicyAction
 func exitMatches(pod *corev1.Pod, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
 	all := slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses)
 	for i := range all {
-		s := &all[i]
-		if s.State.Terminated == nil || s.State.Terminated.ExitCode == 0 ||
-			rule.ContainerName != nil && *rule.ContainerName != s.Name {
+		status := &all[i]
+		if status.State.Terminated == nil || status.State.Terminated.ExitCode == 0 ||
+			rule.ContainerName != nil && *rule.ContainerName != status.Name {
 			continue
 		}
-		in := slices.Contains(rule.Values, s.State.Terminated.ExitCode)
+		in := slices.Contains(rule.Values, status.State.Terminated.ExitCode)
 		if in == (rule.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn) {
-			return s
+			return status
 		}
 	}
 	return nil
@@ -134,11 +135,11 @@ func conditionMatches(pod *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodC
 	return nil
 }
 
-// endOf is when a pod ended, as nearly as can be told.
+// endOf is when a pod ended, as precisely as its status shows.
 func endOf(pod *corev1.Pod) time.Time {
 	var end time.Time
-	for _, s := range pod.Status.ContainerStatuses {
-		if t := s.State.Terminated; t != nil && t.FinishedAt.After(end) {
+	for _, status := range pod.Status.ContainerStatuses {
+		if t := status.State.Terminated; t != nil && t.FinishedAt.After(end) {
 			end = t.FinishedAt.Time
 		}
 	}
@@ -147,8 +148,8 @@ func endOf(pod *corev1.Pod) time.Time {
 	}
 	if pod.DeletionTimestamp != nil {
 		grace := time.Duration(0)
-		if s := pod.DeletionGracePeriodSeconds; s != nil {
-			grace = controller.Seconds(*s)
+		if seconds := pod.DeletionGracePeriodSeconds; seconds != nil {
+			grace = controller.Seconds(*seconds)
 		}
 		return pod.DeletionTimestamp.Add(-grace)
 	}
@@ -171,5 +172,6 @@ func leastUseful(a, b *corev1.Pod) int {
 		}
 		return 3
 	}
-	return cmp.Or(cmp.Compare(rank(a), rank(b)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name))
 }

@@ -2,10 +2,6 @@ package job
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"path"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,26 +10,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
 func TestJob_KeepsTheNewestFailedPodsAndThoseNotCounted(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var deleted []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		deleted = append(deleted, r.Method+" "+path.Base(r.URL.Path))
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Success"}`))
-	}))
-	t.Cleanup(server.Close)
-	l := &look{
-		jobs: &jobs{client: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, QPS: -1})},
+	client := fake.NewSimpleClientset()
+	s := &sync{
+		jobs: &jobs{client: client},
 		job:  &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "j", UID: "j"}},
 	}
 	born := time.Now()
@@ -42,15 +29,19 @@ func TestJob_KeepsTheNewestFailedPodsAndThoseNotCounted(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "n", Name: fmt.Sprint("failed-", i), UID: types.UID(fmt.Sprint(i)),
 				CreationTimestamp: metav1.NewTime(born.Add(time.Duration(i) * time.Second)),
-				OwnerReferences:   []metav1.OwnerReference{*metav1.NewControllerRef(l.job, Kind)},
+				OwnerReferences:   []metav1.OwnerReference{*metav1.NewControllerRef(s.job, Kind)},
 			},
 			Status: corev1.PodStatus{Phase: corev1.PodFailed},
 		}
 		if i == 1 {
 			pod.Finalizers = []string{batchv1.JobTrackingFinalizer}
 		}
-		l.pods = append(l.pods, pod)
+		s.pods = append(s.pods, pod)
 	}
-	require.NoError(t, l.prune(t.Context()))
-	require.ElementsMatch(t, []string{"DELETE failed-0", "DELETE failed-2"}, deleted)
+	require.NoError(t, s.prune(t.Context()))
+	var deleted []string
+	for _, a := range client.Actions() {
+		deleted = append(deleted, a.GetVerb()+" "+a.(k8stesting.DeleteAction).GetName())
+	}
+	require.ElementsMatch(t, []string{"delete failed-0", "delete failed-2"}, deleted)
 }

@@ -18,55 +18,55 @@ import (
 )
 
 const (
-	// burst bounds how many pods one look creates or deletes.
+	// burst bounds how many pods one sync creates or deletes.
 	burst = 500
 	// After failures the next pod waits, twice as long after each.
 	failureBackoff    = 10 * time.Second
 	maxFailureBackoff = 10 * time.Minute
 )
 
-// scale makes pods that are missing or deletes those that are too many; never both in one look.
-func (l *look) scale(ctx context.Context) error {
+// scale makes pods that are missing or deletes those that are too many; never both in one sync.
+func (s *sync) scale(ctx context.Context) error {
 	switch {
-	case l.verdict != nil || suspended(l.job):
-		return l.delete(ctx, l.active)
-	case l.job.DeletionTimestamp != nil:
+	case s.verdict != nil || suspended(s.job):
+		return s.delete(ctx, s.active)
+	case s.job.DeletionTimestamp != nil:
 		return nil
 	}
-	want := l.wantedActive()
-	if excess := l.excess(want); len(excess) > 0 {
-		return l.delete(ctx, excess[:min(len(excess), burst)])
+	want := s.wantedActive()
+	if excess := s.excess(want); len(excess) > 0 {
+		return s.delete(ctx, excess[:min(len(excess), burst)])
 	}
-	missing := want - len(l.active)
-	if replacesOnlyFailed(l.job) {
-		missing -= int(l.terminating)
+	missing := want - len(s.active)
+	if replacesOnlyFailed(s.job) {
+		missing -= int(s.terminating)
 	}
-	return l.create(ctx, min(missing, burst))
+	return s.create(ctx, min(missing, burst))
 }
 
 // wantedActive is how many pods should run now.
-func (l *look) wantedActive() int {
-	parallelism := int(*l.job.Spec.Parallelism)
-	if l.job.Spec.Completions == nil {
+func (s *sync) wantedActive() int {
+	parallelism := int(*s.job.Spec.Parallelism)
+	if s.job.Spec.Completions == nil {
 		// The first success of a work queue ends the making of pods.
-		if l.succeeded > 0 {
-			return min(len(l.active), parallelism)
+		if s.succeeded > 0 {
+			return min(len(s.active), parallelism)
 		}
 		return parallelism
 	}
-	return max(0, min(parallelism, l.completions()-int(l.succeeded)-l.lost.total()))
+	return max(0, min(parallelism, s.completions()-int(s.succeeded)-s.lost.total()))
 }
 
 // excess are the pods to delete: those without an index of their own, and the least useful beyond the number wanted.
-func (l *look) excess(want int) []*corev1.Pod {
+func (s *sync) excess(want int) []*corev1.Pod {
 	var excess []*corev1.Pod
-	rest := slices.SortedFunc(slices.Values(l.active), leastUseful)
-	if indexed(l.job) {
+	rest := slices.SortedFunc(slices.Values(s.active), leastUseful)
+	if indexed(s.job) {
 		taken := map[int]bool{}
 		kept := rest[:0:0]
 		for _, pod := range slices.Backward(rest) {
 			i := indexOf(pod)
-			if i == noIndex || i >= l.completions() || taken[i] {
+			if i == noIndex || i >= s.completions() || taken[i] {
 				excess = append(excess, pod)
 				continue
 			}
@@ -82,7 +82,7 @@ func (l *look) excess(want int) []*corev1.Pod {
 	return excess
 }
 
-func (l *look) delete(ctx context.Context, pods []*corev1.Pod) error {
+func (s *sync) delete(ctx context.Context, pods []*corev1.Pod) error {
 	if len(pods) == 0 {
 		return nil
 	}
@@ -90,74 +90,75 @@ func (l *look) delete(ctx context.Context, pods []*corev1.Pod) error {
 	for i, pod := range pods {
 		uids[i] = pod.UID
 	}
-	l.expected.ExpectDeletions(l.key, uids...)
+	s.Expected.ExpectDeletions(s.key, uids...)
 	errs := make([]error, len(pods))
-	controller.InParallel(len(pods), func(i int) { errs[i] = l.deletePod(ctx, pods[i]) })
+	controller.InParallel(len(pods), func(i int) { errs[i] = s.deletePod(ctx, pods[i]) })
 	gone := map[types.UID]bool{}
 	for i, pod := range pods {
 		if errs[i] == nil {
 			gone[pod.UID] = true
 		}
 	}
-	l.active = slices.DeleteFunc(l.active, func(p *corev1.Pod) bool { return gone[p.UID] })
-	l.terminating += int32(len(gone))
+	s.active = slices.DeleteFunc(s.active, func(p *corev1.Pod) bool { return gone[p.UID] })
+	s.terminating += int32(len(gone))
 	return controller.FirstError(errs...)
 }
 
 // deletePod takes a pod away from a Job that goes on. It is let go first: it is not to be counted
-// as failed. What is left of a Job that is over is counted.
-func (l *look) deletePod(ctx context.Context, pod *corev1.Pod) error {
-	if l.verdict == nil && tracked(pod) {
-		version, err := l.removeFinalizer(ctx, pod)
+// as failed. Pods of a Job that is over are counted.
+func (s *sync) deletePod(ctx context.Context, pod *corev1.Pod) error {
+	if s.verdict == nil && tracked(pod) {
+		version, err := s.removeFinalizer(ctx, pod)
 		if err != nil {
-			l.expected.DeletionObserved(l.key, pod.UID)
+			s.Expected.DeletionObserved(s.key, pod.UID)
 			return err
 		}
-		l.written.Note(l.key, l.jobs.pods, version)
+		s.Written.Note(s.key, s.jobs.pods, version)
 	}
-	err := l.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
+	err := s.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+		*metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 	switch {
 	case err == nil:
-		l.recorder.Eventf(l.job, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
+		s.recorder.Eventf(s.job, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
 		return nil
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		l.expected.DeletionObserved(l.key, pod.UID)
+		s.Expected.DeletionObserved(s.key, pod.UID)
 		return nil
 	}
-	l.expected.DeletionObserved(l.key, pod.UID)
-	l.recorder.Eventf(l.job, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+	s.Expected.DeletionObserved(s.key, pod.UID)
+	s.recorder.Eventf(s.job, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 	return err
 }
 
 // create makes n pods, or as many as are not held back by failures.
-func (l *look) create(ctx context.Context, n int) error {
+func (s *sync) create(ctx context.Context, n int) error {
 	if n <= 0 {
 		return nil
 	}
-	perIndex := l.job.Spec.BackoffLimitPerIndex != nil
+	perIndex := s.job.Spec.BackoffLimitPerIndex != nil
 	if !perIndex {
-		if wait := l.backoff(); wait > 0 {
-			l.EnqueueAfter(l.key, wait)
+		if wait := s.backoff(); wait > 0 {
+			s.EnqueueAfter(s.key, wait)
 			return nil
 		}
-	} else if allowed, wait := l.failures.Allow(l.key, n, l.pods); wait > 0 {
+	} else if allowed, wait := s.Failures.Allow(s.key, n, s.pods); wait > 0 {
 		// Each index waits for itself; but where all fail, a Job of many could try one after the other at once.
 		n = allowed
-		l.EnqueueAfter(l.key, wait)
+		s.EnqueueAfter(s.key, wait)
 	}
 	indexes := slices.Repeat([]int{noIndex}, n)
-	if indexed(l.job) {
-		indexes = l.pendingIndexes(n)
+	if indexed(s.job) {
+		indexes = s.pendingIndexes(n)
 	}
 	made := make([]*corev1.Pod, len(indexes))
 	_, err := controller.SlowStart(len(indexes), func(i int) (err error) {
-		made[i], err = l.createPod(ctx, indexes[i])
+		made[i], err = s.createPod(ctx, indexes[i])
 		return err
 	})
 	for _, pod := range made {
 		if pod != nil {
-			l.active = append(l.active, pod)
-			l.written.Note(l.key, l.jobs.pods, pod.ResourceVersion)
+			s.active = append(s.active, pod)
+			s.Written.Note(s.key, s.jobs.pods, pod.ResourceVersion)
 		}
 	}
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -167,16 +168,16 @@ func (l *look) create(ctx context.Context, n int) error {
 }
 
 // backoff is how long the next pod must wait: failures since the last success count.
-func (l *look) backoff() time.Duration {
+func (s *sync) backoff() time.Duration {
 	var success, last time.Time
 	var failures []time.Time
-	for _, pod := range l.pods {
+	for _, pod := range s.pods {
 		end := endOf(pod)
 		switch {
 		case pod.Status.Phase == corev1.PodSucceeded && end.After(success):
 			success = end
 		case pod.DeletionTimestamp != nil && !tracked(pod): // taken away, not failed
-		case l.isFailed(pod):
+		case s.isFailed(pod):
 			failures = append(failures, end)
 		}
 	}
@@ -189,11 +190,11 @@ func (l *look) backoff() time.Duration {
 			last = at
 		}
 	}
-	return l.remaining(n, last)
+	return s.remaining(n, last)
 }
 
 // remaining is what is left of the delay after n failures, the last of them at a moment.
-func (l *look) remaining(n int, last time.Time) time.Duration {
+func (s *sync) remaining(n int, last time.Time) time.Duration {
 	if n == 0 {
 		return 0
 	}
@@ -201,28 +202,28 @@ func (l *look) remaining(n int, last time.Time) time.Duration {
 	for i := 1; i < n && delay < maxFailureBackoff; i++ {
 		delay *= 2
 	}
-	return max(0, last.Add(min(delay, maxFailureBackoff)).Sub(l.now))
+	return max(0, last.Add(min(delay, maxFailureBackoff)).Sub(s.now))
 }
 
 // pendingIndexes are the first n indexes that have no pod, are not done, and need not wait.
-func (l *look) pendingIndexes(n int) []int {
+func (s *sync) pendingIndexes(n int) []int {
 	taken := map[int]bool{}
-	for _, pod := range l.pods {
-		if controller.PodActive(pod) || controller.PodTerminating(pod) && replacesOnlyFailed(l.job) {
+	for _, pod := range s.pods {
+		if controller.PodActive(pod) || controller.PodTerminating(pod) && replacesOnlyFailed(s.job) {
 			taken[indexOf(pod)] = true
 		}
 	}
 	var pending []int
 	var soonest time.Duration
-	for i := range joined(slices.Concat(l.done, l.lost)).absent(l.completions()) {
+	for i := range joined(slices.Concat(s.done, s.lost)).absent(s.completions()) {
 		if len(pending) == n {
 			break
 		}
 		if taken[i] {
 			continue
 		}
-		if pod := l.latest[i]; pod != nil && l.job.Spec.BackoffLimitPerIndex != nil {
-			if wait := l.remaining(failuresOf(pod)+ignoredFailuresOf(pod)+1, endOf(pod)); wait > 0 {
+		if pod := s.latest[i]; pod != nil && s.job.Spec.BackoffLimitPerIndex != nil {
+			if wait := s.remaining(failuresOf(pod)+ignoredFailuresOf(pod)+1, endOf(pod)); wait > 0 {
 				if soonest == 0 || wait < soonest {
 					soonest = wait
 				}
@@ -232,46 +233,46 @@ func (l *look) pendingIndexes(n int) []int {
 		pending = append(pending, i)
 	}
 	if soonest > 0 {
-		l.EnqueueAfter(l.key, soonest)
+		s.EnqueueAfter(s.key, soonest)
 	}
 	return pending
 }
 
-func (l *look) createPod(ctx context.Context, index int) (*corev1.Pod, error) {
-	pod, err := l.client.CoreV1().Pods(l.job.Namespace).Create(ctx, l.newPod(index), metav1.CreateOptions{})
+func (s *sync) createPod(ctx context.Context, index int) (*corev1.Pod, error) {
+	pod, err := s.client.CoreV1().Pods(s.job.Namespace).Create(ctx, s.newPod(index), metav1.CreateOptions{})
 	if err == nil {
-		l.recorder.Eventf(l.job, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", pod.Name)
+		s.recorder.Eventf(s.job, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", pod.Name)
 		return pod, nil
 	}
 	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		l.recorder.Eventf(l.job, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+		s.recorder.Eventf(s.job, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 	}
 	return nil, err
 }
 
-func (l *look) newPod(index int) *corev1.Pod {
-	template := l.job.Spec.Template.DeepCopy()
+func (s *sync) newPod(index int) *corev1.Pod {
+	template := s.job.Spec.Template.DeepCopy()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName:    generateName(l.job.Name, ""),
-			Namespace:       l.job.Namespace,
+			GenerateName:    generateName(s.job.Name, ""),
+			Namespace:       s.job.Namespace,
 			Labels:          maps.Clone(template.Labels),
 			Annotations:     maps.Clone(template.Annotations),
 			Finalizers:      append(template.Finalizers, batchv1.JobTrackingFinalizer),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.job, Kind)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.job, Kind)},
 		},
 		Spec: template.Spec,
 	}
 	if index != noIndex {
-		l.setIndex(pod, index)
+		s.setIndex(pod, index)
 	}
 	return pod
 }
 
-// setIndex tells a pod its index in every way it may ask: by annotation, label, host name and environment.
-func (l *look) setIndex(pod *corev1.Pod, index int) {
+// setIndex gives a pod its index in every way it may look for it: by annotation, label, host name and environment.
+func (s *sync) setIndex(pod *corev1.Pod, index int) {
 	text := strconv.Itoa(index)
-	pod.GenerateName = generateName(l.job.Name, "-"+text)
+	pod.GenerateName = generateName(s.job.Name, "-"+text)
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
@@ -280,14 +281,14 @@ func (l *look) setIndex(pod *corev1.Pod, index int) {
 	}
 	pod.Labels[batchv1.JobCompletionIndexAnnotation] = text
 	pod.Annotations[batchv1.JobCompletionIndexAnnotation] = text
-	pod.Spec.Hostname = l.job.Name + "-" + text
+	pod.Spec.Hostname = s.job.Name + "-" + text
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			addIndexEnv(&containers[i])
 		}
 	}
-	if l.job.Spec.BackoffLimitPerIndex != nil {
-		l.setFailures(pod, l.latest[index])
+	if s.job.Spec.BackoffLimitPerIndex != nil {
+		s.setFailures(pod, s.latest[index])
 	}
 }
 
@@ -297,17 +298,18 @@ func addIndexEnv(c *corev1.Container) {
 	if slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == indexEnv }) {
 		return
 	}
-	c.Env = append(c.Env, corev1.EnvVar{Name: indexEnv, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{
-		FieldPath: fmt.Sprintf("metadata.labels['%s']", batchv1.JobCompletionIndexAnnotation),
-	}}})
+	c.Env = append(c.Env,
+		corev1.EnvVar{Name: indexEnv, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{
+			FieldPath: fmt.Sprintf("metadata.labels['%s']", batchv1.JobCompletionIndexAnnotation),
+		}}})
 }
 
 // setFailures hands the account of an index on to its next pod.
-func (l *look) setFailures(pod, before *corev1.Pod) {
+func (s *sync) setFailures(pod, before *corev1.Pod) {
 	failures, ignored := 0, 0
 	if before != nil {
 		failures, ignored = failuresOf(before), ignoredFailuresOf(before)
-		if l.countsAsFailure(before) {
+		if s.countsAsFailure(before) {
 			failures++
 		} else {
 			ignored++

@@ -1,7 +1,7 @@
-// Package leasegc deletes Leases that nobody renews any more and nobody else deletes: those by which API servers
-// told of their presence, an hour after they ended, and heartbeats of Nodes that are no more. A Node's own Lease goes with
-// the Node, by its owner reference; one that was made without such a reference, or again by an agent that was still
-// running, does not.
+// Package leasegc deletes Leases that are no longer renewed and that nothing else deletes: those by which API
+// servers announced their presence, an hour after they ended, and heartbeats of Nodes that are no more. A
+// Node's own Lease goes with the Node, by its owner reference; one that was made without such a reference, or
+// again by an agent that was still running, does not.
 package leasegc
 
 import (
@@ -22,7 +22,7 @@ import (
 const (
 	// identityLabel marks the Leases of API servers, in kube-system.
 	identityLabel = "apiserver.kubernetes.io/identity"
-	// grace is how long a Lease stays after it has expired: who only was away finds it again.
+	// grace is how long a Lease stays after it has expired: a holder that was only away finds it again.
 	grace = time.Hour
 )
 
@@ -47,9 +47,10 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return l.Controller, nil
 }
 
-// kept says whether the Lease is one of those that this controller keeps house for.
+// kept reports whether the Lease is one of those that this controller cleans up.
 func kept(lease *coordinationv1.Lease) bool {
-	return lease.Namespace == metav1.NamespaceSystem && lease.Labels[identityLabel] != "" || lease.Namespace == corev1.NamespaceNodeLease
+	return lease.Namespace == metav1.NamespaceSystem && lease.Labels[identityLabel] != "" ||
+		lease.Namespace == corev1.NamespaceNodeLease
 }
 
 // end is when a Lease counts as abandoned.

@@ -1,10 +1,11 @@
-// Package legacytokencleaner does away with Secrets of type kubernetes.io/service-account-token that were made by
-// themselves, as clusters did before v1.24, and have not been used for a long time (KEP-2799).
+// Package legacytokencleaner removes Secrets of type kubernetes.io/service-account-token that were generated
+// automatically, as clusters did before v1.24, and have not been used for a long time (KEP-2799).
 //
-// In comes what the API server notes: since when it has looked at the use of tokens, in a ConfigMap, and in a label of each
-// Secret the day of the last use. A Secret that an account lists, that no pod refers to and that was not used within the
-// clean-up period is marked as invalid first, by a label with the day, and the API server no longer accepts its token. Who
-// misses it takes the label away. When it has been invalid for as long, and was not asked for either, it is deleted.
+// In come the records of the API server: in a ConfigMap, the day since which it has tracked the use of tokens, and
+// in a label of each Secret, the day of its last use. A Secret that an account lists, that no pod refers to and
+// that was not used within the clean-up period is marked as invalid first, by a label with the day, and the
+// API server no longer accepts its token. A user that still needs it removes the label. When it has been invalid for as
+// long, and was not asked for either, it is deleted.
 // https://kubernetes.io/docs/concepts/security/service-accounts/#legacy-serviceaccount-token-cleaner
 package legacytokencleaner
 
@@ -29,13 +30,13 @@ import (
 )
 
 const (
-	// TrackingConfigMap, in kube-system, says under the key "since" from which day on uses are noted.
+	// TrackingConfigMap, in kube-system, has under the key "since" the day from which uses are recorded.
 	TrackingConfigMap = "kube-apiserver-legacy-service-account-token-tracking"
 	// LastUsedLabel and InvalidSinceLabel are those of Secrets, with a day.
 	LastUsedLabel     = "kubernetes.io/legacy-token-last-used"
 	InvalidSinceLabel = "kubernetes.io/legacy-token-invalid-since"
 
-	// interval is how often all Secrets are looked at.
+	// interval is how often all Secrets are checked.
 	interval = 24 * time.Hour
 	// all is the only key.
 	all = "all"
@@ -51,9 +52,10 @@ type cleaner struct {
 
 // New returns the controller.
 func New(env *controller.Env) (*controller.Controller, error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(env.Reader, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
-	}))
+	factory := informers.NewSharedInformerFactoryWithOptions(env.Reader, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
+		}))
 	core := env.Informers.Core().V1()
 	secrets, accounts, pods := factory.Core().V1().Secrets(), core.ServiceAccounts(), core.Pods()
 	c := &cleaner{env: env, secrets: secrets.Lister(), accounts: accounts.Lister(), pods: pods.Lister()}
@@ -61,7 +63,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	controller.Watch(c.Controller, secrets.Informer(), controller.Handler[*corev1.Secret]{})
 	controller.Watch(c.Controller, accounts.Informer(), controller.Handler[*corev1.ServiceAccount]{})
 	controller.Watch(c.Controller, pods.Informer(), controller.Handler[*corev1.Pod]{})
-	c.Beside(func(ctx context.Context) {
+	c.AddRunnable(func(ctx context.Context) {
 		factory.StartWithContext(ctx)
 		<-ctx.Done()
 		factory.Shutdown()
@@ -78,7 +80,7 @@ func (c *cleaner) reconcile(ctx context.Context, _ string) error {
 	period, now := c.env.Settings.LegacyTokenCleanUpPeriod, c.env.Clock.Now().UTC()
 	c.EnqueueAfter(all, interval)
 	if now.Before(tracked.Add(period)) {
-		return nil // who has not been seen may just not have come by
+		return nil // a token that has not been seen may just not have been used yet
 	}
 	secrets, err := c.secrets.List(labels.Everything())
 	if err != nil {
@@ -87,7 +89,8 @@ func (c *cleaner) reconcile(ctx context.Context, _ string) error {
 	mounted := map[string]map[string]bool{}
 	var errs []error
 	for _, s := range secrets {
-		if !s.CreationTimestamp.Time.Before(now.Add(-period)) || s.DeletionTimestamp != nil || usedSince(s, now.Add(-period)) || !c.madeByItself(s) {
+		if !s.CreationTimestamp.Time.Before(now.Add(-period)) || s.DeletionTimestamp != nil ||
+			usedSince(s, now.Add(-period)) || !c.madeByItself(s) {
 			continue
 		}
 		if mounted[s.Namespace] == nil {
@@ -111,13 +114,14 @@ func (c *cleaner) trackedSince(ctx context.Context) (time.Time, error) {
 	}
 	day, err := time.Parse(time.DateOnly, m.Data["since"])
 	if err != nil {
-		return time.Time{}, fmt.Errorf("since when the use of tokens is noted: ConfigMap %s: %w", controller.KeyOf(m), err)
+		return time.Time{}, fmt.Errorf("since when the use of tokens is noted: ConfigMap %s: %w", controller.KeyOf(m),
+			err)
 	}
 	return day.AddDate(0, 0, 1), nil
 }
 
-// usedSince says whether a token was used on the day of that moment or later. One whose label makes no sense counts as
-// used: nothing is known of it.
+// usedSince reports whether a token was used on the day of that moment or later. One whose label makes no
+// sense counts as used: nothing is known of it.
 func usedSince(s *corev1.Secret, since time.Time) bool {
 	day, ok := s.Labels[LastUsedLabel]
 	if !ok {
@@ -127,8 +131,8 @@ func usedSince(s *corev1.Secret, since time.Time) bool {
 	return err != nil || day >= since.Format(time.DateOnly)
 }
 
-// madeByItself says whether the Secret's account lists it, as it does those that were made for each account. Who made one
-// himself keeps it.
+// madeByItself reports whether the Secret's account lists it, as it does those that were made for each account.
+// A Secret that a user made is kept.
 func (c *cleaner) madeByItself(s *corev1.Secret) bool {
 	account, err := c.accounts.ServiceAccounts(s.Namespace).Get(s.Annotations[corev1.ServiceAccountNameKey])
 	if err != nil {

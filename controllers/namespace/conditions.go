@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// tell writes what holds the namespace into its conditions, if that changed.
+// tell writes what delays the namespace into its conditions, if that changed.
 func (n *namespaces) tell(ctx context.Context, ns *corev1.Namespace, rest remaining) error {
 	updated := ns.DeepCopy()
 	changed := false
@@ -37,7 +37,8 @@ func conditions(rest remaining) []corev1.NamespaceCondition {
 			"GroupVersionParsingFailed", join(rest.versions),
 			"ParsedGroupVersions", "All legacy kube types successfully parsed"),
 		condition(corev1.NamespaceDeletionContentFailure, len(rest.content) > 0,
-			"ContentDeletionFailed", fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(rest.content), join(rest.content)),
+			"ContentDeletionFailed", fmt.Sprintf("Failed to delete all resource types, %d remaining: %s",
+				len(rest.content), join(rest.content)),
 			"ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
 		condition(corev1.NamespaceContentRemaining, objects != "",
 			"SomeResourcesRemain", "Some resources are remaining: "+objects,
@@ -48,7 +49,8 @@ func conditions(rest remaining) []corev1.NamespaceCondition {
 	}
 }
 
-func condition(t corev1.NamespaceConditionType, bad bool, badReason, badMessage, goodReason, goodMessage string) corev1.NamespaceCondition {
+func condition(t corev1.NamespaceConditionType, bad bool, badReason, badMessage, goodReason,
+	goodMessage string) corev1.NamespaceCondition {
 	if bad {
 		return corev1.NamespaceCondition{Type: t, Status: corev1.ConditionTrue, Reason: badReason, Message: badMessage}
 	}

@@ -19,7 +19,7 @@ import (
 // resource is a namespaced resource whose objects can be listed and deleted.
 type resource struct {
 	schema.GroupVersionResource
-	// collection says that all its objects can be deleted in one request.
+	// collection is true if all its objects can be deleted in one request.
 	collection bool
 }
 
@@ -72,7 +72,7 @@ func podsFirst(a, b resource) int {
 	return 0
 }
 
-// discover asks which namespaced resources there are. What cannot be discovered is told,
+// discover asks which namespaced resources there are. What cannot be discovered is reported,
 // and keeps the namespace; what can be is deleted all the same.
 func (n *namespaces) discover(rest *remaining) []resource {
 	lists, err := discovery.ServerPreferredNamespacedResources(n.client.Discovery())
@@ -109,7 +109,9 @@ func (n *namespaces) deleteAll(ctx context.Context, namespace string, res resour
 	if err != nil {
 		return fmt.Errorf("listing %s: %w", res.Resource, err)
 	}
-	fresh := slices.ContainsFunc(list.Items, func(o metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp == nil })
+	fresh := slices.ContainsFunc(list.Items, func(o metav1.PartialObjectMetadata) bool {
+		return o.DeletionTimestamp == nil
+	})
 	if fresh {
 		if err := deleteListed(ctx, client, res, list.Items); err != nil {
 			return fmt.Errorf("deleting %s: %w", res.Resource, err)
@@ -126,7 +128,8 @@ func (n *namespaces) deleteAll(ctx context.Context, namespace string, res resour
 
 // deleteListed deletes in one request where the resource has one, else one by one.
 // Dependents are left to the garbage collector, or to their own turn in this pass.
-func deleteListed(ctx context.Context, client metadata.ResourceInterface, res resource, objects []metav1.PartialObjectMetadata) error {
+func deleteListed(ctx context.Context, client metadata.ResourceInterface, res resource,
+	objects []metav1.PartialObjectMetadata) error {
 	options := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}
 	if res.collection {
 		err := client.DeleteCollection(ctx, options, metav1.ListOptions{})
@@ -145,7 +148,7 @@ func deleteListed(ctx context.Context, client metadata.ResourceInterface, res re
 	return nil
 }
 
-// gone says that a resource, or this verb of it, is no longer served.
+// gone reports whether a resource, or this verb of it, is no longer served.
 func gone(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }

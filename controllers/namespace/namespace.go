@@ -1,9 +1,9 @@
-// Package namespace empties a namespace that is being deleted, and then lets it go.
+// Package namespace empties a namespace that is being deleted, and then removes its finalizer.
 //
 // A namespace is deleted in two steps. The delete request marks it Terminating, after which
 // the API server admits nothing new into it; the finalizer "kubernetes" in its spec keeps it.
 // This controller then deletes every object of every namespaced resource that discovery
-// names (content.go), tells in conditions what remains and why (conditions.go), and takes
+// names (content.go), reports in conditions what remains and why (conditions.go), and takes
 // the finalizer away when nothing does.
 package namespace
 
@@ -25,9 +25,9 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// While something remains, the namespace is looked at again after a delay that doubles from
+// While something remains, the namespace is reconciled again after a delay that doubles from
 // firstLook: what takes long to end is asked about seldom. The end of the last pod, for which
-// most deletions wait, is told by a watch.
+// most deletions wait, is seen by a watch.
 const (
 	firstLook = 20 * time.Millisecond
 	maxLook   = 15 * time.Second
@@ -76,7 +76,7 @@ func (n *namespaces) podDeleted(pod *corev1.Pod) {
 	}
 	left, err := n.pods.IndexKeys(cache.NamespaceIndex, pod.Namespace)
 	if err == nil && len(left) == 0 {
-		n.Calm(ns.Name)
+		n.Forget(ns.Name)
 		n.Enqueue(ns.Name)
 	}
 }
@@ -100,7 +100,8 @@ func (n *namespaces) reconcile(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if ns.DeletionTimestamp == nil || ns.UID != cached.UID || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
+	if ns.DeletionTimestamp == nil || ns.UID != cached.UID ||
+		!slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return nil
 	}
 	if ns, err = n.markTerminating(ctx, ns); err != nil {
@@ -117,7 +118,7 @@ func (n *namespaces) reconcile(ctx context.Context, key string) error {
 	if failure != nil {
 		return fmt.Errorf("namespace %s: %w", key, failure)
 	}
-	return controller.ErrAgain
+	return controller.ErrRequeue
 }
 
 func (n *namespaces) markTerminating(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {

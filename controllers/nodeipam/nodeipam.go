@@ -1,7 +1,7 @@
 // Package nodeipam gives each Node the subnets from which its pods get their addresses: one of each cluster CIDR,
 // which are one or, in a dual-stack cluster, one of each family.
 //
-// Who has which subnet is read from the Nodes, so that a restart forgets nothing. A subnet that a Node has is never
+// The subnets in use are read from the Nodes, so that a restart forgets nothing. A subnet that a Node has is never
 // changed; that of a Node which is deleted is given out again, after all others have been.
 // https://kubernetes.io/docs/reference/command-line-tools-reference/kube-controller-manager/
 package nodeipam
@@ -96,7 +96,8 @@ func (n *ipam) assign(ctx context.Context, node *corev1.Node) error {
 			subnet, ok := s.next(used)
 			if !ok {
 				n.wanting[node.Name] = true
-				n.recorder.Eventf(reference(node), corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable", node.Name)
+				n.recorder.Eventf(reference(node), corev1.EventTypeNormal, "CIDRNotAvailable",
+					"Node %s status is now: CIDRNotAvailable", node.Name)
 				return nil // a Node that goes wakes it
 			}
 			chosen = append(chosen, subnet)
@@ -115,7 +116,8 @@ func (n *ipam) assign(ctx context.Context, node *corev1.Node) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.env.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err = n.env.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
 		return nil
@@ -123,7 +125,8 @@ func (n *ipam) assign(ctx context.Context, node *corev1.Node) error {
 		// It was given others meanwhile, or is another Node of that name.
 		delete(n.given, node.Name)
 	}
-	n.recorder.Eventf(reference(node), corev1.EventTypeNormal, "CIDRAssignmentFailed", "Node %s status is now: CIDRAssignmentFailed", node.Name)
+	n.recorder.Eventf(reference(node), corev1.EventTypeNormal, "CIDRAssignmentFailed",
+		"Node %s status is now: CIDRAssignmentFailed", node.Name)
 	return fmt.Errorf("give node %s its pod CIDRs: %w", node.Name, err)
 }
 
@@ -132,7 +135,7 @@ func reference(node *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: types.UID(node.Name)}
 }
 
-// used are all subnets that Nodes have. What is given is forgotten once its Node shows it.
+// used are all subnets that Nodes have. A subnet that was handed out is forgotten once its Node shows it.
 func (n *ipam) used() ([]netip.Prefix, error) {
 	nodes, err := n.nodes.List(labels.Everything())
 	if err != nil {
@@ -160,12 +163,14 @@ func parse(s controller.NodeIPAMSettings) ([]*subnets, error) {
 	if len(s.ClusterCIDRs) == 0 {
 		return nil, errors.New("--allocate-node-cidrs: needs --cluster-cidr")
 	}
-	if len(s.ClusterCIDRs) > 2 || len(s.ClusterCIDRs) == 2 && s.ClusterCIDRs[0].Addr().Is4() == s.ClusterCIDRs[1].Addr().Is4() {
+	if len(s.ClusterCIDRs) > 2 || len(s.ClusterCIDRs) == 2 &&
+		s.ClusterCIDRs[0].Addr().Is4() == s.ClusterCIDRs[1].Addr().Is4() {
 		return nil, errors.New("--cluster-cidr: one CIDR, or one of each family")
 	}
 	dual := len(s.ClusterCIDRs) == 2
 	if dual && s.MaskSize != 0 {
-		return nil, errors.New("--node-cidr-mask-size: not in a dual-stack cluster, which has --node-cidr-mask-size-ipv4 and -ipv6")
+		return nil, errors.New(
+			"--node-cidr-mask-size: not in a dual-stack cluster, which has --node-cidr-mask-size-ipv4 and -ipv6")
 	}
 	var sets []*subnets
 	for _, cidr := range s.ClusterCIDRs {
@@ -177,7 +182,8 @@ func parse(s controller.NodeIPAMSettings) ([]*subnets, error) {
 			size, flag = s.MaskSize, "--node-cidr-mask-size"
 		}
 		if size < cidr.Bits() || size > cidr.Addr().BitLen() || size-cidr.Bits() > 16 {
-			return nil, fmt.Errorf("%s: /%d is no subnet of %s, or there are more than 65,536 of them", flag, size, cidr)
+			return nil, fmt.Errorf("%s: /%d is no subnet of %s, or there are more than 65,536 of them",
+				flag, size, cidr)
 		}
 		sets = append(sets, &subnets{cluster: cidr.Masked(), bits: size})
 	}

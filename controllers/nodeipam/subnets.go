@@ -8,7 +8,7 @@ import (
 type subnets struct {
 	cluster netip.Prefix
 	bits    int
-	// at is where to look next, so that one that was freed rests as long as it can.
+	// at is where the next search begins, so that a freed subnet stays unused for as long as possible.
 	at int
 }
 

@@ -35,12 +35,14 @@ func (l *lifecycle) listen(ctx context.Context, node *corev1.Node, now time.Time
 	if h == nil || h.uid != node.UID {
 		h = &health{uid: node.UID, heardAt: now}
 		l.health[node.Name] = h
-		l.recorder.Eventf(reference(node), corev1.EventTypeNormal, "RegisteredNode", "Node %s event: Registered Node %s in Controller", node.Name, node.Name)
+		l.recorder.Eventf(reference(node), corev1.EventTypeNormal, "RegisteredNode",
+			"Node %s event: Registered Node %s in Controller", node.Name, node.Name)
 	}
 	ready, grace := condition(node, corev1.NodeReady), l.settings.MonitorGracePeriod
 	if ready == nil {
 		grace = l.settings.StartupGracePeriod // its agent has not yet posted anything
-	} else if !ready.LastHeartbeatTime.Equal(&h.posted) || ready.Status != h.ready && ready.Status != corev1.ConditionUnknown {
+	} else if !ready.LastHeartbeatTime.Equal(&h.posted) || ready.Status != h.ready &&
+		ready.Status != corev1.ConditionUnknown {
 		h.posted, h.heardAt = ready.LastHeartbeatTime, now
 	}
 	lease, err := l.leases.Leases(corev1.NamespaceNodeLease).Get(node.Name)
@@ -61,13 +63,15 @@ func (l *lifecycle) listen(ctx context.Context, node *corev1.Node, now time.Time
 		h.ready = ready.Status
 	}
 	if before == corev1.ConditionTrue && h.ready != corev1.ConditionTrue {
-		l.recorder.Eventf(reference(node), corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
+		l.recorder.Eventf(reference(node), corev1.EventTypeNormal, "NodeNotReady",
+			"Node %s status is now: NodeNotReady", node.Name)
 	}
 	return node, nil
 }
 
 // judged are the conditions that an agent posts; all become Unknown with it.
-var judged = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+var judged = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
+	corev1.NodePIDPressure}
 
 func (l *lifecycle) writeUnknown(ctx context.Context, node *corev1.Node, now metav1.Time) (*corev1.Node, error) {
 	updated := node.DeepCopy()
@@ -76,11 +80,13 @@ func (l *lifecycle) writeUnknown(ctx context.Context, node *corev1.Node, now met
 		switch {
 		case c == nil:
 			updated.Status.Conditions = append(updated.Status.Conditions, corev1.NodeCondition{
-				Type: t, Status: corev1.ConditionUnknown, Reason: "NodeStatusNeverUpdated", Message: "Kubelet never posted node status.",
+				Type: t, Status: corev1.ConditionUnknown, Reason: "NodeStatusNeverUpdated",
+				Message:           "Kubelet never posted node status.",
 				LastHeartbeatTime: node.CreationTimestamp, LastTransitionTime: now,
 			})
 		case c.Status != corev1.ConditionUnknown:
-			c.Status, c.Reason, c.Message, c.LastTransitionTime = corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status.", now
+			c.Status, c.Reason, c.Message, c.LastTransitionTime = corev1.ConditionUnknown, "NodeStatusUnknown",
+				"Kubelet stopped posting node status.", now
 		}
 	}
 	written, err := l.client.CoreV1().Nodes().UpdateStatus(ctx, updated, metav1.UpdateOptions{})

@@ -1,13 +1,13 @@
-// Package nodelifecycle finds out which Nodes are alive, and keeps pods from those that are not.
+// Package nodelifecycle detects which Nodes are alive, and keeps pods away from those that are not.
 //
 // In come Nodes and their heartbeats: a Lease in kube-node-lease that is renewed, or a status
 // that is posted. Out go the conditions of Nodes that have fallen silent (Unknown), the taints
 // that stand for conditions (NoSchedule at once; NoExecute at a limited rate, zone by zone),
 // pods that are no longer ready because their Node is not, and the events NodeNotReady and
-// RegisteredNode. Who must leave a tainted Node, and when, is for tainteviction to say.
+// RegisteredNode. Which pods must leave a tainted Node, and when, is decided by tainteviction.
 //
-// How a silent Node is told is in health.go, what happens when many are silent in zones.go,
-// what is written in writes.go.
+// How a silent Node is detected is in health.go, the handling of many silent ones in zones.go,
+// and the writes in writes.go.
 // https://kubernetes.io/docs/concepts/architecture/nodes/#node-controller
 package nodelifecycle
 
@@ -31,7 +31,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// all is the key of the round that looks at the health of every Node; other keys are Nodes'
+// all is the key of the round that checks the health of every Node; other keys are Nodes'
 // names, which have no slash.
 const all = "/all"
 
@@ -64,7 +64,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	controller.Watch(l.Controller, core.Nodes().Informer(), controller.Handler[*corev1.Node]{
 		Add: func(node *corev1.Node) { l.EnqueueObject(node) },
 		Update: func(old, node *corev1.Node) {
-			if old.Spec.Unschedulable != node.Spec.Unschedulable || !equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints) || conditionsDiffer(old, node) {
+			if old.Spec.Unschedulable != node.Spec.Unschedulable || !equality.Semantic.DeepEqual(old.Spec.Taints,
+				node.Spec.Taints) || conditionsDiffer(old, node) {
 				l.EnqueueObject(node)
 			}
 		},
@@ -84,7 +85,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 func newLifecycle(env *controller.Env) (*lifecycle, error) {
 	core := env.Informers.Core().V1()
 	l := &lifecycle{
-		client: env.Client, nodes: core.Nodes().Lister(), leases: env.Informers.Coordination().V1().Leases().Lister(), pods: core.Pods().Informer(),
+		client: env.Client, nodes: core.Nodes().Lister(), leases: env.Informers.Coordination().V1().Leases().Lister(),
+		pods:     core.Pods().Informer(),
 		recorder: env.Recorder("node-controller"), clock: env.Clock, settings: env.Settings.Node,
 		health: map[string]*health{}, zones: map[string]*zone{},
 	}
@@ -122,7 +124,7 @@ func (l *lifecycle) reconcile(ctx context.Context, key string) error {
 	return nil
 }
 
-// round looks at every Node once: is it heard of, what is the state of its zone, and which of
+// round checks every Node once: is it heard of, what is the state of its zone, and which of
 // those that are not ready may be given up now.
 func (l *lifecycle) round(ctx context.Context) error {
 	nodes, err := l.nodes.List(labels.Everything())
@@ -131,7 +133,7 @@ func (l *lifecycle) round(ctx context.Context) error {
 	}
 	now := l.clock.Now()
 	if !l.lastRound.IsZero() && now.Sub(l.lastRound) > l.settings.MonitorGracePeriod/2 {
-		// It is us who were away: what was not heard meanwhile says nothing about the Nodes.
+		// This controller was away: silence meanwhile shows nothing about the Nodes.
 		l.Log.Info("no round for a while: every node is given its grace period again", "since", l.lastRound)
 		l.hearAll(now)
 	}
@@ -163,7 +165,8 @@ func (l *lifecycle) forget(nodes []*corev1.Node) {
 	}
 	for name, h := range l.health {
 		if !names[name] {
-			l.recorder.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: h.uid}, corev1.EventTypeNormal,
+			l.recorder.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: h.uid},
+				corev1.EventTypeNormal,
 				"RemovingNode", "Node %s event: Removing Node %s from Controller", name, name)
 			delete(l.health, name)
 		}

@@ -1,6 +1,7 @@
 package nodelifecycle
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -19,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// world is Nodes whose heartbeats and time are moved by hand, and the rounds that look at them.
+// world is Nodes whose heartbeats and time are moved by hand, and the rounds that check them.
 type world struct {
 	*testing.T
 	*clocktesting.FakeClock
@@ -34,7 +35,8 @@ func newWorld(t *testing.T, zones map[string]int) *world {
 	client := fake.NewClientset()
 	w := &world{T: t, client: client, FakeClock: clocktesting.NewFakeClock(time.Now()), dead: map[string]bool{},
 		informers: informers.NewSharedInformerFactory(client, 0)}
-	env := &controller.Env{Client: client, Informers: w.informers, Clock: w.FakeClock, Log: slog.New(slog.DiscardHandler),
+	env := &controller.Env{Client: client, Informers: w.informers, Clock: w.FakeClock,
+		Log:      slog.New(slog.DiscardHandler),
 		Recorder: func(string) record.EventRecorder { return &record.FakeRecorder{} },
 		Workers:  func(string) int { return 1 }, Settings: controller.Settings{}.WithDefaults()}
 	for zone, n := range zones {
@@ -45,18 +47,25 @@ func newWorld(t *testing.T, zones map[string]int) *world {
 	l, err := newLifecycle(env)
 	require.NoError(t, err)
 	w.lifecycle = l
+	t.Cleanup(func() { // its queue is closed
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		l.Run(ctx)
+	})
 	return w
 }
 
 func (w *world) create(name, zone string) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
 	w.ready(node)
 	_, err := w.client.CoreV1().Nodes().Create(w.Context(), node, metav1.CreateOptions{})
 	require.NoError(w, err)
 }
 
 func (w *world) ready(node *corev1.Node) {
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(w.Now())}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+		LastHeartbeatTime: metav1.NewTime(w.Now())}}
 }
 
 // pass lets rounds be made for d, a period apart, in which all Nodes renew their Leases but the dead.
@@ -64,22 +73,25 @@ func (w *world) pass(d time.Duration) {
 	w.Helper()
 	for ; d > 0; d -= w.settings.MonitorPeriod {
 		w.Step(w.settings.MonitorPeriod)
-		w.look()
+		w.runRound()
 	}
 }
 
-// look is one round on caches that are up to date.
-func (w *world) look() {
+// runRound is one round on caches that are up to date.
+func (w *world) runRound() {
 	w.Helper()
-	nodes, leases := w.informers.Core().V1().Nodes().Informer().GetIndexer(), w.informers.Coordination().V1().Leases().Informer().GetIndexer()
+	nodes, leases := w.informers.Core().V1().Nodes().Informer().GetIndexer(),
+		w.informers.Coordination().V1().Leases().Informer().GetIndexer()
 	list, err := w.client.CoreV1().Nodes().List(w.Context(), metav1.ListOptions{})
 	require.NoError(w, err)
 	for _, node := range list.Items {
 		require.NoError(w, nodes.Add(&node))
 		if !w.dead[node.Name] {
 			now := metav1.NewMicroTime(w.Now())
-			require.NoError(w, leases.Add(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Namespace: corev1.NamespaceNodeLease},
-				Spec: coordinationv1.LeaseSpec{RenewTime: &now}}))
+			require.NoError(w,
+				leases.Add(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node.Name,
+					Namespace: corev1.NamespaceNodeLease},
+					Spec: coordinationv1.LeaseSpec{RenewTime: &now}}))
 		}
 	}
 	require.NoError(w, w.round(w.Context()))
@@ -106,7 +118,9 @@ func (w *world) revive(names ...string) {
 // given are the Nodes with a NoExecute taint of that key, silent those whose Ready is Unknown.
 func (w *world) given(key string) []string {
 	return w.which(func(n *corev1.Node) bool {
-		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == corev1.TaintEffectNoExecute })
+		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == key && t.Effect == corev1.TaintEffectNoExecute
+		})
 	})
 }
 
@@ -128,7 +142,7 @@ func (w *world) which(is func(*corev1.Node) bool) []string {
 
 func TestRound_GivesUpASilentNodeAndTakesItBack(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 3})
-	w.look()
+	w.runRound()
 	w.die("a-1")
 	w.pass(50 * time.Second)
 	require.Empty(t, w.silent())
@@ -154,7 +168,7 @@ func TestRound_TellsNotReadyFromUnreachable(t *testing.T) {
 	node.Status.Conditions[0].Status = corev1.ConditionFalse
 	_, err = w.client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	w.look()
+	w.runRound()
 	require.Equal(t, []string{"a-0"}, w.given(corev1.TaintNodeNotReady))
 	w.die("a-0")
 	w.pass(time.Minute)
@@ -164,10 +178,11 @@ func TestRound_TellsNotReadyFromUnreachable(t *testing.T) {
 
 func TestRound_WaitsLongerForANodeThatHasNeverPosted(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 1})
-	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{})
+	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.die("new")
-	w.look()
+	w.runRound()
 	w.pass(time.Minute)
 	require.Empty(t, w.silent())
 	w.pass(5 * time.Second)
@@ -176,7 +191,7 @@ func TestRound_WaitsLongerForANodeThatHasNeverPosted(t *testing.T) {
 
 func TestRound_GivesUpOneNodeInTenSeconds(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 10})
-	w.look()
+	w.runRound()
 	w.die("a-0", "a-1", "a-2", "a-3")
 	w.pass(55 * time.Second)
 	require.Len(t, w.silent(), 4)
@@ -189,14 +204,14 @@ func TestRound_GivesUpOneNodeInTenSeconds(t *testing.T) {
 func TestRound_SparesADisruptedZone(t *testing.T) {
 	t.Run("small: nobody is given up", func(t *testing.T) {
 		w := newWorld(t, map[string]int{"a": 5, "b": 5})
-		w.look()
+		w.runRound()
 		w.die("a-0", "a-1", "a-2", "b-0")
 		w.pass(10 * time.Minute)
 		require.Equal(t, []string{"b-0"}, w.given(corev1.TaintNodeUnreachable))
 	})
 	t.Run("large: one in a hundred seconds", func(t *testing.T) {
 		w := newWorld(t, map[string]int{"a": 60})
-		w.look()
+		w.runRound()
 		for i := range 40 {
 			w.die(fmt.Sprintf("a-%d", i))
 		}
@@ -207,7 +222,7 @@ func TestRound_SparesADisruptedZone(t *testing.T) {
 	})
 	t.Run("all of one zone: at the usual rate", func(t *testing.T) {
 		w := newWorld(t, map[string]int{"a": 3, "b": 3})
-		w.look()
+		w.runRound()
 		w.die("a-0", "a-1", "a-2")
 		w.pass(55 * time.Second)
 		require.Len(t, w.given(corev1.TaintNodeUnreachable), 1)
@@ -218,7 +233,7 @@ func TestRound_SparesADisruptedZone(t *testing.T) {
 
 func TestRound_GivesNobodyUpWhereNobodyIsReady(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 4, "b": 2})
-	w.look()
+	w.runRound()
 	w.die("b-0")
 	w.pass(time.Minute)
 	require.Equal(t, []string{"b-0"}, w.given(corev1.TaintNodeUnreachable))
@@ -238,10 +253,10 @@ func TestRound_GivesNobodyUpWhereNobodyIsReady(t *testing.T) {
 // The control plane slept, the Nodes did not.
 func TestRound_GivesEveryNodeItsTimeAgainAfterItWasAwayItself(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 3})
-	w.look()
+	w.runRound()
 	w.die("a-0", "a-1", "a-2")
 	w.Step(time.Hour)
-	w.look()
+	w.runRound()
 	require.Empty(t, w.silent())
 	w.dead = map[string]bool{}
 	w.pass(time.Minute)
@@ -260,7 +275,7 @@ func TestRound_DoesNotCountNodesThatAreExcluded(t *testing.T) {
 		_, err = w.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
-	w.look()
+	w.runRound()
 	w.die("spot-0", "spot-1", "spot-2", "spot-3", "spot-4", "spot-5")
 	w.pass(3 * time.Minute)
 	require.Len(t, w.given(corev1.TaintNodeUnreachable), 6)

@@ -35,7 +35,7 @@ var ours = []string{
 }
 
 // taintByConditions gives a Node the NoSchedule taints of its conditions, and takes away those
-// of conditions that have passed. A Node that has said nothing yet is left as it was made.
+// of conditions that have passed. A Node that has not reported yet is left as it was made.
 func (l *lifecycle) taintByConditions(ctx context.Context, node *corev1.Node) error {
 	if condition(node, corev1.NodeReady) == nil && !node.Spec.Unschedulable {
 		return nil
@@ -72,12 +72,14 @@ func (l *lifecycle) taintForEviction(ctx context.Context, node *corev1.Node, now
 
 func givenUp(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
+		return t.Effect == corev1.TaintEffectNoExecute &&
+			(t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
 	})
 }
 
 // retaint makes those of our taints that have the effect the wanted ones, and leaves others be.
-func (l *lifecycle) retaint(ctx context.Context, node *corev1.Node, effect corev1.TaintEffect, wanted map[string]bool) error {
+func (l *lifecycle) retaint(ctx context.Context, node *corev1.Node, effect corev1.TaintEffect,
+	wanted map[string]bool) error {
 	mine := ours
 	if effect == corev1.TaintEffectNoExecute {
 		mine = []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}

@@ -34,7 +34,7 @@ func zoneOf(node *corev1.Node) string {
 }
 
 // judgeZones settles each zone's state and rate. Where no zone at all has a Node that is ready
-// it is us who cannot hear: nobody is given up, and when somebody is heard again, everybody is
+// the fault is on our side: no Node is given up, and when one is heard of again, every Node is
 // given the grace period again.
 func (l *lifecycle) judgeZones(nodes []*corev1.Node, now time.Time) {
 	type count struct{ ready, not int }
@@ -42,7 +42,7 @@ func (l *lifecycle) judgeZones(nodes []*corev1.Node, now time.Time) {
 	for _, node := range nodes {
 		c := counts[zoneOf(node)]
 		if _, excluded := node.Labels[excludeLabel]; excluded {
-			counts[zoneOf(node)] = c // it has a zone, of whose state it tells nothing
+			counts[zoneOf(node)] = c // it has a zone, and shows nothing of its state
 			continue
 		}
 		if statusOf(node, corev1.NodeReady) == corev1.ConditionTrue {
@@ -61,7 +61,8 @@ func (l *lifecycle) judgeZones(nodes []*corev1.Node, now time.Time) {
 		}
 		next := l.judge(c.ready, c.not)
 		if next != z.state {
-			l.Log.Info("zone changed", "zone", name, "state", next, "before", z.state, "ready", c.ready, "notReady", c.not)
+			l.Log.Info("zone changed", "zone", name, "state", next, "before", z.state, "ready", c.ready,
+				"notReady", c.not)
 			z.state = next
 		}
 		l.limit(z, c.ready+c.not)

@@ -2,12 +2,12 @@
 // for them. It is what gives a StatefulSet its disks on a cluster that has no storage of its own.
 //
 // It is an external provisioner in Kubernetes' sense, and knows nothing of the binder but the contract between
-// them: a claim whose annotation volume.kubernetes.io/storage-provisioner names it is given a volume that is
+// them: a claim whose annotation volume.kubernetes.io/storage-provisioner names it gets a volume that is
 // pre-bound to the claim, with pv.kubernetes.io/provisioned-by; a volume of its own that is Released and whose
-// reclaim policy is Delete is deleted. So it runs beside any other kube-controller-manager, too.
+// reclaim policy is Delete is deleted. So it also runs beside a kube-controller-manager.
 //
 // The volume is a hostPath with type DirectoryOrCreate and the affinity to one node; the folder itself is the
-// node agent's to make, and to remove (reclaim.go). Its size is not enforced: the folder can fill its file system.
+// created and removed by the node agent (reclaim.go). Its size is not enforced: the folder can fill its file system.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#dynamic
 package nodelocal
 
@@ -35,8 +35,8 @@ import (
 const (
 	// Provisioner is the name that classes give.
 	Provisioner = "coxswain.dev/node-local"
-	// PathParameter is the parameter of a class that says under which folder of the node its volumes are.
-	// Without it they are where Settings.Storage.NodeLocalRoot says.
+	// PathParameter is the parameter of a class for the folder of the node in which its volumes are.
+	// Without it they are in Settings.Storage.NodeLocalRoot.
 	PathParameter = "path"
 
 	volumeKey  = "volume:"
@@ -59,8 +59,9 @@ type provisioner struct {
 func New(env *controller.Env) (*controller.Controller, error) {
 	core, classes := env.Informers.Core().V1(), env.Informers.Storage().V1().StorageClasses()
 	p := &provisioner{
-		env: env, settings: env.Settings.Storage, claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
-		nodes: core.Nodes().Lister(), classes: classes.Lister(), recorder: env.Recorder(Provisioner),
+		env: env, settings: env.Settings.Storage, claims: core.PersistentVolumeClaims().Lister(),
+		volumes: core.PersistentVolumes().Lister(),
+		nodes:   core.Nodes().Lister(), classes: classes.Lister(), recorder: env.Recorder(Provisioner),
 	}
 	p.Controller = controller.NewWithBackoff(env, "node-local", p.reconcile, minBackoff, maxBackoff)
 	ofClaim := func(c *corev1.PersistentVolumeClaim) {
@@ -73,9 +74,10 @@ func New(env *controller.Env) (*controller.Controller, error) {
 			p.Enqueue(volumeKey + v.Name)
 		}
 	}
-	controller.Watch(p.Controller, core.PersistentVolumeClaims().Informer(), controller.Handler[*corev1.PersistentVolumeClaim]{
-		Add: ofClaim, Update: func(_, c *corev1.PersistentVolumeClaim) { ofClaim(c) },
-	})
+	controller.Watch(p.Controller, core.PersistentVolumeClaims().Informer(),
+		controller.Handler[*corev1.PersistentVolumeClaim]{
+			Add: ofClaim, Update: func(_, c *corev1.PersistentVolumeClaim) { ofClaim(c) },
+		})
 	controller.Watch(p.Controller, core.PersistentVolumes().Informer(), controller.Handler[*corev1.PersistentVolume]{
 		Add: ofVolume, Update: func(_, v *corev1.PersistentVolume) { ofVolume(v) },
 	})
@@ -120,7 +122,8 @@ func (p *provisioner) provision(ctx context.Context, key string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || c.Spec.VolumeName != "" || c.DeletionTimestamp != nil || c.Annotations[volume.AnnStorageProvisioner] != Provisioner {
+	if err != nil || c.Spec.VolumeName != "" || c.DeletionTimestamp != nil ||
+		c.Annotations[volume.AnnStorageProvisioner] != Provisioner {
 		return err
 	}
 	class, err := p.classes.Get(volume.GetPersistentVolumeClaimClass(c))
@@ -132,14 +135,17 @@ func (p *provisioner) provision(ctx context.Context, key string) error {
 	if delayed && selected == "" {
 		return nil // the scheduler chooses, and its write brings us back
 	}
-	p.recorder.Eventf(c, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", key)
+	p.recorder.Eventf(c, corev1.EventTypeNormal, "Provisioning",
+		"External provisioner is provisioning volume for claim %q", key)
 	v, err := p.create(ctx, c, class, selected)
 	switch {
 	case err == nil:
-		p.recorder.Eventf(c, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", v.Name)
+		p.recorder.Eventf(c, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s",
+			v.Name)
 		return nil
 	case errors.Is(err, errRefused), errors.Is(err, errNoNode):
-		p.recorder.Eventf(c, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %v", class.Name, err)
+		p.recorder.Eventf(c, corev1.EventTypeWarning, "ProvisioningFailed",
+			"failed to provision volume with StorageClass %q: %v", class.Name, err)
 	}
 	if errors.Is(err, errRefused) {
 		return nil
@@ -154,13 +160,15 @@ func (p *provisioner) provision(ctx context.Context, key string) error {
 func (p *provisioner) reschedule(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	c = c.DeepCopy()
 	delete(c.Annotations, volume.AnnSelectedNode)
-	if _, err := p.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c, metav1.UpdateOptions{}); err != nil {
+	if _, err := p.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c,
+		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("let claim %s be scheduled again: %w", controller.KeyOf(c), err)
 	}
 	return nil
 }
 
-func (p *provisioner) create(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, selected string) (*corev1.PersistentVolume, error) {
+func (p *provisioner) create(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
+	selected string) (*corev1.PersistentVolume, error) {
 	if err := possible(c); err != nil {
 		return nil, err
 	}
@@ -179,7 +187,7 @@ func (p *provisioner) create(ctx context.Context, c *corev1.PersistentVolumeClai
 	return created, nil
 }
 
-// possible says why a folder cannot be what the claim asks for.
+// possible returns why a folder cannot satisfy the claim.
 func possible(c *corev1.PersistentVolumeClaim) error {
 	for _, mode := range c.Spec.AccessModes {
 		if mode != corev1.ReadWriteOnce && mode != corev1.ReadWriteOncePod {
@@ -197,7 +205,7 @@ func possible(c *corev1.PersistentVolumeClaim) error {
 	return nil
 }
 
-// errNoNode says that there is no node for the volume now.
+// errNoNode means that there is no node for the volume now.
 var errNoNode = errors.New("no node for the volume")
 
 // node is that which the scheduler has selected, or for a claim that does not wait for it the one with the
@@ -227,7 +235,8 @@ func (p *provisioner) node(class *storagev1.StorageClass, selected string) (*cor
 		if !usable(n, class.AllowedTopologies) {
 			continue
 		}
-		if best == nil || have[hostname(n)] < have[hostname(best)] || have[hostname(n)] == have[hostname(best)] && n.Name < best.Name {
+		if best == nil || have[hostname(n)] < have[hostname(best)] || have[hostname(n)] == have[hostname(best)] &&
+			n.Name < best.Name {
 			best = n
 		}
 	}

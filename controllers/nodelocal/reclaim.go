@@ -15,15 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A folder is removed by the agent of the Node that it is on, whom an annotation of the Node asks for it: the one object
-// that an agent may read and write in any case. The volume stays, held by a finalizer, until the agent has answered, so
-// that nothing is forgotten whoever is restarted; and what the volume was is never another's, for it bears the claim's uid.
+// A folder is removed by the agent of the Node that it is on, on request by an annotation of the Node: the
+// one object that an agent may read and write in any case. The volume stays, held by a finalizer, until the
+// agent has answered, so that nothing is forgotten whichever of the two restarts; and what the volume was is never
+// another's, for it bears the claim's uid.
 
 const (
 	// finalizer is the one by which external provisioners hold their volumes.
 	finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
-	// AnnotationPrefix, with the volume's name after it, is the key of such a request; its value is the folder's path, and
-	// then the answer: Removed, or Failed and why.
+	// AnnotationPrefix, with the volume's name after it, is the key of such a request; its value is the
+	// folder's path, and then the answer: Removed, or Failed and why.
 	AnnotationPrefix = "node-local.coxswain.dev/"
 	Removed          = "removed"
 	Failed           = "failed: "
@@ -32,7 +33,7 @@ const (
 	agentVersion = "+coxswain"
 )
 
-// ours says whether a volume is one that we made.
+// ours reports whether a volume is one that we made.
 func ours(v *corev1.PersistentVolume) bool {
 	return v.Annotations["pv.kubernetes.io/provisioned-by"] == Provisioner && v.Spec.HostPath != nil
 }
@@ -53,7 +54,7 @@ func (p *provisioner) reclaim(ctx context.Context, name string) error {
 		return p.deleteVolume(ctx, v)
 	case v.DeletionTimestamp == nil || !slices.Contains(v.Finalizers, finalizer):
 		return nil
-	case !remove: // whoever deletes it keeps its folder
+	case !remove: // the folder of a volume that a user deletes stays
 		return p.letGo(ctx, v)
 	case v.Status.Phase == corev1.VolumeBound:
 		return nil // it goes with its claim
@@ -88,32 +89,35 @@ func (p *provisioner) deleteVolume(ctx context.Context, v *corev1.PersistentVolu
 	return fmt.Errorf("delete volume %s: %w", v.Name, err)
 }
 
-// folderRemoved asks the agent of the volume's Node to remove its folder, and says whether that is done. Where there is
-// no such Node any more, there is no folder that anybody could reach.
+// folderRemoved asks the agent of the volume's Node to remove its folder, and reports whether that is done.
+// Where there is no such Node any more, there is no folder that anybody could reach.
 func (p *provisioner) folderRemoved(ctx context.Context, v *corev1.PersistentVolume) (bool, error) {
 	node, err := p.nodeOf(ctx, v)
 	if err != nil || node == nil {
 		return node == nil, err
 	}
 	if !strings.Contains(node.Status.NodeInfo.KubeletVersion, agentVersion) {
-		p.recorder.Eventf(v, corev1.EventTypeWarning, "VolumeFailedDelete", "the agent of node %q does not remove folders: %s stays there", node.Name, v.Spec.HostPath.Path)
+		p.recorder.Eventf(v, corev1.EventTypeWarning, "VolumeFailedDelete",
+			"the agent of node %q does not remove folders: %s stays there", node.Name, v.Spec.HostPath.Path)
 		return true, nil
 	}
 	key := AnnotationPrefix + v.Name
 	answer, asked := node.Annotations[key]
 	switch {
 	case answer == Removed:
-		// Before the finalizer goes: who stops between the two asks again, and is told the same.
+		// Before the finalizer goes: after a stop between the two the question is asked again, with the same answer.
 		return true, p.annotate(ctx, node, key, nil)
 	case strings.HasPrefix(answer, Failed):
 		why := strings.TrimPrefix(answer, Failed)
 		p.recorder.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", why)
-		return false, errors.Join(fmt.Errorf("folder of volume %s: %s", v.Name, why), p.annotate(ctx, node, key, v.Spec.HostPath.Path))
+		return false, errors.Join(fmt.Errorf("folder of volume %s: %s", v.Name, why),
+			p.annotate(ctx, node, key, v.Spec.HostPath.Path))
 	case asked:
 		return false, nil // the change of the Node brings us back
 	}
 	// The cache may show a volume that is gone, whose folder we would ask for once more.
-	if live, err := p.env.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{}); err != nil || live.UID != v.UID {
+	if live, err := p.env.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{}); err != nil ||
+		live.UID != v.UID {
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}
@@ -136,11 +140,13 @@ func (p *provisioner) nodeOf(ctx context.Context, v *corev1.PersistentVolume) (*
 }
 
 func (p *provisioner) annotate(ctx context.Context, node *corev1.Node, key string, value any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "annotations": map[string]any{key: value}}})
+	patch, err := json.Marshal(
+		map[string]any{"metadata": map[string]any{"uid": node.UID, "annotations": map[string]any{key: value}}})
 	if err != nil {
 		return err
 	}
-	if _, err := p.env.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := p.env.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("annotate node %s: %w", node.Name, err)
 	}
 	return nil
@@ -157,17 +163,18 @@ func (p *provisioner) letGo(ctx context.Context, v *corev1.PersistentVolume) err
 	return nil
 }
 
-// nodeChanged looks at the volumes that an agent has answered about, and at those of a Node that is gone.
+// nodeChanged enqueues the volumes that an agent has answered about, and at those of a Node that is gone.
 func (p *provisioner) nodeChanged(n *corev1.Node, gone bool) {
 	volumes, _ := p.volumes.List(labels.Everything()) // a list from memory does not fail
 	for _, v := range volumes {
-		if _, asked := n.Annotations[AnnotationPrefix+v.Name]; ours(v) && (asked || gone && v.Labels[corev1.LabelHostname] == hostname(n)) {
+		if _, asked := n.Annotations[AnnotationPrefix+v.Name]; ours(v) &&
+			(asked || gone && v.Labels[corev1.LabelHostname] == hostname(n)) {
 			p.Enqueue(volumeKey + v.Name)
 		}
 	}
 }
 
-// answered says whether an annotation of ours differs between two states of a Node.
+// answered reports whether an annotation of ours differs between two states of a Node.
 func answered(old, n *corev1.Node) bool {
 	for key, value := range n.Annotations {
 		if strings.HasPrefix(key, AnnotationPrefix) && old.Annotations[key] != value {

@@ -17,7 +17,8 @@ import (
 
 // volumeFor is the volume of a claim on a node. Its name and folder bear the claim's uid, so that no claim is
 // ever given another's data.
-func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node, root string) *corev1.PersistentVolume {
+func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node,
+	root string) *corev1.PersistentVolume {
 	name := "pvc-" + string(c.UID)
 	if p := class.Parameters[PathParameter]; p != "" {
 		root = p
@@ -31,7 +32,8 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, n
 			Finalizers:  []string{finalizer},
 		},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: c.Spec.Resources.Requests[corev1.ResourceStorage]},
+			Capacity: corev1.ResourceList{
+				corev1.ResourceStorage: c.Spec.Resources.Requests[corev1.ResourceStorage]},
 			AccessModes:                   c.Spec.AccessModes,
 			PersistentVolumeReclaimPolicy: ptr.Deref(class.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete),
 			StorageClassName:              class.Name,
@@ -46,11 +48,12 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, n
 				Path: path.Join(root, name+"_"+c.Namespace+"_"+c.Name),
 				Type: ptr.To(corev1.HostPathDirectoryOrCreate),
 			}},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{
-					Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{host},
-				}},
-			}}}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{
+						Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{host},
+					}},
+				}}}},
 		},
 	}
 }
@@ -63,13 +66,15 @@ func hostname(n *corev1.Node) string {
 	return n.Name
 }
 
-// usable says whether a volume that nobody waits for with a pod may be put on the node.
+// usable reports whether a volume that nobody waits for with a pod may be put on the node.
 func usable(n *corev1.Node, topologies []corev1.TopologySelectorTerm) bool {
 	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 	return ready && !n.Spec.Unschedulable && n.DeletionTimestamp == nil && n.Labels[corev1.LabelHostname] != "" &&
-		(len(topologies) == 0 || slices.ContainsFunc(topologies, func(t corev1.TopologySelectorTerm) bool { return within(n, t) }))
+		(len(topologies) == 0 || slices.ContainsFunc(topologies, func(t corev1.TopologySelectorTerm) bool {
+			return within(n, t)
+		}))
 }
 
 func within(n *corev1.Node, t corev1.TopologySelectorTerm) bool {
@@ -81,7 +86,7 @@ func within(n *corev1.Node, t corev1.TopologySelectorTerm) bool {
 	return len(t.MatchLabelExpressions) > 0
 }
 
-// classKey asks for the class once, when the controller starts. Who deletes it is rid of it until then, and
+// classKey asks for the class once, when the controller starts. If it is deleted it stays away until then, and
 // for good with an empty --node-local-storage-class.
 const classKey = "class:"
 
@@ -105,7 +110,8 @@ func (p *provisioner) createClass(ctx context.Context) error {
 		}
 	}
 	_, err = p.env.Client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
-		ObjectMeta:           metav1.ObjectMeta{Name: name, Annotations: map[string]string{defaultAnnotation: isDefault}},
+		ObjectMeta: metav1.ObjectMeta{Name: name,
+			Annotations: map[string]string{defaultAnnotation: isDefault}},
 		Provisioner:          Provisioner,
 		ReclaimPolicy:        ptr.To(corev1.PersistentVolumeReclaimDelete),
 		VolumeBindingMode:    ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),

@@ -1,5 +1,6 @@
-// Package nodettl tells node agents for how long they may believe what they have cached of Secrets and ConfigMaps,
-// by an annotation on each Node: the larger the cluster, the longer, so that the API server is not asked too often.
+// Package nodettl publishes for how long node agents may trust their cached Secrets and ConfigMaps, by an
+// annotation on each Node: the larger the cluster, the longer, so that the API server does not get too many
+// requests.
 package nodettl
 
 import (
@@ -55,7 +56,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return t.Controller, nil
 }
 
-// counted notes that Nodes came or went, and looks at all when that makes another step.
+// counted notes that Nodes came or went, and enqueues all when that reaches another step.
 func (t *ttl) counted(change int) {
 	t.mu.Lock()
 	t.count += change

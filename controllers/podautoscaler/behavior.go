@@ -27,7 +27,9 @@ type change struct {
 const longest = time.Hour
 
 func (m *past) recommended(replicas int32, now time.Time) {
-	m.recommendations = append(slices.DeleteFunc(m.recommendations, func(r recommendation) bool { return now.Sub(r.at) > longest }),
+	m.recommendations = append(slices.DeleteFunc(m.recommendations, func(r recommendation) bool {
+		return now.Sub(r.at) > longest
+	}),
 		recommendation{replicas, now})
 }
 
@@ -58,7 +60,7 @@ type rules struct {
 	policies []autoscalingv2.HPAScalingPolicy
 }
 
-// rulesOf are those of the spec, with Kubernetes' defaults where it says nothing. Without any behavior the scale may
+// rulesOf are those of the spec, with Kubernetes' defaults for what it omits. Without any behavior the scale may
 // double in each period, or come to four.
 func (s *session) rulesOf() (up, down rules) {
 	up = rules{selector: autoscalingv2.MaxChangePolicySelect, policies: []autoscalingv2.HPAScalingPolicy{
@@ -66,7 +68,8 @@ func (s *session) rulesOf() (up, down rules) {
 		{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15},
 	}}
 	down = rules{window: s.settings.DownscaleStabilization, selector: autoscalingv2.MaxChangePolicySelect,
-		policies: []autoscalingv2.HPAScalingPolicy{{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15}}}
+		policies: []autoscalingv2.HPAScalingPolicy{{Type: autoscalingv2.PercentScalingPolicy, Value: 100,
+			PeriodSeconds: 15}}}
 	if b := s.hpa.Spec.Behavior; b != nil {
 		up.override(b.ScaleUp)
 		down.override(b.ScaleDown)
@@ -127,7 +130,8 @@ func (s *session) stabilize(current, wanted int32, up, down rules) int32 {
 	}
 	switch {
 	case stable == wanted:
-		s.condition(autoscalingv2.AbleToScale, corev1.ConditionTrue, "ReadyForNewScale", "recommended size matches current size")
+		s.condition(autoscalingv2.AbleToScale, corev1.ConditionTrue, "ReadyForNewScale",
+			"recommended size matches current size")
 	case s.hpa.Spec.Behavior != nil && wanted >= current:
 		s.condition(autoscalingv2.AbleToScale, corev1.ConditionTrue, "ScaleUpStabilized",
 			"recent recommendations were lower than current one, applying the lowest recent recommendation")

@@ -14,7 +14,7 @@ func policy(kind autoscalingv2.HPAScalingPolicyType, value, seconds int32) autos
 	return autoscalingv2.HPAScalingPolicy{Type: kind, Value: value, PeriodSeconds: seconds}
 }
 
-// step is one look: so much later, the metrics ask for wanted and the scale becomes got.
+// step is one sync: so much later, the metrics ask for wanted and the scale becomes got.
 type step struct {
 	later       time.Duration
 	wanted, got int32
@@ -43,7 +43,8 @@ func play(t *testing.T, from int32, behavior *autoscalingv2.HorizontalPodAutosca
 	return s
 }
 
-func (s *session) conditionOf(t autoscalingv2.HorizontalPodAutoscalerConditionType) autoscalingv2.HorizontalPodAutoscalerCondition {
+func (s *session) conditionOf(
+	t autoscalingv2.HorizontalPodAutoscalerConditionType) autoscalingv2.HorizontalPodAutoscalerCondition {
 	for _, c := range s.hpa.Status.Conditions {
 		if c.Type == t {
 			return c
@@ -76,7 +77,8 @@ func TestNormalize_PoliciesCountFromTheStartOfTheirPeriods(t *testing.T) {
 		}},
 		ScaleDown: &autoscalingv2.HPAScalingRules{
 			StabilizationWindowSeconds: new(int32(0)),
-			Policies:                   []autoscalingv2.HPAScalingPolicy{policy(autoscalingv2.PercentScalingPolicy, 50, 60)},
+			Policies: []autoscalingv2.HPAScalingPolicy{policy(autoscalingv2.PercentScalingPolicy, 50,
+				60)},
 		},
 	}
 	play(t, 10, behavior,

@@ -47,8 +47,10 @@ func (s *session) compute(ctx context.Context) (replicas int32, metric string, e
 	}
 	s.hpa.Status.CurrentMetrics = statuses
 	if invalid == len(specs) || invalid > 0 && replicas < s.target.Spec.Replicas {
-		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, firstReason, "the HPA was unable to compute the replica count: %v", firstErr)
-		return 0, "", fmt.Errorf("invalid metrics (%d invalid out of %d), first error is: %w", invalid, len(specs), firstErr)
+		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, firstReason,
+			"the HPA was unable to compute the replica count: %v", firstErr)
+		return 0, "", fmt.Errorf("invalid metrics (%d invalid out of %d), first error is: %w", invalid,
+			len(specs), firstErr)
 	}
 	s.condition(autoscalingv2.ScalingActive, corev1.ConditionTrue, "ValidMetricFound",
 		"the HPA was able to successfully calculate a replica count from %s", metric)
@@ -60,7 +62,8 @@ func (s *session) selectPods() error {
 	text := s.target.Status.Selector
 	if text == "" {
 		s.recorder.Event(s.hpa, corev1.EventTypeWarning, "SelectorRequired", "selector is required")
-		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "InvalidSelector", "the HPA target's scale is missing a selector")
+		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "InvalidSelector",
+			"the HPA target's scale is missing a selector")
 		return fmt.Errorf("selector is required")
 	}
 	selector, err := labels.Parse(text)
@@ -96,11 +99,12 @@ func init() { // it would be a circle otherwise
 		propose func(*session, context.Context, *autoscalingv2.MetricSpec) (proposal, error)
 	}
 	sources = map[autoscalingv2.MetricSourceType]source{
-		autoscalingv2.ResourceMetricSourceType:          {"FailedGetResourceMetric", (*session).ofResource},
-		autoscalingv2.ContainerResourceMetricSourceType: {"FailedGetContainerResourceMetric", (*session).ofContainerResource},
-		autoscalingv2.PodsMetricSourceType:              {"FailedGetPodsMetric", (*session).ofPodsMetric},
-		autoscalingv2.ObjectMetricSourceType:            {"FailedGetObjectMetric", (*session).ofObject},
-		autoscalingv2.ExternalMetricSourceType:          {"FailedGetExternalMetric", (*session).ofExternal},
+		autoscalingv2.ResourceMetricSourceType: {"FailedGetResourceMetric", (*session).ofResource},
+		autoscalingv2.ContainerResourceMetricSourceType: {"FailedGetContainerResourceMetric",
+			(*session).ofContainerResource},
+		autoscalingv2.PodsMetricSourceType:     {"FailedGetPodsMetric", (*session).ofPodsMetric},
+		autoscalingv2.ObjectMetricSourceType:   {"FailedGetObjectMetric", (*session).ofObject},
+		autoscalingv2.ExternalMetricSourceType: {"FailedGetExternalMetric", (*session).ofExternal},
 	}
 }
 
@@ -118,7 +122,8 @@ func (s *session) ofResource(ctx context.Context, spec *autoscalingv2.MetricSpec
 	if err != nil {
 		return p, fmt.Errorf("failed to get %s utilization: %w", r.Name, err)
 	}
-	p.status = autoscalingv2.MetricStatus{Type: spec.Type, Resource: &autoscalingv2.ResourceMetricStatus{Name: r.Name, Current: current}}
+	p.status = autoscalingv2.MetricStatus{Type: spec.Type, Resource: &autoscalingv2.ResourceMetricStatus{Name: r.Name,
+		Current: current}}
 	return p, nil
 }
 
@@ -128,13 +133,15 @@ func (s *session) ofContainerResource(ctx context.Context, spec *autoscalingv2.M
 	if err != nil {
 		return p, fmt.Errorf("failed to get %s container metric value: %w", r.Name, err)
 	}
-	p.status = autoscalingv2.MetricStatus{Type: spec.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{
-		Name: r.Name, Container: r.Container, Current: current,
-	}}
+	p.status = autoscalingv2.MetricStatus{Type: spec.Type,
+		ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{
+			Name: r.Name, Container: r.Container, Current: current,
+		}}
 	return p, nil
 }
 
-func (s *session) resourceOf(ctx context.Context, name corev1.ResourceName, container string, target autoscalingv2.MetricTarget, called string) (proposal, autoscalingv2.MetricValueStatus, error) {
+func (s *session) resourceOf(ctx context.Context, name corev1.ResourceName, container string,
+	target autoscalingv2.MetricTarget, called string) (proposal, autoscalingv2.MetricValueStatus, error) {
 	current := autoscalingv2.MetricValueStatus{}
 	pods, err := s.targets()
 	if err != nil {
@@ -150,7 +157,8 @@ func (s *session) resourceOf(ctx context.Context, name corev1.ResourceName, cont
 		return proposal{replicas: out.replicas, name: called}, current, err
 	}
 	if target.AverageUtilization == nil {
-		return proposal{}, current, fmt.Errorf("invalid resource metric source: neither an average utilization target nor an average value (usage) target was set")
+		return proposal{}, current, fmt.Errorf("invalid resource metric source: neither an average utilization " +
+			"target nor an average value (usage) target was set")
 	}
 	out, err := s.byUtilization(pods, metrics, name, container, *target.AverageUtilization)
 	current.AverageUtilization, current.AverageValue = &out.utilization, quantity(out.value)
@@ -177,9 +185,10 @@ func (s *session) ofPodsMetric(ctx context.Context, spec *autoscalingv2.MetricSp
 	if err != nil {
 		return fail(err)
 	}
-	return proposal{out.replicas, "pods metric " + m.Metric.Name, autoscalingv2.MetricStatus{Type: spec.Type, Pods: &autoscalingv2.PodsMetricStatus{
-		Metric: m.Metric, Current: autoscalingv2.MetricValueStatus{AverageValue: quantity(out.value)},
-	}}}, nil
+	return proposal{out.replicas, "pods metric " + m.Metric.Name,
+		autoscalingv2.MetricStatus{Type: spec.Type, Pods: &autoscalingv2.PodsMetricStatus{
+			Metric: m.Metric, Current: autoscalingv2.MetricValueStatus{AverageValue: quantity(out.value)},
+		}}}, nil
 }
 
 func (s *session) ofObject(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
@@ -193,15 +202,19 @@ func (s *session) ofObject(ctx context.Context, spec *autoscalingv2.MetricSpec) 
 	}
 	value, err := s.metrics.object(ctx, s.hpa.Namespace, resource, o.DescribedObject.Name, o.Metric)
 	if err != nil {
-		return fail(fmt.Errorf("unable to get metric %s: %s on %s %s: %w", o.Metric.Name, o.DescribedObject.Kind, s.hpa.Namespace, o.DescribedObject.Name, err))
+		return fail(fmt.Errorf("unable to get metric %s: %s on %s %s: %w", o.Metric.Name, o.DescribedObject.Kind,
+			s.hpa.Namespace, o.DescribedObject.Name, err))
 	}
 	out, current, err := s.compare(value, o.Target)
 	if err != nil {
 		return fail(err)
 	}
-	return proposal{out.replicas, fmt.Sprintf("%s metric %s", o.DescribedObject.Kind, o.Metric.Name), autoscalingv2.MetricStatus{
-		Type: spec.Type, Object: &autoscalingv2.ObjectMetricStatus{Metric: o.Metric, DescribedObject: o.DescribedObject, Current: current},
-	}}, nil
+	return proposal{out.replicas, fmt.Sprintf("%s metric %s", o.DescribedObject.Kind, o.Metric.Name),
+		autoscalingv2.MetricStatus{
+			Type: spec.Type, Object: &autoscalingv2.ObjectMetricStatus{Metric: o.Metric,
+				DescribedObject: o.DescribedObject,
+				Current:         current},
+		}}, nil
 }
 
 // resourceName is the plural of the object's kind, with its group, as the custom metrics API has it.
@@ -229,12 +242,15 @@ func (s *session) ofExternal(ctx context.Context, spec *autoscalingv2.MetricSpec
 	if err != nil {
 		return proposal{}, fmt.Errorf("failed to get %s external metric value: %w", e.Metric.Name, err)
 	}
-	return proposal{out.replicas, fmt.Sprintf("external metric %s(%s)", e.Metric.Name, metav1.FormatLabelSelector(e.Metric.Selector)),
-		autoscalingv2.MetricStatus{Type: spec.Type, External: &autoscalingv2.ExternalMetricStatus{Metric: e.Metric, Current: current}}}, nil
+	return proposal{out.replicas, fmt.Sprintf("external metric %s(%s)", e.Metric.Name,
+		metav1.FormatLabelSelector(e.Metric.Selector)),
+		autoscalingv2.MetricStatus{Type: spec.Type, External: &autoscalingv2.ExternalMetricStatus{Metric: e.Metric,
+			Current: current}}}, nil
 }
 
 // compare is for a metric that is one number.
-func (s *session) compare(value int64, target autoscalingv2.MetricTarget) (out outcome, current autoscalingv2.MetricValueStatus, err error) {
+func (s *session) compare(value int64, target autoscalingv2.MetricTarget) (
+	out outcome, current autoscalingv2.MetricValueStatus, err error) {
 	switch {
 	case target.Type == autoscalingv2.ValueMetricType && target.Value != nil:
 		out, err = s.byValue(value, target.Value.MilliValue())

@@ -83,9 +83,11 @@ func (m *metricsClient) get(ctx context.Context, into any, path []string, params
 
 // resource is what the pods use of a resource, of one container or of all. A pod of which one container has no number
 // is left out.
-func (m *metricsClient) resource(ctx context.Context, namespace string, selector labels.Selector, name corev1.ResourceName, container string) (podMetrics, error) {
+func (m *metricsClient) resource(ctx context.Context, namespace string, selector labels.Selector,
+	name corev1.ResourceName, container string) (podMetrics, error) {
 	var list podMetricsList
-	err := m.get(ctx, &list, []string{"/apis/metrics.k8s.io/v1beta1/namespaces", namespace, "pods"}, map[string]string{"labelSelector": selector.String()})
+	err := m.get(ctx, &list, []string{"/apis/metrics.k8s.io/v1beta1/namespaces", namespace, "pods"},
+		map[string]string{"labelSelector": selector.String()})
 	if err != nil {
 		return nil, fmt.Errorf("unable to fetch metrics from resource metrics API: %w", err)
 	}
@@ -116,7 +118,8 @@ func (m *metricsClient) resource(ctx context.Context, namespace string, selector
 }
 
 // custom reads from the custom metrics API, in the newer of its versions that is served.
-func (m *metricsClient) custom(ctx context.Context, path []string, selector labels.Selector, metric *metav1.LabelSelector) (*metricValueList, error) {
+func (m *metricsClient) custom(ctx context.Context, path []string, selector labels.Selector,
+	metric *metav1.LabelSelector) (*metricValueList, error) {
 	of, err := metav1.LabelSelectorAsSelector(metric)
 	if err != nil {
 		return nil, err
@@ -145,7 +148,8 @@ func (m *metricsClient) custom(ctx context.Context, path []string, selector labe
 }
 
 // pods is a metric of each pod.
-func (m *metricsClient) pods(ctx context.Context, namespace string, selector labels.Selector, metric autoscalingv2.MetricIdentifier) (podMetrics, error) {
+func (m *metricsClient) pods(ctx context.Context, namespace string, selector labels.Selector,
+	metric autoscalingv2.MetricIdentifier) (podMetrics, error) {
 	list, err := m.custom(ctx, []string{namespace, "pods", "*", metric.Name}, selector, metric.Selector)
 	if err != nil {
 		return nil, err
@@ -166,7 +170,8 @@ func (m *metricsClient) pods(ctx context.Context, namespace string, selector lab
 
 // object is a metric of one object of the namespace, or of the namespace itself; resource is its plural with
 // its group. In thousandths.
-func (m *metricsClient) object(ctx context.Context, namespace, resource, name string, metric autoscalingv2.MetricIdentifier) (int64, error) {
+func (m *metricsClient) object(ctx context.Context, namespace, resource, name string,
+	metric autoscalingv2.MetricIdentifier) (int64, error) {
 	path := []string{namespace, resource, name, metric.Name}
 	if resource == "namespaces" {
 		path = []string{namespace, "metrics", metric.Name}
@@ -179,7 +184,8 @@ func (m *metricsClient) object(ctx context.Context, namespace, resource, name st
 }
 
 // external are the values of a metric that belongs to no object, in thousandths.
-func (m *metricsClient) external(ctx context.Context, namespace string, metric autoscalingv2.MetricIdentifier) (sum int64, err error) {
+func (m *metricsClient) external(ctx context.Context, namespace string, metric autoscalingv2.MetricIdentifier) (
+	sum int64, err error) {
 	params := map[string]string{}
 	if metric.Selector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(metric.Selector)
@@ -189,7 +195,8 @@ func (m *metricsClient) external(ctx context.Context, namespace string, metric a
 		params["labelSelector"] = selector.String()
 	}
 	var list metricValueList
-	if err := m.get(ctx, &list, []string{"/apis/external.metrics.k8s.io/v1beta1/namespaces", namespace, metric.Name}, params); err != nil {
+	if err := m.get(ctx, &list, []string{"/apis/external.metrics.k8s.io/v1beta1/namespaces", namespace, metric.Name},
+		params); err != nil {
 		return 0, fmt.Errorf("unable to fetch metrics from external metrics API: %w", err)
 	}
 	if len(list.Items) == 0 {

@@ -1,19 +1,19 @@
-// Package podautoscaler changes how many replicas a workload has by what metrics say of its pods, or of anything else.
+// Package podautoscaler changes how many replicas a workload has by metrics of its pods, or of anything else.
 //
 // In comes a HorizontalPodAutoscaler, the scale of its target and what the metrics APIs answer; out go the target's
 // scale and the autoscaler's status. The files:
 //
-//	podautoscaler.go  the controller, and one look at an autoscaler
+//	podautoscaler.go  the controller, and one sync of an autoscaler
 //	compute.go        a replica count for each metric of the spec; the largest counts
 //	replicas.go       from metrics to a replica count, as Kubernetes documents it
 //	pods.go           which pods count: those not ready or without metrics are taken with care
 //	behavior.go       how fast the count may follow: stabilization windows, policies, bounds
 //	status.go         conditions
-//	metrics.go        what the metrics APIs say
+//	metrics.go        reading the metrics APIs
 //
-// Past recommendations and changes, which stabilization and policies need, are kept in memory, as in Kubernetes: after a
-// restart the first thing known is the current scale, so that nothing shrinks before a window has passed.
-// https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/
+// Past recommendations and changes, which stabilization and policies need, are kept in memory, as in
+// Kubernetes: after a restart the first thing known is the current scale, so that nothing shrinks before a
+// window has passed. https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/
 package podautoscaler
 
 import (
@@ -52,9 +52,9 @@ type autoscaler struct {
 	pods     corelisters.PodLister
 	metrics  *metricsClient
 	recorder record.EventRecorder
-	// scales finds the scale of a target; made at the first use, for it asks what kinds there are.
+	// scales finds the scale of a target. It is made at the first use, because it needs discovery.
 	scales func() (meta.ResettableRESTMapper, scale.ScalesGetter)
-	// written holds a look off until the cache has the status that the last one wrote: the condition ScaledToZero
+	// written delays a sync until the cache has the status that the last one wrote: the condition ScaledToZero
 	// decides.
 	written controller.Written
 
@@ -63,30 +63,34 @@ type autoscaler struct {
 	selectors map[string]labels.Selector // of the targets, by the keys of their autoscalers
 }
 
-// cacheDelay is how soon a look is tried again that came before the cache was up to date.
+// cacheDelay is when a sync is tried again that came before the cache was up to date.
 const cacheDelay = 50 * time.Millisecond
 
-// past is what is known of an autoscaler from earlier looks.
+// past is what is known of an autoscaler from earlier syncs.
 type past struct {
 	recommendations []recommendation
 	ups, downs      []change
 }
 
-// New returns the controller. Its keys are HorizontalPodAutoscalers, each of which is looked at once in a period.
+// New returns the controller. Its keys are HorizontalPodAutoscalers, each of which is reconciled once in a period.
 func New(env *controller.Env) (*controller.Controller, error) {
 	hpas, core := env.Informers.Autoscaling().V2().HorizontalPodAutoscalers(), env.Informers.Core().V1()
 	a := &autoscaler{
-		env: env, settings: env.Settings.Autoscaler, hpas: hpas.Lister(), informer: hpas.Informer(), pods: core.Pods().Lister(),
-		metrics: &metricsClient{env.Client.Discovery().RESTClient()}, recorder: env.Recorder("horizontal-pod-autoscaler"),
+		env: env, settings: env.Settings.Autoscaler, hpas: hpas.Lister(), informer: hpas.Informer(),
+		pods:     core.Pods().Lister(),
+		metrics:  &metricsClient{env.Client.Discovery().RESTClient()},
+		recorder: env.Recorder("horizontal-pod-autoscaler"),
 		memories: map[string]*past{}, selectors: map[string]labels.Selector{},
 		scales: sync.OnceValues(func() (meta.ResettableRESTMapper, scale.ScalesGetter) {
 			d := env.Client.Discovery()
 			mapper := controller.NewMapper(d, env.Clock)
-			return mapper, scale.New(d.RESTClient(), mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(d))
+			return mapper, scale.New(d.RESTClient(), mapper, dynamic.LegacyAPIPathResolverFunc,
+				scale.NewDiscoveryScaleKindResolver(d))
 		}),
 	}
-	// After a failure it is the period that brings the next look, not a back-off.
-	a.Controller = controller.NewWithBackoff(env, "horizontalpodautoscaling", a.reconcile, a.settings.SyncPeriod, a.settings.SyncPeriod)
+	// After a failure it is the period that brings the next sync, not a back-off.
+	a.Controller = controller.NewWithBackoff(env, "horizontalpodautoscaling", a.reconcile, a.settings.SyncPeriod,
+		a.settings.SyncPeriod)
 	controller.Watch(a.Controller, hpas.Informer(), controller.Handler[*autoscalingv2.HorizontalPodAutoscaler]{
 		Add: func(h *autoscalingv2.HorizontalPodAutoscaler) { a.EnqueueObject(h) },
 		Update: func(old, h *autoscalingv2.HorizontalPodAutoscaler) {
@@ -103,7 +107,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 func (a *autoscaler) reconcile(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		return nil // no key of ours
+		return nil // not one of our keys
 	}
 	hpa, err := a.hpas.HorizontalPodAutoscalers(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -118,21 +122,21 @@ func (a *autoscaler) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	if !a.written.Shown(key) {
-		a.EnqueueAfter(key, cacheDelay) // changes of a status wake nobody
+		a.EnqueueAfter(key, cacheDelay) // a status change does not enqueue the key
 		return nil
 	}
 	if hpa, err = a.hpas.HorizontalPodAutoscalers(namespace).Get(name); err != nil {
-		return nil // gone meanwhile; its own event tells
+		return nil // gone meanwhile; its own event brings the key back
 	}
-	if err := a.look(ctx, key, hpa.DeepCopy()); err != nil {
+	if err := a.sync(ctx, key, hpa.DeepCopy()); err != nil {
 		return err
 	}
 	a.EnqueueAfter(key, a.settings.SyncPeriod)
 	return nil
 }
 
-// look is one look at an autoscaler, whose status it writes.
-func (a *autoscaler) look(ctx context.Context, key string, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
+// sync is one reconciliation of an autoscaler, whose status it writes.
+func (a *autoscaler) sync(ctx context.Context, key string, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
 	before := hpa.Status.DeepCopy()
 	s := &session{autoscaler: a, key: key, hpa: hpa, memory: a.memoryOf(key)}
 	err := s.run(ctx)
@@ -146,8 +150,8 @@ func (a *autoscaler) look(ctx context.Context, key string, hpa *autoscalingv2.Ho
 	return err
 }
 
-// writeStatus writes it also where the spec was changed meanwhile: that the target was put to sleep must not be
-// forgotten, or it would never wake.
+// writeStatus also succeeds if the spec was changed meanwhile: a target whose scaling to zero were not recorded would
+// never be scaled up again.
 func (a *autoscaler) writeStatus(ctx context.Context, key string, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
 	hpas := a.env.Client.AutoscalingV2().HorizontalPodAutoscalers(hpa.Namespace)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -176,7 +180,7 @@ func (a *autoscaler) memoryOf(key string) *past {
 	return a.memories[key] // calls for one key never overlap
 }
 
-// session is one look.
+// session is one sync.
 type session struct {
 	*autoscaler
 	key      string
@@ -244,7 +248,7 @@ func (s *session) findTarget(ctx context.Context) (schema.GroupResource, error) 
 func (s *session) desired(ctx context.Context, current int32) (int32, error) {
 	least := s.least()
 	switch {
-	case current == 0 && !s.wakes(): // whoever wrote 0 has switched it off
+	case current == 0 && !s.wakes(): // a client that wrote 0 has switched it off
 		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "ScalingDisabled",
 			"scaling is disabled since the replica count of the target is zero")
 		return 0, nil
@@ -279,7 +283,7 @@ func (s *session) least() int32 {
 	return 1
 }
 
-// wakes says whether the autoscaler may give replicas to a target that has none: it must have taken them away
+// wakes reports whether the autoscaler may give replicas to a target that has none: it must have taken them away
 // itself, which its condition ScaledToZero remembers, and either have a metric that needs no pods or a minimum since.
 func (s *session) wakes() bool {
 	for _, c := range s.hpa.Status.Conditions {
@@ -290,7 +294,7 @@ func (s *session) wakes() bool {
 	return false
 }
 
-// seesWithoutPods says whether a metric of the spec is there also when no pod is.
+// seesWithoutPods reports whether a metric of the spec is there also when no pod is.
 func (s *session) seesWithoutPods() bool {
 	return slices.ContainsFunc(s.hpa.Spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
 		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
@@ -302,7 +306,8 @@ func (s *session) rescale(ctx context.Context, resource schema.GroupResource, de
 	current := s.target.Spec.Replicas
 	s.target.Spec.Replicas = desired
 	if _, err := getter.Scales(s.hpa.Namespace).Update(ctx, resource, s.target, metav1.UpdateOptions{}); err != nil {
-		s.recorder.Eventf(s.hpa, corev1.EventTypeWarning, "FailedRescale", "New size: %d; reason: %s; error: %v", desired, s.reason, err)
+		s.recorder.Eventf(s.hpa, corev1.EventTypeWarning, "FailedRescale", "New size: %d; reason: %s; error: %v",
+			desired, s.reason, err)
 		s.condition(autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedUpdateScale",
 			"the HPA controller was unable to update the target scale: %v", err)
 		s.hpa.Status.DesiredReplicas = current
@@ -312,9 +317,11 @@ func (s *session) rescale(ctx context.Context, resource schema.GroupResource, de
 		"the HPA controller was able to update the target scale to %d", desired)
 	s.recorder.Eventf(s.hpa, corev1.EventTypeNormal, "SuccessfulRescale", "New size: %d; reason: %s", desired, s.reason)
 	if current > 0 && desired == 0 {
-		s.condition(autoscalingv2.ScaledToZero, corev1.ConditionTrue, "ScaledToZero", "the HPA controller scaled the workload to zero")
+		s.condition(autoscalingv2.ScaledToZero, corev1.ConditionTrue, "ScaledToZero",
+			"the HPA controller scaled the workload to zero")
 	} else {
-		s.condition(autoscalingv2.ScaledToZero, corev1.ConditionFalse, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
+		s.condition(autoscalingv2.ScaledToZero, corev1.ConditionFalse, "NotScaledToZero",
+			"the HPA controller did not scale the workload to zero")
 	}
 	s.memory.changed(current, desired, s.now)
 	s.hpa.Status.LastScaleTime = &metav1.Time{Time: s.now}

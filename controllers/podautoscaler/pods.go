@@ -11,13 +11,13 @@ import (
 
 // sorted are the pods of a target by how their metrics count.
 type sorted struct {
-	ready   int      // have a metric that tells
-	unready []string // their metric tells of their start, if at all
+	ready   int      // have a metric that counts
+	unready []string // their metric is that of their start, if there is one
 	missing []string // have none
 }
 
-// sort takes from metrics those of pods that are not ready and of pods that have ended. Of what a pod uses of the CPU while it
-// starts, and before it was ever ready, nothing is concluded.
+// sort takes from metrics those of pods that are not ready and of pods that have ended. Of what a pod uses of
+// the CPU while it starts, and before it was ever ready, nothing is concluded.
 func (s *session) sort(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName) sorted {
 	var out sorted
 	for _, pod := range pods {
@@ -42,7 +42,7 @@ func (s *session) sort(pods []*corev1.Pod, metrics podMetrics, resource corev1.R
 	return out
 }
 
-// starting says whether a pod's CPU is that of its start.
+// starting reports whether a pod's CPU is that of its start.
 func (s *session) starting(pod *corev1.Pod, metric podMetric) bool {
 	ready := controller.PodCondition(pod, corev1.PodReady)
 	if ready == nil || pod.Status.StartTime == nil {
@@ -69,7 +69,7 @@ func (s *session) targets() ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// readyPods counts the pods that say that they are ready.
+// readyPods counts the pods whose condition Ready is true.
 func (s *session) readyPods() (int, error) {
 	pods, err := s.targets()
 	if err != nil {

@@ -25,7 +25,7 @@ func (s *session) tolerance() tolerance {
 
 func (t tolerance) holds(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
 
-// The outcome of one metric: a replica count, and what the metric says, in its status' terms.
+// The outcome of one metric: a replica count, and the metric's value as the status has it.
 type outcome struct {
 	replicas    int32
 	value       int64 // of the metric, in thousandths: per pod, or as a whole
@@ -41,10 +41,11 @@ type ofPods struct {
 
 var errNoPodMetrics = errors.New("did not receive metrics for targeted pods (pods might be unready)")
 
-// perPod is the count at which the pods would be at their target, on the average. First only those that tell count;
+// perPod is the count at which the pods would be at their target, on the average. First only those with a metric count;
 // then, of what is not known, what would make the change smaller is assumed, and if nothing of the change is left there
 // is none.
-func (s *session) perPod(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName, of ofPods) (int32, error) {
+func (s *session) perPod(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName,
+	of ofPods) (int32, error) {
 	current, tolerance := s.target.Spec.Replicas, s.tolerance()
 	p := s.sort(pods, metrics, resource)
 	if len(metrics) == 0 {
@@ -113,7 +114,8 @@ func percent(used, of int64) int32 {
 }
 
 // byUtilization is for a target in percent of what pods request.
-func (s *session) byUtilization(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName, container string, target int32) (outcome, error) {
+func (s *session) byUtilization(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName, container string,
+	target int32) (outcome, error) {
 	requested, err := requests(pods, container, resource)
 	if err != nil {
 		return outcome{}, err
@@ -123,7 +125,7 @@ func (s *session) byUtilization(pods []*corev1.Pod, metrics podMetrics, resource
 	ratio := func(metrics podMetrics) (float64, error) {
 		var used, of int64
 		for name, m := range metrics {
-			if r, ok := requested[name]; ok { // else the pod came after we looked
+			if r, ok := requested[name]; ok { // else the pod is newer than our list
 				used, of = plus(used, m.value), plus(of, r)
 			}
 		}
@@ -143,7 +145,8 @@ func (s *session) byUtilization(pods []*corev1.Pod, metrics podMetrics, resource
 }
 
 // byAverage is for a target in absolute numbers per pod, in thousandths.
-func (s *session) byAverage(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName, target int64) (outcome, error) {
+func (s *session) byAverage(pods []*corev1.Pod, metrics podMetrics, resource corev1.ResourceName,
+	target int64) (outcome, error) {
 	var out outcome
 	told := false
 	ratio := func(metrics podMetrics) (float64, error) {

@@ -55,13 +55,15 @@ func justReady(p *corev1.Pod) {
 
 // ceased was ready for most of its life and is not now: what it uses counts.
 func ceased(p *corev1.Pod) {
-	p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(now.Add(-time.Minute))
+	p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse,
+		metav1.NewTime(now.Add(-time.Minute))
 }
 
 const none = -1 // no metric
 
 func newSession(current int32, pods []*corev1.Pod) *session {
-	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for _, p := range pods {
 		if err := indexer.Add(p); err != nil {
 			panic(err)
@@ -70,9 +72,11 @@ func newSession(current int32, pods []*corev1.Pod) *session {
 	hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "h"}}
 	hpa.Spec.MaxReplicas = 100
 	return &session{
-		autoscaler: &autoscaler{settings: controller.Settings{}.WithDefaults().Autoscaler, pods: corelisters.NewPodLister(indexer)},
-		hpa:        hpa, memory: &past{}, now: now, selector: labels.Everything(),
-		target: &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: current}, Status: autoscalingv1.ScaleStatus{Replicas: current}},
+		autoscaler: &autoscaler{settings: controller.Settings{}.WithDefaults().Autoscaler,
+			pods: corelisters.NewPodLister(indexer)},
+		hpa: hpa, memory: &past{}, now: now, selector: labels.Everything(),
+		target: &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: current},
+			Status: autoscalingv1.ScaleStatus{Replicas: current}},
 	}
 }
 
@@ -95,13 +99,20 @@ func TestByUtilization(t *testing.T) {
 		"missing takes the growth away": {target: 50, usage: []int64{600, none}, want: 2, shown: 60},
 		"shrinks, one has no metric":    {target: 50, usage: []int64{100, 100, 100, none}, want: 3, shown: 10},
 		"a missing one counts as full":  {target: 50, usage: []int64{100, 100, none}, want: 3, shown: 10},
-		"grows, one is pending":         {target: 50, usage: []int64{1000, 1000, none}, edits: map[int]func(*corev1.Pod){2: pending}, want: 4, shown: 100},
-		"pending ones take it away":     {target: 50, usage: []int64{700, none, none}, edits: map[int]func(*corev1.Pod){1: pending, 2: pending}, want: 3, shown: 70},
-		"shrinks in spite of a pending": {target: 50, usage: []int64{100, 100, none}, edits: map[int]func(*corev1.Pod){2: pending}, want: 1, shown: 10},
-		"ended pods are nothing":        {target: 50, usage: []int64{500, 5000, 5000}, edits: map[int]func(*corev1.Pod){1: failed, 2: leaving}, want: 3, shown: 50},
-		"the CPU of a start":            {target: 50, usage: []int64{500, 9000}, edits: map[int]func(*corev1.Pod){1: neverReady}, want: 2, shown: 50},
-		"a window before it was ready":  {target: 50, usage: []int64{500, 9000}, edits: map[int]func(*corev1.Pod){1: justReady}, want: 2, shown: 50},
-		"not ready any more counts":     {target: 50, usage: []int64{1000, 1000}, edits: map[int]func(*corev1.Pod){1: ceased}, want: 4, shown: 100},
+		"grows, one is pending": {target: 50, usage: []int64{1000, 1000, none},
+			edits: map[int]func(*corev1.Pod){2: pending}, want: 4, shown: 100},
+		"pending ones take it away": {target: 50, usage: []int64{700, none, none},
+			edits: map[int]func(*corev1.Pod){1: pending, 2: pending}, want: 3, shown: 70},
+		"shrinks in spite of a pending": {target: 50, usage: []int64{100, 100, none},
+			edits: map[int]func(*corev1.Pod){2: pending}, want: 1, shown: 10},
+		"ended pods are nothing": {target: 50, usage: []int64{500, 5000, 5000},
+			edits: map[int]func(*corev1.Pod){1: failed, 2: leaving}, want: 3, shown: 50},
+		"the CPU of a start": {target: 50, usage: []int64{500, 9000},
+			edits: map[int]func(*corev1.Pod){1: neverReady}, want: 2, shown: 50},
+		"a window before it was ready": {target: 50, usage: []int64{500, 9000},
+			edits: map[int]func(*corev1.Pod){1: justReady}, want: 2, shown: 50},
+		"not ready any more counts": {target: 50, usage: []int64{1000, 1000},
+			edits: map[int]func(*corev1.Pod){1: ceased}, want: 4, shown: 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var pods []*corev1.Pod
@@ -113,7 +124,8 @@ func TestByUtilization(t *testing.T) {
 					metrics[p.Name] = podMetric{u, now, time.Minute}
 				}
 			}
-			out, err := newSession(int32(len(pods)), pods).byUtilization(pods, metrics, corev1.ResourceCPU, "", c.target)
+			out, err := newSession(int32(len(pods)), pods).byUtilization(pods, metrics, corev1.ResourceCPU, "",
+				c.target)
 			require.NoError(t, err)
 			require.Equal(t, c.want, out.replicas)
 			require.Equal(t, c.shown, out.utilization)
@@ -123,7 +135,8 @@ func TestByUtilization(t *testing.T) {
 
 func TestByUtilization_TellsWhatIsMissing(t *testing.T) {
 	bare := pod(0, func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = nil })
-	_, err := newSession(1, nil).byUtilization([]*corev1.Pod{bare}, podMetrics{"p0": {value: 1}}, corev1.ResourceCPU, "", 50)
+	_, err := newSession(1, nil).byUtilization([]*corev1.Pod{bare}, podMetrics{"p0": {value: 1}}, corev1.ResourceCPU,
+		"", 50)
 	require.EqualError(t, err, "missing request for cpu in container c of Pod p0")
 	waits := pod(0, pending)
 	_, err = newSession(1, nil).byUtilization([]*corev1.Pod{waits}, podMetrics{}, corev1.ResourceCPU, "", 50)
@@ -143,7 +156,8 @@ func TestByAverage(t *testing.T) {
 		metrics podMetrics
 		want    int32
 	}{
-		{of(20000, 20000, 20000), 6}, {of(10000, 10000, 10000), 3}, {of(10900, 10900, 10900), 3}, {of(3000, 3000, 3000), 1},
+		{of(20000, 20000, 20000), 6}, {of(10000, 10000, 10000), 3}, {of(10900, 10900, 10900), 3},
+		{of(3000, 3000, 3000), 1},
 		{of(30000, 30000), 6}, {of(1000, 1000), 2},
 	} {
 		out, err := newSession(3, pods).byAverage(pods, c.metrics, "", 10000)

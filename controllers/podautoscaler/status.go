@@ -9,9 +9,11 @@ import (
 )
 
 // condition sets one of the autoscaler's conditions.
-func (s *session) condition(t autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, reason, format string, args ...any) {
+func (s *session) condition(t autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, reason,
+	format string, args ...any) {
 	c := autoscalingv2.HorizontalPodAutoscalerCondition{
-		Type: t, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...), LastTransitionTime: metav1.NewTime(s.now),
+		Type: t, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...),
+		LastTransitionTime: metav1.NewTime(s.now),
 	}
 	for i := range s.hpa.Status.Conditions {
 		if old := &s.hpa.Status.Conditions[i]; old.Type == t {

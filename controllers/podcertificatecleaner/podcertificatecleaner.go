@@ -1,5 +1,5 @@
-// Package podcertificatecleaner deletes PodCertificateRequests a quarter of an hour after they were made: a kubelet has its
-// answer long before, or will ask anew. (KEP-4317)
+// Package podcertificatecleaner deletes PodCertificateRequests a quarter of an hour after they were made: a
+// kubelet has its answer long before, or will ask anew. (KEP-4317)
 package podcertificatecleaner
 
 import (

@@ -1,5 +1,5 @@
-// Package podgc takes away pods that nothing else would: those of Nodes that are gone, deleted ones of Nodes that
-// somebody has declared out of service or that never had one, and ended ones beyond a number that is enough to look at.
+// Package podgc deletes pods that nothing else would: those of Nodes that are gone, terminating ones that are on Nodes
+// declared out of service or were never scheduled, and ended ones beyond a number that is enough for inspection.
 package podgc
 
 import (
@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// period is the time between two looks.
+	// period is the time between two rounds.
 	period = 20 * time.Second
 	// quarantine is how long a Node must have been missing before its pods are: it may be coming back.
 	quarantine = 40 * time.Second
@@ -43,7 +43,7 @@ type podGC struct {
 	missing map[string]time.Time
 }
 
-// New returns the controller. It has one key, at which it looks now and then.
+// New returns the controller. Its only key is reconciled periodically.
 func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	g := &podGC{
@@ -131,12 +131,15 @@ func (g *podGC) isGone(ctx context.Context, node string) (bool, error) {
 	return false, err
 }
 
-// outOfService says whether a Node is not ready and somebody has said, by a taint, that nothing runs on it any more.
+// outOfService reports whether a Node is not ready and has the taint out-of-service, which declares that
+// nothing runs on it any more.
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown
 func (g *podGC) outOfService(name string) bool {
 	node, err := g.nodes.Get(name)
 	return err == nil &&
-		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }) &&
+		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == corev1.TaintNodeOutOfService
+		}) &&
 		!slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 		})
@@ -151,7 +154,7 @@ func (g *podGC) endOrphan(ctx context.Context, pod *corev1.Pod) error {
 	})
 }
 
-// end writes the end of a pod that no agent will tell of, with the condition that says why if there is one, and
+// end writes the end of a pod that no agent will report, with the condition that says why if there is one, and
 // deletes it.
 func (g *podGC) end(ctx context.Context, pod *corev1.Pod, why *corev1.PodCondition) error {
 	if !controller.PodEnded(pod) {
@@ -180,7 +183,8 @@ func (g *podGC) fail(ctx context.Context, pod *corev1.Pod, why *corev1.PodCondit
 	if err != nil {
 		return err
 	}
-	_, err = g.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = g.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -215,7 +219,8 @@ func surplus(pods []*corev1.Pod, most int) []*corev1.Pod {
 		return 1
 	}
 	slices.SortFunc(ended, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Name, b.Name))
 	})
 	return ended[:len(ended)-most]
 }

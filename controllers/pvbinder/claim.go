@@ -19,7 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// bound says whether the claim has been bound once. From then on it is never given another volume: its
+// bound reports whether the claim has been bound once. From then on it is never given another volume: its
 // data is in that one.
 func bound(c *corev1.PersistentVolumeClaim) bool {
 	return metav1.HasAnnotation(c.ObjectMeta, volume.AnnBindCompleted)
@@ -50,7 +50,9 @@ func (b *binder) unboundClaim(ctx context.Context, c *corev1.PersistentVolumeCla
 	if err != nil {
 		return err
 	}
-	volumes := slices.DeleteFunc(slices.Clone(b.all()), func(v *corev1.PersistentVolume) bool { return !volume.CheckAccessModes(c, v) })
+	volumes := slices.DeleteFunc(slices.Clone(b.all()), func(v *corev1.PersistentVolume) bool {
+		return !volume.CheckAccessModes(c, v)
+	})
 	// Among volumes of one size, that which offers least beside what is asked for.
 	slices.SortFunc(volumes, func(x, y *corev1.PersistentVolume) int {
 		return cmp.Or(cmp.Compare(len(x.Spec.AccessModes), len(y.Spec.AccessModes)), cmp.Compare(x.Name, y.Name))
@@ -80,7 +82,7 @@ func (b *binder) unboundClaim(ctx context.Context, c *corev1.PersistentVolumeCla
 	return b.setClaimPhase(ctx, c, corev1.ClaimPending, nil)
 }
 
-// delayed says whether the claim waits until the scheduler has chosen a node for its first pod.
+// delayed reports whether the claim waits until the scheduler has chosen a node for its first pod.
 func (b *binder) delayed(c *corev1.PersistentVolumeClaim) (bool, error) {
 	if volume.IsDelayBindingProvisioning(c) {
 		return false, nil
@@ -88,7 +90,7 @@ func (b *binder) delayed(c *corev1.PersistentVolumeClaim) (bool, error) {
 	return volume.IsDelayBindingMode(c, b.classes)
 }
 
-// preBoundClaim binds a claim to the volume that its user has named, or tells why it cannot be.
+// preBoundClaim binds a claim to the volume that its user has named, or records why it cannot be bound.
 func (b *binder) preBoundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	v, err := b.volumes.Get(c.Spec.VolumeName)
 	if apierrors.IsNotFound(err) {
@@ -100,7 +102,8 @@ func (b *binder) preBoundClaim(ctx context.Context, c *corev1.PersistentVolumeCl
 	switch {
 	case v.Spec.ClaimRef == nil:
 		if why := unsatisfied(v, c); why != "" {
-			b.recorder.Eventf(c, corev1.EventTypeWarning, "VolumeMismatch", "Cannot bind to requested volume %q: %s", v.Name, why)
+			b.recorder.Eventf(c, corev1.EventTypeWarning, "VolumeMismatch", "Cannot bind to requested volume %q: %s",
+				v.Name, why)
 			return b.setClaimPhase(ctx, c, corev1.ClaimPending, nil)
 		}
 		return b.bind(ctx, v, c)
@@ -111,11 +114,12 @@ func (b *binder) preBoundClaim(ctx context.Context, c *corev1.PersistentVolumeCl
 		return fmt.Errorf("invalid binding of claim %q to volume %q: volume already claimed by %q",
 			controller.KeyOf(c), v.Name, v.Spec.ClaimRef.Namespace+"/"+v.Spec.ClaimRef.Name)
 	}
-	b.recorder.Eventf(c, corev1.EventTypeWarning, "FailedBinding", "volume %q already bound to a different claim.", v.Name)
+	b.recorder.Eventf(c, corev1.EventTypeWarning, "FailedBinding", "volume %q already bound to a different claim.",
+		v.Name)
 	return b.setClaimPhase(ctx, c, corev1.ClaimPending, nil)
 }
 
-// unsatisfied says why a volume is not what the claim asks for; "" if it is.
+// unsatisfied returns why a volume does not satisfy the claim, or "" if it does.
 func unsatisfied(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) string {
 	requested := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	capacity := v.Spec.Capacity[corev1.ResourceStorage]
@@ -154,7 +158,8 @@ func (b *binder) boundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim
 		return lost("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
 	case err != nil:
 		return err
-	case v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID == c.UID || v.Spec.ClaimRef.UID == "" && volume.IsVolumeBoundToClaim(v, c):
+	case v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID == c.UID || v.Spec.ClaimRef.UID == "" &&
+		volume.IsVolumeBoundToClaim(v, c):
 		return b.bind(ctx, v, c)
 	}
 	return lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
@@ -198,9 +203,9 @@ func defaultClass(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	return newest
 }
 
-// tellOfDelay says whom the claim waits for.
+// tellOfDelay records what the claim waits for.
 func (b *binder) tellOfDelay(c *corev1.PersistentVolumeClaim) {
-	pods, _ := controller.OfClaim(b.pods, c.Namespace, c.Name) // an index has no errors once it is there
+	pods, _ := controller.PodsUsingPVC(b.pods, c.Namespace, c.Name) // an index has no errors once it is there
 	var waiting []string
 	for _, pod := range pods {
 		if pod.Spec.NodeName == "" && !controller.PodEnded(pod) {
@@ -208,7 +213,8 @@ func (b *binder) tellOfDelay(c *corev1.PersistentVolumeClaim) {
 		}
 	}
 	if len(waiting) == 0 {
-		b.recorder.Event(c, corev1.EventTypeNormal, "WaitForFirstConsumer", "waiting for first consumer to be created before binding")
+		b.recorder.Event(c, corev1.EventTypeNormal, "WaitForFirstConsumer",
+			"waiting for first consumer to be created before binding")
 		return
 	}
 	slices.Sort(waiting)
@@ -216,10 +222,11 @@ func (b *binder) tellOfDelay(c *corev1.PersistentVolumeClaim) {
 	if len(waiting) > 1 {
 		noun = "pods "
 	}
-	b.recorder.Eventf(c, corev1.EventTypeNormal, "WaitForPodScheduled", "waiting for %s to be scheduled", noun+strings.Join(waiting, ","))
+	b.recorder.Eventf(c, corev1.EventTypeNormal, "WaitForPodScheduled", "waiting for %s to be scheduled",
+		noun+strings.Join(waiting, ","))
 }
 
-// askProvisioner hands the claim to the provisioner of its class, who finds his name on it.
+// askProvisioner annotates the claim with the name of its class's provisioner, which watches for that.
 func (b *binder) askProvisioner(ctx context.Context, c *corev1.PersistentVolumeClaim, name string) error {
 	class, err := b.classes.Get(name)
 	if err != nil {
@@ -227,20 +234,24 @@ func (b *binder) askProvisioner(ctx context.Context, c *corev1.PersistentVolumeC
 		return nil // the class will wake us
 	}
 	if class.Provisioner == volume.NotSupportedProvisioner {
-		b.recorder.Eventf(c, corev1.EventTypeWarning, "ProvisioningFailed", "no volume plugin matched name: %s", class.Provisioner)
+		b.recorder.Eventf(c, corev1.EventTypeWarning, "ProvisioningFailed", "no volume plugin matched name: %s",
+			class.Provisioner)
 		return nil
 	}
 	if c.Annotations[volume.AnnStorageProvisioner] != class.Provisioner {
 		c = c.DeepCopy()
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.AnnStorageProvisioner, class.Provisioner)
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.AnnBetaStorageProvisioner, class.Provisioner)
-		if _, err := b.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c, metav1.UpdateOptions{}); err != nil {
+		if _, err := b.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c,
+			metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("name the provisioner of claim %s: %w", controller.KeyOf(c), err)
 		}
 		return nil // the event of this write brings us back
 	}
 	b.recorder.Eventf(c, corev1.EventTypeNormal, "ExternalProvisioning",
-		"Waiting for a volume to be created either by the external provisioner '%s' or manually by the system administrator. "+
-			"If volume creation is delayed, please verify that the provisioner is running and correctly registered.", class.Provisioner)
+		"Waiting for a volume to be created either by the external provisioner '%s' or manually by the system "+
+			"administrator. "+
+			"If volume creation is delayed, please verify that the provisioner is running and correctly registered.",
+		class.Provisioner)
 	return nil
 }

@@ -1,16 +1,16 @@
 // Package pvbinder binds PersistentVolumeClaims to PersistentVolumes, and keeps the phases of both.
 //
 // A binding is two references, spec.claimRef of the volume and spec.volumeName of the claim, written in
-// this order; everything is worked out anew from them at each look, so that a crash between the two is
-// mended by the next. Who made a reference is noted by annotations: what a user wrote is never undone, only
+// this order; each sync derives everything from them, so that a crash between the two is mended by the
+// next. Annotations note whether we made a reference: what a user wrote is never undone, only
 // what this controller (or the scheduler, which acts like it) wrote. The files:
 //
-//	pvbinder.go   what the controller listens to, and whom it looks at when something changes
-//	claim.go      a claim: find a volume, bind, ask for provisioning, or tell why not
+//	pvbinder.go   the informers, and the keys that a change enqueues
+//	claim.go      a claim: find a volume, bind, ask for provisioning, or record why not
 //	volume.go     a volume: Available, Bound, Released; and what then becomes of it
 //	writes.go     the four writes of a binding
 //
-// Volumes are made and deleted by provisioners, which are others: package nodelocal is one.
+// Volumes are created and deleted by provisioners, such as package nodelocal.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/
 package pvbinder
 
@@ -48,16 +48,20 @@ type binder struct {
 func New(env *controller.Env) (*controller.Controller, error) {
 	core, classes := env.Informers.Core().V1(), env.Informers.Storage().V1().StorageClasses()
 	b := &binder{
-		env: env, claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(), classes: classes.Lister(),
-		pods: core.Pods().Informer(), recorder: env.Recorder("persistentvolume-controller"),
+		env: env, claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
+		classes: classes.Lister(),
+		pods:    core.Pods().Informer(), recorder: env.Recorder("persistentvolume-controller"),
 	}
-	if err := controller.IndexByClaim(b.pods); err != nil {
+	if err := controller.IndexByPVC(b.pods); err != nil {
 		return nil, err
 	}
 	b.Controller = controller.New(env, "persistentvolume-binder", b.reconcile)
-	controller.Watch(b.Controller, core.PersistentVolumeClaims().Informer(), controller.Handler[*corev1.PersistentVolumeClaim]{
-		Add: b.claimChanged, Update: func(_, c *corev1.PersistentVolumeClaim) { b.claimChanged(c) }, Delete: b.claimGone,
-	})
+	controller.Watch(b.Controller, core.PersistentVolumeClaims().Informer(),
+		controller.Handler[*corev1.PersistentVolumeClaim]{
+			Add: b.claimChanged, Update: func(_, c *corev1.PersistentVolumeClaim) {
+				b.claimChanged(c)
+			}, Delete: b.claimGone,
+		})
 	controller.Watch(b.Controller, core.PersistentVolumes().Informer(), controller.Handler[*corev1.PersistentVolume]{
 		Add: b.volumeChanged, Update: func(_, v *corev1.PersistentVolume) { b.volumeChanged(v) }, Delete: b.volumeGone,
 	})
@@ -88,7 +92,7 @@ func (b *binder) claimGone(c *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// volumeChanged wakes those for whom the volume can make a difference. A free one may be what claims of its
+// volumeChanged enqueues the claims to which the volume can make a difference. A free one may be what claims of its
 // class have been waiting for.
 func (b *binder) volumeChanged(v *corev1.PersistentVolume) {
 	b.Enqueue(volumeKey + v.Name)
@@ -98,7 +102,8 @@ func (b *binder) volumeChanged(v *corev1.PersistentVolume) {
 	}
 	b.wake(func(c *corev1.PersistentVolumeClaim) bool {
 		return c.Spec.VolumeName == v.Name ||
-			!bound(c) && v.Status.Phase == corev1.VolumeAvailable && volume.GetPersistentVolumeClaimClass(c) == volume.GetPersistentVolumeClass(v)
+			!bound(c) && v.Status.Phase == corev1.VolumeAvailable &&
+				volume.GetPersistentVolumeClaimClass(c) == volume.GetPersistentVolumeClass(v)
 	})
 }
 
@@ -110,7 +115,8 @@ func (b *binder) volumeGone(v *corev1.PersistentVolume) {
 
 func (b *binder) classChanged(class *storagev1.StorageClass) {
 	b.wake(func(c *corev1.PersistentVolumeClaim) bool {
-		return !bound(c) && (!volume.PersistentVolumeClaimHasClass(c) || volume.GetPersistentVolumeClaimClass(c) == class.Name)
+		return !bound(c) &&
+			(!volume.PersistentVolumeClaimHasClass(c) || volume.GetPersistentVolumeClaimClass(c) == class.Name)
 	})
 }
 

@@ -34,16 +34,19 @@ func (b *binder) reconcileVolume(ctx context.Context, name string) error {
 	case c.Spec.VolumeName == "":
 		if volume.CheckVolumeModeMismatches(&c.Spec, &v.Spec) {
 			b.recorder.Eventf(v, corev1.EventTypeWarning, "VolumeMismatch",
-				"Cannot bind PersistentVolume to requested PersistentVolumeClaim %q due to incompatible volumeMode.", c.Name)
+				"Cannot bind PersistentVolume to requested PersistentVolumeClaim %q due to incompatible volumeMode.",
+				c.Name)
 			b.recorder.Eventf(c, corev1.EventTypeWarning, "VolumeMismatch",
-				"Cannot bind PersistentVolume %q to requested PersistentVolumeClaim %q due to incompatible volumeMode.", v.Name, c.Name)
+				"Cannot bind PersistentVolume %q to requested PersistentVolumeClaim %q due to incompatible volumeMode.",
+				v.Name, c.Name)
 			return nil
 		}
 		b.EnqueueObject(c) // half bound: the claim does the rest
 		return nil
 	}
 	// The claim has another volume.
-	if metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned) && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+	if metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned) &&
+		v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
 		return b.release(ctx, v) // it was made for this claim, and nobody else wants it
 	}
 	return b.unbind(ctx, v)
@@ -63,7 +66,7 @@ func (b *binder) claimOf(ctx context.Context, ref *corev1.ObjectReference) (*cor
 	return c, err
 }
 
-// release marks a volume whose claim is gone, and sees to it as its reclaim policy says.
+// release marks a volume whose claim is gone, and handles it by its reclaim policy.
 func (b *binder) release(ctx context.Context, v *corev1.PersistentVolume) error {
 	if phase := v.Status.Phase; phase != corev1.VolumeReleased && phase != corev1.VolumeFailed {
 		return b.setVolumePhase(ctx, v, corev1.VolumeReleased, nil) // the event of this write brings us back
@@ -74,7 +77,8 @@ func (b *binder) release(ctx context.Context, v *corev1.PersistentVolume) error 
 			return nil // its provisioner deletes it
 		}
 		return b.failVolume(ctx, v, "VolumeFailedDelete",
-			fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched", v.Name))
+			fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched",
+				v.Name))
 	case corev1.PersistentVolumeReclaimRecycle:
 		return b.failVolume(ctx, v, "VolumeFailedRecycle", "No recycler plugin found for the volume!")
 	}

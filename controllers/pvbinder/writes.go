@@ -14,11 +14,11 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// event is told once, with the change of phase that it explains.
+// event is recorded once, with the change of phase that it explains.
 type event struct{ kind, reason, message string }
 
 // bind makes, or completes, the binding of a volume and a claim. Each step is left out where it has been done,
-// and the next look comes to the same end wherever this one stops.
+// and the next sync reaches the same state wherever this one stops.
 func (b *binder) bind(ctx context.Context, v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) error {
 	core := b.env.Client.CoreV1()
 	next, changed, err := volume.GetBindVolumeToClaim(v, c)
@@ -40,7 +40,8 @@ func (b *binder) bind(ctx context.Context, v *corev1.PersistentVolume, c *corev1
 	}
 	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, volume.AnnBindCompleted, "yes")
 	if claim.Spec.VolumeName != c.Spec.VolumeName || !maps.Equal(claim.Annotations, c.Annotations) {
-		if claim, err = core.PersistentVolumeClaims(c.Namespace).Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
+		if claim, err = core.PersistentVolumeClaims(c.Namespace).Update(ctx, claim,
+			metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("bind claim %s to volume %s: %w", controller.KeyOf(c), v.Name, err)
 		}
 	}
@@ -64,7 +65,8 @@ func (b *binder) setClaimBound(ctx context.Context, c *corev1.PersistentVolumeCl
 }
 
 // setClaimPhase writes the phase of a claim that has no volume, unless it is that already.
-func (b *binder) setClaimPhase(ctx context.Context, c *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase, why *event) error {
+func (b *binder) setClaimPhase(ctx context.Context, c *corev1.PersistentVolumeClaim,
+	phase corev1.PersistentVolumeClaimPhase, why *event) error {
 	status := c.Status.DeepCopy()
 	status.Phase, status.AccessModes, status.Capacity = phase, nil, nil
 	changed := c.Status.Phase != phase
@@ -77,20 +79,23 @@ func (b *binder) setClaimPhase(ctx context.Context, c *corev1.PersistentVolumeCl
 	return nil
 }
 
-func (b *binder) writeClaimStatus(ctx context.Context, c *corev1.PersistentVolumeClaim, status *corev1.PersistentVolumeClaimStatus) error {
+func (b *binder) writeClaimStatus(ctx context.Context, c *corev1.PersistentVolumeClaim,
+	status *corev1.PersistentVolumeClaimStatus) error {
 	if equality.Semantic.DeepEqual(&c.Status, status) {
 		return nil
 	}
 	next := c.DeepCopy()
 	next.Status = *status
-	if _, err := b.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+	if _, err := b.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).UpdateStatus(ctx, next,
+		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("update status of claim %s: %w", controller.KeyOf(c), err)
 	}
 	return nil
 }
 
 // setVolumePhase writes the phase of a volume, unless it is that already; why explains a failure.
-func (b *binder) setVolumePhase(ctx context.Context, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase, why *event) error {
+func (b *binder) setVolumePhase(ctx context.Context, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase,
+	why *event) error {
 	if v.Status.Phase == phase {
 		return nil
 	}

@@ -1,8 +1,8 @@
 // Package pvexpander makes volumes larger when their claims ask for more.
 //
 // What it can grow are the volumes that package nodelocal has made: a folder has no size of its own, so that the
-// volume's capacity and then the claim's are all there is to write. For every other volume it says that it waits
-// for whoever can. Whether a class allows it is asked when the claim is changed, by admission.
+// volume's capacity and then the claim's are all there is to write. For every other volume it records that it waits
+// for an external resizer. Admission checks whether the class allows it when the claim is changed.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims
 package pvexpander
 
@@ -37,7 +37,8 @@ type expander struct {
 func New(env *controller.Env) (*controller.Controller, error) {
 	core := env.Informers.Core().V1()
 	e := &expander{
-		env: env, claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(), recorder: env.Recorder("volume_expand"),
+		env: env, claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
+		recorder: env.Recorder("volume_expand"),
 	}
 	c := controller.New(env, "persistentvolume-expander", e.reconcile)
 	changed := func(claim *corev1.PersistentVolumeClaim) {
@@ -48,7 +49,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	controller.Watch(c, core.PersistentVolumeClaims().Informer(), controller.Handler[*corev1.PersistentVolumeClaim]{
 		Add: changed,
 		Update: func(old, claim *corev1.PersistentVolumeClaim) {
-			if old.Status.Phase != claim.Status.Phase || storage(old.Spec.Resources.Requests).Cmp(*storage(claim.Spec.Resources.Requests)) != 0 {
+			if old.Status.Phase != claim.Status.Phase ||
+				storage(old.Spec.Resources.Requests).Cmp(*storage(claim.Spec.Resources.Requests)) != 0 {
 				changed(claim)
 			}
 		},
@@ -87,8 +89,9 @@ func (e *expander) reconcile(ctx context.Context, key string) error {
 		return nil
 	}
 	if v.Annotations[volume.AnnDynamicallyProvisioned] != nodelocal.Provisioner {
-		e.recorder.Event(c, corev1.EventTypeNormal, "ExternalExpanding", "Ignoring the PVC: didn't find a plugin capable of expanding "+
-			"the volume; waiting for an external controller to process this PVC.")
+		e.recorder.Event(c, corev1.EventTypeNormal, "ExternalExpanding",
+			"Ignoring the PVC: didn't find a plugin capable of expanding "+
+				"the volume; waiting for an external controller to process this PVC.")
 		return nil
 	}
 	return e.grow(ctx, c, v)
@@ -101,18 +104,22 @@ func (e *expander) grow(ctx context.Context, c *corev1.PersistentVolumeClaim, v 
 			"metadata": map[string]any{"uid": v.UID, "resourceVersion": v.ResourceVersion},
 			"spec":     map[string]any{"capacity": map[string]string{"storage": wanted.String()}},
 		})
-		if _, err := e.env.Client.CoreV1().PersistentVolumes().Patch(ctx, v.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := e.env.Client.CoreV1().PersistentVolumes().Patch(ctx, v.Name, types.MergePatchType, patch,
+			metav1.PatchOptions{}); err != nil {
 			return e.failed(c, fmt.Errorf("expand volume %s: %w", v.Name, err))
 		}
 	}
-	conditions := slices.DeleteFunc(slices.Clone(c.Status.Conditions), func(c corev1.PersistentVolumeClaimCondition) bool {
-		return c.Type == corev1.PersistentVolumeClaimResizing || c.Type == corev1.PersistentVolumeClaimFileSystemResizePending
-	})
+	conditions := slices.DeleteFunc(slices.Clone(c.Status.Conditions),
+		func(c corev1.PersistentVolumeClaimCondition) bool {
+			return c.Type == corev1.PersistentVolumeClaimResizing ||
+				c.Type == corev1.PersistentVolumeClaimFileSystemResizePending
+		})
 	patch := mustMarshal(map[string]any{
 		"metadata": map[string]any{"uid": c.UID, "resourceVersion": c.ResourceVersion},
 		"status":   map[string]any{"capacity": map[string]string{"storage": wanted.String()}, "conditions": conditions},
 	})
-	_, err := e.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err := e.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return e.failed(c, fmt.Errorf("tell claim %s its size: %w", controller.KeyOf(c), err))
 	}

@@ -17,10 +17,12 @@ var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // pod is on a node, running and ready for ten hours; each test case spoils something.
 func pod(name string, edit func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now.Add(-10 * time.Hour))},
-		Spec:       corev1.PodSpec{NodeName: "node-" + name},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name),
+			CreationTimestamp: metav1.NewTime(now.Add(-10 * time.Hour))},
+		Spec: corev1.PodSpec{NodeName: "node-" + name},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{
-			Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-10 * time.Hour))}}},
+			Type: corev1.PodReady, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(now.Add(-10 * time.Hour))}}},
 	}
 	if edit != nil {
 		edit(p)
@@ -53,7 +55,10 @@ func TestChoose(t *testing.T) {
 		pod("young", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }),
 		pod("old", nil),
 		pod("older-by-uid", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(-11 * time.Hour)) }),
-		pod("bad-cost", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "+9"}; p.UID = "zz" }),
+		pod("bad-cost", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{corev1.PodDeletionCost: "+9"}
+			p.UID = "zz"
+		}),
 		pod("precious", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "100"} }),
 	}
 	// Of equal age and all else: the uid decides.

@@ -4,7 +4,7 @@
 // In comes a ReplicaSet and the pods that it controls; out go pods created and deleted, pods
 // adopted and released, the status, and the events SuccessfulCreate, SuccessfulDelete,
 // FailedCreate and FailedDelete. Which pods go first when there are too many is in
-// ranking.go, what the status says in status.go.
+// ranking.go, and the status in status.go.
 package replicaset
 
 import (
@@ -47,13 +47,12 @@ const (
 
 type replicaSets struct {
 	*controller.Controller
+	*controller.Memory
 	client     kubernetes.Interface
 	source     Source
 	pods       cache.SharedIndexInformer
 	recorder   record.EventRecorder
 	clock      clock.PassiveClock
-	expected   *controller.Expectations
-	failures   *controller.Failures
 	dependents *controller.Dependents
 }
 
@@ -68,9 +67,10 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return c, nil
 }
 
-// NewFor returns a controller for the objects of a source, and what must hear of their changes.
+// NewFor returns a controller for the objects of a source, and the handler of their changes.
 // component is what its events name.
-func NewFor(env *controller.Env, name, component string, source Source) (*controller.Controller, controller.Handler[*appsv1.ReplicaSet], error) {
+func NewFor(env *controller.Env, name, component string,
+	source Source) (*controller.Controller, controller.Handler[*appsv1.ReplicaSet], error) {
 	pods := env.Informers.Core().V1().Pods().Informer()
 	if err := controller.IndexByController(pods); err != nil {
 		return nil, controller.Handler[*appsv1.ReplicaSet]{}, err
@@ -78,11 +78,12 @@ func NewFor(env *controller.Env, name, component string, source Source) (*contro
 	r := &replicaSets{
 		client: env.Client, source: source, pods: pods,
 		recorder: env.Recorder(component), clock: env.Clock,
-		expected: controller.NewExpectations(env.Clock), failures: controller.NewFailures(env.Clock, controller.MaxFailureDelay),
+		Memory: controller.NewMemory(env.Clock, controller.MaxFailureDelay),
 	}
 	r.Controller = controller.New(env, name, r.reconcile)
-	r.dependents = &controller.Dependents{Controller: r.Controller, Kind: source.Kind(), Expected: r.expected, Adopters: controller.Adopters(
-		r.Controller, source.List, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })}
+	r.dependents = &controller.Dependents{Controller: r.Controller, Kind: source.Kind(), Expected: r.Expected,
+		Adopters: controller.Adopters(
+			r.Controller, source.List, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })}
 	controller.Watch(r.Controller, pods, controller.Handler[*corev1.Pod]{
 		Add: r.podAdded, Update: r.podUpdated, Delete: func(pod *corev1.Pod) { r.dependents.Gone(pod) },
 	})
@@ -94,15 +95,14 @@ func NewFor(env *controller.Env, name, component string, source Source) (*contro
 }
 
 func (r *replicaSets) setUpdated(old, rs *appsv1.ReplicaSet) {
-	if old.UID != rs.UID { // deleted and made anew between two looks
+	if old.UID != rs.UID { // deleted and created anew between two events
 		r.setDeleted(old)
 	}
 	r.EnqueueObject(rs)
 }
 
 func (r *replicaSets) setDeleted(rs *appsv1.ReplicaSet) {
-	r.expected.Forget(controller.KeyOf(rs))
-	r.failures.Forget(controller.KeyOf(rs))
+	r.ForgetOwner(controller.KeyOf(rs))
 	r.EnqueueObject(rs)
 }
 
@@ -112,7 +112,7 @@ func (r *replicaSets) podAdded(pod *corev1.Pod) {
 		return
 	}
 	if key, ok := r.dependents.OwnerKey(pod); ok {
-		r.expected.CreationObserved(key)
+		r.Expected.CreationObserved(key)
 	}
 	r.dependents.Changed(pod)
 }
@@ -137,8 +137,7 @@ func (r *replicaSets) reconcile(ctx context.Context, key string) error {
 	}
 	rs, err := r.source.Get(namespace, name)
 	if apierrors.IsNotFound(err) {
-		r.expected.Forget(key)
-		r.failures.Forget(key)
+		r.ForgetOwner(key)
 		return nil
 	}
 	if err != nil {
@@ -151,8 +150,8 @@ func (r *replicaSets) reconcile(ctx context.Context, key string) error {
 		return nil
 	}
 	// Asked before the cache is read: what arrives in between is then counted, not missed.
-	settled := r.expected.Satisfied(key)
-	leaving := r.expected.Deletions(key)
+	settled := r.Expected.Satisfied(key)
+	leaving := r.Expected.Deletions(key)
 	all, err := controller.OwnedOrOrphaned[*corev1.Pod](r.pods, rs)
 	if err != nil {
 		return err
@@ -163,20 +162,22 @@ func (r *replicaSets) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	var scaleErr error
-	stay := slices.DeleteFunc(slices.Clone(active), func(pod *corev1.Pod) bool { return slices.Contains(leaving, pod.UID) })
+	stay := slices.DeleteFunc(slices.Clone(active), func(pod *corev1.Pod) bool {
+		return slices.Contains(leaving, pod.UID)
+	})
 	if settled && rs.DeletionTimestamp == nil {
 		stay, scaleErr = r.scale(ctx, key, rs, active, all)
 	} else if !settled {
 		r.EnqueueAfter(key, controller.ExpectationsTTL+time.Second)
 	}
-	// Pods that were told to end do not count, though the cache still shows them whole: a Deployment
+	// Pods that are being deleted do not count, though the cache still shows them whole: a Deployment
 	// that took them for available would take too many others away.
 	terminating += int32(len(active) - len(stay))
 	active = stay
 	return controller.FirstError(scaleErr, r.updateStatus(ctx, key, rs, active, terminating, settled, scaleErr))
 }
 
-// sort tells the pods that run, or may yet, from those of rs that are on their way out.
+// sort separates the pods that run, or may yet, from those of rs that are terminating.
 func (r *replicaSets) sort(rs *appsv1.ReplicaSet, pods []*corev1.Pod) (active []*corev1.Pod, terminating int32) {
 	for _, pod := range pods {
 		switch {
@@ -203,10 +204,12 @@ func (r *replicaSets) claimer(rs *appsv1.ReplicaSet, selector labels.Selector) c
 	}
 }
 
-// scale creates or deletes at most burst pods, and returns those of the active ones that stay. Those that failed are of all.
-func (r *replicaSets) scale(ctx context.Context, key string, rs *appsv1.ReplicaSet, active, all []*corev1.Pod) ([]*corev1.Pod, error) {
+// scale creates or deletes at most burst pods, and returns those of the active ones that stay. Those that
+// failed are of all.
+func (r *replicaSets) scale(ctx context.Context, key string, rs *appsv1.ReplicaSet, active,
+	all []*corev1.Pod) ([]*corev1.Pod, error) {
 	missing := int(replicas(rs)) - len(active)
-	if allowed, wait := r.failures.Allow(key, missing, all); wait > 0 {
+	if allowed, wait := r.Failures.Allow(key, missing, all); wait > 0 {
 		missing = allowed
 		r.EnqueueAfter(key, wait)
 	}
@@ -221,17 +224,17 @@ func (r *replicaSets) scale(ctx context.Context, key string, rs *appsv1.ReplicaS
 }
 
 func (r *replicaSets) create(ctx context.Context, key string, rs *appsv1.ReplicaSet, n int) error {
-	r.expected.ExpectCreations(key, n)
+	r.Expected.ExpectCreations(key, n)
 	tried, err := controller.SlowStart(n, func(int) error {
 		err := r.createPod(ctx, rs)
 		if err != nil {
-			r.expected.CreationFailed(key, 1)
+			r.Expected.CreationFailed(key, 1)
 		}
 		return err
 	})
 	// Those that were never tried will not be seen either. An attempt that failed has
 	// already been taken back.
-	r.expected.CreationFailed(key, n-tried)
+	r.Expected.CreationFailed(key, n-tried)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil // the ReplicaSet goes too; there is nothing to try again
 	}
@@ -244,7 +247,7 @@ func (r *replicaSets) createPod(ctx context.Context, rs *appsv1.ReplicaSet) erro
 		r.recorder.Eventf(rs, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", pod.Name)
 		return nil
 	}
-	// In a namespace that is being deleted there is nothing to tell anybody.
+	// In a namespace that is being deleted there is nothing to report.
 	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		r.recorder.Eventf(rs, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 	}
@@ -278,13 +281,14 @@ func podPrefix(name string) string {
 }
 
 // delete returns the pods that stay.
-func (r *replicaSets) delete(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod, n int) ([]*corev1.Pod, error) {
+func (r *replicaSets) delete(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod,
+	n int) ([]*corev1.Pod, error) {
 	victims := choose(active, r.related(rs), n, r.clock.Now())
 	uids := make([]types.UID, len(victims))
 	for i, pod := range victims {
 		uids[i] = pod.UID
 	}
-	r.expected.ExpectDeletions(key, uids...)
+	r.Expected.ExpectDeletions(key, uids...)
 	errs := make([]error, len(victims))
 	controller.InParallel(len(victims), func(i int) { errs[i] = r.deletePod(ctx, key, rs, victims[i]) })
 	stay := slices.DeleteFunc(slices.Clone(active), func(pod *corev1.Pod) bool {
@@ -295,17 +299,18 @@ func (r *replicaSets) delete(ctx context.Context, key string, rs *appsv1.Replica
 }
 
 func (r *replicaSets) deletePod(ctx context.Context, key string, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
-	err := r.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
+	err := r.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+		*metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 	switch {
 	case err == nil:
 		r.recorder.Eventf(rs, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
 		return nil
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 		// It is gone, or another has its name: as good as deleted.
-		r.expected.DeletionObserved(key, pod.UID)
+		r.Expected.DeletionObserved(key, pod.UID)
 		return nil
 	}
-	r.expected.DeletionObserved(key, pod.UID)
+	r.Expected.DeletionObserved(key, pod.UID)
 	r.recorder.Eventf(rs, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 	return err
 }
@@ -325,7 +330,8 @@ func (r *replicaSets) related(rs *appsv1.ReplicaSet) []*corev1.Pod {
 		all, err := r.source.List(rs.Namespace)
 		if err == nil {
 			for _, other := range all {
-				if ref := metav1.GetControllerOfNoCopy(other); ref != nil && ref.UID == owner.UID && other.UID != rs.UID {
+				if ref := metav1.GetControllerOfNoCopy(other); ref != nil && ref.UID == owner.UID &&
+					other.UID != rs.UID {
 					siblings = append(siblings, other)
 				}
 			}

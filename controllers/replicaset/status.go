@@ -15,16 +15,17 @@ import (
 )
 
 // updateStatus writes the status if it differs from the one in the cache.
-func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int32, settled bool, scaleErr error) error {
+func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.ReplicaSet, active []*corev1.Pod,
+	terminating int32, settled bool, scaleErr error) error {
 	now := metav1.NewTime(r.clock.Now())
 	status, look := count(rs, active, terminating, now)
 	if !settled {
-		// There are pods that the cache has not shown: who asked for this generation must not count on the rest.
+		// There are pods that the cache does not show yet: a reader of this generation must not rely on the rest.
 		status.ObservedGeneration = rs.Status.ObservedGeneration
 	}
 	setReplicaFailure(&status, int(replicas(rs))-len(active), scaleErr, now)
 	if r.source.Kind().Group == "" {
-		status.TerminatingReplicas = nil // ReplicationControllers do not say
+		status.TerminatingReplicas = nil // ReplicationControllers have no such field
 	}
 	if look > 0 {
 		r.EnqueueAfter(key, look)
@@ -39,7 +40,8 @@ func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.R
 
 // count returns rs's status as its pods show it, and how long until one that is ready
 // becomes available (0: none is waiting).
-func count(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int32, now metav1.Time) (status appsv1.ReplicaSetStatus, look time.Duration) {
+func count(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int32,
+	now metav1.Time) (status appsv1.ReplicaSetStatus, look time.Duration) {
 	status = *rs.Status.DeepCopy()
 	status.ObservedGeneration = rs.Generation
 	status.Replicas = int32(len(active))

@@ -1,5 +1,5 @@
 // Package replicationcontroller keeps as many pods running as a ReplicationController asks for:
-// it has them worked on as ReplicaSets, which they are in all but name.
+// it treats them as ReplicaSets, which they are in all but name.
 package replicationcontroller
 
 import (
@@ -20,7 +20,8 @@ import (
 // New returns the controller. Its keys are ReplicationControllers.
 func New(env *controller.Env) (*controller.Controller, error) {
 	rcs := env.Informers.Core().V1().ReplicationControllers()
-	c, h, err := replicaset.NewFor(env, "replicationcontroller", "replication-controller", source{env.Client, rcs.Lister()})
+	c, h, err := replicaset.NewFor(env, "replicationcontroller", "replication-controller",
+		source{env.Client, rcs.Lister()})
 	if err != nil {
 		return nil, err
 	}
@@ -74,15 +75,18 @@ func (s source) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) error {
 	rc := &corev1.ReplicationController{ObjectMeta: rs.ObjectMeta}
 	// A status is written to a whole object: of its spec only what a server may want to
 	// validate is needed.
-	rc.Spec.Replicas, rc.Spec.MinReadySeconds, rc.Spec.Template = rs.Spec.Replicas, rs.Spec.MinReadySeconds, &rs.Spec.Template
+	rc.Spec.Replicas, rc.Spec.MinReadySeconds, rc.Spec.Template = rs.Spec.Replicas, rs.Spec.MinReadySeconds,
+		&rs.Spec.Template
 	rc.Spec.Selector = rs.Spec.Selector.MatchLabels
 	rc.Status = corev1.ReplicationControllerStatus{
-		Replicas: rs.Status.Replicas, FullyLabeledReplicas: rs.Status.FullyLabeledReplicas, ReadyReplicas: rs.Status.ReadyReplicas,
+		Replicas: rs.Status.Replicas, FullyLabeledReplicas: rs.Status.FullyLabeledReplicas,
+		ReadyReplicas:     rs.Status.ReadyReplicas,
 		AvailableReplicas: rs.Status.AvailableReplicas, ObservedGeneration: rs.Status.ObservedGeneration,
 	}
 	for _, c := range rs.Status.Conditions {
 		rc.Status.Conditions = append(rc.Status.Conditions, corev1.ReplicationControllerCondition{
-			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
 		})
 	}
 	_, err := s.client.CoreV1().ReplicationControllers(rs.Namespace).UpdateStatus(ctx, rc, metav1.UpdateOptions{})
@@ -100,12 +104,14 @@ func asReplicaSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 		rs.Spec.Template = *rc.Spec.Template
 	}
 	rs.Status = appsv1.ReplicaSetStatus{
-		Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas, ReadyReplicas: rc.Status.ReadyReplicas,
+		Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas,
+		ReadyReplicas:     rc.Status.ReadyReplicas,
 		AvailableReplicas: rc.Status.AvailableReplicas, ObservedGeneration: rc.Status.ObservedGeneration,
 	}
 	for _, c := range rc.Status.Conditions {
 		rs.Status.Conditions = append(rs.Status.Conditions, appsv1.ReplicaSetCondition{
-			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime,
+			Reason: c.Reason, Message: c.Message,
 		})
 	}
 	return rs

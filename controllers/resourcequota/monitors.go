@@ -54,11 +54,13 @@ func (m *monitors) run(ctx context.Context) {
 }
 
 func (m *monitors) informer(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
-	informer := metadatainformer.NewFilteredMetadataInformer(m.env.Metadata, gvr, metav1.NamespaceAll, 0, nil, nil).Informer()
+	informer := metadatainformer.NewFilteredMetadataInformer(m.env.Metadata, gvr, metav1.NamespaceAll, 0, nil,
+		nil).Informer()
 	// Both calls fail only on an informer that runs already.
 	_ = informer.SetTransform(func(obj any) (any, error) {
 		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
-			o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
+			o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID,
+				ResourceVersion: o.ResourceVersion}
 		}
 		return obj, nil
 	})
@@ -103,7 +105,9 @@ func (m *monitors) discover(of schema.GroupResource) (schema.GroupVersionResourc
 		if err != nil || gv.Group != of.Group {
 			continue
 		}
-		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == of.Resource && slices.Contains(r.Verbs, "watch") }) {
+		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool {
+			return r.Name == of.Resource && slices.Contains(r.Verbs, "watch")
+		}) {
 			return gv.WithResource(of.Resource), nil
 		}
 	}

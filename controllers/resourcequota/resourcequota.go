@@ -1,9 +1,8 @@
-// Package resourcequota keeps the status of ResourceQuotas: the limits that count, and what is
-// used of them.
+// Package resourcequota keeps the status of ResourceQuotas: the limits in force, and their use.
 //
-// The API server adds what is created, in the transaction that creates it. This controller
-// takes over the limits of the spec, counts what there was before the quota, and counts again
-// when something has gone: it only ever corrects.
+// The API server adds each created object, in the transaction that creates it. This controller
+// copies the limits of the spec, counts the objects that are older than the quota, and counts
+// again after deletions: it only ever corrects.
 //
 // A count must not undo what the API server adds meanwhile. So the objects are read at a
 // revision not older than the quota's own, which has every object that it was charged for, and
@@ -53,7 +52,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	q := &quotas{env: env, lister: core.ResourceQuotas().Lister()}
 	q.Controller = controller.New(env, "resourcequota", q.reconcile)
 	q.monitor = newMonitors(env, q.replenish)
-	q.Beside(q.monitor.run)
+	q.AddRunnable(q.monitor.run)
 	controller.Watch(q.Controller, core.ResourceQuotas().Informer(), controller.Handler[*corev1.ResourceQuota]{
 		Add: func(obj *corev1.ResourceQuota) { q.EnqueueObject(obj) },
 		Update: func(old, obj *corev1.ResourceQuota) {
@@ -134,7 +133,8 @@ func (q *quotas) reconcile(ctx context.Context, key string) error {
 	enforced := quota.Equal(is.Status.Hard, is.Spec.Hard)
 	is = is.DeepCopy()
 	is.Status = corev1.ResourceQuotaStatus{Hard: is.Spec.Hard, Used: used}
-	if _, err := q.env.Client.CoreV1().ResourceQuotas(namespace).UpdateStatus(ctx, is, metav1.UpdateOptions{}); err != nil {
+	if _, err := q.env.Client.CoreV1().ResourceQuotas(namespace).UpdateStatus(ctx, is,
+		metav1.UpdateOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -142,7 +142,7 @@ func (q *quotas) reconcile(ctx context.Context, key string) error {
 	}
 	if !enforced {
 		// Until this write, nothing was charged for what came after the count.
-		return controller.ErrAgain
+		return controller.ErrRequeue
 	}
 	return nil
 }
@@ -190,7 +190,8 @@ func compareResources(a, b schema.GroupResource) int {
 
 // list reads the objects of a resource, whole where their content counts.
 func (q *quotas) list(ctx context.Context, of schema.GroupResource, is *corev1.ResourceQuota) ([]metav1.Object, error) {
-	o := metav1.ListOptions{ResourceVersion: is.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
+	o := metav1.ListOptions{ResourceVersion: is.ResourceVersion,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
 	core := q.env.Client.CoreV1()
 	switch of {
 	case pods:

@@ -1,5 +1,5 @@
 // Package rootca keeps the ConfigMap "kube-root-ca.crt" in every namespace: the certificates
-// by which pods there know the API server.
+// with which pods there authenticate the API server.
 package rootca
 
 import (
@@ -19,7 +19,8 @@ const (
 	name     = "kube-root-ca.crt"
 	key      = "ca.crt"
 	describe = "kubernetes.io/description"
-	about    = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. " +
+	about    = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints " +
+		"such as the internal service IP or kubernetes.default.svc. " +
 		"No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
@@ -75,7 +76,7 @@ func (p *publisher) reconcile(ctx context.Context, namespace string) error {
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
 			return nil
 		}
-		// One that exists and is not in the cache yet is looked at again when it is.
+		// One that exists and is not in the cache yet is reconciled again when it is.
 		return err
 	case err != nil || maps.Equal(cm.Data, p.data):
 		return err

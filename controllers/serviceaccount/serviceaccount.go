@@ -1,5 +1,5 @@
-// Package serviceaccount keeps the ServiceAccount "default" in every namespace: the one that
-// pods run as which name none.
+// Package serviceaccount keeps the ServiceAccount "default" in every namespace: the one for pods
+// that name none.
 package serviceaccount
 
 import (
@@ -31,7 +31,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		}
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key, Name: name}}
 		_, err = env.Client.CoreV1().ServiceAccounts(key).Create(ctx, account, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
+		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) ||
+			apierrors.IsNotFound(err) {
 			return nil // made by another, or not to be made any more
 		}
 		return err

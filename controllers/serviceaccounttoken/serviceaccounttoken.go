@@ -48,9 +48,10 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		return nil, err
 	}
 	// Of all Secrets only those that matter are kept in memory.
-	factory := informers.NewSharedInformerFactoryWithOptions(env.Client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
-	}))
+	factory := informers.NewSharedInformerFactoryWithOptions(env.Client, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
+		}))
 	secrets := factory.Core().V1().Secrets()
 	t.secrets, t.byOwner = secrets.Lister(), secrets.Informer().GetIndexer()
 	if err := t.byOwner.AddIndexers(cache.Indexers{ofAccount: accountOf}); err != nil {
@@ -65,7 +66,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	controller.Watch(t.Controller, accounts.Informer(), controller.Handler[*corev1.ServiceAccount]{
 		Add: t.enqueueTokens, Delete: t.enqueueTokens,
 	})
-	t.Beside(func(ctx context.Context) {
+	t.AddRunnable(func(ctx context.Context) {
 		factory.StartWithContext(ctx)
 		<-ctx.Done()
 		factory.Shutdown()
@@ -138,7 +139,8 @@ func (t *tokens) account(ctx context.Context, secret *corev1.Secret) (*corev1.Se
 }
 
 func (t *tokens) remove(ctx context.Context, secret *corev1.Secret) error {
-	err := t.client.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(secret.UID))})
+	err := t.client.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(secret.UID))})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -147,7 +149,8 @@ func (t *tokens) remove(ctx context.Context, secret *corev1.Secret) error {
 
 func (t *tokens) lacks(secret *corev1.Secret, account *corev1.ServiceAccount) bool {
 	return secret.Annotations[corev1.ServiceAccountUIDKey] != string(account.UID) ||
-		len(secret.Data[corev1.ServiceAccountTokenKey]) == 0 || len(secret.Data[corev1.ServiceAccountNamespaceKey]) == 0 ||
+		len(secret.Data[corev1.ServiceAccountTokenKey]) == 0 ||
+		len(secret.Data[corev1.ServiceAccountNamespaceKey]) == 0 ||
 		len(t.rootCA) > 0 && !bytes.Equal(secret.Data[corev1.ServiceAccountRootCAKey], t.rootCA)
 }
 

@@ -60,7 +60,8 @@ func newSigner(key []byte) (*signer, error) {
 
 func (s *signer) sign(account *corev1.ServiceAccount, secret *corev1.Secret) (string, error) {
 	token, err := jwt.Signed(s.Signer).Claims(claims{
-		Claims:    jwt.Claims{Issuer: issuer, Subject: "system:serviceaccount:" + account.Namespace + ":" + account.Name},
+		Claims: jwt.Claims{Issuer: issuer, Subject: "system:serviceaccount:" + account.Namespace + ":" +
+			account.Name},
 		Namespace: account.Namespace, Secret: secret.Name, Account: account.Name, AccountUID: string(account.UID),
 	}).Serialize()
 	if err != nil {

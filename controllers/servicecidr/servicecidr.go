@@ -1,4 +1,4 @@
-// Package servicecidr says of each ServiceCIDR whether cluster IPs are taken from it, and keeps it
+// Package servicecidr reports for each ServiceCIDR whether cluster IPs are taken from it, and keeps it
 // from being deleted while an IPAddress is in it that no other ServiceCIDR has (KEP-1880).
 // https://kubernetes.io/docs/reference/networking/virtual-ips/#ip-address-objects
 package servicecidr
@@ -21,7 +21,7 @@ import (
 
 const finalizer = "networking.k8s.io/service-cidr-finalizer"
 
-// What Kubernetes says in the condition Ready.
+// Kubernetes' reasons and messages of the condition Ready.
 const (
 	isReady = "Kubernetes Service CIDR is ready"
 	inUse   = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
@@ -104,14 +104,16 @@ func (r *reconciler) reconcile(ctx context.Context, name string) error {
 		return err
 	}
 	if used {
-		return r.say(ctx, cidr, metav1.Condition{Status: metav1.ConditionFalse, Reason: networkingv1.ServiceCIDRReasonTerminating, Message: inUse})
+		return r.say(ctx, cidr, metav1.Condition{Status: metav1.ConditionFalse,
+			Reason: networkingv1.ServiceCIDRReasonTerminating, Message: inUse})
 	}
 	cidr.Finalizers = slices.DeleteFunc(cidr.Finalizers, func(f string) bool { return f == finalizer })
 	_, err = r.update(ctx, cidr)
 	return err
 }
 
-// needed says whether an address is in the range and in no other that stays: one without our finalizer may go any moment.
+// needed reports whether an address is in the range and in no other that stays: one without our finalizer may go
+// any moment.
 func (r *reconciler) needed(cidr *networkingv1.ServiceCIDR, addresses []*networkingv1.IPAddress) (bool, error) {
 	all, err := r.ranges.List(labels.Everything())
 	if err != nil {
@@ -126,7 +128,8 @@ func (r *reconciler) needed(cidr *networkingv1.ServiceCIDR, addresses []*network
 			continue
 		}
 		if !slices.ContainsFunc(all, func(other *networkingv1.ServiceCIDR) bool {
-			return other.Name != cidr.Name && other.DeletionTimestamp == nil && slices.Contains(other.Finalizers, finalizer) && has(other, ip)
+			return other.Name != cidr.Name && other.DeletionTimestamp == nil &&
+				slices.Contains(other.Finalizers, finalizer) && has(other, ip)
 		}) {
 			return true, nil
 		}
@@ -155,7 +158,7 @@ func (r *reconciler) update(ctx context.Context, cidr *networkingv1.ServiceCIDR)
 	return updated, nil
 }
 
-// say writes the condition Ready, if that says anything new.
+// say writes the condition Ready if it changes.
 func (r *reconciler) say(ctx context.Context, cidr *networkingv1.ServiceCIDR, ready metav1.Condition) error {
 	ready.Type = networkingv1.ServiceCIDRConditionReady
 	was := apimeta.FindStatusCondition(cidr.Status.Conditions, ready.Type)
@@ -166,7 +169,8 @@ func (r *reconciler) say(ctx context.Context, cidr *networkingv1.ServiceCIDR, re
 		ready.LastTransitionTime = metav1.NewTime(r.env.Clock.Now())
 	}
 	apimeta.SetStatusCondition(&cidr.Status.Conditions, ready)
-	if _, err := r.env.Client.NetworkingV1().ServiceCIDRs().UpdateStatus(ctx, cidr, metav1.UpdateOptions{}); err != nil {
+	if _, err := r.env.Client.NetworkingV1().ServiceCIDRs().UpdateStatus(ctx, cidr,
+		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("update status of ServiceCIDR %s: %w", cidr.Name, err)
 	}
 	return nil

@@ -57,7 +57,7 @@ func last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// Contains says whether an address is the pool's.
+// Contains reports whether an address is the pool's.
 func (p Pool) Contains(a netip.Addr) bool {
 	for _, r := range p {
 		if a.Is6() == r.First.Is6() && !a.Less(r.First) && !r.Last.Less(a) {

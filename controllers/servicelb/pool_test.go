@@ -31,12 +31,14 @@ func TestPool(t *testing.T) {
 	}
 	whole, err := ParsePool([]string{"255.255.255.254-255.255.255.255"})
 	require.NoError(t, err)
-	used = map[netip.Addr]bool{netip.MustParseAddr("255.255.255.254"): true, netip.MustParseAddr("255.255.255.255"): true}
+	used = map[netip.Addr]bool{netip.MustParseAddr("255.255.255.254"): true,
+		netip.MustParseAddr("255.255.255.255"): true}
 	_, ok := whole.First(false, used)
 	require.False(t, ok, "it ends with the addresses that there are")
 
 	for _, bad := range [][]string{
-		{"192.0.2.0"}, {"192.0.2.9-192.0.2.1"}, {"192.0.2.1-2001:db8::1"}, {"pool"}, {"192.0.2.0/33"}, {"192.0.2.0/24", "192.0.2.9-192.0.3.1"},
+		{"192.0.2.0"}, {"192.0.2.9-192.0.2.1"}, {"192.0.2.1-2001:db8::1"}, {"pool"}, {"192.0.2.0/33"},
+		{"192.0.2.0/24", "192.0.2.9-192.0.3.1"},
 	} {
 		_, err := ParsePool(bad)
 		require.Error(t, err, "%v", bad)

@@ -1,10 +1,10 @@
 // Package servicelb gives Services of type LoadBalancer addresses from a pool.
 //
-// The pool (--service-lb-pool) takes the place of a cloud: its addresses are such as reach the nodes by a route or a
-// neighbour that the operator provides. Who has which address is read from the Services' own status, so that a
+// The pool (--service-lb-pool) takes the place of a cloud: its addresses reach the nodes by a route or a neighbour
+// that the operator provides. The addresses in use are read from the Services' own status, so that a
 // restart neither forgets nor gives out anything twice. A Service keeps its address as long as it has the type and the
 // address is in the pool; a finalizer keeps a deleted one until its address is taken back.
-// Services that name a loadBalancerClass are another's, unless the class is Class.
+// Services with a loadBalancerClass are left alone, unless the class is Class.
 // https://kubernetes.io/docs/concepts/services-networking/service/#loadbalancer
 package servicelb
 
@@ -81,7 +81,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	return b.Controller, nil
 }
 
-// wanted says whether the Service is to have an address from us.
+// wanted reports whether the Service is to have an address from us.
 func wanted(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.DeletionTimestamp == nil && ours(s)
 }
@@ -118,7 +118,8 @@ func (b *balancer) ensure(ctx context.Context, key string, s *corev1.Service) er
 	addresses, err := b.choose(s)
 	if err != nil {
 		b.wanting[key] = true
-		b.recorder.Eventf(s, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: failed to ensure load balancer: %v", err)
+		b.recorder.Eventf(s, corev1.EventTypeWarning, "SyncLoadBalancerFailed",
+			"Error syncing load balancer: failed to ensure load balancer: %v", err)
 		if errors.Is(err, errNone) {
 			return nil // one that becomes free wakes it
 		}
@@ -127,7 +128,8 @@ func (b *balancer) ensure(ctx context.Context, key string, s *corev1.Service) er
 	delete(b.wanting, key)
 	status := corev1.LoadBalancerStatus{}
 	for _, a := range addresses {
-		status.Ingress = append(status.Ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: new(corev1.LoadBalancerIPModeVIP)})
+		status.Ingress = append(status.Ingress,
+			corev1.LoadBalancerIngress{IP: a.String(), IPMode: new(corev1.LoadBalancerIPModeVIP)})
 	}
 	if marked(s) && equality.Semantic.DeepEqual(s.Status.LoadBalancer, status) {
 		return nil
@@ -171,7 +173,8 @@ func finalizersWith(s *corev1.Service) []string {
 
 // patch writes finalizers and addresses in one request, to the status: a controller of load balancers has no
 // other right.
-func (b *balancer) patch(ctx context.Context, s *corev1.Service, finalizers []string, status corev1.LoadBalancerStatus) error {
+func (b *balancer) patch(ctx context.Context, s *corev1.Service, finalizers []string,
+	status corev1.LoadBalancerStatus) error {
 	if finalizers == nil {
 		finalizers = []string{}
 	}
@@ -182,7 +185,8 @@ func (b *balancer) patch(ctx context.Context, s *corev1.Service, finalizers []st
 	if err != nil {
 		return err
 	}
-	_, err = b.env.Client.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = b.env.Client.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -281,7 +285,9 @@ func (b *balancer) used(s *corev1.Service) (map[netip.Addr]bool, error) {
 }
 
 func has(s *corev1.Service, ip string) bool {
-	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool { return in.IP == ip })
+	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool {
+		return in.IP == ip
+	})
 }
 
 func older(a, b *corev1.Service) bool {

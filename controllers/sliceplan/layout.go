@@ -1,7 +1,7 @@
 // Package sliceplan works out which EndpointSlices to write, so that they show the endpoints that they should
 // and as few as possible are written.
 //
-// A slice is read by every node, so churn is dear: a slice whose endpoints did not change is not touched, and
+// A slice is read by every node, so churn is expensive: a slice whose endpoints did not change is not touched, and
 // one endpoint's change writes one slice. Slices are not kept compact for that reason. The endpoints come from
 // Services' pods (package endpointslice) or from Endpoints objects (package endpointslicemirroring).
 package sliceplan

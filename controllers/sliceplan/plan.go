@@ -24,11 +24,11 @@ type Owner struct {
 	Annotations map[string]string
 	// Max is how many endpoints a slice holds, from 1 to 1000.
 	Max int
-	// Placeholder keeps an empty slice where there are no endpoints: it tells that there is nothing, which is
+	// Placeholder keeps an empty slice where there are no endpoints: it states that there is nothing, which is
 	// not the same as not knowing.
 	Placeholder bool
-	// KeepHints leaves endpoints the hints that they have, whatever those wanted say: they are given afterwards, to all
-	// slices of the plan, also those that are unchanged; and then Settle is to be called.
+	// KeepHints leaves endpoints the hints that they have, whatever the wanted ones have: they are given
+	// afterwards, to all slices of the plan, also those that are unchanged; and then Settle is to be called.
 	KeepHints bool
 }
 
@@ -62,7 +62,8 @@ func New(owner Owner, existing []*discoveryv1.EndpointSlice, wanted Layout) *Pla
 }
 
 // Existing are the slices of a Service that have this manager and are to stay.
-func Existing(lister discoverylisters.EndpointSliceLister, namespace, service, manager string) ([]*discoveryv1.EndpointSlice, error) {
+func Existing(lister discoverylisters.EndpointSliceLister, namespace, service,
+	manager string) ([]*discoveryv1.EndpointSlice, error) {
 	all, err := lister.EndpointSlices(namespace).List(labels.SelectorFromSet(labels.Set{
 		discoveryv1.LabelServiceName: service, discoveryv1.LabelManagedBy: manager,
 	}))
@@ -102,8 +103,8 @@ type arrangement struct {
 	spare       []*discoveryv1.EndpointSlice // nothing of them is wanted any more
 }
 
-// group plans the slices that have one set of ports. What can stay where it is stays; what is
-// new goes into slices that must be written anyway, then into one that has room for all the rest, then
+// group plans the slices that have one set of ports. Endpoints stay where they are if they can;
+// new ones go into slices that must be written anyway, then into one that has room for all the rest, then
 // into new ones.
 func (a *arrangement) group(g *group, existing []*discoveryv1.EndpointSlice) {
 	left := maps.Clone(g.endpoints)
@@ -180,8 +181,9 @@ func (a *arrangement) placeholder(g *group, empty []*discoveryv1.EndpointSlice) 
 }
 
 // keep returns a copy of s with the endpoints that are still wanted, each as it is now, takes
-// those out of left, and says whether it differs from s.
-func (a *arrangement) keep(s *discoveryv1.EndpointSlice, left map[string]discoveryv1.Endpoint) (next *discoveryv1.EndpointSlice, differs bool) {
+// those out of left, and reports whether it differs from s.
+func (a *arrangement) keep(s *discoveryv1.EndpointSlice, left map[string]discoveryv1.Endpoint) (
+	next *discoveryv1.EndpointSlice, differs bool) {
 	next = s.DeepCopy()
 	next.Endpoints = next.Endpoints[:0]
 	for i := range s.Endpoints {
@@ -230,7 +232,7 @@ func (p *Plan) roomiest(all []*discoveryv1.EndpointSlice, n int) *discoveryv1.En
 
 func byName(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) }
 
-// dress gives a slice the labels and annotations of all, and says whether it had others.
+// dress gives a slice the labels and annotations of all, and reports whether it had others.
 func (p *Plan) dress(s *discoveryv1.EndpointSlice) (changed bool) {
 	if !maps.Equal(s.Labels, p.Labels) {
 		s.Labels, changed = maps.Clone(p.Labels), true

@@ -13,9 +13,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Write carries out the plan. since, if it is not zero, is told in the slices' annotation as the time of the change
+// Write carries out the plan. since, if it is not zero, is written to the slices' annotation as the time of the change
 // that they answer to. noted gets each slice as it was stored.
-func (p *Plan) Write(ctx context.Context, client kubernetes.Interface, since time.Time, noted func(*discoveryv1.EndpointSlice)) error {
+func (p *Plan) Write(ctx context.Context, client kubernetes.Interface, since time.Time,
+	noted func(*discoveryv1.EndpointSlice)) error {
 	for _, s := range append(p.Create, p.Update...) {
 		annotate(s, since)
 	}
@@ -46,7 +47,8 @@ func (p *Plan) Write(ctx context.Context, client kubernetes.Interface, since tim
 func Delete(ctx context.Context, client kubernetes.Interface, slices []*discoveryv1.EndpointSlice) error {
 	var errs []error
 	for _, s := range slices {
-		err := client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name, *metav1.NewPreconditionDeleteOptions(string(s.UID)))
+		err := client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name,
+			*metav1.NewPreconditionDeleteOptions(string(s.UID)))
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("delete slice %s: %w", s.Name, err))
 		}

@@ -15,11 +15,12 @@ import (
 
 // revisionFor is the revision that a new pod of an ordinal gets. While a rolling update is
 // under way, what lies below the partition stays at the current one.
-func (l *look) revisionFor(ordinal int) *appsv1.ControllerRevision {
-	if l.set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType && ordinal < firstOrdinal(l.set)+partition(l.set) {
-		return l.current
+func (s *sync) revisionFor(ordinal int) *appsv1.ControllerRevision {
+	if s.set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType &&
+		ordinal < firstOrdinal(s.set)+partition(s.set) {
+		return s.current
 	}
-	return l.update
+	return s.update
 }
 
 // podName is the name of the pod of the i-th replica.
@@ -28,35 +29,35 @@ func podName(set *appsv1.StatefulSet, i int) string {
 }
 
 // newPod is the pod of the i-th replica.
-func (l *look) newPod(i int) (pod *corev1.Pod, revision string, err error) {
-	ordinal := firstOrdinal(l.set) + i
-	r := l.revisionFor(ordinal)
+func (s *sync) newPod(i int) (pod *corev1.Pod, revision string, err error) {
+	ordinal := firstOrdinal(s.set) + i
+	r := s.revisionFor(ordinal)
 	template, err := history.Template(r)
 	if err != nil {
 		return nil, "", err
 	}
-	name := podName(l.set, i)
+	name := podName(s.set, i)
 	pod = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            name,
-			Namespace:       l.set.Namespace,
+			Namespace:       s.set.Namespace,
 			Labels:          maps.Clone(template.Labels),
 			Annotations:     maps.Clone(template.Annotations),
 			Finalizers:      template.Finalizers,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.set, Kind)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.set, Kind)},
 		},
 		Spec: template.Spec,
 	}
 	pod.Labels[appsv1.ControllerRevisionHashLabelKey] = r.Name
 	setIdentity(pod, name, ordinal)
-	pod.Spec.Hostname, pod.Spec.Subdomain = name, l.set.Spec.ServiceName
-	for _, claim := range l.set.Spec.VolumeClaimTemplates {
+	pod.Spec.Hostname, pod.Spec.Subdomain = name, s.set.Spec.ServiceName
+	for _, claim := range s.set.Spec.VolumeClaimTemplates {
 		mount(pod, claim.Name, claimName(claim.Name, name))
 	}
 	return pod, r.Name, nil
 }
 
-// setIdentity labels a pod with its name and ordinal and says whether that was missing.
+// setIdentity labels a pod with its name and ordinal and reports whether that was missing.
 func setIdentity(pod *corev1.Pod, name string, ordinal int) (changed bool) {
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
@@ -72,21 +73,21 @@ func setIdentity(pod *corev1.Pod, name string, ordinal int) (changed bool) {
 }
 
 // mend gives a pod, adopted or tampered with, the labels of its identity.
-func (l *look) mend(ctx context.Context, i int) error {
-	pod := l.replicas[i].DeepCopy()
-	if !setIdentity(pod, pod.Name, firstOrdinal(l.set)+i) {
+func (s *sync) mend(ctx context.Context, i int) error {
+	pod := s.replicas[i].DeepCopy()
+	if !setIdentity(pod, pod.Name, firstOrdinal(s.set)+i) {
 		return nil
 	}
-	updated, err := l.client.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
+	updated, err := s.client.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
 	if err != nil {
-		l.recorder.Eventf(l.set, corev1.EventTypeWarning, "FailedUpdate",
-			"update Pod %s in StatefulSet %s failed error: %v", pod.Name, l.set.Name, err)
+		s.recorder.Eventf(s.set, corev1.EventTypeWarning, "FailedUpdate",
+			"update Pod %s in StatefulSet %s failed error: %v", pod.Name, s.set.Name, err)
 		return err
 	}
-	l.recorder.Eventf(l.set, corev1.EventTypeNormal, "SuccessfulUpdate",
-		"update Pod %s in StatefulSet %s successful", pod.Name, l.set.Name)
-	l.written.Note(l.key, l.statefulSets.pods, updated.ResourceVersion)
-	l.replicas[i] = updated
+	s.recorder.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulUpdate",
+		"update Pod %s in StatefulSet %s successful", pod.Name, s.set.Name)
+	s.Written.Note(s.key, s.statefulSets.pods, updated.ResourceVersion)
+	s.replicas[i] = updated
 	return nil
 }
 

@@ -22,9 +22,9 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// enormous is a look at a set that asks for as many pods as it can, from the highest first ordinal, and has those of
+// enormous is a sync of a set that asks for as many pods as it can, from the highest first ordinal, and has those of
 // some places; they are all available.
-func enormous(revision string, places ...int) *look {
+func enormous(t testing.TB, revision string, places ...int) *sync {
 	all := intstr.FromString("100%")
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
 	set.Spec.Replicas, set.Spec.Ordinals = new(int32(math.MaxInt32)), &appsv1.StatefulSetOrdinals{Start: math.MaxInt32}
@@ -33,25 +33,39 @@ func enormous(revision string, places ...int) *look {
 	update := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
 	update.Data.Raw = []byte(`{"spec":{"template":{"metadata":{"labels":{"app":"web"}}}}}`)
 	client := fake.NewSimpleClientset()
-	env := &controller.Env{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler), Workers: func(string) int { return 1 }}
-	l := &look{
-		statefulSets: &statefulSets{client: client, failures: controller.NewFailures(clock.RealClock{}, time.Minute), recorder: record.NewFakeRecorder(10_000),
-			expected: controller.NewExpectations(clock.RealClock{}), Controller: controller.New(env, "statefulset", nil)},
+	env := &controller.Env{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler), Workers: func(string) int {
+		return 1
+	}}
+	s := &sync{
+		statefulSets: &statefulSets{
+			Controller: controller.New(env, "statefulset", nil),
+			Memory:     controller.NewMemory(clock.RealClock{}, time.Minute),
+			client:     client, recorder: record.NewFakeRecorder(10_000),
+		},
 		key: "default/web", set: set, current: update, update: update,
 	}
+	t.Cleanup(func() { s.Run(ended()) })
 	for _, i := range places {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Name: "web-" + strconv.Itoa(math.MaxInt32+i), Namespace: "default", Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},
+			Name: "web-" + strconv.Itoa(math.MaxInt32+i), Namespace: "default",
+			Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},
 		}}
 		pod.Status.Phase = corev1.PodRunning
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		l.pods = append(l.pods, pod)
+		s.pods = append(s.pods, pod)
 	}
-	return l
+	return s
 }
 
-func deleted(l *look) (names []string) {
-	for _, a := range l.client.(*fake.Clientset).Actions() {
+// ended is a context in which a controller only ends: its queue is closed.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func deleted(s *sync) (names []string) {
+	for _, a := range s.client.(*fake.Clientset).Actions() {
 		if d, ok := a.(k8stesting.DeleteAction); ok {
 			names = append(names, d.GetName())
 		}
@@ -61,16 +75,16 @@ func deleted(l *look) (names []string) {
 
 // No test of this package runs beside it: what is allocated is its own.
 func TestLook_TakesMemoryForThePodsThatThereAre(t *testing.T) {
-	l := enormous("new", 1000, 0, -7)
+	s := enormous(t, "new", 1000, 0, -7)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	l.sort()
-	require.Equal(t, []int{0, 1000}, l.places())
-	require.Len(t, l.condemned, 1)
-	require.NoError(t, l.roll(context.Background()))
+	s.sort()
+	require.Equal(t, []int{0, 1000}, s.places())
+	require.Len(t, s.condemned, 1)
+	require.NoError(t, s.roll(context.Background()))
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
-	require.Empty(t, deleted(l))
+	require.Empty(t, deleted(s))
 }
 
 func TestRoll_CountsThePodsThatAreMissing(t *testing.T) {
@@ -86,41 +100,43 @@ func TestRoll_CountsThePodsThatAreMissing(t *testing.T) {
 		"only above the partition":   {math.MaxInt32, 1000, []int{0, 1000}, []int{1000}},
 		"the partition is above all": {math.MaxInt32, math.MaxInt32, []int{0, 1000}, nil},
 	} {
-		l := enormous("old", c.places...)
+		s := enormous(t, "old", c.places...)
 		most := intstr.FromInt32(c.unavailable)
-		l.set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{MaxUnavailable: &most, Partition: &c.partition}
-		l.sort()
-		require.NoError(t, l.roll(t.Context()))
+		s.set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{MaxUnavailable: &most,
+			Partition: &c.partition}
+		s.sort()
+		require.NoError(t, s.roll(t.Context()))
 		var want []string
 		for _, i := range c.want {
 			want = append(want, "web-"+strconv.Itoa(math.MaxInt32+i))
 		}
-		require.Equal(t, want, deleted(l), name)
+		require.Equal(t, want, deleted(s), name)
 	}
 }
 
 func TestAct_DelaysWhatReplacesAPodThatFailed(t *testing.T) {
-	l := enormous("new")
-	l.set.Spec.Replicas, l.set.Spec.Ordinals = new(int32(2)), nil
-	l.sort()
-	name := podName(l.set, 1)
-	l.failures.Failed(l.key, name)
-	require.Zero(t, l.failures.Replace(l.key, name), "the first replacement is made at once")
-	l.failures.Failed(l.key, name)
-	require.NoError(t, l.act(t.Context()))
-	require.Len(t, l.replicas, 1, "the second must wait")
-	require.NotNil(t, l.replicas[0])
+	s := enormous(t, "new")
+	s.set.Spec.Replicas, s.set.Spec.Ordinals = new(int32(2)), nil
+	s.sort()
+	name := podName(s.set, 1)
+	s.Failures.Failed(s.key, name)
+	require.Zero(t, s.Failures.Replace(s.key, name), "the first replacement is made at once")
+	s.Failures.Failed(s.key, name)
+	require.NoError(t, s.act(t.Context()))
+	require.Len(t, s.replicas, 1, "the second must wait")
+	require.NotNil(t, s.replicas[0])
 }
 
 func TestAct_MakesABurstOfPodsAtATime(t *testing.T) {
-	l := enormous("new", 3, 5_000_000)
-	for _, pod := range l.pods {
-		setIdentity(pod, pod.Name, map[string]int{l.pods[0].Name: math.MaxInt32 + 3, l.pods[1].Name: math.MaxInt32 + 5_000_000}[pod.Name])
+	s := enormous(t, "new", 3, 5_000_000)
+	for _, pod := range s.pods {
+		setIdentity(pod, pod.Name, map[string]int{s.pods[0].Name: math.MaxInt32 + 3,
+			s.pods[1].Name: math.MaxInt32 + 5_000_000}[pod.Name])
 	}
-	l.sort()
-	require.NoError(t, l.act(t.Context()))
-	require.Len(t, l.replicas, 2+burst)
-	require.NotNil(t, l.replicas[burst], "the third was there")
-	require.Nil(t, l.replicas[burst+1])
-	require.Empty(t, deleted(l))
+	s.sort()
+	require.NoError(t, s.act(t.Context()))
+	require.Len(t, s.replicas, 2+burst)
+	require.NotNil(t, s.replicas[burst], "the third was there")
+	require.Nil(t, s.replicas[burst+1])
+	require.Empty(t, deleted(s))
 }

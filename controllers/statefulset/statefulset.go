@@ -4,11 +4,11 @@
 // In comes a StatefulSet, its pods, volume claims and revisions; out go pods and claims, the
 // status and events. The files:
 //
-//	statefulset.go  what the controller listens to, and one look at a set
+//	statefulset.go  what the controller listens to, and one sync of a set
 //	ordinals.go     which pods there should be; making and deleting them in order
 //	update.go       moving pods to the next template
 //	pod.go          a pod of an ordinal: name, labels, host name, volumes
-//	claim.go        volume claims and who owns them
+//	claim.go        volume claims and their owners
 //	status.go       the status, and when a rolling update is complete
 package statefulset
 
@@ -19,7 +19,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +38,7 @@ var Kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 
 type statefulSets struct {
 	*controller.Controller
+	*controller.Memory
 	client   kubernetes.Interface
 	lister   appslisters.StatefulSetLister
 	informer cache.SharedIndexInformer
@@ -49,9 +49,6 @@ type statefulSets struct {
 	clock    clock.PassiveClock
 	// Pods have fixed names, so that none is ever made twice; but on a cache that does not show
 	// our deletions yet, one pod too many could be ended.
-	written    controller.Written
-	expected   *controller.Expectations
-	failures   *controller.Failures // by pods' names
 	dependents *controller.Dependents
 }
 
@@ -64,23 +61,27 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	c := &statefulSets{
 		client: env.Client, lister: apps.StatefulSets().Lister(), informer: apps.StatefulSets().Informer(),
 		pods: core.Pods().Informer(), claims: core.PersistentVolumeClaims().Lister(),
-		recorder: env.Recorder("statefulset-controller"), clock: env.Clock, expected: controller.NewExpectations(env.Clock),
-		failures: controller.NewFailures(env.Clock, controller.MaxFailureDelay),
+		recorder: env.Recorder("statefulset-controller"), clock: env.Clock,
+		Memory: controller.NewMemory(env.Clock, controller.MaxFailureDelay),
 	}
 	var err error
-	if c.history, err = history.New(env.Client, env.Informers, &c.written); err != nil {
+	if c.history, err = history.New(env.Client, env.Informers, &c.Written); err != nil {
 		return nil, err
 	}
 	c.Controller = controller.New(env, "statefulset", c.reconcile)
-	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.expected, Adopters: c.adopters}
+	c.dependents = &controller.Dependents{Controller: c.Controller, Kind: Kind, Expected: c.Expected,
+		Adopters: c.adopters}
 	wake := func(s *appsv1.StatefulSet) { c.EnqueueObject(s) }
 	controller.Watch(c.Controller, c.informer, controller.Handler[*appsv1.StatefulSet]{
 		Add: wake, Update: func(_, s *appsv1.StatefulSet) { wake(s) }, Delete: wake,
 	})
 	controller.Watch(c.Controller, c.pods, controller.Handler[*corev1.Pod]{
-		Add: func(pod *corev1.Pod) { c.dependents.Changed(pod) }, Update: c.podUpdated, Delete: func(pod *corev1.Pod) { c.dependents.Gone(pod) },
+		Add: func(pod *corev1.Pod) {
+			c.dependents.Changed(pod)
+		}, Update: c.podUpdated, Delete: func(pod *corev1.Pod) { c.dependents.Gone(pod) },
 	})
-	controller.Watch(c.Controller, core.PersistentVolumeClaims().Informer(), controller.Handler[*corev1.PersistentVolumeClaim]{})
+	controller.Watch(c.Controller, core.PersistentVolumeClaims().Informer(),
+		controller.Handler[*corev1.PersistentVolumeClaim]{})
 	c.history.Watch(c.Controller, Kind)
 	return c.Controller, nil
 }
@@ -89,7 +90,7 @@ func (c *statefulSets) podUpdated(old, pod *corev1.Pod) {
 	if old.UID != pod.UID {
 		c.dependents.Gone(old)
 	}
-	if c.failures.FailedSoon(pod) && !c.failures.FailedSoon(old) {
+	if c.Failures.FailedSoon(pod) && !c.Failures.FailedSoon(old) {
 		c.noteFailure(pod)
 	}
 	c.dependents.Moved(old, pod)
@@ -99,18 +100,18 @@ func (c *statefulSets) podUpdated(old, pod *corev1.Pod) {
 	c.dependents.Changed(pod)
 }
 
-// noteFailure makes the replacement of a pod wait that came to nothing: the next will as likely do so.
+// noteFailure delays the replacement of a pod that failed soon: the next one will probably fail too.
 func (c *statefulSets) noteFailure(pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != Kind.Kind {
 		return
 	}
 	if set, err := c.lister.StatefulSets(pod.Namespace).Get(owner.Name); err == nil && set.UID == owner.UID {
-		c.failures.Failed(controller.KeyOf(set), pod.Name)
+		c.Failures.Failed(controller.KeyOf(set), pod.Name)
 	}
 }
 
-// adopters wakes the sets of whom an orphan bears the name.
+// adopters enqueues the sets for which an orphan has the name of a pod.
 func (c *statefulSets) adopters(orphan metav1.Object) {
 	all, err := c.lister.StatefulSets(orphan.GetNamespace()).List(labels.Everything())
 	if err != nil {
@@ -123,8 +124,8 @@ func (c *statefulSets) adopters(orphan metav1.Object) {
 	}
 }
 
-// look is one look at a set, a copy whose status becomes what it will be.
-type look struct {
+// sync is one reconciliation of a set. The set in it is a copy, whose status becomes the one that will be written.
+type sync struct {
 	*statefulSets
 	key  string
 	set  *appsv1.StatefulSet
@@ -140,98 +141,82 @@ type look struct {
 }
 
 func (c *statefulSets) reconcile(ctx context.Context, key string) error {
-	namespace, name, err := cache.SplitMetaNamespaceKey(key)
-	if err != nil {
-		return err
-	}
-	if !c.written.Shown(key) {
-		return nil // the event that we wait for brings us back
-	}
-	if !c.expected.Satisfied(key) {
-		c.EnqueueAfter(key, controller.ExpectationsTTL+time.Second)
+	cached, ok := controller.Settled[*appsv1.StatefulSet](c.Controller, c.Memory, c.informer, key)
+	if !ok {
 		return nil
-	}
-	cached, err := c.lister.StatefulSets(namespace).Get(name)
-	if apierrors.IsNotFound(err) {
-		c.written.Forget(key)
-		c.expected.Forget(key)
-		c.failures.Forget(key)
-		return nil
-	}
-	if err != nil {
-		return err
 	}
 	selector, err := metav1.LabelSelectorAsSelector(cached.Spec.Selector)
 	if err != nil {
 		c.Log.Warn("selector is invalid", "key", key, "error", err)
 		return nil
 	}
-	l := &look{statefulSets: c, key: key, set: cached.DeepCopy(), now: c.clock.Now()}
-	if l.pods, err = l.claimPods(ctx, selector); err != nil {
+	s := &sync{statefulSets: c, key: key, set: cached.DeepCopy(), now: c.clock.Now()}
+	if s.pods, err = s.claimPods(ctx, selector); err != nil {
 		return err
 	}
-	if err := l.syncRevisions(ctx, selector); err != nil {
+	if err := s.syncRevisions(ctx, selector); err != nil {
 		return err
 	}
-	l.sort()
+	s.sort()
 	var actErr error
-	if l.set.DeletionTimestamp == nil {
-		actErr = l.act(ctx)
+	if s.set.DeletionTimestamp == nil {
+		actErr = s.act(ctx)
 	}
-	return controller.FirstError(l.updateStatus(ctx, cached), actErr, l.truncateHistory(ctx))
+	return controller.FirstError(s.updateStatus(ctx, cached), actErr, s.truncateHistory(ctx))
 }
 
-func (l *look) live(ctx context.Context) (metav1.Object, error) {
-	return l.client.AppsV1().StatefulSets(l.set.Namespace).Get(ctx, l.set.Name, metav1.GetOptions{})
+func (s *sync) live(ctx context.Context) (metav1.Object, error) {
+	return s.client.AppsV1().StatefulSets(s.set.Namespace).Get(ctx, s.set.Name, metav1.GetOptions{})
 }
 
 // claimPods are the set's pods, orphans of its names included.
-func (l *look) claimPods(ctx context.Context, selector labels.Selector) ([]*corev1.Pod, error) {
-	all, err := controller.OwnedOrOrphaned[*corev1.Pod](l.statefulSets.pods, l.set)
+func (s *sync) claimPods(ctx context.Context, selector labels.Selector) ([]*corev1.Pod, error) {
+	all, err := controller.OwnedOrOrphaned[*corev1.Pod](s.statefulSets.pods, s.set)
 	if err != nil {
 		return nil, err
 	}
-	mine := slices.DeleteFunc(all, func(pod *corev1.Pod) bool { _, ok := ordinalOf(l.set, pod.Name); return !ok })
+	mine := slices.DeleteFunc(all, func(pod *corev1.Pod) bool { _, ok := ordinalOf(s.set, pod.Name); return !ok })
 	return controller.Claim(ctx, controller.Claimer{
-		Owner: l.set, Kind: Kind, Selector: selector, Live: l.live,
+		Owner: s.set, Kind: Kind, Selector: selector, Live: s.live,
 		Patch: func(ctx context.Context, pod metav1.Object, patch []byte) error {
-			_, err := l.client.CoreV1().Pods(l.set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			_, err := s.client.CoreV1().Pods(s.set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType,
+				patch, metav1.PatchOptions{})
 			return err
 		},
 	}, mine)
 }
 
-func (l *look) syncRevisions(ctx context.Context, selector labels.Selector) (err error) {
+func (s *sync) syncRevisions(ctx context.Context, selector labels.Selector) (err error) {
 	collisions := int32(0)
-	if l.set.Status.CollisionCount != nil {
-		collisions = *l.set.Status.CollisionCount
+	if s.set.Status.CollisionCount != nil {
+		collisions = *s.set.Status.CollisionCount
 	}
-	l.update, l.revisions, err = l.history.Sync(ctx, &history.Owner{
-		Object: l.set, Kind: Kind, Selector: selector, Template: &l.set.Spec.Template,
-		Collisions: &collisions, HashLabel: "controller.kubernetes.io/hash", Live: l.live,
+	s.update, s.revisions, err = s.history.Sync(ctx, &history.Owner{
+		Object: s.set, Kind: Kind, Selector: selector, Template: &s.set.Spec.Template,
+		Collisions: &collisions, HashLabel: "controller.kubernetes.io/hash", Live: s.live,
 	})
 	if err != nil {
 		return err
 	}
-	l.set.Status.CollisionCount = &collisions
-	l.current = l.update
-	for _, r := range l.revisions {
-		if r.Name == l.set.Status.CurrentRevision {
-			l.current = r
+	s.set.Status.CollisionCount = &collisions
+	s.current = s.update
+	for _, r := range s.revisions {
+		if r.Name == s.set.Status.CurrentRevision {
+			s.current = r
 		}
 	}
-	l.set.Status.CurrentRevision, l.set.Status.UpdateRevision = l.current.Name, l.update.Name
+	s.set.Status.CurrentRevision, s.set.Status.UpdateRevision = s.current.Name, s.update.Name
 	return nil
 }
 
 // truncateHistory keeps revisionHistoryLimit of the revisions that no pod has.
-func (l *look) truncateHistory(ctx context.Context) error {
-	if l.set.Spec.RevisionHistoryLimit == nil {
+func (s *sync) truncateHistory(ctx context.Context) error {
+	if s.set.Spec.RevisionHistoryLimit == nil {
 		return nil
 	}
-	live := map[string]bool{l.set.Status.CurrentRevision: true, l.current.Name: true, l.update.Name: true}
-	for _, pod := range l.pods {
+	live := map[string]bool{s.set.Status.CurrentRevision: true, s.current.Name: true, s.update.Name: true}
+	for _, pod := range s.pods {
 		live[pod.Labels[appsv1.ControllerRevisionHashLabelKey]] = true
 	}
-	return l.history.Truncate(ctx, l.revisions, live, int(*l.set.Spec.RevisionHistoryLimit))
+	return s.history.Truncate(ctx, s.revisions, live, int(*s.set.Spec.RevisionHistoryLimit))
 }

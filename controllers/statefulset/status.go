@@ -6,61 +6,55 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
 // updateStatus writes the status if it differs from the one in the cache.
-func (l *look) updateStatus(ctx context.Context, cached *appsv1.StatefulSet) error {
-	l.count()
-	l.completeUpdate()
-	if equality.Semantic.DeepEqual(cached.Status, l.set.Status) {
+func (s *sync) updateStatus(ctx context.Context, cached *appsv1.StatefulSet) error {
+	s.count()
+	s.completeUpdate()
+	if equality.Semantic.DeepEqual(cached.Status, s.set.Status) {
 		return nil
 	}
-	updated, err := l.client.AppsV1().StatefulSets(l.set.Namespace).UpdateStatus(ctx, l.set, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	l.written.Note(l.key, l.informer, updated.ResourceVersion)
-	return nil
+	updated, err := s.client.AppsV1().StatefulSets(s.set.Namespace).UpdateStatus(ctx, s.set, metav1.UpdateOptions{})
+	return s.Wrote(s.informer, updated, err)
 }
 
-func (l *look) count() {
-	s := &l.set.Status
-	s.ObservedGeneration = l.set.Generation
-	s.Replicas, s.ReadyReplicas, s.AvailableReplicas, s.CurrentReplicas, s.UpdatedReplicas = 0, 0, 0, 0, 0
-	for _, pod := range l.pods {
-		s.Replicas++
+func (s *sync) count() {
+	status := &s.set.Status
+	status.ObservedGeneration = s.set.Generation
+	status.Replicas, status.ReadyReplicas, status.AvailableReplicas, status.CurrentReplicas, status.UpdatedReplicas = 0,
+		0, 0, 0, 0
+	for _, pod := range s.pods {
+		status.Replicas++
 		// Also those that are being deleted, as long as they are ready.
 		if pod.Status.Phase == corev1.PodRunning && controller.PodReady(pod) {
-			s.ReadyReplicas++
-			if ok, _ := controller.PodAvailable(pod, l.set.Spec.MinReadySeconds, l.now); ok {
-				s.AvailableReplicas++
+			status.ReadyReplicas++
+			if ok, _ := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now); ok {
+				status.AvailableReplicas++
 			}
 		}
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
-		if revisionOf(pod) == l.current.Name {
-			s.CurrentReplicas++
+		if revisionOf(pod) == s.current.Name {
+			status.CurrentReplicas++
 		}
-		if revisionOf(pod) == l.update.Name {
-			s.UpdatedReplicas++
+		if revisionOf(pod) == s.update.Name {
+			status.UpdatedReplicas++
 		}
 	}
 }
 
 // completeUpdate makes the update revision the current one when every pod has it and is ready.
-func (l *look) completeUpdate() {
-	s := &l.set.Status
-	if l.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType ||
-		s.UpdatedReplicas != s.Replicas || s.ReadyReplicas != s.Replicas || int(s.Replicas) != desired(l.set) {
+func (s *sync) completeUpdate() {
+	status := &s.set.Status
+	if s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType ||
+		status.UpdatedReplicas != status.Replicas || status.ReadyReplicas != status.Replicas ||
+		int(status.Replicas) != desired(s.set) {
 		return
 	}
-	s.CurrentRevision, s.CurrentReplicas = s.UpdateRevision, s.UpdatedReplicas
+	status.CurrentRevision, status.CurrentReplicas = status.UpdateRevision, status.UpdatedReplicas
 }

@@ -36,25 +36,25 @@ func maxUnavailable(set *appsv1.StatefulSet) int {
 //
 // With one away at a time it goes strictly downwards: a pod of the new revision that does not
 // become available stops it, while one of an old revision, which may be broken, is replaced all the same.
-func (l *look) roll(ctx context.Context) error {
-	if l.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+func (s *sync) roll(ctx context.Context) error {
+	if s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		return nil
 	}
-	lowest := partition(l.set) // counted from the first ordinal
-	budget := maxUnavailable(l.set)
-	above := desired(l.set)
-	for _, i := range slices.Backward(l.places()) {
+	lowest := partition(s.set) // counted from the first ordinal
+	budget := maxUnavailable(s.set)
+	above := desired(s.set)
+	for _, i := range slices.Backward(s.places()) {
 		if budget -= above - 1 - max(i, lowest-1); budget <= 0 || i < lowest {
 			return nil // so many are missing between the two
 		}
 		above = i
-		pod := l.replicas[i]
-		if revisionOf(pod) != l.update.Name && pod.DeletionTimestamp == nil {
-			if err := l.delete(ctx, pod); err != nil {
+		pod := s.replicas[i]
+		if revisionOf(pod) != s.update.Name && pod.DeletionTimestamp == nil {
+			if err := s.delete(ctx, pod); err != nil {
 				return err
 			}
 			budget--
-		} else if !l.available(pod) {
+		} else if !s.available(pod) {
 			budget--
 		}
 		if budget <= 0 {

@@ -1,6 +1,7 @@
-// Package storagemigration carries StorageVersionMigrations out: it has every object of a resource written by the API server
-// as it is, so that a server which stores several versions stores the one that it prefers now. Ours stores each kind in one
-// version, and writes nothing that has not changed; a kube-apiserver rewrites what is old. (KEP-4192)
+// Package storagemigration carries out StorageVersionMigrations: it makes the API server write every object of
+// a resource as it is, so that a server which stores several versions stores the one that it prefers now.
+// Ours stores each kind in one version, and writes nothing that has not changed; a kube-apiserver rewrites
+// what is old. (KEP-4192)
 package storagemigration
 
 import (
@@ -63,7 +64,8 @@ func (m *migrator) reconcile(ctx context.Context, key string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || o.DeletionTimestamp != nil || is(o, storagemigrationv1.MigrationSucceeded) || is(o, storagemigrationv1.MigrationFailed) {
+	if err != nil || o.DeletionTimestamp != nil || is(o, storagemigrationv1.MigrationSucceeded) ||
+		is(o, storagemigrationv1.MigrationFailed) {
 		return err
 	}
 	of, err := m.find(o.Spec.Resource)
@@ -109,7 +111,7 @@ func (m *migrator) find(wanted metav1.GroupResource) (schema.GroupVersionResourc
 	return none, fmt.Errorf("%s.%s: %w", wanted.Resource, wanted.Group, errNotServed)
 }
 
-// migrate has every object written as it is. Who has changed one meanwhile, or deleted it, has done that already.
+// migrate has every object written as it is. An object that was changed or deleted meanwhile needs no migration.
 func (m *migrator) migrate(ctx context.Context, of schema.GroupVersionResource) error {
 	options := metav1.ListOptions{Limit: page}
 	for {
@@ -119,11 +121,13 @@ func (m *migrator) migrate(ctx context.Context, of schema.GroupVersionResource) 
 		}
 		for i := range list.Items {
 			o := &list.Items[i]
-			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}})
+			patch, err := json.Marshal(
+				map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}})
 			if err != nil {
 				return err
 			}
-			_, err = m.env.Metadata.Resource(of).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: name})
+			_, err = m.env.Metadata.Resource(of).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch,
+				metav1.PatchOptions{FieldManager: name})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 				return fmt.Errorf("migrating %s %s/%s: %w", of.Resource, o.Namespace, o.Name, err)
 			}
@@ -134,12 +138,14 @@ func (m *migrator) migrate(ctx context.Context, of schema.GroupVersionResource) 
 	}
 }
 
-// tell sets a condition, and that the migration runs no more if it does not.
-func (m *migrator) tell(ctx context.Context, o *storagemigrationv1.StorageVersionMigration, condition storagemigrationv1.MigrationConditionType, reason, message string) error {
+// tell sets a condition; one that ends the migration also resets Running.
+func (m *migrator) tell(ctx context.Context, o *storagemigrationv1.StorageVersionMigration,
+	condition storagemigrationv1.MigrationConditionType, reason, message string) error {
 	o = o.DeepCopy()
 	now := metav1.NewTime(m.env.Clock.Now())
 	set := func(c storagemigrationv1.MigrationConditionType, status metav1.ConditionStatus) {
-		apimeta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{Type: string(c), Status: status, Reason: reason, Message: message, LastTransitionTime: now})
+		apimeta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{Type: string(c), Status: status,
+			Reason: reason, Message: message, LastTransitionTime: now})
 	}
 	if condition != storagemigrationv1.MigrationRunning {
 		set(storagemigrationv1.MigrationRunning, metav1.ConditionFalse)

@@ -12,9 +12,12 @@ import (
 
 func TestDeadline_OfWhatIsToleratedForVeryLongIsFarAway(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoExecute, TimeAdded: new(metav1.NewTime(now))}}}}
-	for seconds, want := range map[int64]time.Duration{-5: 0, 0: 0, 60: time.Minute, math.MaxInt64: math.MaxInt64 / time.Second * time.Second} {
-		pod := &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}}}
+	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoExecute,
+		TimeAdded: new(metav1.NewTime(now))}}}}
+	for seconds, want := range map[int64]time.Duration{-5: 0, 0: 0, 60: time.Minute,
+		math.MaxInt64: math.MaxInt64 / time.Second * time.Second} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "k",
+			Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}}}
 		at, goes := (&evictions{}).deadline(node, pod, now)
 		require.True(t, goes)
 		require.Equal(t, now.Add(want), at, seconds)

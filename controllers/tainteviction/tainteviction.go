@@ -2,9 +2,9 @@
 // does not tolerate a taint, and after tolerationSeconds where it does for a time.
 //
 // In come Nodes with their taints and the pods on them; out go deletions, the pods'
-// DisruptionTarget condition, and the event TaintManagerEviction. When a pod must go follows
-// from what is written in the taint and the pod, so that a restart forgets nothing; only a
-// taint without timeAdded counts from when it was seen first.
+// DisruptionTarget condition, and the event TaintManagerEviction. The deadline of a pod
+// follows from the taint and the pod alone, so that a restart forgets nothing; only a taint
+// without timeAdded counts from when it was first seen.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
 package tainteviction
 
@@ -38,9 +38,9 @@ type evictions struct {
 	clock    clock.PassiveClock
 
 	mu sync.Mutex
-	// seen is when a taint that does not say when it was added was seen first.
+	// seen is when a taint without a timeAdded was seen first.
 	seen map[seenTaint]time.Time
-	// waiting are the pods that have been told when they must go, for the event that tells
+	// waiting are the pods with an announced deadline, for the event that announces
 	// when they need not after all.
 	waiting map[string]bool
 }
@@ -71,7 +71,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	controller.Watch(e.Controller, e.onNode, controller.Handler[*corev1.Pod]{
 		Add: func(pod *corev1.Pod) { e.podChanged(pod) },
 		Update: func(old, pod *corev1.Pod) {
-			if old.Spec.NodeName != pod.Spec.NodeName || !equality.Semantic.DeepEqual(old.Spec.Tolerations, pod.Spec.Tolerations) {
+			if old.Spec.NodeName != pod.Spec.NodeName || !equality.Semantic.DeepEqual(old.Spec.Tolerations,
+				pod.Spec.Tolerations) {
 				e.podChanged(pod)
 			}
 		},
@@ -90,7 +91,7 @@ func noExecute(node *corev1.Node) []corev1.Taint {
 	return taints
 }
 
-// nodeChanged notes when taints came and went, and has every pod of the Node looked at.
+// nodeChanged notes when taints came and went, and enqueues every pod of the Node.
 func (e *evictions) nodeChanged(node *corev1.Node, before, after []corev1.Taint) {
 	if len(before) == 0 && len(after) == 0 {
 		return
@@ -170,7 +171,7 @@ func (e *evictions) reconcile(ctx context.Context, key string) error {
 	return e.evict(ctx, pod, now)
 }
 
-// spare says whether the pod had been told that it must go.
+// spare reports whether an eviction of the pod had been announced.
 func (e *evictions) spare(key string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -179,8 +180,8 @@ func (e *evictions) spare(key string) bool {
 	return was
 }
 
-// deadline is when the pod must have left the Node, if it must. What is tolerated for a time is
-// so from when both the taint and the pod were there; the shortest time counts.
+// deadline is when the pod must have left the Node, if it must. A toleration for a
+// time begins when both the taint and the pod are there; the shortest one counts.
 func (e *evictions) deadline(node *corev1.Node, pod *corev1.Pod, now time.Time) (at time.Time, goes bool) {
 	bound := boundAt(pod)
 	for _, taint := range noExecute(node) {
@@ -222,18 +223,21 @@ func (e *evictions) since(node *corev1.Node, taint corev1.Taint, now time.Time) 
 	return now
 }
 
-// boundAt is when the pod came to its Node, or was made, where that is not told.
+// boundAt is when the pod was bound to its Node, or its creation where that is unknown.
 func boundAt(pod *corev1.Pod) time.Time {
-	if c := controller.PodCondition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+	if c := controller.PodCondition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue &&
+		!c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time
 	}
 	return pod.CreationTimestamp.Time
 }
 
 func (e *evictions) evict(ctx context.Context, pod *corev1.Pod, now time.Time) error {
-	e.recorder.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s", controller.KeyOf(pod))
+	e.recorder.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s",
+		controller.KeyOf(pod))
 	marked := pod.DeepCopy()
-	condition := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager",
+	condition := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+		Reason:  "DeletionByTaintManager",
 		Message: "Taint manager: deleting due to NoExecute taint", LastTransitionTime: metav1.NewTime(now)}
 	if c := controller.PodCondition(marked, corev1.DisruptionTarget); c == nil {
 		marked.Status.Conditions = append(marked.Status.Conditions, condition)

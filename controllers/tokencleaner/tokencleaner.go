@@ -42,12 +42,12 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return err // a conflict is one with somebody who may have prolonged it
+		return err // a conflict means that a client may have prolonged it
 	})
 	controller.Watch(c, secrets.Informer(), controller.Handler[*corev1.Secret]{
 		Add:    func(s *corev1.Secret) { c.Enqueue(s.Name) },
 		Update: func(_, s *corev1.Secret) { c.Enqueue(s.Name) },
 	})
-	c.Beside(bootstraptoken.Run(factory))
+	c.AddRunnable(bootstraptoken.Run(factory))
 	return c, nil
 }

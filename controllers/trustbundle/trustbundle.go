@@ -1,5 +1,6 @@
-// Package trustbundle keeps one ClusterTrustBundle of the signer kubernetes.io/kube-apiserver-serving: the certificates by
-// which the API server is known. Its name has a hash of them in it, so that those who read one are told of others.
+// Package trustbundle keeps one ClusterTrustBundle of the signer kubernetes.io/kube-apiserver-serving: the
+// certificates that authenticate the API server. Its name contains a hash of them, so that its readers notice
+// when they change.
 package trustbundle
 
 import (
@@ -66,7 +67,8 @@ func (p *publisher) reconcile(ctx context.Context, _ string) error {
 		if b.Spec.SignerName != signer || b.Name == p.name || b.DeletionTimestamp != nil {
 			continue
 		}
-		err := p.client.CertificatesV1().ClusterTrustBundles().Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID}})
+		err := p.client.CertificatesV1().ClusterTrustBundles().Delete(ctx, b.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -82,7 +84,7 @@ func (p *publisher) publish(ctx context.Context) error {
 			ObjectMeta: metav1.ObjectMeta{Name: p.name},
 			Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: p.pem},
 		}, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) { // the cache will say so too
+		if apierrors.IsAlreadyExists(err) { // the cache will show it too
 			return nil
 		}
 		return err

@@ -1,5 +1,5 @@
 // Package ttlafterfinished deletes Jobs, and with them their pods, when they have been finished
-// for as many seconds as they say.
+// for ttlSecondsAfterFinished.
 package ttlafterfinished
 
 import (
@@ -48,7 +48,8 @@ func expiry(j *batchv1.Job) (at time.Time, ok bool) {
 		return at, false
 	}
 	for _, c := range j.Status.Conditions {
-		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue &&
+			!c.LastTransitionTime.IsZero() {
 			return c.LastTransitionTime.Add(time.Duration(*j.Spec.TTLSecondsAfterFinished) * time.Second), true
 		}
 	}
@@ -85,7 +86,7 @@ func (t *ttl) reconcile(ctx context.Context, key string) error {
 	return nil
 }
 
-// due says whether the Job's time has come, and comes back when it will have.
+// due reports whether the Job's time has come, and enqueues it for then.
 func (t *ttl) due(key string, j *batchv1.Job) bool {
 	at, ok := expiry(j)
 	if !ok {

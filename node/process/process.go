@@ -1,129 +1,40 @@
-// Package process runs containers as processes of the host, each apart from the others by what the kernel
-// gives without an image: namespaces, a cgroup, an own view of the host's files.
+// Package process is the runtime whose containers are processes of this machine, apart from each other by what the
+// kernel gives, and without images: a container's files are the machine's.
 //
-// What comes in: a Sandbox for each pod and a Container for each run of a container, as plain data. What goes out:
-// log files in CRI's format, exit records, files to talk to what runs. Nothing here knows the API.
+// It stands between the API's words and package sandbox, which has the machinery and knows no API:
 //
-//	agent ──starts──► shim (one per pod: network, UTS and IPC namespaces)
-//	  ▲                 │ starts, waits, writes logs and exit records
-//	  └──unix socket────┤
-//	                    └──► init ──becomes──► the container's command (PID and mount namespaces, cgroup)
+//	runtime_linux.go    pods: set up, torn down, taken up again by a later agent
+//	container_linux.go  one run of a container, with its probes, hooks, streams and termination message
+//	config_linux.go     a container's spec as a sandbox.Container: rights, limits, mounts
+//	network_linux.go    a network for each node, and the Node's condition
+//	observe_linux.go    what is left of the machine, and what pods take of its disk
+//	machine_linux.go    what machine this is
+//	sandbox/            namespaces, cgroups, the shim
 //
-// The shim is our own binary again, and outlives the agent: an agent that was killed finds the socket in the
-// pod's folder and goes on. If the shim is killed, the kernel kills its containers.
-//
-//	process.go   what a pod and a container are told to be
-//	pod.go       the agent's side: start, adopt, talk, remove
-//	protocol.go  what agent and shim say to each other
-//	shim.go      the shim; exec.go: commands beside a container's own; pids.go: containers that see each other's processes
-//	init.go      from a new process to the container's command; mounts.go: its files; places.go: those that it must not see
-//	network.go   the network of a node's pods, on netlink.go
-//	cgroup.go    limits and usage, v1 and v2; owncgroup.go: what a container sees of them
-//	log.go       log files, written and read
+// What pods have is on disk, so that an agent that comes later, however this one ended, finds them as they are.
 package process
 
 import (
-	"errors"
-	"time"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 )
 
-// Sandbox is what the containers of a pod share.
-type Sandbox struct {
-	// Dir is the pod's folder, made by who calls. It has the socket, and folders for containers.
-	Dir      string `json:"dir"`
-	Hostname string `json:"hostname"`
-	// IP is the pod's address in its own network namespace; "" shares the host's network.
-	IP      string `json:"ip,omitempty"`
-	HostIPC bool   `json:"hostIPC,omitempty"`
-	// SharePIDs has the containers share one PID namespace, in which they see each other's processes.
-	SharePIDs bool `json:"sharePIDs,omitempty"`
+// Options say what the containers of the process runtime may take of this machine, and see of it.
+type Options struct {
+	// DataDir is where the runtime keeps what it has on disk.
+	DataDir string
+	// Hide are files and folders that no container may see, besides DataDir.
+	Hide []string
+	// VolumeRoots are the folders right below which the folders of claimed volumes are.
+	VolumeRoots []string
+	// MaxPodPIDs is how many processes and threads a pod may have; as many as it likes where zero.
+	MaxPodPIDs int64
+	// Address is that of pods in the machine's network.
+	Address string
+	// Capacity is what a node has, which is the limit of containers that have none.
+	Capacity corev1.ResourceList
+	Clock    clock.WithTicker
+	Log      *slog.Logger
 }
-
-// Container is one run of a container.
-type Container struct {
-	Name string   `json:"name"`
-	Run  int32    `json:"run"`
-	Args []string `json:"args"` // none is a pause, which ends on SIGTERM
-	Env  []string `json:"env"`
-	Dir  string   `json:"dir"` // its working directory; "" is /
-
-	UID    uint32   `json:"uid"`
-	GID    uint32   `json:"gid"`
-	Groups []uint32 `json:"groups,omitempty"`
-	// Capabilities are the numbers of those it may have; all with Privileged.
-	Capabilities    []int `json:"capabilities,omitempty"`
-	Privileged      bool  `json:"privileged,omitempty"`
-	NoNewPrivileges bool  `json:"noNewPrivileges,omitempty"`
-	ReadOnlyRoot    bool  `json:"readOnlyRoot,omitempty"`
-	HostPID         bool  `json:"hostPID,omitempty"`
-	// Target is the container whose PID namespace this one shares, where it is to see another's processes.
-	Target string `json:"target,omitempty"`
-
-	TTY       bool `json:"tty,omitempty"`
-	Stdin     bool `json:"stdin,omitempty"`
-	StdinOnce bool `json:"stdinOnce,omitempty"`
-
-	Mounts []Mount `json:"mounts,omitempty"`
-	// Hide are files and folders of the host that it must not see, by no path and in no mount but those that are Own.
-	Hide []string `json:"hide,omitempty"`
-	// Cgroup is its name below the root of each hierarchy.
-	Cgroup string `json:"cgroup"`
-	Limits Limits `json:"limits"`
-}
-
-// Mount binds a file or folder of the host into a container.
-type Mount struct {
-	Source   string `json:"source"`
-	SubPath  string `json:"subPath,omitempty"` // within Source; it cannot lead out of it
-	Target   string `json:"target"`
-	ReadOnly bool   `json:"readOnly,omitempty"`
-	// Own says that Source is the agent's and may be in what is hidden. Where it is not set, users chose the path.
-	Own bool `json:"own,omitempty"`
-}
-
-// Limits bound what a container takes. Zero is no limit.
-type Limits struct {
-	CPUShares   int64 `json:"cpuShares,omitempty"` // of v1: 1024 for each core requested
-	CPUQuota    int64 `json:"cpuQuota,omitempty"`  // microseconds in each 100 ms
-	MemoryBytes int64 `json:"memoryBytes,omitempty"`
-	MemoryMin   int64 `json:"memoryMin,omitempty"` // v2: what is not taken from it while others have more than theirs
-	PodPIDs     int64 `json:"podPIDs,omitempty"`   // processes and threads of all containers of the pod
-}
-
-// bind reports that there is something that a container must not exceed. Where there is not, it runs on a machine without
-// cgroups as well.
-func (l Limits) bind() bool { return l.CPUQuota > 0 || l.MemoryBytes > 0 || l.PodPIDs > 0 }
-
-// Exit is how a run ended.
-type Exit struct {
-	Code      int32     `json:"code"` // 128 and the signal's number where one ended it
-	Signal    int32     `json:"signal,omitempty"`
-	OOMKilled bool      `json:"oomKilled,omitempty"`
-	Started   time.Time `json:"started"`
-	At        time.Time `json:"at"`
-}
-
-// DefaultCapabilities are those of a container that asks for none and drops none, as container runtimes
-// have them, but MKNOD: no cgroup keeps it from the host's disks here.
-var DefaultCapabilities = []string{
-	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE", "NET_RAW",
-	"SYS_CHROOT", "AUDIT_WRITE", "SETFCAP",
-}
-
-// CapabilityNumbers are Linux' (capability.h).
-var CapabilityNumbers = map[string]int{
-	"CHOWN": 0, "DAC_OVERRIDE": 1, "DAC_READ_SEARCH": 2, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7,
-	"SETPCAP": 8, "LINUX_IMMUTABLE": 9, "NET_BIND_SERVICE": 10, "NET_BROADCAST": 11, "NET_ADMIN": 12, "NET_RAW": 13,
-	"IPC_LOCK": 14, "IPC_OWNER": 15, "SYS_MODULE": 16, "SYS_RAWIO": 17, "SYS_CHROOT": 18, "SYS_PTRACE": 19, "SYS_PACCT": 20,
-	"SYS_ADMIN": 21, "SYS_BOOT": 22, "SYS_NICE": 23, "SYS_RESOURCE": 24, "SYS_TIME": 25, "SYS_TTY_CONFIG": 26, "MKNOD": 27,
-	"LEASE": 28, "AUDIT_WRITE": 29, "AUDIT_CONTROL": 30, "SETFCAP": 31, "MAC_OVERRIDE": 32, "MAC_ADMIN": 33, "SYSLOG": 34,
-	"WAKE_ALARM": 35, "BLOCK_SUSPEND": 36, "AUDIT_READ": 37, "PERFMON": 38, "BPF": 39, "CHECKPOINT_RESTORE": 40,
-}
-
-// ErrGone is the error of asking a shim that has ended.
-var ErrGone = errors.New("the pod's shim has ended")
-
-// StartError is why a container's command could not be run, which is the container's own fault.
-type StartError struct{ Message string }
-
-func (e *StartError) Error() string { return e.Message }

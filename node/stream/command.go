@@ -69,7 +69,7 @@ type client struct {
 	close  func()
 }
 
-// ServeCommand upgrades a request, runs a command on its streams and tells the client how it ended. run's ctx
+// ServeCommand upgrades a request, runs a command on its streams and reports to the client how it ended. run's ctx
 // ends when the client leaves. It returns when run has.
 func ServeCommand(w http.ResponseWriter, r *http.Request, o Options, run func(context.Context, *Command) error) {
 	open := openSPDY
@@ -95,10 +95,11 @@ func ServeCommand(w http.ResponseWriter, r *http.Request, o Options, run func(co
 	ended := c.gone(cancel)
 	err = run(ctx, &c.Command)
 	ended()
-	_ = c.status(statusOf(err)) // who has left will not hear it
+	_ = c.status(statusOf(err)) // a client that has left will not read it
 }
 
-// maxSizeMessage is far beyond the length of what a client says of its terminal, in bytes. The decoder keeps what has no end.
+// maxSizeMessage is far beyond the length of what a client says of its terminal, in bytes. The decoder keeps
+// what has no end.
 const maxSizeMessage = 4 << 10
 
 // readSizes passes on what a client says of its terminal until it says no more.

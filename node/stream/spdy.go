@@ -25,23 +25,26 @@ func openSPDY(w http.ResponseWriter, r *http.Request, o Options) (*client, error
 		return nil, err
 	}
 	wanted := map[string]bool{
-		corev1.StreamTypeError: true, corev1.StreamTypeStdin: o.Stdin, corev1.StreamTypeStdout: o.Stdout, corev1.StreamTypeStderr: o.Stderr,
-		corev1.StreamTypeResize: o.TTY && (protocol == remotecommand.StreamProtocolV4Name || protocol == remotecommand.StreamProtocolV3Name),
+		corev1.StreamTypeError: true, corev1.StreamTypeStdin: o.Stdin, corev1.StreamTypeStdout: o.Stdout,
+		corev1.StreamTypeStderr: o.Stderr,
+		corev1.StreamTypeResize: o.TTY && (protocol == remotecommand.StreamProtocolV4Name ||
+			protocol == remotecommand.StreamProtocolV3Name),
 	}
 	arriving := make(chan httpstream.Stream, len(wanted))
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, replySent <-chan struct{}) error {
-		if !wanted[s.Headers().Get(corev1.StreamType)] {
-			return fmt.Errorf("invalid stream type %q", s.Headers().Get(corev1.StreamType))
-		}
-		go func() { // what is written before the reply could overtake it
-			<-replySent
-			select {
-			case arriving <- s:
-			case <-r.Context().Done():
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r,
+		func(s httpstream.Stream, replySent <-chan struct{}) error {
+			if !wanted[s.Headers().Get(corev1.StreamType)] {
+				return fmt.Errorf("invalid stream type %q", s.Headers().Get(corev1.StreamType))
 			}
-		}()
-		return nil
-	})
+			go func() { // what is written before the reply could overtake it
+				<-replySent
+				select {
+				case arriving <- s:
+				case <-r.Context().Done():
+				}
+			}()
+			return nil
+		})
 	if conn == nil {
 		return nil, errors.New("the upgrade failed")
 	}
@@ -57,7 +60,8 @@ func openSPDY(w http.ResponseWriter, r *http.Request, o Options) (*client, error
 }
 
 // await collects the streams that are wanted.
-func await(ctx context.Context, conn httpstream.Connection, arriving <-chan httpstream.Stream, wanted map[string]bool) (map[string]httpstream.Stream, error) {
+func await(ctx context.Context, conn httpstream.Connection, arriving <-chan httpstream.Stream, wanted map[string]bool) (
+	map[string]httpstream.Stream, error) {
 	missing := 0
 	for _, want := range wanted {
 		if want {

@@ -54,14 +54,15 @@ func openWebSocket(w http.ResponseWriter, r *http.Request, o Options) (*client, 
 		gone:   func(func()) func() { return func() {} }, // the end of the sizes tells
 		close:  func() { _ = conn.Close() },
 	}
-	structured := protocol == remotecommand.StreamProtocolV4Name || protocol == remotecommand.StreamProtocolV5Name || protocol == v4Base64
+	structured := protocol == remotecommand.StreamProtocolV4Name || protocol == remotecommand.StreamProtocolV5Name ||
+		protocol == v4Base64
 	c.status = func(s *metav1.Status) error { return writeStatus(streams[remotecommand.StreamErr], structured, s) }
 	if o.Stdin {
 		c.Stdin = streams[remotecommand.StreamStdIn]
 	}
 	if o.Stdout {
 		c.Stdout = streams[remotecommand.StreamStdOut]
-		_, _ = c.Stdout.Write(nil) // tells a browser that the streams are there
+		_, _ = c.Stdout.Write(nil) // signals to a browser that the streams are there
 	}
 	if o.Stderr {
 		c.Stderr = streams[remotecommand.StreamStdErr]

@@ -1,7 +1,7 @@
 // Package config is the scheduler's configuration: the KubeSchedulerConfiguration of
 // kubescheduler.config.k8s.io/v1 that --config names, decoded strictly, checked, and with Kubernetes'
-// defaults filled in. What is wrong is told with the path of its field. The arguments of
-// plugins stay JSON: the plugins know what they mean (framework.Args).
+// defaults filled in. Errors name the path of the field. The arguments of plugins stay JSON, which the
+// plugins decode (framework.Args).
 package config
 
 import (
@@ -21,13 +21,15 @@ import (
 // Config is a complete configuration: no field that has a default is empty.
 type Config = configv1.KubeSchedulerConfiguration
 
-// Profile is one of its profiles; Plugins.MultiPoint lists what is on, the default plugins included.
+// Profile is one of its profiles; Plugins.MultiPoint lists the enabled plugins, the default ones
+// included.
 type Profile = configv1.KubeSchedulerProfile
 
 // Kind is the kind of the document.
 const Kind = "KubeSchedulerConfiguration"
 
-// The plugins that are on by default, in the order in which they are asked, with their scores' weights.
+// The plugins that are enabled by default, in the order in which they are called, with their scores'
+// weights.
 var defaultPlugins = []configv1.Plugin{
 	{Name: "SchedulingGates"},
 	{Name: "PrioritySort"},
@@ -49,7 +51,8 @@ var defaultPlugins = []configv1.Plugin{
 	{Name: "DefaultBinder"},
 }
 
-// Default is what an empty document means: one profile, default-scheduler, with the default plugins.
+// Default returns the configuration that an empty document means: one profile, default-scheduler, with
+// the default plugins.
 func Default() *Config {
 	c := &Config{}
 	complete(c)
@@ -68,7 +71,8 @@ func Load(document []byte) (*Config, error) {
 		return nil, fmt.Errorf("read %s: %w", Kind, err)
 	}
 	if want := configv1.SchemeGroupVersion.String(); c.APIVersion != want || c.Kind != Kind {
-		return nil, fmt.Errorf("read %s: want apiVersion %s and kind %s, got %q and %q", Kind, want, Kind, c.APIVersion, c.Kind)
+		return nil, fmt.Errorf("read %s: want apiVersion %s and kind %s, got %q and %q", Kind, want, Kind,
+			c.APIVersion, c.Kind)
 	}
 	if len(strict) > 0 { // these name the field by its path
 		return nil, fmt.Errorf("read %s: %w", Kind, errors.Join(strict...))
@@ -124,7 +128,7 @@ func def[T any](at **T, value T) {
 	}
 }
 
-// merge is the default plugins without those that are disabled, those that are named again in their old
+// merge returns the default plugins without the disabled ones, those that are named again in their old
 // place, and then the others.
 func merge(defaults []configv1.Plugin, set configv1.PluginSet) []configv1.Plugin {
 	var merged []configv1.Plugin

@@ -51,21 +51,27 @@ profiles:
 
 func TestLoad_NamesTheFieldThatIsWrong(t *testing.T) {
 	t.Parallel()
-	for document, want := range map[string]string{
-		"kind: Pod":                                                                  `want apiVersion kubescheduler.config.k8s.io/v1 and kind KubeSchedulerConfiguration, got "" and "Pod"`,
-		header + "profiles: [{shedulerName: x}]":                                     `unknown field "profiles[0].shedulerName"`,
-		header + "parallelism: 1\nparallelism: 2":                                    "parallelism",
-		header + "parallelism: 0":                                                    "parallelism: Invalid value: 0",
-		header + "percentageOfNodesToScore: 101":                                     "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]",
-		header + "podInitialBackoffSeconds: 20":                                      "podMaxBackoffSeconds: Invalid value: 10",
-		header + "profiles: [{schedulerName: a}, {schedulerName: a}]":                `profiles[1].schedulerName: Duplicate value: "a"`,
-		header + "profiles: [{schedulerName: a}, {}]":                                "profiles[1].schedulerName: Required value",
-		header + "profiles: [{pluginConfig: [{name: X}, {name: X}]}]":                "profiles[0].pluginConfig[1]: Duplicate value",
-		header + "profiles: [{plugins: {score: {enabled: [{name: X}, {name: X}]}}}]": `profiles[0].plugins.score.enabled[1]: Duplicate value: "X"`,
-		header + "extenders: [{urlPrefix: http://x}]":                                "extenders: Forbidden",
-		header + "leaderElection: {leaderElect: true, leaseDuration: 5s, renewDeadline: 5s, retryPeriod: 1s}": "leaderElection.leaseDuration: Invalid value",
+	for _, test := range []struct{ document, want string }{
+		{"kind: Pod",
+			`want apiVersion kubescheduler.config.k8s.io/v1 and kind KubeSchedulerConfiguration, got "" and "Pod"`},
+		{header + "profiles: [{shedulerName: x}]", `unknown field "profiles[0].shedulerName"`},
+		{header + "parallelism: 1\nparallelism: 2", "parallelism"},
+		{header + "parallelism: 0", "parallelism: Invalid value: 0"},
+		{header + "percentageOfNodesToScore: 101",
+			"percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]"},
+		{header + "podInitialBackoffSeconds: 20", "podMaxBackoffSeconds: Invalid value: 10"},
+		{header + "profiles: [{schedulerName: a}, {schedulerName: a}]",
+			`profiles[1].schedulerName: Duplicate value: "a"`},
+		{header + "profiles: [{schedulerName: a}, {}]", "profiles[1].schedulerName: Required value"},
+		{header + "profiles: [{pluginConfig: [{name: X}, {name: X}]}]",
+			"profiles[0].pluginConfig[1]: Duplicate value"},
+		{header + "profiles: [{plugins: {score: {enabled: [{name: X}, {name: X}]}}}]",
+			`profiles[0].plugins.score.enabled[1]: Duplicate value: "X"`},
+		{header + "extenders: [{urlPrefix: http://x}]", "extenders: Forbidden"},
+		{header + "leaderElection: {leaderElect: true, leaseDuration: 5s, renewDeadline: 5s, retryPeriod: 1s}",
+			"leaderElection.leaseDuration: Invalid value"},
 	} {
-		_, err := Load([]byte(document))
-		require.ErrorContains(t, err, want, document)
+		_, err := Load([]byte(test.document))
+		require.ErrorContains(t, err, test.want, test.document)
 	}
 }

@@ -12,14 +12,17 @@ import (
 func Validate(c *Config) error {
 	var all field.ErrorList
 	if *c.Parallelism <= 0 {
-		all = append(all, field.Invalid(field.NewPath("parallelism"), *c.Parallelism, "should be an integer value greater than zero"))
+		all = append(all, field.Invalid(field.NewPath("parallelism"), *c.Parallelism,
+			"should be an integer value greater than zero"))
 	}
 	all = append(all, percentage(c.PercentageOfNodesToScore, field.NewPath("percentageOfNodesToScore"))...)
 	if *c.PodInitialBackoffSeconds <= 0 {
-		all = append(all, field.Invalid(field.NewPath("podInitialBackoffSeconds"), *c.PodInitialBackoffSeconds, "must be greater than 0"))
+		all = append(all, field.Invalid(field.NewPath("podInitialBackoffSeconds"), *c.PodInitialBackoffSeconds,
+			"must be greater than 0"))
 	}
 	if *c.PodMaxBackoffSeconds < *c.PodInitialBackoffSeconds {
-		all = append(all, field.Invalid(field.NewPath("podMaxBackoffSeconds"), *c.PodMaxBackoffSeconds, "must be greater than or equal to PodInitialBackoffSeconds"))
+		all = append(all, field.Invalid(field.NewPath("podMaxBackoffSeconds"), *c.PodMaxBackoffSeconds,
+			"must be greater than or equal to PodInitialBackoffSeconds"))
 	}
 	all = append(all, leaderElection(c, field.NewPath("leaderElection"))...)
 	if len(c.Extenders) > 0 {
@@ -55,13 +58,16 @@ func leaderElection(c *Config, path *field.Path) (all field.ErrorList) {
 		return nil
 	}
 	if l.LeaseDuration.Duration <= l.RenewDeadline.Duration {
-		all = append(all, field.Invalid(path.Child("leaseDuration"), l.LeaseDuration.Duration.String(), "LeaseDuration must be greater than RenewDeadline"))
+		all = append(all, field.Invalid(path.Child("leaseDuration"), l.LeaseDuration.Duration.String(),
+			"LeaseDuration must be greater than RenewDeadline"))
 	}
 	if l.RenewDeadline.Duration <= l.RetryPeriod.Duration {
-		all = append(all, field.Invalid(path.Child("renewDeadline"), l.RenewDeadline.Duration.String(), "RenewDeadline must be greater than RetryPeriod"))
+		all = append(all, field.Invalid(path.Child("renewDeadline"), l.RenewDeadline.Duration.String(),
+			"RenewDeadline must be greater than RetryPeriod"))
 	}
 	if l.ResourceLock != "leases" {
-		all = append(all, field.Invalid(path.Child("resourceLock"), l.ResourceLock, `resourceLock value must be "leases"`))
+		all = append(all, field.Invalid(path.Child("resourceLock"), l.ResourceLock,
+			`resourceLock value must be "leases"`))
 	}
 	return all
 }
@@ -103,7 +109,8 @@ func profile(p *Profile, path *field.Path) (all field.ErrorList) {
 func Points(p *configv1.Plugins) map[string]*configv1.PluginSet {
 	return map[string]*configv1.PluginSet{
 		"multiPoint": &p.MultiPoint, "preEnqueue": &p.PreEnqueue, "queueSort": &p.QueueSort, "preFilter": &p.PreFilter,
-		"filter": &p.Filter, "postFilter": &p.PostFilter, "preScore": &p.PreScore, "score": &p.Score, "reserve": &p.Reserve,
-		"permit": &p.Permit, "preBind": &p.PreBind, "bind": &p.Bind, "postBind": &p.PostBind,
+		"filter": &p.Filter, "postFilter": &p.PostFilter, "preScore": &p.PreScore, "score": &p.Score,
+		"reserve": &p.Reserve,
+		"permit":  &p.Permit, "preBind": &p.PreBind, "bind": &p.Bind, "postBind": &p.PostBind,
 	}
 }

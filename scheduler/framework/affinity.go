@@ -24,9 +24,10 @@ type WeightedAffinityTerm struct {
 	Weight int32 // 1 to 100
 }
 
-// Matches reports whether a pod, in a namespace with these labels, is one of those that the term is about.
+// Matches reports whether the term selects a pod in a namespace with these labels.
 func (t *AffinityTerm) Matches(pod *corev1.Pod, namespace labels.Set) bool {
-	return (t.Namespaces.Has(pod.Namespace) || t.NamespaceSelector.Matches(namespace)) && t.Selector.Matches(labels.Set(pod.Labels))
+	return (t.Namespaces.Has(pod.Namespace) || t.NamespaceSelector.Matches(namespace)) &&
+		t.Selector.Matches(labels.Set(pod.Labels))
 }
 
 func newTerms(pod *corev1.Pod, terms []corev1.PodAffinityTerm) []AffinityTerm {
@@ -50,8 +51,9 @@ func newTerm(pod *corev1.Pod, term *corev1.PodAffinityTerm) AffinityTerm {
 	t := AffinityTerm{
 		Namespaces:        sets.New(term.Namespaces...),
 		NamespaceSelector: selector(term.NamespaceSelector),
-		Selector:          WithLabelKeys(selector(term.LabelSelector), pod, term.MatchLabelKeys, term.MismatchLabelKeys),
-		TopologyKey:       term.TopologyKey,
+		Selector: WithLabelKeys(selector(term.LabelSelector), pod, term.MatchLabelKeys,
+			term.MismatchLabelKeys),
+		TopologyKey: term.TopologyKey,
 	}
 	if len(term.Namespaces) == 0 && term.NamespaceSelector == nil {
 		t.Namespaces.Insert(pod.Namespace)
@@ -59,7 +61,7 @@ func newTerm(pod *corev1.Pod, term *corev1.PodAffinityTerm) AffinityTerm {
 	return t
 }
 
-// selector is a metav1.LabelSelector, of which nil and malformed ones match nothing.
+// selector converts a metav1.LabelSelector; nil and malformed ones match nothing.
 func selector(s *metav1.LabelSelector) labels.Selector {
 	out, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -68,9 +70,9 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 	return out
 }
 
-// WithLabelKeys narrows a selector to the pods whose values of the labels match are the pod's own, and those of
-// mismatch are not. The API server writes the same into the selector when a pod is created;
-// what is there already is not added again.
+// WithLabelKeys narrows a selector to the pods whose values of the labels match are the pod's own, and
+// those of mismatch are not. The API server writes the same into the selector when a pod is created;
+// requirements that exist already are not added again.
 func WithLabelKeys(s labels.Selector, pod *corev1.Pod, match, mismatch []string) labels.Selector {
 	s = withKeys(s, pod, match, selection.In)
 	return withKeys(s, pod, mismatch, selection.NotIn)

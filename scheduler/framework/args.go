@@ -12,12 +12,12 @@ import (
 type Args struct {
 	// Raw is the JSON of the arguments; empty where the configuration has none.
 	Raw []byte
-	// Path is where in the configuration they are, for error messages.
+	// Path is their place in the configuration, for error messages.
 	Path *field.Path
 }
 
-// Decode decodes the arguments over the defaults that into has already. A field that does not exist,
-// or is there twice, is an error.
+// Decode decodes the arguments over the defaults that into holds. An unknown or duplicate field is an
+// error.
 func (a Args) Decode(into any) error {
 	if len(a.Raw) == 0 {
 		return nil

@@ -24,10 +24,10 @@ const (
 	VolumeAttachment      EventResource = "VolumeAttachment"
 )
 
-// ActionType is what became of an object: a set of bits.
+// ActionType is a set of bits that describes how an object changed.
 type ActionType uint32
 
-// Of a node's or a pod's update, the bits say what has changed.
+// For an update of a node or a pod, the bits name the parts that have changed.
 const (
 	Add ActionType = 1 << iota
 	Delete

@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// quietNodes keeps pods off nodes that are labelled noisy. It is all that a plugin needs to be.
+// quietNodes keeps pods off nodes that are labelled noisy. It is a complete plugin.
 type quietNodes struct{}
 
 func (quietNodes) Name() string { return "QuietNodes" }
@@ -22,7 +22,8 @@ func (p quietNodes) Filter(_ *framework.CycleState, _ *framework.PodInfo, node *
 }
 
 func ExampleFilterPlugin() {
-	noisy := framework.NewNodeInfo(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"noisy": "true"}}})
+	noisy := framework.NewNodeInfo(
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"noisy": "true"}}})
 	status := quietNodes{}.Filter(nil, nil, noisy)
 	diagnosis := framework.Diagnosis{Total: 3, NodeStatuses: map[string]*framework.Status{"n": status}}
 	fmt.Println(diagnosis.Message())

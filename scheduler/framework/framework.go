@@ -1,8 +1,8 @@
-// Package framework is the vocabulary that the scheduler and its plugins share. It knows nothing
-// of queues or HTTP: what a plugin sees is a pod, a node, and what is already on it.
+// Package framework is the vocabulary that the scheduler and its plugins share. It knows nothing of
+// queues or HTTP: a plugin sees a pod, a node, and the pods that are already on it.
 //
-// A scheduling plugin is one small type with a Name. It takes part in as many steps of a pod's way
-// as it implements interfaces of this package, and the names of the steps are Kubernetes' own:
+// A scheduling plugin is one small type with a Name. It takes part in each step of scheduling whose
+// interface it implements. The names of the steps are Kubernetes' own:
 //
 //	QueueSort    which of two waiting pods is tried first?
 //	PreEnqueue   may the pod enter the queue at all?
@@ -17,9 +17,9 @@
 //	Bind         tell the API server
 //	PostBind     the pod is bound
 //
-// PreFilter to Reserve run in the scheduling cycle, one pod at a time, on a snapshot that nobody else
-// changes; they must not do I/O. Filter may be called for several nodes at once. Permit to PostBind run in the binding
-// cycle, concurrently for many pods.
+// PreFilter to Reserve run in the scheduling cycle, one pod at a time, on a snapshot that does not
+// change meanwhile; they must not do I/O. Filter may be called for several nodes at once. Permit to
+// PostBind run in the binding cycle, concurrently for many pods.
 package framework
 
 import (
@@ -29,12 +29,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// MaxNodeScore is the score of a node that could not suit better. Scores start at zero.
+// MaxNodeScore is the score of a perfect node. Scores start at zero.
 const MaxNodeScore int64 = 100
 
 // Plugin is a scheduling plugin. It implements at least one of the other interfaces as well.
 type Plugin interface {
-	// Name is what events, logs and metrics call the plugin.
+	// Name is the plugin's name in events, logs and metrics.
 	Name() string
 }
 
@@ -44,8 +44,8 @@ type QueueSortPlugin interface {
 	Less(a, b *QueuedPod) bool
 }
 
-// PreEnqueuePlugin holds pods back from the queue. A pod that was refused waits until an event
-// happens that the plugin has registered for.
+// PreEnqueuePlugin holds pods back from the queue. A rejected pod waits for an event that the plugin
+// has registered for.
 type PreEnqueuePlugin interface {
 	Plugin
 	PreEnqueue(pod *corev1.Pod) *Status
@@ -58,8 +58,8 @@ type PreFilterPlugin interface {
 	PreFilter(state *CycleState, pod *PodInfo, nodes Snapshot) (*PreFilterResult, *Status)
 }
 
-// PreFilterExtensions is for plugins whose PreFilter notes something about other pods: they take
-// note of a what-if in which a pod is added to a node, or removed from it.
+// PreFilterExtensions is for plugins whose PreFilter records something about other pods: they update it
+// for a simulation in which a pod is added to a node, or removed from it.
 type PreFilterExtensions interface {
 	AddPod(state *CycleState, pod, added *PodInfo, node *NodeInfo) *Status
 	RemovePod(state *CycleState, pod, removed *PodInfo, node *NodeInfo) *Status
@@ -71,7 +71,7 @@ type PreFilterResult struct {
 	NodeNames map[string]struct{}
 }
 
-// FilterPlugin says whether a pod can run on a node. A nil status means that it can.
+// FilterPlugin decides whether a pod can run on a node. A nil status means that it can.
 type FilterPlugin interface {
 	Plugin
 	Filter(state *CycleState, pod *PodInfo, node *NodeInfo) *Status
@@ -81,21 +81,22 @@ type FilterPlugin interface {
 // make, room; otherwise the reasons join the pod's FailedScheduling message.
 type PostFilterPlugin interface {
 	Plugin
-	PostFilter(ctx context.Context, state *CycleState, pod *PodInfo, nodes Snapshot, diagnosis *Diagnosis) (*PostFilterResult, *Status)
+	PostFilter(ctx context.Context, state *CycleState, pod *PodInfo, nodes Snapshot, diagnosis *Diagnosis) (
+		*PostFilterResult, *Status)
 }
 
-// PostFilterResult is what is to become of a pod's status.nominatedNodeName. A nil result leaves it.
+// PostFilterResult is the change to a pod's status.nominatedNodeName. A nil result leaves it as it is.
 type PostFilterResult struct {
-	// NominatedNodeName is the node on which the pod is to run soon; "" takes a nomination back.
+	// NominatedNodeName is the node on which the pod is to run soon; "" removes a nomination.
 	NominatedNodeName string
-	// Victims is how many pods have to go for it, for metrics.
+	// Victims is the number of pods that are preempted for it, for metrics.
 	Victims int
-	// Then, where given, does what it takes, once the scheduling cycle is over. The pod waits for it.
+	// Then, unless nil, is called after the scheduling cycle to make the room. The pod waits for it.
 	Then func(ctx context.Context) error
 }
 
-// PreScorePlugin looks once at a pod, the nodes that passed the filters, and all nodes. Code Skip takes its
-// Score out of the cycle.
+// PreScorePlugin is called once with a pod, the nodes that passed the filters, and all nodes. With code
+// Skip, its Score is not called in this cycle.
 type PreScorePlugin interface {
 	Plugin
 	PreScore(state *CycleState, pod *PodInfo, passed []*NodeInfo, nodes Snapshot) *Status
@@ -113,8 +114,8 @@ type ScoreNormalizer interface {
 	NormalizeScore(state *CycleState, pod *PodInfo, nodes []*NodeInfo, scores []int64)
 }
 
-// ReservePlugin claims what goes with a node once it is chosen. Unreserve must undo
-// whatever Reserve did, also where Reserve failed or was never called.
+// ReservePlugin reserves the resources that go with a node once it is chosen. Unreserve must undo the
+// effects of Reserve, also where Reserve failed or was never called.
 type ReservePlugin interface {
 	Plugin
 	Reserve(state *CycleState, pod *PodInfo, node string) *Status
@@ -127,8 +128,8 @@ type PermitPlugin interface {
 	Permit(ctx context.Context, state *CycleState, pod *PodInfo, node string) *Status
 }
 
-// PreBindPlugin does what must be true before the pod is bound. PreBindPreFlight is asked in the scheduling
-// cycle whether there is anything to do; with code Skip, PreBind is not called.
+// PreBindPlugin does the work that must be done before the pod is bound. PreBindPreFlight, in the
+// scheduling cycle, reports whether there is any; with code Skip, PreBind is not called.
 type PreBindPlugin interface {
 	Plugin
 	PreBindPreFlight(state *CycleState, pod *PodInfo, node string) *Status
@@ -141,14 +142,14 @@ type BindPlugin interface {
 	Bind(ctx context.Context, state *CycleState, pod *corev1.Pod, node string) *Status
 }
 
-// PostBindPlugin is told that a pod was bound.
+// PostBindPlugin is called after a pod was bound.
 type PostBindPlugin interface {
 	Plugin
 	PostBind(ctx context.Context, state *CycleState, pod *PodInfo, node string)
 }
 
-// Snapshot is the cluster as the scheduler believes it to be during one scheduling cycle: the nodes with
-// the pods that are bound to them or assumed to be. Callers must not change what it returns.
+// Snapshot is the cluster as the scheduler believes it to be during one scheduling cycle: the nodes
+// with the pods that are bound to them or assumed to be. Callers must not change the results.
 type Snapshot interface {
 	// Nodes are all the nodes, neighbours in the list being of different zones where possible.
 	Nodes() []*NodeInfo
@@ -162,18 +163,19 @@ type Snapshot interface {
 	ImageNodes(name string) int
 }
 
-// CycleState carries what plugins note about one pod between the steps of one attempt. Its zero
-// value is ready for use. It belongs to the attempt; while nodes are filtered it is only read.
+// CycleState carries plugins' data about one pod between the steps of one attempt. Its zero value is
+// ready for use. It belongs to the attempt; while nodes are filtered it is only read.
 type CycleState struct {
 	notes map[string]any
 }
 
-// Cloner is a note that PreFilterExtensions change, and that a what-if needs a copy of.
+// Cloner is a value in the CycleState that PreFilterExtensions change, so that a simulation needs a
+// copy of it.
 type Cloner interface {
 	Clone() any
 }
 
-// Write notes value under key, by convention the name of the plugin and the step that wrote it.
+// Write stores value under key, by convention the name of the plugin and the step that wrote it.
 func (s *CycleState) Write(key string, value any) {
 	if s.notes == nil {
 		s.notes = make(map[string]any, 4)
@@ -181,7 +183,7 @@ func (s *CycleState) Write(key string, value any) {
 	s.notes[key] = value
 }
 
-// Read returns what was noted under key, or nil. A nil state has no notes.
+// Read returns the value under key, or nil. A nil state is empty.
 func (s *CycleState) Read(key string) any {
 	if s == nil {
 		return nil
@@ -189,8 +191,8 @@ func (s *CycleState) Read(key string) any {
 	return s.notes[key]
 }
 
-// Clone copies the state for a what-if on changed nodes: the notes that are Cloners, and of the
-// others the reference.
+// Clone copies the state for a simulation on changed nodes: it clones Cloners, and shares the other
+// values.
 func (s *CycleState) Clone() *CycleState {
 	c := &CycleState{notes: maps.Clone(s.notes)}
 	for key, note := range c.notes {

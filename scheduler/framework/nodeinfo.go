@@ -12,15 +12,16 @@ import (
 // NodeInfo is a node with the pods that are bound to it or assumed to be, and their sums. It has no lock:
 // the cache has its own and copies it into the snapshot that plugins see.
 type NodeInfo struct {
-	// Node is nil while pods name a node that is not, or no longer, there.
+	// Node is nil while pods name a node that does not, or no longer, exist.
 	Node *corev1.Node
-	// Allocatable is what the node has for pods.
+	// Allocatable is the node's capacity for pods.
 	Allocatable Resource
 	// Images are the sizes of the images that the node has, by each of their names. Not to be changed.
 	Images map[string]int64
 	// Pods are in no particular order.
 	Pods []*PodInfo
-	// Version is another after every change of Pods; where two are the same, of one node or of copies of it, Pods are the same.
+	// Version differs after every change of Pods: if two versions of one node, or of copies of it, are
+	// equal, so are their Pods.
 	Version uint64
 	// PodsWithAffinity are those of Pods with inter-pod (anti-)affinity; PodsWithRequiredAntiAffinity those
 	// whose anti-affinity is required.
@@ -83,7 +84,7 @@ func (n *NodeInfo) AddPod(p *PodInfo) {
 	}
 }
 
-// RemovePod takes the pod of that UID out of the count and reports whether it was there.
+// RemovePod removes the pod of that UID and reports whether it was there.
 func (n *NodeInfo) RemovePod(uid types.UID) bool {
 	var p *PodInfo
 	if n.Pods, p = without(n.Pods, uid); p == nil {
@@ -107,7 +108,7 @@ func (n *NodeInfo) RemovePod(uid types.UID) bool {
 	return true
 }
 
-// without takes the pod of that UID out of the list, in which the last one takes its place.
+// without removes the pod of that UID from the list, in which the last one takes its place.
 func without(pods []*PodInfo, uid types.UID) ([]*PodInfo, *PodInfo) {
 	i := slices.IndexFunc(pods, func(p *PodInfo) bool { return p.Pod.UID == uid })
 	if i < 0 {
@@ -138,14 +139,14 @@ func (n *NodeInfo) PortsFree(ports []HostPort) bool {
 	})
 }
 
-// Clone copies the node so that pods can be added and removed for a what-if.
+// Clone copies the node so that pods can be added and removed in a simulation.
 func (n *NodeInfo) Clone() *NodeInfo {
 	c := &NodeInfo{}
 	c.CopyFrom(n)
 	return c
 }
 
-// CopyFrom makes n a copy of o in the memory that n has already.
+// CopyFrom makes n a copy of o, reusing n's memory.
 func (n *NodeInfo) CopyFrom(o *NodeInfo) {
 	n.Node, n.Allocatable, n.Images = o.Node, o.Allocatable, o.Images // these are replaced, never changed
 	n.Version, n.Pods = o.Version, copyPods(n.Pods, o.Pods)
@@ -157,7 +158,7 @@ func (n *NodeInfo) CopyFrom(o *NodeInfo) {
 
 func copyPods(to, from []*PodInfo) []*PodInfo {
 	if len(from) < len(to) {
-		clear(to[len(from):]) // what is left over would keep pods alive
+		clear(to[len(from):]) // leftover pointers would keep pods alive
 	}
 	return append(to[:0], from...)
 }

@@ -6,12 +6,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PodInfo is a pod with what scheduling needs to know of it, worked out once. It is immutable.
+// PodInfo is a pod with the data that scheduling needs, computed once. It is immutable.
 type PodInfo struct {
 	Pod *corev1.Pod
-	// Requests is what the pod takes from a node, one pod slot included.
+	// Requests are the resources that the pod takes from a node, one pod slot included.
 	Requests Resource
-	// Scored is the same with a modest amount put in where a container requests no CPU or memory.
+	// Scored is the same with a modest amount for each container that requests no CPU or memory.
 	Scored Resource
 	// HostPorts are the ports that the pod takes on the addresses of its node.
 	HostPorts []HostPort
@@ -23,7 +23,7 @@ type PodInfo struct {
 	PreferredAffinity, PreferredAntiAffinity []WeightedAffinityTerm
 }
 
-// NewPodInfo works out what scheduling needs to know of pod, which must not change afterwards.
+// NewPodInfo computes the PodInfo of pod, which must not change afterwards.
 func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	requests, scored := podRequests(pod)
 	p := &PodInfo{Pod: pod, Requests: requests, Scored: scored, HostPorts: hostPorts(pod), Claims: claims(pod)}
@@ -53,7 +53,8 @@ func (p *PodInfo) HasAffinity() bool {
 	return len(p.RequiredAffinity)+len(p.RequiredAntiAffinity)+len(p.PreferredAffinity)+len(p.PreferredAntiAffinity) > 0
 }
 
-// claims are the claims of a pod's volumes. That of an ephemeral volume is named after pod and volume.
+// claims returns the claims of a pod's volumes. The claim of an ephemeral volume is named after pod and
+// volume.
 func claims(pod *corev1.Pod) []string {
 	var keys []string
 	for i := range pod.Spec.Volumes {
@@ -65,7 +66,7 @@ func claims(pod *corev1.Pod) []string {
 	return slices.Compact(keys)
 }
 
-// ClaimName is the name of the PersistentVolumeClaim of a volume; "" where it needs none.
+// ClaimName returns the name of the PersistentVolumeClaim of a volume; "" if it needs none.
 func ClaimName(pod *corev1.Pod, volume *corev1.Volume) string {
 	switch {
 	case volume.PersistentVolumeClaim != nil:
@@ -106,7 +107,8 @@ func hostPorts(pod *corev1.Pod) []HostPort {
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil &&
+			*c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			collect(c)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// What a container that requests nothing is taken to use when nodes are scored, so that
-// such containers spread too. They are Kubernetes' figures.
+// The usage that is assumed of a container without requests when nodes are scored, so that such
+// containers spread too. The figures are Kubernetes'.
 const (
 	defaultMilliCPURequest = 100
 	defaultMemoryRequest   = 200 * 1024 * 1024
 )
 
-// Resource is an amount of everything that is counted on a node.
+// Resource is an amount of each resource that is counted on a node.
 type Resource struct {
 	MilliCPU         int64 // thousandths of a core
 	Memory           int64 // bytes
@@ -49,11 +49,13 @@ func NewResource(list corev1.ResourceList) Resource {
 	return r
 }
 
-// maxAmount is the largest amount that counts: a thousand of them can be added up. No node has as much.
+// maxAmount is the largest amount that is counted, so that a thousand of them can be added up. No node
+// has as much.
 const maxAmount = 1 << 53
 
-// amount is a quantity in units of 10^scale, rounded up. The API takes quantities that are no int64 in these units, and sums of
-// them; those, and whatever is above maxAmount, count as maxAmount, for Quantity's own conversion makes anything of them, 0 too.
+// amount is a quantity in units of 10^scale, rounded up. The API accepts quantities, and sums of them,
+// that do not fit an int64 in these units. Those, like all above maxAmount, count as maxAmount:
+// Quantity's own conversion returns arbitrary numbers for them, even 0.
 func amount(q resource.Quantity, scale resource.Scale) int64 {
 	if q.AsApproximateFloat64() >= maxAmount*math.Pow10(int(scale)) {
 		return maxAmount
@@ -82,7 +84,8 @@ func (r *Resource) Within(o *Resource) bool {
 			return false
 		}
 	}
-	return r.MilliCPU <= o.MilliCPU && r.Memory <= o.Memory && r.EphemeralStorage <= o.EphemeralStorage && r.Pods <= o.Pods
+	return r.MilliCPU <= o.MilliCPU && r.Memory <= o.Memory && r.EphemeralStorage <= o.EphemeralStorage &&
+		r.Pods <= o.Pods
 }
 
 // Of is the amount of one resource.
@@ -112,9 +115,10 @@ var nonMissing = corev1.ResourceList{
 	corev1.ResourceMemory: *resource.NewQuantity(defaultMemoryRequest, resource.BinarySI),
 }
 
-// podRequests is what a pod takes from its node: the larger of what its containers and its init
-// containers need at any time, sidecars counted in both, plus its overhead; pod-level requests where given.
-// A pod that is being resized in place counts with the larger of old and new.
+// podRequests returns the resources that a pod takes from its node: the larger of the needs of its
+// containers and of its init containers at any time, sidecars counted in both, plus its overhead;
+// pod-level requests where given. A pod that is being resized in place counts with the larger of old
+// and new.
 func podRequests(pod *corev1.Pod) (requests, scored Resource) {
 	options := resourcehelper.PodResourcesOptions{UseStatusResources: pod.Spec.NodeName != ""}
 	requests = NewResource(resourcehelper.PodRequests(pod, options))

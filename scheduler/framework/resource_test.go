@@ -12,15 +12,19 @@ import (
 
 func TestResource_WhatIsTooLargeFitsNowhere(t *testing.T) {
 	t.Parallel()
-	room := NewResource(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("1Ti"),
-		corev1.ResourceEphemeralStorage: resource.MustParse("100Ti"), "example.com/gpu": resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("110")})
+	room := NewResource(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"),
+		corev1.ResourceMemory:           resource.MustParse("1Ti"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("100Ti"), "example.com/gpu": resource.MustParse("8"),
+		corev1.ResourcePods: resource.MustParse("110")})
 	for _, text := range []string{"9223372036854775807", "1000E", "9Ei", "1e30", "4E"} {
-		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, "example.com/gpu"} {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory,
+			corev1.ResourceEphemeralStorage, "example.com/gpu"} {
 			for _, containers := range []int{1, 2, 4} {
 				pod := &corev1.Pod{}
 				for range containers {
 					pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
-						Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{name: resource.MustParse(text)}},
+						Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{name: resource.MustParse(
+							text)}},
 					})
 				}
 				requests, scored := podRequests(pod)
@@ -39,9 +43,12 @@ func TestResource_WhatIsTooLargeFitsNowhere(t *testing.T) {
 
 func TestResource_AmountsAreExact(t *testing.T) {
 	t.Parallel()
-	r := NewResource(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
-		corev1.ResourceEphemeralStorage: resource.MustParse("0.5"), "example.com/gpu": resource.MustParse("3"), corev1.ResourcePods: resource.MustParse("110")})
-	require.Equal(t, Resource{MilliCPU: 1500, Memory: 128 << 20, EphemeralStorage: 1, Pods: 110, Scalar: map[corev1.ResourceName]int64{"example.com/gpu": 3}}, r)
+	r := NewResource(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m"),
+		corev1.ResourceMemory:           resource.MustParse("128Mi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("0.5"), "example.com/gpu": resource.MustParse("3"),
+		corev1.ResourcePods: resource.MustParse("110")})
+	require.Equal(t, Resource{MilliCPU: 1500, Memory: 128 << 20, EphemeralStorage: 1, Pods: 110,
+		Scalar: map[corev1.ResourceName]int64{"example.com/gpu": 3}}, r)
 }
 
 func TestNodeInfo_PortsAreFreeWhereNoOtherHasThem(t *testing.T) {
@@ -68,17 +75,20 @@ func TestNodeInfo_PortsAreFreeWhereNoOtherHasThem(t *testing.T) {
 	}
 }
 
-// TestNodeInfo_PortsCostTheirNumber: a pod can have tens of thousands, and each node is asked.
+// TestNodeInfo_PortsCostTheirNumber: a pod can have tens of thousands of ports, and each node is
+// checked for them.
 func TestNodeInfo_PortsCostTheirNumber(t *testing.T) {
 	t.Parallel()
 	many := func(ip string) *corev1.Pod {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 1)}}
 		for i := range int32(60_000) {
-			pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, corev1.ContainerPort{HostIP: ip, HostPort: i + 1})
+			pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports,
+				corev1.ContainerPort{HostIP: ip, HostPort: i + 1})
 		}
 		return pod
 	}
-	node, wanted, began := NewNodeInfo(nil, NewPodInfo(many("10.0.0.1"))), NewPodInfo(many("10.0.0.2")).HostPorts, time.Now()
+	node, wanted, began := NewNodeInfo(nil, NewPodInfo(many("10.0.0.1"))), NewPodInfo(many("10.0.0.2")).HostPorts,
+		time.Now()
 	for range 3 {
 		require.True(t, node.PortsFree(wanted))
 	}

@@ -12,18 +12,18 @@ type Code int
 const (
 	// Success: the step has nothing against it. A nil *Status means the same.
 	Success Code = iota
-	// Error: something broke that is not about the pod; it is tried again after a back-off.
+	// Error: something unrelated to the pod failed; the pod is retried after a back-off.
 	Error
 	// Unschedulable: not now, but preempting other pods might help.
 	Unschedulable
 	// UnschedulableAndUnresolvable: not now, and preempting other pods would not help.
 	UnschedulableAndUnresolvable
-	// Skip: the plugin has nothing to say about this pod.
+	// Skip: the plugin has no bearing on this pod.
 	Skip
 )
 
-// Status is the outcome of a step with the reasons that a user will read. It is immutable; plugins
-// keep those whose reasons are constant in variables, so that refusing a node allocates nothing.
+// Status is the outcome of a step, with the reasons that a user will read. It is immutable; plugins
+// keep those with constant reasons in variables, so that rejecting a node allocates nothing.
 type Status struct {
 	code    Code
 	reasons []string
@@ -31,8 +31,8 @@ type Status struct {
 	plugin  string
 }
 
-// NewStatus makes a status. The reasons count nodes in messages ("2 node(s) were unschedulable"),
-// so they begin where a number can stand before them.
+// NewStatus makes a status. Messages prefix reasons with a number of nodes ("2 node(s) were
+// unschedulable"), so they must read well after one.
 func NewStatus(plugin string, code Code, reasons ...string) *Status {
 	return &Status{code: code, reasons: reasons, plugin: plugin}
 }
@@ -56,7 +56,7 @@ func (s *Status) OK() bool { return s.Code() == Success }
 // Skipped reports Skip.
 func (s *Status) Skipped() bool { return s.Code() == Skip }
 
-// Rejected reports that the pod or node was refused, as opposed to an error.
+// Rejected reports that the pod or node was rejected, as opposed to an error.
 func (s *Status) Rejected() bool {
 	return s.Code() == Unschedulable || s.Code() == UnschedulableAndUnresolvable
 }
@@ -89,24 +89,24 @@ func (s *Status) Err() error {
 	}
 }
 
-// Diagnosis says why no node was found for a pod.
+// Diagnosis explains why no node was found for a pod.
 type Diagnosis struct {
-	// NodeStatuses has, by node name, the refusal of each node that was filtered.
+	// NodeStatuses holds, by node name, the status of each node that was filtered out.
 	NodeStatuses map[string]*Status
-	// Absent, where not nil, is the refusal of every node that is not in NodeStatuses: all, where a
-	// PreFilter refused the pod; those that a PreFilterResult left out.
+	// Absent, unless nil, is the status of every node that is not in NodeStatuses: of all nodes if a
+	// PreFilter rejected the pod, or of those that a PreFilterResult left out.
 	Absent *Status
-	// PreFilterMessage is what a PreFilter said that refused the pod for all nodes at once.
+	// PreFilterMessage is the message of a PreFilter that rejected the pod for all nodes at once.
 	PreFilterMessage string
-	// PostFilterMessage is what the PostFilter plugins said.
+	// PostFilterMessage holds the messages of the PostFilter plugins.
 	PostFilterMessage string
 	// Total is the number of nodes in the cluster.
 	Total int
-	// Plugins are the names of those that refused.
+	// Plugins are the names of the plugins that rejected the pod or a node.
 	Plugins map[string]struct{}
 }
 
-// Of is the refusal of a node.
+// Of returns the status of a node.
 func (d *Diagnosis) Of(node string) *Status {
 	if status := d.NodeStatuses[node]; status != nil {
 		return status
@@ -114,7 +114,7 @@ func (d *Diagnosis) Of(node string) *Status {
 	return d.Absent
 }
 
-// Message words the diagnosis as Kubernetes does:
+// Message formats the diagnosis as Kubernetes does:
 //
 //	0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s).
 func (d *Diagnosis) Message() string {

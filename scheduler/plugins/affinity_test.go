@@ -43,7 +43,8 @@ func apart(p *corev1.Pod, terms ...corev1.PodAffinityTerm) *corev1.Pod {
 	return p
 }
 
-// run is PreFilter and Filter for each node: the reasons by node, "" where it passes.
+// run runs PreFilter, and Filter for each node. It returns the reasons by node, "" for a node that
+// passes.
 func run(t *testing.T, plugin framework.FilterPlugin, p *corev1.Pod, nodes nodeList) map[string]string {
 	t.Helper()
 	state, info, got := &framework.CycleState{}, framework.NewPodInfo(p), map[string]string{}
@@ -94,7 +95,8 @@ func TestInterPodAffinity_Filter(t *testing.T) {
 	v2.Labels["version"] = "2"
 	// a1 and a2 are in one zone, b in another, x in none.
 	cluster := func(on1 ...*corev1.Pod) nodeList {
-		return nodeList{labelled("a1", []string{"zone", "a"}, on1...), labelled("a2", []string{"zone", "a"}), labelled("b", []string{"zone", "b"}), labelled("x", nil)}
+		return nodeList{labelled("a1", []string{"zone", "a"}, on1...), labelled("a2", []string{"zone", "a"}),
+			labelled("b", []string{"zone", "b"}), labelled("x", nil)}
 	}
 	at := func(a1, a2, b, x string) map[string]string {
 		return map[string]string{"a1": a1, "a2": a2, "b": b, "x": x}
@@ -106,23 +108,38 @@ func TestInterPodAffinity_Filter(t *testing.T) {
 		want  map[string]string
 	}{
 		{"nothing to keep to", app("p", "web"), cluster(app("1", "db")), at("", "", "", "")},
-		{"near a pod, in its zone", near(app("p", "web"), zone(selects("db"))), cluster(app("1", "db")), at("", "", wantsNear, wantsNear)},
-		{"near a pod that is not there", near(app("p", "web"), zone(selects("db"))), cluster(), at(wantsNear, wantsNear, wantsNear, wantsNear)},
+		{"near a pod, in its zone", near(app("p", "web"), zone(selects("db"))), cluster(app("1", "db")),
+			at("", "", wantsNear, wantsNear)},
+		{"near a pod that is not there", near(app("p", "web"), zone(selects("db"))), cluster(),
+			at(wantsNear, wantsNear, wantsNear, wantsNear)},
 		{"the first of its kind", near(app("p", "web"), zone(selects("web"))), cluster(), at("", "", "", wantsNear)},
-		{"not the first", near(app("p", "web"), zone(selects("web"))), cluster(app("1", "web")), at("", "", wantsNear, wantsNear)},
-		{"near pods that match all terms", near(app("p", "web"), zone(selects("db")), zone(selects("cache"))), cluster(app("1", "db"), app("2", "cache")), at(wantsNear, wantsNear, wantsNear, wantsNear)},
-		{"another namespace does not count", near(app("p", "web"), zone(selects("db"))), cluster(app("1", "db", "other")), at(wantsNear, wantsNear, wantsNear, wantsNear)},
-		{"a named namespace", near(app("p", "web"), inOther), cluster(app("1", "db", "other")), at("", "", wantsNear, wantsNear)},
-		{"a selected namespace", near(app("p", "web"), inTeamB), cluster(app("1", "db", "other")), at("", "", wantsNear, wantsNear)},
-		{"not a selected namespace", near(app("p", "web"), inTeamB), cluster(app("1", "db")), at(wantsNear, wantsNear, wantsNear, wantsNear)},
-		{"all namespaces", near(app("p", "web"), inAll), cluster(app("1", "db", "third")), at("", "", wantsNear, wantsNear)},
-		{"matchLabelKeys: the same value", near(app("p", "web"), sameVersion), cluster(app("1", "db")), at("", "", wantsNear, wantsNear)},
-		{"matchLabelKeys: another value", near(app("p", "web"), sameVersion), cluster(v2), at(wantsNear, wantsNear, wantsNear, wantsNear)},
+		{"not the first", near(app("p", "web"), zone(selects("web"))), cluster(app("1", "web")),
+			at("", "", wantsNear, wantsNear)},
+		{"near pods that match all terms", near(app("p", "web"), zone(selects("db")), zone(selects("cache"))),
+			cluster(app("1", "db"), app("2", "cache")), at(wantsNear, wantsNear, wantsNear, wantsNear)},
+		{"another namespace does not count", near(app("p", "web"), zone(selects("db"))),
+			cluster(app("1", "db", "other")), at(wantsNear, wantsNear, wantsNear, wantsNear)},
+		{"a named namespace", near(app("p", "web"), inOther), cluster(app("1", "db", "other")),
+			at("", "", wantsNear, wantsNear)},
+		{"a selected namespace", near(app("p", "web"), inTeamB), cluster(app("1", "db", "other")),
+			at("", "", wantsNear, wantsNear)},
+		{"not a selected namespace", near(app("p", "web"), inTeamB), cluster(app("1", "db")),
+			at(wantsNear, wantsNear, wantsNear, wantsNear)},
+		{"all namespaces", near(app("p", "web"), inAll), cluster(app("1", "db", "third")),
+			at("", "", wantsNear, wantsNear)},
+		{"matchLabelKeys: the same value", near(app("p", "web"), sameVersion), cluster(app("1", "db")),
+			at("", "", wantsNear, wantsNear)},
+		{"matchLabelKeys: another value", near(app("p", "web"), sameVersion), cluster(v2),
+			at(wantsNear, wantsNear, wantsNear, wantsNear)},
 		{"mismatchLabelKeys", near(app("p", "web"), otherVersion), cluster(v2), at("", "", wantsNear, wantsNear)},
-		{"off a pod, out of its zone", apart(app("p", "web"), zone(selects("db"))), cluster(app("1", "db")), at(wantsOff, wantsOff, "", "")},
-		{"off its own kind", apart(app("p", "web"), zone(selects("web"))), cluster(app("1", "web")), at(wantsOff, wantsOff, "", "")},
-		{"kept off by one that is there", app("p", "web"), cluster(apart(app("1", "db"), zone(selects("web")))), at(keptOff, keptOff, "", "")},
-		{"kept off by one of another namespace", app("p", "db", "other"), cluster(apart(app("1", "web"), inTeamB)), at(keptOff, keptOff, "", "")},
+		{"off a pod, out of its zone", apart(app("p", "web"), zone(selects("db"))), cluster(app("1", "db")),
+			at(wantsOff, wantsOff, "", "")},
+		{"off its own kind", apart(app("p", "web"), zone(selects("web"))), cluster(app("1", "web")),
+			at(wantsOff, wantsOff, "", "")},
+		{"kept off by one that is there", app("p", "web"), cluster(apart(app("1", "db"), zone(selects("web")))),
+			at(keptOff, keptOff, "", "")},
+		{"kept off by one of another namespace", app("p", "db", "other"), cluster(apart(app("1", "web"), inTeamB)),
+			at(keptOff, keptOff, "", "")},
 		{"not kept off", app("p", "web"), cluster(apart(app("1", "db"), zone(selects("cache")))), at("", "", "", "")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -137,7 +154,9 @@ func TestInterPodAffinity_WhatIf(t *testing.T) {
 	plugin := made[*InterPodAffinity](t, "InterPodAffinity", "")
 	db := framework.NewPodInfo(app("1", "db"))
 	nodes := nodeList{labelled("a", []string{"zone", "a"}, db.Pod)}
-	state, p := &framework.CycleState{}, framework.NewPodInfo(apart(app("p", "web"), corev1.PodAffinityTerm{LabelSelector: selects("db"), TopologyKey: "zone"}))
+	state, p := &framework.CycleState{},
+		framework.NewPodInfo(apart(app("p", "web"), corev1.PodAffinityTerm{LabelSelector: selects("db"),
+			TopologyKey: "zone"}))
 	_, status := plugin.PreFilter(state, p, nodes)
 	require.True(t, status.OK())
 	what := state.Clone()
@@ -177,23 +196,31 @@ func TestInterPodAffinity_Score(t *testing.T) {
 	term := corev1.PodAffinityTerm{LabelSelector: selects("db"), TopologyKey: "zone"}
 	prefers := func(p *corev1.Pod, weight int32) *corev1.Pod {
 		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
-			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: weight, PodAffinityTerm: term}}}}
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: weight,
+				PodAffinityTerm: term}}}}
 		return p
 	}
 	shuns := func(p *corev1.Pod, weight int32) *corev1.Pod {
 		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: weight, PodAffinityTerm: term}}}}
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: weight,
+				PodAffinityTerm: term}}}}
 		return p
 	}
 	cluster := func(on ...*corev1.Pod) nodeList {
 		return nodeList{labelled("a", []string{"zone", "a"}, on...), labelled("b", []string{"zone", "b"})}
 	}
-	require.Equal(t, map[string]int64{"a": 100, "b": 0}, scored(t, plugin, prefers(app("p", "web"), 5), cluster(app("1", "db"))))
-	require.Equal(t, map[string]int64{"a": 0, "b": 100}, scored(t, plugin, shuns(app("p", "web"), 5), cluster(app("1", "db"))))
-	require.Equal(t, map[string]int64{"a": 100, "b": 0}, scored(t, plugin, app("p", "db"), cluster(prefers(app("1", "web"), 5))), "those that are there have preferences, too")
-	require.Equal(t, map[string]int64{"a": 100, "b": 0}, scored(t, plugin, app("p", "db"), cluster(near(app("1", "web"), term))), "and so counts what they require")
+	require.Equal(t, map[string]int64{"a": 100, "b": 0}, scored(t, plugin, prefers(app("p", "web"), 5),
+		cluster(app("1", "db"))))
+	require.Equal(t, map[string]int64{"a": 0, "b": 100},
+		scored(t, plugin, shuns(app("p", "web"), 5), cluster(app("1", "db"))))
+	require.Equal(t, map[string]int64{"a": 100, "b": 0},
+		scored(t, plugin, app("p", "db"), cluster(prefers(app("1", "web"), 5))),
+		"those that are there have preferences, too")
+	require.Equal(t, map[string]int64{"a": 100, "b": 0},
+		scored(t, plugin, app("p", "db"), cluster(near(app("1", "web"), term))), "and so counts what they require")
 	require.Nil(t, scored(t, plugin, app("p", "web"), cluster(app("1", "db"))))
-	ignoring := made[*InterPodAffinity](t, "InterPodAffinity", "{hardPodAffinityWeight: 0, ignorePreferredTermsOfExistingPods: true}")
+	ignoring := made[*InterPodAffinity](t, "InterPodAffinity",
+		"{hardPodAffinityWeight: 0, ignorePreferredTermsOfExistingPods: true}")
 	require.Nil(t, scored(t, ignoring, app("p", "db"), cluster(prefers(app("1", "web"), 5))))
 }
 
@@ -205,7 +232,8 @@ func spread(p *corev1.Pod, constraints ...corev1.TopologySpreadConstraint) *core
 func TestPodTopologySpread_Filter(t *testing.T) {
 	t.Parallel()
 	plugin := made[*PodTopologySpread](t, "PodTopologySpread", "")
-	zone := corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: selects("web")}
+	zone := corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule,
+		LabelSelector: selects("web")}
 	with := func(change func(*corev1.TopologySpreadConstraint)) corev1.TopologySpreadConstraint {
 		c := zone
 		change(&c)
@@ -216,11 +244,13 @@ func TestPodTopologySpread_Filter(t *testing.T) {
 	going.DeletionTimestamp = &metav1.Time{}
 	v2 := app("v2", "web")
 	v2.Labels["version"] = "2"
-	const skewed, unlabelled = "node(s) didn't match pod topology spread constraints", "node(s) didn't match pod topology spread constraints (missing required label)"
+	const skewed, unlabelled = "node(s) didn't match pod topology spread constraints",
+		"node(s) didn't match pod topology spread constraints (missing required label)"
 	cluster := func(onA ...*corev1.Pod) nodeList {
 		tainted := labelled("c", []string{"zone", "c"})
 		tainted.Node.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
-		return nodeList{labelled("a", []string{"zone", "a"}, onA...), labelled("b", []string{"zone", "b"}, app("b", "web")), tainted, labelled("x", nil)}
+		return nodeList{labelled("a", []string{"zone", "a"}, onA...),
+			labelled("b", []string{"zone", "b"}, app("b", "web")), tainted, labelled("x", nil)}
 	}
 	full := func() nodeList {
 		n := cluster(app("1", "web"))
@@ -231,8 +261,12 @@ func TestPodTopologySpread_Filter(t *testing.T) {
 		return map[string]string{"a": a, "b": b, "c": c, "x": x}
 	}
 	onlyAB := func(p *corev1.Pod) *corev1.Pod {
-		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"a", "b"}}}}}}}}
+		zones := corev1.NodeSelectorRequirement{Key: "zone", Operator: corev1.NodeSelectorOpIn,
+			Values: []string{"a", "b"}}
+		term := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{zones}}
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}}}
 		return p
 	}
 	for _, tt := range []struct {
@@ -244,20 +278,33 @@ func TestPodTopologySpread_Filter(t *testing.T) {
 		{"no constraint", app("p", "web"), cluster(), at("", "", "", "")},
 		{"to the empty zones", spread(app("p", "web"), zone), cluster(), at("", skewed, "", unlabelled)},
 		{"to any when even", spread(app("p", "web"), zone), full(), at("", "", "", unlabelled)},
-		{"a larger skew", spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) { c.MaxSkew = 2 })), cluster(app("1", "web"), app("2", "web")), at(skewed, "", "", unlabelled)},
-		{"pods that are going do not count", spread(app("p", "web"), zone), cluster(going), at("", skewed, "", unlabelled)},
-		{"pods of other namespaces do not count", spread(app("p", "web"), zone), cluster(app("o", "web", "other")), at("", skewed, "", unlabelled)},
-		{"a pod that is not one of them adds nothing", spread(app("p", "db"), zone), cluster(), at("", "", "", unlabelled)},
-		{"domains that affinity leaves out do not count", onlyAB(spread(app("p", "web"), zone)), cluster(app("1", "web")), at("", "", "", unlabelled)},
-		{"they do with nodeAffinityPolicy Ignore", onlyAB(spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
-			c.NodeAffinityPolicy = ptr.To(corev1.NodeInclusionPolicyIgnore)
-		}))), cluster(app("1", "web")), at(skewed, skewed, "", unlabelled)},
-		{"tainted domains count", spread(app("p", "web"), zone), cluster(app("1", "web")), at(skewed, skewed, "", unlabelled)},
-		{"they do not with nodeTaintsPolicy Honor", spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
-			c.NodeTaintsPolicy = ptr.To(corev1.NodeInclusionPolicyHonor)
-		})), cluster(app("1", "web")), at("", "", "", unlabelled)},
-		{"fewer domains than minDomains", spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) { c.MinDomains = ptr.To[int32](4) })), full(), at(skewed, skewed, skewed, unlabelled)},
-		{"matchLabelKeys", spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) { c.MatchLabelKeys = []string{"version"} })), cluster(v2), at("", skewed, "", unlabelled)},
+		{"a larger skew", spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
+			c.MaxSkew = 2
+		})), cluster(app("1", "web"), app("2", "web")), at(skewed, "", "", unlabelled)},
+		{"pods that are going do not count", spread(app("p", "web"), zone), cluster(going),
+			at("", skewed, "", unlabelled)},
+		{"pods of other namespaces do not count", spread(app("p", "web"), zone), cluster(app("o", "web", "other")),
+			at("", skewed, "", unlabelled)},
+		{"a pod that is not one of them adds nothing", spread(app("p", "db"), zone), cluster(),
+			at("", "", "", unlabelled)},
+		{"domains that affinity leaves out do not count", onlyAB(spread(app("p", "web"), zone)),
+			cluster(app("1", "web")), at("", "", "", unlabelled)},
+		{"they do with nodeAffinityPolicy Ignore",
+			onlyAB(spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
+				c.NodeAffinityPolicy = ptr.To(corev1.NodeInclusionPolicyIgnore)
+			}))), cluster(app("1", "web")), at(skewed, skewed, "", unlabelled)},
+		{"tainted domains count", spread(app("p", "web"), zone), cluster(app("1", "web")),
+			at(skewed, skewed, "", unlabelled)},
+		{"they do not with nodeTaintsPolicy Honor",
+			spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
+				c.NodeTaintsPolicy = ptr.To(corev1.NodeInclusionPolicyHonor)
+			})), cluster(app("1", "web")), at("", "", "", unlabelled)},
+		{"fewer domains than minDomains", spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
+			c.MinDomains = ptr.To[int32](4)
+		})), full(), at(skewed, skewed, skewed, unlabelled)},
+		{"matchLabelKeys", spread(app("p", "web"), with(func(c *corev1.TopologySpreadConstraint) {
+			c.MatchLabelKeys = []string{"version"}
+		})), cluster(v2), at("", skewed, "", unlabelled)},
 		{"two constraints", spread(app("p", "web"), zone, host), cluster(), at("", skewed, "", unlabelled)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -270,7 +317,8 @@ func TestPodTopologySpread_Filter(t *testing.T) {
 func TestPodTopologySpread_WhatIf(t *testing.T) {
 	t.Parallel()
 	plugin := made[*PodTopologySpread](t, "PodTopologySpread", "")
-	p := framework.NewPodInfo(spread(app("p", "web"), corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: selects("web")}))
+	p := framework.NewPodInfo(spread(app("p", "web"), corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: "zone",
+		WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: selects("web")}))
 	other := framework.NewPodInfo(app("1", "web"))
 	nodes := nodeList{labelled("a", []string{"zone", "a"}, other.Pod), labelled("b", []string{"zone", "b"})}
 	state := &framework.CycleState{}
@@ -292,9 +340,12 @@ func TestPodTopologySpread_Score(t *testing.T) {
 		labelled("x", nil),
 	}
 	plugin := made[*PodTopologySpread](t, "PodTopologySpread", "",
-		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}}})
-	p := spread(app("p", "web"), corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: selects("web")})
-	require.Equal(t, map[string]int64{"a": 33, "b": 100, "x": 0}, scored(t, plugin, p, nodes), "fewer are better; a node without the label is last")
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"},
+			Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}}})
+	p := spread(app("p", "web"), corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone,
+		WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: selects("web")})
+	require.Equal(t, map[string]int64{"a": 33, "b": 100, "x": 0}, scored(t, plugin, p, nodes),
+		"fewer are better; a node without the label is last")
 	byService := scored(t, plugin, app("p", "web"), nodes)
 	require.Greater(t, byService["b"], byService["a"], "the pods of a Service spread by default")
 	require.Nil(t, scored(t, plugin, app("p", "alone"), nodes), "who belongs to nothing has nothing to spread")
@@ -313,8 +364,11 @@ func TestImageLocality(t *testing.T) {
 	nodes := nodeList{image(labelled("has", nil), "registry:5000/big:latest", 2000), labelled("not", nil)}
 	require.Equal(t, map[string]int64{"has": 100, "not": 0}, scored(t, &ImageLocality{}, p, nodes))
 	nodes = append(nodes, labelled("a", nil), labelled("b", nil))
-	require.EqualValues(t, 48, scored(t, &ImageLocality{}, p, nodes)["has"], "one node of four has it: it counts a quarter")
-	require.Nil(t, scored(t, &ImageLocality{}, pod("q", func(s *corev1.PodSpec) { s.Containers[0].Image = "unknown" }), nodes))
+	require.EqualValues(t, 48, scored(t, &ImageLocality{}, p, nodes)["has"],
+		"one node of four has it: it counts a quarter")
+	require.Nil(t, scored(t, &ImageLocality{}, pod("q", func(s *corev1.PodSpec) {
+		s.Containers[0].Image = "unknown"
+	}), nodes))
 }
 
 func TestNodeResourcesFit_Strategies(t *testing.T) {
@@ -331,10 +385,15 @@ func TestNodeResourcesFit_Strategies(t *testing.T) {
 		fit := made[*NodeResourcesFit](t, "NodeResourcesFit", args)
 		require.Equal(t, want, [2]int64{fit.Score(nil, p, empty), fit.Score(nil, p, half)}, args)
 	}
-	ignoring := made[*NodeResourcesFit](t, "NodeResourcesFit", "{ignoredResources: [example.com/fpga], ignoredResourceGroups: [other.com]}")
-	require.True(t, ignoring.Filter(nil, framework.NewPodInfo(pod("p", nil, "example.com/fpga", "1", "other.com/x", "1")), empty).OK())
-	require.Equal(t, framework.UnschedulableAndUnresolvable, ignoring.Filter(nil, framework.NewPodInfo(pod("p", nil, "cpu", "5")), empty).Code(), "preemption would not help")
-	require.Equal(t, framework.Unschedulable, ignoring.Filter(nil, framework.NewPodInfo(pod("p", nil, "cpu", "3")), half).Code())
+	ignoring := made[*NodeResourcesFit](t, "NodeResourcesFit",
+		"{ignoredResources: [example.com/fpga], ignoredResourceGroups: [other.com]}")
+	require.True(t, ignoring.Filter(nil,
+		framework.NewPodInfo(pod("p", nil, "example.com/fpga", "1", "other.com/x", "1")), empty).OK())
+	require.Equal(t, framework.UnschedulableAndUnresolvable,
+		ignoring.Filter(nil, framework.NewPodInfo(pod("p", nil, "cpu", "5")), empty).Code(),
+		"preemption would not help")
+	require.Equal(t, framework.Unschedulable, ignoring.Filter(nil, framework.NewPodInfo(pod("p", nil, "cpu", "3")),
+		half).Code())
 }
 
 func TestNodeAffinity_AddedByTheProfile(t *testing.T) {
@@ -344,6 +403,7 @@ addedAffinity:
   requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [a]}]}]}
   preferredDuringSchedulingIgnoredDuringExecution: [{weight: 3, preference: {matchExpressions: [{key: disk, operator: Exists}]}}]`)
 	nodes := nodeList{labelled("a", []string{"zone", "a", "disk", "ssd"}), labelled("b", []string{"zone", "b"})}
-	require.Equal(t, map[string]string{"a": "", "b": "node(s) didn't match scheduler-enforced node affinity"}, run(t, p, pod("p", nil), nodes))
+	require.Equal(t, map[string]string{"a": "", "b": "node(s) didn't match scheduler-enforced node affinity"},
+		run(t, p, pod("p", nil), nodes))
 	require.Equal(t, map[string]int64{"a": 100, "b": 0}, scored(t, p, pod("p", nil), nodes))
 }

@@ -21,7 +21,8 @@ func newDefaultBinder(args framework.Args, h framework.Handle) (framework.Plugin
 func (DefaultBinder) Name() string { return "DefaultBinder" }
 
 // Bind implements framework.BindPlugin. The UID keeps it from binding a later pod of the same name.
-func (b DefaultBinder) Bind(ctx context.Context, _ *framework.CycleState, pod *corev1.Pod, node string) *framework.Status {
+func (b DefaultBinder) Bind(ctx context.Context, _ *framework.CycleState, pod *corev1.Pod,
+	node string) *framework.Status {
 	err := b.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},

@@ -20,14 +20,15 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// DefaultPreemption makes room for a pod by deleting pods of lower priority. It looks for a node where
-// removing some would let the pod in, chooses the one where that hurts least (preemptioncandidates.go), nominates the
-// pod for it, and deletes the victims gracefully. The pod takes the room in a later attempt, when they
-// are gone; until then nominations keep pods of lower priority off.
+// DefaultPreemption makes room for a pod by deleting pods of lower priority. It looks for nodes where
+// removing some would let the pod in, chooses the one where that does the least harm
+// (preemptioncandidates.go), nominates the pod for it, and deletes the victims gracefully. The pod
+// takes the room in a later attempt, when they are gone; until then its nomination keeps pods of lower
+// priority off.
 type DefaultPreemption struct {
 	h                framework.Handle
 	budgets          policylisters.PodDisruptionBudgetLister
-	percent, atLeast int32 // of the nodes that might do, so many are looked at
+	percent, atLeast int32 // how many of the possible nodes are examined
 }
 
 func newDefaultPreemption(args framework.Args, h framework.Handle) (framework.Plugin, error) {
@@ -41,13 +42,16 @@ func newDefaultPreemption(args framework.Args, h framework.Handle) (framework.Pl
 	}
 	var errs field.ErrorList
 	if p.percent < 0 || p.percent > 100 {
-		errs = append(errs, field.Invalid(args.Path.Child("minCandidateNodesPercentage"), p.percent, "not in valid range [0, 100]"))
+		errs = append(errs, field.Invalid(args.Path.Child("minCandidateNodesPercentage"), p.percent,
+			"not in valid range [0, 100]"))
 	}
 	if p.atLeast < 0 {
-		errs = append(errs, field.Invalid(args.Path.Child("minCandidateNodesAbsolute"), p.atLeast, "not in valid range [0, inf)"))
+		errs = append(errs, field.Invalid(args.Path.Child("minCandidateNodesAbsolute"), p.atLeast,
+			"not in valid range [0, inf)"))
 	}
 	if p.percent == 0 && p.atLeast == 0 {
-		errs = append(errs, field.Invalid(args.Path.Child("minCandidateNodesPercentage"), p.percent, "cannot be zero at the same time as minCandidateNodesAbsolute"))
+		errs = append(errs, field.Invalid(args.Path.Child("minCandidateNodesPercentage"), p.percent,
+			"cannot be zero at the same time as minCandidateNodesAbsolute"))
 	}
 	return p, errs.ToAggregate()
 }
@@ -56,7 +60,8 @@ func newDefaultPreemption(args framework.Args, h framework.Handle) (framework.Pl
 func (*DefaultPreemption) Name() string { return "DefaultPreemption" }
 
 // PostFilter implements framework.PostFilterPlugin.
-func (p *DefaultPreemption) PostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot, diagnosis *framework.Diagnosis) (*framework.PostFilterResult, *framework.Status) {
+func (p *DefaultPreemption) PostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo,
+	nodes framework.Snapshot, diagnosis *framework.Diagnosis) (*framework.PostFilterResult, *framework.Status) {
 	refuse := func(message string) *framework.Status {
 		return framework.NewStatus(p.Name(), framework.Unschedulable, "preemption: "+message)
 	}
@@ -79,7 +84,7 @@ func (p *DefaultPreemption) PostFilter(ctx context.Context, state *framework.Cyc
 	}, nil
 }
 
-// ineligible says why a pod must not preempt others, or "".
+// ineligible returns the reason why a pod must not preempt others, or "".
 func ineligible(pod *framework.PodInfo, nodes framework.Snapshot, diagnosis *framework.Diagnosis) string {
 	if policy := pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."
@@ -87,7 +92,7 @@ func ineligible(pod *framework.PodInfo, nodes framework.Snapshot, diagnosis *fra
 	name := pod.Pod.Status.NominatedNodeName
 	node := nodes.Node(name)
 	if node == nil || diagnosis.Of(name).Code() == framework.UnschedulableAndUnresolvable {
-		return "" // it was nominated for nothing, or the node will not do any more
+		return "" // it has no nomination, or no longer fits on the node
 	}
 	for _, other := range node.Pods {
 		if other.Pod.DeletionTimestamp != nil && other.Priority() < pod.Priority() && preempted(other.Pod) {
@@ -97,28 +102,34 @@ func ineligible(pod *framework.PodInfo, nodes framework.Snapshot, diagnosis *fra
 	return ""
 }
 
-// preempted reports whether a pod that goes does so because the scheduler made it.
+// preempted reports whether a pod terminates because the scheduler preempted it.
 func preempted(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonPreemptionByScheduler
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue &&
+			c.Reason == corev1.PodReasonPreemptionByScheduler
 	})
 }
 
 var (
-	noVictims  = framework.NewStatus("DefaultPreemption", framework.UnschedulableAndUnresolvable, "No preemption victims found for incoming pod")
-	notHelpful = framework.NewStatus("DefaultPreemption", framework.UnschedulableAndUnresolvable, "Preemption is not helpful for scheduling")
+	noVictims = framework.NewStatus("DefaultPreemption", framework.UnschedulableAndUnresolvable,
+		"No preemption victims found for incoming pod")
+	notHelpful = framework.NewStatus("DefaultPreemption", framework.UnschedulableAndUnresolvable,
+		"Preemption is not helpful for scheduling")
 )
 
-// candidates tries nodes where preemption might help until there are enough to choose from, beginning anywhere so
-// that not the same nodes suffer every time. failed says why the others are none.
-func (p *DefaultPreemption) candidates(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot, diagnosis *framework.Diagnosis, budgets []*budget) ([]candidate, *framework.Diagnosis) {
+// candidates tries nodes where preemption might help until there are enough to choose from. It starts
+// at a random node, so that it is not always the same nodes that lose pods. failed holds the reasons of
+// the other nodes.
+func (p *DefaultPreemption) candidates(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot,
+	diagnosis *framework.Diagnosis, budgets []*budget) ([]candidate, *framework.Diagnosis) {
 	var hopeful []*framework.NodeInfo
 	for _, node := range nodes.Nodes() {
 		if diagnosis.Of(node.Node.Name).Code() == framework.Unschedulable {
 			hopeful = append(hopeful, node)
 		}
 	}
-	failed := &framework.Diagnosis{Total: diagnosis.Total, NodeStatuses: map[string]*framework.Status{}, Absent: notHelpful}
+	failed := &framework.Diagnosis{Total: diagnosis.Total, NodeStatuses: map[string]*framework.Status{},
+		Absent: notHelpful}
 	if len(hopeful) == 0 {
 		return nil, failed
 	}
@@ -149,8 +160,8 @@ func (p *DefaultPreemption) candidates(state *framework.CycleState, pod *framewo
 	return append(gentle, violating...), failed
 }
 
-// preempt deletes the victims and takes back nominations that the pod makes void. It is over when the API server has
-// taken note; the victims have their grace.
+// preempt deletes the victims and removes nominations that the pod makes void. It returns when the API
+// server has accepted the deletions; the victims keep their grace periods.
 func (p *DefaultPreemption) preempt(ctx context.Context, pod *framework.PodInfo, c candidate) error {
 	var errs []error
 	for _, victim := range c.victims {
@@ -174,18 +185,21 @@ func (p *DefaultPreemption) preempt(ctx context.Context, pod *framework.PodInfo,
 	return errors.Join(errs...)
 }
 
-// evict marks a victim with why it goes, and deletes it. One that is gone already is no error.
+// evict records the reason in a victim's conditions, and deletes it. A victim that is gone already is
+// not an error.
 func (p *DefaultPreemption) evict(ctx context.Context, preemptor, victim *corev1.Pod) error {
 	if victim.DeletionTimestamp != nil {
 		return nil
 	}
 	err := p.patchStatus(ctx, victim, map[string]any{"conditions": []corev1.PodCondition{{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
-		Message:            fmt.Sprintf("%s: preempting to accommodate a higher priority pod", preemptor.Spec.SchedulerName),
+		Message: fmt.Sprintf("%s: preempting to accommodate a higher priority pod",
+			preemptor.Spec.SchedulerName),
 		ObservedGeneration: victim.Generation, LastTransitionTime: metav1.NewTime(p.h.Clock().Now()),
 	}}})
 	if err == nil {
-		err = p.h.Client().CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
+		err = p.h.Client().CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("preempt pod %s/%s: %w", victim.Namespace, victim.Name, err)
@@ -193,5 +207,5 @@ func (p *DefaultPreemption) evict(ctx context.Context, preemptor, victim *corev1
 	return nil
 }
 
-// EventsToRegister implements framework.EnqueueExtensions: it is not the plugin that refuses pods.
+// EventsToRegister implements framework.EnqueueExtensions: this plugin does not reject pods.
 func (*DefaultPreemption) EventsToRegister() []framework.EventHint { return nil }

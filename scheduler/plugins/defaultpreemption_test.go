@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// ranked is a pod of a priority that wants so much CPU, started so many minutes ago.
+// ranked is a pod with a priority and a CPU request that was started so many minutes ago.
 func ranked(name string, priority int32, cpu string, minutes int) *corev1.Pod {
 	p := pod(name, func(s *corev1.PodSpec) { s.Priority = &priority }, "cpu", cpu)
 	p.Namespace, p.Labels = "default", map[string]string{"app": name}
@@ -32,8 +32,9 @@ func fourCores(name string, pods ...*corev1.Pod) *framework.NodeInfo {
 	}, pods...)
 }
 
-// preemption asks for a node for p, with all refused by NodeResourcesFit.
-func preemption(t *testing.T, p *corev1.Pod, nodes nodeList, objects ...runtime.Object) (*testHandle, *framework.PostFilterResult, *framework.Status) {
+// preemption runs the plugin for p, after NodeResourcesFit has rejected all nodes.
+func preemption(t *testing.T, p *corev1.Pod, nodes nodeList, objects ...runtime.Object) (
+	*testHandle, *framework.PostFilterResult, *framework.Status) {
 	t.Helper()
 	h := newTestHandle(t, objects...)
 	fit := made[*NodeResourcesFit](t, "NodeResourcesFit", "")
@@ -46,7 +47,8 @@ func preemption(t *testing.T, p *corev1.Pod, nodes nodeList, objects ...runtime.
 	for _, n := range nodes {
 		diagnosis.NodeStatuses[n.Node.Name] = fit.Filter(nil, info, n)
 	}
-	result, status := plugin.(*DefaultPreemption).PostFilter(t.Context(), &framework.CycleState{}, info, nodes, diagnosis)
+	result, status := plugin.(*DefaultPreemption).PostFilter(t.Context(), &framework.CycleState{}, info,
+		nodes, diagnosis)
 	return h, result, status
 }
 
@@ -65,14 +67,23 @@ func TestDefaultPreemption_ChoosesWhereItHurtsLeast(t *testing.T) {
 		want    string
 		victims int
 	}{
-		{"the only one", nodeList{fourCores("a", ranked("1", 0, "4", 1)), fourCores("b", ranked("2", 10, "4", 1))}, nil, "a", 1},
-		{"no budget violated", nodeList{fourCores("a", ranked("1", 0, "4", 1)), fourCores("b", ranked("2", 5, "4", 1))}, []runtime.Object{protects("1")}, "b", 1},
-		{"victims of lower priority", nodeList{fourCores("a", ranked("1", 2, "4", 1)), fourCores("b", ranked("2", 1, "4", 1))}, nil, "b", 1},
-		{"a smaller sum of priorities", nodeList{fourCores("a", ranked("1", 2, "2", 1), ranked("2", 2, "2", 1)), fourCores("b", ranked("3", 2, "4", 1))}, nil, "b", 1},
-		{"fewer victims, though negative", nodeList{fourCores("a", ranked("1", -2, "2", 1), ranked("2", -2, "2", 1)), fourCores("b", ranked("3", -2, "4", 1))}, nil, "b", 1},
-		{"who has run shortest", nodeList{fourCores("a", ranked("1", 1, "4", 9)), fourCores("b", ranked("2", 1, "4", 5))}, nil, "b", 1},
-		{"only as many as needed", nodeList{fourCores("a", ranked("1", 1, "1", 9), ranked("2", 2, "1", 9), ranked("3", 0, "2", 9))}, nil, "a", 2},
-		{"even where the budget is violated", nodeList{fourCores("a", ranked("1", 0, "4", 1))}, []runtime.Object{protects("1")}, "a", 1},
+		{"the only one", nodeList{fourCores("a", ranked("1", 0, "4", 1)), fourCores("b", ranked("2", 10, "4", 1))}, nil,
+			"a", 1},
+		{"no budget violated", nodeList{fourCores("a", ranked("1", 0, "4", 1)), fourCores("b", ranked("2", 5, "4", 1))},
+			[]runtime.Object{protects("1")}, "b", 1},
+		{"victims of lower priority", nodeList{fourCores("a", ranked("1", 2, "4", 1)),
+			fourCores("b", ranked("2", 1, "4", 1))}, nil, "b", 1},
+		{"a smaller sum of priorities", nodeList{fourCores("a", ranked("1", 2, "2", 1), ranked("2", 2, "2", 1)),
+			fourCores("b", ranked("3", 2, "4", 1))}, nil, "b", 1},
+		{"fewer victims, though negative", nodeList{fourCores("a", ranked("1", -2, "2", 1), ranked("2", -2, "2", 1)),
+			fourCores("b", ranked("3", -2, "4", 1))}, nil, "b", 1},
+		{"who has run shortest", nodeList{fourCores("a", ranked("1", 1, "4", 9)),
+			fourCores("b", ranked("2", 1, "4", 5))}, nil, "b", 1},
+		{"only as many as needed",
+			nodeList{fourCores("a", ranked("1", 1, "1", 9), ranked("2", 2, "1", 9), ranked("3", 0, "2", 9))}, nil, "a",
+			2},
+		{"even where the budget is violated", nodeList{fourCores("a", ranked("1", 0, "4", 1))},
+			[]runtime.Object{protects("1")}, "a", 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -90,7 +101,8 @@ func TestDefaultPreemption_SaysWhyNot(t *testing.T) {
 	never.Spec.PreemptionPolicy = ptr.To(corev1.PreemptNever)
 	going := ranked("1", 0, "4", 1)
 	going.DeletionTimestamp = &metav1.Time{}
-	going.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+	going.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+		Reason: corev1.PodReasonPreemptionByScheduler}}
 	nominated := ranked("p", 10, "3", 0)
 	nominated.Status.NominatedNodeName = "a"
 	for _, tt := range []struct {
@@ -98,14 +110,17 @@ func TestDefaultPreemption_SaysWhyNot(t *testing.T) {
 		nodes nodeList
 		want  string
 	}{
-		{ranked("p", 10, "3", 0), nodeList{fourCores("a", ranked("1", 10, "4", 1)), fourCores("b", ranked("2", 99, "4", 1))},
+		{ranked("p", 10, "3", 0), nodeList{fourCores("a", ranked("1", 10, "4", 1)),
+			fourCores("b", ranked("2", 99, "4", 1))},
 			"preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."},
 		{ranked("p", 10, "5", 0), nodeList{fourCores("a", ranked("1", 0, "4", 1)), fourCores("b")},
 			"preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."},
 		{ranked("p", 10, "3", 0), nodeList{fourCores("a", ranked("1", 0, "1", 1), ranked("2", 99, "2", 1))},
 			"preemption: 0/1 nodes are available: 1 Insufficient cpu."},
-		{never, nodeList{fourCores("a", ranked("1", 0, "4", 1))}, "preemption: not eligible due to preemptionPolicy=Never."},
-		{nominated, nodeList{fourCores("a", going)}, "preemption: not eligible due to a terminating pod on the nominated node."},
+		{never, nodeList{fourCores("a", ranked("1", 0, "4", 1))},
+			"preemption: not eligible due to preemptionPolicy=Never."},
+		{nominated, nodeList{fourCores("a", going)},
+			"preemption: not eligible due to a terminating pod on the nominated node."},
 	} {
 		_, result, status := preemption(t, tt.pod, tt.nodes)
 		require.Equal(t, []string{tt.want}, status.Reasons())

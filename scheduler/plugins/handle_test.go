@@ -37,7 +37,7 @@ func newTestHandle(t testing.TB, objects ...runtime.Object) *testHandle {
 	}
 }
 
-// start waits for what the plugins' factories have asked informers for.
+// start waits for the informers that the plugins' factories have requested.
 func (h *testHandle) start(t testing.TB) {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.informers.Start(ctx.Done())
@@ -64,7 +64,8 @@ func (h *testHandle) Parallel(n int, f func(int)) {
 	}
 }
 
-func (h *testHandle) FilterWithNominated(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (h *testHandle) FilterWithNominated(state *framework.CycleState, pod *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	for _, f := range h.filters {
 		if status := f.Filter(state, pod, node); !status.OK() {
 			return status
@@ -73,7 +74,8 @@ func (h *testHandle) FilterWithNominated(state *framework.CycleState, pod *frame
 	return nil
 }
 
-func (h *testHandle) AddPod(state *framework.CycleState, pod, added *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (h *testHandle) AddPod(state *framework.CycleState, pod, added *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	for _, f := range h.filters {
 		if e, ok := f.(framework.PreFilterExtensions); ok {
 			e.AddPod(state, pod, added, node)
@@ -82,7 +84,8 @@ func (h *testHandle) AddPod(state *framework.CycleState, pod, added *framework.P
 	return nil
 }
 
-func (h *testHandle) RemovePod(state *framework.CycleState, pod, removed *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (h *testHandle) RemovePod(state *framework.CycleState, pod, removed *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	for _, f := range h.filters {
 		if e, ok := f.(framework.PreFilterExtensions); ok {
 			e.RemovePod(state, pod, removed, node)

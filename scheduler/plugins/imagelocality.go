@@ -15,7 +15,7 @@ type ImageLocality struct{}
 const (
 	// Images of less than this in sum make no difference.
 	fewImageBytes int64 = 23 * 1024 * 1024
-	// This much per container is as good as can be.
+	// This much per container gives the highest score.
 	manyImageBytes int64 = 1000 * 1024 * 1024
 
 	imagesKey = "ImageLocality/images"
@@ -31,7 +31,8 @@ type wantedImage struct {
 func (*ImageLocality) Name() string { return "ImageLocality" }
 
 // PreScore implements framework.PreScorePlugin.
-func (*ImageLocality) PreScore(state *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo, nodes framework.Snapshot) *framework.Status {
+func (*ImageLocality) PreScore(state *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo,
+	nodes framework.Snapshot) *framework.Status {
 	var images []wantedImage
 	want := func(reference string) {
 		name := normalizedImage(reference)
@@ -78,8 +79,8 @@ func imageCount(pod *corev1.Pod) int {
 	return n
 }
 
-// normalizedImage adds the tag that is meant where a reference has neither tag nor digest: the colon of a tag
-// comes after the last slash, that of a registry's port before.
+// normalizedImage adds the default tag to a reference that has neither tag nor digest: the colon of a
+// tag comes after the last slash, that of a registry's port before.
 func normalizedImage(reference string) string {
 	if strings.LastIndex(reference, ":") <= strings.LastIndex(reference, "/") {
 		return reference + ":latest"

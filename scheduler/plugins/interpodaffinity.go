@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// InterPodAffinity keeps to spec.affinity.podAffinity and podAntiAffinity, of the pod and of those that
-// are there already: a pod's required anti-affinity keeps others out of its topology, too. Scores are in
+// InterPodAffinity enforces spec.affinity.podAffinity and podAntiAffinity, of the pod and of existing
+// pods: a pod's required anti-affinity keeps others out of its topology, too. Scores are in
 // interpodaffinity_score.go.
 type InterPodAffinity struct {
 	namespaces            corelisters.NamespaceLister
@@ -23,9 +23,12 @@ type InterPodAffinity struct {
 const podAffinityKey = "InterPodAffinity/filter"
 
 var (
-	podAffinityMismatch      = framework.NewStatus("InterPodAffinity", framework.UnschedulableAndUnresolvable, "node(s) didn't match pod affinity rules")
-	podAntiAffinityMismatch  = framework.NewStatus("InterPodAffinity", framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
-	existingAntiAffinityHurt = framework.NewStatus("InterPodAffinity", framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
+	podAffinityMismatch = framework.NewStatus("InterPodAffinity", framework.UnschedulableAndUnresolvable,
+		"node(s) didn't match pod affinity rules")
+	podAntiAffinityMismatch = framework.NewStatus("InterPodAffinity", framework.Unschedulable,
+		"node(s) didn't match pod anti-affinity rules")
+	existingAntiAffinityHurt = framework.NewStatus("InterPodAffinity", framework.Unschedulable,
+		"node(s) didn't satisfy existing pods anti-affinity rules")
 )
 
 func newInterPodAffinity(args framework.Args, h framework.Handle) (framework.Plugin, error) {
@@ -33,7 +36,8 @@ func newInterPodAffinity(args framework.Args, h framework.Handle) (framework.Plu
 	if err := args.Decode(&a); err != nil {
 		return nil, err
 	}
-	p := &InterPodAffinity{namespaces: h.Informers().Core().V1().Namespaces().Lister(), hardWeight: 1, ignorePreferredOthers: a.IgnorePreferredTermsOfExistingPods}
+	p := &InterPodAffinity{namespaces: h.Informers().Core().V1().Namespaces().Lister(), hardWeight: 1,
+		ignorePreferredOthers: a.IgnorePreferredTermsOfExistingPods}
 	if a.HardPodAffinityWeight != nil {
 		p.hardWeight = *a.HardPodAffinityWeight
 	}
@@ -46,10 +50,10 @@ func newInterPodAffinity(args framework.Args, h framework.Handle) (framework.Plu
 // Name implements framework.Plugin.
 func (*InterPodAffinity) Name() string { return "InterPodAffinity" }
 
-// topologyPair is a label of nodes that makes them one place.
+// topologyPair is a label that nodes of one topology domain share.
 type topologyPair struct{ key, value string }
 
-// pairCounts is how many matches there are in each place.
+// pairCounts is the number of matches in each domain.
 type pairCounts map[topologyPair]int
 
 func (c pairCounts) add(node *corev1.Node, key string, sign int) {
@@ -75,7 +79,8 @@ func (c pairCounts) clone() pairCounts {
 type podAffinityState struct {
 	affinityTerms, antiTerms []framework.AffinityTerm // of the pod, namespaces resolved
 	namespace                labels.Set               // labels of the pod's
-	// existing counts the pods whose anti-affinity is against this one; affinity and anti those that match the pod's own terms.
+	// existing counts the pods whose anti-affinity excludes this one; affinity and anti those that
+	// match the pod's own terms.
 	existing, affinity, anti pairCounts
 }
 
@@ -86,7 +91,7 @@ func (s *podAffinityState) Clone() any {
 	return &c
 }
 
-// count takes note of a pod on a node: one more or one fewer.
+// count adds a pod on a node to the counts, or removes it from them.
 func (s *podAffinityState) count(pod, other *framework.PodInfo, node *corev1.Node, sign int) {
 	s.countExisting(pod, other, node, sign)
 	s.countOwn(other, node, sign)
@@ -124,7 +129,8 @@ func matchesAll(terms []framework.AffinityTerm, pod *corev1.Pod) bool {
 }
 
 // PreFilter implements framework.PreFilterPlugin.
-func (p *InterPodAffinity) PreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (p *InterPodAffinity) PreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) (
+	*framework.PreFilterResult, *framework.Status) {
 	others := nodes.NodesWithRequiredAntiAffinity()
 	if len(others) == 0 && len(pod.RequiredAffinity) == 0 && len(pod.RequiredAntiAffinity) == 0 {
 		return nil, skip
@@ -152,7 +158,7 @@ func (p *InterPodAffinity) PreFilter(state *framework.CycleState, pod *framework
 	return nil, nil
 }
 
-// resolved has the namespaces that the terms' selectors select now by their names.
+// resolved replaces the terms' namespace selectors by the names of the namespaces that they select now.
 func (p *InterPodAffinity) resolved(terms []framework.AffinityTerm) []framework.AffinityTerm {
 	out := make([]framework.AffinityTerm, len(terms))
 	for i, t := range terms {
@@ -182,7 +188,8 @@ func (p *InterPodAffinity) namespaceLabels(name string) labels.Set {
 }
 
 // Filter implements framework.FilterPlugin.
-func (p *InterPodAffinity) Filter(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *InterPodAffinity) Filter(state *framework.CycleState, pod *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	s, ok := state.Read(podAffinityKey).(*podAffinityState)
 	switch {
 	case !ok:
@@ -197,8 +204,9 @@ func (p *InterPodAffinity) Filter(state *framework.CycleState, pod *framework.Po
 	return nil
 }
 
-// affinityHolds: there is a match in the node's place for each term; or none anywhere, and the pod itself is
-// one. Else the first pod of a group that wants to be together would wait for ever.
+// affinityHolds reports that each term has a match in the node's domain; or that there is none
+// anywhere, and the pod matches itself. Otherwise the first pod of a group with affinity to itself
+// would wait forever.
 func (s *podAffinityState) affinityHolds(pod *framework.PodInfo, node *corev1.Node) bool {
 	there := true
 	for i := range s.affinityTerms {
@@ -235,7 +243,8 @@ func (s *podAffinityState) othersHold(node *corev1.Node) bool {
 }
 
 // AddPod implements framework.PreFilterExtensions.
-func (p *InterPodAffinity) AddPod(state *framework.CycleState, pod, added *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *InterPodAffinity) AddPod(state *framework.CycleState, pod, added *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	if s, ok := state.Read(podAffinityKey).(*podAffinityState); ok {
 		s.count(pod, added, node.Node, 1)
 	}
@@ -243,7 +252,8 @@ func (p *InterPodAffinity) AddPod(state *framework.CycleState, pod, added *frame
 }
 
 // RemovePod implements framework.PreFilterExtensions.
-func (p *InterPodAffinity) RemovePod(state *framework.CycleState, pod, removed *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *InterPodAffinity) RemovePod(state *framework.CycleState, pod, removed *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	if s, ok := state.Read(podAffinityKey).(*podAffinityState); ok {
 		s.count(pod, removed, node.Node, -1)
 	}
@@ -253,14 +263,17 @@ func (p *InterPodAffinity) RemovePod(state *framework.CycleState, pod, removed *
 // EventsToRegister implements framework.EnqueueExtensions.
 func (p *InterPodAffinity) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
-		{Event: event(framework.AssignedPod, framework.Add|framework.UpdatePodLabel|framework.Delete), Helps: p.podHelps},
-		{Event: event(framework.Node, framework.Add|framework.UpdateNodeLabel), Helps: framework.NodeHint(nodeHasTopology)},
+		{Event: event(framework.AssignedPod, framework.Add|framework.UpdatePodLabel|framework.Delete),
+			Helps: p.podHelps},
+		{Event: event(framework.Node, framework.Add|framework.UpdateNodeLabel),
+			Helps: framework.NodeHint(nodeHasTopology)},
 		{Event: event(framework.Namespace, framework.Add|framework.Update)},
 		{Event: event(framework.UnscheduledPod, framework.UpdatePodLabel)},
 	}
 }
 
-// podHelps: one came that matches the affinity; or one went, or is not what it was, that stood against the pod.
+// podHelps reports whether a pod that matches the affinity has appeared, or whether one that excluded
+// the pod has gone or changed.
 func (p *InterPodAffinity) podHelps(pod *framework.PodInfo, change *framework.Change) bool {
 	if now, ok := change.New.(*framework.PodInfo); ok {
 		if terms := p.resolved(pod.RequiredAffinity); len(terms) > 0 && matchesAll(terms, now.Pod) {
@@ -282,7 +295,8 @@ func (p *InterPodAffinity) podHelps(pod *framework.PodInfo, change *framework.Ch
 			return true
 		}
 	}
-	// A pod that matched the affinity in one place only may have kept the others from being the first.
+	// A pod that matched the affinity in another domain may have kept this one from being the first of
+	// its group.
 	terms := p.resolved(pod.RequiredAffinity)
 	return change.New == nil && len(terms) > 0 && matchesAll(terms, old.Pod)
 }

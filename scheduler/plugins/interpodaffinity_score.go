@@ -11,7 +11,7 @@ import (
 
 const podAffinityScoreKey = "InterPodAffinity/score"
 
-// topologyScores is what speaks for and against each value of each topology key.
+// topologyScores are the scores of each value of each topology key.
 type topologyScores map[string]map[string]int64
 
 func (s topologyScores) add(t *framework.AffinityTerm, weight int64, node *corev1.Node) {
@@ -25,9 +25,10 @@ func (s topologyScores) add(t *framework.AffinityTerm, weight int64, node *corev
 	s[t.TopologyKey][value] += weight
 }
 
-// PreScore implements framework.PreScorePlugin. It looks at the pod's preferences and at those of the pods that
-// are there; a required affinity of one of these counts as a preference as well (hardPodAffinityWeight).
-func (p *InterPodAffinity) PreScore(state *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo, nodes framework.Snapshot) *framework.Status {
+// PreScore implements framework.PreScorePlugin. It counts the pod's preferences and those of existing
+// pods; a required affinity of an existing pod counts as a preference as well (hardPodAffinityWeight).
+func (p *InterPodAffinity) PreScore(state *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo,
+	nodes framework.Snapshot) *framework.Status {
 	scores := p.scores(pod, nodes)
 	if len(scores) == 0 {
 		return skip
@@ -73,7 +74,8 @@ func (p *InterPodAffinity) scores(pod *framework.PodInfo, nodes framework.Snapsh
 	return s
 }
 
-func (s topologyScores) addAll(terms []framework.WeightedAffinityTerm, sign int64, pod *corev1.Pod, namespace labels.Set, node *corev1.Node) {
+func (s topologyScores) addAll(terms []framework.WeightedAffinityTerm, sign int64, pod *corev1.Pod,
+	namespace labels.Set, node *corev1.Node) {
 	for i := range terms {
 		if t := &terms[i]; t.Matches(pod, namespace) {
 			s.add(&t.AffinityTerm, sign*int64(t.Weight), node)
@@ -101,8 +103,10 @@ func (*InterPodAffinity) Score(state *framework.CycleState, _ *framework.PodInfo
 	return sum
 }
 
-// NormalizeScore implements framework.ScoreNormalizer: scores may be negative, so the worst has none and the best all.
-func (*InterPodAffinity) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) {
+// NormalizeScore implements framework.ScoreNormalizer: scores may be negative, so the lowest becomes
+// zero and the highest MaxNodeScore.
+func (*InterPodAffinity) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, _ []*framework.NodeInfo,
+	scores []int64) {
 	least, most := int64(math.MaxInt64), int64(math.MinInt64)
 	for _, s := range scores {
 		least, most = min(least, s), max(most, s)

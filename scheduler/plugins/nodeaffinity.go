@@ -12,8 +12,9 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// NodeAffinity keeps to spec.nodeSelector and the required terms of spec.affinity.nodeAffinity, and
-// scores by the preferred ones. The profile can add an affinity of its own for all its pods (addedAffinity).
+// NodeAffinity enforces spec.nodeSelector and the required terms of spec.affinity.nodeAffinity, and
+// scores by the preferred ones. The profile can add an affinity of its own for all its pods
+// (addedAffinity).
 type NodeAffinity struct {
 	addedRequired  *nodeaffinity.NodeSelector
 	addedPreferred *nodeaffinity.PreferredSchedulingTerms
@@ -29,7 +30,8 @@ var (
 		"node(s) didn't match Pod's node affinity/selector")
 	addedAffinityMismatch = framework.NewStatus("NodeAffinity", framework.UnschedulableAndUnresolvable,
 		"node(s) didn't match scheduler-enforced node affinity")
-	affinityConflict = framework.NewStatus("NodeAffinity", framework.UnschedulableAndUnresolvable, "pod affinity terms conflict")
+	affinityConflict = framework.NewStatus("NodeAffinity", framework.UnschedulableAndUnresolvable,
+		"pod affinity terms conflict")
 )
 
 func newNodeAffinity(args framework.Args, _ framework.Handle) (framework.Plugin, error) {
@@ -43,12 +45,14 @@ func newNodeAffinity(args framework.Args, _ framework.Handle) (framework.Plugin,
 	}
 	path, err := args.Path.Child("addedAffinity"), error(nil)
 	if required := a.AddedAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-		if p.addedRequired, err = nodeaffinity.NewNodeSelector(required, field.WithPath(path.Child("requiredDuringSchedulingIgnoredDuringExecution"))); err != nil {
+		if p.addedRequired, err = nodeaffinity.NewNodeSelector(required,
+			field.WithPath(path.Child("requiredDuringSchedulingIgnoredDuringExecution"))); err != nil {
 			return nil, err
 		}
 	}
 	if preferred := a.AddedAffinity.PreferredDuringSchedulingIgnoredDuringExecution; len(preferred) > 0 {
-		if p.addedPreferred, err = nodeaffinity.NewPreferredSchedulingTerms(preferred, field.WithPath(path.Child("preferredDuringSchedulingIgnoredDuringExecution"))); err != nil {
+		if p.addedPreferred, err = nodeaffinity.NewPreferredSchedulingTerms(preferred,
+			field.WithPath(path.Child("preferredDuringSchedulingIgnoredDuringExecution"))); err != nil {
 			return nil, err
 		}
 	}
@@ -63,7 +67,8 @@ func (*NodeAffinity) Name() string { return "NodeAffinity" }
 
 // PreFilter implements framework.PreFilterPlugin. Terms that name their nodes, as the pods of a
 // DaemonSet have them, narrow the search to those.
-func (p *NodeAffinity) PreFilter(state *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (p *NodeAffinity) PreFilter(state *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (
+	*framework.PreFilterResult, *framework.Status) {
 	required := requiredTerms(pod.Pod)
 	if required == nil && len(pod.Pod.Spec.NodeSelector) == 0 && p.addedRequired == nil {
 		return nil, skip
@@ -91,7 +96,7 @@ func (p *NodeAffinity) PreFilter(state *framework.CycleState, pod *framework.Pod
 	return &framework.PreFilterResult{NodeNames: names}, nil
 }
 
-// namesOf are the nodes that a term names; nil where it names none.
+// namesOf returns the nodes that a term names; nil if it names none.
 func namesOf(term *corev1.NodeSelectorTerm) map[string]struct{} {
 	var names map[string]struct{}
 	for _, f := range term.MatchFields {
@@ -110,7 +115,8 @@ func namesOf(term *corev1.NodeSelectorTerm) map[string]struct{} {
 }
 
 // Filter implements framework.FilterPlugin.
-func (p *NodeAffinity) Filter(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *NodeAffinity) Filter(state *framework.CycleState, pod *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	if p.addedRequired != nil && !p.addedRequired.Match(node.Node) {
 		return addedAffinityMismatch
 	}
@@ -118,7 +124,7 @@ func (p *NodeAffinity) Filter(state *framework.CycleState, pod *framework.PodInf
 	if !ok {
 		required = nodeaffinity.GetRequiredNodeAffinity(pod.Pod)
 	}
-	// A malformed selector matches nothing; validation keeps such out, so there is nothing to add.
+	// A malformed selector matches nothing. Validation rejects these, so the error needs no report.
 	if matches, _ := required.Match(node.Node); !matches {
 		return nodeAffinityMismatch
 	}
@@ -126,15 +132,18 @@ func (p *NodeAffinity) Filter(state *framework.CycleState, pod *framework.PodInf
 }
 
 // PreScore implements framework.PreScorePlugin.
-func (p *NodeAffinity) PreScore(state *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo, _ framework.Snapshot) *framework.Status {
+func (p *NodeAffinity) PreScore(state *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo,
+	_ framework.Snapshot) *framework.Status {
 	affinity := pod.Pod.Spec.Affinity
-	if affinity == nil || affinity.NodeAffinity == nil || len(affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 0 {
+	if affinity == nil || affinity.NodeAffinity == nil ||
+		len(affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 0 {
 		if p.addedPreferred == nil {
 			return skip
 		}
 		return nil
 	}
-	preferred, err := nodeaffinity.NewPreferredSchedulingTerms(affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	preferred, err := nodeaffinity.NewPreferredSchedulingTerms(
+		affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	if err != nil {
 		return framework.AsError(p.Name(), err)
 	}
@@ -155,16 +164,18 @@ func (p *NodeAffinity) Score(state *framework.CycleState, _ *framework.PodInfo, 
 }
 
 // NormalizeScore implements framework.ScoreNormalizer.
-func (*NodeAffinity) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) {
+func (*NodeAffinity) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, _ []*framework.NodeInfo,
+	scores []int64) {
 	normalize(scores, false)
 }
 
 // EventsToRegister implements framework.EnqueueExtensions.
 func (p *NodeAffinity) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
-		{Event: event(framework.Node, framework.Add|framework.UpdateNodeLabel), Helps: framework.NodeHint(func(pod *framework.PodInfo, node *framework.NodeInfo) bool {
-			return p.Filter(nil, pod, node).OK()
-		})},
+		{Event: event(framework.Node, framework.Add|framework.UpdateNodeLabel),
+			Helps: framework.NodeHint(func(pod *framework.PodInfo, node *framework.NodeInfo) bool {
+				return p.Filter(nil, pod, node).OK()
+			})},
 		{Event: event(framework.UnscheduledPod, framework.Update)}, // a gated pod may narrow its selector
 	}
 }

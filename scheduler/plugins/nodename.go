@@ -2,8 +2,8 @@ package plugins
 
 import "github.com/coxswain-dev/coxswain/scheduler/framework"
 
-// NodeName passes only the node that spec.nodeName asks for. A pod with a node name is bound already and
-// does not come by here, but a what-if about such a pod does.
+// NodeName passes only the node in spec.nodeName. A pod with a node name is bound already and is not
+// scheduled, but simulations may include one.
 type NodeName struct{}
 
 var nodeNameMismatch = framework.NewStatus("NodeName", framework.UnschedulableAndUnresolvable,
@@ -13,7 +13,8 @@ var nodeNameMismatch = framework.NewStatus("NodeName", framework.UnschedulableAn
 func (NodeName) Name() string { return "NodeName" }
 
 // PreFilter implements framework.PreFilterPlugin.
-func (p NodeName) PreFilter(_ *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (p NodeName) PreFilter(_ *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (
+	*framework.PreFilterResult, *framework.Status) {
 	if pod.Pod.Spec.NodeName == "" {
 		return nil, skip
 	}

@@ -2,16 +2,18 @@ package plugins
 
 import "github.com/coxswain-dev/coxswain/scheduler/framework"
 
-// NodePorts refuses nodes on which a host port of the pod is taken.
+// NodePorts rejects nodes on which a host port of the pod is taken.
 type NodePorts struct{}
 
-var portsTaken = framework.NewStatus("NodePorts", framework.Unschedulable, "node(s) didn't have free ports for the requested pod ports")
+var portsTaken = framework.NewStatus("NodePorts", framework.Unschedulable,
+	"node(s) didn't have free ports for the requested pod ports")
 
 // Name implements framework.Plugin.
 func (NodePorts) Name() string { return "NodePorts" }
 
 // PreFilter implements framework.PreFilterPlugin.
-func (NodePorts) PreFilter(_ *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (NodePorts) PreFilter(_ *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (
+	*framework.PreFilterResult, *framework.Status) {
 	if len(pod.HostPorts) == 0 {
 		return nil, skip
 	}
@@ -30,9 +32,10 @@ func (NodePorts) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *f
 func (NodePorts) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
 		{Event: event(framework.Node, framework.Add)},
-		{Event: event(framework.AssignedPod, framework.Delete), Helps: func(pod *framework.PodInfo, change *framework.Change) bool {
-			gone, ok := change.Old.(*framework.PodInfo)
-			return !ok || !framework.NewNodeInfo(nil, gone).PortsFree(pod.HostPorts)
-		}},
+		{Event: event(framework.AssignedPod, framework.Delete),
+			Helps: func(pod *framework.PodInfo, change *framework.Change) bool {
+				gone, ok := change.Old.(*framework.PodInfo)
+				return !ok || !framework.NewNodeInfo(nil, gone).PortsFree(pod.HostPorts)
+			}},
 	}
 }

@@ -26,7 +26,8 @@ func newNodeResourcesBalancedAllocation(args framework.Args, _ framework.Handle)
 func (*NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBalancedAllocation" }
 
 // PreScore implements framework.PreScorePlugin: a pod that requests none of them changes no balance.
-func (p *NodeResourcesBalancedAllocation) PreScore(_ *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo, _ framework.Snapshot) *framework.Status {
+func (p *NodeResourcesBalancedAllocation) PreScore(_ *framework.CycleState, pod *framework.PodInfo,
+	_ []*framework.NodeInfo, _ framework.Snapshot) *framework.Status {
 	for i := range p.resources {
 		if pod.Requests.Of(corev1.ResourceName(p.resources[i].Name)) > 0 {
 			return nil
@@ -36,7 +37,8 @@ func (p *NodeResourcesBalancedAllocation) PreScore(_ *framework.CycleState, pod 
 }
 
 // Score implements framework.ScorePlugin: the smaller the standard deviation of the shares, the better.
-func (p *NodeResourcesBalancedAllocation) Score(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) int64 {
+func (p *NodeResourcesBalancedAllocation) Score(_ *framework.CycleState, pod *framework.PodInfo,
+	node *framework.NodeInfo) int64 {
 	var shares [16]float64
 	n, sum := 0, 0.0
 	for i := 0; i < len(p.resources) && n < len(shares); i++ {

@@ -11,22 +11,24 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// NodeResourcesFit refuses nodes that have less left than the pod requests, and scores them by the share
-// of their resources that would be left or taken (resourcestrategy.go).
+// NodeResourcesFit rejects nodes that have less left than the pod requests, and scores nodes by the
+// share of their resources that would be left or taken (resourcestrategy.go).
 type NodeResourcesFit struct {
 	ignored       map[corev1.ResourceName]bool
 	ignoredGroups []string // with the slash
 	strategy      *resourceStrategy
 }
 
-// The refusals that every cluster sees are made once. Where the node would not do even if it were
-// empty, preemption cannot help.
+// The most frequent statuses are made once. If the pod would not fit even on an empty node, preemption
+// cannot help.
 var (
 	tooManyPods        = framework.NewStatus("NodeResourcesFit", framework.Unschedulable, "Too many pods")
 	insufficientCPU    = framework.NewStatus("NodeResourcesFit", framework.Unschedulable, "Insufficient cpu")
 	insufficientMemory = framework.NewStatus("NodeResourcesFit", framework.Unschedulable, "Insufficient memory")
-	neverEnoughCPU     = framework.NewStatus("NodeResourcesFit", framework.UnschedulableAndUnresolvable, "Insufficient cpu")
-	neverEnoughMemory  = framework.NewStatus("NodeResourcesFit", framework.UnschedulableAndUnresolvable, "Insufficient memory")
+	neverEnoughCPU     = framework.NewStatus("NodeResourcesFit", framework.UnschedulableAndUnresolvable,
+		"Insufficient cpu")
+	neverEnoughMemory = framework.NewStatus("NodeResourcesFit", framework.UnschedulableAndUnresolvable,
+		"Insufficient memory")
 )
 
 func newNodeResourcesFit(args framework.Args, _ framework.Handle) (framework.Plugin, error) {
@@ -50,12 +52,13 @@ func newNodeResourcesFit(args framework.Args, _ framework.Handle) (framework.Plu
 func (*NodeResourcesFit) Name() string { return "NodeResourcesFit" }
 
 // Filter implements framework.FilterPlugin.
-func (p *NodeResourcesFit) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *NodeResourcesFit) Filter(_ *framework.CycleState, pod *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	return p.fits(&pod.Requests, &node.Requested, &node.Allocatable)
 }
 
-// fits checks want against what is left of have. A resource that the pod does not want is not
-// looked at, even where the node is overcommitted; only the pod slot is always wanted.
+// fits compares want with the rest of have. A resource that the pod does not request is not checked,
+// even if the node is overcommitted; only the pod slot always is.
 func (p *NodeResourcesFit) fits(want, used, have *framework.Resource) *framework.Status {
 	lacks := func(want, used, have int64) bool { return want > 0 && want > have-used }
 	pods := lacks(want.Pods, used.Pods, have.Pods)
@@ -111,12 +114,14 @@ func (p *NodeResourcesFit) fits(want, used, have *framework.Resource) *framework
 	return framework.NewStatus(p.Name(), code, reasons...)
 }
 
-// ignores reports whether an extended resource is somebody else's business.
+// ignores reports whether the configuration leaves an extended resource out.
 func (p *NodeResourcesFit) ignores(name corev1.ResourceName) bool {
 	if p.ignored[name] {
 		return true
 	}
-	return slices.ContainsFunc(p.ignoredGroups, func(group string) bool { return strings.HasPrefix(string(name), group) })
+	return slices.ContainsFunc(p.ignoredGroups, func(group string) bool {
+		return strings.HasPrefix(string(name), group)
+	})
 }
 
 // Score implements framework.ScorePlugin.
@@ -124,26 +129,29 @@ func (p *NodeResourcesFit) Score(_ *framework.CycleState, pod *framework.PodInfo
 	return p.strategy.score(pod, node)
 }
 
-// EventsToRegister implements framework.EnqueueExtensions. A node helps that would hold the pod if it were empty; a pod
-// that went or shrank, where it had something that this one wants.
+// EventsToRegister implements framework.EnqueueExtensions. A node helps if it would hold the pod when
+// empty; the end or the resize of a pod helps if it frees a resource that this one requests.
 func (p *NodeResourcesFit) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
-		{Event: event(framework.Node, framework.Add|framework.UpdateNodeAllocatable), Helps: framework.NodeHint(func(pod *framework.PodInfo, node *framework.NodeInfo) bool {
-			return p.fits(&pod.Requests, &framework.Resource{}, &node.Allocatable).OK()
-		})},
-		{Event: event(framework.AssignedPod, framework.Delete)}, // it leaves a pod slot at least
-		{Event: event(framework.AssignedPod, framework.UpdatePodScaleDown), Helps: func(pod *framework.PodInfo, change *framework.Change) bool {
-			old, was := change.Old.(*framework.PodInfo)
-			now, is := change.New.(*framework.PodInfo)
-			if !was || !is {
-				return true
-			}
-			freed := old.Requests.Clone()
-			freed.Add(now.Requests, -1)
-			helps := func(name corev1.ResourceName) bool { return pod.Requests.Of(name) > 0 && freed.Of(name) > 0 }
-			return helps(corev1.ResourceCPU) || helps(corev1.ResourceMemory) || helps(corev1.ResourceEphemeralStorage) ||
-				slices.ContainsFunc(slices.Collect(maps.Keys(pod.Requests.Scalar)), helps)
-		}},
+		{Event: event(framework.Node, framework.Add|framework.UpdateNodeAllocatable),
+			Helps: framework.NodeHint(func(pod *framework.PodInfo, node *framework.NodeInfo) bool {
+				return p.fits(&pod.Requests, &framework.Resource{}, &node.Allocatable).OK()
+			})},
+		{Event: event(framework.AssignedPod, framework.Delete)}, // it frees at least a pod slot
+		{Event: event(framework.AssignedPod, framework.UpdatePodScaleDown),
+			Helps: func(pod *framework.PodInfo, change *framework.Change) bool {
+				old, was := change.Old.(*framework.PodInfo)
+				now, is := change.New.(*framework.PodInfo)
+				if !was || !is {
+					return true
+				}
+				freed := old.Requests.Clone()
+				freed.Add(now.Requests, -1)
+				helps := func(name corev1.ResourceName) bool { return pod.Requests.Of(name) > 0 && freed.Of(name) > 0 }
+				return helps(corev1.ResourceCPU) || helps(corev1.ResourceMemory) ||
+					helps(corev1.ResourceEphemeralStorage) ||
+					slices.ContainsFunc(slices.Collect(maps.Keys(pod.Requests.Scalar)), helps)
+			}},
 		{Event: event(framework.UnscheduledPod, framework.UpdatePodScaleDown)},
 	}
 }

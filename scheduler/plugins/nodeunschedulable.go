@@ -6,12 +6,13 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// NodeUnschedulable refuses cordoned nodes (spec.unschedulable) to pods that do not tolerate the
-// taint that stands for it, as a DaemonSet's pods do.
+// NodeUnschedulable rejects cordoned nodes (spec.unschedulable) unless the pod tolerates the
+// corresponding taint, as a DaemonSet's pods do.
 type NodeUnschedulable struct{}
 
 var (
-	nodeUnschedulable  = framework.NewStatus("NodeUnschedulable", framework.UnschedulableAndUnresolvable, "node(s) were unschedulable")
+	nodeUnschedulable = framework.NewStatus("NodeUnschedulable", framework.UnschedulableAndUnresolvable,
+		"node(s) were unschedulable")
 	unschedulableTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 )
 
@@ -19,7 +20,8 @@ var (
 func (NodeUnschedulable) Name() string { return "NodeUnschedulable" }
 
 // Filter implements framework.FilterPlugin.
-func (NodeUnschedulable) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (NodeUnschedulable) Filter(_ *framework.CycleState, pod *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	if node.Node.Spec.Unschedulable && !tolerates(pod.Pod.Spec.Tolerations, &unschedulableTaint) {
 		return nodeUnschedulable
 	}
@@ -29,9 +31,10 @@ func (NodeUnschedulable) Filter(_ *framework.CycleState, pod *framework.PodInfo,
 // EventsToRegister implements framework.EnqueueExtensions.
 func (NodeUnschedulable) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
-		{Event: event(framework.Node, framework.Add|framework.UpdateNodeTaint), Helps: framework.NodeHint(func(_ *framework.PodInfo, node *framework.NodeInfo) bool {
-			return !node.Node.Spec.Unschedulable
-		})},
+		{Event: event(framework.Node, framework.Add|framework.UpdateNodeTaint),
+			Helps: framework.NodeHint(func(_ *framework.PodInfo, node *framework.NodeInfo) bool {
+				return !node.Node.Spec.Unschedulable
+			})},
 		{Event: event(framework.UnscheduledPod, framework.UpdatePodToleration)},
 	}
 }

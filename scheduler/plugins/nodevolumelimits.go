@@ -10,7 +10,8 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// NodeVolumeLimits keeps to how many volumes of a CSI driver can be attached to a node at a time, as the node's CSINode says.
+// NodeVolumeLimits enforces the limits of CSI drivers on the number of volumes attached to a node,
+// which the node's CSINode holds.
 type NodeVolumeLimits struct {
 	claims      corelisters.PersistentVolumeClaimLister
 	volumes     corelisters.PersistentVolumeLister
@@ -37,14 +38,16 @@ func (*NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 // csiVolume is a volume of a driver. Pods that share it attach it once.
 type csiVolume struct{ driver, handle string }
 
-// volumeDemand is what the pod wants attached, and what is attached to each node, also for pods that are gone already.
+// volumeDemand is the set of volumes that the pod needs attached, and those that are attached to each
+// node, also for pods that are gone already.
 type volumeDemand struct {
 	wanted   map[csiVolume]struct{}
 	attached map[string][]csiVolume
 }
 
 // PreFilter implements framework.PreFilterPlugin.
-func (p *NodeVolumeLimits) PreFilter(state *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (p *NodeVolumeLimits) PreFilter(state *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (
+	*framework.PreFilterResult, *framework.Status) {
 	wanted := map[csiVolume]struct{}{}
 	p.addVolumes(wanted, pod)
 	if len(wanted) == 0 {
@@ -60,7 +63,7 @@ func (p *NodeVolumeLimits) addVolumes(to map[csiVolume]struct{}, pod *framework.
 		namespace, name := splitKey(key)
 		claim, err := p.claims.PersistentVolumeClaims(namespace).Get(name)
 		if err != nil {
-			continue // VolumeBinding says so
+			continue // VolumeBinding reports it
 		}
 		if v, ok := p.csiVolumeOf(claim); ok {
 			to[v] = struct{}{}
@@ -68,7 +71,8 @@ func (p *NodeVolumeLimits) addVolumes(to map[csiVolume]struct{}, pod *framework.
 	}
 }
 
-// csiVolumeOf is the volume of a claim. One that is still to be provisioned goes by its claim.
+// csiVolumeOf returns the volume of a claim. A volume that is not provisioned yet is identified by its
+// claim.
 func (p *NodeVolumeLimits) csiVolumeOf(claim *corev1.PersistentVolumeClaim) (csiVolume, bool) {
 	if claim.Spec.VolumeName != "" {
 		if v, err := p.volumes.Get(claim.Spec.VolumeName); err == nil {
@@ -86,7 +90,8 @@ func (p *NodeVolumeLimits) csiVolumeOf(claim *corev1.PersistentVolumeClaim) (csi
 }
 
 // Filter implements framework.FilterPlugin.
-func (p *NodeVolumeLimits) Filter(state *framework.CycleState, _ *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *NodeVolumeLimits) Filter(state *framework.CycleState, _ *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	demand, ok := state.Read(volumeLimitsKey).(*volumeDemand)
 	limits := p.limits(node.Node.Name)
 	if !ok || len(limits) == 0 {
@@ -118,7 +123,7 @@ func (p *NodeVolumeLimits) Filter(state *framework.CycleState, _ *framework.PodI
 	return nil
 }
 
-// limits are how many volumes of each driver a node can attach.
+// limits returns how many volumes of each driver a node can attach.
 func (p *NodeVolumeLimits) limits(node string) map[string]int64 {
 	csiNode, err := p.nodes.Get(node)
 	if err != nil {
@@ -145,7 +150,8 @@ func (p *NodeVolumeLimits) attachedVolumes() map[string][]csiVolume {
 			continue
 		}
 		if v, err := p.volumes.Get(*a.Spec.Source.PersistentVolumeName); err == nil && v.Spec.CSI != nil {
-			attached[a.Spec.NodeName] = append(attached[a.Spec.NodeName], csiVolume{v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle})
+			attached[a.Spec.NodeName] = append(attached[a.Spec.NodeName],
+				csiVolume{v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle})
 		}
 	}
 	return attached
@@ -156,10 +162,11 @@ func (p *NodeVolumeLimits) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
 		{Event: event(framework.CSINode, framework.Add|framework.Update)},
 		{Event: event(framework.Node, framework.Add)},
-		{Event: event(framework.AssignedPod, framework.Delete), Helps: func(_ *framework.PodInfo, change *framework.Change) bool {
-			gone, ok := change.Old.(*framework.PodInfo)
-			return !ok || len(gone.Claims) > 0
-		}},
+		{Event: event(framework.AssignedPod, framework.Delete),
+			Helps: func(_ *framework.PodInfo, change *framework.Change) bool {
+				gone, ok := change.Old.(*framework.PodInfo)
+				return !ok || len(gone.Claims) > 0
+			}},
 		{Event: event(framework.PersistentVolumeClaim, framework.Add|framework.Update), Helps: isOwnClaim},
 		{Event: event(framework.VolumeAttachment, framework.Delete)},
 	}

@@ -1,13 +1,13 @@
-// Package plugins has the scheduler's own plugins, each in a file of its name. Registry lists them;
-// which are on, and in which order they are asked, is the configuration's to say.
+// Package plugins has the scheduler's own plugins, each in a file of its name. Registry lists them; the
+// configuration decides which are enabled, and in which order they are called.
 //
-// Whatever one needs to remember about a pod it notes in the CycleState, and what it needs to know of a
-// node is in the NodeInfo. What is in neither, as volumes and namespaces, comes from the informers' listers.
+// A plugin keeps its data about a pod in the CycleState, and finds the state of a node in the NodeInfo.
+// Other objects, such as volumes and namespaces, come from the informers' listers.
 package plugins
 
 import "github.com/coxswain-dev/coxswain/scheduler/framework"
 
-// Registry is the plugins in tree.
+// Registry returns the in-tree plugins.
 func Registry() framework.Registry {
 	return framework.Registry{
 		"SchedulingGates":                 newPlain(SchedulingGates{}),
@@ -31,7 +31,7 @@ func Registry() framework.Registry {
 	}
 }
 
-// newPlain is the factory of a plugin that needs nothing and takes no arguments.
+// newPlain returns the factory of a plugin that needs nothing and takes no arguments.
 func newPlain(plugin framework.Plugin) framework.Factory {
 	return func(args framework.Args, _ framework.Handle) (framework.Plugin, error) {
 		return plugin, args.Decode(&noArgs{})
@@ -43,8 +43,8 @@ type noArgs struct{}
 
 var skip = framework.NewStatus("", framework.Skip)
 
-// normalize stretches scores so that the best has MaxNodeScore. With reverse the highest raw
-// score is the worst.
+// normalize scales scores so that the best is MaxNodeScore. With reverse the highest raw score is the
+// worst.
 func normalize(scores []int64, reverse bool) {
 	var most int64
 	for _, s := range scores {

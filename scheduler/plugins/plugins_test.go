@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// made is a plugin with arguments in YAML or none, beside these objects in the API.
+// made returns a plugin with arguments in YAML or none, and these objects in the API.
 func made[P framework.Plugin](t testing.TB, name, args string, objects ...runtime.Object) P {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(args))
@@ -33,7 +33,8 @@ func made[P framework.Plugin](t testing.TB, name, args string, objects ...runtim
 func node(change func(*corev1.Node), pods ...*corev1.Pod) *framework.NodeInfo {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"disk": "ssd"}},
-		Status:     corev1.NodeStatus{Allocatable: list("cpu", "4", "memory", "8Gi", "pods", "3", "ephemeral-storage", "10Gi", "example.com/gpu", "2")},
+		Status: corev1.NodeStatus{Allocatable: list("cpu", "4", "memory", "8Gi", "pods", "3", "ephemeral-storage",
+			"10Gi", "example.com/gpu", "2")},
 	}
 	if change != nil {
 		change(n)
@@ -93,7 +94,8 @@ func TestFilter(t *testing.T) {
 	}
 	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
 	diskIn := func(op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
-		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: op, Values: values}}}
+		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: op,
+			Values: values}}}
 	}
 	tests := []struct {
 		name    string
@@ -104,14 +106,21 @@ func TestFilter(t *testing.T) {
 	}{
 		{"fits", fit, pod("p", nil, "cpu", "4", "memory", "8Gi"), node(nil), nil},
 		{"cpu", fit, pod("p", nil, "cpu", "4001m"), node(nil), []string{"Insufficient cpu"}},
-		{"cpu that others have", fit, pod("p", nil, "cpu", "1"), node(nil, pod("o", nil, "cpu", "3500m")), []string{"Insufficient cpu"}},
+		{"cpu that others have", fit, pod("p", nil, "cpu", "1"), node(nil, pod("o", nil, "cpu", "3500m")),
+			[]string{"Insufficient cpu"}},
 		{"memory", fit, pod("p", nil, "memory", "9Gi"), node(nil), []string{"Insufficient memory"}},
-		{"both", fit, pod("p", nil, "cpu", "5", "memory", "9Gi"), node(nil), []string{"Insufficient cpu", "Insufficient memory"}},
-		{"storage", fit, pod("p", nil, "ephemeral-storage", "11Gi"), node(nil), []string{"Insufficient ephemeral-storage"}},
-		{"extended", fit, pod("p", nil, "example.com/gpu", "2"), node(nil, pod("o", nil, "example.com/gpu", "1")), []string{"Insufficient example.com/gpu"}},
-		{"extended, not there at all", fit, pod("p", nil, "example.com/fpga", "1"), node(nil), []string{"Insufficient example.com/fpga"}},
-		{"extended, enough", fit, pod("p", nil, "example.com/gpu", "1"), node(nil, pod("o", nil, "example.com/gpu", "1")), nil},
-		{"slots", fit, pod("p", nil), node(nil, pod("1", nil), pod("2", nil), pod("3", nil)), []string{"Too many pods"}},
+		{"both", fit, pod("p", nil, "cpu", "5", "memory", "9Gi"), node(nil),
+			[]string{"Insufficient cpu", "Insufficient memory"}},
+		{"storage", fit, pod("p", nil, "ephemeral-storage", "11Gi"), node(nil),
+			[]string{"Insufficient ephemeral-storage"}},
+		{"extended", fit, pod("p", nil, "example.com/gpu", "2"), node(nil, pod("o", nil, "example.com/gpu", "1")),
+			[]string{"Insufficient example.com/gpu"}},
+		{"extended, not there at all", fit, pod("p", nil, "example.com/fpga", "1"), node(nil),
+			[]string{"Insufficient example.com/fpga"}},
+		{"extended, enough", fit, pod("p", nil, "example.com/gpu", "1"),
+			node(nil, pod("o", nil, "example.com/gpu", "1")), nil},
+		{"slots", fit, pod("p", nil), node(nil, pod("1", nil), pod("2", nil), pod("3", nil)),
+			[]string{"Too many pods"}},
 		{"nothing requested of an overcommitted node", fit, pod("p", nil), node(nil, pod("o", nil, "cpu", "9")), nil},
 		{"the largest init container", fit, pod("p", func(s *corev1.PodSpec) {
 			s.InitContainers = []corev1.Container{container(list("cpu", "3")), container(list("cpu", "5"))}
@@ -124,18 +133,25 @@ func TestFilter(t *testing.T) {
 			sidecar.RestartPolicy = &always
 			s.InitContainers = []corev1.Container{sidecar}
 		}, "cpu", "3"), node(nil), []string{"Insufficient cpu"}},
-		{"overhead", fit, pod("p", func(s *corev1.PodSpec) { s.Overhead = list("cpu", "100m") }, "cpu", "4"), node(nil), []string{"Insufficient cpu"}},
+		{"overhead", fit, pod("p", func(s *corev1.PodSpec) {
+			s.Overhead = list("cpu", "100m")
+		}, "cpu", "4"), node(nil), []string{"Insufficient cpu"}},
 
 		{"named", NodeName{}, pod("p", func(s *corev1.PodSpec) { s.NodeName = "n" }), node(nil), nil},
-		{"named otherwise", NodeName{}, pod("p", func(s *corev1.PodSpec) { s.NodeName = "m" }), node(nil), []string{"node(s) didn't match the requested node name"}},
+		{"named otherwise", NodeName{}, pod("p", func(s *corev1.PodSpec) {
+			s.NodeName = "m"
+		}), node(nil), []string{"node(s) didn't match the requested node name"}},
 
 		{"cordoned", NodeUnschedulable{}, pod("p", nil), node(cordoned), []string{"node(s) were unschedulable"}},
 		{"cordoned and tolerated", NodeUnschedulable{}, pod("p", func(s *corev1.PodSpec) {
-			s.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists}}
+			s.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnschedulable,
+				Operator: corev1.TolerationOpExists}}
 		}), node(cordoned), nil},
 
-		{"tainted", TaintToleration{}, pod("p", nil), node(taint(corev1.TaintEffectNoSchedule)), []string{"node(s) had untolerated taint(s)"}},
-		{"tainted NoExecute", TaintToleration{}, pod("p", nil), node(taint(corev1.TaintEffectNoExecute)), []string{"node(s) had untolerated taint(s)"}},
+		{"tainted", TaintToleration{}, pod("p", nil), node(taint(corev1.TaintEffectNoSchedule)),
+			[]string{"node(s) had untolerated taint(s)"}},
+		{"tainted NoExecute", TaintToleration{}, pod("p", nil), node(taint(corev1.TaintEffectNoExecute)),
+			[]string{"node(s) had untolerated taint(s)"}},
 		{"tainted softly", TaintToleration{}, pod("p", nil), node(taint(corev1.TaintEffectPreferNoSchedule)), nil},
 		{"tainted and tolerated", TaintToleration{}, pod("p", func(s *corev1.PodSpec) {
 			s.Tolerations = []corev1.Toleration{{Key: "dedicated", Value: "db", Effect: corev1.TaintEffectNoSchedule}}
@@ -144,17 +160,29 @@ func TestFilter(t *testing.T) {
 			s.Tolerations = []corev1.Toleration{{Key: "dedicated", Value: "web"}}
 		}), node(taint(corev1.TaintEffectNoSchedule)), []string{"node(s) had untolerated taint(s)"}},
 
-		{"selected", nodeAffinity, pod("p", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"disk": "ssd"} }), node(nil), nil},
-		{"not selected", nodeAffinity, pod("p", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"disk": "tape"} }), node(nil), []string{"node(s) didn't match Pod's node affinity/selector"}},
+		{"selected", nodeAffinity, pod("p", func(s *corev1.PodSpec) {
+			s.NodeSelector = map[string]string{"disk": "ssd"}
+		}), node(nil), nil},
+		{"not selected", nodeAffinity, pod("p", func(s *corev1.PodSpec) {
+			s.NodeSelector = map[string]string{"disk": "tape"}
+		}), node(nil), []string{"node(s) didn't match Pod's node affinity/selector"}},
 		{"required", nodeAffinity, pod("p", affinity(diskIn(corev1.NodeSelectorOpIn, "nvme", "ssd"))), node(nil), nil},
-		{"required, one of two terms", nodeAffinity, pod("p", affinity(diskIn(corev1.NodeSelectorOpIn, "tape"), diskIn(corev1.NodeSelectorOpExists))), node(nil), nil},
-		{"required otherwise", nodeAffinity, pod("p", affinity(diskIn(corev1.NodeSelectorOpNotIn, "ssd"))), node(nil), []string{"node(s) didn't match Pod's node affinity/selector"}},
+		{"required, one of two terms", nodeAffinity,
+			pod("p", affinity(diskIn(corev1.NodeSelectorOpIn, "tape"), diskIn(corev1.NodeSelectorOpExists))),
+			node(nil), nil},
+		{"required otherwise", nodeAffinity, pod("p", affinity(diskIn(corev1.NodeSelectorOpNotIn, "ssd"))), node(nil),
+			[]string{"node(s) didn't match Pod's node affinity/selector"}},
 
 		{"port free", NodePorts{}, pod("p", port(80, "", "")), node(nil, pod("o", port(81, "", ""))), nil},
-		{"port taken", NodePorts{}, pod("p", port(80, "", "")), node(nil, pod("o", port(80, "", corev1.ProtocolTCP))), []string{"node(s) didn't have free ports for the requested pod ports"}},
-		{"port taken on all addresses", NodePorts{}, pod("p", port(80, "10.0.0.1", "")), node(nil, pod("o", port(80, "0.0.0.0", ""))), []string{"node(s) didn't have free ports for the requested pod ports"}},
-		{"port on another address", NodePorts{}, pod("p", port(80, "10.0.0.1", "")), node(nil, pod("o", port(80, "10.0.0.2", ""))), nil},
-		{"port of another protocol", NodePorts{}, pod("p", port(80, "", corev1.ProtocolUDP)), node(nil, pod("o", port(80, "", corev1.ProtocolTCP))), nil},
+		{"port taken", NodePorts{}, pod("p", port(80, "", "")), node(nil, pod("o", port(80, "", corev1.ProtocolTCP))),
+			[]string{"node(s) didn't have free ports for the requested pod ports"}},
+		{"port taken on all addresses", NodePorts{}, pod("p", port(80, "10.0.0.1", "")),
+			node(nil, pod("o", port(80, "0.0.0.0", ""))),
+			[]string{"node(s) didn't have free ports for the requested pod ports"}},
+		{"port on another address", NodePorts{}, pod("p", port(80, "10.0.0.1", "")),
+			node(nil, pod("o", port(80, "10.0.0.2", ""))), nil},
+		{"port of another protocol", NodePorts{}, pod("p", port(80, "", corev1.ProtocolUDP)),
+			node(nil, pod("o", port(80, "", corev1.ProtocolTCP))), nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.plugin.Name()+"/"+tt.name, func(t *testing.T) {
@@ -177,12 +205,15 @@ func TestNodeAffinity_NarrowsToNamedNodes(t *testing.T) {
 	nodeAffinity := &NodeAffinity{}
 	named := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
 		{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}
-	result, status := nodeAffinity.PreFilter(&framework.CycleState{}, framework.NewPodInfo(pod("p", affinity(named))), nil)
+	result, status := nodeAffinity.PreFilter(&framework.CycleState{}, framework.NewPodInfo(pod("p", affinity(named))),
+		nil)
 	require.True(t, status.OK())
 	require.Equal(t, map[string]struct{}{"a": {}}, result.NodeNames)
 
-	other := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "x", Operator: corev1.NodeSelectorOpExists}}}
-	result, _ = nodeAffinity.PreFilter(&framework.CycleState{}, framework.NewPodInfo(pod("p", affinity(named, other))), nil)
+	other := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "x",
+		Operator: corev1.NodeSelectorOpExists}}}
+	result, _ = nodeAffinity.PreFilter(&framework.CycleState{}, framework.NewPodInfo(pod("p", affinity(named, other))),
+		nil)
 	require.Nil(t, result)
 }
 
@@ -201,9 +232,11 @@ func TestScore(t *testing.T) {
 
 	preferred := pod("p", func(s *corev1.PodSpec) {
 		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 7, Preference: corev1.NodeSelectorTerm{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"ssd"}}},
-			}}},
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 7,
+				Preference: corev1.NodeSelectorTerm{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpIn,
+						Values: []string{"ssd"}}},
+				}}},
 		}}
 	})
 	state := &framework.CycleState{}

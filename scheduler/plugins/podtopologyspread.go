@@ -14,11 +14,11 @@ import (
 
 // PodTopologySpread keeps pods that match a selector spread over zones, nodes or other domains
 // (spec.topologySpreadConstraints): DoNotSchedule filters here, ScheduleAnyway scores in
-// podtopologyspread_score.go. A pod without constraints has those of the configuration, with the
-// selector of the Services and the controller that it belongs to.
+// podtopologyspread_score.go. A pod without constraints gets those of the configuration, with the
+// selector of its Services and its controller.
 type PodTopologySpread struct {
 	defaults []corev1.TopologySpreadConstraint
-	system   bool // the defaults are those of the system, which nodes without zones do not mind
+	system   bool // the defaults are the system's, which allow nodes without zones
 	owners   *ownerSelectors
 	counted  spreadCounts
 }
@@ -26,8 +26,9 @@ type PodTopologySpread struct {
 const spreadKey = "PodTopologySpread/filter"
 
 var (
-	spreadMismatch = framework.NewStatus("PodTopologySpread", framework.Unschedulable, "node(s) didn't match pod topology spread constraints")
-	spreadNoLabel  = framework.NewStatus("PodTopologySpread", framework.UnschedulableAndUnresolvable,
+	spreadMismatch = framework.NewStatus("PodTopologySpread", framework.Unschedulable,
+		"node(s) didn't match pod topology spread constraints")
+	spreadNoLabel = framework.NewStatus("PodTopologySpread", framework.UnschedulableAndUnresolvable,
 		"node(s) didn't match pod topology spread constraints (missing required label)")
 )
 
@@ -45,7 +46,8 @@ func newPodTopologySpread(args framework.Args, h framework.Handle) (framework.Pl
 	switch a.DefaultingType {
 	case "", configv1.SystemDefaulting:
 		if len(a.DefaultConstraints) > 0 {
-			return nil, field.Invalid(args.Path.Child("defaultingType"), string(configv1.SystemDefaulting), "when .defaultConstraints are not empty, must be List")
+			return nil, field.Invalid(args.Path.Child("defaultingType"), string(configv1.SystemDefaulting),
+				"when .defaultConstraints are not empty, must be List")
 		}
 		p.defaults, p.system = systemConstraints, true
 	case configv1.ListDefaulting:
@@ -76,7 +78,8 @@ func validateDefaults(constraints []corev1.TopologySpreadConstraint, path *field
 				[]corev1.UnsatisfiableConstraintAction{corev1.DoNotSchedule, corev1.ScheduleAnyway}))
 		}
 		if c.LabelSelector != nil {
-			errs = append(errs, field.Forbidden(path.Child("labelSelector"), "constraint must not define a selector, as they deduced for each pod"))
+			errs = append(errs, field.Forbidden(path.Child("labelSelector"), "constraint must not define a "+
+				"selector, as they deduced for each pod"))
 		}
 	}
 	return errs
@@ -97,8 +100,9 @@ type spreadConstraint struct {
 	counted       map[*framework.NodeInfo]podCount // see spreadCounts
 }
 
-// constraints are those of the pod with that action, or of the configuration.
-func (p *PodTopologySpread) constraints(pod *corev1.Pod, action corev1.UnsatisfiableConstraintAction) []spreadConstraint {
+// constraints returns the pod's constraints with that action, or the configuration's.
+func (p *PodTopologySpread) constraints(pod *corev1.Pod,
+	action corev1.UnsatisfiableConstraintAction) []spreadConstraint {
 	given, fallback := pod.Spec.TopologySpreadConstraints, labels.Selector(nil)
 	if len(given) == 0 {
 		given = p.defaults
@@ -111,13 +115,15 @@ func (p *PodTopologySpread) constraints(pod *corev1.Pod, action corev1.Unsatisfi
 		}
 		s := spreadConstraint{
 			key: c.TopologyKey, maxSkew: int(c.MaxSkew), minDomains: int(ptr.Deref(c.MinDomains, 1)),
-			honorAffinity: ptr.Deref(c.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor) == corev1.NodeInclusionPolicyHonor,
-			honorTaints:   ptr.Deref(c.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor,
+			honorAffinity: ptr.Deref(c.NodeAffinityPolicy,
+				corev1.NodeInclusionPolicyHonor) == corev1.NodeInclusionPolicyHonor,
+			honorTaints: ptr.Deref(c.NodeTaintsPolicy,
+				corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor,
 		}
 		if len(pod.Spec.TopologySpreadConstraints) == 0 {
 			if fallback == nil {
 				if fallback = p.owners.of(pod); fallback.Empty() {
-					return nil // it belongs to nothing: there is nothing to spread
+					return nil // it has no owner: there is nothing to spread
 				}
 			}
 			s.selector = fallback
@@ -137,7 +143,8 @@ func (p *PodTopologySpread) constraints(pod *corev1.Pod, action corev1.Unsatisfi
 }
 
 // includes reports whether a node is one over which the pods are to be spread.
-func (c *spreadConstraint) includes(pod *corev1.Pod, required nodeaffinity.RequiredNodeAffinity, node *corev1.Node) bool {
+func (c *spreadConstraint) includes(pod *corev1.Pod, required nodeaffinity.RequiredNodeAffinity,
+	node *corev1.Node) bool {
 	if c.honorAffinity {
 		if match, _ := required.Match(node); !match {
 			return false
@@ -146,11 +153,12 @@ func (c *spreadConstraint) includes(pod *corev1.Pod, required nodeaffinity.Requi
 	return !c.honorTaints || untolerated(pod, node) == nil
 }
 
-// matches counts the pods of a node that the constraint is about. Those that are going do not count.
+// matches counts the pods of a node that the constraint selects, without those that terminate.
 func (c *spreadConstraint) matches(namespace string, pods []*framework.PodInfo) int {
 	n := 0
 	for _, p := range pods {
-		if p.Pod.Namespace == namespace && p.Pod.DeletionTimestamp == nil && c.selector.Matches(labels.Set(p.Pod.Labels)) {
+		if p.Pod.Namespace == namespace && p.Pod.DeletionTimestamp == nil &&
+			c.selector.Matches(labels.Set(p.Pod.Labels)) {
 			n++
 		}
 	}
@@ -166,7 +174,7 @@ func hasLabels(node *corev1.Node, constraints []spreadConstraint) bool {
 	return true
 }
 
-// spreadState is what PreFilter counts: for each constraint, the pods in each of its domains.
+// spreadState holds the counts of PreFilter: for each constraint, the pods in each of its domains.
 type spreadState struct {
 	constraints []spreadConstraint
 	required    nodeaffinity.RequiredNodeAffinity
@@ -188,7 +196,8 @@ func (s *spreadState) Clone() any {
 }
 
 // PreFilter implements framework.PreFilterPlugin.
-func (p *PodTopologySpread) PreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (p *PodTopologySpread) PreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) (
+	*framework.PreFilterResult, *framework.Status) {
 	s := &spreadState{constraints: p.constraints(pod.Pod, corev1.DoNotSchedule)}
 	if len(s.constraints) == 0 {
 		return nil, skip
@@ -216,7 +225,7 @@ func (p *PodTopologySpread) PreFilter(state *framework.CycleState, pod *framewor
 	return nil, nil
 }
 
-// findLeast looks for the domain with the fewest pods. Where there are fewer domains than there should be, the
+// findLeast finds the domain with the fewest pods. If there are fewer domains than minDomains, the
 // missing ones have none.
 func (s *spreadState) findLeast(i int) {
 	least := -1
@@ -232,7 +241,8 @@ func (s *spreadState) findLeast(i int) {
 }
 
 // Filter implements framework.FilterPlugin.
-func (p *PodTopologySpread) Filter(state *framework.CycleState, _ *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *PodTopologySpread) Filter(state *framework.CycleState, _ *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	s, ok := state.Read(spreadKey).(*spreadState)
 	if !ok {
 		return nil
@@ -251,16 +261,19 @@ func (p *PodTopologySpread) Filter(state *framework.CycleState, _ *framework.Pod
 }
 
 // AddPod implements framework.PreFilterExtensions.
-func (p *PodTopologySpread) AddPod(state *framework.CycleState, pod, added *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *PodTopologySpread) AddPod(state *framework.CycleState, pod, added *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	return p.changed(state, pod, added, node, 1)
 }
 
 // RemovePod implements framework.PreFilterExtensions.
-func (p *PodTopologySpread) RemovePod(state *framework.CycleState, pod, removed *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *PodTopologySpread) RemovePod(state *framework.CycleState, pod, removed *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	return p.changed(state, pod, removed, node, -1)
 }
 
-func (p *PodTopologySpread) changed(state *framework.CycleState, pod, other *framework.PodInfo, node *framework.NodeInfo, sign int) *framework.Status {
+func (p *PodTopologySpread) changed(state *framework.CycleState, pod, other *framework.PodInfo,
+	node *framework.NodeInfo, sign int) *framework.Status {
 	s, ok := state.Read(spreadKey).(*spreadState)
 	if !ok || !hasLabels(node.Node, s.constraints) {
 		return nil
@@ -279,10 +292,13 @@ func (p *PodTopologySpread) changed(state *framework.CycleState, pod, other *fra
 // EventsToRegister implements framework.EnqueueExtensions.
 func (p *PodTopologySpread) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
-		{Event: event(framework.AssignedPod, framework.Add|framework.UpdatePodLabel|framework.Delete), Helps: p.podHelps},
-		// A node that comes, goes, or changes its domain changes the domain with the fewest pods.
-		{Event: event(framework.Node, framework.Add|framework.Delete|framework.UpdateNodeLabel|framework.UpdateNodeTaint), Helps: p.nodeHelps},
-		{Event: event(framework.UnscheduledPod, framework.UpdatePodLabel|framework.UpdatePodToleration|framework.UpdateOther)},
+		{Event: event(framework.AssignedPod, framework.Add|framework.UpdatePodLabel|framework.Delete),
+			Helps: p.podHelps},
+		// A node that appears, goes, or changes its domain may change the domain with the fewest pods.
+		{Event: event(framework.Node,
+			framework.Add|framework.Delete|framework.UpdateNodeLabel|framework.UpdateNodeTaint), Helps: p.nodeHelps},
+		{Event: event(framework.UnscheduledPod,
+			framework.UpdatePodLabel|framework.UpdatePodToleration|framework.UpdateOther)},
 	}
 }
 

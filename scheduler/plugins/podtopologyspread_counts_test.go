@@ -14,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// Whatever becomes of the pods of nodes and of copies of nodes, what is remembered is what counting anew would give.
+// However the pods of nodes and of their copies change, the cached counts equal a new count.
 func TestSpreadCounts_AreThoseOfTheMoment(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -22,7 +22,8 @@ func TestSpreadCounts_AreThoseOfTheMoment(t *testing.T) {
 		return framework.NewNodeInfo(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i)}})
 	}
 	nodes := []*framework.NodeInfo{newNode(0), newNode(1), newNode(2)}
-	selectors := []labels.Selector{labels.SelectorFromSet(labels.Set{"app": "a"}), labels.SelectorFromSet(labels.Set{"app": "b"}), labels.Everything(), labels.Nothing()}
+	selectors := []labels.Selector{labels.SelectorFromSet(labels.Set{"app": "a"}),
+		labels.SelectorFromSet(labels.Set{"app": "b"}), labels.Everything(), labels.Nothing()}
 	var counts spreadCounts
 	for i := range 3000 {
 		at := random.IntN(len(nodes))
@@ -40,7 +41,8 @@ func TestSpreadCounts_AreThoseOfTheMoment(t *testing.T) {
 			nodes[at] = newNode(i)
 		default:
 			node.AddPod(framework.NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-				UID: types.UID(fmt.Sprint(i)), Namespace: []string{"x", "y"}[random.IntN(2)], Labels: map[string]string{"app": []string{"a", "b"}[random.IntN(2)]}}}))
+				UID: types.UID(fmt.Sprint(i)), Namespace: []string{"x", "y"}[random.IntN(2)],
+				Labels: map[string]string{"app": []string{"a", "b"}[random.IntN(2)]}}}))
 		}
 		for _, namespace := range []string{"x", "y"} {
 			for _, selector := range selectors {

@@ -12,7 +12,7 @@ import (
 
 const spreadScoreKey = "PodTopologySpread/score"
 
-// spreadScores is what PreScore counts.
+// spreadScores holds the counts of PreScore.
 type spreadScores struct {
 	constraints []spreadConstraint
 	weights     []float64 // more domains, more weight for each pod
@@ -21,14 +21,16 @@ type spreadScores struct {
 }
 
 // PreScore implements framework.PreScorePlugin.
-func (p *PodTopologySpread) PreScore(state *framework.CycleState, pod *framework.PodInfo, passed []*framework.NodeInfo, nodes framework.Snapshot) *framework.Status {
+func (p *PodTopologySpread) PreScore(state *framework.CycleState, pod *framework.PodInfo, passed []*framework.NodeInfo,
+	nodes framework.Snapshot) *framework.Status {
 	constraints := p.constraints(pod.Pod, corev1.ScheduleAnyway)
 	if len(constraints) == 0 {
 		return skip
 	}
 	p.counted.lend(pod.Pod.Namespace, constraints, len(nodes.Nodes()))
 	s := &spreadScores{
-		constraints: constraints, weights: make([]float64, len(constraints)), counts: make([]map[string]int, len(constraints)),
+		constraints: constraints, weights: make([]float64, len(constraints)), counts: make([]map[string]int,
+			len(constraints)),
 		ignored: map[string]bool{},
 	}
 	needAll := len(pod.Pod.Spec.TopologySpreadConstraints) > 0 || !p.system
@@ -48,7 +50,7 @@ func (p *PodTopologySpread) PreScore(state *framework.CycleState, pod *framework
 	}
 	for i := range constraints {
 		domains := len(s.counts[i])
-		if constraints[i].key == corev1.LabelHostname { // each node is one; Score counts them by itself
+		if constraints[i].key == corev1.LabelHostname { // each node is a domain, which Score counts by itself
 			domains = len(passed) - len(s.ignored)
 		}
 		s.weights[i] = math.Log(float64(domains + 2))
@@ -61,7 +63,7 @@ func (p *PodTopologySpread) PreScore(state *framework.CycleState, pod *framework
 // count counts the pods in the domains of the nodes that passed, on all their nodes.
 func (s *spreadScores) count(pod *corev1.Pod, nodes framework.Snapshot, needAll bool) {
 	if !slices.ContainsFunc(s.counts, func(domains map[string]int) bool { return len(domains) > 0 }) {
-		return // hosts are all there is, and no zones
+		return // the only domains are hosts
 	}
 	required := nodeaffinity.GetRequiredNodeAffinity(pod)
 	for _, node := range nodes.Nodes() {
@@ -78,7 +80,8 @@ func (s *spreadScores) count(pod *corev1.Pod, nodes framework.Snapshot, needAll 
 	}
 }
 
-// Score implements framework.ScorePlugin: how many matching pods there are in the node's domains. Fewer are better.
+// Score implements framework.ScorePlugin: the number of matching pods in the node's domains. Fewer are
+// better.
 func (*PodTopologySpread) Score(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) int64 {
 	s, ok := state.Read(spreadScoreKey).(*spreadScores)
 	if !ok || s.ignored[node.Node.Name] {
@@ -102,7 +105,8 @@ func (*PodTopologySpread) Score(state *framework.CycleState, pod *framework.PodI
 }
 
 // NormalizeScore implements framework.ScoreNormalizer.
-func (*PodTopologySpread) NormalizeScore(state *framework.CycleState, _ *framework.PodInfo, nodes []*framework.NodeInfo, scores []int64) {
+func (*PodTopologySpread) NormalizeScore(state *framework.CycleState, _ *framework.PodInfo, nodes []*framework.NodeInfo,
+	scores []int64) {
 	s, ok := state.Read(spreadScoreKey).(*spreadScores)
 	if !ok {
 		return

@@ -26,10 +26,11 @@ type candidate struct {
 	violations int                  // of disruption budgets
 }
 
-// victimsOn finds the fewest and least important pods of a node that must go. It takes all pods of lower
-// priority away, and if the pod fits then, puts back as many as it can: first those whose going would
-// violate a disruption budget, and the most important first. state and node are the caller's to spend.
-func (p *DefaultPreemption) victimsOn(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo, budgets []*budget) (candidate, *framework.Status) {
+// victimsOn finds the fewest and least important pods of a node that must go. It removes all pods of
+// lower priority and, if the pod fits then, puts back as many as it can: first those whose deletion
+// would violate a disruption budget, and the most important first. It changes state and node.
+func (p *DefaultPreemption) victimsOn(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo,
+	budgets []*budget) (candidate, *framework.Status) {
 	var lower []*framework.PodInfo
 	for _, other := range slices.Clone(node.Pods) {
 		if other.Priority() < pod.Priority() {
@@ -67,8 +68,9 @@ func (p *DefaultPreemption) victimsOn(state *framework.CycleState, pod *framewor
 	return c, nil
 }
 
-// fitsWith puts a pod back, and takes it away again where that keeps the other out.
-func (p *DefaultPreemption) fitsWith(state *framework.CycleState, pod, other *framework.PodInfo, node *framework.NodeInfo) (bool, *framework.Status) {
+// fitsWith puts a pod back, and removes it again if the other does not fit with it.
+func (p *DefaultPreemption) fitsWith(state *framework.CycleState, pod, other *framework.PodInfo,
+	node *framework.NodeInfo) (bool, *framework.Status) {
 	node.AddPod(other)
 	if status := p.h.AddPod(state, pod, other, node); !status.OK() {
 		return false, status
@@ -87,7 +89,7 @@ func moreImportant(a, b *framework.PodInfo) int {
 	return cmp.Or(cmp.Compare(b.Priority(), a.Priority()), startOf(a).Compare(startOf(b).Time))
 }
 
-// startOf is when a pod was started; one that was not yet is the youngest.
+// startOf returns when a pod was started; one that was not yet is the youngest.
 func startOf(p *framework.PodInfo) metav1.Time {
 	if p.Pod.Status.StartTime != nil {
 		return *p.Pod.Status.StartTime
@@ -95,8 +97,8 @@ func startOf(p *framework.PodInfo) metav1.Time {
 	return metav1.Unix(math.MaxInt32, 0)
 }
 
-// splitByBudgets tells the pods apart whose deletion, after that of those before, would violate a disruption
-// budget.
+// splitByBudgets separates the pods whose deletion, after that of the pods before them, would violate a
+// disruption budget.
 func splitByBudgets(pods []*framework.PodInfo, budgets []*budget) (violating, others []*framework.PodInfo) {
 	left := make([]int32, len(budgets))
 	selectors := make([]labels.Selector, len(budgets))
@@ -115,7 +117,7 @@ func splitByBudgets(pods []*framework.PodInfo, budgets []*budget) (violating, ot
 				continue
 			}
 			if _, counted := b.Status.DisruptedPods[p.Pod.Name]; counted {
-				continue // the API server has taken note of its going already
+				continue // the API server has counted its disruption already
 			}
 			left[i]--
 			violates = violates || left[i] < 0
@@ -129,11 +131,12 @@ func splitByBudgets(pods []*framework.PodInfo, budgets []*budget) (violating, ot
 	return violating, others
 }
 
-// choose takes the candidate that hurts least: the fewest violated budgets; then the least important of the most important
-// victims; the smallest sum of priorities; the fewest victims; and the most important victims that have run shortest.
+// choose returns the candidate that does the least harm: the fewest violated budgets; then the lowest
+// priority of the most important victim; the smallest sum of priorities; the fewest victims; and the
+// shortest run of the most important victims.
 func choose(candidates []candidate) candidate {
 	return slices.MinFunc(candidates, func(a, b candidate) int {
-		if len(a.victims) == 0 || len(b.victims) == 0 { // nobody has to go: a pod left meanwhile
+		if len(a.victims) == 0 || len(b.victims) == 0 { // there are no victims: a pod has ended meanwhile
 			return cmp.Compare(len(a.victims), len(b.victims))
 		}
 		return cmp.Or(
@@ -146,7 +149,8 @@ func choose(candidates []candidate) candidate {
 	})
 }
 
-// sumOfPriorities moves them all above zero, or fewer victims of negative priority would look better.
+// sumOfPriorities moves them all above zero: otherwise more victims of negative priority would look
+// better.
 func sumOfPriorities(pods []*framework.PodInfo) (sum int64) {
 	for _, p := range pods {
 		sum += int64(p.Priority()) + math.MaxInt32 + 1
@@ -165,11 +169,12 @@ func earliestStart(pods []*framework.PodInfo) metav1.Time {
 	return earliest
 }
 
-// patchStatus merges into a pod's status.
+// patchStatus applies a merge patch to a pod's status.
 func (p *DefaultPreemption) patchStatus(ctx context.Context, pod *corev1.Pod, status map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err == nil {
-		_, err = p.h.Client().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err = p.h.Client().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{}, "status")
 	}
 	if err != nil {
 		return fmt.Errorf("patch status: %w", err)

@@ -2,7 +2,8 @@ package plugins
 
 import "github.com/coxswain-dev/coxswain/scheduler/framework"
 
-// PrioritySort tries the pods of the highest priority first, and among equals who came first.
+// PrioritySort tries the pods of the highest priority first and, among equals, the one that has waited
+// longest.
 type PrioritySort struct{}
 
 // Name implements framework.Plugin.

@@ -13,14 +13,15 @@ import (
 // resourceStrategy scores a node by the weighted mean of the scores of its resources.
 type resourceStrategy struct {
 	resources []configv1.ResourceSpec
-	// of scores one resource with this much used, the pod included.
+	// of returns the score of a resource of which this much is used, the pod included.
 	of func(used, have int64) int64
-	// countZero says that a resource with score zero counts in the mean.
+	// countZero includes resources with score zero in the mean.
 	countZero bool
 	round     bool
 }
 
-var cpuAndMemory = []configv1.ResourceSpec{{Name: string(corev1.ResourceCPU), Weight: 1}, {Name: string(corev1.ResourceMemory), Weight: 1}}
+var cpuAndMemory = []configv1.ResourceSpec{{Name: string(corev1.ResourceCPU), Weight: 1},
+	{Name: string(corev1.ResourceMemory), Weight: 1}}
 
 func newResourceStrategy(s *configv1.ScoringStrategy, path *field.Path) (*resourceStrategy, error) {
 	if s == nil {
@@ -40,16 +41,20 @@ func newResourceStrategy(s *configv1.ScoringStrategy, path *field.Path) (*resour
 		}
 		shape := s.RequestedToCapacityRatio.Shape
 		errs = append(errs, validateShape(shape, path.Child("requestedToCapacityRatio", "shape"))...)
-		r.of, r.countZero, r.round = func(used, have int64) int64 { return alongShape(shape, utilization(used, have)) }, false, true
+		r.of, r.countZero, r.round = func(used, have int64) int64 {
+			return alongShape(shape, utilization(used, have))
+		}, false, true
 	default:
 		errs = append(errs, field.NotSupported(path.Child("type"), s.Type,
-			[]configv1.ScoringStrategyType{configv1.LeastAllocated, configv1.MostAllocated, configv1.RequestedToCapacityRatio}))
+			[]configv1.ScoringStrategyType{configv1.LeastAllocated, configv1.MostAllocated,
+				configv1.RequestedToCapacityRatio}))
 	}
 	return r, errs.ToAggregate()
 }
 
-// resourceSpecs are CPU and memory where none are given; a weight of zero means one.
-func resourceSpecs(given []configv1.ResourceSpec, path *field.Path, most int64) (specs []configv1.ResourceSpec, errs field.ErrorList) {
+// resourceSpecs returns the given resources, or else CPU and memory; a weight of zero means one.
+func resourceSpecs(given []configv1.ResourceSpec, path *field.Path,
+	most int64) (specs []configv1.ResourceSpec, errs field.ErrorList) {
 	if len(given) == 0 {
 		return cpuAndMemory, nil
 	}
@@ -58,7 +63,8 @@ func resourceSpecs(given []configv1.ResourceSpec, path *field.Path, most int64) 
 			spec.Weight = 1
 		}
 		if spec.Weight < 1 || spec.Weight > most {
-			errs = append(errs, field.Invalid(path.Index(i).Child("weight"), spec.Weight, "resource weight not in valid range"))
+			errs = append(errs, field.Invalid(path.Index(i).Child("weight"), spec.Weight,
+				"resource weight not in valid range"))
 		}
 		if spec.Name == "" {
 			errs = append(errs, field.Required(path.Index(i).Child("name"), ""))
@@ -74,7 +80,7 @@ func (r *resourceStrategy) score(pod *framework.PodInfo, node *framework.NodeInf
 		name := corev1.ResourceName(r.resources[i].Name)
 		have, want := node.Allocatable.Of(name), pod.Scored.Of(name)
 		if have == 0 || want == 0 && name != corev1.ResourceCPU && name != corev1.ResourceMemory {
-			continue // the node is neither better nor worse for what the pod does not want
+			continue // a resource that the pod does not request has no bearing on the score
 		}
 		score := r.of(node.Scored.Of(name)+want, have)
 		if score == 0 && !r.countZero {
@@ -93,7 +99,7 @@ func (r *resourceStrategy) score(pod *framework.PodInfo, node *framework.NodeInf
 	}
 }
 
-// left is the share of have that used leaves, 0 to MaxNodeScore.
+// left returns the share of have that is not used, 0 to MaxNodeScore.
 func left(used, have int64) int64 {
 	if used > have {
 		return 0
@@ -101,12 +107,12 @@ func left(used, have int64) int64 {
 	return int64(float64(have-used) * float64(framework.MaxNodeScore) / float64(have))
 }
 
-// taken is the share of have that used takes, 0 to MaxNodeScore.
+// taken returns the share of have that is used, 0 to MaxNodeScore.
 func taken(used, have int64) int64 {
 	return int64(float64(min(used, have)) * float64(framework.MaxNodeScore) / float64(have))
 }
 
-// utilization is used in percent of have.
+// utilization returns used in percent of have.
 func utilization(used, have int64) int64 {
 	if used > have {
 		return 100
@@ -114,7 +120,8 @@ func utilization(used, have int64) int64 {
 	return int64(float64(used) * 100 / float64(have))
 }
 
-// alongShape is the score at a utilization on the line through the points of a shape, whose scores are 0 to 10.
+// alongShape interpolates the score at a utilization between the points of a shape, whose scores are 0
+// to 10.
 func alongShape(shape []configv1.UtilizationShapePoint, at int64) int64 {
 	const scale = framework.MaxNodeScore / 10
 	for i, p := range shape {
@@ -137,10 +144,12 @@ func validateShape(shape []configv1.UtilizationShapePoint, path *field.Path) (er
 	}
 	for i, p := range shape {
 		if p.Utilization < 0 || p.Utilization > 100 {
-			errs = append(errs, field.Invalid(path.Index(i).Child("utilization"), p.Utilization, "not in valid range [0-100]"))
+			errs = append(errs, field.Invalid(path.Index(i).Child("utilization"), p.Utilization,
+				"not in valid range [0-100]"))
 		}
 		if i > 0 && p.Utilization <= shape[i-1].Utilization {
-			errs = append(errs, field.Invalid(path.Index(i).Child("utilization"), p.Utilization, "utilization values must be sorted in increasing order"))
+			errs = append(errs, field.Invalid(path.Index(i).Child("utilization"), p.Utilization,
+				"utilization values must be sorted in increasing order"))
 		}
 		if p.Score < 0 || p.Score > 10 {
 			errs = append(errs, field.Invalid(path.Index(i).Child("score"), p.Score, "not in valid range [0-10]"))

@@ -7,17 +7,19 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// TaintToleration refuses nodes with a NoSchedule or NoExecute taint that the pod does not
-// tolerate, and prefers those with the fewest PreferNoSchedule taints that it does not.
+// TaintToleration rejects nodes with a NoSchedule or NoExecute taint that the pod does not tolerate,
+// and prefers those with the fewest untolerated PreferNoSchedule taints.
 type TaintToleration struct{}
 
-var untoleratedTaint = framework.NewStatus("TaintToleration", framework.UnschedulableAndUnresolvable, "node(s) had untolerated taint(s)")
+var untoleratedTaint = framework.NewStatus("TaintToleration", framework.UnschedulableAndUnresolvable,
+	"node(s) had untolerated taint(s)")
 
 // Name implements framework.Plugin.
 func (TaintToleration) Name() string { return "TaintToleration" }
 
 // Filter implements framework.FilterPlugin.
-func (TaintToleration) Filter(_ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (TaintToleration) Filter(_ *framework.CycleState, pod *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	if untolerated(pod.Pod, node.Node) != nil {
 		return untoleratedTaint
 	}
@@ -25,7 +27,8 @@ func (TaintToleration) Filter(_ *framework.CycleState, pod *framework.PodInfo, n
 }
 
 // PreScore implements framework.PreScorePlugin.
-func (TaintToleration) PreScore(_ *framework.CycleState, _ *framework.PodInfo, nodes []*framework.NodeInfo, _ framework.Snapshot) *framework.Status {
+func (TaintToleration) PreScore(_ *framework.CycleState, _ *framework.PodInfo, nodes []*framework.NodeInfo,
+	_ framework.Snapshot) *framework.Status {
 	for _, node := range nodes {
 		for i := range node.Node.Spec.Taints {
 			if node.Node.Spec.Taints[i].Effect == corev1.TaintEffectPreferNoSchedule {
@@ -49,21 +52,23 @@ func (TaintToleration) Score(_ *framework.CycleState, pod *framework.PodInfo, no
 }
 
 // NormalizeScore implements framework.ScoreNormalizer.
-func (TaintToleration) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) {
+func (TaintToleration) NormalizeScore(_ *framework.CycleState, _ *framework.PodInfo, _ []*framework.NodeInfo,
+	scores []int64) {
 	normalize(scores, true)
 }
 
 // EventsToRegister implements framework.EnqueueExtensions.
 func (p TaintToleration) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
-		{Event: event(framework.Node, framework.Add|framework.UpdateNodeTaint), Helps: framework.NodeHint(func(pod *framework.PodInfo, node *framework.NodeInfo) bool {
-			return p.Filter(nil, pod, node).OK()
-		})},
+		{Event: event(framework.Node, framework.Add|framework.UpdateNodeTaint),
+			Helps: framework.NodeHint(func(pod *framework.PodInfo, node *framework.NodeInfo) bool {
+				return p.Filter(nil, pod, node).OK()
+			})},
 		{Event: event(framework.UnscheduledPod, framework.UpdatePodToleration)},
 	}
 }
 
-// untolerated is a taint that keeps the pod off the node, or nil.
+// untolerated returns a taint that keeps the pod off the node, or nil.
 func untolerated(pod *corev1.Pod, node *corev1.Node) *corev1.Taint {
 	taints := node.Spec.Taints
 	for i := range taints {

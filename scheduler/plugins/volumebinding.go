@@ -21,10 +21,11 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// VolumeBinding keeps a pod to the nodes that can reach its volumes. Claims that are bound have a volume with a node
-// affinity. Claims of a class with WaitForFirstConsumer have none yet: for each node it looks for volumes that
-// match them, or whether one could be provisioned there; when the node is chosen, PreBind binds the volumes or asks for
-// the provisioning, and waits for it (volumebinding_bind.go).
+// VolumeBinding keeps a pod to the nodes that can reach its volumes. Claims that are bound have a
+// volume with a node affinity. Claims of a class with WaitForFirstConsumer have none yet: for each node
+// it looks for volumes that match them, or checks whether one could be provisioned there; when the node
+// is chosen, PreBind binds the volumes or requests the provisioning, and waits for it
+// (volumebinding_bind.go).
 type VolumeBinding struct {
 	h          framework.Handle
 	claims     corelisters.PersistentVolumeClaimLister
@@ -34,8 +35,8 @@ type VolumeBinding struct {
 	capacities storagelisters.CSIStorageCapacityLister
 	timeout    time.Duration
 
-	// What pods in their binding cycle have taken, and the API server may not show yet: volumes by
-	// name, for a claim; claims, for a node.
+	// The choices of pods in their binding cycle that the informers may not show yet: volumes by name,
+	// for a claim; claims, for a node.
 	mu      sync.Mutex
 	taken   map[string]string
 	claimed map[string]string
@@ -62,7 +63,8 @@ func newVolumeBinding(args framework.Args, h framework.Handle) (framework.Plugin
 	}
 	seconds := ptr.Deref(a.BindTimeoutSeconds, 600)
 	if seconds < 0 {
-		return nil, field.Invalid(args.Path.Child("bindTimeoutSeconds"), seconds, "invalid BindTimeoutSeconds, should not be a negative value")
+		return nil, field.Invalid(args.Path.Child("bindTimeoutSeconds"), seconds,
+			"invalid BindTimeoutSeconds, should not be a negative value")
 	}
 	if len(a.Shape) > 0 {
 		return nil, field.Forbidden(args.Path.Child("shape"), "scoring by storage capacity is not supported")
@@ -70,15 +72,16 @@ func newVolumeBinding(args framework.Args, h framework.Handle) (framework.Plugin
 	core, storage := h.Informers().Core().V1(), h.Informers().Storage().V1()
 	return &VolumeBinding{
 		h: h, claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
-		classes: storage.StorageClasses().Lister(), drivers: storage.CSIDrivers().Lister(), capacities: storage.CSIStorageCapacities().Lister(),
-		timeout: time.Duration(seconds) * time.Second, taken: map[string]string{}, claimed: map[string]string{},
+		classes: storage.StorageClasses().Lister(), drivers: storage.CSIDrivers().Lister(),
+		capacities: storage.CSIStorageCapacities().Lister(),
+		timeout:    time.Duration(seconds) * time.Second, taken: map[string]string{}, claimed: map[string]string{},
 	}, nil
 }
 
 // Name implements framework.Plugin.
 func (*VolumeBinding) Name() string { return "VolumeBinding" }
 
-// volumeState is what PreFilter finds out about the pod's claims, and Filter for each node.
+// volumeState holds the results of PreFilter for the pod's claims, and those of Filter for each node.
 type volumeState struct {
 	bound, delayed []*corev1.PersistentVolumeClaim
 	volumes        []*corev1.PersistentVolume // for the delayed; nil where there are none
@@ -87,7 +90,7 @@ type volumeState struct {
 	plans map[string]*volumePlan // by node
 }
 
-// volumePlan is what is to be done about the delayed claims on one node.
+// volumePlan lists the bindings and provisionings for the delayed claims on one node.
 type volumePlan struct {
 	bind      map[string]*corev1.PersistentVolume // by claim key
 	provision []*corev1.PersistentVolumeClaim
@@ -96,7 +99,8 @@ type volumePlan struct {
 func claimKey(c *corev1.PersistentVolumeClaim) string { return c.Namespace + "/" + c.Name }
 
 // PreFilter implements framework.PreFilterPlugin.
-func (p *VolumeBinding) PreFilter(state *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (p *VolumeBinding) PreFilter(state *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (
+	*framework.PreFilterResult, *framework.Status) {
 	if len(pod.Claims) == 0 {
 		return nil, skip
 	}
@@ -122,7 +126,7 @@ func (p *VolumeBinding) PreFilter(state *framework.CycleState, pod *framework.Po
 	return nil, nil
 }
 
-// claimOf is the claim of a volume; nil where it has none.
+// claimOf returns the claim of a volume; nil if it has none.
 func (p *VolumeBinding) claimOf(pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *framework.Status) {
 	name := framework.ClaimName(pod, v)
 	if name == "" {
@@ -131,11 +135,13 @@ func (p *VolumeBinding) claimOf(pod *corev1.Pod, v *corev1.Volume) (*corev1.Pers
 	claim, err := p.claims.PersistentVolumeClaims(pod.Namespace).Get(name)
 	switch {
 	case err != nil && v.Ephemeral != nil:
-		return nil, volumeStatus(fmt.Sprintf("waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name))
+		return nil, volumeStatus(
+			fmt.Sprintf("waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name))
 	case err != nil:
 		return nil, volumeStatus(fmt.Sprintf("persistentvolumeclaim %q not found", name))
 	case claim.Status.Phase == corev1.ClaimLost:
-		return nil, volumeStatus(fmt.Sprintf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", name, claim.Spec.VolumeName))
+		return nil, volumeStatus(fmt.Sprintf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", name,
+			claim.Spec.VolumeName))
 	case claim.DeletionTimestamp != nil:
 		return nil, volumeStatus(fmt.Sprintf("persistentvolumeclaim %q is being deleted", name))
 	}
@@ -148,17 +154,20 @@ func (p *VolumeBinding) claimOf(pod *corev1.Pod, v *corev1.Volume) (*corev1.Pers
 }
 
 func isBound(c *corev1.PersistentVolumeClaim) bool {
-	return c.Spec.VolumeName != "" && (c.Annotations[volume.AnnBindCompleted] != "" || c.Status.Phase == corev1.ClaimBound)
+	return c.Spec.VolumeName != "" && (c.Annotations[volume.AnnBindCompleted] != "" ||
+		c.Status.Phase == corev1.ClaimBound)
 }
 
-// isDelayed reports whether an unbound claim waits for its first pod. One that names its volume does not.
+// isDelayed reports whether an unbound claim waits for its first pod. A claim that names its volume
+// does not.
 func (p *VolumeBinding) isDelayed(c *corev1.PersistentVolumeClaim) bool {
 	delayed, err := volume.IsDelayBindingMode(c, p.classes)
 	return err == nil && delayed && c.Spec.VolumeName == ""
 }
 
 // Filter implements framework.FilterPlugin.
-func (p *VolumeBinding) Filter(state *framework.CycleState, _ *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *VolumeBinding) Filter(state *framework.CycleState, _ *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	s, ok := state.Read(volumeBindingKey).(*volumeState)
 	if !ok {
 		return nil
@@ -184,7 +193,7 @@ func (p *VolumeBinding) Filter(state *framework.CycleState, _ *framework.PodInfo
 	return status
 }
 
-// plan finds a volume for each delayed claim, or a node where it can be made.
+// plan finds a volume for each delayed claim, or decides to have it provisioned on the node.
 func (p *VolumeBinding) plan(s *volumeState, node *corev1.Node) (*volumePlan, *framework.Status) {
 	plan := &volumePlan{bind: map[string]*corev1.PersistentVolume{}}
 	taken := map[string]*corev1.PersistentVolume{}
@@ -198,9 +207,9 @@ func (p *VolumeBinding) plan(s *volumeState, node *corev1.Node) (*volumePlan, *f
 		}
 		selected := p.selectedNode(claim)
 		if selected != "" && selected != node.Name {
-			return nil, noVolumeToBind // another pod's scheduling has decided on a node
+			return nil, noVolumeToBind // the scheduling of another pod has chosen a node
 		}
-		if selected == "" { // else it is being provisioned already
+		if selected == "" { // otherwise it is being provisioned already
 			found, err := volume.FindMatchingVolume(claim, p.free(s.volumes, claim), node, taken, true, true)
 			if err != nil {
 				return nil, framework.AsError(p.Name(), err)
@@ -218,7 +227,7 @@ func (p *VolumeBinding) plan(s *volumeState, node *corev1.Node) (*volumePlan, *f
 	return plan, nil
 }
 
-// selectedNode is where a claim is to be provisioned; "" where nobody has said so.
+// selectedNode returns the node on which a claim is to be provisioned; "" if none is selected.
 func (p *VolumeBinding) selectedNode(claim *corev1.PersistentVolumeClaim) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,8 +237,9 @@ func (p *VolumeBinding) selectedNode(claim *corev1.PersistentVolumeClaim) string
 	return claim.Annotations[volume.AnnSelectedNode]
 }
 
-// takenFor is the volume that a claim is being bound to; nil where there is none.
-func (p *VolumeBinding) takenFor(volumes []*corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+// takenFor returns the volume that a claim is being bound to; nil if there is none.
+func (p *VolumeBinding) takenFor(volumes []*corev1.PersistentVolume,
+	claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.taken) == 0 {
@@ -244,7 +254,8 @@ func (p *VolumeBinding) takenFor(volumes []*corev1.PersistentVolume, claim *core
 }
 
 // free leaves out the volumes that another claim is being bound to.
-func (p *VolumeBinding) free(volumes []*corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) []*corev1.PersistentVolume {
+func (p *VolumeBinding) free(volumes []*corev1.PersistentVolume,
+	claim *corev1.PersistentVolumeClaim) []*corev1.PersistentVolume {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.taken) == 0 {
@@ -261,7 +272,8 @@ func (p *VolumeBinding) free(volumes []*corev1.PersistentVolume, claim *corev1.P
 
 func (p *VolumeBinding) canProvision(claim *corev1.PersistentVolumeClaim, node *corev1.Node) *framework.Status {
 	class, err := p.classes.Get(volume.GetPersistentVolumeClaimClass(claim))
-	if err != nil || class.Provisioner == "" || class.Provisioner == "kubernetes.io/no-provisioner" || !allows(class.AllowedTopologies, node) {
+	if err != nil || class.Provisioner == "" || class.Provisioner == "kubernetes.io/no-provisioner" ||
+		!allows(class.AllowedTopologies, node) {
 		return noVolumeToBind
 	}
 	if !p.hasCapacity(class, claim, node) {
@@ -270,7 +282,7 @@ func (p *VolumeBinding) canProvision(claim *corev1.PersistentVolumeClaim, node *
 	return nil
 }
 
-// allows: one of the terms has, for each of its labels, the node's value.
+// allows reports whether the node has one of the listed values for each label of one of the terms.
 func allows(terms []corev1.TopologySelectorTerm, node *corev1.Node) bool {
 	if len(terms) == 0 {
 		return true
@@ -288,8 +300,10 @@ func allows(terms []corev1.TopologySelectorTerm, node *corev1.Node) bool {
 	return false
 }
 
-// hasCapacity asks what the driver has published about its storage (CSIStorageCapacity), where it says that it does.
-func (p *VolumeBinding) hasCapacity(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim, node *corev1.Node) bool {
+// hasCapacity checks the capacity that the driver has published (CSIStorageCapacity), if it publishes
+// any.
+func (p *VolumeBinding) hasCapacity(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim,
+	node *corev1.Node) bool {
 	driver, err := p.drivers.Get(class.Provisioner)
 	if err != nil || !ptr.Deref(driver.Spec.StorageCapacity, false) {
 		return true

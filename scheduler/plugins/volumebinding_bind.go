@@ -12,10 +12,10 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// How often the claims are looked at while they are being bound.
+// How often the claims are checked while they are being bound.
 const bindCheckInterval = 250 * time.Millisecond
 
-// chosen is the plan for the node that was chosen; nil where there is nothing to do.
+// chosen returns the plan for the chosen node; nil if there is nothing to do.
 func chosen(state *framework.CycleState, node string) *volumePlan {
 	s, ok := state.Read(volumeBindingKey).(*volumeState)
 	if !ok {
@@ -26,7 +26,8 @@ func chosen(state *framework.CycleState, node string) *volumePlan {
 	return s.plans[node]
 }
 
-// Reserve implements framework.ReservePlugin: it keeps other pods off the volumes, and those that share a claim to the node.
+// Reserve implements framework.ReservePlugin: it keeps other pods off the volumes, and those that share a
+// claim to the node.
 func (p *VolumeBinding) Reserve(state *framework.CycleState, _ *framework.PodInfo, node string) *framework.Status {
 	plan := chosen(state, node)
 	if plan == nil {
@@ -60,7 +61,8 @@ func (p *VolumeBinding) Unreserve(state *framework.CycleState, _ *framework.PodI
 }
 
 // PreBindPreFlight implements framework.PreBindPlugin.
-func (p *VolumeBinding) PreBindPreFlight(state *framework.CycleState, _ *framework.PodInfo, node string) *framework.Status {
+func (p *VolumeBinding) PreBindPreFlight(state *framework.CycleState, _ *framework.PodInfo,
+	node string) *framework.Status {
 	if chosen(state, node) == nil {
 		return skip
 	}
@@ -69,7 +71,8 @@ func (p *VolumeBinding) PreBindPreFlight(state *framework.CycleState, _ *framewo
 
 // PreBind implements framework.PreBindPlugin. The PersistentVolume controller, or a provisioner, does the rest
 // of the binding.
-func (p *VolumeBinding) PreBind(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) *framework.Status {
+func (p *VolumeBinding) PreBind(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo,
+	node string) *framework.Status {
 	plan := chosen(state, node)
 	if plan == nil {
 		return nil
@@ -80,11 +83,11 @@ func (p *VolumeBinding) PreBind(ctx context.Context, state *framework.CycleState
 	if err := p.awaitBound(ctx, plan, node); err != nil {
 		return framework.AsError(p.Name(), fmt.Errorf("binding volumes: %w", err))
 	}
-	p.Unreserve(state, pod, node) // from here on the API server tells
+	p.Unreserve(state, pod, node) // from here on the API server shows it
 	return nil
 }
 
-// write tells the API server of the choice.
+// write writes the choice to the API server.
 func (p *VolumeBinding) write(ctx context.Context, plan *volumePlan, node string) error {
 	core := p.h.Client().CoreV1()
 	for key, v := range plan.bind {
@@ -108,7 +111,8 @@ func (p *VolumeBinding) write(ctx context.Context, plan *volumePlan, node string
 		}
 		claim = claim.DeepCopy()
 		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, volume.AnnSelectedNode, node)
-		if _, err := core.PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
+		if _, err := core.PersistentVolumeClaims(claim.Namespace).Update(ctx, claim,
+			metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("select node %s for claim %s: %w", node, claimKey(claim), err)
 		}
 	}
@@ -140,8 +144,9 @@ func (p *VolumeBinding) awaitBound(ctx context.Context, plan *volumePlan, node s
 	}
 }
 
-// allBound: a provisioner that cannot help on the node takes the annotation away, to have another chosen. That it
-// is not there yet at first is only a slow informer.
+// allBound reports whether all claims of the plan are bound. A provisioner that cannot help on the node
+// removes the annotation, so that another node is chosen. Before it was seen once, its absence only
+// means that the informer lags.
 func (p *VolumeBinding) allBound(plan *volumePlan, node string, seen bool) (bool, error) {
 	keys := make([]string, 0, len(plan.bind)+len(plan.provision))
 	for key := range plan.bind {

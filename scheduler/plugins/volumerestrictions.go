@@ -9,8 +9,8 @@ import (
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
-// VolumeRestrictions keeps a claim with access mode ReadWriteOncePod to one pod in the cluster, and a cloud disk that can
-// be attached for writing once to one pod of a node.
+// VolumeRestrictions keeps a claim with access mode ReadWriteOncePod to one pod in the cluster, and a cloud
+// disk that can be attached for writing once to one pod of a node.
 type VolumeRestrictions struct {
 	claims corelisters.PersistentVolumeClaimLister
 }
@@ -30,7 +30,7 @@ func newVolumeRestrictions(args framework.Args, h framework.Handle) (framework.P
 // Name implements framework.Plugin.
 func (*VolumeRestrictions) Name() string { return "VolumeRestrictions" }
 
-// oncePodState are the claims that only one pod may use, and how many pods do.
+// oncePodState holds the claims that only one pod may use, and the number of pods that do.
 type oncePodState struct {
 	claims []string
 	users  int
@@ -40,13 +40,14 @@ type oncePodState struct {
 func (s *oncePodState) Clone() any { c := *s; return &c }
 
 // PreFilter implements framework.PreFilterPlugin.
-func (p *VolumeRestrictions) PreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (p *VolumeRestrictions) PreFilter(state *framework.CycleState, pod *framework.PodInfo, nodes framework.Snapshot) (
+	*framework.PreFilterResult, *framework.Status) {
 	s := &oncePodState{}
 	for _, key := range pod.Claims {
 		namespace, name := splitKey(key)
 		claim, err := p.claims.PersistentVolumeClaims(namespace).Get(name)
 		if err != nil {
-			continue // VolumeBinding says so
+			continue // VolumeBinding reports it
 		}
 		if slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
 			s.claims = append(s.claims, key)
@@ -67,7 +68,8 @@ func (p *VolumeRestrictions) PreFilter(state *framework.CycleState, pod *framewo
 }
 
 // Filter implements framework.FilterPlugin.
-func (p *VolumeRestrictions) Filter(state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *VolumeRestrictions) Filter(state *framework.CycleState, pod *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	if s, ok := state.Read(oncePodKey).(*oncePodState); ok && s.users > 0 {
 		return usedByAnother
 	}
@@ -83,12 +85,14 @@ func (p *VolumeRestrictions) Filter(state *framework.CycleState, pod *framework.
 }
 
 // AddPod implements framework.PreFilterExtensions.
-func (p *VolumeRestrictions) AddPod(state *framework.CycleState, _, added *framework.PodInfo, _ *framework.NodeInfo) *framework.Status {
+func (p *VolumeRestrictions) AddPod(state *framework.CycleState, _, added *framework.PodInfo,
+	_ *framework.NodeInfo) *framework.Status {
 	return countUsers(state, added, 1)
 }
 
 // RemovePod implements framework.PreFilterExtensions.
-func (p *VolumeRestrictions) RemovePod(state *framework.CycleState, _, removed *framework.PodInfo, _ *framework.NodeInfo) *framework.Status {
+func (p *VolumeRestrictions) RemovePod(state *framework.CycleState, _, removed *framework.PodInfo,
+	_ *framework.NodeInfo) *framework.Status {
 	return countUsers(state, removed, -1)
 }
 
@@ -120,7 +124,8 @@ func sharesDisk(a, b *corev1.Pod) bool {
 	return false
 }
 
-// sameDisk: it is the same, and not attached read-only by both where that is allowed.
+// sameDisk reports that both volumes are one disk, unless both attach it read-only where that is
+// allowed.
 func sameDisk(a, b *corev1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
@@ -132,7 +137,9 @@ func sameDisk(a, b *corev1.Volume) bool {
 		return a.ISCSI.IQN == b.ISCSI.IQN && !(a.ISCSI.ReadOnly && b.ISCSI.ReadOnly)
 	case a.RBD != nil && b.RBD != nil:
 		x, y := a.RBD, b.RBD
-		overlap := slices.ContainsFunc(x.CephMonitors, func(m string) bool { return slices.Contains(y.CephMonitors, m) })
+		overlap := slices.ContainsFunc(x.CephMonitors, func(m string) bool {
+			return slices.Contains(y.CephMonitors, m)
+		})
 		return overlap && x.RBDPool == y.RBDPool && x.RBDImage == y.RBDImage && !(x.ReadOnly && y.ReadOnly)
 	}
 	return false
@@ -141,10 +148,13 @@ func sameDisk(a, b *corev1.Volume) bool {
 // EventsToRegister implements framework.EnqueueExtensions.
 func (p *VolumeRestrictions) EventsToRegister() []framework.EventHint {
 	return []framework.EventHint{
-		{Event: event(framework.AssignedPod, framework.Delete), Helps: func(pod *framework.PodInfo, change *framework.Change) bool {
-			gone, ok := change.Old.(*framework.PodInfo)
-			return !ok || sharesDisk(pod.Pod, gone.Pod) || slices.ContainsFunc(pod.Claims, func(key string) bool { return slices.Contains(gone.Claims, key) })
-		}},
+		{Event: event(framework.AssignedPod, framework.Delete),
+			Helps: func(pod *framework.PodInfo, change *framework.Change) bool {
+				gone, ok := change.Old.(*framework.PodInfo)
+				return !ok || sharesDisk(pod.Pod, gone.Pod) || slices.ContainsFunc(pod.Claims, func(key string) bool {
+					return slices.Contains(gone.Claims, key)
+				})
+			}},
 		{Event: event(framework.Node, framework.Add)},
 		{Event: event(framework.PersistentVolumeClaim, framework.Add|framework.Update), Helps: isOwnClaim},
 	}

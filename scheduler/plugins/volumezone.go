@@ -18,17 +18,21 @@ type VolumeZone struct {
 const volumeZoneKey = "VolumeZone/state"
 
 var (
-	wrongZone = framework.NewStatus("VolumeZone", framework.UnschedulableAndUnresolvable, "node(s) had no available volume zone")
-	zoneKeys  = []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion}
-	// The labels went by other names once. Nodes and volumes may have either.
+	wrongZone = framework.NewStatus("VolumeZone", framework.UnschedulableAndUnresolvable,
+		"node(s) had no available volume zone")
+	zoneKeys = []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+		corev1.LabelFailureDomainBetaRegion}
+	// The labels once had other names. Nodes and volumes may have either.
 	zoneAlias = map[string]string{
-		corev1.LabelFailureDomainBetaZone: corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+		corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
+		corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
 	}
 )
 
 func newVolumeZone(args framework.Args, h framework.Handle) (framework.Plugin, error) {
 	core := h.Informers().Core().V1()
-	return &VolumeZone{core.PersistentVolumeClaims().Lister(), core.PersistentVolumes().Lister()}, args.Decode(&noArgs{})
+	return &VolumeZone{core.PersistentVolumeClaims().Lister(), core.PersistentVolumes().Lister()},
+		args.Decode(&noArgs{})
 }
 
 // Name implements framework.Plugin.
@@ -41,7 +45,8 @@ type zoneDemand struct {
 }
 
 // PreFilter implements framework.PreFilterPlugin. Claims without a volume are VolumeBinding's business.
-func (p *VolumeZone) PreFilter(state *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (*framework.PreFilterResult, *framework.Status) {
+func (p *VolumeZone) PreFilter(state *framework.CycleState, pod *framework.PodInfo, _ framework.Snapshot) (
+	*framework.PreFilterResult, *framework.Status) {
 	var demands []zoneDemand
 	for _, key := range pod.Claims {
 		namespace, name := splitKey(key)
@@ -67,7 +72,8 @@ func (p *VolumeZone) PreFilter(state *framework.CycleState, pod *framework.PodIn
 }
 
 // Filter implements framework.FilterPlugin. A node without any of the labels is in a cluster without zones.
-func (p *VolumeZone) Filter(state *framework.CycleState, _ *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p *VolumeZone) Filter(state *framework.CycleState, _ *framework.PodInfo,
+	node *framework.NodeInfo) *framework.Status {
 	demands, _ := state.Read(volumeZoneKey).([]zoneDemand)
 	zoned := false
 	for _, key := range zoneKeys {

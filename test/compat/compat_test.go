@@ -44,7 +44,8 @@ func TestInformers_OfOtherReleasesSeeTheSameState(t *testing.T) {
 			t.Run(release+"/WatchListClient="+streaming, func(t *testing.T) {
 				client := kubernetes.NewForConfigOrDie(config)
 				namespace := fmt.Sprintf("compat-%d", rand.Uint32())
-				_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+				_, err := client.CoreV1().Namespaces().Create(t.Context(),
+					&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 				require.NoError(t, err)
 				seen := observe(t, informer, kubeconfig, namespace, streaming, func() { churn(t, client, namespace) })
 				list, err := client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
@@ -77,7 +78,8 @@ func churn(t *testing.T, client kubernetes.Interface, namespace string) {
 		}
 		require.NoError(t, err)
 	}
-	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "end"}}, metav1.CreateOptions{})
+	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "end"}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 

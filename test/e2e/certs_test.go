@@ -49,9 +49,12 @@ func TestCerts_RunAControlPlaneOfSeparateProcesses(t *testing.T) {
 	metrics := "http://127.0.0.1:" + freePort(t)
 	start(t, "etcd", "--name", "e", "--data-dir", dataDir(t), "--log-level", "error", "--listen-metrics-urls", metrics,
 		"--listen-client-urls", client, "--advertise-client-urls", client, "--client-cert-auth",
-		"--trusted-ca-file", in("etcd/ca.crt"), "--cert-file", in("etcd/server.crt"), "--key-file", in("etcd/server.key"),
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e="+peer, "--peer-client-cert-auth",
-		"--peer-trusted-ca-file", in("etcd/ca.crt"), "--peer-cert-file", in("etcd/peer.crt"), "--peer-key-file", in("etcd/peer.key"))
+		"--trusted-ca-file", in("etcd/ca.crt"), "--cert-file", in("etcd/server.crt"), "--key-file",
+		in("etcd/server.key"),
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e="+peer,
+		"--peer-client-cert-auth",
+		"--peer-trusted-ca-file", in("etcd/ca.crt"), "--peer-cert-file", in("etcd/peer.crt"), "--peer-key-file",
+		in("etcd/peer.key"))
 	eventually(t, time.Minute, "etcd is healthy", func() bool {
 		health := start(t, "health", metrics+"/health")
 		health.waitExit(10 * time.Second)
@@ -60,9 +63,12 @@ func TestCerts_RunAControlPlaneOfSeparateProcesses(t *testing.T) {
 
 	own := dataDir(t)
 	apiserver := start(t, "apiserver", "--data-dir", own, "--secure-port", port, "--etcd-servers", client,
-		"--etcd-cafile", in("etcd/ca.crt"), "--etcd-certfile", in("apiserver-etcd-client.crt"), "--etcd-keyfile", in("apiserver-etcd-client.key"),
-		"--client-ca-file", in("ca.crt"), "--tls-cert-file", in("apiserver.crt"), "--tls-private-key-file", in("apiserver.key"),
-		"--kubelet-client-certificate", in("apiserver-kubelet-client.crt"), "--kubelet-client-key", in("apiserver-kubelet-client.key"),
+		"--etcd-cafile", in("etcd/ca.crt"), "--etcd-certfile", in("apiserver-etcd-client.crt"), "--etcd-keyfile",
+		in("apiserver-etcd-client.key"),
+		"--client-ca-file", in("ca.crt"), "--tls-cert-file", in("apiserver.crt"), "--tls-private-key-file",
+		in("apiserver.key"),
+		"--kubelet-client-certificate", in("apiserver-kubelet-client.crt"), "--kubelet-client-key",
+		in("apiserver-kubelet-client.key"),
 		"--service-account-signing-key-file", in("sa.key"))
 	eventually(t, time.Minute, "the server serves", func() bool {
 		require.True(t, apiserver.running(), apiserver.out.String())
@@ -71,12 +77,14 @@ func TestCerts_RunAControlPlaneOfSeparateProcesses(t *testing.T) {
 	c := connect(t, filepath.Join(made, "admin.kubeconfig"))
 	require.Equal(t, server, c.config.Host)
 	parts := []*process{
-		c.component("controllers", "--cluster-signing-cert-file", in("ca.crt"), "--cluster-signing-key-file", in("ca.key"),
+		c.component("controllers", "--cluster-signing-cert-file", in("ca.crt"), "--cluster-signing-key-file",
+			in("ca.key"),
 			"--service-account-private-key-file", in("sa.key"), "--root-ca-file", in("ca.crt")),
 		c.component("scheduler"),
 	}
 	for _, rack := range []string{"rack1", "rack2", "rack3"} {
-		parts = append(parts, start(t, "node", "--kubeconfig", filepath.Join(made, rack+".kubeconfig"), "--node-prefix", rack+"-", "--nodes", "1", "--metrics-bind-address", "127.0.0.1:0"))
+		parts = append(parts, start(t, "node", "--kubeconfig", filepath.Join(made, rack+".kubeconfig"), "--node-prefix",
+			rack+"-", "--nodes", "1", "--metrics-bind-address", "127.0.0.1:0"))
 	}
 	c.tour(kubectl, "tour")
 
@@ -93,7 +101,9 @@ func TestCerts_RunAControlPlaneOfSeparateProcesses(t *testing.T) {
 	// Renewed certificates are picked up while the server runs, and old ones stay good until they expire.
 	before := c.serverCertificate()
 	certs(t, "renew", "all", "--data-dir", made)
-	eventually(t, time.Minute, "the server shows its new certificate", func() bool { return c.serverCertificate() != before })
+	eventually(t, time.Minute, "the server shows its new certificate", func() bool {
+		return c.serverCertificate() != before
+	})
 	renewed := connect(t, filepath.Join(made, "admin.kubeconfig"))
 	code, body := renewed.get("/readyz")
 	require.Equal(t, http.StatusOK, code, body)
@@ -130,7 +140,8 @@ func (c *cluster) fresh() *http.Client {
 	c.t.Helper()
 	config, err := rest.TLSConfigFor(c.config)
 	require.NoError(c.t, err)
-	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: config,
+		DisableKeepAlives: true}}
 }
 
 // TestProjectedToken_IsThePodsAndEndsWithIt takes the token as a pod's volume has it, by the
@@ -141,15 +152,18 @@ func TestProjectedToken_IsThePodsAndEndsWithIt(t *testing.T) {
 	c.nodesReady(1)
 	ctx := t.Context()
 	core, rbac := c.client.CoreV1(), c.client.RbacV1()
-	_, err := core.ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
+	_, err := core.ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = rbac.Roles("default").Create(ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "reads-maps"},
-		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}},
+		Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{""},
+			Resources: []string{"configmaps"}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = rbac.RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "robot"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reads-maps"},
+		ObjectMeta: metav1.ObjectMeta{Name: "robot"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role",
+			Name: "reads-maps"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "robot"}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -162,7 +176,8 @@ func TestProjectedToken_IsThePodsAndEndsWithIt(t *testing.T) {
 	})
 	curl := func(token, path string) string {
 		t.Helper()
-		out, err := exec.CommandContext(ctx, "curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}", "--cacert", ca,
+		out, err := exec.CommandContext(ctx, "curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}",
+			"--cacert", ca,
 			"--header", "Authorization: Bearer "+token, c.config.Host+path).Output()
 		require.NoError(t, err)
 		return string(out)
@@ -171,7 +186,8 @@ func TestProjectedToken_IsThePodsAndEndsWithIt(t *testing.T) {
 	works := func(token string) {
 		t.Helper()
 		require.Equal(t, "200", curl(token, configMaps))
-		for _, path := range []string{"/api/v1/namespaces/default/secrets", "/api/v1/namespaces/kube-system/configmaps", "/api/v1/nodes", "/metrics"} {
+		for _, path := range []string{"/api/v1/namespaces/default/secrets", "/api/v1/namespaces/kube-system/configmaps",
+			"/api/v1/nodes", "/metrics"} {
 			require.Equal(t, "403", curl(token, path), path)
 		}
 	}
@@ -179,7 +195,8 @@ func TestProjectedToken_IsThePodsAndEndsWithIt(t *testing.T) {
 		t.Helper()
 		pod, err := core.Pods("default").Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       corev1.PodSpec{ServiceAccountName: "robot", Containers: []corev1.Container{{Name: "c", Image: "c"}}},
+			Spec: corev1.PodSpec{ServiceAccountName: "robot",
+				Containers: []corev1.Container{{Name: "c", Image: "c"}}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		eventually(t, time.Minute, name+" runs", func() bool {
@@ -219,17 +236,20 @@ func (c *cluster) projectedToken(ctx context.Context, pod *corev1.Pod) string {
 	}
 	require.NotNil(c.t, source, "the pod has a projected token")
 	node := rest.CopyConfig(c.config)
-	node.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + pod.Spec.NodeName, Groups: []string{"system:nodes"}}
+	node.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + pod.Spec.NodeName,
+		Groups: []string{"system:nodes"}}
 	client, err := kubernetes.NewForConfig(node)
 	require.NoError(c.t, err)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: source.ExpirationSeconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name,
+			UID: pod.UID},
 	}}
 	if source.Audience != "" {
 		request.Spec.Audiences = []string{source.Audience}
 	}
-	token, err := client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, request, metav1.CreateOptions{})
+	token, err := client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, request,
+		metav1.CreateOptions{})
 	require.NoError(c.t, err)
 	return token.Status.Token
 }

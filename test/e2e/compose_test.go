@@ -64,7 +64,8 @@ func TestCompose(t *testing.T) {
 	require.Equal(t, "ok", strings.TrimSpace(c.run(kubectlLite, "get", "--raw", "/api/v1/nodes/node-0/proxy/healthz")))
 	eventually(t, time.Minute, "all five services are healthy", func() bool {
 		ids := strings.Fields(do(t.Context(), "ps", "-q"))
-		states := run(t.Context(), "docker", append([]string{"inspect", "--format", "{{if .State.Health}}{{.State.Health.Status}}{{end}}"}, ids...)...)
+		states := run(t.Context(), "docker",
+			append([]string{"inspect", "--format", "{{if .State.Health}}{{.State.Health.Status}}{{end}}"}, ids...)...)
 		return strings.Count(states, "healthy\n") == 5 && !strings.Contains(states, "unhealthy")
 	})
 
@@ -75,7 +76,8 @@ func TestCompose(t *testing.T) {
 		"scheduler":   {"scheduler.kubeconfig"},
 		"node":        {"node.kubeconfig"},
 	} {
-		require.Equal(t, files, privateFiles(t, run(t.Context(), "docker", "cp", certs+":/for/"+component, "-")), component)
+		require.Equal(t, files, privateFiles(t, run(t.Context(), "docker", "cp", certs+":/for/"+component, "-")),
+			component)
 	}
 
 	do(t.Context(), "down", "--timeout", "10")
@@ -83,7 +85,8 @@ func TestCompose(t *testing.T) {
 	connected().run(kubectlLite, "get", "configmap", "kept")
 }
 
-// privateFiles are the files of a component's archive, but for its data. Each must be for one user alone, and not for root.
+// privateFiles are the files of a component's archive, but for its data. Each must be for one user alone, and
+// not for root.
 func privateFiles(t *testing.T, archive string) []string {
 	t.Helper()
 	var files []string
@@ -107,7 +110,7 @@ func privateFiles(t *testing.T, archive string) []string {
 func composeCommand(t *testing.T) []string {
 	t.Helper()
 	if out, err := exec.Command("docker", "info").CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: docker does not answer here: %v: %s", err, tail(string(out), 200))
+		t.Skipf("SKIPPED: docker does not respond here: %v: %s", err, tail(string(out), 200))
 	}
 	if exec.Command("docker", "compose", "version").Run() == nil {
 		return []string{"docker", "compose"}
@@ -115,6 +118,6 @@ func composeCommand(t *testing.T) []string {
 	if path, err := exec.LookPath("docker-compose"); err == nil {
 		return []string{path}
 	}
-	t.Skip("SKIPPED: neither docker compose nor docker-compose is here")
+	t.Skip("SKIPPED: neither docker compose nor docker-compose is installed here")
 	return nil
 }

@@ -36,13 +36,17 @@ func startEtcd(t *testing.T, secure bool) *etcd {
 		dir := certificates(t)
 		in := func(name string) string { return filepath.Join(dir, name) }
 		scheme = "https"
-		security = []string{"--client-cert-auth", "--trusted-ca-file", in("ca.crt"), "--cert-file", in("leaf.crt"), "--key-file", in("leaf.key")}
-		flags = []string{"--etcd-cafile", in("ca.crt"), "--etcd-certfile", in("leaf.crt"), "--etcd-keyfile", in("leaf.key")}
+		security = []string{"--client-cert-auth", "--trusted-ca-file", in("ca.crt"), "--cert-file", in("leaf.crt"),
+			"--key-file", in("leaf.key")}
+		flags = []string{"--etcd-cafile", in("ca.crt"), "--etcd-certfile", in("leaf.crt"), "--etcd-keyfile",
+			in("leaf.key")}
 	}
-	client, peer, metrics := scheme+"://127.0.0.1:"+freePort(t), "http://127.0.0.1:"+freePort(t), "http://127.0.0.1:"+freePort(t)
+	client, peer, metrics := scheme+"://127.0.0.1:"+freePort(t), "http://127.0.0.1:"+freePort(t), "http://127.0.0.1:"+
+		freePort(t)
 	p := start(t, append([]string{"etcd", "--name", "e", "--data-dir", dataDir(t), "--log-level", "error",
 		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-metrics-urls", metrics,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e=" + peer}, security...)...)
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e=" + peer},
+		security...)...)
 	eventually(t, time.Minute, "etcd is healthy", func() bool {
 		require.True(t, p.running())
 		health := start(t, "health", metrics+"/health")
@@ -63,7 +67,8 @@ func (e *etcd) apiserver(dir string, args ...string) *cluster {
 func (c *cluster) component(name string, args ...string) *process {
 	c.t.Helper()
 	kubeconfig := filepath.Join(filepath.Dir(c.kubeconfig), name+".kubeconfig")
-	return start(c.t, append([]string{name, "--kubeconfig", kubeconfig, "--metrics-bind-address", "127.0.0.1:0"}, args...)...)
+	return start(c.t, append([]string{name, "--kubeconfig", kubeconfig, "--metrics-bind-address", "127.0.0.1:0"},
+		args...)...)
 }
 
 func TestExternalEtcd_WithEachPartAProcess(t *testing.T) {
@@ -74,7 +79,8 @@ func TestExternalEtcd_WithEachPartAProcess(t *testing.T) {
 			e := startEtcd(t, secure)
 			dir := dataDir(t)
 			c := e.apiserver(dir)
-			parts := []*process{c.component("controllers"), c.component("scheduler"), c.component("node", "--nodes", "3")}
+			parts := []*process{c.component("controllers"), c.component("scheduler"),
+				c.component("node", "--nodes", "3")}
 			c.tour(kubectl, "tour")
 			for _, p := range parts {
 				p.interrupt()
@@ -97,10 +103,12 @@ func TestTwoAPIServers_AreOne(t *testing.T) {
 	e := startEtcd(t, false)
 	first := e.apiserver(dataDir(t))
 	dir := dataDir(t)
-	require.NoError(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(filepath.Dir(first.kubeconfig), "pki"))))
+	require.NoError(t,
+		os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(filepath.Dir(first.kubeconfig), "pki"))))
 	second := e.apiserver(dir)
 
-	watching, err := second.client.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=shared"})
+	watching, err := second.client.CoreV1().ConfigMaps("default").Watch(t.Context(),
+		metav1.ListOptions{FieldSelector: "metadata.name=shared"})
 	require.NoError(t, err)
 	defer watching.Stop()
 	first.run(kubectlLite, "create", "configmap", "shared", "--from-literal=by=first")
@@ -134,9 +142,11 @@ func TestLeader_IsReplacedWhenKilled(t *testing.T) {
 	c := serving(t, start(t, "apiserver", "--data-dir", dir, "--secure-port", "0"), dir)
 	c.component("scheduler")
 	c.component("node", "--nodes", "1")
-	soon := []string{"--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1s", "--leader-elect-retry-period=200ms"}
+	soon := []string{"--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1s",
+		"--leader-elect-retry-period=200ms"}
 	holder := func() string {
-		lease, err := c.client.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-controller-manager", metav1.GetOptions{})
+		lease, err := c.client.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-controller-manager",
+			metav1.GetOptions{})
 		if err != nil || lease.Spec.HolderIdentity == nil {
 			return ""
 		}
@@ -166,7 +176,8 @@ func certificates(t *testing.T) (dir string) {
 		content := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
-	issue := func(name string, serial int64, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	issue := func(name string, serial int64, parent *x509.Certificate, signer *ecdsa.PrivateKey) (
+		*x509.Certificate, *ecdsa.PrivateKey) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		require.NoError(t, err)
 		cert := &x509.Certificate{

@@ -23,13 +23,15 @@ func TestStoppedEtcd_IsSaidAndSurvived(t *testing.T) {
 	t.Parallel()
 	e := startEtcd(t, false)
 	c := e.apiserver(dataDir(t), "--request-timeout", "2s")
-	code, body := c.do("POST", configMaps, asJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"before"}}`))
+	code, body := c.do("POST", configMaps, asJSON,
+		[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"before"}}`))
 	require.Equal(t, http.StatusCreated, code, body)
 
 	e.signal(syscall.SIGSTOP)
 	for _, request := range []struct{ method, path, body string }{
 		{"POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"during"}}`},
-		{"PUT", configMaps + "/before", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"before"},"data":{"a":"b"}}`},
+		{"PUT", configMaps + "/before",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"before"},"data":{"a":"b"}}`},
 		{"DELETE", configMaps + "/before", ``},
 		{"GET", configMaps + "/before", ``},
 		{"GET", configMaps, ``},
@@ -47,7 +49,8 @@ func TestStoppedEtcd_IsSaidAndSurvived(t *testing.T) {
 
 	e.signal(syscall.SIGCONT)
 	eventually(t, time.Minute, "the server goes on", func() bool {
-		code, _ := c.do("POST", configMaps, asJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
+		code, _ := c.do("POST", configMaps, asJSON,
+			[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
 		return code == http.StatusCreated || code == http.StatusConflict
 	})
 	c.run(kubectlLite, "get", "configmap", "after")
@@ -61,7 +64,8 @@ func TestKilledEtcd_IsReconnectedTo(t *testing.T) {
 	c := e.apiserver(dataDir(t), "--request-timeout", "2s")
 	c.run(kubectlLite, "create", "configmap", "before")
 	e.kill()
-	code, body := c.do("POST", configMaps, asJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"during"}}`))
+	code, body := c.do("POST", configMaps, asJSON,
+		[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"during"}}`))
 	require.GreaterOrEqual(t, code, 500, body)
 	requireAnyStatus(t, body)
 
@@ -100,7 +104,9 @@ func TestFullDisk_IsSaidAndSurvived(t *testing.T) {
 	for i, full := 0, time.Now(); refused < 3 || time.Since(full) < 2*time.Second; i++ {
 		require.Less(t, time.Since(full), time.Minute, "the disk is full, and nothing was refused")
 		name := fmt.Sprintf("large-%03d", i)
-		code, body := c.do("POST", configMaps, asJSON, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"v":%q}}`, name, value))
+		code, body := c.do("POST", configMaps, asJSON,
+			fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"v":%q}}`, name,
+				value))
 		if code == http.StatusCreated {
 			acknowledged = append(acknowledged, name)
 			continue
@@ -118,7 +124,8 @@ func TestFullDisk_IsSaidAndSurvived(t *testing.T) {
 
 	require.NoError(t, os.Remove(filler))
 	eventually(t, time.Minute, "the server goes on", func() bool {
-		code, _ := c.do("POST", configMaps, asJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
+		code, _ := c.do("POST", configMaps, asJSON,
+			[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"after"}}`))
 		return code == http.StatusCreated
 	})
 	c.server.interrupt()

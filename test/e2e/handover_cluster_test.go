@@ -35,11 +35,13 @@ func newHandover(t *testing.T) *handover {
 }
 
 func (h *handover) controllers() *process {
-	return h.component("controllers", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=300ms")
+	return h.component("controllers", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s",
+		"--leader-elect-retry-period=300ms")
 }
 
 func (h *handover) holder() string {
-	lease, err := h.client.CoordinationV1().Leases("kube-system").Get(h.t.Context(), "kube-controller-manager", metav1.GetOptions{})
+	lease, err := h.client.CoordinationV1().Leases("kube-system").Get(h.t.Context(), "kube-controller-manager",
+		metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil {
 		return ""
 	}
@@ -85,7 +87,8 @@ func each(t *testing.T, n int, do func(i int) error) {
 func (h *handover) configMap(namespace, name string, owners ...*corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, o := range owners {
-		m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: o.Name, UID: o.UID, BlockOwnerDeletion: new(true)})
+		m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap",
+			Name: o.Name, UID: o.UID, BlockOwnerDeletion: new(true)})
 	}
 	return h.client.CoreV1().ConfigMaps(namespace).Create(h.t.Context(), m, metav1.CreateOptions{})
 }
@@ -95,7 +98,8 @@ func (h *handover) pod(name, node, app, ip string, tolerations ...corev1.Tolerat
 	pods := h.client.CoreV1().Pods("default")
 	pod, err := pods.Create(h.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}},
-		Spec:       corev1.PodSpec{NodeName: node, Tolerations: tolerations, Containers: []corev1.Container{{Name: "c", Image: "one"}}},
+		Spec: corev1.PodSpec{NodeName: node, Tolerations: tolerations,
+			Containers: []corev1.Container{{Name: "c", Image: "one"}}},
 	}, metav1.CreateOptions{})
 	if err != nil || ip == "" {
 		return err
@@ -108,7 +112,8 @@ func (h *handover) pod(name, node, app, ip string, tolerations ...corev1.Tolerat
 
 func (h *handover) node(name string) {
 	h.t.Helper()
-	_, err := h.client.CoreV1().Nodes().Create(h.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := h.client.CoreV1().Nodes().Create(h.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
 	require.NoError(h.t, err)
 }
 
@@ -132,14 +137,16 @@ func TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder(t *testing.T) {
 	core, ctx := h.client.CoreV1(), t.Context()
 
 	t.Run("the deletion of a namespace", func(t *testing.T) {
-		_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "full"}}, metav1.CreateOptions{})
+		_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "full"}},
+			metav1.CreateOptions{})
 		require.NoError(t, err)
 		each(t, 600, func(i int) error {
 			if i%2 == 0 {
 				_, err := h.configMap("full", fmt.Sprint("m-", i))
 				return err
 			}
-			_, err := core.Secrets("full").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s-", i)}}, metav1.CreateOptions{})
+			_, err := core.Secrets("full").Create(ctx,
+				&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s-", i)}}, metav1.CreateOptions{})
 			return err
 		})
 		require.NoError(t, core.Namespaces().Delete(ctx, "full", metav1.DeleteOptions{}))
@@ -180,7 +187,8 @@ func TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder(t *testing.T) {
 			return found
 		}
 		foreground := metav1.DeletePropagationForeground
-		require.NoError(t, core.ConfigMaps("default").Delete(ctx, "root", metav1.DeleteOptions{PropagationPolicy: &foreground}))
+		require.NoError(t, core.ConfigMaps("default").Delete(ctx, "root",
+			metav1.DeleteOptions{PropagationPolicy: &foreground}))
 		h.killLeader(t, "the deletion", func() bool { return len(names()) < 300 })
 		eventually(t, time.Minute, "the owner goes last, and what has another stays", func() bool {
 			left := names()
@@ -199,16 +207,18 @@ func TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder(t *testing.T) {
 		each(t, n, func(i int) error {
 			_, err := core.PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("disk-", i)},
-				Spec: corev1.PersistentVolumeSpec{Capacity: size, AccessModes: modes, PersistentVolumeSource: corev1.PersistentVolumeSource{
-					HostPath: &corev1.HostPathVolumeSource{Path: fmt.Sprint("/disks/", i)},
-				}},
+				Spec: corev1.PersistentVolumeSpec{Capacity: size, AccessModes: modes,
+					PersistentVolumeSource: corev1.PersistentVolumeSource{
+						HostPath: &corev1.HostPathVolumeSource{Path: fmt.Sprint("/disks/", i)},
+					}},
 			}, metav1.CreateOptions{})
 			if err != nil {
 				return err
 			}
 			_, err = core.PersistentVolumeClaims("default").Create(ctx, &corev1.PersistentVolumeClaim{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("claim-", i)},
-				Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: &class, AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: size}},
+				Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, AccessModes: modes,
+					Resources: corev1.VolumeResourceRequirements{Requests: size}},
 			}, metav1.CreateOptions{})
 			return err
 		})
@@ -245,11 +255,13 @@ func TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder(t *testing.T) {
 		h.node("steady")
 		_, err := core.Services("default").Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "web"},
-			Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80}}},
+			Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"},
+				Ports: []corev1.ServicePort{{Port: 80}}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		told := func() (addresses map[string]int) {
-			list, err := h.client.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=web"})
+			list, err := h.client.DiscoveryV1().EndpointSlices("default").List(ctx,
+				metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=web"})
 			require.NoError(t, err)
 			addresses = map[string]int{}
 			for _, s := range list.Items {
@@ -262,7 +274,9 @@ func TestHandover_InTheMiddleOfWhatKeepsAClusterInOrder(t *testing.T) {
 		made := make(chan struct{})
 		go func() {
 			defer close(made)
-			each(t, n, func(i int) error { return h.pod(fmt.Sprint("web-", i), "steady", "web", fmt.Sprintf("10.1.0.%d", i+1)) })
+			each(t, n, func(i int) error {
+				return h.pod(fmt.Sprint("web-", i), "steady", "web", fmt.Sprintf("10.1.0.%d", i+1))
+			})
 		}()
 		h.killLeader(t, "the rollout", func() bool { return len(told()) > 10 })
 		<-made

@@ -34,7 +34,8 @@ func TestHelm_TakesAChartThroughItsLife(t *testing.T) {
 	}
 	const chart = "testdata/chart"
 
-	require.Contains(t, run("install", "shop", chart, "--create-namespace", "--wait", "--timeout", "90s"), "STATUS: deployed")
+	require.Contains(t, run("install", "shop", chart, "--create-namespace", "--wait", "--timeout", "90s"),
+		"STATUS: deployed")
 	require.Equal(t, "shop:1", image())
 	cm, err := c.client.CoreV1().ConfigMaps("shop").Get(t.Context(), "shop", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -47,7 +48,8 @@ func TestHelm_TakesAChartThroughItsLife(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, stderr, "cannot re-use a name that is still in use")
 
-	require.Contains(t, run("upgrade", "shop", chart, "--set", "image=shop:2,replicas=3,autoscaling.max=9", "--wait", "--timeout", "90s"), "REVISION: 2")
+	require.Contains(t, run("upgrade", "shop", chart, "--set", "image=shop:2,replicas=3,autoscaling.max=9", "--wait",
+		"--timeout", "90s"), "REVISION: 2")
 	require.Equal(t, "shop:2", image())
 	hpa, err := c.client.AutoscalingV2().HorizontalPodAutoscalers("shop").Get(t.Context(), "shop", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -68,7 +70,8 @@ func TestHelm_TakesAChartThroughItsLife(t *testing.T) {
 	require.Contains(t, run("get", "manifest", "shop"), "kind: PodDisruptionBudget")
 
 	require.Contains(t, run("uninstall", "shop", "--wait", "--timeout", "90s"), `release "shop" uninstalled`)
-	for _, kind := range []string{"deployments", "services", "ingresses", "secrets", "roles", "rolebindings", "hpa", "pdb", "jobs", "cronjobs"} {
+	for _, kind := range []string{"deployments", "services", "ingresses", "secrets", "roles", "rolebindings", "hpa",
+		"pdb", "jobs", "cronjobs"} {
 		require.Empty(t, c.run(kubectl, "--namespace", "shop", "get", kind, "-o", "name"))
 	}
 	for _, kind := range []string{"configmap", "serviceaccount"} { // each namespace has some

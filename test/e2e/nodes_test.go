@@ -58,10 +58,11 @@ func TestPrograms_ReachEachOther(t *testing.T) {
 	c := up(t, dir, "--runtime", "process").withAccount()
 	c.kubectl("apply", "-f", "testdata/network.yaml")
 	c.kubectl("wait", "--for=condition=ready", "pod/server", "pod/client", "--timeout=50s")
-	network := c.kubectl("get", "node", "node-0", "-o", `jsonpath={.status.conditions[?(@.type=="NetworkUnavailable")].message}`)
+	network := c.kubectl("get", "node", "node-0", "-o",
+		`jsonpath={.status.conditions[?(@.type=="NetworkUnavailable")].message}`)
 	if strings.HasPrefix(network, "pods reach nobody") {
 		c.kubectl("delete", "-f", "testdata/network.yaml")
-		t.Skipf("SKIPPED: this machine gives pods no network: %s", network)
+		t.Skipf("SKIPPED: pods cannot get a network of their own here: %s", network)
 	}
 	ip := c.kubectl("get", "pod", "server", "-o", "jsonpath={.status.podIP}")
 	own := c.kubectl("get", "pod", "client", "-o", "jsonpath={.status.podIP}")
@@ -78,7 +79,8 @@ func TestPrograms_ReachEachOther(t *testing.T) {
 			return err == nil && string(body) == "hello "+gateway+"\n"
 		})
 		require.Equal(t, "hello "+own+"\n", c.kubectl("exec", "client", "--", "perl", "-MIO::Socket::INET", "-e",
-			`$s = IO::Socket::INET->new(PeerAddr => "`+ip+`:8080", Timeout => 20) or die $!; print $s "GET / HTTP/1.0\r\n\r\n"; local $/; <$s> =~ /\r\n\r\n(.*)/s; print $1`), who)
+			`$s = IO::Socket::INET->new(PeerAddr => "`+ip+
+				`:8080", Timeout => 20) or die $!; print $s "GET / HTTP/1.0\r\n\r\n"; local $/; <$s> =~ /\r\n\r\n(.*)/s; print $1`), who)
 		require.Contains(t, c.kubectl("get", "--raw", "/api/v1/namespaces/default/pods/server:8080/proxy/"), "hello ")
 		c.prints("hello ", "get", "--raw", "/api/v1/namespaces/default/services/server:80/proxy/")
 		require.Contains(t, c.forwarded("pod/server", "8080"), "hello 127.0.0.1")
@@ -98,7 +100,9 @@ func TestPrograms_ReachEachOther(t *testing.T) {
 	reach("with a new pod")
 	c.kubectl("delete", "-f", "testdata/network.yaml", "--wait=true")
 	c.server.interrupt()
-	eventually(t, time.Minute, "nothing is left of the network", func() bool { return len(podDevices(t)) == len(before) })
+	eventually(t, time.Minute, "nothing is left of the network", func() bool {
+		return len(podDevices(t)) == len(before)
+	})
 }
 
 // TestPrograms_SeeEachOthersProcesses is shareProcessNamespace, and kubectl debug with a target.
@@ -111,7 +115,8 @@ func TestPrograms_SeeEachOthersProcesses(t *testing.T) {
 	ps := []string{"--", "ps", "-e", "-o", "args="}
 	require.Contains(t, c.kubectl(append([]string{"exec", "shared", "-c", "other"}, ps...)...), "sleep 2345")
 	require.NotContains(t, c.kubectl(append([]string{"exec", "apart", "-c", "other"}, ps...)...), "sleep 3456")
-	c.kubectl("debug", "apart", "--image=any", "--target=work", "--container=debugger", "--profile=general", "--", "sh", "-c", "ps -p 1 -o args=; echo done")
+	c.kubectl("debug", "apart", "--image=any", "--target=work", "--container=debugger", "--profile=general", "--", "sh",
+		"-c", "ps -p 1 -o args=; echo done")
 	c.prints("done", "logs", "apart", "-c", "debugger")
 	require.Equal(t, "sleep 3456\ndone\n", c.kubectl("logs", "apart", "-c", "debugger"))
 	require.Contains(t, c.kubectl("exec", "apart", "-c", "work", "--", "cat", "/etc/hosts"), "10.9.8.7\tdb.example.com")
@@ -134,7 +139,8 @@ func TestPrograms_AreEvicted(t *testing.T) {
 	c = up(t, dir, "--runtime", "process", "--eviction-hard", "nodefs.available<99.9999%")
 	c.prints("Failed Evicted", "get", "pod", "p", "-o", "jsonpath={.status.phase} {.status.reason}")
 	c.prints("The node was low on resource: ephemeral-storage.", "describe", "pod", "p")
-	c.prints("True KubeletHasDiskPressure", "get", "node", "node-0", "-o", `jsonpath={.status.conditions[?(@.type=="DiskPressure")]['status','reason']}`)
+	c.prints("True KubeletHasDiskPressure", "get", "node", "node-0", "-o",
+		`jsonpath={.status.conditions[?(@.type=="DiskPressure")]['status','reason']}`)
 	c.prints("node.kubernetes.io/disk-pressure:NoSchedule", "describe", "node", "node-0")
 	uids := strings.Fields(c.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"))
 	c.kubectl("delete", "pod", "p")
@@ -142,7 +148,7 @@ func TestPrograms_AreEvicted(t *testing.T) {
 	c.server.interrupt()
 }
 
-// TestSimulated_NodeUnderPressure is how a user tests what happens to his pods.
+// TestSimulated_NodeUnderPressure shows how users test their pods under pressure on a node.
 func TestSimulated_NodeUnderPressure(t *testing.T) {
 	c := up(t, dataDir(t), "--nodes", "1", "--eviction-pressure-transition-period", "15s").withAccount()
 	c.kubectl("run", "greedy", "--image=any", "--annotations=sim.coxswain.dev/memory=1Gi")
@@ -151,7 +157,8 @@ func TestSimulated_NodeUnderPressure(t *testing.T) {
 	c.prints("Failed Evicted", "get", "pod", "greedy", "-o", "jsonpath={.status.phase} {.status.reason}")
 	c.prints("The node was low on resource: memory.", "describe", "pod", "greedy")
 	c.prints("True", "get", "node", "node-0", "-o", `jsonpath={.status.conditions[?(@.type=="MemoryPressure")].status}`)
-	c.prints("False", "get", "node", "node-0", "-o", `jsonpath={.status.conditions[?(@.type=="MemoryPressure")].status}`)
+	c.prints("False", "get", "node", "node-0", "-o",
+		`jsonpath={.status.conditions[?(@.type=="MemoryPressure")].status}`)
 	c.server.interrupt()
 }
 
@@ -161,15 +168,18 @@ func TestNode_ShutsDownGracefully(t *testing.T) {
 	dir := dataDir(t)
 	c := serving(t, start(t, "apiserver", "--data-dir", dir, "--secure-port", "0", "--nodes", "1"), dir)
 	// They sign the agent's serving certificate, without which the API server does not ask it for logs.
-	c.component("controllers", "--cluster-signing-cert-file", filepath.Join(dir, "pki", "ca.crt"), "--cluster-signing-key-file", filepath.Join(dir, "pki", "ca.key"))
+	c.component("controllers", "--cluster-signing-cert-file", filepath.Join(dir, "pki", "ca.crt"),
+		"--cluster-signing-key-file", filepath.Join(dir, "pki", "ca.key"))
 	c.component("scheduler")
 	root := filepath.Join(dir, "node")
 	agent := func() *process {
-		return c.component("node", "--nodes", "1", "--runtime", "process", "--root-dir", root, "--shutdown-grace-period", "30s", "--shutdown-grace-period-critical-pods", "10s")
+		return c.component("node", "--nodes", "1", "--runtime", "process", "--root-dir", root,
+			"--shutdown-grace-period", "30s", "--shutdown-grace-period-critical-pods", "10s")
 	}
 	node := agent()
 	c.withAccount()
-	c.kubectl("run", "p", "--image=any", "--restart=Never", "--command", "--", "sh", "-c", `trap "echo bye; exit 0" TERM; echo up; while :; do sleep 0.1; done`)
+	c.kubectl("run", "p", "--image=any", "--restart=Never", "--command", "--", "sh", "-c",
+		`trap "echo bye; exit 0" TERM; echo up; while :; do sleep 0.1; done`)
 	c.prints("up", "logs", "p")
 	uids := strings.Fields(c.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"))
 	node.signal(syscall.SIGTERM)
@@ -177,7 +187,8 @@ func TestNode_ShutsDownGracefully(t *testing.T) {
 	require.NoError(t, node.err)
 	require.Equal(t, "Failed Terminated Pod was terminated in response to imminent node shutdown.",
 		c.kubectl("get", "pod", "p", "-o", "jsonpath={.status.phase} {.status.reason} {.status.message}"))
-	require.Equal(t, "node is shutting down", c.kubectl("get", "node", "node-0", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].message}`))
+	require.Equal(t, "node is shutting down",
+		c.kubectl("get", "node", "node-0", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].message}`))
 	for _, left := range leftOf(t, dir, uids) {
 		require.NotContains(t, left, "/proc/", "no shim outlives a shutdown")
 	}
@@ -202,7 +213,8 @@ func TestPrograms_KeepTheirVolumes(t *testing.T) {
 	uid := c.kubectl("get", "pod", "db-1", "-o", "jsonpath={.metadata.uid}")
 	c.kubectl("delete", "pod", "db-1", "--wait=true")
 	eventually(t, 60*time.Second, "another is ready", func() bool {
-		out, err := c.kubectlWith("", "get", "pod", "db-1", "-o", `jsonpath={.metadata.uid} {.status.conditions[?(@.type=="Ready")].status}`)
+		out, err := c.kubectlWith("", "get", "pod", "db-1", "-o",
+			`jsonpath={.metadata.uid} {.status.conditions[?(@.type=="Ready")].status}`)
 		return err == nil && strings.HasSuffix(out, " True") && !strings.HasPrefix(out, uid)
 	})
 	require.Equal(t, "db-1\ndb-1\n", c.kubectl(starts...))

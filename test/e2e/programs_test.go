@@ -24,16 +24,15 @@ import (
 func needNamespaces(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("--runtime process needs root: it makes namespaces, mounts and cgroups")
+		t.Skip("SKIPPED: --runtime process needs root: it makes namespaces, mounts and cgroups")
 	}
 	if err := exec.Command("unshare", "--mount", "--pid", "--net", "--uts", "--fork", "true").Run(); err != nil {
-		t.Skipf("--runtime process needs namespaces, which this machine does not give: %v", err)
+		t.Skipf("SKIPPED: --runtime process needs namespaces, which this machine does not allow: %v", err)
 	}
 }
 
-// kubectlWith runs kubectl and returns what it printed.
-// tooEarly is what kubectl before 1.34 may log of exec and attach: it reads the server's first message, which is empty, before
-// it has made the streams.
+// kubectlWith runs kubectl and returns what it printed. tooEarly is what kubectl before 1.34 may log of exec
+// and attach: it reads the server's first message, which is empty, before it has made the streams.
 var tooEarly = regexp.MustCompile(`(?m)^E\d{4} .*websocket\.go:\d+\] Unknown stream id \d+, discarding message\n`)
 
 func (c *cluster) kubectlWith(stdin string, args ...string) (string, error) {
@@ -63,7 +62,8 @@ func (c *cluster) agentAnswers() {
 	})
 }
 
-// leftOf is what a node's runtime with its data in dir has on this machine: shims, mounts, folders, and the cgroups of pods.
+// leftOf is what a node's runtime with its data in dir has on this machine: shims, mounts, folders, and the
+// cgroups of pods.
 func leftOf(t *testing.T, dir string, uids []string) (left []string) {
 	t.Helper()
 	cmdlines, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -97,8 +97,8 @@ func leftOf(t *testing.T, dir string, uids []string) (left []string) {
 	return left
 }
 
-// TestPrograms_OnSeveralNodes is one machine as three Nodes, whose pods reach each other, also when the agent was killed, and move when
-// a Node is drained.
+// TestPrograms_OnSeveralNodes is one machine as three Nodes, whose pods reach each other, also when the agent
+// was killed, and move when a Node is drained.
 func TestPrograms_OnSeveralNodes(t *testing.T) {
 	needNamespaces(t)
 	dir := dataDir(t)
@@ -169,7 +169,8 @@ func TestPrograms_Run(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, out, "exit code 42")
 	pod := strings.TrimPrefix(strings.TrimSpace(c.kubectl("get", "pods", "-l", "app=web", "-o", "name")), "pod/")
-	terminal := exec.Command("script", "-qec", fmt.Sprintf("%s --kubeconfig %s exec -it %s -c web -- tty", kubectl, c.kubeconfig, pod), "/dev/null")
+	terminal := exec.Command("script", "-qec", fmt.Sprintf("%s --kubeconfig %s exec -it %s -c web -- tty", kubectl,
+		c.kubeconfig, pod), "/dev/null")
 	typed, err := terminal.CombinedOutput()
 	require.NoError(t, err, "%s", typed)
 	require.Contains(t, string(typed), "/dev/pts/0")
@@ -190,8 +191,12 @@ func TestPrograms_Run(t *testing.T) {
 	field := func(pod, path string) string {
 		return c.kubectl("get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0]."+path+"}")
 	}
-	eventually(t, time.Minute, "the hog is killed", func() bool { return field("hog", "state.terminated.reason") == "OOMKilled" })
-	eventually(t, time.Minute, "the other one crashes in a loop", func() bool { return field("crash", "state.waiting.reason") == "CrashLoopBackOff" })
+	eventually(t, time.Minute, "the hog is killed", func() bool {
+		return field("hog", "state.terminated.reason") == "OOMKilled"
+	})
+	eventually(t, time.Minute, "the other one crashes in a loop", func() bool {
+		return field("crash", "state.waiting.reason") == "CrashLoopBackOff"
+	})
 	require.Equal(t, "last words\n", field("crash", "lastState.terminated.message"))
 	require.Equal(t, "3", field("crash", "lastState.terminated.exitCode"))
 	require.Equal(t, "run\n", c.kubectl("logs", "crash", "--previous"))

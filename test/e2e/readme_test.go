@@ -30,7 +30,9 @@ func TestReadme_TourRunsAsItIsWritten(t *testing.T) {
 				require.NoError(t, os.Symlink(target, filepath.Join(dir, link)))
 			}
 			p := start(t, "up", "--data-dir", filepath.Join(dir, ".coxswain"), "--secure-port", "0")
-			eventually(t, time.Minute, "the banner", func() bool { return p.running() && strings.Contains(p.out.String(), "begins anew.") })
+			eventually(t, time.Minute, "the banner", func() bool {
+				return p.running() && strings.Contains(p.out.String(), "begins anew.")
+			})
 			require.Contains(t, p.out.String(), "export KUBECONFIG="+dir+"/.coxswain/admin.kubeconfig\n")
 
 			script := "set -eu\nkubectl() { '" + client + "' \"$@\"; }\n" + strings.Join(blocks, "\n")
@@ -40,8 +42,10 @@ func TestReadme_TourRunsAsItIsWritten(t *testing.T) {
 			out := string(output)
 			require.NoError(t, err, "%s", out)
 			for _, want := range []string{
-				"node-2   Ready", "deployment.apps/guestbook   3/3", "\n2         <none>\n3         <none>\n", "guestbook   50/50   50",
-				"└─ReplicaSet/cache-", "Deployment/cache is ready.", `{"type":"ADDED","object":{"kind":"Pod"`, `{"type":"DELETED","object":{"kind":"Pod"`,
+				"node-2   Ready", "deployment.apps/guestbook   3/3", "\n2         <none>\n3         <none>\n",
+				"guestbook   50/50   50",
+				"└─ReplicaSet/cache-", "Deployment/cache is ready.", `{"type":"ADDED","object":{"kind":"Pod"`,
+				`{"type":"DELETED","object":{"kind":"Pod"`,
 				`pod "web" deleted`, `deployment.apps "guestbook" deleted`,
 			} {
 				require.Contains(t, out, want)
@@ -86,11 +90,13 @@ func tourBlocks(t *testing.T) []string {
 // TestMake_UpTakesFlagsAndLeavesNothingForGit: what README's commands write is no part of a commit.
 func TestMake_UpTakesFlagsAndLeavesNothingForGit(t *testing.T) {
 	t.Parallel()
-	recipe, err := exec.CommandContext(t.Context(), "make", "-n", "-C", "../..", "up", "ARGS=--nodes 5").CombinedOutput()
+	recipe, err := exec.CommandContext(t.Context(), "make", "-n", "-C", "../..", "up",
+		"ARGS=--nodes 5").CombinedOutput()
 	require.NoError(t, err, "%s", recipe)
 	require.Contains(t, string(recipe), "bin/coxswain up --data-dir ./.coxswain --nodes 5\n")
 	require.Contains(t, string(recipe), "some minutes")
-	written := []string{"bin/coxswain", ".coxswain/pki/ca.key", ".tools/kubectl", "admin.kubeconfig", "admin.certificate", "admin.key"}
+	written := []string{"bin/coxswain", ".coxswain/pki/ca.key", ".tools/kubectl", "admin.kubeconfig",
+		"admin.certificate", "admin.key"}
 	ignore := exec.CommandContext(t.Context(), "git", append([]string{"check-ignore"}, written...)...)
 	ignore.Dir = "../.."
 	ignored, err := ignore.CombinedOutput()

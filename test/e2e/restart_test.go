@@ -41,7 +41,8 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	require.NoError(t, err)
 	defer watching.Stop()
 	_, err = c.client.AppsV1().Deployments("default").Patch(t.Context(), "guestbook", types.StrategicMergePatchType,
-		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"guestbook","image":"guestbook:2"}]}}}}`), metav1.PatchOptions{})
+		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"guestbook","image":"guestbook:2"}]}}}}`),
+		metav1.PatchOptions{})
 	require.NoError(t, err)
 	for event := range watching.ResultChan() {
 		d := event.Object.(*appsv1.Deployment)
@@ -56,9 +57,11 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 
 	c = up(t, dir)
 	c.requireConfigMaps(acknowledged)
-	require.Contains(t, c.run(kubectl, "rollout", "status", "deployment/guestbook", "--timeout=60s"), "successfully rolled out")
+	require.Contains(t, c.run(kubectl, "rollout", "status", "deployment/guestbook", "--timeout=60s"),
+		"successfully rolled out")
 	eventually(t, time.Minute, "the old pods are gone", func() bool {
-		list, err := c.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=guestbook"})
+		list, err := c.client.CoreV1().Pods("default").List(t.Context(),
+			metav1.ListOptions{LabelSelector: "app=guestbook"})
 		require.NoError(t, err)
 		for _, pod := range list.Items {
 			if pod.Spec.Containers[0].Image != "guestbook:2" || pod.Status.Phase != corev1.PodRunning {
@@ -96,7 +99,8 @@ func TestInterrupt_EndsInOrder(t *testing.T) {
 	again.server.interrupt()
 
 	idle := up(t, dir, "--nodes", "0")
-	require.Equal(t, pods, idle.run(kubectlLite, "get", "pods", "-l", "app=guestbook", "-o", "name"), "the pods are as they were")
+	require.Equal(t, pods, idle.run(kubectlLite, "get", "pods", "-l", "app=guestbook", "-o", "name"),
+		"the pods are as they were")
 	idle.server.interrupt()
 }
 

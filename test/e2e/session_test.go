@@ -25,8 +25,8 @@ var update = flag.Bool("update", false, "write the sessions in testdata anew")
 // kubectl prints. A session is what a terminal shows: "$ " before a command, "> " before
 // its further lines, then the output; "[exit N]" follows where the exit code is not 0.
 //
-// What is different each time stands there as <age>, <hash>, <ip> and so on; "…" in a line is
-// anything, for what releases of kubectl word differently.
+// Values that differ each time are written as <age>, <hash>, <ip> and so on; "…" in a line matches
+// anything, for texts that differ between releases of kubectl.
 func TestKubectl_Sessions(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/kubectl/*.session")
@@ -45,7 +45,8 @@ func TestKubectl_Sessions(t *testing.T) {
 				have := s.run(step.command)
 				anew.WriteString(step.head + have)
 				if !*update {
-					require.True(t, matches(step.want, have), "$ %s\n--- want\n%s--- have\n%s", step.command, step.want, have)
+					require.True(t, matches(step.want, have), "$ %s\n--- want\n%s--- have\n%s", step.command,
+						step.want, have)
 				}
 			}
 			if *update {
@@ -161,7 +162,8 @@ var shapes = []struct {
 	{tooEarly, ""},
 	// Lines that kubectl got after 1.33.
 	{regexp.MustCompile(`(?m)^Warning: resource .* was previously managed with 'kubectl apply'\..*\n`), ""},
-	{regexp.MustCompile(`(?m)^(Time Zone|Service Name|Pod Management Policy|Persistent Volume Claim Retention Policy|  When(Deleted|Scaled)):.*\n`), ""},
+	{regexp.MustCompile(
+		`(?m)^(Time Zone|Service Name|Pod Management Policy|Persistent Volume Claim Retention Policy|  When(Deleted|Scaled)):.*\n`), ""},
 	{regexp.MustCompile(`(?m)^Namespace:.*\n(Selector:.*\nNode-Selector:)`), "$1"}, // of a DaemonSet
 	// The widths of columns follow what is in them.
 	{regexp.MustCompile(`(\S) {2,}`), "$1   "},

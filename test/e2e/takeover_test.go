@@ -53,7 +53,9 @@ func TestTakeover_OfEachKindInTheMiddleOfItsRollout(t *testing.T) {
 	c.standby()
 	scheduler.signal(syscall.SIGCONT)
 	updated := c.deployment().Status.UpdatedReplicas
-	c.until("the Deployment goes on", func() []string { return unless(c.deployment().Status.UpdatedReplicas > updated, "Deployment") })
+	c.until("the Deployment goes on", func() []string {
+		return unless(c.deployment().Status.UpdatedReplicas > updated, "Deployment")
+	})
 	c.killLeader()
 	c.until("every rollout has ended", func() []string { return c.incomplete("two") })
 
@@ -62,7 +64,8 @@ func TestTakeover_OfEachKindInTheMiddleOfItsRollout(t *testing.T) {
 		"deployments": replicas, "statefulsets": replicas, "daemonsets": nodesOfTakeover,
 		"replicasets": manyReplicas - replicas, "jobs": completions, "cronjobs": 1,
 	}, made, "pods made")
-	require.Equal(t, map[string]int{"deployments": replicas, "statefulsets": replicas, "daemonsets": nodesOfTakeover}, ended, "pods ended")
+	require.Equal(t, map[string]int{"deployments": replicas, "statefulsets": replicas, "daemonsets": nodesOfTakeover},
+		ended, "pods ended")
 }
 
 // The sizes of what is rolled out.
@@ -92,10 +95,12 @@ func (c *takeover) killLeader() {
 	c.t.Helper()
 	var leader *process
 	c.until("somebody leads", func() []string {
-		lease, err := c.client.CoordinationV1().Leases("kube-system").Get(c.t.Context(), "kube-controller-manager", metav1.GetOptions{})
+		lease, err := c.client.CoordinationV1().Leases("kube-system").Get(c.t.Context(), "kube-controller-manager",
+			metav1.GetOptions{})
 		require.NoError(c.t, err)
 		for _, p := range c.controllers {
-			if holder := *lease.Spec.HolderIdentity; holder != "" && p.running() && strings.Contains(p.out.String(), "identity="+holder+" ") {
+			if holder := *lease.Spec.HolderIdentity; holder != "" && p.running() &&
+				strings.Contains(p.out.String(), "identity="+holder+" ") {
 				leader = p
 			}
 		}
@@ -150,11 +155,13 @@ func (c *takeover) makeAll() {
 
 	selector, template := podsOf("deployments", "one", slowly)
 	_, err := apps.Deployments("default").Create(ctx, &appsv1.Deployment{ObjectMeta: meta,
-		Spec: appsv1.DeploymentSpec{Replicas: new(int32(replicas)), Selector: selector, Template: template}}, metav1.CreateOptions{})
+		Spec: appsv1.DeploymentSpec{Replicas: new(int32(replicas)), Selector: selector, Template: template}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	selector, template = podsOf("statefulsets", "one", slowly)
 	_, err = apps.StatefulSets("default").Create(ctx, &appsv1.StatefulSet{ObjectMeta: meta,
-		Spec: appsv1.StatefulSetSpec{Replicas: new(int32(replicas)), Selector: selector, Template: template}}, metav1.CreateOptions{})
+		Spec: appsv1.StatefulSetSpec{Replicas: new(int32(replicas)), Selector: selector, Template: template}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	selector, template = podsOf("daemonsets", "one", slowly)
 	_, err = apps.DaemonSets("default").Create(ctx, &appsv1.DaemonSet{ObjectMeta: meta,
@@ -162,14 +169,17 @@ func (c *takeover) makeAll() {
 	require.NoError(t, err)
 	selector, template = podsOf("replicasets", "one", nil)
 	_, err = apps.ReplicaSets("default").Create(ctx, &appsv1.ReplicaSet{ObjectMeta: meta,
-		Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(replicas)), Selector: selector, Template: template}}, metav1.CreateOptions{})
+		Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(replicas)), Selector: selector, Template: template}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 
 	_, template = podsOf("cronjobs", "one", map[string]string{"sim.coxswain.dev/exit-code": "0"})
 	template.Spec.RestartPolicy = corev1.RestartPolicyNever
-	cron, err := c.client.BatchV1().CronJobs("default").Create(ctx, &batchv1.CronJob{ObjectMeta: meta, Spec: batchv1.CronJobSpec{
-		Schedule: "0 0 1 1 *", Suspend: new(true), JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}},
-	}}, metav1.CreateOptions{})
+	cron, err := c.client.BatchV1().CronJobs("default").Create(ctx,
+		&batchv1.CronJob{ObjectMeta: meta, Spec: batchv1.CronJobSpec{
+			Schedule: "0 0 1 1 *", Suspend: new(true),
+			JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}},
+		}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	cron.Status.LastScheduleTime = new(metav1.NewTime(time.Date(time.Now().UTC().Year()-1, 6, 1, 0, 0, 0, 0, time.UTC)))
 	_, err = c.client.BatchV1().CronJobs("default").UpdateStatus(ctx, cron, metav1.UpdateOptions{})
@@ -177,10 +187,14 @@ func (c *takeover) makeAll() {
 }
 
 func (c *takeover) startJob() *batchv1.Job {
-	_, template := podsOf("jobs", "one", map[string]string{"sim.coxswain.dev/run-for": "1s", "sim.coxswain.dev/exit-code": "0"})
+	_, template := podsOf("jobs", "one", map[string]string{"sim.coxswain.dev/run-for": "1s",
+		"sim.coxswain.dev/exit-code": "0"})
 	template.Spec.RestartPolicy = corev1.RestartPolicyNever
-	j, err := c.client.BatchV1().Jobs("default").Create(c.t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec: batchv1.JobSpec{Completions: new(int32(completions)), Parallelism: new(int32(2)), Template: template}}, metav1.CreateOptions{})
+	j, err := c.client.BatchV1().Jobs("default").Create(c.t.Context(),
+		&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+			Spec: batchv1.JobSpec{Completions: new(int32(completions)), Parallelism: new(int32(2)),
+				Template: template}},
+		metav1.CreateOptions{})
 	require.NoError(c.t, err)
 	return j
 }
@@ -192,7 +206,8 @@ func (c *takeover) patch(plural, patch string) {
 		group = "batch"
 	}
 	err := c.client.AppsV1().RESTClient().Patch(types.StrategicMergePatchType).
-		AbsPath("/apis/" + group + "/v1/namespaces/default/" + plural + "/web").Body([]byte(patch)).Do(c.t.Context()).Error()
+		AbsPath("/apis/" + group + "/v1/namespaces/default/" + plural + "/web").Body([]byte(patch)).Do(
+		c.t.Context()).Error()
 	require.NoError(c.t, err)
 }
 
@@ -210,7 +225,8 @@ func (c *takeover) job() *batchv1.Job {
 
 // replicas counts the ReplicaSet's pods.
 func (c *takeover) replicas() int {
-	list, err := c.client.CoreV1().Pods("default").List(c.t.Context(), metav1.ListOptions{LabelSelector: "kind=replicasets"})
+	list, err := c.client.CoreV1().Pods("default").List(c.t.Context(),
+		metav1.ListOptions{LabelSelector: "kind=replicasets"})
 	require.NoError(c.t, err)
 	return len(list.Items)
 }
@@ -242,15 +258,19 @@ func (c *takeover) incomplete(image string) (missing []string) {
 	have, second := c.images(), image == "two"
 
 	d := c.deployment()
-	missing = append(missing, unless(d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == replicas &&
-		d.Status.AvailableReplicas == replicas && d.Status.Replicas == replicas && have["deployments "+image] == replicas, "Deployment")...)
+	missing = append(missing, unless(d.Status.ObservedGeneration == d.Generation &&
+		d.Status.UpdatedReplicas == replicas &&
+		d.Status.AvailableReplicas == replicas && d.Status.Replicas == replicas &&
+		have["deployments "+image] == replicas, "Deployment")...)
 	sts, err := apps.StatefulSets("default").Get(ctx, "web", metav1.GetOptions{})
 	require.NoError(c.t, err)
-	missing = append(missing, unless(sts.Status.ObservedGeneration == sts.Generation && sts.Status.UpdatedReplicas == replicas &&
+	missing = append(missing, unless(sts.Status.ObservedGeneration == sts.Generation &&
+		sts.Status.UpdatedReplicas == replicas &&
 		sts.Status.ReadyReplicas == replicas && have["statefulsets "+image] == replicas, "StatefulSet")...)
 	ds, err := apps.DaemonSets("default").Get(ctx, "web", metav1.GetOptions{})
 	require.NoError(c.t, err)
-	missing = append(missing, unless(ds.Status.ObservedGeneration == ds.Generation && ds.Status.UpdatedNumberScheduled == nodesOfTakeover &&
+	missing = append(missing, unless(ds.Status.ObservedGeneration == ds.Generation &&
+		ds.Status.UpdatedNumberScheduled == nodesOfTakeover &&
 		ds.Status.NumberAvailable == nodesOfTakeover && have["daemonsets "+image] == nodesOfTakeover, "DaemonSet")...)
 	rs, err := apps.ReplicaSets("default").Get(ctx, "web", metav1.GetOptions{})
 	require.NoError(c.t, err)
@@ -262,11 +282,13 @@ func (c *takeover) incomplete(image string) (missing []string) {
 	if !second {
 		return missing
 	}
-	missing = append(missing, unless(c.job().Status.Succeeded == completions && c.job().Status.CompletionTime != nil, "Job")...)
+	missing = append(missing, unless(c.job().Status.Succeeded == completions && c.job().Status.CompletionTime != nil,
+		"Job")...)
 	cron, err := batch.CronJobs("default").Get(ctx, "web", metav1.GetOptions{})
 	require.NoError(c.t, err)
 	newYear := time.Date(time.Now().UTC().Year(), 1, 1, 0, 0, 0, 0, time.UTC)
-	return append(missing, unless(cron.Status.LastScheduleTime.Time.Equal(newYear) && cron.Status.LastSuccessfulTime != nil &&
+	return append(missing, unless(cron.Status.LastScheduleTime.Time.Equal(newYear) &&
+		cron.Status.LastSuccessfulTime != nil &&
 		len(cron.Status.Active) == 0, "CronJob")...)
 }
 
@@ -275,7 +297,8 @@ func (c *takeover) incomplete(image string) (missing []string) {
 func (c *takeover) history(from string) (made, ended map[string]int) {
 	ctx, pods := c.t.Context(), c.client.CoreV1().Pods("default")
 	_, template := podsOf("none", "one", nil)
-	_, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "last"}, Spec: template.Spec}, metav1.CreateOptions{})
+	_, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "last"}, Spec: template.Spec},
+		metav1.CreateOptions{})
 	require.NoError(c.t, err)
 	w, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: from})
 	require.NoError(c.t, err)

@@ -45,7 +45,8 @@ func (c *cluster) tour(client, namespace string) {
 
 	c.run(client, "create", "namespace", namespace)
 	applied := in("apply", "-f", guestbook)
-	for _, line := range []string{"configmap/guestbook created", "service/guestbook created", "deployment.apps/guestbook created"} {
+	for _, line := range []string{"configmap/guestbook created", "service/guestbook created",
+		"deployment.apps/guestbook created"} {
 		require.Contains(t, applied, line)
 	}
 	rolledOut()
@@ -82,7 +83,8 @@ func TestDemo_RunsTheTourWithEachClient(t *testing.T) {
 			cmd.Env = append(os.Environ(), "COXSWAIN="+coxswain, "KUBECTL="+client, "TMPDIR="+tmp)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
-			require.NotContains(t, string(out), "Ctrl-C", "what is said to a user of `coxswain up` is not true of the demo")
+			require.NotContains(t, string(out), "Ctrl-C",
+				"what is said to a user of `coxswain up` is not true of the demo")
 			left, err := os.ReadDir(tmp)
 			require.NoError(t, err)
 			require.Empty(t, left, "the demo leaves nothing behind")
@@ -96,7 +98,8 @@ func TestWatch_ShowsEachEventAsItHappens(t *testing.T) {
 	c := up(t, dataDir(t), "--nodes", "0")
 	c.config.NextProtos = []string{"http/1.1"} // HTTP/2 has frames in place of chunks
 	c.reconnect()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+"/api/v1/namespaces/default/pods?watch=1", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+
+		"/api/v1/namespaces/default/pods?watch=1", nil)
 	require.NoError(t, err)
 	response, err := c.http.Do(req)
 	require.NoError(t, err)
@@ -153,12 +156,14 @@ func TestKubectl_FindsItsWay(t *testing.T) {
 		{"api-resources", []string{"deployments", "deploy", "apps/v1", "ReplicaSet", "leases"}},
 		{"api-resources --namespaced=false -o name", []string{"nodes", "namespaces"}},
 		{"api-versions", []string{"apps/v1", "coordination.k8s.io/v1", "v1"}},
-		{"explain deployment.spec.strategy.rollingUpdate.maxSurge", []string{"KIND:", "Deployment", "maxSurge <IntOrString>"}},
+		{"explain deployment.spec.strategy.rollingUpdate.maxSurge",
+			[]string{"KIND:", "Deployment", "maxSurge <IntOrString>"}},
 		{"explain pods.spec.containers --recursive", []string{"imagePullPolicy", "livenessProbe"}},
 		{"get deployments -o wide", []string{"guestbook:1", "app=guestbook"}},
 		{"get rs -o yaml", []string{"ownerReferences", "kind: Deployment"}},
 		{"get all --all-namespaces", []string{"deployment.apps/guestbook", "replicaset.apps/guestbook"}},
-		{"get pods -l app=guestbook --field-selector=status.phase=Running --show-labels", []string{"pod-template-hash"}},
+		{"get pods -l app=guestbook --field-selector=status.phase=Running --show-labels",
+			[]string{"pod-template-hash"}},
 		{"get nodes --sort-by=.metadata.name -o name", []string{"node/node-0\nnode/node-1\nnode/node-2\n"}},
 		{"get --raw /readyz", []string{"ok"}},
 		{"describe " + pod, []string{"Controlled By:", "ReplicaSet/guestbook", "Scheduled", "Started"}},
@@ -169,7 +174,8 @@ func TestKubectl_FindsItsWay(t *testing.T) {
 		{"apply -f " + guestbook + " --dry-run=server", []string{"(server dry run)"}},
 		{"label deployment guestbook tier=front", []string{"labeled"}},
 		{"annotate deployment guestbook note=hello", []string{"annotated"}},
-		{`patch deployment guestbook --type=json -p [{"op":"replace","path":"/spec/replicas","value":2}]`, []string{"patched"}},
+		{`patch deployment guestbook --type=json -p [{"op":"replace","path":"/spec/replicas","value":2}]`,
+			[]string{"patched"}},
 		{`patch deployment guestbook --type=merge -p {"spec":{"replicas":3}}`, []string{"patched"}},
 		{"delete -f " + guestbook, []string{`deployment.apps "guestbook" deleted`}},
 	} {
@@ -180,7 +186,8 @@ func TestKubectl_FindsItsWay(t *testing.T) {
 	}
 	c.run(kubectl, "wait", "pods", "-l", "app=guestbook", "--for=delete", "--timeout=60s")
 
-	_, stderr, err := c.try(kubectl, "apply", "-f", writeFile(t, "bad.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad}\ndatum: {a: b}\n"))
+	_, stderr, err := c.try(kubectl, "apply", "-f",
+		writeFile(t, "bad.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad}\ndatum: {a: b}\n"))
 	require.Error(t, err)
 	require.Contains(t, stderr, `unknown field "datum"`)
 }
@@ -193,7 +200,8 @@ func TestRequests_WithoutACredentialAreRefused(t *testing.T) {
 	stranger.reconnect()
 	code, body := stranger.get("/api/v1/namespaces")
 	require.Equal(t, http.StatusForbidden, code)
-	requireStatus(t, body, http.StatusForbidden, metav1.StatusReasonForbidden, `User "system:anonymous" cannot list resource "namespaces"`)
+	requireStatus(t, body, http.StatusForbidden, metav1.StatusReasonForbidden,
+		`User "system:anonymous" cannot list resource "namespaces"`)
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/version"} {
 		code, _ := stranger.get(path)
 		require.Equal(t, http.StatusOK, code, path)

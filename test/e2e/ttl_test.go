@@ -28,8 +28,9 @@ metadata: {name: keep}
 spec: {policyName: keep, validationActions: [Deny]}
 `
 
-// TestTTL_SurvivesAKill kills the control plane with kill -9 when the leases of a ConfigMap and of a Namespace have ended and
-// neither has been deleted. Started again it deletes them, the Namespace with its contents, once that is allowed.
+// TestTTL_SurvivesAKill kills the control plane with kill -9 when the leases of a ConfigMap and of a
+// Namespace have ended and neither has been deleted. Started again it deletes them, the Namespace with its
+// contents, once that is allowed.
 func TestTTL_SurvivesAKill(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

@@ -1,5 +1,5 @@
 // Command kubectl is the real kubectl, from the k8s.io/kubectl module, which has no main
-// package of its own. The black-box tests build it where none is on the PATH.
+// package of its own. kubectl-lite is compared with it, and the black-box tests use it where none is on the PATH.
 package main
 
 import (

@@ -69,7 +69,9 @@ func inject(t *testing.T, n int, all []fault, r *recorder, each int64) {
 	order := random.Perm(len(all))
 	pass := func(what string) {
 		until := r.count.Load() + each
-		require.Eventually(t, func() bool { return r.count.Load() >= until }, patience, 5*time.Millisecond, "no requests end: %s", what)
+		require.Eventually(t, func() bool {
+			return r.count.Load() >= until
+		}, patience, 5*time.Millisecond, "no requests end: %s", what)
 	}
 	pass("at first")
 	for i := range n {

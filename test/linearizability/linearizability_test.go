@@ -25,7 +25,8 @@ func TestThroughFaults_ReadsAndWritesAreLinearizableAndWatchesComplete(t *testin
 			wires[i] = append(wires[i], w)
 			ends = append(ends, w.url())
 		}
-		servers = append(servers, startServer(t, fmt.Sprintf("server-%d", i), "--etcd-servers", strings.Join(ends, ",")))
+		servers = append(servers, startServer(t, fmt.Sprintf("server-%d", i), "--etcd-servers",
+			strings.Join(ends, ",")))
 	}
 	var keys []string
 	for i := range 12 {
@@ -59,7 +60,9 @@ func TestThroughFaults_ReadsAndWritesAreLinearizableAndWatchesComplete(t *testin
 	require.NotEmpty(t, truth.events)
 	newest := truth.events[len(truth.events)-1].Revision
 	for _, w := range watchers {
-		require.Eventually(t, func() bool { return w.reached(newest) }, patience, 10*time.Millisecond, "a watcher never came to %d", newest)
+		require.Eventually(t, func() bool {
+			return w.reached(newest)
+		}, patience, 10*time.Millisecond, "a watcher never came to %d", newest)
 	}
 	stopWatching()
 	following.Wait()
@@ -96,6 +99,7 @@ func report(t *testing.T, r *recorder, truth *history) {
 		outcomes[o.outcome]++
 	}
 	t.Logf("%d requests in %v, %d operations %v, %d lists, %d revisions",
-		r.count.Load(), time.Since(r.began).Round(time.Second), len(r.operations), outcomes, len(r.listings), len(truth.events))
+		r.count.Load(), time.Since(r.began).Round(time.Second), len(r.operations), outcomes, len(r.listings),
+		len(truth.events))
 	require.Greater(t, outcomes[done], outcomes[unknown], "the test has worked on something")
 }

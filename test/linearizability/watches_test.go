@@ -230,7 +230,8 @@ func (w *watcher) check(t *testing.T, truth *history) {
 			continue // cut off amid the initial events
 		}
 		if s.initial != nil {
-			require.Equal(t, truth.at(s.after), s.initial, "Atomic: the initial events of connection %d are the state at %d", i, s.after)
+			require.Equal(t, truth.at(s.after), s.initial,
+				"Atomic: the initial events of connection %d are the state at %d", i, s.after)
 		} else if i > 0 {
 			require.Equal(t, w.segments[i-1].last, s.after, "Resumable: connection %d", i)
 		}
@@ -241,10 +242,12 @@ func (w *watcher) check(t *testing.T, truth *history) {
 			require.False(t, seen[e], "Unique: connection %d: %v", i, e)
 			seen[e], last = true, e.Revision
 		}
-		require.Equal(t, truth.between(s.after, last), append([]event{}, s.events...), "Reliable: connection %d after %d", i, s.after)
+		require.Equal(t, truth.between(s.after, last), append([]event{}, s.events...),
+			"Reliable: connection %d after %d", i, s.after)
 		for _, n := range slices.Sorted(maps.Keys(s.bookmarks)) {
 			for _, revision := range s.bookmarks[n] {
-				require.Equal(t, n, len(truth.between(s.after, revision)), "Bookmarkable: connection %d at %d", i, revision)
+				require.Equal(t, n, len(truth.between(s.after, revision)), "Bookmarkable: connection %d at %d", i,
+					revision)
 				bookmarks++
 			}
 		}

@@ -90,7 +90,7 @@ func (w *wire) carry(from, to net.Conn) {
 		select {
 		case <-whole:
 		default:
-			// What was under way when the wire broke never arrives.
+			// Data under way when the wire breaks never arrive.
 			_, _ = io.Copy(io.Discard, from)
 			return
 		}

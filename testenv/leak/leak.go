@@ -7,8 +7,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// VerifyTestMain is goleak's, which gives the goroutines of closed connections half a second to end, but with a minute: on
-// a busy machine under the race detector they take longer.
+// VerifyTestMain is goleak's, which gives the goroutines of closed connections half a second to end, but with
+// a minute: on a busy machine under the race detector they take longer.
 func VerifyTestMain(m goleak.TestingM, options ...goleak.Option) {
 	goleak.VerifyTestMain(patient{m, options}, options...)
 }

@@ -1,0 +1,216 @@
+package admissionregistration
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/coxswain-dev/coxswain/api/cel"
+	"github.com/coxswain-dev/coxswain/api/field"
+)
+
+// expressions compiles the expressions of one object and collects what is wrong with them. An expression
+// that the stored object already has is checked against what this server can read, a new one against what
+// every server of the previous release can read as well. Unchanged match conditions are not compiled again.
+type expressions struct {
+	*cel.Compiler
+	params bool
+	// known are the expressions of the object that is being replaced.
+	known sets.Set[string]
+	// compiled counts the object's expressions, including those of match conditions.
+	compiled *int
+	errs     field.ErrorList
+}
+
+// maxExpressions limits the expressions of one object. Each takes up to half a millisecond to compile, here
+// and on every server that evaluates it. Kubernetes has no such limit; the largest policies in use have a
+// few dozen.
+const maxExpressions = 1000
+
+func newExpressions(variables, params bool, known ...string) *expressions {
+	return &expressions{Compiler: cel.NewCompiler(variables), params: params, known: sets.New(known...),
+		compiled: new(int)}
+}
+
+// more reports whether another expression may be compiled. The first one too many is an error, and nothing
+// after it is compiled.
+func (e *expressions) more(at *field.Path) bool {
+	*e.compiled++
+	if *e.compiled == maxExpressions+1 {
+		e.errs = append(e.errs, field.TooMany(at, *e.compiled, maxExpressions))
+	}
+	return *e.compiled <= maxExpressions && !field.Enough(e.errs)
+}
+
+func (e *expressions) declare(source string, d cel.Declarations) cel.Declarations {
+	d.Params, d.Stored = e.params, e.known.Has(source)
+	return d
+}
+
+// check compiles an expression. An empty one is reported elsewhere.
+func (e *expressions) check(at *field.Path, source string, want cel.Result, d cel.Declarations) {
+	if strings.TrimSpace(source) == "" || !e.more(at) {
+		return
+	}
+	e.note(at, source, e.Compile(source, want, e.declare(source, d)))
+}
+
+func (e *expressions) note(at *field.Path, source string, x *cel.Expression) {
+	if x.Err != nil {
+		e.errs = append(e.errs, field.Invalid(at, source, x.Err.Error()))
+	}
+}
+
+var withAuthorizer = cel.Declarations{Authorizer: true}
+
+// checkConditions compiles match conditions, which have no variables.
+func (e *expressions) checkConditions(conditions []admissionv1.MatchCondition, at *field.Path) {
+	plain := &expressions{Compiler: cel.NewCompiler(false), params: e.params, known: e.known, compiled: e.compiled}
+	for i, c := range conditions {
+		plain.check(at.Index(i).Child("expression"), strings.TrimSpace(c.Expression), cel.Bool, withAuthorizer)
+	}
+	e.errs = append(e.errs, plain.errs...)
+}
+
+func (e *expressions) checkVariables(variables []admissionv1.Variable, at *field.Path) {
+	for i, v := range variables {
+		if strings.TrimSpace(v.Expression) == "" || strings.TrimSpace(v.Name) == "" {
+			continue
+		}
+		if !e.more(at.Index(i)) {
+			return
+		}
+		e.note(at.Index(i).Child("expression"), v.Expression,
+			e.Define(v.Name, v.Expression, e.declare(v.Expression, withAuthorizer)))
+	}
+}
+
+// validateValidatingExpressions compiles the expressions of a policy; old is nil for a new one.
+func validateValidatingExpressions(p, old *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
+	if old != nil && reflect.DeepEqual(p.Spec, old.Spec) {
+		return nil
+	}
+	path, spec := field.NewPath("spec"), &p.Spec
+	e := newExpressions(len(spec.Variables) > 0, spec.ParamKind != nil, validatingSources(old)...)
+	if old == nil || !reflect.DeepEqual(spec.ParamKind, old.Spec.ParamKind) ||
+		!reflect.DeepEqual(spec.MatchConditions, old.Spec.MatchConditions) {
+		e.checkConditions(spec.MatchConditions, path.Child("matchConditions"))
+	}
+	e.checkVariables(spec.Variables, path.Child("variables"))
+	for i, v := range spec.Validations {
+		at := path.Child("validations").Index(i)
+		e.check(at.Child("expression"), v.Expression, cel.Bool, withAuthorizer)
+		e.check(at.Child("messageExpression"), v.MessageExpression, cel.String, cel.Declarations{})
+	}
+	for i, a := range spec.AuditAnnotations {
+		if value := strings.TrimSpace(a.ValueExpression); len(value) <= longestAuditExpression {
+			e.check(path.Child("auditAnnotations").Index(i).Child("valueExpression"), value, cel.StringOrNull,
+				withAuthorizer)
+		}
+	}
+	return e.errs
+}
+
+// validatingSources are all the expressions of a policy.
+func validatingSources(p *admissionv1.ValidatingAdmissionPolicy) []string {
+	if p == nil {
+		return nil
+	}
+	sources := sharedSources(p.Spec.MatchConditions, p.Spec.Variables)
+	for _, v := range p.Spec.Validations {
+		sources = append(sources, v.Expression, v.MessageExpression)
+	}
+	for _, a := range p.Spec.AuditAnnotations {
+		sources = append(sources, strings.TrimSpace(a.ValueExpression))
+	}
+	return sources
+}
+
+func sharedSources(conditions []admissionv1.MatchCondition, variables []admissionv1.Variable) []string {
+	var sources []string
+	for _, c := range conditions {
+		sources = append(sources, strings.TrimSpace(c.Expression))
+	}
+	for _, v := range variables {
+		sources = append(sources, v.Expression)
+	}
+	return sources
+}
+
+// validateMutatingExpressions is validateValidatingExpressions for a mutating policy.
+func validateMutatingExpressions(p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
+	if old != nil && reflect.DeepEqual(p.Spec, old.Spec) {
+		return nil
+	}
+	path, spec := field.NewPath("spec"), &p.Spec
+	e := newExpressions(len(spec.Variables) > 0, spec.ParamKind != nil, mutatingSources(old)...)
+	if old == nil || !reflect.DeepEqual(spec.ParamKind, old.Spec.ParamKind) ||
+		!reflect.DeepEqual(spec.MatchConditions, old.Spec.MatchConditions) {
+		e.checkConditions(spec.MatchConditions, path.Child("matchConditions"))
+	}
+	e.checkVariables(spec.Variables, path.Child("variables"))
+	patching := cel.Declarations{Authorizer: true, Patch: true}
+	for i, m := range spec.Mutations {
+		at := path.Child("mutations").Index(i)
+		switch {
+		case m.PatchType == admissionv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
+			e.check(at.Child("applyConfiguration", "expression"), m.ApplyConfiguration.Expression, cel.Object, patching)
+		case m.PatchType == admissionv1.PatchTypeJSONPatch && m.JSONPatch != nil:
+			e.check(at.Child("jsonPatch", "expression"), m.JSONPatch.Expression, cel.Patches, patching)
+		}
+	}
+	return e.errs
+}
+
+func mutatingSources(p *admissionv1.MutatingAdmissionPolicy) []string {
+	if p == nil {
+		return nil
+	}
+	sources := sharedSources(p.Spec.MatchConditions, p.Spec.Variables)
+	for _, m := range p.Spec.Mutations {
+		if m.ApplyConfiguration != nil {
+			sources = append(sources, m.ApplyConfiguration.Expression)
+		}
+		if m.JSONPatch != nil {
+			sources = append(sources, m.JSONPatch.Expression)
+		}
+	}
+	return sources
+}
+
+// validateWebhookExpressions compiles the match conditions of webhooks, unless none of them has changed.
+func validateWebhookExpressions(hooks, old [][]admissionv1.MatchCondition) field.ErrorList {
+	if old != nil && slices.EqualFunc(hooks, old, func(a, b []admissionv1.MatchCondition) bool {
+		return slices.Equal(a, b)
+	}) {
+		return nil
+	}
+	var known []string
+	for _, conditions := range old {
+		known = append(known, sharedSources(conditions, nil)...)
+	}
+	e := newExpressions(false, false, known...)
+	for i, conditions := range hooks {
+		e.checkConditions(conditions, field.NewPath("webhooks").Index(i).Child("matchConditions"))
+	}
+	return e.errs
+}
+
+func mutatingConditions(c *admissionv1.MutatingWebhookConfiguration) [][]admissionv1.MatchCondition {
+	all := make([][]admissionv1.MatchCondition, len(c.Webhooks))
+	for i := range c.Webhooks {
+		all[i] = c.Webhooks[i].MatchConditions
+	}
+	return all
+}
+
+func validatingConditions(c *admissionv1.ValidatingWebhookConfiguration) [][]admissionv1.MatchCondition {
+	all := make([][]admissionv1.MatchCondition, len(c.Webhooks))
+	for i := range c.Webhooks {
+		all[i] = c.Webhooks[i].MatchConditions
+	}
+	return all
+}

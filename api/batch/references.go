@@ -1,0 +1,16 @@
+package batch
+
+import (
+	"reflect"
+
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/core"
+)
+
+// references are the fields of the group's types that name other objects.
+var references = api.NewReferences(map[reflect.Type][]string{
+	reflect.TypeFor[schedulingv1alpha3.WorkloadPodGroupResourceClaim](): {"ResourceClaimName",
+		"ResourceClaimTemplateName"},
+}, core.References)

@@ -1,0 +1,64 @@
+// Package builtin lists the kinds that a server has from its start. Code that assembles a server, and tests,
+// import it; all else takes an api.Registry.
+package builtin
+
+import (
+	"slices"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/admissionregistration"
+	"github.com/coxswain-dev/coxswain/api/apps"
+	"github.com/coxswain-dev/coxswain/api/authentication"
+	"github.com/coxswain-dev/coxswain/api/authorization"
+	"github.com/coxswain-dev/coxswain/api/autoscaling"
+	"github.com/coxswain-dev/coxswain/api/batch"
+	"github.com/coxswain-dev/coxswain/api/certificates"
+	"github.com/coxswain-dev/coxswain/api/coordination"
+	"github.com/coxswain-dev/coxswain/api/core"
+	"github.com/coxswain-dev/coxswain/api/endpointslice"
+	"github.com/coxswain-dev/coxswain/api/events"
+	"github.com/coxswain-dev/coxswain/api/flowcontrol"
+	"github.com/coxswain-dev/coxswain/api/metrics"
+	"github.com/coxswain-dev/coxswain/api/networking"
+	"github.com/coxswain-dev/coxswain/api/node"
+	"github.com/coxswain-dev/coxswain/api/policy"
+	"github.com/coxswain-dev/coxswain/api/rbac"
+	"github.com/coxswain-dev/coxswain/api/resource"
+	"github.com/coxswain-dev/coxswain/api/scheduling"
+	"github.com/coxswain-dev/coxswain/api/storage"
+	"github.com/coxswain-dev/coxswain/api/storagemigration"
+)
+
+// Kinds returns the kinds that every server has from its start, in the order in which discovery
+// shows them. Each call makes new registrations, so that registries in one process share nothing
+// that they could write to.
+func Kinds() []*api.Resource {
+	core := core.Kinds()
+	isEvent := func(r *api.Resource) bool { return r.Kind == "Event" }
+	return slices.Concat(
+		core,
+		apps.Kinds(),
+		authentication.Kinds(),
+		authorization.Kinds(),
+		events.Kinds(core[slices.IndexFunc(core, isEvent)]),
+		autoscaling.Kinds(),
+		batch.Kinds(),
+		certificates.Kinds(),
+		resource.Kinds(),
+		networking.Kinds(),
+		policy.Kinds(),
+		rbac.Kinds(),
+		storage.Kinds(),
+		storagemigration.Kinds(),
+		admissionregistration.Kinds(),
+		scheduling.Kinds(),
+		coordination.Kinds(),
+		node.Kinds(),
+		endpointslice.Kinds(),
+		flowcontrol.Kinds(),
+	)
+}
+
+// Metrics returns the kinds of metrics.k8s.io. In Kubernetes they belong to an extension API server
+// (metrics-server), which most clusters have.
+func Metrics() []*api.Resource { return metrics.Kinds() }

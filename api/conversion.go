@@ -1,0 +1,37 @@
+package api
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// View serves the objects of one registration in another group or version. Each object is stored
+// once, and converted when it is read or written through the view. All functions of a view's
+// registration take the stored type, except New, NewList and Default, which take the view's own.
+//
+// Conversion loses nothing: what one version has no field for is carried elsewhere, such as in an
+// annotation.
+type View struct {
+	// Of is the registration that stores the objects. It is not itself a view.
+	Of *Resource
+	// ConvertTo makes the view's object from a stored one, ConvertFrom a stored one from the view's.
+	// They don't change their argument, but the result may share parts of it. The caller sets the
+	// result's kind and apiVersion.
+	ConvertTo   func(stored Object) (Object, error)
+	ConvertFrom func(viewed Object) (Object, error)
+}
+
+// ViewOf returns a registration that serves of's objects in another group or version. It is a copy of
+// of, with its names, validation, status and columns, which the caller may then change.
+func ViewOf[V, S Object](of *Resource, group, version string, fresh func() V, list func() runtime.Object,
+	to func(S) (V, error), from func(V) (S, error)) *Resource {
+	r := *of
+	r.Group, r.Version = group, version
+	r.New, r.NewList = func() Object { return fresh() }, list
+	r.Default = nil
+	r.View = &View{
+		Of:          of,
+		ConvertTo:   func(stored Object) (Object, error) { return to(stored.(S)) },
+		ConvertFrom: func(viewed Object) (Object, error) { return from(viewed.(V)) },
+	}
+	return &r
+}

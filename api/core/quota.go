@@ -1,0 +1,252 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/table"
+	"github.com/coxswain-dev/coxswain/api/kit/validate"
+)
+
+func resourceQuotas() *api.Resource {
+	return &api.Resource{
+		Version: "v1", Kind: "ResourceQuota", Plural: "resourcequotas", Namespaced: true,
+		ShortNames: []string{"quota"},
+		New:        func() api.Object { return &corev1.ResourceQuota{} },
+		NewList:    func() runtime.Object { return &corev1.ResourceQuotaList{} },
+
+		Default: api.Typed(func(q *corev1.ResourceQuota) {
+			roundResources(q.Spec.Hard)
+			roundResources(q.Status.Hard)
+			roundResources(q.Status.Used)
+		}),
+		Validate: api.Check(validateResourceQuota),
+		ValidateUpdate: api.CheckUpdate(func(q, old *corev1.ResourceQuota) field.ErrorList {
+			return validate.Unchanged(scopeSet(q.Spec.Scopes), scopeSet(old.Spec.Scopes),
+				field.NewPath("spec", "scopes"))
+		}),
+		Status: api.StatusOf(
+			func(q *corev1.ResourceQuota) *corev1.ResourceQuotaStatus { return &q.Status },
+			(*corev1.ResourceQuotaStatus).DeepCopy,
+		).WithMetadata(api.AllMetadata).CheckedBy(api.CheckUpdate(func(q, _ *corev1.ResourceQuota) field.ErrorList {
+			path := field.NewPath("status")
+			return append(quantities(q.Status.Hard, path.Child("hard")),
+				quantities(q.Status.Used, path.Child("used"))...)
+		})),
+
+		Columns: []metav1.TableColumnDefinition{
+			table.Name,
+			table.Column("Request", "string",
+				"Request represents a minimum amount of cpu/memory that a container may consume."),
+			table.Column("Limit", "string", "Limits control the maximum amount of cpu/memory that a container may use "+
+				"independent of contention on the node."),
+			table.Age,
+		},
+		Cells: api.Row(func(q *corev1.ResourceQuota) []any {
+			var requests, limits []string
+			for name, hard := range q.Status.Hard {
+				used := q.Status.Used[name]
+				cell := fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String())
+				if strings.HasPrefix(string(name), "limits") {
+					limits = append(limits, cell)
+				} else {
+					requests = append(requests, cell)
+				}
+			}
+			slices.Sort(requests)
+			slices.Sort(limits)
+			return []any{q.Name, strings.Join(requests, ", "), strings.Join(limits, ", "),
+				table.AgeOf(q.CreationTimestamp)}
+		}),
+	}
+}
+
+// scopeSet is a copy of the scopes in a fixed order, since theirs has no meaning.
+func scopeSet(scopes []corev1.ResourceQuotaScope) []corev1.ResourceQuotaScope {
+	sorted := slices.Clone(scopes)
+	slices.Sort(sorted)
+	return sorted
+}
+
+// quantities checks the names and amounts of a quota's resources.
+func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range sortedNames(list) {
+		if field.Enough(errs) {
+			break
+		}
+		at := path.Key(string(name))
+		errs = append(errs, validateQuotaResourceName(name, at)...)
+		errs = append(errs, ValidateQuantity(name, list[name], at)...)
+	}
+	return errs
+}
+
+// The resources to which a scope can apply: pods, what pods compute with, or claims.
+var (
+	podCounts  = []corev1.ResourceName{corev1.ResourcePods}
+	podAmounts = []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory,
+		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceRequestsCPU,
+		corev1.ResourceRequestsMemory}
+	claimedAmount = []corev1.ResourceName{corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage}
+)
+
+// quotaScopes has, for each scope, the resources to which it applies, and whether a selector may only test
+// that it exists.
+var quotaScopes = map[corev1.ResourceQuotaScope]struct {
+	on         []corev1.ResourceName
+	existsOnly bool
+}{
+	corev1.ResourceQuotaScopeBestEffort:                {podCounts, true},
+	corev1.ResourceQuotaScopeNotBestEffort:             {podAmounts, true},
+	corev1.ResourceQuotaScopeTerminating:               {podAmounts, true},
+	corev1.ResourceQuotaScopeNotTerminating:            {podAmounts, true},
+	corev1.ResourceQuotaScopeCrossNamespacePodAffinity: {podAmounts, true},
+	corev1.ResourceQuotaScopePriorityClass:             {podAmounts, false},
+	corev1.ResourceQuotaScopeVolumeAttributesClass:     {claimedAmount, false},
+}
+
+// misplaced counts the standard resources of a quota to which a scope does not apply.
+func misplaced(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) int {
+	n, known := 0, quotaScopes[scope].on
+	for name := range hard {
+		if known != nil && standardResources[name].quota && !slices.Contains(known, name) {
+			n++
+		}
+	}
+	return n
+}
+
+func conflicting(scopes []corev1.ResourceQuotaScope) bool {
+	has := func(s corev1.ResourceQuotaScope) bool { return slices.Contains(scopes, s) }
+	return (has(corev1.ResourceQuotaScopeBestEffort) && has(corev1.ResourceQuotaScopeNotBestEffort)) ||
+		(has(corev1.ResourceQuotaScopeTerminating) && has(corev1.ResourceQuotaScopeNotTerminating))
+}
+
+func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
+	path, spec := field.NewPath("spec"), &q.Spec
+	errs := quantities(spec.Hard, path.Child("hard"))
+	at := path.Child("scopes")
+	for _, s := range spec.Scopes {
+		if field.Enough(errs) {
+			break
+		}
+		if _, known := quotaScopes[s]; !known {
+			errs = append(errs, field.Invalid(at, spec.Scopes, "unsupported scope"))
+		}
+		for range misplaced(s, spec.Hard) {
+			if field.Enough(errs) {
+				break
+			}
+			errs = append(errs, field.Invalid(at, spec.Scopes, "unsupported scope applied to resource"))
+		}
+	}
+	if conflicting(spec.Scopes) {
+		errs = append(errs, field.Invalid(at, spec.Scopes, "conflicting scopes"))
+	}
+	if spec.ScopeSelector != nil {
+		errs = append(errs, validateScopeSelector(spec, path.Child("scopeSelector", "matchExpressions"))...)
+	}
+	return errs
+}
+
+func validateScopeSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	var scopes []corev1.ResourceQuotaScope
+	for _, r := range spec.ScopeSelector.MatchExpressions {
+		if field.Enough(errs) {
+			break
+		}
+		scopes = append(scopes, r.ScopeName)
+		scope, known := quotaScopes[r.ScopeName]
+		if !known {
+			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, "unsupported scope"))
+		}
+		for range misplaced(r.ScopeName, spec.Hard) {
+			if field.Enough(errs) {
+				break
+			}
+			errs = append(errs, field.Invalid(at, spec.ScopeSelector, "unsupported scope applied to resource"))
+		}
+		if scope.existsOnly && r.Operator != corev1.ScopeSelectorOpExists {
+			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator,
+				"must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "+
+					"ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort "+
+					"or ResourceQuotaScopeCrossNamespacePodAffinity"))
+		}
+		switch r.Operator {
+		case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
+			if len(r.Values) == 0 {
+				errs = append(errs, field.Required(at.Child("values"), "must be at least one value when "+
+					"`operator` is 'In' or 'NotIn' for scope selector"))
+			}
+		case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
+			if len(r.Values) > 0 {
+				errs = append(errs, field.Invalid(at.Child("values"), r.Values, "must be no value when `operator` "+
+					"is 'Exist' or 'DoesNotExist' for scope selector"))
+			}
+		default:
+			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
+		}
+	}
+	if conflicting(scopes) {
+		errs = append(errs, field.Invalid(at, spec.Scopes, "conflicting scopes"))
+	}
+	return errs
+}
+
+func limitRanges() *api.Resource {
+	return &api.Resource{
+		Version: "v1", Kind: "LimitRange", Plural: "limitranges", Namespaced: true,
+		Governs:        true,
+		ShortNames:     []string{"limits"},
+		New:            func() api.Object { return &corev1.LimitRange{} },
+		NewList:        func() runtime.Object { return &corev1.LimitRangeList{} },
+		CreateOnUpdate: true,
+
+		Default:  api.Typed(defaultLimitRange),
+		Validate: api.Check(validateLimitRange),
+
+		Columns: []metav1.TableColumnDefinition{table.Name, table.CreatedAt},
+		Cells: api.Row(func(l *corev1.LimitRange) []any {
+			return []any{l.Name, table.CreatedAtOf(l.CreationTimestamp)}
+		}),
+	}
+}
+
+// defaultLimitRange derives a container's default limit from the maximum, and its default request from that
+// limit or the minimum.
+func defaultLimitRange(l *corev1.LimitRange) {
+	for i := range l.Spec.Limits {
+		item := &l.Spec.Limits[i]
+		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest,
+			item.MaxLimitRequestRatio} {
+			roundResources(list)
+		}
+		if item.Type != corev1.LimitTypeContainer {
+			continue
+		}
+		fillResources(&item.Default, item.Max)
+		fillResources(&item.DefaultRequest, item.Default)
+		fillResources(&item.DefaultRequest, item.Min)
+	}
+}
+
+// fillResources adds to a list the resources that only the other one has.
+func fillResources(list *corev1.ResourceList, from corev1.ResourceList) {
+	if *list == nil {
+		*list = corev1.ResourceList{}
+	}
+	for name, q := range from {
+		if _, ok := (*list)[name]; !ok {
+			(*list)[name] = q.DeepCopy()
+		}
+	}
+}

@@ -1,0 +1,461 @@
+package core
+
+import (
+	"fmt"
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/api/naming"
+)
+
+type pvSource = corev1.PersistentVolumeSource
+
+// persistentVolumeTypes are in the order in which Kubernetes checks them.
+var persistentVolumeTypes = []volumeType[pvSource]{
+	source("hostPath", func(v *pvSource) *corev1.HostPathVolumeSource { return v.HostPath }, validateHostPath),
+	source("gcePersistentDisk", func(v *pvSource) *corev1.GCEPersistentDiskVolumeSource {
+		return v.GCEPersistentDisk
+	}, validateGCEDisk).as("gcePersistentDisk", "persistentDisk"),
+	source("awsElasticBlockStore", func(v *pvSource) *corev1.AWSElasticBlockStoreVolumeSource {
+		return v.AWSElasticBlockStore
+	}, validateAWSDisk),
+	source("glusterfs", func(v *pvSource) *corev1.GlusterfsPersistentVolumeSource {
+		return v.Glusterfs
+	}, validateGlusterfsPV),
+	source("flocker", func(v *pvSource) *corev1.FlockerVolumeSource { return v.Flocker }, validateFlocker),
+	source("nfs", func(v *pvSource) *corev1.NFSVolumeSource { return v.NFS }, validateNFS),
+	source("rbd", func(v *pvSource) *corev1.RBDPersistentVolumeSource { return v.RBD }, validateRBDPV),
+	source("quobyte", func(v *pvSource) *corev1.QuobyteVolumeSource { return v.Quobyte }, validateQuobyte),
+	source("cephfs", func(v *pvSource) *corev1.CephFSPersistentVolumeSource {
+		return v.CephFS
+	}, validateCephFSPV).as("cephFS", "cephfs"),
+	source("iscsi", func(v *pvSource) *corev1.ISCSIPersistentVolumeSource { return v.ISCSI }, validateISCSIPV),
+	source("cinder", func(v *pvSource) *corev1.CinderPersistentVolumeSource { return v.Cinder }, validateCinderPV),
+	source("fc", func(v *pvSource) *corev1.FCVolumeSource { return v.FC }, validateFC),
+	source("flexVolume", func(v *pvSource) *corev1.FlexPersistentVolumeSource { return v.FlexVolume }, validateFlexPV),
+	source("azureFile", func(v *pvSource) *corev1.AzureFilePersistentVolumeSource {
+		return v.AzureFile
+	}, validateAzureFilePV),
+	source("vsphereVolume", func(v *pvSource) *corev1.VsphereVirtualDiskVolumeSource {
+		return v.VsphereVolume
+	}, validateVsphere),
+	source("photonPersistentDisk", func(v *pvSource) *corev1.PhotonPersistentDiskVolumeSource {
+		return v.PhotonPersistentDisk
+	}, validatePhoton),
+	source("portworxVolume", func(v *pvSource) *corev1.PortworxVolumeSource {
+		return v.PortworxVolume
+	}, validatePortworx),
+	source("azureDisk", func(v *pvSource) *corev1.AzureDiskVolumeSource { return v.AzureDisk }, validateAzureDisk),
+	source("scaleIO", func(v *pvSource) *corev1.ScaleIOPersistentVolumeSource { return v.ScaleIO }, validateScaleIOPV),
+	source("local", func(v *pvSource) *corev1.LocalVolumeSource { return v.Local }, validateLocal),
+	source("storageos", func(v *pvSource) *corev1.StorageOSPersistentVolumeSource {
+		return v.StorageOS
+	}, validateStorageOSPV),
+	source("csi", func(v *pvSource) *corev1.CSIPersistentVolumeSource { return v.CSI }, validateCSIPV),
+}
+
+func validateGlusterfsPV(g *corev1.GlusterfsPersistentVolumeSource, path *field.Path) field.ErrorList {
+	errs := append(validate.Required(path.Child("endpoints"), g.EndpointsName),
+		validate.Required(path.Child("path"), g.Path)...)
+	if namespace := g.EndpointsNamespace; namespace != nil {
+		at := path.Child("endpointsNamespace")
+		if *namespace == "" {
+			return append(errs,
+				field.Invalid(at, *namespace, "if the endpointnamespace is set, it must be a valid namespace name"))
+		}
+		errs = append(errs, validate.DnsLabel(at, *namespace)...)
+	}
+	return errs
+}
+
+func validateRBDPV(r *corev1.RBDPersistentVolumeSource, path *field.Path) field.ErrorList {
+	return cephImage(r.CephMonitors, r.RBDImage, path)
+}
+
+func validateCephFSPV(c *corev1.CephFSPersistentVolumeSource, path *field.Path) field.ErrorList {
+	return cephMonitors(c.Monitors, path)
+}
+
+func validateISCSIPV(i *corev1.ISCSIPersistentVolumeSource, path *field.Path) field.ErrorList {
+	errs := validateISCSITarget(&corev1.ISCSIVolumeSource{
+		TargetPortal: i.TargetPortal, IQN: i.IQN, Lun: i.Lun, DiscoveryCHAPAuth: i.DiscoveryCHAPAuth,
+		SessionCHAPAuth: i.SessionCHAPAuth, InitiatorName: i.InitiatorName,
+	}, i.SecretRef != nil, "must be valid format", path)
+	if i.SecretRef != nil {
+		errs = append(errs, validate.Required(path.Child("secretRef", "name"), i.SecretRef.Name)...)
+	}
+	return errs
+}
+
+// namedSecret checks an optional reference to a secret in a namespace.
+func namedSecret(path *field.Path, ref *corev1.SecretReference) field.ErrorList {
+	if ref == nil {
+		return nil
+	}
+	return append(validate.Required(path.Child("name"), ref.Name),
+		validate.Required(path.Child("namespace"), ref.Namespace)...)
+}
+
+func validateCinderPV(c *corev1.CinderPersistentVolumeSource, path *field.Path) field.ErrorList {
+	return append(validate.Required(path.Child("volumeID"), c.VolumeID),
+		namedSecret(path.Child("secretRef"), c.SecretRef)...)
+}
+
+func validateFlexPV(f *corev1.FlexPersistentVolumeSource, path *field.Path) field.ErrorList {
+	return flexOptions(f.Driver, f.Options, path)
+}
+
+func validateAzureFilePV(a *corev1.AzureFilePersistentVolumeSource, path *field.Path) field.ErrorList {
+	errs := append(validate.Required(path.Child("secretName"), a.SecretName),
+		validate.Required(path.Child("shareName"), a.ShareName)...)
+	if a.SecretNamespace != nil {
+		errs = append(errs, validate.Required(path.Child("secretNamespace"), *a.SecretNamespace)...)
+	}
+	return errs
+}
+
+func validateScaleIOPV(s *corev1.ScaleIOPersistentVolumeSource, path *field.Path) field.ErrorList {
+	return scaleIONames(s.Gateway, s.System, s.VolumeName, path)
+}
+
+func validateStorageOSPV(s *corev1.StorageOSPersistentVolumeSource, path *field.Path) field.ErrorList {
+	errs := storageOSNames(s.VolumeName, s.VolumeNamespace, path)
+	if s.SecretRef != nil {
+		errs = append(errs, validate.Required(path.Child("secretRef", "name"), s.SecretRef.Name)...)
+		errs = append(errs, validate.Required(path.Child("secretRef", "namespace"), s.SecretRef.Namespace)...)
+	}
+	return errs
+}
+
+func validateLocal(l *corev1.LocalVolumeSource, path *field.Path) field.ErrorList {
+	if l.Path == "" {
+		return field.ErrorList{field.Required(path.Child("path"), "")}
+	}
+	return noBacksteps(path.Child("path"), l.Path)
+}
+
+func validateCSIPV(c *corev1.CSIPersistentVolumeSource, path *field.Path) field.ErrorList {
+	errs := append(validate.CSIDriverName(c.Driver, path.Child("driver")),
+		validate.Required(path.Child("volumeHandle"), c.VolumeHandle)...)
+	for _, s := range []struct {
+		name string
+		ref  *corev1.SecretReference
+	}{
+		{"controllerPublishSecretRef", c.ControllerPublishSecretRef}, {"controllerExpandSecretRef",
+			c.ControllerExpandSecretRef},
+		{"nodePublishSecretRef", c.NodePublishSecretRef}, {"nodeExpandSecretRef", c.NodeExpandSecretRef},
+	} {
+		if s.ref == nil {
+			continue
+		}
+		at := path.Child(s.name)
+		if errs = append(errs, namedSecret(at, s.ref)...); s.ref.Name != "" {
+			errs = append(errs, validate.DnsSubdomain(at.Child("name"), s.ref.Name)...)
+		}
+		if s.ref.Namespace != "" {
+			errs = append(errs, validate.DnsLabel(at.Child("namespace"), s.ref.Namespace)...)
+		}
+	}
+	return errs
+}
+
+// accessModes checks the access modes of a volume or of a claim.
+func accessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	oncePod, others := false, false
+	for _, mode := range modes {
+		if field.Enough(errs) {
+			break
+		}
+		unknown := validate.OneOf(path, mode, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce,
+			corev1.ReadWriteOncePod)
+		errs = append(errs, unknown...)
+		oncePod = oncePod || mode == corev1.ReadWriteOncePod
+		others = others || (mode != corev1.ReadWriteOncePod && len(unknown) == 0)
+	}
+	if oncePod && others {
+		errs = append(errs, field.Forbidden(path, "may not use ReadWriteOncePod with other access modes"))
+	}
+	return errs
+}
+
+func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
+	at, spec := field.NewPath("spec"), &v.Spec
+	var errs field.ErrorList
+	if len(spec.AccessModes) == 0 {
+		errs = append(errs, field.Required(at.Child("accessModes"), ""))
+	}
+	errs = append(errs, accessModes(spec.AccessModes, at.Child("accessModes"))...)
+	errs = append(errs, validateCapacity(spec.Capacity, at.Child("capacity"))...)
+	if p := spec.PersistentVolumeReclaimPolicy; p != "" {
+		errs = append(errs, validate.OneOf(at.Child("persistentVolumeReclaimPolicy"), p,
+			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle,
+			corev1.PersistentVolumeReclaimRetain)...)
+	}
+	affinity := at.Child("nodeAffinity")
+	switch a := spec.NodeAffinity; {
+	case a == nil:
+	case a.Required == nil:
+		errs = append(errs, field.Required(affinity.Child("required"), "must specify required node constraints"))
+	default:
+		errs = append(errs, ValidateNodeSelector(a.Required, affinity.Child("required"))...)
+	}
+	errs = append(errs, validateOneSource(persistentVolumeTypes, &spec.PersistentVolumeSource, at)...)
+	if spec.Local != nil && spec.NodeAffinity == nil {
+		errs = append(errs, field.Required(affinity, "Local volume requires node affinity"))
+	}
+	if i := spec.ISCSI; i != nil && i.InitiatorName != nil && len(v.Name+":"+i.TargetPortal) > maxISCSIName {
+		errs = append(errs, field.Invalid(at.Child("iscsi", "targetportal"), i.TargetPortal, isISCSITooLong))
+	}
+	if h := spec.HostPath; h != nil && path.Clean(h.Path) == "/" &&
+		spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"),
+			"may not be 'recycle' for a hostPath mount of '/'"))
+	}
+	if class := spec.StorageClassName; class != "" {
+		errs = append(errs, validate.DnsSubdomain(at.Child("storageClassName"), class)...)
+	}
+	if mode := spec.VolumeMode; mode != nil {
+		errs = append(errs, validate.OneOf(at.Child("volumeMode"), *mode, corev1.PersistentVolumeBlock,
+			corev1.PersistentVolumeFilesystem)...)
+	}
+	return append(errs, validateAttributesClass(spec, at)...)
+}
+
+func validateCapacity(capacity corev1.ResourceList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(capacity) == 0 {
+		errs = append(errs, field.Required(path, ""))
+	}
+	if _, ok := capacity[corev1.ResourceStorage]; !ok || len(capacity) > 1 {
+		errs = append(errs, field.NotSupported(path, capacity, []corev1.ResourceName{corev1.ResourceStorage}))
+	}
+	for _, name := range sortedNames(capacity) {
+		if field.Enough(errs) {
+			break
+		}
+		q, at := capacity[name], path.Key(string(name))
+		if q.Value() < 0 {
+			errs = append(errs, field.Invalid(at, q.Value(), "must be a valid resource quantity"))
+		}
+		if q.Sign() <= 0 {
+			errs = append(errs, field.Invalid(at, q.String(), "must be greater than zero"))
+		}
+	}
+	return errs
+}
+
+func validateAttributesClass(spec *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
+	class, at := spec.VolumeAttributesClassName, path.Child("volumeAttributesClassName")
+	if class == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if *class == "" {
+		errs = append(errs, field.Required(at, "an empty string is disallowed"))
+	} else {
+		errs = append(errs, validate.DnsSubdomain(at, *class)...)
+	}
+	if spec.CSI == nil {
+		errs = append(errs,
+			field.Required(path.Child("csi"), "has to be specified when using volumeAttributesClassName"))
+	}
+	return errs
+}
+
+func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.ErrorList {
+	path := field.NewPath("spec")
+	var errs field.ErrorList
+	is, was := v.Spec.PersistentVolumeSource.DeepCopy(), &old.Spec.PersistentVolumeSource
+	if is.CSI != nil && was.CSI != nil && was.CSI.ControllerExpandSecretRef == nil {
+		is.CSI.ControllerExpandSecretRef = nil // may be set once
+	}
+	if !equality.Semantic.DeepEqual(is, was) {
+		errs = append(errs, field.Forbidden(path.Child("persistentvolumesource"),
+			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(was, is))))
+	}
+	errs = append(errs, validate.Unchanged(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
+	if old.Spec.NodeAffinity != nil && !equality.Semantic.DeepEqual(v.Spec.NodeAffinity, old.Spec.NodeAffinity) {
+		errs = append(errs, field.Invalid(field.NewPath("nodeAffinity"), v.Spec.NodeAffinity, validate.Immutable+
+			", except for updating from beta label to GA"))
+	}
+	if old.Spec.VolumeAttributesClassName != nil && v.Spec.VolumeAttributesClassName == nil {
+		errs = append(errs, field.Forbidden(path.Child("volumeAttributesClassName"),
+			"update from non-nil value to nil is forbidden"))
+	}
+	return errs
+}
+
+// ValidateClaimSpec checks the spec of a persistent volume claim or of a template for one.
+func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(spec.AccessModes) == 0 {
+		errs = append(errs, field.Required(path.Child("accessModes"), "at least 1 access mode is required"))
+	}
+	errs = append(errs, validate.Selector(spec.Selector, path.Child("selector"))...)
+	errs = append(errs, accessModes(spec.AccessModes, path.Child("accessModes"))...)
+	storage := path.Child("resources").Key(string(corev1.ResourceStorage))
+	if q, ok := spec.Resources.Requests[corev1.ResourceStorage]; !ok {
+		errs = append(errs, field.Required(storage, ""))
+	} else if q.Sign() <= 0 {
+		errs = append(errs, field.Invalid(storage, q.String(), "must be greater than zero"))
+	}
+	if class := ptr.Deref(spec.StorageClassName, ""); class != "" {
+		errs = append(errs, validate.DnsSubdomain(path.Child("storageClassName"), class)...)
+	}
+	if mode := spec.VolumeMode; mode != nil {
+		errs = append(errs, validate.OneOf(path.Child("volumeMode"), *mode, corev1.PersistentVolumeBlock,
+			corev1.PersistentVolumeFilesystem)...)
+	}
+	errs = append(errs, validateClaimSources(spec, path)...)
+	if class := ptr.Deref(spec.VolumeAttributesClassName, ""); class != "" {
+		errs = append(errs, validate.DnsSubdomain(path.Child("volumeAttributesClassName"), class)...)
+	}
+	return errs
+}
+
+// validateClaimSources checks a claim's data source, for which there are two fields: the newer one may name
+// another namespace.
+func validateClaimSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	source, ref := spec.DataSource, spec.DataSourceRef
+	check := func(name, kind, group string, at *field.Path) {
+		errs = append(errs, validate.Required(at.Child("name"), name)...)
+		errs = append(errs, validate.Required(at.Child("kind"), kind)...)
+		if group == "" && kind != "PersistentVolumeClaim" {
+			errs = append(errs,
+				field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+		}
+		if group != "" {
+			errs = append(errs, validate.DnsSubdomain(at.Child("apiGroup"), group)...)
+		}
+	}
+	if source != nil {
+		check(source.Name, source.Kind, ptr.Deref(source.APIGroup, ""), path.Child("dataSource"))
+	}
+	if ref == nil {
+		return errs
+	}
+	at := path.Child("dataSourceRef")
+	check(ref.Name, ref.Kind, ptr.Deref(ref.APIGroup, ""), at)
+	namespace := ptr.Deref(ref.Namespace, "")
+	if namespace != "" {
+		errs = append(errs, validate.Complaints(at.Child("namespace"), namespace,
+			naming.NameIsDNSLabel(namespace, false))...)
+	}
+	switch {
+	case source == nil:
+	case namespace != "":
+		errs = append(errs, field.Invalid(path, path.Child("dataSource"),
+			"may not be specified when dataSourceRef.namespace is specified"))
+	case !ptr.Equal(source.APIGroup, ref.APIGroup) || source.Kind != ref.Kind || source.Name != ref.Name:
+		errs = append(errs, field.Invalid(path, path.Child("dataSource"), "must match dataSourceRef"))
+	}
+	return errs
+}
+
+// validateClaimUpdate lets a bound claim grow and change its attributes class, and an unbound one be bound
+// and get a storage class. Nothing else may change.
+func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := validate.Unchanged(c.Annotations[corev1.BetaStorageClassAnnotation],
+		old.Annotations[corev1.BetaStorageClassAnnotation],
+		field.NewPath("metadata", "annotations", corev1.BetaStorageClassAnnotation))
+	rest, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
+	if old.Spec.VolumeName == "" {
+		was.VolumeName = rest.VolumeName
+	}
+	if annotated, ok := old.Annotations[corev1.BetaStorageClassAnnotation]; was.StorageClassName == nil &&
+		rest.StorageClassName != nil && (!ok || annotated == *rest.StorageClassName) {
+		rest.StorageClassName = nil
+	}
+	if old.Status.Phase == corev1.ClaimBound {
+		if rest.Resources.Requests != nil {
+			rest.Resources.Requests[corev1.ResourceStorage] = was.Resources.Requests[corev1.ResourceStorage]
+		}
+		if rest.VolumeAttributesClassName != nil {
+			rest.VolumeAttributesClassName = was.VolumeAttributesClassName
+		}
+	}
+	if !equality.Semantic.DeepEqual(rest, was) {
+		errs = append(errs, field.Forbidden(path,
+			fmt.Sprintf("spec is immutable after creation except resources.requests and volumeAttributesClassName "+
+				"for bound claims\n%v", diff.Diff(was, rest))))
+	}
+	is, before, capacity := c.Spec.Resources.Requests[corev1.ResourceStorage],
+		old.Spec.Resources.Requests[corev1.ResourceStorage], old.Status.Capacity[corev1.ResourceStorage]
+	if is.Cmp(before) < 0 && is.Cmp(capacity) <= 0 {
+		errs = append(errs, field.Forbidden(path.Child("resources", "requests", "storage"),
+			"field can not be less than status.capacity"))
+	}
+	errs = append(errs, validate.Unchanged(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
+	if old.Spec.VolumeAttributesClassName == nil {
+		return errs
+	}
+	switch class, at := c.Spec.VolumeAttributesClassName, path.Child("volumeAttributesClassName"); {
+	case class == nil:
+		errs = append(errs, field.Forbidden(at, "update from non-nil value to nil is forbidden"))
+	case *class == "" && *old.Spec.VolumeAttributesClassName != "":
+		errs = append(errs, field.Forbidden(at, "update from non-nil value to an empty string is forbidden"))
+	}
+	return errs
+}
+
+var claimResizes = []corev1.ClaimResourceStatus{
+	corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible,
+	corev1.PersistentVolumeClaimNodeResizePending,
+}
+
+func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("status")
+	for _, name := range sortedNames(c.Status.Capacity) {
+		if field.Enough(errs) {
+			break
+		}
+		if q := c.Status.Capacity[name]; q.Value() < 0 {
+			errs = append(errs, field.Invalid(path.Child("capacity").Key(string(name)), q.Value(),
+				"must be a valid resource quantity"))
+		}
+	}
+	storageOnly := func(name corev1.ResourceName, at *field.Path) field.ErrorList {
+		if bad := validate.Complaints(at, name, naming.IsQualifiedName(string(name))); len(bad) > 0 ||
+			!nativeResource(name) {
+			return bad
+		}
+		return validate.OneOf(at, name, corev1.ResourceStorage)
+	}
+	for name, status := range c.Status.AllocatedResourceStatuses {
+		if field.Enough(errs) {
+			break
+		}
+		at := path.Child("allocatedResourceStatus")
+		errs = append(errs, storageOnly(name, at)...)
+		errs = append(errs, validate.OneOf(at, status, claimResizes...)...)
+	}
+	for _, name := range sortedNames(c.Status.AllocatedResources) {
+		if field.Enough(errs) {
+			break
+		}
+		at := path.Child("allocatedResources")
+		if bad := storageOnly(name, at); len(bad) > 0 {
+			errs = append(errs, bad...)
+		} else if q := c.Status.AllocatedResources[name]; q.Value() < 0 {
+			errs = append(errs, field.Invalid(at.Key(string(name)), q.Value(), "must be a valid resource quantity"))
+		}
+	}
+	return errs
+}
+
+// ValidateAccessAndSource checks a volume's access modes, and that it has exactly one source.
+func ValidateAccessAndSource(spec *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
+	errs := accessModes(spec.AccessModes, path.Child("accessModes"))
+	return append(errs, validateOneSource(persistentVolumeTypes, &spec.PersistentVolumeSource, path)...)
+}

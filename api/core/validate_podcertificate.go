@@ -1,0 +1,54 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+)
+
+// How long a pod's certificate may be requested for, in seconds. Kubernetes' own signers issue for a day at most.
+const (
+	hourOfSeconds   = 60 * 60
+	dayOfSeconds    = 24 * hourOfSeconds
+	maxPodCertLife  = 91 * dayOfSeconds
+	maxUserNotes    = validation.TotalAnnotationSizeLimitB
+	ownSignerDomain = "kubernetes.io/"
+)
+
+// ValidatePodCertificateLife checks the requested life of a certificate, in seconds. It has a default, so
+// it must be set.
+func ValidatePodCertificateLife(seconds *int32, signer string, path *field.Path) field.ErrorList {
+	longest := int32(maxPodCertLife)
+	if strings.HasPrefix(signer, ownSignerDomain) {
+		longest = dayOfSeconds
+	}
+	switch {
+	case seconds == nil:
+		return field.ErrorList{field.Required(path, "must be set")}
+	case *seconds < hourOfSeconds || *seconds > longest:
+		return field.ErrorList{field.Invalid(path, *seconds,
+			fmt.Sprintf("must be in the range [%d, %d]", hourOfSeconds, longest))}
+	}
+	return nil
+}
+
+// ValidateUserNotes requires keys with a domain prefix.
+func ValidateUserNotes(notes map[string]string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	total := 0
+	for key, value := range notes {
+		if field.Enough(errs) {
+			break
+		}
+		errs = append(errs, utilvalidation.IsDomainPrefixedKey(path.Plain(), strings.ToLower(key))...)
+		total += len(key) + len(value)
+	}
+	if total > maxUserNotes {
+		errs = append(errs, field.TooLong(path, "" /*unused*/, maxUserNotes))
+	}
+	return errs
+}

@@ -1,0 +1,286 @@
+package core
+
+import (
+	"net"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/validate"
+)
+
+// Checks that volumes of pods and persistent volumes share. CSI drivers have long replaced most of these
+// types; their fields are still checked as in Kubernetes.
+
+func validateHostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
+	if h.Path == "" {
+		return field.ErrorList{field.Required(path.Child("path"), "")}
+	}
+	errs := noBacksteps(path.Child("path"), h.Path)
+	if h.Type != nil {
+		errs = append(errs, validate.OneOf(path.Child("type"), *h.Type,
+			corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
+			corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate,
+			corev1.HostPathSocket)...)
+	}
+	return errs
+}
+
+func validateNFS(n *corev1.NFSVolumeSource, at *field.Path) field.ErrorList {
+	errs := validate.Required(at.Child("server"), n.Server)
+	errs = append(errs, validate.Required(at.Child("path"), n.Path)...)
+	if !path.IsAbs(n.Path) {
+		errs = append(errs, field.Invalid(at.Child("path"), n.Path, "must be an absolute path"))
+	}
+	return errs
+}
+
+func validateGitRepo(g *corev1.GitRepoVolumeSource, path *field.Path) field.ErrorList {
+	return append(validate.Required(path.Child("repository"), g.Repository),
+		relativePath(path.Child("directory"), g.Directory)...)
+}
+
+// inRange checks a number such as a LUN, which is at most 255.
+func inRange(path *field.Path, n, low int32) field.ErrorList {
+	if n < 0 || n > 255 {
+		return field.ErrorList{field.Invalid(path, n, utilvalidation.InclusiveRangeError(int(low), 255))}
+	}
+	return nil
+}
+
+func validateGCEDisk(d *corev1.GCEPersistentDiskVolumeSource, path *field.Path) field.ErrorList {
+	return append(validate.Required(path.Child("pdName"), d.PDName),
+		inRange(path.Child("partition"), d.Partition, 1)...)
+}
+
+func validateAWSDisk(d *corev1.AWSElasticBlockStoreVolumeSource, path *field.Path) field.ErrorList {
+	return append(validate.Required(path.Child("volumeID"), d.VolumeID),
+		inRange(path.Child("partition"), d.Partition, 1)...)
+}
+
+const (
+	maxISCSIName   = 64
+	isISCSITooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if " +
+		"iscsi.initiatorName is specified."
+)
+
+// iscsiNames are the forms of RFC 3720, section 3.2.6.3, by their prefix.
+var iscsiNames = map[string]*regexp.Regexp{
+	"iqn": regexp.MustCompile(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`),
+	"eui": regexp.MustCompile(`^eui.[[:alnum:]]{16}$`),
+	"naa": regexp.MustCompile(`^naa.[[:alnum:]]{32}$`),
+}
+
+func iscsiName(path *field.Path, name, other string) field.ErrorList {
+	if form := iscsiNames[name[:min(3, len(name))]]; form == nil {
+		return field.ErrorList{field.Invalid(path, name, other)}
+	} else if !form.MatchString(name) {
+		return field.ErrorList{field.Invalid(path, name, "must be valid format")}
+	}
+	return nil
+}
+
+func validateISCSI(i *corev1.ISCSIVolumeSource, path *field.Path) field.ErrorList {
+	return validateISCSITarget(i, i.SecretRef != nil, "must be valid format starting with iqn, eui, or naa", path)
+}
+
+func validateISCSITarget(i *corev1.ISCSIVolumeSource, hasSecret bool, other string, path *field.Path) field.ErrorList {
+	errs := validate.Required(path.Child("targetPortal"), i.TargetPortal)
+	if i.IQN == "" {
+		errs = append(errs, field.Required(path.Child("iqn"), ""))
+	} else {
+		errs = append(errs, iscsiName(path.Child("iqn"), i.IQN, other)...)
+	}
+	errs = append(errs, inRange(path.Child("lun"), i.Lun, 0)...)
+	if (i.DiscoveryCHAPAuth || i.SessionCHAPAuth) && !hasSecret {
+		errs = append(errs, field.Required(path.Child("secretRef"), ""))
+	}
+	if i.InitiatorName != nil {
+		errs = append(errs, iscsiName(path.Child("initiatorname"), *i.InitiatorName, other)...)
+	}
+	return errs
+}
+
+func validateGlusterfs(g *corev1.GlusterfsVolumeSource, path *field.Path) field.ErrorList {
+	return append(validate.Required(path.Child("endpoints"), g.EndpointsName),
+		validate.Required(path.Child("path"), g.Path)...)
+}
+
+func validateFlocker(f *corev1.FlockerVolumeSource, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch {
+	case f.DatasetName == "" && f.DatasetUUID == "":
+		errs = append(errs, field.Required(path, "one of datasetName and datasetUUID is required"))
+	case f.DatasetName != "" && f.DatasetUUID != "":
+		errs = append(errs,
+			field.Invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously"))
+	}
+	if strings.Contains(f.DatasetName, "/") {
+		errs = append(errs, field.Invalid(path.Child("datasetName"), f.DatasetName, "must not contain '/'"))
+	}
+	return errs
+}
+
+func cephImage(monitors []string, image string, path *field.Path) field.ErrorList {
+	return append(cephMonitors(monitors, path), validate.Required(path.Child("image"), image)...)
+}
+
+func cephMonitors(monitors []string, path *field.Path) field.ErrorList {
+	if len(monitors) == 0 {
+		return field.ErrorList{field.Required(path.Child("monitors"), "")}
+	}
+	return nil
+}
+
+func validateRBD(r *corev1.RBDVolumeSource, path *field.Path) field.ErrorList {
+	return cephImage(r.CephMonitors, r.RBDImage, path)
+}
+
+func validateCephFS(c *corev1.CephFSVolumeSource, path *field.Path) field.ErrorList {
+	return cephMonitors(c.Monitors, path)
+}
+
+// localSecret checks an optional reference to a secret in the same namespace.
+func localSecret(path *field.Path, ref *corev1.LocalObjectReference) field.ErrorList {
+	if ref == nil {
+		return nil
+	}
+	return validate.Required(path.Child("name"), ref.Name)
+}
+
+func validateCinder(c *corev1.CinderVolumeSource, path *field.Path) field.ErrorList {
+	return append(validate.Required(path.Child("volumeID"), c.VolumeID),
+		localSecret(path.Child("secretRef"), c.SecretRef)...)
+}
+
+func validateQuobyte(q *corev1.QuobyteVolumeSource, path *field.Path) field.ErrorList {
+	const form, maxTenant = "must be a host:port pair or multiple pairs separated by commas", 64
+	var errs field.ErrorList
+	switch {
+	case q.Registry == "":
+		errs = append(errs, field.Required(path.Child("registry"), form))
+	case len(q.Tenant) > maxTenant:
+		errs = append(errs,
+			field.Required(path.Child("tenant"), "must be a UUID and may not exceed a length of 64 characters"))
+	default:
+		for pair := range strings.SplitSeq(q.Registry, ",") {
+			if field.Enough(errs) {
+				break
+			}
+			if _, _, err := net.SplitHostPort(pair); err != nil {
+				errs = append(errs, field.Invalid(path.Child("registry"), q.Registry, form))
+			}
+		}
+	}
+	return append(errs, validate.Required(path.Child("volume"), q.Volume)...)
+}
+
+func validateFC(f *corev1.FCVolumeSource, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at := path.Child("targetWWNs")
+	switch {
+	case len(f.TargetWWNs) == 0 && len(f.WWIDs) == 0:
+		errs = append(errs, field.Required(at, "must specify either targetWWNs or wwids, but not both"))
+	case len(f.TargetWWNs) > 0 && len(f.WWIDs) > 0:
+		errs = append(errs, field.Invalid(at, f.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously"))
+	}
+	if len(f.TargetWWNs) == 0 {
+		return errs
+	}
+	if f.Lun == nil {
+		return append(errs, field.Required(path.Child("lun"), "lun is required if targetWWNs is specified"))
+	}
+	return append(errs, inRange(path.Child("lun"), *f.Lun, 0)...)
+}
+
+func validateFlex(f *corev1.FlexVolumeSource, path *field.Path) field.ErrorList {
+	return flexOptions(f.Driver, f.Options, path)
+}
+
+// flexOptions rejects the options that the kubelet itself passes to drivers.
+func flexOptions(driver string, options map[string]string, path *field.Path) field.ErrorList {
+	errs := validate.Required(path.Child("driver"), driver)
+	for key := range options {
+		if field.Enough(errs) {
+			break
+		}
+		namespace, _, _ := strings.Cut(key, "/")
+		namespace = "." + strings.ToLower(namespace)
+		if strings.HasSuffix(namespace, ".kubernetes.io") || strings.HasSuffix(namespace, ".k8s.io") {
+			errs = append(errs, field.Invalid(path.Child("options").Key(key), key,
+				"kubernetes.io and k8s.io namespaces are reserved"))
+		}
+	}
+	return errs
+}
+
+func validateAzureFile(a *corev1.AzureFileVolumeSource, path *field.Path) field.ErrorList {
+	return append(validate.Required(path.Child("secretName"), a.SecretName),
+		validate.Required(path.Child("shareName"), a.ShareName)...)
+}
+
+func validateAzureDisk(a *corev1.AzureDiskVolumeSource, path *field.Path) field.ErrorList {
+	errs := append(validate.Required(path.Child("diskName"), a.DiskName),
+		validate.Required(path.Child("diskURI"), a.DataDiskURI)...)
+	if a.CachingMode != nil {
+		errs = append(errs, validate.OneOf(path.Child("cachingMode"), *a.CachingMode,
+			corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly,
+			corev1.AzureDataDiskCachingReadWrite)...)
+	}
+	if a.Kind == nil {
+		return errs
+	}
+	errs = append(errs, validate.OneOf(path.Child("kind"), *a.Kind, corev1.AzureDedicatedBlobDisk,
+		corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)...)
+	prefix, form := "https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+	if *a.Kind == corev1.AzureManagedDisk {
+		prefix, form = "/subscriptions/",
+			"/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+	}
+	if !strings.HasPrefix(a.DataDiskURI, prefix) {
+		errs = append(errs, field.NotSupported(path.Child("diskURI"), a.DataDiskURI, []string{form}))
+	}
+	return errs
+}
+
+func validateVsphere(v *corev1.VsphereVirtualDiskVolumeSource, path *field.Path) field.ErrorList {
+	return validate.Required(path.Child("volumePath"), v.VolumePath)
+}
+
+func validatePhoton(p *corev1.PhotonPersistentDiskVolumeSource, path *field.Path) field.ErrorList {
+	return validate.Required(path.Child("pdID"), p.PdID)
+}
+
+func validatePortworx(p *corev1.PortworxVolumeSource, path *field.Path) field.ErrorList {
+	return validate.Required(path.Child("volumeID"), p.VolumeID)
+}
+
+func storageOSNames(name, namespace string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path.Child("volumeName"), "")}
+	}
+	errs := validate.DnsLabel(path.Child("volumeName"), name)
+	if namespace != "" {
+		errs = append(errs, validate.DnsLabel(path.Child("volumeNamespace"), namespace)...)
+	}
+	return errs
+}
+
+func validateStorageOS(s *corev1.StorageOSVolumeSource, path *field.Path) field.ErrorList {
+	return append(storageOSNames(s.VolumeName, s.VolumeNamespace, path),
+		localSecret(path.Child("secretRef"), s.SecretRef)...)
+}
+
+func scaleIONames(gateway, system, volume string, path *field.Path) field.ErrorList {
+	return slices.Concat(validate.Required(path.Child("gateway"), gateway),
+		validate.Required(path.Child("system"), system), validate.Required(path.Child("volumeName"), volume))
+}
+
+func validateScaleIO(s *corev1.ScaleIOVolumeSource, path *field.Path) field.ErrorList {
+	return scaleIONames(s.Gateway, s.System, s.VolumeName, path)
+}

@@ -1,0 +1,15 @@
+package flowcontrol
+
+import (
+	"reflect"
+
+	flowv1 "k8s.io/api/flowcontrol/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// references are the fields of the group's types that name other objects.
+var references = api.NewReferences(map[reflect.Type][]string{
+	reflect.TypeFor[flowv1.PriorityLevelConfigurationReference](): {"Name"},
+	reflect.TypeFor[flowv1.ServiceAccountSubject]():               {"Name", "Namespace"},
+})

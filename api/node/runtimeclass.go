@@ -1,0 +1,58 @@
+package node
+
+import (
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/core"
+	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/table"
+	"github.com/coxswain-dev/coxswain/api/kit/validate"
+)
+
+func runtimeClasses() *api.Resource {
+	return &api.Resource{
+		Group: nodev1.GroupName, Version: "v1", Kind: "RuntimeClass", Plural: "runtimeclasses",
+		Governs:        true,
+		New:            func() api.Object { return &nodev1.RuntimeClass{} },
+		NewList:        func() runtime.Object { return &nodev1.RuntimeClassList{} },
+		CreateOnUpdate: true,
+		Conditional:    true,
+
+		Validate: api.Check(func(c *nodev1.RuntimeClass) field.ErrorList {
+			errs := validate.DnsLabel(field.NewPath("handler"), c.Handler)
+			if c.Overhead != nil {
+				for name, q := range c.Overhead.PodFixed {
+					at := field.NewPath("overhead", "podFixed").Key(string(name))
+					errs = append(errs, core.ValidateResourceName(name, at)...)
+					errs = append(errs, core.ValidateQuantity(name, q, at)...)
+				}
+			}
+			if s := c.Scheduling; s != nil {
+				path := field.NewPath("scheduling")
+				errs = append(errs, validate.Labels(s.NodeSelector, path.Child("nodeSelector"))...)
+				errs = append(errs, core.ValidateTolerations(s.Tolerations, path.Child("tolerations"))...)
+				var before validate.Seen
+				for i, t := range s.Tolerations {
+					if field.Enough(errs) {
+						break
+					}
+					if validate.RepeatedBy(&before, s.Tolerations[:i], core.TolerationKey(&t), core.TolerationKey) {
+						errs = append(errs, field.Duplicate(path.Child("tolerations").Index(i), t))
+					}
+				}
+			}
+			return errs
+		}),
+		ValidateUpdate: api.CheckUpdate(func(c, old *nodev1.RuntimeClass) field.ErrorList {
+			return validate.Unchanged(c.Handler, old.Handler, field.NewPath("handler"))
+		}),
+
+		Columns: []metav1.TableColumnDefinition{table.Name, table.Column("Handler", "string", ""), table.Age},
+		Cells: api.Row(func(c *nodev1.RuntimeClass) []any {
+			return []any{c.Name, c.Handler, table.AgeOf(c.CreationTimestamp)}
+		}),
+	}
+}

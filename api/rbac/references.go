@@ -1,0 +1,15 @@
+package rbac
+
+import (
+	"reflect"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// references are the fields of the group's types that name other objects.
+var references = api.NewReferences(map[reflect.Type][]string{
+	reflect.TypeFor[rbacv1.RoleRef](): {"Name"},
+	reflect.TypeFor[rbacv1.Subject](): {"Namespace"},
+})

@@ -1,0 +1,18 @@
+package resource
+
+import (
+	"reflect"
+
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// references are the fields of the group's types that name other objects.
+var references = api.NewReferences(map[reflect.Type][]string{
+	reflect.TypeFor[resourcev1.Device]():                         {"NodeName"},
+	reflect.TypeFor[resourcev1.ResourceSliceSpec]():              {"NodeName"},
+	reflect.TypeFor[resourcev1.ExactDeviceRequest]():             {"DeviceClassName"},
+	reflect.TypeFor[resourcev1.DeviceSubRequest]():               {"DeviceClassName"},
+	reflect.TypeFor[resourcev1.ResourceClaimConsumerReference](): {"Resource", "Name"},
+})

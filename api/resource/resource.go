@@ -1,0 +1,18 @@
+// Package resource is the group resource.k8s.io/v1, dynamic resource allocation (KEP-4381): devices that
+// drivers publish, and claims for them.
+package resource
+
+import (
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// Kinds returns the kinds of resource.k8s.io, in the order of discovery. Each call makes new registrations.
+func Kinds() []*api.Resource {
+	return references.In(
+		deviceClasses(),
+		deviceTaintRules(),
+		resourceClaims(),
+		resourceClaimTemplates(),
+		resourceSlices(),
+	)
+}

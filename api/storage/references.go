@@ -1,0 +1,17 @@
+package storage
+
+import (
+	"reflect"
+
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/core"
+)
+
+// references are the fields of the group's types that name other objects.
+var references = api.NewReferences(map[reflect.Type][]string{
+	reflect.TypeFor[storagev1.VolumeAttachmentSpec]():   {"NodeName"},
+	reflect.TypeFor[storagev1.VolumeAttachmentSource](): {"PersistentVolumeName"},
+	reflect.TypeFor[storagev1.CSIStorageCapacity]():     {"StorageClassName"},
+}, core.References)

@@ -1,0 +1,216 @@
+package structural
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+
+	celgo "github.com/google/cel-go/cel"
+	celtypes "github.com/google/cel-go/common/types"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/coxswain-dev/coxswain/api/cel"
+)
+
+// rules are the compiled rules (x-kubernetes-validations) of a schema, compiled when they are first needed.
+type rules struct {
+	once sync.Once
+	root *ruleNode
+}
+
+// ruleNode has the rules of one value and of what is in it. Only values with rules, at them or below, have one.
+type ruleNode struct {
+	schema *Schema
+	typ    *ruleType
+	rules  []*rule
+
+	properties        map[string]*ruleNode
+	names             []string // of the properties, sorted
+	items, additional *ruleNode
+	allOf             []*ruleNode
+}
+
+// rule is one compiled rule.
+type rule struct {
+	apiextensionsv1.ValidationRule
+	// path is the field, below the value, to which an error belongs.
+	path string
+	// err says why the rule does not compile: a definition with such a rule is not let in.
+	err error
+	// usesOld reports whether it is a transition rule: one that reads oldSelf.
+	usesOld          bool
+	program, message celgo.Program
+
+	// For rules that are not stored yet: why the message does not compile, and what each call costs at most.
+	messageErr        error
+	cost, messageCost uint64
+}
+
+// Rule variables, https://kubernetes.io/docs/reference/using-api/cel/.
+const (
+	self    = "self"
+	oldSelf = "oldSelf"
+)
+
+// rootType is the name of a custom resource's type in the compiler's messages. Rules can't write it.
+const rootType = "@self"
+
+// compiledRules returns the rules, or nil if there are none.
+func (s *Schema) compiledRules() *ruleNode {
+	if s == nil || s.rules == nil {
+		return nil
+	}
+	s.rules.once.Do(func() {
+		c := ruleCompiler{types: ruleTypes{}, stored: true}
+		s.rules.root = c.node(s, s, true, c.types.declare(s, true, rootType))
+	})
+	return s.rules.root
+}
+
+// ruleCompiler compiles the rules of one schema. It estimates the costs of rules that are not stored yet.
+type ruleCompiler struct {
+	types  ruleTypes
+	stored bool
+}
+
+// node compiles the rules of checked, which is spine or a branch of its allOf. It returns nil if there are none, or
+// if expressions can't see the value.
+func (c *ruleCompiler) node(checked, spine *Schema, root bool, t *ruleType) *ruleNode {
+	if checked == nil || spine == nil || t == nil {
+		return nil
+	}
+	n := &ruleNode{schema: spine, typ: t}
+	if root {
+		n.schema = spine.withTypeMeta()
+	}
+	for _, source := range checked.validations {
+		n.rules = append(n.rules, c.compile(source, spine, t))
+	}
+	n.items = c.node(checked.items, spine.items, spine.items.isEmbedded(), t.item)
+	if spine.additional != nil {
+		n.additional = c.node(checked.additional, spine.additional, spine.additional.embedded, t.item)
+	}
+	for _, name := range checked.names {
+		if below := spine.properties[name]; below != nil {
+			if field := c.node(checked.properties[name], below, below.embedded, c.field(t, below, name)); field != nil {
+				if n.properties == nil {
+					n.properties = map[string]*ruleNode{}
+				}
+				n.properties[name] = field
+				n.names = append(n.names, name)
+			}
+		}
+	}
+	for _, branch := range checked.bound().allOf {
+		if all := c.node(branch, spine, root, t); all != nil {
+			n.allOf = append(n.allOf, all)
+		}
+	}
+	if n.rules == nil && n.items == nil && n.additional == nil && n.properties == nil && n.allOf == nil {
+		return nil
+	}
+	return n
+}
+
+// field is the type of a property. One whose name expressions can't write has its own rules nevertheless.
+func (c *ruleCompiler) field(t *ruleType, below *Schema, name string) *ruleType {
+	if escaped, ok := cel.Escape(name); ok {
+		return t.fields[escaped]
+	}
+	return c.types.declare(below, below.embedded, fmt.Sprintf("%s.%d", rootType, len(c.types)))
+}
+
+var (
+	errNotBool   = errors.New("cel expression must evaluate to a bool")
+	errNotString = errors.New("messageExpression must evaluate to a string")
+)
+
+func (c *ruleCompiler) compile(source apiextensionsv1.ValidationRule, spine *Schema, t *ruleType) *rule {
+	r := &rule{ValidationRule: source}
+	if strings.TrimSpace(source.Rule) == "" {
+		return r
+	}
+	env, err := c.environment(source, t)
+	if err != nil {
+		r.err = err
+		return r
+	}
+	compiled, err := compileExpression(env, source.Rule, celgo.BoolType)
+	if err != nil {
+		r.err = err
+		return r
+	}
+	r.program, r.usesOld, r.cost = compiled.program, compiled.usesOld(), c.cost(env, compiled, t)
+	if source.MessageExpression != "" {
+		// A stored one that does not compile is left out: the rule has a message without it.
+		var message expression
+		message, r.messageErr = compileExpression(env, source.MessageExpression, celgo.StringType)
+		if r.messageErr == nil {
+			r.message, r.messageCost = message.program, c.cost(env, message, t)
+		}
+	}
+	if source.FieldPath != "" {
+		if path, err := spine.ruleFieldPath(source.FieldPath); err == nil {
+			r.path = path.String()
+		}
+	}
+	return r
+}
+
+// environment declares self and oldSelf.
+func (c *ruleCompiler) environment(source apiextensionsv1.ValidationRule, t *ruleType) (*celgo.Env, error) {
+	old := t.cel
+	if source.OptionalOldSelf != nil && *source.OptionalOldSelf {
+		old = celtypes.NewOptionalType(old)
+	}
+	return cel.Environment(c.stored, c.types.fieldsOf, celgo.Variable(self, t.cel), celgo.Variable(oldSelf, old))
+}
+
+// expression is a compiled expression.
+type expression struct {
+	checked *celgo.Ast
+	program celgo.Program
+}
+
+func compileExpression(env *celgo.Env, source string, want *celgo.Type) (x expression, err error) {
+	prefix, otherwise := "", errNotBool
+	if want == celgo.StringType {
+		prefix, otherwise = "messageExpression ", errNotString
+	}
+	checked, issues := env.Compile(source)
+	switch {
+	case issues.Err() != nil:
+		return x, fmt.Errorf("%scompilation failed: %s", prefix, issues)
+	case !checked.OutputType().IsExactType(want):
+		return x, otherwise
+	}
+	program, err := env.Program(checked)
+	if err != nil {
+		return x, fmt.Errorf("%sinstantiation failed: %w", prefix, err)
+	}
+	return expression{checked, program}, nil
+}
+
+// usesOld reports whether the expression reads oldSelf.
+func (x expression) usesOld() bool {
+	for _, reference := range x.checked.NativeRep().ReferenceMap() {
+		if reference.Name == oldSelf {
+			return true
+		}
+	}
+	return false
+}
+
+// cost is what a call of a new expression costs at most.
+func (c *ruleCompiler) cost(env *celgo.Env, x expression, t *ruleType) uint64 {
+	if c.stored {
+		return 0
+	}
+	cost, err := cel.EstimateCost(env, x.checked, t.size)
+	if err != nil { // of an expression that is not understood
+		return math.MaxUint64
+	}
+	return cost
+}

@@ -1,0 +1,283 @@
+package structural
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	openapierrors "k8s.io/kube-openapi/pkg/validation/errors"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+)
+
+// Validate returns which values of a custom resource the schema does not allow: types, bounds, patterns,
+// formats, enums, required fields, and combinations of schemas. It ends early when ctx does, with ctx's error.
+func (s *Schema) Validate(ctx context.Context, obj map[string]any) (field.ErrorList, error) {
+	return s.run(ctx, obj, nil)
+}
+
+// ValidateUpdate is Validate for an update, which is not refused for a value that it does not change: an error
+// of a value that equals the one at the same place in old is left out. Items of lists have the same place if the
+// list has keys (x-kubernetes-list-type: map) and theirs are equal; other lists are one value.
+// https://kep.k8s.io/4008
+func (s *Schema) ValidateUpdate(ctx context.Context, obj, old map[string]any) (field.ErrorList, error) {
+	return s.run(ctx, obj, &past{schema: s, value: obj, old: old})
+}
+
+func (s *Schema) run(ctx context.Context, obj map[string]any, p *past) (field.ErrorList, error) {
+	if s == nil {
+		return nil, nil
+	}
+	v := checking{ctx: ctx}
+	v.value(s, obj, p)
+	if v.err != nil {
+		return nil, v.err
+	}
+	return v.result(), nil
+}
+
+// checking is one walk over an object. A verdict is passed down as a return value; the faults that belong to
+// it are kept apart, for a branch of anyOf may fail without being the object's fault: while quiet is above 0,
+// none is kept.
+type checking struct {
+	ctx    context.Context
+	err    error // ctx's
+	steps  int   // since ctx was last asked
+	path   []byte
+	quiet  int
+	faults []error
+}
+
+// verdict is the result for one value. matches counts the checks that it passed, here and below, in the way of
+// kube-openapi's validator: of several schemas that all fail, the one with the most matches says why.
+type verdict struct {
+	ok      bool
+	matches int
+}
+
+func (d *verdict) and(other verdict) {
+	d.ok = d.ok && other.ok
+	d.matches += other.matches
+}
+
+// fail records a fault of the value at the present path. make is only called if the fault is kept.
+func (v *checking) fail(make func(path string) error) {
+	if v.quiet == 0 && len(v.faults) < field.MaxErrors {
+		v.faults = append(v.faults, make(string(v.path)))
+	}
+}
+
+// in is where a value is, in kube-openapi's words: "spec.x in body must be …".
+const in = "body"
+
+// every is how many values are checked between two looks at the context.
+const every = 1024
+
+// value checks a value by a schema. An error of a value that has not changed is left out.
+func (v *checking) value(s *Schema, value any, p *past) verdict {
+	if v.steps++; v.steps%every == 0 {
+		v.err = v.ctx.Err()
+	}
+	if v.err != nil {
+		return verdict{}
+	}
+	before := len(v.faults)
+	d := v.schema(s, value, p)
+	if !d.ok && p.unchanged() {
+		v.faults = v.faults[:before]
+		d.ok = true
+	}
+	return d
+}
+
+// schema checks a value by a schema or by a branch of one.
+func (v *checking) schema(s *Schema, value any, p *past) verdict {
+	d := verdict{ok: true}
+	if value == nil {
+		v.null(s, &d)
+		return d
+	}
+	if s.types != 0 || s.checks != nil && s.checks.format != "" {
+		v.types(s, value, &d)
+		d.matches++
+	}
+	if s.checks != nil {
+		v.junctors(s.checks, value, p, &d)
+	}
+	d.matches += 2 // the combinations of schemas, and that they were looked at
+	switch value := value.(type) {
+	case string:
+		v.text(s.checks, value, &d)
+	case int64, float64:
+		v.number(s.checks, value, &d)
+	case []any:
+		v.list(s, value, p, &d)
+	}
+	v.enum(s.checks, value, &d)
+	if obj, ok := value.(map[string]any); ok {
+		v.object(s, obj, p, &d)
+	}
+	d.matches += 2 // enum, and the schema as a whole
+	return d
+}
+
+func (v *checking) null(s *Schema, d *verdict) {
+	if s.types != 0 && !s.nullable {
+		d.ok = false
+		v.fail(func(path string) error { return openapierrors.InvalidType(path, in, s.types.String(), "null") })
+	} else {
+		d.matches++
+	}
+	v.enum(s.checks, nil, d)
+}
+
+func (v *checking) list(s *Schema, list []any, p *past, d *verdict) {
+	if s.items != nil {
+		depth := len(v.path)
+		for i, item := range list {
+			v.path = append(strconv.AppendInt(append(v.path, '['), int64(i), 10), ']')
+			d.and(v.value(s.items, item, p.index(i)))
+			v.path = v.path[:depth]
+		}
+	}
+	d.matches += 2
+	if s.checks == nil {
+		return
+	}
+	size := int64(len(list))
+	if least := s.checks.minItems; least != nil && size < *least {
+		d.ok = false
+		v.fail(func(path string) error { return openapierrors.TooFewItems(path, in, *least, size) })
+	}
+	if most := s.checks.maxItems; most != nil && size > *most {
+		d.ok = false
+		v.fail(func(path string) error { return openapierrors.TooManyItems(path, in, *most, size) })
+	}
+}
+
+func (v *checking) object(s *Schema, obj map[string]any, p *past, d *verdict) {
+	d.matches++
+	if s.checks != nil {
+		v.size(s.checks, int64(len(obj)), d)
+	}
+	if s.closed || s.additional != nil {
+		v.additional(s, obj, p, d)
+	}
+	if len(s.names) < len(obj) {
+		for _, name := range s.names {
+			if value, found := obj[name]; found {
+				v.property(s.properties[name], name, value, p, d)
+			}
+		}
+	} else {
+		for _, name := range sortedNames(obj) {
+			if below, found := s.properties[name]; found {
+				v.property(below, name, obj[name], p, d)
+			}
+		}
+	}
+	if s.checks == nil {
+		return
+	}
+	for _, name := range s.checks.required {
+		if _, found := obj[name]; !found {
+			d.ok = false
+			v.fail(func(path string) error { return openapierrors.Required(path+"."+name, in) })
+		}
+	}
+}
+
+func (v *checking) size(c *checks, size int64, d *verdict) {
+	if least := c.minProperties; least != nil && size < *least {
+		d.ok = false
+		v.fail(func(path string) error { return openapierrors.TooFewProperties(path, in, *least, size) })
+	}
+	if most := c.maxProperties; most != nil && size > *most {
+		d.ok = false
+		v.fail(func(path string) error { return openapierrors.TooManyProperties(path, in, *most, size) })
+	}
+}
+
+// additional checks the fields besides the properties.
+func (v *checking) additional(s *Schema, obj map[string]any, p *past, d *verdict) {
+	for _, name := range sortedNames(obj) {
+		if _, known := s.properties[name]; known {
+			continue
+		}
+		if s.closed {
+			d.ok = false
+			v.fail(func(path string) error { return openapierrors.PropertyNotAllowed(path, in, name) })
+			continue
+		}
+		depth := len(v.path)
+		v.path = append(append(v.path, '.'), name...) // at the root as well
+		d.and(v.value(s.additional, obj[name], p.key(name, depth == 0)))
+		v.path = v.path[:depth]
+	}
+}
+
+func (v *checking) property(s *Schema, name string, value any, p *past, d *verdict) {
+	depth := len(v.path)
+	if depth > 0 {
+		v.path = append(v.path, '.')
+	}
+	v.path = append(v.path, name...)
+	d.and(v.value(s, value, p.key(name, depth == 0)))
+	v.path = v.path[:depth]
+}
+
+// result are the faults as field errors, each once.
+func (v *checking) result() (errs field.ErrorList) {
+	seen := make(map[string]bool, len(v.faults))
+	for _, fault := range v.faults {
+		if message := fault.Error(); !seen[message] {
+			seen[message] = true
+			errs = append(errs, fieldError(fault))
+		}
+	}
+	return errs
+}
+
+// fieldError translates an error of kube-openapi's as kube-apiserver does.
+func fieldError(fault error) *field.Error {
+	e, ok := fault.(*openapierrors.Validation)
+	if !ok { // it tells of a combination of schemas or of a number's type, and has no path
+		return field.Invalid(nil, "", fault.Error())
+	}
+	var path *field.Path
+	if e.Name != "" && e.Name != "." {
+		path = field.NewPath(strings.TrimPrefix(e.Name, "."))
+	}
+	var value any = ""
+	if e.Value != nil {
+		value = e.Value
+	}
+	switch e.Code() {
+	case openapierrors.RequiredFailCode:
+		return field.Required(path, "")
+	case openapierrors.EnumFailCode:
+		return field.NotSupported(path, e.Value, spelled(e.Values))
+	case openapierrors.TooLongFailCode:
+		return field.TooLong(path, "", int(e.Valid.(int64)))
+	case openapierrors.MaxItemsFailCode, openapierrors.TooManyPropertiesCode:
+		return field.TooMany(path, int(e.Value.(int64)), int(e.Valid.(int64)))
+	case openapierrors.InvalidTypeCode:
+		return field.TypeInvalid(path, value, e.Error())
+	}
+	return field.Invalid(path, value, e.Error())
+}
+
+// spelled are the values of an enum as they are named in an error.
+func spelled(values []any) []string {
+	words := make([]string, len(values))
+	for i, value := range values {
+		if word, ok := value.(string); ok {
+			words[i] = word
+			continue
+		}
+		document, _ := json.Marshal(value) // it came from JSON
+		words[i] = string(document)
+	}
+	return words
+}

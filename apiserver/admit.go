@@ -1,0 +1,201 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
+	"github.com/coxswain-dev/coxswain/apiserver/strategy"
+)
+
+// Each object that is written passes the same stages between its decoding and its encoding, in the order of the list
+// below. What creates, updates and writes of a subresource do differently stands side by side in it. A stage changes
+// the object or refuses it.
+//
+// Four kinds of writes are not in it. A Scale is admitted as the object that it is, and what it changes needs no
+// validation (scale.go). Bindings, evictions and token requests are admitted as objects of their own (admitChild), and
+// a deletion has no object (admitDelete). The server's own objects are neither admitted nor validated (ownobjects.go).
+
+// writeKind is a kind of write.
+type writeKind int
+
+const (
+	creating writeKind = iota
+	updating
+	updatingPart // of an object, by a subresource
+)
+
+// step is what a stage does with wr.obj.
+type step func(s *Server, ctx context.Context, wr *write) error
+
+// stages are in the order in which an object passes them.
+var stages = [...]struct {
+	name string
+	do   [3]step // by the kind of write; nil does nothing
+}{
+	{"default", [3]step{creating: setDefaults, updating: setDefaults, updatingPart: setDefaults}},
+	// Fields belong to the client that sent them, with the defaults of what it sent: neither to a plugin nor to the
+	// server, which come later.
+	{"note ownership", [3]step{creating: noteNewOwners, updating: noteOwners, updatingPart: noteOwners}},
+	{"merge into the stored object", [3]step{updatingPart: mergePart}},
+	{"mutating admission", [3]step{creating: mutateNew, updating: mutate, updatingPart: mutatePart}},
+	{"prepare", [3]step{creating: prepareNew, updating: prepare, updatingPart: preparePart}},
+	// After prepare, because an update is compared with the stored object. A subresource grants no rights.
+	{"escalation", [3]step{creating: escalate, updating: escalate}},
+	{"own", [3]step{creating: ownNoted, updating: ownChanges, updatingPart: ownChanges}},
+	{"validate", [3]step{creating: validateObject, updating: validateObject, updatingPart: validatePart}},
+	{"validating admission", [3]step{creating: validatingAdmission, updating: validatingAdmission,
+		updatingPart: validatingAdmission}},
+	{"warn", [3]step{creating: warn, updating: warn}},
+}
+
+// admit takes obj through the stages, and returns the object to store. old is the object that it replaces, nil for a
+// create.
+func (s *Server) admit(ctx context.Context, wr *write, as writeKind, obj, old api.Object) (api.Object, error) {
+	wr.obj, wr.old = obj, old
+	for i := range stages {
+		if do := stages[i].do[as]; do != nil {
+			if err := do(s, ctx, wr); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return wr.obj, nil
+}
+
+func setDefaults(_ *Server, _ context.Context, wr *write) error {
+	encoding.SetDefaults(wr.res, wr.obj)
+	return nil
+}
+
+// noteNewOwners finds the owners of a new object, unless server-side apply has done so.
+func noteNewOwners(s *Server, _ context.Context, wr *write) error {
+	wr.owners = wr.obj.GetManagedFields()
+	if wr.applied {
+		return nil
+	}
+	of, err := encoding.ConvertTo(wr.res, wr.obj)
+	if err != nil {
+		return err
+	}
+	wr.owners = fieldmanager.Create(wr.res, of, s.writer(wr.request))
+	return nil
+}
+
+func noteOwners(_ *Server, _ context.Context, wr *write) error {
+	wr.owners = wr.obj.GetManagedFields()
+	return nil
+}
+
+// mergePart makes the stored object with only that changed which the subresource is about.
+func mergePart(s *Server, _ context.Context, wr *write) error {
+	merged := wr.old.DeepCopyObject().(api.Object)
+	wr.part = wr.res.Subresource(wr.subresource)
+	wr.part.Write(merged, wr.obj)
+	if wr.res.Touch != nil {
+		wr.res.Touch(merged, wr.old, s.now())
+	}
+	wr.obj = merged
+	return nil
+}
+
+func mutate(s *Server, ctx context.Context, wr *write) error {
+	wr.attributes = s.attributes(wr, admission.Update, wr.obj, wr.old)
+	return s.admission.Mutate(ctx, &wr.attributes)
+}
+
+// mutateNew puts an object back in its place that a policy has moved.
+func mutateNew(s *Server, ctx context.Context, wr *write) error {
+	wr.attributes = s.attributes(wr, admission.Create, wr.obj, nil)
+	if err := s.admission.Mutate(ctx, &wr.attributes); err != nil {
+		return err
+	}
+	if wr.attributes.Rewritten() {
+		return place(wr.request, wr.obj)
+	}
+	return nil
+}
+
+// mutatePart drops what a policy has changed beyond the subresource.
+func mutatePart(s *Server, ctx context.Context, wr *write) error {
+	if err := mutate(s, ctx, wr); err != nil {
+		return err
+	}
+	if wr.attributes.Rewritten() {
+		rewrite(wr.part, wr.obj, wr.old)
+	}
+	return nil
+}
+
+// rewrite reduces the write of a subresource, after a policy has changed it, to what the subresource may change.
+func rewrite(sub *api.Subresource, merged, old api.Object) {
+	wanted := merged.DeepCopyObject().(api.Object)
+	kept := old.DeepCopyObject().(api.Object)
+	sub.Write(kept, wanted)
+	reflect.ValueOf(merged).Elem().Set(reflect.ValueOf(kept).Elem())
+}
+
+// prepareNew sets what only the server may set.
+func prepareNew(s *Server, _ context.Context, wr *write) error {
+	strategy.BeforeCreate(wr.res, wr.obj, s.Clock.Now())
+	if wr.res.Requester != nil {
+		wr.res.Requester(wr.obj, wr.user().Info())
+	}
+	return nil
+}
+
+// prepare carries over what an update may not change.
+func prepare(_ *Server, _ context.Context, wr *write) error {
+	return strategy.BeforeUpdate(wr.res, wr.obj, wr.old)
+}
+
+func preparePart(_ *Server, _ context.Context, wr *write) error {
+	if wr.subresource != "status" {
+		strategy.CountGeneration(wr.res, wr.obj, wr.old)
+	}
+	return nil
+}
+
+func ownNoted(_ *Server, _ context.Context, wr *write) error {
+	wr.obj.SetManagedFields(wr.owners)
+	return nil
+}
+
+// ownChanges gives the client the fields that it changes, unless server-side apply has settled who owns what.
+func ownChanges(s *Server, _ context.Context, wr *write) error {
+	return s.own(wr, wr.obj, wr.old, wr.owners)
+}
+
+func validateObject(s *Server, ctx context.Context, wr *write) error {
+	return s.validate(ctx, wr.request, wr.obj, wr.old)
+}
+
+func validatePart(s *Server, ctx context.Context, wr *write) error {
+	return s.validatePart(ctx, wr.request, wr.part, wr.obj, wr.old)
+}
+
+func validatingAdmission(s *Server, ctx context.Context, wr *write) error {
+	return s.admission.Validate(ctx, &wr.attributes)
+}
+
+func warn(_ *Server, _ context.Context, wr *write) error {
+	if wr.res.Warnings != nil {
+		wr.warnings = append(wr.warnings, wr.res.Warnings(wr.obj, wr.old)...)
+	}
+	return nil
+}
+
+// checkUID refuses a write of an object that is not the stored one.
+func checkUID(r *request, obj, old api.Object) error {
+	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
+		return apierrors.NewConflict(r.res.GroupResource(), r.name,
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID()))
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
+)
+
+// Admission policies see more of the cluster than other plugins do, and see and change objects as documents, in the
+// version that a policy is about.
+
+// Kind implements admission.Cluster.
+func (c *Cluster) Kind(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool) {
+	res := c.Registry.Snapshot().Kind(kind)
+	if res == nil {
+		return schema.GroupVersionResource{}, false
+	}
+	return res.GroupVersion().WithResource(res.Plural), true
+}
+
+// Changed implements admission.Cluster.
+func (c *Cluster) Changed(resource schema.GroupResource) int64 {
+	res := c.Resource(resource)
+	if res == nil {
+		return 0
+	}
+	revision, any := c.Objects.Collection(res).Changed()
+	if !any {
+		return 0
+	}
+	return revision
+}
+
+// Served implements admission.Cluster.
+func (c *Cluster) Served(kind schema.GroupVersionKind) *api.Resource {
+	return c.Registry.Snapshot().Kind(kind)
+}
+
+// Versions implements admission.Cluster.
+func (c *Cluster) Versions(resource schema.GroupVersionResource) []*api.Resource {
+	kinds := c.Registry.Snapshot()
+	of := kinds.Resource(resource)
+	if of == nil {
+		return nil
+	}
+	return fieldmanager.Versions(kinds, of)
+}
+
+// shows finds the registration that shows an object in another version than the stored one.
+func (c *Cluster) shows(obj api.Object, kind schema.GroupVersionKind) *api.Resource {
+	res := c.Served(kind)
+	if res == nil || reflect.TypeOf(res.Stored().New()) != reflect.TypeOf(obj) {
+		return nil
+	}
+	return res
+}
+
+// Show implements admission.Cluster.
+func (c *Cluster) Show(obj api.Object, kind schema.GroupVersionKind) (map[string]any, error) {
+	if res := c.shows(obj, kind); res != nil {
+		var err error
+		if obj, err = encoding.ConvertTo(res, obj); err != nil {
+			return nil, err
+		}
+	}
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, fmt.Errorf("showing a %s: %w", kind.Kind, err)
+	}
+	doc["apiVersion"], doc["kind"] = kind.GroupVersion().String(), kind.Kind
+	return doc, nil
+}
+
+// Read implements admission.Cluster.
+func (c *Cluster) Read(doc []byte, kind schema.GroupVersionKind, into api.Object) error {
+	res := c.shows(into, kind)
+	fresh := reflect.New(reflect.TypeOf(into).Elem()).Interface().(api.Object)
+	if res != nil {
+		fresh = res.New()
+	}
+	strict, err := encoding.UnmarshalStrict(doc, fresh)
+	if err == nil && len(strict) > 0 {
+		err = fmt.Errorf("strict decoding error: %s", encoding.JoinErrors(strict))
+	}
+	if err != nil {
+		return fmt.Errorf("decoding a mutated %s: %w", kind.Kind, err)
+	}
+	if res != nil {
+		if fresh, err = encoding.ToStored(res, fresh); err != nil {
+			return err
+		}
+		fresh.GetObjectKind().SetGroupVersionKind(res.Stored().GVK())
+		encoding.SetDefaults(res, fresh)
+	}
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(fresh).Elem())
+	return nil
+}
+
+// Merge implements admission.Cluster.
+func (c *Cluster) Merge(kind schema.GroupVersionKind, doc, patch map[string]any) (map[string]any, error) {
+	var converter managedfields.TypeConverter = managedfields.NewDeducedTypeConverter()
+	if c.Served(kind) != nil {
+		converter = c.Appliers.Types(c.Registry)
+	}
+	change, err := converter.ObjectToTyped(&unstructured.Unstructured{Object: patch})
+	if err != nil {
+		return nil, fmt.Errorf("failed to convert patch object to typed object: %w", err)
+	}
+	if err := fieldmanager.RejectAtomics(change); err != nil {
+		return nil, fmt.Errorf("invalid ApplyConfiguration: %w", err)
+	}
+	live, err := converter.ObjectToTyped(&unstructured.Unstructured{Object: doc}, typed.AllowDuplicates)
+	if err != nil {
+		return nil, fmt.Errorf("failed to convert original object to typed object: %w", err)
+	}
+	merged, err := live.Merge(change)
+	if err != nil {
+		return nil, fmt.Errorf("failed to merge patch: %w", err)
+	}
+	obj, err := converter.TypedToObject(merged)
+	if err != nil {
+		return nil, fmt.Errorf("failed to convert typed object to object: %w", err)
+	}
+	return obj.(*unstructured.Unstructured).Object, nil
+}
+
+// Decide implements admission.Cluster.
+func (c *Cluster) Decide(ctx context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	return c.Authorizer.Authorize(ctx, a)
+}
+
+// Authorize implements admission.Cluster.
+func (c *Cluster) Authorize(ctx context.Context, user *authn.User, verb string, on schema.GroupVersionResource,
+	subresource, namespace, name string) (bool, string, error) {
+	decision, reason, err := c.Authorizer.Authorize(ctx, &authz.Attributes{
+		User: user, Verb: verb,
+		Group: on.Group, Version: on.Version, Resource: on.Resource, Subresource: subresource, Namespace: namespace,
+		Name: name,
+	})
+	return decision == authz.Allow, reason, err
+}

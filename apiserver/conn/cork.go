@@ -1,0 +1,173 @@
+// Package conn looks after connections below the meaning of a request: how many one client may open
+// (limit.go), how many system calls a write takes (cork.go), when a stream ends that its client does not read
+// (stall.go), and when an ended server's memory is freed (releasable.go).
+//
+// A net.Listener comes in and goes out. No other package of this repository may be imported here.
+package conn
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+// A system call costs more than everything else that is done for a watch event, so a batch of events should
+// take one. net/http and crypto/tls together make several of a document larger than net/http's buffer of 4 KiB,
+// and many of a batch. A stream therefore corks its connection, below TLS, while it writes.
+
+// MaxCorked is how many bytes a corked connection holds back at most.
+const MaxCorked = 64 << 10
+
+// corks are the buffers. A connection has one only while it is corked.
+var corks = sync.Pool{New: func() any { b := make([]byte, 0, MaxCorked); return &b }}
+
+// Listener accepts connections that can be corked, and keeps track of the open ones.
+type Listener struct {
+	net.Listener
+	mu   sync.Mutex
+	open map[*Conn]struct{}
+}
+
+// NewListener wraps a listener of plain connections. TLS belongs on top of it.
+func NewListener(ln net.Listener) *Listener {
+	return &Listener{Listener: ln, open: map[*Conn]struct{}{}}
+}
+
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	conn := &Conn{Conn: c, of: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[conn] = struct{}{}
+	return conn, nil
+}
+
+// Busy reports whether a request is in progress on any of the connections.
+func (l *Listener) Busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.open {
+		if c.active.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// NoteState is for http.Server.ConnState. With HTTP/2, net/http calls it when a connection gets its first stream
+// and when its last one has been written completely.
+func NoteState(c net.Conn, state http.ConnState) {
+	if corked := corkedBelow(c); corked != nil {
+		corked.active.Store(state == http.StateActive)
+	}
+}
+
+// corkedBelow returns the connection below TLS, or nil if it cannot be corked.
+func corkedBelow(c net.Conn) *Conn {
+	if below, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = below.NetConn()
+	}
+	corked, _ := c.(*Conn)
+	return corked
+}
+
+// Conn is a connection whose writes can be held back. A nil *Conn is valid and never corked.
+type Conn struct {
+	net.Conn
+	of     *Listener
+	active atomic.Bool // a request is in progress
+
+	mu   sync.Mutex
+	held *[]byte // nil unless corked
+	// err is why held bytes could not be sent. TLS believes that they were, so nothing may follow them.
+	err error
+}
+
+func (c *Conn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (c *Conn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	if c.held == nil {
+		return c.Conn.Write(b)
+	}
+	if len(*c.held)+len(b) > MaxCorked {
+		if err := c.send(); err != nil {
+			return 0, err
+		}
+		if len(b) > MaxCorked {
+			return c.Conn.Write(b)
+		}
+	}
+	*c.held = append(*c.held, b...)
+	return len(b), nil
+}
+
+// send writes the held bytes. c.mu is held.
+func (c *Conn) send() error {
+	if len(*c.held) > 0 && c.err == nil {
+		_, c.err = c.Conn.Write(*c.held)
+	}
+	*c.held = (*c.held)[:0]
+	return c.err
+}
+
+// Cork holds back writes, up to MaxCorked bytes, until Uncork.
+func (c *Conn) Cork() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held == nil {
+		c.held = corks.Get().(*[]byte)
+	}
+}
+
+// Uncork sends what is held back and lets writes through again.
+func (c *Conn) Uncork() error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held == nil {
+		return nil
+	}
+	err := c.send()
+	corks.Put(c.held)
+	c.held = nil
+	return err
+}
+
+type corkKey struct{}
+
+// WithConn is for http.Server.ConnContext: Of finds the connection in the context.
+func WithConn(ctx context.Context, c net.Conn) context.Context {
+	if corked := corkedBelow(c); corked != nil {
+		return context.WithValue(ctx, corkKey{}, corked)
+	}
+	return ctx
+}
+
+// Of returns the connection of a request, or nil if the request shares it with others, as in HTTP/2.
+func Of(r *http.Request) *Conn {
+	if r.ProtoMajor != 1 {
+		return nil
+	}
+	c, _ := r.Context().Value(corkKey{}).(*Conn)
+	return c
+}

@@ -1,0 +1,306 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// Clients inside a cluster find the API servers by the Service "kubernetes" in the namespace "default". Each server
+// records its presence in etcd, under a time to live, and points the Endpoints and the EndpointSlice of the Service at
+// all servers that are present, as kube-apiserver's lease reconciler does. A server that ends removes itself.
+
+const (
+	ownServiceName = "kubernetes"
+	// Presences is the collection of the servers that run, named by their addresses. It is no kind of the API.
+	Presences = "claims/apiservers"
+	// presenceTTL is how long the Service still points at a server that died.
+	presenceTTL = 45 * time.Second
+	// publishInterval is how often a server renews its presence: kube-apiserver's interval for its identity Lease.
+	publishInterval = 10 * time.Second
+	// startPatience and endPatience are how long the start and the end of a server wait for it. A server that starts
+	// without has no Service kubernetes for an interval.
+	startPatience, endPatience = 10 * time.Second, time.Second
+	// ownServicePort is the Service's port.
+	ownServicePort = 443
+)
+
+// advertised is the address at which other machines reach a server that listens at addr: --advertise-address, the
+// address it is bound to, or that of an interface. It is invalid if there is none.
+func (c *ControlPlane) advertised(addr net.Addr) netip.AddrPort {
+	bound, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	ip := c.AdvertiseAddress
+	if !ip.IsValid() {
+		ip = bound.Addr().Unmap()
+	}
+	if ip.IsLoopback() || ip.IsUnspecified() { // Endpoints may not point there
+		ip = hostAddress()
+	}
+	if !ip.IsValid() {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(ip, bound.Port())
+}
+
+// hostAddress is the first address of this machine that other machines can reach, IPv4 before IPv6.
+func hostAddress() netip.Addr {
+	addrs, _ := net.InterfaceAddrs() // a machine without interfaces has no address
+	var v6 netip.Addr
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil || !p.Addr().IsGlobalUnicast() {
+			continue
+		}
+		if p.Addr().Is4() {
+			return p.Addr()
+		}
+		if !v6.IsValid() {
+			v6 = p.Addr()
+		}
+	}
+	return v6
+}
+
+// keepPublished renews this server's presence from time to time, until ctx ends.
+func (c *ControlPlane) keepPublished(ctx context.Context, at netip.AddrPort) {
+	publish := time.NewTicker(publishInterval)
+	defer publish.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-publish.C:
+			c.logTrouble(ctx, "publishing the Service kubernetes", c.publish(ctx, at, true))
+		}
+	}
+}
+
+// logTrouble logs an error of something that will be tried again.
+func (c *ControlPlane) logTrouble(ctx context.Context, doing string, err error) {
+	if err != nil && ctx.Err() == nil {
+		c.Log.Warn(doing, "error", err)
+	}
+}
+
+// Join enters the server that listens at addr among those that clients find, and returns the address at which they
+// reach it.
+func (c *ControlPlane) Join(ctx context.Context, addr net.Addr) netip.AddrPort {
+	at := c.advertised(addr)
+	c.identity = newIdentity(addr)
+	c.publishOnce(ctx, at, true)
+	return at
+}
+
+// Leave takes the server at that address out again.
+func (c *ControlPlane) Leave(ctx context.Context, at netip.AddrPort) { c.publishOnce(ctx, at, false) }
+
+// publishOnce is publish for the start and the end of a server, which wait for it for a limited time.
+func (c *ControlPlane) publishOnce(ctx context.Context, at netip.AddrPort, present bool) {
+	patience := endPatience
+	if present {
+		patience = startPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := c.publish(ctx, at, present); err != nil {
+		c.Log.Warn("publishing the Service kubernetes", "error", err)
+	}
+}
+
+// publish brings the Service, and the objects that point at the servers, up to date. All changes are written in one
+// transaction; nothing is written where nothing has changed.
+func (c *ControlPlane) publish(ctx context.Context, at netip.AddrPort, present bool) error {
+	if c.service == nil {
+		return nil
+	}
+	for attempt := 1; ; attempt++ {
+		writes, err := c.publication(ctx, at, present)
+		if err != nil || len(writes) == 0 {
+			return err
+		}
+		_, err = c.Store.Commit(ctx, writes...)
+		var refused *storage.Refusal
+		if errors.As(err, &refused) && attempt < 5 {
+			continue // another server or a user was quicker
+		}
+		return err
+	}
+}
+
+func (c *ControlPlane) publication(ctx context.Context, at netip.AddrPort, present bool) ([]storage.Write, error) {
+	var writes []storage.Write
+	if present {
+		cidr, err := c.defaultServiceCIDR(ctx)
+		if err != nil {
+			return nil, err
+		}
+		service, err := c.ownService(ctx, at.Port())
+		if err != nil {
+			return nil, err
+		}
+		own, err := c.ownObjects(ctx)
+		if err != nil {
+			return nil, err
+		}
+		writes = slices.Concat(cidr, service, own)
+	}
+	if !at.IsValid() {
+		return writes, nil
+	}
+	presence, all, err := c.presence(ctx, at, present)
+	if err != nil {
+		return nil, err
+	}
+	writes = append(writes, presence...)
+	endpoints, err := c.ownEndpoints(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	slice, err := c.ownEndpointSlice(ctx, all)
+	return slices.Concat(writes, endpoints, slice), err
+}
+
+// defaultServiceCIDR shows --service-cluster-ip-range as an object. Its ranges stay as they were created, except that a
+// second family may be added (KEP-1880).
+func (c *ControlPlane) defaultServiceCIDR(ctx context.Context) ([]storage.Write, error) {
+	var cidrs []string
+	for _, c := range c.ServiceCIDRs {
+		cidrs = append(cidrs, c.String())
+	}
+	return c.put(ctx, c.cidr,
+		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: ownServiceName}}, func(obj api.Object) {
+			have := obj.(*networkingv1.ServiceCIDR)
+			if n := len(have.Spec.CIDRs); n == 0 || n == 1 && len(cidrs) == 2 && cidrs[0] == have.Spec.CIDRs[0] {
+				have.Spec.CIDRs = cidrs
+			}
+		})
+}
+
+// ownService creates the Service with the first address of the range, or sets its target port to the port at which this
+// server listens.
+func (c *ControlPlane) ownService(ctx context.Context, port uint16) ([]storage.Write, error) {
+	ports := []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: ownServicePort,
+		TargetPort: intstr.FromInt32(int32(port))}}
+	fresh := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: metav1.NamespaceDefault, Name: ownServiceName,
+		Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
+	}}
+	writes, err := c.put(ctx, c.service, fresh, func(obj api.Object) { obj.(*corev1.Service).Spec.Ports = ports })
+	if err != nil || len(writes) == 0 || writes[0].Op == storage.Update {
+		return writes, err
+	}
+	fresh.Spec.SessionAffinity = corev1.ServiceAffinityNone
+	if first, free := c.Services.First(); free {
+		fresh.Spec.ClusterIP, fresh.Spec.ClusterIPs = first, []string{first}
+	}
+	obj, reserves, err := c.Services.Allocate(ctx, fresh, nil)
+	if err != nil {
+		return nil, err
+	}
+	w, err := c.Objects.Create(c.service, obj)
+	return append(reserves, w), err
+}
+
+// presence is the write that records that the server at that address is there, or no longer is. all are the servers
+// that are then present, sorted.
+func (c *ControlPlane) presence(ctx context.Context, at netip.AddrPort,
+	present bool) ([]storage.Write, []netip.AddrPort, error) {
+	list, err := c.Store.Collection(Presences, storage.CollectionOptions{}).List(ctx, storage.ListRequest{})
+	if err != nil {
+		return nil, nil, err
+	}
+	key := storage.Key{Collection: Presences, Name: at.String()}
+	value, err := json.Marshal(metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: key.Name}})
+	if err != nil {
+		return nil, nil, err
+	}
+	write := storage.Write{Op: storage.Create, Key: key, Value: value, TTL: presenceTTL}
+	var all []netip.AddrPort
+	for _, o := range list.Items {
+		if o.Key == key {
+			write.Op, write.Expect = storage.Update, o.Revision
+			continue
+		}
+		if other, err := netip.ParseAddrPort(o.Key.Name); err == nil {
+			all = append(all, other)
+		}
+	}
+	if present {
+		all = append(all, at)
+	} else if write.Op == storage.Update {
+		write.Op, write.Value, write.TTL = storage.Delete, nil, 0
+	} else {
+		return nil, all, nil
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return []storage.Write{write}, all, nil
+}
+
+func (c *ControlPlane) ownEndpoints(ctx context.Context, all []netip.AddrPort) ([]storage.Write, error) {
+	var subsets []corev1.EndpointSubset
+	for _, at := range all {
+		address, port := corev1.EndpointAddress{IP: at.Addr().String()}, int32(at.Port())
+		same := slices.IndexFunc(subsets, func(sub corev1.EndpointSubset) bool { return sub.Ports[0].Port == port })
+		if same >= 0 {
+			subsets[same].Addresses = append(subsets[same].Addresses, address)
+			continue
+		}
+		subsets = append(subsets, corev1.EndpointSubset{
+			Addresses: []corev1.EndpointAddress{address},
+			Ports:     []corev1.EndpointPort{{Name: "https", Port: port, Protocol: corev1.ProtocolTCP}},
+		})
+	}
+	fresh := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{
+		Namespace: metav1.NamespaceDefault, Name: ownServiceName,
+		Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}, // the server writes the slice itself
+	}}
+	return c.put(ctx, c.endpoints, fresh, func(obj api.Object) { obj.(*corev1.Endpoints).Subsets = subsets })
+}
+
+// ownEndpointSlice points to the servers that share the first one's family and port: a slice has one of each.
+func (c *ControlPlane) ownEndpointSlice(ctx context.Context, all []netip.AddrPort) ([]storage.Write, error) {
+	family := discoveryv1.AddressTypeIPv4
+	var endpoints []discoveryv1.Endpoint
+	var ports []discoveryv1.EndpointPort
+	ready, https, tcp := true, "https", corev1.ProtocolTCP
+	for i, at := range all {
+		port := int32(at.Port())
+		if i == 0 {
+			if at.Addr().Is6() {
+				family = discoveryv1.AddressTypeIPv6
+			}
+			ports = []discoveryv1.EndpointPort{{Name: &https, Port: &port, Protocol: &tcp}}
+		}
+		if at.Addr().Is6() == all[0].Addr().Is6() && at.Port() == all[0].Port() {
+			endpoints = append(endpoints, discoveryv1.Endpoint{Addresses: []string{at.Addr().String()},
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
+		}
+	}
+	fresh := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault, Name: ownServiceName,
+			Labels: map[string]string{discoveryv1.LabelServiceName: ownServiceName},
+		},
+		AddressType: family,
+	}
+	return c.put(ctx, c.endpointSlice, fresh, func(obj api.Object) {
+		slice := obj.(*discoveryv1.EndpointSlice)
+		slice.Endpoints, slice.Ports = endpoints, ports
+	})
+}

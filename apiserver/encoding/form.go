@@ -1,0 +1,166 @@
+package encoding
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// Form is what a client gets instead of the stored bytes of a kind's objects.
+type Form struct {
+	Output
+	Resource *api.Resource
+	// IncludeObject is what each row of a Table carries.
+	IncludeObject metav1.IncludeObjectPolicy
+}
+
+// Object encodes one document. The result is still JSON unless the client asked for protobuf.
+func (f *Form) Object(o *storage.Object) ([]byte, error) {
+	switch {
+	case f.View == ViewTable:
+		return f.table(context.Background(), []*storage.Object{o},
+			metav1.ListMeta{ResourceVersion: strconv.FormatInt(o.Revision, 10)}, true)
+	case f.View == ViewPartial && f.Media == MediaProtobuf:
+		return protobufPartialOf(o)
+	case f.View == ViewPartial:
+		return partialOf(o), nil
+	}
+	o, err := ConvertDocument(f.Resource, o)
+	if err != nil {
+		return nil, err
+	}
+	if f.Media == MediaProtobuf {
+		return protobufOf(f.Resource, o)
+	}
+	return o.JSON, nil
+}
+
+// ListEnd ends a list whose items are sent one by one.
+const ListEnd = "]}\n"
+
+// List encodes a list. In plain JSON the items are documents to be sent as they are, separated by commas, between head
+// and ListEnd. In every other form head is the whole body, in JSON unless the client asked for protobuf, and items is
+// nil.
+func (f *Form) List(ctx context.Context, l *storage.List) (head []byte, items [][]byte, err error) {
+	m := metav1.ListMeta{ResourceVersion: strconv.FormatInt(l.Revision, 10), Continue: l.Continue,
+		RemainingItemCount: l.Remaining}
+	if f.View == ViewTable {
+		head, err = f.table(ctx, l.Items, m, true)
+		return head, nil, err
+	}
+	kind, version, docs, err := f.documents(ctx, l.Items)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.Media == MediaProtobuf {
+		head, err = f.protobufList(ctx, docs, m)
+		return head, nil, err
+	}
+	if head, err = json.Marshal(m); err != nil {
+		return nil, nil, fmt.Errorf("encoding list metadata: %w", err)
+	}
+	head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, version, head)
+	if f.Media != MediaJSON || f.Pretty {
+		return joinList(head, docs), nil, nil
+	}
+	return head, docs, nil
+}
+
+// documents returns the items of a list in the client's view, and the list's kind and version.
+func (f *Form) documents(ctx context.Context, items []*storage.Object) (
+	kind, version string, docs [][]byte, err error) {
+	docs = make([][]byte, len(items))
+	if f.View == ViewPartial {
+		for i, o := range items {
+			docs[i] = partialOf(o)
+		}
+		return "PartialObjectMetadataList", "meta.k8s.io/v1", docs, nil
+	}
+	for i, o := range items {
+		if err = wanted(ctx, i); err != nil {
+			return "", "", nil, err
+		}
+		if o, err = ConvertDocument(f.Resource, o); err != nil {
+			return "", "", nil, err
+		}
+		docs[i] = o.JSON
+	}
+	return f.Resource.Kind + "List", f.Resource.GroupVersion().String(), docs, nil
+}
+
+// wanted is called before the nth of many documents, from 0, is encoded. It returns an error if nobody waits for it,
+// because the client has left or the request's deadline has passed.
+func wanted(ctx context.Context, n int) error {
+	if n%32 != 31 {
+		return nil
+	}
+	return ctx.Err()
+}
+
+// Body converts encoded JSON to the media type: to YAML or CBOR, indented, or as it is. A body of another media type
+// is not changed. end is the newline that ends JSON which is not indented, as in kube-apiserver.
+func (out Output) Body(body []byte) (converted []byte, end string, err error) {
+	switch {
+	case out.Media == MediaYAML:
+		if body, err = yaml.JSONToYAML(body); err != nil {
+			return nil, "", fmt.Errorf("converting to YAML: %w", err)
+		}
+	case out.Media == MediaCBOR:
+		if body, err = cborOfJSON(body); err != nil {
+			return nil, "", err
+		}
+	case out.Pretty && strings.HasPrefix(out.Media, MediaJSON):
+		var b bytes.Buffer
+		if err := json.Indent(&b, body, "", "  "); err != nil {
+			return nil, "", fmt.Errorf("indenting JSON: %w", err)
+		}
+		body = b.Bytes()
+	case strings.HasPrefix(out.Media, MediaJSON) && !out.Raw:
+		end = "\n"
+	}
+	return body, end, nil
+}
+
+// Value encodes a value that is not a stored document, in JSON or protobuf.
+func (out Output) Value(apiVersion, kind string, value any) ([]byte, error) {
+	if out.Media == MediaProtobuf {
+		return wrapProtobuf(apiVersion, kind, value)
+	}
+	return json.Marshal(value)
+}
+
+func joinList(head []byte, docs [][]byte) []byte {
+	body := append(head, bytes.Join(docs, []byte{','})...)
+	return append(body, "]}"...)
+}
+
+// partialOf returns a PartialObjectMetadata with the metadata of a document.
+func partialOf(o *storage.Object) []byte {
+	const head = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`
+	m := o.Metadata()
+	if o.Revision == 0 {
+		m = metadataOf(o.JSON) // of a dry run, which was not scanned
+	}
+	body := make([]byte, 0, len(head)+len(m)+1)
+	body = append(append(body, head...), m...)
+	return append(body, '}')
+}
+
+func metadataOf(doc []byte) []byte {
+	var parts struct {
+		Metadata json.RawMessage `json:"metadata"`
+	}
+	if err := json.Unmarshal(doc, &parts); err != nil {
+		panic("encoding: a document that was just encoded: " + err.Error())
+	}
+	return parts.Metadata
+}

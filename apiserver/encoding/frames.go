@@ -1,0 +1,115 @@
+package encoding
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/apiserver/transcode"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// Framer encodes watch events in the form that the client asked for: JSON documents one to a line, length-delimited
+// protobuf, or a sequence of CBOR items.
+type Framer struct {
+	form Form
+	// columns is set until the first Table has been sent: later ones do not repeat them.
+	columns bool
+}
+
+// NewFramer returns a Framer for a new stream.
+func NewFramer(form Form) *Framer {
+	return &Framer{form: form, columns: true}
+}
+
+// ContentType is the media type of the stream.
+func (f *Framer) ContentType() string {
+	switch f.form.Media {
+	case MediaProtobuf:
+		return MediaProtobuf + ";stream=watch"
+	case MediaCBOR:
+		return mediaCBORSequence
+	}
+	return MediaJSON
+}
+
+// Append appends one event to buf.
+func (f *Framer) Append(buf []byte, e *storage.Event) ([]byte, error) {
+	doc, err := f.object(e)
+	if err != nil {
+		return buf, err
+	}
+	return f.frame(buf, e.Type.String(), doc)
+}
+
+func (f *Framer) object(e *storage.Event) ([]byte, error) {
+	table, bookmark := f.form.View == ViewTable, e.Type == storage.Bookmark
+	switch {
+	case table && bookmark:
+		return f.form.table(context.Background(), nil,
+			metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, false)
+	case table:
+		columns := f.columns
+		f.columns = false
+		return f.form.table(context.Background(), []*storage.Object{e.Object},
+			metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, columns)
+	case bookmark:
+		o, err := storage.NewObject(storage.Key{}, e.Revision, f.bookmark(e))
+		if err != nil {
+			return nil, err
+		}
+		return f.form.Object(o)
+	}
+	return f.form.Object(e.Object)
+}
+
+// bookmark returns an object of the kind with only a resourceVersion (KEP-956), and the annotation that ends a
+// streaming list (KEP-3157).
+func (f *Framer) bookmark(e *storage.Event) []byte {
+	annotations := ""
+	if e.InitialEventsEnd {
+		annotations = `,"annotations":{"` + metav1.InitialEventsAnnotationKey + `":"true"}`
+	}
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d"%s}}`,
+		f.form.Resource.Kind, f.form.Resource.GroupVersion(), e.Revision, annotations)
+}
+
+// AppendError appends an ERROR event.
+func (f *Framer) AppendError(buf []byte, status metav1.Status) []byte {
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	doc, _ := json.Marshal(&status)
+	if f.form.Media == MediaProtobuf {
+		doc, _ = wrapProtobuf("v1", "Status", &status)
+	}
+	buf, _ = f.frame(buf, "ERROR", doc)
+	return buf
+}
+
+func (f *Framer) frame(buf []byte, event string, doc []byte) ([]byte, error) {
+	switch f.form.Media {
+	case MediaProtobuf:
+		return appendProtobufEvent(buf, event, doc), nil
+	case MediaCBOR:
+		return appendCBOREvent(buf, event, doc)
+	}
+	buf = append(buf, `{"type":"`...)
+	buf = append(buf, event...)
+	buf = append(buf, `","object":`...)
+	buf = append(buf, doc...)
+	return append(buf, "}\n"...), nil
+}
+
+// appendProtobufEvent appends a metav1.WatchEvent after its length: the type is in field 1, and field 2 is a
+// runtime.RawExtension with the document in its field 1.
+func appendProtobufEvent(buf []byte, event string, doc []byte) []byte {
+	start := len(buf)
+	buf = transcode.AppendSized(append(buf, 0, 0, 0, 0), transcode.SizedTag(1), event)
+	buf, at := transcode.Open(buf, transcode.SizedTag(2))
+	buf = transcode.Close(transcode.AppendSized(buf, transcode.SizedTag(1), doc), at)
+	binary.BigEndian.PutUint32(buf[start:], uint32(len(buf)-start-4))
+	return buf
+}

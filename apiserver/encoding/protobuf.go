@@ -1,0 +1,215 @@
+package encoding
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/transcode"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// protoMagic begins every Kubernetes protobuf document; a runtime.Unknown follows.
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding-idl
+var protoMagic = []byte("k8s\x00")
+
+type protoMarshaler interface{ Marshal() ([]byte, error) }
+
+// ProtoUnmarshaler is a type with a protobuf form.
+type ProtoUnmarshaler interface{ Unmarshal([]byte) error }
+
+func speaksProtobuf(res *api.Resource) bool {
+	_, ok := res.New().(protoMarshaler)
+	return ok
+}
+
+// protobufOf encodes a document of the registration's version.
+func protobufOf(res *api.Resource, o *storage.Object) ([]byte, error) {
+	version, kind := res.GroupVersion().String(), res.Kind
+	if m, ok := transcode.Of(goType(res.New())); ok {
+		body, at := beginProtobuf(len(o.JSON), version, kind)
+		if body, err := m.Append(body, o.JSON); err == nil {
+			return transcode.Close(body, at), nil
+		}
+	}
+	obj := res.New()
+	if err := UnmarshalNew(o.JSON, obj); err != nil {
+		return nil, fmt.Errorf("decoding a stored %s: %w", res.Kind, err)
+	}
+	return wrapProtobuf(version, kind, obj)
+}
+
+// protobufPartialOf encodes the metadata of one document.
+func protobufPartialOf(o *storage.Object) ([]byte, error) {
+	var partial metav1.PartialObjectMetadata
+	if err := UnmarshalNew(partialOf(o), &partial); err != nil {
+		return nil, fmt.Errorf("decoding stored metadata: %w", err)
+	}
+	return wrapProtobuf("meta.k8s.io/v1", "PartialObjectMetadata", &partial)
+}
+
+// protobufList encodes the documents of a list, which are in the client's view.
+func (f *Form) protobufList(ctx context.Context, docs [][]byte, m metav1.ListMeta) ([]byte, error) {
+	var list, item any = f.Resource.NewList(), f.Resource.New()
+	version, kind := f.Resource.GroupVersion().String(), f.Resource.Kind+"List"
+	if f.View == ViewPartial {
+		list, item = &metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{}
+		version, kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
+	}
+	if body, ok := transcodeList(ctx, item, version, kind, docs, m); ok {
+		return body, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	head, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encoding list metadata: %w", err)
+	}
+	if err := UnmarshalNew(joinList(fmt.Appendf(nil, `{"metadata":%s,"items":[`, head), docs), list); err != nil {
+		return nil, fmt.Errorf("decoding a stored list of %s: %w", f.Resource.Kind, err)
+	}
+	return wrapProtobuf(version, kind, list)
+}
+
+// transcodeList is protobufList without decoding. Every list of Kubernetes is a message with the metadata in field 1
+// and the items in field 2. It returns false if the documents must be decoded.
+func transcodeList(ctx context.Context, item any, version, kind string, docs [][]byte,
+	m metav1.ListMeta) ([]byte, bool) {
+	items, ok := transcode.Of(goType(item))
+	meta, err := m.Marshal()
+	if !ok || err != nil {
+		return nil, false
+	}
+	size := len(meta)
+	for _, doc := range docs {
+		size += len(doc)
+	}
+	body, list := beginProtobuf(size, version, kind)
+	body = transcode.AppendSized(body, transcode.SizedTag(1), meta)
+	for i, doc := range docs {
+		if wanted(ctx, i) != nil {
+			return nil, false
+		}
+		var at int
+		body, at = transcode.Open(body, transcode.SizedTag(2))
+		if body, err = items.Append(body, doc); err != nil {
+			return nil, false
+		}
+		body = transcode.Close(body, at)
+	}
+	return transcode.Close(body, list), true
+}
+
+// beginProtobuf begins a document with a runtime.Unknown: the type in field 1, and about size bytes in field 2, which
+// the caller appends and ends with transcode.Close.
+func beginProtobuf(size int, version, kind string) (body []byte, at int) {
+	body = append(make([]byte, 0, size+64), protoMagic...)
+	body, at = transcode.Open(body, transcode.SizedTag(1))
+	body = transcode.AppendSized(body, transcode.SizedTag(1), version)
+	body = transcode.AppendSized(body, transcode.SizedTag(2), kind)
+	return transcode.Open(transcode.Close(body, at), transcode.SizedTag(2))
+}
+
+// goType returns the struct type that a pointer points to.
+func goType(obj any) reflect.Type { return reflect.TypeOf(obj).Elem() }
+
+func wrapProtobuf(apiVersion, kind string, obj any) ([]byte, error) {
+	m, ok := obj.(protoMarshaler)
+	if !ok {
+		return nil, fmt.Errorf("%s has no protobuf form", kind)
+	}
+	raw, err := m.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("encoding protobuf: %w", err)
+	}
+	u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: raw}
+	body := make([]byte, len(protoMagic)+u.Size())
+	copy(body, protoMagic)
+	n, err := u.MarshalTo(body[len(protoMagic):])
+	if err != nil {
+		return nil, fmt.Errorf("encoding protobuf: %w", err)
+	}
+	return body[:len(protoMagic)+n], nil
+}
+
+// DecodeProtobuf decodes a client's protobuf, which has no unknown fields.
+func DecodeProtobuf(want schema.GroupVersionKind, body []byte, into ProtoUnmarshaler) error {
+	u, err := unwrapProtobuf(body)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if u.Kind != want.Kind || u.APIVersion != want.GroupVersion().String() {
+		return WrongKind(want, u.APIVersion, u.Kind)
+	}
+	if err := checkProtobufQuantities(u.Raw, into); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("decoding protobuf: %v", err))
+	}
+	if err := into.Unmarshal(u.Raw); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("decoding protobuf: %v", err))
+	}
+	return nil
+}
+
+func unwrapProtobuf(body []byte) (u runtime.Unknown, err error) {
+	rest, ok := bytes.CutPrefix(body, protoMagic)
+	if !ok {
+		return u, errors.New("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+	}
+	if err := u.Unmarshal(rest); err != nil {
+		return u, fmt.Errorf("decoding protobuf: %w", err)
+	}
+	return u, nil
+}
+
+// jsonOfProtobuf converts a client's protobuf to JSON.
+func jsonOfProtobuf(kinds *api.Snapshot, body []byte) ([]byte, error) {
+	u, err := unwrapProtobuf(body)
+	if err != nil {
+		return nil, err
+	}
+	gvk := schema.FromAPIVersionAndKind(u.APIVersion, u.Kind)
+	obj := requestKind(kinds, gvk)
+	m, ok := obj.(ProtoUnmarshaler)
+	if !ok {
+		return nil, fmt.Errorf("no kind %q is registered for version %q", u.Kind, u.APIVersion)
+	}
+	if err := checkProtobufQuantities(u.Raw, m); err != nil {
+		return nil, fmt.Errorf("decoding protobuf: %w", err)
+	}
+	if err := m.Unmarshal(u.Raw); err != nil {
+		return nil, fmt.Errorf("decoding protobuf: %w", err)
+	}
+	if typed, ok := obj.(runtime.Object); ok {
+		typed.GetObjectKind().SetGroupVersionKind(gvk)
+	}
+	return json.Marshal(obj)
+}
+
+// requestKind returns an empty value of a kind that the body of a request may have. DeleteOptions are of every group.
+func requestKind(kinds *api.Snapshot, gvk schema.GroupVersionKind) any {
+	if gvk.Kind == "DeleteOptions" {
+		return &metav1.DeleteOptions{}
+	}
+	return kinds.New(gvk)
+}
+
+// WrongKind is the error for a body of another kind or version than the request's.
+func WrongKind(want schema.GroupVersionKind, apiVersion, kind string) error {
+	if apiVersion != "" && apiVersion != want.GroupVersion().String() {
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
+				apiVersion, want.GroupVersion()))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s", kind,
+		want.Version, want.Kind))
+}

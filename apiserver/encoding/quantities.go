@@ -1,0 +1,241 @@
+package encoding
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/bounds"
+)
+
+// A quantity with a huge exponent keeps apimachinery's decoder busy forever, and the decoder belongs to the type. A
+// document that contains such a text is therefore walked along its Go type before it is decoded: the text is an
+// error where a quantity is expected, and like any other elsewhere.
+
+var quantityType = reflect.TypeFor[resource.Quantity]()
+
+// CheckQuantities rejects JSON for the value that a pointer points to if one of its quantities is absurd.
+func CheckQuantities(doc []byte, into any) error {
+	if !bounds.SuspectQuantity(doc) {
+		return nil
+	}
+	w := quantityWalk{jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))}
+	return w.value(reflect.TypeOf(into), nil)
+}
+
+type quantityWalk struct{ from *jsontext.Decoder }
+
+// value reads one value. It stops at malformed JSON, which the decoder reports.
+func (w quantityWalk) value(t reflect.Type, path *field.Path) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	kind := w.from.PeekKind()
+	switch {
+	case t == quantityType:
+		text, err := w.from.ReadValue()
+		if err != nil {
+			return nil
+		}
+		return checkQuantity(strings.TrimSpace(strings.Trim(string(text), `"`)), path)
+	case reflect.PointerTo(t).Implements(unmarshalerType):
+	case kind == '{' && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map):
+		return w.object(t, path)
+	case kind == '[' && t.Kind() == reflect.Slice:
+		return w.list(t.Elem(), path)
+	}
+	_ = w.from.SkipValue()
+	return nil
+}
+
+func (w quantityWalk) object(t reflect.Type, path *field.Path) error {
+	if _, err := w.from.ReadToken(); err != nil {
+		return nil
+	}
+	for w.from.PeekKind() == '"' {
+		token, err := w.from.ReadToken()
+		if err != nil {
+			return nil
+		}
+		name := token.String()
+		switch {
+		case t.Kind() == reflect.Map:
+			err = w.value(t.Elem(), path.Key(name))
+		case JSONFields(reflect.PointerTo(t))[name] != nil:
+			at := JSONFields(reflect.PointerTo(t))[name]
+			err = w.value(t.FieldByIndex(at).Type, path.Child(name))
+		default:
+			_ = w.from.SkipValue()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, _ = w.from.ReadToken()
+	return nil
+}
+
+func (w quantityWalk) list(t reflect.Type, path *field.Path) error {
+	if _, err := w.from.ReadToken(); err != nil {
+		return nil
+	}
+	for i := 0; ; i++ {
+		if kind := w.from.PeekKind(); kind == ']' || kind == 0 {
+			break
+		}
+		if err := w.value(t, path.Index(i)); err != nil {
+			return err
+		}
+	}
+	_, _ = w.from.ReadToken()
+	return nil
+}
+
+// checkQuantity checks the quantity at a path, and quotes only the beginning of a long one.
+func checkQuantity(text string, path *field.Path) error {
+	err := bounds.CheckQuantity(text)
+	if err == nil {
+		return nil
+	}
+	if len(text) > 64 {
+		text = text[:64] + "…"
+	}
+	return fmt.Errorf("%s: Invalid value: %q: %w", path, text, err)
+}
+
+// checkProtobufQuantities is CheckQuantities for a protobuf message.
+func checkProtobufQuantities(message []byte, into any) error {
+	if !bounds.SuspectQuantityIn(message) {
+		return nil
+	}
+	return protobufQuantities(message, reflect.TypeOf(into).Elem(), nil)
+}
+
+func protobufQuantities(message []byte, t reflect.Type, path *field.Path) error {
+	fields := protobufFields(t)
+	seen := map[protowire.Number]int{}
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return nil
+		}
+		message = message[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
+			return nil
+		}
+		value := message[:n]
+		message = message[n:]
+		if kind != protowire.BytesType {
+			continue
+		}
+		value, _ = protowire.ConsumeBytes(value)
+		if t == quantityType {
+			if number == 1 {
+				if err := checkQuantity(string(value), path); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		f, known := fields[number]
+		if !known {
+			continue
+		}
+		at := path
+		if f.name != "" {
+			at = path.Child(f.name)
+		}
+		if f.list {
+			at = at.Index(seen[number])
+			seen[number]++
+		}
+		if f.entry {
+			var key []byte
+			if key, value = protobufEntry(value); value == nil {
+				continue
+			}
+			at = at.Key(string(key))
+		}
+		if err := protobufQuantities(value, f.of, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// protobufEntry splits a map's entry. If it has two values the last one counts, but both are decoded: so they are
+// checked as if they were one.
+func protobufEntry(entry []byte) (key, values []byte) {
+	for len(entry) > 0 {
+		number, kind, n := protowire.ConsumeTag(entry)
+		if n < 0 {
+			return key, values
+		}
+		entry = entry[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, entry); n < 0 {
+			return key, values
+		}
+		if value, m := protowire.ConsumeBytes(entry[:n]); kind == protowire.BytesType && m > 0 {
+			if number == 1 {
+				key = value
+			} else if number == 2 {
+				values = append(values, value...)
+			}
+		}
+		entry = entry[n:]
+	}
+	return key, values
+}
+
+// protobufField is a field that is a message, a list of them, or a map to them.
+type protobufField struct {
+	name        string // in JSON; empty for an inline field
+	of          reflect.Type
+	list, entry bool
+}
+
+// knownProtobuf caches protobufFields by type.
+var knownProtobuf sync.Map // of reflect.Type to map[protowire.Number]protobufField
+
+// protobufFields returns the messages in a message by field number.
+func protobufFields(t reflect.Type) map[protowire.Number]protobufField {
+	if known, ok := knownProtobuf.Load(t); ok {
+		return known.(map[protowire.Number]protobufField)
+	}
+	fields := map[protowire.Number]protobufField{}
+	for i := 0; t.Kind() == reflect.Struct && i < t.NumField(); i++ {
+		parts := strings.Split(t.Field(i).Tag.Get("protobuf"), ",")
+		if len(parts) < 2 {
+			continue
+		}
+		number, err := strconv.Atoi(parts[1])
+		if err != nil {
+			continue
+		}
+		f := protobufField{of: t.Field(i).Type}
+		f.name, _, _ = strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		switch f.of.Kind() {
+		case reflect.Slice:
+			f.of, f.list = f.of.Elem(), true
+		case reflect.Map:
+			f.of, f.entry = f.of.Elem(), true
+		}
+		if f.of.Kind() == reflect.Pointer {
+			f.of = f.of.Elem()
+		}
+		if f.of.Kind() == reflect.Struct {
+			fields[protowire.Number(number)] = f
+		}
+	}
+	knownProtobuf.Store(t, fields)
+	return fields
+}

@@ -1,0 +1,68 @@
+package encoding
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// table encodes documents as a meta.k8s.io/v1 Table, which kubectl get prints.
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables
+func (f *Form) table(ctx context.Context, objects []*storage.Object, m metav1.ListMeta, columns bool) ([]byte, error) {
+	t := metav1.Table{
+		TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"},
+		ListMeta: m,
+		Rows:     make([]metav1.TableRow, len(objects)),
+	}
+	if columns {
+		t.ColumnDefinitions = f.Resource.Columns
+	}
+	if errs := validation.ValidateTableOptions(&metav1.TableOptions{IncludeObject: f.IncludeObject}); len(errs) > 0 {
+		return nil, apierrors.NewBadRequest("Unable to convert to Table as requested: " + errs[0].Error())
+	}
+	for i, o := range objects {
+		if err := wanted(ctx, i); err != nil {
+			return nil, err
+		}
+		row, err := rowOf(f.Resource, o, f.IncludeObject)
+		if err != nil {
+			return nil, err
+		}
+		t.Rows[i] = row
+	}
+	body, err := json.Marshal(&t)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a table: %w", err)
+	}
+	return body, nil
+}
+
+func rowOf(res *api.Resource, o *storage.Object, include metav1.IncludeObjectPolicy) (metav1.TableRow, error) {
+	obj, err := Decode(res, o)
+	if err != nil {
+		return metav1.TableRow{}, err
+	}
+	row := metav1.TableRow{Cells: res.Cells(obj)}
+	if res.RowConditions != nil {
+		row.Conditions = res.RowConditions(obj)
+	}
+	switch include {
+	case metav1.IncludeNone:
+	case metav1.IncludeObject:
+		if o, err = ConvertDocument(res, o); err != nil {
+			return row, err
+		}
+		row.Object = runtime.RawExtension{Raw: o.JSON}
+	default:
+		row.Object = runtime.RawExtension{Raw: partialOf(o)}
+	}
+	return row, nil
+}

@@ -1,0 +1,327 @@
+package fieldmanager
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/api/equal"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+)
+
+// changes returns the paths in which two objects of one Go type differ: as members the paths that the new object has
+// and the old one lacks or has with another value, as lost those that only the old one has. It compares the JSON that
+// the objects would have, without encoding them.
+func changes(s *shape, old, obj any) *fieldSet {
+	root := fieldSets.Get().(*fieldSet)
+	s.compare(indirect(reflect.ValueOf(old)), indirect(reflect.ValueOf(obj)), root)
+	return root
+}
+
+// compare records how the value at a path changed. An invalid Value stands for an absent one.
+func (s *shape) compare(old, now reflect.Value, at *fieldSet) {
+	divided := false
+	switch s.form {
+	case structure:
+		divided = s.compareFields(indirect(old), indirect(now), at)
+	case mapping:
+		divided = s.compareEntries(indirect(old), indirect(now), at)
+	case set, keyed:
+		divided = s.compareItems(indirect(old), indirect(now), at)
+	case free:
+		compareFree(freeValue(old), freeValue(now), at)
+		return
+	}
+	switch {
+	case !old.IsValid():
+		at.member = true
+	case !now.IsValid():
+		at.lost = true
+	case !divided && !sameValue(old, now):
+		at.member = true
+	}
+}
+
+// indirect follows pointers. For JSON null it returns the invalid Value.
+func indirect(v reflect.Value) reflect.Value {
+	for v.IsValid() {
+		switch v.Kind() {
+		case reflect.Pointer, reflect.Interface:
+			v = v.Elem()
+			continue
+		case reflect.Map, reflect.Slice:
+			if v.IsNil() {
+				return reflect.Value{}
+			}
+		}
+		break
+	}
+	return v
+}
+
+// compareFields returns false if neither side has a field: such a struct is owned as a whole.
+func (s *shape) compareFields(old, now reflect.Value, at *fieldSet) bool {
+	divided := s.reduced
+	for i := range s.fields {
+		f := &s.fields[i]
+		a, b := f.in(old), f.in(now)
+		if !a.IsValid() && !b.IsValid() {
+			continue
+		}
+		divided = true
+		f.shape.below(f.element, a, b, at)
+	}
+	return divided
+}
+
+// below compares a part of a value. Most parts are unchanged and need not be walked.
+func (s *shape) below(element string, old, now reflect.Value, at *fieldSet) {
+	if old.IsValid() && now.IsValid() && (s.form == whole && sameValue(old, now) || s.form != whole &&
+		equal.Identical(old, now)) {
+		return
+	}
+	s.compare(old, now, at.begin(element))
+	at.end()
+}
+
+func (s *shape) compareEntries(old, now reflect.Value, at *fieldSet) bool {
+	keys := mapKeys(old, now)
+	for _, key := range keys {
+		s.elem.below("f:"+escape(key), entry(old, key), entry(now, key), at)
+	}
+	return len(keys) > 0
+}
+
+// mapKeys returns the keys of both maps, sorted.
+func mapKeys(maps ...reflect.Value) []string {
+	var keys []string
+	for _, m := range maps {
+		if !m.IsValid() {
+			continue
+		}
+		for it := m.MapRange(); it.Next(); {
+			keys = append(keys, it.Key().String())
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func entry(m reflect.Value, key string) reflect.Value {
+	if !m.IsValid() {
+		return m
+	}
+	return m.MapIndex(reflect.ValueOf(key).Convert(m.Type().Key()))
+}
+
+// item is one item of a set or a keyed list, with the path element that identifies it.
+type item struct {
+	element string
+	value   reflect.Value
+}
+
+// compareItems returns false if both lists are empty: such a list is owned as a whole. An element that occurs several
+// times in a list is also owned as a whole.
+func (s *shape) compareItems(old, now reflect.Value, at *fieldSet) bool {
+	olds, nows := s.items(old), s.items(now)
+	if len(olds) == 0 && len(nows) == 0 {
+		return false
+	}
+	for len(olds) > 0 || len(nows) > 0 {
+		element := firstElement(olds, nows)
+		a, b := run(&olds, element), run(&nows, element)
+		if len(a) <= 1 && len(b) <= 1 {
+			s.elem.below(element, single(a), single(b), at)
+			continue
+		}
+		part := at.begin(element)
+		switch {
+		case len(a) > 1 && len(b) > 1:
+			part.member = !slices.EqualFunc(a, b, func(x, y item) bool { return sameValue(x.value, y.value) })
+		case len(b) > 1:
+			if len(a) == 1 {
+				s.elem.compare(a[0].value, reflect.Value{}, part)
+			}
+			part.member, part.lost = true, false
+		default:
+			if len(b) == 1 {
+				s.elem.compare(reflect.Value{}, b[0].value, part)
+			}
+			part.lost = !part.member
+		}
+		at.end()
+	}
+	return true
+}
+
+// items returns a list's items in the order of their elements.
+func (s *shape) items(list reflect.Value) []item {
+	if !list.IsValid() || list.Len() == 0 {
+		return nil
+	}
+	items := make([]item, list.Len())
+	for i := range items {
+		v := list.Index(i)
+		items[i] = item{element: s.element(v), value: v}
+	}
+	slices.SortStableFunc(items, func(a, b item) int { return compareElements(a.element, b.element) })
+	return items
+}
+
+func firstElement(a, b []item) string {
+	if len(b) == 0 || len(a) > 0 && compareElements(a[0].element, b[0].element) <= 0 {
+		return a[0].element
+	}
+	return b[0].element
+}
+
+// run removes the items with the element from the front of the list and returns them.
+func run(items *[]item, element string) []item {
+	n := 0
+	for n < len(*items) && (*items)[n].element == element {
+		n++
+	}
+	taken := (*items)[:n]
+	*items = (*items)[n:]
+	return taken
+}
+
+func single(items []item) reflect.Value {
+	if len(items) == 0 {
+		return reflect.Value{}
+	}
+	return items[0].value
+}
+
+// element returns the path element that identifies an item, as it stands in a FieldsV1 document.
+func (s *shape) element(v reflect.Value) string {
+	v = indirect(v)
+	var buffer [128]byte
+	if s.form == set {
+		return string(appendScalar(append(buffer[:0], "v:"...), v))
+	}
+	b := append(buffer[:0], "k:{"...)
+	for i := range s.keys {
+		key := &s.keys[i]
+		value := key.in(v)
+		if !value.IsValid() && key.stands == "" {
+			continue
+		}
+		if len(b) > len("k:{") {
+			b = append(b, ',')
+		}
+		b = append(b, `\"`...)
+		b = append(b, key.name...)
+		b = append(b, `\":`...)
+		if value.IsValid() {
+			b = appendScalar(b, indirect(value))
+		} else {
+			b = append(b, key.stands...)
+		}
+	}
+	return string(append(b, '}'))
+}
+
+// appendScalar writes a scalar's JSON as it stands inside a JSON string.
+func appendScalar(b []byte, v reflect.Value) []byte {
+	switch v.Kind() {
+	case reflect.String:
+		if s := v.String(); encoding.PlainString(s) {
+			return append(append(append(b, `\"`...), s...), `\"`...)
+		}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return strconv.AppendInt(b, v.Int(), 10)
+	case reflect.Invalid:
+		return append(b, "null"...)
+	}
+	doc, err := json.Marshal(v.Interface())
+	if err != nil {
+		return append(b, "null"...)
+	}
+	return append(b, escape(string(doc))...)
+}
+
+// escape returns the content of a string as it stands inside a JSON string.
+func escape(s string) string {
+	if encoding.PlainString(s) {
+		return s
+	}
+	doc, _ := json.Marshal(s) // a string always has JSON
+	return string(doc[1 : len(doc)-1])
+}
+
+// sameValue reports whether two values have the same JSON.
+func sameValue(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.String:
+		return a.String() == b.String()
+	case reflect.Bool:
+		return a.Bool() == b.Bool()
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return a.Int() == b.Int()
+	}
+	if equal.Identical(a, b) {
+		return true
+	}
+	docA, errA := json.Marshal(a.Interface())
+	docB, errB := json.Marshal(b.Interface())
+	return errA == nil && errB == nil && bytes.Equal(docA, docB)
+}
+
+// absent stands for a free value that does not exist.
+type absent struct{}
+
+// freeValue decodes the JSON of a value of no known type.
+func freeValue(v reflect.Value) any {
+	if !v.IsValid() {
+		return absent{}
+	}
+	if v = indirect(v); !v.IsValid() {
+		return nil
+	}
+	raw, ok := v.Interface().(runtime.RawExtension)
+	if !ok {
+		return v.Interface()
+	}
+	doc, err := raw.MarshalJSON()
+	if err != nil {
+		return nil
+	}
+	var decoded any
+	if encoding.Unmarshal(doc, &decoded) != nil {
+		return nil
+	}
+	return decoded
+}
+
+// compareFree is compare for decoded JSON. If an object replaces something else, or something else an object, both the
+// path and the paths below it have changed.
+func compareFree(old, now any, at *fieldSet) {
+	was, wasObject := old.(map[string]any)
+	is, isObject := now.(map[string]any)
+	keys := mapKeys(reflect.ValueOf(was), reflect.ValueOf(is))
+	for _, key := range keys {
+		compareFree(freeEntry(was, key), freeEntry(is, key), at.begin("f:"+escape(key)))
+		at.end()
+	}
+	divided := len(keys) > 0 && (wasObject || old == nil) && (isObject || now == nil)
+	switch {
+	case old == absent{}:
+		at.member = true
+	case now == absent{}:
+		at.lost = true
+	case !divided && !reflect.DeepEqual(old, now):
+		at.member = true
+	}
+}
+
+func freeEntry(object map[string]any, key string) any {
+	if v, ok := object[key]; ok {
+		return v
+	}
+	return absent{}
+}

@@ -1,0 +1,357 @@
+// Package fieldmanager keeps metadata.managedFields, which records who has set which fields of an object. Server-side
+// apply decides conflicts by it (Appliers, Kubernetes' own library); Create and Update keep it for every other write.
+// Registrations, objects and a Writer come in, and the new managedFields go out. Requests and the server must not be
+// imported.
+//
+// kube-apiserver spends most of a write's CPU on managedFields, because it takes both objects apart into typed
+// values by a schema and into sets of generic path elements. A plain write needs less: the paths in which two Go
+// objects of one type differ. One walk over both (diff.go), along a shape that is made once from the Go type
+// (shape.go) and its few exceptions (topology.go), gives them as a tree (set.go). The writer owns the paths that were
+// added or changed, everyone else loses them, and untouched entries stay the same, byte for byte.
+// https://kubernetes.io/docs/reference/using-api/server-side-apply/
+package fieldmanager
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+)
+
+// maxUpdateManagers is how many entries an object may have of managers that update it.
+const maxUpdateManagers = 10
+
+// ancientManager owns what the oldest managers owned before there were too many.
+const ancientManager = "ancient-changes"
+
+// Writer identifies the author of a write, in the terms of managedFields.
+type Writer struct {
+	Manager, APIVersion, Subresource string
+	At                               metav1.Time
+}
+
+// Name returns the name of a writer that does not name its field manager: the first part of its User-Agent.
+func Name(userAgent string) string {
+	agent, _, _ := strings.Cut(userAgent, "/")
+	var name strings.Builder
+	for _, c := range agent {
+		if !unicode.IsPrint(c) {
+			continue
+		}
+		if name.Len()+utf8.RuneLen(c) > validation.FieldManagerMaxLength {
+			break
+		}
+		name.WriteRune(c)
+	}
+	return name.String()
+}
+
+// Create returns the managedFields of an object that is about to be created. The object is as the client sent it, with
+// defaults; fields that the server sets itself have no owner.
+func Create(res *api.Resource, obj api.Object, w Writer) []metav1.ManagedFieldsEntry {
+	sent := obj.GetManagedFields()
+	if isReset(sent) {
+		sent = nil
+	}
+	entries, err := canonicalEntries(sent)
+	if err != nil {
+		entries = nil
+	}
+	changed := changesOf(res, nothingOf(obj), obj, w.Subresource)
+	defer changed.release()
+	return own(entries, changed, nil, w)
+}
+
+// nothings holds an empty object for each reflect.Type. Nobody changes them.
+var nothings sync.Map
+
+// nothingOf returns the empty object with which a new one is compared.
+func nothingOf(obj api.Object) api.Object {
+	t := reflect.TypeOf(obj)
+	nothing, ok := nothings.Load(t)
+	if !ok {
+		nothing, _ = nothings.LoadOrStore(t, reflect.New(t.Elem()).Interface())
+	}
+	return nothing.(api.Object)
+}
+
+// Update returns the managedFields of an object that replaces old. Both are of the stored version. sent are the
+// managedFields that the client sent.
+func Update(kinds *api.Snapshot, res *api.Resource, obj, old api.Object, sent []metav1.ManagedFieldsEntry,
+	w Writer) ([]metav1.ManagedFieldsEntry, error) {
+	entries := old.GetManagedFields()
+	if w.Subresource == "" {
+		entries = chosenEntries(entries, sent)
+	}
+	if len(entries) == 0 {
+		return nil, nil // ownership was given up or never kept; the next apply starts over
+	}
+	versions := versionsOf(entries, w.APIVersion)
+	if len(versions) == 1 && res.View == nil {
+		changed := changesOf(res, old, obj, w.Subresource)
+		defer changed.release()
+		return own(entries, changed, nil, w), nil
+	}
+	changed := map[string]*fieldSet{}
+	for _, version := range versions {
+		shownIn := kinds.Version(res, version)
+		if shownIn == nil {
+			continue // of a version that is no longer served
+		}
+		was, err := encoding.ConvertTo(shownIn, old)
+		if err != nil {
+			return nil, err
+		}
+		is, err := encoding.ConvertTo(shownIn, obj)
+		if err != nil {
+			return nil, err
+		}
+		changes := changesOf(shownIn, was, is, w.Subresource)
+		if w.Subresource == "status" { // another version may carry parts of it elsewhere
+			metadata := res.Stored().Status.Metadata != 0
+			changes.below = slices.DeleteFunc(changes.below, func(part fieldSet) bool {
+				return part.element != "f:status" && !(metadata && part.element == "f:metadata")
+			})
+		}
+		changed[version] = changes
+	}
+	return own(entries, changed[w.APIVersion], changed, w), nil
+}
+
+// versionsOf returns the versions that the entries mention, and the writer's.
+func versionsOf(entries []metav1.ManagedFieldsEntry, writers string) []string {
+	versions := append(make([]string, 0, 2), writers)
+	for i := range entries {
+		if v := entries[i].APIVersion; !slices.Contains(versions, v) {
+			versions = append(versions, v)
+		}
+	}
+	return versions
+}
+
+// changesOf returns the changes of a write. A write to the object itself does not change its status.
+func changesOf(res *api.Resource, old, obj api.Object, subresource string) *fieldSet {
+	return changes(objectShape(reflect.TypeOf(obj), subresource == "" && res.Status != nil), old, obj)
+}
+
+// chosenEntries chooses between the managedFields of an object and those that a client sends with an update. A client
+// that does not know them omits them or returns them as read; one that wants to remove them sends [] or [{}].
+func chosenEntries(have, sent []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	if isReset(sent) {
+		return nil
+	}
+	if len(sent) == 0 || sameEntries(have, sent, true) {
+		return have
+	}
+	entries, err := canonicalEntries(sent)
+	if err != nil || len(entries) == 0 {
+		return have
+	}
+	return entries
+}
+
+func isReset(entries []metav1.ManagedFieldsEntry) bool {
+	return entries != nil && len(entries) == 0 ||
+		len(entries) == 1 && reflect.DeepEqual(entries[0], metav1.ManagedFieldsEntry{})
+}
+
+// canonicalEntries checks entries that a client sent, and rewrites them as the server does.
+func canonicalEntries(sent []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, error) {
+	if len(sent) == 0 {
+		return nil, nil
+	}
+	if err := managedfields.ValidateManagedFields(sent); err != nil {
+		return nil, fmt.Errorf("managed fields: %w", err)
+	}
+	var entries []metav1.ManagedFieldsEntry
+	for _, e := range sent {
+		fields := []byte("{}")
+		if raw := e.FieldsV1.GetRawBytes(); len(raw) > 0 {
+			var err error
+			if fields, err = canonical(raw); err != nil {
+				return nil, err
+			}
+		}
+		e.FieldsV1 = &metav1.FieldsV1{Raw: fields}
+		same := func(o metav1.ManagedFieldsEntry) bool { return sameManager(o, e) }
+		entries = append(slices.DeleteFunc(entries, same), e) // of two entries of one manager the last counts
+	}
+	sortEntries(entries)
+	return entries, nil
+}
+
+// own gives the changed paths to the writer and takes them from everyone else. An entry with no paths left is dropped.
+// in has the changes as each version has them; an entry of a version that it lacks is dropped too. It is nil if the
+// writer's version is the only one. Entries are not changed in place.
+func own(entries []metav1.ManagedFieldsEntry, changed *fieldSet, in map[string]*fieldSet,
+	w Writer) []metav1.ManagedFieldsEntry {
+	if changed.empty() {
+		return entries
+	}
+	entry := metav1.ManagedFieldsEntry{
+		Manager: cmp.Or(w.Manager, "unknown"), Operation: metav1.ManagedFieldsOperationUpdate,
+		APIVersion: w.APIVersion, Subresource: w.Subresource, Time: &w.At, FieldsType: "FieldsV1",
+	}
+	mine := changed.members()
+	gains := !mine.empty()
+	kept := make([]metav1.ManagedFieldsEntry, 0, len(entries)+1)
+	for _, e := range entries {
+		writers := gains && sameManager(e, entry)
+		changed := changed
+		if in != nil {
+			if changed = in[e.APIVersion]; changed == nil {
+				continue
+			}
+		}
+		owned := e.FieldsV1.GetRawString()
+		if writers && mine.within(owned) && !changed.loses() {
+			entry.FieldsV1 = e.FieldsV1 // the writer has changed its own fields again
+			continue
+		}
+		if !writers && !changed.mayMeet(owned) {
+			kept = append(kept, e)
+			continue
+		}
+		fields, err := fieldsOfEntry(e)
+		if err != nil {
+			continue
+		}
+		took := fields.without(changed)
+		switch {
+		case writers:
+			mine = union(fields, mine)
+		case !fields.empty():
+			if took {
+				e.FieldsV1 = fields.fieldsV1()
+			}
+			kept = append(kept, e)
+		}
+	}
+	if gains {
+		if entry.FieldsV1 == nil {
+			entry.FieldsV1 = mine.fieldsV1()
+		}
+		kept = mergeAncient(append(kept, entry))
+	}
+	sortEntries(kept)
+	return kept
+}
+
+func fieldsOfEntry(e metav1.ManagedFieldsEntry) (fieldSet, error) {
+	fields, err := parseFieldSet(e.FieldsV1.GetRawString())
+	if err == nil {
+		return fields, nil
+	}
+	doc, err := canonical(e.FieldsV1.GetRawBytes())
+	if err != nil {
+		return fieldSet{}, err
+	}
+	return parseFieldSet(string(doc))
+}
+
+// sameManager reports whether two entries belong to one manager and operation. A manager that applies may do so in
+// another version each time.
+func sameManager(a, b metav1.ManagedFieldsEntry) bool {
+	return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource &&
+		(a.Operation == metav1.ManagedFieldsOperationApply || a.APIVersion == b.APIVersion)
+}
+
+// sameEntries compares managedFields, with or without their times.
+func sameEntries(a, b []metav1.ManagedFieldsEntry, times bool) bool {
+	return slices.EqualFunc(a, b, func(x, y metav1.ManagedFieldsEntry) bool {
+		return sameManager(x, y) && x.APIVersion == y.APIVersion && x.FieldsType == y.FieldsType &&
+			bytes.Equal(x.FieldsV1.GetRawBytes(), y.FieldsV1.GetRawBytes()) && (!times || x.Time.Equal(y.Time))
+	})
+}
+
+// sortEntries orders managedFields as Kubernetes does: applies first, then by time.
+func sortEntries(entries []metav1.ManagedFieldsEntry) {
+	slices.SortFunc(entries, func(a, b metav1.ManagedFieldsEntry) int {
+		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(seconds(a), seconds(b)),
+			cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.APIVersion, b.APIVersion), cmp.Compare(a.Subresource,
+				b.Subresource))
+	})
+}
+
+func seconds(e metav1.ManagedFieldsEntry) int64 {
+	if e.Time == nil {
+		return 0
+	}
+	return e.Time.Unix()
+}
+
+// mergeAncient merges the oldest entries of updates, one entry for each version, while there are too many.
+func mergeAncient(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	over := -maxUpdateManagers
+	for _, e := range entries {
+		if e.Operation == metav1.ManagedFieldsOperationUpdate {
+			over++
+		}
+	}
+	if over <= 0 {
+		return entries
+	}
+	slices.SortStableFunc(entries, func(a, b metav1.ManagedFieldsEntry) int {
+		return cmp.Or(cmp.Compare(seconds(a), seconds(b)), cmp.Compare(identity(a), identity(b)))
+	})
+	oldest := map[string]int{} // by version: the entry that takes up the others
+	taken := map[int][]metav1.ManagedFieldsEntry{}
+	kept := make([]metav1.ManagedFieldsEntry, 0, len(entries))
+	for _, e := range entries {
+		at, found := oldest[e.APIVersion]
+		switch {
+		case over <= 0 || e.Operation != metav1.ManagedFieldsOperationUpdate:
+			kept = append(kept, e)
+		case !found:
+			oldest[e.APIVersion] = len(kept)
+			kept = append(kept, e)
+		default:
+			taken[at] = append(taken[at], e)
+			over--
+		}
+	}
+	for at, younger := range taken {
+		kept[at] = ancients(append([]metav1.ManagedFieldsEntry{kept[at]}, younger...))
+	}
+	return kept
+}
+
+// ancients merges entries into one. It merges by halves, since a client may send thousands.
+func ancients(entries []metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
+	if len(entries) == 1 {
+		return entries[0]
+	}
+	half := len(entries) / 2
+	return ancient(ancients(entries[:half]), ancients(entries[half:]))
+}
+
+// identity orders entries of the same second.
+func identity(e metav1.ManagedFieldsEntry) string {
+	return e.Manager + "\x00" + e.APIVersion + "\x00" + e.Subresource
+}
+
+// ancient merges two entries into one with the younger one's time.
+func ancient(older, younger metav1.ManagedFieldsEntry) metav1.ManagedFieldsEntry {
+	a, errA := fieldsOfEntry(older)
+	b, errB := fieldsOfEntry(younger)
+	if errA != nil || errB != nil {
+		return younger
+	}
+	both := union(a, b)
+	return metav1.ManagedFieldsEntry{
+		Manager: ancientManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: older.APIVersion,
+		Time: younger.Time, FieldsType: "FieldsV1", FieldsV1: both.fieldsV1(),
+	}
+}

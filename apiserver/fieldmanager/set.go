@@ -1,0 +1,434 @@
+package fieldmanager
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// fieldSet is a set of paths in an object, as a tree. A FieldsV1 document is such a tree in
+// JSON: {"f:metadata":{"f:labels":{".":{},"f:app":{}}}}.
+// https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
+type fieldSet struct {
+	// element is the last element of the path, written as inside a JSON string: f:name for a
+	// field, k:{\"name\":\"x\"} for an item with keys, v:\"x\" for an item of a set.
+	element string
+	// member reports that the path itself is in the set.
+	member bool
+	// lost reports, in a set of changes between two objects, that the new one lacks the path. A lost path is not in the
+	// set.
+	lost bool
+	// below are sorted by compareElements.
+	below []fieldSet
+}
+
+// fieldSets are sets for reuse. They keep the capacity that their parts had.
+var fieldSets = sync.Pool{New: func() any { return new(fieldSet) }}
+
+// release returns a set made by changes to the pool. No part of it may be used any more.
+func (f *fieldSet) release() {
+	*f = fieldSet{below: f.below[:0]}
+	fieldSets.Put(f)
+}
+
+func (f *fieldSet) empty() bool { return !f.member && !f.lost && len(f.below) == 0 }
+
+// begin adds a part, to be filled before end is called. A reused set has capacity where its parts were.
+func (f *fieldSet) begin(element string) *fieldSet {
+	n := len(f.below)
+	if n == cap(f.below) {
+		f.below = append(slices.Grow(f.below, max(n, 4)), fieldSet{element: element})
+		return &f.below[n]
+	}
+	f.below = f.below[:n+1]
+	part := &f.below[n]
+	*part = fieldSet{element: element, below: part.below[:0]}
+	return part
+}
+
+// end drops the part just added if it is empty.
+func (f *fieldSet) end() {
+	if last := len(f.below) - 1; f.below[last].empty() {
+		f.below = f.below[:last]
+	}
+}
+
+// loses reports whether any path is lost.
+func (f *fieldSet) loses() bool {
+	for i := range f.below {
+		if f.below[i].loses() {
+			return true
+		}
+	}
+	return f.lost
+}
+
+// members returns the set without its lost paths.
+func (f *fieldSet) members() fieldSet {
+	if !f.loses() {
+		return *f
+	}
+	kept := fieldSet{element: f.element, member: f.member}
+	for i := range f.below {
+		if part := f.below[i].members(); !part.empty() {
+			kept.below = append(kept.below, part)
+		}
+	}
+	return kept
+}
+
+// without removes the changed paths, lost ones included, and reports whether the set had any of them.
+func (f *fieldSet) without(changed *fieldSet) bool {
+	took := false
+	if f.member && (changed.member || changed.lost) {
+		f.member, took = false, true
+	}
+	kept, j := f.below[:0], 0
+	for _, part := range f.below {
+		for j < len(changed.below) && compareElements(changed.below[j].element, part.element) < 0 {
+			j++
+		}
+		if j < len(changed.below) && changed.below[j].element == part.element {
+			took = part.without(&changed.below[j]) || took
+		}
+		if !part.empty() {
+			kept = append(kept, part)
+		}
+	}
+	f.below = kept
+	return took
+}
+
+// union returns the union of two sets. It shares their parts.
+func union(a, b fieldSet) fieldSet {
+	both := fieldSet{element: a.element, member: a.member || b.member}
+	x, y := a.below, b.below
+	for len(x) > 0 || len(y) > 0 {
+		switch c := compareFirst(x, y); {
+		case c < 0:
+			both.below, x = append(both.below, x[0]), x[1:]
+		case c > 0:
+			both.below, y = append(both.below, y[0]), y[1:]
+		default:
+			both.below, x, y = append(both.below, union(x[0], y[0])), x[1:], y[1:]
+		}
+	}
+	return both
+}
+
+func compareFirst(x, y []fieldSet) int {
+	switch {
+	case len(y) == 0:
+		return -1
+	case len(x) == 0:
+		return 1
+	}
+	return compareElements(x[0].element, y[0].element)
+}
+
+// fieldsV1 returns the set in the form of managedFields.
+func (f *fieldSet) fieldsV1() *metav1.FieldsV1 {
+	return &metav1.FieldsV1{Raw: f.appendTo(make([]byte, 0, f.size()))}
+}
+
+// size returns how many bytes appendTo writes.
+func (f *fieldSet) size() int {
+	if len(f.below) == 0 {
+		return len("{}")
+	}
+	n := len("{") // each part is followed by a comma or the brace
+	if f.member {
+		n += len(`".":{},`)
+	}
+	for i := range f.below {
+		n += len(`"":,`) + len(f.below[i].element) + f.below[i].size()
+	}
+	return n
+}
+
+// appendTo writes the set as a FieldsV1 document.
+func (f *fieldSet) appendTo(doc []byte) []byte {
+	doc = append(doc, '{')
+	if f.member && len(f.below) > 0 {
+		doc = append(doc, `".":{},`...)
+	}
+	for i := range f.below {
+		if i > 0 {
+			doc = append(doc, ',')
+		}
+		doc = append(doc, '"')
+		doc = append(doc, f.below[i].element...)
+		doc = append(doc, '"', ':')
+		doc = f.below[i].appendTo(doc)
+	}
+	return append(doc, '}')
+}
+
+var errFieldSet = errors.New("no FieldsV1 document as this server writes them")
+
+// parseFieldSet parses a FieldsV1 document that this server has written.
+func parseFieldSet(doc string) (fieldSet, error) {
+	var f fieldSet
+	rest, ok := f.parse(doc)
+	if !ok || rest != "" {
+		return fieldSet{}, errFieldSet
+	}
+	return f, nil
+}
+
+// parse reads an object and returns what follows it.
+func (f *fieldSet) parse(doc string) (string, bool) {
+	doc, ok := strings.CutPrefix(doc, "{")
+	for first := true; ok; first = false {
+		if rest, end := strings.CutPrefix(doc, "}"); end {
+			return rest, true
+		}
+		if !first {
+			if doc, ok = strings.CutPrefix(doc, ","); !ok {
+				break
+			}
+		}
+		var name string
+		if name, doc, ok = parseName(doc); !ok {
+			break
+		}
+		if name == "." {
+			f.member = true
+			doc, ok = strings.CutPrefix(doc, "{}")
+			continue
+		}
+		part := f.begin(name)
+		doc, ok = part.parse(doc)
+		part.member = part.member || len(part.below) == 0
+	}
+	return "", false
+}
+
+// mayMeet reports whether the FieldsV1 document has a path of the set. It skips the rest, which is most of a document.
+// For a document that it cannot parse it returns true.
+func (f *fieldSet) mayMeet(doc string) bool {
+	rest, meets := f.meet(doc)
+	return meets || rest != ""
+}
+
+// meet reads an object and returns what follows it, until it finds a path of the set.
+func (f *fieldSet) meet(doc string) (rest string, meets bool) {
+	doc, ok := strings.CutPrefix(doc, "{")
+	if rest, end := strings.CutPrefix(doc, "}"); end || !ok {
+		return rest, f.member || f.lost
+	}
+	for {
+		name, rest, ok := parseName(doc)
+		if !ok {
+			return doc, true
+		}
+		switch i := f.find(name); {
+		case name == "." && (f.member || f.lost):
+			return "", true
+		case i < 0:
+			rest = skipObject(rest)
+		default:
+			var meets bool
+			if rest, meets = f.below[i].meet(rest); meets {
+				return "", true
+			}
+		}
+		if doc, ok = strings.CutPrefix(rest, ","); !ok {
+			return strings.TrimPrefix(rest, "}"), !strings.HasPrefix(rest, "}")
+		}
+	}
+}
+
+// within reports whether the FieldsV1 document has all paths of the set. For one that it cannot parse it returns false.
+func (f *fieldSet) within(doc string) bool {
+	rest, within := f.covered(doc)
+	return within && rest == ""
+}
+
+// covered reads an object and returns what follows it, until a path of the set is missing from it.
+func (f *fieldSet) covered(doc string) (rest string, covered bool) {
+	doc, ok := strings.CutPrefix(doc, "{")
+	if rest, end := strings.CutPrefix(doc, "}"); end || !ok {
+		return rest, ok && len(f.below) == 0 // a path without any below is one itself
+	}
+	member, found := false, 0
+	for {
+		name, rest, ok := parseName(doc)
+		if !ok {
+			return doc, false
+		}
+		switch i := f.find(name); {
+		case name == ".":
+			member, rest = true, skipObject(rest)
+		case i < 0:
+			rest = skipObject(rest)
+		default:
+			var ok bool
+			if rest, ok = f.below[i].covered(rest); !ok {
+				return rest, false
+			}
+			found++
+		}
+		if doc, ok = strings.CutPrefix(rest, ","); !ok {
+			rest, ok = strings.CutPrefix(rest, "}")
+			return rest, ok && found == len(f.below) && (member || !f.member)
+		}
+	}
+}
+
+// find returns the index of the part with the element, or -1.
+func (f *fieldSet) find(element string) int {
+	for i := range f.below {
+		if f.below[i].element == element {
+			return i
+		}
+	}
+	return -1
+}
+
+// skipObject returns what follows an object.
+func skipObject(doc string) string {
+	depth := 0
+	for i := 0; i < len(doc); i++ {
+		switch doc[i] {
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				return doc[i+1:]
+			}
+		case '"':
+			for i++; i < len(doc) && doc[i] != '"'; i++ {
+				if doc[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// parseName reads a name and the colon.
+func parseName(doc string) (name, rest string, ok bool) {
+	if doc == "" || doc[0] != '"' {
+		return "", "", false
+	}
+	for i := 1; i+1 < len(doc); i++ {
+		switch doc[i] {
+		case '\\':
+			i++
+		case '"':
+			return doc[1:i], doc[i+2:], doc[i+1] == ':'
+		}
+	}
+	return "", "", false
+}
+
+// canonical rewrites a client's FieldsV1 document as this server writes it.
+func canonical(doc []byte) ([]byte, error) {
+	var paths fieldpath.Set
+	if err := paths.FromJSON(bytes.NewReader(doc)); err != nil {
+		return nil, fmt.Errorf("decoding managed fields: %w", err)
+	}
+	out, err := paths.ToJSON()
+	if err != nil {
+		return nil, fmt.Errorf("encoding managed fields: %w", err)
+	}
+	return htmlSafe(out), nil
+}
+
+// htmlSafe returns a document as encoding/json embeds it into another.
+func htmlSafe(doc []byte) []byte {
+	var b bytes.Buffer
+	json.HTMLEscape(&b, doc)
+	return b.Bytes()
+}
+
+// compareElements orders elements as Kubernetes does: fields, items by their keys, items by
+// their value; numbers below strings.
+func compareElements(a, b string) int {
+	if a == b {
+		return 0
+	}
+	if a[0] == b[0] && a[0] != 'f' {
+		return compareItemElements(a, b)
+	}
+	if a[0] != b[0] {
+		return strings.IndexByte("fkvi", a[0]) - strings.IndexByte("fkvi", b[0])
+	}
+	if strings.IndexByte(a, '\\') >= 0 || strings.IndexByte(b, '\\') >= 0 {
+		return strings.Compare(unescape(a), unescape(b))
+	}
+	return strings.Compare(a, b)
+}
+
+// compareItemElements is quick if the first difference is within a plain string or a whole number. Other elements are
+// compared by the library that defines the order.
+func compareItemElements(a, b string) int {
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	if start := strings.LastIndexByte(a[:i], ':') + 1; beginsValue(a, start) {
+		x, y := number(a[start:]), number(b[start:])
+		if x != "" && y != "" && x != y {
+			m, _ := strconv.Atoi(x) // number returns digits only
+			n, _ := strconv.Atoi(y)
+			return m - n
+		}
+	}
+	// or a string ends in a colon: then x is y
+	if start := strings.LastIndex(a[:i], `\"`); start > 1 && a[start-1] == ':' {
+		x, _, okX := strings.Cut(a[start+2:], `\`)
+		y, _, okY := strings.Cut(b[start+2:], `\`)
+		if okX && okY && x != y && simpleEnd(a[start+2+len(x):]) && simpleEnd(b[start+2+len(y):]) {
+			return strings.Compare(x, y)
+		}
+	}
+	x, errX := fieldpath.DeserializePathElement(unescape(a))
+	y, errY := fieldpath.DeserializePathElement(unescape(b))
+	if errX != nil || errY != nil {
+		return strings.Compare(a, b)
+	}
+	return x.Compare(y)
+}
+
+// beginsValue reports whether the value of an item's key, or an item's own value, begins here, rather than a
+// string that contains a colon.
+func beginsValue(element string, at int) bool {
+	if at == len("v:") {
+		return true
+	}
+	return at > 4 && element[at-3:at] == `\":` && element[at-4] != '\\'
+}
+
+// number returns the whole number with which a value begins, if it ends in a comma, a brace or the end; "" if it is not
+// a number of at most nine digits.
+func number(s string) string {
+	if end := strings.IndexAny(s, ",}"); end >= 0 {
+		s = s[:end]
+	}
+	if len(s) > 9 || strings.Trim(s, "0123456789") != "" {
+		return ""
+	}
+	return s
+}
+
+// simpleEnd reports whether a string ends here, other than in an escape.
+func simpleEnd(rest string) bool { return strings.HasPrefix(rest, `\"`) }
+
+func unescape(s string) string {
+	var out string
+	if json.Unmarshal([]byte(`"`+s+`"`), &out) != nil {
+		return s
+	}
+	return out
+}

@@ -1,0 +1,48 @@
+package fieldmanager
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// Stamp replaces the times that the library has just set by its own clock; before are the entries as they were.
+func Stamp(entries, before []metav1.ManagedFieldsEntry, now metav1.Time) []metav1.ManagedFieldsEntry {
+	for i := range entries {
+		e := &entries[i]
+		e.FieldsV1 = &metav1.FieldsV1{Raw: htmlSafe(e.FieldsV1.GetRawBytes())}
+		known := false
+		for _, b := range before {
+			known = known || sameManager(b, *e) && b.Time.Equal(e.Time)
+		}
+		if !known && e.Time != nil {
+			e.Time = &now
+		}
+	}
+	sortEntries(entries)
+	return entries
+}
+
+// StampNew sets the time of entries that have none.
+func StampNew(entries []metav1.ManagedFieldsEntry, now metav1.Time) []metav1.ManagedFieldsEntry {
+	for i := range entries {
+		if entries[i].Time == nil {
+			entries[i].Time = &now
+		}
+	}
+	sortEntries(entries)
+	return entries
+}
+
+// KeepTimes keeps the old managedFields if an apply has changed nothing but their times.
+func KeepTimes(obj, old api.Object) {
+	entries := obj.GetManagedFields()
+	if !sameEntries(entries, old.GetManagedFields(), false) {
+		return
+	}
+	obj.SetManagedFields(old.GetManagedFields())
+	if !equality.Semantic.DeepEqual(obj, old) {
+		obj.SetManagedFields(entries)
+	}
+}

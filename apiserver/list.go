@@ -1,0 +1,61 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coxswain-dev/coxswain/apiserver/query"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// list answers a LIST, by the contract of resourceVersion and resourceVersionMatch:
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list
+func (s *Server) list(w http.ResponseWriter, r *request) error {
+	q, err := s.listRequest(r)
+	if err != nil {
+		return err
+	}
+	l, err := r.objects.List(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return s.writeList(w, r, l)
+}
+
+func (s *Server) listRequest(r *request) (storage.ListRequest, error) {
+	q := storage.ListRequest{Continue: r.query.Get("continue")}
+	err := query.CheckList(r.query, r.verb == "watch")
+	if err != nil {
+		return q, err
+	}
+	if q.Scope, err = r.scope(); err != nil {
+		return q, err
+	}
+	if q.Limit, err = query.Limit(r.query); err != nil {
+		return q, err
+	}
+	if q.At, err = query.At(r.query, q.Limit); q.At.Exact || q.Continue != "" {
+		q.Scope.Past = s.past(r)
+	}
+	return q, err
+}
+
+// past returns the check that the store makes before a request reads the past; nil if it may read all of it.
+//
+// The past of a namespace begins with its creation. Rights in a namespace are rights in the one that has the
+// name now; at an earlier revision they would disclose the objects of its predecessor. A request about all
+// namespaces was authorized for all of them and may read everything, whatever its selectors.
+func (s *Server) past(r *request) func(context.Context, int64) error {
+	name, kind := r.namespace, s.cluster.Resource(corev1.Resource("namespaces"))
+	if r.isNamespace() {
+		name = r.name // as for authorization
+	}
+	if name == "" || kind == nil {
+		return nil
+	}
+	return func(ctx context.Context, revision int64) error {
+		return s.collection(kind).SameSince(ctx, "", name, revision)
+	}
+}

@@ -1,0 +1,178 @@
+// Package metrics counts and times the requests of the API server. The names and labels are those that Kubernetes'
+// dashboards query (https://kubernetes.io/docs/reference/instrumentation/metrics/).
+//
+// A dashboard would need all of their series at once only if everything were asked for at once: only the combinations
+// of labels that were used last are shown, which keeps /metrics at some hundred kilobytes.
+package metrics
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coxswain-dev/coxswain/series"
+)
+
+// How many combinations of labels are shown of requests that were counted, and of those that were timed, which take
+// thirty lines each.
+const (
+	maxCounted = 250
+	maxTimed   = 32
+)
+
+// Request is the labels of a request.
+type Request struct{ Verb, Group, Version, Resource, Subresource, Scope, DryRun string }
+
+// answered is a request with what came of it.
+type answered struct {
+	Request
+	code int
+}
+
+var (
+	byRequest = []string{"verb", "group", "version", "resource", "subresource", "scope"}
+	// ours is the label that distinguishes this server's requests from those of aggregated ones, of which
+	// there are none.
+	ours = prometheus.Labels{"component": "apiserver"}
+)
+
+func (r *Request) labels() []string {
+	return []string{r.Verb, r.Group, r.Version, r.Resource, r.Subresource, r.Scope}
+}
+
+// Requests are the metrics of all requests. Its methods are safe for concurrent use.
+type Requests struct {
+	all      []prometheus.Collector
+	requests *series.Recent[answered, prometheus.Counter]
+	timings  *series.Recent[Request, *timing]
+	running  *longRunning
+	current  *prometheus.GaugeVec
+	events   *prometheus.CounterVec
+}
+
+// New returns metrics of requests, of which there were none yet.
+func New() *Requests {
+	m := &Requests{
+		running: &longRunning{now: map[Request]int{}},
+		current: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_current_inflight_requests",
+			Help: "Number of requests that are being served now, per request kind.",
+		}, []string{"request_kind"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_watch_events_total",
+			Help: "Number of events sent in watch clients.",
+		}, []string{"group", "version", "resource"}),
+	}
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "apiserver_request_total",
+		Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, " +
+			"resource, scope, component, and HTTP response code.",
+		ConstLabels: ours,
+	}, append([]string{"code", "dry_run"}, byRequest...))
+	values := func(a answered) []string {
+		return append([]string{strconv.Itoa(a.code), a.DryRun}, a.labels()...)
+	}
+	m.requests = series.NewRecent(maxCounted,
+		func(a answered) prometheus.Counter { return requests.WithLabelValues(values(a)...) },
+		func(a answered) { requests.DeleteLabelValues(values(a)...) })
+	timings := newTimings()
+	m.timings = series.NewRecent(maxTimed, timings.begin, timings.end)
+	m.all = []prometheus.Collector{requests, timings.duration, timings.sli, timings.size, m.running, m.current,
+		m.events}
+	return m
+}
+
+// Describe implements prometheus.Collector.
+func (m *Requests) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.all {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *Requests) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.all {
+		c.Collect(ch)
+	}
+}
+
+// InFlight is the number of requests that are being served, of those that read or of those that write.
+func (m *Requests) InFlight(method string) prometheus.Gauge {
+	if method == http.MethodGet || method == http.MethodHead {
+		return m.current.WithLabelValues("readOnly")
+	}
+	return m.current.WithLabelValues("mutating")
+}
+
+// Events counts the events of watches on a resource.
+func (m *Requests) Events(group, version, resource string) prometheus.Counter {
+	return m.events.WithLabelValues(group, version, resource)
+}
+
+// Open counts n long-running requests as open, or as closed if n is negative.
+func (m *Requests) Open(r Request, n int) { m.running.add(r, n) }
+
+// Done notes a request's answer: its code, how long it took, how long of that it waited for its seats, and the length
+// of the body. Streams are counted and not timed.
+func (m *Requests) Done(r Request, code int, took, waited time.Duration, bytes int64) {
+	m.requests.Of(answered{r, code}).Inc()
+	if r.Verb != "WATCH" && r.Verb != "CONNECT" {
+		m.timings.Of(r).observe(took, waited, bytes)
+	}
+}
+
+// Verb is the label of a verb of the API.
+func Verb(verb string) string {
+	switch verb {
+	case "create":
+		return "POST"
+	case "update":
+		return "PUT"
+	}
+	return strings.ToUpper(verb)
+}
+
+// Method is the label of a request that is not on a resource. It keeps clients from making metrics by inventing
+// methods.
+func Method(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodOptions, http.MethodConnect, http.MethodTrace:
+		return method
+	}
+	return "OTHER"
+}
+
+// longRunning counts the watches that are open.
+type longRunning struct {
+	mu  sync.Mutex
+	now map[Request]int
+}
+
+var longRunningDesc = prometheus.NewDesc("apiserver_longrunning_requests",
+	"Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and "+
+		"component.", byRequest, ours)
+
+func (l *longRunning) add(r Request, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now[r] += n; l.now[r] == 0 {
+		delete(l.now, r)
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (*longRunning) Describe(ch chan<- *prometheus.Desc) { ch <- longRunningDesc }
+
+// Collect implements prometheus.Collector.
+func (l *longRunning) Collect(ch chan<- prometheus.Metric) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for r, n := range l.now {
+		ch <- prometheus.MustNewConstMetric(longRunningDesc, prometheus.GaugeValue, float64(n), r.labels()...)
+	}
+}

@@ -1,0 +1,197 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// forward sends a request of any method on to a pod, a service or a node:
+// …/pods/[SCHEME:]NAME[:PORT]/proxy/PATH.
+// https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/
+func (px *Proxy) forward(w http.ResponseWriter, r *Request) error {
+	to, transport, err := px.proxyTarget(r)
+	if err != nil {
+		return err
+	}
+	to.Path = r.Path
+	if to.Path == "" && !strings.HasSuffix(r.URL.Path, "/") &&
+		(r.Method == http.MethodGet || r.Method == http.MethodHead) && !isUpgrade(r.Request) {
+		// Links in a page are relative to its path.
+		location := &url.URL{Path: r.URL.Path + "/", RawQuery: r.URL.RawQuery}
+		w.Header().Set("Location", location.String())
+		w.WriteHeader(http.StatusMovedPermanently)
+		return nil
+	}
+	to.Path = "/" + to.Path
+	to.RawQuery = r.URL.RawQuery
+	node := ""
+	if transport == px.kubelets {
+		_, node, _, _ = utilnet.SplitSchemeNamePort(r.Name)
+	}
+	own := strings.TrimSuffix(r.URL.Path, to.Path)
+	px.pass(w, r, passage{
+		to: to, transport: transport, host: r.Host, node: node,
+		check: func(res *http.Response) error {
+			moveLocation(res, to, own)
+			return nil
+		},
+		failed: func(err error) error {
+			return apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %v", err))
+		},
+	})
+	return nil
+}
+
+// moveLocation turns a redirect within the backend into one below the proxy's path.
+func moveLocation(res *http.Response, backend *url.URL, own string) {
+	text := res.Header.Get("Location")
+	location, err := url.Parse(text)
+	if text == "" || err != nil || location.Host != "" && location.Host != backend.Host ||
+		!strings.HasPrefix(location.Path, "/") {
+		return
+	}
+	location.Scheme, location.Host, location.Path = "", "", own+location.Path
+	res.Header.Set("Location", location.String())
+}
+
+// proxyTarget resolves the name in a proxy's path.
+func (px *Proxy) proxyTarget(r *Request) (*url.URL, http.RoundTripper, error) {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(r.Name)
+	if !ok {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", r.Resource.Singular, r.Name))
+	}
+	var host string
+	var err error
+	switch r.Resource.Plural {
+	case "nodes":
+		return px.nodeTarget(r.Context(), scheme, name, port)
+	case "pods":
+		host, err = px.podTarget(r, name, port)
+	default:
+		host, err = px.serviceTarget(r, name, port)
+	}
+	if scheme == "" {
+		scheme = "http"
+	}
+	return &url.URL{Scheme: scheme, Host: host}, px.workload, err
+}
+
+func (px *Proxy) podTarget(r *Request, name, port string) (string, error) {
+	obj, err := px.objects.Object(r.Context(), r.Resource.GVK(), r.Namespace, name)
+	if err != nil {
+		return "", err
+	}
+	pod := obj.(*corev1.Pod)
+	for i := 0; i < len(pod.Spec.Containers) && port == ""; i++ {
+		if ports := pod.Spec.Containers[i].Ports; len(ports) > 0 {
+			port = strconv.Itoa(int(ports[0].ContainerPort))
+		}
+	}
+	ip := pod.Status.PodIP
+	if len(pod.Status.PodIPs) > 0 {
+		ip = pod.Status.PodIPs[0].IP
+	}
+	// The server can reach addresses that its clients must not: itself, and services of its machine.
+	if addr, err := netip.ParseAddr(ip); err != nil || !addr.IsGlobalUnicast() {
+		return "", apierrors.NewBadRequest("address not allowed")
+	}
+	if port == "" {
+		return strings.TrimSuffix(net.JoinHostPort(ip, ""), ":"), nil
+	}
+	return net.JoinHostPort(ip, port), nil
+}
+
+func (px *Proxy) nodeTarget(ctx context.Context, scheme, name, port string) (*url.URL, http.RoundTripper, error) {
+	host, agents, err := px.kubeletAt(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if port == "" || port == agents {
+		return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, agents)}, px.kubelets, nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	for _, a := range addrs {
+		if a = a.Unmap(); !a.IsGlobalUnicast() {
+			return nil, nil, apierrors.NewBadRequest("address not allowed")
+		}
+	}
+	if scheme == "" {
+		scheme = "http"
+	}
+	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}, px.workload, nil
+}
+
+// serviceTarget returns a random one of the addresses behind a port of a service.
+func (px *Proxy) serviceTarget(r *Request, name, port string) (string, error) {
+	obj, err := px.objects.Object(r.Context(), r.Resource.GVK(), r.Namespace, name)
+	if err != nil {
+		return "", err
+	}
+	service := obj.(*corev1.Service)
+	if n, err := strconv.ParseInt(port, 10, 64); err == nil {
+		at := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return int64(p.Port) == n })
+		if at < 0 {
+			return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", n, name))
+		}
+		port = service.Spec.Ports[at].Name
+	}
+	endpoints, err := px.objects.EndpointSlices(r.Context(), r.Namespace, name)
+	if err != nil {
+		return "", err
+	}
+	var targets []string
+	for _, slice := range endpoints {
+		targets = append(targets, px.readyTargets(r, slice, port)...)
+	}
+	if len(targets) == 0 {
+		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
+	}
+	return targets[rand.IntN(len(targets))], nil
+}
+
+// readyTargets returns the addresses of a slice that belong to pods: anybody who may write a slice could point it
+// anywhere, and the server must not be led there.
+func (px *Proxy) readyTargets(r *Request, slice *discoveryv1.EndpointSlice, port string) []string {
+	var targets []string
+	for _, p := range slice.Ports {
+		if p.Port == nil || p.Name != nil && *p.Name != port || p.Name == nil && port != "" {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if e.Conditions.Ready != nil && !*e.Conditions.Ready || e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
+				continue
+			}
+			obj, err := px.objects.Object(r.Context(), podKind, r.Namespace, e.TargetRef.Name)
+			if err != nil {
+				continue
+			}
+			for _, ip := range e.Addresses {
+				if addr, err := netip.ParseAddr(ip); err != nil || !addr.IsGlobalUnicast() {
+					continue
+				}
+				if slices.ContainsFunc(obj.(*corev1.Pod).Status.PodIPs, func(own corev1.PodIP) bool {
+					return own.IP == ip
+				}) {
+					targets = append(targets, net.JoinHostPort(ip, strconv.Itoa(int(*p.Port))))
+				}
+			}
+		}
+	}
+	return targets
+}

@@ -1,0 +1,126 @@
+package query
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// Scope returns the objects of a kind that the label and field selectors choose in a namespace, which is "" for all.
+// Equality on the name, the namespace and the kind's indexed field is cheap for the store; the rest becomes a Match.
+func Scope(q url.Values, res *api.Resource, namespace string) (storage.Scope, error) {
+	sc := storage.Scope{Namespace: namespace}
+	matchLabels, err := labelMatch(q.Get("labelSelector"))
+	if err != nil {
+		return sc, err
+	}
+	matchFields, err := fieldMatch(q.Get("fieldSelector"), res, &sc)
+	if err != nil {
+		return sc, err
+	}
+	switch {
+	case matchLabels == nil:
+		sc.Match = matchFields
+	case matchFields == nil:
+		sc.Match = matchLabels
+	default:
+		sc.Match = func(o *storage.Object) bool { return matchFields(o) && matchLabels(o) }
+	}
+	return sc, nil
+}
+
+func labelMatch(text string) (func(*storage.Object) bool, error) {
+	if text == "" {
+		return nil, nil
+	}
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if selector.Empty() {
+		return nil, nil
+	}
+	return func(o *storage.Object) bool { return selector.Matches(o.Labels) }, nil
+}
+
+func fieldMatch(text string, res *api.Resource, sc *storage.Scope) (func(*storage.Object) bool, error) {
+	if text == "" {
+		return nil, nil
+	}
+	selector, err := fields.ParseSelector(text)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	var tests []func(*storage.Object) bool
+	for _, q := range selector.Requirements() {
+		equal := q.Operator != selection.NotEquals
+		if equal && narrow(&q.Value, q.Field, res, sc) {
+			continue
+		}
+		value, err := selectable(res, q.Field)
+		if err != nil {
+			return nil, err
+		}
+		want := q.Value
+		tests = append(tests, func(o *storage.Object) bool { return (value(o) == want) == equal })
+	}
+	if len(tests) == 0 {
+		return nil, nil
+	}
+	return func(o *storage.Object) bool {
+		return !slices.ContainsFunc(tests, func(t func(*storage.Object) bool) bool { return !t(o) })
+	}, nil
+}
+
+// narrow uses an equality where the store has an index for it. It returns false where the requirement
+// must be tested on each object: there is no index, or it is in use already.
+func narrow(value *string, field string, res *api.Resource, sc *storage.Scope) bool {
+	var slot *string
+	switch field {
+	case "metadata.name":
+		slot = &sc.Name
+	case "metadata.namespace":
+		slot = &sc.Namespace
+	case res.FieldIndex:
+		slot = &sc.IndexValue
+	default:
+		return false
+	}
+	if *value == "" || *slot != "" {
+		return false
+	}
+	*slot = *value
+	return true
+}
+
+// selectable returns how to read a selectable field of the kind.
+func selectable(res *api.Resource, name string) (func(*storage.Object) string, error) {
+	switch name {
+	case "metadata.name":
+		return func(o *storage.Object) string { return o.Key.Name }, nil
+	case "metadata.namespace":
+		return func(o *storage.Object) string { return o.Key.Namespace }, nil
+	}
+	i := slices.Index(res.Fields, name)
+	if i < 0 {
+		if len(res.Fields) == 0 {
+			return nil, apierrors.NewBadRequest(
+				fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", name))
+		}
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", name))
+	}
+	zero := res.FieldZero[name]
+	if res.View != nil { // the store knows the fields of the version that it stores
+		i = slices.Index(res.View.Of.SelectablePaths(), res.SelectablePaths()[i])
+	}
+	return func(o *storage.Object) string { return cmp.Or(o.Fields[i], zero) }, nil
+}

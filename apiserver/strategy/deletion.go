@@ -1,0 +1,119 @@
+package strategy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// CheckPreconditions refuses to delete an object that is not the one that the client means.
+func CheckPreconditions(res *api.Resource, obj api.Object, p *metav1.Preconditions) error {
+	if p == nil {
+		return nil
+	}
+	if p.UID != nil && *p.UID != obj.GetUID() {
+		return apierrors.NewConflict(res.GroupResource(), obj.GetName(),
+			fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might "+
+				"have been deleted and then recreated", *p.UID, obj.GetUID()))
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
+		return apierrors.NewConflict(res.GroupResource(), obj.GetName(),
+			fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record "+
+				"(%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
+	}
+	return nil
+}
+
+// BeforeDelete returns the object with its deletion begun: timestamp and grace period, the finalizers that the
+// propagation policy asks for, and the kind's own changes.
+func BeforeDelete(res *api.Resource, old api.Object, options *metav1.DeleteOptions, now time.Time) api.Object {
+	obj := old.DeepCopyObject().(api.Object)
+	propagate(res, obj, options)
+	var grace int64
+	if res.DeleteGrace != nil {
+		grace = res.DeleteGrace(obj, options.GracePeriodSeconds)
+	}
+	if obj.GetDeletionTimestamp() != nil {
+		if options.GracePeriodSeconds != nil {
+			shorten(obj, grace, now)
+		}
+		return obj
+	}
+	at := metav1.NewTime(now.Add(graceOf(grace))).Rfc3339Copy()
+	obj.SetDeletionTimestamp(&at)
+	obj.SetDeletionGracePeriodSeconds(&grace)
+	if obj.GetGeneration() > 0 {
+		obj.SetGeneration(obj.GetGeneration() + 1)
+	}
+	if res.Terminate != nil {
+		res.Terminate(obj)
+	}
+	return obj
+}
+
+// graceOf is a grace period of so many seconds. More than a Duration holds, 292 years, is the longest
+// Duration: the plain product would overflow into any time at all, even a negative one.
+func graceOf(seconds int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Second)
+	return time.Duration(max(-most, min(seconds, most))) * time.Second
+}
+
+// shorten applies a second delete to an object that is being deleted: the grace period may
+// become shorter, never longer.
+func shorten(obj api.Object, grace int64, now time.Time) {
+	have := obj.GetDeletionGracePeriodSeconds()
+	if have == nil || grace >= *have {
+		return
+	}
+	began := obj.GetDeletionTimestamp().Add(-graceOf(*have))
+	at := metav1.NewTime(began.Add(graceOf(grace))).Rfc3339Copy()
+	if at.Time.Before(now) {
+		at = metav1.NewTime(now).Rfc3339Copy()
+	}
+	obj.SetDeletionTimestamp(&at)
+	obj.SetDeletionGracePeriodSeconds(&grace)
+}
+
+// propagate sets the finalizers that carry the policy to the garbage collector.
+func propagate(res *api.Resource, obj api.Object, options *metav1.DeleteOptions) {
+	policy := res.DefaultPropagation
+	switch {
+	case options.PropagationPolicy != nil:
+		policy = *options.PropagationPolicy
+	case options.OrphanDependents != nil && *options.OrphanDependents:
+		policy = metav1.DeletePropagationOrphan
+	case options.OrphanDependents != nil:
+		policy = metav1.DeletePropagationBackground
+	case policy == "" || slices.ContainsFunc(obj.GetFinalizers(), isPropagation):
+		return // what the finalizers say already, holds
+	}
+	finalizers := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), isPropagation)
+	switch policy {
+	case metav1.DeletePropagationOrphan:
+		finalizers = append(finalizers, metav1.FinalizerOrphanDependents)
+	case metav1.DeletePropagationForeground:
+		finalizers = append(finalizers, metav1.FinalizerDeleteDependents)
+	}
+	obj.SetFinalizers(finalizers)
+}
+
+func isPropagation(finalizer string) bool {
+	return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
+}
+
+// Ended reports whether an object whose deletion has begun has nothing left to wait for.
+func Ended(res *api.Resource, obj api.Object) bool {
+	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
+		return false
+	}
+	if grace := obj.GetDeletionGracePeriodSeconds(); grace != nil && *grace > 0 {
+		return false
+	}
+	return res.Held == nil || !res.Held(obj)
+}

@@ -1,0 +1,42 @@
+package strategy
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/equal"
+)
+
+// ValidateMetadata returns the errors in the metadata that a write to a subresource gives an object.
+func ValidateMetadata(res *api.Resource, obj, old api.Object) field.ErrorList {
+	if maps.Equal(obj.GetLabels(), old.GetLabels()) && maps.Equal(obj.GetAnnotations(), old.GetAnnotations()) &&
+		slices.Equal(obj.GetFinalizers(), old.GetFinalizers()) &&
+		equal.Semantic(obj.GetOwnerReferences(), old.GetOwnerReferences()) {
+		return nil
+	}
+	path := field.NewPath("metadata")
+	errs := api.ValidateObjectMeta(obj, res.Namespaced, res.ValidateName, path)
+	return append(errs, api.ValidateObjectMetaUpdate(obj, old, path)...)
+}
+
+// Validate returns the registration's errors in an object that is about to be created (old is nil) or updated.
+func Validate(res *api.Resource, obj, old api.Object) field.ErrorList {
+	path := field.NewPath("metadata")
+	errs := api.ValidateObjectMeta(obj, res.Namespaced, res.ValidateName, path)
+	if res.Validate != nil {
+		errs = append(errs, res.Validate(obj)...)
+	}
+	if old == nil && res.ValidateCreate != nil {
+		errs = append(errs, res.ValidateCreate(obj)...)
+	}
+	if old != nil {
+		errs = append(errs, api.ValidateObjectMetaUpdate(obj, old, path)...)
+		if res.ValidateUpdate != nil {
+			errs = append(errs, res.ValidateUpdate(obj, old)...)
+		}
+	}
+	return res.ValidateReferences(errs, obj, old)
+}

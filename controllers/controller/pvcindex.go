@@ -1,0 +1,40 @@
+package controller
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/ephemeral"
+)
+
+// pvcIndex finds pods by the PersistentVolumeClaims that they use.
+const pvcIndex = "pvc"
+
+// IndexByPVC lets PodsUsingPVC answer for the pods' informer. It must be called before the informer
+// starts; calling it again is harmless.
+func IndexByPVC(pods cache.SharedIndexInformer) error {
+	return index(pods, pvcIndex, func(pod *corev1.Pod) (keys []string) {
+		for i := range pod.Spec.Volumes {
+			if name := PVCName(pod, &pod.Spec.Volumes[i]); name != "" {
+				keys = append(keys, pod.Namespace+"/"+name)
+			}
+		}
+		return keys
+	})
+}
+
+// PodsUsingPVC returns the pods that use a claim, ended ones included.
+func PodsUsingPVC(pods cache.SharedIndexInformer, namespace, name string) ([]*corev1.Pod, error) {
+	return indexed[*corev1.Pod](pods, pvcIndex, namespace+"/"+name)
+}
+
+// PVCName is the name of the claim that a pod's volume uses, or "" where it uses none. The claim of
+// an ephemeral volume may not be there yet, or be another's.
+func PVCName(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return ephemeral.VolumeClaimName(pod, v)
+	}
+	return ""
+}

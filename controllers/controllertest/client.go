@@ -1,0 +1,40 @@
+package controllertest
+
+import (
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// newClient is a test's own client. On a busy machine an API server may be late to see what etcd has, and then refuses
+// a read after some seconds: the client asks again.
+func newClient(config *rest.Config) kubernetes.Interface {
+	config = rest.CopyConfig(config)
+	config.WarningHandler = rest.NoWarnings{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return patientTransport{next} })
+	return kubernetes.NewForConfigOrDie(config)
+}
+
+type patientTransport struct{ next http.RoundTripper }
+
+// WrappedRoundTripper lets callers that close idle connections find them.
+func (p patientTransport) WrappedRoundTripper() http.RoundTripper { return p.next }
+
+// RoundTrip implements http.RoundTripper.
+func (p patientTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	for end := time.Now().Add(patience); ; {
+		response, err := p.next.RoundTrip(r)
+		unavailable := err == nil && response.StatusCode == http.StatusServiceUnavailable
+		if !unavailable || r.Method != http.MethodGet || time.Now().After(end) {
+			return response, err
+		}
+		_ = response.Body.Close()
+		select {
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		case <-time.After(interval):
+		}
+	}
+}

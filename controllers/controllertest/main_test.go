@@ -1,0 +1,5 @@
+package controllertest
+
+import "testing"
+
+func TestMain(m *testing.M) { Main(m) }

@@ -1,0 +1,105 @@
+package namespace_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/coxswain-dev/coxswain/controllers/controllertest"
+)
+
+func TestMain(m *testing.M) { controllertest.Main(m) }
+
+func TestNamespace_GoesWithAllItsContent(t *testing.T) {
+	t.Parallel()
+	c := controllertest.New(t, controllertest.Always)
+	c.CreateNamespace("full")
+	for i := range 50 {
+		c.CreateMap("full", fmt.Sprintf("cm-%d", i))
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", i)}, Spec: controllertest.OnePod()}
+		_, err := c.Client.CoreV1().Pods("full").Create(c.Context(), pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	c.CreateMap("default", "bystander")
+	c.DeleteNamespace("full")
+	c.AwaitNamespaceGone("full")
+
+	made, ended := 0, 0
+	var lastPod, firstMap uint64
+	for _, e := range c.PodChanges(c.Began) {
+		switch pod := e.Object.(*corev1.Pod); {
+		case pod.Namespace != "full":
+		case e.Type == watch.Added:
+			made++
+		case e.Type == watch.Deleted:
+			ended++
+			lastPod = controllertest.VersionNumber(t, pod.ResourceVersion)
+		}
+	}
+	for _, e := range c.MapChanges(c.Began) {
+		if cm := e.Object.(*corev1.ConfigMap); cm.Namespace == "full" && e.Type == watch.Deleted && firstMap == 0 {
+			firstMap = controllertest.VersionNumber(t, cm.ResourceVersion)
+		}
+	}
+	require.Equal(t, 50, made)
+	require.Equal(t, 50, ended)
+	require.Less(t, lastPod, firstMap, "pods end before what they may use")
+	require.NotNil(t, c.Map("default", "bystander"))
+}
+
+func TestNamespace_TellsWhatHoldsIt(t *testing.T) {
+	t.Parallel()
+	c := controllertest.New(t, nil)
+	c.CreateNamespace("held")
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "stuck", Finalizers: []string{"example.com/hold"}}}
+	_, err := c.Client.CoreV1().ConfigMaps("held").Create(c.Context(), cm, metav1.CreateOptions{})
+	require.NoError(t, err)
+	c.DeleteNamespace("held")
+	var messages map[corev1.NamespaceConditionType]string
+	defer func() {
+		if t.Failed() {
+			t.Logf("conditions: %v", messages)
+		}
+	}()
+	want := map[corev1.NamespaceConditionType]string{
+		corev1.NamespaceDeletionDiscoveryFailure: "False: All resources successfully discovered",
+		corev1.NamespaceDeletionGVParsingFailure: "False: All legacy kube types successfully parsed",
+		corev1.NamespaceDeletionContentFailure: "False: All content successfully deleted, may be waiting on " +
+			"finalization",
+		corev1.NamespaceContentRemaining: "True: Some resources are remaining: configmaps. has 1 resource " +
+			"instances",
+		corev1.NamespaceFinalizersRemaining: "True: Some finalizers are remaining: example.com/hold in 1 " +
+			"resource instances",
+	}
+	// At first there may be more: what other controllers were about to put into it.
+	c.Eventually("conditions", func() bool {
+		ns, err := c.Client.CoreV1().Namespaces().Get(c.Context(), "held", metav1.GetOptions{})
+		require.NoError(t, err)
+		messages = map[corev1.NamespaceConditionType]string{}
+		for _, condition := range ns.Status.Conditions {
+			messages[condition.Type] = string(condition.Status) + ": " + condition.Message
+		}
+		return maps.Equal(messages, want)
+	})
+
+	cm = c.Map("held", "stuck")
+	cm.Finalizers = nil
+	_, err = c.Client.CoreV1().ConfigMaps("held").Update(c.Context(), cm, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	c.AwaitNamespaceGone("held")
+}
+
+func TestNamespace_TriesAgainWhatCouldNotBeDeleted(t *testing.T) {
+	t.Parallel()
+	c := controllertest.New(t, nil)
+	c.CreateNamespace("flaky")
+	c.CreateMap("flaky", "cm")
+	c.Faults.RefuseNext(5, "DELETE", "configmaps")
+	c.DeleteNamespace("flaky")
+	c.AwaitNamespaceGone("flaky")
+}

@@ -1,0 +1,356 @@
+package podautoscaler_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/controllers/controllertest"
+	"github.com/coxswain-dev/coxswain/testenv"
+)
+
+func TestMain(m *testing.M) { controllertest.Main(m) }
+
+// metricsAPI stands before an API server and answers the metrics APIs itself.
+type metricsAPI struct {
+	mu    sync.Mutex
+	lists map[string]any // by path
+	asked map[string]url.Values
+}
+
+// startMetrics returns a configuration by which the metrics are seen.
+func startMetrics(t testing.TB, config *rest.Config) (*metricsAPI, *rest.Config) {
+	target, err := url.Parse(config.Host)
+	require.NoError(t, err)
+	transport, err := rest.TransportFor(config)
+	require.NoError(t, err)
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport, FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	}
+	m := &metricsAPI{lists: map[string]any{}, asked: map[string]url.Values{}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if group, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/apis/"), "/"); strings.HasSuffix(group,
+			"metrics.k8s.io") {
+			m.answer(w, r)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return m, &rest.Config{Host: server.URL, QPS: -1}
+}
+
+func (m *metricsAPI) answer(w http.ResponseWriter, r *http.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked[r.URL.Path] = r.URL.Query()
+	w.Header().Set("Content-Type", "application/json")
+	list, ok := m.lists[r.URL.Path]
+	if !ok {
+		w.WriteHeader(http.StatusNotFound)
+		list = metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+			Status:   metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound,
+			Message: "nothing at " + r.URL.Path,
+		}
+	}
+	_ = json.NewEncoder(w).Encode(list)
+}
+
+func (m *metricsAPI) set(path string, items ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lists[path] = map[string]any{"items": items}
+}
+
+func (m *metricsAPI) query(path string) url.Values {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.asked[path]
+}
+
+// scaled is a ReplicaSet of two with an autoscaler, whose pods are ready and request half a CPU.
+type scaled struct {
+	*controllertest.Clocked
+	metrics *metricsAPI
+}
+
+func newScaled(t *testing.T, metrics ...autoscalingv2.MetricSpec) *scaled {
+	t.Parallel()
+	direct := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0),
+		testenv.WithoutScheduler())
+	api, config := startMetrics(t, direct)
+	c := controllertest.ClockedAt(t, direct, "replicaset", "horizontal-pod-autoscaler-controller")
+	c.Config, c.Impersonate = config, true
+	containers := []corev1.Container{
+		{Name: "app", Image: "web",
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("400m")}}},
+		{Name: "log", Image: "web",
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")}}},
+	}
+	for i := range 2 {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%d", i),
+			Labels: map[string]string{"app": "web"}}}
+		p.Spec.Containers = containers
+		p, err := c.Client.CoreV1().Pods("default").Create(c.Context(), p, metav1.CreateOptions{})
+		require.NoError(t, err)
+		at := metav1.NewTime(c.Now().Add(-time.Hour))
+		p.Status.Phase, p.Status.StartTime = corev1.PodRunning, &at
+		p.Status.Conditions = []corev1.PodCondition{{Type: "Ready", Status: "True", LastTransitionTime: at}}
+		_, err = c.Client.CoreV1().Pods("default").UpdateStatus(c.Context(), p, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	s := &scaled{c, api}
+	// it adopts them
+	s.Replicate("web", 2, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.Containers = containers })
+	c.Restart()
+	s.Reaches("its scale has a selector", func() bool { return s.ReplicaSetOf("web").Status.Replicas == 2 })
+	_, err := c.Client.AutoscalingV2().HorizontalPodAutoscalers("default").Create(c.Context(),
+		&autoscalingv2.HorizontalPodAutoscaler{
+			ObjectMeta: metav1.ObjectMeta{Name: "web"},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "ReplicaSet",
+					Name: "web"},
+				MinReplicas: new(int32(1)), MaxReplicas: 5, Metrics: metrics,
+			},
+		}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return s
+}
+
+func (s *scaled) hpa() *autoscalingv2.HorizontalPodAutoscaler {
+	h, err := s.Client.AutoscalingV2().HorizontalPodAutoscalers("default").Get(s.Context(), "web", metav1.GetOptions{})
+	require.NoError(s, err)
+	return h
+}
+
+func (s *scaled) condition(
+	t autoscalingv2.HorizontalPodAutoscalerConditionType) autoscalingv2.HorizontalPodAutoscalerCondition {
+	for _, c := range s.hpa().Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return autoscalingv2.HorizontalPodAutoscalerCondition{}
+}
+
+// awaitScale waits, while the periods of the autoscaler pass, until the target has so many replicas.
+func (s *scaled) awaitScale(n int32) {
+	s.Helper()
+	s.Passing(500*time.Millisecond, fmt.Sprintf("%d replicas", n), func() bool {
+		return *s.ReplicaSetOf("web").Spec.Replicas == n
+	})
+}
+
+// used is what metrics.k8s.io says of a pod, in thousandths of a CPU.
+func (s *scaled) used(pod string, app, log int) any {
+	container := func(name string, cpu int) any {
+		return map[string]any{"name": name, "usage": map[string]string{"cpu": fmt.Sprintf("%dm", cpu)}}
+	}
+	return map[string]any{
+		"metadata": map[string]string{"name": pod}, "timestamp": s.Now().UTC().Format(time.RFC3339), "window": "30s",
+		"containers": []any{container("app", app), container("log", log)},
+	}
+}
+
+const resourceMetrics = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
+
+func utilization(percent int32) autoscalingv2.MetricTarget {
+	return autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent}
+}
+
+func TestPodAutoscaler_FollowsTheCPUOfItsPods(t *testing.T) {
+	s := newScaled(t, autoscalingv2.MetricSpec{
+		Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu",
+			Target: utilization(50)},
+	})
+	// Without metrics it reports that, and does nothing.
+	s.Reaches("it tells", func() bool {
+		return s.condition(autoscalingv2.ScalingActive).Reason == "FailedGetResourceMetric"
+	})
+	s.AwaitEvent("FailedGetResourceMetric", "failed to get cpu utilization: unable to get metrics for resource "+
+		"cpu: unable to fetch metrics from resource metrics API")
+	require.EqualValues(t, 2, *s.ReplicaSetOf("web").Spec.Replicas)
+
+	s.metrics.set(resourceMetrics, s.used("web-0", 300, 75), s.used("web-1", 300, 75)) // 75 % of 500m
+	s.awaitScale(3)
+	s.AwaitEvent("SuccessfulRescale",
+		"New size: 3; reason: cpu resource utilization (percentage of request) above target")
+	require.Equal(t, "app=web", s.metrics.query(resourceMetrics).Get("labelSelector"))
+	var h *autoscalingv2.HorizontalPodAutoscaler
+	s.Reaches("the status is written, after the scale", func() bool {
+		h = s.hpa()
+		return h.Status.LastScaleTime != nil
+	})
+	require.EqualValues(t, 75, *h.Status.CurrentMetrics[0].Resource.Current.AverageUtilization)
+	require.Equal(t, "375m", h.Status.CurrentMetrics[0].Resource.Current.AverageValue.String())
+	require.Equal(t, corev1.ConditionTrue, s.condition(autoscalingv2.ScalingActive).Status)
+	require.Equal(t, "ValidMetricFound", s.condition(autoscalingv2.ScalingActive).Reason)
+
+	// More than it may have.
+	s.metrics.set(resourceMetrics, s.used("web-0", 3000, 0), s.used("web-1", 3000, 0))
+	s.awaitScale(5)
+	s.Reaches("it is limited", func() bool {
+		c := s.condition(autoscalingv2.ScalingLimited)
+		return c.Status == corev1.ConditionTrue && c.Reason == "TooManyReplicas"
+	})
+	// And nothing to do: it waits until the window has passed.
+	s.metrics.set(resourceMetrics, s.used("web-0", 0, 0), s.used("web-1", 0, 0))
+	s.Passing(500*time.Millisecond, "held", func() bool {
+		return s.condition(autoscalingv2.AbleToScale).Reason == "ScaleDownStabilized"
+	})
+	require.EqualValues(t, 5, *s.ReplicaSetOf("web").Spec.Replicas)
+	s.Passing(15*time.Second, "it shrinks", func() bool { return *s.ReplicaSetOf("web").Spec.Replicas < 5 })
+	s.AwaitEvent("SuccessfulRescale", "reason: All metrics below target")
+}
+
+func TestPodAutoscaler_TheLargestOfItsMetricsCounts(t *testing.T) {
+	average := func(v string) autoscalingv2.MetricTarget {
+		return autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
+			AverageValue: new(resource.MustParse(v))}
+	}
+	whole := func(v string) autoscalingv2.MetricTarget {
+		return autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: new(resource.MustParse(v))}
+	}
+	service := autoscalingv2.CrossVersionObjectReference{APIVersion: "v1", Kind: "Service", Name: "front"}
+	queue := &metav1.LabelSelector{MatchLabels: map[string]string{"queue": "jobs"}}
+	s := newScaled(t,
+		autoscalingv2.MetricSpec{Type: autoscalingv2.ContainerResourceMetricSourceType,
+			ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
+				Name: "cpu", Container: "app", Target: utilization(50)}},
+		autoscalingv2.MetricSpec{Type: autoscalingv2.PodsMetricSourceType, Pods: &autoscalingv2.PodsMetricSource{
+			Metric: autoscalingv2.MetricIdentifier{Name: "requests"}, Target: average("100")}},
+		autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType, Object: &autoscalingv2.ObjectMetricSource{
+			DescribedObject: service, Metric: autoscalingv2.MetricIdentifier{Name: "latency"}, Target: whole("2")}},
+		autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType,
+			External: &autoscalingv2.ExternalMetricSource{
+				Metric: autoscalingv2.MetricIdentifier{Name: "waiting", Selector: queue}, Target: average("30")}},
+	)
+	value := func(object, v string) any {
+		return map[string]any{"describedObject": map[string]string{"name": object},
+			"timestamp": s.Now().UTC().Format(time.RFC3339), "value": v}
+	}
+	const custom, external = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/",
+		"/apis/external.metrics.k8s.io/v1beta1/namespaces/default/waiting"
+	// The older version of the custom API serves as well.
+	const older = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*/requests"
+	// 50 % of the one container: as it should be
+	s.metrics.set(resourceMetrics, s.used("web-0", 200, 900), s.used("web-1", 200, 900))
+	s.metrics.set(older, value("web-0", "100"), value("web-1", "100"))
+	s.metrics.set(custom+"services/front/latency", value("front", "2"))
+	s.metrics.set(external, value("", "40"), value("", "50")) // 90 in all: three of 30
+	s.awaitScale(3)
+	s.AwaitEvent("SuccessfulRescale", "New size: 3; reason: external metric waiting(queue=jobs) above target")
+	require.Equal(t, "queue=jobs", s.metrics.query(external).Get("labelSelector"))
+	require.Equal(t, "app=web", s.metrics.query(older).Get("labelSelector"))
+	s.Reaches("the status is written, after the scale", func() bool { return s.hpa().Status.LastScaleTime != nil })
+	require.Len(t, s.hpa().Status.CurrentMetrics, 4)
+
+	s.metrics.set(custom+"services/front/latency", value("front", "4")) // twice the two that are ready
+	s.awaitScale(4)
+	s.AwaitEvent("SuccessfulRescale", "New size: 4; reason: Service metric latency above target")
+}
+
+func TestPodAutoscaler_TellsWhatIsWrongWithItsTarget(t *testing.T) {
+	s := newScaled(t)
+	// 80 % of what is requested: the default
+	s.metrics.set(resourceMetrics, s.used("web-0", 400, 0), s.used("web-1", 400, 0))
+	other := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}
+	other.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1",
+		Kind: "Deployment", Name: "none"}
+	other.Spec.MaxReplicas = 3
+	_, err := s.Client.AutoscalingV2().HorizontalPodAutoscalers("default").Create(s.Context(), other, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s.AwaitEvent("FailedGetScale", `deployments.apps "none" not found`)
+	s.Reaches("web is content", func() bool {
+		return s.condition(autoscalingv2.ScalingActive).Reason == "ValidMetricFound"
+	})
+	require.EqualValues(t, 2, s.hpa().Status.DesiredReplicas)
+
+	// Setting the scale to zero switches the autoscaler off.
+	_, err = s.Client.AppsV1().ReplicaSets("default").Patch(s.Context(), "web", types.MergePatchType, sized(0),
+		metav1.PatchOptions{})
+	require.NoError(t, err)
+	s.Passing(500*time.Millisecond, "off", func() bool {
+		return s.condition(autoscalingv2.ScalingActive).Reason == "ScalingDisabled"
+	})
+	require.Zero(t, *s.ReplicaSetOf("web").Spec.Replicas)
+}
+
+func TestPodAutoscaler_ScalesToZeroAndWakesOnlyWhatItPutToSleep(t *testing.T) {
+	s := newScaled(t, autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType,
+		External: &autoscalingv2.ExternalMetricSource{
+			Metric: autoscalingv2.MetricIdentifier{Name: "waiting"},
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
+				AverageValue: resource.NewQuantity(10, resource.DecimalSI)}}})
+	edit := func(patch string) {
+		_, err := s.Client.AutoscalingV2().HorizontalPodAutoscalers("default").Patch(s.Context(), "web", types.MergePatchType,
+			[]byte(patch), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	waiting := func(n string) {
+		s.metrics.set("/apis/external.metrics.k8s.io/v1beta1/namespaces/default/waiting",
+			map[string]any{"timestamp": s.Now().UTC().Format(time.RFC3339), "value": n})
+	}
+	waiting("0")
+	edit(`{"spec":{"minReplicas":0,"behavior":{"scaleDown":{"stabilizationWindowSeconds":0}}}}`)
+	s.awaitScale(0)
+	s.Reaches("it remembers", func() bool {
+		return s.condition(autoscalingv2.ScaledToZero).Status == corev1.ConditionTrue
+	})
+	require.Equal(t, "the HPA controller scaled the workload to zero", s.condition(autoscalingv2.ScaledToZero).Message)
+
+	waiting("25")
+	s.awaitScale(3)
+	s.Reaches("it remembers no more", func() bool {
+		return s.condition(autoscalingv2.ScaledToZero).Reason == "NotScaledToZero"
+	})
+
+	// Asleep again, it wakes for a minimum too.
+	waiting("0")
+	s.awaitScale(0)
+	s.Reaches("it remembers", func() bool { // which it writes after the scale
+		return s.condition(autoscalingv2.ScaledToZero).Status == corev1.ConditionTrue
+	})
+	edit(`{"spec":{"minReplicas":2}}`)
+	s.awaitScale(2)
+	s.AwaitEvent("SuccessfulRescale", "New size: 2; reason: Current number of replicas below Spec.MinReplicas")
+
+	// Zero that somebody else wrote stays.
+	edit(`{"spec":{"minReplicas":0}}`)
+	waiting("25")
+	s.awaitScale(3)
+	s.Reaches("it remembers no more", func() bool {
+		return s.condition(autoscalingv2.ScaledToZero).Reason == "NotScaledToZero"
+	})
+	_, err := s.Client.AppsV1().ReplicaSets("default").Patch(s.Context(), "web", types.MergePatchType, sized(0),
+		metav1.PatchOptions{})
+	require.NoError(t, err)
+	s.Passing(500*time.Millisecond, "off", func() bool {
+		return s.condition(autoscalingv2.ScalingActive).Reason == "ScalingDisabled"
+	})
+	require.Zero(t, *s.ReplicaSetOf("web").Spec.Replicas)
+}
+
+// sized is the patch of a scale.
+func sized(replicas int32) []byte { return fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas) }

@@ -1,0 +1,67 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// Warnings are the findings about the objects among the events, the latest of each reason.
+func Warnings(events []corev1.Event, objects []*unstructured.Unstructured) (found []Finding) {
+	slices.SortFunc(events, func(a, b corev1.Event) int { return EventTime(b).Compare(EventTime(a)) })
+	reported := map[string]bool{}
+	for _, e := range events {
+		about := slices.ContainsFunc(objects, func(obj *unstructured.Unstructured) bool {
+			return obj.GetUID() == e.InvolvedObject.UID
+		})
+		subject := e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name
+		if !about || reported[subject+e.Reason] {
+			continue
+		}
+		reported[subject+e.Reason] = true
+		found = append(found, Finding{Rank: warningRank(e.Reason), Subject: subject,
+			Text: fmt.Sprintf("%s %s ago: %s", e.Reason, age(EventTime(e)), strings.TrimSpace(e.Message))})
+	}
+	return found
+}
+
+func age(t time.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(time.Since(t))
+}
+
+// warningRank places a warning among the causes by its reason.
+func warningRank(reason string) Rank {
+	switch reason {
+	case "FailedCreate":
+		return RankRefused
+	case "FailedScheduling":
+		return RankUnschedulable
+	case "Unhealthy":
+		return RankProbe
+	case "FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "FailedBinding",
+		"ProvisioningFailed":
+		return RankStuck
+	}
+	return RankWarning
+}
+
+// EventTime is when an event was last seen. Writers set different fields, by API generation.
+func EventTime(e corev1.Event) time.Time {
+	switch {
+	case e.Series != nil:
+		return e.Series.LastObservedTime.Time
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp.Time
+	case !e.FirstTimestamp.IsZero():
+		return e.FirstTimestamp.Time
+	}
+	return e.EventTime.Time
+}

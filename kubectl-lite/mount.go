@@ -1,0 +1,249 @@
+package kubectllite
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubectl/pkg/cmd/annotate"
+	"k8s.io/kubectl/pkg/cmd/auth"
+	"k8s.io/kubectl/pkg/cmd/completion"
+	kubectlconfig "k8s.io/kubectl/pkg/cmd/config"
+	"k8s.io/kubectl/pkg/cmd/describe"
+	"k8s.io/kubectl/pkg/cmd/explain"
+	"k8s.io/kubectl/pkg/cmd/kustomize"
+	"k8s.io/kubectl/pkg/cmd/options"
+	"k8s.io/kubectl/pkg/cmd/plugin"
+	"k8s.io/kubectl/pkg/cmd/run"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+)
+
+// mounted makes a command of kubectl's own.
+type mounted func(cmdutil.Factory, genericiooptions.IOStreams) *cobra.Command
+
+// mount makes a verb of a command of kubectl's that this program has nothing to add to. The command gets the
+// session's connection, with its bounds and warnings, prints visible text but for documents, and is called
+// kubectl-lite in its help.
+func mount(build mounted) func(*session) *cobra.Command {
+	return func(s *session) *cobra.Command {
+		out := &formattedWriter{people: s.Out, programs: s.verbatim.Out}
+		cmd := build(s.Factory, genericiooptions.IOStreams{In: s.verbatim.In, Out: out, ErrOut: s.ErrOut})
+		adapt(cmd, out)
+		return cmd
+	}
+}
+
+// mountGetter mounts a command that needs no whole factory.
+func mountGetter(build func(genericclioptions.RESTClientGetter, genericiooptions.IOStreams) *cobra.Command) func(
+	*session) *cobra.Command {
+	return mount(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
+		return build(f, streams)
+	})
+}
+
+// mountNamed mounts a command whose constructor takes the name of the program.
+func mountNamed(build func(string, cmdutil.Factory, genericiooptions.IOStreams) *cobra.Command) func(
+	*session) *cobra.Command {
+	return mount(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
+		return build(Name, f, streams)
+	})
+}
+
+// mountRemote mounts a command that joins this terminal to a container. It gets the streams as they are,
+// because it looks for a terminal behind them.
+func mountRemote(build mounted) func(*session) *cobra.Command {
+	return func(s *session) *cobra.Command {
+		streams := s.verbatim
+		streams.ErrOut = &remoteErrors{people: s.ErrOut, container: streams.ErrOut}
+		cmd := build(s.Factory, streams)
+		adapt(cmd, nil)
+		return cmd
+	}
+}
+
+// adapt changes a mounted command and its subcommands to this program's ways.
+func adapt(cmd *cobra.Command, out *formattedWriter) {
+	for _, text := range []*string{&cmd.Long, &cmd.Example} {
+		*text = strings.ReplaceAll(*text, "kubectl ", Name+" ")
+	}
+	if run := cmd.Run; run != nil {
+		cmd.Run, cmd.RunE = nil, func(cmd *cobra.Command, args []string) error {
+			if err := checkFilesOf(cmd); err != nil {
+				return err
+			}
+			out.follow(cmd)
+			run(cmd, args)
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		adapt(sub, out)
+	}
+}
+
+// checkFilesOf bounds the manifests of -f as withFiles does for our own commands: YAML aliases must not make them too
+// large, nor URLs.
+func checkFilesOf(cmd *cobra.Command) error {
+	names, err := cmd.Flags().GetStringSlice("filename")
+	if err != nil {
+		return nil //nolint:nilerr // it has no such flag
+	}
+	if slices.ContainsFunc(names, isURL) {
+		boundDownloads()
+	}
+	recursive, _ := cmd.Flags().GetBool("recursive")
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "-" || isURL(name) })
+	return checkFiles(names, recursive)
+}
+
+// boundDownloads bounds the URLs of -f, which cli-runtime reads with the default client.
+var boundDownloads = sync.OnceFunc(func() {
+	http.DefaultClient = &http.Client{Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err == nil {
+			res.Body = &limitedBody{ReadCloser: res.Body, most: longestManifest, left: longestManifest}
+		}
+		return res, err
+	})}
+})
+
+// formattedWriter is the output of a mounted command: documents reach programs as they are, everything else
+// is for people.
+type formattedWriter struct {
+	people, programs io.Writer
+	document         bool
+}
+
+func (w *formattedWriter) Write(p []byte) (int, error) {
+	if w.document {
+		return w.programs.Write(p)
+	}
+	return w.people.Write(p)
+}
+
+// follow makes the writer obey -o of the command that is about to run. Names of contexts and kinds are for people.
+func (w *formattedWriter) follow(cmd *cobra.Command) {
+	if w == nil {
+		return
+	}
+	value := func(flag string) string {
+		if f := cmd.Flags().Lookup(flag); f != nil {
+			return f.Value.String()
+		}
+		return ""
+	}
+	w.document = isDocument(value("output"), value("template")) && value("output") != "name"
+}
+
+// remoteErrors is the error output of a command that runs in a container. The container's output passes unchanged;
+// kubectl's own notice, which contains names from the server, is made visible.
+type remoteErrors struct{ people, container io.Writer }
+
+func (w *remoteErrors) Write(p []byte) (int, error) {
+	if bytes.HasPrefix(p, []byte("Defaulted container ")) {
+		return w.people.Write(p)
+	}
+	return w.container.Write(p)
+}
+
+func newAnnotate(s *session) *cobra.Command { return mountNamed(annotate.NewCmdAnnotate)(s) }
+func newDescribe(s *session) *cobra.Command { return mountNamed(describe.NewCmdDescribe)(s) }
+func newExplain(s *session) *cobra.Command  { return mountNamed(explain.NewCmdExplain)(s) }
+
+// newAuth mounts auth but for two of its subcommands: can-i ends kubectl's process on the spot where the answer
+// is no, and kubectl 1.37's reconcile crashes on a binding that names no namespace.
+func newAuth(s *session) *cobra.Command {
+	return mount(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
+		cmd := auth.NewCmdAuth(f, streams)
+		for _, sub := range cmd.Commands() {
+			switch sub.Name() {
+			case "can-i":
+				sub.Run = func(cmd *cobra.Command, args []string) { canI(cmd, f, streams, args) }
+			case "reconcile":
+				cmd.RemoveCommand(sub)
+			}
+		}
+		cmd.AddCommand(newReconcile(s))
+		return cmd
+	})(s)
+}
+
+func canI(cmd *cobra.Command, f cmdutil.Factory, streams genericiooptions.IOStreams, args []string) {
+	o := &auth.CanIOptions{IOStreams: streams}
+	o.AllNamespaces = cmdutil.GetFlagBool(cmd, "all-namespaces")
+	o.Quiet = cmdutil.GetFlagBool(cmd, "quiet")
+	o.List = cmdutil.GetFlagBool(cmd, "list")
+	o.NoHeaders = cmdutil.GetFlagBool(cmd, "no-headers")
+	o.Subresource = cmdutil.GetFlagString(cmd, "subresource")
+	cmdutil.CheckErr(o.Complete(f, args))
+	cmdutil.CheckErr(o.Validate())
+	if o.List {
+		cmdutil.CheckErr(o.RunAccessList())
+		return
+	}
+	allowed, err := o.RunAccessCheck()
+	cmdutil.CheckErr(err)
+	if !allowed {
+		cmdutil.CheckErr(cmdutil.ErrExit)
+	}
+}
+
+func newCompletion(s *session) *cobra.Command {
+	cmd := completion.NewCmdCompletion(s.verbatim.Out, "")
+	adapt(cmd, nil)
+	return cmd
+}
+
+func newConfig(s *session) *cobra.Command {
+	return mount(func(f cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
+		return kubectlconfig.NewCmdConfig(f, clientcmd.NewDefaultPathOptions(), streams)
+	})(s)
+}
+
+func newKustomize(s *session) *cobra.Command {
+	cmd := kustomize.NewCmdKustomize(s.verbatim)
+	adapt(cmd, nil)
+	return cmd
+}
+
+func newOptions(s *session) *cobra.Command {
+	cmd := options.NewCmdOptions(s.Out)
+	adapt(cmd, nil)
+	return cmd
+}
+
+// pluginNames makes plugin list find the plugins that findPlugin runs.
+var pluginNames = sync.OnceFunc(func() { plugin.ValidPluginFilenamePrefixes = pluginPrefixes })
+
+func newPlugin(s *session) *cobra.Command {
+	pluginNames()
+	return mount(func(_ cmdutil.Factory, streams genericiooptions.IOStreams) *cobra.Command {
+		return plugin.NewCmdPlugin(streams)
+	})(s)
+}
+
+// newRun mounts run, whose streams are the container's where a session with it is asked for.
+func newRun(s *session) *cobra.Command {
+	if s.asksForSession() {
+		return mountRemote(run.NewCmdRun)(s)
+	}
+	return mount(run.NewCmdRun)(s)
+}
+
+// asksForSession reports whether the arguments may have one of run's flags -i, -t, --stdin, --tty and --attach.
+func (s *session) asksForSession() bool {
+	return slices.ContainsFunc(s.args, func(arg string) bool {
+		long := slices.ContainsFunc([]string{"--stdin", "--tty", "--attach"}, func(flag string) bool {
+			return strings.HasPrefix(arg, flag)
+		})
+		short := strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.ContainsAny(arg, "it")
+		return long || short
+	})
+}

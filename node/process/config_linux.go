@@ -1,0 +1,321 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/environment"
+	"github.com/coxswain-dev/coxswain/node/process/sandbox"
+	"github.com/coxswain-dev/coxswain/node/runtime"
+	"github.com/coxswain-dev/coxswain/node/volumes"
+)
+
+// containerConfig is what a container is to be, in the process runtime's words.
+func (r *Runtime) containerConfig(p *livePod, c *corev1.Container, run int32) (*sandbox.Container, error) {
+	env, argv, err := p.env.Resolve(r.ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	spec := &p.env.Pod.Spec
+	pc := &sandbox.Container{
+		Name: c.Name, Run: run, Args: argv, Env: withPath(env, p.env.Pod), Dir: c.WorkingDir,
+		TTY: c.TTY, Stdin: c.Stdin, StdinOnce: c.StdinOnce, HostPID: spec.HostPID, Hide: r.hide,
+		Cgroup: r.podCgroup(p.env.Pod.UID) + "/" + c.Name, Limits: limits(&c.Resources),
+	}
+	if err := setRights(pc, p.env.Pod, c); err != nil {
+		return nil, err
+	}
+	pc.Limits.PodPIDs = r.MaxPodPIDs
+	pc.Mounts, err = r.mounts(p, c, run, env)
+	return pc, err
+}
+
+// targetOf is the container whose processes an ephemeral container is to see.
+func targetOf(pod *corev1.Pod, c *corev1.Container) string {
+	for i := range pod.Spec.EphemeralContainers {
+		if e := &pod.Spec.EphemeralContainers[i]; e.Name == c.Name {
+			return e.TargetContainerName
+		}
+	}
+	return ""
+}
+
+func withPath(env []string, pod *corev1.Pod) []string {
+	for name, value := range map[string]string{
+		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": hostname(pod),
+		"HOME": "/root",
+	} {
+		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// maxMilliShares are the cores, in thousandths, that come to the most shares which a cgroup takes, 262,144.
+const maxMilliShares = 256_000
+
+func limits(r *corev1.ResourceRequirements) sandbox.Limits {
+	l := sandbox.Limits{CPUShares: 2}
+	if q, ok := r.Requests[corev1.ResourceCPU]; ok {
+		l.CPUShares = max(2, min(amount.Of(q, resource.Milli), maxMilliShares)*1024/1000)
+	}
+	if q, ok := r.Limits[corev1.ResourceCPU]; ok {
+		l.CPUQuota = amount.Of(q, resource.Milli) * 100
+	}
+	if q, ok := r.Limits[corev1.ResourceMemory]; ok {
+		l.MemoryBytes = amount.Of(q, 0)
+	}
+	if q, ok := r.Requests[corev1.ResourceMemory]; ok {
+		l.MemoryMin = amount.Of(q, 0)
+	}
+	return l
+}
+
+// setRights is the security context: the container's, and where that does not say the pod's.
+func setRights(pc *sandbox.Container, pod *corev1.Pod, c *corev1.Container) error {
+	ps, cs := pod.Spec.SecurityContext, c.SecurityContext
+	if ps == nil {
+		ps = &corev1.PodSecurityContext{}
+	}
+	if cs == nil {
+		cs = &corev1.SecurityContext{}
+	}
+	user, group, nonRoot := first(cs.RunAsUser, ps.RunAsUser), first(cs.RunAsGroup, ps.RunAsGroup),
+		first(cs.RunAsNonRoot, ps.RunAsNonRoot)
+	if user != nil {
+		pc.UID = uint32(*user)
+	}
+	if group != nil {
+		pc.GID = uint32(*group)
+	}
+	if ptr.Deref(nonRoot, false) && pc.UID == 0 {
+		return runtime.ConfigError{Err: fmt.Errorf(
+			"container has runAsNonRoot and image will run as root (pod: %q, container: %s)",
+			pod.Name, c.Name)}
+	}
+	groups := append([]int64{int64(pc.GID)}, ps.SupplementalGroups...)
+	if ps.FSGroup != nil {
+		groups = append(groups, *ps.FSGroup)
+	}
+	has := make(map[uint32]bool, len(groups))
+	for _, g := range groups {
+		if id := uint32(g); !has[id] {
+			has[id] = true
+			pc.Groups = append(pc.Groups, id)
+		}
+	}
+	pc.Privileged = ptr.Deref(cs.Privileged, false)
+	pc.NoNewPrivileges = cs.AllowPrivilegeEscalation != nil && !*cs.AllowPrivilegeEscalation
+	pc.ReadOnlyRoot = ptr.Deref(cs.ReadOnlyRootFilesystem, false)
+	pc.Capabilities = capabilities(cs.Capabilities)
+	return nil
+}
+
+func first[T any](values ...*T) *T {
+	for _, v := range values {
+		if v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// capabilities are the default ones, without those that are dropped, with those that are added.
+func capabilities(c *corev1.Capabilities) []int {
+	names := map[string]bool{}
+	for _, name := range sandbox.DefaultCapabilities {
+		names[name] = true
+	}
+	if c == nil {
+		c = &corev1.Capabilities{}
+	}
+	change := func(list []corev1.Capability, to bool) {
+		for _, one := range list {
+			name := strings.TrimPrefix(strings.ToUpper(string(one)), "CAP_")
+			if name != "ALL" {
+				names[name] = to
+				continue
+			}
+			for every := range sandbox.CapabilityNumbers {
+				names[every] = to
+			}
+		}
+	}
+	change(c.Drop, false)
+	change(c.Add, true)
+	var numbers []int
+	for name, has := range names {
+		if number, ok := sandbox.CapabilityNumbers[name]; ok && has {
+			numbers = append(numbers, number)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+// mounts are the container's volumes, and files that the agent makes.
+func (r *Runtime) mounts(p *livePod, c *corev1.Container, run int32, env []string) ([]sandbox.Mount, error) {
+	var all []sandbox.Mount
+	values := map[string]string{}
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		values[name] = value
+	}
+	for _, m := range c.VolumeMounts {
+		source, ok := p.volumes[m.Name]
+		if !ok {
+			return nil, runtime.ConfigError{Err: fmt.Errorf("volume %q is not there", m.Name)}
+		}
+		sub := m.SubPath
+		var err error
+		if m.SubPathExpr != "" {
+			sub, err = environment.Expand(m.SubPathExpr, values)
+		}
+		if err == nil && sub != "" && !source.Own {
+			err = r.volumes.Check(filepath.Join(source.Path, sub))
+		}
+		if err == nil {
+			err = makeSubPath(source.Path, sub, volumes.FSGroup(p.env.Pod))
+		}
+		if err != nil {
+			return nil, runtime.ConfigError{Err: fmt.Errorf(
+				"failed to prepare subPath for volumeMount %q of container %q: %w",
+				m.Name, c.Name, err)}
+		}
+		all = append(all, sandbox.Mount{
+			Source: source.Path, SubPath: sub, Target: m.MountPath, ReadOnly: m.ReadOnly ||
+				source.ReadOnly, Own: source.Own,
+		})
+	}
+	message := r.messagePath(p, c.Name, run)
+	if err := os.MkdirAll(filepath.Dir(message), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(message, nil, 0o666); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(message, 0o666); err != nil {
+		return nil, err
+	}
+	own := map[string]string{c.TerminationMessagePath: message, "/etc/resolv.conf": filepath.Join(p.Dir, "resolv.conf")}
+	if !p.env.Pod.Spec.HostNetwork {
+		own["/etc/hosts"], own["/etc/hostname"] = filepath.Join(p.Dir, "hosts"), filepath.Join(p.Dir, "hostname")
+	}
+	for target, source := range own {
+		taken := slices.ContainsFunc(all, func(m sandbox.Mount) bool { return filepath.Clean(m.Target) == target })
+		if target != "" && !taken {
+			all = append(all, sandbox.Mount{Source: source, Target: target, Own: true})
+		}
+	}
+	return all, nil
+}
+
+// makeSubPath makes the folder within a volume that is to be mounted, where there is nothing of that name.
+func makeSubPath(volume, sub string, gid *int64) error {
+	if sub == "" {
+		return nil
+	}
+	root, err := os.OpenRoot(volume)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	if _, err := root.Stat(sub); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := root.MkdirAll(sub, 0o750); err != nil {
+		return err
+	}
+	if err := root.Chmod(sub, 0o777); err != nil {
+		return err
+	}
+	if gid != nil {
+		return root.Chown(sub, -1, int(*gid))
+	}
+	return nil
+}
+
+// writeNetworkFiles makes a pod's /etc/hosts, /etc/hostname and /etc/resolv.conf.
+func writeNetworkFiles(pod *corev1.Pod, ip, dir string) error {
+	resolv, err := resolvConf(pod)
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"hosts": hosts(pod, ip), "hostname": hostname(pod) + "\n",
+		"resolv.conf": resolv} {
+		path := filepath.Join(dir, name)
+		if old, err := readContainerFile(path, int64(len(text))+1); err == nil && string(old) == text {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hosts(pod *corev1.Pod, ip string) string {
+	var b strings.Builder
+	b.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+	names := hostname(pod)
+	if pod.Spec.Subdomain != "" {
+		names = fmt.Sprintf("%s.%s.%s.svc.cluster.local\t%s", names, pod.Spec.Subdomain, pod.Namespace, names)
+	}
+	fmt.Fprintf(&b, "%s\t%s\n", ip, names)
+	if len(pod.Spec.HostAliases) > 0 {
+		b.WriteString("\n# Entries added by HostAliases.\n")
+	}
+	for _, alias := range pod.Spec.HostAliases {
+		fmt.Fprintf(&b, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
+	}
+	return b.String()
+}
+
+// resolvConf is the host's, with what dnsConfig adds: there is no DNS server of the cluster to point to. dnsPolicy
+// None has what dnsConfig says alone.
+func resolvConf(pod *corev1.Pod) (string, error) {
+	var b strings.Builder
+	if pod.Spec.DNSPolicy != corev1.DNSNone {
+		host, err := os.ReadFile("/etc/resolv.conf")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		b.Write(host)
+		if len(host) > 0 && host[len(host)-1] != '\n' {
+			b.WriteByte('\n')
+		}
+	}
+	c := pod.Spec.DNSConfig
+	if c == nil {
+		return b.String(), nil
+	}
+	for _, server := range c.Nameservers {
+		fmt.Fprintf(&b, "nameserver %s\n", server)
+	}
+	if len(c.Searches) > 0 {
+		fmt.Fprintf(&b, "search %s\n", strings.Join(c.Searches, " "))
+	}
+	var options []string
+	for _, o := range c.Options {
+		if o.Value != nil {
+			options = append(options, o.Name+":"+*o.Value)
+		} else {
+			options = append(options, o.Name)
+		}
+	}
+	if len(options) > 0 {
+		fmt.Fprintf(&b, "options %s\n", strings.Join(options, " "))
+	}
+	return b.String(), nil
+}

@@ -1,0 +1,389 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/probe"
+	"github.com/coxswain-dev/coxswain/node/process/sandbox"
+	"github.com/coxswain-dev/coxswain/node/runtime"
+	"github.com/coxswain-dev/coxswain/node/stream"
+)
+
+// container is one run of a container as a process, with its probes and hooks.
+type container struct {
+	probe.Target
+	runtime *Runtime
+	pod     *livePod
+	key     runtime.PodKey
+	run     int32
+	prober  *probe.Prober
+	ended   chan struct{} // closed when exit is known
+	ctx     context.Context
+	cancel  context.CancelFunc
+
+	mu       sync.Mutex
+	stopping bool
+	exit     *runtime.Exit
+}
+
+// Start makes the container's process.
+func (r *Runtime) Start(pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (runtime.Container, error) {
+	p := r.pod(pod.UID)
+	if p == nil {
+		return nil, errors.New("the pod is not set up")
+	}
+	normal := func(reason, format string, args ...any) {
+		r.host.Event(pod, corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...))
+	}
+	normal("Pulled", "Container image %q is not pulled: its command runs on the files of this machine", c.Image)
+	spec, err := r.containerConfig(p, c, run)
+	if err != nil {
+		return nil, err
+	}
+	spec.Target = targetOf(pod, c)
+	normal("Created", "Container created")
+	if err := p.Run(spec); err != nil {
+		if command := new(sandbox.StartError); errors.As(err, &command) {
+			err = runtime.StartError{Err: err}
+		}
+		return nil, err
+	}
+	normal("Started", "Container started")
+	pc := r.container(p, pod, c, run)
+	r.running.Go(func() { pc.live(now) })
+	return pc, nil
+}
+
+// Adopt takes up a run that an earlier agent started.
+func (r *Runtime) Adopt(pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (
+	runtime.Container, error) {
+	full := pod.DeepCopy()
+	p := &livePod{
+		Pod: sandbox.Adopt(r.sandbox(pod, pod.Status.PodIP)),
+		env: r.environment(full),
+	}
+	r.mu.Lock()
+	if known := r.pods[pod.UID]; known != nil {
+		p = known
+	} else {
+		r.pods[pod.UID] = p
+	}
+	r.mu.Unlock()
+	pc := r.container(p, pod, c, status.RestartCount)
+	pc.prober.Resume(status.Ready, ptr.Deref(status.Started, false))
+	r.running.Go(func() { pc.live(status.State.Running.StartedAt.Time) })
+	return pc, nil
+}
+
+func (r *Runtime) container(p *livePod, pod *corev1.Pod, c *corev1.Container, run int32) *container {
+	pc := &container{runtime: r, pod: p, key: runtime.KeyOf(pod), run: run, ended: make(chan struct{})}
+	pc.ctx, pc.cancel = context.WithCancel(r.ctx)
+	podIP := p.IP
+	if podIP == "" {
+		podIP = r.Address
+	}
+	pc.Target = probe.Target{Pod: pod, Container: c, PodIP: podIP, Exec: pc.Exec,
+		Dial: func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+			return p.Dial(ctx, host, port)
+		}}
+	pc.prober = &probe.Prober{
+		Target: pc.Target, Clock: r.Clock, Changed: pc.wake,
+		Event: func(kind, reason, message string) { r.host.Event(pod, kind, reason, message) },
+		Unhealthy: func(kind probe.Kind) {
+			grace := runtime.GracePeriod(pod)
+			if l := c.LivenessProbe; kind == probe.Liveness && l.TerminationGracePeriodSeconds != nil {
+				grace = amount.Seconds(*l.TerminationGracePeriodSeconds)
+			}
+			pc.kill(fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name,
+				strings.ToLower(string(kind))), grace)
+		},
+	}
+	return pc
+}
+
+func (c *container) ID() string {
+	return runtime.ContainerID("process", c.key.UID, c.Container.Name, c.run)
+}
+
+func (c *container) wake() { c.runtime.host.Wake(c.key) }
+
+// live accompanies the container from its start to its end, or the agent's.
+func (c *container) live(since time.Time) {
+	defer c.cancel()
+	c.runtime.running.Go(func() {
+		if c.postStart() {
+			c.prober.Run(c.ctx, since)
+		}
+	})
+	exit, err := c.pod.Wait(c.runtime.ctx, c.Container.Name, c.run)
+	if c.runtime.ctx.Err() != nil {
+		return
+	}
+	found := &runtime.Exit{Code: 137, At: c.runtime.Clock.Now(), Reason: "ContainerStatusUnknown",
+		Message: "The container could not be located"}
+	if err == nil {
+		found = &runtime.Exit{Code: exit.Code, At: exit.At, Message: c.terminationMessage(exit.Code)}
+		if exit.OOMKilled {
+			found.Reason = "OOMKilled"
+		}
+	}
+	c.mu.Lock()
+	c.exit = found
+	c.mu.Unlock()
+	close(c.ended)
+	c.wake()
+}
+
+// postStart runs the hook of that name, where it has not run before.
+func (c *container) postStart() bool {
+	if c.Container.Lifecycle == nil || c.Container.Lifecycle.PostStart == nil || c.prober.IsStarted() {
+		return true
+	}
+	err := c.Hook(c.ctx, c.Container.Lifecycle.PostStart, c.runtime.Clock)
+	if err == nil || c.ctx.Err() != nil {
+		return c.ctx.Err() == nil
+	}
+	c.runtime.host.Event(c.Target.Pod, corev1.EventTypeWarning, "FailedPostStartHook",
+		fmt.Sprintf("PostStartHook failed: %v", err))
+	c.kill("FailedPostStartHook", runtime.GracePeriod(c.Target.Pod))
+	return false
+}
+
+// State is ready as the probes say.
+func (c *container) State(time.Time) runtime.State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.exit != nil {
+		return runtime.State{Exit: c.exit}
+	}
+	ready, started := c.prober.State()
+	return runtime.State{Ready: ready && !c.stopping, Starting: !started}
+}
+
+// Resize writes new limits to the container's cgroup.
+func (c *container) Resize(spec *corev1.Container) error {
+	return sandbox.Resize(c.runtime.podCgroup(c.key.UID)+"/"+spec.Name, limits(&spec.Resources))
+}
+
+// kill ends the container for a reason that people will want to know.
+func (c *container) kill(why string, grace time.Duration) {
+	c.runtime.host.Event(c.Target.Pod, corev1.EventTypeNormal, "Killing", why)
+	c.Stop(time.Time{}, grace)
+}
+
+// Stop runs the preStop hook and asks the container to end by SIGTERM, both within grace, and then kills it.
+func (c *container) Stop(_ time.Time, grace time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopping || c.exit != nil {
+		return
+	}
+	c.stopping = true
+	c.runtime.running.Go(func() { c.end(grace) })
+}
+
+func (c *container) end(grace time.Duration) {
+	timer := c.runtime.Clock.NewTimer(max(grace, time.Millisecond))
+	defer timer.Stop()
+	hooked := make(chan struct{})
+	go func() { // ends with the container at the latest
+		defer close(hooked)
+		if l := c.Container.Lifecycle; l != nil && l.PreStop != nil && grace > 0 {
+			if err := c.Hook(c.ctx, l.PreStop, c.runtime.Clock); err != nil && c.ctx.Err() == nil {
+				c.runtime.host.Event(c.Target.Pod, corev1.EventTypeWarning, "FailedPreStopHook",
+					fmt.Sprintf("PreStopHook failed: %v", err))
+			}
+		}
+	}()
+	for {
+		select {
+		case <-hooked:
+			hooked = nil
+			if grace > 0 {
+				c.signal(syscall.SIGTERM)
+			}
+		case <-timer.C():
+			c.signal(syscall.SIGKILL)
+		case <-c.ended:
+			return
+		case <-c.runtime.ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *container) signal(s syscall.Signal) {
+	if err := c.pod.Signal(c.Container.Name, c.run, s); err != nil && !errors.Is(err, sandbox.ErrGone) {
+		c.runtime.Log.Debug("signal", "container", c.Container.Name, "err", err)
+	}
+}
+
+// drain is how long outputs may stay open after a command has ended, because of what it left behind.
+const drain = 2 * time.Second
+
+// Exec runs a command in the container.
+func (c *container) Exec(ctx context.Context, argv []string, s *stream.Command) error {
+	if len(argv) == 0 {
+		return errors.New("no command")
+	}
+	files, err := c.pod.Exec(c.Container.Name, c.run, argv, s.Stdin != nil, s.TTY)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	defer context.AfterFunc(ctx, files.Close)()
+	outputs := copyStreams(ctx, files, s, nil)
+	exit, err := files.Wait()
+	if err != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	timer := c.runtime.Clock.NewTimer(drain)
+	defer timer.Stop()
+	select {
+	case <-outputs:
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+	if exit.Code != 0 {
+		return &stream.ExitError{Code: int(exit.Code)}
+	}
+	return nil
+}
+
+// Attach joins the streams of the container's own command until that ends.
+func (c *container) Attach(ctx context.Context, s *stream.Command) error {
+	files, err := c.pod.Attach(c.Container.Name, c.run)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	defer context.AfterFunc(ctx, files.Close)()
+	outputs := copyStreams(ctx, files, s, func() {
+		if c.Container.StdinOnce {
+			_ = c.pod.CloseStdin(c.Container.Name, c.run)
+		}
+	})
+	select {
+	case <-outputs:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// copyStreams copies between a client and files, and returns a channel that is closed when all outputs have ended.
+func copyStreams(ctx context.Context, files *sandbox.Streams, s *stream.Command, inputEnded func()) <-chan struct{} {
+	in := files.Stdin
+	if files.Terminal != nil {
+		in = files.Terminal
+		go func() { // ends with the client or ctx
+			for {
+				select {
+				case size, ok := <-s.Resize:
+					if !ok {
+						return
+					}
+					files.Resize(size.Width, size.Height)
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+	}
+	if s.Stdin != nil && in != nil {
+		go func() { // ends with the client, which is closed after this
+			_, _ = io.Copy(in, s.Stdin)
+			if files.Stdin != nil {
+				_ = files.Stdin.Close()
+			}
+			if inputEnded != nil {
+				inputEnded()
+			}
+		}()
+	}
+	var copying sync.WaitGroup
+	pass := func(to io.Writer, from *os.File) {
+		if from == nil {
+			return
+		}
+		if to == nil {
+			to = io.Discard
+		}
+		copying.Go(func() { _, _ = io.Copy(to, from) })
+	}
+	if files.Stdout == nil {
+		pass(s.Stdout, files.Terminal)
+	}
+	pass(s.Stdout, files.Stdout)
+	pass(s.Stderr, files.Stderr)
+	done := make(chan struct{})
+	go func() {
+		copying.Wait()
+		close(done)
+	}()
+	return done
+}
+
+// The kubelet's bounds of termination messages.
+const (
+	maxMessage      = 4096
+	maxLogMessage   = 2048
+	maxMessageLines = 80
+)
+
+func (r *Runtime) messagePath(p *livePod, container string, run int32) string {
+	return sandbox.MessagePath(p.Dir, container, run)
+}
+
+// terminationMessage is what the container left to say.
+func (c *container) terminationMessage(code int32) string {
+	text, err := readContainerFile(c.runtime.messagePath(c.pod, c.Container.Name, c.run), maxMessage)
+	if err != nil {
+		text = fmt.Appendf(nil, "Error on reading termination log %s: %v", c.Container.TerminationMessagePath, err)
+	}
+	if len(text) > 0 || code == 0 ||
+		c.Container.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+		return strings.ToValidUTF8(string(text), "\uFFFD")
+	}
+	return strings.ToValidUTF8(lastLines(sandbox.LogPath(c.pod.Dir, c.Container.Name, c.run)), "\uFFFD")
+}
+
+// lastLines is what a log ends with.
+func lastLines(path string) string {
+	l, err := sandbox.OpenLogEnd(path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = l.Close() }()
+	var lines []string
+	for whole := true; ; {
+		_, _, text, partial, err := l.Next()
+		if err != nil {
+			break
+		}
+		if whole {
+			lines = append(lines, "")
+		}
+		if whole = !partial; whole {
+			text = append(text, '\n')
+		}
+		lines[len(lines)-1] += string(text)
+		if len(lines) > maxMessageLines {
+			lines = lines[1:]
+		}
+	}
+	all := strings.Join(lines, "")
+	return all[max(0, len(all)-maxLogMessage):]
+}

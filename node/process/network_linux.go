@@ -1,0 +1,128 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coxswain-dev/coxswain/node/process/sandbox"
+	"github.com/coxswain-dev/coxswain/node/runtime"
+)
+
+// nodeNetworks are those of the nodes.
+type nodeNetworks struct {
+	mu     sync.Mutex
+	all    *sandbox.Networks // nil until a pod needs one
+	byNode map[string]*nodeNetwork
+}
+
+// nodeNetwork is a node's. Where it cannot be made, pods are apart from everything, and the Node says why.
+type nodeNetwork struct {
+	*sandbox.Network
+	err   error
+	tryAt time.Time // again, where it could not be made
+}
+
+// networkRetry is how long a node does without a pod network before it tries again to make one.
+const networkRetry = time.Minute
+
+func (n *nodeNetworks) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.all != nil {
+		n.all.Close()
+	}
+}
+
+// of is the network of a node; nil where there is none yet.
+func (n *nodeNetworks) of(node string) *nodeNetwork {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.byNode[node]
+}
+
+// connect puts a pod into its node's network. A pod that cannot be connected still has what it has of itself.
+func (r *Runtime) connect(pod *corev1.Pod, p *sandbox.Pod) {
+	if p.IP == "" {
+		return // it has the machine's
+	}
+	network := r.openNetwork(pod.Spec.NodeName)
+	if network.err != nil {
+		return // the Node says so
+	}
+	if err := network.Connect(p); err != nil {
+		r.host.Event(pod, corev1.EventTypeWarning, "NetworkNotReady",
+			fmt.Sprintf("The pod is not connected to the node's network: %v", err))
+	}
+}
+
+// openNetwork makes a node's network when the first pod needs it.
+func (r *Runtime) openNetwork(node string) *nodeNetwork {
+	r.networks.mu.Lock()
+	defer r.networks.mu.Unlock()
+	known, now := r.networks.byNode[node], r.Clock.Now()
+	if known != nil && (known.err == nil || now.Before(known.tryAt)) {
+		return known
+	}
+	network := &nodeNetwork{}
+	if network.Network, network.err = r.makeNetwork(node); network.err != nil {
+		network.tryAt = now.Add(networkRetry)
+		r.Log.Warn("pods are not connected", "node", node, "err", network.err)
+	}
+	if r.networks.byNode == nil {
+		r.networks.byNode = map[string]*nodeNetwork{}
+	}
+	r.networks.byNode[node] = network
+	if known == nil || known.err != network.err {
+		r.host.NodeChanged(node)
+		if network.err != nil {
+			r.host.NodeEvent(node, corev1.EventTypeWarning, "NetworkNotReady",
+				"Pods are not connected: "+network.err.Error())
+		}
+	}
+	return network
+}
+
+// makeNetwork makes a node's network beside those of the others. The name of its device is its own on this
+// machine, whatever other agents there are.
+func (r *Runtime) makeNetwork(node string) (network *sandbox.Network, err error) {
+	if r.networks.all == nil {
+		if r.networks.all, err = sandbox.OpenNetworks(r.shims()); err != nil {
+			r.networks.all = nil
+			return nil, err
+		}
+	}
+	return r.networks.all.Open("cox"+runtime.Digest(r.dir, node)[:8], r.host.Subnet(node))
+}
+
+// shims are those of all pods that there are folders of.
+func (r *Runtime) shims() []*sandbox.Pod {
+	entries, _ := os.ReadDir(filepath.Join(r.dir, "pods"))
+	var all []*sandbox.Pod
+	for _, e := range entries {
+		all = append(all, sandbox.Adopt(sandbox.Config{Dir: r.podDir(types.UID(e.Name()))}))
+	}
+	return all
+}
+
+// Conditions are what the runtime has to report about a node.
+func (r *Runtime) Conditions(node string) []corev1.NodeCondition {
+	network := r.networks.of(node)
+	if network == nil {
+		return nil
+	}
+	c := corev1.NodeCondition{
+		Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse,
+		Reason: "PodsConnected", Message: "pods of this node reach each other and the node",
+	}
+	// not True, with which nothing would be scheduled here: programs that need no network run all the same
+	if network.err != nil {
+		c.Reason, c.Message = "PodsIsolated", "pods reach nobody: "+network.err.Error()
+	}
+	return []corev1.NodeCondition{c}
+}

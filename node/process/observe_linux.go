@@ -1,0 +1,100 @@
+package process
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
+)
+
+// Resources are what this machine has. The disk is that of the agent's folder.
+func (r *Runtime) Resources() runtime.Resources {
+	var found runtime.Resources
+	found.Memory = runtime.Supply{Capacity: memInfo("MemTotal"), Available: memInfo("MemAvailable")}
+	var disk unix.Statfs_t
+	if unix.Statfs(r.dir, &disk) == nil {
+		found.Disk = runtime.Supply{Capacity: int64(disk.Blocks) * disk.Bsize,
+			Available: int64(disk.Bavail) * disk.Bsize}
+		// some file systems have as many as they like
+		found.Inodes = runtime.Supply{Capacity: int64(disk.Files), Available: int64(disk.Ffree)}
+	}
+	most, running := min(kernelNumber("pid_max"), kernelNumber("threads-max")), runningTasks()
+	if most > 0 && running > 0 {
+		found.PIDs = runtime.Supply{Capacity: most, Available: most - running}
+	}
+	return found
+}
+
+func kernelNumber(name string) int64 {
+	text, _ := os.ReadFile("/proc/sys/kernel/" + name)
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n
+}
+
+// runningTasks is how many processes and threads there are: "0.20 0.18 0.12 1/80 11206" in /proc/loadavg is 80.
+func runningTasks() int64 {
+	text, _ := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(text))
+	if len(fields) < 4 {
+		return 0
+	}
+	_, all, _ := strings.Cut(fields[3], "/")
+	n, _ := strconv.ParseInt(all, 10, 64)
+	return n
+}
+
+// maxCounted is how many files of a pod are counted: a pod with more of them is large enough to be the first to go.
+const maxCounted = 1 << 20
+
+// DiskUse is what a pod has written to the disk: its logs, its containers' files, its volumes but those in memory.
+func (r *Runtime) DiskUse(pod types.UID) (bytes, inodes int64) {
+	return folderUse(r.podDir(pod), maxCounted)
+}
+
+// folderUse is what a folder takes, as far as it has no more than so many files. It follows no symbolic
+// links, leaves other file systems out, and takes memory for a few names at a time, however many there are.
+func folderUse(top string, most int64) (bytes, inodes int64) {
+	var device uint64
+	count := func(info fs.FileInfo) (descend bool) {
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || device != 0 && stat.Dev != device { // a file system in memory
+			return false
+		}
+		device = stat.Dev
+		bytes += stat.Blocks * 512
+		inodes++
+		return info.IsDir()
+	}
+	info, err := os.Lstat(top)
+	if err != nil || !count(info) {
+		return bytes, inodes
+	}
+	for folders := []string{top}; len(folders) > 0 && inodes < most; {
+		folder := folders[len(folders)-1]
+		folders = folders[:len(folders)-1]
+		f, err := os.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			continue // it has gone meanwhile, or its path is too long for the kernel
+		}
+		for inodes < most {
+			entries, err := f.ReadDir(256)
+			for _, e := range entries {
+				if info, err := e.Info(); err == nil && count(info) {
+					folders = append(folders, filepath.Join(folder, e.Name()))
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		_ = f.Close()
+	}
+	return bytes, inodes
+}

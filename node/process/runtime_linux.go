@@ -1,0 +1,365 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/node/environment"
+	"github.com/coxswain-dev/coxswain/node/process/sandbox"
+	"github.com/coxswain-dev/coxswain/node/references"
+	"github.com/coxswain-dev/coxswain/node/runtime"
+	"github.com/coxswain-dev/coxswain/node/volumes"
+)
+
+// Runtime runs containers as processes of this machine. What it keeps is on disk, so that an agent that comes
+// after it, however this one ended, finds the pods as they are:
+//
+//	DIR/pods/UID/           a pod: its shim's socket, files like its hosts file
+//	DIR/pods/UID/containers logs, exit records, termination messages, what running containers wrote to their root
+//	DIR/pods/UID/volumes    those volumes that are not elsewhere
+type Runtime struct {
+	Options
+	dir     string
+	hide    []string
+	cgroup  string
+	host    runtime.Host
+	volumes *volumes.Volumes
+	objects *references.References // that volumes are made from
+
+	networks nodeNetworks
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	pods    map[types.UID]*livePod
+	samples map[string]cpuSample
+}
+
+// processPod is a pod as far as it is set up.
+type livePod struct {
+	*sandbox.Pod
+	env     *environment.Environment
+	volumes map[string]volumes.Source
+}
+
+// New takes up what an earlier runtime with the same DataDir has left, once it is asked to.
+func New(h runtime.Host, o Options) (runtime.Runtime, error) {
+	if err := sandbox.Supported(); err != nil {
+		return nil, err
+	}
+	if o.DataDir == "" {
+		return nil, errors.New("the process runtime needs a data directory")
+	}
+	dir, err := filepath.Abs(o.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "pods"), 0o700); err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // as the kernel names what is mounted there
+		return nil, err
+	}
+	r := &Runtime{
+		host: h, Options: o, dir: dir, cgroup: "coxswain/" + runtime.Digest(dir)[:12], pods: map[types.UID]*livePod{},
+		samples: map[string]cpuSample{},
+		volumes: &volumes.Volumes{Clock: o.Clock, Memory: sandbox.MountMemory},
+	}
+	for _, path := range append(slices.Clone(o.Hide), dir) {
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		r.hide = append(r.hide, path)
+	}
+	r.volumes.Visible = func(path string) error { return sandbox.Visible(path, r.hide) }
+	for _, root := range o.VolumeRoots {
+		r.volumes.Roots = append(r.volumes.Roots, filepath.Clean(root))
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.objects = references.New(r.ctx, &r.running, h.Refresh)
+	return r, nil
+}
+
+// Close ends the watching. Containers go on running.
+func (r *Runtime) Close() {
+	r.cancel()
+	r.running.Wait()
+	r.networks.close()
+	sandbox.RemoveEmpty(r.cgroup)
+}
+
+func (*Runtime) Version() string { return "process://1.0.0" }
+
+func (*Runtime) Delay(*corev1.Pod) time.Duration { return 0 }
+
+// Pull has nothing to do: a container's files are the host's.
+func (*Runtime) Pull(_ *corev1.Pod, c *corev1.Container) (string, error) {
+	return "host://" + c.Image, nil
+}
+
+func (r *Runtime) podDir(uid types.UID) string {
+	return filepath.Join(r.dir, "pods", string(uid))
+}
+
+func (r *Runtime) podCgroup(uid types.UID) string { return r.cgroup + "/pod" + string(uid) }
+
+func (r *Runtime) sandbox(pod *corev1.Pod, ip string) sandbox.Config {
+	s := sandbox.Config{Dir: r.podDir(pod.UID), Hostname: hostname(pod), IP: ip, HostIPC: pod.Spec.HostIPC}
+	s.SharePIDs = ptr.Deref(pod.Spec.ShareProcessNamespace, false) && !pod.Spec.HostPID
+	if pod.Spec.HostNetwork {
+		s.IP, s.Hostname = "", ""
+	}
+	return s
+}
+
+func hostname(pod *corev1.Pod) string {
+	name := pod.Spec.Hostname
+	if name == "" {
+		name = pod.Name
+	}
+	return strings.TrimRight(name[:min(len(name), 63)], "-.")
+}
+
+func failedSandbox(err error) error {
+	return &runtime.SetUpError{Reason: "FailedCreatePodSandBox",
+		Err: fmt.Errorf("Failed to create pod sandbox: %w", err)}
+}
+
+// SetUp makes the pod's volumes and starts its shim, or brings volumes up to date.
+func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, ip string) (again time.Duration, err error) {
+	pod = pod.DeepCopy()
+	pod.Status.PodIP, pod.Status.HostIP = ip, r.Address
+	p := &livePod{env: r.environment(pod)}
+	r.objects.Watch(p.env.Client, pod)
+	dir := r.podDir(pod.UID)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return 0, err
+	}
+	if p.volumes, err = r.volumes.SetUp(ctx, p.env, filepath.Join(dir, "volumes")); err != nil {
+		return 0, &runtime.SetUpError{Reason: "FailedMount", Err: err}
+	}
+	if err := writeNetworkFiles(pod, ip, dir); err != nil {
+		return 0, &runtime.SetUpError{Reason: "FailedCreatePodSandBox", Err: err}
+	}
+	if p.Pod, err = sandbox.Start(r.sandbox(pod, ip)); err != nil {
+		return 0, failedSandbox(err)
+	}
+	r.connect(pod, p.Pod)
+	if r.pod(pod.UID) == nil { // later they are the pod's own to change
+		if err := p.SetSysctls(sysctls(pod)); err != nil {
+			return 0, failedSandbox(err)
+		}
+	}
+	r.mu.Lock()
+	r.pods[pod.UID] = p
+	r.mu.Unlock()
+	if !r.objects.Complete(pod) {
+		return runtime.RefreshEvery, nil
+	}
+	if renewal := r.volumes.Renewal(pod.UID); !renewal.IsZero() {
+		return max(runtime.RefreshPause, renewal.Sub(r.Clock.Now())), nil
+	}
+	return 0, nil
+}
+
+func sysctls(pod *corev1.Pod) []sandbox.Sysctl {
+	var list []sandbox.Sysctl
+	if pod.Spec.SecurityContext == nil {
+		return nil
+	}
+	for _, s := range pod.Spec.SecurityContext.Sysctls {
+		list = append(list, sandbox.Sysctl(s))
+	}
+	return list
+}
+
+func (r *Runtime) environment(pod *corev1.Pod) *environment.Environment {
+	return &environment.Environment{Client: r.host.Client(pod.Spec.NodeName), References: r.objects, Pod: pod,
+		Allocatable: r.Capacity}
+}
+
+func (r *Runtime) pod(uid types.UID) *livePod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pods[uid]
+}
+
+// release drops what is held for a pod's volumes.
+func (r *Runtime) release(pod types.UID) {
+	r.objects.Release(pod)
+	r.volumes.Forget(pod)
+}
+
+// TearDown ends what is left of a pod. Its logs stay until forget.
+func (r *Runtime) TearDown(pod *corev1.Pod) error {
+	r.mu.Lock()
+	delete(r.pods, pod.UID)
+	r.mu.Unlock()
+	r.release(pod.UID)
+	dir := r.podDir(pod.UID)
+	if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+	return sandbox.Adopt(sandbox.Config{Dir: dir}).Stop(r.podCgroup(pod.UID))
+}
+
+// Forget removes all that there is of a pod.
+func (r *Runtime) Forget(uid types.UID) error {
+	r.mu.Lock()
+	delete(r.pods, uid)
+	for key := range r.samples {
+		if strings.HasPrefix(key, r.podCgroup(uid)+"/") {
+			delete(r.samples, key)
+		}
+	}
+	r.mu.Unlock()
+	r.release(uid)
+	dir := r.podDir(uid)
+	if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+	return sandbox.Adopt(sandbox.Config{Dir: dir}).Remove(r.podCgroup(uid))
+}
+
+// Sweep forgets the pods of an earlier agent that are no more.
+func (r *Runtime) Sweep(known func(types.UID) bool) {
+	entries, err := os.ReadDir(filepath.Join(r.dir, "pods"))
+	if err != nil {
+		r.Log.Warn("pods of an earlier agent", "err", err)
+	}
+	for _, e := range entries {
+		if uid := types.UID(e.Name()); !known(uid) {
+			if err := r.Forget(uid); err != nil {
+				r.Log.Warn("cannot remove a pod of an earlier agent", "uid", uid, "err", err)
+			}
+		}
+	}
+}
+
+func (r *Runtime) Dial(ctx context.Context, pod *corev1.Pod, port uint16) (net.Conn, error) {
+	p := r.pod(pod.UID)
+	if p == nil {
+		return nil, fmt.Errorf("pod %s is not running", pod.Name)
+	}
+	conn, err := p.Dial(ctx, "127.0.0.1", port)
+	if err != nil && p.IP != "" { // it may listen on its address alone
+		if other, failed := p.Dial(ctx, p.IP, port); failed == nil {
+			return other, nil
+		}
+	}
+	return conn, err
+}
+
+func (r *Runtime) OpenLog(pod *corev1.Pod, run *runtime.LogRun) (runtime.LogReader, error) {
+	l, err := sandbox.OpenLog(sandbox.LogPath(r.podDir(pod.UID), run.Container, run.Run))
+	if err != nil {
+		return nil, fmt.Errorf("log of container %q: %w", run.Container, err)
+	}
+	return fileLog{l}, nil
+}
+
+type fileLog struct{ *sandbox.LogReader }
+
+func (l fileLog) Next() (runtime.LogRecord, error) {
+	at, stream, text, partial, err := l.LogReader.Next()
+	return runtime.LogRecord{At: at, Stream: stream, Text: text, Partial: partial}, err
+}
+
+// cpuSample is what a cgroup had taken at a moment.
+type cpuSample struct {
+	at      time.Time
+	seconds float64
+	rate    float64
+}
+
+// minSample is the least time over which a rate is taken.
+const minSample = 5 * time.Second
+
+// rate is how many cores something took between the last sample that is old enough and now.
+func (r *Runtime) rate(key string, seconds float64, started, now time.Time) float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last, ok := r.samples[key]
+	if !ok || seconds < last.seconds {
+		last = cpuSample{at: started}
+	}
+	over := now.Sub(last.at)
+	if ok && over < minSample {
+		return last.rate
+	}
+	rate := 0.0
+	if over > 0 {
+		rate = max(0, seconds-last.seconds) / over.Seconds()
+	}
+	r.samples[key] = cpuSample{now, seconds, rate}
+	return rate
+}
+
+func (r *Runtime) Usage(pod *corev1.Pod, c *corev1.Container, started, now time.Time) (runtime.Usage, error) {
+	cgroup := r.podCgroup(pod.UID) + "/" + c.Name
+	seconds, memory, err := sandbox.Usage(cgroup)
+	if err != nil {
+		return runtime.Usage{}, err
+	}
+	return runtime.Usage{CPU: r.rate(cgroup, seconds, started, now), CPUSeconds: seconds, Memory: memory,
+		PIDs: sandbox.PIDs(cgroup)}, nil
+}
+
+// Load is what all of this machine takes.
+func (r *Runtime) Load(now time.Time) (runtime.Usage, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return runtime.Usage{}, err
+	}
+	first, _, _ := strings.Cut(string(stat), "\n")
+	var ticks float64
+	for i, field := range strings.Fields(first) {
+		const idle, iowait, guest = 4, 5, 9
+		if n, err := strconv.ParseFloat(field, 64); err == nil && i != idle && i != iowait && i < guest {
+			ticks += n
+		}
+	}
+	const ticksPerSecond = 100 // of all architectures that Go knows (USER_HZ)
+	seconds := ticks / ticksPerSecond
+	used := memInfo("MemTotal") - memInfo("MemAvailable")
+	return runtime.Usage{CPU: r.rate("machine", seconds, now.Add(-uptime()), now), CPUSeconds: seconds, Memory: used},
+		nil
+}
+
+// uptime is how long the machine has run.
+func uptime() time.Duration {
+	text, _ := os.ReadFile("/proc/uptime")
+	first, _, _ := strings.Cut(string(text), " ")
+	seconds, _ := strconv.ParseFloat(first, 64)
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// memInfo is a value of /proc/meminfo in bytes.
+func memInfo(name string) int64 {
+	text, _ := os.ReadFile("/proc/meminfo")
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == name+":" {
+			n, _ := strconv.ParseInt(fields[1], 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}

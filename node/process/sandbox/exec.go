@@ -1,0 +1,311 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// exec runs a command in a container's namespaces, cgroup and rights. The client gets files to talk to it, then
+// how it ended; when the client leaves before, it is killed.
+func (s *shim) exec(conn *net.UnixConn, run *shimRun, r *request) error {
+	select {
+	case <-run.done:
+		return errors.New("container is not running")
+	default:
+	}
+	type started struct {
+		cmd   *exec.Cmd
+		names []string
+		files []*os.File
+		err   error
+	}
+	result := make(chan started)
+	go func() { // its thread has entered the container, and ends with it
+		runtime.LockOSThread()
+		var b started
+		b.cmd, b.names, b.files, b.err = s.startExec(run, r)
+		result <- b
+	}()
+	b := <-result
+	if b.err != nil {
+		return b.err
+	}
+	err := send(conn, &response{Files: b.names}, b.files...)
+	closeAll(b.files)
+	if err != nil {
+		_ = b.cmd.Process.Kill()
+	}
+	go func() {
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			_ = b.cmd.Process.Kill() // nothing where it has ended
+		}
+	}()
+	_ = b.cmd.Wait() // the state says how
+	exit := exitOf(b.cmd.ProcessState)
+	return send(conn, &response{Exit: &exit})
+}
+
+// startExec starts the command from a thread of its own.
+func (s *shim) startExec(run *shimRun, r *request) (cmd *exec.Cmd, names []string, files []*os.File, err error) {
+	var theirs []*os.File
+	defer func() {
+		closeAll(theirs)
+		if err != nil {
+			closeAll(files)
+		}
+	}()
+	attr := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: run.UID, Gid: run.GID, Groups: run.Groups},
+		Setsid: true}
+	leave, err := s.enterContainer(run, attr)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer leave()
+	path, err := lookPath(r.Args[0], run.Env)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	dir := run.Dir
+	if dir == "" {
+		dir = "/"
+	}
+	if err := enterFolder(dir); err != nil { // the command begins where this thread is
+		return nil, nil, nil, fmt.Errorf("chdir to %q: %w", dir, err)
+	}
+	cmd = &exec.Cmd{Path: path, Args: r.Args, Env: run.Env, SysProcAttr: attr}
+	if r.TTY {
+		master, slave, err := openTerminal()
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		attr.Setctty = true
+		theirs, files, names = append(theirs, slave), append(files, master), append(names, "tty")
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+		cmd.Env = withDefault(cmd.Env, "TERM", "xterm")
+	} else {
+		for _, name := range []string{"stdin", "stdout", "stderr"} {
+			if name == "stdin" && !r.Stdin {
+				continue
+			}
+			read, write, err := os.Pipe()
+			if err != nil {
+				return nil, nil, files, err
+			}
+			mine, its := read, write
+			switch name {
+			case "stdin":
+				mine, its = write, read
+				cmd.Stdin = its
+			case "stdout":
+				cmd.Stdout = its
+			case "stderr":
+				cmd.Stderr = its
+			}
+			files, theirs, names = append(files, mine), append(theirs, its), append(names, name)
+		}
+	}
+	for _, f := range theirs {
+		if err := f.Chown(int(run.UID), int(run.GID)); err != nil {
+			return nil, nil, files, err
+		}
+	}
+	if err := restrict(&run.Container); err != nil {
+		return nil, nil, files, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, files, err
+	}
+	return cmd, names, files, nil
+}
+
+// enterContainer moves this thread, and thus the process that it will start, to where the container is.
+func (s *shim) enterContainer(run *shimRun, attr *syscall.SysProcAttr) (leave func(), err error) {
+	leave = func() {}
+	if s.cgroups.v2 {
+		if f, err := os.Open(s.cgroups.folders(run.Cgroup)[0]); err == nil {
+			attr.UseCgroupFD, attr.CgroupFD = true, int(f.Fd())
+			leave = func() { _ = f.Close() }
+		}
+	} else {
+		for _, dir := range s.cgroups.folders(run.Cgroup) {
+			if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte(strconv.Itoa(unix.Gettid())), 0); err != nil &&
+				run.Limits.bind() {
+				return leave, fmt.Errorf("cgroup: %w", err)
+			}
+		}
+	}
+	if err := unix.Unshare(unix.CLONE_FS); err != nil { // a thread can change its mounts only with files of its own
+		return leave, err
+	}
+	spaces := map[string]int{"pid": unix.CLONE_NEWPID, "mnt": unix.CLONE_NEWNS}
+	var fds []*os.File
+	defer func() { closeAll(fds) }()
+	for _, name := range []string{"pid", "mnt"} {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", run.pid, name))
+		if err != nil {
+			return leave, err
+		}
+		fds = append(fds, f)
+	}
+	for i, name := range []string{"pid", "mnt"} {
+		if err := unix.Setns(int(fds[i].Fd()), spaces[name]); err != nil {
+			return leave, fmt.Errorf("enter %s namespace: %w", name, err)
+		}
+	}
+	return leave, nil
+}
+
+// openTerminal makes a pseudo terminal of the container that this thread is in. Its other end comes from the
+// kernel: what is in /dev/pts can be the container's.
+func openTerminal() (master, slave *os.File, err error) {
+	how := &unix.OpenHow{Flags: unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_NONBLOCK,
+		Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/dev/ptmx", how)
+	if err != nil {
+		return nil, nil, fmt.Errorf("terminal: %w", err)
+	}
+	master = os.NewFile(uintptr(fd), "ptmx")
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		_ = master.Close()
+		return nil, nil, fmt.Errorf("terminal: %w", err)
+	}
+	other, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER,
+		unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		_ = master.Close()
+		return nil, nil, fmt.Errorf("terminal: %w", errno)
+	}
+	return master, os.NewFile(other, "pts"), nil
+}
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// lookPath finds a program as execvp does, by the PATH of its own environment.
+func lookPath(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	path := defaultPath
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = v
+		}
+	}
+	for dir := range strings.SplitSeq(path, ":") {
+		file := filepath.Join("/", dir, name)
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("exec: %q: executable file not found in $PATH", name)
+}
+
+func withDefault(env []string, name, value string) []string {
+	for _, e := range env {
+		if strings.HasPrefix(e, name+"=") {
+			return env
+		}
+	}
+	return append(env[:len(env):len(env)], name+"="+value)
+}
+
+// tee sends what a container writes to all who are attached. A client that reads too slowly misses some: the
+// container does not wait for it.
+type tee struct {
+	mu     sync.Mutex
+	closed bool
+	to     []map[string]*os.File
+}
+
+func (t *tee) write(stream string, b []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := 0; i < len(t.to); i++ {
+		f := t.to[i][stream]
+		if f == nil {
+			continue
+		}
+		// The pipe does not block: EAGAIN is a full one, anything else a reader that left.
+		if _, err := unix.Write(descriptor(f), b); err != nil && !errors.Is(err, unix.EAGAIN) {
+			for _, f := range t.to[i] {
+				_ = f.Close()
+			}
+			t.to = append(t.to[:i], t.to[i+1:]...)
+			i--
+		}
+	}
+}
+
+func (t *tee) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for _, one := range t.to {
+		for _, f := range one {
+			_ = f.Close()
+		}
+	}
+	t.to = nil
+}
+
+// attach gives a client the container's streams.
+func (run *shimRun) attach(conn *net.UnixConn) error {
+	var names []string
+	var files []*os.File
+	defer func() { closeAll(files) }()
+	streams := []string{"stdout", "stderr"}
+	if run.TTY {
+		streams = streams[:1]
+	}
+	mine := map[string]*os.File{}
+	for _, name := range streams {
+		var p [2]int
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+			return err
+		}
+		mine[name] = os.NewFile(uintptr(p[1]), name)
+		names, files = append(names, name), append(files, os.NewFile(uintptr(p[0]), name))
+	}
+	run.tee.mu.Lock()
+	defer run.tee.mu.Unlock()
+	if run.tee.closed {
+		for _, f := range mine {
+			_ = f.Close()
+		}
+		return errors.New("container is not running")
+	}
+	run.tee.to = append(run.tee.to, mine)
+	if run.stdin != nil {
+		fd, err := unix.FcntlInt(uintptr(descriptor(run.stdin)), unix.F_DUPFD_CLOEXEC, 0)
+		if err == nil {
+			name := "stdin"
+			if run.TTY {
+				name = "tty"
+			}
+			names, files = append(names, name), append(files, os.NewFile(uintptr(fd), name))
+		}
+	}
+	return send(conn, &response{Files: names}, files...)
+}
+
+func (run *shimRun) closeStdin() {
+	run.tee.mu.Lock()
+	defer run.tee.mu.Unlock()
+	if run.stdin != nil {
+		_ = run.stdin.Close()
+		run.stdin = nil
+	}
+}

@@ -1,0 +1,200 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// order is what a new process is to become.
+type order struct {
+	Container
+	PodDir   string
+	InCgroup bool // it is in the container's cgroup
+}
+
+// initMain is the first process of a container, in its new namespaces, until it becomes the container's command.
+// Descriptor 3 is a socket to the shim: orders come in, a terminal or an error goes out.
+func initMain() int {
+	runtime.LockOSThread() // rights are a thread's, and this one becomes the command
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return 1
+	}
+	f := os.NewFile(3, "shim")
+	c, err := net.FileConn(f)
+	_ = f.Close()
+	if err != nil {
+		return 1
+	}
+	conn := c.(*net.UnixConn)
+	var o order
+	passed, err := receive(conn, &o)
+	closeAll(passed)
+	if err == nil {
+		err = become(conn, &o)
+	}
+	var start *StartError
+	_ = send(conn, &response{Error: err.Error(), Start: errors.As(err, &start)})
+	return 1
+}
+
+// become does not return but with an error.
+func become(conn *net.UnixConn, o *order) error {
+	c := &o.Container
+	var own *ownCgroup
+	if o.InCgroup {
+		var err error
+		if own, err = openOwnCgroup(c); err != nil {
+			return err
+		}
+	}
+	if err := enterRoot(c, scratchDir(o.PodDir, c.Name, c.Run), own); err != nil {
+		return err
+	}
+	if c.TTY {
+		if err := takeTerminal(conn, c); err != nil {
+			return err
+		}
+	}
+	dir := c.Dir
+	if dir == "" {
+		dir = "/"
+	}
+	if fd, err := makeTarget(filepath.Join("/", dir), true); err == nil {
+		_ = unix.Close(fd)
+	} else if !errors.Is(err, syscall.EROFS) {
+		return &StartError{fmt.Sprintf("workingDir %q: %v", dir, err)}
+	}
+	if c.ReadOnlyRoot {
+		if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NODEV, ""); err != nil {
+			return fmt.Errorf("readOnlyRootFilesystem: %w", err)
+		}
+	}
+	if err := restrict(c); err != nil {
+		return err
+	}
+	if err := setUser(c); err != nil {
+		return err
+	}
+	// A change of user takes the death signal away.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return err
+	}
+	if err := enterFolder(dir); err != nil {
+		return &StartError{fmt.Sprintf("chdir to cwd (%q) set in config.json failed: %v", dir, err)}
+	}
+	if len(c.Args) == 0 {
+		return pause(conn)
+	}
+	path, err := lookPath(c.Args[0], c.Env)
+	if err != nil {
+		return &StartError{err.Error()}
+	}
+	err = syscall.Exec(path, c.Args, c.Env)
+	return &StartError{fmt.Sprintf("exec: %q: %v", c.Args[0], err)}
+}
+
+// enterFolder makes a folder this thread's working directory. The thread still has rights that the container
+// has not: it follows no link of /proc to the files of a process outside.
+func enterFolder(dir string) error {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(unix.AT_FDCWD, dir, how)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return unix.Fchdir(fd)
+}
+
+// pause stands for a program that is not there, until it is signalled.
+func pause(conn *net.UnixConn) error {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
+	if err := send(conn, &response{}); err != nil {
+		return err
+	}
+	_ = conn.Close()
+	<-ended
+	os.Exit(0)
+	return nil
+}
+
+// takeTerminal makes a terminal this process' own, and sends its other end to the shim.
+func takeTerminal(conn *net.UnixConn, c *Container) error {
+	master, slave, err := openTerminal()
+	if err != nil {
+		return err
+	}
+	if err := slave.Chown(int(c.UID), int(c.GID)); err != nil {
+		return err
+	}
+	for fd := range 3 {
+		if err := unix.Dup3(int(slave.Fd()), fd, 0); err != nil {
+			return err
+		}
+	}
+	if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
+		return fmt.Errorf("terminal: %w", err)
+	}
+	err = send(conn, &response{Files: []string{"tty"}}, master)
+	_ = master.Close()
+	_ = slave.Close()
+	return err
+}
+
+// restrict takes from this thread, and what it becomes or starts, the rights that the container has not.
+func restrict(c *Container) error {
+	if c.NoNewPrivileges {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("no_new_privs: %w", err)
+		}
+	}
+	if c.Privileged {
+		return nil
+	}
+	for number := range unix.CAP_LAST_CAP + 1 {
+		if slices.Contains(c.Capabilities, number) {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(number), 0, 0, 0); err != nil &&
+			!errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("capability %d: %w", number, err)
+		}
+	}
+	return nil
+}
+
+// setUser changes the user of this thread, for good.
+func setUser(c *Container) error {
+	groups := c.Groups
+	var first unsafe.Pointer
+	if len(groups) > 0 {
+		first = unsafe.Pointer(&groups[0])
+	}
+	for _, call := range []struct {
+		name    string
+		trap    uintptr
+		a, b, c uintptr
+	}{
+		{"setgroups", unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(first), 0},
+		{"setresgid", unix.SYS_SETRESGID, uintptr(c.GID), uintptr(c.GID), uintptr(c.GID)},
+		{"setresuid", unix.SYS_SETRESUID, uintptr(c.UID), uintptr(c.UID), uintptr(c.UID)},
+	} {
+		if _, _, errno := unix.RawSyscall(call.trap, call.a, call.b, call.c); errno != 0 {
+			return fmt.Errorf("%s: %w", call.name, errno)
+		}
+	}
+	runtime.KeepAlive(groups)
+	return nil
+}

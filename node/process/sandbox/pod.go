@@ -1,0 +1,311 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pod is the agent's side of a shim. Its methods are safe for concurrent use.
+type Pod struct{ Config }
+
+// Supported returns why this process cannot run containers as processes; nil where it can.
+func Supported() error {
+	if os.Geteuid() != 0 {
+		return errors.New("the process runtime makes namespaces and cgroups, for which it must be root")
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(status)) {
+		if text, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			if caps, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64); err == nil &&
+				caps&(1<<unix.CAP_SYS_ADMIN) == 0 {
+				return errors.New(
+					"the process runtime makes namespaces and mounts, for which it needs the capability SYS_ADMIN")
+			}
+		}
+	}
+	return nil
+}
+
+// Start starts a pod's shim, or finds the one that an earlier agent started.
+func Start(s Config) (*Pod, error) {
+	p := &Pod{s}
+	if p.Alive() {
+		return p, nil
+	}
+	if err := os.MkdirAll(s.Dir, 0o750); err != nil {
+		return nil, err
+	}
+	_ = os.Remove(filepath.Join(s.Dir, socketName))
+	listener, err := withSocket(s.Dir, func(path string) (*net.UnixListener, error) {
+		return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	})
+	if err != nil {
+		return nil, err
+	}
+	listener.SetUnlinkOnClose(false)
+	defer func() { _ = listener.Close() }()
+	socket, err := listener.File()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = socket.Close() }()
+	log, err := os.OpenFile(filepath.Join(s.Dir, "shim.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	sandbox, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	flags := uintptr(unix.CLONE_NEWUTS | unix.CLONE_NEWIPC)
+	if s.HostIPC {
+		flags &^= unix.CLONE_NEWIPC
+	}
+	if s.IP != "" {
+		flags |= unix.CLONE_NEWNET
+	}
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{shimName}, Dir: "/", Stderr: log,
+		Env:         []string{"SANDBOX=" + string(sandbox), "GOMAXPROCS=2", "GOGC=50"},
+		ExtraFiles:  []*os.File{socket},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: flags},
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the pod's shim: %w", err)
+	}
+	go func() { _ = cmd.Wait() }() // ends with the shim; an agent that ends before leaves it to init
+	return p, nil
+}
+
+// Adopt is the pod whose shim an earlier agent started; whether it is alive is another question.
+func Adopt(s Config) *Pod { return &Pod{s} }
+
+// Alive reports whether the shim answers.
+func (p *Pod) Alive() bool {
+	conn, err := dialShim(p.Dir)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// Run starts a run of a container. A *StartError means that its own command is at fault.
+func (p *Pod) Run(c *Container) error {
+	return tell(p.Dir, &request{Op: opStart, Container: c})
+}
+
+// Wait returns how a run ended, when it has; a context that ends ends the waiting. If the shim ends before, and has
+// left no record, the error is ErrGone.
+func (p *Pod) Wait(ctx context.Context, name string, run int32) (*Exit, error) {
+	conn, _, files, err := ask(p.Dir, &request{Op: opWait, Name: name, Run: run})
+	if err != nil {
+		return p.ended(name, run, err)
+	}
+	closeAll(files)
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	var answer response
+	if files, err = receive(conn, &answer); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return p.ended(name, run, ErrGone)
+	}
+	closeAll(files)
+	if answer.Exit == nil {
+		return nil, errors.New(answer.Error)
+	}
+	return answer.Exit, nil
+}
+
+// ended is a run's exit record, or otherwise err.
+func (p *Pod) ended(name string, run int32, err error) (*Exit, error) {
+	body, failed := os.ReadFile(exitPath(p.Dir, name, run))
+	if failed != nil {
+		return nil, err
+	}
+	e := &Exit{}
+	return e, json.Unmarshal(body, e)
+}
+
+// Signal sends a signal to a run's command.
+func (p *Pod) Signal(name string, run int32, s syscall.Signal) error {
+	return tell(p.Dir, &request{Op: opSignal, Name: name, Run: run, Signal: int(s)})
+}
+
+// Dial connects to a port, from within the pod's network.
+func (p *Pod) Dial(ctx context.Context, address string, port uint16) (net.Conn, error) {
+	if p.IP == "" {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(address, fmt.Sprint(port)))
+	}
+	conn, _, files, err := ask(p.Dir, &request{Op: opDial, Address: address, Port: port})
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.Close()
+	defer closeAll(files)
+	if len(files) != 1 {
+		return nil, errors.New("the shim passed no connection")
+	}
+	return net.FileConn(files[0])
+}
+
+// Streams are files to talk to what runs. Those that it has not are nil; a terminal takes the place of all three.
+type Streams struct {
+	Stdin, Stdout, Stderr, Terminal *os.File
+	conn                            *net.UnixConn
+}
+
+func newStreams(conn *net.UnixConn, names []string, files []*os.File) *Streams {
+	s := &Streams{conn: conn}
+	for i, f := range files {
+		if i >= len(names) {
+			_ = f.Close()
+			continue
+		}
+		switch names[i] {
+		case "stdin":
+			s.Stdin = f
+		case "stdout":
+			s.Stdout = f
+		case "stderr":
+			s.Stderr = f
+		case "tty":
+			s.Terminal = f
+		}
+	}
+	return s
+}
+
+// Close closes all; a command that was begun by Exec is killed if it has not ended.
+func (s *Streams) Close() {
+	closeAll([]*os.File{s.Stdin, s.Stdout, s.Stderr, s.Terminal})
+	_ = s.conn.Close()
+}
+
+// Wait returns how the command ended that Exec began.
+func (s *Streams) Wait() (*Exit, error) {
+	var answer response
+	files, err := receive(s.conn, &answer)
+	closeAll(files)
+	if err != nil || answer.Exit == nil {
+		return nil, errors.Join(errors.New("the command's end is not known"), err)
+	}
+	return answer.Exit, nil
+}
+
+// Resize sets a terminal's size.
+func (s *Streams) Resize(width, height uint16) {
+	if s.Terminal == nil {
+		return
+	}
+	raw, err := s.Terminal.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height})
+	})
+}
+
+// Exec begins a command beside a container's own. Closing the streams ends it.
+func (p *Pod) Exec(name string, run int32, args []string, stdin, tty bool) (*Streams, error) {
+	conn, answer, files, err := ask(p.Dir, &request{Op: opExec, Name: name, Run: run, Args: args,
+		Stdin: stdin, TTY: tty})
+	if err != nil {
+		return nil, err
+	}
+	return newStreams(conn, answer.Files, files), nil
+}
+
+// Attach joins the streams of a container's own command.
+func (p *Pod) Attach(name string, run int32) (*Streams, error) {
+	conn, answer, files, err := ask(p.Dir, &request{Op: opAttach, Name: name, Run: run})
+	if err != nil {
+		return nil, err
+	}
+	return newStreams(conn, answer.Files, files), nil
+}
+
+// CloseStdin ends a container's input for good.
+func (p *Pod) CloseStdin(name string, run int32) error {
+	return tell(p.Dir, &request{Op: opCloseStdin, Name: name, Run: run})
+}
+
+// Stop kills whatever of the pod runs, and its shim, and takes its cgroup away. Logs and exit records stay.
+func (p *Pod) Stop(cgroup string) error {
+	c := findCgroups(cgroupRoot)
+	if err := tell(p.Dir, &request{Op: opQuit}); err != nil && !errors.Is(err, ErrGone) {
+		return err
+	}
+	_ = os.Remove(filepath.Join(p.Dir, socketName))
+	c.kill(cgroup)
+	return c.remove(cgroup)
+}
+
+// Remove is Stop, and takes the pod's folder away.
+func (p *Pod) Remove(cgroup string) error {
+	if err := p.Stop(cgroup); err != nil {
+		return err
+	}
+	if err := unmountBelow(p.Dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(p.Dir)
+}
+
+// unmountBelow ends what is mounted within a folder.
+func unmountBelow(dir string) error {
+	mounts, err := ownMounts()
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, m := range mounts {
+		if !strings.HasPrefix(m.at, dir+"/") {
+			continue
+		}
+		if err := unix.Unmount(m.at, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			failed = errors.Join(failed, fmt.Errorf("unmount %s: %w", m.at, err))
+		}
+	}
+	return failed
+}
+
+// MountMemory mounts a file system in memory, of so many bytes at most where that is not 0, for an emptyDir.
+func MountMemory(dir string, size int64) error {
+	options := "mode=0777"
+	if size > 0 {
+		options += fmt.Sprintf(",size=%d", size)
+	}
+	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
+}
+
+// PIDs are how many processes and threads a cgroup has; 0 where that is not known.
+func PIDs(cgroup string) int64 {
+	n, _ := findCgroups(cgroupRoot).pids(cgroup)
+	return n
+}
+
+// Usage is what a cgroup has taken: seconds of CPU since its start, and bytes of its working set.
+func Usage(cgroup string) (cpuSeconds float64, memory int64, err error) {
+	return findCgroups(cgroupRoot).usage(cgroup)
+}

@@ -1,0 +1,212 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// request is what the agent asks of a shim, one on each connection.
+type request struct {
+	Op        string     `json:"op"`
+	Container *Container `json:"container,omitempty"` // start
+	Name      string     `json:"name,omitempty"`
+	Run       int32      `json:"run,omitempty"`
+	Signal    int        `json:"signal,omitempty"`
+	Args      []string   `json:"args,omitempty"` // exec
+	TTY       bool       `json:"tty,omitempty"`
+	Stdin     bool       `json:"stdin,omitempty"`
+	Port      uint16     `json:"port,omitempty"`
+	Address   string     `json:"address,omitempty"`
+	Sysctls   []Sysctl   `json:"sysctls,omitempty"`
+}
+
+// response is what the shim answers, sometimes in two parts: when something has begun, and when it has ended.
+type response struct {
+	Error string `json:"error,omitempty"`
+	// Start says that the fault is the container's.
+	Start bool  `json:"start,omitempty"`
+	Exit  *Exit `json:"exit,omitempty"`
+	// Files are what the descriptors are that come along.
+	Files []string `json:"files,omitempty"`
+}
+
+const (
+	opStart      = "start"
+	opWait       = "wait"
+	opSignal     = "signal"
+	opExec       = "exec"
+	opAttach     = "attach"
+	opCloseStdin = "closeStdin"
+	opDial       = "dial"
+	opQuit       = "quit"
+	opNetwork    = "network"
+	opSysctls    = "sysctls"
+)
+
+// maxMessage is far beyond the largest environment that the kernel takes.
+const maxMessage = 8 << 20
+
+// send writes a message, and files along with it.
+func send(c *net.UnixConn, message any, files ...*os.File) error {
+	body, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	frame := append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = descriptor(f)
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	n, _, err := c.WriteMsgUnix(frame[:4], rights, nil) // the rights come with the first bytes
+	if err != nil {
+		return err
+	}
+	_, err = c.Write(frame[n:])
+	return err
+}
+
+// receive reads a message and the files that came with it.
+func receive(c *net.UnixConn, into any) ([]*os.File, error) {
+	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4*8))
+	n, nrights, _, _, err := c.ReadMsgUnix(head, rights)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, io.EOF
+	}
+	files, err := openRights(rights[:nrights])
+	if err == nil {
+		_, err = io.ReadFull(c, head[n:])
+	}
+	length := binary.BigEndian.Uint32(head)
+	if err == nil && length > maxMessage {
+		err = errors.New("message too long")
+	}
+	if err == nil {
+		body := make([]byte, length)
+		if _, err = io.ReadFull(c, body); err == nil {
+			err = json.Unmarshal(body, into)
+		}
+	}
+	if err != nil {
+		closeAll(files)
+		return nil, err
+	}
+	return files, nil
+}
+
+// descriptor is a file's number. Unlike File.Fd it leaves the file as it is, which others may share.
+func descriptor(f *os.File) int {
+	number := -1
+	if raw, err := f.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { number = int(fd) })
+	}
+	return number
+}
+
+func openRights(rights []byte) ([]*os.File, error) {
+	if len(rights) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			closeAll(files)
+			return nil, err
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			_ = unix.SetNonblock(fd, true) // so that what reads it can be interrupted
+			files = append(files, os.NewFile(uintptr(fd), "passed"))
+		}
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// socketName is the socket's in a pod's folder. It is reached through a descriptor of the folder: the path of a
+// socket may have no more than 107 bytes.
+const socketName = "shim"
+
+func withSocket[T any](dir string, do func(path string) (T, error)) (T, error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer func() { _ = folder.Close() }()
+	return do(fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socketName))
+}
+
+func dialShim(dir string) (*net.UnixConn, error) {
+	return withSocket(dir, func(path string) (*net.UnixConn, error) {
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrGone, err)
+		}
+		return conn, nil
+	})
+}
+
+// ask sends a request and reads the first answer. The connection stays open for a second.
+func ask(dir string, r *request, with ...*os.File) (*net.UnixConn, *response, []*os.File, error) {
+	conn, err := dialShim(dir)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	answer := &response{}
+	var files []*os.File
+	if err = send(conn, r, with...); err == nil {
+		files, err = receive(conn, answer)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrGone, err)
+	} else if answer.Error != "" {
+		err = errors.New(answer.Error)
+		if answer.Start {
+			err = &StartError{answer.Error}
+		}
+	}
+	if err != nil {
+		closeAll(files)
+		_ = conn.Close()
+		return nil, nil, nil, err
+	}
+	return conn, answer, files, nil
+}
+
+// tell is ask where one answer is all.
+func tell(dir string, r *request) error {
+	conn, _, files, err := ask(dir, r)
+	if err != nil {
+		return err
+	}
+	closeAll(files)
+	return conn.Close()
+}

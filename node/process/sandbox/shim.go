@@ -1,0 +1,495 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+)
+
+// The names by which our binary becomes a shim or a container's first process. They are for itself only.
+const (
+	shimName   = "coxswain-node-shim"
+	initName   = "coxswain-node-init"
+	reaperName = "coxswain-node-reaper"
+)
+
+// Main must be called first thing in main, and in TestMain where tests run processes: in a process that this
+// package started it does what that is for, and does not return.
+func Main() {
+	if len(os.Args) == 0 {
+		return
+	}
+	// Goroutines that enter namespaces give up their threads. The first one could not end, and would hold on to a
+	// namespace: let it be this goroutine's, which enters none.
+	runtime.LockOSThread()
+	switch os.Args[0] {
+	case shimName:
+		os.Exit(shimMain())
+	case initName:
+		os.Exit(initMain())
+	case reaperName:
+		os.Exit(reaperMain())
+	}
+}
+
+// shim is the process that holds a pod.
+type shim struct {
+	sandbox Config
+	clock   clock.PassiveClock
+	cgroups *cgroups
+	spawn   chan func() // done by the one thread with whose end the kernel ends the containers
+	reaper  *os.Process // the first process of the pod's PID namespace, where its containers share one
+	// the network namespace of the bridges, which is there as long as this is open; nil where there is none
+	bridge *os.File
+
+	mu   sync.Mutex
+	runs map[string]*shimRun
+}
+
+// shimRun is one run of a container, as the shim has it.
+type shimRun struct {
+	Container
+	pid    int
+	shares bool     // its PID namespace with others
+	stdin  *os.File // the end to write to, or the terminal; nil where there is none
+	log    *logFile
+	tee    tee
+	done   chan struct{} // closed when exit is known
+	exit   Exit
+}
+
+func shimMain() int {
+	runtime.LockOSThread() // threads that enter containers end, which the first one cannot
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
+	s := &shim{clock: clock.RealClock{}, cgroups: findCgroups(cgroupRoot), spawn: make(chan func()),
+		runs: map[string]*shimRun{}}
+	listener, err := s.begin()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "shim:", err)
+		return 1
+	}
+	go func() {
+		runtime.LockOSThread()
+		for f := range s.spawn {
+			f()
+		}
+	}()
+	if s.sandbox.SharePIDs {
+		if err := s.startReaper(); err != nil {
+			fmt.Fprintln(os.Stderr, "shim:", err)
+			return 1
+		}
+	}
+	go s.watchFolder()
+	for {
+		conn, err := listener.AcceptUnix()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "shim:", err)
+			return 1
+		}
+		go s.serve(conn)
+	}
+}
+
+// folderEvery is how often a shim looks whether its pod's folder is still there.
+const folderEvery = 10 * time.Second
+
+// watchFolder ends the pod when its folder is gone: somebody has removed the agent's data, and no agent will ever come
+// back for what runs.
+func (s *shim) watchFolder() {
+	ticker := clock.RealClock{}.NewTicker(folderEvery)
+	defer ticker.Stop()
+	for range ticker.C() {
+		if _, err := os.Stat(s.sandbox.Dir); errors.Is(err, os.ErrNotExist) {
+			s.quit()
+			os.Exit(0)
+		}
+	}
+}
+
+// begin takes over what the agent passed on: the listener as descriptor 3, the sandbox in the environment.
+func (s *shim) begin() (*net.UnixListener, error) {
+	if err := json.Unmarshal([]byte(os.Getenv("SANDBOX")), &s.sandbox); err != nil {
+		return nil, err
+	}
+	f := os.NewFile(3, "listener")
+	l, err := net.FileListener(f)
+	_ = f.Close()
+	if err != nil {
+		return nil, err
+	}
+	if s.sandbox.Hostname != "" {
+		if err := unix.Sethostname([]byte(s.sandbox.Hostname)); err != nil {
+			return nil, fmt.Errorf("hostname: %w", err)
+		}
+	}
+	if s.sandbox.IP != "" {
+		if err := loopback(s.sandbox.IP); err != nil {
+			return nil, fmt.Errorf("address: %w", err)
+		}
+	}
+	return l.(*net.UnixListener), nil
+}
+
+func (s *shim) serve(conn *net.UnixConn) {
+	defer func() { _ = conn.Close() }()
+	var r request
+	passed, err := receive(conn, &r)
+	if err != nil {
+		return
+	}
+	if r.Op == opNetwork {
+		err = s.shareNetwork(conn, passed)
+	} else {
+		closeAll(passed)
+		err = s.do(conn, &r)
+	}
+	if err != nil {
+		var start *StartError
+		_ = send(conn, &response{Error: err.Error(), Start: errors.As(err, &start)})
+	}
+}
+
+func (s *shim) do(conn *net.UnixConn, r *request) error {
+	if r.Op == opStart {
+		if err := s.start(r.Container); err != nil {
+			return err
+		}
+		return send(conn, &response{})
+	}
+	if r.Op == opDial {
+		return dialPort(conn, net.JoinHostPort(r.Address, strconv.Itoa(int(r.Port))))
+	}
+	if r.Op == opSysctls {
+		if err := setSysctls(r.Sysctls); err != nil {
+			return err
+		}
+		return send(conn, &response{})
+	}
+	if r.Op == opQuit {
+		s.quit()
+		_ = send(conn, &response{})
+		os.Exit(0)
+	}
+	run := s.run(r.Name, r.Run)
+	if run == nil {
+		return fmt.Errorf("no run %d of container %s", r.Run, r.Name)
+	}
+	switch r.Op {
+	case opWait:
+		if err := send(conn, &response{}); err != nil {
+			return err
+		}
+		<-run.done
+		return send(conn, &response{Exit: &run.exit})
+	case opSignal:
+		if err := unix.Kill(run.pid, unix.Signal(r.Signal)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		return send(conn, &response{})
+	case opExec:
+		return s.exec(conn, run, r)
+	case opAttach:
+		return run.attach(conn)
+	case opCloseStdin:
+		run.closeStdin()
+		return send(conn, &response{})
+	}
+	return fmt.Errorf("unknown request %q", r.Op)
+}
+
+func runKey(name string, run int32) string { return name + "/" + strconv.Itoa(int(run)) }
+
+func (s *shim) run(name string, run int32) *shimRun {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runs[runKey(name, run)]
+}
+
+// start brings a container's command to life. It returns when the command runs, or why it does not.
+func (s *shim) start(c *Container) error {
+	if s.run(c.Name, c.Run) != nil {
+		return nil // an agent that ended before it could note it had it started
+	}
+	dir := filepath.Join(s.sandbox.Dir, "containers", c.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	_ = os.Remove(exitPath(s.sandbox.Dir, c.Name, c.Run))
+	removeRun(s.sandbox.Dir, c.Name, c.Run-2)
+	log, err := openLogFile(LogPath(s.sandbox.Dir, c.Name, c.Run), s.clock.Now)
+	if err != nil {
+		return err
+	}
+	run := &shimRun{Container: *c, log: log, done: make(chan struct{})}
+	started := s.clock.Now()
+	wait, err := s.launch(run)
+	if err != nil {
+		log.close()
+		s.clean(run)
+		return err
+	}
+	s.mu.Lock()
+	delete(s.runs, runKey(c.Name, c.Run-1)) // it has left a record
+	s.runs[runKey(c.Name, c.Run)] = run
+	s.mu.Unlock()
+	go func() {
+		state := wait()
+		run.exit = exitOf(state)
+		run.exit.Started, run.exit.At = started, s.clock.Now()
+		run.exit.OOMKilled = s.cgroups.oomKills(run.Cgroup) > 0 && run.exit.Code != 0
+		log.close()
+		s.clean(run)
+		if err := writeExit(s.sandbox.Dir, run.Name, run.Run, &run.exit); err != nil {
+			fmt.Fprintln(os.Stderr, "shim:", err)
+		}
+		run.closeStdin()
+		close(run.done)
+	}()
+	return nil
+}
+
+// launch starts the container's first process and passes its outputs on to the log. wait returns when that has
+// ended and all outputs with it.
+func (s *shim) launch(run *shimRun) (wait func() *os.ProcessState, err error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = ours.Close() }()
+	var ends []*os.File // that the container has, and we need not
+	defer func() { closeAll(ends) }()
+	ends = append(ends, theirs)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args, cmd.Env, cmd.Dir = []string{initName}, []string{"GOMAXPROCS=1"}, "/"
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL,
+		Setsid: true}
+	pids, err := s.sharedPIDs(run)
+	if err != nil {
+		return nil, err
+	}
+	if pids != nil {
+		defer func() { _ = pids.Close() }()
+	}
+	if run.shares = pids != nil || run.HostPID; run.shares {
+		cmd.SysProcAttr.Cloneflags &^= unix.CLONE_NEWPID
+	}
+	if pids != nil {
+		// its parent has no number there, which os/exec takes for a dead one; it asks for the signal itself
+		cmd.SysProcAttr.Pdeathsig = 0
+	}
+	outputs := map[string]*os.File{}
+	defer func() {
+		if err != nil {
+			for _, r := range outputs {
+				_ = r.Close()
+			}
+			run.closeStdin()
+		}
+	}()
+	if !run.TTY {
+		for name, to := range map[string]*io.Writer{"stdout": &cmd.Stdout, "stderr": &cmd.Stderr} {
+			r, w, err := os.Pipe()
+			if err != nil {
+				return nil, err
+			}
+			outputs[name], *to = r, w
+			ends = append(ends, w)
+		}
+		if run.Stdin {
+			r, w, err := os.Pipe()
+			if err != nil {
+				return nil, err
+			}
+			cmd.Stdin, run.stdin = r, w
+			ends = append(ends, r)
+		}
+	}
+	for _, f := range ends[1:] { // so that the container can open /dev/stdout, whoever it is
+		if err := f.Chown(int(run.UID), int(run.GID)); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.cgroups.create(run.Cgroup, run.Limits); err != nil && run.Limits.bind() {
+		return nil, err
+	}
+	failed := make(chan error)
+	s.spawn <- func() { failed <- startWithin(cmd, pids) }
+	if err := <-failed; err != nil {
+		return nil, err
+	}
+	closeAll(ends) // its end of the socket closes when it becomes the command
+	ends = nil
+	run.pid = cmd.Process.Pid
+	terminal, err := s.instruct(ours, run)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, err
+	}
+	if terminal != nil {
+		run.stdin = terminal
+		outputs["stdout"] = terminal
+	}
+	var reading sync.WaitGroup
+	for name, r := range outputs {
+		reading.Go(func() {
+			run.log.copyLines(name, r, func(b []byte) { run.tee.write(name, b) })
+			if !run.TTY {
+				_ = r.Close()
+			}
+		})
+	}
+	return func() *os.ProcessState {
+		_ = cmd.Wait() // the state says how
+		if run.shares {
+			s.cgroups.kill(run.Cgroup) // what it has started does not end with a PID namespace
+		}
+		reading.Wait() // everything that could write has ended
+		run.tee.close()
+		return cmd.ProcessState
+	}, nil
+}
+
+// instruct puts the new process into its cgroup, instructs it, and waits until it has become the
+// container. It returns the container's terminal, if it has one.
+func (s *shim) instruct(conn *net.UnixConn, run *shimRun) (*os.File, error) {
+	failed := s.cgroups.enter(run.Cgroup, run.pid)
+	if failed != nil && run.Limits.bind() {
+		return nil, failed
+	}
+	if err := send(conn, &order{run.Container, s.sandbox.Dir, failed == nil}); err != nil {
+		return nil, err
+	}
+	var terminal *os.File
+	for {
+		var answer response
+		files, err := receive(conn, &answer)
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET): // closed by becoming the command
+			return terminal, nil
+		case err != nil:
+			return nil, err
+		case answer.Error != "":
+			closeAll(files)
+			if answer.Start {
+				return nil, &StartError{answer.Error}
+			}
+			return nil, errors.New(answer.Error)
+		case len(files) == 1:
+			terminal = files[0]
+		case answer.Files == nil: // a pause stays what it is
+			return terminal, nil
+		}
+	}
+}
+
+func socketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours := os.NewFile(uintptr(fds[0]), "ours")
+	defer func() { _ = ours.Close() }()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		_ = unix.Close(fds[1])
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), os.NewFile(uintptr(fds[1]), "theirs"), nil
+}
+
+func exitOf(state *os.ProcessState) Exit {
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return Exit{Code: 128 + int32(status.Signal()), Signal: int32(status.Signal())}
+	}
+	return Exit{Code: int32(state.ExitCode())}
+}
+
+// clean removes what a run leaves: its cgroup and its writable files.
+func (s *shim) clean(run *shimRun) {
+	s.cgroups.kill(run.Cgroup)
+	_ = s.cgroups.remove(run.Cgroup) // what is busy for a moment longer goes with the pod
+	_ = os.RemoveAll(scratchDir(s.sandbox.Dir, run.Name, run.Run))
+}
+
+// scratchDir has the files that a run writes to its root.
+func scratchDir(podDir, container string, run int32) string {
+	return filepath.Join(podDir, "containers", container, strconv.Itoa(int(run))+".root")
+}
+
+func exitPath(podDir, container string, run int32) string {
+	return filepath.Join(podDir, "containers", container, strconv.Itoa(int(run))+".exit")
+}
+
+// MessagePath is the file of a run's termination message.
+func MessagePath(podDir, container string, run int32) string {
+	return filepath.Join(podDir, "containers", container, strconv.Itoa(int(run))+".message")
+}
+
+// removeRun removes what a run has left that nobody asks for any more: there is a later one, whose end is known.
+func removeRun(podDir, container string, run int32) {
+	log := LogPath(podDir, container, run)
+	for _, path := range []string{log, log + ".1", exitPath(podDir, container, run),
+		MessagePath(podDir, container, run)} {
+		_ = os.Remove(path)
+	}
+}
+
+func writeExit(podDir, container string, run int32, e *Exit) error {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	path := exitPath(podDir, container, run)
+	if err := os.WriteFile(path+".new", body, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// quit ends all containers.
+func (s *shim) quit() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, run := range s.runs {
+		_ = unix.Kill(run.pid, unix.SIGKILL)
+	}
+	for _, run := range s.runs {
+		<-run.done
+	}
+	for _, run := range s.runs {
+		RemoveEmpty(filepath.Dir(run.Cgroup)) // the pod's
+	}
+}
+
+func dialPort(conn *net.UnixConn, address string) error {
+	to, err := net.DialTimeout("tcp", address, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = to.Close() }()
+	f, err := to.(*net.TCPConn).File()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	return send(conn, &response{Files: []string{"conn"}}, f)
+}

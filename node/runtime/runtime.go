@@ -1,0 +1,199 @@
+// Package runtime is the seam between the node agent and what runs containers.
+//
+// A Runtime runs containers. It knows nothing of restarts, order or phases: which container runs when is decided by the
+// agent's state machine. Machine is what a runtime adds whose containers are a load on this machine. Host is what a
+// runtime may ask of the agent; it is given to the runtime's constructor.
+//
+//	runtime.go   the interfaces, and the values that cross them
+//	pod.go       what agent and runtimes agree on about a pod: its key, grace period, containers, IDs
+//
+// Nothing here is imported but node/stream. node/simulated and node/process implement it.
+package runtime
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/stream"
+)
+
+// Runtime runs containers. It knows nothing of restarts, order or the API: when to run what is the
+// pod's state machine's business. It is called by several workers at a time, but never twice at once for
+// the same pod, except for what serves streams and logs: Dial, OpenLog and Usage are safe for concurrent use.
+type Runtime interface {
+	// Version is a Node's containerRuntimeVersion: "name://version".
+	Version() string
+	// Delay is how long after its admission a pod's first container may start.
+	Delay(pod *corev1.Pod) time.Duration
+	// SetUp prepares what the containers of a pod share, before the first of them starts, and keeps it up to date when
+	// it is called again. again is when to call it next; zero is never. A *SetUpError names its Event.
+	SetUp(ctx context.Context, pod *corev1.Pod, ip string) (again time.Duration, err error)
+	// TearDown ends whatever runs of a pod. Its logs stay until Forget, which leaves nothing. Both may be repeated.
+	TearDown(pod *corev1.Pod) error
+	Forget(uid types.UID) error
+	// Sweep forgets pods of an earlier agent that are not known any more.
+	Sweep(known func(types.UID) bool)
+	// Pull fetches a container's image and returns its ID.
+	Pull(pod *corev1.Pod, c *corev1.Container) (imageID string, err error)
+	// Start runs a container whose image was pulled. run counts its runs, from 0.
+	Start(pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (Container, error)
+	// Adopt takes up a container that an earlier agent started, described by its status.
+	Adopt(pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (Container, error)
+	// Dial connects to a port of a pod, as from within.
+	Dial(ctx context.Context, pod *corev1.Pod, port uint16) (net.Conn, error)
+	// OpenLog reads what a run of a container wrote, from the beginning.
+	OpenLog(pod *corev1.Pod, run *LogRun) (LogReader, error)
+	// Usage is what a container that has run since started takes at this moment.
+	Usage(pod *corev1.Pod, c *corev1.Container, started, now time.Time) (Usage, error)
+	// Close ends what the runtime does by itself. Containers go on running.
+	Close()
+}
+
+// Machine is what a runtime knows, besides, whose containers are programs of this machine. All methods are safe for
+// concurrent use.
+type Machine interface {
+	// Describe fills in what machine and system this is.
+	Describe(*corev1.NodeSystemInfo)
+	// Conditions are what the runtime reports of a node.
+	Conditions(node string) []corev1.NodeCondition
+	// Load is what all of the machine takes.
+	Load(now time.Time) (Usage, error)
+	// Resources are what the machine has, and what of it is free.
+	Resources() Resources
+	// DiskUse is what a pod takes of the machine's disk.
+	DiskUse(pod types.UID) (bytes, inodes int64)
+}
+
+// Resources are what a node has, of what its pods share. A resource of which there is nothing in all is not known.
+type Resources struct{ Memory, Disk, Inodes, PIDs Supply }
+
+// Supply is how much there is of a resource, in all and free.
+type Supply struct{ Capacity, Available int64 }
+
+// Host is what a runtime may ask of the agent that it runs containers for. No method blocks, and
+// all are safe for concurrent use.
+type Host interface {
+	// Event records an Event about a pod; nodeEvent one about a Node.
+	Event(pod *corev1.Pod, kind, reason, message string)
+	NodeEvent(node, kind, reason, message string)
+	// Wake has a pod looked at because one of its containers has changed.
+	Wake(PodKey)
+	// Refresh has SetUp called again for a pod because what it was made from has changed.
+	Refresh(PodKey)
+	// NodeChanged has a Node's status reported because the runtime's conditions have changed.
+	NodeChanged(node string)
+	// Client is the API, with the rights of a node.
+	Client(node string) kubernetes.Interface
+	// Subnet is where the addresses of a node's pods come from; the zero Prefix while that is not known.
+	Subnet(node string) netip.Prefix
+}
+
+// A pod is set up again RefreshEvery after a failure, or where a runtime is not notified of what its volumes are made
+// from. A change that is reported leads to it at once, but no sooner than RefreshPause after the last time.
+const (
+	RefreshEvery = time.Minute
+	RefreshPause = time.Second
+)
+
+// Container is one run of a container. exec and attach are safe for concurrent use.
+type Container interface {
+	// ID is unique: "runtime://...".
+	ID() string
+	// State is how it is at this moment.
+	State(now time.Time) State
+	// Stop asks it to end within grace; State has its Exit when it has.
+	Stop(now time.Time, grace time.Duration)
+	// Resize gives it the resources of its spec as it is now, while it runs.
+	Resize(spec *corev1.Container) error
+	// Exec runs a command beside it until it ends or ctx does; a *stream.ExitError has the exit code.
+	Exec(ctx context.Context, argv []string, c *stream.Command) error
+	// Attach joins its own streams until it ends or ctx does.
+	Attach(ctx context.Context, c *stream.Command) error
+}
+
+// State is how a container is.
+type State struct {
+	Ready bool
+	// Starting is true until a startup probe and a postStart hook have succeeded.
+	Starting bool
+	// Exit is nil while it runs.
+	Exit *Exit
+	// Next is when the state will change by itself; zero where that is not known.
+	Next time.Time
+}
+
+// Exit is how a container ended.
+type Exit struct {
+	Code int32
+	At   time.Time
+	// Reason is said in place of Completed or Error, and message is the container's own.
+	Reason, Message string
+}
+
+// SetUpError is why a pod cannot be prepared, and the reason of the Event that reports it.
+type SetUpError struct {
+	Reason string
+	Err    error
+}
+
+func (e *SetUpError) Error() string { return e.Err.Error() }
+func (e *SetUpError) Unwrap() error { return e.Err }
+
+// ConfigError is why a container cannot be made from what the API has: the kubelet's CreateContainerConfigError.
+type ConfigError struct{ Err error }
+
+func (e ConfigError) Error() string { return e.Err.Error() }
+func (e ConfigError) Unwrap() error { return e.Err }
+
+// StartError is why a container's own command did not start. It counts as a run that failed: the kubelet's StartError.
+type StartError struct{ Err error }
+
+func (e StartError) Error() string { return e.Err.Error() }
+func (e StartError) Unwrap() error { return e.Err }
+
+// Usage is what something takes of a machine.
+type Usage struct {
+	CPU        float64 // cores, lately
+	CPUSeconds float64 // since its start
+	Memory     int64   // bytes of its working set
+	Disk       int64   // bytes; the process runtime has those of whole pods only
+	PIDs       int64   // processes and threads
+}
+
+func (u *Usage) Add(o Usage) {
+	u.CPU += o.CPU
+	u.CPUSeconds += o.CPUSeconds
+	u.Memory = amount.Plus(u.Memory, o.Memory)
+	u.Disk = amount.Plus(u.Disk, o.Disk)
+	u.PIDs = amount.Plus(u.PIDs, o.PIDs)
+}
+
+// LogRun identifies the run whose log is read. Restarts count from 0.
+type LogRun struct {
+	Container string
+	Run       int32
+	Started   time.Time
+	Ended     func() (at time.Time, ended bool) // asked again while the log is followed
+}
+
+// LogReader reads a log record by record. It is not safe for concurrent use.
+type LogReader interface {
+	// Next is the next record, and io.EOF where there is none yet. The text is valid until the next call.
+	Next() (LogRecord, error)
+	Close() error
+}
+
+// LogRecord is a line, or the part of one that was written when there was enough of it.
+type LogRecord struct {
+	At      time.Time
+	Text    []byte
+	Stream  string // "stdout" or "stderr"
+	Partial bool   // more of the line follows
+}

@@ -1,0 +1,68 @@
+package simulated
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/node/amount"
+)
+
+// What pods and Nodes may say of their simulation. A value below its bounds counts as the least, one above
+// them as the most.
+const (
+	longest     = 365 * 24 * time.Hour // of ready-after, run-for, ready-for, unready-for and log-every
+	longestSlow = time.Hour
+	// shortestTurn is the least of ready-for and unready-for, each of which ends with a write to the API.
+	shortestTurn     = time.Second
+	shortestLogEvery = 100 * time.Millisecond
+
+	maxExitCode  = 255
+	maxFailures  = 1_000_000
+	maxPullError = 1024      // bytes; it is in every status and Event
+	maxLogLines  = 10_000    // that are kept of an endless log
+	maxLogBytes  = 1 << 20   // bytes that are kept of it
+	maxCPU       = 1_000_000 // cores
+	maxBytes     = 1 << 50   // of memory and of disk
+	maxPIDs      = 1 << 22   // the kernel's PID_MAX_LIMIT
+)
+
+// annotatedDuration is a duration of a pod's or Node's annotations within bounds. An annotation that
+// is not a duration is ignored.
+func annotatedDuration(annotations map[string]string, key string, least, most time.Duration) (time.Duration, bool) {
+	d, err := time.ParseDuration(annotations[key])
+	if err != nil {
+		return 0, false
+	}
+	return amount.Within(d, least, most), true
+}
+
+// annotatedNumber is annotatedDuration of a whole number.
+func annotatedNumber(annotations map[string]string, key string, most int64) (int64, bool) {
+	n, err := strconv.ParseInt(annotations[key], 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0, false
+	}
+	return amount.Within(n, 0, most), true
+}
+
+// annotatedQuantity is annotatedDuration of a quantity.
+func annotatedQuantity(annotations map[string]string, key string, most int64) (q resource.Quantity, ok bool) {
+	text, ok := annotations[key]
+	if !ok {
+		return q, false
+	}
+	q, err := bounds.ParseQuantity(text)
+	switch {
+	case err != nil:
+		return q, false
+	case q.Sign() < 0:
+		q = resource.Quantity{}
+	case q.CmpInt64(most) > 0:
+		q = *resource.NewQuantity(most, resource.BinarySI)
+	}
+	return q, true
+}

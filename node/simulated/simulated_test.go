@@ -1,0 +1,81 @@
+package simulated
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
+)
+
+var someTime = time.Unix(1_800_000_000, 0)
+
+// annotatedPod is a pod of one container, with annotations and their values.
+func annotatedPod(annotations ...string) *corev1.Pod {
+	pod := &corev1.Pod{}
+	pod.UID, pod.Spec.Containers = "uid", []corev1.Container{{Name: "c", Image: "nginx:1"}}
+	pod.Annotations = map[string]string{}
+	for i := 0; i < len(annotations); i += 2 {
+		pod.Annotations[annotations[i]] = annotations[i+1]
+	}
+	return pod
+}
+
+func TestSimulation_CountsWhatIsOutOfBoundsAsTheBound(t *testing.T) {
+	t.Parallel()
+	run := func(annotations ...string) *container {
+		pod := annotatedPod(annotations...)
+		return newContainer(pod, &pod.Spec.Containers[0], "id", 0, someTime)
+	}
+	require.Equal(t, someTime.Add(longest), run(AnnotationReadyAfter, "2000000h").readyAt)
+	require.Equal(t, someTime, run(AnnotationReadyAfter, "-1s").readyAt)
+	require.Equal(t, someTime.Add(longest), run(AnnotationRunFor, "2000000h").endsAt)
+	require.Equal(t, longest, run(AnnotationReadyFor, "2000000h").off)
+	require.EqualValues(t, 255, run(AnnotationExitCode, "4000000000").code)
+	require.EqualValues(t, 0, run(AnnotationExitCode, "-1").code)
+	require.EqualValues(t, 1, run(AnnotationFailures, "99999999999999999999").code)
+	require.False(t, run(AnnotationExitCode, "many").ends, "what is no number is as if it were not there")
+
+	use := func(annotations ...string) runtime.Usage { return UsageOf(annotatedPod(annotations...)) }
+	all := use(AnnotationCPU, "999E", AnnotationMemory, "999Ei", AnnotationDisk, "999Ei", AnnotationPIDs, "999E")
+	require.Equal(t, runtime.Usage{CPU: 1_000_000, Memory: 1 << 50, Disk: 1 << 50, PIDs: 1 << 22}, all)
+	require.Equal(t, runtime.Usage{}, use(AnnotationCPU, "-1", AnnotationMemory, "-1", AnnotationDisk, "-1",
+		AnnotationPIDs, "-1"))
+
+	_, err := (&Runtime{}).Pull(annotatedPod(AnnotationImagePullError, strings.Repeat("é", 1000)),
+		&corev1.Container{})
+	require.EqualError(t, err, strings.Repeat("é", 512))
+	node := &corev1.Node{}
+	node.Annotations = map[string]string{AnnotationSlow: "9000h"}
+	require.Equal(t, time.Hour, BehaviourOf(node).Slow)
+}
+
+func TestSimulation_KeepsNoMoreOfALogThanAFileWouldHave(t *testing.T) {
+	t.Parallel()
+	read := func(line, every string) (lines, size int) {
+		s := &Runtime{now: func() time.Time { return someTime.Add(24 * time.Hour) }}
+		run := &runtime.LogRun{Started: someTime, Ended: func() (time.Time, bool) { return time.Time{}, false }}
+		l, err := s.OpenLog(annotatedPod(AnnotationLog, line, AnnotationLogEvery, every), run)
+		require.NoError(t, err)
+		for {
+			record, err := l.Next()
+			if err == io.EOF {
+				return lines, size
+			}
+			lines, size = lines+1, size+len(record.Text)+1
+		}
+	}
+	lines, _ := read("x", "1ns")
+	require.Equal(t, maxLogLines, lines)
+	lines, size := read(strings.Repeat("x", 8<<10), "1ns")
+	require.LessOrEqual(t, size, maxLogBytes)
+	require.Equal(t, maxLogBytes/(8<<10+1), lines)
+	lines, _ = read("x", "1h")
+	require.Equal(t, 24, lines)
+	lines, _ = read("one\ntwo", "not a duration")
+	require.Equal(t, 2, lines, "they are written at the start")
+}

@@ -1,0 +1,140 @@
+package simulated
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
+	"github.com/coxswain-dev/coxswain/node/stream"
+)
+
+// What a simulated pod is said to write and to take. Quantities are Kubernetes'.
+const (
+	AnnotationLog      = "sim.coxswain.dev/log"
+	AnnotationLogEvery = "sim.coxswain.dev/log-every"
+	AnnotationCPU      = "sim.coxswain.dev/cpu"
+	AnnotationMemory   = "sim.coxswain.dev/memory"
+	AnnotationDisk     = "sim.coxswain.dev/disk"
+	AnnotationPIDs     = "sim.coxswain.dev/pids"
+)
+
+// What a container takes whose pod does not say: about as much as a server that has nothing to do.
+var (
+	idleCPU    = resource.MustParse("1m")
+	idleMemory = resource.MustParse("8Mi")
+)
+
+func (*Runtime) Dial(context.Context, *corev1.Pod, uint16) (net.Conn, error) {
+	return nil, errSimulated("connect")
+}
+
+func (s *container) Exec(context.Context, []string, *stream.Command) error {
+	return errSimulated("execute a command")
+}
+
+func (s *container) Attach(context.Context, *stream.Command) error {
+	return errSimulated("attach")
+}
+
+// Usage is the same for all containers of the pod.
+func (*Runtime) Usage(pod *corev1.Pod, _ *corev1.Container, started, now time.Time) (runtime.Usage, error) {
+	u := UsageOf(pod)
+	u.CPUSeconds = u.CPU * max(0, now.Sub(started).Seconds())
+	return u, nil
+}
+
+// UsageOf is what each container of a pod takes.
+func UsageOf(pod *corev1.Pod) runtime.Usage {
+	return annotatedUse(pod.Annotations, runtime.Usage{CPU: idleCPU.AsApproximateFloat64(), Memory: idleMemory.Value(),
+		PIDs: 1})
+}
+
+// annotatedUse is a usage with what annotations say in place of parts of it.
+func annotatedUse(annotations map[string]string, u runtime.Usage) runtime.Usage {
+	if len(annotations) == 0 {
+		return u
+	}
+	if q, ok := annotatedQuantity(annotations, AnnotationCPU, maxCPU); ok {
+		u.CPU = q.AsApproximateFloat64()
+	}
+	for _, of := range []struct {
+		key  string
+		to   *int64
+		most int64
+	}{
+		{AnnotationMemory, &u.Memory, maxBytes}, {AnnotationDisk, &u.Disk, maxBytes},
+		{AnnotationPIDs, &u.PIDs, maxPIDs},
+	} {
+		if q, ok := annotatedQuantity(annotations, of.key, of.most); ok {
+			*of.to = q.Value()
+		}
+	}
+	return u
+}
+
+func (s *Runtime) OpenLog(pod *corev1.Pod, run *runtime.LogRun) (runtime.LogReader, error) {
+	text := strings.TrimSuffix(pod.Annotations[AnnotationLog], "\n")
+	if text == "" {
+		return &log{}, nil
+	}
+	l := &log{lines: strings.Split(text, "\n"), run: run, clock: s.now}
+	l.every, _ = annotatedDuration(pod.Annotations, AnnotationLogEvery, shortestLogEvery, longest)
+	if l.every > 0 {
+		longest := 0
+		for _, line := range l.lines {
+			longest = max(longest, len(line)+1)
+		}
+		l.at = max(0, l.written()-max(1, min(maxLogLines, maxLogBytes/longest)))
+	}
+	return l, nil
+}
+
+// log is a function of the time: the annotation's lines at the start or, with log-every, one of
+// them after each such time, from the first again after the last.
+type log struct {
+	lines []string
+	every time.Duration
+	run   *runtime.LogRun
+	clock func() time.Time
+	at    int
+}
+
+// written is how many lines there are at this moment.
+func (l *log) written() int {
+	if l.every <= 0 {
+		return len(l.lines)
+	}
+	end := l.clock()
+	if at, ended := l.run.Ended(); ended {
+		end = at
+	}
+	return int(max(0, end.Sub(l.run.Started)) / l.every)
+}
+
+func (l *log) Next() (runtime.LogRecord, error) {
+	if len(l.lines) == 0 || l.at >= l.written() {
+		return runtime.LogRecord{}, io.EOF
+	}
+	i := l.at
+	l.at++
+	at := l.run.Started
+	if l.every > 0 {
+		at = at.Add(time.Duration(i+1) * l.every)
+	}
+	return runtime.LogRecord{At: at, Text: []byte(l.lines[i%len(l.lines)]), Stream: "stdout"}, nil
+}
+
+func (*log) Close() error { return nil }
+
+// errSimulated is why a request that needs a program fails.
+func errSimulated(what string) error {
+	return fmt.Errorf("cannot %s: the container is simulated, no program runs in it (the agent runs programs with "+
+		"--runtime process)", what)
+}

@@ -1,0 +1,419 @@
+// Package volumes makes the volumes of pods as folders of this machine: emptyDir, configMap, secret, downwardAPI,
+// projected, hostPath and claims that are folders.
+//
+//	volumes.go   each kind of volume, and tokens with their renewal
+//	payload.go   files that are replaced together, as the kubelet does by its ..data link
+//
+// How a container sees them, and which paths of the machine it must not see, is the runtime's business.
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/coxswain-dev/coxswain/node/amount"
+	"github.com/coxswain-dev/coxswain/node/environment"
+)
+
+// Volumes makes the volumes of pods, as folders of this machine. It is safe for concurrent use, for different pods.
+type Volumes struct {
+	Clock clock.PassiveClock
+	// Memory mounts a file system in memory of so many bytes.
+	Memory func(dir string, size int64) error
+	// Visible refuses paths of this machine that containers must not see; nil refuses none.
+	Visible func(path string) error
+	// Roots are folders right below which the volumes of claims may be, although containers do not see them.
+	Roots []string
+
+	mu     sync.Mutex
+	tokens map[types.UID]map[string]*heldToken
+}
+
+// Source is where a volume is on this machine.
+type Source struct {
+	Path string
+	// Own says that the agent has made the folder, or has it from a claim: it may be where containers do not see it.
+	Own bool
+	// ReadOnly says that no container writes to it: the agent does, with the machine's rights.
+	ReadOnly bool
+}
+
+// heldToken is a ServiceAccount's token, renewed when a fifth of its life is left, or after a day, as the kubelet does.
+type heldToken struct {
+	token string
+	renew time.Time
+}
+
+// SetUp makes a pod's volumes below dir, or makes them anew, and returns where they are, by their names.
+func (v *Volumes) SetUp(ctx context.Context, e *environment.Environment, dir string) (map[string]Source, error) {
+	at := map[string]Source{}
+	for i := range e.Pod.Spec.Volumes {
+		volume := &e.Pod.Spec.Volumes[i]
+		source, err := v.one(ctx, e, volume, filepath.Join(dir, volume.Name))
+		if err != nil {
+			return nil, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", volume.Name, err)
+		}
+		at[volume.Name] = source
+	}
+	return at, nil
+}
+
+func (v *Volumes) one(ctx context.Context, e *environment.Environment, volume *corev1.Volume,
+	dir string) (Source, error) {
+	switch s := &volume.VolumeSource; {
+	case s.HostPath != nil:
+		return Source{Path: s.HostPath.Path}, v.hostPath(s.HostPath)
+	case s.PersistentVolumeClaim != nil:
+		return v.claim(ctx, e, s.PersistentVolumeClaim.ClaimName)
+	case s.Ephemeral != nil:
+		return v.claim(ctx, e, e.Pod.Name+"-"+volume.Name)
+	case s.EmptyDir != nil:
+		return Source{Path: dir, Own: true}, v.emptyDir(e.Pod, s.EmptyDir, dir)
+	}
+	p, err := v.payload(ctx, e, volume)
+	if err != nil {
+		return Source{}, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return Source{}, err
+	}
+	return Source{Path: dir, Own: true, ReadOnly: true}, p.write(dir, FSGroup(e.Pod))
+}
+
+// hostPath is a path that a user chose.
+func (v *Volumes) hostPath(s *corev1.HostPathVolumeSource) error {
+	if err := v.Check(s.Path); err != nil {
+		return err
+	}
+	return hostPath(s)
+}
+
+// Check refuses a path that containers must not see.
+func (v *Volumes) Check(path string) error {
+	if v.Visible == nil {
+		return nil
+	}
+	if err := v.Visible(path); err != nil {
+		return fmt.Errorf("path %s: %w", path, err)
+	}
+	return nil
+}
+
+// Renewal is when the first of a pod's tokens is to be renewed; zero where it has none.
+func (v *Volumes) Renewal(pod types.UID) time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var first time.Time
+	for _, held := range v.tokens[pod] {
+		if first.IsZero() || held.renew.Before(first) {
+			first = held.renew
+		}
+	}
+	return first
+}
+
+// Forget drops what is held for a pod.
+func (v *Volumes) Forget(pod types.UID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.tokens, pod)
+}
+
+func FSGroup(pod *corev1.Pod) *int64 {
+	if pod.Spec.SecurityContext == nil {
+		return nil
+	}
+	return pod.Spec.SecurityContext.FSGroup
+}
+
+func (v *Volumes) emptyDir(pod *corev1.Pod, s *corev1.EmptyDirVolumeSource, dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	if s.Medium == corev1.StorageMediumMemory {
+		var size int64
+		if s.SizeLimit != nil {
+			size = amount.Of(*s.SizeLimit, 0)
+		}
+		if err := v.Memory(dir, size); err != nil {
+			_ = os.Remove(dir)
+			return err
+		}
+	}
+	mode := fs.FileMode(0o777)
+	if gid := FSGroup(pod); gid != nil {
+		if err := os.Chown(dir, -1, int(*gid)); err != nil {
+			return err
+		}
+		mode |= fs.ModeSetgid
+	}
+	return os.Chmod(dir, mode)
+}
+
+// hostPath checks, and makes where that is asked for, a file or folder of the host.
+func hostPath(s *corev1.HostPathVolumeSource) error {
+	kind := corev1.HostPathUnset
+	if s.Type != nil {
+		kind = *s.Type
+	}
+	info, err := os.Stat(s.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		switch kind {
+		case corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate:
+			return os.MkdirAll(s.Path, 0o755)
+		case corev1.HostPathFileOrCreate:
+			// where a symbolic link leads is not looked at
+			f, err := os.OpenFile(s.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+			if err != nil {
+				return err
+			}
+			return f.Close()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("hostPath type check failed: %w", err)
+	}
+	ok := true
+	switch mode := info.Mode(); kind {
+	case corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate:
+		ok = mode.IsDir()
+	case corev1.HostPathFile, corev1.HostPathFileOrCreate:
+		ok = mode.IsRegular()
+	case corev1.HostPathSocket:
+		ok = mode&fs.ModeSocket != 0
+	case corev1.HostPathCharDev:
+		ok = mode&fs.ModeCharDevice != 0
+	case corev1.HostPathBlockDev:
+		ok = mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0
+	}
+	if !ok {
+		return fmt.Errorf("hostPath type check failed: %s is not a %s", s.Path, kind)
+	}
+	return nil
+}
+
+// claim is the folder behind a claim: of a PersistentVolume that is one on this machine.
+func (v *Volumes) claim(ctx context.Context, e *environment.Environment, name string) (Source, error) {
+	claim, err := e.Client.CoreV1().PersistentVolumeClaims(e.Pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return Source{}, err
+	}
+	if claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName == "" {
+		return Source{}, fmt.Errorf("claim %q is not bound", name)
+	}
+	pv, err := e.Client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		return Source{}, err
+	}
+	var source Source
+	switch s := &pv.Spec.PersistentVolumeSource; {
+	case s.HostPath != nil:
+		source.Path = s.HostPath.Path
+	case s.Local != nil:
+		source.Path = s.Local.Path
+	default:
+		return source, fmt.Errorf("volume %q is neither of hostPath nor local, which is what this agent can mount",
+			pv.Name)
+	}
+	source.Own = slices.Contains(v.Roots, filepath.Dir(filepath.Clean(source.Path)))
+	if !source.Own {
+		if err := v.Check(source.Path); err != nil {
+			return source, err
+		}
+	}
+	if s := pv.Spec.HostPath; s != nil {
+		return source, claimedFolder(s, FSGroup(e.Pod))
+	}
+	_, err = os.Stat(source.Path)
+	return source, err
+}
+
+// claimedFolder is hostPath of a volume that was made for a claim: where its folder is made, any user that the pod
+// runs as can write to it, as with other provisioners of local folders.
+func claimedFolder(s *corev1.HostPathVolumeSource, gid *int64) error {
+	_, err := os.Stat(s.Path)
+	made := errors.Is(err, fs.ErrNotExist)
+	if err := hostPath(s); err != nil || !made || s.Type == nil || *s.Type != corev1.HostPathDirectoryOrCreate {
+		return err
+	}
+	mode := fs.FileMode(0o777)
+	if gid != nil {
+		if err := os.Chown(s.Path, -1, int(*gid)); err != nil {
+			return err
+		}
+		mode |= fs.ModeSetgid
+	}
+	return os.Chmod(s.Path, mode)
+}
+
+// payload is the content of a volume that is made from API objects.
+func (v *Volumes) payload(ctx context.Context, e *environment.Environment, volume *corev1.Volume) (payload, error) {
+	p := payload{}
+	switch s := &volume.VolumeSource; {
+	case s.ConfigMap != nil:
+		return p, addConfigMap(ctx, e, p, s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.DefaultMode,
+			s.ConfigMap.Optional)
+	case s.Secret != nil:
+		return p, addSecret(ctx, e, p, s.Secret.SecretName, s.Secret.Items, s.Secret.DefaultMode, s.Secret.Optional)
+	case s.DownwardAPI != nil:
+		return p, addFields(e, p, s.DownwardAPI.Items, s.DownwardAPI.DefaultMode)
+	case s.Projected != nil:
+		for i := range s.Projected.Sources {
+			if err := v.project(ctx, e, p, volume.Name, &s.Projected.Sources[i], s.Projected.DefaultMode); err != nil {
+				return nil, err
+			}
+		}
+		return p, nil
+	}
+	return nil, errors.New("this agent mounts emptyDir, configMap, secret, downwardAPI, projected, hostPath and " +
+		"persistentVolumeClaim, and no other volumes")
+}
+
+func (v *Volumes) project(ctx context.Context, e *environment.Environment, p payload, volume string,
+	s *corev1.VolumeProjection,
+	mode *int32) error {
+	switch {
+	case s.ConfigMap != nil:
+		return addConfigMap(ctx, e, p, s.ConfigMap.Name, s.ConfigMap.Items, mode, s.ConfigMap.Optional)
+	case s.Secret != nil:
+		return addSecret(ctx, e, p, s.Secret.Name, s.Secret.Items, mode, s.Secret.Optional)
+	case s.DownwardAPI != nil:
+		return addFields(e, p, s.DownwardAPI.Items, mode)
+	case s.ServiceAccountToken != nil:
+		token, err := v.token(ctx, e, volume, s.ServiceAccountToken)
+		if err != nil {
+			return err
+		}
+		p[filepath.Clean(s.ServiceAccountToken.Path)] = payloadFile{[]byte(token), parseMode(nil, mode)}
+		return nil
+	}
+	return errors.New(
+		"this agent projects configMap, secret, downwardAPI and serviceAccountToken, and no other sources")
+}
+
+// token is a ServiceAccount's token that is bound to the pod.
+func (v *Volumes) token(ctx context.Context, e *environment.Environment, volume string,
+	s *corev1.ServiceAccountTokenProjection) (
+	string, error) {
+	key := volume + "\x00" + s.Path
+	now := v.Clock.Now()
+	v.mu.Lock()
+	held := v.tokens[e.Pod.UID][key]
+	v.mu.Unlock()
+	if held != nil && now.Before(held.renew) {
+		return held.token, nil
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: s.ExpirationSeconds,
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: e.Pod.Name,
+			UID: e.Pod.UID},
+	}}
+	if s.Audience != "" {
+		request.Spec.Audiences = []string{s.Audience}
+	}
+	account := e.Pod.Spec.ServiceAccountName
+	answer, err := e.Client.CoreV1().ServiceAccounts(e.Pod.Namespace).CreateToken(ctx, account, request,
+		metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("token of ServiceAccount %q: %w", account, err)
+	}
+	life := answer.Status.ExpirationTimestamp.Sub(now)
+	held = &heldToken{answer.Status.Token, now.Add(min(life*4/5, 24*time.Hour))}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.tokens == nil {
+		v.tokens = map[types.UID]map[string]*heldToken{}
+	}
+	if v.tokens[e.Pod.UID] == nil {
+		v.tokens[e.Pod.UID] = map[string]*heldToken{}
+	}
+	v.tokens[e.Pod.UID][key] = held
+	return held.token, nil
+}
+
+func addConfigMap(ctx context.Context, e *environment.Environment, p payload, name string, items []corev1.KeyToPath,
+	mode *int32,
+	optional *bool) error {
+	cm, err := e.References.ConfigMap(ctx, e.Client, e.Pod, name)
+	if apierrors.IsNotFound(err) && ptr.Deref(optional, false) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
+	for key, value := range cm.Data {
+		data[key] = []byte(value)
+	}
+	for key, value := range cm.BinaryData {
+		data[key] = value
+	}
+	return addKeys(p, data, items, mode, optional)
+}
+
+func addSecret(ctx context.Context, e *environment.Environment, p payload, name string, items []corev1.KeyToPath,
+	mode *int32,
+	optional *bool) error {
+	secret, err := e.References.Secret(ctx, e.Client, e.Pod, name)
+	if apierrors.IsNotFound(err) && ptr.Deref(optional, false) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return addKeys(p, secret.Data, items, mode, optional)
+}
+
+// addKeys adds all keys, or those that items choose.
+func addKeys(p payload, data map[string][]byte, items []corev1.KeyToPath, mode *int32, optional *bool) error {
+	if len(items) == 0 {
+		for key, value := range data {
+			p[key] = payloadFile{value, parseMode(nil, mode)}
+		}
+	}
+	for _, item := range items {
+		value, ok := data[item.Key]
+		if !ok && !ptr.Deref(optional, false) {
+			return fmt.Errorf("references non-existent key: %s", item.Key)
+		}
+		if ok {
+			p[filepath.Clean(item.Path)] = payloadFile{value, parseMode(item.Mode, mode)}
+		}
+	}
+	return nil
+}
+
+func addFields(e *environment.Environment, p payload, items []corev1.DownwardAPIVolumeFile, mode *int32) error {
+	for _, item := range items {
+		var value string
+		var err error
+		if item.FieldRef != nil {
+			value, err = environment.FieldValue(e.Pod, item.FieldRef.FieldPath)
+		} else {
+			value, err = environment.ResourceValue(e.Pod, nil, item.ResourceFieldRef, e.Allocatable)
+		}
+		if err != nil {
+			return err
+		}
+		p[filepath.Clean(item.Path)] = payloadFile{[]byte(value), parseMode(item.Mode, mode)}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// way is a table of hops: two columns without headings, the first of which names files or folders.
+var (
+	way = regexp.MustCompile(`(?m)^\| \| \|\n\|---\|---\|\n((?:\|.*\|\n)+)`)
+	hop = regexp.MustCompile(`^[A-Za-z]+(\.[A-Za-z]+)?$`)
+)
+
+// TestArchitecture_HopsAreFunctionsOfTheFilesBesideThem holds the ways in docs/architecture.md against the code: each
+// function in a row is declared in a file that the row names.
+func TestArchitecture_HopsAreFunctionsOfTheFilesBesideThem(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/architecture.md")
+	require.NoError(t, err)
+	hops := 0
+	for _, table := range way.FindAllStringSubmatch(string(text), -1) {
+		for row := range strings.Lines(table[1]) {
+			declared := map[string]bool{}
+			var named []string
+			for _, m := range quoted.FindAllStringSubmatch(row, -1) {
+				switch {
+				case strings.HasSuffix(m[1], ".go"):
+					declarations(t, filepath.Join("..", m[1]), declared)
+				case hop.MatchString(m[1]):
+					named = append(named, m[1])
+				}
+			}
+			for _, name := range named {
+				if hops++; !declared[name] {
+					t.Errorf("%s is not declared in the files of its row: %s", name, strings.TrimSpace(row))
+				}
+			}
+		}
+	}
+	require.Greater(t, hops, 30)
+}
+
+// declarations adds what a file declares: functions, methods as Type.method, variables.
+func declarations(t *testing.T, path string, to map[string]bool) {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			if d.Recv != nil {
+				receiver := d.Recv.List[0].Type
+				if pointer, ok := receiver.(*ast.StarExpr); ok {
+					receiver = pointer.X
+				}
+				if of, ok := receiver.(*ast.Ident); ok {
+					name = of.Name + "." + name
+				}
+			}
+			to[name] = true
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if v, ok := s.(*ast.ValueSpec); ok {
+					for _, n := range v.Names {
+						to[n.Name] = true
+					}
+				}
+			}
+		}
+	}
+}

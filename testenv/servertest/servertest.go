@@ -1,0 +1,101 @@
+// Package servertest starts API servers alone, for tests of apiserver and of the packages below it: with options of
+// their own, several on one store, or on a backend that fails. Package testenv starts whole control planes.
+package servertest
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// Server is a server that serves until its test ends.
+type Server struct {
+	*apiserver.Server
+	// CA has signed the server's certificate, and signs those of clients.
+	CA *pki.CA
+	// Config is an administrator's.
+	Config *rest.Config
+}
+
+// Start starts a server. Without a Store it has one of its own, and without a Registry all built-in kinds. When Start
+// returns, the server has written what every cluster has.
+func Start(t testing.TB, o apiserver.Options) *Server {
+	t.Helper()
+	if o.Store == nil {
+		o.Store = Store(t, Backend(t), storage.Options{})
+	}
+	if o.Registry == nil {
+		o.Registry = api.NewRegistry(builtin.Kinds()...)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	ca, err := pki.NewCA()
+	require.NoError(t, err)
+	if o.Authentication.ClientCAs == nil {
+		o.Authentication.ClientCAs = authn.FixedCAs(ca.Pool())
+	}
+	server, err := apiserver.New(t.Context(), o)
+	require.NoError(t, err)
+	cert, err := ca.Serving("127.0.0.1")
+	require.NoError(t, err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(ctx, ln, apiserver.TLSConfig(cert)) })
+	t.Cleanup(func() {
+		stop()
+		serving.Wait()
+	})
+	<-server.PolicyWritten()
+	admin, key, err := ca.Client("admin", "system:masters")
+	require.NoError(t, err)
+	return &Server{Server: server, CA: ca, Config: &rest.Config{
+		Host: "https://" + ln.Addr().String(), QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca.PEM(), CertData: admin, KeyData: key},
+	}}
+}
+
+// Client returns an administrator's client, with connections of its own.
+func (s *Server) Client(t testing.TB) *kubernetes.Clientset {
+	t.Helper()
+	transport, err := rest.HTTPClientFor(s.Config)
+	require.NoError(t, err)
+	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(transport.Transport) })
+	client, err := kubernetes.NewForConfigAndClient(s.Config, transport)
+	require.NoError(t, err)
+	return client
+}
+
+// Backend starts an etcd of the test's own.
+func Backend(t testing.TB) storage.Backend {
+	t.Helper()
+	embedded, err := storage.StartEmbedded(t.Context(), storage.EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, embedded.Close()) })
+	return embedded
+}
+
+// Store opens a store on a backend, of which there may be several.
+func Store(t testing.TB, backend storage.Backend, o storage.Options) *storage.Store {
+	t.Helper()
+	store, err := storage.Open(t.Context(), backend, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
