@@ -108,8 +108,13 @@ func TestAllocate_ReservesInTheTransactionOfTheService(t *testing.T) {
 	for _, w := range writes {
 		require.Equal(t, storage.Create, w.Op)
 	}
-	_, err = store.Commit(ctx, writes...)
-	require.NoError(t, err)
+	commit := func() {
+		_, err := store.Commit(ctx, writes...)
+		require.NoError(t, err)
+		_, err = store.Revision(ctx) // memory, by which reservations are chosen and refused, has them now
+		require.NoError(t, err)
+	}
+	commit()
 	_, err = store.Commit(ctx, writes...)
 	require.ErrorIs(t, err, storage.ErrExists, "another server has the address")
 
@@ -126,8 +131,7 @@ func TestAllocate_ReservesInTheTransactionOfTheService(t *testing.T) {
 	_, writes, err = a.Allocate(ctx, nil, made)
 	require.NoError(t, err)
 	require.Len(t, writes, 2)
-	_, err = store.Commit(ctx, writes...)
-	require.NoError(t, err)
+	commit()
 	_, writes, err = a.Allocate(ctx, taken, nil)
 	require.NoError(t, err, "the address is free again")
 	require.Len(t, writes, 1)
