@@ -11,6 +11,8 @@
 package api
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -35,6 +37,8 @@ type Object interface {
 // kind needs nothing there.
 type Resource struct {
 	Group, Version, Kind string
+	// ListKind is the kind of lists; it defaults to Kind and "List".
+	ListKind string
 	// Plural is the resource's name in URLs ("pods"); Singular defaults to the lower-case Kind.
 	Plural, Singular string
 	ShortNames       []string
@@ -56,6 +60,13 @@ type Resource struct {
 	New     func() Object
 	NewList func() runtime.Object
 
+	// Schema, of a kind that a CustomResourceDefinition defines, is a number that no other registration of the
+	// process has; it is 0 for built-in kinds. A stored document may be older than the schema, and is then brought
+	// up to date when it is read.
+	Schema uint64
+	// Definition is the stored object that defines such a kind.
+	Definition *Definition
+
 	// Default sets fields that the client left out, as Kubernetes does. It must be idempotent.
 	Default func(obj Object)
 	// PrepareCreate and PrepareUpdate reset fields that a client may not set, in addition to status and
@@ -74,6 +85,10 @@ type Resource struct {
 	Validate       func(obj Object) field.ErrorList
 	ValidateCreate func(obj Object) field.ErrorList
 	ValidateUpdate func(obj, old Object) field.ErrorList
+	// Check has the checks of a kind whose schema is known only at run time. They may take long and end with ctx,
+	// whose error they return then. It runs after the other checks, and for writes to a subresource as well.
+	Check func(ctx context.Context, obj, old Object, subresource string) (errs field.ErrorList, warnings []string,
+		err error)
 	// ValidateName returns why a name is not allowed; nil means a DNS-1123 subdomain (apimachinery's
 	// NameIsDNSSubdomain). prefix is true for generateName.
 	ValidateName func(name string, prefix bool) []string
@@ -167,6 +182,18 @@ type Scale struct {
 	// Get returns the desired and the actual replicas, and the pods' selector as a string.
 	Get func(obj Object) (spec, status int32, selector string)
 	Set func(obj Object, replicas int32)
+	// Check returns why an object has no Scale; nil if all objects have one.
+	Check func(obj Object) error
+	// Path leads to the desired replicas; nil is spec.replicas.
+	Path []string
+}
+
+// ReplicasPath leads to the desired replicas in an object.
+func (s *Scale) ReplicasPath() []string {
+	if s.Path != nil {
+		return s.Path
+	}
+	return []string{"spec", "replicas"}
 }
 
 // Subresource is a path below an object.
@@ -248,6 +275,11 @@ func (r *Resource) Subresource(name string) *Subresource {
 // GVK is the kind with its group and version.
 func (r *Resource) GVK() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
+}
+
+// ListGVK is the kind of lists with its group and version.
+func (r *Resource) ListGVK() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: cmp.Or(r.ListKind, r.Kind+"List")}
 }
 
 // GroupResource is the resource with its group, as errors name it.

@@ -217,13 +217,15 @@ func (r *rules) structs(t reflect.Type) comparer {
 		offset uintptr
 		equal  comparer
 	}
-	fields := make([]field, t.NumField())
-	for i := range fields {
+	fields := make([]field, 0, t.NumField())
+	for i := range t.NumField() {
 		f := t.Field(i)
-		if !f.IsExported() {
+		switch {
+		case f.IsExported():
+			fields = append(fields, field{f.Offset, r.of(f.Type)})
+		case f.Type.Kind() != reflect.Pointer: // what an object points to for itself is no part of its document
 			return r.asLibrary(t)
 		}
-		fields[i] = field{f.Offset, r.of(f.Type)}
 	}
 	return func(a, b unsafe.Pointer) bool {
 		for i := range fields {

@@ -86,7 +86,7 @@ func (c *coercer) object(obj map[string]any, path *field.Path) *field.Error {
 	if !found {
 		return nil
 	}
-	meta, unknown, err := objectMeta(value, c.dropMalformed)
+	meta, unknown, err := ObjectMeta(value, c.dropMalformed)
 	switch {
 	case err != nil && c.dropMalformed:
 		return nil
@@ -113,9 +113,9 @@ func (c *coercer) note(path *field.Path, unknown []string) {
 	}
 }
 
-// objectMeta reads metadata, and the paths of its unknown fields. If lenient, it reads field by field and leaves
+// ObjectMeta reads metadata, and the paths of its unknown fields. If lenient, it reads field by field and leaves
 // out those that are malformed.
-func objectMeta(value any, lenient bool) (meta *metav1.ObjectMeta, unknown []string, err error) {
+func ObjectMeta(value any, lenient bool) (meta *metav1.ObjectMeta, unknown []string, err error) {
 	meta = &metav1.ObjectMeta{}
 	unknown, err = readMeta(value, meta)
 	fields, ok := value.(map[string]any)
@@ -192,7 +192,7 @@ func validateObject(obj map[string]any, path *field.Path) (errs field.ErrorList)
 	if !found {
 		return errs
 	}
-	meta, _, err := objectMeta(value, false)
+	meta, _, err := ObjectMeta(value, false)
 	if err != nil {
 		return append(errs, field.Invalid(path.Child("metadata"), value, err.Error()))
 	}

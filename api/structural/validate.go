@@ -25,7 +25,24 @@ func (s *Schema) ValidateUpdate(ctx context.Context, obj, old map[string]any) (f
 	return s.run(ctx, obj, &past{schema: s, value: obj, old: old})
 }
 
-func (s *Schema) run(ctx context.Context, obj map[string]any, p *past) (field.ErrorList, error) {
+// ValidateStatus is ValidateUpdate for an object's status alone. old is the former status, nil if there was none.
+func (s *Schema) ValidateStatus(ctx context.Context, status, old any) (field.ErrorList, error) {
+	if s == nil || s.properties["status"] == nil {
+		return nil, nil
+	}
+	below := s.properties["status"]
+	errs, err := below.run(ctx, status, &past{schema: below, value: status, old: old})
+	for _, err := range errs {
+		if err.Field == "" || err.Field == "<nil>" {
+			err.Field = "status"
+		} else {
+			err.Field = "status." + err.Field
+		}
+	}
+	return errs, err
+}
+
+func (s *Schema) run(ctx context.Context, obj any, p *past) (field.ErrorList, error) {
 	if s == nil {
 		return nil, nil
 	}

@@ -1,0 +1,148 @@
+package customresource
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
+)
+
+// Definition is a stored CustomResourceDefinition without the schemas of its versions. It is immutable.
+type Definition struct {
+	Name              string
+	UID               types.UID
+	DeletionTimestamp *metav1.Time
+	Finalizers        []string
+	Status            apiextensionsv1.CustomResourceDefinitionStatus
+	Spec              Spec
+
+	spec []byte // of the document
+	doc  []byte
+}
+
+// Spec is a definition's spec without its schemas.
+type Spec struct {
+	Group                 string                                        `json:"group"`
+	Names                 apiextensionsv1.CustomResourceDefinitionNames `json:"names"`
+	Scope                 apiextensionsv1.ResourceScope                 `json:"scope"`
+	Versions              []SpecVersion                                 `json:"versions"`
+	PreserveUnknownFields bool                                          `json:"preserveUnknownFields"`
+	Conversion            *apiextensionsv1.CustomResourceConversion     `json:"conversion"`
+}
+
+// SpecVersion is a version in a definition's spec without its schema.
+type SpecVersion struct {
+	Name                     string                                           `json:"name"`
+	Served                   bool                                             `json:"served"`
+	Storage                  bool                                             `json:"storage"`
+	Deprecated               bool                                             `json:"deprecated"`
+	DeprecationWarning       *string                                          `json:"deprecationWarning"`
+	Subresources             *apiextensionsv1.CustomResourceSubresources      `json:"subresources"`
+	AdditionalPrinterColumns []apiextensionsv1.CustomResourceColumnDefinition `json:"additionalPrinterColumns"`
+	SelectableFields         []apiextensionsv1.SelectableField                `json:"selectableFields"`
+}
+
+// Read reads a stored CustomResourceDefinition. The definition keeps the document, which must not change.
+func Read(doc []byte) (*Definition, error) {
+	var parts struct {
+		Metadata struct {
+			Name              string       `json:"name"`
+			UID               types.UID    `json:"uid"`
+			DeletionTimestamp *metav1.Time `json:"deletionTimestamp"`
+			Finalizers        []string     `json:"finalizers"`
+		} `json:"metadata"`
+		Spec   jsontext.Value                                 `json:"spec"`
+		Status apiextensionsv1.CustomResourceDefinitionStatus `json:"status"`
+	}
+	if err := json.Unmarshal(doc, &parts); err != nil {
+		return nil, fmt.Errorf("reading a CustomResourceDefinition: %w", err)
+	}
+	m := parts.Metadata
+	d := &Definition{Name: m.Name, UID: m.UID, DeletionTimestamp: m.DeletionTimestamp, Finalizers: m.Finalizers,
+		Status: parts.Status, doc: doc}
+	if err := json.Unmarshal(parts.Spec, &d.Spec); err != nil {
+		return nil, fmt.Errorf("reading the CustomResourceDefinition %s: %w", m.Name, err)
+	}
+	if at := bytes.Index(doc, parts.Spec); at >= 0 {
+		d.spec = doc[at : at+len(parts.Spec)] // instead of the decoder's copy
+	}
+	return d, nil
+}
+
+// Is reports whether a condition of the definition is true.
+func (d *Definition) Is(condition apiextensionsv1.CustomResourceDefinitionConditionType) bool {
+	return slices.ContainsFunc(d.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+		return c.Type == condition && c.Status == apiextensionsv1.ConditionTrue
+	})
+}
+
+// Served reports whether the definition's kind is served: it is established, and has a version to be served in.
+func (d *Definition) Served() bool {
+	return d.Is(apiextensionsv1.Established) &&
+		slices.ContainsFunc(d.Spec.Versions, func(v SpecVersion) bool { return v.Served })
+}
+
+// Terminating reports whether the definition is being deleted: its kind has no new objects.
+func (d *Definition) Terminating() bool {
+	return d.DeletionTimestamp != nil || d.Is(apiextensionsv1.Terminating)
+}
+
+// SameKind reports whether two definitions define the same kind in the same way. What else differs, in the metadata or
+// the conditions, makes no difference to the kind's objects.
+func (d *Definition) SameKind(other *Definition) bool {
+	a, b := &d.Status.AcceptedNames, &other.Status.AcceptedNames
+	return d.UID == other.UID && bytes.Equal(d.spec, other.spec) && d.Terminating() == other.Terminating() &&
+		a.Plural == b.Plural && a.Singular == b.Singular && a.Kind == b.Kind && a.ListKind == b.ListKind &&
+		slices.Equal(a.ShortNames, b.ShortNames) && slices.Equal(a.Categories, b.Categories)
+}
+
+// schema decodes the schema of one version; nil if it has none.
+func (d *Definition) schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
+	var spec struct {
+		Versions []struct {
+			Name   string                                    `json:"name"`
+			Schema *apiextensionsv1.CustomResourceValidation `json:"schema"`
+		} `json:"versions"`
+	}
+	if err := json.Unmarshal(d.spec, &spec); err != nil {
+		return nil, fmt.Errorf("reading the schemas of %s: %w", d.Name, err)
+	}
+	for _, v := range spec.Versions {
+		if v.Name == version && v.Schema != nil {
+			return v.Schema.OpenAPIV3Schema, nil
+		}
+	}
+	return nil, nil
+}
+
+// deprecation is the warning that comes with each answer in a version.
+func (d *Definition) deprecation(v *SpecVersion) string {
+	switch {
+	case !v.Deprecated:
+		return ""
+	case v.DeprecationWarning != nil:
+		return *v.DeprecationWarning
+	}
+	text := fmt.Sprintf("%s/%s %s is deprecated", d.Spec.Group, v.Name, d.Spec.Names.Kind)
+	best := ""
+	for _, o := range d.Spec.Versions {
+		if o.Served && !o.Deprecated && version.CompareKubeAwareVersionStrings(v.Name, o.Name) < 0 &&
+			(best == "" || version.CompareKubeAwareVersionStrings(best, o.Name) < 0) {
+			best = o.Name
+		}
+	}
+	if best == "" {
+		return text
+	}
+	return text + fmt.Sprintf("; use %s/%s %s", d.Spec.Group, best, d.Spec.Names.Kind)
+}
+
+// lastID is that of the version that was made last.
+var lastID atomic.Uint64

@@ -1,0 +1,178 @@
+package customresource
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/structural"
+)
+
+// kind is the kind of one definition.
+type kind struct {
+	definition *Definition
+	versions   []*Version // those that are served or stored
+}
+
+// Version is one version of a kind.
+type Version struct {
+	// ID identifies the version and its schema: a definition that changes has versions with other IDs.
+	ID     uint64
+	kind   *kind
+	spec   *SpecVersion
+	scale  *scale // nil if there is none
+	schema func() (*structural.Schema, error)
+}
+
+// Schema is the version's compiled schema. It is compiled by the first call.
+func (v *Version) Schema() (*structural.Schema, error) { return v.schema() }
+
+// apiVersion is the version with its group.
+func (v *Version) apiVersion() string { return v.kind.definition.Spec.Group + "/" + v.spec.Name }
+
+// hasStatus reports whether the version has a /status subresource.
+func (v *Version) hasStatus() bool {
+	return v.spec.Subresources != nil && v.spec.Subresources.Status != nil
+}
+
+// version is the kind's version of that group and name, nil if there is none.
+func (k *kind) version(apiVersion string) *Version {
+	for _, v := range k.versions {
+		if v.apiVersion() == apiVersion {
+			return v
+		}
+	}
+	return nil
+}
+
+// Kinds returns the definition's registrations, one for each version that is served. Its names must have been accepted.
+func (d *Definition) Kinds() []*api.Resource {
+	k := &kind{definition: d}
+	var stored *api.Resource
+	resources := make([]*api.Resource, 0, len(d.Spec.Versions))
+	for i := range d.Spec.Versions {
+		spec := &d.Spec.Versions[i]
+		if !spec.Served && !spec.Storage {
+			continue
+		}
+		v := &Version{ID: lastID.Add(1), kind: k, spec: spec}
+		v.schema = sync.OnceValues(v.compile)
+		if s := spec.Subresources; s != nil && s.Scale != nil {
+			v.scale = newScale(s.Scale)
+		}
+		k.versions = append(k.versions, v)
+		r := v.resource()
+		if spec.Storage {
+			stored = r
+		}
+		resources = append(resources, r)
+	}
+	for i, r := range resources {
+		if r != stored {
+			k.versions[i].view(r, stored)
+		}
+	}
+	return slices.DeleteFunc(resources, func(r *api.Resource) bool {
+		return !slices.ContainsFunc(d.Spec.Versions, func(v SpecVersion) bool { return v.Name == r.Version && v.Served })
+	})
+}
+
+// compile makes the schema.
+func (v *Version) compile() (*structural.Schema, error) {
+	d := v.kind.definition
+	props, err := d.schema(v.spec.Name)
+	if err == nil && props == nil {
+		props = &apiextensionsv1.JSONSchemaProps{XPreserveUnknownFields: new(d.Spec.PreserveUnknownFields)}
+	}
+	var schema *structural.Schema
+	if err == nil {
+		schema, err = structural.New(props)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the server could not properly serve the CR schema: %s in %s: %w", d.Name, v.spec.Name, err)
+	}
+	return schema, nil
+}
+
+// resource is the version's registration.
+func (v *Version) resource() *api.Resource {
+	d := v.kind.definition
+	names := &d.Status.AcceptedNames
+	headers, columns := tableOf(v.spec)
+	r := &api.Resource{
+		Group: d.Spec.Group, Version: v.spec.Name, Kind: names.Kind, ListKind: names.ListKind,
+		Plural: names.Plural, Singular: names.Singular, ShortNames: names.ShortNames, Categories: names.Categories,
+		Namespaced:  d.Spec.Scope == apiextensionsv1.NamespaceScoped,
+		New:         func() api.Object { return &Object{Fields: map[string]any{}, version: v} },
+		NewList:     func() runtime.Object { return &List{} },
+		Schema:      v.ID,
+		Default:     v.setDefaults,
+		Check:       v.check,
+		Warnings:    warnings,
+		Generation:  true,
+		Conditional: true,
+		Deprecation: d.deprecation(v.spec),
+		Columns:     headers,
+		Cells: func(obj api.Object) []any {
+			o, err := v.show(obj)
+			if err != nil {
+				return []any{obj.GetName()}
+			}
+			return cells(columns, o)
+		},
+	}
+	for _, f := range v.spec.SelectableFields {
+		r.Fields = append(r.Fields, strings.TrimPrefix(f.JSONPath, "."))
+	}
+	if v.hasStatus() {
+		r.Status = &api.Status{Copy: copyStatus, Reset: func(obj api.Object) { delete(obj.(*Object).Fields, "status") }}
+	}
+	if v.scale != nil {
+		r.Scale = v.scale.resource(v)
+	}
+	return r
+}
+
+// view makes the registration of a version that is not stored one of the stored objects.
+func (v *Version) view(r, stored *api.Resource) {
+	r.View = &api.View{Of: stored,
+		ConvertTo: func(obj api.Object) (api.Object, error) { return v.show(obj) },
+		ConvertFrom: func(obj api.Object) (api.Object, error) {
+			return obj.(*Object).in(v.kind.version(stored.GroupVersion().String()))
+		},
+	}
+}
+
+// show is an object of the stored version in this one.
+func (v *Version) show(obj api.Object) (*Object, error) {
+	o := obj.(*Object)
+	if o.version == v {
+		return o, nil
+	}
+	return o.in(v)
+}
+
+// setDefaults sets the defaults of the schema. An object whose schema can't be compiled is refused when it is checked.
+func (v *Version) setDefaults(obj api.Object) {
+	if schema, err := v.Schema(); err == nil {
+		schema.Default(obj.(*Object).Fields)
+	}
+}
+
+// copyStatus sets to's status to from's.
+func copyStatus(to, from api.Object) {
+	status, found := from.(*Object).Fields["status"]
+	if found {
+		to.(*Object).Fields["status"] = runtime.DeepCopyJSONValue(status)
+		return
+	}
+	delete(to.(*Object).Fields, "status")
+}
+
+var _ metav1.Object = &Object{}

@@ -1,0 +1,131 @@
+// Package customresource makes the kinds that CustomResourceDefinitions define.
+//
+// A Definition is read from a stored CustomResourceDefinition without its schemas, which are most of it
+// (definition.go). It gives one registration for each version (kinds.go), which the server treats like any other. A version's schema is
+// compiled when an object of it is first read or written: a thousand definitions that nobody uses cost their documents
+// and little else.
+//
+// The objects themselves have metadata in Kubernetes' Go type, and all else as JSON in Go's types (object.go). They
+// are decoded as kube-apiserver decodes custom resources (decode.go): what the schema does not know is dropped, what it
+// has a default for is set. Columns, scales and selectable fields are paths in them (columns.go, scale.go, path.go).
+//
+// There is no I/O here.
+package customresource
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Object is an object of any kind that a definition defines.
+type Object struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	// Fields are the members besides apiVersion, kind and metadata, as JSON in Go's types: map[string]any, []any,
+	// string, int64, float64, bool and nil. It is not nil.
+	Fields map[string]any
+
+	version *Version // whose schema the object follows
+}
+
+// Version is the version of the kind by whose schema the object was made.
+func (o *Object) Version() *Version { return o.version }
+
+// DeepCopyObject implements runtime.Object.
+func (o *Object) DeepCopyObject() runtime.Object {
+	c := &Object{TypeMeta: o.TypeMeta, Fields: runtime.DeepCopyJSON(o.Fields), version: o.version}
+	o.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return c
+}
+
+// Content is the whole object as JSON in Go's types. Its fields, but not the map itself, are the object's own.
+func (o *Object) Content() map[string]any {
+	content := o.content()
+	metadata, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&o.ObjectMeta)
+	if err != nil {
+		panic(fmt.Sprintf("customresource: metadata that was decoded: %v", err)) // it is of a known type
+	}
+	if o.CreationTimestamp.IsZero() {
+		delete(metadata, "creationTimestamp")
+	}
+	content["metadata"] = metadata
+	return content
+}
+
+// content is Content with no more of the metadata than schemas and rules may look at.
+func (o *Object) content() map[string]any {
+	content := make(map[string]any, len(o.Fields)+3)
+	maps.Copy(content, o.Fields)
+	content["apiVersion"], content["kind"] = o.APIVersion, o.Kind
+	metadata := make(map[string]any, 2)
+	if o.Name != "" {
+		metadata["name"] = o.Name
+	}
+	if o.GenerateName != "" {
+		metadata["generateName"] = o.GenerateName
+	}
+	content["metadata"] = metadata
+	return content
+}
+
+// MarshalJSONTo implements json.MarshalerTo. The fields are sorted by name.
+func (o *Object) MarshalJSONTo(to *jsontext.Encoder) error {
+	if err := o.begin(to); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Fields)) {
+		if err := to.WriteToken(jsontext.String(name)); err != nil {
+			return err
+		}
+		if err := json.MarshalEncode(to, o.Fields[name], jsonv1.DefaultOptionsV1()); err != nil {
+			return err
+		}
+	}
+	return to.WriteToken(jsontext.EndObject)
+}
+
+// begin writes all that is before the fields.
+func (o *Object) begin(to *jsontext.Encoder) error {
+	for _, token := range []jsontext.Token{jsontext.BeginObject, jsontext.String("apiVersion"),
+		jsontext.String(o.APIVersion), jsontext.String("kind"), jsontext.String(o.Kind), jsontext.String("metadata")} {
+		if err := to.WriteToken(token); err != nil {
+			return err
+		}
+	}
+	return json.MarshalEncode(to, &o.ObjectMeta, jsonv1.DefaultOptionsV1())
+}
+
+// MarshalJSON implements the standard library's json.Marshaler.
+func (o *Object) MarshalJSON() ([]byte, error) {
+	var doc bytes.Buffer
+	err := json.MarshalWrite(&doc, o, jsonv1.DefaultOptionsV1())
+	return doc.Bytes(), err
+}
+
+// UnmarshalJSON implements the standard library's json.Unmarshaler: it reads a stored document.
+func (o *Object) UnmarshalJSON(doc []byte) error { return o.DecodeStored(doc) }
+
+// List is a list of objects of a kind that a definition defines.
+type List struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []Object `json:"items"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (l *List) DeepCopyObject() runtime.Object {
+	c := &List{TypeMeta: l.TypeMeta, Items: make([]Object, len(l.Items))}
+	l.ListMeta.DeepCopyInto(&c.ListMeta)
+	for i := range l.Items {
+		c.Items[i] = *l.Items[i].DeepCopyObject().(*Object)
+	}
+	return c
+}
