@@ -110,7 +110,7 @@ func (v *Version) resource() *api.Resource {
 		Plural: names.Plural, Singular: names.Singular, ShortNames: names.ShortNames, Categories: names.Categories,
 		Namespaced:  d.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		New:         func() api.Object { return &Object{Fields: map[string]any{}, version: v} },
-		NewList:     func() runtime.Object { return &List{} },
+		NewList:     func() runtime.Object { return &metav1.List{} },
 		Schema:      v.ID,
 		Default:     v.setDefaults,
 		Check:       v.check,
@@ -174,5 +174,3 @@ func copyStatus(to, from api.Object) {
 	}
 	delete(to.(*Object).Fields, "status")
 }
-
-var _ metav1.Object = &Object{}

@@ -112,20 +112,3 @@ func (o *Object) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON implements the standard library's json.Unmarshaler: it reads a stored document.
 func (o *Object) UnmarshalJSON(doc []byte) error { return o.DecodeStored(doc) }
-
-// List is a list of objects of a kind that a definition defines.
-type List struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-	Items           []Object `json:"items"`
-}
-
-// DeepCopyObject implements runtime.Object.
-func (l *List) DeepCopyObject() runtime.Object {
-	c := &List{TypeMeta: l.TypeMeta, Items: make([]Object, len(l.Items))}
-	l.ListMeta.DeepCopyInto(&c.ListMeta)
-	for i := range l.Items {
-		c.Items[i] = *l.Items[i].DeepCopyObject().(*Object)
-	}
-	return c
-}
