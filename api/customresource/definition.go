@@ -2,8 +2,10 @@ package customresource
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
@@ -25,6 +27,9 @@ type Definition struct {
 
 	spec []byte // of the document
 	doc  []byte
+
+	hashing sync.Once
+	hash    [sha256.Size]byte // set by hashing
 }
 
 // Spec is a definition's spec without its schemas.
@@ -103,23 +108,11 @@ func (d *Definition) SameKind(other *Definition) bool {
 		slices.Equal(a.ShortNames, b.ShortNames) && slices.Equal(a.Categories, b.Categories)
 }
 
-// schema decodes the schema of one version; nil if it has none.
-func (d *Definition) schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
-	var spec struct {
-		Versions []struct {
-			Name   string                                    `json:"name"`
-			Schema *apiextensionsv1.CustomResourceValidation `json:"schema"`
-		} `json:"versions"`
-	}
-	if err := json.Unmarshal(d.spec, &spec); err != nil {
-		return nil, fmt.Errorf("reading the schemas of %s: %w", d.Name, err)
-	}
-	for _, v := range spec.Versions {
-		if v.Name == version && v.Schema != nil {
-			return v.Schema.OpenAPIV3Schema, nil
-		}
-	}
-	return nil, nil
+// Hash identifies the definition's spec, schemas included, by its content: it is the same in every process. The first
+// call computes it.
+func (d *Definition) Hash() [sha256.Size]byte {
+	d.hashing.Do(func() { d.hash = sha256.Sum256(d.spec) })
+	return d.hash
 }
 
 // deprecation is the warning that comes with each answer in a version.

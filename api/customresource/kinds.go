@@ -33,6 +33,15 @@ type Version struct {
 // Schema is the version's compiled schema. It is compiled by the first call.
 func (v *Version) Schema() (*structural.Schema, error) { return v.schema() }
 
+// Definition is the definition of the version's kind.
+func (v *Version) Definition() *Definition { return v.kind.definition }
+
+// Props is the version's openAPIV3Schema as it is written in the definition, nil if it has none. Each call decodes it
+// anew: the caller may change it, and should not keep it, since it is many times as large as its JSON.
+func (v *Version) Props() (*apiextensionsv1.JSONSchemaProps, error) {
+	return v.kind.definition.schema(v.spec.Name)
+}
+
 // apiVersion is the version with its group.
 func (v *Version) apiVersion() string { return v.kind.definition.Spec.Group + "/" + v.spec.Name }
 
