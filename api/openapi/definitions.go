@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	merge "sigs.k8s.io/structured-merge-diff/v6/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
 )
 
 // dialect is the difference between the schemas of the two versions of OpenAPI.
@@ -28,16 +30,19 @@ var (
 // definitions are the schemas of a document: the requested types and all that they refer to.
 type definitions struct {
 	dialect
-	merge   *merge.Schema
+	merge   *merge.Schema // nil if it is not needed
 	schemas map[string]*spec.Schema
 }
 
-func newDefinitions(d dialect) (*definitions, error) {
-	merge, err := mergeSchema()
-	if err != nil {
-		return nil, err
+// newDefinitions returns empty definitions for the kinds of resources.
+func newDefinitions(d dialect, resources []*api.Resource) (*definitions, error) {
+	defs := &definitions{dialect: d, schemas: map[string]*spec.Schema{}}
+	if allCustom(resources) {
+		return defs, nil
 	}
-	return &definitions{dialect: d, merge: merge, schemas: map[string]*spec.Schema{}}, nil
+	var err error
+	defs.merge, err = mergeSchema()
+	return defs, err
 }
 
 // ref is a reference to a definition by its name.
@@ -168,10 +173,7 @@ func (d *definitions) schemaOf(t reflect.Type) spec.Schema {
 // elementOf is the schema of a list's or map's element.
 func (d *definitions) elementOf(t reflect.Type) *spec.Schema {
 	s := d.schemaOf(t)
-	if d.v3 {
-		s.Default = defaultOf(t, false)
-	}
-	return d.wrapRef(&s)
+	return &s
 }
 
 func primitive(kind, format string) spec.Schema {

@@ -13,7 +13,6 @@ import (
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
 	openapiv3 "github.com/google/gnostic-models/openapiv3"
 	"google.golang.org/protobuf/proto"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
 )
@@ -26,7 +25,7 @@ const (
 
 // formatVersion is part of every hash. Increment it when the same registrations and types produce another
 // document than before: clients cache documents by their hash without limit.
-const formatVersion = "1"
+const formatVersion = "2"
 
 // Documents has the documents of the registry's current set. Each is built once, on the first request.
 // Documents of earlier sets are dropped, except those of groups that did not change. It is safe for
@@ -95,22 +94,27 @@ func (d *Documents) of(s *api.Snapshot) *set {
 // before.
 func (d *Documents) newSet(s *api.Snapshot, before *set) *set {
 	next := &set{snapshot: s, v3: map[string]*Document{}}
+	if before == nil {
+		before = &set{}
+	}
 	all := d.newHash("v2")
 	paths := map[string]any{}
-	for _, gv := range groupVersions(s) {
+	for _, of := range groupVersions(s) {
 		h := d.newHash("v3")
-		for _, r := range resourcesOf(s, gv) {
-			identify(h, r)
-			identify(all, r)
+		for _, r := range of.resources {
+			identify(io.MultiWriter(h, all), r)
 		}
-		path, sum := groupVersionPath(gv), sumOf(h)
-		next.v3[path] = d.newV3(s, gv, sum)
-		if before != nil && before.v3[path] != nil && before.v3[path].Hash == sum {
-			next.v3[path] = before.v3[path]
+		path, sum := groupVersionPath(of.GroupVersion), sumOf(h)
+		next.v3[path] = before.v3[path]
+		if old := before.v3[path]; old == nil || old.Hash != sum {
+			next.v3[path] = d.newV3(&of, sum)
 		}
 		paths[path] = map[string]any{"serverRelativeURL": "/openapi/v3/" + path + "?hash=" + sum}
 	}
-	next.v2 = d.newV2(s, sumOf(all))
+	next.v2 = before.v2
+	if sum := sumOf(all); before.v2 == nil || before.v2.Hash != sum {
+		next.v2 = d.newV2(s, sum)
+	}
 	next.index = newIndex(paths)
 	return next
 }
@@ -124,9 +128,12 @@ func (d *Documents) newHash(form string) hash.Hash {
 func sumOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
 // identify writes all of a registration that a document depends on. The structure of a Go type follows from
-// its name and the server's version.
+// its name and the server's version; that of a custom kind is in its definition, which is not read for it.
 func identify(w io.Writer, r *api.Resource) {
 	fmt.Fprintf(w, "%s %s %t %v %q\x00", r.GVK(), r.Plural, r.Namespaced, reflect.TypeOf(r.New()), r.NoVerbs)
+	if v := custom(r); v != nil {
+		fmt.Fprintf(w, "%s %x\x00", r.ListGVK().Kind, v.Definition().Hash())
+	}
 	for _, sub := range r.AllSubresources() {
 		fmt.Fprintf(w, "%s %s/%s %s %q\x00", sub.Name, sub.Group, sub.Version, sub.Kind, sub.Verbs)
 	}
@@ -142,13 +149,14 @@ func newIndex(paths map[string]any) *Document {
 	}
 }
 
-func (d *Documents) newV3(s *api.Snapshot, gv schema.GroupVersion, sum string) *Document {
+// newV3 keeps no more of the snapshot than the document's resources: the document may outlast it.
+func (d *Documents) newV3(of *groupVersion, sum string) *Document {
 	return newDocument(sum, func() ([]byte, error) {
-		doc, err := V3(s, gv, d.version)
+		doc, err := of.v3(d.version)
 		if err != nil {
 			return nil, err
 		}
-		return json.Marshal(doc)
+		return doc.MarshalJSON()
 	}, func(data []byte) (proto.Message, error) { return openapiv3.ParseDocument(data) })
 }
 

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -42,24 +43,36 @@ func reverseDomain(domain string) string {
 	return strings.Join(labels, ".")
 }
 
-// groupName is a group in operation ids: core is Core, rbac.authorization.k8s.io is RbacAuthorization,
-// stable.example.com is StableExampleCom.
+// groupName is a group in operation ids: core is Core, rbac.authorization.k8s.io is RbacAuthorization, cert-manager.io
+// is CertManagerIo.
 func groupName(group string) string {
 	if group == "" {
 		return "Core"
 	}
-	var b strings.Builder
-	for label := range strings.SplitSeq(strings.TrimSuffix(group, ".k8s.io"), ".") {
-		b.WriteString(upperFirst(strings.ReplaceAll(label, "-", "")))
-	}
-	return b.String()
+	return identifier(strings.TrimSuffix(group, ".k8s.io"), true)
 }
 
 // tagName is the tag of operations: core_v1, rbacAuthorization_v1.
 func tagName(gv schema.GroupVersion) string {
-	name := groupName(gv.Group)
-	r, size := utf8.DecodeRuneInString(name)
-	return string(unicode.ToLower(r)) + name[size:] + "_" + gv.Version
+	return identifier(cmp.Or(strings.TrimSuffix(gv.Group, ".k8s.io"), "core"), false) + "_" + identifier(gv.Version, false)
+}
+
+// identifier makes a name of letters, digits and underscores. Each part of the text, and the first one if upper is set,
+// begins with a capital letter.
+func identifier(text string, upper bool) string {
+	var b strings.Builder
+	for i, r := range text {
+		switch {
+		case !unicode.IsLetter(r) && r != '_' && (i == 0 || !unicode.IsDigit(r)):
+			upper = true
+			continue
+		case upper:
+			r = unicode.ToUpper(r)
+		}
+		upper = false
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 func upperFirst(s string) string {

@@ -37,35 +37,45 @@ type operation struct {
 	codes []int
 }
 
+// mediaTypes are those that a kind's operations consume and produce.
+type mediaTypes struct{ consumes, patches, produces, watches []string }
+
 var (
-	mediaTypes      = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
-	watchMediaTypes = append(slices.Clone(mediaTypes), "application/json;stream=watch",
-		"application/vnd.kubernetes.protobuf;stream=watch")
-	patchMediaTypes = []string{
-		"application/apply-patch+yaml", "application/json-patch+json",
-		"application/merge-patch+json", "application/strategic-merge-patch+json",
+	builtinTypes = mediaTypes{
+		consumes: anyMediaType,
+		patches: []string{"application/apply-patch+yaml", "application/json-patch+json",
+			"application/merge-patch+json", "application/strategic-merge-patch+json"},
+		produces: producedTypes,
+		watches: append(slices.Clone(producedTypes), "application/json;stream=watch",
+			"application/vnd.kubernetes.protobuf;stream=watch"),
 	}
-	anyMediaType = []string{"*/*"}
+	customTypes = mediaTypes{
+		consumes: []string{"application/json", "application/yaml"},
+		patches: []string{"application/json-patch+json", "application/merge-patch+json",
+			"application/apply-patch+yaml"},
+		produces: []string{"application/json", "application/yaml"},
+		watches:  []string{"application/json", "application/yaml"},
+	}
+	producedTypes = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
+	anyMediaType  = []string{"*/*"}
 )
 
 // pathsOf adds the paths of a group and version to paths, and the definitions that they use to defs.
-func pathsOf(defs *definitions, gv schema.GroupVersion, resources []*api.Resource, query query) []path {
+func pathsOf(defs *definitions, gv schema.GroupVersion, resources []*api.Resource) []path {
 	b := pathBuilder{
 		definitions: defs,
 		gv:          gv,
 		prefix:      "/" + groupVersionPath(gv) + "/",
-		query:       query,
+		query:       queries(),
 		status:      defs.add(reflect.TypeFor[metav1.Status]()),
 		options:     defs.add(reflect.TypeFor[metav1.DeleteOptions]()),
 		patchBody:   defs.add(reflect.TypeFor[metav1.Patch]()),
 	}
-	defs.add(reflect.TypeFor[metav1.WatchEvent]())
-	defs.markKind("io.k8s.apimachinery.pkg.apis.meta.v1.Status", metav1.SchemeGroupVersion.WithKind("Status"))
-	for _, name := range []string{"DeleteOptions", "WatchEvent"} {
-		defs.markKind("io.k8s.apimachinery.pkg.apis.meta.v1."+name, schema.GroupVersionKind{Version: "v1", Kind: name})
-		defs.markKind("io.k8s.apimachinery.pkg.apis.meta.v1."+name, gv.WithKind(name))
+	defs.markKind(b.status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+	defs.markKind(b.options, schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"})
+	if !allCustom(resources) {
+		b.index()
 	}
-	b.index()
 	for _, r := range resources {
 		b.resource(r)
 	}
@@ -79,22 +89,37 @@ type pathBuilder struct {
 	prefix                     string
 	query                      query
 	status, options, patchBody string
-	paths                      []path
+	// custom and types are of the resource whose paths are being built.
+	custom bool
+	types  mediaTypes
+	paths  []path
 }
 
-// index is the list of the version's resources.
+// index is the list of the version's resources. With it come the kinds that each group and version has besides its
+// resources. As in Kubernetes, groups of custom kinds alone do not describe any of these.
 func (b *pathBuilder) index() {
+	event := b.add(reflect.TypeFor[metav1.WatchEvent]())
+	b.markKind(event, schema.GroupVersionKind{Version: "v1", Kind: "WatchEvent"})
+	b.markKind(event, b.gv.WithKind("WatchEvent"))
+	b.markKind(b.options, b.gv.WithKind("DeleteOptions"))
 	list := b.add(reflect.TypeFor[metav1.APIResourceList]())
 	b.markKind(list, schema.GroupVersionKind{Version: "v1", Kind: "APIResourceList"})
 	b.paths = append(b.paths, path{path: b.prefix, operations: []operation{{
-		method: "get", id: "get" + b.idPrefix() + "APIResources", description: "get available resources",
-		tag: tagName(b.gv), result: list, produces: mediaTypes, codes: []int{200},
+		method: "get", id: "get" + b.id("APIResources"), description: "get available resources",
+		tag: tagName(b.gv), result: list, produces: producedTypes, codes: []int{200},
 	}}})
 }
 
-func (b *pathBuilder) idPrefix() string { return groupName(b.gv.Group) + upperFirst(b.gv.Version) }
+// id is an operation's id without its verb: the group, the version and what the operation is about.
+func (b *pathBuilder) id(what string) string {
+	return groupName(b.gv.Group) + identifier(b.gv.Version, true) + identifier(what, true)
+}
 
 func (b *pathBuilder) resource(r *api.Resource) {
+	b.custom, b.types = r.Schema != 0, builtinTypes
+	if b.custom {
+		b.types = customTypes
+	}
 	object, list := b.addResource(r)
 	scope, collection := "", b.prefix+r.Plural
 	params := []parameter{paramPretty}
@@ -118,7 +143,7 @@ func (b *pathBuilder) everywhere(r *api.Resource, list string) {
 	if slices.Contains(r.NoVerbs, "list") {
 		return
 	}
-	op := b.list(r, "list"+b.idPrefix()+r.Kind+"ForAllNamespaces", list)
+	op := b.list(r, "list"+b.id(r.Kind+"ForAllNamespaces"), list)
 	p := path{path: b.prefix + r.Plural, params: sorted(op.params, []parameter{paramPretty})}
 	op.params = nil
 	p.operations = []operation{op}
@@ -127,14 +152,17 @@ func (b *pathBuilder) everywhere(r *api.Resource, list string) {
 
 func (b *pathBuilder) list(r *api.Resource, id, list string) operation {
 	op := b.operation("get", "list", id, "list or watch objects of kind "+r.Kind, r.GVK())
-	op.params, op.result, op.produces = b.query.list, list, watchMediaTypes
+	if b.custom {
+		op.description = "list objects of kind " + r.Kind // in Kubernetes' words
+	}
+	op.params, op.result, op.produces = b.query.list, list, b.types.watches
 	return op
 }
 
 func (b *pathBuilder) collection(r *api.Resource, scope, at string, params []parameter, object, list string,
 	serves func(string) bool) {
 	p := path{path: at, params: params}
-	name := b.idPrefix() + scope + r.Kind
+	name := b.id(scope + r.Kind)
 	if serves("list") {
 		p.operations = append(p.operations, b.list(r, "list"+name, list))
 	}
@@ -146,12 +174,12 @@ func (b *pathBuilder) collection(r *api.Resource, scope, at string, params []par
 		} else {
 			op.params = b.query.create
 		}
-		p.operations = append(p.operations, op.exchange(object))
+		p.operations = append(p.operations, b.exchange(op, object))
 	}
 	if serves("deletecollection") {
-		op := b.operation("delete", "deletecollection", "delete"+b.idPrefix()+"Collection"+scope+r.Kind,
+		op := b.operation("delete", "deletecollection", "delete"+b.id("collection"+scope+r.Kind),
 			"delete collection of "+r.Kind, r.GVK())
-		op.params, op.body, op.consumes, op.result = b.query.deleteCollection, b.options, anyMediaType, b.status
+		op.params, op.body, op.result = b.query.deleteCollection, b.options, b.status
 		p.operations = append(p.operations, op)
 	}
 	b.append(p)
@@ -160,7 +188,7 @@ func (b *pathBuilder) collection(r *api.Resource, scope, at string, params []par
 func (b *pathBuilder) item(r *api.Resource, scope, at string, params []parameter, object string,
 	serves func(string) bool) {
 	p := path{path: at, params: params}
-	name := b.idPrefix() + scope + r.Kind
+	name := b.id(scope + r.Kind)
 	for _, verb := range []string{"get", "update", "patch"} {
 		if serves(verb) {
 			p.operations = append(p.operations, b.verb(verb, name, "the specified "+r.Kind, r.GVK(), object))
@@ -169,7 +197,7 @@ func (b *pathBuilder) item(r *api.Resource, scope, at string, params []parameter
 	if serves("delete") {
 		op := b.operation("delete", "delete", "delete"+name, "delete "+article(r.Kind), r.GVK())
 		op.params, op.codes = b.query.delete, []int{200, 202}
-		op.body, op.consumes, op.result = b.options, anyMediaType, b.status
+		op.body, op.result = b.options, b.status
 		p.operations = append(p.operations, op)
 	}
 	b.append(p)
@@ -188,9 +216,13 @@ func (b *pathBuilder) subresource(r *api.Resource, sub api.Subresource, scope, a
 		}
 		object = b.add(reflect.TypeOf(sub.New()).Elem())
 		b.markKind(object, kind)
-		p.params[0] = paramName(sub.Kind)
+		if b.custom {
+			kind = r.GVK() // as in Kubernetes
+		} else {
+			p.params[0] = paramName(sub.Kind)
+		}
 	}
-	name := b.idPrefix() + scope + r.Kind + upperFirst(sub.Name)
+	name := b.id(scope + r.Kind + upperFirst(sub.Name))
 	for _, verb := range sub.Verbs {
 		if verb != "create" {
 			p.operations = append(p.operations, b.verb(verb, name, sub.Name+" of the specified "+r.Kind, kind, object))
@@ -199,7 +231,7 @@ func (b *pathBuilder) subresource(r *api.Resource, sub api.Subresource, scope, a
 		op := b.operation("post", "post", "create"+name, "create "+sub.Name+" of "+article(r.Kind), kind)
 		op.codes = []int{200, 201, 202}
 		p.params = sorted(p.params, b.query.create) // as in Kubernetes: on the path
-		p.operations = append(p.operations, op.exchange(object))
+		p.operations = append(p.operations, b.exchange(op, object))
 	}
 	b.append(p)
 }
@@ -210,15 +242,18 @@ func (b *pathBuilder) verb(verb, name, what string, kind schema.GroupVersionKind
 	case "get":
 		op := b.operation("get", "get", "read"+name, "read "+what, kind)
 		op.result = object
+		if b.custom {
+			op.params = b.query.get
+		}
 		return op
 	case "update":
 		op := b.operation("put", "put", "replace"+name, "replace "+what, kind)
 		op.params, op.codes = b.query.update, []int{200, 201}
-		return op.exchange(object)
+		return b.exchange(op, object)
 	default:
 		op := b.operation("patch", "patch", "patch"+name, "partially update "+what, kind)
 		op.params, op.codes = b.query.patch, []int{200, 201}
-		op.body, op.bodyRequired, op.consumes, op.result = b.patchBody, true, patchMediaTypes, object
+		op.body, op.bodyRequired, op.consumes, op.result = b.patchBody, true, b.types.patches, object
 		return op
 	}
 }
@@ -226,13 +261,14 @@ func (b *pathBuilder) verb(verb, name, what string, kind schema.GroupVersionKind
 func (b *pathBuilder) operation(method, action, id, description string, kind schema.GroupVersionKind) operation {
 	return operation{
 		method: method, action: action, id: id, description: description,
-		tag: tagName(b.gv), kind: &kind, produces: mediaTypes, codes: []int{200},
+		tag: tagName(b.gv), kind: &kind, consumes: b.types.consumes, produces: b.types.produces,
+		codes: []int{200},
 	}
 }
 
 // exchange makes both the request's and the response's body an object.
-func (op operation) exchange(object string) operation {
-	op.body, op.bodyRequired, op.consumes, op.result = object, true, anyMediaType, object
+func (b *pathBuilder) exchange(op operation, object string) operation {
+	op.body, op.bodyRequired, op.result = object, true, object
 	return op
 }
 
@@ -243,8 +279,12 @@ func (b *pathBuilder) append(p path) {
 	}
 }
 
+// article is the kind with an article, which plurals like Endpoints do not have.
 func article(kind string) string {
-	if strings.ContainsRune("AEIOU", rune(kind[0])) {
+	switch {
+	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):
+		return kind
+	case strings.ContainsRune("AEIOUaeiou", rune(kind[0])):
 		return "an " + kind
 	}
 	return "a " + kind

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -75,12 +76,14 @@ func paramName(kind string) parameter {
 }
 
 // query has the parameters of each action.
-type query struct{ list, create, update, patch, delete, deleteCollection []parameter }
+type query struct{ get, list, create, update, patch, delete, deleteCollection []parameter }
 
-func newQuery() query {
+// queries are the parameters of all resources. They are shared.
+var queries = sync.OnceValue(func() query {
 	list := queryOf(metav1.ListOptions{}, shardSelector)
 	del := queryOf(metav1.DeleteOptions{}, "preconditions", unsafeDelete)
 	return query{
+		get:    queryOf(metav1.GetOptions{}),
 		list:   list,
 		create: queryOf(metav1.CreateOptions{}),
 		update: queryOf(metav1.UpdateOptions{}),
@@ -90,4 +93,4 @@ func newQuery() query {
 			return p.name == "watch" || p.name == "allowWatchBookmarks"
 		}),
 	}
-}
+})

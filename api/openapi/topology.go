@@ -32,6 +32,12 @@ var mergeSchema = sync.OnceValues(func() (*schema.Schema, error) {
 type topology struct{ atom schema.Atom }
 
 func topologyOf(merge *schema.Schema, definition string) topology {
+	if lists, ok := metaLists[definition]; ok {
+		return lists
+	}
+	if merge == nil {
+		return topology{}
+	}
 	if def, ok := merge.FindNamedType(definition); ok {
 		return topology{def.Atom}
 	}
@@ -81,4 +87,29 @@ func markList(s *spec.Schema, list *schema.List) {
 		s.AddExtension("x-kubernetes-list-map-keys", keys)
 		s.AddExtension("x-kubernetes-list-type", "map")
 	}
+}
+
+// metaLists has the lists and structs of metadata that merge otherwise than by default, so that the documents of custom
+// kinds do not need client-go's schema.
+var metaLists = map[string]topology{
+	"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": fieldsOf(map[string]schema.List{
+		"finalizers":      {ElementRelationship: schema.Associative},
+		"managedFields":   {ElementRelationship: schema.Atomic},
+		"ownerReferences": {ElementRelationship: schema.Associative, Keys: []string{"uid"}},
+	}),
+	"io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference": {schema.Atom{Map: &schema.Map{
+		ElementRelationship: schema.Atomic, Fields: []schema.StructField{{Name: "uid"}}}}},
+	"io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions": fieldsOf(map[string]schema.List{
+		"dryRun": {ElementRelationship: schema.Atomic}}),
+	"io.k8s.apimachinery.pkg.apis.meta.v1.StatusDetails": fieldsOf(map[string]schema.List{
+		"causes": {ElementRelationship: schema.Atomic}}),
+}
+
+// fieldsOf is the topology of a struct with lists.
+func fieldsOf(lists map[string]schema.List) topology {
+	fields := make([]schema.StructField, 0, len(lists))
+	for name, list := range lists {
+		fields = append(fields, schema.StructField{Name: name, Type: schema.TypeRef{Inlined: schema.Atom{List: &list}}})
+	}
+	return topology{schema.Atom{Map: &schema.Map{Fields: fields}}}
 }

@@ -11,15 +11,14 @@ import (
 
 // V2 describes the whole API in one document. version is the server's.
 func V2(s *api.Snapshot, version string) (*spec.Swagger, error) {
-	defs, err := newDefinitions(dialectV2)
+	defs, err := newDefinitions(dialectV2, s.Resources)
 	if err != nil {
 		return nil, err
 	}
 	w := v2Writer{defs, map[string]spec.Parameter{}}
 	paths := map[string]spec.PathItem{}
-	query := newQuery()
-	for _, gv := range groupVersions(s) {
-		for _, p := range pathsOf(defs, gv, resourcesOf(s, gv), query) {
+	for _, of := range groupVersions(s) {
+		for _, p := range pathsOf(defs, of.GroupVersion, of.resources) {
 			paths[p.path] = w.path(p)
 		}
 	}

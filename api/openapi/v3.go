@@ -2,7 +2,6 @@ package openapi
 
 import (
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/spec3"
@@ -15,8 +14,8 @@ import (
 // "apis/apps/v1"), in the order of registration.
 func V3Paths(s *api.Snapshot) []string {
 	var paths []string
-	for _, gv := range groupVersions(s) {
-		paths = append(paths, groupVersionPath(gv))
+	for _, of := range groupVersions(s) {
+		paths = append(paths, groupVersionPath(of.GroupVersion))
 	}
 	return paths
 }
@@ -24,17 +23,22 @@ func V3Paths(s *api.Snapshot) []string {
 // V3 describes one group and version. version is the server's (info.version). A version that is not
 // registered is an error.
 func V3(s *api.Snapshot, gv schema.GroupVersion, version string) (*spec3.OpenAPI, error) {
-	resources := resourcesOf(s, gv)
-	if len(resources) == 0 {
-		return nil, fmt.Errorf("openapi: %s is not served", gv)
+	for _, of := range groupVersions(s) {
+		if of.GroupVersion == gv {
+			return of.v3(version)
+		}
 	}
-	defs, err := newDefinitions(dialectV3)
+	return nil, fmt.Errorf("openapi: %s is not served", gv)
+}
+
+func (of *groupVersion) v3(version string) (*spec3.OpenAPI, error) {
+	defs, err := newDefinitions(dialectV3, of.resources)
 	if err != nil {
 		return nil, err
 	}
 	w := v3Writer{defs}
 	paths := &spec3.Paths{Paths: map[string]*spec3.Path{}}
-	for _, p := range pathsOf(defs, gv, resources, newQuery()) {
+	for _, p := range pathsOf(defs, of.GroupVersion, of.resources) {
 		paths.Paths[p.path] = w.path(p)
 	}
 	return &spec3.OpenAPI{
@@ -132,23 +136,24 @@ func info(version string) *spec.Info {
 	return &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: version}}
 }
 
-// groupVersions are the groups and versions of a snapshot, in the order of registration.
-func groupVersions(s *api.Snapshot) []schema.GroupVersion {
-	var gvs []schema.GroupVersion
-	for _, r := range s.Resources {
-		if gv := r.GroupVersion(); !slices.Contains(gvs, gv) {
-			gvs = append(gvs, gv)
-		}
-	}
-	return gvs
+// groupVersion is a group and version with its resources.
+type groupVersion struct {
+	schema.GroupVersion
+	resources []*api.Resource
 }
 
-func resourcesOf(s *api.Snapshot, gv schema.GroupVersion) []*api.Resource {
-	var resources []*api.Resource
+// groupVersions are the groups and versions of a snapshot, in the order of registration.
+func groupVersions(s *api.Snapshot) []groupVersion {
+	var all []groupVersion
+	at := map[schema.GroupVersion]int{}
 	for _, r := range s.Resources {
-		if r.GroupVersion() == gv {
-			resources = append(resources, r)
+		gv := r.GroupVersion()
+		i, known := at[gv]
+		if !known {
+			i, at[gv] = len(all), len(all)
+			all = append(all, groupVersion{GroupVersion: gv})
 		}
+		all[i].resources = append(all[i].resources, r)
 	}
-	return resources
+	return all
 }
