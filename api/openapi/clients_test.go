@@ -59,11 +59,20 @@ func TestV3_KubectlExplainsRecursively(t *testing.T) {
 
 func TestV3_KubectlExplainsACustomKind(t *testing.T) {
 	t.Parallel()
-	var out strings.Builder
-	require.NoError(t, explain.PrintModelDescription(nil, &out, client(t, registry().Snapshot()), customKinds, false,
-		0, "plaintext"))
-	require.Contains(t, out.String(), "GROUP:      stable.example.com\nKIND:       CronTab\n")
-	require.Contains(t, out.String(), "metadata\t<ObjectMeta>")
+	c := client(t, registry().Snapshot())
+	explained := func(recursive bool, fields ...string) string {
+		var out strings.Builder
+		require.NoError(t, explain.PrintModelDescription(fields, &out, c, customKinds, recursive, 0, "plaintext"))
+		return out.String()
+	}
+	kind := explained(false)
+	require.Contains(t, kind, "GROUP:      stable.example.com\nKIND:       CronTab\n")
+	require.Contains(t, kind, "CronTab runs a command at times.")
+	require.Contains(t, kind, "  metadata\t<ObjectMeta>\n    Standard object's metadata.")
+	require.Contains(t, kind, "  spec\t<Object> -required-\n    What to run.")
+	require.Contains(t, explained(false, "spec", "cronSpec"), "FIELD: cronSpec <string>")
+	require.Contains(t, explained(true), "\n    steps\t<[]Object>\n      limits\t<map[string]string>\n")
+	require.Contains(t, explained(false, "spec", "object"), "  metadata\t<ObjectMeta>\n")
 }
 
 func TestV3_KubectlFindsFieldValidation(t *testing.T) {

@@ -150,9 +150,11 @@ func (d *definitions) schemaOf(t reflect.Type) spec.Schema {
 		if t.Elem().Kind() == reflect.Uint8 {
 			return primitive("string", "byte")
 		}
-		return *spec.ArrayProperty(d.elementOf(t.Elem()))
+		element := d.schemaOf(t.Elem())
+		return *spec.ArrayProperty(&element)
 	case reflect.Map:
-		return *spec.MapProperty(d.elementOf(t.Elem()))
+		element := d.schemaOf(t.Elem())
+		return *spec.MapProperty(&element)
 	case reflect.String:
 		return primitive("string", "")
 	case reflect.Bool:
@@ -168,12 +170,6 @@ func (d *definitions) schemaOf(t reflect.Type) spec.Schema {
 		return primitive("number", "float")
 	}
 	return primitive("object", "") // an interface: anything
-}
-
-// elementOf is the schema of a list's or map's element.
-func (d *definitions) elementOf(t reflect.Type) *spec.Schema {
-	s := d.schemaOf(t)
-	return &s
 }
 
 func primitive(kind, format string) spec.Schema {

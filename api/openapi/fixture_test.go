@@ -7,12 +7,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/openapi"
 	"k8s.io/client-go/openapi/openapitest"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/customresource"
 	apidocs "github.com/coxswain-dev/coxswain/api/openapi"
 )
 
@@ -37,10 +37,45 @@ func deployments() *api.Resource {
 		})
 }
 
-// cronTabs are a custom resource: a kind without a Go type.
-func cronTabs() *api.Resource {
-	return register[unstructured.Unstructured, unstructured.UnstructuredList]("stable.example.com", "v1", "CronTab",
-		"crontabs", true, nil)
+// cronTabs are a custom kind, in the words of Kubernetes' documentation.
+func cronTabs() *api.Resource { return define(cronTabsDoc)[0] }
+
+const cronTabsDoc = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",
+"metadata":{"name":"crontabs.stable.example.com","uid":"u1"},
+"spec":{"group":"stable.example.com","scope":"Namespaced",
+ "names":{"plural":"crontabs","singular":"crontab","kind":"CronTab","listKind":"CronTabList"},
+ "versions":[{"name":"v1","served":true,"storage":true,
+  "schema":{"openAPIV3Schema":{"type":"object","description":"CronTab runs a command at times.",
+   "required":["spec"],"properties":{
+    "metadata":{"type":"object","properties":{"name":{"type":"string","maxLength":20}}},
+    "spec":{"type":"object","description":"What to run.","required":["cronSpec","hold"],
+     "x-kubernetes-validations":[{"rule":"self.replicas > 0","message":"none"}],
+     "properties":{
+      "cronSpec":{"type":"string","description":"The times."},
+      "replicas":{"type":"integer","default":1,"minimum":0,"format":"int32"},
+      "port":{"x-kubernetes-int-or-string":true,"anyOf":[{"type":"integer"},{"type":"string"}]},
+      "surge":{"x-kubernetes-int-or-string":true},
+      "hold":{"type":"object","nullable":true,"properties":{"a":{"type":"string"}}},
+      "steps":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["name"],
+       "items":{"type":"object","required":["name"],"properties":{"name":{"type":"string","default":"main"},
+        "limits":{"type":"object","additionalProperties":{"type":"string","enum":["a","b"]}}}}},
+      "any":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"b":{"type":"string"}}},
+      "anys":{"type":"array","items":{"x-kubernetes-preserve-unknown-fields":true}},
+      "object":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"spec":{"type":"object"}},
+       "oneOf":[{"required":["spec"]},{"not":{"required":["spec"]}}]}}},
+    "status":{"type":"object","x-kubernetes-map-type":"atomic","properties":{"replicas":{"type":"integer"}}}}}},
+  "subresources":{"status":{},"scale":{"specReplicasPath":".spec.replicas","statusReplicasPath":".status.replicas"}},
+  "selectableFields":[{"jsonPath":".spec.cronSpec"}]}]},
+"status":{"acceptedNames":{"plural":"crontabs","singular":"crontab","kind":"CronTab","listKind":"CronTabList"},
+ "conditions":[{"type":"Established","status":"True"},{"type":"NamesAccepted","status":"True"}]}}`
+
+// define returns the kinds of a definition.
+func define(doc string) []*api.Resource {
+	d, err := customresource.Read([]byte(doc))
+	if err != nil {
+		panic(err)
+	}
+	return d.Kinds()
 }
 
 func registry() *api.Registry {
