@@ -25,12 +25,16 @@ func custom(r *api.Resource) *customresource.Version {
 	if r.Schema == 0 {
 		return nil
 	}
-	return r.New().(*customresource.Object).Version()
+	if o, ok := r.New().(*customresource.Object); ok {
+		return o.Version()
+	}
+	return nil
 }
 
 // addCustom defines a custom kind and its list.
 func (d *definitions) addCustom(r *api.Resource, v *customresource.Version) (object, list string) {
-	object, list = kindName(r.GVK()), kindName(r.ListGVK())
+	d.add(reflect.TypeFor[metav1.ObjectMeta]())
+	object, list = d.free(kindName(r.GVK())), d.free(kindName(r.ListGVK()))
 	form := d.customForm(v)
 	markFields(form, r)
 	d.schemas[object] = form
@@ -44,6 +48,16 @@ func (d *definitions) addCustom(r *api.Resource, v *customresource.Version) (obj
 	markFields(of, r)
 	d.schemas[list] = of
 	return object, list
+}
+
+// free is the name, or one made of it if a built-in kind has that name already.
+func (d *definitions) free(name string) string {
+	for {
+		if _, taken := d.schemas[name]; !taken {
+			return name
+		}
+		name += "_v2" // as in Kubernetes
+	}
 }
 
 // customForm is the schema of a custom kind's objects. It is that of any object if the definition has none, or one that
@@ -104,7 +118,7 @@ func customFormOf(r *api.Resource, v *customresource.Version) (name string, sche
 // allCustom reports whether definitions define all of the kinds.
 func allCustom(resources []*api.Resource) bool {
 	for _, r := range resources {
-		if r.Schema == 0 {
+		if custom(r) == nil {
 			return false
 		}
 	}

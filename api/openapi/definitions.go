@@ -30,8 +30,9 @@ var (
 // definitions are the schemas of a document: the requested types and all that they refer to.
 type definitions struct {
 	dialect
-	merge   *merge.Schema // nil if it is not needed
-	schemas map[string]*spec.Schema
+	merge   *merge.Schema           // nil if it is not needed
+	schemas map[string]*spec.Schema // nil for those that are written
+	written members
 }
 
 // newDefinitions returns empty definitions for the kinds of resources.

@@ -151,23 +151,11 @@ func newIndex(paths map[string]any) *Document {
 
 // newV3 keeps no more of the snapshot than the document's resources: the document may outlast it.
 func (d *Documents) newV3(of *groupVersion, sum string) *Document {
-	return newDocument(sum, func() ([]byte, error) {
-		doc, err := of.v3(d.version)
-		if err != nil {
-			return nil, err
-		}
-		return doc.MarshalJSON()
-	}, func(data []byte) (proto.Message, error) { return openapiv3.ParseDocument(data) })
+	return newDocument(sum, func() ([]byte, error) { return of.v3(d.version) }, func(data []byte) (proto.Message, error) { return openapiv3.ParseDocument(data) })
 }
 
 func (d *Documents) newV2(s *api.Snapshot, sum string) *Document {
-	return newDocument(sum, func() ([]byte, error) {
-		doc, err := V2(s, d.version)
-		if err != nil {
-			return nil, err
-		}
-		return doc.MarshalJSON()
-	}, func(data []byte) (proto.Message, error) { return openapiv2.ParseDocument(data) })
+	return newDocument(sum, func() ([]byte, error) { return v2(s, d.version) }, func(data []byte) (proto.Message, error) { return openapiv2.ParseDocument(data) })
 }
 
 func newDocument(sum string, build func() ([]byte, error), parse func([]byte) (proto.Message, error)) *Document {

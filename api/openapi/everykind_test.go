@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/coxswain-dev/coxswain/api"
 	apidocs "github.com/coxswain-dev/coxswain/api/openapi"
@@ -55,9 +56,7 @@ func TestDocuments_DescribeEveryKindOfKubernetes(t *testing.T) {
 		_, err = docs.V3(s, path).Protobuf()
 		require.NoError(t, err, path)
 	}
-	doc, err := apidocs.V2(s, version)
-	require.NoError(t, err)
-	for name, definition := range doc.Definitions {
+	for name, definition := range parse[spec.Swagger](t, docs.V2(s)).Definitions {
 		for field, property := range definition.Properties {
 			require.True(t, len(property.Type) > 0 || property.Ref.String() != "", "%s.%s has no type", name, field)
 		}

@@ -14,11 +14,12 @@ import (
 const extensionKind = "x-kubernetes-group-version-kind"
 
 // Form is the schema of a resource's kind, by its name in schemas, and of all that it refers to, but not of its list.
-// The schemas are those of the documents of version 3. Those of built-in kinds are without how lists and maps merge,
-// which is costly to find out; a custom kind's have it, and so are all that a type converter of server-side apply needs.
+// The schemas are those of the documents of version 3. For a built-in kind, how lists and maps merge is left out, since
+// it is costly to find out. The schemas of a custom kind have it, and are all that managedfields.NewTypeConverter needs
+// for server-side apply.
 //
-// Each call makes the schema of the kind anew. The definition of a custom kind is decoded for it, which takes 10 ms for
-// half a megabyte; the schemas of metadata beside it are shared, and must not be changed.
+// Each call makes the schema of the kind anew. For a custom kind it decodes the definition, which takes some 50 ms for
+// a megabyte; the schemas of metadata that come with it are shared and must not be changed.
 func Form(r *api.Resource) (name string, schemas map[string]*spec.Schema) {
 	if v := custom(r); v != nil {
 		return customFormOf(r, v)

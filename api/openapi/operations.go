@@ -60,12 +60,13 @@ var (
 	anyMediaType  = []string{"*/*"}
 )
 
-// pathsOf adds the paths of a group and version to paths, and the definitions that they use to defs.
-func pathsOf(defs *definitions, gv schema.GroupVersion, resources []*api.Resource) []path {
+// pathsOf calls emit with each path of a group and version, and adds the definitions that they use to defs.
+func pathsOf(defs *definitions, of *groupVersion, emit func(path)) {
 	b := pathBuilder{
 		definitions: defs,
-		gv:          gv,
-		prefix:      "/" + groupVersionPath(gv) + "/",
+		gv:          of.GroupVersion,
+		prefix:      "/" + groupVersionPath(of.GroupVersion) + "/",
+		emit:        emit,
 		query:       queries(),
 		status:      defs.add(reflect.TypeFor[metav1.Status]()),
 		options:     defs.add(reflect.TypeFor[metav1.DeleteOptions]()),
@@ -73,13 +74,12 @@ func pathsOf(defs *definitions, gv schema.GroupVersion, resources []*api.Resourc
 	}
 	defs.markKind(b.status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 	defs.markKind(b.options, schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"})
-	if !allCustom(resources) {
+	if !allCustom(of.resources) {
 		b.index()
 	}
-	for _, r := range resources {
+	for _, r := range of.resources {
 		b.resource(r)
 	}
-	return b.paths
 }
 
 // pathBuilder builds the paths of one group and version.
@@ -92,7 +92,7 @@ type pathBuilder struct {
 	// custom and types are of the resource whose paths are being built.
 	custom bool
 	types  mediaTypes
-	paths  []path
+	emit   func(path)
 }
 
 // index is the list of the version's resources. With it come the kinds that each group and version has besides its
@@ -104,7 +104,7 @@ func (b *pathBuilder) index() {
 	b.markKind(b.options, b.gv.WithKind("DeleteOptions"))
 	list := b.add(reflect.TypeFor[metav1.APIResourceList]())
 	b.markKind(list, schema.GroupVersionKind{Version: "v1", Kind: "APIResourceList"})
-	b.paths = append(b.paths, path{path: b.prefix, operations: []operation{{
+	b.emit(path{path: b.prefix, operations: []operation{{
 		method: "get", id: "get" + b.id("APIResources"), description: "get available resources",
 		tag: tagName(b.gv), result: list, produces: producedTypes, codes: []int{200},
 	}}})
@@ -116,7 +116,7 @@ func (b *pathBuilder) id(what string) string {
 }
 
 func (b *pathBuilder) resource(r *api.Resource) {
-	b.custom, b.types = r.Schema != 0, builtinTypes
+	b.custom, b.types = custom(r) != nil, builtinTypes
 	if b.custom {
 		b.types = customTypes
 	}
@@ -136,6 +136,10 @@ func (b *pathBuilder) resource(r *api.Resource) {
 	for _, sub := range r.AllSubresources() {
 		b.subresource(r, sub, scope, collection+"/{name}/"+sub.Name, params, object)
 	}
+	if b.custom {
+		b.write(object)
+		b.write(list)
+	}
 }
 
 // everywhere lists a namespaced resource in all namespaces.
@@ -147,7 +151,7 @@ func (b *pathBuilder) everywhere(r *api.Resource, list string) {
 	p := path{path: b.prefix + r.Plural, params: sorted(op.params, []parameter{paramPretty})}
 	op.params = nil
 	p.operations = []operation{op}
-	b.paths = append(b.paths, p)
+	b.append(p)
 }
 
 func (b *pathBuilder) list(r *api.Resource, id, list string) operation {
@@ -275,7 +279,7 @@ func (b *pathBuilder) exchange(op operation, object string) operation {
 // append adds a path if it has operations.
 func (b *pathBuilder) append(p path) {
 	if len(p.operations) > 0 {
-		b.paths = append(b.paths, p)
+		b.emit(p)
 	}
 }
 

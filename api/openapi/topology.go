@@ -32,7 +32,7 @@ var mergeSchema = sync.OnceValues(func() (*schema.Schema, error) {
 type topology struct{ atom schema.Atom }
 
 func topologyOf(merge *schema.Schema, definition string) topology {
-	if lists, ok := metaLists[definition]; ok {
+	if lists, ok := metaTopology[definition]; ok {
 		return lists
 	}
 	if merge == nil {
@@ -89,9 +89,8 @@ func markList(s *spec.Schema, list *schema.List) {
 	}
 }
 
-// metaLists has the lists and structs of metadata that merge otherwise than by default, so that the documents of custom
-// kinds do not need client-go's schema.
-var metaLists = map[string]topology{
+// metaTopology has what the documents of custom kinds need of client-go's schema, so that they do not wait for it.
+var metaTopology = map[string]topology{
 	"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": fieldsOf(map[string]schema.List{
 		"finalizers":      {ElementRelationship: schema.Associative},
 		"managedFields":   {ElementRelationship: schema.Atomic},
@@ -103,6 +102,8 @@ var metaLists = map[string]topology{
 		"dryRun": {ElementRelationship: schema.Atomic}}),
 	"io.k8s.apimachinery.pkg.apis.meta.v1.StatusDetails": fieldsOf(map[string]schema.List{
 		"causes": {ElementRelationship: schema.Atomic}}),
+	"io.k8s.api.autoscaling.v1.ScaleSpec": {schema.Atom{Map: &schema.Map{
+		Fields: []schema.StructField{{Name: "replicas", Default: 0}}}}},
 }
 
 // fieldsOf is the topology of a struct with lists.

@@ -9,34 +9,28 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// V2 describes the whole API in one document. version is the server's.
-func V2(s *api.Snapshot, version string) (*spec.Swagger, error) {
+// v2 describes the whole API in one document. version is the server's.
+func v2(s *api.Snapshot, version string) ([]byte, error) {
 	defs, err := newDefinitions(dialectV2, s.Resources)
 	if err != nil {
 		return nil, err
 	}
 	w := v2Writer{defs, map[string]spec.Parameter{}}
-	paths := map[string]spec.PathItem{}
+	var doc, paths members
 	for _, of := range groupVersions(s) {
-		for _, p := range pathsOf(defs, of.GroupVersion, of.resources) {
-			paths[p.path] = w.path(p)
-		}
+		pathsOf(defs, &of, func(p path) { paths.add(p.path, w.path(p)) })
 	}
-	schemas := make(spec.Definitions, len(defs.schemas))
-	for name, s := range defs.schemas {
-		schemas[name] = *s
-	}
-	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
-		Swagger:     "2.0",
-		Info:        info(version),
-		Paths:       &spec.Paths{Paths: paths},
-		Definitions: schemas,
-		Parameters:  w.shared,
-		SecurityDefinitions: spec.SecurityDefinitions{"BearerToken": {SecuritySchemeProps: spec.SecuritySchemeProps{
+	doc.add("swagger", "2.0")
+	doc.add("info", info(version))
+	doc.addObject("paths", &paths)
+	doc.addObject("definitions", defs.all())
+	doc.add("parameters", w.shared)
+	doc.add("securityDefinitions", spec.SecurityDefinitions{"BearerToken": {
+		SecuritySchemeProps: spec.SecuritySchemeProps{
 			Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
-		}}},
-		Security: []map[string][]string{{"BearerToken": {}}},
-	}}, nil
+		}}})
+	doc.add("security", []map[string][]string{{"BearerToken": {}}})
+	return doc.object(), doc.err
 }
 
 // v2Writer writes paths in the dialect of version 2.

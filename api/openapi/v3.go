@@ -1,8 +1,6 @@
 package openapi
 
 import (
-	"fmt"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -20,38 +18,25 @@ func V3Paths(s *api.Snapshot) []string {
 	return paths
 }
 
-// V3 describes one group and version. version is the server's (info.version). A version that is not
-// registered is an error.
-func V3(s *api.Snapshot, gv schema.GroupVersion, version string) (*spec3.OpenAPI, error) {
-	for _, of := range groupVersions(s) {
-		if of.GroupVersion == gv {
-			return of.v3(version)
-		}
-	}
-	return nil, fmt.Errorf("openapi: %s is not served", gv)
-}
-
-func (of *groupVersion) v3(version string) (*spec3.OpenAPI, error) {
+// v3 describes one group and version. version is the server's (info.version).
+func (of *groupVersion) v3(version string) ([]byte, error) {
 	defs, err := newDefinitions(dialectV3, of.resources)
 	if err != nil {
 		return nil, err
 	}
 	w := v3Writer{defs}
-	paths := &spec3.Paths{Paths: map[string]*spec3.Path{}}
-	for _, p := range pathsOf(defs, of.GroupVersion, of.resources) {
-		paths.Paths[p.path] = w.path(p)
-	}
-	return &spec3.OpenAPI{
-		Version: "3.0.0",
-		Info:    info(version),
-		Paths:   paths,
-		Components: &spec3.Components{
-			Schemas: defs.schemas,
-			SecuritySchemes: spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: spec3.SecuritySchemeProps{
-				Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
-			}}},
-		},
-	}, nil
+	var doc, paths, components members
+	pathsOf(defs, of, func(p path) { paths.add(p.path, w.path(p)) })
+	components.addObject("schemas", defs.all())
+	components.add("securitySchemes", spec3.SecuritySchemes{"BearerToken": {
+		SecuritySchemeProps: spec3.SecuritySchemeProps{
+			Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
+		}}})
+	doc.add("openapi", "3.0.0")
+	doc.add("info", info(version))
+	doc.addObject("paths", &paths)
+	doc.addObject("components", &components)
+	return doc.object(), doc.err
 }
 
 // v3Writer writes paths in the dialect of version 3.
