@@ -22,7 +22,8 @@ func TestProps_AreWhatKubernetesDecodes(t *testing.T) {
 		`{"default":null,"enum":[null,1,"a",{"b":[1.5]}],"example":{"big":9223372036854775807}}`,
 		`{"default":{"a":[ 1, 2 ]},"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-list-map-keys":["a"]}`,
 		`{"allOf":[{"items":{"anyOf":[{"type":"integer"},{"type":"string"}]}}],"not":{"required":["a"]}}`,
-		`{"maximum":5,"minLength":3,"nullable":true,"x-kubernetes-validations":[{"rule":"true","reason":"FieldValueInvalid"}]}`,
+		`{"maximum":5,"minLength":3,"nullable":true,
+			"x-kubernetes-validations":[{"rule":"true","reason":"FieldValueInvalid"}]}`,
 		`{"dependencies":{"a":["b"],"c":{"type":"string"}},"items":null,"additionalItems":false}`,
 		`null`,
 	} {

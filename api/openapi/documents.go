@@ -151,11 +151,13 @@ func newIndex(paths map[string]any) *Document {
 
 // newV3 keeps no more of the snapshot than the document's resources: the document may outlast it.
 func (d *Documents) newV3(of *groupVersion, sum string) *Document {
-	return newDocument(sum, func() ([]byte, error) { return of.v3(d.version) }, func(data []byte) (proto.Message, error) { return openapiv3.ParseDocument(data) })
+	build := func() ([]byte, error) { return of.v3(d.version) }
+	return newDocument(sum, build, func(data []byte) (proto.Message, error) { return openapiv3.ParseDocument(data) })
 }
 
 func (d *Documents) newV2(s *api.Snapshot, sum string) *Document {
-	return newDocument(sum, func() ([]byte, error) { return v2(s, d.version) }, func(data []byte) (proto.Message, error) { return openapiv2.ParseDocument(data) })
+	build := func() ([]byte, error) { return v2(s, d.version) }
+	return newDocument(sum, build, func(data []byte) (proto.Message, error) { return openapiv2.ParseDocument(data) })
 }
 
 func newDocument(sum string, build func() ([]byte, error), parse func([]byte) (proto.Message, error)) *Document {

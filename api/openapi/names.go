@@ -54,7 +54,8 @@ func groupName(group string) string {
 
 // tagName is the tag of operations: core_v1, rbacAuthorization_v1.
 func tagName(gv schema.GroupVersion) string {
-	return identifier(cmp.Or(strings.TrimSuffix(gv.Group, ".k8s.io"), "core"), false) + "_" + identifier(gv.Version, false)
+	group := cmp.Or(strings.TrimSuffix(gv.Group, ".k8s.io"), "core")
+	return identifier(group, false) + "_" + identifier(gv.Version, false)
 }
 
 // identifier makes a name of letters, digits and underscores. Each part of the text, and the first one if upper is set,
