@@ -37,6 +37,9 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	defer context.AfterFunc(s.drain, cancel)()
+	if d := r.res.Definition; d != nil {
+		defer context.AfterFunc(d.Present(), cancel)()
+	}
 	if user := r.user(); !user.In(authn.GroupMasters) {
 		if !s.watches.Take(user.Name) {
 			return tooMany()
