@@ -41,21 +41,20 @@ func supportedFormat(p *apiextensionsv1.JSONSchemaProps, t types) string {
 // or list with the format of a string it does not ask the type.
 func (v *checking) types(s *Schema, value any, d *verdict) {
 	actual := typeOf(value)
-	format := ""
-	if s.checks != nil {
-		format = s.checks.format
-	}
+	format := v.formatOf(s)
 	fits := s.types.has(actual) || actual == integer && s.types.has(number) ||
 		actual == number && s.types.has(integer) && conv.IsFloat64AJSONInteger(value.(float64))
 	switch textual := actual == text || actual == array; {
 	case format != "" && textual && !s.types.has(number) && !s.types.has(integer):
 		fits = true
 	case format != "" && !textual && !fits:
-		if natural := naturalFormat(actual); natural != format {
+		natural := naturalFormat(actual)
+		if natural != format {
 			d.ok = false
 			v.fail(func(path string) error { return openapierrors.InvalidType(path, in, format, natural) })
 			return
 		}
+		fits = v.anyFormat
 	}
 	if fits {
 		d.matches++
