@@ -154,4 +154,3 @@ func (r *RuleSite) Estimates() ([]RuleEstimate, error) {
 	}
 	return estimates, nil
 }
-

@@ -22,19 +22,23 @@ var formats = []string{"bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6
 
 // supportedFormat is the format of a schema if it is one that is checked for its type, or "".
 func supportedFormat(p *apiextensionsv1.JSONSchemaProps, t types) string {
-	var known bool
-	switch t {
-	case 0, text:
-		known = slices.Contains(formats, strings.ReplaceAll(p.Format, "-", ""))
-	case integer:
-		known = p.Format == "int32" || p.Format == "int64"
-	case number:
-		known = p.Format == "float" || p.Format == "double"
-	}
-	if !known {
+	if t != 0 && t != text && t != integer && t != number || !SupportsFormat(t.String(), p.Format) {
 		return ""
 	}
 	return p.Format
+}
+
+// SupportsFormat reports whether values of a type ("" is any) are checked for a format.
+func SupportsFormat(typeName, format string) bool {
+	switch typeName {
+	case "", "string":
+		return slices.Contains(formats, strings.ReplaceAll(format, "-", ""))
+	case "integer":
+		return format == "int32" || format == "int64"
+	case "number":
+		return format == "float" || format == "double"
+	}
+	return false
 }
 
 // types checks a value's type. kube-openapi's validator has its own view of values with a format: of a string
