@@ -193,7 +193,7 @@ func inMetadata(value any, p place) error {
 
 // check validates the value. Formats are kept here that objects are not checked for, as in kube-apiserver.
 func (v *defaultValidation) check(s *Schema, value any, at *field.Path) field.ErrorList {
-	w := checking{ctx: context.Background(), anyFormat: true, limit: max(1, maxDefaultSteps-v.steps)}
+	w := checking{ctx: context.Background(), asWritten: true, limit: max(1, maxDefaultSteps-v.steps)}
 	w.value(s, value, nil)
 	v.steps += w.steps
 	if w.err != nil {

@@ -49,8 +49,9 @@ type checking struct {
 	quiet  int
 	faults []error
 
-	// anyFormat keeps the formats that objects are not checked for, and lets the type of an int-or-string be any.
-	anyFormat bool
+	// asWritten keeps the formats that objects are not checked for, and the type that is written for an
+	// int-or-string.
+	asWritten bool
 	limit     int // of steps; 0 is without
 }
 
@@ -142,15 +143,15 @@ func (v *checking) tooFar(s *Schema) bool {
 }
 
 func (v *checking) typesOf(s *Schema) types {
-	if v.anyFormat && s.types == integer|text {
-		return 0
+	if v.asWritten {
+		return s.written
 	}
 	return s.types
 }
 
 func (v *checking) formatOf(s *Schema) string {
 	switch {
-	case v.anyFormat:
+	case v.asWritten:
 		return s.format
 	case s.checks != nil:
 		return s.checks.format
@@ -161,7 +162,7 @@ func (v *checking) formatOf(s *Schema) string {
 func (v *checking) null(s *Schema, d *verdict) {
 	if v.typesOf(s) != 0 && !s.nullable {
 		d.ok = false
-		v.fail(func(path string) error { return openapierrors.InvalidType(path, in, s.types.String(), "null") })
+		v.fail(func(path string) error { return openapierrors.InvalidType(path, in, v.typesOf(s).String(), "null") })
 	} else {
 		d.matches++
 	}

@@ -46,10 +46,11 @@ func SupportsFormat(typeName, format string) bool {
 func (v *checking) types(s *Schema, value any, d *verdict) {
 	actual := typeOf(value)
 	format := v.formatOf(s)
-	fits := s.types.has(actual) || actual == integer && s.types.has(number) ||
-		actual == number && s.types.has(integer) && conv.IsFloat64AJSONInteger(value.(float64))
+	want := v.typesOf(s)
+	fits := want.has(actual) || actual == integer && want.has(number) ||
+		actual == number && want.has(integer) && conv.IsFloat64AJSONInteger(value.(float64))
 	switch textual := actual == text || actual == array; {
-	case format != "" && textual && !s.types.has(number) && !s.types.has(integer):
+	case format != "" && textual && !want.has(number) && !want.has(integer):
 		fits = true
 	case format != "" && !textual && !fits:
 		natural := naturalFormat(actual)
@@ -58,7 +59,7 @@ func (v *checking) types(s *Schema, value any, d *verdict) {
 			v.fail(func(path string) error { return openapierrors.InvalidType(path, in, format, natural) })
 			return
 		}
-		fits = v.anyFormat
+		fits = v.asWritten
 	}
 	if fits {
 		d.matches++
@@ -66,7 +67,7 @@ func (v *checking) types(s *Schema, value any, d *verdict) {
 	}
 	d.ok = false
 	v.fail(func(path string) error {
-		return openapierrors.InvalidType(path, in, s.types.String(), typeNames[slices.Index(allTypes, actual)])
+		return openapierrors.InvalidType(path, in, want.String(), typeNames[slices.Index(allTypes, actual)])
 	})
 }
 
