@@ -49,13 +49,18 @@ func (s *Server) definitionChanged(ctx context.Context, wr *write, refused *stor
 	if err := s.definitions.Await(ctx, conflict.Current.Revision); err != nil {
 		return err
 	}
-	if wr.res.Definition.Present().Err() != nil {
+	if wr.kindEnded() {
 		return apierrors.NewServerTimeout(wr.res.GroupResource(), "create", 1)
 	}
 	if err := forbidWhileEnding(wr); err != nil {
 		return err
 	}
 	return errLostRace
+}
+
+// kindEnded reports whether the definition of the request's kind has changed, or is gone, since the request was routed.
+func (r *request) kindEnded() bool {
+	return r.res.Definition != nil && r.res.Definition.Present().Err() != nil
 }
 
 // instances are the server's own objects, for definitions.

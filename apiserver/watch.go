@@ -113,6 +113,11 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 	next := watcher.Poll // while there is something to begin with, for which the watch holds its seat
 	for {
 		events, err := next(ctx)
+		if err != nil && r.kindEnded() { // the client still gets what was before the end
+			if last, _ := watcher.Poll(r.Context()); len(last) > 0 {
+				events, err = last, nil
+			}
+		}
 		if err == nil && len(events) == 0 {
 			s.leaveSeat(r.seat)
 			next = watcher.Next

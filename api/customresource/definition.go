@@ -103,7 +103,7 @@ func (d *Definition) Terminating() bool {
 // the conditions, makes no difference to the kind's objects.
 func (d *Definition) SameKind(other *Definition) bool {
 	a, b := &d.Status.AcceptedNames, &other.Status.AcceptedNames
-	return d.UID == other.UID && bytes.Equal(d.spec, other.spec) && d.Terminating() == other.Terminating() &&
+	return d.UID == other.UID && bytes.Equal(d.spec, other.spec) &&
 		a.Plural == b.Plural && a.Singular == b.Singular && a.Kind == b.Kind && a.ListKind == b.ListKind &&
 		slices.Equal(a.ShortNames, b.ShortNames) && slices.Equal(a.Categories, b.Categories)
 }

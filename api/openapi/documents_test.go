@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/coxswain-dev/coxswain/api"
-
 	apidocs "github.com/coxswain-dev/coxswain/api/openapi"
 )
 
