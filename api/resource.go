@@ -182,8 +182,9 @@ type Scale struct {
 	// Get returns the desired and the actual replicas, and the pods' selector as a string.
 	Get func(obj Object) (spec, status int32, selector string)
 	Set func(obj Object, replicas int32)
-	// Check returns why an object has no Scale; nil if all objects have one.
-	Check func(obj Object) error
+	// Check reports whether an object has the field of the desired replicas, and an error if it has something else
+	// where a Scale's values are. It is nil if every object has a Scale.
+	Check func(obj Object) (found bool, err error)
 	// Path leads to the desired replicas; nil is spec.replicas.
 	Path []string
 }

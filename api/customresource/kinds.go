@@ -2,7 +2,6 @@ package customresource
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -60,10 +59,10 @@ func (k *kind) version(apiVersion string) *Version {
 	return nil
 }
 
-// Kinds returns the definition's registrations, one for each version that is served. Its names must have been accepted.
-func (d *Definition) Kinds() []*api.Resource {
+// Kinds returns the definition's registrations, one for each version that is served, and that of the version that is
+// stored, which need not be among them. Its names must have been accepted. state is what they have as Definition.
+func (d *Definition) Kinds(state *api.Definition) (served []*api.Resource, stored *api.Resource) {
 	k := &kind{definition: d}
-	var stored *api.Resource
 	resources := make([]*api.Resource, 0, len(d.Spec.Versions))
 	for i := range d.Spec.Versions {
 		spec := &d.Spec.Versions[i]
@@ -77,6 +76,7 @@ func (d *Definition) Kinds() []*api.Resource {
 		}
 		k.versions = append(k.versions, v)
 		r := v.resource()
+		r.Definition = state
 		if spec.Storage {
 			stored = r
 		}
@@ -87,9 +87,12 @@ func (d *Definition) Kinds() []*api.Resource {
 			k.versions[i].view(r, stored)
 		}
 	}
-	return slices.DeleteFunc(resources, func(r *api.Resource) bool {
-		return !slices.ContainsFunc(d.Spec.Versions, func(v SpecVersion) bool { return v.Name == r.Version && v.Served })
-	})
+	for i, r := range resources {
+		if k.versions[i].spec.Served {
+			served = append(served, r)
+		}
+	}
+	return served, stored
 }
 
 // compile makes the schema.

@@ -109,9 +109,14 @@ func TestScale(t *testing.T) {
 	v1 := kinds(t)["v1"]
 	o := sent(t, v1, `{"apiVersion":"example.com/v1","kind":"Widget","spec":{"size":1},
 		"status":{"replicas":2,"selector":"a=b"}}`)
-	require.ErrorContains(t, v1.Scale.Check(o), `the spec replicas field ".spec.replicas" does not exist`)
+	found, err := v1.Scale.Check(o)
+	require.NoError(t, err)
+	require.False(t, found)
 	v1.Scale.Set(o, 5)
-	require.NoError(t, v1.Scale.Check(o))
+	found, err = v1.Scale.Check(o)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, []string{"spec", "replicas"}, v1.Scale.ReplicasPath())
 	spec, status, selector := v1.Scale.Get(o)
 	require.Equal(t, []any{int32(5), int32(2), "a=b"}, []any{spec, status, selector})
 }

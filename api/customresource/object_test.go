@@ -51,7 +51,8 @@ func kinds(t *testing.T) map[string]*api.Resource {
 	require.NoError(t, err)
 	require.True(t, d.Served())
 	all := map[string]*api.Resource{}
-	for _, r := range d.Kinds() {
+	served, _ := d.Kinds(nil)
+	for _, r := range served {
 		all[r.Version] = r
 	}
 	require.Len(t, all, 2, "v1alpha1 is not served")

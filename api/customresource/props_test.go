@@ -32,7 +32,8 @@ func TestProps_AreWhatKubernetesDecodes(t *testing.T) {
 		d, err := customresource.Read([]byte(strings.NewReplacer(`"v1alpha1","served":false`, `"v1alpha1","served":true`,
 			`"openAPIV3Schema":{"type":"object"}`, `"openAPIV3Schema":`+schema).Replace(widgets)))
 		require.NoError(t, err)
-		for _, r := range d.Kinds() {
+		served, _ := d.Kinds(nil)
+		for _, r := range served {
 			if r.Version != "v1alpha1" {
 				continue
 			}

@@ -206,8 +206,7 @@ func TestDocuments_EachDefinitionChangesItsOwn(t *testing.T) {
 	a, b, all := docs.V3(before, "apis/a.example.com/v1"), docs.V3(before, "apis/b.example.com/v1"), docs.V2(before)
 
 	replace := func(with *api.Resource) *api.Snapshot {
-		r.Remove(with.GroupVersion().WithResource(with.Plural))
-		require.NoError(t, r.Add(with))
+		require.NoError(t, r.Replace([]*api.Resource{r.Snapshot().Kind(with.GVK())}, []*api.Resource{with}))
 		return r.Snapshot()
 	}
 	same := replace(group("b.example.com", "B"))
@@ -309,11 +308,11 @@ func BenchmarkV3IndexOfAThousand(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		b.StopTimer()
-		gvr := kinds[0].GroupVersion().WithResource(kinds[0].Plural)
-		r.Remove(gvr)
-		if err := r.Add(sized(0, 20_000+i)); err != nil {
+		changed := []*api.Resource{sized(0, 20_000+i)}
+		if err := r.Replace(kinds[:1], changed); err != nil {
 			b.Fatal(err)
 		}
+		kinds = changed
 		s := r.Snapshot()
 		b.StartTimer()
 		docs.V3Index(s)

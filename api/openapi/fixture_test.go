@@ -75,7 +75,8 @@ func define(doc string) []*api.Resource {
 	if err != nil {
 		panic(err)
 	}
-	return d.Kinds()
+	served, _ := d.Kinds(nil)
+	return served
 }
 
 func registry() *api.Registry {
