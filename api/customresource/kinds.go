@@ -98,7 +98,8 @@ func (v *Version) compile() (*structural.Schema, error) {
 		schema, err = structural.New(props)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the server could not properly serve the CR schema: %s in %s: %w", d.Name, v.spec.Name, err)
+		return nil, fmt.Errorf("the server could not properly serve the CR schema: %s in %s: %w", d.Name, v.spec.Name,
+			err)
 	}
 	return schema, nil
 }

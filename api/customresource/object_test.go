@@ -93,7 +93,7 @@ func TestObject_IsItsDocument(t *testing.T) {
 	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(content, &struct{}{}))
 }
 
-// What is unusual is left to Kubernetes' decoder, and its words are the server's.
+// Kubernetes' decoder reads what is unusual, and its words are the server's.
 func TestDecodeStrict_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	v1 := kinds(t)["v1"]

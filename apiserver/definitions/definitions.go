@@ -26,7 +26,8 @@ type Objects interface {
 	// Collection opens the stored objects of a kind.
 	Collection(res *api.Resource) *storage.Collection
 	// Update is the write, if one is needed, by which a stored object becomes what change makes of it.
-	Update(res *api.Resource, stored *storage.Object, subresource string, change func(api.Object)) ([]storage.Write, error)
+	Update(res *api.Resource, stored *storage.Object, subresource string, change func(api.Object)) (
+		[]storage.Write, error)
 	// DeleteAll deletes all objects of a kind, as far as their finalizers permit.
 	DeleteAll(ctx context.Context, res *api.Resource) error
 }
