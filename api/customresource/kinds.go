@@ -2,6 +2,7 @@ package customresource
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -74,8 +75,14 @@ func (d *Definition) Kinds(state *api.Definition) (served []*api.Resource, store
 		resources = append(resources, r)
 	}
 	for i, r := range resources {
-		if r != stored {
-			k.versions[i].view(r, stored)
+		if r == stored {
+			continue
+		}
+		k.versions[i].view(r, stored)
+		for _, path := range r.Fields {
+			if !slices.Contains(stored.SelectablePaths(), path) {
+				stored.ViewFields = append(stored.ViewFields, path)
+			}
 		}
 	}
 	for i, r := range resources {

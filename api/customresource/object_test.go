@@ -38,7 +38,8 @@ const widgets = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.
    "selectableFields":[{"jsonPath":".spec.color"}]},
   {"name":"v1beta1","served":true,"storage":false,"deprecated":true,
    "schema":{"openAPIV3Schema":{"type":"object","properties":{
-     "spec":{"type":"object","properties":{"size":{"type":"integer"},"color":{"type":"string","default":"blue"}}}}}}},
+     "spec":{"type":"object","properties":{"size":{"type":"integer"},"color":{"type":"string","default":"blue"}}}}}},
+   "selectableFields":[{"jsonPath":".spec.size"},{"jsonPath":".spec.color"}]},
   {"name":"v1alpha1","served":false,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}}]},
 "status":{"acceptedNames":{"plural":"widgets","singular":"widget","kind":"Widget","listKind":"WidgetList",
  "shortNames":["w"]},"conditions":[{"type":"Established","status":"True"},{"type":"NamesAccepted","status":"True"}],

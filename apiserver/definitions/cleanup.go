@@ -155,7 +155,7 @@ func (d *Definitions) all() []*defined {
 	defer d.mu.Unlock()
 	var all []*defined
 	for _, e := range d.known {
-		if e.DeletionTimestamp != nil || !e.settled() {
+		if !e.broken && (e.DeletionTimestamp != nil || !e.settled()) {
 			all = append(all, e)
 		}
 	}
