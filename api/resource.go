@@ -149,6 +149,8 @@ type Resource struct {
 	FieldPaths map[string]string
 	// FieldZero has the value of fields that the document leaves out, where that is not "".
 	FieldZero map[string]string
+	// ViewFields are the JSON paths that field selectors of views may name and Fields does not have.
+	ViewFields []string
 
 	// Columns are the server-side table: kubectl get (Priority 0) and -o wide (1). Cells returns one value
 	// for each column. Name and Age are ordinary columns. A review has neither Columns nor Cells.
@@ -249,12 +251,12 @@ func (r *Resource) AllSubresources() []Subresource {
 	return subs
 }
 
-// SelectablePaths are the JSON paths of Fields, in the order of Fields.
+// SelectablePaths are the JSON paths of Fields, in the order of Fields, and those of ViewFields.
 func (r *Resource) SelectablePaths() []string {
-	if len(r.FieldPaths) == 0 {
+	if len(r.FieldPaths) == 0 && len(r.ViewFields) == 0 {
 		return r.Fields
 	}
-	paths := slices.Clone(r.Fields)
+	paths := slices.Concat(r.Fields, r.ViewFields)
 	for i, name := range paths {
 		if path, ok := r.FieldPaths[name]; ok {
 			paths[i] = path

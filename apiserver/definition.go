@@ -16,8 +16,8 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// What is different about the kinds that CustomResourceDefinitions define, beyond their registrations: their objects are
-// created only while the definition is as this server knows it, and deleted with it.
+// The kinds that CustomResourceDefinitions define differ in more than their registrations: their objects are created
+// only while the definition is as this server knows it, and are deleted with it.
 
 // forbidWhileEnding refuses a new object of a kind whose definition is being deleted.
 func forbidWhileEnding(wr *write) error {
@@ -29,7 +29,8 @@ func forbidWhileEnding(wr *write) error {
 		errors.New("create not allowed while custom resource definition is terminating"))
 }
 
-// definitionCheck is the part of a create by which it fails if the kind's definition has changed; nil for built-in kinds.
+// definitionCheck is the part of a create by which it fails if the kind's definition has changed; nil for built-in
+// kinds.
 func definitionCheck(res *api.Resource) []storage.Write {
 	d := res.Definition
 	if d == nil {

@@ -181,8 +181,8 @@ func (s *Server) resolve(r *request) error {
 	return nil
 }
 
-// served is the registration of a resource, nil if there is none. One that this server does not know may be defined by a
-// CustomResourceDefinition that another server has just established.
+// served is the registration of a resource, nil if there is none. One that this server does not know may be defined by
+// a CustomResourceDefinition that another server has just established.
 func (s *Server) served(ctx context.Context, gvr schema.GroupVersionResource) *api.Resource {
 	res := s.Registry.Snapshot().Resource(gvr)
 	if res == nil && s.definitions != nil && strings.Contains(gvr.Group, ".") && s.definitions.CatchUp(ctx) == nil {

@@ -48,8 +48,8 @@ var testFloors = []string{"testenv", "controllers", "scheduler", "node"}
 
 // apiFront are the packages of api that other folders may import. api/builtin is for code that
 // assembles a server, and for tests; the groups and the kit are api's own.
-var apiFront = []string{"api", "api/cel", "api/discovery", "api/equal", "api/field", "api/flowcontrol/mandatory",
-	"api/naming", "api/openapi"}
+var apiFront = []string{"api", "api/cel", "api/customresource", "api/discovery", "api/equal", "api/field",
+	"api/flowcontrol/mandatory", "api/naming", "api/openapi", "api/structural"}
 
 // withoutStore are the rooms of apiserver that decide from the objects they are given, and neither read nor store any.
 var withoutStore = []string{"apiserver/authz", "apiserver/flowcontrol", "apiserver/pods", "apiserver/proxy",
@@ -196,9 +196,11 @@ func groupMay(folder, imported string) bool {
 		within(imported, "api/kit") || imported == "api/core"
 }
 
-// assembles reports whether the import is that of a server's kinds by a folder that puts one together.
+// assembles reports whether the import is that of a server's kinds by a folder that puts one together. Only tests put
+// the kind of definitions into a server.
 func assembles(floor, imported string, isTest bool) bool {
-	return imported == "api/builtin" && (isTest || floor == "cmd" || floor == "testenv")
+	return imported == "api/builtin" && (isTest || floor == "cmd" || floor == "testenv") ||
+		imported == "api/apiextensions" && isTest
 }
 
 func within(imported, path string) bool {

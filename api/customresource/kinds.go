@@ -2,6 +2,7 @@ package customresource
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -83,8 +84,14 @@ func (d *Definition) Kinds(state *api.Definition) (served []*api.Resource, store
 		resources = append(resources, r)
 	}
 	for i, r := range resources {
-		if r != stored {
-			k.versions[i].view(r, stored)
+		if r == stored {
+			continue
+		}
+		k.versions[i].view(r, stored)
+		for _, path := range r.Fields {
+			if !slices.Contains(stored.SelectablePaths(), path) {
+				stored.ViewFields = append(stored.ViewFields, path)
+			}
 		}
 	}
 	for i, r := range resources {
@@ -107,7 +114,8 @@ func (v *Version) compile() (*structural.Schema, error) {
 		schema, err = structural.New(props)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the server could not properly serve the CR schema: %s in %s: %w", d.Name, v.spec.Name, err)
+		return nil, fmt.Errorf("the server could not properly serve the CR schema: %s in %s: %w", d.Name, v.spec.Name,
+			err)
 	}
 	return schema, nil
 }

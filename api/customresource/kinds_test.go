@@ -21,6 +21,8 @@ func TestKinds_AreWhatTheDefinitionSays(t *testing.T) {
 	require.Equal(t, "example.com/widgets", v1.Collection())
 	require.Equal(t, v1, beta.Stored())
 	require.Equal(t, []string{"spec.color"}, v1.Fields)
+	require.Equal(t, []string{"spec.color", "spec.size"}, v1.SelectablePaths(), "the store extracts what views select by")
+	require.Equal(t, []string{"spec.size", "spec.color"}, beta.SelectablePaths())
 	require.Empty(t, v1.Deprecation)
 	require.Equal(t, "example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget", beta.Deprecation)
 	require.NotNil(t, v1.Status)

@@ -102,7 +102,8 @@ func (d *Definitions) cleanUp(ctx context.Context, e *defined) error {
 		_, stored := e.Kinds(nil)
 		end = terminating(false, "InstanceDeletionCompleted", "removed all instances")
 		if len(d.besideBuiltin([]*api.Resource{stored})) == 0 {
-			end = terminating(false, "OverlappingBuiltInResource", "instances overlap with built-in resources in storage")
+			end = terminating(false, "OverlappingBuiltInResource",
+				"instances overlap with built-in resources in storage")
 		} else if empty, err := d.empty(ctx, e, stored); err != nil || !empty {
 			return err
 		}
@@ -154,7 +155,7 @@ func (d *Definitions) all() []*defined {
 	defer d.mu.Unlock()
 	var all []*defined
 	for _, e := range d.known {
-		if e.DeletionTimestamp != nil || !e.settled() {
+		if !e.broken && (e.DeletionTimestamp != nil || !e.settled()) {
 			all = append(all, e)
 		}
 	}

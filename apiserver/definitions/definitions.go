@@ -26,7 +26,8 @@ type Objects interface {
 	// Collection opens the stored objects of a kind.
 	Collection(res *api.Resource) *storage.Collection
 	// Update is the write, if one is needed, by which a stored object becomes what change makes of it.
-	Update(res *api.Resource, stored *storage.Object, subresource string, change func(api.Object)) ([]storage.Write, error)
+	Update(res *api.Resource, stored *storage.Object, subresource string, change func(api.Object)) (
+		[]storage.Write, error)
 	// DeleteAll deletes all objects of a kind, as far as their finalizers permit.
 	DeleteAll(ctx context.Context, res *api.Resource) error
 }
@@ -63,6 +64,7 @@ type defined struct {
 	state  *api.Definition // of the kinds that are registered; nil if none are
 	of     *customresource.Definition
 	served []*api.Resource
+	broken bool // it can't be read
 }
 
 // Kind is the kind of definitions.
@@ -132,11 +134,7 @@ func (d *Definitions) refresh(ctx context.Context) (int64, error) {
 			continue
 		}
 		anything = true
-		now, err := d.next(e, o)
-		if err != nil {
-			d.Log.Error("a CustomResourceDefinition cannot be served", "name", o.Key.Name, "error", err)
-			continue
-		}
+		now := d.next(e, o)
 		if e != nil && e.state != nil && e.state != now.state {
 			remove, ended = append(remove, e.served...), append(ended, e.state)
 		}
@@ -176,10 +174,11 @@ func (d *Definitions) register(remove, add []*api.Resource) {
 }
 
 // next is a definition as it is stored now. e is what was known of it, nil if nothing was.
-func (d *Definitions) next(e *defined, o *storage.Object) (*defined, error) {
+func (d *Definitions) next(e *defined, o *storage.Object) *defined {
 	definition, err := customresource.Read(o.JSON)
 	if err != nil {
-		return nil, err
+		d.Log.Error("a CustomResourceDefinition cannot be served", "name", o.Key.Name, "error", err)
+		return &defined{Definition: &customresource.Definition{Name: o.Key.Name}, object: o, broken: true}
 	}
 	now := &defined{Definition: definition, object: o}
 	switch {
@@ -194,7 +193,7 @@ func (d *Definitions) next(e *defined, o *storage.Object) (*defined, error) {
 	if now.state != nil {
 		now.state.Seen(o.Revision, definition.Terminating())
 	}
-	return now, nil
+	return now
 }
 
 // advance notes that the definitions of a revision are registered.

@@ -107,7 +107,8 @@ func settleNames(crd *apiextensionsv1.CustomResourceDefinition, taken *names) {
 	accepted := condition(apiextensionsv1.NamesAccepted, true, "NoConflicts", "no conflicts found")
 	accept := func(reason, want string, have *string, taken map[string]bool) {
 		if want != *have && taken[want] {
-			accepted = condition(apiextensionsv1.NamesAccepted, false, reason, fmt.Sprintf("%q is already in use", want))
+			accepted = condition(apiextensionsv1.NamesAccepted, false, reason,
+				fmt.Sprintf("%q is already in use", want))
 			return
 		}
 		*have = want
@@ -162,8 +163,8 @@ func condition(kind apiextensionsv1.CustomResourceDefinitionConditionType, holds
 		Message: message}
 }
 
-// approval is the condition of a definition in a group of Kubernetes' own; nil for other groups. Whether it may be there
-// is for its validation to say. https://github.com/kubernetes/enhancements/pull/1111
+// approval is the condition of a definition in a group of Kubernetes' own; nil for other groups. Validation decides
+// whether such a definition may be there. https://github.com/kubernetes/enhancements/pull/1111
 func approval(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
 		return nil
