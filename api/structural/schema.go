@@ -37,9 +37,10 @@ import (
 // is one that knows no fields and checks nothing.
 type Schema struct {
 	types types
-	// written is the type as it is written. That of an int-or-string can be any, or none.
-	written  types
-	nullable bool
+	// written is the type as it is written, with its name. That of an int-or-string can be any, or none.
+	written     types
+	writtenName string
+	nullable    bool
 	// preserve keeps fields that are not in properties; embedded marks an object with apiVersion, kind and
 	// metadata of its own.
 	preserve, embedded bool
@@ -132,9 +133,9 @@ func compile(p *apiextensionsv1.JSONSchemaProps, depth int) (*Schema, error) {
 	if p.Ref != nil && *p.Ref != "" || len(p.PatternProperties) > 0 || len(p.Dependencies) > 0 || p.AdditionalItems != nil {
 		return nil, errors.New("the schema is not structural")
 	}
-	s := &Schema{types: typesOf(p), written: namedType(p.Type), nullable: p.Nullable, embedded: p.XEmbeddedResource, format: p.Format,
-		validations: p.XValidations,
-		preserve:    p.XPreserveUnknownFields != nil && *p.XPreserveUnknownFields, listKeys: p.XListMapKeys}
+	s := &Schema{types: typesOf(p), written: namedType(p.Type), writtenName: p.Type, nullable: p.Nullable,
+		embedded: p.XEmbeddedResource, format: p.Format, validations: p.XValidations,
+		preserve: p.XPreserveUnknownFields != nil && *p.XPreserveUnknownFields, listKeys: p.XListMapKeys}
 	if p.XListType != nil {
 		s.listType = map[string]listType{"set": set, "map": associative}[*p.XListType]
 	}
@@ -260,6 +261,7 @@ const (
 	integer
 	number
 	null
+	unknown // a type that there is not
 )
 
 // typeNames are in the order of the constants.
