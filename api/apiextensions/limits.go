@@ -108,7 +108,10 @@ func eachOf(list []apiextensionsv1.JSONSchemaProps, one *apiextensionsv1.JSONSch
 // instructions is about the size of a compiled pattern.
 func instructions(re *syntax.Regexp) int {
 	const most = 100_000_000 // the product of nested repetitions stays a number
-	n := 1 + len(re.Rune)/8
+	n := 1 + len(re.Rune)
+	if re.Op == syntax.OpCharClass { // one with a list of ranges
+		n = 1 + len(re.Rune)/8
+	}
 	for _, sub := range re.Sub {
 		n = min(n+instructions(sub), most)
 	}

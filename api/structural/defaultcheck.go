@@ -24,7 +24,7 @@ type DefaultChecks struct {
 // The limits of the work for the defaults of one definition. RuleBudget is that of one schema.
 const (
 	definitionBudget = 3 * RuleBudget
-	maxDefaultSteps  = 10_000_000
+	maxDefaultSteps  = 1_000_000
 )
 
 // ValidateDefaults returns what is wrong with the defaults of a definition's schema at a path: a default must be valid
