@@ -17,9 +17,10 @@ const (
 	maxSchemas = 100_000
 	// maxVersions limits the versions.
 	maxVersions = 1_000
-	// maxRules limits the rules, each of which takes a millisecond to compile, and maxRuleText their text in bytes.
-	maxRules    = 2_000
-	maxRuleText = 1 << 20
+	// maxRules limits the rules, each of which takes a millisecond to compile, and maxRuleText their text in bytes, of
+	// which the parser takes 60,000 a second. The largest definitions in use have 220 rules of 30 KiB.
+	maxRules    = 1_000
+	maxRuleText = 256 << 10
 	// maxPatterns limits the instructions of all compiled patterns: a repetition that takes a few bytes can be a
 	// thousand.
 	maxPatterns = 500_000

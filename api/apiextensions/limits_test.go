@@ -20,9 +20,9 @@ func TestValidateCreate_Ends(t *testing.T) {
 		"a schema of many branches": {"{type: object, anyOf: [" + strings.Repeat("{},", 110_000) + "{}]}",
 			"more than 100000 schemas", at},
 		"many rules": {"{type: object, x-kubernetes-validations: [" +
-			strings.Repeat(`{rule: "true"},`, 2500) + `{rule: "true"}]}`, "more than 2000 x-kubernetes-validations", at},
-		"a long rule": {`{type: object, x-kubernetes-validations: [{rule: "` + strings.Repeat(" ", 1<<20) + `true"}]}`,
-			"more than 1048576 bytes", at},
+			strings.Repeat(`{rule: "true"},`, 1500) + `{rule: "true"}]}`, "more than 1000 x-kubernetes-validations", at},
+		"a long rule": {`{type: object, x-kubernetes-validations: [{rule: "` + strings.Repeat(" ", 256<<10) + `true"}]}`,
+			"more than 262144 bytes", at},
 		"large patterns": {"{type: object, properties: {" +
 			properties(200, `{type: string, pattern: "(abcdefghij){1000}"}`) + "}}", "take too much memory", ""},
 		"defaults that take long": {`{type: object, properties: {a: {type: array, default: [` +

@@ -209,7 +209,12 @@ func (v *defaultValidation) rules(s *Schema, value any, at *field.Path, root boo
 		return
 	}
 	c := &v.compiler
-	node := c.node(s, s, root, c.types.declare(s, root, c.types.unique()))
+	t := c.types.declare(s, root, c.types.unique())
+	if t == nil && len(s.validations) > 0 {
+		v.add(field.Invalid(at, s.writtenName, fmt.Sprintf("rule compiler initialization error: %v", errNoType)))
+		return
+	}
+	node := c.node(s, s, root, t)
 	left := v.budget
 	for _, old := range []any{value, nil} {
 		e := ruleEvaluation{ctx: context.Background(), budget: v.budget}

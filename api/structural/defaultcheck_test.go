@@ -40,6 +40,9 @@ func TestValidateDefaults(t *testing.T) {
 		{"that breaks a rule for new values", `{type: object, properties: {a: {type: integer, default: 1,
 			x-kubernetes-validations: [{rule: oldSelf.hasValue(), message: old, optionalOldSelf: true}]}}}`,
 			[]string{"Invalid s.properties[a].default: old"}},
+		{"that rules can't see", `{type: object, properties: {a: {x-kubernetes-preserve-unknown-fields: true, default: 1,
+			x-kubernetes-validations: [{rule: "true"}]}}}`, []string{"Invalid s.properties[a].default: rule compiler " +
+			"initialization error: failed to convert to declType for CEL validation rules"}},
 		{"of an int-or-string", `{type: object, properties: {a: {x-kubernetes-int-or-string: true, default: true}}}`, nil},
 		{"of an embedded object", `{type: object, properties: {a: {type: object, x-kubernetes-embedded-resource: true,
 			default: {kind: A}, x-kubernetes-preserve-unknown-fields: true}}}`,
