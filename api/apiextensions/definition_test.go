@@ -83,8 +83,8 @@ func TestCells(t *testing.T) {
 			"status: {conditions: [{type: Established, status: 'True'}]}"}})
 	crd.CreationTimestamp = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	r := kind()
-	require.Equal(t, []any{"widgets.example.com", "Namespaced", "beta,v1(storage)", "2026-01-02T03:04:05Z", "example.com",
-		"Widget", "w,wi", true}, r.Cells(crd))
+	require.Equal(t, []any{"widgets.example.com", "Namespaced", "beta,v1(storage)", "2026-01-02T03:04:05Z",
+		"example.com", "Widget", "w,wi", true}, r.Cells(crd))
 	require.Len(t, r.Columns, len(r.Cells(crd)))
 	require.Equal(t, false, r.Cells(changed(t, nil))[7])
 }

@@ -51,7 +51,7 @@ func measure(crd *definition) *field.Error {
 		case all.rules > maxRules:
 			why = fmt.Sprintf("a definition must not have more than %d x-kubernetes-validations", maxRules)
 		case all.ruleText > maxRuleText:
-			why = fmt.Sprintf("the x-kubernetes-validations of a definition must not have more than %d bytes", maxRuleText)
+			why = fmt.Sprintf("a definition must not have more than %d bytes of x-kubernetes-validations", maxRuleText)
 		}
 		if why != "" {
 			return field.Forbidden(versions.Index(i).Child("schema", "openAPIV3Schema"), why)

@@ -27,7 +27,8 @@ spec:
   - {name: v1, served: true, storage: true, schema: *schema}
 status: {}
 `
-	soundSchema = `{openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {a: {type: string}}}, ` +
+	soundSchema = `{openAPIV3Schema: {type: object, properties: ` +
+		`{spec: {type: object, properties: {a: {type: string}}}, ` +
 		`map: {type: object, additionalProperties: {type: string}}, ` +
 		`metadata: {type: object, properties: {name: {type: string}}}}}}`
 )

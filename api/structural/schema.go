@@ -130,7 +130,8 @@ func compile(p *apiextensionsv1.JSONSchemaProps, depth int) (*Schema, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("the schema is nested deeper than %d levels", maxDepth)
 	}
-	if p.Ref != nil && *p.Ref != "" || len(p.PatternProperties) > 0 || len(p.Dependencies) > 0 || p.AdditionalItems != nil {
+	hasRef := p.Ref != nil && *p.Ref != ""
+	if hasRef || len(p.PatternProperties) > 0 || len(p.Dependencies) > 0 || p.AdditionalItems != nil {
 		return nil, errors.New("the schema is not structural")
 	}
 	s := &Schema{types: typesOf(p), written: namedType(p.Type), writtenName: p.Type, nullable: p.Nullable,
