@@ -11,7 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// DefaultChecks are the rules for the defaults of one definition. The zero value accepts none with unknown fields.
+// DefaultChecks says how the defaults of one definition are checked, and limits the work for all its schemas. The zero
+// value accepts no unknown fields. It is not safe for concurrent use.
 type DefaultChecks struct {
 	// KeepUnknown reports whether a default may have fields that its schema does not know. It is called when there is
 	// the first such default; nil means no.
