@@ -189,11 +189,12 @@ func forTests(file string) bool {
 // isForTests reports whether a package is for tests by its name, as net/http/httptest is.
 func isForTests(pkg string) bool { return strings.HasSuffix(pkg, "test") }
 
-// groupMay reports whether a package of api may import another one: the groups stand on the kit and on core.
+// groupMay reports whether a package of api may import another one: the groups stand on the kit and on core, and the
+// definitions of custom resources on their schemas.
 func groupMay(folder, imported string) bool {
 	assembly := folder == "api/builtin" || folder == "api/kindtest"
 	return assembly || topFolder(imported+"/") != "api" || slices.Contains(apiFront, imported) ||
-		within(imported, "api/kit") || imported == "api/core"
+		within(imported, "api/kit") || imported == "api/core" || imported == "api/structural"
 }
 
 // assembles reports whether the import is that of a server's kinds by a folder that puts one together. Only tests put

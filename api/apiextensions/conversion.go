@@ -139,7 +139,8 @@ func (v *validation) reviews(versions []string, at *field.Path) (errs field.Erro
 		errs = append(errs, validate.Complaints(at.Index(i), version, utilvalidation.IsDNS1035Label(version))...)
 	}
 	if v.requireReview && !slices.ContainsFunc(versions, isReviewVersion) {
-		errs = append(errs, field.Invalid(at, versions, "must include at least one of "+strings.Join(reviewVersions, ", ")))
+		errs = append(errs, field.Invalid(at, versions,
+			"must include at least one of "+strings.Join(reviewVersions, ", ")))
 	}
 	return errs
 }

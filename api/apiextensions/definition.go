@@ -49,8 +49,9 @@ func customResourceDefinitions() *api.Resource {
 			table.Wide("Established", "boolean", "Established status"),
 		},
 		Cells: api.Row(func(crd *definition) []any {
-			return []any{crd.Name, string(crd.Spec.Scope), servedVersions(crd), table.CreatedAtOf(crd.CreationTimestamp),
-				crd.Spec.Group, crd.Spec.Names.Kind, strings.Join(crd.Spec.Names.ShortNames, ","), isEstablished(crd)}
+			return []any{crd.Name, string(crd.Spec.Scope), servedVersions(crd),
+				table.CreatedAtOf(crd.CreationTimestamp), crd.Spec.Group, crd.Spec.Names.Kind,
+				strings.Join(crd.Spec.Names.ShortNames, ","), isEstablished(crd)}
 		}),
 	}
 }

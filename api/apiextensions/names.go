@@ -3,10 +3,9 @@ package apiextensions
 import (
 	"strings"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-
-	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 
 	"github.com/coxswain-dev/coxswain/api/field"
 )

@@ -111,7 +111,7 @@ func (w *walk) estimate(r *internal.ValidationRule, e *structural.RuleEstimate, 
 	switch {
 	case e.UsesOldSelf && in.uncorrelated != nil:
 		add(field.Invalid(at.Child("rule"), r.Rule,
-			fmt.Sprintf("oldSelf cannot be used on the uncorrelatable portion of the schema within %v", in.uncorrelated)))
+			"oldSelf cannot be used on the uncorrelatable portion of the schema within "+in.uncorrelated.String()))
 	case !e.UsesOldSelf && r.OptionalOldSelf != nil:
 		add(field.Invalid(at.Child("optionalOldSelf"), *r.OptionalOldSelf,
 			"may not be set if oldSelf is not used in rule"))
@@ -167,6 +167,6 @@ func tooExpensive(what string, cost, limit uint64) string {
 	case factor < 1.5:
 		times = fmt.Sprintf("%fx", factor)
 	}
-	return fmt.Sprintf("%s exceeds budget by factor of %s (try simplifying the rule, or adding maxItems, maxProperties, "+
-		"and maxLength where arrays, maps, and strings are declared)", what, times)
+	return fmt.Sprintf("%s exceeds budget by factor of %s (try simplifying the rule, or adding maxItems, "+
+		"maxProperties, and maxLength where arrays, maps, and strings are declared)", what, times)
 }

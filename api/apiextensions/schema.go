@@ -90,11 +90,11 @@ func rootWithStatus(root *props, at *field.Path) field.ErrorList {
 		switch name := v.Type().Field(i).Name; {
 		case v.Field(i).IsZero():
 		case name == "Type" && root.Type != "object":
-			return field.ErrorList{field.Invalid(at.Child("type"), root.Type, `only "object" is allowed as the type at `+
-				`the root of the schema if the status subresource is enabled`)}
+			return field.ErrorList{field.Invalid(at.Child("type"), root.Type, `only "object" is allowed as the type `+
+				`at the root of the schema if the status subresource is enabled`)}
 		case !slices.Contains(allowedWithStatus, name):
-			return field.ErrorList{field.Invalid(at, field.OmitValueType{}, fmt.Sprintf("only %v fields are allowed at "+
-				"the root of the schema if the status subresource is enabled", allowedWithStatus))}
+			return field.ErrorList{field.Invalid(at, field.OmitValueType{}, fmt.Sprintf("only %v fields are allowed "+
+				"at the root of the schema if the status subresource is enabled", allowedWithStatus))}
 		}
 	}
 	return nil
@@ -231,8 +231,10 @@ func (w *walk) fields(s *node, in scope, at *field.Path) {
 		{"$ref", s.Ref != nil, ""},
 		{"type", s.Type == "null", "type cannot be set to null, use nullable as an alternative"},
 		{"items", len(s.itemList) > 0, "items must be a schema object and not an array"},
-		{"x-kubernetes-embedded-resource", in.inMeta && s.XEmbeddedResource, "must not be used inside of resource meta"},
-		{"uniqueItems", s.UniqueItems, "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"},
+		{"x-kubernetes-embedded-resource", in.inMeta && s.XEmbeddedResource,
+			"must not be used inside of resource meta"},
+		{"uniqueItems", s.UniqueItems,
+			"uniqueItems cannot be set to true since the runtime complexity becomes quadratic"},
 	} {
 		if f.is {
 			if f.detail == "" {

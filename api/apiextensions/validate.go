@@ -87,7 +87,7 @@ func validateUpdate(crd, old *definition) field.ErrorList {
 	return append(errs, validatePreserve(crd, old)...)
 }
 
-// newValidation converts the definition. What is common to all versions is then at the top of the spec.
+// newValidation converts the definition, which moves all that the versions have in common to the top of the spec.
 func newValidation(crd *definition) (*validation, *field.Error) {
 	if err := measure(crd); err != nil {
 		return nil, err
@@ -238,10 +238,10 @@ func validateStoredVersions(crd *definition, at *field.Path) (errs field.ErrorLi
 		delete(last, version.Name)
 	}
 	for i, name := range stored {
-		if at2, missing := last[name]; missing && at2 == i && !field.Enough(errs) {
+		if j, missing := last[name]; missing && j == i && !field.Enough(errs) {
 			errs = append(errs, field.Invalid(at.Index(i), name, fmt.Sprintf("missing from spec.versions; %[1]s was "+
-				"previously a storage version, and must remain in spec.versions until a storage migration ensures no data "+
-				"remains persisted in %[1]s and removes %[1]s from status.storedVersions", name)))
+				"previously a storage version, and must remain in spec.versions until a storage migration ensures no "+
+				"data remains persisted in %[1]s and removes %[1]s from status.storedVersions", name)))
 		}
 	}
 	return errs
@@ -252,8 +252,8 @@ func validatePreserve(crd, old *definition) field.ErrorList {
 	if !crd.Spec.PreserveUnknownFields || old != nil && old.Spec.PreserveUnknownFields {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("spec", "preserveUnknownFields"), true, "cannot set to true, set "+
-		"x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")}
+	return field.ErrorList{field.Invalid(field.NewPath("spec", "preserveUnknownFields"), true, "cannot set to true, "+
+		"set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")}
 }
 
 // isLabel returns why a text is not a DNS label that begins with a letter, in one message.

@@ -217,8 +217,8 @@ func (v *validation) selectableFields(fields []internal.SelectableField, s *sche
 			errs = append(errs, field.Invalid(path, source, "must not point to fields in metadata"))
 		}
 		if target == nil || target.Type != "string" && target.Type != "boolean" && target.Type != "integer" {
-			errs = append(errs, field.Invalid(path, source, "must point to a field of type string, boolean or integer. "+
-				"Enum string fields and strings with formats are allowed."))
+			errs = append(errs, field.Invalid(path, source, "must point to a field of type string, boolean or "+
+				"integer. Enum string fields and strings with formats are allowed."))
 		}
 		if unique[name] {
 			errs = append(errs, field.Duplicate(path, source))

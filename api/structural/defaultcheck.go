@@ -11,7 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// DefaultChecks are the rules for the defaults of one definition. The zero value accepts none with unknown fields.
+// DefaultChecks says how the defaults of one definition are checked, and limits the work for all its schemas. The zero
+// value accepts no unknown fields. It is not safe for concurrent use.
 type DefaultChecks struct {
 	// KeepUnknown reports whether a default may have fields that its schema does not know. It is called when there is
 	// the first such default; nil means no.
@@ -24,7 +25,7 @@ type DefaultChecks struct {
 // The limits of the work for the defaults of one definition. RuleBudget is that of one schema.
 const (
 	definitionBudget = 3 * RuleBudget
-	maxDefaultSteps  = 10_000_000
+	maxDefaultSteps  = 1_000_000
 )
 
 // ValidateDefaults returns what is wrong with the defaults of a definition's schema at a path: a default must be valid
@@ -209,7 +210,12 @@ func (v *defaultValidation) rules(s *Schema, value any, at *field.Path, root boo
 		return
 	}
 	c := &v.compiler
-	node := c.node(s, s, root, c.types.declare(s, root, c.types.unique()))
+	t := c.types.declare(s, root, c.types.unique())
+	if t == nil && len(s.validations) > 0 {
+		v.add(field.Invalid(at, s.writtenName, fmt.Sprintf("rule compiler initialization error: %v", errNoType)))
+		return
+	}
+	node := c.node(s, s, root, t)
 	left := v.budget
 	for _, old := range []any{value, nil} {
 		e := ruleEvaluation{ctx: context.Background(), budget: v.budget}

@@ -15,7 +15,8 @@ type RuleSite struct {
 	compiler *ruleCompiler
 	schema   *Schema
 	around   *RuleSite // nil at the root
-	// within returns the value's type from that of the value around it; known is false if it can't be told.
+	// within returns the value's type from that of the value around it, which may be nil; known is false if it can't
+	// be told from there.
 	within func(around *ruleType) (t *ruleType, known bool)
 	// ruled reports whether this value or one around it has rules.
 	ruled bool
@@ -49,7 +50,7 @@ func (r *RuleSite) Items() *RuleSite {
 	if r == nil {
 		return nil
 	}
-	return r.below(r.schema.items, func(around *ruleType) (*ruleType, bool) { return around.item, true })
+	return r.below(r.schema.items, (*ruleType).element)
 }
 
 // AdditionalProperties is the site of a map's values.
@@ -57,7 +58,7 @@ func (r *RuleSite) AdditionalProperties() *RuleSite {
 	if r == nil {
 		return nil
 	}
-	return r.below(r.schema.additional, func(around *ruleType) (*ruleType, bool) { return around.item, true })
+	return r.below(r.schema.additional, (*ruleType).element)
 }
 
 func (r *RuleSite) below(s *Schema, within func(*ruleType) (*ruleType, bool)) *RuleSite {
@@ -81,20 +82,30 @@ func (s *Schema) factor() *int64 {
 	return &one
 }
 
-// property is the type of a property that expressions can name.
+// property is the type of a property. It is not known of one that expressions can't name.
 func (t *ruleType) property(name string) (of *ruleType, known bool) {
 	escaped, ok := cel.Escape(name)
-	if !ok {
+	switch {
+	case !ok:
 		return nil, false
+	case t == nil:
+		return nil, true
 	}
 	of, known = t.fields[escaped]
 	return of, known
 }
 
+// element is the type of a list's items or a map's values; a value that is neither has none.
+func (t *ruleType) element() (of *ruleType, known bool) {
+	if t == nil {
+		return nil, true
+	}
+	return t.item, true
+}
+
 var (
-	errNoType      = errors.New("failed to convert to declType for CEL validation rules")
-	errUndeclared  = errors.New("unable to convert structural schema to CEL declarations")
-	errNoTypeAbove = errors.New("the value around it has no type")
+	errNoType     = errors.New("failed to convert to declType for CEL validation rules")
+	errUndeclared = errors.New("unable to convert structural schema to CEL declarations")
 )
 
 // typeOf is the type of a site that is ruled.
@@ -109,11 +120,8 @@ func (r *RuleSite) typeOf() (*ruleType, error) {
 func (r *RuleSite) findType() (*ruleType, error) {
 	if r.around != nil && r.around.ruled {
 		around, err := r.around.typeOf()
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case around == nil:
-			return nil, errNoTypeAbove
 		}
 		if t, known := r.within(around); known {
 			return t, nil

@@ -11,7 +11,8 @@
 // ValidateRules evaluates the rules in CEL (x-kubernetes-validations). They are compiled when they are first needed
 // (rule.go), for values of the schema's types (ruletype.go, rulevalue.go, rulelist.go), and evaluated within a
 // budget (ruleeval.go). EstimateRules is for those who write definitions: it says what new rules may cost
-// (ruleestimate.go).
+// (ruleestimate.go). The validation of definitions asks this place by place (rulesite.go), and whether the defaults
+// are valid (defaultcheck.go).
 //
 // Errors are in the words of kube-apiserver, which for values are those of kube-openapi's validator;
 // validate_test.go compares the two on random schemas and objects. A walk of a valid object allocates next to
@@ -37,9 +38,10 @@ import (
 // is one that knows no fields and checks nothing.
 type Schema struct {
 	types types
-	// written is the type as it is written. That of an int-or-string can be any, or none.
-	written  types
-	nullable bool
+	// written is the type as it is written, with its name. That of an int-or-string can be any, or none.
+	written     types
+	writtenName string
+	nullable    bool
 	// preserve keeps fields that are not in properties; embedded marks an object with apiVersion, kind and
 	// metadata of its own.
 	preserve, embedded bool
@@ -129,12 +131,13 @@ func compile(p *apiextensionsv1.JSONSchemaProps, depth int) (*Schema, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("the schema is nested deeper than %d levels", maxDepth)
 	}
-	if p.Ref != nil && *p.Ref != "" || len(p.PatternProperties) > 0 || len(p.Dependencies) > 0 || p.AdditionalItems != nil {
+	hasRef := p.Ref != nil && *p.Ref != ""
+	if hasRef || len(p.PatternProperties) > 0 || len(p.Dependencies) > 0 || p.AdditionalItems != nil {
 		return nil, errors.New("the schema is not structural")
 	}
-	s := &Schema{types: typesOf(p), written: namedType(p.Type), nullable: p.Nullable, embedded: p.XEmbeddedResource, format: p.Format,
-		validations: p.XValidations,
-		preserve:    p.XPreserveUnknownFields != nil && *p.XPreserveUnknownFields, listKeys: p.XListMapKeys}
+	s := &Schema{types: typesOf(p), written: namedType(p.Type), writtenName: p.Type, nullable: p.Nullable,
+		embedded: p.XEmbeddedResource, format: p.Format, validations: p.XValidations,
+		preserve: p.XPreserveUnknownFields != nil && *p.XPreserveUnknownFields, listKeys: p.XListMapKeys}
 	if p.XListType != nil {
 		s.listType = map[string]listType{"set": set, "map": associative}[*p.XListType]
 	}
@@ -260,6 +263,7 @@ const (
 	integer
 	number
 	null
+	unknown // a type that there is not
 )
 
 // typeNames are in the order of the constants.

@@ -136,7 +136,7 @@ func (v *checking) schema(s *Schema, value any, p *past) verdict {
 	d.matches += 2 // the combinations of schemas, and that they were looked at
 	switch value := value.(type) {
 	case string:
-		v.text(s.checks, value, &d)
+		v.text(s.checks, v.formatOf(s), value, &d)
 	case int64, float64:
 		v.number(s.checks, value, &d)
 	case []any:
@@ -160,10 +160,20 @@ func (v *checking) tooFar(s *Schema) bool {
 }
 
 func (v *checking) typesOf(s *Schema) types {
-	if v.asWritten {
-		return s.written
+	switch {
+	case !v.asWritten:
+		return s.types
+	case s.written == 0 && s.writtenName != "":
+		return unknown
 	}
-	return s.types
+	return s.written
+}
+
+func (v *checking) typeName(s *Schema) string {
+	if v.asWritten {
+		return s.writtenName
+	}
+	return s.types.String()
 }
 
 func (v *checking) formatOf(s *Schema) string {
@@ -179,7 +189,7 @@ func (v *checking) formatOf(s *Schema) string {
 func (v *checking) null(s *Schema, d *verdict) {
 	if v.typesOf(s) != 0 && !s.nullable {
 		d.ok = false
-		v.fail(func(path string) error { return openapierrors.InvalidType(path, in, v.typesOf(s).String(), "null") })
+		v.fail(func(path string) error { return openapierrors.InvalidType(path, in, v.typeName(s), "null") })
 	} else {
 		d.matches++
 	}

@@ -53,13 +53,11 @@ func (v *checking) types(s *Schema, value any, d *verdict) {
 	case format != "" && textual && !want.has(number) && !want.has(integer):
 		fits = true
 	case format != "" && !textual && !fits:
-		natural := naturalFormat(actual)
-		if natural != format {
+		if natural := naturalFormat(actual); natural != format {
 			d.ok = false
 			v.fail(func(path string) error { return openapierrors.InvalidType(path, in, format, natural) })
 			return
 		}
-		fits = v.asWritten
 	}
 	if fits {
 		d.matches++
@@ -67,7 +65,7 @@ func (v *checking) types(s *Schema, value any, d *verdict) {
 	}
 	d.ok = false
 	v.fail(func(path string) error {
-		return openapierrors.InvalidType(path, in, want.String(), typeNames[slices.Index(allTypes, actual)])
+		return openapierrors.InvalidType(path, in, v.typeName(s), typeNames[slices.Index(allTypes, actual)])
 	})
 }
 
@@ -84,19 +82,18 @@ func naturalFormat(t types) string {
 	return ""
 }
 
-func (v *checking) text(c *checks, s string, d *verdict) {
+func (v *checking) text(c *checks, format, s string, d *verdict) {
 	d.matches++
-	if c == nil {
+	if c != nil {
+		v.length(c, s, d)
+	}
+	if format == "" || !strfmt.Default.ContainsName(format) {
 		return
 	}
-	v.length(c, s, d)
-	if c.format == "" || !strfmt.Default.ContainsName(c.format) {
-		return
-	}
 	d.matches++
-	if !strfmt.Default.Validates(c.format, s) {
+	if !strfmt.Default.Validates(format, s) {
 		d.ok = false
-		v.fail(func(path string) error { return openapierrors.InvalidType(path, in, c.format, s) })
+		v.fail(func(path string) error { return openapierrors.InvalidType(path, in, format, s) })
 	}
 }
 

@@ -1,0 +1,127 @@
+package apiextensions_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+)
+
+// A definition is a client's document of up to 3 MiB. kube-apiserver works on these for long.
+func TestValidateCreate_Ends(t *testing.T) {
+	t.Parallel()
+	const at = "spec.versions[0].schema.openAPIV3Schema"
+	for name, c := range map[string]struct{ schema, want, path string }{
+		"a deep schema": {nested(600), "nested deeper", at},
+		"a schema of many branches": {"{type: object, anyOf: [" + strings.Repeat("{},", 110_000) + "{}]}",
+			"more than 100000 schemas", at},
+		"many rules": {"{type: object, x-kubernetes-validations: [" +
+			strings.Repeat(`{rule: "true"},`, 1500) + `{rule: "true"}]}`, "more than 1000 x-kubernetes", at},
+		"a long rule": {`{type: object, x-kubernetes-validations: [{rule: "` + strings.Repeat(" ", 256<<10) +
+			`true"}]}`, "more than 262144 bytes", at},
+		"large patterns": {"{type: object, properties: {" +
+			properties(200, `{type: string, pattern: "(abcdefghij){1000}"}`) + "}}", "take too much memory", ""},
+		"defaults that take long": {`{type: object, properties: {a: {type: array, default: [` +
+			strings.Repeat("1,", 1000) + `1], items: {type: integer, anyOf: [` +
+			strings.Repeat("{minimum: 2},", 2000) + `{minimum: 1}]}}}}`, "takes too long to validate", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			errs := create(withSchema(t, c.schema))
+			require.NotEmpty(t, errs)
+			require.Contains(t, errs[0].Detail, c.want)
+			if c.path != "" {
+				require.Equal(t, c.path, errs[0].Field)
+			}
+		})
+	}
+}
+
+func nested(depth int) string {
+	return strings.Repeat("{type: object, properties: {a: ", depth) + "{type: string}" + strings.Repeat("}}", depth)
+}
+
+func properties(n int, schema string) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("p%03d: %s", i, schema)
+	}
+	return strings.Join(list, ", ")
+}
+
+func TestValidateCreate_StopsAtTheMostErrors(t *testing.T) {
+	t.Parallel()
+	for name, schema := range map[string]string{
+		"not structural":   "{}",
+		"unknown types":    "{type: text}",
+		"wrong defaults":   "{type: string, default: 1}",
+		"wrong rules":      "{type: string, x-kubernetes-validations: [{rule: oops}]}",
+		"wrong extensions": "{type: string, x-kubernetes-list-type: bag}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			errs := create(withSchema(t, "{type: object, properties: {"+properties(1000, schema)+"}}"))
+			require.GreaterOrEqual(t, len(errs), field.MaxErrors)
+			require.Less(t, len(errs), field.MaxErrors+10)
+		})
+	}
+}
+
+// The error of a root with fields that it may not have does not show the schema, which can be long.
+func TestValidateCreate_ErrorsAreShort(t *testing.T) {
+	t.Parallel()
+	schema := "{type: object, maxProperties: 3, properties: {" + properties(2000, "{type: string}") + "}}"
+	crd := withSchema(t, schema)
+	crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{
+		Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+	errs := create(crd)
+	require.Len(t, errs, 1)
+	require.Less(t, len(errs[0].Error()), 1000)
+}
+
+// many is a definition of 10,000 schemas, some of which have rules and defaults.
+func many(t testing.TB) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	crd.Name = "widgets.example.com"
+	word := apiextensionsv1.JSONSchemaProps{Type: "string", Description: strings.Repeat("words ", 10),
+		Pattern: "^[a-z]+$"}
+	object := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{}}
+	for i := range 100 {
+		object.Properties[fmt.Sprintf("field%d", i)] = word
+	}
+	root := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{}}
+	for i := range 100 {
+		below := object
+		below.XValidations = apiextensionsv1.ValidationRules{{Rule: "has(self.field1)"}}
+		below.Default = &apiextensionsv1.JSON{Raw: []byte(`{"field1":"a"}`)}
+		root.Properties[fmt.Sprintf("object%d", i)] = below
+	}
+	crd.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Scope: "Cluster",
+		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &root}}}}
+	kind().Default(crd)
+	return crd
+}
+
+func BenchmarkValidateCreate(b *testing.B) {
+	crd := many(b)
+	require.Empty(b, kind().ValidateCreate(crd))
+	for b.Loop() {
+		kind().ValidateCreate(crd)
+	}
+}
+
+func BenchmarkValidateUpdate(b *testing.B) {
+	crd := many(b)
+	old := crd.DeepCopy()
+	require.Empty(b, kind().ValidateUpdate(crd, old))
+	for b.Loop() {
+		kind().ValidateUpdate(crd, old)
+	}
+}
