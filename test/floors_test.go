@@ -48,8 +48,8 @@ var testFloors = []string{"testenv", "controllers", "scheduler", "node"}
 
 // apiFront are the packages of api that other folders may import. api/builtin is for code that
 // assembles a server, and for tests; the groups and the kit are api's own.
-var apiFront = []string{"api", "api/cel", "api/discovery", "api/equal", "api/field", "api/flowcontrol/mandatory",
-	"api/naming", "api/openapi"}
+var apiFront = []string{"api", "api/cel", "api/customresource", "api/discovery", "api/equal", "api/field",
+	"api/flowcontrol/mandatory", "api/naming", "api/openapi", "api/structural"}
 
 // withoutStore are the rooms of apiserver that decide from the objects they are given, and neither read nor store any.
 var withoutStore = []string{"apiserver/authz", "apiserver/flowcontrol", "apiserver/pods", "apiserver/proxy",

@@ -28,10 +28,28 @@ type Version struct {
 	spec   *SpecVersion
 	scale  *scale // nil if there is none
 	schema func() (*structural.Schema, error)
+
+	derived sync.Map // of a key to func() (any, error)
 }
 
 // Schema is the version's compiled schema. It is compiled by the first call.
 func (v *Version) Schema() (*structural.Schema, error) { return v.schema() }
+
+// Derived returns what from makes of the schema. It is made by the first call with the key, and kept as long as the
+// version. The key's type should be the caller's own.
+func (v *Version) Derived(key any, from func(*structural.Schema) any) (any, error) {
+	derived, found := v.derived.Load(key)
+	if !found {
+		derived, _ = v.derived.LoadOrStore(key, sync.OnceValues(func() (any, error) {
+			schema, err := v.Schema()
+			if err != nil {
+				return nil, err
+			}
+			return from(schema), nil
+		}))
+	}
+	return derived.(func() (any, error))()
+}
 
 // apiVersion is the version with its group.
 func (v *Version) apiVersion() string { return v.kind.definition.Spec.Group + "/" + v.spec.Name }
