@@ -1,8 +1,10 @@
 package fieldmanager
 
 import (
+	"math"
 	"reflect"
 	"slices"
+	"strconv"
 )
 
 // compare records how the JSON value at a path changed, as shape.compare does for values of Go types. absent{} stands
@@ -133,10 +135,18 @@ func (l *listLayout) identified(list []any) []item[any] {
 	return items
 }
 
-// appendJSON writes a value's JSON as it stands inside a JSON string.
+// appendJSON writes a value's JSON as it stands inside a JSON string. Unlike encoding/json, the library has two digits
+// in an exponent.
 func appendJSON(b []byte, v any) []byte {
-	if v == nil {
+	switch v := v.(type) {
+	case nil:
 		return append(b, "null"...)
+	case float64:
+		format := byte('f')
+		if size := math.Abs(v); size != 0 && (size < 1e-6 || size >= 1e21) {
+			format = 'e'
+		}
+		return strconv.AppendFloat(b, v, format, -1, 64)
 	}
 	return appendScalar(b, reflect.ValueOf(v))
 }

@@ -1,9 +1,12 @@
 package fieldmanager
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -161,8 +164,8 @@ func (g *game) next(old *customresource.Object) *customresource.Object {
 		if old == nil {
 			content = g.fields(g.schemas[0], 5)
 		} else {
-			for name, value := range old.Fields {
-				content[name] = g.edited(schemaOf(g.schemas[0], name), value, 5)
+			for _, name := range fieldsOfBoth(nil, old.Fields, nil) {
+				content[name] = g.edited(schemaOf(g.schemas[0], name), old.Fields[name], 5)
 			}
 		}
 		if obj := g.object(g.versions[0], content); obj != nil {
@@ -206,7 +209,7 @@ func (g *game) play(writes int) {
 		g.writes++
 		obj.SetManagedFields(ours)
 		if g.one(3) && w.Subresource == "" {
-			g.apply(res, obj)
+			obj = g.apply(res, obj)
 		}
 		if len(obj.GetManagedFields()) == 0 {
 			return
@@ -242,7 +245,7 @@ func (g *game) update(res *api.Resource, old, obj *customresource.Object, w Writ
 }
 
 // apply applies a part of the object, with this package's models and with Kubernetes' own.
-func (g *game) apply(res *api.Resource, obj *customresource.Object) {
+func (g *game) apply(res *api.Resource, obj *customresource.Object) *customresource.Object {
 	patch := shownIn(g.t.(*testing.T), res, without(obj)).(*customresource.Object).Content()
 	if spec, ok := patch["spec"].(map[string]any); ok {
 		patch["spec"] = g.edited(schemaOf(g.schemas[0], "spec"), spec, 5)
@@ -254,9 +257,10 @@ func (g *game) apply(res *api.Resource, obj *customresource.Object) {
 	own, err := appliers.Of(api.NewRegistry(g.versions...), res, "")
 	require.NoError(g.t, err)
 	have, haveErr := own.Apply(clone(obj), &unstructured.Unstructured{Object: patch}, manager, force)
-	require.Equal(g.t, fmt.Sprint(wantErr), fmt.Sprint(haveErr))
+	// The library's words depend on the order in which it meets the entries.
+	require.Equal(g.t, wantErr == nil, haveErr == nil, "%v and %v", wantErr, haveErr)
 	if wantErr != nil {
-		return
+		return obj
 	}
 	g.applies++
 	entries := Stamp(have.(api.Object).GetManagedFields(), nil, metav1.Now())
@@ -264,20 +268,26 @@ func (g *game) apply(res *api.Resource, obj *customresource.Object) {
 	require.Equal(g.t, document(want.(*customresource.Object).Fields), document(have.(*customresource.Object).Fields))
 	obj.SetManagedFields(entries)
 	obj.Fields = have.(*customresource.Object).Fields
+	return g.read(obj)
+}
+
+// read returns the object as it is when it is read again.
+func (g *game) read(obj *customresource.Object) *customresource.Object {
+	again := g.versions[0].New()
+	require.NoError(g.t, json.Unmarshal([]byte(document(obj)), again))
+	return again.(*customresource.Object)
 }
 
 // evolveAll changes the definition, and reads the stored object by it.
 func (g *game) evolveAll(old *customresource.Object) *customresource.Object {
-	crd := g.crd.DeepCopy()
+	crd, seed := g.crd.DeepCopy(), g.Uint64()
 	for i := range crd.Spec.Versions {
 		schema := crd.Spec.Versions[i].Schema
 		schema.OpenAPIV3Schema = g.evolve(schema.OpenAPIV3Schema)
+		shrink(schema.OpenAPIV3Schema, seed)
 	}
 	g.define(crd)
-	doc := document(old)
-	again := g.versions[0].New()
-	require.NoError(g.t, json.Unmarshal([]byte(doc), again))
-	return again.(*customresource.Object)
+	return g.read(old)
 }
 
 func document(v any) string {
@@ -306,7 +316,9 @@ func playSeed(t *testing.T, seed uint64) *game {
 func TestCustomOwnership_IsTheLibrarys(t *testing.T) {
 	t.Parallel()
 	var writes, applies, refused int
-	for seed := range uint64(300) {
+	games, err := strconv.ParseUint(cmp.Or(os.Getenv("CUSTOM_GAMES"), "300"), 10, 64)
+	require.NoError(t, err)
+	for seed := range games {
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			g := playSeed(t, seed)
 			writes, applies, refused = writes+g.writes, applies+g.applies, refused+g.refused

@@ -160,7 +160,8 @@ func (r *randomKinds) keyed(p *props, depth int) *props {
 	return item
 }
 
-// evolve returns the schema as a later definition has it: what was granular may be atomic, and the other way around.
+// evolve returns the schema as another version has it: what was granular may be atomic, and the other way around. No
+// version lacks fields that another one has, as kube-apiserver loses these.
 func (r *randomKinds) evolve(p *props) *props {
 	p = p.DeepCopy()
 	r.change(p)
@@ -180,15 +181,29 @@ func (r *randomKinds) change(p *props) {
 			r.change(&field)
 		}
 		p.Properties[name] = field
-		if r.one(20) && name != "metadata" && !slices.Contains(p.Required, name) && field.Default == nil {
-			delete(p.Properties, name)
-		}
 	}
 	if p.Items != nil {
 		r.change(p.Items.Schema)
 	}
 	if p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil {
 		r.change(p.AdditionalProperties.Schema)
+	}
+}
+
+// shrink drops some fields of a schema. It drops the same ones of all versions, if the seed is the same.
+func shrink(p *props, seed uint64) {
+	r := newRandomKinds(seed)
+	for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
+		field := p.Properties[name]
+		if drop := r.one(10); drop && name != "metadata" && !slices.Contains(p.Required, name) && field.Default == nil {
+			delete(p.Properties, name)
+			continue
+		}
+		shrink(&field, r.Uint64())
+		p.Properties[name] = field
+	}
+	if p.Items != nil {
+		shrink(p.Items.Schema, r.Uint64())
 	}
 }
 

@@ -3,6 +3,7 @@ package fieldmanager
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -147,13 +148,25 @@ func listLayoutOf(s *structural.Schema, preserve bool) *listLayout {
 		l.form = keyed
 	}
 	for _, name := range slices.Sorted(slices.Values(s.ListMapKeys())) {
-		key := layoutKey{name: name, begin: `\"` + escape(name) + `\":`}
+		key := layoutKey{name: name, begin: escape(quote(name)) + ":"}
 		if stands := s.Items().Property(name).DefaultValue(); stands != nil {
 			key.stands = string(appendJSON(nil, stands))
 		}
 		l.keys = append(l.keys, key)
 	}
 	return l
+}
+
+// quote returns a string's JSON. Unlike encoding/json, it leaves <, > and & as they are: the library does so in the names
+// of keys, but not in their values.
+func quote(s string) string {
+	var doc strings.Builder
+	to := json.NewEncoder(&doc)
+	to.SetEscapeHTML(false)
+	if to.Encode(s) != nil { // which a string does not make fail
+		return `""`
+	}
+	return strings.TrimSuffix(doc.String(), "\n")
 }
 
 // fits reports whether the value has the types of the layout, and its lists items that can be told apart. Kubernetes'
