@@ -52,7 +52,9 @@ func (a *Appliers) Of(registry *api.Registry, res *api.Resource,
 }
 
 // Types returns the schemas of all kinds of the registry.
-func (a *Appliers) Types(registry *api.Registry) managedfields.TypeConverter { return allTypes{a, registry} }
+func (a *Appliers) Types(registry *api.Registry) managedfields.TypeConverter {
+	return allTypes{a, registry}
+}
 
 // allTypes finds the schema of an object by its kind.
 type allTypes struct {

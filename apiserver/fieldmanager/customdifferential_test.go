@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -121,6 +122,7 @@ type game struct {
 	kinds    *api.Snapshot
 	versions []*api.Resource
 	types    managedfields.TypeConverter
+	example  map[string]any // the first object's content; nil for a random one
 	writes   int
 	applies  int
 	refused  int // by the library
@@ -159,6 +161,11 @@ func (g *game) object(res *api.Resource, content map[string]any) *customresource
 
 // next is an object of the stored version that replaces old, which is nil for a new one.
 func (g *game) next(old *customresource.Object) *customresource.Object {
+	if old == nil && g.example != nil {
+		if obj := g.object(g.versions[0], maps.Clone(g.example)); obj != nil {
+			return obj
+		}
+	}
 	for range 100 {
 		content := map[string]any{}
 		if old == nil {

@@ -245,7 +245,9 @@ func (r *randomKinds) value(p *props, depth int) any {
 	case "array":
 		list := []any{}
 		for range r.IntN(4) {
-			list = append(list, r.value(p.Items.Schema, depth-1))
+			if depth > 0 {
+				list = append(list, r.value(p.Items.Schema, depth-1))
+			}
 		}
 		if len(list) > 0 && r.one(6) { // twice the same, or the same keys
 			list = append(list, r.edited(p.Items.Schema, list[r.IntN(len(list))], depth-1))
@@ -258,7 +260,7 @@ func (r *randomKinds) value(p *props, depth int) any {
 func (r *randomKinds) fields(p *props, depth int) map[string]any {
 	obj := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
-		if field := p.Properties[name]; slices.Contains(p.Required, name) || !r.one(3) {
+		if field := p.Properties[name]; slices.Contains(p.Required, name) || depth > 0 && r.IntN(len(p.Properties)+2) < 5 {
 			obj[name] = r.value(&field, depth-1)
 		}
 	}
