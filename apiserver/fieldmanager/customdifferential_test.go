@@ -338,3 +338,11 @@ func TestCustomOwnership_IsTheLibrarys(t *testing.T) {
 	require.Greater(t, applies, 100)
 	require.Greater(t, refused, 10)
 }
+
+// FuzzCustomOwnership plays games of any seed.
+func FuzzCustomOwnership(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(1000 + seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) { playSeed(t, seed) })
+}
