@@ -238,7 +238,8 @@ func TestAppliers_ApplyCustomResources(t *testing.T) {
 	kinds := widgets(t, granularSpec, granularSpec)
 	registry := api.NewRegistry(kinds...)
 	var all Appliers
-	apply := func(live api.Object, res *api.Resource, manager, fields string, force bool) (*customresource.Object, error) {
+	apply := func(live api.Object, res *api.Resource, manager, fields string,
+		force bool) (*customresource.Object, error) {
 		library, err := all.Of(registry, res, "")
 		require.NoError(t, err)
 		obj, err := library.Apply(live, patch(t, res, fields), manager, force)
@@ -278,8 +279,10 @@ func TestAppliers_ResetFieldsOfCustomResources(t *testing.T) {
 	registry := api.NewRegistry(kinds...)
 	var all Appliers
 	live := widget(t, kinds[0], `{"spec":{"replicas":5}}`)
-	for subresource, want := range map[string]string{"": `{"f:metadata":{"f:labels":{"f:a":{}}},"f:spec":{"f:replicas":{}}}`,
-		"status": `{"f:status":{"f:ready":{}}}`} {
+	for subresource, want := range map[string]string{
+		"":       `{"f:metadata":{"f:labels":{"f:a":{}}},"f:spec":{"f:replicas":{}}}`,
+		"status": `{"f:status":{"f:ready":{}}}`,
+	} {
 		library, err := all.Of(registry, kinds[0], subresource)
 		require.NoError(t, err)
 		config := patch(t, kinds[0], `{"spec":{"replicas":5},"status":{"ready":true}}`)

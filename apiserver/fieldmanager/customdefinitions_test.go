@@ -49,8 +49,8 @@ func TestCustomOwnership_OfDefinitions(t *testing.T) {
 			})
 		}
 	}
-	t.Logf("%d versions of definitions, examples of %d kinds: %d writes, %d of which the library does not track; %d applies",
-		definitions, len(examples), writes, refused, applies)
+	t.Logf("%d versions of definitions, examples of %d kinds: %d writes, %d of which the library does not track; "+
+		"%d applies", definitions, len(examples), writes, refused, applies)
 }
 
 // documentsIn reads the definitions and the other objects of a folder, these by version and kind.

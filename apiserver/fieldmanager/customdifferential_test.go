@@ -36,8 +36,8 @@ func definitionOf(schemas []*props, status, scale bool) *apiextensionsv1.CustomR
 		Status: apiextensionsv1.CustomResourceDefinitionStatus{AcceptedNames: names},
 	}
 	for i, schema := range schemas {
-		v := apiextensionsv1.CustomResourceDefinitionVersion{Name: fmt.Sprintf("v%d", i+1), Served: true, Storage: i == 0,
-			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}}
+		v := apiextensionsv1.CustomResourceDefinitionVersion{Name: fmt.Sprintf("v%d", i+1), Served: true,
+			Storage: i == 0, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}}
 		v.Subresources = &apiextensionsv1.CustomResourceSubresources{}
 		if status && i%2 == 0 {
 			v.Subresources.Status = &apiextensionsv1.CustomResourceSubresourceStatus{}
@@ -76,8 +76,8 @@ func kubernetesTypes(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition
 	require.Contains(t, models, metaModel)
 	for _, v := range crd.Spec.Versions {
 		var internal apiextensions.CustomResourceValidation
-		require.NoError(t, apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(
-			v.Schema, &internal, nil))
+		convert := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation
+		require.NoError(t, convert(v.Schema, &internal, nil))
 		schema, err := structuralschema.NewStructural(internal.OpenAPIV3Schema)
 		require.NoError(t, err)
 		model := schema.Unfold().ToKubeOpenAPI()
@@ -228,7 +228,8 @@ func (g *game) play(writes int) {
 	}
 }
 
-func (g *game) create(res *api.Resource, obj *customresource.Object, w Writer) (ours, want []metav1.ManagedFieldsEntry) {
+func (g *game) create(res *api.Resource, obj *customresource.Object, w Writer) (ours,
+	want []metav1.ManagedFieldsEntry) {
 	ours = Create(res, shownIn(g.t.(*testing.T), res, obj), w)
 	theirs, err := g.library(res, "").Update(Fresh(res.Stored()), clone(obj), w.Manager)
 	if err != nil {

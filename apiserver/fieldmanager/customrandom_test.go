@@ -260,7 +260,8 @@ func (r *randomKinds) value(p *props, depth int) any {
 func (r *randomKinds) fields(p *props, depth int) map[string]any {
 	obj := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
-		if field := p.Properties[name]; slices.Contains(p.Required, name) || depth > 0 && r.IntN(len(p.Properties)+2) < 5 {
+		field, some := p.Properties[name], depth > 0 && r.IntN(len(p.Properties)+2) < 5
+		if some || slices.Contains(p.Required, name) {
 			obj[name] = r.value(&field, depth-1)
 		}
 	}

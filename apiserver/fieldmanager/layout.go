@@ -157,8 +157,8 @@ func listLayoutOf(s *structural.Schema, preserve bool) *listLayout {
 	return l
 }
 
-// quote returns a string's JSON. Unlike encoding/json, it leaves <, > and & as they are: the library does so in the names
-// of keys, but not in their values.
+// quote returns a string's JSON. Unlike encoding/json, it leaves <, > and & as they are: the library does so in the
+// names of keys, but not in their values.
 func quote(s string) string {
 	var doc strings.Builder
 	to := json.NewEncoder(&doc)

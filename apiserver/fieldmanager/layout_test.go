@@ -43,9 +43,9 @@ func TestSameJSON(t *testing.T) {
 		{map[string]any{"a": nil}, map[string]any{"a": nil}}, {absent{}, absent{}}} {
 		require.True(t, sameJSON(same[0], same[1]), "%v", same)
 	}
-	for _, other := range [][2]any{{int64(1), 1.5}, {nil, map[string]any{}}, {map[string]any{"a": nil}, map[string]any{}},
-		{map[string]any{"a": nil}, map[string]any{"b": nil}}, {"1", int64(1)}, {[]any{}, nil}, {absent{}, nil}, {"a", []any{}},
-		{true, false}, {absent{}, map[string]any{}}} {
+	for _, other := range [][2]any{{int64(1), 1.5}, {nil, map[string]any{}},
+		{map[string]any{"a": nil}, map[string]any{}}, {map[string]any{"a": nil}, map[string]any{"b": nil}},
+		{"1", int64(1)}, {[]any{}, nil}, {absent{}, nil}, {"a", []any{}}, {true, false}, {absent{}, map[string]any{}}} {
 		require.False(t, sameJSON(other[0], other[1]), "%v", other)
 		require.False(t, sameJSON(other[1], other[0]), "%v", other)
 	}
