@@ -1,6 +1,9 @@
 package api
 
-import "sync/atomic"
+import (
+	"context"
+	"sync/atomic"
+)
 
 // Definition is what a server knows of the stored object that defines a kind (Resource.Definition). It outlives changes
 // of that object that leave the kind as it is. It is safe for concurrent use.
@@ -11,12 +14,15 @@ type Definition struct {
 
 	revision    atomic.Int64
 	terminating atomic.Bool
-	done        chan struct{}
+	present     context.Context // until the kind has changed or is gone
+	end         context.CancelFunc
 }
 
 // NewDefinition returns the Definition of a stored object.
 func NewDefinition(of *Resource, name string) *Definition {
-	return &Definition{Resource: of, Name: name, done: make(chan struct{})}
+	d := &Definition{Resource: of, Name: name}
+	d.present, d.end = context.WithCancel(context.Background())
+	return d
 }
 
 // Seen notes the revision of the object, and whether it is being deleted.
@@ -32,8 +38,8 @@ func (d *Definition) Revision() int64 { return d.revision.Load() }
 // Terminating reports whether the object is being deleted. The kind gets no new objects then.
 func (d *Definition) Terminating() bool { return d.terminating.Load() }
 
-// End says that the kind has changed or is gone. It is called once.
-func (d *Definition) End() { close(d.done) }
+// End says that the kind has changed or is gone.
+func (d *Definition) End() { d.end() }
 
-// Done is closed when the kind has changed or is gone: watches of its objects end.
-func (d *Definition) Done() <-chan struct{} { return d.done }
+// Present is done when the kind has changed or is gone: watches of its objects end.
+func (d *Definition) Present() context.Context { return d.present }

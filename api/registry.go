@@ -43,12 +43,24 @@ func NewRegistry(resources ...*Resource) *Registry {
 func (r *Registry) Snapshot() *Snapshot { return r.current.Load() }
 
 // Add registers resources. Nothing is added if one of them is a duplicate or incomplete.
-func (r *Registry) Add(resources ...*Resource) error {
+func (r *Registry) Add(resources ...*Resource) error { return r.Replace(nil, resources) }
+
+// Replace removes some resources and adds others in one step. Nothing is changed if one of those to add is a duplicate
+// or incomplete.
+func (r *Registry) Replace(remove, add []*Resource) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.current.Load()
-	all := slices.Clone(old.Resources)
-	for _, res := range resources {
+	gone := make(map[*Resource]bool, len(remove))
+	for _, res := range remove {
+		gone[res] = true
+	}
+	all := slices.DeleteFunc(slices.Clone(old.Resources), func(o *Resource) bool { return gone[o] })
+	plurals, kinds := map[schema.GroupVersionResource]bool{}, map[schema.GroupVersionKind]bool{}
+	for _, o := range all {
+		plurals[o.GroupVersion().WithResource(o.Plural)], kinds[o.GVK()] = true, true
+	}
+	for _, res := range add {
 		if res.Kind == "" || res.Plural == "" || res.Version == "" || res.New == nil ||
 			(res.NewList == nil) != res.Review {
 			return fmt.Errorf("api: registration of %q is incomplete", res.Kind)
@@ -59,26 +71,15 @@ func (r *Registry) Add(resources ...*Resource) error {
 		if res.Deprecation == "" {
 			res.Deprecation = res.deprecation()
 		}
-		if slices.ContainsFunc(all, func(o *Resource) bool {
-			return o.GroupVersion() == res.GroupVersion() && (o.Plural == res.Plural || o.Kind == res.Kind)
-		}) {
+		plural := res.GroupVersion().WithResource(res.Plural)
+		if plurals[plural] || kinds[res.GVK()] {
 			return fmt.Errorf("api: %s is registered twice", res.GVK())
 		}
+		plurals[plural], kinds[res.GVK()] = true, true
 		all = append(all, res)
 	}
 	r.current.Store(newSnapshot(old.Generation+1, all))
 	return nil
-}
-
-// Remove removes the named resources. Unknown ones are ignored.
-func (r *Registry) Remove(resources ...schema.GroupVersionResource) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	old := r.current.Load()
-	rest := slices.DeleteFunc(slices.Clone(old.Resources), func(o *Resource) bool {
-		return slices.Contains(resources, o.GroupVersion().WithResource(o.Plural))
-	})
-	r.current.Store(newSnapshot(old.Generation+1, rest))
 }
 
 func newSnapshot(generation int64, resources []*Resource) *Snapshot {

@@ -149,6 +149,8 @@ type Resource struct {
 	FieldPaths map[string]string
 	// FieldZero has the value of fields that the document leaves out, where that is not "".
 	FieldZero map[string]string
+	// ViewFields are the JSON paths that field selectors of views may name and Fields does not have.
+	ViewFields []string
 
 	// Columns are the server-side table: kubectl get (Priority 0) and -o wide (1). Cells returns one value
 	// for each column. Name and Age are ordinary columns. A review has neither Columns nor Cells.
@@ -182,8 +184,9 @@ type Scale struct {
 	// Get returns the desired and the actual replicas, and the pods' selector as a string.
 	Get func(obj Object) (spec, status int32, selector string)
 	Set func(obj Object, replicas int32)
-	// Check returns why an object has no Scale; nil if all objects have one.
-	Check func(obj Object) error
+	// Check reports whether an object has the field of the desired replicas, and an error if it has something else
+	// where a Scale's values are. It is nil if every object has a Scale.
+	Check func(obj Object) (found bool, err error)
 	// Path leads to the desired replicas; nil is spec.replicas.
 	Path []string
 }
@@ -248,12 +251,12 @@ func (r *Resource) AllSubresources() []Subresource {
 	return subs
 }
 
-// SelectablePaths are the JSON paths of Fields, in the order of Fields.
+// SelectablePaths are the JSON paths of Fields, in the order of Fields, and those of ViewFields.
 func (r *Resource) SelectablePaths() []string {
-	if len(r.FieldPaths) == 0 {
+	if len(r.FieldPaths) == 0 && len(r.ViewFields) == 0 {
 		return r.Fields
 	}
-	paths := slices.Clone(r.Fields)
+	paths := slices.Concat(r.Fields, r.ViewFields)
 	for i, name := range paths {
 		if path, ok := r.FieldPaths[name]; ok {
 			paths[i] = path

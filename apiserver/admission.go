@@ -96,6 +96,9 @@ func (s *Server) admitScale(wr *write, scale, old *autoscalingv1.Scale) error {
 
 // admitDelete asks the plugins about the deletion of an object.
 func (s *Server) admitDelete(ctx context.Context, wr *write, old api.Object) error {
+	if wr.own {
+		return nil
+	}
 	a := s.attributes(wr, admission.Delete, nil, old)
 	a.Subresource = "" // an eviction deletes the pod itself
 	return s.admitAlone(ctx, &a)

@@ -112,6 +112,9 @@ func mutate(s *Server, ctx context.Context, wr *write) error {
 
 // mutateNew puts an object back in its place that a policy has moved.
 func mutateNew(s *Server, ctx context.Context, wr *write) error {
+	if err := forbidWhileEnding(wr); err != nil {
+		return err
+	}
 	wr.attributes = s.attributes(wr, admission.Create, wr.obj, nil)
 	if err := s.admission.Mutate(ctx, &wr.attributes); err != nil {
 		return err
@@ -173,11 +176,11 @@ func ownChanges(s *Server, _ context.Context, wr *write) error {
 }
 
 func validateObject(s *Server, ctx context.Context, wr *write) error {
-	return s.validate(ctx, wr.request, wr.obj, wr.old)
+	return s.validate(ctx, wr)
 }
 
 func validatePart(s *Server, ctx context.Context, wr *write) error {
-	return s.validatePart(ctx, wr.request, wr.part, wr.obj, wr.old)
+	return s.validatePart(ctx, wr)
 }
 
 func validatingAdmission(s *Server, ctx context.Context, wr *write) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,7 +98,7 @@ func (s *Server) insert(ctx context.Context, wr *write, obj api.Object) (*storag
 		return nil, err
 	}
 	write := storage.Write{Op: storage.Create, Key: wr.key(wr.name), Value: doc, TTL: life.Lease}
-	with := append(reserves, life.Writes...)
+	with := slices.Concat(definitionCheck(wr.res), reserves, life.Writes)
 	return s.withQuota(ctx, wr, obj, nil, func(quotas []storage.Write) (*storage.Object, error) {
 		return s.commit(ctx, wr, write, append(with, quotas...)...)
 	})

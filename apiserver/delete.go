@@ -143,12 +143,20 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if err := s.deleteListed(r, options, l.Items); err != nil {
+		return err
+	}
+	return s.writeList(w, r, l)
+}
+
+// deleteListed deletes the objects of a list, and returns the first error.
+func (s *Server) deleteListed(r *request, options *metav1.DeleteOptions, objects []*storage.Object) error {
 	work := make(chan *storage.Object)
 	errs := make(chan error, deleteWorkers)
 	for range deleteWorkers {
 		go func() { errs <- s.deleteAll(r, options, work) }()
 	}
-	for _, o := range l.Items {
+	for _, o := range objects {
 		work <- o
 	}
 	close(work)
@@ -158,10 +166,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 			failed = err
 		}
 	}
-	if failed != nil {
-		return failed
-	}
-	return s.writeList(w, r, l)
+	return failed
 }
 
 // deleteAll deletes the objects that come in, and returns the first error. One that is

@@ -84,6 +84,9 @@ func (s *Server) readObject(w http.ResponseWriter, r *request) (obj api.Object, 
 // readInto reads the request's body as any type of a known kind.
 func (s *Server) readInto(w http.ResponseWriter, r *request, want schema.GroupVersionKind, into runtime.Object) (
 	warnings []string, err error) {
+	if media := r.contentType(); r.res.Schema != 0 && media != "" && !slices.Contains(encoding.TextTypes, media) {
+		return nil, encoding.UnsupportedMedia(encoding.TextTypes)
+	}
 	body, err := readBody(w, r)
 	if err != nil {
 		return nil, err

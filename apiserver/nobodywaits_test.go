@@ -23,13 +23,14 @@ func TestValidation_IsNotBegunWhenNobodyWaits(t *testing.T) {
 	res := &api.Resource{Kind: "ConfigMap", New: func() api.Object {
 		return &corev1.ConfigMap{}
 	}, Validate: func(o api.Object) field.ErrorList { return check(o, nil) }}
-	r, obj := &request{res: res}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	s, sub := &Server{}, &api.Subresource{Validate: check}
-	require.NoError(t, s.validate(ctx, r, obj, nil))
-	require.NoError(t, s.validatePart(ctx, r, sub, obj, obj))
+	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	s, create := &Server{}, &write{request: &request{res: res}, obj: obj}
+	part := &write{request: &request{res: res}, obj: obj, old: obj, part: &api.Subresource{Validate: check}}
+	require.NoError(t, s.validate(ctx, create))
+	require.NoError(t, s.validatePart(ctx, part))
 	require.Equal(t, 2, begun)
 	cancel()
-	require.ErrorIs(t, s.validate(ctx, r, obj, nil), context.Canceled)
-	require.ErrorIs(t, s.validatePart(ctx, r, sub, obj, obj), context.Canceled)
+	require.ErrorIs(t, s.validate(ctx, create), context.Canceled)
+	require.ErrorIs(t, s.validatePart(ctx, part), context.Canceled)
 	require.Equal(t, 2, begun)
 }

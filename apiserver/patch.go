@@ -48,8 +48,8 @@ type sentPatch struct {
 // patch answers a PATCH of an object or of a subresource.
 func (s *Server) patch(w http.ResponseWriter, r *request) error {
 	kind := types.PatchType(r.contentType())
-	if !slices.Contains(patchTypes, string(kind)) {
-		return encoding.UnsupportedMedia(patchTypes)
+	if accepted := patchTypesOf(r.res); !slices.Contains(accepted, string(kind)) {
+		return encoding.UnsupportedMedia(accepted)
 	}
 	if err := query.CheckPatch(r.query, kind); err != nil {
 		return err
@@ -112,6 +112,18 @@ func patched(wr *write, old api.Object, p *sentPatch) (api.Object, error) {
 var patchTypes = []string{
 	string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
 	string(types.ApplyYAMLPatchType), string(types.ApplyCBORPatchType),
+}
+
+// schemaPatchTypes are those for kinds without a Go type, whose tags a strategic merge goes by.
+var schemaPatchTypes = []string{
+	string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType),
+}
+
+func patchTypesOf(res *api.Resource) []string {
+	if res.Schema != 0 {
+		return schemaPatchTypes
+	}
+	return patchTypes
 }
 
 // readPatch reads the request's patch.

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -31,6 +32,8 @@ type request struct {
 	subresource string
 	query       url.Values
 	out         encoding.Output
+	// own marks a request of the server itself, which admission is not asked about.
+	own bool
 	// seat is the request as flow control sees it.
 	seat *flowcontrol.Request
 }
@@ -152,7 +155,7 @@ func (s *Server) resolve(r *request) error {
 			r.verb = "delete"
 		}
 	}
-	if r.res = s.Registry.Snapshot().Resource(gvr); r.res == nil {
+	if r.res = s.served(r.Context(), gvr); r.res == nil {
 		return notFoundPath()
 	}
 	// A namespaced kind can be listed and watched over all namespaces, and nothing else.
@@ -176,6 +179,16 @@ func (s *Server) resolve(r *request) error {
 		r.objects = s.collection(r.res)
 	}
 	return nil
+}
+
+// served is the registration of a resource, nil if there is none. One that this server does not know may be defined by
+// a CustomResourceDefinition that another server has just established.
+func (s *Server) served(ctx context.Context, gvr schema.GroupVersionResource) *api.Resource {
+	res := s.Registry.Snapshot().Resource(gvr)
+	if res == nil && s.definitions != nil && strings.Contains(gvr.Group, ".") && s.definitions.CatchUp(ctx) == nil {
+		res = s.Registry.Snapshot().Resource(gvr)
+	}
+	return res
 }
 
 // resolveWatch is for the paths of watches that are older than ?watch=1:

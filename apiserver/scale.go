@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,15 @@ func (s *Server) getScale(w http.ResponseWriter, r *request, o *storage.Object) 
 	obj, err := encoding.Decode(r.res, o)
 	if err != nil {
 		return err
+	}
+	if check := r.res.Scale.Check; check != nil {
+		found, err := check(obj)
+		if err == nil && !found {
+			err = fmt.Errorf("the spec replicas field %q does not exist", "."+strings.Join(r.res.Scale.Path, "."))
+		}
+		if err != nil {
+			return apierrors.NewInternalError(err)
+		}
 	}
 	body, err := r.out.Scale(encoding.ScaleOf(r.res, obj))
 	if err != nil {
@@ -94,6 +104,11 @@ func (s *Server) scaled(wr *write, old api.Object, scale *autoscalingv1.Scale) (
 	}
 	if err := s.admitScale(wr, scale, encoding.ScaleOf(wr.res, old)); err != nil {
 		return nil, err
+	}
+	if check := wr.res.Scale.Check; check != nil {
+		if _, err := check(old); err != nil {
+			return nil, err
+		}
 	}
 	obj := old.DeepCopyObject().(api.Object)
 	wr.res.Scale.Set(obj, scale.Spec.Replicas)

@@ -46,6 +46,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/cluster"
 	"github.com/coxswain-dev/coxswain/apiserver/conn"
 	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
+	"github.com/coxswain-dev/coxswain/apiserver/definitions"
 	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol/config"
@@ -116,6 +117,7 @@ type Server struct {
 	services     *servicealloc.Allocator
 	proxy        *proxy.Proxy
 	lifetimes    *ttl.Lifetimes
+	definitions  *definitions.Definitions // nil if there are none
 	computers    map[schema.GroupVersionKind]computer
 	// appliers are the field managers of server-side apply.
 	appliers fieldmanager.Appliers
@@ -189,6 +191,10 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	if err := s.checkReviewers(); err != nil {
+		return nil, err
+	}
+	if s.definitions, err = definitions.New(ctx, definitions.Options{Store: o.Store, Registry: o.Registry,
+		Objects: instances{ownObjects{s}}, Log: o.Log}); err != nil {
 		return nil, err
 	}
 	if err := s.controlPlane.Bootstrap(ctx); err != nil {
@@ -316,6 +322,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	running.Go(func() { s.controlPlane.Run(background, at) })
 	running.Go(func() { s.services.Run(background) })
 	running.Go(func() { s.lifetimes.Run(background, at.String()) })
+	if s.definitions != nil {
+		running.Go(func() { s.definitions.Run(background) })
+	}
 	running.Go(func() { s.authn.Run(background) })
 	if s.flow != nil {
 		running.Go(func() { s.flow.Run(background) })

@@ -12,8 +12,9 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 )
 
-// validate checks an object that is about to be created (old is nil) or updated.
-func (s *Server) validate(ctx context.Context, r *request, obj, old api.Object) error {
+// validate checks an object that is about to be created (there is no old one) or updated.
+func (s *Server) validate(ctx context.Context, wr *write) error {
+	obj, old := wr.obj, wr.old
 	name := obj.GetName()
 	if name == "" {
 		name = obj.GetGenerateName()
@@ -21,24 +22,39 @@ func (s *Server) validate(ctx context.Context, r *request, obj, old api.Object) 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	errs := s.permit(ctx, r, r.res.Permit, obj, old)
-	return invalidObject(r.res, name, append(errs, strategy.Validate(r.res, obj, old)...))
+	errs := s.permit(ctx, wr.request, wr.res.Permit, obj, old)
+	errs = append(errs, strategy.Validate(wr.res, obj, old)...)
+	return s.check(ctx, wr, name, errs, "")
 }
 
-// validatePart checks what a write to a subresource makes of old.
-func (s *Server) validatePart(ctx context.Context, r *request, sub *api.Subresource, obj, old api.Object) error {
+// validatePart checks what a write to a subresource makes of the old object.
+func (s *Server) validatePart(ctx context.Context, wr *write) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	sub, obj, old := wr.part, wr.obj, wr.old
 	var errs field.ErrorList
 	if sub.Validate != nil {
 		errs = sub.Validate(obj, old)
 	}
 	if sub.Metadata != 0 {
-		errs = append(strategy.ValidateMetadata(r.res, obj, old), errs...)
+		errs = append(strategy.ValidateMetadata(wr.res, obj, old), errs...)
 	}
-	errs = r.res.ValidateReferences(errs, obj, old)
-	return invalidObject(r.res, r.name, append(errs, s.permit(ctx, r, sub.Permit, obj, old)...))
+	errs = wr.res.ValidateReferences(errs, obj, old)
+	errs = append(errs, s.permit(ctx, wr.request, sub.Permit, obj, old)...)
+	return s.check(ctx, wr, wr.request.name, errs, sub.Name)
+}
+
+// check adds what a schema finds that is known only at run time, and returns all errors as one.
+func (s *Server) check(ctx context.Context, wr *write, name string, errs field.ErrorList, subresource string) error {
+	if wr.res.Check != nil {
+		more, warnings, err := wr.res.Check(ctx, wr.obj, wr.old, subresource)
+		if err != nil {
+			return err
+		}
+		errs, wr.warnings = append(errs, more...), append(wr.warnings, warnings...)
+	}
+	return invalidObject(wr.res, name, errs)
 }
 
 // caller answers what a registration's Permit asks about a request (api.Caller).

@@ -37,6 +37,9 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	defer context.AfterFunc(s.drain, cancel)()
+	if d := r.res.Definition; d != nil {
+		defer context.AfterFunc(d.Present(), cancel)()
+	}
 	if user := r.user(); !user.In(authn.GroupMasters) {
 		if !s.watches.Take(user.Name) {
 			return tooMany()
@@ -110,6 +113,11 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 	next := watcher.Poll // while there is something to begin with, for which the watch holds its seat
 	for {
 		events, err := next(ctx)
+		if err != nil && r.kindEnded() { // the client still gets what was before the end
+			if last, _ := watcher.Poll(r.Context()); len(last) > 0 {
+				events, err = last, nil
+			}
+		}
 		if err == nil && len(events) == 0 {
 			s.leaveSeat(r.seat)
 			next = watcher.Next

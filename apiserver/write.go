@@ -156,8 +156,7 @@ func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object
 func (s *Server) remove(ctx context.Context, wr *write, current *storage.Object,
 	old api.Object) (*storage.Object, error) {
 	if wr.isDryRun() {
-		gone := *current
-		return &gone, nil
+		return storage.NewObject(current.Key, current.Revision, current.Stored())
 	}
 	_, reserves, err := s.services.Allocate(ctx, nil, old)
 	if err != nil {
@@ -181,12 +180,18 @@ func (s *Server) commit(ctx context.Context, wr *write, w storage.Write, with ..
 	result, err := s.Store.Commit(ctx, append([]storage.Write{w}, with...)...)
 	var refused *storage.Refusal
 	if errors.As(err, &refused) && refused.Write > 0 {
+		if with[refused.Write-1].Op == storage.Check {
+			return nil, s.definitionChanged(ctx, wr, refused)
+		}
 		return nil, errLostRace
 	}
 	if err != nil {
 		return nil, err
 	}
 	kind := wr.res.Stored()
+	if kind.Schema != 0 && w.Op != storage.Delete {
+		result.Objects[0].SetMark(kind.Schema) // it was decoded by the schema, defaulted and encoded here
+	}
 	if kind.Governs && !(wr.isNamespace() && w.Op == storage.Create) || w.Op == storage.Delete && kind.BindsTokens {
 		// Authorization and admission judge the client's next request by memory, which must have this write by then: a
 		// right that was taken away is gone, a namespace that is being deleted accepts nothing more, a token ends

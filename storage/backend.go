@@ -117,6 +117,7 @@ type Write struct {
 	Key   Key
 	Value []byte // the document without metadata.resourceVersion; nil for Delete
 	// Expect is the mod revision the object must have. Update and Delete require it, or AnyRevision.
+	// Check requires one.
 	Expect int64
 	// TTL, when positive, is the time after which etcd removes the object (rounded up to seconds;
 	// objects that expire together share an etcd lease). Zero keeps it forever.
@@ -131,10 +132,11 @@ const AnyRevision int64 = -1
 // Op is the operation of a Write.
 type Op uint8
 
-// The three operations: Create fails with ErrExists, Update and Delete fail with *Conflict
-// or ErrNotFound, and then nothing of the commit is applied.
+// The operations: Create fails with ErrExists, the others fail with *Conflict or ErrNotFound, and then nothing of the
+// commit is applied. Check writes nothing: the other writes of the commit depend on an object that they leave alone.
 const (
 	Create Op = iota
 	Update
 	Delete
+	Check
 )

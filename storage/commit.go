@@ -49,8 +49,12 @@ func (e *etcd) commit(ctx context.Context, writes []Write) (*Outcome, error) {
 			compares = append(compares, clientv3.Compare(clientv3.ModRevision(key), "=", w.Expect))
 		}
 		gets[i] = clientv3.OpGet(key)
-		if w.Op == Delete {
+		switch w.Op {
+		case Delete:
 			puts[i] = clientv3.OpDelete(key, clientv3.WithPrevKV())
+			continue
+		case Check:
+			puts[i] = clientv3.OpGet(key, clientv3.WithCountOnly())
 			continue
 		}
 		lease := clientv3.NoLease

@@ -332,3 +332,38 @@ func BenchmarkCommitCreate(b *testing.B) {
 	}
 	b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
 }
+
+// A commit that depends on an object which it leaves alone is refused when that object is another one.
+func TestCommit_ChecksAnObjectThatItLeavesAlone(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	s, pods := startPods(t, Options{})
+	base := create(t, s, podKey("default", "base"), pod("default", "base", ""))
+	on := func(name string, base Key, revision int64) error {
+		_, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", name), Value: pod("default", name, "")},
+			Write{Op: Check, Key: base, Expect: revision})
+		return err
+	}
+	require.NoError(t, on("a", base.Key, base.Revision))
+	same, err := pods.Get(ctx, "default", "base", At{})
+	require.NoError(t, err)
+	require.Equal(t, base.Revision, same.Revision, "it is left alone")
+
+	changed, err := s.Commit(ctx, Write{Op: Update, Key: base.Key, Value: pod("default", "base", "n"),
+		Expect: base.Revision})
+	require.NoError(t, err)
+	var refused *Refusal
+	require.ErrorAs(t, on("b", base.Key, base.Revision), &refused)
+	require.Equal(t, 1, refused.Write)
+	var conflict *Conflict
+	require.ErrorAs(t, refused, &conflict)
+	require.Equal(t, changed.Revision, conflict.Current.Revision)
+	require.NoError(t, on("b", base.Key, changed.Revision))
+
+	err = on("c", podKey("default", "nobody"), base.Revision)
+	require.ErrorAs(t, err, &refused)
+	require.ErrorIs(t, err, ErrNotFound)
+	for _, revision := range []int64{0, AnyRevision} {
+		require.ErrorContains(t, on("d", base.Key, revision), "no write can expect revision")
+	}
+}

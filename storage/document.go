@@ -16,6 +16,11 @@ func (o *Object) Same(doc []byte) bool {
 		bytes.Equal(doc[o.spliced.start:], o.JSON[o.spliced.end:])
 }
 
+// Stored is a copy of the document as it is stored: without a resourceVersion.
+func (o *Object) Stored() []byte {
+	return slices.Concat(o.JSON[:o.spliced.start], o.JSON[o.spliced.end:])
+}
+
 // Metadata is the value of the document's metadata, a part of JSON.
 func (o *Object) Metadata() []byte { return o.JSON[o.metadata.start:o.metadata.end] }
 

@@ -21,6 +21,7 @@ func TestObject_KnowsWhatIsStoredAndItsMetadata(t *testing.T) {
 		require.Equal(t, metadata, string(moved.Metadata()), doc)
 		for _, o := range []*Object{o, moved, plainSchema.at(moved, 5)} {
 			require.True(t, o.Same([]byte(doc)), "%s in %s", doc, o.JSON)
+			require.Equal(t, doc, string(o.Stored()))
 			require.False(t, o.Same(o.JSON))
 			require.False(t, o.Same([]byte(doc[:len(doc)-1]+" ")))
 		}

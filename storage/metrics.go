@@ -150,7 +150,7 @@ func groupResource(collection string) (group, resource string) {
 	return group, resource
 }
 
-var operations = [...]string{Create: "create", Update: "update", Delete: "delete"}
+var operations = [...]string{Create: "create", Update: "update", Delete: "delete", Check: "check"}
 
 func (m *meter) Commit(ctx context.Context, writes []Write) (*Outcome, error) {
 	began := time.Now()

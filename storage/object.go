@@ -1,5 +1,7 @@
 package storage
 
+import "sync/atomic"
+
 // Object is one revision of one document. It is immutable and shared: callers must not
 // modify JSON or any slice of it.
 type Object struct {
@@ -19,7 +21,15 @@ type Object struct {
 	Fields []string
 
 	spliced, metadata extent
+	mark              uint64
 }
+
+// Mark is the number that was left at the object last, 0 if none was.
+func (o *Object) Mark() uint64 { return atomic.LoadUint64(&o.mark) }
+
+// SetMark leaves a number at the object for later readers: that of the schema to which the document is known to
+// conform. It is safe for concurrent use.
+func (o *Object) SetMark(mark uint64) { atomic.StoreUint64(&o.mark, mark) }
 
 // Label is one key and value of metadata.labels.
 type Label struct{ Key, Value string }

@@ -220,6 +220,9 @@ func (s *Store) Commit(ctx context.Context, writes ...Write) (*CommitResult, err
 	}
 	result := &CommitResult{Revision: outcome.Revision, Objects: make([]*Object, len(writes))}
 	for i, w := range writes {
+		if w.Op == Check {
+			continue
+		}
 		if w.Op != Delete {
 			w.Key.Collection = s.collection(w.Key.Collection).name
 			result.Objects[i] = drafts[i].scanner.object(w.Key, outcome.Revision)
@@ -250,10 +253,11 @@ func (s *Store) scanWrites(writes []Write, drafts []draft) error {
 		if !w.Key.valid() {
 			return fmt.Errorf("%q is not a key", w.Key)
 		}
-		if w.Op == Create && w.Expect != 0 || w.Op != Create && w.Expect <= 0 && w.Expect != AnyRevision {
+		if w.Op == Create && w.Expect != 0 || w.Op != Create && w.Expect <= 0 &&
+			(w.Op == Check || w.Expect != AnyRevision) {
 			return fmt.Errorf("%s: no write can expect revision %d", w.Key, w.Expect)
 		}
-		if w.Op == Delete {
+		if w.Op == Delete || w.Op == Check {
 			continue
 		}
 		drafts[i] = draft{scanners.Get().(*scanner), s.schemaOf(w.Key.Collection)}

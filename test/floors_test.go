@@ -196,9 +196,11 @@ func groupMay(folder, imported string) bool {
 		within(imported, "api/kit") || imported == "api/core"
 }
 
-// assembles reports whether the import is that of a server's kinds by a folder that puts one together.
+// assembles reports whether the import is that of a server's kinds by a folder that puts one together. Only tests put
+// the kind of definitions into a server.
 func assembles(floor, imported string, isTest bool) bool {
-	return imported == "api/builtin" && (isTest || floor == "cmd" || floor == "testenv")
+	return imported == "api/builtin" && (isTest || floor == "cmd" || floor == "testenv") ||
+		imported == "api/apiextensions" && isTest
 }
 
 func within(imported, path string) bool {

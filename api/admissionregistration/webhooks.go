@@ -245,7 +245,7 @@ func validateClientConfig(c *admissionv1.WebhookClientConfig, path *field.Path) 
 	case (c.URL == nil) == (c.Service == nil):
 		return field.ErrorList{field.Required(path, "exactly one of url or service is required")}
 	case c.URL != nil:
-		return validateWebhookURL(*c.URL, path.Child("url"))
+		return validate.WebhookURL(*c.URL, path.Child("url"))
 	}
 	at := path.Child("service")
 	var errs field.ErrorList
@@ -265,32 +265,6 @@ func validateClientConfig(c *admissionv1.WebhookClientConfig, path *field.Path) 
 	}
 	if p := c.Service.Path; p != nil {
 		errs = append(errs, validateWebhookPath(*p, at.Child("path"))...)
-	}
-	return errs
-}
-
-const wantedURL = "; desired format: https://host[/path]"
-
-func validateWebhookURL(text string, path *field.Path) field.ErrorList {
-	u, err := url.Parse(text)
-	if err != nil {
-		return field.ErrorList{field.Required(path, "url must be a valid URL: "+err.Error()+wantedURL)}
-	}
-	var errs field.ErrorList
-	if u.Scheme != "https" {
-		errs = append(errs, field.Invalid(path, u.Scheme, "'https' is the only allowed URL scheme"+wantedURL))
-	}
-	if u.Host == "" {
-		errs = append(errs, field.Invalid(path, u.Host, "host must be specified"+wantedURL))
-	}
-	if u.User != nil {
-		errs = append(errs, field.Invalid(path, u.User.String(), "user information is not permitted in the URL"))
-	}
-	if u.Fragment != "" {
-		errs = append(errs, field.Invalid(path, u.Fragment, "fragments are not permitted in the URL"))
-	}
-	if u.RawQuery != "" {
-		errs = append(errs, field.Invalid(path, u.RawQuery, "query parameters are not permitted in the URL"))
 	}
 	return errs
 }

@@ -97,8 +97,8 @@ func (c *checking) lists() field.ErrorList {
 // blocks reports whether rules are not evaluated because of the error: they may take for granted what it denies.
 func blocks(err *field.Error) bool {
 	switch err.Type {
-	case apifield.ErrorTypeNotSupported, apifield.ErrorTypeRequired, apifield.ErrorTypeTooLong, apifield.ErrorTypeTooMany,
-		apifield.ErrorTypeTypeInvalid:
+	case apifield.ErrorTypeNotSupported, apifield.ErrorTypeRequired, apifield.ErrorTypeTooLong,
+		apifield.ErrorTypeTooMany, apifield.ErrorTypeTypeInvalid:
 		return true
 	}
 	return false
@@ -124,8 +124,8 @@ func warnings(obj, old api.Object) []string {
 		if strings.Contains(name, ".") {
 			path = " including a path (/)"
 		}
-		texts = append(texts, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name%s to avoid "+
-			"accidental conflicts with other finalizer writers", name, path))
+		texts = append(texts, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name%s to "+
+			"avoid accidental conflicts with other finalizer writers", name, path))
 	}
 	return texts
 }

@@ -102,7 +102,8 @@ func (o *Object) slow(doc []byte, lenient bool) (strict []error, err error) {
 		value, found := o.Fields[member.name]
 		text, ok := value.(string)
 		if found && !ok {
-			return nil, fmt.Errorf(".%s accessor error: %v is of the type %T, expected string", member.name, value, value)
+			return nil, fmt.Errorf(".%s accessor error: %v is of the type %T, expected string", member.name, value,
+				value)
 		}
 		*member.to = text
 		delete(o.Fields, member.name)

@@ -18,6 +18,8 @@ import (
 type Definition struct {
 	Name              string
 	UID               types.UID
+	Annotations       map[string]string
+	CreationTimestamp metav1.Time
 	DeletionTimestamp *metav1.Time
 	Finalizers        []string
 	Status            apiextensionsv1.CustomResourceDefinitionStatus
@@ -53,10 +55,12 @@ type SpecVersion struct {
 func Read(doc []byte) (*Definition, error) {
 	var parts struct {
 		Metadata struct {
-			Name              string       `json:"name"`
-			UID               types.UID    `json:"uid"`
-			DeletionTimestamp *metav1.Time `json:"deletionTimestamp"`
-			Finalizers        []string     `json:"finalizers"`
+			Name              string            `json:"name"`
+			UID               types.UID         `json:"uid"`
+			Annotations       map[string]string `json:"annotations"`
+			CreationTimestamp metav1.Time       `json:"creationTimestamp"`
+			DeletionTimestamp *metav1.Time      `json:"deletionTimestamp"`
+			Finalizers        []string          `json:"finalizers"`
 		} `json:"metadata"`
 		Spec   jsontext.Value                                 `json:"spec"`
 		Status apiextensionsv1.CustomResourceDefinitionStatus `json:"status"`
@@ -65,7 +69,8 @@ func Read(doc []byte) (*Definition, error) {
 		return nil, fmt.Errorf("reading a CustomResourceDefinition: %w", err)
 	}
 	m := parts.Metadata
-	d := &Definition{Name: m.Name, UID: m.UID, DeletionTimestamp: m.DeletionTimestamp, Finalizers: m.Finalizers,
+	d := &Definition{Name: m.Name, UID: m.UID, Annotations: m.Annotations, CreationTimestamp: m.CreationTimestamp,
+		DeletionTimestamp: m.DeletionTimestamp, Finalizers: m.Finalizers,
 		Status: parts.Status, doc: doc}
 	if err := json.Unmarshal(parts.Spec, &d.Spec); err != nil {
 		return nil, fmt.Errorf("reading the CustomResourceDefinition %s: %w", m.Name, err)
@@ -98,7 +103,7 @@ func (d *Definition) Terminating() bool {
 // the conditions, makes no difference to the kind's objects.
 func (d *Definition) SameKind(other *Definition) bool {
 	a, b := &d.Status.AcceptedNames, &other.Status.AcceptedNames
-	return d.UID == other.UID && bytes.Equal(d.spec, other.spec) && d.Terminating() == other.Terminating() &&
+	return d.UID == other.UID && bytes.Equal(d.spec, other.spec) &&
 		a.Plural == b.Plural && a.Singular == b.Singular && a.Kind == b.Kind && a.ListKind == b.ListKind &&
 		slices.Equal(a.ShortNames, b.ShortNames) && slices.Equal(a.Categories, b.Categories)
 }

@@ -69,10 +69,10 @@ func (k *kind) version(apiVersion string) *Version {
 	return nil
 }
 
-// Kinds returns the definition's registrations, one for each version that is served. Its names must have been accepted.
-func (d *Definition) Kinds() []*api.Resource {
+// Kinds returns the definition's registrations, one for each version that is served, and that of the version that is
+// stored, which need not be among them. Its names must have been accepted. state is what they have as Definition.
+func (d *Definition) Kinds(state *api.Definition) (served []*api.Resource, stored *api.Resource) {
 	k := &kind{definition: d}
-	var stored *api.Resource
 	resources := make([]*api.Resource, 0, len(d.Spec.Versions))
 	for i := range d.Spec.Versions {
 		spec := &d.Spec.Versions[i]
@@ -86,19 +86,29 @@ func (d *Definition) Kinds() []*api.Resource {
 		}
 		k.versions = append(k.versions, v)
 		r := v.resource()
+		r.Definition = state
 		if spec.Storage {
 			stored = r
 		}
 		resources = append(resources, r)
 	}
 	for i, r := range resources {
-		if r != stored {
-			k.versions[i].view(r, stored)
+		if r == stored {
+			continue
+		}
+		k.versions[i].view(r, stored)
+		for _, path := range r.Fields {
+			if !slices.Contains(stored.SelectablePaths(), path) {
+				stored.ViewFields = append(stored.ViewFields, path)
+			}
 		}
 	}
-	return slices.DeleteFunc(resources, func(r *api.Resource) bool {
-		return !slices.ContainsFunc(d.Spec.Versions, func(v SpecVersion) bool { return v.Name == r.Version && v.Served })
-	})
+	for i, r := range resources {
+		if k.versions[i].spec.Served {
+			served = append(served, r)
+		}
+	}
+	return served, stored
 }
 
 // compile makes the schema.
@@ -113,7 +123,8 @@ func (v *Version) compile() (*structural.Schema, error) {
 		schema, err = structural.New(props)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the server could not properly serve the CR schema: %s in %s: %w", d.Name, v.spec.Name, err)
+		return nil, fmt.Errorf("the server could not properly serve the CR schema: %s in %s: %w", d.Name, v.spec.Name,
+			err)
 	}
 	return schema, nil
 }

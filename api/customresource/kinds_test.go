@@ -21,6 +21,8 @@ func TestKinds_AreWhatTheDefinitionSays(t *testing.T) {
 	require.Equal(t, "example.com/widgets", v1.Collection())
 	require.Equal(t, v1, beta.Stored())
 	require.Equal(t, []string{"spec.color"}, v1.Fields)
+	require.Equal(t, []string{"spec.color", "spec.size"}, v1.SelectablePaths(), "the store extracts what views select by")
+	require.Equal(t, []string{"spec.size", "spec.color"}, beta.SelectablePaths())
 	require.Empty(t, v1.Deprecation)
 	require.Equal(t, "example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget", beta.Deprecation)
 	require.NotNil(t, v1.Status)
@@ -109,9 +111,14 @@ func TestScale(t *testing.T) {
 	v1 := kinds(t)["v1"]
 	o := sent(t, v1, `{"apiVersion":"example.com/v1","kind":"Widget","spec":{"size":1},
 		"status":{"replicas":2,"selector":"a=b"}}`)
-	require.ErrorContains(t, v1.Scale.Check(o), `the spec replicas field ".spec.replicas" does not exist`)
+	found, err := v1.Scale.Check(o)
+	require.NoError(t, err)
+	require.False(t, found)
 	v1.Scale.Set(o, 5)
-	require.NoError(t, v1.Scale.Check(o))
+	found, err = v1.Scale.Check(o)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, []string{"spec", "replicas"}, v1.Scale.ReplicasPath())
 	spec, status, selector := v1.Scale.Get(o)
 	require.Equal(t, []any{int32(5), int32(2), "a=b"}, []any{spec, status, selector})
 }

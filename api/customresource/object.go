@@ -1,9 +1,9 @@
 // Package customresource makes the kinds that CustomResourceDefinitions define.
 //
 // A Definition is read from a stored CustomResourceDefinition without its schemas, which are most of it
-// (definition.go). It gives one registration for each version (kinds.go), which the server treats like any other. A version's schema is
-// compiled when an object of it is first read or written: a thousand definitions that nobody uses cost their documents
-// and little else.
+// (definition.go). It gives one registration for each version (kinds.go), which the server treats like any other. A
+// version's schema is compiled when an object of it is first read or written: a thousand definitions that nobody uses
+// cost their documents and little else.
 //
 // The objects themselves have metadata in Kubernetes' Go type, and all else as JSON in Go's types (object.go). They
 // are decoded as kube-apiserver decodes custom resources (decode.go): what the schema does not know is dropped, what it

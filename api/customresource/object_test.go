@@ -38,7 +38,8 @@ const widgets = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.
    "selectableFields":[{"jsonPath":".spec.color"}]},
   {"name":"v1beta1","served":true,"storage":false,"deprecated":true,
    "schema":{"openAPIV3Schema":{"type":"object","properties":{
-     "spec":{"type":"object","properties":{"size":{"type":"integer"},"color":{"type":"string","default":"blue"}}}}}}},
+     "spec":{"type":"object","properties":{"size":{"type":"integer"},"color":{"type":"string","default":"blue"}}}}}},
+   "selectableFields":[{"jsonPath":".spec.size"},{"jsonPath":".spec.color"}]},
   {"name":"v1alpha1","served":false,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}}]},
 "status":{"acceptedNames":{"plural":"widgets","singular":"widget","kind":"Widget","listKind":"WidgetList",
  "shortNames":["w"]},"conditions":[{"type":"Established","status":"True"},{"type":"NamesAccepted","status":"True"}],
@@ -51,7 +52,8 @@ func kinds(t *testing.T) map[string]*api.Resource {
 	require.NoError(t, err)
 	require.True(t, d.Served())
 	all := map[string]*api.Resource{}
-	for _, r := range d.Kinds() {
+	served, _ := d.Kinds(nil)
+	for _, r := range served {
 		all[r.Version] = r
 	}
 	require.Len(t, all, 2, "v1alpha1 is not served")
@@ -92,7 +94,7 @@ func TestObject_IsItsDocument(t *testing.T) {
 	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(content, &struct{}{}))
 }
 
-// What is unusual is left to Kubernetes' decoder, and its words are the server's.
+// Kubernetes' decoder reads what is unusual, and its words are the server's.
 func TestDecodeStrict_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	v1 := kinds(t)["v1"]

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -32,10 +31,10 @@ func newScale(paths *apiextensionsv1.CustomResourceSubresourceScale) *scale {
 func (s *scale) resource(v *Version) *api.Scale {
 	return &api.Scale{
 		Path: s.spec,
-		Check: func(obj api.Object) error {
+		Check: func(obj api.Object) (bool, error) {
 			o, err := v.show(obj)
 			if err != nil {
-				return err
+				return false, err
 			}
 			return s.check(o)
 		},
@@ -51,8 +50,8 @@ func (s *scale) resource(v *Version) *api.Scale {
 	}
 }
 
-// check returns why an object has no Scale.
-func (s *scale) check(o *Object) error {
+// check reports whether an object has desired replicas, or why it has no Scale.
+func (s *scale) check(o *Object) (bool, error) {
 	_, found, err := unstructured.NestedInt64(o.Fields, s.spec...)
 	if err == nil {
 		_, _, err = unstructured.NestedInt64(o.Fields, s.status...)
@@ -60,13 +59,7 @@ func (s *scale) check(o *Object) error {
 	if err == nil && s.selector != nil {
 		_, _, err = unstructured.NestedString(o.Fields, s.selector...)
 	}
-	if err == nil && !found {
-		err = fmt.Errorf("the spec replicas field %q does not exist", s.paths.SpecReplicasPath)
-	}
-	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	return nil
+	return found, err
 }
 
 func (s *scale) get(o *Object) (spec, status int32, selector string) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/coxswain-dev/coxswain/api"
 	apidocs "github.com/coxswain-dev/coxswain/api/openapi"
 )
 
@@ -48,7 +49,7 @@ func TestDocuments_OnlyWhatChangedIsBuiltAgain(t *testing.T) {
 	require.NotNil(t, docs.V3(before, "apis/stable.example.com/v1"))
 
 	tabs := cronTabs()
-	r.Remove(tabs.GroupVersion().WithResource(tabs.Plural))
+	require.NoError(t, r.Replace([]*api.Resource{before.Kind(tabs.GVK())}, nil))
 	after := r.Snapshot()
 	require.Same(t, core, docs.V3(after, "api/v1"))
 	require.Nil(t, docs.V3(after, "apis/stable.example.com/v1"))

@@ -38,14 +38,14 @@ func (d *definitions) addResource(r *api.Resource) (object, list string) {
 		object, list = d.add(reflect.TypeOf(r.New())), d.add(reflect.TypeOf(r.NewList()))
 	}
 	d.markKind(object, r.GVK())
-	d.markKind(list, r.GroupVersion().WithKind(r.Kind+"List"))
+	d.markKind(list, r.ListGVK())
 	return object, list
 }
 
 // dynamic reports whether a resource's objects have no Go type with their fields.
 func dynamic(r *api.Resource) bool {
 	_, ok := r.New().(runtime.Unstructured)
-	return ok
+	return ok || r.Schema != 0
 }
 
 // addDynamic defines a kind without a Go type. Only the fields that every object has are known; a

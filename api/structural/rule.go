@@ -63,7 +63,7 @@ func (s *Schema) compiledRules() *ruleNode {
 		return nil
 	}
 	s.rules.once.Do(func() {
-		c := ruleCompiler{types: ruleTypes{}, stored: true}
+		c := ruleCompiler{stored: true}
 		s.rules.root = c.node(s, s, true, c.types.declare(s, true, rootType))
 	})
 	return s.rules.root
@@ -71,8 +71,18 @@ func (s *Schema) compiledRules() *ruleNode {
 
 // ruleCompiler compiles the rules of one schema. It estimates the costs of rules that are not stored yet.
 type ruleCompiler struct {
-	types  ruleTypes
-	stored bool
+	types        ruleTypes
+	environments map[environmentKey]*celgo.Env
+	stored       bool
+	// known reports whether an expression that is not stored is in the stored definition already; may be nil.
+	known func(expression string) bool
+	// nodes, if not nil, has the nodes that were compiled.
+	nodes map[*Schema]*ruleNode
+}
+
+type environmentKey struct {
+	of               *ruleType
+	stored, optional bool
 }
 
 // node compiles the rules of checked, which is spine or a branch of its allOf. It returns nil if there are none, or
@@ -81,6 +91,17 @@ func (c *ruleCompiler) node(checked, spine *Schema, root bool, t *ruleType) *rul
 	if checked == nil || spine == nil || t == nil {
 		return nil
 	}
+	if n, compiled := c.nodes[spine]; compiled && checked == spine {
+		return n
+	}
+	n := c.compileNode(checked, spine, root, t)
+	if c.nodes != nil && checked == spine {
+		c.nodes[spine] = n
+	}
+	return n
+}
+
+func (c *ruleCompiler) compileNode(checked, spine *Schema, root bool, t *ruleType) *ruleNode {
 	n := &ruleNode{schema: spine, typ: t}
 	if root {
 		n.schema = spine.withTypeMeta()
@@ -119,7 +140,7 @@ func (c *ruleCompiler) field(t *ruleType, below *Schema, name string) *ruleType 
 	if escaped, ok := cel.Escape(name); ok {
 		return t.fields[escaped]
 	}
-	return c.types.declare(below, below.embedded, fmt.Sprintf("%s.%d", rootType, len(c.types)))
+	return c.types.declare(below, below.embedded, c.types.unique())
 }
 
 var (
@@ -132,7 +153,7 @@ func (c *ruleCompiler) compile(source apiextensionsv1.ValidationRule, spine *Sch
 	if strings.TrimSpace(source.Rule) == "" {
 		return r
 	}
-	env, err := c.environment(source, t)
+	env, err := c.environment(source.Rule, source, t)
 	if err != nil {
 		r.err = err
 		return r
@@ -145,11 +166,7 @@ func (c *ruleCompiler) compile(source apiextensionsv1.ValidationRule, spine *Sch
 	r.program, r.usesOld, r.cost = compiled.program, compiled.usesOld(), c.cost(env, compiled, t)
 	if source.MessageExpression != "" {
 		// A stored one that does not compile is left out: the rule has a message without it.
-		var message expression
-		message, r.messageErr = compileExpression(env, source.MessageExpression, celgo.StringType)
-		if r.messageErr == nil {
-			r.message, r.messageCost = message.program, c.cost(env, message, t)
-		}
+		r.messageErr = c.compileMessage(r, t)
 	}
 	if source.FieldPath != "" {
 		if path, err := spine.ruleFieldPath(source.FieldPath); err == nil {
@@ -159,13 +176,40 @@ func (c *ruleCompiler) compile(source apiextensionsv1.ValidationRule, spine *Sch
 	return r
 }
 
-// environment declares self and oldSelf.
-func (c *ruleCompiler) environment(source apiextensionsv1.ValidationRule, t *ruleType) (*celgo.Env, error) {
+func (c *ruleCompiler) compileMessage(r *rule, t *ruleType) error {
+	env, err := c.environment(r.MessageExpression, r.ValidationRule, t)
+	if err != nil {
+		return err
+	}
+	message, err := compileExpression(env, r.MessageExpression, celgo.StringType)
+	if err != nil {
+		return err
+	}
+	r.message, r.messageCost = message.program, c.cost(env, message, t)
+	return nil
+}
+
+// environment declares self and oldSelf for an expression of a rule.
+func (c *ruleCompiler) environment(expression string, source apiextensionsv1.ValidationRule, t *ruleType) (*celgo.Env,
+	error) {
+	key := environmentKey{of: t, stored: c.stored || c.known != nil && c.known(expression),
+		optional: source.OptionalOldSelf != nil && *source.OptionalOldSelf}
+	if env, ok := c.environments[key]; ok {
+		return env, nil
+	}
 	old := t.cel
-	if source.OptionalOldSelf != nil && *source.OptionalOldSelf {
+	if key.optional {
 		old = celtypes.NewOptionalType(old)
 	}
-	return cel.Environment(c.stored, c.types.fieldsOf, celgo.Variable(self, t.cel), celgo.Variable(oldSelf, old))
+	env, err := cel.Environment(key.stored, c.types.fieldsOf, celgo.Variable(self, t.cel), celgo.Variable(oldSelf, old))
+	if err != nil {
+		return nil, err
+	}
+	if c.environments == nil {
+		c.environments = map[environmentKey]*celgo.Env{}
+	}
+	c.environments[key] = env
+	return env, nil
 }
 
 // expression is a compiled expression.

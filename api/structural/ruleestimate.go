@@ -12,7 +12,7 @@ import (
 // RuleEstimate is what the validation of a definition asks about one of its rules.
 type RuleEstimate struct {
 	apiextensionsv1.ValidationRule
-	// Path leads to the rule, from the schema's root.
+	// Path leads to the rule, from the schema's root or from the site's value.
 	Path *field.Path
 	// Err and MessageErr say why the rule and its messageExpression do not compile, PathErr why fieldPath is none.
 	Err, MessageErr, PathErr error
@@ -28,7 +28,7 @@ func (s *Schema) EstimateRules(yield func(RuleEstimate) bool) {
 	if s == nil || s.rules == nil {
 		return
 	}
-	c := ruleCompiler{types: ruleTypes{}}
+	c := ruleCompiler{}
 	root := c.node(s, s, true, c.types.declare(s, true, rootType))
 	root.estimates(nil, 1, yield)
 }

@@ -1,9 +1,11 @@
 package structural
 
 import (
+	"fmt"
 	"slices"
 
 	celgo "github.com/google/cel-go/cel"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
@@ -32,25 +34,49 @@ const (
 	maxTimeSize     = 32 // of a duration or a date with its time
 )
 
-// ruleTypes are the struct types of a schema, by their names in the compiler's messages.
-type ruleTypes map[string]*ruleType
+// ruleTypes are the types of a schema's values.
+type ruleTypes struct {
+	named    map[string]*ruleType // the struct types, by their names in the compiler's messages
+	declared map[declaration]*ruleType
+}
+
+// declaration is a value whose type is declared once.
+type declaration struct {
+	schema *Schema
+	root   bool
+}
 
 // fieldsOf is for the CEL environment.
-func (t ruleTypes) fieldsOf(name string) (map[string]*celgo.Type, bool) {
-	of, known := t[name]
+func (t *ruleTypes) fieldsOf(name string) (map[string]*celgo.Type, bool) {
+	of, known := t.named[name]
 	if !known {
 		return nil, false
 	}
 	return of.names, true
 }
 
+// unique is a name for the type of a value that no other type's fields lead to.
+func (t *ruleTypes) unique() string { return fmt.Sprintf("%s.%d", rootType, len(t.declared)) }
+
 // declare returns the type of a schema, or nil if expressions can't see its values: those without a type, and
 // lists and maps of such. root is true for the root of a custom resource or of an embedded one.
-func (t ruleTypes) declare(s *Schema, root bool, name string) *ruleType {
-	switch {
-	case s == nil:
+func (t *ruleTypes) declare(s *Schema, root bool, name string) *ruleType {
+	if s == nil {
 		return nil
-	case s.types == integer|text: // the rule finds out which of them it is
+	}
+	if of, known := t.declared[declaration{s, root}]; known {
+		return of
+	}
+	of := t.declareNew(s, root, name)
+	if t.declared == nil {
+		t.declared = map[declaration]*ruleType{}
+	}
+	t.declared[declaration{s, root}] = of
+	return of
+}
+
+func (t *ruleTypes) declareNew(s *Schema, root bool, name string) *ruleType {
+	if s.types == integer|text { // the rule finds out which of them it is
 		return &ruleType{cel: celgo.DynType, most: s.longest(maxRequest - emptySize), least: digitSize}
 	}
 	if root {
@@ -79,7 +105,7 @@ func (t ruleTypes) declare(s *Schema, root bool, name string) *ruleType {
 	return nil
 }
 
-func (t ruleTypes) declareObject(s *Schema, name string) *ruleType {
+func (t *ruleTypes) declareObject(s *Schema, name string) *ruleType {
 	if s.additional != nil {
 		item := t.declare(s.additional, s.additional.embedded, name+".@elem")
 		if item == nil {
@@ -110,7 +136,10 @@ func (t ruleTypes) declareObject(s *Schema, name string) *ruleType {
 			of.least += int64(len(property)) + field.least + 4
 		}
 	}
-	t[name] = of
+	if t.named == nil {
+		t.named = map[string]*ruleType{}
+	}
+	t.named[name] = of
 	return of
 }
 
@@ -163,12 +192,24 @@ func (s *Schema) bound() *checks {
 
 func (s *Schema) isEmbedded() bool { return s != nil && s.embedded }
 
+// maxName limits an object's name, whose shortest generated suffix is a character.
+const maxName = int64(validation.DNS1123SubdomainMaxLength)
+
 // typeMeta are the fields of a root that rules may read, whether the schema has them or not.
-var typeMeta = func() map[string]*Schema {
+func typeMeta(meta *Schema) map[string]*Schema {
 	word := &Schema{types: text}
 	return map[string]*Schema{"apiVersion": word, "kind": word, "metadata": {types: object,
-		names: []string{"generateName", "name"}, properties: map[string]*Schema{"name": word, "generateName": word}}}
-}()
+		names: []string{"generateName", "name"}, properties: map[string]*Schema{
+			"name": capped(meta, "name", maxName), "generateName": capped(meta, "generateName", maxName-1)}}}
+}
+
+// capped is a string of a name's length, or of the shorter one that the schema gives it.
+func capped(meta *Schema, name string, most int64) *Schema {
+	if meta != nil && meta.properties[name] != nil {
+		most = min(most, atMost(meta.properties[name].bound().maxLength, most))
+	}
+	return &Schema{types: text, checks: &checks{maxLength: &most}}
+}
 
 // withTypeMeta is the schema with apiVersion, kind, metadata.name and metadata.generateName.
 func (s *Schema) withTypeMeta() *Schema {
@@ -179,11 +220,12 @@ func (s *Schema) withTypeMeta() *Schema {
 		return s
 	}
 	typed := *s
-	typed.properties = make(map[string]*Schema, len(s.properties)+len(typeMeta))
+	meta := typeMeta(s.properties["metadata"])
+	typed.properties = make(map[string]*Schema, len(s.properties)+len(meta))
 	for name, field := range s.properties {
 		typed.properties[name] = field
 	}
-	for name, field := range typeMeta {
+	for name, field := range meta {
 		typed.properties[name] = field
 	}
 	typed.names = sortedNames(typed.properties)

@@ -36,7 +36,9 @@ import (
 // Schema is the compiled schema of a value. It is immutable, and so safe for concurrent use. A nil Schema
 // is one that knows no fields and checks nothing.
 type Schema struct {
-	types    types
+	types types
+	// written is the type as it is written. That of an int-or-string can be any, or none.
+	written  types
 	nullable bool
 	// preserve keeps fields that are not in properties; embedded marks an object with apiVersion, kind and
 	// metadata of its own.
@@ -128,10 +130,10 @@ func compile(p *apiextensionsv1.JSONSchemaProps, depth int) (*Schema, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("the schema is nested deeper than %d levels", maxDepth)
 	}
-	if p.Ref != nil || len(p.PatternProperties) > 0 || len(p.Dependencies) > 0 || p.AdditionalItems != nil {
+	if p.Ref != nil && *p.Ref != "" || len(p.PatternProperties) > 0 || len(p.Dependencies) > 0 || p.AdditionalItems != nil {
 		return nil, errors.New("the schema is not structural")
 	}
-	s := &Schema{types: typesOf(p), nullable: p.Nullable, embedded: p.XEmbeddedResource, format: p.Format,
+	s := &Schema{types: typesOf(p), written: namedType(p.Type), nullable: p.Nullable, embedded: p.XEmbeddedResource, format: p.Format,
 		validations: p.XValidations,
 		preserve:    p.XPreserveUnknownFields != nil && *p.XPreserveUnknownFields, listKeys: p.XListMapKeys}
 	s.whole = p.XMapType != nil && *p.XMapType == "atomic"
@@ -285,7 +287,11 @@ func typesOf(p *apiextensionsv1.JSONSchemaProps) types {
 	if p.XIntOrString {
 		return integer | text
 	}
-	if i := slices.Index(typeNames[:], p.Type); i >= 0 {
+	return namedType(p.Type)
+}
+
+func namedType(name string) types {
+	if i := slices.Index(typeNames[:], name); i >= 0 {
 		return 1 << i
 	}
 	return 0

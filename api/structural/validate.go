@@ -3,6 +3,7 @@ package structural
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -51,7 +52,7 @@ func (s *Schema) run(ctx context.Context, obj any, p *past) (field.ErrorList, er
 	if v.err != nil {
 		return nil, v.err
 	}
-	return v.result(), nil
+	return v.result(nil), nil
 }
 
 // checking is one walk over an object. A verdict is passed down as a return value; the faults that belong to
@@ -64,7 +65,14 @@ type checking struct {
 	path   []byte
 	quiet  int
 	faults []error
+
+	// asWritten keeps the formats that objects are not checked for, and the type that is written for an
+	// int-or-string.
+	asWritten bool
+	limit     int // of steps; 0 is without
 }
+
+var errTooManySteps = errors.New("the value takes too long to validate")
 
 // verdict is the result for one value. matches counts the checks that it passed, here and below, in the way of
 // kube-openapi's validator: of several schemas that all fail, the one with the most matches says why.
@@ -111,11 +119,14 @@ func (v *checking) value(s *Schema, value any, p *past) verdict {
 // schema checks a value by a schema or by a branch of one.
 func (v *checking) schema(s *Schema, value any, p *past) verdict {
 	d := verdict{ok: true}
+	if v.limit > 0 && v.tooFar(s) {
+		return d
+	}
 	if value == nil {
 		v.null(s, &d)
 		return d
 	}
-	if s.types != 0 || s.checks != nil && s.checks.format != "" {
+	if v.typesOf(s) != 0 || v.formatOf(s) != "" {
 		v.types(s, value, &d)
 		d.matches++
 	}
@@ -139,10 +150,36 @@ func (v *checking) schema(s *Schema, value any, p *past) verdict {
 	return d
 }
 
+// tooFar reports whether a limited walk ends. Every check counts, for there can be many of one value.
+func (v *checking) tooFar(s *Schema) bool {
+	v.steps += 1 + len(s.bound().enum)
+	if v.steps > v.limit && v.err == nil {
+		v.err = errTooManySteps
+	}
+	return v.err != nil
+}
+
+func (v *checking) typesOf(s *Schema) types {
+	if v.asWritten {
+		return s.written
+	}
+	return s.types
+}
+
+func (v *checking) formatOf(s *Schema) string {
+	switch {
+	case v.asWritten:
+		return s.format
+	case s.checks != nil:
+		return s.checks.format
+	}
+	return ""
+}
+
 func (v *checking) null(s *Schema, d *verdict) {
-	if s.types != 0 && !s.nullable {
+	if v.typesOf(s) != 0 && !s.nullable {
 		d.ok = false
-		v.fail(func(path string) error { return openapierrors.InvalidType(path, in, s.types.String(), "null") })
+		v.fail(func(path string) error { return openapierrors.InvalidType(path, in, v.typesOf(s).String(), "null") })
 	} else {
 		d.matches++
 	}
@@ -244,27 +281,26 @@ func (v *checking) property(s *Schema, name string, value any, p *past, d *verdi
 	v.path = v.path[:depth]
 }
 
-// result are the faults as field errors, each once.
-func (v *checking) result() (errs field.ErrorList) {
+// result are the faults as field errors, each once, of a value at a path.
+func (v *checking) result(at *field.Path) (errs field.ErrorList) {
 	seen := make(map[string]bool, len(v.faults))
 	for _, fault := range v.faults {
 		if message := fault.Error(); !seen[message] {
 			seen[message] = true
-			errs = append(errs, fieldError(fault))
+			errs = append(errs, fieldError(fault, at))
 		}
 	}
 	return errs
 }
 
 // fieldError translates an error of kube-openapi's as kube-apiserver does.
-func fieldError(fault error) *field.Error {
+func fieldError(fault error, path *field.Path) *field.Error {
 	e, ok := fault.(*openapierrors.Validation)
 	if !ok { // it tells of a combination of schemas or of a number's type, and has no path
-		return field.Invalid(nil, "", fault.Error())
+		return field.Invalid(path, "", fault.Error())
 	}
-	var path *field.Path
 	if e.Name != "" && e.Name != "." {
-		path = field.NewPath(strings.TrimPrefix(e.Name, "."))
+		path = path.Child(strings.TrimPrefix(e.Name, "."))
 	}
 	var value any = ""
 	if e.Value != nil {

@@ -117,7 +117,7 @@ func compare(t *testing.T, seed uint64) {
 		var fields []string
 		for _, e := range validate.NewSchemaValidator(library, nil, "", strfmt.Default).Validate(obj).Errors {
 			theirs[e.Error()] = true
-			fields = append(fields, fieldError(e).Error())
+			fields = append(fields, fieldError(e, nil).Error())
 		}
 		if len(theirs) > 50 {
 			continue // near the limit, which the library has not

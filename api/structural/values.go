@@ -22,40 +22,44 @@ var formats = []string{"bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6
 
 // supportedFormat is the format of a schema if it is one that is checked for its type, or "".
 func supportedFormat(p *apiextensionsv1.JSONSchemaProps, t types) string {
-	var known bool
-	switch t {
-	case 0, text:
-		known = slices.Contains(formats, strings.ReplaceAll(p.Format, "-", ""))
-	case integer:
-		known = p.Format == "int32" || p.Format == "int64"
-	case number:
-		known = p.Format == "float" || p.Format == "double"
-	}
-	if !known {
+	if t != 0 && t != text && t != integer && t != number || !SupportsFormat(t.String(), p.Format) {
 		return ""
 	}
 	return p.Format
+}
+
+// SupportsFormat reports whether values of a type ("" is any) are checked for a format.
+func SupportsFormat(typeName, format string) bool {
+	switch typeName {
+	case "", "string":
+		return slices.Contains(formats, strings.ReplaceAll(format, "-", ""))
+	case "integer":
+		return format == "int32" || format == "int64"
+	case "number":
+		return format == "float" || format == "double"
+	}
+	return false
 }
 
 // types checks a value's type. kube-openapi's validator has its own view of values with a format: of a string
 // or list with the format of a string it does not ask the type.
 func (v *checking) types(s *Schema, value any, d *verdict) {
 	actual := typeOf(value)
-	format := ""
-	if s.checks != nil {
-		format = s.checks.format
-	}
-	fits := s.types.has(actual) || actual == integer && s.types.has(number) ||
-		actual == number && s.types.has(integer) && conv.IsFloat64AJSONInteger(value.(float64))
+	format := v.formatOf(s)
+	want := v.typesOf(s)
+	fits := want.has(actual) || actual == integer && want.has(number) ||
+		actual == number && want.has(integer) && conv.IsFloat64AJSONInteger(value.(float64))
 	switch textual := actual == text || actual == array; {
-	case format != "" && textual && !s.types.has(number) && !s.types.has(integer):
+	case format != "" && textual && !want.has(number) && !want.has(integer):
 		fits = true
 	case format != "" && !textual && !fits:
-		if natural := naturalFormat(actual); natural != format {
+		natural := naturalFormat(actual)
+		if natural != format {
 			d.ok = false
 			v.fail(func(path string) error { return openapierrors.InvalidType(path, in, format, natural) })
 			return
 		}
+		fits = v.asWritten
 	}
 	if fits {
 		d.matches++
@@ -63,7 +67,7 @@ func (v *checking) types(s *Schema, value any, d *verdict) {
 	}
 	d.ok = false
 	v.fail(func(path string) error {
-		return openapierrors.InvalidType(path, in, s.types.String(), typeNames[slices.Index(allTypes, actual)])
+		return openapierrors.InvalidType(path, in, want.String(), typeNames[slices.Index(allTypes, actual)])
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/customresource"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
@@ -61,7 +62,8 @@ func (c *Cluster) Versions(resource schema.GroupVersionResource) []*api.Resource
 // shows finds the registration that shows an object in another version than the stored one.
 func (c *Cluster) shows(obj api.Object, kind schema.GroupVersionKind) *api.Resource {
 	res := c.Served(kind)
-	if res == nil || reflect.TypeOf(res.Stored().New()) != reflect.TypeOf(obj) {
+	if res == nil || reflect.TypeOf(res.Stored().New()) != reflect.TypeOf(obj) ||
+		res.Schema != 0 && res.Stored().GVK() != obj.GetObjectKind().GroupVersionKind() {
 		return nil
 	}
 	return res
@@ -74,6 +76,11 @@ func (c *Cluster) Show(obj api.Object, kind schema.GroupVersionKind) (map[string
 		if obj, err = encoding.ConvertTo(res, obj); err != nil {
 			return nil, err
 		}
+	}
+	if o, ok := obj.(*customresource.Object); ok {
+		doc := o.DeepCopyObject().(*customresource.Object).Content()
+		doc["apiVersion"], doc["kind"] = kind.GroupVersion().String(), kind.Kind
+		return doc, nil
 	}
 	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {

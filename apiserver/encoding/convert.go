@@ -21,7 +21,7 @@ import (
 // ConvertDocument returns a stored document in the version of the registration.
 func ConvertDocument(res *api.Resource, o *storage.Object) (*storage.Object, error) {
 	if res.View == nil {
-		return o, nil
+		return current(res, o)
 	}
 	stored, err := Decode(res, o)
 	if err != nil {
@@ -35,6 +35,28 @@ func ConvertDocument(res *api.Resource, o *storage.Object) (*storage.Object, err
 	doc, err := json.Marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s %s: %w", res.Kind, o.Key.Name, err)
+	}
+	return storage.NewObject(o.Key, o.Revision, doc)
+}
+
+// current returns a stored document of the stored version as the kind's schema has it now: an older one may lack fields
+// that have a default, or have fields that the schema no longer knows. The document is decoded once to find out, and
+// again for each reader if something differs.
+func current(res *api.Resource, o *storage.Object) (*storage.Object, error) {
+	if res.Schema == 0 || o.Mark() == res.Schema {
+		return o, nil
+	}
+	obj, err := Decode(res, o)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := Encode(res, obj)
+	if err != nil {
+		return nil, err
+	}
+	if o.Same(doc) {
+		o.SetMark(res.Schema)
+		return o, nil
 	}
 	return storage.NewObject(o.Key, o.Revision, doc)
 }

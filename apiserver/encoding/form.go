@@ -94,7 +94,7 @@ func (f *Form) documents(ctx context.Context, items []*storage.Object) (
 		}
 		docs[i] = o.JSON
 	}
-	return f.Resource.Kind + "List", f.Resource.GroupVersion().String(), docs, nil
+	return f.Resource.ListGVK().Kind, f.Resource.GroupVersion().String(), docs, nil
 }
 
 // wanted is called before the nth of many documents, from 0, is encoded. It returns an error if nobody waits for it,

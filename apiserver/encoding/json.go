@@ -23,8 +23,19 @@ func Unmarshal(doc []byte, into any) error {
 	return kjson.UnmarshalCaseSensitivePreserveInts(doc, into)
 }
 
+// Schemaed is implemented by objects that are decoded by a schema which is known only at run time.
+type Schemaed interface {
+	// DecodeStrict decodes what a client sent. strict lists the fields that are unknown or repeated.
+	DecodeStrict(doc []byte) (strict []error, err error)
+	// DecodeStored decodes a stored document, which may be older than the schema.
+	DecodeStored(doc []byte) error
+}
+
 // UnmarshalNew is Unmarshal into a zero struct.
 func UnmarshalNew(doc []byte, into any) error {
+	if s, ok := into.(Schemaed); ok {
+		return s.DecodeStored(doc)
+	}
 	if err := CheckQuantities(doc, into); err != nil {
 		return err
 	}
@@ -38,6 +49,9 @@ func UnmarshalNew(doc []byte, into any) error {
 // UnmarshalStrict decodes JSON into a zero struct. strict lists the fields that are unknown or repeated; they do not
 // make it fail.
 func UnmarshalStrict(doc []byte, into any) (strict []error, err error) {
+	if s, ok := into.(Schemaed); ok {
+		return s.DecodeStrict(doc)
+	}
 	if err := CheckQuantities(doc, into); err != nil {
 		return nil, err
 	}

@@ -28,6 +28,9 @@ const (
 // MediaTypes are the media types of objects, in the order of the server's preference.
 var MediaTypes = []string{MediaJSON, MediaYAML, MediaProtobuf, MediaCBOR}
 
+// TextTypes are those of a kind that is not built in.
+var TextTypes = []string{MediaJSON, MediaYAML}
+
 // streamTypes are the media types of watches.
 var streamTypes = []string{MediaJSON + ";stream=watch", MediaProtobuf + ";stream=watch", mediaCBORSequence}
 
@@ -72,11 +75,11 @@ func Negotiate(q Question) (Output, error) {
 	}
 	for _, clause := range goautoneg.ParseAccept(accept) {
 		for _, media := range MediaTypes {
-			if !covers(clause, media) || media == MediaProtobuf && !speaksProtobuf(q.Resource) {
+			if !covers(clause, media) {
 				continue
 			}
 			v, ok := viewOf(clause.Params, media)
-			if !ok || v == ViewTable && q.NoTable {
+			if !ok || v == ViewTable && q.NoTable || !speaks(q.Resource, media, v) {
 				continue
 			}
 			if q.Verb == "watch" && media == MediaYAML { // there is no YAML stream
@@ -87,7 +90,27 @@ func Negotiate(q Question) (Output, error) {
 			return out, checkView(clause.Params["as"], q)
 		}
 	}
-	return out, notAcceptable(MediaTypes)
+	return out, notAcceptable(mediaTypes(q.Resource))
+}
+
+// mediaTypes are those of a kind's objects, or of parts of them.
+func mediaTypes(res *api.Resource) []string {
+	if res.Schema != 0 {
+		return MediaTypes[:len(MediaTypes)-1] // without CBOR
+	}
+	return MediaTypes
+}
+
+// speaks reports whether a view of the kind's objects has a form in the media type. The objects of a kind without a Go
+// type of its own have none in protobuf.
+func speaks(res *api.Resource, media string, v View) bool {
+	switch media {
+	case MediaProtobuf:
+		return v == ViewPartial || speaksProtobuf(res)
+	case MediaCBOR:
+		return res.Schema == 0
+	}
+	return true
 }
 
 // NegotiateStatus chooses the media type of a Status, which has no other views.

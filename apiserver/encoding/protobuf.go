@@ -60,7 +60,7 @@ func protobufPartialOf(o *storage.Object) ([]byte, error) {
 // protobufList encodes the documents of a list, which are in the client's view.
 func (f *Form) protobufList(ctx context.Context, docs [][]byte, m metav1.ListMeta) ([]byte, error) {
 	var list, item any = f.Resource.NewList(), f.Resource.New()
-	version, kind := f.Resource.GroupVersion().String(), f.Resource.Kind+"List"
+	version, kind := f.Resource.GroupVersion().String(), f.Resource.ListGVK().Kind
 	if f.View == ViewPartial {
 		list, item = &metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{}
 		version, kind = "meta.k8s.io/v1", "PartialObjectMetadataList"

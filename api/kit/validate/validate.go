@@ -32,9 +32,13 @@ func Finalizer(name string, path *field.Path) field.ErrorList {
 		"name is neither a standard finalizer name nor is it fully qualified")}
 }
 
+// CustomResourceCleanup is the finalizer that keeps a CustomResourceDefinition until its objects are gone.
+const CustomResourceCleanup = "customresourcecleanup.apiextensions.k8s.io"
+
 func IsStandardFinalizer(name string) bool {
 	switch name {
-	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
+	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents,
+		CustomResourceCleanup:
 		return true
 	}
 	return strings.Contains(name, "/")

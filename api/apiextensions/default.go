@@ -1,0 +1,67 @@
+package apiextensions
+
+import (
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/coxswain-dev/coxswain/api/kit/defaults"
+	"github.com/coxswain-dev/coxswain/api/kit/validate"
+)
+
+func setDefaults(crd *definition) {
+	names := &crd.Spec.Names
+	defaults.Set(&names.Singular, strings.ToLower(names.Kind))
+	if names.Kind != "" {
+		defaults.Set(&names.ListKind, names.Kind+"List")
+	}
+	defaults.SetPtr(&crd.Spec.Conversion,
+		apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter})
+	if w := crd.Spec.Conversion.Webhook; w != nil && w.ClientConfig != nil && w.ClientConfig.Service != nil {
+		defaults.SetPtr(&w.ClientConfig.Service.Port, 443)
+	}
+	if len(crd.Status.StoredVersions) == 0 {
+		storeVersion(crd)
+	}
+}
+
+// storeVersion notes in the status that there may be objects of the storage version in the store. Versions leave this
+// list by writes to the status alone, after a client has migrated the objects.
+func storeVersion(crd *definition) {
+	for _, v := range crd.Spec.Versions {
+		if v.Storage {
+			if !slices.Contains(crd.Status.StoredVersions, v.Name) {
+				crd.Status.StoredVersions = append(crd.Status.StoredVersions, v.Name)
+			}
+			return
+		}
+	}
+}
+
+// terminate begins the deletion of a definition, which the finalizer keeps until its objects are deleted. The
+// condition's time is that of the deletion.
+func terminate(crd *definition) {
+	if !slices.Contains(crd.Finalizers, validate.CustomResourceCleanup) {
+		crd.Finalizers = append(crd.Finalizers, validate.CustomResourceCleanup)
+	}
+	condition := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.Terminating,
+		Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionPending",
+		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"}
+	if crd.DeletionTimestamp != nil {
+		condition.LastTransitionTime = *crd.DeletionTimestamp
+	}
+	i := slices.IndexFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+		return c.Type == condition.Type
+	})
+	if i < 0 {
+		crd.Status.Conditions = append(crd.Status.Conditions, condition)
+		return
+	}
+	is := &crd.Status.Conditions[i]
+	if is.Status == condition.Status && !is.LastTransitionTime.IsZero() {
+		condition.LastTransitionTime = is.LastTransitionTime
+	}
+	condition.ObservedGeneration = is.ObservedGeneration
+	*is = condition
+}

@@ -1,0 +1,119 @@
+package apiextensions
+
+import (
+	"fmt"
+	"regexp/syntax"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+)
+
+// The limits of one definition. Kubernetes has none of them but that of a request's size; the largest definitions in
+// use (argo-workflows) have 20,000 schemas.
+const (
+	// maxDepth is how deep a schema may be nested, maxSchemas how many there may be.
+	maxDepth   = 500
+	maxSchemas = 100_000
+	// maxVersions limits the versions.
+	maxVersions = 1_000
+	// maxRules limits the rules, each of which takes a millisecond to compile, and maxRuleText their text in bytes.
+	maxRules    = 2_000
+	maxRuleText = 1 << 20
+	// maxPatterns limits the instructions of all compiled patterns: a repetition that takes a few bytes can be a
+	// thousand.
+	maxPatterns = 500_000
+)
+
+// size is what a definition's limits are about.
+type size struct{ depth, schemas, rules, ruleText int }
+
+// measure checks a definition against the limits. Nothing else is checked of one that exceeds them.
+func measure(crd *definition) *field.Error {
+	versions := field.NewPath("spec", "versions")
+	if n := len(crd.Spec.Versions); n > maxVersions {
+		return field.TooMany(versions, n, maxVersions)
+	}
+	var all size
+	for i := range crd.Spec.Versions {
+		s := crd.Spec.Versions[i].Schema
+		if s == nil || s.OpenAPIV3Schema == nil {
+			continue
+		}
+		all.measure(s.OpenAPIV3Schema, 1)
+		why := ""
+		switch {
+		case all.depth > maxDepth:
+			why = fmt.Sprintf("must not be nested deeper than %d levels", maxDepth)
+		case all.schemas > maxSchemas:
+			why = fmt.Sprintf("a definition must not have more than %d schemas", maxSchemas)
+		case all.rules > maxRules:
+			why = fmt.Sprintf("a definition must not have more than %d x-kubernetes-validations", maxRules)
+		case all.ruleText > maxRuleText:
+			why = fmt.Sprintf("the x-kubernetes-validations of a definition must not have more than %d bytes", maxRuleText)
+		}
+		if why != "" {
+			return field.Forbidden(versions.Index(i).Child("schema", "openAPIV3Schema"), why)
+		}
+	}
+	return nil
+}
+
+func (n *size) measure(s *apiextensionsv1.JSONSchemaProps, depth int) {
+	n.depth = max(n.depth, depth)
+	if n.schemas++; n.depth > maxDepth || n.schemas > maxSchemas {
+		return
+	}
+	n.rules += len(s.XValidations)
+	for i := range s.XValidations {
+		n.ruleText += len(s.XValidations[i].Rule) + len(s.XValidations[i].MessageExpression)
+	}
+	eachBelow(s, func(below *apiextensionsv1.JSONSchemaProps) { n.measure(below, depth+1) })
+}
+
+// eachBelow calls f with the schemas in a schema, in no order.
+func eachBelow(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSONSchemaProps)) {
+	if s.Items != nil {
+		eachOf(s.Items.JSONSchemas, s.Items.Schema, f)
+	}
+	eachOf(s.AllOf, s.Not, f)
+	eachOf(s.AnyOf, nil, f)
+	eachOf(s.OneOf, nil, f)
+	for _, a := range []*apiextensionsv1.JSONSchemaPropsOrBool{s.AdditionalProperties, s.AdditionalItems} {
+		if a != nil {
+			eachOf(nil, a.Schema, f)
+		}
+	}
+	for _, named := range []map[string]apiextensionsv1.JSONSchemaProps{s.Properties, s.PatternProperties,
+		s.Definitions} {
+		for _, below := range named {
+			f(&below)
+		}
+	}
+	for _, d := range s.Dependencies {
+		eachOf(nil, d.Schema, f)
+	}
+}
+
+func eachOf(list []apiextensionsv1.JSONSchemaProps, one *apiextensionsv1.JSONSchemaProps,
+	f func(*apiextensionsv1.JSONSchemaProps)) {
+	for i := range list {
+		f(&list[i])
+	}
+	if one != nil {
+		f(one)
+	}
+}
+
+// instructions is about the size of a compiled pattern.
+func instructions(re *syntax.Regexp) int {
+	const most = 100_000_000 // the product of nested repetitions stays a number
+	n := 1 + len(re.Rune)/8
+	for _, sub := range re.Sub {
+		n = min(n+instructions(sub), most)
+	}
+	if re.Op == syntax.OpRepeat {
+		n = min(n*max(1, re.Min, re.Max), most)
+	}
+	return n
+}

@@ -1,0 +1,164 @@
+package apiextensions
+
+import (
+	"slices"
+	"sync"
+
+	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+
+	"github.com/coxswain-dev/coxswain/api/equal"
+	"github.com/coxswain-dev/coxswain/api/structural"
+)
+
+// newOptions are those of an update of the stored definition old, which is was as the internal type.
+func newOptions(spec *internal.CustomResourceDefinitionSpec, old *definition,
+	was *internal.CustomResourceDefinition) *options {
+	common, each := schemasOf(was, old)
+	roots := rootsOf(common, each)
+	has := traitsOf(roots)
+	o := &options{
+		requireSchema:    hasAllSchemas(common, each),
+		requireType:      !has.unknownType,
+		requireAtomicSet: !has.looseSet,
+		requireMapKeys:   !has.looseKeys,
+		requireReview:    was.Spec.Conversion == nil || hasReviewOrNone(was.Spec.Conversion.ConversionReviewVersions),
+		anyCABundle:      !isEstablished(old) || hasBadCABundle(was.Spec.Conversion),
+		manyFields:       tooManyFields(spec, &was.Spec),
+		unchanged:        unchangedSchemas(spec, &was.Spec),
+		known:            func(expression string) bool { return has.expressions[expression] },
+		keepUnknown: sync.OnceValue(func() bool {
+			return slices.ContainsFunc(append([]*schema{common}, each...), hasUnprunedDefaults)
+		}),
+	}
+	// The others must be structural whatever the stored one is.
+	if p := spec.PreserveUnknownFields; p == nil || *p {
+		o.requireStructural = !slices.ContainsFunc(roots, func(root *node) bool { return !isStructural(root) })
+	}
+	return o
+}
+
+// traits are what a walk over schemas finds out.
+type traits struct {
+	defaults, extensions bool
+	// unknownType reports a type that is none of OpenAPI's, looseSet and looseKeys items of sets and maps as they may
+	// no longer be.
+	unknownType, looseSet, looseKeys bool
+	expressions                      map[string]bool
+}
+
+func traitsOf(roots []*node) *traits {
+	t := &traits{expressions: map[string]bool{}}
+	for _, root := range roots {
+		root.each(t.note)
+	}
+	return t
+}
+
+func (t *traits) note(s *node) {
+	t.defaults = t.defaults || s.Default != nil
+	t.extensions = t.extensions || s.XEmbeddedResource || s.XPreserveUnknownFields != nil || s.XIntOrString ||
+		len(s.XListMapKeys) > 0 || s.XListType != nil || len(s.XValidations) > 0
+	t.unknownType = t.unknownType || s.Type != "" && !slices.Contains(types, s.Type)
+	t.looseSet = t.looseSet || len(setOfAtomic(s, nil)) > 0
+	t.looseKeys = t.looseKeys || len(requiredKeys(s, nil)) > 0
+	for i := range s.XValidations {
+		t.expressions[s.XValidations[i].Rule] = true
+		if message := s.XValidations[i].MessageExpression; message != "" {
+			t.expressions[message] = true
+		}
+	}
+}
+
+func hasAllSchemas(common *schema, each []*schema) bool {
+	return common != nil && common.root != nil ||
+		!slices.ContainsFunc(each, func(s *schema) bool { return s == nil || s.root == nil })
+}
+
+func isStructural(root *node) bool {
+	patterns := 0
+	return root.err == nil && len(validateStructure(root, nil, &patterns)) == 0
+}
+
+func hasUnprunedDefaults(s *schema) bool {
+	if s == nil || s.root == nil || !isStructural(s.root) {
+		return false
+	}
+	compiled, err := structural.New(s.source)
+	return err == nil && !compiled.PrunedDefaults()
+}
+
+func hasReviewOrNone(versions []string) bool {
+	return len(versions) == 0 || slices.ContainsFunc(versions, isReviewVersion)
+}
+
+func hasBadCABundle(c *internal.CustomResourceConversion) bool {
+	return c != nil && c.WebhookClientConfig != nil && len(c.WebhookClientConfig.CABundle) > 0 &&
+		checkCABundle(c.WebhookClientConfig.CABundle) != nil
+}
+
+// tooManyFields has the versions that have too many selectable fields, and have not changed them.
+func tooManyFields(spec, old *internal.CustomResourceDefinitionSpec) map[string]bool {
+	many := map[string]bool{}
+	note := func(version string, fields, before []internal.SelectableField) {
+		if len(before) > maxSelectableFields && slices.Equal(fields, before) {
+			many[version] = true
+		}
+	}
+	note("", spec.SelectableFields, old.SelectableFields)
+	before := map[string][]internal.SelectableField{}
+	for i := range old.Versions {
+		before[old.Versions[i].Name] = old.Versions[i].SelectableFields
+	}
+	for i := range spec.Versions {
+		note(spec.Versions[i].Name, spec.Versions[i].SelectableFields, before[spec.Versions[i].Name])
+	}
+	return many
+}
+
+// unchangedSchemas has the versions whose schema is that of the stored definition.
+func unchangedSchemas(spec, old *internal.CustomResourceDefinitionSpec) map[string]bool {
+	type pair struct {
+		now, before *internal.CustomResourceValidation
+	}
+	same := map[pair]bool{}
+	unchanged := map[string]bool{}
+	now, before := schemaByVersion(spec), schemaByVersion(old)
+	for i := range spec.Versions {
+		name := spec.Versions[i].Name
+		a, found := now(name)
+		b, wasThere := before(name)
+		if !found || !wasThere {
+			continue
+		}
+		is, compared := same[pair{a, b}]
+		if !compared {
+			is = equal.Semantic(a, b)
+			same[pair{a, b}] = is
+		}
+		if is {
+			unchanged[name] = true
+		}
+	}
+	return unchanged
+}
+
+// schemaByVersion finds the schema of a version. If all have the same, a version that is not there has it too.
+func schemaByVersion(spec *internal.CustomResourceDefinitionSpec) func(string) (*internal.CustomResourceValidation,
+	bool) {
+	byName := map[string]*internal.CustomResourceValidation{}
+	differ := false
+	for i := range spec.Versions {
+		v := &spec.Versions[i]
+		differ = differ || v.Schema != nil
+		if _, found := byName[v.Name]; !found {
+			byName[v.Name] = v.Schema
+		}
+	}
+	return func(name string) (*internal.CustomResourceValidation, bool) {
+		if !differ {
+			return spec.Validation, true
+		}
+		s, found := byName[name]
+		return s, found && spec.Validation == nil
+	}
+}

@@ -1,0 +1,263 @@
+package structural
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/api/field"
+)
+
+// DefaultChecks are the rules for the defaults of one definition. The zero value accepts none with unknown fields.
+type DefaultChecks struct {
+	// KeepUnknown reports whether a default may have fields that its schema does not know. It is called when there is
+	// the first such default; nil means no.
+	KeepUnknown func() bool
+
+	spent int64 // of the rules' budget
+	steps int   // of checks
+}
+
+// The limits of the work for the defaults of one definition. RuleBudget is that of one schema.
+const (
+	definitionBudget = 3 * RuleBudget
+	maxDefaultSteps  = 10_000_000
+)
+
+// ValidateDefaults returns what is wrong with the defaults of a definition's schema at a path: a default must be valid
+// and, unless it is in an object's metadata, pruned.
+func (s *Schema) ValidateDefaults(at *field.Path, c *DefaultChecks) field.ErrorList {
+	if s == nil || s.def == nil && !s.below.defaults {
+		return nil
+	}
+	v := defaultValidation{DefaultChecks: c, compiler: ruleCompiler{stored: true, nodes: map[*Schema]*ruleNode{}},
+		budget: min(RuleBudget, definitionBudget-c.spent)}
+	before := v.budget
+	v.schema(s, at, place{root: s.asRoot(), isRoot: true})
+	c.spent += before - v.budget
+	return v.errs
+}
+
+// asRoot is the schema of the root of a custom resource, which has the metadata of an embedded one.
+func (s *Schema) asRoot() *Schema {
+	if s.embedded {
+		return s
+	}
+	root := *s
+	root.embedded = true
+	return &root
+}
+
+// place is where a schema is, seen from the object in which it is: the resource or an embedded one.
+type place struct {
+	root   *Schema
+	isRoot bool
+	steps  *defaultStep // from the root; nil at it
+	inMeta bool         // in apiVersion, kind or metadata
+}
+
+// defaultStep is a step to a field, or to an item if there is no name.
+type defaultStep struct {
+	before *defaultStep
+	name   string
+	item   bool
+}
+
+func (p place) field(name string) place {
+	inMeta := p.inMeta || p.isRoot && isTypeOrMeta(name)
+	return place{root: p.root, steps: &defaultStep{before: p.steps, name: name}, inMeta: inMeta}
+}
+
+func (p place) item() place {
+	return place{root: p.root, steps: &defaultStep{before: p.steps, item: true}, inMeta: p.inMeta}
+}
+
+// around is an object that has the value at the place, and nothing else; nil if the value is no object at the root.
+func (p place) around(value any) map[string]any {
+	for step := p.steps; step != nil; step = step.before {
+		if step.item {
+			value = []any{value}
+		} else {
+			value = map[string]any{step.name: value}
+		}
+	}
+	obj, _ := value.(map[string]any)
+	return obj
+}
+
+// in is the value at the place in an object.
+func (p place) in(obj any) any {
+	return p.steps.in(obj)
+}
+
+func (s *defaultStep) in(value any) any {
+	if s == nil {
+		return value
+	}
+	switch value := s.before.in(value).(type) {
+	case map[string]any:
+		return value[s.name]
+	case []any:
+		if s.item && len(value) > 0 {
+			return value[0]
+		}
+	}
+	return nil
+}
+
+// defaultValidation is one walk over a schema.
+type defaultValidation struct {
+	*DefaultChecks
+	compiler ruleCompiler
+	budget   int64
+	over     bool // nothing else is checked
+	errs     field.ErrorList
+}
+
+func (v *defaultValidation) add(errs ...*field.Error) { v.errs = append(v.errs, errs...) }
+
+// schema checks the default of a schema, and those below it. There are none in additionalProperties.
+func (v *defaultValidation) schema(s *Schema, at *field.Path, p place) {
+	if s == nil || s.def == nil && !s.below.defaults || v.over || field.Enough(v.errs) {
+		return
+	}
+	if s.embedded && !p.isRoot {
+		p = place{root: s, isRoot: true}
+	}
+	if s.def != nil {
+		v.value(s, at.Child("default"), p)
+	}
+	v.schema(s.items, at.Child("items"), p.item())
+	for _, name := range s.names {
+		v.schema(s.properties[name], at.Child("properties").Key(name), p.field(name))
+	}
+}
+
+func (v *defaultValidation) value(s *Schema, at *field.Path, p place) {
+	value := runtime.DeepCopyJSONValue(s.def)
+	if p.inMeta {
+		if err := inMetadata(value, p); err != nil {
+			v.add(field.Invalid(at, s.def, fmt.Sprintf("must result in valid metadata: %v", err)))
+			return
+		}
+	} else {
+		embedded := s
+		if p.isRoot {
+			embedded = p.root
+		}
+		(&pruner{}).prune(value, embedded, false)
+		if !reflect.DeepEqual(value, s.def) {
+			value = runtime.DeepCopyJSONValue(s.def)
+			if v.KeepUnknown == nil || !v.KeepUnknown() {
+				v.add(field.Invalid(at, s.def, "must not have unknown fields"))
+			}
+		}
+		if err := (&coercer{}).coerce(value, embedded, at); err != nil {
+			v.add(err)
+			return
+		}
+		if errs := validateEmbedded(value, embedded, at, nil); len(errs) > 0 {
+			v.add(errs...)
+			return
+		}
+	}
+	if errs := v.check(s, value, at); len(errs) > 0 {
+		v.add(errs...)
+		return
+	}
+	v.rules(s, value, at, p.isRoot)
+}
+
+// inMetadata checks a default in the metadata of an object with an object that has nothing else.
+func inMetadata(value any, p place) error {
+	obj := p.around(runtime.DeepCopyJSONValue(value))
+	if obj == nil {
+		return errors.New("object root default value must be of object type")
+	}
+	for name, word := range map[string]string{"apiVersion": "validation/v1", "kind": "Validation"} {
+		if _, found := obj[name]; !found {
+			obj[name] = word
+		}
+	}
+	if err := (&coercer{}).coerce(obj, p.root, nil); err != nil {
+		return err
+	}
+	if errs := validateEmbedded(obj, p.root, nil, nil); len(errs) > 0 {
+		return errs.ToAggregate()
+	}
+	return nil
+}
+
+// check validates the value. Formats are kept here that objects are not checked for, as in kube-apiserver.
+func (v *defaultValidation) check(s *Schema, value any, at *field.Path) field.ErrorList {
+	w := checking{ctx: context.Background(), asWritten: true, limit: max(1, maxDefaultSteps-v.steps)}
+	w.value(s, value, nil)
+	v.steps += w.steps
+	if w.err != nil {
+		v.over = true
+		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, w.err.Error())}
+	}
+	return w.result(at)
+}
+
+// rules evaluates the rules: as in an update that changes nothing, and as in a create.
+func (v *defaultValidation) rules(s *Schema, value any, at *field.Path, root bool) {
+	if len(s.validations) == 0 && !s.below.rules {
+		return
+	}
+	c := &v.compiler
+	node := c.node(s, s, root, c.types.declare(s, root, c.types.unique()))
+	left := v.budget
+	for _, old := range []any{value, nil} {
+		e := ruleEvaluation{ctx: context.Background(), budget: v.budget}
+		e.value(node, value, old, correlation{}, at)
+		left, v.over = min(left, e.budget), v.over || e.over
+		if len(e.errs) > 0 {
+			v.add(e.errs...)
+			break
+		}
+	}
+	v.budget = left
+}
+
+// PrunedDefaults reports whether no default has fields that an object would lose.
+func (s *Schema) PrunedDefaults() bool {
+	if s == nil {
+		return true
+	}
+	root := s.asRoot()
+	pruned, _ := s.prunedDefaults(place{root: root})
+	return pruned
+}
+
+// prunedDefaults reports whether the defaults are pruned. ok is false if this can't be told.
+func (s *Schema) prunedDefaults(p place) (pruned, ok bool) {
+	if s == nil || s.def == nil && !s.below.defaults {
+		return true, true
+	}
+	if s.def != nil {
+		obj := p.around(runtime.DeepCopyJSONValue(s.def))
+		if obj == nil || (&coercer{dropMalformed: true}).coerce(obj, p.root, nil) != nil {
+			return true, false
+		}
+		(&pruner{}).prune(obj, p.root, false)
+		if !reflect.DeepEqual(p.in(obj), s.def) {
+			return false, true
+		}
+	}
+	if pruned, ok = s.additional.prunedDefaults(p.field("*")); !pruned || !ok {
+		return pruned, ok
+	}
+	if pruned, ok = s.items.prunedDefaults(p.item()); !pruned || !ok {
+		return pruned, ok
+	}
+	for _, name := range s.names {
+		if pruned, ok = s.properties[name].prunedDefaults(p.field(name)); !pruned || !ok {
+			return pruned, ok
+		}
+	}
+	return true, true
+}

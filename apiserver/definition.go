@@ -1,0 +1,89 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/definitions"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// The kinds that CustomResourceDefinitions define differ in more than their registrations: their objects are created
+// only while the definition is as this server knows it, and are deleted with it.
+
+// forbidWhileEnding refuses a new object of a kind whose definition is being deleted.
+func forbidWhileEnding(wr *write) error {
+	d := wr.res.Definition
+	if d == nil || !d.Terminating() {
+		return nil
+	}
+	return apierrors.NewForbidden(wr.res.GroupResource(), wr.name,
+		errors.New("create not allowed while custom resource definition is terminating"))
+}
+
+// definitionCheck is the part of a create by which it fails if the kind's definition has changed; nil for built-in
+// kinds.
+func definitionCheck(res *api.Resource) []storage.Write {
+	d := res.Definition
+	if d == nil {
+		return nil
+	}
+	return []storage.Write{{Op: storage.Check, Expect: d.Revision(),
+		Key: storage.Key{Collection: d.Resource.Collection(), Name: d.Name}}}
+}
+
+// definitionChanged finds out what a create is to do that failed because the kind's definition has changed: it is tried
+// again, unless the kind is another one now.
+func (s *Server) definitionChanged(ctx context.Context, wr *write, refused *storage.Refusal) error {
+	var conflict *storage.Conflict
+	if !errors.As(refused, &conflict) { // the definition is gone, and its kind with it
+		return notFoundPath()
+	}
+	if err := s.definitions.Await(ctx, conflict.Current.Revision); err != nil {
+		return err
+	}
+	if wr.kindEnded() {
+		return apierrors.NewServerTimeout(wr.res.GroupResource(), "create", 1)
+	}
+	if err := forbidWhileEnding(wr); err != nil {
+		return err
+	}
+	return errLostRace
+}
+
+// kindEnded reports whether the definition of the request's kind has changed, or is gone, since the request was routed.
+func (r *request) kindEnded() bool {
+	return r.res.Definition != nil && r.res.Definition.Present().Err() != nil
+}
+
+// instances are the server's own objects, for definitions.
+type instances struct{ ownObjects }
+
+var _ definitions.Objects = instances{}
+
+// definitionUser deletes the objects of a kind whose definition is being deleted. It needs no authorization: the right
+// to delete the definition is one to delete what it defines.
+var definitionUser = &authn.User{Name: "system:apiserver-definitions", Groups: []string{authn.GroupAuthenticated}}
+
+// DeleteAll implements definitions.Objects. As in kube-apiserver, no admission plugin is asked.
+func (o instances) DeleteAll(ctx context.Context, res *api.Resource) error {
+	hr, err := http.NewRequestWithContext(authn.WithUser(ctx, definitionUser), http.MethodDelete, "/", http.NoBody)
+	if err != nil {
+		return err
+	}
+	r := &request{Request: hr, verb: "deletecollection", res: res, objects: o.s.collection(res), query: url.Values{},
+		own: true}
+	list, err := r.objects.List(ctx, storage.ListRequest{})
+	if err != nil {
+		return fmt.Errorf("deleting all %s: %w", res.Plural, err)
+	}
+	return o.s.deleteListed(r, &metav1.DeleteOptions{}, list.Items)
+}
