@@ -332,7 +332,7 @@ func TestAppliers_KeepEachKindApart(t *testing.T) {
 		runtime.AddCleanup(kinds[0], func(done chan struct{}) { close(done) }, gone)
 		return kinds[0].GroupVersion().WithResource(kinds[0].Plural)
 	}()
-	registry.Remove(gvr)
+	require.NoError(t, registry.Replace([]*api.Resource{registry.Snapshot().Resource(gvr)}, nil))
 	again, err := all.Of(registry, pods, "")
 	require.NoError(t, err)
 	require.Same(t, ofPods, again, "other kinds come and go")

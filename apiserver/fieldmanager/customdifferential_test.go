@@ -58,7 +58,8 @@ func served(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) []*api.
 	require.NoError(t, err)
 	d, err := customresource.Read(doc)
 	require.NoError(t, err)
-	return d.Kinds()
+	kinds, _ := d.Kinds(nil)
+	return kinds
 }
 
 // kubernetesTypes makes the type converter of a definition as kube-apiserver does: this is what BuildOpenAPIV3 of
