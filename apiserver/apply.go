@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -209,8 +208,7 @@ func asApplyError(err error) error {
 
 // applyScale applies a Scale. Its one field is the object's replicas, and so are its owners.
 func (s *Server) applyScale(w http.ResponseWriter, wr *write, config *unstructured.Unstructured) error {
-	paths := managedfields.ResourcePathMappings{wr.res.GroupVersion().String(): fieldpath.MakePathOrDie("spec",
-		"replicas")}
+	paths := fieldmanager.ReplicasPaths(s.Registry.Snapshot(), wr.res)
 	written, err := s.modify(wr.Context(), wr, func(old api.Object) (api.Object, error) {
 		owners := managedfields.NewScaleHandler(old.GetManagedFields(), wr.res.GroupVersion(), paths)
 		live := encoding.ScaleOf(wr.res, old)

@@ -28,6 +28,8 @@ type Version struct {
 	spec   *SpecVersion
 	scale  *scale // nil if there is none
 	schema func() (*structural.Schema, error)
+
+	derived sync.Map // of a key to func() (any, error)
 }
 
 // Schema is the version's compiled schema. It is compiled by the first call.
@@ -40,6 +42,22 @@ func (v *Version) Definition() *Definition { return v.kind.definition }
 // anew: the caller may change it, and should not keep it, since it is many times as large as its JSON.
 func (v *Version) Props() (*apiextensionsv1.JSONSchemaProps, error) {
 	return v.kind.definition.schema(v.spec.Name)
+}
+
+// Derived returns what from makes of the schema. It is made by the first call with the key, and kept as long as the
+// version. The key's type should be the caller's own.
+func (v *Version) Derived(key any, from func(*structural.Schema) any) (any, error) {
+	derived, found := v.derived.Load(key)
+	if !found {
+		derived, _ = v.derived.LoadOrStore(key, sync.OnceValues(func() (any, error) {
+			schema, err := v.Schema()
+			if err != nil {
+				return nil, err
+			}
+			return from(schema), nil
+		}))
+	}
+	return derived.(func() (any, error))()
 }
 
 // apiVersion is the version with its group.

@@ -23,6 +23,8 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/api/structural"
 )
 
 // Object is an object of any kind that a definition defines.
@@ -58,6 +60,28 @@ func (o *Object) Content() map[string]any {
 	}
 	content["metadata"] = metadata
 	return content
+}
+
+// SetContent gives the object a content: apiVersion, kind, metadata and fields as JSON in Go's types, of which it keeps
+// a copy. Nothing is dropped or defaulted; malformed metadata is an error.
+func (o *Object) SetContent(content map[string]any) error {
+	version, _ := content["apiVersion"].(string)
+	kind, _ := content["kind"].(string)
+	meta := &metav1.ObjectMeta{}
+	if metadata, found := content["metadata"]; found {
+		var err error
+		if meta, _, err = structural.ObjectMeta(metadata, false); err != nil {
+			return err
+		}
+	}
+	fields := make(map[string]any, len(content))
+	for name, value := range content {
+		if name != "apiVersion" && name != "kind" && name != "metadata" {
+			fields[name] = runtime.DeepCopyJSONValue(value)
+		}
+	}
+	o.TypeMeta, o.ObjectMeta, o.Fields = metav1.TypeMeta{APIVersion: version, Kind: kind}, *meta, fields
+	return nil
 }
 
 // content is Content with no more of the metadata than schemas and rules may look at.

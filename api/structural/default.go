@@ -30,6 +30,9 @@ func (s *Schema) setDefaults(value any) {
 			below.setDefaults(field)
 		}
 	case []any:
+		if s.items == nil { // the value is not of the schema's type
+			return
+		}
 		for i, item := range value {
 			if item == nil && !s.items.nullable && s.items.def != nil {
 				item = runtime.DeepCopyJSONValue(s.items.def)

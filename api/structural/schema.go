@@ -58,6 +58,7 @@ type Schema struct {
 	items    *Schema
 	listType listType
 	listKeys []string
+	whole    bool // x-kubernetes-map-type: atomic
 
 	def    any // the default; nil if there is none
 	format string
@@ -138,6 +139,7 @@ func compile(p *apiextensionsv1.JSONSchemaProps, depth int) (*Schema, error) {
 	s := &Schema{types: typesOf(p), written: namedType(p.Type), writtenName: p.Type, nullable: p.Nullable,
 		embedded: p.XEmbeddedResource, format: p.Format, validations: p.XValidations,
 		preserve: p.XPreserveUnknownFields != nil && *p.XPreserveUnknownFields, listKeys: p.XListMapKeys}
+	s.whole = p.XMapType != nil && *p.XMapType == "atomic"
 	if p.XListType != nil {
 		s.listType = map[string]listType{"set": set, "map": associative}[*p.XListType]
 	}

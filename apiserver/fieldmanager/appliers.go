@@ -1,30 +1,39 @@
 package fieldmanager
 
 import (
-	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
 // Appliers are the library's field managers, one for each kind and subresource that has been applied. Parsing the
-// schema behind them takes 70 ms. It happens once in a process, when the first configuration is applied. The zero
-// value is ready for use, by several goroutines at once.
+// schema of built-in kinds takes 70 ms. It happens once in a process, when the first configuration is applied. Each
+// custom kind has a schema of its own, made when it is first applied. What belongs to a kind is dropped with it, and
+// does not depend on other kinds. The zero value is ready for use, by several goroutines at once.
 type Appliers struct {
 	mu         sync.Mutex
 	generation int64
-	converter  managedfields.TypeConverter
-	managers   map[applied]*managedfields.FieldManager
+	kinds      map[*api.Resource]*applier // by the stored registration
+}
+
+// applier applies the objects of one kind.
+type applier struct {
+	versions []*api.Resource // as in kindOf
+	served   int             // how many of them are served
+	types    func() (managedfields.TypeConverter, error)
+
+	mu       sync.Mutex
+	managers map[applied]*managedfields.FieldManager
 }
 
 type applied struct {
@@ -35,57 +44,133 @@ type applied struct {
 // Of returns the field manager of a kind or of one of its subresources.
 func (a *Appliers) Of(registry *api.Registry, res *api.Resource,
 	subresource string) (*managedfields.FieldManager, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.refresh(registry)
-	key := applied{res, subresource}
-	if m, ok := a.managers[key]; ok {
-		return m, nil
-	}
-	m, err := newFieldManager(a.converter, kindOf{res, registry.Snapshot()}, subresource)
+	m, err := a.kind(registry, res).manager(res, subresource)
 	if err != nil {
 		return nil, fmt.Errorf("applying %s: %w", res.Plural, err)
 	}
-	a.managers[key] = m
 	return m, nil
 }
 
 // Types returns the schemas of all kinds of the registry.
 func (a *Appliers) Types(registry *api.Registry) managedfields.TypeConverter {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.refresh(registry)
-	return a.converter
+	return allTypes{a, registry}
 }
 
-// refresh follows changes of the registry. a.mu is held.
-func (a *Appliers) refresh(registry *api.Registry) {
-	if kinds := registry.Snapshot(); a.converter == nil || a.generation != kinds.Generation {
-		a.generation = kinds.Generation
-		a.converter = applyconfigurations.NewTypeConverter(schemeOf(kinds))
-		a.managers = map[applied]*managedfields.FieldManager{}
+// allTypes finds the schema of an object by its kind.
+type allTypes struct {
+	appliers *Appliers
+	registry *api.Registry
+}
+
+// ObjectToTyped implements managedfields.TypeConverter.
+func (t allTypes) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	res := t.registry.Snapshot().Kind(gvk)
+	if res == nil {
+		return nil, runtime.NewNotRegisteredErrForKind("Coxswain", gvk)
 	}
+	types, err := t.appliers.kind(t.registry, res).types()
+	if err != nil {
+		return nil, err
+	}
+	return types.ObjectToTyped(obj, options...)
+}
+
+// TypedToObject implements managedfields.TypeConverter. It needs no schema.
+func (t allTypes) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
+	return managedfields.NewDeducedTypeConverter().TypedToObject(value)
+}
+
+// kind returns what applies objects of a kind.
+func (a *Appliers) kind(registry *api.Registry, res *api.Resource) *applier {
+	kinds := registry.Snapshot()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.kinds == nil || a.generation < kinds.Generation {
+		a.drop(kinds)
+	}
+	k := a.kinds[res.Stored()]
+	if k == nil {
+		k = newApplier(Versions(kinds, res), res)
+		if a.generation == kinds.Generation && k.served > 0 {
+			a.kinds[res.Stored()] = k // rather than one that the registry no longer has
+		}
+	}
+	return k
+}
+
+// drop forgets the kinds of which the registry has other versions than before, or none. a.mu is held.
+func (a *Appliers) drop(kinds *api.Snapshot) {
+	versions := map[*api.Resource][]*api.Resource{}
+	for _, res := range kinds.Resources {
+		versions[res.Stored()] = append(versions[res.Stored()], res)
+	}
+	kept := map[*api.Resource]*applier{}
+	for stored, k := range a.kinds {
+		if slices.Equal(k.versions[:k.served], versions[stored]) {
+			kept[stored] = k
+		}
+	}
+	a.generation, a.kinds = kinds.Generation, kept
+}
+
+func newApplier(served []*api.Resource, res *api.Resource) *applier {
+	k := &applier{versions: served, served: len(served), managers: map[applied]*managedfields.FieldManager{}}
+	for _, other := range []*api.Resource{res.Stored(), res} {
+		if !slices.Contains(k.versions, other) {
+			k.versions = append(k.versions, other)
+		}
+	}
+	k.types = sync.OnceValues(func() (managedfields.TypeConverter, error) {
+		if (kindOf{Resource: res}).isCustom() {
+			return newCustomTypes(k.versions)
+		}
+		return applyconfigurations.NewTypeConverter(schemeOf(k.versions)), nil
+	})
+	return k
+}
+
+// manager returns the field manager of a version or of one of its subresources.
+func (k *applier) manager(res *api.Resource, subresource string) (*managedfields.FieldManager, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	key := applied{res, subresource}
+	if m, ok := k.managers[key]; ok {
+		return m, nil
+	}
+	types, err := k.types()
+	if err != nil {
+		return nil, err
+	}
+	m, err := newFieldManager(types, kindOf{res, k.versions}, subresource)
+	if err != nil {
+		return nil, err
+	}
+	k.managers[key] = m
+	return m, nil
 }
 
 // schemeOf returns the scheme in which the library looks up the schema names of Go types.
-func schemeOf(kinds *api.Snapshot) *runtime.Scheme {
+func schemeOf(versions []*api.Resource) *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, res := range kinds.Resources {
+	for _, res := range versions {
 		scheme.AddKnownTypeWithName(res.GVK(), res.New())
 	}
 	return scheme
 }
 
-func newFieldManager(converter managedfields.TypeConverter, kind kindOf,
+func newFieldManager(types managedfields.TypeConverter, kind kindOf,
 	subresource string) (*managedfields.FieldManager, error) {
-	unreachable := unreachable(kind, subresource)
-	if subresource == "scale" {
+	create, filters := managedfields.NewDefaultFieldManager, unreachable(kind, subresource)
+	switch {
+	case subresource == "scale":
 		// client-go has no schema of a Scale. Its one field is a scalar, so it needs none.
-		kind = kindOf{scaleKind, api.NewRegistry(scaleKind).Snapshot()}
-		converter = managedfields.NewDeducedTypeConverter()
+		kind = kindOf{scaleKind, []*api.Resource{scaleKind}}
+		types = managedfields.NewDeducedTypeConverter()
+	case kind.isCustom():
+		create, filters = managedfields.NewDefaultCRDFieldManager, unreachableCustom(kind, subresource)
 	}
-	return managedfields.NewDefaultFieldManager(converter, kind, kind, kind, kind.GVK(), kind.Stored().GroupVersion(),
-		subresource, unreachable)
+	return create(types, kind, kind, kind, kind.GVK(), kind.Stored().GroupVersion(), subresource, filters)
 }
 
 // scaleKind is the part of a registration that applying a Scale needs.
@@ -97,22 +182,58 @@ var scaleKind = &api.Resource{
 	NewList: func() runtime.Object { return &metav1.List{} },
 }
 
+// ReplicasPaths returns the path of the replicas that a Scale shows, for each version of a kind; nil for one that has
+// no /scale.
+func ReplicasPaths(kinds *api.Snapshot, res *api.Resource) managedfields.ResourcePathMappings {
+	paths := managedfields.ResourcePathMappings{}
+	for _, version := range Versions(kinds, res) {
+		var path fieldpath.Path
+		if version.Scale != nil {
+			for _, name := range version.Scale.ReplicasPath() {
+				path = append(path, fieldpath.FieldNameElement(name))
+			}
+		}
+		paths[version.GroupVersion().String()] = path
+	}
+	return paths
+}
+
 // unreachable returns, for each version, a filter of the fields that a write to the subresource cannot change and
 // therefore cannot own.
 func unreachable(kind kindOf, subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
-	status := fieldpath.MakePathOrDie("status")
 	var filter fieldpath.Filter
 	switch {
+	case kind.isCustom():
+		return nil
 	case subresource == "" && kind.Status != nil:
-		filter = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(status))
+		filter = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status")))
 	case subresource == "status":
 		filter = fieldpath.NewExcludeSetFilter(besideStatus(kind.Stored().Status.Metadata))
 	default:
 		return nil
 	}
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
-	for _, res := range Versions(kind.kinds, kind.Resource) {
+	for _, res := range kind.versions {
 		filters[fieldpath.APIVersion(res.GroupVersion().String())] = filter
+	}
+	return filters
+}
+
+// unreachableCustom is unreachable for a custom kind, each version of which has a /status or not. As in
+// kube-apiserver, a write to the object itself has the filter of its own version alone.
+func unreachableCustom(kind kindOf, subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
+	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
+	for _, res := range kind.versions {
+		if subresource == "" && res != kind.Resource {
+			continue
+		}
+		if fields := besideOf(res, subresource); fields != nil {
+			set := fieldpath.NewSet()
+			for _, name := range fields {
+				set.Insert(fieldpath.MakePathOrDie(name))
+			}
+			filters[fieldpath.APIVersion(res.GroupVersion().String())] = fieldpath.NewExcludeSetFilter(set)
+		}
 	}
 	return filters
 }
@@ -127,103 +248,4 @@ func besideStatus(metadata api.Metadata) *fieldpath.Set {
 		set.Insert(fieldpath.MakePathOrDie("metadata", name))
 	}
 	return set
-}
-
-// kindOf is a kind as the library needs it: it creates, defaults and converts objects of all versions of one stored
-// kind.
-type kindOf struct {
-	*api.Resource
-	kinds *api.Snapshot
-}
-
-// Versions returns the registrations of all served versions of a kind.
-func Versions(kinds *api.Snapshot, of *api.Resource) []*api.Resource {
-	var all []*api.Resource
-	for _, res := range kinds.Resources {
-		if res.Stored() == of.Stored() {
-			all = append(all, res)
-		}
-	}
-	return all
-}
-
-// Fresh returns an object with nothing but its kind and version.
-func Fresh(res *api.Resource) api.Object {
-	obj := res.New()
-	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
-	return obj
-}
-
-// version returns the registration of a kind, if it is a version of this one.
-func (k kindOf) version(gvk schema.GroupVersionKind) (*api.Resource, error) {
-	if gvk.Kind == k.Kind {
-		if res := k.kinds.Version(k.Resource, gvk.GroupVersion().String()); res != nil {
-			return res, nil
-		}
-	}
-	return nil, runtime.NewNotRegisteredErrForKind("Coxswain", gvk)
-}
-
-func (k kindOf) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
-	res, err := k.version(gvk)
-	if err != nil {
-		return nil, err
-	}
-	return Fresh(res), nil
-}
-
-func (k kindOf) Default(obj runtime.Object) {
-	res, err := k.version(obj.GetObjectKind().GroupVersionKind())
-	if err == nil && res.Default != nil {
-		res.Default(obj.(api.Object))
-	}
-}
-
-// ConvertToVersion converts between any two versions by way of the stored one.
-func (k kindOf) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
-	from, err := k.version(in.GetObjectKind().GroupVersionKind())
-	if err != nil {
-		return nil, err
-	}
-	obj := Fresh(from)
-	if document, ok := in.(runtime.Unstructured); !ok {
-		obj = in.(api.Object)
-	} else if err := k.Convert(document.UnstructuredContent(), obj, nil); err != nil {
-		return nil, err
-	}
-	var all []schema.GroupVersionKind
-	for _, res := range Versions(k.kinds, k.Resource) {
-		all = append(all, res.GVK())
-	}
-	gvk, _ := target.KindForGroupVersionKinds(all)
-	to, err := k.version(gvk)
-	if err != nil {
-		return nil, err
-	}
-	if from == to {
-		return obj, nil
-	}
-	stored, err := encoding.ConvertFrom(from, obj)
-	if err != nil {
-		return nil, err
-	}
-	return encoding.ConvertTo(to, stored)
-}
-
-func (k kindOf) Convert(in, out, _ any) error {
-	doc, err := json.Marshal(in)
-	if err != nil {
-		return fmt.Errorf("encoding a %s: %w", k.Kind, err)
-	}
-	if err := encoding.CheckQuantities(doc, out); err != nil {
-		return fmt.Errorf("decoding a %s: %w", k.Kind, err)
-	}
-	if err := encoding.Unmarshal(doc, out); err != nil {
-		return fmt.Errorf("decoding a %s: %w", k.Kind, err)
-	}
-	return nil
-}
-
-func (k kindOf) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
-	return label, value, nil
 }

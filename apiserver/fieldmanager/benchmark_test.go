@@ -61,6 +61,63 @@ func BenchmarkOwnership_CreateByTheLibrary(b *testing.B) {
 	}
 }
 
+// customSpec is a small Deployment's.
+const customSpec = `{"type":"object","properties":{"replicas":{"type":"integer"},"containers":{"type":"array",
+	"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["name"],"items":{"type":"object","required":["name"],
+	"properties":{"name":{"type":"string"},"image":{"type":"string"},"args":{"type":"array","items":{"type":"string"}},
+	"env":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["name"],"items":{"type":"object",
+	"required":["name"],"properties":{"name":{"type":"string"},"value":{"type":"string"}}}},
+	"resources":{"type":"object","properties":{"limits":{"type":"object","additionalProperties":{
+	"x-kubernetes-int-or-string":true}}}}}}},"labels":{"type":"object","additionalProperties":{"type":"string"}}}}`
+
+const customFields = `{"spec":{"replicas":3,"labels":{"app":"web","tier":"front"},"containers":[
+	{"name":"web","image":"nginx:1.27","args":["-v","-q"],"env":[{"name":"A","value":"1"},{"name":"B","value":"2"}],
+	"resources":{"limits":{"cpu":1,"memory":"1Gi"}}},{"name":"log","image":"busybox","env":[{"name":"A","value":"3"}]}]},
+	"status":{"ready":true,"conditions":[{"type":"Ready","status":"True"}]}}`
+
+func BenchmarkOwnership_CreateCustom(b *testing.B) {
+	res := widgets(b, customSpec)[0]
+	obj := widget(b, res, customFields)
+	w := writerOf(res, "bench")
+	b.ReportAllocs()
+	for b.Loop() {
+		Create(res, obj, w)
+	}
+}
+
+func BenchmarkOwnership_PatchOfACustomLabel(b *testing.B) {
+	res := widgets(b, customSpec)[0]
+	obj := widget(b, res, customFields)
+	obj.ManagedFields = Create(res, obj, writerOf(res, "bench"))
+	kinds := api.NewRegistry(res).Snapshot()
+	changed := obj.DeepCopyObject().(api.Object)
+	changed.SetLabels(map[string]string{"tier": "back"})
+	for _, manager := range []string{"bench", "other"} {
+		b.Run("by="+manager, func(b *testing.B) {
+			w := writerOf(res, manager)
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := Update(kinds, res, changed, obj, obj.ManagedFields, w)
+				require.NoError(b, err)
+			}
+		})
+	}
+}
+
+// BenchmarkOwnership_CreateCustomByTheLibrary is what kube-apiserver does.
+func BenchmarkOwnership_CreateCustomByTheLibrary(b *testing.B) {
+	res := widgets(b, customSpec)[0]
+	obj := widget(b, res, customFields)
+	var all Appliers
+	library, err := all.Of(api.NewRegistry(res), res, "")
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := library.Update(Fresh(res), obj, "bench")
+		require.NoError(b, err)
+	}
+}
+
 // BenchmarkOwnership_Encoding measures what the entries cost in encoding and decoding the pod.
 func BenchmarkOwnership_Encoding(b *testing.B) {
 	res, pod := objecttest.Pod(builtin.Kinds())

@@ -119,60 +119,78 @@ func entry(m reflect.Value, key string) reflect.Value {
 }
 
 // item is one item of a set or a keyed list, with the path element that identifies it.
-type item struct {
+type item[T any] struct {
 	element string
-	value   reflect.Value
+	value   T
 }
 
-// compareItems returns false if both lists are empty: such a list is owned as a whole. An element that occurs several
-// times in a list is also owned as a whole.
+// itemShape compares the items of a list.
+type itemShape[T any] interface {
+	below(element string, old, now T, at *fieldSet)
+	compare(old, now T, at *fieldSet)
+	same(a, b T) bool
+	// nothing stands for an item that does not exist.
+	nothing() T
+}
+
+// compareItems returns false if both lists are empty: such a list is owned as a whole.
 func (s *shape) compareItems(old, now reflect.Value, at *fieldSet) bool {
 	olds, nows := s.items(old), s.items(now)
-	if len(olds) == 0 && len(nows) == 0 {
-		return false
-	}
+	compareItems(s.elem, olds, nows, at)
+	return len(olds) > 0 || len(nows) > 0
+}
+
+func (s *shape) same(a, b reflect.Value) bool { return sameValue(a, b) }
+
+func (s *shape) nothing() reflect.Value { return reflect.Value{} }
+
+// compareItems compares lists item by item. Items that have the same element are owned as one.
+func compareItems[T any, S itemShape[T]](s S, olds, nows []item[T], at *fieldSet) {
 	for len(olds) > 0 || len(nows) > 0 {
 		element := firstElement(olds, nows)
 		a, b := run(&olds, element), run(&nows, element)
 		if len(a) <= 1 && len(b) <= 1 {
-			s.elem.below(element, single(a), single(b), at)
+			s.below(element, single(s, a), single(s, b), at)
 			continue
 		}
 		part := at.begin(element)
 		switch {
 		case len(a) > 1 && len(b) > 1:
-			part.member = !slices.EqualFunc(a, b, func(x, y item) bool { return sameValue(x.value, y.value) })
+			part.member = !slices.EqualFunc(a, b, func(x, y item[T]) bool { return s.same(x.value, y.value) })
 		case len(b) > 1:
 			if len(a) == 1 {
-				s.elem.compare(a[0].value, reflect.Value{}, part)
+				s.compare(a[0].value, s.nothing(), part)
 			}
 			part.member, part.lost = true, false
 		default:
 			if len(b) == 1 {
-				s.elem.compare(reflect.Value{}, b[0].value, part)
+				s.compare(s.nothing(), b[0].value, part)
 			}
 			part.lost = !part.member
 		}
 		at.end()
 	}
-	return true
 }
 
 // items returns a list's items in the order of their elements.
-func (s *shape) items(list reflect.Value) []item {
+func (s *shape) items(list reflect.Value) []item[reflect.Value] {
 	if !list.IsValid() || list.Len() == 0 {
 		return nil
 	}
-	items := make([]item, list.Len())
+	items := make([]item[reflect.Value], list.Len())
 	for i := range items {
 		v := list.Index(i)
-		items[i] = item{element: s.element(v), value: v}
+		items[i] = item[reflect.Value]{element: s.element(v), value: v}
 	}
-	slices.SortStableFunc(items, func(a, b item) int { return compareElements(a.element, b.element) })
+	sortItems(items)
 	return items
 }
 
-func firstElement(a, b []item) string {
+func sortItems[T any](items []item[T]) {
+	slices.SortStableFunc(items, func(a, b item[T]) int { return compareElements(a.element, b.element) })
+}
+
+func firstElement[T any](a, b []item[T]) string {
 	if len(b) == 0 || len(a) > 0 && compareElements(a[0].element, b[0].element) <= 0 {
 		return a[0].element
 	}
@@ -180,7 +198,7 @@ func firstElement(a, b []item) string {
 }
 
 // run removes the items with the element from the front of the list and returns them.
-func run(items *[]item, element string) []item {
+func run[T any](items *[]item[T], element string) []item[T] {
 	n := 0
 	for n < len(*items) && (*items)[n].element == element {
 		n++
@@ -190,9 +208,9 @@ func run(items *[]item, element string) []item {
 	return taken
 }
 
-func single(items []item) reflect.Value {
+func single[T any, S itemShape[T]](s S, items []item[T]) T {
 	if len(items) == 0 {
-		return reflect.Value{}
+		return s.nothing()
 	}
 	return items[0].value
 }

@@ -14,6 +14,7 @@ package fieldmanager
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/customresource"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
@@ -69,7 +71,10 @@ func Create(res *api.Resource, obj api.Object, w Writer) []metav1.ManagedFieldsE
 	if err != nil {
 		entries = nil
 	}
-	changed := changesOf(res, nothingOf(obj), obj, w.Subresource)
+	changed, err := changesOf(res, nothingOf(obj), obj, w, false)
+	if err != nil {
+		return nil
+	}
 	defer changed.release()
 	return own(entries, changed, nil, w)
 }
@@ -98,36 +103,77 @@ func Update(kinds *api.Snapshot, res *api.Resource, obj, old api.Object, sent []
 	if len(entries) == 0 {
 		return nil, nil // ownership was given up or never kept; the next apply starts over
 	}
+	find := func(apiVersion string) *api.Resource { return versionOf(kinds, res, apiVersion) }
 	versions := versionsOf(entries, w.APIVersion)
+	if _, isCustom := obj.(*customresource.Object); isCustom {
+		var err error
+		if entries, err = reconcile(entries, find); err != nil {
+			return nil, err
+		}
+	}
 	if len(versions) == 1 && res.View == nil {
-		changed := changesOf(res, old, obj, w.Subresource)
+		changed, err := changesOf(res, old, obj, w, false)
+		if err != nil {
+			return untracked(old, err)
+		}
 		defer changed.release()
 		return own(entries, changed, nil, w), nil
 	}
 	changed := map[string]*fieldSet{}
 	for _, version := range versions {
-		shownIn := kinds.Version(res, version)
+		shownIn := find(version)
 		if shownIn == nil {
 			continue // of a version that is no longer served
 		}
-		was, err := encoding.ConvertTo(shownIn, old)
-		if err != nil {
-			return nil, err
+		var err error
+		if changed[version], err = changesIn(shownIn, old, obj, w); err != nil {
+			return untracked(old, err)
 		}
-		is, err := encoding.ConvertTo(shownIn, obj)
-		if err != nil {
-			return nil, err
-		}
-		changes := changesOf(shownIn, was, is, w.Subresource)
-		if w.Subresource == "status" { // another version may carry parts of it elsewhere
-			metadata := res.Stored().Status.Metadata != 0
-			changes.below = slices.DeleteFunc(changes.below, func(part fieldSet) bool {
-				return part.element != "f:status" && !(metadata && part.element == "f:metadata")
-			})
-		}
-		changed[version] = changes
 	}
 	return own(entries, changed[w.APIVersion], changed, w), nil
+}
+
+// untracked is the answer to an update with which the managedFields can't keep up: as in kube-apiserver, they stay.
+func untracked(old api.Object, err error) ([]metav1.ManagedFieldsEntry, error) {
+	if errors.Is(err, errUntracked) {
+		return old.GetManagedFields(), nil
+	}
+	return nil, err
+}
+
+// changesIn returns the changes of a write as a version has them.
+func changesIn(shownIn *api.Resource, old, obj api.Object, w Writer) (*fieldSet, error) {
+	was, err := encoding.ConvertTo(shownIn, old)
+	if err != nil {
+		return nil, err
+	}
+	is, err := encoding.ConvertTo(shownIn, obj)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := changesOf(shownIn, was, is, w, shownIn.GroupVersion().String() != w.APIVersion)
+	if err != nil {
+		return nil, err
+	}
+	if _, isCustom := is.(*customresource.Object); w.Subresource == "status" && !isCustom {
+		// Another version may carry parts of it elsewhere.
+		metadata := shownIn.Stored().Status.Metadata != 0
+		changes.below = slices.DeleteFunc(changes.below, func(part fieldSet) bool {
+			return part.element != "f:status" && !(metadata && part.element == "f:metadata")
+		})
+	}
+	return changes, nil
+}
+
+// versionOf returns the registration of a kind's version: one that is served, or the one in which objects are stored.
+func versionOf(kinds *api.Snapshot, res *api.Resource, apiVersion string) *api.Resource {
+	if found := kinds.Version(res, apiVersion); found != nil {
+		return found
+	}
+	if stored := res.Stored(); stored.GroupVersion().String() == apiVersion {
+		return stored
+	}
+	return nil
 }
 
 // versionsOf returns the versions that the entries mention, and the writer's.
@@ -141,9 +187,18 @@ func versionsOf(entries []metav1.ManagedFieldsEntry, writers string) []string {
 	return versions
 }
 
-// changesOf returns the changes of a write. A write to the object itself does not change its status.
-func changesOf(res *api.Resource, old, obj api.Object, subresource string) *fieldSet {
-	return changes(objectShape(reflect.TypeOf(obj), subresource == "" && res.Status != nil), old, obj)
+// changesOf returns the changes of a write, in one version. A write to the object itself does not change its status.
+// other reports that the version is not the writer's: there, Kubernetes' library does not leave out the status of a
+// custom resource, and refuses items that occur twice.
+func changesOf(res *api.Resource, old, obj api.Object, w Writer, other bool) (*fieldSet, error) {
+	if custom, ok := obj.(*customresource.Object); ok {
+		var beside []string
+		if !other || w.Subresource != "" {
+			beside = besideOf(res, w.Subresource)
+		}
+		return customChanges(old.(*customresource.Object), custom, beside, other)
+	}
+	return changes(objectShape(reflect.TypeOf(obj), w.Subresource == "" && res.Status != nil), old, obj), nil
 }
 
 // chosenEntries chooses between the managedFields of an object and those that a client sends with an update. A client
@@ -197,7 +252,10 @@ func canonicalEntries(sent []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsE
 // writer's version is the only one. Entries are not changed in place.
 func own(entries []metav1.ManagedFieldsEntry, changed *fieldSet, in map[string]*fieldSet,
 	w Writer) []metav1.ManagedFieldsEntry {
-	if changed.empty() {
+	if changed.empty() && !slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
+		changed := in[e.APIVersion] // which may have fields that the writer's version lacks
+		return changed != nil && !changed.empty()
+	}) {
 		return entries
 	}
 	entry := metav1.ManagedFieldsEntry{

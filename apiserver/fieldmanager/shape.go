@@ -60,11 +60,11 @@ type shapeKey struct {
 	besideStatus bool
 }
 
-var shapes struct {
+var shapes = struct {
 	sync.Mutex
 	objects sync.Map // of shapeKey to *shape
 	types   map[shapeOf]*shape
-}
+}{types: map[shapeOf]*shape{}}
 
 // shapeOf identifies the shape of a type. A marker of a field overrides that of the type.
 type shapeOf struct {
@@ -80,9 +80,6 @@ func objectShape(object reflect.Type, besideStatus bool) *shape {
 	}
 	shapes.Lock()
 	defer shapes.Unlock()
-	if shapes.types == nil {
-		shapes.types = map[shapeOf]*shape{}
-	}
 	root := shapeOfType(object, "").without(unowned[""])
 	if besideStatus {
 		root = root.without([]string{"status"})
