@@ -171,11 +171,12 @@ func TestEviction_PressureByOnePodEndsWhenThatIsGone(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{})
 	c.create(boundPod("neighbour", "node-0", simulated.AnnotationDisk, "10Gi"))
+	// A node under pressure accepts no pods: the neighbour is there before the greedy one.
+	c.later(time.Second, "the neighbour runs", func() bool { return ready(c.pod("neighbour")) })
 	greedy := boundPod("greedy", "node-0", simulated.AnnotationDisk, "999Ei")
 	greedy.Spec.Containers = append(greedy.Spec.Containers, corev1.Container{Name: "d", Image: "nginx:1"})
 	c.create(greedy)
 	// The greedy one must run to use the disk; whether it is seen to before it goes is up to chance.
-	c.later(time.Second, "the neighbour runs", func() bool { return ready(c.pod("neighbour")) })
 	c.later(brief, "it goes", func() bool { return c.pod("greedy").Status.Reason == "Evicted" })
 	c.later(brief, "the Node says so", func() bool {
 		return nodeCondition(c.node(), corev1.NodeDiskPressure).Status == corev1.ConditionTrue

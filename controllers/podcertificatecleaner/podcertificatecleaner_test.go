@@ -40,5 +40,6 @@ func TestPodCertificates_RequestsAreForgotten(t *testing.T) {
 	c.Step(10 * time.Minute)
 	require.False(t, gone())
 	c.Step(6 * time.Minute)
-	c.Reaches("it is gone after a quarter of an hour", gone)
+	// The clock may have moved while the controller set its own: time goes on until that rings.
+	c.Passing(time.Minute, "it is gone after a quarter of an hour", gone)
 }
