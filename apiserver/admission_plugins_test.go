@@ -54,7 +54,7 @@ func toleration(list any, key string) bool {
 	return slices.ContainsFunc(all, func(t any) bool { return t.(m)["key"] == key })
 }
 
-// may gives a user a right and nothing else.
+// may gives a user one right.
 func (s *server) may(user, group, resource string, verbs ...string) *server {
 	s.t.Helper()
 	s.create(clusterRoles, m{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -85,7 +85,7 @@ func (a *answer) forbidden(words string) bool {
 
 // pluginCase is something that only happens where the plugin runs.
 type pluginCase struct {
-	// without are other plugins that would do the same.
+	// without lists other plugins that would do the same.
 	without []string
 	happens func(s *server) bool
 }
@@ -282,8 +282,8 @@ func (s *server) quota(most int) {
 	s.patch(quotas+"/q/status", mergePatch, m{"status": m{"hard": hard, "used": m{"pods": "0"}}}).ok(http.StatusOK)
 }
 
-// TestAdmission_EachPluginActsWhereItRunsAndOnlyThere turns every plugin of the table on and off,
-// alone: what it is for happens with it, and does not without it.
+// TestAdmission_EachPluginActsWhereItRunsAndOnlyThere turns each plugin of the table on and off, alone: its effect
+// shows with it, and not without it.
 func TestAdmission_EachPluginActsWhereItRunsAndOnlyThere(t *testing.T) {
 	t.Parallel()
 	for _, r := range admission.Table {
@@ -332,7 +332,7 @@ func TestAdmission_QuotaIsExactWhenFiftyRaceForFive(t *testing.T) {
 	require.Equal(t, "5", s.get("/api/v1/namespaces/default/resourcequotas/q").at("status", "used", "pods"))
 }
 
-// A node's agent is kept to what is its own, also where it may write the kind.
+// A node's agent writes only what is its own, even of kinds that it may write.
 func TestNodeRestriction_IsOnByDefaultAndHolds(t *testing.T) {
 	t.Parallel()
 	s := start(t)

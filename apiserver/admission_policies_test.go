@@ -91,7 +91,7 @@ func TestValidatingPolicy_AnswersAsKubernetes(t *testing.T) {
 	require.Equal(t, "Invalid", a.at("reason"))
 	require.Contains(t, a.at("message"), "denied request: has 2 entries")
 
-	// What is there already is judged by its next write: update, patch, apply, dry run.
+	// Objects that exist already are judged at their next write: update, patch, apply, dry run.
 	a = s.patch(configMapsURL+"/a", mergePatch, m{"data": m{"y": "2"}})
 	require.Equal(t, 422, a.code, "%s", a.body)
 	a = s.patch(configMapsURL+"/a?dryRun=All", mergePatch, m{"data": m{"y": "2"}})
@@ -101,7 +101,7 @@ func TestValidatingPolicy_AnswersAsKubernetes(t *testing.T) {
 	require.Equal(t, 422, a.code, "%s", a.body)
 	s.get(configMapsURL + "/new").ok(404)
 
-	// A policy that is changed, or gone, holds for the next request.
+	// A policy that is changed or deleted takes effect with the next request.
 	s.patch(policiesPath+"/small", mergePatch, m{"spec": m{"validations": []m{{"expression": "variables.n <= 2"}}}}).ok(
 		200)
 	s.patch(configMapsURL+"/a", mergePatch, m{"data": m{"y": "2"}}).ok(200)
@@ -264,7 +264,7 @@ func TestValidatingPolicy_ActsAndFails(t *testing.T) {
 	s.patch(policiesPath+"/broken", mergePatch, m{"spec": m{"failurePolicy": "Ignore"}}).ok(200)
 	s.create("/api/v1/namespaces/default/secrets", secret)
 
-	// What may be asked of the cluster: rights, the namespace, the budget's end.
+	// Expressions may ask about rights and about the namespace, until the budget ends.
 	s.validating("asks", m{
 		"matchConstraints": m{"resourceRules": []m{rule("", "endpoints", "CREATE")}},
 		"validations": []m{

@@ -11,7 +11,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// kubectl runs the real one, and returns all it says.
+// kubectl runs the real kubectl and returns its output.
 type kubectl func(manifest string, args ...string) (string, error)
 
 func withKubectl(t *testing.T, s *server) kubectl {
@@ -93,7 +93,7 @@ func TestKubectl_MovesFromClientSideApply(t *testing.T) {
 	require.Contains(t, out, `"image":"nginx:2"`, "the annotation follows, so that the way back is open")
 	require.NotContains(t, out, "kubectl-client-side-apply", "its fields are kubectl's now")
 
-	// What the manifest no longer has, goes.
+	// Fields that the manifest no longer has are removed.
 	out, err = run(strings.Replace(moved, "  replicas: 2\n", "", 1), "apply", "--server-side", "-f", "-")
 	require.NoError(t, err, out)
 	out, err = run("", "get", "deployment/web", "-o", "jsonpath={.spec.replicas}")

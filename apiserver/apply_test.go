@@ -29,7 +29,7 @@ func forcedBy(manager string) metav1.ApplyOptions {
 	return metav1.ApplyOptions{FieldManager: manager, Force: true}
 }
 
-// owners says who owns what, one line for each entry of managedFields.
+// owners describes the owners of fields, one line for each entry of managedFields.
 func owners(obj metav1.Object) []string {
 	var lines []string
 	for _, e := range obj.GetManagedFields() {

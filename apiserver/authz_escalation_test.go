@@ -16,7 +16,7 @@ func role(name string, verbs, resources []string) m {
 	}
 }
 
-// A namespace's administrator grants rights that they have and no more.
+// A namespace's administrators grant rights that they have, and no more.
 func TestEscalation_NobodyGrantsRightsTheyLack(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -65,7 +65,7 @@ func TestEscalation_NobodyGrantsRightsTheyLack(t *testing.T) {
 	post(roles, role("rooter", []string{"get", "list"}, []string{"nodes"})).ok(http.StatusCreated)
 }
 
-// Labels of a role hand its rights on to the roles that aggregate it, so that whoever writes them must hold those.
+// Labels of a role hand its rights on to the roles that aggregate it: a user who writes them must hold those rights.
 func TestEscalation_EveryUpdateOfARoleIsChecked(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -92,7 +92,7 @@ func TestEscalation_EveryUpdateOfARoleIsChecked(t *testing.T) {
 		doc.SetAnnotations(map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "false"})
 		jane.put(path, doc.Object).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
 
-		// What changes nothing, and what the garbage collector writes, hands nothing on.
+		// Writes that change nothing, and those of the garbage collector, hand nothing on.
 		require.Equal(t, doc.GetResourceVersion(),
 			jane.put(path, s.get(path).object().Object).ok(http.StatusOK).object().GetResourceVersion())
 		jane.patch(path, mergePatch, m{"metadata": m{"finalizers": []string{"example.com/a"}}}).ok(http.StatusOK)

@@ -46,7 +46,7 @@ func subject(kind, name string) m {
 	return m{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
 }
 
-// A deletecollection is of no name, whatever it is narrowed to: resourceNames do not allow it.
+// A deletecollection has no name, whatever its selectors: rules with resourceNames do not allow it.
 func TestAuthorize_DeleteCollectionIsNoDeleteByName(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -206,7 +206,7 @@ func TestNode_SeesWhatItsPodsNameAndNothingElse(t *testing.T) {
 	forbidden(a.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x"),
 		"can only access leases in the \"kube-node-lease\" system namespace")
 	forbidden(a.get(clusterRoles), "clusterroles")
-	// The name alone does not make a node, nor the group.
+	// Neither the name alone nor the group alone makes a node.
 	forbidden(s.as("system:node:node-a").get(secrets+"mine"), "secrets")
 	forbidden(s.as("node-a", "system:nodes").get(secrets+"mine"), "secrets")
 

@@ -200,7 +200,7 @@ func TestImpersonate_WhoMayNotIsRefusedEachPart(t *testing.T) {
 	jane.get(pods).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "jane"`)
 }
 
-// An apply or an update that makes what was not there takes the right to create it.
+// An apply or an update that creates an object takes the right to create it.
 func TestApply_ThatCreatesTakesTheRightToCreate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -232,7 +232,7 @@ func TestApply_ThatCreatesTakesTheRightToCreate(t *testing.T) {
 	put().ok(http.StatusOK)
 }
 
-// Who asks for a certificate is who calls, whatever the request says: signers go by it.
+// The requester of a certificate is the caller, whatever the request says: signers rely on it.
 func TestSigningRequest_TheRequesterIsTheCaller(t *testing.T) {
 	t.Parallel()
 	s := start(t)

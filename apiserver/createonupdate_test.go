@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A PUT of what is not there creates the kinds for which Kubernetes does that, and no other.
+// A PUT of an object that does not exist creates it for the kinds for which Kubernetes does so, and for no others.
 func TestUpdate_CreatesSomeKinds(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -46,8 +46,7 @@ func TestUpdate_CreatesSomeKinds(t *testing.T) {
 		"Precondition failed: UID in precondition")
 }
 
-// An update without a resourceVersion goes over whatever there is, but for the kinds where
-// that would be a mistake.
+// An update without a resourceVersion overwrites the stored object, except for the kinds where that would be a mistake.
 func TestUpdate_SomeKindsMustNameTheRevision(t *testing.T) {
 	t.Parallel()
 	s := start(t)

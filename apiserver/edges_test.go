@@ -284,7 +284,7 @@ func TestHeaders_TooLongAreRefused(t *testing.T) {
 	}
 }
 
-// What two readers of one request could understand differently is not understood at all.
+// A request that two parsers could read differently is refused.
 func TestHeaders_SmugglingIsRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)

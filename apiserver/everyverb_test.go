@@ -23,7 +23,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/builtin"
 )
 
-// errNoSuchMethod is a verb that a kind of client does not have.
+// errNoSuchMethod says that a client has no method for a verb.
 var errNoSuchMethod = errors.New("the client has no such method")
 
 // TestClients_EveryKindAndVerb has client-go's clients do all that discovery says can be
@@ -140,7 +140,7 @@ func (k *kindTest) exercise() {
 	k.removeAll()
 }
 
-// exerciseAction is for kinds that are asked and not kept.
+// exerciseAction tests kinds that are only created, and not stored.
 func (k *kindTest) exerciseAction() {
 	require.Equal(k.t, metav1.Verbs{"create"}, k.resource.Verbs)
 	text, ok := actions[k.resource.Name]
@@ -153,8 +153,7 @@ func (k *kindTest) exerciseAction() {
 	k.s.do(http.MethodPost, k.path(""), doc).ok(http.StatusCreated)
 }
 
-// actions are the questions to kinds that are asked and not kept; "" is for what another
-// test covers.
+// actions are the documents to post to kinds that are not stored; "" stands for what another test covers.
 var actions = map[string]string{
 	"bindings":                  "",
 	"tokenreviews":              `{"spec":{"token":"none"}}`,
@@ -177,7 +176,7 @@ func (k *kindTest) path(below string) string {
 	return base + "/" + k.resource.Name + below
 }
 
-// sample is the least document that is valid, the same each time.
+// sample is the smallest valid document, the same each time.
 func (k *kindTest) sample() m {
 	k.t.Helper()
 	if k.doc != nil {
@@ -408,7 +407,7 @@ var acts = map[string]string{
 	"serviceaccounts/token": `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"audiences":["a"]}}`,
 }
 
-// remove deletes the object, and does away with what keeps it.
+// remove deletes the object, and takes away what keeps it.
 func (k *kindTest) remove() {
 	k.t.Helper()
 	if !k.can("delete") {

@@ -41,7 +41,7 @@ func (a *assembly) lifetimes() []string {
 	return paths
 }
 
-// end lets the time of the objects at these paths in etcd be over, as the end of a lease that they share does.
+// end ends the lifetimes of the objects at these paths in etcd, as the end of their shared lease does.
 func (a *assembly) end(paths ...string) {
 	a.t.Helper()
 	var writes []storage.Write
@@ -69,7 +69,7 @@ func (s *server) begunDeletion(path string) (left *answer) {
 	return left
 }
 
-// Whatever a DELETE of a kind meets, the end of its time to live meets.
+// The end of a time to live meets all that a DELETE of the kind meets.
 func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{Admission: withoutAccounts})
@@ -238,7 +238,7 @@ func TestExpiry_OfWhatIsWrittenMeanwhile(t *testing.T) {
 	}
 }
 
-// Of several servers each deletes a part, and none what another does, as long as all live.
+// Several servers share the deletions: while all of them live, none does another's part.
 func TestExpiry_ServersShareTheWork(t *testing.T) {
 	t.Parallel()
 	standing := clocktesting.NewFakeClock(time.Now())
@@ -287,7 +287,7 @@ func TestExpiry_ServersShareTheWork(t *testing.T) {
 	}
 }
 
-// What a server that died should have deleted, another deletes when its turn has come.
+// Objects that a dead server should have deleted are deleted by another one when its turn comes.
 func TestExpiry_TakesOverFromAServerThatDied(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -322,7 +322,7 @@ func TestExpiry_TakesOverFromAServerThatDied(t *testing.T) {
 	require.NotZero(t, moved)
 }
 
-// A server that starts deletes what none was there to delete when its time had ended.
+// A server that starts deletes the objects whose time ended while no server ran.
 func TestExpiry_SurvivesTheEndOfEveryServer(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
@@ -392,7 +392,8 @@ func TestExpiry_OfAnObjectWithALeaseOfItsOwn(t *testing.T) {
 	}
 }
 
-// What deletes an object past its lifetime, such as etcdctl, leaves that behind. It is nothing to the next of the name.
+// A deletion that bypasses the server, such as one by etcdctl, leaves the lifetime behind. The next object of the name
+// is not affected.
 func TestExpiry_ForgetsLifetimesOfWhatIsNoMore(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})

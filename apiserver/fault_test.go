@@ -245,7 +245,7 @@ func TestFault_EtcdThatDoesNotAnswer(t *testing.T) {
 		answered := write()
 		require.Equal(t, 503, answered.code, "%s: %s", verb, answered.body)
 	}
-	// What need not be the newest is still served.
+	// Reads that need not be consistent are still served.
 	a.get(configMaps + "/a?resourceVersion=0").ok(http.StatusOK)
 	require.Equal(t, []string{"a"}, a.get(configMaps+"?resourceVersion=0").ok(http.StatusOK).names())
 	a.get("/livez").ok(http.StatusOK)

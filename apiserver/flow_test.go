@@ -440,7 +440,7 @@ func TestFlow_MandatoryObjectsStay(t *testing.T) {
 		require.NotEqual(t, old.GetUID(), now.GetUID())
 		require.Equal(t, old.Object["spec"], now.Object["spec"])
 	}
-	// How much the exempt have is for the administrator to say.
+	// Administrators decide how many shares the exempt level has.
 	a.patch(flowLevels+"/exempt", mergePatch,
 		m{"spec": m{"exempt": m{"nominalConcurrencyShares": 245, "lendablePercent": 50}}}).ok(http.StatusOK)
 	require.Equal(t, 300.0, a.metric(`apiserver_flowcontrol_nominal_limit_seats{priority_level="exempt"}`))

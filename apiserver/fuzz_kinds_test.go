@@ -15,8 +15,8 @@ import (
 // fuzzedKind is where a kind's objects are written, and one that is there.
 type fuzzedKind struct{ collection, object string }
 
-// FuzzEveryKind sends each kind what is nearly one of its objects, to be created and to be
-// merged into one that is there: decoding, defaults, validation and ownership are civil to it.
+// FuzzEveryKind sends each kind documents that are nearly its objects, to be created and to be merged into an existing
+// one: decoding, defaults, validation and ownership answer within the API's contract.
 func FuzzEveryKind(f *testing.F) {
 	s := start(f)
 	var kinds []fuzzedKind

@@ -174,7 +174,7 @@ func (s *server) delete(path string, body any) *answer {
 	return s.do(http.MethodDelete, path, body)
 }
 
-// gone insists that nothing is there.
+// gone requires that nothing is there.
 func (s *server) gone(path string) {
 	s.t.Helper()
 	s.get(path).refused(http.StatusNotFound, metav1.StatusReasonNotFound, "not found")
@@ -235,10 +235,10 @@ type watchStream struct {
 	scan *bufio.Scanner
 }
 
-// patience is how long a test waits for a server that has stopped to speak.
+// patience is how long a test waits for a server that has stopped speaking.
 const patience = time.Minute
 
-// tick is how often a condition is looked at that cannot be waited for.
+// tick is how often a condition is polled that cannot be waited for.
 const tick = 5 * time.Millisecond
 
 type event struct {

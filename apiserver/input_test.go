@@ -276,7 +276,7 @@ func TestBadInput_QueryValues(t *testing.T) {
 	s.gone(configMaps + "/a")
 }
 
-// A client that is not an HTTP client must not disturb those who are.
+// A client that does not speak HTTP must not disturb those that do.
 func TestBadInput_GarbageOnTheWire(t *testing.T) {
 	t.Parallel()
 	s := start(t)

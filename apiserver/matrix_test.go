@@ -107,8 +107,8 @@ func TestMatrix_EveryRouteAndVerbForEveryone(t *testing.T) {
 	}
 }
 
-// TestMatrix_RolesGiveWhatTheirNamesPromise are those lines of the matrix that must never change,
-// whatever the roles come to say.
+// TestMatrix_RolesGiveWhatTheirNamesPromise are those lines of the matrix that must never change, whatever rules the
+// roles are given.
 func TestMatrix_RolesGiveWhatTheirNamesPromise(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
@@ -200,8 +200,8 @@ func (c *caller) may(q asking) bool {
 	})
 }
 
-// ask compares what the server answers with what the rules say. A request that may be made need not
-// make sense: what is asked for is not there, and what is sent says nothing.
+// ask compares what the server answers with what the rules say. A request that is allowed need not make sense: the
+// objects do not exist, and the bodies are empty.
 func (c *caller) ask(s *server, q asking) (problem string, allowed bool) {
 	var body any
 	if q.method == http.MethodPost || q.method == http.MethodPut || q.method == http.MethodPatch {

@@ -70,9 +70,9 @@ func contains(a *answer, text string) bool {
 	return bytes.Contains(a.ok(http.StatusOK).body, []byte(text))
 }
 
-// maxMetrics is how long /metrics may be of a server of which an administrator has asked everything. With
-// users whom all flow schemas are about it has 100 kB more, and what runs in the same process with `coxswain
-// up` another 150 kB (TestUp_TellsOfAllThatRunsInIt); the whole stays below 600 kB.
+// maxMetrics is how long /metrics may be of a server that an administrator has asked everything. Users of all flow
+// schemas add 100 kB, and the other components of `coxswain up` another 150 kB (TestUp_TellsOfAllThatRunsInIt); the
+// whole stays below 600 kB.
 const maxMetrics = 350_000
 
 // hasBoundedMetrics is asked after everything was, so that every series that there can be has come up.

@@ -33,7 +33,7 @@ func TestCreate_FillsWhatOnlyTheServerMaySet(t *testing.T) {
 func TestCreate_ClusterKind(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	// A namespace in a cluster-scoped object is dropped, as there is nothing it could mean.
+	// A namespace in a cluster-scoped object means nothing and is dropped.
 	s.create(nodes, m{"kind": "Node", "apiVersion": "v1", "metadata": m{"name": "n", "namespace": "default"}})
 	require.Empty(t, s.get(nodes+"/n").ok(http.StatusOK).object().GetNamespace())
 	s.patch(nodes+"/n", mergePatch, `{"spec":{"unschedulable":true}}`).ok(http.StatusOK)

@@ -73,7 +73,7 @@ var samples = map[string]string{
 	"VolumeAttributesClass":            `{"driverName":"example.com","parameters":{"a":"b"}}`,
 }
 
-// fillSample makes an empty object valid, and returns the name it must bear.
+// fillSample makes an empty object valid, and returns the name that it must have.
 func fillSample(t testing.TB, obj api.Object, kind string) string {
 	t.Helper()
 	if text := samples[kind]; text != "" {

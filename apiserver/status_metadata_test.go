@@ -39,7 +39,7 @@ func TestStatus_MetadataIsValidated(t *testing.T) {
 	s.gone(deployments + "/web")
 }
 
-// Metadata that decides about an object's life takes the same rights as ever.
+// Metadata that decides about an object's life takes the same rights as in any other write.
 func TestStatus_MetadataTakesTheRightsItTakesElsewhere(t *testing.T) {
 	t.Parallel()
 	enforced := admission.Options{Enable: []string{"OwnerReferencesPermissionEnforcement"}}

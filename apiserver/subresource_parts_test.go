@@ -27,7 +27,7 @@ import (
 // The object itself is one part of what is stored, beside those that are written to subresources.
 const mainPart = ""
 
-// nothing is no part.
+// nothing stands for no part.
 const nothing = "nothing"
 
 // docPart is the part of a document that one subresource writes.

@@ -65,7 +65,7 @@ func (s *server) whoami() authenticationv1.UserInfo {
 	return review.Status.UserInfo
 }
 
-// refusesToken insists that a token is good for nothing.
+// refusesToken requires that a token is good for nothing.
 func (s *server) refusesToken(token, why string) {
 	s.t.Helper()
 	s.bearing(token).get(configMaps).refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")

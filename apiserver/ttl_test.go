@@ -84,8 +84,7 @@ func (a *assembly) timed() (last func() time.Duration, commits func() int) {
 	return last, commits
 }
 
-// Each write by a user who may delete the object says anew how long it is to live; one without the annotation, that it
-// is to stay.
+// Each write by a user who may delete the object sets its time to live anew; a write without the annotation removes it.
 func TestTTL_LaterWritesRenewItAndTakeItBack(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})
@@ -124,7 +123,7 @@ func TestTTL_LaterWritesRenewItAndTakeItBack(t *testing.T) {
 	require.Empty(t, a.lifetimes())
 }
 
-// To set a time to live is to delete, later.
+// Setting a time to live is a deletion that happens later.
 func TestTTL_SettingItTakesTheRightToDelete(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{Admission: withoutAccounts})
@@ -217,7 +216,7 @@ func TestTTL_SettingItTakesTheRightToDelete(t *testing.T) {
 	require.Empty(t, a.lifetimes())
 }
 
-// Events expire by themselves, and are not deleted: their leases hang on themselves.
+// Events expire by themselves and are not deleted: their leases are attached to them.
 func TestTTL_OfEvents(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{EventTTL: 7 * time.Minute})

@@ -84,7 +84,7 @@ func widget(name string, spec map[string]any) *unstructured.Unstructured {
 		"metadata": map[string]any{"name": name}, "spec": spec}}
 }
 
-// established waits until a definition has a condition, and returns it.
+// awaitCondition waits until a definition has a condition, and returns it.
 func awaitCondition(t *testing.T, client dynamic.Interface, name, condition, status string) map[string]any {
 	t.Helper()
 	var found map[string]any
