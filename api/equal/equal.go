@@ -223,7 +223,7 @@ func (r *rules) structs(t reflect.Type) comparer {
 		switch {
 		case f.IsExported():
 			fields = append(fields, field{f.Offset, r.of(f.Type)})
-		case f.Type.Kind() != reflect.Pointer: // what an object points to for itself is no part of its document
+		case f.Type.Kind() != reflect.Pointer: // an object's own pointer is no part of its document
 			return r.asLibrary(t)
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// What code outside of this package reads from a schema, to find out who owns which part of a value. What it gets must
-// not be changed. A nil Schema has none of it.
+// These accessors are for code outside of this package, which finds out by them who owns which part of a value. Their
+// results must not be changed. A nil Schema has the zero value of each.
 
 // Type is the JSON type of the values; "" if they may be of several types, as with x-kubernetes-int-or-string.
 func (s *Schema) Type() string {

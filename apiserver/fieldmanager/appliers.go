@@ -18,8 +18,8 @@ import (
 
 // Appliers are the library's field managers, one for each kind and subresource that has been applied. Parsing the
 // schema of built-in kinds takes 70 ms. It happens once in a process, when the first configuration is applied. Each
-// custom kind has a schema of its own, made when it is first applied. What belongs to a kind is dropped with it, and
-// does not depend on other kinds. The zero value is ready for use, by several goroutines at once.
+// custom kind has a schema of its own, made when it is first applied. The schema and the field managers of a kind are
+// dropped with it, and do not depend on other kinds. The zero value is ready for use, by several goroutines at once.
 type Appliers struct {
 	mu         sync.Mutex
 	generation int64

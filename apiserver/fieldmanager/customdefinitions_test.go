@@ -21,7 +21,8 @@ func TestCustomOwnership_OfDefinitions(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("CUSTOM_DEFINITIONS")
 	if folder == "" {
-		t.Skip("no CUSTOM_DEFINITIONS")
+		t.Skip("SKIPPED: people's own definitions are not played with: CUSTOM_DEFINITIONS names no folder; " +
+			"TestCustomOwnership_IsTheLibrarys plays with random ones")
 	}
 	games, err := strconv.ParseUint(os.Getenv("CUSTOM_GAMES"), 10, 64)
 	require.NoError(t, err)

@@ -72,8 +72,8 @@ func podsFirst(a, b resource) int {
 	return 0
 }
 
-// discover asks which namespaced resources there are. What cannot be discovered is reported,
-// and keeps the namespace; what can be is deleted all the same.
+// discover asks which namespaced resources there are. Groups that cannot be discovered are reported and
+// keep the namespace; the objects of all others are deleted all the same.
 func (n *namespaces) discover(rest *remaining) []resource {
 	lists, err := discovery.ServerPreferredNamespacedResources(n.client.Discovery())
 	var failed *discovery.ErrGroupDiscoveryFailed
