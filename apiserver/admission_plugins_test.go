@@ -280,6 +280,7 @@ func (s *server) quota(most int) {
 	hard := m{"pods": most}
 	s.create(quotas, m{"metadata": m{"name": "q"}, "spec": m{"hard": hard}})
 	s.patch(quotas+"/q/status", mergePatch, m{"status": m{"hard": hard, "used": m{"pods": "0"}}}).ok(http.StatusOK)
+	s.get(quotas + "/q") // a consistent read: memory, by which the plugin judges, has the quota now
 }
 
 // TestAdmission_EachPluginActsWhereItRunsAndOnlyThere turns each plugin of the table on and off, alone: its effect
