@@ -35,8 +35,10 @@ var noReference = map[string][]string{
 	"a setting": {"EnvVar", "HTTPHeader", "Sysctl", "PodDNSConfigOption", "PodSchedulingGate",
 		"EvictionResponder", "PodOS"},
 	"a part of a policy": {"Variable", "MatchCondition", "MutatingWebhook", "ValidatingWebhook"},
-	"a hint":             {"ForNode", "ForZone", "NodeRuntimeHandler"},
-	"a driver":           {"CSINodeDriver"},
+	"a version or a column of a definition": {"CustomResourceDefinitionVersion.Name",
+		"CustomResourceColumnDefinition.Name"},
+	"a hint":   {"ForNode", "ForZone", "NodeRuntimeHandler"},
+	"a driver": {"CSINodeDriver"},
 	"storage elsewhere": {
 		"AttachedVolume", "StorageHealth", "AzureDiskVolumeSource", "AzureFileVolumeSource.ShareName",
 		"AzureFilePersistentVolumeSource.ShareName",

@@ -197,11 +197,9 @@ func groupMay(folder, imported string) bool {
 		within(imported, "api/kit") || imported == "api/core" || imported == "api/structural"
 }
 
-// assembles reports whether the import is that of a server's kinds by a folder that puts one together. Only tests put
-// the kind of definitions into a server.
+// assembles reports whether the import is that of a server's kinds by a folder that puts one together.
 func assembles(floor, imported string, isTest bool) bool {
-	return imported == "api/builtin" && (isTest || floor == "cmd" || floor == "testenv") ||
-		imported == "api/apiextensions" && isTest
+	return imported == "api/builtin" && (isTest || floor == "cmd" || floor == "testenv")
 }
 
 func within(imported, path string) bool {

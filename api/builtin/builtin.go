@@ -7,6 +7,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/admissionregistration"
+	"github.com/coxswain-dev/coxswain/api/apiextensions"
 	"github.com/coxswain-dev/coxswain/api/apps"
 	"github.com/coxswain-dev/coxswain/api/authentication"
 	"github.com/coxswain-dev/coxswain/api/authorization"
@@ -51,6 +52,7 @@ func Kinds() []*api.Resource {
 		storage.Kinds(),
 		storagemigration.Kinds(),
 		admissionregistration.Kinds(),
+		apiextensions.Kinds(),
 		scheduling.Kinds(),
 		coordination.Kinds(),
 		node.Kinds(),

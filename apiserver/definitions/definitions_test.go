@@ -3,7 +3,6 @@ package definitions_test
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,9 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/apiextensions"
-	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
@@ -40,9 +36,6 @@ var (
 // serve starts a server that serves definitions, and returns an administrator's client.
 func serve(t *testing.T, o apiserver.Options) dynamic.Interface {
 	t.Helper()
-	if o.Registry == nil {
-		o.Registry = api.NewRegistry(slices.Concat(builtin.Kinds(), apiextensions.Kinds())...)
-	}
 	client, err := dynamic.NewForConfig(servertest.Start(t, o).Config)
 	require.NoError(t, err)
 	return client
