@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	definitions "k8s.io/apiextensions-apiserver/pkg/client/applyconfiguration"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -125,7 +127,7 @@ func newApplier(served []*api.Resource, res *api.Resource) *applier {
 		if (kindOf{Resource: res}).isCustom() {
 			return newCustomTypes(k.versions)
 		}
-		return applyconfigurations.NewTypeConverter(schemeOf(k.versions)), nil
+		return builtinTypes(k.versions), nil
 	})
 	return k
 }
@@ -148,6 +150,15 @@ func (k *applier) manager(res *api.Resource, subresource string) (*managedfields
 	}
 	k.managers[key] = m
 	return m, nil
+}
+
+// builtinTypes returns the generated schemas of a built-in kind: client-go has all but that of definitions.
+func builtinTypes(versions []*api.Resource) managedfields.TypeConverter {
+	scheme := schemeOf(versions)
+	if versions[0].Group == apiextensions.GroupName {
+		return definitions.NewTypeConverter(scheme)
+	}
+	return applyconfigurations.NewTypeConverter(scheme)
 }
 
 // schemeOf returns the scheme in which the library looks up the schema names of Go types.
