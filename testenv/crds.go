@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// WithCRDs installs CustomResourceDefinitions. A path is a manifest, or a folder of which all files are read that end in
-// .yaml, .yml or .json, without its subfolders; documents of other kinds are left out. Start returns when the
+// WithCRDs installs CustomResourceDefinitions. A path is a manifest, or a folder of which all files are read that end
+// in .yaml, .yml or .json, without its subfolders; documents of other kinds are left out. Start returns when the
 // definitions are established: their kinds can be used at once. It is an error if a path has no definition.
 func WithCRDs(paths ...string) Option {
 	return func(o *options) { o.crds = append(slices.Clone(o.crds), paths...) }
@@ -65,7 +65,8 @@ func installCRDs(ctx context.Context, config *rest.Config, paths []string) error
 }
 
 // awaitEstablished waits for an applied definition. One whose names another one has is an error.
-func awaitEstablished(ctx context.Context, definitions dynamic.ResourceInterface, crd *unstructured.Unstructured) error {
+func awaitEstablished(ctx context.Context, definitions dynamic.ResourceInterface,
+	crd *unstructured.Unstructured) error {
 	changes, err := definitions.Watch(ctx, metav1.ListOptions{ResourceVersion: crd.GetResourceVersion(),
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", crd.GetName()).String()})
 	if err != nil {
