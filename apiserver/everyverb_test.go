@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -209,14 +210,15 @@ func (k *kindTest) create() metav1.Object {
 	require.NotEmpty(k.t, created.GetUID())
 	_, err = k.client.create(k.t.Context(), doc, metav1.CreateOptions{})
 	require.True(k.t, apierrors.IsAlreadyExists(err), "%v", err)
-	if k.resource.Name == "flowschemas" || k.resource.Name == "validatingadmissionpolicies" {
+	switch k.resource.Name {
+	case "flowschemas", "validatingadmissionpolicies", "customresourcedefinitions":
 		return k.judged()
 	}
 	return created
 }
 
 // judged is an object of which the server has said in its status what it has to say: of a flow schema whether
-// its level is there, of a policy whether its types agree.
+// its level is there, of a policy whether its types agree, of a definition whether its names are free.
 func (k *kindTest) judged() (created metav1.Object) {
 	k.t.Helper()
 	require.Eventually(k.t, func() bool {
@@ -440,6 +442,11 @@ func (k *kindTest) release() {
 	if k.resource.Name == "namespaces" {
 		delete(obj.Object["spec"].(m), "finalizers")
 		k.s.put(k.path("/"+k.name+"/finalize"), obj.Object).ok(http.StatusOK)
+		return
+	}
+	if k.resource.Name == "customresourcedefinitions" { // the server takes its finalizer away itself
+		require.Eventually(k.t, func() bool { return k.s.get(k.path("/"+k.name)).code == http.StatusNotFound }, patience,
+			time.Millisecond)
 		return
 	}
 	k.s.patch(k.path("/"+k.name), mergePatch, `{"metadata":{"finalizers":null}}`).ok(http.StatusOK)
