@@ -225,6 +225,11 @@ func (d *Definitions) CatchUp(ctx context.Context) error {
 	if _, err := d.Store.Revision(ctx); err != nil {
 		return err
 	}
+	return d.Settle(ctx)
+}
+
+// Settle waits until the registry has the kinds of all definitions in memory.
+func (d *Definitions) Settle(ctx context.Context) error {
 	changed, _ := d.Objects.Collection(d.res).Changed()
 	return d.Await(ctx, changed)
 }
