@@ -124,14 +124,14 @@ func (s *Session) fillVariety(ctx context.Context, v *variety) error {
 	return err
 }
 
-// turns is how often compared workloads take their turns in a run.
-const turns = 5
+// turns is how often compared workloads take their turns, each for a third of Options.Duration.
+const turns = 9
 
 // compare runs the same work on two varieties, turn by turn, and tells of the first with its ratio to the other.
 func (s *Session) compare(ctx context.Context, run func(v *variety) (Result, error), of, beside *variety) (
 	Result, error) {
 	defer func(whole time.Duration) { s.options.Duration = whole }(s.options.Duration)
-	s.options.Duration = max(s.options.Duration/turns, 100*time.Millisecond)
+	s.options.Duration = max(s.options.Duration/3, 100*time.Millisecond)
 	var results [2][]Result
 	for range turns {
 		for i, v := range []*variety{of, beside} {

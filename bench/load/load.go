@@ -126,7 +126,7 @@ type Workload struct {
 	Unit  string
 	// NeedsControllers: the API server alone does not get it done.
 	NeedsControllers bool
-	// Once: a second run on the same target has nothing left to do.
+	// Once: a second run on the same target has nothing left to do, or nothing to add.
 	Once bool
 	// Long: it is run only when it is asked for by name.
 	Long bool
@@ -159,16 +159,16 @@ var Workloads = []Workload{
 		run: rollout},
 	{Name: "deployments", Unit: "burst", About: "100 Deployments of 20 become Ready at once", NeedsControllers: true,
 		run: deployments},
-	{Name: "custom-get", Unit: "request", About: "get of custom resources of 2 kB, beside ConfigMaps", Long: true,
-		run: customGet},
-	{Name: "custom-list", Unit: "list", About: "list of all custom resources, beside ConfigMaps", Long: true,
-		run: customList},
-	{Name: "custom-watch", Unit: "event", About: "like watch, of custom resources, beside ConfigMaps", Long: true,
-		run: customWatch},
-	{Name: "custom-patch", Unit: "request", About: "patch of custom resources, beside ConfigMaps", Long: true,
-		run: customPatch},
-	{Name: "custom-create", Unit: "request", About: "create custom resources with ten rules, beside pods", Long: true,
-		run: customCreate},
+	{Name: "custom-get", Unit: "request", About: "get of custom resources of 2 kB, beside ConfigMaps", Once: true,
+		Long: true, run: customGet},
+	{Name: "custom-list", Unit: "list", About: "list of all custom resources, beside ConfigMaps", Once: true,
+		Long: true, run: customList},
+	{Name: "custom-watch", Unit: "event", About: "like watch, of custom resources, beside ConfigMaps", Once: true,
+		Long: true, run: customWatch},
+	{Name: "custom-patch", Unit: "request", About: "patch of custom resources, beside ConfigMaps", Once: true,
+		Long: true, run: customPatch},
+	{Name: "custom-create", Unit: "request", About: "create custom resources with ten rules, beside pods", Once: true,
+		Long: true, run: customCreate},
 	{Name: "cluster", Unit: "cluster", About: "-objects pods in Deployments of 1,000, on -nodes, become Ready",
 		NeedsControllers: true, Once: true, Long: true, run: cluster},
 	{Name: "soak", Unit: "event",
