@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	definitionapply "k8s.io/apiextensions-apiserver/pkg/client/applyconfiguration"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -125,9 +127,18 @@ func newApplier(served []*api.Resource, res *api.Resource) *applier {
 		if (kindOf{Resource: res}).isCustom() {
 			return newCustomTypes(k.versions)
 		}
-		return applyconfigurations.NewTypeConverter(schemeOf(k.versions)), nil
+		return builtinTypes(k.versions), nil
 	})
 	return k
+}
+
+// builtinTypes has the schemas of a built-in kind. client-go has those of all kinds but CustomResourceDefinition.
+func builtinTypes(versions []*api.Resource) managedfields.TypeConverter {
+	scheme := schemeOf(versions)
+	if versions[0].Group == apiextensionsv1.GroupName {
+		return definitionapply.NewTypeConverter(scheme)
+	}
+	return applyconfigurations.NewTypeConverter(scheme)
 }
 
 // manager returns the field manager of a version or of one of its subresources.

@@ -8,39 +8,47 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/applyconfigurations"
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
 )
 
-func TestTopology_IsClientGos(t *testing.T) {
+func TestTopology_IsTheLibrarys(t *testing.T) {
 	t.Parallel()
-	sample := &corev1.ConfigMap{}
-	sample.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(corev1.SchemeGroupVersion, sample)
-	value, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(sample)
-	require.NoError(t, err)
 	want := map[string]string{}
-	for _, def := range value.Schema().Types {
-		if unstable.MatchString(def.Name) || strings.HasPrefix(def.Name, "__") || def.Map == nil {
-			continue
+	for _, res := range builtin.Kinds() {
+		if res.Kind != "ConfigMap" && res.Kind != "CustomResourceDefinition" {
+			continue // client-go has one schema for them all
 		}
-		if def.Map.ElementRelationship == schema.Atomic {
-			want[def.Name] = "atomic"
-		}
-		for _, f := range def.Map.Fields {
-			if marker := markerOf(value.Schema(), f.Type); marker != "" {
-				want[def.Name+"."+f.Name] = marker
-			}
-		}
+		sample := res.New()
+		sample.GetObjectKind().SetGroupVersionKind(res.GVK())
+		value, err := builtinTypes([]*api.Resource{res}).ObjectToTyped(sample)
+		require.NoError(t, err)
+		addMarkers(want, value.Schema())
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		require.Equal(t, want[name], topology[name], "%q: %q,", name, want[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(topology)) {
 		require.Contains(t, want, name)
+	}
+}
+
+// addMarkers adds the entries of a schema's types.
+func addMarkers(to map[string]string, s *schema.Schema) {
+	for _, def := range s.Types {
+		if unstable.MatchString(def.Name) || strings.HasPrefix(def.Name, "__") || def.Map == nil {
+			continue
+		}
+		if def.Map.ElementRelationship == schema.Atomic {
+			to[def.Name] = "atomic"
+		}
+		for _, f := range def.Map.Fields {
+			if marker := markerOf(s, f.Type); marker != "" {
+				to[def.Name+"."+f.Name] = marker
+			}
+		}
 	}
 }
 
