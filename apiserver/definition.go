@@ -25,8 +25,9 @@ func forbidWhileEnding(wr *write) error {
 	if d == nil || !d.Terminating() {
 		return nil
 	}
-	return apierrors.NewForbidden(wr.res.GroupResource(), wr.name,
-		errors.New("create not allowed while custom resource definition is terminating"))
+	err := apierrors.NewMethodNotSupported(wr.res.GroupResource(), "create")
+	err.ErrStatus.Message = "create not allowed while custom resource definition is terminating"
+	return err
 }
 
 // definitionCheck is the part of a create by which it fails if the kind's definition has changed; nil for built-in

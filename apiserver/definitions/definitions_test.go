@@ -143,6 +143,41 @@ func TestDefinition_MakesAKind(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 }
 
+// TestScale_IsValidatedByTheSchema: a Scale is another way to write the object, not a way around its schema.
+func TestScale_IsValidatedByTheSchema(t *testing.T) {
+	t.Parallel()
+	client, ctx := serve(t, apiserver.Options{}), t.Context()
+	define(t, client, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		v := &crd.Spec.Versions[0]
+		v.Subresources = &apiextensionsv1.CustomResourceSubresources{Scale: &apiextensionsv1.CustomResourceSubresourceScale{
+			SpecReplicasPath: ".spec.size", StatusReplicasPath: ".status.size"}}
+		spec := v.Schema.OpenAPIV3Schema.Properties["spec"]
+		spec.XValidations = apiextensionsv1.ValidationRules{{Rule: "self.size <= oldSelf.size + 2", Message: "too fast"}}
+		v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
+	})
+	objects := client.Resource(widgets).Namespace("default")
+	_, err := objects.Create(ctx, widget("a", map[string]any{"size": int64(1)}), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		replicas int
+		refusal  string
+	}{
+		{2, ""},
+		{0, "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1"},
+		{5, "spec: Invalid value: too fast"},
+		{4, ""},
+	} {
+		_, err = objects.Patch(ctx, "a", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, c.replicas),
+			metav1.PatchOptions{}, "scale")
+		if c.refusal == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.True(t, apierrors.IsInvalid(err), "%v", err)
+		require.ErrorContains(t, err, c.refusal)
+	}
+}
+
 func TestDefinition_IsDeletedAfterItsObjects(t *testing.T) {
 	t.Parallel()
 	client, ctx := serve(t, apiserver.Options{}), t.Context()
@@ -166,7 +201,7 @@ func TestDefinition_IsDeletedAfterItsObjects(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	}, patience, tick)
 	_, err = objects.Create(ctx, widget("late", map[string]any{}), metav1.CreateOptions{})
-	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.True(t, apierrors.IsMethodNotSupported(err), "%v", err)
 	require.ErrorContains(t, err, "create not allowed while custom resource definition is terminating")
 
 	_, err = objects.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
