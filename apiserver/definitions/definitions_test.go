@@ -149,8 +149,9 @@ func TestScale_IsValidatedByTheSchema(t *testing.T) {
 	client, ctx := serve(t, apiserver.Options{}), t.Context()
 	define(t, client, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		v := &crd.Spec.Versions[0]
-		v.Subresources = &apiextensionsv1.CustomResourceSubresources{Scale: &apiextensionsv1.CustomResourceSubresourceScale{
-			SpecReplicasPath: ".spec.size", StatusReplicasPath: ".status.size"}}
+		v.Subresources = &apiextensionsv1.CustomResourceSubresources{
+			Scale: &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.size",
+				StatusReplicasPath: ".status.size"}}
 		spec := v.Schema.OpenAPIV3Schema.Properties["spec"]
 		spec.XValidations = apiextensionsv1.ValidationRules{{Rule: "self.size <= oldSelf.size + 2", Message: "too fast"}}
 		v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
