@@ -17,8 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// [sig-api-machinery] CustomResourceDefinition Watch CustomResourceDefinition Watch watch on custom resource definition
-// objects
+// CustomResourceDefinition Watch watch on custom resource definition objects
 func TestDefinition_Watch(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -68,8 +67,7 @@ func awaitEvent(t *testing.T, events watch.Interface, kind watch.EventType) stri
 	return ""
 }
 
-// [sig-api-machinery] CustomResourceDefinition resources Simple CustomResourceDefinition creating/deleting custom
-// resource definition objects works
+// CustomResourceDefinition resources Simple creating/deleting custom resource definition objects works
 func TestDefinition_Create(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -81,8 +79,7 @@ func TestDefinition_Create(t *testing.T) {
 	}, patience, tick)
 }
 
-// [sig-api-machinery] CustomResourceDefinition resources Simple CustomResourceDefinition getting/updating/patching
-// custom resource definition status sub-resource works
+// CustomResourceDefinition resources Simple getting/updating/patching status sub-resource works
 func TestDefinition_Status(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -118,8 +115,7 @@ func messages(crd *apiextensionsv1.CustomResourceDefinition) (all []string) {
 	return all
 }
 
-// [sig-api-machinery] CustomResourceDefinition resources Simple CustomResourceDefinition listing custom resource
-// definition objects works
+// CustomResourceDefinition resources Simple listing custom resource definition objects works
 func TestDefinition_List(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -147,7 +143,7 @@ func TestDefinition_List(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// [sig-api-machinery] CustomResourceDefinition resources custom resource defaulting for requests and from storage works
+// CustomResourceDefinition resources custom resource defaulting for requests and from storage works
 func TestDefinition_Defaulting(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -182,8 +178,7 @@ func TestDefinition_Defaulting(t *testing.T) {
 	has("first", map[string]any{"b": "B"})            // a was not stored
 }
 
-// [sig-api-machinery] CustomResourceDefinition resources should include custom resource definition resources in
-// discovery documents
+// CustomResourceDefinition resources should include custom resource definition resources in discovery documents
 func TestDefinition_Discovery(t *testing.T) {
 	t.Parallel()
 	c := connect(t)

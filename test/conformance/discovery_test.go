@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// [sig-api-machinery] AggregatedDiscovery should support aggregated discovery interface for CRDs
+// AggregatedDiscovery should support aggregated discovery interface for CRDs
 func TestDiscovery_AggregatedClientFindsKinds(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -33,7 +33,7 @@ func TestDiscovery_AggregatedClientFindsKinds(t *testing.T) {
 	}, patience, tick)
 }
 
-// [sig-api-machinery] AggregatedDiscovery should support raw aggregated discovery request for CRDs
+// AggregatedDiscovery should support raw aggregated discovery request for CRDs
 func TestDiscovery_AcceptHeaderFindsKinds(t *testing.T) {
 	t.Parallel()
 	c := connect(t)

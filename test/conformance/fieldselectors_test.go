@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// [sig-api-machinery] CustomResourceFieldSelectors MUST list and watch custom resources matching the field selector
+// CustomResourceFieldSelectors MUST list and watch custom resources matching the field selector
 //
 // The webhook listens on loopback: the cluster that is tried runs on this machine.
 func TestFieldSelectors_InTwoVersions(t *testing.T) {

@@ -43,7 +43,7 @@ func header(crd *apiextensionsv1.CustomResourceDefinition, doc string) string {
 	return `{"apiVersion":"` + crd.Spec.Group + `/v1","kind":"` + crd.Spec.Names.Kind + `",` + doc[1:]
 }
 
-// [sig-api-machinery] FieldValidation should create/apply a CR with unknown fields for CRD with no validation schema
+// FieldValidation should create/apply a CR with unknown fields for CRD with no validation schema
 func TestFieldValidation_WithoutASchemaTakesUnknownFields(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -53,7 +53,7 @@ func TestFieldValidation_WithoutASchemaTakesUnknownFields(t *testing.T) {
 	require.NoError(t, c.apply(crd, "applied", `{"metadata":{"name":"applied"},"spec":{"x":{"y":[1]}}}`))
 }
 
-// [sig-api-machinery] FieldValidation should create/apply a valid CR for CRD with validation schema
+// FieldValidation should create/apply a valid CR for CRD with validation schema
 func TestFieldValidation_TakesAValidObject(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -64,8 +64,7 @@ func TestFieldValidation_TakesAValidObject(t *testing.T) {
 	require.NoError(t, c.apply(crd, "applied", `{"metadata":{"name":"applied"},`+rest))
 }
 
-// [sig-api-machinery] FieldValidation should create/apply an invalid CR with extra properties for CRD with validation
-// schema
+// FieldValidation should create/apply an invalid CR with extra properties for CRD with validation schema
 func TestFieldValidation_RefusesExtraProperties(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -79,7 +78,7 @@ func TestFieldValidation_RefusesExtraProperties(t *testing.T) {
 	require.Equal(t, []string{`unknown field "spec.extra"`}, warnings)
 }
 
-// [sig-api-machinery] FieldValidation should detect duplicates in a CR when preserving unknown fields
+// FieldValidation should detect duplicates in a CR when preserving unknown fields
 func TestFieldValidation_RefusesDuplicates(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -94,7 +93,7 @@ func TestFieldValidation_RefusesDuplicates(t *testing.T) {
 	require.Equal(t, []string{`duplicate field "spec.foo"`, `duplicate field "spec.unknown"`}, warnings)
 }
 
-// [sig-api-machinery] FieldValidation should detect unknown metadata fields in both the root and embedded object of a CR
+// FieldValidation should detect unknown metadata fields in both the root and embedded object of a CR
 func TestFieldValidation_RefusesUnknownMetadata(t *testing.T) {
 	t.Parallel()
 	c := connect(t)

@@ -83,7 +83,7 @@ func (c *cluster) explains(crd *apiextensionsv1.CustomResourceDefinition, field 
 	require.Regexp(c.t, "(?s)"+strings.Join(parts, ".*"), out)
 }
 
-// [sig-api-machinery] CustomResourcePublishOpenAPI works for CRD with validation schema
+// CustomResourcePublishOpenAPI works for CRD with validation schema
 func TestPublishOpenAPI_WithASchema(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -108,7 +108,7 @@ func TestPublishOpenAPI_WithASchema(t *testing.T) {
 	require.ErrorContains(t, err, `field "bars2" does not exist`)
 }
 
-// [sig-api-machinery] CustomResourcePublishOpenAPI works for CRD without validation schema
+// CustomResourcePublishOpenAPI works for CRD without validation schema
 func TestPublishOpenAPI_WithoutASchema(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -119,7 +119,7 @@ func TestPublishOpenAPI_WithoutASchema(t *testing.T) {
 	c.explains(crd, "", "DESCRIPTION:", "<empty>")
 }
 
-// [sig-api-machinery] CustomResourcePublishOpenAPI works for CRD preserving unknown fields at the schema root
+// CustomResourcePublishOpenAPI works for CRD preserving unknown fields at the schema root
 func TestPublishOpenAPI_PreservesUnknownFieldsAtTheRoot(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -130,7 +130,7 @@ func TestPublishOpenAPI_PreservesUnknownFieldsAtTheRoot(t *testing.T) {
 	c.explains(crd, "", "KIND:", "UnknownAtRoot")
 }
 
-// [sig-api-machinery] CustomResourcePublishOpenAPI works for CRD preserving unknown fields in an embedded object
+// CustomResourcePublishOpenAPI works for CRD preserving unknown fields in an embedded object
 func TestPublishOpenAPI_PreservesUnknownFieldsInAnObject(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -148,7 +148,7 @@ func TestPublishOpenAPI_PreservesUnknownFieldsInAnObject(t *testing.T) {
 	require.True(t, preserves)
 }
 
-// [sig-api-machinery] CustomResourcePublishOpenAPI works for multiple CRDs of different groups
+// CustomResourcePublishOpenAPI works for multiple CRDs of different groups
 func TestPublishOpenAPI_OfDifferentGroups(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -159,7 +159,7 @@ func TestPublishOpenAPI_OfDifferentGroups(t *testing.T) {
 	c.publishes(waldo, "v1beta1", waldoSchema)
 }
 
-// [sig-api-machinery] CustomResourcePublishOpenAPI works for multiple CRDs of same group but different versions
+// CustomResourcePublishOpenAPI works for multiple CRDs of same group but different versions
 func TestPublishOpenAPI_OfDifferentVersions(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -174,7 +174,7 @@ func TestPublishOpenAPI_OfDifferentVersions(t *testing.T) {
 	c.publishes(waldo, "v5", waldoSchema)
 }
 
-// [sig-api-machinery] CustomResourcePublishOpenAPI works for multiple CRDs of same group and version but different kinds
+// CustomResourcePublishOpenAPI works for multiple CRDs of same group and version but different kinds
 func TestPublishOpenAPI_OfDifferentKinds(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -190,7 +190,7 @@ func inGroup(crd *apiextensionsv1.CustomResourceDefinition, group string) *apiex
 	return crd
 }
 
-// [sig-api-machinery] CustomResourcePublishOpenAPI updates the published spec when one version gets renamed
+// CustomResourcePublishOpenAPI updates the published spec when one version gets renamed
 func TestPublishOpenAPI_FollowsARename(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -203,8 +203,7 @@ func TestPublishOpenAPI_FollowsARename(t *testing.T) {
 	c.publishes(crd, "v2", fooSchema)
 }
 
-// [sig-api-machinery] CustomResourcePublishOpenAPI removes definition from spec when one version gets changed to not be
-// served
+// CustomResourcePublishOpenAPI removes definition from spec when one version gets changed to not be served
 func TestPublishOpenAPI_WithdrawsAVersionThatIsNotServed(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
