@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/customresource"
 )
 
-// kindOfField is the registration of a kind whose objects have a field x of a schema in YAML. The definition is one that
-// the server accepts.
+// kindOfField is the registration of a kind whose objects have a field x of a schema in YAML. The definition is one
+// that the server accepts.
 func kindOfField(t *testing.T, schema string) *api.Resource {
 	t.Helper()
 	doc, err := yaml.YAMLToJSON([]byte(`
