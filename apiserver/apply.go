@@ -220,7 +220,7 @@ func (s *Server) applyScale(w http.ResponseWriter, wr *write, config *unstructur
 		if err != nil {
 			return nil, err
 		}
-		obj, err := s.scaled(wr.Context(), wr, old, merged.(*autoscalingv1.Scale))
+		obj, err := s.scaled(wr, old, merged.(*autoscalingv1.Scale))
 		if err != nil {
 			return nil, err
 		}

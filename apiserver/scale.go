@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -78,7 +77,7 @@ func (s *Server) updateScale(w http.ResponseWriter, r *request, read scaleReader
 		if err := read(wr, doc, scale); err != nil {
 			return nil, err
 		}
-		obj, err := s.scaled(r.Context(), wr, old, scale)
+		obj, err := s.scaled(wr, old, scale)
 		if err != nil {
 			return nil, err
 		}
@@ -92,8 +91,7 @@ func (s *Server) updateScale(w http.ResponseWriter, r *request, read scaleReader
 }
 
 // scaled makes old with the replicas that the Scale asks for. The plugins see the Scale, not the object.
-func (s *Server) scaled(ctx context.Context, wr *write, old api.Object, scale *autoscalingv1.Scale) (api.Object,
-	error) {
+func (s *Server) scaled(wr *write, old api.Object, scale *autoscalingv1.Scale) (api.Object, error) {
 	if scale.Spec.Replicas < 0 {
 		return nil, apierrors.NewInvalid(scale.GroupVersionKind().GroupKind(), wr.name, field.ErrorList{field.Invalid(
 			field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0")})
@@ -115,8 +113,11 @@ func (s *Server) scaled(ctx context.Context, wr *write, old api.Object, scale *a
 	obj := old.DeepCopyObject().(api.Object)
 	wr.res.Scale.Set(obj, scale.Spec.Replicas)
 	strategy.CountGeneration(wr.res, obj, old)
-	wr.obj, wr.old = obj, old
-	return obj, s.check(ctx, wr, wr.name, nil, "") // a schema may bound the replicas, or have rules about them
+	if wr.res.Check != nil { // a schema may bound the replicas, and rules may name them
+		wr.obj, wr.old = obj, old
+		return obj, s.validate(wr.Context(), wr)
+	}
+	return obj, nil
 }
 
 // checkScale refuses a Scale that is another object's.

@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	definitionapply "k8s.io/apiextensions-apiserver/pkg/client/applyconfiguration"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	definitions "k8s.io/apiextensions-apiserver/pkg/client/applyconfiguration"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -132,15 +132,6 @@ func newApplier(served []*api.Resource, res *api.Resource) *applier {
 	return k
 }
 
-// builtinTypes has the schemas of a built-in kind. client-go has those of all kinds but CustomResourceDefinition.
-func builtinTypes(versions []*api.Resource) managedfields.TypeConverter {
-	scheme := schemeOf(versions)
-	if versions[0].Group == apiextensionsv1.GroupName {
-		return definitionapply.NewTypeConverter(scheme)
-	}
-	return applyconfigurations.NewTypeConverter(scheme)
-}
-
 // manager returns the field manager of a version or of one of its subresources.
 func (k *applier) manager(res *api.Resource, subresource string) (*managedfields.FieldManager, error) {
 	k.mu.Lock()
@@ -159,6 +150,15 @@ func (k *applier) manager(res *api.Resource, subresource string) (*managedfields
 	}
 	k.managers[key] = m
 	return m, nil
+}
+
+// builtinTypes returns the generated schemas of a built-in kind: client-go has all but that of definitions.
+func builtinTypes(versions []*api.Resource) managedfields.TypeConverter {
+	scheme := schemeOf(versions)
+	if versions[0].Group == apiextensions.GroupName {
+		return definitions.NewTypeConverter(scheme)
+	}
+	return applyconfigurations.NewTypeConverter(scheme)
 }
 
 // schemeOf returns the scheme in which the library looks up the schema names of Go types.

@@ -8,7 +8,7 @@ package fieldmanager
 //
 // These are the listType, listMapKey, mapType and structType markers in the Go sources.
 // client-go carries them in a schema of 430 kB of YAML, which takes 70 ms and some MiB to parse;
-// TestTopology_IsTheLibrarys compares this table with it.
+// TestTopology_IsClientGos compares this table with it.
 var topology = map[string]string{
 	"io.k8s.api.admissionregistration.v1.MatchResources":                                         "atomic",
 	"io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicySpec.matchConditions":            "name=",

@@ -11,44 +11,35 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/builtin"
+	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestTopology_IsTheLibrarys(t *testing.T) {
+func TestTopology_IsClientGos(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{}
-	for _, res := range builtin.Kinds() {
-		if res.Kind != "ConfigMap" && res.Kind != "CustomResourceDefinition" {
-			continue // client-go has one schema for them all
-		}
-		sample := res.New()
-		sample.GetObjectKind().SetGroupVersionKind(res.GVK())
-		value, err := builtinTypes([]*api.Resource{res}).ObjectToTyped(sample)
+	for _, kind := range []string{"ConfigMap", "CustomResourceDefinition"} { // one kind of each library
+		res := kindtest.Of(t, kind)
+		value, err := builtinTypes([]*api.Resource{res}).ObjectToTyped(Fresh(res))
 		require.NoError(t, err)
-		addMarkers(want, value.Schema())
+		for _, def := range value.Schema().Types {
+			if unstable.MatchString(def.Name) || strings.HasPrefix(def.Name, "__") || def.Map == nil {
+				continue
+			}
+			if def.Map.ElementRelationship == schema.Atomic {
+				want[def.Name] = "atomic"
+			}
+			for _, f := range def.Map.Fields {
+				if marker := markerOf(value.Schema(), f.Type); marker != "" {
+					want[def.Name+"."+f.Name] = marker
+				}
+			}
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		require.Equal(t, want[name], topology[name], "%q: %q,", name, want[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(topology)) {
 		require.Contains(t, want, name)
-	}
-}
-
-// addMarkers adds the entries of a schema's types.
-func addMarkers(to map[string]string, s *schema.Schema) {
-	for _, def := range s.Types {
-		if unstable.MatchString(def.Name) || strings.HasPrefix(def.Name, "__") || def.Map == nil {
-			continue
-		}
-		if def.Map.ElementRelationship == schema.Atomic {
-			to[def.Name] = "atomic"
-		}
-		for _, f := range def.Map.Fields {
-			if marker := markerOf(s, f.Type); marker != "" {
-				to[def.Name+"."+f.Name] = marker
-			}
-		}
 	}
 }
 
