@@ -101,6 +101,13 @@ func (a *Appliers) kind(registry *api.Registry, res *api.Resource) *applier {
 	return k
 }
 
+// Forget drops what was made of kinds that the registry no longer has.
+func (a *Appliers) Forget(registry *api.Registry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drop(registry.Snapshot())
+}
+
 // drop forgets the kinds of which the registry has other versions than before, or none. a.mu is held.
 func (a *Appliers) drop(kinds *api.Snapshot) {
 	versions := map[*api.Resource][]*api.Resource{}
