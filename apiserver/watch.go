@@ -126,13 +126,8 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 		if buf = buf[:0]; cap(buf) > conn.MaxCorked { // the initial events are many
 			buf = nil
 		}
-		for i := range events {
-			if events[i].Type == storage.Bookmark && !bookmarks {
-				continue // it ends the initial events of a client that wants no bookmarks
-			}
-			if buf, err = frames.Append(buf, &events[i]); err != nil {
-				break
-			}
+		if err == nil {
+			buf, err = appendEvents(ctx, buf, frames, events, bookmarks)
 		}
 		if err != nil {
 			buf = s.appendEnd(buf, r, frames, watcher, bookmarks, err)
@@ -146,6 +141,22 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 		}
 		stalled.End()
 	}
+}
+
+// appendEvents appends a batch of events.
+func appendEvents(ctx context.Context, buf []byte, frames *encoding.Framer, events []storage.Event, bookmarks bool) (
+	[]byte, error) {
+	events, err := frames.Converted(ctx, events)
+	for i := 0; i < len(events) && err == nil; i++ {
+		if events[i].Type == storage.Bookmark && !bookmarks {
+			continue // it ends the initial events of a client that wants no bookmarks
+		}
+		buf, err = frames.Append(ctx, buf, &events[i])
+	}
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err() // which is why, whatever else failed because of it
+	}
+	return buf, err
 }
 
 // beginStream sends the head of the response.
@@ -162,7 +173,7 @@ func (s *Server) appendEnd(buf []byte, r *request, frames *encoding.Framer, watc
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		if bookmarks && r.Context().Err() == nil {
 			last := watcher.Bookmark()
-			if with, err := frames.Append(buf, &last); err == nil {
+			if with, err := frames.Append(r.Context(), buf, &last); err == nil {
 				return with
 			}
 		}

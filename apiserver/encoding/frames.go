@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ type Framer struct {
 
 // NewFramer returns a Framer for a new stream.
 func NewFramer(form Form) *Framer {
+	form.converted = form.Resource.Remote // see Converted
 	return &Framer{form: form, columns: true}
 }
 
@@ -37,34 +39,62 @@ func (f *Framer) ContentType() string {
 	return MediaJSON
 }
 
+// Converted returns events as Append needs them. If another server converts the kind's objects it is asked about all
+// of them together.
+func (f *Framer) Converted(ctx context.Context, events []storage.Event) ([]storage.Event, error) {
+	if !f.form.converted {
+		return events, nil
+	}
+	items := make([]*storage.Object, 0, len(events))
+	for i := range events {
+		if events[i].Object != nil {
+			items = append(items, events[i].Object)
+		}
+	}
+	items, err := ConvertDocuments(ctx, f.form.Resource, items)
+	if err != nil {
+		return nil, err
+	}
+	events = slices.Clone(events)
+	for i, next := 0, 0; i < len(events); i++ {
+		if events[i].Object != nil {
+			events[i].Object, next = items[next], next+1
+		}
+	}
+	return events, nil
+}
+
 // Append appends one event to buf.
-func (f *Framer) Append(buf []byte, e *storage.Event) ([]byte, error) {
-	doc, err := f.object(e)
+func (f *Framer) Append(ctx context.Context, buf []byte, e *storage.Event) ([]byte, error) {
+	doc, err := f.object(ctx, e)
 	if err != nil {
 		return buf, err
 	}
 	return f.frame(buf, e.Type.String(), doc)
 }
 
-func (f *Framer) object(e *storage.Event) ([]byte, error) {
+func (f *Framer) object(ctx context.Context, e *storage.Event) ([]byte, error) {
 	table, bookmark := f.form.View == ViewTable, e.Type == storage.Bookmark
 	switch {
 	case table && bookmark:
-		return f.form.table(context.Background(), nil,
+		return f.form.table(ctx, nil,
 			metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, false)
 	case table:
 		columns := f.columns
 		f.columns = false
-		return f.form.table(context.Background(), []*storage.Object{e.Object},
+		return f.form.table(ctx, []*storage.Object{e.Object},
 			metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, columns)
 	case bookmark:
 		o, err := storage.NewObject(storage.Key{}, e.Revision, f.bookmark(e))
 		if err != nil {
 			return nil, err
 		}
-		return f.form.Object(o)
+		if f.form.Resource.Schema != 0 {
+			return f.form.encode(o) // a schema would add defaults
+		}
+		return f.form.Object(ctx, o)
 	}
-	return f.form.Object(e.Object)
+	return f.form.Object(ctx, e.Object)
 }
 
 // bookmark returns an object of the kind with only a resourceVersion (KEP-956), and the annotation that ends a
