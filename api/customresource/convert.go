@@ -29,7 +29,7 @@ func (k *kind) remote() bool {
 func (v *Version) Convert(ctx context.Context, objs []api.Object) ([]api.Object, error) {
 	var at []int
 	for i, obj := range objs {
-		if o := obj.(*Object); o.version != v && o.APIVersion != v.APIVersion() {
+		if o := obj.(*Object); o.APIVersion != v.APIVersion() {
 			at = append(at, i)
 		}
 	}

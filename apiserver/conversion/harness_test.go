@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"maps"
 	"net"
 	"net/http"
@@ -69,7 +70,7 @@ func newHook(t testing.TB, names ...string) *hook {
 	h := &hook{ca: ca}
 	h.Server = httptest.NewUnstartedServer(h)
 	h.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
-	h.Config.ErrorLog = nil
+	h.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail
 	h.StartTLS()
 	t.Cleanup(h.Close)
 	return h

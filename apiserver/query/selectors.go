@@ -118,6 +118,10 @@ func selectable(res *api.Resource, name string) (func(*storage.Object) string, e
 		}
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", name))
 	}
+	if res.View != nil && res.Remote { // the field may be elsewhere in the version that the store knows
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("field label not supported in version %s, into which a "+
+			"webhook converts: %s", res.Version, name))
+	}
 	zero := res.FieldZero[name]
 	if res.View != nil { // the store knows the fields of the version that it stores
 		i = slices.Index(res.View.Of.SelectablePaths(), res.SelectablePaths()[i])
