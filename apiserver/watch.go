@@ -46,6 +46,11 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 		}
 		defer s.watches.Leave(user.Name)
 	}
+	match, err := query.Converted(r.query, r.res)
+	if err != nil {
+		return err
+	}
+	q.Previous = match != nil
 	watcher, err := r.objects.Watch(ctx, q)
 	if errors.Is(err, storage.ErrExpired) || errors.Is(err, storage.ErrFuture) {
 		return s.streamError(w, r, err)
@@ -57,7 +62,9 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	open := labelsOf(r, r.Request)
 	s.metrics.Open(open, 1)
 	defer s.metrics.Open(open, -1)
-	return s.stream(ctx, w, r, watcher, q.Bookmarks)
+	frames := encoding.NewFramer(r.form())
+	frames.Match = match
+	return s.stream(ctx, w, r, frames, watcher, q.Bookmarks)
 }
 
 func (s *Server) watchRequest(r *request) (storage.WatchRequest, error) {
@@ -99,9 +106,8 @@ func (r *request) watchLimit() (time.Duration, error) {
 }
 
 // stream copies the watcher's events to the client. A batch of events is one write.
-func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, watcher *storage.Watcher,
-	bookmarks bool) error {
-	frames := encoding.NewFramer(r.form())
+func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, frames *encoding.Framer,
+	watcher *storage.Watcher, bookmarks bool) error {
 	control := http.NewResponseController(w)
 	sent := s.metrics.Events(r.res.Group, r.res.Version, r.res.Plural)
 	beginStream(w, frames)

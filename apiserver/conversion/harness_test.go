@@ -190,12 +190,14 @@ const definitionJSON = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomRe
  "versions":[
  {"name":"v1","served":true,"storage":false,"subresources":{"status":{},
    "scale":{"specReplicasPath":".spec.port","statusReplicasPath":".status.replicas"}},
+  "selectableFields":[{"jsonPath":".spec.host"}],
   "additionalPrinterColumns":[{"name":"Host","type":"string","jsonPath":".spec.host"}],
   "schema":{"openAPIV3Schema":{"type":"object","properties":{
    "spec":{"type":"object","required":["host"],"properties":{"host":{"type":"string","maxLength":20},
     "port":{"type":"integer","default":80},"tags":{"type":"array","items":{"type":"string"}}}},
    "status":{"type":"object","properties":{"ready":{"type":"boolean"}}}}}}},
  {"name":"v2","served":true,"storage":true,"subresources":{"status":{}},
+  "selectableFields":[{"jsonPath":".spec.address"}],
   "additionalPrinterColumns":[{"name":"Address","type":"string","jsonPath":".spec.address"}],
   "schema":{"openAPIV3Schema":{"type":"object","properties":{
    "spec":{"type":"object","required":["address"],"properties":{"address":{"type":"string"},

@@ -88,7 +88,11 @@ func document(res *api.Resource, o *storage.Object, obj api.Object) (*storage.Ob
 		o.SetMark(res.Schema)
 		return o, nil
 	}
-	return storage.NewObject(o.Key, o.Revision, doc.Bytes())
+	options := storage.CollectionOptions{}
+	if res.Remote { // selectors choose by the fields of the client's version
+		options.Fields = res.SelectablePaths()
+	}
+	return storage.NewObjectWith(options, o.Key, o.Revision, doc.Bytes())
 }
 
 // ConvertTo converts an object to the version of the registration: one of the stored version or, of a kind with

@@ -17,6 +17,9 @@ import (
 // Framer encodes watch events in the form that the client asked for: JSON documents one to a line, length-delimited
 // protobuf, or a sequence of CBOR items.
 type Framer struct {
+	// Match chooses among the events of objects that another server converts; nil chooses all.
+	Match func(*storage.Object) bool
+
 	form Form
 	// columns is set until the first Table has been sent: later ones do not repeat them.
 	columns bool
@@ -45,23 +48,50 @@ func (f *Framer) Converted(ctx context.Context, events []storage.Event) ([]stora
 	if !f.form.converted {
 		return events, nil
 	}
-	items := make([]*storage.Object, 0, len(events))
+	events = slices.Clone(events)
+	at := make([]**storage.Object, 0, len(events))
 	for i := range events {
-		if events[i].Object != nil {
-			items = append(items, events[i].Object)
+		for _, o := range []**storage.Object{&events[i].Object, &events[i].Previous} {
+			if *o != nil {
+				at = append(at, o)
+			}
 		}
+	}
+	items := make([]*storage.Object, len(at))
+	for i, o := range at {
+		items[i] = *o
 	}
 	items, err := ConvertDocuments(ctx, f.form.Resource, items)
 	if err != nil {
 		return nil, err
 	}
-	events = slices.Clone(events)
-	for i, next := 0, 0; i < len(events); i++ {
-		if events[i].Object != nil {
-			events[i].Object, next = items[next], next+1
+	for i, o := range at {
+		*o = items[i]
+	}
+	return f.chosen(events), nil
+}
+
+// chosen are the events about objects that Match chooses, as they are for a client that sees no others.
+func (f *Framer) chosen(events []storage.Event) []storage.Event {
+	if f.Match == nil {
+		return events
+	}
+	chosen := events[:0]
+	for _, e := range events {
+		is := e.Type == storage.Bookmark || f.Match(e.Object)
+		if was := e.Previous != nil && f.Match(e.Previous); e.Type == storage.Modified {
+			switch {
+			case is && !was:
+				e.Type = storage.Added
+			case was && !is:
+				e.Type, e.Object, is = storage.Deleted, e.Previous, true
+			}
+		}
+		if is {
+			chosen = append(chosen, e)
 		}
 	}
-	return events, nil
+	return chosen
 }
 
 // Append appends one event to buf.

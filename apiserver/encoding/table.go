@@ -54,11 +54,13 @@ func (f *Form) table(ctx context.Context, objects []*storage.Object, m metav1.Li
 // row is a document's. One that another server converts has been converted.
 func (f *Form) row(ctx context.Context, o *storage.Object) (metav1.TableRow, error) {
 	res := f.Resource
-	read := decode
-	if !res.Remote {
-		read = func(res *api.Resource, o *storage.Object) (api.Object, error) { return Decode(ctx, res, o) }
+	var obj api.Object
+	var err error
+	if res.Remote {
+		obj, err = decode(res, o)
+	} else {
+		obj, err = Decode(ctx, res, o)
 	}
-	obj, err := read(res, o)
 	if err != nil {
 		return metav1.TableRow{}, err
 	}
