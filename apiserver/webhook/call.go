@@ -56,7 +56,6 @@ func Post(ctx context.Context, client *http.Client, address, host string, body [
 	req.Host = host
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "kube-apiserver-admission")
 	res, err := client.Do(req)
 	if err != nil {
 		return nil, err
