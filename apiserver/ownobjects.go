@@ -55,8 +55,8 @@ func (o ownObjects) Update(res *api.Resource, stored *storage.Object, subresourc
 	if subresource == "" {
 		strategy.CountGeneration(res, obj, old)
 	}
-	owners, err := fieldmanager.Update(context.Background(), o.s.Registry.Snapshot(), res, obj, old, old.GetManagedFields(),
-		o.writer(res, subresource))
+	owners, err := fieldmanager.Update(context.Background(), o.s.Registry.Snapshot(), res, obj, old,
+		old.GetManagedFields(), o.writer(res, subresource))
 	if err != nil {
 		return nil, err
 	}

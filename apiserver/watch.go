@@ -119,9 +119,10 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 	next := watcher.Poll // while there is something to begin with, for which the watch holds its seat
 	for {
 		events, err := next(ctx)
+		within := ctx
 		if err != nil && r.kindEnded() { // the client still gets what was before the end
 			if last, _ := watcher.Poll(r.Context()); len(last) > 0 {
-				events, err = last, nil
+				events, err, within = last, nil, r.Context()
 			}
 		}
 		if err == nil && len(events) == 0 {
@@ -133,7 +134,7 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 			buf = nil
 		}
 		if err == nil {
-			buf, err = appendEvents(ctx, buf, frames, events, bookmarks)
+			buf, err = appendEvents(within, buf, frames, events, bookmarks)
 		}
 		if err != nil {
 			buf = s.appendEnd(buf, r, frames, watcher, bookmarks, err)

@@ -24,8 +24,8 @@ func (k *kind) remote() bool {
 	return c != nil && c.Strategy == apiextensionsv1.WebhookConverter
 }
 
-// Convert brings objects of the kind to the version, in their order. It does not change them, and returns those that are
-// in the version already as they are.
+// Convert brings objects of the kind to the version, in their order. It does not change them, and returns those that
+// are in the version already as they are.
 func (v *Version) Convert(ctx context.Context, objs []api.Object) ([]api.Object, error) {
 	var at []int
 	for i, obj := range objs {

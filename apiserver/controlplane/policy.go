@@ -90,7 +90,8 @@ func (c *ControlPlane) policyWrites(ctx context.Context) ([]storage.Write, error
 }
 
 // mend is the write that adds what a role or binding lacks, nil if it lacks nothing.
-func (c *ControlPlane) mend(ctx context.Context, res *api.Resource, stored *storage.Object, want api.Object) (*storage.Write, error) {
+func (c *ControlPlane) mend(ctx context.Context, res *api.Resource, stored *storage.Object, want api.Object) (
+	*storage.Write, error) {
 	have, err := encoding.Decode(ctx, res, stored)
 	if err != nil {
 		return nil, err

@@ -174,8 +174,8 @@ func texts(metadata map[string]any, name string) (map[string]string, error) {
 	for key, value := range values {
 		text, ok := value.(string)
 		if !ok {
-			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", name, shortened(key),
-				value)
+			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", name,
+				shortened(key), value)
 		}
 		found[key] = text
 	}

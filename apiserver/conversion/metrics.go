@@ -53,7 +53,8 @@ func newMetrics() *metrics {
 			Name: "apiserver_conversion_webhook_duration_seconds", Help: "Conversion webhook request latency",
 			Buckets: []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 45, 60}}, byResult),
 		byKind: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_crd_conversion_webhook_duration_seconds", Help: "CRD webhook conversion duration in seconds",
+			Name:    "apiserver_crd_conversion_webhook_duration_seconds",
+			Help:    "CRD webhook conversion duration in seconds",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)},
 			[]string{"crd_name", "from_version", "to_version", "succeeded"}),
 	}

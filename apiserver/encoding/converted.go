@@ -40,15 +40,17 @@ func conversionKeyOf(res *api.Resource, o *storage.Object) conversionKey {
 	return conversionKey(h.Sum(nil))
 }
 
-// conversions keeps converted documents, those that were used last. It is safe for concurrent use.
+// conversions keeps converted documents for convertedFor, the newest of them if they are too many. It is safe for
+// concurrent use.
 type conversions struct {
 	most int
 	now  func() time.Time
 
 	mu    sync.Mutex
 	known map[conversionKey]*conversion
-	used  list.List // of *conversion that are kept, used last first
+	kept  list.List // of *conversion, the newest first
 	size  int       // of their documents
+	sweep *time.Timer
 }
 
 // conversion is one document's: under way until done is closed.
@@ -61,7 +63,7 @@ type conversion struct {
 	ended bool // because the request that made it ended, which says nothing about others
 	// While it is kept:
 	at   time.Time
-	used *list.Element
+	kept *list.Element
 }
 
 func newConversions(most int, now func() time.Time) *conversions {
@@ -132,20 +134,12 @@ func (c *conversions) batch(ctx context.Context, res *api.Resource, items []*sto
 
 // claim returns the conversions of some documents, and which of them the caller has to make.
 func (c *conversions) claim(keys []conversionKey) (all []*conversion, mine []int) {
-	now := c.now()
 	all = make([]*conversion, len(keys))
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.expire()
 	for i, key := range keys {
 		e := c.known[key]
-		if e != nil && e.used != nil {
-			if now.Sub(e.at) < convertedFor {
-				c.used.MoveToFront(e.used)
-			} else {
-				c.forget(e)
-				e = nil
-			}
-		}
 		if e == nil {
 			e = &conversion{key: key, done: make(chan struct{})}
 			c.known[key], mine = e, append(mine, i)
@@ -192,15 +186,42 @@ func (c *conversions) keep(e *conversion, of *storage.Object) {
 		delete(c.known, e.key)
 		return
 	}
-	e.at, e.used = c.now(), c.used.PushFront(e)
+	e.at, e.kept = c.now(), c.kept.PushFront(e)
 	for c.size += len(e.doc.JSON); c.size > c.most; {
-		c.forget(c.used.Back().Value.(*conversion))
+		c.forget(c.kept.Back().Value.(*conversion))
+	}
+	if c.sweep == nil {
+		c.sweep = time.AfterFunc(convertedFor, c.sweepUp)
+	}
+}
+
+// sweepUp drops what has been kept for long enough, also if nobody asks for anything any more.
+func (c *conversions) sweepUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.expire()
+	if c.kept.Len() == 0 {
+		c.sweep = nil
+		return
+	}
+	c.sweep.Reset(convertedFor)
+}
+
+// expire drops what has been kept for long enough. c.mu is held.
+func (c *conversions) expire() {
+	now := c.now()
+	for c.kept.Len() > 0 {
+		oldest := c.kept.Back().Value.(*conversion)
+		if now.Sub(oldest.at) < convertedFor {
+			return
+		}
+		c.forget(oldest)
 	}
 }
 
 // forget drops a conversion that is kept. c.mu is held.
 func (c *conversions) forget(e *conversion) {
-	c.used.Remove(e.used)
+	c.kept.Remove(e.kept)
 	c.size -= len(e.doc.JSON)
 	delete(c.known, e.key)
 }

@@ -96,6 +96,11 @@ func TestConversions_AreMadeOnceAndKeptForAWhile(t *testing.T) {
 	require.Len(t, c.known, 3)
 	read(docs[1], docs[1], docs[1])
 	require.Equal(t, 6, asked)
+	now = now.Add(convertedFor)
+	c.sweepUp()
+	require.Empty(t, c.known, "nothing is kept for nobody")
+	require.Zero(t, c.size)
+	read(docs...)
 
 	other := gizmo(t, func(context.Context, []*customresource.Object) error { return errors.New("changed") })
 	_, err := c.documents(t.Context(), other, docs)
@@ -121,7 +126,7 @@ func TestConversions_AreBounded(t *testing.T) {
 		size += len(e.doc.JSON)
 	}
 	require.Equal(t, c.size, size)
-	require.Equal(t, c.used.Len(), len(c.known))
+	require.Equal(t, c.kept.Len(), len(c.known))
 	require.LessOrEqual(t, size, 10_000)
 	require.Greater(t, size, 9_000)
 }

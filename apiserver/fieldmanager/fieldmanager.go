@@ -95,8 +95,8 @@ func nothingOf(obj api.Object) api.Object {
 
 // Update returns the managedFields of an object that replaces old. Both are of the version of encoding.Own. sent are
 // the managedFields that the client sent.
-func Update(ctx context.Context, kinds *api.Snapshot, res *api.Resource, obj, old api.Object, sent []metav1.ManagedFieldsEntry,
-	w Writer) ([]metav1.ManagedFieldsEntry, error) {
+func Update(ctx context.Context, kinds *api.Snapshot, res *api.Resource, obj, old api.Object,
+	sent []metav1.ManagedFieldsEntry, w Writer) ([]metav1.ManagedFieldsEntry, error) {
 	entries := old.GetManagedFields()
 	if w.Subresource == "" {
 		entries = chosenEntries(entries, sent)

@@ -3,8 +3,8 @@
 // the address of one of its endpoints for each call (service.go).
 //
 // Such a server may be slow, broken or hostile: a call ends with the request that needs it and after Timeout at the
-// latest, answers and connections are bounded, and redirects are not followed. A call that waits holds nothing that other
-// requests need. The meaning of the bodies is the caller's affair.
+// latest, answers and connections are bounded, and redirects are not followed. A call that waits holds nothing that
+// other requests need. The meaning of the bodies is the caller's affair.
 package webhook
 
 import (
@@ -155,8 +155,8 @@ func (c *Client) transport(server string, caBundle []byte) (*http.Transport, err
 		}
 		t = &transport{Transport: &http.Transport{
 			DialContext: c.Dial, TLSClientConfig: tc, TLSHandshakeTimeout: dialTimeout, DisableCompression: true,
-			MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxIdle, MaxIdleConns: maxConns, IdleConnTimeout: idleTimeout,
-			MaxResponseHeaderBytes: maxHeader,
+			MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxIdle, MaxIdleConns: maxConns,
+			IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxHeader,
 		}}
 		if server == "" {
 			t.Proxy, t.DialContext = c.proxy, dial
