@@ -221,12 +221,13 @@ func TestHangingWebhook_HoldsUpNobodyElse(t *testing.T) {
 	c := serve(t, apiserver.Options{})
 	ctx := t.Context()
 	c.create("v2", "a", object{"address": "h:1"})
-	hanging, arrived := make(chan struct{}), make(chan struct{}, 100)
+	hanging, arrived, left := make(chan struct{}), make(chan struct{}, 100), make(chan struct{}, 100)
 	c.hook.answers(func(_ http.ResponseWriter, r *http.Request, _ review) {
 		arrived <- struct{}{}
 		select {
 		case <-hanging:
 		case <-r.Context().Done():
+			left <- struct{}{}
 		}
 	})
 	defer close(hanging)
@@ -243,6 +244,7 @@ func TestHangingWebhook_HoldsUpNobodyElse(t *testing.T) {
 	require.NoError(t, err)
 	cancel()
 	require.Error(t, <-got)
+	<-left // the call has ended with its request
 
 	code, body := c.raw(ctx, http.MethodGet, fmt.Sprintf(path, "v1")+"/a?timeout=300ms", "application/json")
 	require.Contains(t, []int{http.StatusInternalServerError, http.StatusGatewayTimeout}, code, body)

@@ -144,6 +144,16 @@ func TestList_AsTableAndMetadata(t *testing.T) {
 		require.Equal(t, http.StatusOK, code)
 		require.Contains(t, partial, `"labels":{"converted":"yes"}`)
 	}
+	const watched = "?watch=1&resourceVersion=0&timeoutSeconds=1&includeObject=None"
+	code, table := c.raw(t.Context(), http.MethodGet, fmt.Sprintf(path, "v1")+watched,
+		"application/json;as=Table;v=v1;g=meta.k8s.io")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, table, `"name":"Host"`)
+	require.Contains(t, table, `"cells":["a","h"]`)
+	code, partial := c.raw(t.Context(), http.MethodGet, fmt.Sprintf(path, "v1")+watched,
+		"application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, partial, `"labels":{"converted":"yes"}`)
 	require.Nil(t, c.get(v2, "a")["metadata"].(object)["labels"])
 }
 
@@ -274,6 +284,13 @@ func TestStorageVersion_ChangesAndIsMigrated(t *testing.T) {
 
 	migrated, err := c.patch(v2, "b", `{}`)
 	require.NoError(t, err)
+	c.hook.asked()
+	list, err := c.in(v1).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, names(list))
+	for _, r := range c.hook.asked() {
+		require.Len(t, r.Request.Objects, 1, "b is in the version already")
+	}
 	require.NotEqual(t, was.GetResourceVersion(), migrated.GetResourceVersion(), "it is stored anew")
 	require.Equal(t, was.GetGeneration(), migrated.GetGeneration())
 	c.hook.answers(func(w http.ResponseWriter, _ *http.Request, _ review) { w.WriteHeader(http.StatusTeapot) })
