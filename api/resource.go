@@ -143,6 +143,9 @@ type Resource struct {
 	Expires bool
 	// Terminate changes an object, beyond its metadata, when its deletion begins.
 	Terminate func(obj Object)
+	// TerminateOnly says that a deletion begins with its timestamp and Terminate alone: it has no grace period, and
+	// neither raises the generation nor looks at the propagation policy.
+	TerminateOnly bool
 	// Held reports whether something besides metadata.finalizers keeps a deleted object.
 	Held func(obj Object) bool
 	// DefaultPropagation applies to a delete that names no policy; empty means background.

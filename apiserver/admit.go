@@ -18,9 +18,10 @@ import (
 // below. What creates, updates and writes of a subresource do differently stands side by side in it. A stage changes
 // the object or refuses it.
 //
-// Four kinds of writes are not in it. A Scale is admitted as the object that it is, and what it changes needs no
-// validation (scale.go). Bindings, evictions and token requests are admitted as objects of their own (admitChild), and
-// a deletion has no object (admitDelete). The server's own objects are neither admitted nor validated (ownobjects.go).
+// Four kinds of writes are not in it. A Scale is admitted as the object that it is, and only a schema may have
+// something against what it changes (scale.go). Bindings, evictions and token requests are admitted as objects of their
+// own (admitChild), and a deletion has no object (admitDelete). The server's own objects are neither admitted nor
+// validated (ownobjects.go).
 
 // writeKind is a kind of write.
 type writeKind int

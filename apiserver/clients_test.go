@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -60,7 +61,9 @@ func typedClients(t *testing.T, s *server, format string) kindClients {
 	ofMetrics, err := metrics.NewForConfigAndClient(config, s.http)
 	require.NoError(t, err)
 	accessors := map[schema.GroupVersionResource]reflect.Value{}
-	for _, clients := range []any{set, ofMetrics} {
+	definitions, err := apiextensions.NewForConfigAndClient(config, s.http)
+	require.NoError(t, err)
+	for _, clients := range []any{set, ofMetrics, definitions} {
 		for _, group := range reflect.ValueOf(clients).Methods() {
 			if group.Type().NumIn() != 0 || group.Type().NumOut() != 1 {
 				continue

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,6 +49,9 @@ func TestClients_EveryKindAndVerb(t *testing.T) {
 			t.Parallel()
 			s := start(t)
 			of := clients(t, s)
+			if !strings.HasPrefix(name, "typed") && !strings.HasSuffix(name, "CBOR") { // these know no custom kinds
+				s.defineGadgets()
+			}
 			t.Run("kinds", func(t *testing.T) { exerciseKinds(t, s, of, strings.HasSuffix(name, "CBOR")) })
 			s.hasBoundedMetrics()
 		})
@@ -112,6 +116,26 @@ type kindTest struct {
 	binary       bool // apply configurations are sent as CBOR
 	name         string
 	doc          m
+}
+
+// custom reports whether the kind is the one of defineGadgets.
+func (k *kindTest) custom() bool { return k.resource.Name == "gadgets" }
+
+// defineGadgets makes a kind with every subresource that a custom one can have.
+func (s *server) defineGadgets() {
+	s.t.Helper()
+	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	integer := m{"type": "integer"}
+	s.create(definitions, m{"metadata": m{"name": "gadgets.example.org"}, "spec": m{"group": "example.org",
+		"scope": "Namespaced", "names": m{"plural": "gadgets", "kind": "Gadget"}, "versions": []m{{"name": "v1",
+			"served": true, "storage": true,
+			"subresources": m{"status": m{}, "scale": m{"specReplicasPath": ".spec.replicas",
+				"statusReplicasPath": ".status.replicas"}},
+			"schema": m{"openAPIV3Schema": m{"type": "object", "properties": m{
+				"spec":   m{"type": "object", "properties": m{"replicas": integer}},
+				"status": m{"type": "object", "properties": m{"replicas": integer}}}}}}}}})
+	require.Eventually(s.t, func() bool { return s.get("/apis/example.org/v1/gadgets").code == http.StatusOK }, patience,
+		tick)
 }
 
 func (k *kindTest) can(verb string) bool { return slices.Contains(k.resource.Verbs, verb) }
@@ -183,6 +207,11 @@ func (k *kindTest) sample() m {
 		return document(k.t, k.doc)
 	}
 	gvk := k.resource.under.WithKind(k.resource.Kind)
+	if k.custom() {
+		k.name, k.doc = "sample", m{"apiVersion": gvk.GroupVersion().String(), "kind": gvk.Kind,
+			"metadata": m{"name": "sample", "labels": m{"test": "sample"}}, "spec": m{"replicas": int64(1)}}
+		return document(k.t, k.doc)
+	}
 	res := api.NewRegistry(builtin.Kinds()...).Snapshot().Kind(gvk)
 	require.NotNil(k.t, res, gvk)
 	obj := res.New()
@@ -209,14 +238,15 @@ func (k *kindTest) create() metav1.Object {
 	require.NotEmpty(k.t, created.GetUID())
 	_, err = k.client.create(k.t.Context(), doc, metav1.CreateOptions{})
 	require.True(k.t, apierrors.IsAlreadyExists(err), "%v", err)
-	if k.resource.Name == "flowschemas" || k.resource.Name == "validatingadmissionpolicies" {
+	switch k.resource.Name {
+	case "flowschemas", "validatingadmissionpolicies", "customresourcedefinitions":
 		return k.judged()
 	}
 	return created
 }
 
 // judged is an object of which the server has said in its status what it has to say: of a flow schema whether
-// its level is there, of a policy whether its types agree.
+// its level is there, of a policy whether its types agree, of a definition whether its names are free.
 func (k *kindTest) judged() (created metav1.Object) {
 	k.t.Helper()
 	require.Eventually(k.t, func() bool {
@@ -331,12 +361,17 @@ func (k *kindTest) patches() []labelPatch {
 		apply, err = json.Marshal(config)
 	}
 	require.NoError(k.t, err)
-	return []labelPatch{
+	patches := []labelPatch{
 		{types.JSONPatchType, "json", []byte(`[{"op":"replace","path":"/metadata/labels/x","value":"json"}]`)},
 		{types.MergePatchType, "merge", merge("merge")},
-		{types.StrategicMergePatchType, "strategic", merge("strategic")},
 		{kind, "apply", apply},
 	}
+	strategic := labelPatch{types.StrategicMergePatchType, "strategic", merge("strategic")}
+	if k.custom() { // has no Go type that could say how lists are merged
+		k.s.patch(k.path("/"+k.name), string(strategic.kind), string(strategic.body)).ok(http.StatusUnsupportedMediaType)
+		return patches
+	}
+	return append(patches, strategic)
 }
 
 // exerciseSubresource does what discovery says of a subresource.
@@ -440,6 +475,11 @@ func (k *kindTest) release() {
 	if k.resource.Name == "namespaces" {
 		delete(obj.Object["spec"].(m), "finalizers")
 		k.s.put(k.path("/"+k.name+"/finalize"), obj.Object).ok(http.StatusOK)
+		return
+	}
+	if k.resource.Name == "customresourcedefinitions" { // the server takes its finalizer away itself
+		require.Eventually(k.t, func() bool { return k.s.get(k.path("/"+k.name)).code == http.StatusNotFound }, patience,
+			time.Millisecond)
 		return
 	}
 	k.s.patch(k.path("/"+k.name), mergePatch, `{"metadata":{"finalizers":null}}`).ok(http.StatusOK)

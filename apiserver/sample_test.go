@@ -32,12 +32,15 @@ const (
 
 // samples has, for each built-in kind that must have something, the least that is valid.
 var samples = map[string]string{
-	"ControllerRevision":      `{"data":{"a":1},"revision":1}`,
-	"CronJob":                 `{"spec":{"schedule":"* * * * *","jobTemplate":` + sampleJob + `}}`,
-	"CSIStorageCapacity":      `{"storageClassName":"fast"}`,
-	"ClusterRoleBinding":      `{"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"r"}}`,
-	"DaemonSet":               sampleWorkload,
-	"Deployment":              sampleWorkload,
+	"ControllerRevision": `{"data":{"a":1},"revision":1}`,
+	"CronJob":            `{"spec":{"schedule":"* * * * *","jobTemplate":` + sampleJob + `}}`,
+	"CSIStorageCapacity": `{"storageClassName":"fast"}`,
+	"ClusterRoleBinding": `{"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"r"}}`,
+	"DaemonSet":          sampleWorkload,
+	"Deployment":         sampleWorkload,
+	"CustomResourceDefinition": `{"spec":{"group":"example.com","scope":"Namespaced",` +
+		`"names":{"plural":"samples","kind":"Sample"},"versions":[{"name":"v1","served":true,"storage":true,` +
+		`"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`,
 	"DeviceTaintRule":         `{"spec":{"taint":{"key":"example.com/broken","effect":"None"}}}`,
 	"ResourceSlice":           `{"spec":{"driver":"example.com","pool":{"name":"p","generation":0,"resourceSliceCount":1},"allNodes":true}}`,
 	"EndpointSlice":           `{"addressType":"IPv4"}`,
@@ -104,8 +107,11 @@ func fillSample(t testing.TB, obj api.Object, kind string) string {
 	case *autoscalingv1.HorizontalPodAutoscaler:
 		return "sample-v1"
 	}
-	if kind == "IPAddress" {
+	switch kind {
+	case "IPAddress":
 		return "10.96.0.77"
+	case "CustomResourceDefinition":
+		return "samples.example.com"
 	}
 	return "sample"
 }

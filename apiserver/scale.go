@@ -113,6 +113,10 @@ func (s *Server) scaled(wr *write, old api.Object, scale *autoscalingv1.Scale) (
 	obj := old.DeepCopyObject().(api.Object)
 	wr.res.Scale.Set(obj, scale.Spec.Replicas)
 	strategy.CountGeneration(wr.res, obj, old)
+	if wr.res.Check != nil { // a schema may bound the replicas, and rules may name them
+		wr.obj, wr.old = obj, old
+		return obj, s.validate(wr.Context(), wr)
+	}
 	return obj, nil
 }
 

@@ -200,7 +200,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	if s.definitions, err = definitions.New(ctx, definitions.Options{Store: o.Store, Registry: o.Registry,
-		Objects: instances{ownObjects{s}}, Converter: s.conversions, Log: o.Log}); err != nil {
+		Objects: instances{ownObjects{s}}, Converter: s.conversions, Log: o.Log, Forget: s.forgetKinds}); err != nil {
 		return nil, err
 	}
 	if err := s.controlPlane.Bootstrap(ctx); err != nil {

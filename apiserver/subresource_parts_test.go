@@ -90,6 +90,7 @@ var metadataParts = map[string][]string{
 	"certificatesigningrequests/approval": allMetadata,
 	"certificatesigningrequests/status":   allMetadata,
 	"cronjobs/status":                     allMetadata,
+	"customresourcedefinitions/status":    allMetadata,
 	"daemonsets/status":                   allMetadata,
 	"deployments/status":                  {"annotations", "finalizers", "ownerReferences"},
 	"horizontalpodautoscalers/status":     allMetadata,
@@ -186,7 +187,7 @@ func TestSubresource_EachWriteChangesItsOwnPartOnly(t *testing.T) {
 	for _, r := range kinds {
 		k := &partsTest{res: r}
 		k.findParts(t)
-		if len(k.names) == 1 {
+		if len(k.names) == 1 || r.Kind == "CustomResourceDefinition" { // whose status the server writes
 			continue
 		}
 		t.Run(r.Group+"/"+r.Version+"/"+r.Plural, func(t *testing.T) {

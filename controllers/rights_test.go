@@ -91,8 +91,8 @@ func TestRequests_AreThoseOfTheCode(t *testing.T) {
 			"replicasets/status apps",
 		"replicationcontroller": "create pods, delete pods, get replicationcontrollers, patch pods, update " +
 			"replicationcontrollers/status",
-		"storagemigration": "list widgets example.com, patch widgets example.com, update " +
-			"storageversionmigrations/status storagemigration.k8s.io",
+		"storagemigration": "list widgets example.com, patch widgets example.com, patch widgets/status example.com, " +
+			"update storageversionmigrations/status storagemigration.k8s.io",
 	} {
 		requests, errs := source.of(source.constructor(t, folder))
 		require.Empty(t, errs)

@@ -167,6 +167,8 @@ func forbidden(file, imported string, isTest bool) string {
 	switch {
 	case !forTests && isForTests(ours):
 		return ours + ": for tests only"
+	case forTests && isForTests(ours):
+		return ""
 	case above == "api" && floor != "api" && !slices.Contains(apiFront, ours) && !assembles(floor, ours, isTest):
 		return fmt.Sprintf("%s may not import %s: it is api's own", floor, ours)
 	case floor == "api" && !isTest && !groupMay(path.Dir(file), ours):

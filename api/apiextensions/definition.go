@@ -28,6 +28,7 @@ func customResourceDefinitions() *api.Resource {
 		PrepareCreate: api.Typed(storeVersion),
 		PrepareUpdate: api.Typed2(func(crd, _ *definition) { storeVersion(crd) }),
 		Terminate:     api.Typed(terminate),
+		TerminateOnly: true,
 		Generation:    true,
 
 		ValidateCreate: api.Check(validateCreate),

@@ -35,35 +35,9 @@ func filler(seed int64) *randfill.Filler {
 		func(t *metav1.MicroTime, c randfill.Continue) { t.Time = time.Unix(c.Int63n(1<<31), 0) },
 		func(r *runtime.RawExtension, c randfill.Continue) { r.Raw = []byte(`{"a":1}`) },
 		func(m *metav1.FieldsV1, c randfill.Continue) { *m = metav1.FieldsV1{} },
-		fillSchema,
+		kindtest.FillSchema,
 		func(j *apiextensionsv1.JSON, c randfill.Continue) { j.Raw = []byte(`{"a":1}`) },
 	)
-}
-
-// fillSchema makes one of a few small schemas: the type contains itself in twelve fields, and a schema that is filled
-// like any other type never ends.
-func fillSchema(p *apiextensionsv1.JSONSchemaProps, c randfill.Continue) {
-	*p = apiextensionsv1.JSONSchemaProps{Description: c.String(10), Format: c.String(5), Pattern: c.String(5),
-		UniqueItems: c.Bool(), Nullable: c.Bool(), XEmbeddedResource: c.Bool(), XIntOrString: c.Bool()}
-	c.Fill(&p.Maximum)
-	c.Fill(&p.Default)
-	c.Fill(&p.Enum)
-	c.Fill(&p.XValidations)
-	child := func() *apiextensionsv1.JSONSchemaProps {
-		below := &apiextensionsv1.JSONSchemaProps{}
-		fillSchema(below, c)
-		return below
-	}
-	switch c.Intn(6) {
-	case 0:
-		p.Type, p.Properties = "object", map[string]apiextensionsv1.JSONSchemaProps{"a": *child(), c.String(8): *child()}
-	case 1:
-		p.Type, p.Items = "array", &apiextensionsv1.JSONSchemaPropsOrArray{Schema: child()}
-	case 2:
-		p.AdditionalProperties = &apiextensionsv1.JSONSchemaPropsOrBool{Allows: c.Bool(), Schema: child()}
-	default:
-		c.Fill(&p.Type)
-	}
 }
 
 // each runs a test over every kind with an empty object and with random ones.

@@ -278,6 +278,7 @@ var controllerRoles = map[string][]rbacv1.PolicyRule{
 	},
 	"storage-version-migrator-controller": {
 		on("list watch create patch", "*", "*"),
+		on("get", "apiextensions.k8s.io", "customresourcedefinitions"),
 		on("update", "storagemigration.k8s.io", "storageversionmigrations/status"),
 	},
 	"selinux-warning-controller": {

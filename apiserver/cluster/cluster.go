@@ -105,6 +105,14 @@ func (c *Cluster) Resource(name schema.GroupResource) *api.Resource {
 	return byName[name]
 }
 
+// Forget drops what may be of kinds that the registry no longer has.
+func (c *Cluster) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byName = nil
+	clear(c.decoded)
+}
+
 // decode returns an object that is shared: it must not be changed.
 func (c *Cluster) decode(ctx context.Context, res *api.Resource, o *storage.Object) (api.Object, error) {
 	c.mu.RLock()

@@ -32,7 +32,7 @@ type Objects interface {
 	DeleteAll(ctx context.Context, res *api.Resource) error
 }
 
-// Options assemble Definitions. All fields are required.
+// Options assemble Definitions. All fields but Forget are required.
 type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
@@ -40,6 +40,8 @@ type Options struct {
 	// Converter converts the objects of kinds with the conversion strategy Webhook.
 	Converter customresource.Converter
 	Log       *slog.Logger
+	// Forget is called when the registry has lost kinds: nothing that was made of them should stay in memory.
+	Forget func()
 }
 
 // Definitions are the definitions of a server. Its methods are safe for concurrent use.
@@ -164,7 +166,13 @@ func (d *Definitions) refresh(ctx context.Context) (int64, error) {
 
 // register changes the registry in one step. A kind that another one hides is left out.
 func (d *Definitions) register(remove, add []*api.Resource) {
-	if len(remove)+len(add) == 0 || d.Registry.Replace(remove, add) == nil {
+	if len(remove)+len(add) == 0 {
+		return
+	}
+	if len(remove) > 0 && d.Forget != nil {
+		defer d.Forget()
+	}
+	if d.Registry.Replace(remove, add) == nil {
 		return
 	}
 	_ = d.Registry.Replace(remove, nil) // which cannot fail
@@ -220,6 +228,11 @@ func (d *Definitions) CatchUp(ctx context.Context) error {
 	if _, err := d.Store.Revision(ctx); err != nil {
 		return err
 	}
+	return d.Settle(ctx)
+}
+
+// Settle waits until the registry has the kinds of all definitions in memory.
+func (d *Definitions) Settle(ctx context.Context) error {
 	changed, _ := d.Objects.Collection(d.res).Changed()
 	return d.Await(ctx, changed)
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	definitions "k8s.io/apiextensions-apiserver/pkg/client/applyconfiguration"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -103,6 +105,13 @@ func (a *Appliers) kind(registry *api.Registry, res *api.Resource) *applier {
 	return k
 }
 
+// Forget drops what was made of kinds that the registry no longer has.
+func (a *Appliers) Forget(registry *api.Registry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drop(registry.Snapshot())
+}
+
 // drop forgets the kinds of which the registry has other versions than before, or none. a.mu is held.
 func (a *Appliers) drop(kinds *api.Snapshot) {
 	versions := map[*api.Resource][]*api.Resource{}
@@ -129,7 +138,7 @@ func newApplier(served []*api.Resource, res *api.Resource) *applier {
 		if (kindOf{Resource: res}).isCustom() {
 			return newCustomTypes(k.versions)
 		}
-		return applyconfigurations.NewTypeConverter(schemeOf(k.versions)), nil
+		return builtinTypes(k.versions), nil
 	})
 	return k
 }
@@ -160,6 +169,15 @@ func (k *applier) manager(ctx context.Context, res *api.Resource, subresource st
 	}
 	k.managers[key] = m
 	return m, nil
+}
+
+// builtinTypes returns the generated schemas of a built-in kind: client-go has all but that of definitions.
+func builtinTypes(versions []*api.Resource) managedfields.TypeConverter {
+	scheme := schemeOf(versions)
+	if versions[0].Group == apiextensions.GroupName {
+		return definitions.NewTypeConverter(scheme)
+	}
+	return applyconfigurations.NewTypeConverter(scheme)
 }
 
 // schemeOf returns the scheme in which the library looks up the schema names of Go types.

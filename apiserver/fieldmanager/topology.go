@@ -134,4 +134,7 @@ var topology = map[string]string{
 	"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta.finalizers":                                 "set",
 	"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta.ownerReferences":                            "uid=",
 	"io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference":                                        "atomic",
+
+	"io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus.conditions": "type=",
+	"io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps.x-kubernetes-validations":  "rule=",
 }

@@ -8,31 +8,30 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/applyconfigurations"
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
 func TestTopology_IsClientGos(t *testing.T) {
 	t.Parallel()
-	sample := &corev1.ConfigMap{}
-	sample.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(corev1.SchemeGroupVersion, sample)
-	value, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(sample)
-	require.NoError(t, err)
 	want := map[string]string{}
-	for _, def := range value.Schema().Types {
-		if unstable.MatchString(def.Name) || strings.HasPrefix(def.Name, "__") || def.Map == nil {
-			continue
-		}
-		if def.Map.ElementRelationship == schema.Atomic {
-			want[def.Name] = "atomic"
-		}
-		for _, f := range def.Map.Fields {
-			if marker := markerOf(value.Schema(), f.Type); marker != "" {
-				want[def.Name+"."+f.Name] = marker
+	for _, kind := range []string{"ConfigMap", "CustomResourceDefinition"} { // one kind of each library
+		res := kindtest.Of(t, kind)
+		value, err := builtinTypes([]*api.Resource{res}).ObjectToTyped(Fresh(res))
+		require.NoError(t, err)
+		for _, def := range value.Schema().Types {
+			if unstable.MatchString(def.Name) || strings.HasPrefix(def.Name, "__") || def.Map == nil {
+				continue
+			}
+			if def.Map.ElementRelationship == schema.Atomic {
+				want[def.Name] = "atomic"
+			}
+			for _, f := range def.Map.Fields {
+				if marker := markerOf(value.Schema(), f.Type); marker != "" {
+					want[def.Name+"."+f.Name] = marker
+				}
 			}
 		}
 	}

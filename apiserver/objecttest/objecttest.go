@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/randfill"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
 // Objects makes random objects of a kind, as they look after decoding.
@@ -47,6 +49,10 @@ func New(res *api.Resource, seed uint64) *Objects {
 		},
 		func(v *metav1.FieldsV1, c randfill.Continue) { v.Raw = []byte(`{"f:x":{}}`) },
 		func(m *metav1.ManagedFieldsEntry, c randfill.Continue) {},
+		kindtest.FillSchema,
+		func(v *apiextensionsv1.JSON, c randfill.Continue) {
+			v.Raw = []byte(o.Pick(`{"a":1}`, `"x"`, `7`, `[true]`))
+		},
 	)
 	return o
 }

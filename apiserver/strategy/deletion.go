@@ -34,6 +34,12 @@ func CheckPreconditions(res *api.Resource, obj api.Object, p *metav1.Preconditio
 // propagation policy asks for, and the kind's own changes.
 func BeforeDelete(res *api.Resource, old api.Object, options *metav1.DeleteOptions, now time.Time) api.Object {
 	obj := old.DeepCopyObject().(api.Object)
+	if res.TerminateOnly && obj.GetDeletionTimestamp() == nil {
+		at := metav1.NewTime(now).Rfc3339Copy()
+		obj.SetDeletionTimestamp(&at)
+		res.Terminate(obj)
+		return obj
+	}
 	propagate(res, obj, options)
 	var grace int64
 	if res.DeleteGrace != nil {

@@ -7,12 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/kindtest"
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 )
 
@@ -123,6 +125,17 @@ func TestBeforeDelete_GracePeriodsBecomeShorterAlone(t *testing.T) {
 	for _, seconds := range []int64{math.MaxInt64, math.MinInt64} {
 		require.NotPanics(t, func() { strategy.BeforeDelete(res, stored(), asked(seconds), now) })
 	}
+}
+
+func TestBeforeDelete_DefinitionsAreOnlyMarked(t *testing.T) {
+	t.Parallel()
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "a.example.com", Generation: 3}}
+	marked := strategy.BeforeDelete(kindtest.Of(t, "CustomResourceDefinition"), crd, &metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(30)), PropagationPolicy: new(metav1.DeletePropagationForeground)}, now)
+	require.NotNil(t, marked.GetDeletionTimestamp())
+	require.Nil(t, marked.GetDeletionGracePeriodSeconds())
+	require.EqualValues(t, 3, marked.GetGeneration())
+	require.Equal(t, []string{"customresourcecleanup.apiextensions.k8s.io"}, marked.GetFinalizers())
 }
 
 func TestBeforeDelete_PropagationIsAFinalizer(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package storagemigration carries out StorageVersionMigrations: it makes the API server write every object of
-// a resource as it is, so that a server which stores several versions stores the one that it prefers now.
-// Ours stores each kind in one version, and writes nothing that has not changed; a kube-apiserver rewrites
-// what is old. (KEP-4192)
+// a resource as it is, so that what is stored in an older version is stored in the one that the server prefers now.
+// Ours stores each built-in kind in one version; the versions of a custom resource are in its definition, whose
+// status says how far the migration is and, at its end, that only one version is left. (KEP-4192)
 package storagemigration
 
 import (
@@ -80,11 +80,17 @@ func (m *migrator) reconcile(ctx context.Context, key string) error {
 		if err != nil {
 			return err
 		}
+		if err := m.begin(ctx, o.Spec.Resource, o.Name); err != nil {
+			return err
+		}
 		o = o.DeepCopy()
 		o.Status.ResourceVersion = list.ResourceVersion
 		return m.tell(ctx, o, storagemigrationv1.MigrationRunning, inProgress, "") // the update brings it here again
 	}
 	if err := m.migrate(ctx, of); err != nil {
+		return err
+	}
+	if err := m.end(ctx, o.Spec.Resource); err != nil {
 		return err
 	}
 	return m.tell(ctx, o, storagemigrationv1.MigrationSucceeded, succeeded, "")
