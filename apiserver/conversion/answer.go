@@ -1,6 +1,7 @@
 package conversion
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,19 +20,50 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
-// answered is a ConversionReview as a webhook answers it.
-type answered struct {
+// reviewAnswer is a ConversionReview as a webhook answers it.
+type reviewAnswer struct {
 	metav1.TypeMeta
 	Response *struct {
-		UID              types.UID         `json:"uid"`
-		ConvertedObjects []json.RawMessage `json:"convertedObjects"`
-		Result           metav1.Status     `json:"result"`
+		UID              types.UID     `json:"uid"`
+		ConvertedObjects documents     `json:"convertedObjects"`
+		Result           metav1.Status `json:"result"`
 	} `json:"response"`
 }
 
+// documents are the elements of a list, as far as anyone wants them: it may be long.
+type documents struct {
+	n     int
+	first []json.RawMessage
+}
+
+// maxDocuments is how many elements of a list are kept: more than are ever asked for at once.
+const maxDocuments = 1000
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *documents) UnmarshalJSON(list []byte) error {
+	from := json.NewDecoder(bytes.NewReader(list))
+	begin, err := from.Token()
+	if begin == nil || err != nil { // null
+		return err
+	}
+	if begin != json.Delim('[') {
+		return errors.New("convertedObjects is not a list")
+	}
+	for ; from.More(); d.n++ {
+		var doc json.RawMessage
+		if err := from.Decode(&doc); err != nil {
+			return err
+		}
+		if d.n < maxDocuments {
+			d.first = append(d.first, doc)
+		}
+	}
+	return nil
+}
+
 // readReview returns the objects in an answer. As in kube-apiserver, v1beta1 need not name the question's uid.
-func readReview(doc []byte, version string, uid types.UID) ([]json.RawMessage, error) {
-	var review answered
+func readReview(doc []byte, version string, uid types.UID) (*documents, error) {
+	var review reviewAnswer
 	err := encoding.CheckDepth(doc)
 	if err == nil {
 		err = json.Unmarshal(doc, &review)
@@ -49,7 +81,7 @@ func readReview(doc []byte, version string, uid types.UID) ([]json.RawMessage, e
 	case version == "v1" && r.UID != uid:
 		return nil, fail(malformedFailure, "expected response.uid=%q, got %q", uid, r.UID)
 	case r.Result.Status == metav1.StatusSuccess:
-		return r.ConvertedObjects, nil
+		return &r.ConvertedObjects, nil
 	case r.Result.Message != "":
 		return nil, fail(malformedFailure, "%s", shortened(r.Result.Message))
 	}

@@ -85,17 +85,17 @@ func (w *Webhooks) convert(ctx context.Context, objs []*customresource.Object, t
 	if err != nil {
 		return nil, fail(callFailure, "conversion webhook for %s failed: %v", what, err)
 	}
-	documents, err := readReview(doc, version, uid)
+	answered, err := readReview(doc, version, uid)
 	var malformed *failure
 	switch {
 	case errors.As(err, &malformed):
 		return nil, fail(malformed.kind, "conversion webhook for %s failed: %v", what, err)
-	case len(documents) != len(objs):
+	case answered.n != len(objs) || answered.n > maxDocuments:
 		return nil, fail(partialFailure, "conversion webhook for %s returned %d objects, expected %d", what,
-			len(documents), len(objs))
+			answered.n, len(objs))
 	}
 	converted := make([]*customresource.Object, len(objs))
-	for i, doc := range documents {
+	for i, doc := range answered.first {
 		if converted[i], err = read(doc, objs[i], to); err != nil {
 			return nil, fail(invalidFailure, "conversion webhook for %s returned %s: %v", what,
 				blame(err, i, len(objs) > 1), err)

@@ -60,6 +60,14 @@ var badAnswers = []struct {
 	{"no result", set(nil, "response", "result"), "response.result.status was '', not 'Success'"},
 	{"no objects", set([]any{}, "response", "convertedObjects"), "returned 0 objects, expected 1"},
 	{"too many objects", set([]any{object{}, object{}}, "response", "convertedObjects"), "returned 2 objects, expected 1"},
+	{"objects without end", func(h *hook) {
+		h.answers(func(w http.ResponseWriter, _ *http.Request, asked review) {
+			_, _ = fmt.Fprintf(w, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":%q,
+				"result":{"status":"Success"},"convertedObjects":[%s0]}}`, asked.Request.UID, strings.Repeat("0,", 1<<20))
+		})
+	}, "returned 1048577 objects, expected 1"},
+	{"an object for the objects", set(object{}, "response", "convertedObjects"), "convertedObjects is not a list"},
+	{"no list of objects", set(nil, "response", "convertedObjects"), "returned 0 objects, expected 1"},
 	{"null for an object", set([]any{nil}, "response", "convertedObjects"), "Object 'Kind' is missing"},
 	{"a text for an object", set([]any{"x"}, "response", "convertedObjects"), "returned invalid object"},
 	{"no kind", inObject(nil, "kind"), "Object 'Kind' is missing"},
@@ -213,12 +221,13 @@ func TestHangingWebhook_HoldsUpNobodyElse(t *testing.T) {
 	c := serve(t, apiserver.Options{})
 	ctx := t.Context()
 	c.create("v2", "a", object{"address": "h:1"})
-	hanging, arrived := make(chan struct{}), make(chan struct{}, 100)
+	hanging, arrived, left := make(chan struct{}), make(chan struct{}, 100), make(chan struct{}, 100)
 	c.hook.answers(func(_ http.ResponseWriter, r *http.Request, _ review) {
 		arrived <- struct{}{}
 		select {
 		case <-hanging:
 		case <-r.Context().Done():
+			left <- struct{}{}
 		}
 	})
 	defer close(hanging)
@@ -235,10 +244,10 @@ func TestHangingWebhook_HoldsUpNobodyElse(t *testing.T) {
 	require.NoError(t, err)
 	cancel()
 	require.Error(t, <-got)
+	<-left // the call has ended with its request
 
 	code, body := c.raw(ctx, http.MethodGet, fmt.Sprintf(path, "v1")+"/a?timeout=300ms", "application/json")
 	require.Contains(t, []int{http.StatusInternalServerError, http.StatusGatewayTimeout}, code, body)
-	<-arrived
 }
 
 // A watch that cannot go on ends with an error event; others do not notice.
@@ -287,8 +296,8 @@ func TestDeletionOfADefinition_NeedsNoWebhook(t *testing.T) {
 	require.NoError(t, c.Resource(definitions).Delete(ctx, "endpoints.example.com", metav1.DeleteOptions{}))
 	objects := c.Store.Collection("example.com/endpoints", c.collectionOptions())
 	require.Eventually(t, func() bool { return objects.Count() == 1 }, patience, tick)
-	require.Contains(t, c.storedDocument("b"), `{"apiVersion":"example.com/v2"`, "it stays in its version")
 	require.Eventually(t, func() bool {
 		return strings.Contains(c.storedDocument("b"), `"deletionTimestamp"`)
 	}, patience, tick)
+	require.Contains(t, c.storedDocument("b"), `{"apiVersion":"example.com/v2"`, "it stays in its version")
 }

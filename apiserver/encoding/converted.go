@@ -53,17 +53,23 @@ type conversions struct {
 	sweep *time.Timer
 }
 
-// conversion is one document's: under way until done is closed.
+// conversion is one document's. It is under way until its call is done.
 type conversion struct {
 	key  conversionKey
-	done chan struct{}
-	// Once it is done:
-	doc   *storage.Object
-	err   error
-	ended bool // because the request that made it ended, which says nothing about others
+	call *conversionCall
+	doc  *storage.Object // once the call is done, nil if it failed
 	// While it is kept:
 	at   time.Time
 	kept *list.Element
+}
+
+// conversionCall converts documents in one step.
+type conversionCall struct {
+	documents int
+	done      chan struct{} // closed when the call is done
+	// Once it is done:
+	err   error
+	ended bool // because the request that made it ended
 }
 
 func newConversions(most int, now func() time.Time) *conversions {
@@ -111,20 +117,22 @@ func (c *conversions) batch(ctx context.Context, res *api.Resource, items []*sto
 		if err := c.convert(ctx, res, items, at, all, mine); err != nil {
 			return err
 		}
-		again := false
+		failed := map[*conversionCall]int{} // how many of its documents are wanted here
 		for i, e := range all {
 			select {
-			case <-e.done:
+			case <-e.call.done:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			if e.err != nil && !e.ended {
-				return e.err
+			if docs[at[i]] = e.doc; e.doc == nil {
+				failed[e.call]++
 			}
-			docs[at[i]], again = e.doc, again || e.err != nil
 		}
-		if !again {
+		if len(failed) == 0 {
 			return nil
+		}
+		if err := shared(failed); err != nil {
+			return err
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -132,16 +140,29 @@ func (c *conversions) batch(ctx context.Context, res *api.Resource, items []*sto
 	}
 }
 
+// shared is the error of another request's call that is this one's as well: it did not fail because its request ended,
+// nor perhaps because of documents that are not wanted here.
+func shared(failed map[*conversionCall]int) error {
+	for call, wanted := range failed {
+		if !call.ended && wanted == call.documents {
+			return call.err
+		}
+	}
+	return nil
+}
+
 // claim returns the conversions of some documents, and which of them the caller has to make.
 func (c *conversions) claim(keys []conversionKey) (all []*conversion, mine []int) {
 	all = make([]*conversion, len(keys))
+	call := &conversionCall{done: make(chan struct{})}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expire()
 	for i, key := range keys {
 		e := c.known[key]
 		if e == nil {
-			e = &conversion{key: key, done: make(chan struct{})}
+			e = &conversion{key: key, call: call}
+			call.documents++
 			c.known[key], mine = e, append(mine, i)
 		}
 		all[i] = e
@@ -151,7 +172,7 @@ func (c *conversions) claim(keys []conversionKey) (all []*conversion, mine []int
 
 // convert makes the conversions that the caller has claimed. at has the place of each of all among the items.
 func (c *conversions) convert(ctx context.Context, res *api.Resource, items []*storage.Object, at []int,
-	all []*conversion, mine []int) (err error) {
+	all []*conversion, mine []int) error {
 	if len(mine) == 0 {
 		return nil
 	}
@@ -160,29 +181,28 @@ func (c *conversions) convert(ctx context.Context, res *api.Resource, items []*s
 		chosen[i] = items[at[m]]
 	}
 	var docs []*storage.Object
-	finished := false
+	call := all[mine[0]].call
+	call.ended = true
 	defer func() { // even after a panic: others wait
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for i, m := range mine {
 			e := all[m]
-			if e.err, e.ended = err, ctx.Err() != nil || !finished; finished && err == nil {
+			if docs != nil {
 				e.doc = docs[i]
-			} else if err == nil {
-				e.err = context.Canceled
 			}
 			c.keep(e, chosen[i])
-			close(e.done)
 		}
+		close(call.done)
 	}()
-	docs, err = convertDocuments(ctx, res, chosen)
-	finished = true
-	return err
+	docs, call.err = convertDocuments(ctx, res, chosen)
+	call.ended = ctx.Err() != nil
+	return call.err
 }
 
 // keep keeps a conversion that has been made of a document, unless there is no need to. c.mu is held.
 func (c *conversions) keep(e *conversion, of *storage.Object) {
-	if e.err != nil || e.doc == of || len(e.doc.JSON) > c.most {
+	if e.doc == nil || e.doc == of || len(e.doc.JSON) > c.most {
 		delete(c.known, e.key)
 		return
 	}

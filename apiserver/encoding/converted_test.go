@@ -196,6 +196,46 @@ func TestConversions_OfFailuresAreNotKept(t *testing.T) {
 	require.Len(t, c.known, 1, "nobody waits for a conversion that has panicked")
 }
 
+// A document that can't be converted is an error to those who ask for it, and not to others who wait for the same call.
+func TestConversions_FailForThoseWhoAsk(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}), make(chan struct{})
+	var calls atomic.Int64
+	res := gizmo(t, func(_ context.Context, objs []*customresource.Object) error {
+		if calls.Add(1) == 1 {
+			close(began)
+			<-release
+		}
+		for _, o := range objs {
+			if o.Name == "g1" {
+				return errors.New("g1 is odd")
+			}
+		}
+		return nil
+	})
+	c := newConversions(1<<20, time.Now)
+	docs := gizmoDocuments(t, 2)
+	var readers sync.WaitGroup
+	read := func(items []*storage.Object, want string) {
+		readers.Go(func() {
+			_, err := c.documents(t.Context(), res, items)
+			if want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, want)
+		})
+	}
+	read(docs, "g1 is odd")
+	<-began
+	for range 5 {
+		read(docs, "g1 is odd")
+		read(docs[:1], "")
+	}
+	close(release)
+	readers.Wait()
+}
+
 func TestConversions_OfAVersionThatTheDefinitionLacks(t *testing.T) {
 	t.Parallel()
 	res := gizmo(t, func(context.Context, []*customresource.Object) error { return nil })
