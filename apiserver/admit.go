@@ -76,12 +76,12 @@ func setDefaults(_ *Server, _ context.Context, wr *write) error {
 }
 
 // noteNewOwners finds the owners of a new object, unless server-side apply has done so.
-func noteNewOwners(s *Server, _ context.Context, wr *write) error {
+func noteNewOwners(s *Server, ctx context.Context, wr *write) error {
 	wr.owners = wr.obj.GetManagedFields()
 	if wr.applied {
 		return nil
 	}
-	of, err := encoding.ConvertTo(wr.res, wr.obj)
+	of, err := encoding.ConvertTo(ctx, wr.res, wr.obj)
 	if err != nil {
 		return err
 	}

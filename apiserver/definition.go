@@ -25,9 +25,8 @@ func forbidWhileEnding(wr *write) error {
 	if d == nil || !d.Terminating() {
 		return nil
 	}
-	err := apierrors.NewMethodNotSupported(wr.res.GroupResource(), "create")
-	err.ErrStatus.Message = "create not allowed while custom resource definition is terminating"
-	return err
+	return apierrors.NewForbidden(wr.res.GroupResource(), wr.name,
+		errors.New("create not allowed while custom resource definition is terminating"))
 }
 
 // definitionCheck is the part of a create by which it fails if the kind's definition has changed; nil for built-in
@@ -63,6 +62,14 @@ func (s *Server) definitionChanged(ctx context.Context, wr *write, refused *stor
 // kindEnded reports whether the definition of the request's kind has changed, or is gone, since the request was routed.
 func (r *request) kindEnded() bool {
 	return r.res.Definition != nil && r.res.Definition.Present().Err() != nil
+}
+
+// forgetKinds drops what was made of kinds that the registry has lost. Most of it would be replaced when it is next asked
+// for; until then it would keep the kinds' schemas and rules in memory.
+func (s *Server) forgetKinds() {
+	s.openapi.Forget(s.Registry.Snapshot())
+	s.appliers.Forget(s.Registry)
+	s.cluster.Forget()
 }
 
 // instances are the server's own objects, for definitions.

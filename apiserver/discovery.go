@@ -10,6 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/discovery"
 	"github.com/coxswain-dev/coxswain/api/openapi"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
@@ -18,8 +19,17 @@ import (
 // Discovery lists the kinds that are served: as one aggregated document (KEP-3352) for clients
 // that ask for it, group by group for the others.
 
+// kinds are those that discovery and documentation show: all that memory has a definition of. A client that has seen a
+// definition become established finds its kind.
+func (s *Server) kinds(r *http.Request) *api.Snapshot {
+	if s.definitions != nil {
+		_ = s.definitions.Settle(r.Context()) // an error is the end of the request
+	}
+	return s.Registry.Snapshot()
+}
+
 func (s *Server) serveLegacyVersions(w http.ResponseWriter, r *http.Request) error {
-	snapshot := s.Registry.Snapshot()
+	snapshot := s.kinds(r)
 	if media := encoding.NegotiateDiscovery(r.Header.Get("Accept")); media != "" {
 		return s.writeAggregated(w, r, media, discovery.AggregatedCore(snapshot))
 	}
@@ -27,7 +37,7 @@ func (s *Server) serveLegacyVersions(w http.ResponseWriter, r *http.Request) err
 }
 
 func (s *Server) serveGroups(w http.ResponseWriter, r *http.Request) error {
-	snapshot := s.Registry.Snapshot()
+	snapshot := s.kinds(r)
 	if media := encoding.NegotiateDiscovery(r.Header.Get("Accept")); media != "" {
 		return s.writeAggregated(w, r, media, discovery.AggregatedGroups(snapshot))
 	}
@@ -35,7 +45,7 @@ func (s *Server) serveGroups(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) error {
-	group := discovery.Group(s.Registry.Snapshot(), chi.URLParam(r, "group"))
+	group := discovery.Group(s.kinds(r), chi.URLParam(r, "group"))
 	if group == nil {
 		return notFoundPath()
 	}
@@ -44,7 +54,7 @@ func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) serveResources(w http.ResponseWriter, r *http.Request) error {
 	gv := schema.GroupVersion{Group: chi.URLParam(r, "group"), Version: chi.URLParam(r, "version")}
-	list := discovery.Resources(s.Registry.Snapshot(), gv)
+	list := discovery.Resources(s.kinds(r), gv)
 	if list == nil || gv.Group == "" && strings.HasPrefix(r.URL.Path, "/apis/") {
 		return notFoundPath()
 	}
@@ -69,11 +79,11 @@ func (s *Server) writeAggregated(w http.ResponseWriter, r *http.Request, media s
 }
 
 func (s *Server) serveOpenAPIV3Index(w http.ResponseWriter, r *http.Request) error {
-	return s.writeDocument(w, r, s.openapi.V3Index(s.Registry.Snapshot()))
+	return s.writeDocument(w, r, s.openapi.V3Index(s.kinds(r)))
 }
 
 func (s *Server) serveOpenAPIV3(w http.ResponseWriter, r *http.Request) error {
-	doc := s.openapi.V3(s.Registry.Snapshot(), strings.TrimPrefix(r.URL.Path, "/openapi/v3/"))
+	doc := s.openapi.V3(s.kinds(r), strings.TrimPrefix(r.URL.Path, "/openapi/v3/"))
 	if doc == nil {
 		return notFoundPath()
 	}
@@ -90,7 +100,7 @@ func (s *Server) serveOpenAPIV3(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) serveOpenAPIV2(w http.ResponseWriter, r *http.Request) error {
-	return s.writeDocument(w, r, s.openapi.V2(s.Registry.Snapshot()))
+	return s.writeDocument(w, r, s.openapi.V2(s.kinds(r)))
 }
 
 // writeDocument answers with an OpenAPI document in JSON or protobuf, or with 304.

@@ -18,7 +18,7 @@ import (
 
 // getScale answers with the Scale of a stored object.
 func (s *Server) getScale(w http.ResponseWriter, r *request, o *storage.Object) error {
-	obj, err := encoding.Decode(r.res, o)
+	obj, err := encoding.Decode(r.Context(), r.res, o)
 	if err != nil {
 		return err
 	}

@@ -61,6 +61,7 @@ type options struct {
 	external       string // a kubeconfig; "" for a server of the test's own
 	debug          *controllers.Debug
 	clock          clock.PassiveClock
+	crds           []string // files and folders
 }
 
 // WithNodes sets how many simulated Nodes there are; the default is 1.
@@ -172,6 +173,9 @@ func New(opts ...Option) (config *rest.Config, stop func() error, err error) {
 		return err
 	})
 	authorities.Store(users.host, users)
+	if err := installCRDs(ctx, config, o.crds); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("testenv: %w", err), stop())
+	}
 	return config, stop, nil
 }
 

@@ -1,6 +1,7 @@
 package customresource_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -36,14 +37,15 @@ func TestKinds_Views(t *testing.T) {
 	v1, beta := all["v1"], all["v1beta1"]
 	stored := sent(t, v1, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},
 		"spec":{"size":1,"replicas":2},"status":{"ready":true}}`)
-	viewed, err := beta.View.ConvertTo(stored)
+	viewed, err := beta.Convert(t.Context(), []api.Object{stored})
 	require.NoError(t, err)
-	require.Equal(t, map[string]any{"spec": map[string]any{"size": int64(1)}}, viewed.(*customresource.Object).Fields)
-	require.Equal(t, "example.com/v1beta1", viewed.(*customresource.Object).APIVersion)
+	require.Equal(t, map[string]any{"spec": map[string]any{"size": int64(1)}},
+		viewed[0].(*customresource.Object).Fields)
+	require.Equal(t, "example.com/v1beta1", viewed[0].(*customresource.Object).APIVersion)
 	require.Contains(t, stored.Fields["spec"], "replicas", "the argument is left alone")
-	back, err := beta.View.ConvertFrom(viewed)
+	back, err := v1.Convert(t.Context(), viewed)
 	require.NoError(t, err)
-	require.Equal(t, "example.com/v1", back.(*customresource.Object).APIVersion)
+	require.Equal(t, "example.com/v1", back[0].(*customresource.Object).APIVersion)
 }
 
 func TestCells(t *testing.T) {
@@ -136,5 +138,24 @@ func TestDefinition_SameKind(t *testing.T) {
 	for old, new := range map[string]string{`"minimum":1`: `"minimum":2`, `"uid":"u1"`: `"uid":"u2"`,
 		`"acceptedNames":{"plural":"widgets"`: `"acceptedNames":{"plural":"other"`} {
 		require.False(t, was.SameKind(read(strings.Replace(widgets, old, new, 1))), new)
+	}
+}
+
+// A server that starts reads all definitions, whose schemas are most of them.
+func BenchmarkRead(b *testing.B) {
+	properties := make([]string, 100)
+	for i := range properties {
+		properties[i] = fmt.Sprintf(`"field%d":{"type":"string","description":%q}`, i, strings.Repeat("word ", 35))
+	}
+	doc := fmt.Appendf(nil, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",`+
+		`"metadata":{"name":"widgets.example.com","uid":"u"},"spec":{"group":"example.com","scope":"Namespaced",`+
+		`"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,`+
+		`"schema":{"openAPIV3Schema":{"type":"object","properties":{%s}}}}]}}`, strings.Join(properties, ","))
+	b.SetBytes(int64(len(doc)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := customresource.Read(doc); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"hash"
 	"io"
 	"reflect"
+	"slices"
 	"sync"
 
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
 	openapiv3 "github.com/google/gnostic-models/openapiv3"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
 )
@@ -88,6 +90,28 @@ func (d *Documents) of(s *api.Snapshot) *set {
 		d.current = next
 	}
 	return next
+}
+
+// Forget drops the documents of kinds that a snapshot no longer has. It builds none.
+func (d *Documents) Forget(s *api.Snapshot) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.current == nil || d.current.snapshot.Generation >= s.Generation {
+		return
+	}
+	present := map[schema.GroupVersion][]*api.Resource{}
+	for _, of := range groupVersions(s) {
+		present[of.GroupVersion] = of.resources
+	}
+	// The snapshot is none that a request has: the next one asks for a set of its own, made from these documents.
+	kept := &set{snapshot: &api.Snapshot{Generation: s.Generation}, v3: map[string]*Document{}}
+	for _, of := range groupVersions(d.current.snapshot) {
+		if slices.Equal(of.resources, present[of.GroupVersion]) {
+			path := groupVersionPath(of.GroupVersion)
+			kept.v3[path] = d.current.v3[path]
+		}
+	}
+	d.current = kept
 }
 
 // newSet creates the documents of a snapshot without building any, and takes unchanged ones from the set

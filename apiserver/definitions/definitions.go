@@ -32,12 +32,16 @@ type Objects interface {
 	DeleteAll(ctx context.Context, res *api.Resource) error
 }
 
-// Options assemble Definitions. All fields are required.
+// Options assemble Definitions. All fields but Forget are required.
 type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
 	Objects  Objects
-	Log      *slog.Logger
+	// Converter converts the objects of kinds with the conversion strategy Webhook.
+	Converter customresource.Converter
+	Log       *slog.Logger
+	// Forget is called when the registry has lost kinds: nothing that was made of them should stay in memory.
+	Forget func()
 }
 
 // Definitions are the definitions of a server. Its methods are safe for concurrent use.
@@ -114,6 +118,9 @@ func (d *Definitions) Run(ctx context.Context) {
 
 // refresh brings the registry in line with the definitions in memory, and returns their revision.
 func (d *Definitions) refresh(ctx context.Context) (int64, error) {
+	if revision := d.upToDate(); revision > 0 {
+		return revision, nil
+	}
 	list, err := d.Objects.Collection(d.res).List(ctx, storage.ListRequest{At: storage.At{Any: true}})
 	if err != nil {
 		return 0, err
@@ -125,10 +132,8 @@ func (d *Definitions) refresh(ctx context.Context) (int64, error) {
 	}
 	var remove, add []*api.Resource
 	var ended []*api.Definition
-	present := make(map[string]bool, len(list.Items))
 	anything := false
 	for _, o := range list.Items {
-		present[o.Key.Name] = true
 		e := d.known[o.Key.Name]
 		if e != nil && e.object.Revision == o.Revision {
 			continue
@@ -143,14 +148,12 @@ func (d *Definitions) refresh(ctx context.Context) (int64, error) {
 		}
 		d.known[o.Key.Name] = now
 	}
-	for name, e := range d.known {
-		if !present[name] {
-			anything = true
-			if e.state != nil {
-				remove, ended = append(remove, e.served...), append(ended, e.state)
-			}
-			delete(d.known, name)
+	for _, e := range d.absent(list.Items) {
+		anything = true
+		if e.state != nil {
+			remove, ended = append(remove, e.served...), append(ended, e.state)
 		}
+		delete(d.known, e.object.Key.Name)
 	}
 	d.register(remove, add)
 	for _, state := range ended {
@@ -160,9 +163,44 @@ func (d *Definitions) refresh(ctx context.Context) (int64, error) {
 	return list.Revision, nil
 }
 
+// upToDate is the revision of the definitions in memory if known has them already, else 0: an earlier refresh may have
+// dealt with several changes.
+func (d *Definitions) upToDate() int64 {
+	changed, _ := d.Objects.Collection(d.res).Changed()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reached < changed {
+		return 0
+	}
+	return d.reached
+}
+
+// absent are the known definitions that are not among the objects, all of which are known. d.mu is held.
+func (d *Definitions) absent(objects []*storage.Object) (absent []*defined) {
+	if len(d.known) == len(objects) {
+		return nil
+	}
+	present := make(map[string]bool, len(objects))
+	for _, o := range objects {
+		present[o.Key.Name] = true
+	}
+	for name, e := range d.known {
+		if !present[name] {
+			absent = append(absent, e)
+		}
+	}
+	return absent
+}
+
 // register changes the registry in one step. A kind that another one hides is left out.
 func (d *Definitions) register(remove, add []*api.Resource) {
-	if len(remove)+len(add) == 0 || d.Registry.Replace(remove, add) == nil {
+	if len(remove)+len(add) == 0 {
+		return
+	}
+	if len(remove) > 0 && d.Forget != nil {
+		defer d.Forget()
+	}
+	if d.Registry.Replace(remove, add) == nil {
 		return
 	}
 	_ = d.Registry.Replace(remove, nil) // which cannot fail
@@ -180,6 +218,7 @@ func (d *Definitions) next(e *defined, o *storage.Object) *defined {
 		d.Log.Error("a CustomResourceDefinition cannot be served", "name", o.Key.Name, "error", err)
 		return &defined{Definition: &customresource.Definition{Name: o.Key.Name}, object: o, broken: true}
 	}
+	definition.Converter = d.Converter
 	now := &defined{Definition: definition, object: o}
 	switch {
 	case !definition.Served():
@@ -217,6 +256,11 @@ func (d *Definitions) CatchUp(ctx context.Context) error {
 	if _, err := d.Store.Revision(ctx); err != nil {
 		return err
 	}
+	return d.Settle(ctx)
+}
+
+// Settle waits until the registry has the kinds of all definitions in memory.
+func (d *Definitions) Settle(ctx context.Context) error {
 	changed, _ := d.Objects.Collection(d.res).Changed()
 	return d.Await(ctx, changed)
 }

@@ -3,6 +3,7 @@ package definitions_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -231,7 +234,7 @@ func TestDefinition_IsDeletedAfterItsObjects(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	}, patience, tick)
 	_, err = objects.Create(ctx, widget("late", map[string]any{}), metav1.CreateOptions{})
-	require.True(t, apierrors.IsMethodNotSupported(err), "%v", err)
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	require.ErrorContains(t, err, "create not allowed while custom resource definition is terminating")
 
 	_, err = objects.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
@@ -327,4 +330,44 @@ func TestDefinition_OfAChangedSchemaReadsOldObjects(t *testing.T) {
 	list, err := objects.List(ctx, metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "round", list.Items[0].Object["spec"].(map[string]any)["shape"])
+}
+
+// A client that sees a definition become established finds its kind in discovery at once.
+func TestDefinition_IsDiscoveredOnceEstablished(t *testing.T) {
+	t.Parallel()
+	config, ctx := servertest.Start(t, apiserver.Options{}).Config, t.Context()
+	client, err := dynamic.NewForConfig(config)
+	require.NoError(t, err)
+	changes, err := client.Resource(definitions).Watch(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	defer changes.Stop()
+	for i := range 20 {
+		plural := fmt.Sprintf("kind%ds", i)
+		crd := definition(func(crd *apiextensionsv1.CustomResourceDefinition) {
+			crd.Name, crd.Spec.Names = plural+".example.com", apiextensionsv1.CustomResourceDefinitionNames{
+				Plural: plural, Kind: fmt.Sprintf("Kind%d", i)}
+		})
+		_, err := client.Resource(definitions).Create(ctx, crd, metav1.CreateOptions{})
+		require.NoError(t, err)
+		awaitEstablished(t, changes, crd.GetName())
+		resources, err := discovery.NewDiscoveryClientForConfigOrDie(config).
+			ServerResourcesForGroupVersion("example.com/v1")
+		require.NoError(t, err)
+		require.Len(t, resources.APIResources, i+1)
+	}
+}
+
+// awaitEstablished reads events until a definition is established.
+func awaitEstablished(t *testing.T, changes watch.Interface, name string) {
+	t.Helper()
+	for event := range changes.ResultChan() {
+		crd := event.Object.(*unstructured.Unstructured)
+		conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+		if crd.GetName() == name && slices.ContainsFunc(conditions, func(c any) bool {
+			return c.(map[string]any)["type"] == "Established" && c.(map[string]any)["status"] == "True"
+		}) {
+			return
+		}
+	}
+	t.Fatal("the watch ended")
 }

@@ -1,0 +1,94 @@
+// Package sites is an operator: it keeps a web server running for each Site.
+//
+// site.go has the kind, reconciler.go the one method that brings the cluster from any state to the one that a Site
+// asks for, children.go the objects that a Site owns, and directory.go the list of domains, which several Sites share
+// and which a finalizer therefore keeps in order.
+package sites
+
+import (
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is that of the kinds here; manifests/sites.example.com.yaml defines them.
+var GroupVersion = schema.GroupVersion{Group: "example.com", Version: "v1"}
+
+// Site is a web site: its pages, and the servers that serve them at a domain.
+type Site struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              SiteSpec   `json:"spec"`
+	Status            SiteStatus `json:"status,omitzero"`
+}
+
+// SiteSpec is what the site's owner wants.
+type SiteSpec struct {
+	Domain   string            `json:"domain"`
+	Pages    map[string]string `json:"pages"`
+	Replicas *int32            `json:"replicas,omitempty"` // the definition's default is 1
+	Image    string            `json:"image,omitempty"`    // the definition has a default
+}
+
+// SiteStatus is what the operator has found.
+type SiteStatus struct {
+	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
+	Replicas           int32              `json:"replicas"`
+	ReadyReplicas      int32              `json:"readyReplicas"`
+	Selector           string             `json:"selector,omitempty"` // for the scale subresource
+	Conditions         []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Ready is the condition of a site whose servers are all up, and its reasons.
+const (
+	Ready = "Ready"
+
+	ReasonServing     = "Serving"
+	ReasonStarting    = "Starting"
+	ReasonDomainTaken = "DomainTaken"
+)
+
+// SiteList is a list of Sites.
+type SiteList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []Site `json:"items"`
+}
+
+// AddToScheme tells a scheme of the kinds.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &Site{}, &SiteList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
+
+// DeepCopy is a copy that shares nothing with the site.
+func (s *Site) DeepCopy() *Site {
+	c := *s
+	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	c.Spec.Pages = maps.Clone(s.Spec.Pages)
+	if s.Spec.Replicas != nil {
+		c.Spec.Replicas = new(*s.Spec.Replicas)
+	}
+	c.Status.Conditions = nil
+	for _, condition := range s.Status.Conditions {
+		c.Status.Conditions = append(c.Status.Conditions, *condition.DeepCopy())
+	}
+	return &c
+}
+
+// DeepCopyObject implements runtime.Object.
+func (s *Site) DeepCopyObject() runtime.Object { return s.DeepCopy() }
+
+// DeepCopyObject implements runtime.Object.
+func (l *SiteList) DeepCopyObject() runtime.Object {
+	c := *l
+	l.ListMeta.DeepCopyInto(&c.ListMeta)
+	c.Items = make([]Site, 0, len(l.Items))
+	for i := range l.Items {
+		c.Items = append(c.Items, *l.Items[i].DeepCopy())
+	}
+	return &c
+}
