@@ -50,23 +50,24 @@ func (d *definitions) measure(ctx context.Context, w io.Writer, src source) (err
 	row("/openapi/v3 of one group, the first time / again", short(c.GroupFirst)+" / "+short(c.Group))
 	row("heap after these", fmt.Sprintf("%+.1f MiB", float64(c.Documents)/(1<<20)))
 	if served.restart != nil {
-		row("start without / with them", short(startBefore)+" / "+short(startAfter))
+		row("start without / with them", short(startBefore.P50)+" / "+short(startAfter.P50))
+		row("its CPU", short(startBefore.CPU)+" / "+short(startAfter.CPU))
 	}
 	return nil
 }
 
-// starts is the median time of starts on the present data, 0 for a server that is not ours.
-func (d *definitions) starts(ctx context.Context, s *served) (time.Duration, error) {
+// starts is the median of starts on the present data, and empty for a server that is not ours.
+func (d *definitions) starts(ctx context.Context, s *served) (load.Result, error) {
 	if s.restart == nil {
-		return 0, nil
+		return load.Result{}, nil
 	}
 	var starts []load.Result
 	for range d.runs {
 		r, err := s.restart(ctx)
 		if err != nil {
-			return 0, err
+			return r, err
 		}
 		starts = append(starts, r)
 	}
-	return load.Median(starts).P50, nil
+	return load.Median(starts), nil
 }

@@ -79,8 +79,8 @@ func Read(doc []byte) (*Definition, error) {
 	m := parts.Metadata
 	d := &Definition{Name: m.Name, UID: m.UID, Annotations: m.Annotations, CreationTimestamp: m.CreationTimestamp,
 		DeletionTimestamp: m.DeletionTimestamp, Finalizers: m.Finalizers,
-		Status: parts.Status, Spec: parts.Spec.Spec, spec: bytes.TrimLeft(doc[parts.Spec.begin:parts.Spec.end], ": \t\r\n"),
-		doc: doc}
+		Status: parts.Status, Spec: parts.Spec.Spec, doc: doc}
+	d.spec = bytes.TrimLeft(doc[parts.Spec.begin:parts.Spec.end], ": \t\r\n")
 	return d, nil
 }
 

@@ -128,7 +128,8 @@ func (s *Session) fillVariety(ctx context.Context, v *variety) error {
 const turns = 5
 
 // compare runs the same work on two varieties, turn by turn, and tells of the first with its ratio to the other.
-func (s *Session) compare(ctx context.Context, run func(v *variety) (Result, error), of, beside *variety) (Result, error) {
+func (s *Session) compare(ctx context.Context, run func(v *variety) (Result, error), of, beside *variety) (
+	Result, error) {
 	defer func(whole time.Duration) { s.options.Duration = whole }(s.options.Duration)
 	s.options.Duration = max(s.options.Duration/turns, 100*time.Millisecond)
 	var results [2][]Result

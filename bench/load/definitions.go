@@ -18,7 +18,7 @@ type DefinitionsCost struct {
 	Alone time.Duration // from the answer to one's creation until its kind is served; the median
 	All   time.Duration // from the first request until all kinds are served
 	CPU   time.Duration // of the server meanwhile
-	// Heap is how many bytes they keep, Goroutines how many goroutines. Both are 0 where the server has no /debug/pprof.
+	// Heap is how many bytes they keep, Goroutines how many goroutines.
 	Heap, Goroutines int64
 
 	Discovery, IndexFirst, Index, GroupFirst, Group time.Duration
