@@ -291,8 +291,8 @@ func parseSizes(text string) (sizes []int, err error) {
 
 func usage(fs *flag.FlagSet) {
 	w := fs.Output()
-	fmt.Fprint(w, "bench [flags] [workload...]\n\nWorkloads, by default all of them but custom-*, cluster, soak, growth "+
-		"and definitions:\n")
+	fmt.Fprint(w, "bench [flags] [workload...]\n\nWorkloads, by default all of them but custom-*, cluster, soak, "+
+		"growth and definitions:\n")
 	fmt.Fprintf(w, "  %-13s %s\n", "start", "cold start of a server of its own until /readyz")
 	for _, l := range load.Workloads {
 		fmt.Fprintf(w, "  %-13s %s\n", l.Name, l.About)
