@@ -49,7 +49,7 @@ flaky: ## look for tests that fail by chance: each COUNT times, with the race de
 
 .PHONY: e2e
 e2e: build parity helm operator ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
-	COXSWAIN_BIN=$(CURDIR)/bin HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))" \
+	KUBECONFIG= COXSWAIN_BIN=$(CURDIR)/bin HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))" \
 		go test -tags e2e -p 1 -count=1 -timeout 20m -v ./test/...
 
 .PHONY: parity

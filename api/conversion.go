@@ -7,6 +7,7 @@ import (
 // View serves the objects of one registration in another group or version. Each object is stored
 // once, and converted when it is read or written through the view. All functions of a view's
 // registration take the stored type, except New, NewList and Default, which take the view's own.
+// A kind that has Resource.Convert is an exception.
 //
 // Conversion loses nothing: what one version has no field for is carried elsewhere, such as in an
 // annotation.
@@ -15,7 +16,7 @@ type View struct {
 	Of *Resource
 	// ConvertTo makes the view's object from a stored one, ConvertFrom a stored one from the view's.
 	// They don't change their argument, but the result may share parts of it. The caller sets the
-	// result's kind and apiVersion.
+	// result's kind and apiVersion. Both are nil for a kind that has Resource.Convert.
 	ConvertTo   func(stored Object) (Object, error)
 	ConvertFrom func(viewed Object) (Object, error)
 }

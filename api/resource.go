@@ -66,6 +66,13 @@ type Resource struct {
 	Schema uint64
 	// Definition is the stored object that defines such a kind.
 	Definition *Definition
+	// Convert brings objects of any version of such a kind to this one, in their order. It does not change them, and
+	// returns those that are in this version already as they are. It may take long and ends with ctx. Requests read
+	// and write objects of such a kind in their own version: all functions of the registration take that one, and
+	// View, if it is not nil, only tells where the objects are stored.
+	Convert func(ctx context.Context, objs []Object) ([]Object, error)
+	// Remote reports that another server does so. It is asked about many objects at once.
+	Remote bool
 
 	// Default sets fields that the client left out, as Kubernetes does. It must be idempotent.
 	Default func(obj Object)

@@ -18,9 +18,10 @@ import (
 // below. What creates, updates and writes of a subresource do differently stands side by side in it. A stage changes
 // the object or refuses it.
 //
-// Four kinds of writes are not in it. A Scale is admitted as the object that it is, and what it changes needs no
-// validation (scale.go). Bindings, evictions and token requests are admitted as objects of their own (admitChild), and
-// a deletion has no object (admitDelete). The server's own objects are neither admitted nor validated (ownobjects.go).
+// Four kinds of writes are not in it. A Scale is admitted as the object that it is, and only a schema may have
+// something against what it changes (scale.go). Bindings, evictions and token requests are admitted as objects of their
+// own (admitChild), and a deletion has no object (admitDelete). The server's own objects are neither admitted nor
+// validated (ownobjects.go).
 
 // writeKind is a kind of write.
 type writeKind int
@@ -75,12 +76,12 @@ func setDefaults(_ *Server, _ context.Context, wr *write) error {
 }
 
 // noteNewOwners finds the owners of a new object, unless server-side apply has done so.
-func noteNewOwners(s *Server, _ context.Context, wr *write) error {
+func noteNewOwners(s *Server, ctx context.Context, wr *write) error {
 	wr.owners = wr.obj.GetManagedFields()
 	if wr.applied {
 		return nil
 	}
-	of, err := encoding.ConvertTo(wr.res, wr.obj)
+	of, err := encoding.ConvertTo(ctx, wr.res, wr.obj)
 	if err != nil {
 		return err
 	}

@@ -169,7 +169,7 @@ func (s *Server) applyNew(ctx context.Context, wr *write, config *unstructured.U
 	if err := s.authorize(ctx, a); err != nil {
 		return nil, err
 	}
-	obj, err := s.merge(wr, fieldmanager.Fresh(wr.res.Stored()), config)
+	obj, err := s.merge(wr, fieldmanager.Fresh(encoding.Own(wr.res)), config)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (s *Server) applyNew(ctx context.Context, wr *write, config *unstructured.U
 
 // merge applies a configuration to an object. The result has its managedFields.
 func (s *Server) merge(wr *write, old api.Object, config *unstructured.Unstructured) (api.Object, error) {
-	manager, err := s.appliers.Of(s.Registry, wr.res, wr.subresource)
+	manager, err := s.appliers.Of(wr.Context(), s.Registry, wr.res, wr.subresource)
 	if err != nil {
 		return nil, err
 	}

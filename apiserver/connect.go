@@ -105,7 +105,7 @@ func (s proxyObjects) Object(ctx context.Context, kind schema.GroupVersionKind, 
 	if err != nil {
 		return nil, err
 	}
-	return encoding.Decode(res, o)
+	return encoding.Decode(ctx, res, o)
 }
 
 // EndpointSlices implements proxy.Objects.
@@ -122,7 +122,7 @@ func (s proxyObjects) EndpointSlices(ctx context.Context, namespace, service str
 	}
 	found := make([]*discoveryv1.EndpointSlice, len(list.Items))
 	for i, o := range list.Items {
-		obj, err := encoding.Decode(res, o)
+		obj, err := encoding.Decode(ctx, res, o)
 		if err != nil {
 			return nil, err
 		}

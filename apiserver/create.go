@@ -93,7 +93,7 @@ func (s *Server) insert(ctx context.Context, wr *write, obj api.Object) (*storag
 	}
 	buffer := documents.Get().(*bytes.Buffer)
 	defer releaseDocument(buffer)
-	doc, err := encoding.EncodeIn(buffer, wr.res, obj)
+	doc, err := encoding.EncodeIn(ctx, buffer, wr.res, obj)
 	if err != nil {
 		return nil, err
 	}

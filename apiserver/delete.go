@@ -139,7 +139,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	l, err := r.objects.List(r.Context(), q)
+	l, err := listed(r, q)
 	if err != nil {
 		return err
 	}

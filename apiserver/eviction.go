@@ -48,7 +48,7 @@ func (s *Server) evict(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	pod, err := encoding.Decode(r.res, o)
+	pod, err := encoding.Decode(r.Context(), r.res, o)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (s *Server) budgets(ctx context.Context, res *api.Resource, namespace strin
 	}
 	budgets := make([]*policyv1.PodDisruptionBudget, len(l.Items))
 	for i, o := range l.Items {
-		obj, err := encoding.Decode(res, o)
+		obj, err := encoding.Decode(ctx, res, o)
 		if err != nil {
 			return nil, err
 		}

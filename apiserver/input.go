@@ -77,7 +77,7 @@ func (s *Server) readObject(w http.ResponseWriter, r *request) (obj api.Object, 
 		return nil, nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(r.res.GVK())
-	obj, err = encoding.ToStored(r.res, obj)
+	obj, err = encoding.ToOwn(r.res, obj)
 	return obj, warnings, err
 }
 

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -17,11 +18,36 @@ func (s *Server) list(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	l, err := r.objects.List(r.Context(), q)
+	l, err := listed(r, q)
 	if err != nil {
 		return err
 	}
 	return s.writeList(w, r, l)
+}
+
+// listed lists the objects that the request's selectors choose. A page of objects that another server converts may have
+// fewer than its limit: those that their fields in the request's version exclude.
+func listed(r *request, q storage.ListRequest) (*storage.List, error) {
+	match, err := query.Converted(r.query, r.res)
+	if err != nil {
+		return nil, err
+	}
+	l, err := r.objects.List(r.Context(), q)
+	if err != nil || match == nil {
+		return l, err
+	}
+	docs, err := encoding.ConvertDocuments(r.Context(), r.res, l.Items)
+	if err != nil {
+		return nil, err
+	}
+	chosen := *l
+	chosen.Items, chosen.Remaining = nil, nil
+	for i, o := range l.Items {
+		if match(docs[i]) {
+			chosen.Items = append(chosen.Items, o)
+		}
+	}
+	return &chosen, nil
 }
 
 func (s *Server) listRequest(r *request) (storage.ListRequest, error) {

@@ -36,7 +36,7 @@ func (r *request) hasTable() bool {
 // writeObject answers with one document in the negotiated form. JSON is sent as it is stored.
 func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *storage.Object) error {
 	form := r.form()
-	body, err := form.Object(o)
+	body, err := form.Object(r.Context(), o)
 	if err != nil {
 		return err
 	}

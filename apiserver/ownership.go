@@ -23,7 +23,7 @@ func (s *Server) now() metav1.Time { return metav1.NewTime(s.Clock.Now().UTC()).
 func (s *Server) own(wr *write, obj, old api.Object, sent []metav1.ManagedFieldsEntry) error {
 	if !wr.applied {
 		var err error
-		if sent, err = fieldmanager.Update(s.Registry.Snapshot(), wr.res, obj, old, sent,
+		if sent, err = fieldmanager.Update(wr.Context(), s.Registry.Snapshot(), wr.res, obj, old, sent,
 			s.writer(wr.request)); err != nil {
 			return err
 		}

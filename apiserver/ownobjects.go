@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"context"
+
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/equal"
 	"github.com/coxswain-dev/coxswain/apiserver/cluster"
@@ -41,7 +43,7 @@ func (o ownObjects) Create(res *api.Resource, obj api.Object) (storage.Write, er
 // Update is the write, if one is needed, by which a stored object becomes what change makes of it.
 func (o ownObjects) Update(res *api.Resource, stored *storage.Object, subresource string, change func(api.Object)) (
 	[]storage.Write, error) {
-	old, err := encoding.Decode(res, stored)
+	old, err := encoding.Decode(context.Background(), res, stored)
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +55,8 @@ func (o ownObjects) Update(res *api.Resource, stored *storage.Object, subresourc
 	if subresource == "" {
 		strategy.CountGeneration(res, obj, old)
 	}
-	owners, err := fieldmanager.Update(o.s.Registry.Snapshot(), res, obj, old, old.GetManagedFields(),
-		o.writer(res, subresource))
+	owners, err := fieldmanager.Update(context.Background(), o.s.Registry.Snapshot(), res, obj, old,
+		old.GetManagedFields(), o.writer(res, subresource))
 	if err != nil {
 		return nil, err
 	}

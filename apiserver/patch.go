@@ -84,7 +84,7 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 	return s.writeWritten(w, wr, http.StatusOK, written)
 }
 
-// patched is the object that the patch makes of old, as it is stored.
+// patched is the object that the patch makes of old.
 func patched(wr *write, old api.Object, p *sentPatch) (api.Object, error) {
 	res := wr.res
 	if res.View == nil && len(p.strict) == 0 {
@@ -92,7 +92,7 @@ func patched(wr *write, old api.Object, p *sentPatch) (api.Object, error) {
 			return obj, nil
 		}
 	}
-	before, err := encoding.ConvertDocument(res, wr.stored)
+	before, err := encoding.ConvertDocument(wr.Context(), res, wr.stored)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func patched(wr *write, old api.Object, p *sentPatch) (api.Object, error) {
 		return nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
-	return encoding.ToStored(res, obj)
+	return encoding.ToOwn(res, obj)
 }
 
 // patchTypes are the Content-Types of a PATCH.

@@ -34,7 +34,7 @@ func TestPatchNamed_IsTheLongWay(t *testing.T) {
 			require.NoError(t, err)
 			stored, err := storage.NewObject(storage.Key{Name: "x"}, 7, doc)
 			require.NoError(t, err)
-			old, err = encoding.Decode(res, stored)
+			old, err = encoding.Decode(t.Context(), res, stored)
 			require.NoError(t, err)
 			untouched := old.DeepCopyObject().(api.Object)
 			body, err := json.Marshal(randomPatch(random, objecttest.DocumentOf(random.Next(old))))
@@ -88,7 +88,7 @@ func BenchmarkPatch(b *testing.B) {
 	require.NoError(b, err)
 	stored, err := storage.NewObject(storage.Key{Name: pod.Name}, 7, doc)
 	require.NoError(b, err)
-	old, err := encoding.Decode(res, stored)
+	old, err := encoding.Decode(b.Context(), res, stored)
 	require.NoError(b, err)
 	body := []byte(`{"metadata":{"labels":{"app":"shop"}}}`)
 	for name, apply := range map[string]patcher{

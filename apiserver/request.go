@@ -88,7 +88,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
 	}
 	var err error
 	if r.out, err = encoding.Negotiate(encoding.Question{Header: r.Header, Query: r.query, Resource: r.res,
-		Verb: r.verb, NoTable: !r.hasTable()}); err != nil {
+		Verb: r.verb, Scale: r.subresource == "scale", NoTable: !r.hasTable()}); err != nil {
 		return err
 	}
 	return s.answer(w, r)

@@ -18,7 +18,7 @@ import (
 
 // getScale answers with the Scale of a stored object.
 func (s *Server) getScale(w http.ResponseWriter, r *request, o *storage.Object) error {
-	obj, err := encoding.Decode(r.res, o)
+	obj, err := encoding.Decode(r.Context(), r.res, o)
 	if err != nil {
 		return err
 	}
@@ -113,6 +113,10 @@ func (s *Server) scaled(wr *write, old api.Object, scale *autoscalingv1.Scale) (
 	obj := old.DeepCopyObject().(api.Object)
 	wr.res.Scale.Set(obj, scale.Spec.Replicas)
 	strategy.CountGeneration(wr.res, obj, old)
+	if wr.res.Check != nil { // a schema may bound the replicas, and rules may name them
+		wr.obj, wr.old = obj, old
+		return obj, s.validate(wr.Context(), wr)
+	}
 	return obj, nil
 }
 

@@ -46,6 +46,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/cluster"
 	"github.com/coxswain-dev/coxswain/apiserver/conn"
 	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
+	"github.com/coxswain-dev/coxswain/apiserver/conversion"
 	"github.com/coxswain-dev/coxswain/apiserver/definitions"
 	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
@@ -55,6 +56,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/review"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
 	"github.com/coxswain-dev/coxswain/apiserver/ttl"
+	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -118,6 +120,8 @@ type Server struct {
 	proxy        *proxy.Proxy
 	lifetimes    *ttl.Lifetimes
 	definitions  *definitions.Definitions // nil if there are none
+	webhooks     *webhook.Client
+	conversions  *conversion.Webhooks
 	computers    map[schema.GroupVersionKind]computer
 	// appliers are the field managers of server-side apply.
 	appliers fieldmanager.Appliers
@@ -185,6 +189,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.lifetimes = ttl.New(ttl.Options{Store: o.Store, Registry: o.Registry, Objects: expired{ownObjects{s}},
 		Servers: controlplane.Presences, EventTTL: o.EventTTL, DeleteTimeout: o.RequestTimeout, Clock: o.Clock,
 		Log: o.Log})
+	s.webhooks = webhook.New(webhook.Options{Objects: proxyObjects{s}, Dial: o.Kubelet.Dial})
+	s.conversions = conversion.New(s.webhooks)
 	s.metrics = metrics.New()
 	s.registry = s.newRegistry()
 	if s.computers, err = s.newComputers(); err != nil {
@@ -194,7 +200,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	if s.definitions, err = definitions.New(ctx, definitions.Options{Store: o.Store, Registry: o.Registry,
-		Objects: instances{ownObjects{s}}, Log: o.Log, Forget: s.forgetKinds}); err != nil {
+		Objects: instances{ownObjects{s}}, Converter: s.conversions, Log: o.Log, Forget: s.forgetKinds}); err != nil {
 		return nil, err
 	}
 	if err := s.controlPlane.Bootstrap(ctx); err != nil {
@@ -316,6 +322,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}
 	defer s.proxy.Close()
+	defer s.webhooks.Close()
 	at := s.controlPlane.Join(ctx, ln.Addr())
 	background, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -46,6 +46,11 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 		}
 		defer s.watches.Leave(user.Name)
 	}
+	match, err := query.Converted(r.query, r.res)
+	if err != nil {
+		return err
+	}
+	q.Previous = match != nil
 	watcher, err := r.objects.Watch(ctx, q)
 	if errors.Is(err, storage.ErrExpired) || errors.Is(err, storage.ErrFuture) {
 		return s.streamError(w, r, err)
@@ -57,7 +62,9 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	open := labelsOf(r, r.Request)
 	s.metrics.Open(open, 1)
 	defer s.metrics.Open(open, -1)
-	return s.stream(ctx, w, r, watcher, q.Bookmarks)
+	frames := encoding.NewFramer(r.form())
+	frames.Match = match
+	return s.stream(ctx, w, r, frames, watcher, q.Bookmarks)
 }
 
 func (s *Server) watchRequest(r *request) (storage.WatchRequest, error) {
@@ -99,9 +106,8 @@ func (r *request) watchLimit() (time.Duration, error) {
 }
 
 // stream copies the watcher's events to the client. A batch of events is one write.
-func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, watcher *storage.Watcher,
-	bookmarks bool) error {
-	frames := encoding.NewFramer(r.form())
+func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, frames *encoding.Framer,
+	watcher *storage.Watcher, bookmarks bool) error {
 	control := http.NewResponseController(w)
 	sent := s.metrics.Events(r.res.Group, r.res.Version, r.res.Plural)
 	beginStream(w, frames)
@@ -113,9 +119,10 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 	next := watcher.Poll // while there is something to begin with, for which the watch holds its seat
 	for {
 		events, err := next(ctx)
+		within := ctx
 		if err != nil && r.kindEnded() { // the client still gets what was before the end
 			if last, _ := watcher.Poll(r.Context()); len(last) > 0 {
-				events, err = last, nil
+				events, err, within = last, nil, r.Context()
 			}
 		}
 		if err == nil && len(events) == 0 {
@@ -126,13 +133,8 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 		if buf = buf[:0]; cap(buf) > conn.MaxCorked { // the initial events are many
 			buf = nil
 		}
-		for i := range events {
-			if events[i].Type == storage.Bookmark && !bookmarks {
-				continue // it ends the initial events of a client that wants no bookmarks
-			}
-			if buf, err = frames.Append(buf, &events[i]); err != nil {
-				break
-			}
+		if err == nil {
+			buf, err = appendEvents(within, buf, frames, events, bookmarks)
 		}
 		if err != nil {
 			buf = s.appendEnd(buf, r, frames, watcher, bookmarks, err)
@@ -146,6 +148,22 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 		}
 		stalled.End()
 	}
+}
+
+// appendEvents appends a batch of events.
+func appendEvents(ctx context.Context, buf []byte, frames *encoding.Framer, events []storage.Event, bookmarks bool) (
+	[]byte, error) {
+	events, err := frames.Converted(ctx, events)
+	for i := 0; i < len(events) && err == nil; i++ {
+		if events[i].Type == storage.Bookmark && !bookmarks {
+			continue // it ends the initial events of a client that wants no bookmarks
+		}
+		buf, err = frames.Append(ctx, buf, &events[i])
+	}
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err() // which is why, whatever else failed because of it
+	}
+	return buf, err
 }
 
 // beginStream sends the head of the response.
@@ -162,7 +180,7 @@ func (s *Server) appendEnd(buf []byte, r *request, frames *encoding.Framer, watc
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		if bookmarks && r.Context().Err() == nil {
 			last := watcher.Bookmark()
-			if with, err := frames.Append(buf, &last); err == nil {
+			if with, err := frames.Append(r.Context(), buf, &last); err == nil {
 				return with
 			}
 		}

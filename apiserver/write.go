@@ -109,7 +109,7 @@ func (s *Server) modify(ctx context.Context, wr *write, do change) (*storage.Obj
 
 // attempt is one round of modify. It returns current itself when nothing changes.
 func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object, do change) (*storage.Object, error) {
-	old, err := encoding.Decode(wr.res, current)
+	old, err := encoding.Decode(ctx, wr.res, current)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object
 	}
 	buffer := documents.Get().(*bytes.Buffer)
 	defer releaseDocument(buffer)
-	doc, err := encoding.EncodeIn(buffer, wr.res, obj)
+	doc, err := encoding.EncodeIn(ctx, buffer, wr.res, obj)
 	if err != nil {
 		return nil, err
 	}

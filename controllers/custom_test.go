@@ -3,6 +3,7 @@ package controllers_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,17 +46,17 @@ func newDefining(t *testing.T) *defining {
 	client, err := dynamic.NewForConfig(c.Config)
 	require.NoError(t, err)
 	d := &defining{c, client}
-	d.define("racks", "Rack", "Namespaced", "v1")
-	d.define("sites", "Site", "Cluster", "v1")
+	d.define("racks", "Rack", "Namespaced", "v1", "v1", "v2")
+	d.define("sites", "Site", "Cluster", "v1", "v1", "v2")
 	return d
 }
 
-// define makes a kind with versions v1 and v2, of which one is stored, and waits until it is served.
-func (d *defining) define(plural, kind, scope, stored string) {
+// define makes a kind with versions v1 and v2, of which one is stored and some are served, and waits until it is there.
+func (d *defining) define(plural, kind, scope, stored string, served ...string) {
 	d.Helper()
 	var versions []any
 	for _, v := range []string{"v1", "v2"} {
-		versions = append(versions, m{"name": v, "served": true, "storage": v == stored,
+		versions = append(versions, m{"name": v, "served": slices.Contains(served, v), "storage": v == stored,
 			"subresources": m{"status": m{}, "scale": m{"specReplicasPath": ".spec.replicas",
 				"statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"}},
 			"schema": m{"openAPIV3Schema": m{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
@@ -125,6 +126,14 @@ func TestCustom_GarbageIsCollectedAcrossKinds(t *testing.T) {
 	d.Eventually("the site's rack is collected", func() bool { return !d.exists(racks, "default", "a") })
 	d.Eventually("and the rack's map", func() bool { return d.Map("default", "of-rack") == nil })
 
+	// The version that the collector watches is served no more.
+	d.define("racks", "Rack", "Namespaced", "v1", "v1")
+	owner = d.CreateMap("default", "owner")
+	d.create(racks, "Rack", "default", "of-map", m{}, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap",
+		Name: "owner", UID: owner.UID})
+	d.DeleteMap("owner", metav1.DeletePropagationBackground)
+	d.Eventually("the map's rack is collected", func() bool { return !d.exists(racks, "default", "of-map") })
+
 	// Objects whose kind goes are garbage's owners no more: their dependents go with them.
 	rack = d.create(racks, "Rack", "default", "b", m{})
 	d.CreateMap("default", "of-b", rack)
@@ -189,6 +198,17 @@ func TestCustom_QuotaCountsObjects(t *testing.T) {
 		"count/racks.example.com=1, limited: count/racks.example.com=1")
 	require.NoError(t, d.dynamic.Resource(racks).Namespace("default").Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	d.Eventually("the deleted one is given back", used("0"))
+
+	require.NoError(t, d.dynamic.Resource(definitions).Delete(t.Context(), "racks.example.com", metav1.DeleteOptions{}))
+	d.Eventually("the kind is gone", func() bool { return !d.exists(definitions, "", "racks.example.com") })
+	d.define("racks", "Rack", "Namespaced", "v2", "v2")
+	racks := schema.GroupVersionResource{Group: "example.com", Version: "v2", Resource: "racks"}
+	second.SetAPIVersion("example.com/v2")
+	_, err = d.dynamic.Resource(racks).Namespace("default").Create(t.Context(), second, metav1.CreateOptions{})
+	require.NoError(t, err)
+	d.Eventually("one of the new kind is used", used("1"))
+	require.NoError(t, d.dynamic.Resource(racks).Namespace("default").Delete(t.Context(), "b", metav1.DeleteOptions{}))
+	d.Eventually("and is given back", used("0"))
 }
 
 // podsOf makes pods that a Rack controls, and tells its status of them.
@@ -240,7 +260,7 @@ func TestCustom_ScaleIsForBudgetsAndAutoscalers(t *testing.T) {
 func TestCustom_ObjectsMigrateToANewStorageVersion(t *testing.T) {
 	d := newDefining(t)
 	d.create(racks, "Rack", "default", "a", m{"units": int64(42)})
-	d.define("racks", "Rack", "Namespaced", "v2")
+	d.define("racks", "Rack", "Namespaced", "v2", "v1", "v2")
 	stored := func() []string {
 		crd, err := d.dynamic.Resource(definitions).Get(t.Context(), "racks.example.com", metav1.GetOptions{})
 		require.NoError(t, err)

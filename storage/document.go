@@ -27,7 +27,12 @@ func (o *Object) Metadata() []byte { return o.JSON[o.metadata.start:o.metadata.e
 // NewObject scans a document that is not stored, such as the outcome of a dry run. It has
 // no Fields and, at revision 0, no resourceVersion.
 func NewObject(key Key, revision int64, doc []byte) (*Object, error) {
-	o, err := newSchema(CollectionOptions{}).object(key, revision, doc)
+	return NewObjectWith(CollectionOptions{}, key, revision, doc)
+}
+
+// NewObjectWith is NewObject with the Fields that the options name.
+func NewObjectWith(options CollectionOptions, key Key, revision int64, doc []byte) (*Object, error) {
+	o, err := newSchema(options).object(key, revision, doc)
 	if err != nil || revision != 0 {
 		return o, err
 	}

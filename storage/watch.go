@@ -31,6 +31,8 @@ type Event struct {
 	Revision int64
 	// InitialEventsEnd marks the bookmark that ends the initial events (KEP-3157).
 	InitialEventsEnd bool
+	// Previous is, with WatchRequest.Previous, the state before a Modified event, as a Deleted one would carry it.
+	Previous *Object
 }
 
 // WatchRequest opens a watch.
@@ -46,6 +48,8 @@ type WatchRequest struct {
 	// Bookmarks asks for a Bookmark whenever BookmarkEvery passed without one (default 1 m).
 	Bookmarks     bool
 	BookmarkEvery time.Duration
+	// Previous asks for Event.Previous.
+	Previous bool
 }
 
 const defaultBookmarkEvery = time.Minute
@@ -74,7 +78,7 @@ func (c *Collection) watch(ctx context.Context, r WatchRequest) (*Watcher, error
 			return nil, err
 		}
 	}
-	w := &Watcher{collection: c, scope: r.Scope, wake: make(chan struct{}, 1)}
+	w := &Watcher{collection: c, scope: r.Scope, previous: r.Previous, wake: make(chan struct{}, 1)}
 	if r.Bookmarks {
 		w.bookmarkEvery = r.BookmarkEvery
 		if w.bookmarkEvery <= 0 {

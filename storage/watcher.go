@@ -14,6 +14,7 @@ import (
 type Watcher struct {
 	collection *Collection
 	scope      Scope
+	previous   bool // fill in Event.Previous
 
 	// The collection's lock guards these. While idle, the watcher has returned all events of the log
 	// that concern it; the next entry that may concern it sets the cursor and wakes it. Other objects'
@@ -238,7 +239,11 @@ func (w *Watcher) tell(sc *schema, e *entry) {
 	is, was := w.scope.holds(sc, e.object), w.scope.holds(sc, e.previous)
 	switch {
 	case is && was:
-		w.events = append(w.events, Event{Type: Modified, Object: e.object, Revision: e.revision})
+		event := Event{Type: Modified, Object: e.object, Revision: e.revision}
+		if w.previous {
+			event.Previous = e.asDeleted(sc)
+		}
+		w.events = append(w.events, event)
 	case is:
 		w.events = append(w.events, Event{Type: Added, Object: e.object, Revision: e.revision})
 	case was:

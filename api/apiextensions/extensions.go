@@ -106,6 +106,8 @@ func (w *walk) mapKeys(s *node, at *field.Path) {
 }
 
 func (w *walk) keysOfItems(s *node, at *field.Path) {
+	const most = 20 // that an error shows
+	shown := s.XListMapKeys[:min(len(s.XListMapKeys), most)]
 	seen := map[string]bool{}
 	for _, key := range s.XListMapKeys {
 		if field.Enough(w.errs) {
@@ -113,14 +115,14 @@ func (w *walk) keysOfItems(s *node, at *field.Path) {
 		}
 		switch p := s.items.property(key); {
 		case p == nil:
-			w.add(field.Invalid(at.Child("x-kubernetes-list-map-keys"), s.XListMapKeys,
+			w.add(field.Invalid(at.Child("x-kubernetes-list-map-keys"), shown,
 				"entries must all be names of item properties"))
 		case p.Type == "array" || p.Type == "object":
 			w.add(field.Invalid(at.Child("items").Child("properties").Key(key).Child("type"), s.items.Type,
 				"must be a scalar type if parent array's x-kubernetes-list-type is map"))
 		}
 		if seen[key] {
-			w.add(field.Invalid(at.Child("x-kubernetes-list-map-keys"), s.XListMapKeys,
+			w.add(field.Invalid(at.Child("x-kubernetes-list-map-keys"), shown,
 				"must not contain duplicate entries"))
 		}
 		seen[key] = true

@@ -41,6 +41,25 @@ func TestValidateCreate_Ends(t *testing.T) {
 	}
 }
 
+// A refusal has values of the definition in it, some of them more than once.
+func TestValidateCreate_RefusesInFewWords(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]pairs{
+		"many schemas": {{"storage: true", "storage: false"},
+			{"*schema", "{openAPIV3Schema: {type: object, properties: {" + properties(5000, "{type: string}") + "}}}"}},
+		"many keys": {{"*schema", `{openAPIV3Schema: {type: object, properties: {a: {type: array, ` +
+			`x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [` + strings.Repeat("key,", 20_000) +
+			`key], items: {type: object}}}}}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			errs := create(changed(t, change))
+			require.NotEmpty(t, errs)
+			require.Less(t, len(errs.ToAggregate().Error()), 50_000)
+		})
+	}
+}
+
 func nested(depth int) string {
 	return strings.Repeat("{type: object, properties: {a: ", depth) + "{type: string}" + strings.Repeat("}}", depth)
 }

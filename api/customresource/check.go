@@ -25,23 +25,16 @@ type checking struct {
 	content, previous map[string]any // previous is nil for a create
 }
 
-// check returns what the schema and its rules do not allow, in the version in which the client has written.
+// check returns what the schema and its rules do not allow.
 func (v *Version) check(ctx context.Context, obj, old api.Object, subresource string) (errs field.ErrorList,
 	warnings []string, err error) {
-	c := checking{ctx: ctx, scale: v.scale}
+	c := checking{ctx: ctx, scale: v.scale, obj: obj.(*Object)}
 	if c.schema, err = v.Schema(); err != nil {
-		return nil, nil, err
-	}
-	if c.obj, err = v.show(obj); err != nil {
 		return nil, nil, err
 	}
 	c.content = c.obj.content()
 	if old != nil {
-		was, err := v.show(old)
-		if err != nil {
-			return nil, nil, err
-		}
-		c.previous = was.content()
+		c.previous = old.(*Object).content()
 	}
 	if subresource == "status" {
 		errs, err = c.status()

@@ -42,22 +42,18 @@ func (o *Object) DecodeStrict(doc []byte) (strict []error, err error) {
 	return strict, nil
 }
 
-// DecodeStored reads a stored document into a new object. It may have been stored by an older schema or in another
-// version: what the schema no longer knows and malformed metadata are dropped, defaults are set, and the object is
-// converted to the version that is stored now.
+// DecodeStored reads a stored document into a new object, in the version in which it is stored. It may have been stored
+// by an older schema: what the schema no longer knows and malformed metadata are dropped, and defaults are set.
 func (o *Object) DecodeStored(doc []byte) error {
 	if !o.quick(doc) {
 		if _, err := o.slow(doc, true); err != nil {
 			return err
 		}
 	}
-	to := o.version
-	if from := to.kind.version(o.APIVersion); from != nil && from != to {
+	if from := o.version.kind.version(o.APIVersion); from != nil {
 		o.version = from
-		if err := o.settle(); err != nil {
-			return err
-		}
-		return o.convert(to)
+	} else if !o.version.kind.remote() { // where only apiVersion differs
+		o.APIVersion = o.version.APIVersion()
 	}
 	return o.settle()
 }
@@ -237,22 +233,4 @@ func number(literal string) (any, error) {
 		}
 	}
 	return strconv.ParseFloat(literal, 64)
-}
-
-// convert changes the object's version, as the definition's conversion strategy None does: it has the same fields,
-// without those that the other version does not know.
-func (o *Object) convert(to *Version) error {
-	schema, err := to.Schema()
-	if err != nil {
-		return err
-	}
-	o.version, o.APIVersion = to, to.apiVersion()
-	o.coerce(schema)
-	return nil
-}
-
-// in is the object in another version. The object itself does not change.
-func (o *Object) in(to *Version) (*Object, error) {
-	c := o.DeepCopyObject().(*Object)
-	return c, c.convert(to)
 }

@@ -26,6 +26,9 @@ type Definition struct {
 	Finalizers        []string
 	Status            apiextensionsv1.CustomResourceDefinitionStatus
 	Spec              Spec
+	// Converter converts objects between the versions if the conversion strategy is Webhook. It is set before Kinds is
+	// called.
+	Converter Converter
 
 	spec []byte // of the document
 	doc  []byte

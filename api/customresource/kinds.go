@@ -17,7 +17,8 @@ import (
 // kind is the kind of one definition.
 type kind struct {
 	definition *Definition
-	versions   []*Version // those that are served or stored
+	versions   []*Version
+	converter  Converter // nil leaves objects in their versions
 }
 
 // Version is one version of a kind.
@@ -60,8 +61,11 @@ func (v *Version) Derived(key any, from func(*structural.Schema) any) (any, erro
 	return derived.(func() (any, error))()
 }
 
-// apiVersion is the version with its group.
-func (v *Version) apiVersion() string { return v.kind.definition.Spec.Group + "/" + v.spec.Name }
+// Name is the version's name, such as v1.
+func (v *Version) Name() string { return v.spec.Name }
+
+// APIVersion is the version with its group.
+func (v *Version) APIVersion() string { return v.kind.definition.Spec.Group + "/" + v.spec.Name }
 
 // hasStatus reports whether the version has a /status subresource.
 func (v *Version) hasStatus() bool {
@@ -71,7 +75,7 @@ func (v *Version) hasStatus() bool {
 // version is the kind's version of that group and name, nil if there is none.
 func (k *kind) version(apiVersion string) *Version {
 	for _, v := range k.versions {
-		if v.apiVersion() == apiVersion {
+		if v.APIVersion() == apiVersion {
 			return v
 		}
 	}
@@ -81,40 +85,47 @@ func (k *kind) version(apiVersion string) *Version {
 // Kinds returns the definition's registrations, one for each version that is served, and that of the version that is
 // stored, which need not be among them. Its names must have been accepted. state is what they have as Definition.
 func (d *Definition) Kinds(state *api.Definition) (served []*api.Resource, stored *api.Resource) {
-	k := &kind{definition: d}
-	resources := make([]*api.Resource, 0, len(d.Spec.Versions))
+	return d.kinds(state, d.Converter)
+}
+
+// AsStored is the registration of the stored version for what must not depend on another server: objects stay in the
+// version in which they are stored, unless only apiVersion differs.
+func (d *Definition) AsStored() *api.Resource {
+	_, stored := d.kinds(nil, nil)
+	return stored
+}
+
+func (d *Definition) kinds(state *api.Definition, c Converter) (served []*api.Resource, stored *api.Resource) {
+	k := &kind{definition: d, converter: c}
+	var views []*api.Resource
 	for i := range d.Spec.Versions {
 		spec := &d.Spec.Versions[i]
-		if !spec.Served && !spec.Storage {
-			continue
-		}
 		v := &Version{ID: lastID.Add(1), kind: k, spec: spec}
 		v.schema = sync.OnceValues(v.compile)
 		if s := spec.Subresources; s != nil && s.Scale != nil {
 			v.scale = newScale(s.Scale)
 		}
 		k.versions = append(k.versions, v)
-		r := v.resource()
-		r.Definition = state
-		if spec.Storage {
-			stored = r
-		}
-		resources = append(resources, r)
-	}
-	for i, r := range resources {
-		if r == stored {
+		if !spec.Served && !spec.Storage { // objects may be stored in it
 			continue
 		}
-		k.versions[i].view(r, stored)
+		r := v.resource()
+		r.Definition = state
+		if spec.Served {
+			served = append(served, r)
+		}
+		if spec.Storage {
+			stored = r
+		} else {
+			views = append(views, r)
+		}
+	}
+	for _, r := range views {
+		r.View = &api.View{Of: stored}
 		for _, path := range r.Fields {
 			if !slices.Contains(stored.SelectablePaths(), path) {
 				stored.ViewFields = append(stored.ViewFields, path)
 			}
-		}
-	}
-	for i, r := range resources {
-		if k.versions[i].spec.Served {
-			served = append(served, r)
 		}
 	}
 	return served, stored
@@ -150,6 +161,8 @@ func (v *Version) resource() *api.Resource {
 		New:         func() api.Object { return &Object{Fields: map[string]any{}, version: v} },
 		NewList:     func() runtime.Object { return &metav1.List{} },
 		Schema:      v.ID,
+		Convert:     v.Convert,
+		Remote:      v.kind.remote() && v.kind.converter != nil,
 		Default:     v.setDefaults,
 		Check:       v.check,
 		Warnings:    warnings,
@@ -157,13 +170,7 @@ func (v *Version) resource() *api.Resource {
 		Conditional: true,
 		Deprecation: d.deprecation(v.spec),
 		Columns:     headers,
-		Cells: func(obj api.Object) []any {
-			o, err := v.show(obj)
-			if err != nil {
-				return []any{obj.GetName()}
-			}
-			return cells(columns, o)
-		},
+		Cells:       func(obj api.Object) []any { return cells(columns, obj.(*Object)) },
 	}
 	for _, f := range v.spec.SelectableFields {
 		r.Fields = append(r.Fields, strings.TrimPrefix(f.JSONPath, "."))
@@ -172,28 +179,9 @@ func (v *Version) resource() *api.Resource {
 		r.Status = &api.Status{Copy: copyStatus, Reset: func(obj api.Object) { delete(obj.(*Object).Fields, "status") }}
 	}
 	if v.scale != nil {
-		r.Scale = v.scale.resource(v)
+		r.Scale = v.scale.resource()
 	}
 	return r
-}
-
-// view makes the registration of a version that is not stored one of the stored objects.
-func (v *Version) view(r, stored *api.Resource) {
-	r.View = &api.View{Of: stored,
-		ConvertTo: func(obj api.Object) (api.Object, error) { return v.show(obj) },
-		ConvertFrom: func(obj api.Object) (api.Object, error) {
-			return obj.(*Object).in(v.kind.version(stored.GroupVersion().String()))
-		},
-	}
-}
-
-// show is an object of the stored version in this one.
-func (v *Version) show(obj api.Object) (*Object, error) {
-	o := obj.(*Object)
-	if o.version == v {
-		return o, nil
-	}
-	return o.in(v)
 }
 
 // setDefaults sets the defaults of the schema. An object whose schema can't be compiled is refused when it is checked.

@@ -37,14 +37,15 @@ func TestKinds_Views(t *testing.T) {
 	v1, beta := all["v1"], all["v1beta1"]
 	stored := sent(t, v1, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},
 		"spec":{"size":1,"replicas":2},"status":{"ready":true}}`)
-	viewed, err := beta.View.ConvertTo(stored)
+	viewed, err := beta.Convert(t.Context(), []api.Object{stored})
 	require.NoError(t, err)
-	require.Equal(t, map[string]any{"spec": map[string]any{"size": int64(1)}}, viewed.(*customresource.Object).Fields)
-	require.Equal(t, "example.com/v1beta1", viewed.(*customresource.Object).APIVersion)
+	require.Equal(t, map[string]any{"spec": map[string]any{"size": int64(1)}},
+		viewed[0].(*customresource.Object).Fields)
+	require.Equal(t, "example.com/v1beta1", viewed[0].(*customresource.Object).APIVersion)
 	require.Contains(t, stored.Fields["spec"], "replicas", "the argument is left alone")
-	back, err := beta.View.ConvertFrom(viewed)
+	back, err := v1.Convert(t.Context(), viewed)
 	require.NoError(t, err)
-	require.Equal(t, "example.com/v1", back.(*customresource.Object).APIVersion)
+	require.Equal(t, "example.com/v1", back[0].(*customresource.Object).APIVersion)
 }
 
 func TestCells(t *testing.T) {

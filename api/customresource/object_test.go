@@ -150,7 +150,9 @@ func TestDecodeStored_BringsDocumentsUpToDate(t *testing.T) {
 	} {
 		o := v1.New()
 		require.NoError(t, json.Unmarshal([]byte(c.stored), o), name)
-		body, err := json.Marshal(o)
+		converted, err := v1.Convert(t.Context(), []api.Object{o})
+		require.NoError(t, err, name)
+		body, err := json.Marshal(converted[0])
 		require.NoError(t, err, name)
 		require.JSONEq(t, c.read, string(body), name)
 	}

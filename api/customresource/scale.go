@@ -28,22 +28,11 @@ func newScale(paths *apiextensionsv1.CustomResourceSubresourceScale) *scale {
 }
 
 // resource is the scale as the server uses it.
-func (s *scale) resource(v *Version) *api.Scale {
+func (s *scale) resource() *api.Scale {
 	return &api.Scale{
-		Path: s.spec,
-		Check: func(obj api.Object) (bool, error) {
-			o, err := v.show(obj)
-			if err != nil {
-				return false, err
-			}
-			return s.check(o)
-		},
-		Get: func(obj api.Object) (spec, status int32, selector string) {
-			if o, err := v.show(obj); err == nil {
-				return s.get(o)
-			}
-			return 0, 0, ""
-		},
+		Path:  s.spec,
+		Check: func(obj api.Object) (bool, error) { return s.check(obj.(*Object)) },
+		Get:   func(obj api.Object) (spec, status int32, selector string) { return s.get(obj.(*Object)) },
 		Set: func(obj api.Object, replicas int32) {
 			_ = unstructured.SetNestedField(obj.(*Object).Fields, int64(replicas), s.spec...)
 		},

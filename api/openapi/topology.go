@@ -2,9 +2,12 @@ package openapi
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	definitionapply "k8s.io/apiextensions-apiserver/pkg/client/applyconfiguration"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/applyconfigurations"
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
@@ -12,19 +15,25 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// mergeSchema describes how Kubernetes' own types merge under server-side apply. client-go has it as YAML;
-// parsing takes tens of milliseconds, so it is done on first use.
+// mergeSchema describes how Kubernetes' own types merge under server-side apply. client-go has it as YAML, but for
+// CustomResourceDefinition; parsing takes tens of milliseconds, so it is done on first use.
 var mergeSchema = sync.OnceValues(func() (*schema.Schema, error) {
-	// The schema is only available through a value that is typed with it. Any kind will do.
-	sample := &corev1.ConfigMap{}
+	// A schema is only available through a value that is typed with it. Any kind will do.
+	sample, definition := &corev1.ConfigMap{}, &apiextensionsv1.CustomResourceDefinition{}
 	sample.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, sample)
+	scheme.AddKnownTypes(apiextensionsv1.SchemeGroupVersion, definition)
 	value, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(sample)
 	if err != nil {
 		return nil, fmt.Errorf("read client-go's merge schema: %w", err)
 	}
-	return value.Schema(), nil
+	defined, err := definitionapply.NewTypeConverter(scheme).ObjectToTyped(definition)
+	if err != nil {
+		return nil, fmt.Errorf("read the merge schema of definitions: %w", err)
+	}
+	return &schema.Schema{Types: slices.Concat(defined.Schema().Types, value.Schema().Types)}, nil
 })
 
 // topology is the merge schema of one definition. It is zero for a type that is never applied (a list, an

@@ -254,7 +254,7 @@ func (c *change) apply(ctx context.Context, e *cel.Evaluator, t task, m mutation
 	if err != nil {
 		return false, err
 	}
-	before, err := c.cluster.Show(c.Object, t.in.kind)
+	before, err := c.cluster.Show(ctx, c.Object, t.in.kind)
 	if err != nil {
 		return false, err
 	}
@@ -271,7 +271,7 @@ func (c *change) apply(ctx context.Context, e *cel.Evaluator, t task, m mutation
 	if err != nil || after == nil || string(after) == string(was) {
 		return false, err
 	}
-	if err := c.cluster.Read(after, t.in.kind, c.Object); err != nil {
+	if err := c.cluster.Read(ctx, after, t.in.kind, c.Object); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	return true, nil

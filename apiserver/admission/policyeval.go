@@ -21,14 +21,14 @@ import (
 type documents struct{ object, old *cel.Document }
 
 // in returns the request's objects in the given kind.
-func (q *question) in(kind schema.GroupVersionKind) *documents {
+func (q *question) in(ctx context.Context, kind schema.GroupVersionKind) *documents {
 	if d, ok := q.docs[kind]; ok {
 		return d
 	}
 	if q.docs == nil {
 		q.docs = map[schema.GroupVersionKind]*documents{}
 	}
-	d := &documents{object: q.document(q.Object, kind), old: q.document(q.Old, kind)}
+	d := &documents{object: q.document(ctx, q.Object, kind), old: q.document(ctx, q.Old, kind)}
 	if q.Document != nil {
 		d.object = &cel.Document{Make: func() (any, error) { return q.Document, nil }}
 	}
@@ -36,11 +36,11 @@ func (q *question) in(kind schema.GroupVersionKind) *documents {
 	return d
 }
 
-func (q *question) document(obj api.Object, kind schema.GroupVersionKind) *cel.Document {
+func (q *question) document(ctx context.Context, obj api.Object, kind schema.GroupVersionKind) *cel.Document {
 	if obj == nil {
 		return nil
 	}
-	return &cel.Document{Make: func() (any, error) { return q.cluster.Show(obj, kind) }}
+	return &cel.Document{Make: func() (any, error) { return q.cluster.Show(ctx, obj, kind) }}
 }
 
 // changed drops the documents of the object, which has changed.
@@ -48,11 +48,11 @@ func (q *question) changed() { q.docs = nil }
 
 // bindings returns the variables of expressions.
 func (q *question) bindings(ctx context.Context, in matched, p param) cel.Bindings {
-	docs := q.in(in.kind)
+	docs := q.in(ctx, in.kind)
 	return cel.Bindings{
 		Object: docs.object, OldObject: docs.old,
 		Request:    &cel.Document{Make: func() (any, error) { return q.request(in), nil }},
-		Params:     p.document(q.cluster),
+		Params:     p.document(ctx, q.cluster),
 		Authorizer: rights{ctx, q.cluster, q.User},
 		Resource: cel.Resource{Group: q.Resource.Group, Resource: q.Resource.Resource, Subresource: q.Subresource,
 			Namespace: q.Namespace, Name: nameOf(q.Attributes)},

@@ -29,11 +29,11 @@ func (p param) name() string {
 }
 
 // document is the variable params of expressions: null without a parameter.
-func (p param) document(c Cluster) *cel.Document {
+func (p param) document(ctx context.Context, c Cluster) *cel.Document {
 	if p.obj == nil {
 		return nil
 	}
-	return &cel.Document{Make: func() (any, error) { return c.Show(p.obj, p.kind) }}
+	return &cel.Document{Make: func() (any, error) { return c.Show(ctx, p.obj, p.kind) }}
 }
 
 // params finds the parameters that a binding names. None at all, without an error, means that

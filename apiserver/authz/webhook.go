@@ -1,13 +1,11 @@
 package authz
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 )
 
 // Webhook asks another server, by a SubjectAccessReview, and caches its answers.
@@ -147,24 +146,13 @@ func (w *Webhook) ask(ctx context.Context, body []byte) (status authorizationv1.
 
 func (w *Webhook) post(ctx context.Context,
 	body []byte) (status authorizationv1.SubjectAccessReviewStatus, again bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
-	if err != nil {
-		return status, false, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	res, err := w.client.Do(req)
-	if err != nil {
-		return status, ctx.Err() == nil, err
-	}
-	defer res.Body.Close()
-	content, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err != nil {
-		return status, true, err
-	}
-	if res.StatusCode/100 != 2 {
-		return status, res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests,
-			fmt.Errorf("the webhook answered %s", res.Status)
+	content, err := webhook.Post(ctx, w.client, w.url, "", body, maxAnswer)
+	var failed *webhook.CodeError
+	switch {
+	case errors.As(err, &failed):
+		return status, failed.Code >= 500 || failed.Code == http.StatusTooManyRequests, err
+	case err != nil:
+		return status, ctx.Err() == nil && !errors.Is(err, webhook.ErrTooLarge), err
 	}
 	var review authorizationv1.SubjectAccessReview
 	if err := json.Unmarshal(content, &review); err != nil {

@@ -114,14 +114,14 @@ func (c *Cluster) Forget() {
 }
 
 // decode returns an object that is shared: it must not be changed.
-func (c *Cluster) decode(res *api.Resource, o *storage.Object) (api.Object, error) {
+func (c *Cluster) decode(ctx context.Context, res *api.Resource, o *storage.Object) (api.Object, error) {
 	c.mu.RLock()
 	known := c.decoded[o.Key]
 	c.mu.RUnlock()
 	if known.of == o {
 		return known.obj, nil
 	}
-	obj, err := encoding.Decode(res, o)
+	obj, err := encoding.Decode(ctx, res, o)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (c *Cluster) Get(ctx context.Context, resource schema.GroupResource, namesp
 	if err != nil {
 		return nil, err
 	}
-	return c.decode(res, o)
+	return c.decode(ctx, res, o)
 }
 
 // Newest reads an object as new as etcd has it, in a copy of the caller's own. For one that does not exist it returns
@@ -169,7 +169,7 @@ func (c *Cluster) Newest(ctx context.Context, kind schema.GroupVersionKind, name
 	if err != nil {
 		return nil, err
 	}
-	return encoding.Decode(res, o)
+	return encoding.Decode(ctx, res, o)
 }
 
 // List implements admission.Cluster.
@@ -194,7 +194,7 @@ func (c *Cluster) List(ctx context.Context, resource schema.GroupResource, names
 	}
 	all := make([]api.Object, len(l.Items))
 	for i, o := range l.Items {
-		if all[i], err = read(res, o); err != nil {
+		if all[i], err = read(ctx, res, o); err != nil {
 			return nil, err
 		}
 	}
@@ -230,7 +230,7 @@ func (c *Cluster) Await(ctx context.Context, resource schema.GroupResource, name
 		}
 		for _, e := range events {
 			if e.Type == storage.Added || e.Type == storage.Modified {
-				return c.decode(res, e.Object)
+				return c.decode(ctx, res, e.Object)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"testing"
@@ -42,7 +43,7 @@ func (o objects) Create(res *api.Resource, obj api.Object) (storage.Write, error
 
 func (o objects) Update(res *api.Resource, stored *storage.Object, _ string, change func(api.Object)) ([]storage.Write,
 	error) {
-	obj, err := encoding.Decode(res, stored)
+	obj, err := encoding.Decode(context.Background(), res, stored)
 	if err != nil {
 		return nil, err
 	}

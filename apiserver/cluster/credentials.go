@@ -40,7 +40,7 @@ func (c Credentials) Find(ctx context.Context, resource schema.GroupResource, na
 	}
 	found := authn.Found{UID: o.UID}
 	if bytes.Contains(o.Metadata(), []byte(`"deletionTimestamp":`)) { // or a label of that name
-		obj, err := encoding.Decode(res, o)
+		obj, err := encoding.Decode(ctx, res, o)
 		if err != nil {
 			return authn.Found{}, err
 		}

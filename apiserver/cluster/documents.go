@@ -59,21 +59,23 @@ func (c *Cluster) Versions(resource schema.GroupVersionResource) []*api.Resource
 	return fieldmanager.Versions(kinds, of)
 }
 
-// shows finds the registration that shows an object in another version than the stored one.
+// shows finds the registration that shows an object in a version of its kind.
 func (c *Cluster) shows(obj api.Object, kind schema.GroupVersionKind) *api.Resource {
 	res := c.Served(kind)
-	if res == nil || reflect.TypeOf(res.Stored().New()) != reflect.TypeOf(obj) ||
-		res.Schema != 0 && res.Stored().GVK() != obj.GetObjectKind().GroupVersionKind() {
+	if res == nil || reflect.TypeOf(res.Stored().New()) != reflect.TypeOf(obj) {
+		return nil
+	}
+	if o, ok := obj.(*customresource.Object); ok && o.Version().Definition().Name != res.Definition.Name {
 		return nil
 	}
 	return res
 }
 
 // Show implements admission.Cluster.
-func (c *Cluster) Show(obj api.Object, kind schema.GroupVersionKind) (map[string]any, error) {
+func (c *Cluster) Show(ctx context.Context, obj api.Object, kind schema.GroupVersionKind) (map[string]any, error) {
 	if res := c.shows(obj, kind); res != nil {
 		var err error
-		if obj, err = encoding.ConvertTo(res, obj); err != nil {
+		if obj, err = encoding.ConvertTo(ctx, res, obj); err != nil {
 			return nil, err
 		}
 	}
@@ -91,7 +93,7 @@ func (c *Cluster) Show(obj api.Object, kind schema.GroupVersionKind) (map[string
 }
 
 // Read implements admission.Cluster.
-func (c *Cluster) Read(doc []byte, kind schema.GroupVersionKind, into api.Object) error {
+func (c *Cluster) Read(ctx context.Context, doc []byte, kind schema.GroupVersionKind, into api.Object) error {
 	res := c.shows(into, kind)
 	fresh := reflect.New(reflect.TypeOf(into).Elem()).Interface().(api.Object)
 	if res != nil {
@@ -105,11 +107,16 @@ func (c *Cluster) Read(doc []byte, kind schema.GroupVersionKind, into api.Object
 		return fmt.Errorf("decoding a mutated %s: %w", kind.Kind, err)
 	}
 	if res != nil {
-		if fresh, err = encoding.ToStored(res, fresh); err != nil {
+		if fresh, err = encoding.ToOwn(res, fresh); err != nil {
 			return err
 		}
-		fresh.GetObjectKind().SetGroupVersionKind(res.Stored().GVK())
+		fresh.GetObjectKind().SetGroupVersionKind(encoding.Own(res).GVK())
 		encoding.SetDefaults(res, fresh)
+	}
+	if custom, ok := into.(*customresource.Object); ok {
+		if fresh, err = custom.Version().ConvertOne(ctx, fresh); err != nil {
+			return err
+		}
 	}
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(fresh).Elem())
 	return nil

@@ -47,7 +47,7 @@ func mentioning[T api.Object](ctx context.Context, c Nodes, resource schema.Grou
 	}
 	found := make([]T, len(l.Items))
 	for i, o := range l.Items {
-		obj, err := c.decode(res, o)
+		obj, err := c.decode(ctx, res, o)
 		if err != nil {
 			return nil, err
 		}

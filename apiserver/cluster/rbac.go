@@ -108,18 +108,18 @@ func (p *policy) takeFrom(ctx context.Context, w *policyWatcher, c authz.Changes
 			return err
 		}
 		for i := range events {
-			p.apply(c, w.res, &events[i])
+			p.apply(ctx, c, w.res, &events[i])
 		}
 	}
 }
 
-func (p *policy) apply(c authz.Changes, res *api.Resource, e *storage.Event) {
+func (p *policy) apply(ctx context.Context, c authz.Changes, res *api.Resource, e *storage.Event) {
 	namespace, name := e.Object.Key.Namespace, e.Object.Key.Name
 	gone := e.Type == storage.Deleted
 	var obj api.Object
 	if !gone {
 		var err error
-		if obj, err = encoding.Decode(res, e.Object); err != nil {
+		if obj, err = encoding.Decode(ctx, res, e.Object); err != nil {
 			p.log.Error("a role or binding grants nothing", "object", e.Object.Key.String(), "error", err)
 			gone = true
 		}

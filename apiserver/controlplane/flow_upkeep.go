@@ -159,7 +159,7 @@ func (u *upkeep) round(ctx context.Context, res *api.Resource, wanted []api.Obje
 	for _, o := range stored.Items {
 		want := missing[o.Key.Name]
 		delete(missing, o.Key.Name)
-		have, err := encoding.Decode(res, o)
+		have, err := encoding.Decode(ctx, res, o)
 		if err != nil {
 			u.add(nil, err)
 			continue

@@ -67,7 +67,7 @@ func (c *ControlPlane) policyWrites(ctx context.Context) ([]storage.Write, error
 		if err != nil {
 			return err
 		}
-		w, err := c.mend(res, have, obj)
+		w, err := c.mend(ctx, res, have, obj)
 		if w != nil {
 			writes = append(writes, *w)
 		}
@@ -90,8 +90,9 @@ func (c *ControlPlane) policyWrites(ctx context.Context) ([]storage.Write, error
 }
 
 // mend is the write that adds what a role or binding lacks, nil if it lacks nothing.
-func (c *ControlPlane) mend(res *api.Resource, stored *storage.Object, want api.Object) (*storage.Write, error) {
-	have, err := encoding.Decode(res, stored)
+func (c *ControlPlane) mend(ctx context.Context, res *api.Resource, stored *storage.Object, want api.Object) (
+	*storage.Write, error) {
+	have, err := encoding.Decode(ctx, res, stored)
 	if err != nil {
 		return nil, err
 	}

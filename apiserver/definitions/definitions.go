@@ -37,7 +37,9 @@ type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
 	Objects  Objects
-	Log      *slog.Logger
+	// Converter converts the objects of kinds with the conversion strategy Webhook.
+	Converter customresource.Converter
+	Log       *slog.Logger
 	// Forget is called when the registry has lost kinds: nothing that was made of them should stay in memory.
 	Forget func()
 }
@@ -216,6 +218,7 @@ func (d *Definitions) next(e *defined, o *storage.Object) *defined {
 		d.Log.Error("a CustomResourceDefinition cannot be served", "name", o.Key.Name, "error", err)
 		return &defined{Definition: &customresource.Definition{Name: o.Key.Name}, object: o, broken: true}
 	}
+	definition.Converter = d.Converter
 	now := &defined{Definition: definition, object: o}
 	switch {
 	case !definition.Served():

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
@@ -144,6 +147,68 @@ func TestDefinition_MakesAKind(t *testing.T) {
 	require.NoError(t, objects.Delete(ctx, "a", metav1.DeleteOptions{}))
 	_, err = objects.Get(ctx, "a", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
+}
+
+// withScale gives a definition a Scale of the size.
+func withScale(crd *apiextensionsv1.CustomResourceDefinition) {
+	crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{
+		Scale: &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.size",
+			StatusReplicasPath: ".status.size"}}
+}
+
+// TestScale_IsValidatedByTheSchema: a Scale is another way to write the object, not a way around its schema.
+func TestScale_IsValidatedByTheSchema(t *testing.T) {
+	t.Parallel()
+	client, ctx := serve(t, apiserver.Options{}), t.Context()
+	define(t, client, withScale, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		properties := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties
+		spec := properties["spec"]
+		spec.XValidations = apiextensionsv1.ValidationRules{{Rule: "self.size <= oldSelf.size + 2", Message: "too fast"}}
+		properties["spec"] = spec
+	})
+	objects := client.Resource(widgets).Namespace("default")
+	_, err := objects.Create(ctx, widget("a", map[string]any{"size": int64(1)}), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		replicas int
+		refusal  string
+	}{
+		{2, ""},
+		{0, "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1"},
+		{5, "spec: Invalid value: too fast"},
+		{4, ""},
+	} {
+		_, err = objects.Patch(ctx, "a", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, c.replicas),
+			metav1.PatchOptions{}, "scale")
+		if c.refusal == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.True(t, apierrors.IsInvalid(err), "%v", err)
+		require.ErrorContains(t, err, c.refusal)
+	}
+}
+
+// TestScale_IsProtobufToo, which the objects are not.
+func TestScale_IsProtobufToo(t *testing.T) {
+	t.Parallel()
+	config, ctx := rest.CopyConfig(servertest.Start(t, apiserver.Options{}).Config), t.Context()
+	client, err := dynamic.NewForConfig(config)
+	require.NoError(t, err)
+	define(t, client, withScale)
+	_, err = client.Resource(widgets).Namespace("default").Create(ctx, widget("a", map[string]any{"size": int64(1)}),
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
+	typed, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	const path = "/apis/example.com/v1/namespaces/default/widgets/a/scale"
+	var scale autoscalingv1.Scale
+	require.NoError(t, typed.AutoscalingV1().RESTClient().Get().AbsPath(path).Do(ctx).Into(&scale))
+	require.EqualValues(t, 1, scale.Spec.Replicas)
+	scale.Spec.Replicas = 2
+	require.NoError(t, typed.AutoscalingV1().RESTClient().Put().AbsPath(path).Body(&scale).Do(ctx).Into(&scale))
+	require.EqualValues(t, 2, scale.Spec.Replicas)
 }
 
 func TestDefinition_IsDeletedAfterItsObjects(t *testing.T) {

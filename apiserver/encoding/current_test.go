@@ -27,7 +27,7 @@ func TestConvertDocument_BringsOldDocumentsUpToDate(t *testing.T) {
 	read := func(doc string) (stored, shown *storage.Object) {
 		stored, err := storage.NewObject(storage.Key{Name: "a"}, 7, []byte(doc))
 		require.NoError(t, err)
-		shown, err = ConvertDocument(res, stored)
+		shown, err = ConvertDocument(t.Context(), res, stored)
 		require.NoError(t, err)
 		return stored, shown
 	}

@@ -21,22 +21,38 @@ type Form struct {
 	Resource *api.Resource
 	// IncludeObject is what each row of a Table carries.
 	IncludeObject metav1.IncludeObjectPolicy
+	// converted says that the documents have been converted already.
+	converted bool
 }
 
 // Object encodes one document. The result is still JSON unless the client asked for protobuf.
-func (f *Form) Object(o *storage.Object) ([]byte, error) {
-	switch {
-	case f.View == ViewTable:
-		return f.table(context.Background(), []*storage.Object{o},
+func (f *Form) Object(ctx context.Context, o *storage.Object) ([]byte, error) {
+	if f.View == ViewTable {
+		return f.table(ctx, []*storage.Object{o},
 			metav1.ListMeta{ResourceVersion: strconv.FormatInt(o.Revision, 10)}, true)
+	}
+	if f.converts() {
+		var err error
+		if o, err = ConvertDocument(ctx, f.Resource, o); err != nil {
+			return nil, err
+		}
+	}
+	return f.encode(o)
+}
+
+// converts reports whether documents are converted before they are encoded. Metadata are the same in all versions,
+// unless another server converts: it may change labels and annotations.
+func (f *Form) converts() bool {
+	return !f.converted && (f.View != ViewPartial || f.Resource.Remote)
+}
+
+// encode encodes a document, which is in the client's version, or its metadata.
+func (f *Form) encode(o *storage.Object) ([]byte, error) {
+	switch {
 	case f.View == ViewPartial && f.Media == MediaProtobuf:
 		return protobufPartialOf(o)
 	case f.View == ViewPartial:
 		return partialOf(o), nil
-	}
-	o, err := ConvertDocument(f.Resource, o)
-	if err != nil {
-		return nil, err
 	}
 	if f.Media == MediaProtobuf {
 		return protobufOf(f.Resource, o)
@@ -79,6 +95,11 @@ func (f *Form) List(ctx context.Context, l *storage.List) (head []byte, items []
 func (f *Form) documents(ctx context.Context, items []*storage.Object) (
 	kind, version string, docs [][]byte, err error) {
 	docs = make([][]byte, len(items))
+	if f.converts() {
+		if items, err = ConvertDocuments(ctx, f.Resource, items); err != nil {
+			return "", "", nil, err
+		}
+	}
 	if f.View == ViewPartial {
 		for i, o := range items {
 			docs[i] = partialOf(o)
@@ -87,9 +108,6 @@ func (f *Form) documents(ctx context.Context, items []*storage.Object) (
 	}
 	for i, o := range items {
 		if err = wanted(ctx, i); err != nil {
-			return "", "", nil, err
-		}
-		if o, err = ConvertDocument(f.Resource, o); err != nil {
 			return "", "", nil, err
 		}
 		docs[i] = o.JSON

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,9 @@ import (
 // Framer encodes watch events in the form that the client asked for: JSON documents one to a line, length-delimited
 // protobuf, or a sequence of CBOR items.
 type Framer struct {
+	// Match chooses among the events of objects that another server converts; nil chooses all.
+	Match func(*storage.Object) bool
+
 	form Form
 	// columns is set until the first Table has been sent: later ones do not repeat them.
 	columns bool
@@ -23,6 +27,7 @@ type Framer struct {
 
 // NewFramer returns a Framer for a new stream.
 func NewFramer(form Form) *Framer {
+	form.converted = form.Resource.Remote // see Converted
 	return &Framer{form: form, columns: true}
 }
 
@@ -37,34 +42,89 @@ func (f *Framer) ContentType() string {
 	return MediaJSON
 }
 
+// Converted returns events as Append needs them. If another server converts the kind's objects it is asked about all
+// of them together.
+func (f *Framer) Converted(ctx context.Context, events []storage.Event) ([]storage.Event, error) {
+	if !f.form.converted {
+		return events, nil
+	}
+	events = slices.Clone(events)
+	at := make([]**storage.Object, 0, len(events))
+	for i := range events {
+		for _, o := range []**storage.Object{&events[i].Object, &events[i].Previous} {
+			if *o != nil {
+				at = append(at, o)
+			}
+		}
+	}
+	items := make([]*storage.Object, len(at))
+	for i, o := range at {
+		items[i] = *o
+	}
+	items, err := ConvertDocuments(ctx, f.form.Resource, items)
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range at {
+		*o = items[i]
+	}
+	return f.chosen(events), nil
+}
+
+// chosen are the events about objects that Match chooses, as they are for a client that sees no others.
+func (f *Framer) chosen(events []storage.Event) []storage.Event {
+	if f.Match == nil {
+		return events
+	}
+	chosen := events[:0]
+	for _, e := range events {
+		is := e.Type == storage.Bookmark || f.Match(e.Object)
+		if was := e.Previous != nil && f.Match(e.Previous); e.Type == storage.Modified {
+			switch {
+			case is && !was:
+				e.Type = storage.Added
+			case was && !is:
+				e.Type, e.Object, is = storage.Deleted, e.Previous, true
+			}
+		}
+		if is {
+			chosen = append(chosen, e)
+		}
+	}
+	return chosen
+}
+
 // Append appends one event to buf.
-func (f *Framer) Append(buf []byte, e *storage.Event) ([]byte, error) {
-	doc, err := f.object(e)
+func (f *Framer) Append(ctx context.Context, buf []byte, e *storage.Event) ([]byte, error) {
+	doc, err := f.object(ctx, e)
 	if err != nil {
 		return buf, err
 	}
 	return f.frame(buf, e.Type.String(), doc)
 }
 
-func (f *Framer) object(e *storage.Event) ([]byte, error) {
+func (f *Framer) object(ctx context.Context, e *storage.Event) ([]byte, error) {
 	table, bookmark := f.form.View == ViewTable, e.Type == storage.Bookmark
 	switch {
 	case table && bookmark:
-		return f.form.table(context.Background(), nil,
+		return f.form.table(ctx, nil,
 			metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, false)
 	case table:
 		columns := f.columns
 		f.columns = false
-		return f.form.table(context.Background(), []*storage.Object{e.Object},
+		return f.form.table(ctx, []*storage.Object{e.Object},
 			metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, columns)
 	case bookmark:
 		o, err := storage.NewObject(storage.Key{}, e.Revision, f.bookmark(e))
 		if err != nil {
 			return nil, err
 		}
-		return f.form.Object(o)
+		if f.form.Resource.Schema != 0 {
+			return f.form.encode(o) // a schema would add defaults
+		}
+		return f.form.Object(ctx, o)
 	}
-	return f.form.Object(e.Object)
+	return f.form.Object(ctx, e.Object)
 }
 
 // bookmark returns an object of the kind with only a resourceVersion (KEP-956), and the annotation that ends a

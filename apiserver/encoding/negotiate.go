@@ -60,6 +60,8 @@ type Question struct {
 	Query    url.Values
 	Resource *api.Resource
 	Verb     string
+	// Scale reports that the response is a Scale, whatever the resource's objects are.
+	Scale bool
 	// NoTable reports that the response has no representation as a Table.
 	NoTable bool
 }
@@ -79,7 +81,7 @@ func Negotiate(q Question) (Output, error) {
 				continue
 			}
 			v, ok := viewOf(clause.Params, media)
-			if !ok || v == ViewTable && q.NoTable || !speaks(q.Resource, media, v) {
+			if !ok || v == ViewTable && q.NoTable || !q.Scale && !speaks(q.Resource, media, v) {
 				continue
 			}
 			if q.Verb == "watch" && media == MediaYAML { // there is no YAML stream

@@ -28,11 +28,17 @@ func (f *Form) table(ctx context.Context, objects []*storage.Object, m metav1.Li
 	if errs := validation.ValidateTableOptions(&metav1.TableOptions{IncludeObject: f.IncludeObject}); len(errs) > 0 {
 		return nil, apierrors.NewBadRequest("Unable to convert to Table as requested: " + errs[0].Error())
 	}
+	if f.Resource.Remote && !f.converted {
+		var err error
+		if objects, err = ConvertDocuments(ctx, f.Resource, objects); err != nil {
+			return nil, err
+		}
+	}
 	for i, o := range objects {
 		if err := wanted(ctx, i); err != nil {
 			return nil, err
 		}
-		row, err := rowOf(f.Resource, o, f.IncludeObject)
+		row, err := f.row(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -45,8 +51,16 @@ func (f *Form) table(ctx context.Context, objects []*storage.Object, m metav1.Li
 	return body, nil
 }
 
-func rowOf(res *api.Resource, o *storage.Object, include metav1.IncludeObjectPolicy) (metav1.TableRow, error) {
-	obj, err := Decode(res, o)
+// row is a document's. One that another server converts has been converted.
+func (f *Form) row(ctx context.Context, o *storage.Object) (metav1.TableRow, error) {
+	res := f.Resource
+	var obj api.Object
+	var err error
+	if res.Remote {
+		obj, err = decode(res, o)
+	} else {
+		obj, err = Decode(ctx, res, o)
+	}
 	if err != nil {
 		return metav1.TableRow{}, err
 	}
@@ -54,11 +68,13 @@ func rowOf(res *api.Resource, o *storage.Object, include metav1.IncludeObjectPol
 	if res.RowConditions != nil {
 		row.Conditions = res.RowConditions(obj)
 	}
-	switch include {
+	switch f.IncludeObject {
 	case metav1.IncludeNone:
 	case metav1.IncludeObject:
-		if o, err = ConvertDocument(res, o); err != nil {
-			return row, err
+		if !res.Remote {
+			if o, err = ConvertDocument(ctx, res, o); err != nil {
+				return row, err
+			}
 		}
 		row.Object = runtime.RawExtension{Raw: o.JSON}
 	default:

@@ -1,6 +1,7 @@
 package fieldmanager
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
 // Appliers are the library's field managers, one for each kind and subresource that has been applied. Parsing the
@@ -44,9 +46,11 @@ type applied struct {
 }
 
 // Of returns the field manager of a kind or of one of its subresources.
-func (a *Appliers) Of(registry *api.Registry, res *api.Resource,
+//
+// That of a kind whose objects another server converts is for one request, with whose context it asks that server.
+func (a *Appliers) Of(ctx context.Context, registry *api.Registry, res *api.Resource,
 	subresource string) (*managedfields.FieldManager, error) {
-	m, err := a.kind(registry, res).manager(res, subresource)
+	m, err := a.kind(registry, res).manager(ctx, res, subresource)
 	if err != nil {
 		return nil, fmt.Errorf("applying %s: %w", res.Plural, err)
 	}
@@ -140,7 +144,15 @@ func newApplier(served []*api.Resource, res *api.Resource) *applier {
 }
 
 // manager returns the field manager of a version or of one of its subresources.
-func (k *applier) manager(res *api.Resource, subresource string) (*managedfields.FieldManager, error) {
+func (k *applier) manager(ctx context.Context, res *api.Resource, subresource string) (
+	*managedfields.FieldManager, error) {
+	if res.Remote {
+		types, err := k.types()
+		if err != nil {
+			return nil, err
+		}
+		return newFieldManager(types, kindOf{Resource: res, versions: k.versions, ctx: ctx}, subresource)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := applied{res, subresource}
@@ -151,7 +163,7 @@ func (k *applier) manager(res *api.Resource, subresource string) (*managedfields
 	if err != nil {
 		return nil, err
 	}
-	m, err := newFieldManager(types, kindOf{res, k.versions}, subresource)
+	m, err := newFieldManager(types, kindOf{Resource: res, versions: k.versions}, subresource)
 	if err != nil {
 		return nil, err
 	}
@@ -183,12 +195,13 @@ func newFieldManager(types managedfields.TypeConverter, kind kindOf,
 	switch {
 	case subresource == "scale":
 		// client-go has no schema of a Scale. Its one field is a scalar, so it needs none.
-		kind = kindOf{scaleKind, []*api.Resource{scaleKind}}
+		kind = kindOf{Resource: scaleKind, versions: []*api.Resource{scaleKind}}
 		types = managedfields.NewDeducedTypeConverter()
 	case kind.isCustom():
 		create, filters = managedfields.NewDefaultCRDFieldManager, unreachableCustom(kind, subresource)
 	}
-	return create(types, kind, kind, kind, kind.GVK(), kind.Stored().GroupVersion(), subresource, filters)
+	hub := encoding.Own(kind.Resource).GroupVersion()
+	return create(types, kind, kind, kind, kind.GVK(), hub, subresource, filters)
 }
 
 // scaleKind is the part of a registration that applying a Scale needs.

@@ -41,7 +41,7 @@ func BenchmarkOwnership_PatchOfALabel(b *testing.B) {
 			w.Manager = manager
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := Update(kinds, res, changed, pod, pod.ManagedFields, w)
+				_, err := Update(b.Context(), kinds, res, changed, pod, pod.ManagedFields, w)
 				require.NoError(b, err)
 			}
 		})
@@ -52,7 +52,7 @@ func BenchmarkOwnership_PatchOfALabel(b *testing.B) {
 func BenchmarkOwnership_CreateByTheLibrary(b *testing.B) {
 	res, pod := objecttest.Pod(builtin.Kinds())
 	var all Appliers
-	library, err := all.Of(api.NewRegistry(res), res, "")
+	library, err := all.Of(b.Context(), api.NewRegistry(res), res, "")
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -97,7 +97,7 @@ func BenchmarkOwnership_PatchOfACustomLabel(b *testing.B) {
 			w := writerOf(res, manager)
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := Update(kinds, res, changed, obj, obj.ManagedFields, w)
+				_, err := Update(b.Context(), kinds, res, changed, obj, obj.ManagedFields, w)
 				require.NoError(b, err)
 			}
 		})
@@ -109,7 +109,7 @@ func BenchmarkOwnership_CreateCustomByTheLibrary(b *testing.B) {
 	res := widgets(b, customSpec)[0]
 	obj := widget(b, res, customFields)
 	var all Appliers
-	library, err := all.Of(api.NewRegistry(res), res, "")
+	library, err := all.Of(b.Context(), api.NewRegistry(res), res, "")
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {

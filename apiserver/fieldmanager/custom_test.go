@@ -131,7 +131,7 @@ func TestUpdate_OwnsCustomFieldsByTheSchema(t *testing.T) {
 			old := widget(t, kinds[0], `"spec":`+c.old+`}`)
 			old.SetManagedFields(Create(kinds[0], old, writerOf(kinds[0], "first")))
 			now := widget(t, kinds[0], `"spec":`+c.now+`}`)
-			entries, err := Update(api.NewRegistry(kinds...).Snapshot(), kinds[0], now, old, nil, writerOf(kinds[0], "second"))
+			entries, err := Update(t.Context(), api.NewRegistry(kinds...).Snapshot(), kinds[0], now, old, nil, writerOf(kinds[0], "second"))
 			require.NoError(t, err)
 			require.Equal(t, c.first, fieldsOfManager(entries, "first"))
 			require.Equal(t, c.second, fieldsOfManager(entries, "second"))
@@ -157,7 +157,7 @@ func TestUpdate_LeavesWhatCannotBeTakenApart(t *testing.T) {
 		old := widget(t, kinds[0], `"status":{"a":1}}`)
 		old.SetLabels(map[string]string{"a": "b"})
 		old.SetManagedFields(Create(kinds[0], old, writerOf(kinds[0], "first")))
-		entries, err := Update(api.NewRegistry(kinds...).Snapshot(), kinds[0], bad, old, nil, writerOf(kinds[0], "second"))
+		entries, err := Update(t.Context(), api.NewRegistry(kinds...).Snapshot(), kinds[0], bad, old, nil, writerOf(kinds[0], "second"))
 		require.NoError(t, err, name)
 		require.Equal(t, old.GetManagedFields(), entries, name)
 	}
@@ -178,7 +178,7 @@ func TestUpdate_SeparatesStatusFromTheRest(t *testing.T) {
 	now := widget(t, kinds[0], `"spec":{"replicas":1},"status":{"ready":false}}`)
 	w := writerOf(kinds[0], "controller")
 	w.Subresource = "status"
-	entries, err := Update(snapshot, kinds[0], now, obj, nil, w)
+	entries, err := Update(t.Context(), snapshot, kinds[0], now, obj, nil, w)
 	require.NoError(t, err)
 	require.Len(t, entries, 2)
 	require.Equal(t, `{"f:status":{"f:ready":{}}}`, fieldsOfManager(entries, "controller"))
@@ -191,19 +191,17 @@ func TestUpdate_TracksEachVersion(t *testing.T) {
 	v1, v2 := kinds[0], kinds[1]
 	snapshot := api.NewRegistry(kinds...).Snapshot()
 	obj := widget(t, v1, `"spec":{"replicas":1,"labels":{"a":"1","b":"2"}}}`)
-	shown, err := v2.View.ConvertTo(obj)
-	require.NoError(t, err)
-	obj.SetManagedFields(Create(v2, shown, writerOf(v2, "two")))
+	obj.SetManagedFields(Create(v2, shownIn(t, v2, obj), writerOf(v2, "two")))
 	require.Equal(t, `{"f:spec":{".":{},"f:labels":{},"f:replicas":{}}}`, fieldsOfManager(obj.GetManagedFields(), "two"))
 
 	now := widget(t, v1, `"spec":{"replicas":1,"labels":{"a":"1","b":"3"}}}`)
-	entries, err := Update(snapshot, v1, now, obj, nil, writerOf(v1, "one"))
+	entries, err := Update(t.Context(), snapshot, v1, now, obj, nil, writerOf(v1, "one"))
 	require.NoError(t, err)
 	require.Equal(t, `{"f:spec":{"f:labels":{"f:b":{}}}}`, fieldsOfManager(entries, "one"))
 	require.Equal(t, `{"f:spec":{".":{},"f:replicas":{}}}`, fieldsOfManager(entries, "two"))
 
 	now.SetManagedFields(entries)
-	entries, err = Update(api.NewRegistry(v1).Snapshot(), v1, widget(t, v1, `"spec":{"replicas":2}}`), now, nil,
+	entries, err = Update(t.Context(), api.NewRegistry(v1).Snapshot(), v1, widget(t, v1, `"spec":{"replicas":2}}`), now, nil,
 		writerOf(v1, "one"))
 	require.NoError(t, err)
 	require.Empty(t, fieldsOfManager(entries, "two"), "of a version that is no longer served")
@@ -218,7 +216,7 @@ func TestUpdate_FollowsTheSchema(t *testing.T) {
 	after := widgets(t, strings.Replace(granularSpec, `"labels":{`, `"labels":{"x-kubernetes-map-type":"atomic",`, 1))[0]
 	old := widget(t, after, `"spec":{"replicas":1,"labels":{"a":"1"}}}`)
 	old.SetManagedFields(entries)
-	entries, err := Update(api.NewRegistry(after).Snapshot(), after,
+	entries, err := Update(t.Context(), api.NewRegistry(after).Snapshot(), after,
 		widget(t, after, `"spec":{"replicas":2,"labels":{"a":"1"}}}`), old, nil, writerOf(after, "second"))
 	require.NoError(t, err)
 	require.Equal(t, `{"f:spec":{".":{},"f:labels":{}}}`, fieldsOfManager(entries, "first"))
@@ -240,9 +238,9 @@ func TestAppliers_ApplyCustomResources(t *testing.T) {
 	var all Appliers
 	apply := func(live api.Object, res *api.Resource, manager, fields string,
 		force bool) (*customresource.Object, error) {
-		library, err := all.Of(registry, res, "")
+		library, err := all.Of(t.Context(), registry, res, "")
 		require.NoError(t, err)
-		obj, err := library.Apply(live, patch(t, res, fields), manager, force)
+		obj, err := library.Apply(shownIn(t, res, live), patch(t, res, fields), manager, force)
 		if err != nil {
 			return nil, err
 		}
@@ -250,7 +248,7 @@ func TestAppliers_ApplyCustomResources(t *testing.T) {
 	}
 	obj, err := apply(Fresh(kinds[0]), kinds[1], "one", `{"spec":{"replicas":1,"labels":{"a":"1","b":"1"}}}`, false)
 	require.NoError(t, err)
-	require.Equal(t, "example.com/v1", obj.APIVersion, "as it is stored")
+	require.Equal(t, "example.com/v2", obj.APIVersion)
 	require.Equal(t, "example.com/v2", obj.ManagedFields[0].APIVersion)
 
 	_, err = apply(obj, kinds[0], "two", `{"spec":{"replicas":2}}`, false)
@@ -283,7 +281,7 @@ func TestAppliers_ResetFieldsOfCustomResources(t *testing.T) {
 		"":       `{"f:metadata":{"f:labels":{"f:a":{}}},"f:spec":{"f:replicas":{}}}`,
 		"status": `{"f:status":{"f:ready":{}}}`,
 	} {
-		library, err := all.Of(registry, kinds[0], subresource)
+		library, err := all.Of(t.Context(), registry, kinds[0], subresource)
 		require.NoError(t, err)
 		config := patch(t, kinds[0], `{"spec":{"replicas":5},"status":{"ready":true}}`)
 		config.SetLabels(map[string]string{"a": "b"})
@@ -312,17 +310,17 @@ func TestAppliers_KeepEachKindApart(t *testing.T) {
 	registry := api.NewRegistry(builtin.Kinds()...)
 	pods := registry.Snapshot().Kind(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
 	var all Appliers
-	ofPods, err := all.Of(registry, pods, "")
+	ofPods, err := all.Of(t.Context(), registry, pods, "")
 	require.NoError(t, err)
 	gone := make(chan struct{})
 	gvr := func() schema.GroupVersionResource {
 		kinds := widgets(t, granularSpec)
 		require.NoError(t, registry.Add(kinds...))
-		first, err := all.Of(registry, kinds[0], "")
+		first, err := all.Of(t.Context(), registry, kinds[0], "")
 		require.NoError(t, err)
 		other := served(t, &apiextensionsv1.CustomResourceDefinition{}) // nothing
 		require.NoError(t, registry.Add(other...))
-		second, err := all.Of(registry, kinds[0], "")
+		second, err := all.Of(t.Context(), registry, kinds[0], "")
 		require.NoError(t, err)
 		require.Same(t, first, second)
 
@@ -333,7 +331,7 @@ func TestAppliers_KeepEachKindApart(t *testing.T) {
 		return kinds[0].GroupVersion().WithResource(kinds[0].Plural)
 	}()
 	require.NoError(t, registry.Replace([]*api.Resource{registry.Snapshot().Resource(gvr)}, nil))
-	again, err := all.Of(registry, pods, "")
+	again, err := all.Of(t.Context(), registry, pods, "")
 	require.NoError(t, err)
 	require.Same(t, ofPods, again, "other kinds come and go")
 	require.Eventually(t, func() bool {

@@ -185,7 +185,7 @@ func (g *game) next(old *customresource.Object) *customresource.Object {
 }
 
 func (g *game) library(res *api.Resource, subresource string) *managedfields.FieldManager {
-	m, err := newFieldManager(g.types, kindOf{res, g.versions}, subresource)
+	m, err := newFieldManager(g.types, kindOf{Resource: res, versions: g.versions}, subresource)
 	require.NoError(g.t, err)
 	return m
 }
@@ -231,8 +231,9 @@ func (g *game) play(writes int) {
 
 func (g *game) create(res *api.Resource, obj *customresource.Object, w Writer) (ours,
 	want []metav1.ManagedFieldsEntry) {
-	ours = Create(res, shownIn(g.t.(*testing.T), res, obj), w)
-	theirs, err := g.library(res, "").Update(Fresh(res.Stored()), clone(obj), w.Manager)
+	shown := g.shown(res, obj)
+	ours = Create(res, shown, w)
+	theirs, err := g.library(res, "").Update(Fresh(res), clone(shown), w.Manager)
 	if err != nil {
 		g.refused++
 		return ours, nil
@@ -243,9 +244,10 @@ func (g *game) create(res *api.Resource, obj *customresource.Object, w Writer) (
 func (g *game) update(res *api.Resource, old, obj *customresource.Object, w Writer) (ours,
 	want []metav1.ManagedFieldsEntry) {
 	old.SetUID("known")
-	ours, err := Update(g.kinds, res, obj, old, nil, w)
+	was, is := g.shown(res, old), g.shown(res, obj)
+	ours, err := Update(g.t.Context(), g.kinds, res, is, was, nil, w)
 	require.NoError(g.t, err)
-	theirs, err := g.library(res, w.Subresource).Update(clone(old), without(obj), w.Manager)
+	theirs, err := g.library(res, w.Subresource).Update(clone(was), without(is), w.Manager)
 	if err != nil {
 		g.refused++
 		return ours, old.GetManagedFields()
@@ -255,17 +257,18 @@ func (g *game) update(res *api.Resource, old, obj *customresource.Object, w Writ
 
 // apply applies a part of the object, with this package's models and with Kubernetes' own.
 func (g *game) apply(res *api.Resource, obj *customresource.Object) *customresource.Object {
-	patch := shownIn(g.t.(*testing.T), res, without(obj)).(*customresource.Object).Content()
+	live := g.shown(res, obj)
+	patch := without(live).(*customresource.Object).Content()
 	if spec, ok := patch["spec"].(map[string]any); ok {
 		patch["spec"] = g.edited(schemaOf(g.schemas[0], "spec"), spec, 5)
 	}
 	delete(patch, "status")
 	manager, force := pickOf(g.randomKinds, "gamma", "delta"), !g.one(3)
-	want, wantErr := g.library(res, "").Apply(clone(obj), &unstructured.Unstructured{Object: patch}, manager, force)
+	want, wantErr := g.library(res, "").Apply(clone(live), &unstructured.Unstructured{Object: patch}, manager, force)
 	var appliers Appliers
-	own, err := appliers.Of(api.NewRegistry(g.versions...), res, "")
+	own, err := appliers.Of(g.t.Context(), api.NewRegistry(g.versions...), res, "")
 	require.NoError(g.t, err)
-	have, haveErr := own.Apply(clone(obj), &unstructured.Unstructured{Object: patch}, manager, force)
+	have, haveErr := own.Apply(clone(live), &unstructured.Unstructured{Object: patch}, manager, force)
 	// The library's words depend on the order in which it meets the entries.
 	require.Equal(g.t, wantErr == nil, haveErr == nil, "%v and %v", wantErr, haveErr)
 	if wantErr != nil {
@@ -276,8 +279,13 @@ func (g *game) apply(res *api.Resource, obj *customresource.Object) *customresou
 	require.Equal(g.t, books(Stamp(want.(api.Object).GetManagedFields(), nil, metav1.Now())), books(entries))
 	require.Equal(g.t, document(want.(*customresource.Object).Fields), document(have.(*customresource.Object).Fields))
 	obj.SetManagedFields(entries)
-	obj.Fields = have.(*customresource.Object).Fields
+	obj.Fields = g.shown(g.versions[0], have.(api.Object)).(*customresource.Object).Fields
 	return g.read(obj)
+}
+
+// shown is an object in a version.
+func (g *game) shown(res *api.Resource, obj api.Object) api.Object {
+	return shownIn(g.t.(*testing.T), res, obj)
 }
 
 // read returns the object as it is when it is read again.

@@ -56,7 +56,7 @@ func playOwnership(t *testing.T, registry *api.Registry, all *Appliers, res *api
 		if res.Status != nil && random.IntN(3) == 0 && write > 0 {
 			w.Subresource = "status"
 		}
-		library, err := all.Of(registry, res, w.Subresource)
+		library, err := all.Of(t.Context(), registry, res, w.Subresource)
 		require.NoError(t, err)
 		var ours []metav1.ManagedFieldsEntry
 		var theirs runtime.Object
@@ -73,7 +73,7 @@ func playOwnership(t *testing.T, registry *api.Registry, all *Appliers, res *api
 			}
 			old.SetUID("known")
 			old.SetManagedFields(entries)
-			ours, err = Update(kinds, res, obj, old, nil, w)
+			ours, err = Update(t.Context(), kinds, res, obj, old, nil, w)
 			require.NoError(t, err)
 			theirs, err = library.Update(clone(old), without(obj), w.Manager)
 		}
@@ -94,7 +94,7 @@ func playOwnership(t *testing.T, registry *api.Registry, all *Appliers, res *api
 
 func shownIn(t *testing.T, res *api.Resource, stored api.Object) api.Object {
 	t.Helper()
-	obj, err := encoding.ConvertTo(res, stored)
+	obj, err := encoding.ConvertTo(t.Context(), res, stored)
 	require.NoError(t, err)
 	return obj
 }

@@ -14,6 +14,7 @@ package fieldmanager
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -92,10 +93,10 @@ func nothingOf(obj api.Object) api.Object {
 	return nothing.(api.Object)
 }
 
-// Update returns the managedFields of an object that replaces old. Both are of the stored version. sent are the
-// managedFields that the client sent.
-func Update(kinds *api.Snapshot, res *api.Resource, obj, old api.Object, sent []metav1.ManagedFieldsEntry,
-	w Writer) ([]metav1.ManagedFieldsEntry, error) {
+// Update returns the managedFields of an object that replaces old. Both are of the version of encoding.Own. sent are
+// the managedFields that the client sent.
+func Update(ctx context.Context, kinds *api.Snapshot, res *api.Resource, obj, old api.Object,
+	sent []metav1.ManagedFieldsEntry, w Writer) ([]metav1.ManagedFieldsEntry, error) {
 	entries := old.GetManagedFields()
 	if w.Subresource == "" {
 		entries = chosenEntries(entries, sent)
@@ -111,7 +112,7 @@ func Update(kinds *api.Snapshot, res *api.Resource, obj, old api.Object, sent []
 			return nil, err
 		}
 	}
-	if len(versions) == 1 && res.View == nil {
+	if len(versions) == 1 && encoding.Own(res) == res {
 		changed, err := changesOf(res, old, obj, w, false)
 		if err != nil {
 			return untracked(old, err)
@@ -126,7 +127,7 @@ func Update(kinds *api.Snapshot, res *api.Resource, obj, old api.Object, sent []
 			continue // of a version that is no longer served
 		}
 		var err error
-		if changed[version], err = changesIn(shownIn, old, obj, w); err != nil {
+		if changed[version], err = changesIn(ctx, shownIn, old, obj, w); err != nil {
 			return untracked(old, err)
 		}
 	}
@@ -142,12 +143,8 @@ func untracked(old api.Object, err error) ([]metav1.ManagedFieldsEntry, error) {
 }
 
 // changesIn returns the changes of a write as a version has them.
-func changesIn(shownIn *api.Resource, old, obj api.Object, w Writer) (*fieldSet, error) {
-	was, err := encoding.ConvertTo(shownIn, old)
-	if err != nil {
-		return nil, err
-	}
-	is, err := encoding.ConvertTo(shownIn, obj)
+func changesIn(ctx context.Context, shownIn *api.Resource, old, obj api.Object, w Writer) (*fieldSet, error) {
+	was, is, err := bothIn(ctx, shownIn, old, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -163,6 +160,22 @@ func changesIn(shownIn *api.Resource, old, obj api.Object, w Writer) (*fieldSet,
 		})
 	}
 	return changes, nil
+}
+
+// bothIn returns two objects in a version.
+func bothIn(ctx context.Context, shownIn *api.Resource, old, obj api.Object) (was, is api.Object, err error) {
+	if shownIn.Convert != nil { // in one step for both
+		both, err := shownIn.Convert(ctx, []api.Object{old, obj})
+		if err != nil {
+			return nil, nil, err
+		}
+		return both[0], both[1], nil
+	}
+	if was, err = encoding.ConvertTo(ctx, shownIn, old); err != nil {
+		return nil, nil, err
+	}
+	is, err = encoding.ConvertTo(ctx, shownIn, obj)
+	return was, is, err
 }
 
 // versionOf returns the registration of a kind's version: one that is served, or the one in which objects are stored.

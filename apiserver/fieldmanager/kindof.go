@@ -1,6 +1,7 @@
 package fieldmanager
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -37,6 +38,8 @@ type kindOf struct {
 	*api.Resource
 	// versions are those that are served, and the one in which objects are stored.
 	versions []*api.Resource
+	// ctx is the request's for which objects are converted, nil where that needs none.
+	ctx context.Context
 }
 
 // isCustom reports whether a definition defines the kind.
@@ -66,7 +69,7 @@ func (k kindOf) Default(obj runtime.Object) {
 	}
 }
 
-// ConvertToVersion converts between any two versions by way of the stored one.
+// ConvertToVersion converts between any two versions: those of a built-in kind by way of the stored one.
 func (k kindOf) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	from, err := k.version(in.GetObjectKind().GroupVersionKind())
 	if err != nil {
@@ -90,11 +93,16 @@ func (k kindOf) ConvertToVersion(in runtime.Object, target runtime.GroupVersione
 	if from == to {
 		return obj, nil
 	}
-	stored, err := encoding.ConvertFrom(from, obj)
-	if err != nil {
-		return nil, err
+	ctx := k.ctx
+	if ctx == nil {
+		ctx = context.Background()
 	}
-	return encoding.ConvertTo(to, stored)
+	if to.Convert == nil {
+		if obj, err = encoding.ConvertFrom(from, obj); err != nil {
+			return nil, err
+		}
+	}
+	return encoding.ConvertTo(ctx, to, obj)
 }
 
 // Convert implements runtime.ObjectConvertor: it makes an object of its content.

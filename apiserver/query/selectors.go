@@ -60,7 +60,7 @@ func fieldMatch(text string, res *api.Resource, sc *storage.Scope) (func(*storag
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	var tests []func(*storage.Object) bool
+	var tests tests
 	for _, q := range selector.Requirements() {
 		equal := q.Operator != selection.NotEquals
 		if equal && narrow(&q.Value, q.Field, res, sc) {
@@ -70,15 +70,57 @@ func fieldMatch(text string, res *api.Resource, sc *storage.Scope) (func(*storag
 		if err != nil {
 			return nil, err
 		}
-		want := q.Value
-		tests = append(tests, func(o *storage.Object) bool { return (value(o) == want) == equal })
+		if !ofConverted(res, q.Field) {
+			tests.add(value, q.Value, equal)
+		}
 	}
-	if len(tests) == 0 {
+	return tests.match(), nil
+}
+
+// Converted returns the part of the field selector that Scope leaves out: the fields of a kind that another server
+// converts. It is tested on documents in the version of the registration. It is nil if there is none.
+func Converted(q url.Values, res *api.Resource) (func(*storage.Object) bool, error) {
+	if !res.Remote || q.Get("fieldSelector") == "" {
 		return nil, nil
 	}
+	selector, err := fields.ParseSelector(q.Get("fieldSelector"))
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	var tests tests
+	for _, q := range selector.Requirements() {
+		if !ofConverted(res, q.Field) {
+			continue
+		}
+		value, err := selectable(res, q.Field)
+		if err != nil {
+			return nil, err
+		}
+		tests.add(value, q.Value, q.Operator != selection.NotEquals)
+	}
+	return tests.match(), nil
+}
+
+// ofConverted reports whether a field is known only of a converted document: another version may have it elsewhere.
+func ofConverted(res *api.Resource, field string) bool {
+	return res.Remote && slices.Contains(res.Fields, field)
+}
+
+// tests are the requirements of a selector.
+type tests []func(*storage.Object) bool
+
+func (t *tests) add(value func(*storage.Object) string, want string, equal bool) {
+	*t = append(*t, func(o *storage.Object) bool { return (value(o) == want) == equal })
+}
+
+// match is the test that an object passes if it passes all of them, nil if there are none.
+func (t tests) match() func(*storage.Object) bool {
+	if len(t) == 0 {
+		return nil
+	}
 	return func(o *storage.Object) bool {
-		return !slices.ContainsFunc(tests, func(t func(*storage.Object) bool) bool { return !t(o) })
-	}, nil
+		return !slices.ContainsFunc(t, func(test func(*storage.Object) bool) bool { return !test(o) })
+	}
 }
 
 // narrow uses an equality where the store has an index for it. It returns false where the requirement
@@ -119,7 +161,7 @@ func selectable(res *api.Resource, name string) (func(*storage.Object) string, e
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", name))
 	}
 	zero := res.FieldZero[name]
-	if res.View != nil { // the store knows the fields of the version that it stores
+	if res.View != nil && !res.Remote { // the store knows the fields of the version that it stores
 		i = slices.Index(res.View.Of.SelectablePaths(), res.SelectablePaths()[i])
 	}
 	return func(o *storage.Object) string { return cmp.Or(o.Fields[i], zero) }, nil

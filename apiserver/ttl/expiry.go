@@ -212,7 +212,7 @@ func (l *Lifetimes) endNow(ctx context.Context, life *storage.Object) (deleted b
 		return false, err
 	}
 	if err == nil && o.UID == life.UID {
-		obj, err := encoding.Decode(res, o)
+		obj, err := encoding.Decode(ctx, res, o)
 		if err != nil {
 			return false, err
 		}

@@ -80,7 +80,7 @@ func (h *house) Delete(ctx context.Context, res *api.Resource, o *storage.Object
 	if refusal != nil {
 		return refusal
 	}
-	old, err := encoding.Decode(res, o)
+	old, err := encoding.Decode(ctx, res, o)
 	if err != nil {
 		return err
 	}

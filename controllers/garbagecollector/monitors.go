@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -149,11 +150,6 @@ func (m *monitors) follow(ctx context.Context) bool {
 		m.log.Warn("discovery failed", "error", err)
 		return false
 	}
-	for gvr, res := range found {
-		if m.running[gvr] == nil {
-			m.running[gvr] = m.start(ctx, res)
-		}
-	}
 	for gvr, monitor := range m.running {
 		if _, ok := found[gvr]; ok || failed[gvr.GroupVersion()] {
 			continue
@@ -166,6 +162,12 @@ func (m *monitors) follow(ctx context.Context) bool {
 			if o, ok := obj.(metav1.Object); ok {
 				m.collector.gone(o.GetUID())
 			}
+		}
+	}
+	// After those that ended: a resource of which another version is watched now has the same objects.
+	for gvr, res := range found {
+		if m.running[gvr] == nil {
+			m.running[gvr] = m.start(ctx, res)
 		}
 	}
 	return true
@@ -268,8 +270,15 @@ func (m *monitors) start(ctx context.Context, res resource) *monitor {
 	informer := metadatainformer.NewFilteredMetadataInformer(m.metadata, res.gvr, metav1.NamespaceAll, 0, nil,
 		nil).Informer()
 	mon := &monitor{informer: informer, stop: stop, done: make(chan struct{})}
-	// Both calls fail only on an informer that runs already.
+	// These calls fail only on an informer that runs already.
 	_ = informer.SetTransform(keepEdges)
+	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if apierrors.IsNotFound(err) { // its definition is gone, or another version is served
+			m.discoverSoon()
+			return
+		}
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	})
 	registration, err := informer.AddEventHandler(m.handler(res))
 	if err != nil {
 		panic(err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -20,7 +21,7 @@ import (
 var errNotServed = errors.New("the API server has no such namespaced resource")
 
 // monitors watch, from metadata only, the resources that some quota counts by number: from the
-// first time that one does until the controller ends.
+// first time that one does until the controller ends or the resource is no longer served.
 type monitors struct {
 	env  *controller.Env
 	gone func(namespace string, of schema.GroupResource)
@@ -47,16 +48,30 @@ func (m *monitors) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case gvr := <-m.wake:
-			informer := m.informer(gvr)
-			running.Go(func() { informer.RunWithContext(ctx) })
+			running.Go(func() {
+				ctx, stop := context.WithCancel(ctx)
+				defer stop()
+				m.informer(gvr, stop).RunWithContext(ctx)
+			})
 		}
 	}
 }
 
-func (m *monitors) informer(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
+// informer is one of a resource. It calls stop when the resource is no longer served in this version.
+func (m *monitors) informer(gvr schema.GroupVersionResource, stop func()) cache.SharedIndexInformer {
 	informer := metadatainformer.NewFilteredMetadataInformer(m.env.Metadata, gvr, metav1.NamespaceAll, 0, nil,
 		nil).Informer()
-	// Both calls fail only on an informer that runs already.
+	// These calls fail only on an informer that runs already.
+	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if !apierrors.IsNotFound(err) {
+			cache.DefaultWatchErrorHandler(ctx, r, err)
+			return
+		}
+		m.mu.Lock()
+		delete(m.known, gvr.GroupResource())
+		m.mu.Unlock()
+		stop()
+	})
 	_ = informer.SetTransform(func(obj any) (any, error) {
 		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
 			o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID,
@@ -73,6 +88,14 @@ func (m *monitors) informer(gvr schema.GroupVersionResource) cache.SharedIndexIn
 		}
 	}})
 	return informer
+}
+
+// watches reports whether a resource is watched.
+func (m *monitors) watches(of schema.GroupResource) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.known[of]
+	return ok
 }
 
 // follow has a resource watched, and returns a version of it that is served.

@@ -57,7 +57,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		Add: func(obj *corev1.ResourceQuota) { q.EnqueueObject(obj) },
 		Update: func(old, obj *corev1.ResourceQuota) {
 			// The status changes with every object that is charged, and is right then.
-			if !equality.Semantic.DeepEqual(old.Spec, obj.Spec) {
+			if !equality.Semantic.DeepEqual(old.Spec, obj.Spec) || q.chargesUnwatched(obj) {
 				q.EnqueueObject(obj)
 			}
 		},
@@ -66,6 +66,18 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	replenishes[*corev1.Service](q, core.Services().Informer(), services)
 	replenishes[*corev1.PersistentVolumeClaim](q, core.PersistentVolumeClaims().Informer(), claims)
 	return q.Controller, nil
+}
+
+// chargesUnwatched reports whether objects are charged for that nobody sees go: of a custom kind that has been defined
+// since the quota was counted. The next count watches them.
+func (q *quotas) chargesUnwatched(is *corev1.ResourceQuota) bool {
+	for name, n := range is.Status.Used {
+		of, ok := quota.Counted(name)
+		if ok && !n.IsZero() && of != pods && of != services && of != claims && !q.monitor.watches(of) {
+			return true
+		}
+	}
+	return false
 }
 
 var (

@@ -85,7 +85,7 @@ func (f *Follower) take(ctx context.Context) error {
 			return err
 		}
 		for _, o := range list.Items {
-			obj, err := encoding.Decode(kind.Resource, o)
+			obj, err := encoding.Decode(ctx, kind.Resource, o)
 			if err != nil {
 				f.log.Error("an object of flow control is not used", "object", o.Key.String(), "error", err)
 				continue

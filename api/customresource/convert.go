@@ -1,0 +1,89 @@
+package customresource
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+)
+
+// Converter asks another server to convert objects, as their definition's conversion strategy Webhook says.
+type Converter interface {
+	// Convert returns the objects in another version, in their order. They are of one definition and in any of its
+	// other versions. It does not change them.
+	Convert(ctx context.Context, objs []*Object, to *Version) ([]*Object, error)
+}
+
+// remote reports whether another server converts the kind's objects.
+func (k *kind) remote() bool {
+	c := k.definition.Spec.Conversion
+	return c != nil && c.Strategy == apiextensionsv1.WebhookConverter
+}
+
+// Convert brings objects of the kind to the version, in their order. It does not change them, and returns those that
+// are in the version already as they are.
+func (v *Version) Convert(ctx context.Context, objs []api.Object) ([]api.Object, error) {
+	var at []int
+	for i, obj := range objs {
+		if o := obj.(*Object); o.APIVersion != v.APIVersion() {
+			at = append(at, i)
+		}
+	}
+	if len(at) == 0 || v.kind.remote() && v.kind.converter == nil {
+		return objs, nil
+	}
+	schema, err := v.Schema()
+	if err != nil {
+		return nil, err
+	}
+	converted, err := v.others(ctx, objs, at)
+	if err != nil {
+		return nil, err
+	}
+	objs = slices.Clone(objs)
+	for i, o := range converted {
+		o.coerce(schema)
+		objs[at[i]] = o
+	}
+	return objs, nil
+}
+
+// others converts the objects at some places, which are in other versions.
+func (v *Version) others(ctx context.Context, objs []api.Object, at []int) ([]*Object, error) {
+	others := make([]*Object, len(at))
+	for i, at := range at {
+		o := objs[at].(*Object)
+		if !v.kind.remote() {
+			others[i] = o.DeepCopyObject().(*Object)
+			others[i].version, others[i].APIVersion = v, v.APIVersion()
+			continue
+		}
+		if v.kind.version(o.APIVersion) == nil {
+			return nil, fmt.Errorf("request to convert CR from an invalid group/version: %s", o.APIVersion)
+		}
+		others[i] = o
+	}
+	if !v.kind.remote() {
+		return others, nil
+	}
+	return v.kind.converter.Convert(ctx, others, v)
+}
+
+// Object makes an object of the version. The fields become its own.
+func (v *Version) Object(kind string, meta metav1.ObjectMeta, fields map[string]any) *Object {
+	return &Object{TypeMeta: metav1.TypeMeta{APIVersion: v.APIVersion(), Kind: kind}, ObjectMeta: meta, Fields: fields,
+		version: v}
+}
+
+// ConvertOne is Convert for one object.
+func (v *Version) ConvertOne(ctx context.Context, obj api.Object) (api.Object, error) {
+	objs, err := v.Convert(ctx, []api.Object{obj})
+	if err != nil {
+		return nil, err
+	}
+	return objs[0], nil
+}

@@ -1,0 +1,225 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+)
+
+// start starts a server with a certificate for some names.
+func start(t *testing.T, ca *pki.CA, h http.HandlerFunc, names ...string) *httptest.Server {
+	t.Helper()
+	cert, err := ca.Server(names...)
+	require.NoError(t, err)
+	s := httptest.NewUnstartedServer(h)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func newCA(t *testing.T) *pki.CA {
+	t.Helper()
+	ca, err := pki.NewCA()
+	require.NoError(t, err)
+	return ca
+}
+
+func client(t *testing.T, o Options) *Client {
+	t.Helper()
+	c := New(o)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// echo answers what it is sent, with the host and the path that it was called by.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	_, _ = fmt.Fprintf(w, "%s %s %s %s", r.Method, r.Host, r.URL.Path, body)
+}
+
+func TestCall_OfAURL(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t)
+	s := start(t, ca, echo, "127.0.0.1")
+	answer, err := client(t, Options{}).Call(t.Context(), Target{URL: s.URL + "/at", CABundle: ca.PEM()}, []byte("{}"),
+		100)
+	require.NoError(t, err)
+	require.Equal(t, "POST "+strings.TrimPrefix(s.URL, "https://")+" /at {}", string(answer))
+}
+
+func TestCall_OfAServiceByItsName(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t)
+	s := start(t, ca, echo, "hook.shop.svc")
+	dialled := make(chan string, 1)
+	c := client(t, Options{Objects: services(t, "10.1.2.3"), Dial: func(ctx context.Context, network, address string) (
+		net.Conn, error) {
+		dialled <- address
+		return (&net.Dialer{}).DialContext(ctx, network, s.Listener.Addr().String())
+	}})
+	to := Target{Service: &Service{Namespace: "shop", Name: "hook", Path: "/a/b", Port: 8443}, CABundle: ca.PEM()}
+	answer, err := c.Call(t.Context(), to, nil, 100)
+	require.NoError(t, err)
+	require.Equal(t, "POST hook.shop.svc:8443 /a/b ", string(answer))
+	require.Equal(t, "10.1.2.3:9443", <-dialled)
+	require.Equal(t, "https://hook.shop.svc:8443/a/b", to.Name())
+}
+
+func TestCall_VerifiesTheServer(t *testing.T) {
+	t.Parallel()
+	ca, other := newCA(t), newCA(t)
+	s := start(t, ca, echo, "127.0.0.1")
+	c := client(t, Options{Objects: services(t, "127.0.0.1"), Dial: func(ctx context.Context, network, _ string) (net.Conn,
+		error) {
+		return (&net.Dialer{}).DialContext(ctx, network, s.Listener.Addr().String())
+	}})
+	for want, to := range map[string]Target{
+		"certificate signed by unknown authority": {URL: s.URL, CABundle: other.PEM()},
+		"x509: certificate":                       {URL: s.URL}, // not one of this system's
+		"unable to load root certificates":        {URL: s.URL, CABundle: []byte("none")},
+		"https URL or a service":                  {URL: "http://127.0.0.1"},
+		"https URL or a service ":                 {},
+		"path is not valid":                       {Service: &Service{Namespace: "shop", Name: "hook", Path: "//other/x", Port: 8443}},
+		"wanted to match hook.shop.svc":           {Service: &Service{Namespace: "shop", Name: "hook", Port: 8443}, CABundle: ca.PEM()},
+	} {
+		_, err := c.Call(t.Context(), to, nil, 100)
+		require.ErrorContains(t, err, strings.TrimSpace(want))
+	}
+	// A bundle that is changed acts at once, whatever connections there are.
+	_, err := c.Call(t.Context(), Target{URL: s.URL, CABundle: ca.PEM()}, nil, 100)
+	require.NoError(t, err)
+	_, err = c.Call(t.Context(), Target{URL: s.URL, CABundle: other.PEM()}, nil, 100)
+	require.Error(t, err)
+}
+
+func TestCall_BoundsAnswers(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t)
+	var followed atomic.Bool
+	s := start(t, ca, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/fits":
+			_, _ = w.Write(make([]byte, 1000))
+		case "/long":
+			_, _ = w.Write(make([]byte, 1001))
+		case "/headers":
+			w.Header().Set("Long", strings.Repeat("x", 1<<20))
+		case "/redirect":
+			http.Redirect(w, r, "/followed", http.StatusPermanentRedirect)
+		case "/followed":
+			followed.Store(true)
+		case "/fails":
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte(strings.Repeat("no\n", 1000)))
+		}
+	}, "127.0.0.1")
+	c := client(t, Options{})
+	call := func(path string) (int, error) {
+		answer, err := c.Call(t.Context(), Target{URL: s.URL + path, CABundle: ca.PEM()}, []byte("{}"), 1000)
+		return len(answer), err
+	}
+	n, err := call("/fits")
+	require.NoError(t, err)
+	require.Equal(t, 1000, n)
+	_, err = call("/long")
+	require.ErrorIs(t, err, ErrTooLarge)
+	_, err = call("/headers")
+	require.ErrorContains(t, err, "headers exceeded 65536 bytes")
+	_, err = call("/redirect")
+	var failed *CodeError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, http.StatusPermanentRedirect, failed.Code)
+	require.False(t, followed.Load())
+	_, err = call("/fails")
+	require.ErrorContains(t, err, `the server answered 502 Bad Gateway: "no\nno\n`)
+	require.Less(t, len(err.Error()), 600)
+}
+
+func TestCall_EndsWithItsRequest(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t)
+	arrived := make(chan time.Duration, 1)
+	s := start(t, ca, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		arrived <- 0
+		<-r.Context().Done()
+	}, "127.0.0.1")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-arrived
+		cancel()
+	}()
+	_, err := client(t, Options{}).Call(ctx, Target{URL: s.URL, CABundle: ca.PEM()}, nil, 100)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, s.URL)
+}
+
+// Connections are kept for the next call, and never more than so many.
+func TestCall_KeepsAndBoundsConnections(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t)
+	var mu sync.Mutex
+	open, most := map[string]bool{}, 0
+	release := make(chan struct{})
+	s := start(t, ca, func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		open[r.RemoteAddr] = true
+		most = len(open)
+		mu.Unlock()
+		if r.URL.Path == "/wait" {
+			<-release
+		}
+	}, "127.0.0.1")
+	c := client(t, Options{})
+	for range 10 {
+		_, err := c.Call(t.Context(), Target{URL: s.URL, CABundle: ca.PEM()}, nil, 100)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 1, most)
+	var calls sync.WaitGroup
+	for range 2 * maxConns {
+		calls.Go(func() {
+			_, err := c.Call(t.Context(), Target{URL: s.URL + "/wait", CABundle: ca.PEM()}, nil, 100)
+			require.NoError(t, err)
+		})
+	}
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return most == maxConns
+	}, time.Minute, time.Millisecond)
+	close(release)
+	calls.Wait()
+}
+
+// However many targets there are, the connections of those called last are kept.
+func TestTransports_AreBounded(t *testing.T) {
+	t.Parallel()
+	c := client(t, Options{})
+	first, err := c.transport("a", nil)
+	require.NoError(t, err)
+	for i := range 2 * maxTransports {
+		_, err := c.transport(fmt.Sprint(i), nil)
+		require.NoError(t, err)
+		again, err := c.transport("a", nil)
+		require.NoError(t, err)
+		require.Same(t, first, again)
+	}
+	require.Len(t, c.transports, maxTransports)
+}
