@@ -64,8 +64,8 @@ func (r *request) kindEnded() bool {
 	return r.res.Definition != nil && r.res.Definition.Present().Err() != nil
 }
 
-// forgetKinds drops what was made of kinds that the registry has lost. Most of it would be replaced when it is next asked
-// for; until then it would keep the kinds' schemas and rules in memory.
+// forgetKinds drops what was made of kinds that the registry has lost. Most of it would be replaced when it is next
+// asked for; until then it would keep the kinds' schemas and rules in memory.
 func (s *Server) forgetKinds() {
 	s.openapi.Forget(s.Registry.Snapshot())
 	s.appliers.Forget(s.Registry)

@@ -6,6 +6,7 @@
 //	go run ./bench -kubeconfig A -pid 17 -compare B -compare-pid 23,24
 //	go run ./bench -watchers 1000 -rate 500 -duration 1m soak
 //	go run ./bench -sizes 1000,10000,50000 growth
+//	go run ./bench custom-get custom-list custom-watch definitions
 //	go run ./bench -nodes 1000 -objects 50000 cluster
 //
 // A server that is given must let pods be created: kube-apiserver without a controller
@@ -48,10 +49,13 @@ func main() {
 type plan struct {
 	options   load.Options
 	runs      int
+	count     int // of definitions
 	workloads []load.Workload
 	sources   []source
 	own       *ownServers
 	growth    *growth // nil when it was not asked for
+	// definitions is nil when it was not asked for.
+	definitions *definitions
 }
 
 // source is a place from which a workload gets its server.
@@ -80,11 +84,17 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	if err := p.measureWorkloads(ctx); err != nil || p.growth == nil {
+	if err := p.measureWorkloads(ctx); err != nil {
 		return err
 	}
 	for _, src := range p.sources {
-		if err := p.growth.measure(ctx, os.Stdout, src); err != nil {
+		if p.growth != nil {
+			err = p.growth.measure(ctx, os.Stdout, src)
+		}
+		if p.definitions != nil && err == nil {
+			err = p.definitions.measure(ctx, os.Stdout, src)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -181,6 +191,7 @@ func parse(args []string) (*plan, error) {
 		"how many of soak's watchers watch all the pods, as a controller does, and not one node's")
 	fs.IntVar(&p.options.Rate, "rate", p.options.Rate, "changes a second in workloads watch and soak")
 	fs.IntVar(&p.options.Replicas, "replicas", p.options.Replicas, "replicas of workloads deployment and rollout")
+	fs.IntVar(&p.count, "definitions", 1000, "CustomResourceDefinitions of workload definitions")
 	fs.IntVar(&p.runs, "runs", 3, "runs of each workload; their median is told")
 	fs.Usage = func() { usage(fs) }
 	if err := fs.Parse(args); err != nil {
@@ -192,6 +203,9 @@ func parse(args []string) (*plan, error) {
 	grow, err := parseSizes(*sizes)
 	if err != nil {
 		return nil, err
+	}
+	if p.count < 1 || p.count > 10_000 {
+		return nil, errors.New("-definitions: must be between 1 and 10000")
 	}
 	if p.runs < 1 || p.runs > 100 {
 		return nil, errors.New("-runs: must be between 1 and 100")
@@ -242,6 +256,8 @@ func (p *plan) choose(names []string, sizes []int) error {
 		switch {
 		case name == "growth":
 			p.growth = &growth{sizes: sizes, runs: p.runs}
+		case name == "definitions":
+			p.definitions = &definitions{count: p.count, runs: p.runs}
 		case name == "start" && p.own != nil:
 			p.own.wantStart = true
 		case load.Named(name) == nil:
@@ -275,13 +291,16 @@ func parseSizes(text string) (sizes []int, err error) {
 
 func usage(fs *flag.FlagSet) {
 	w := fs.Output()
-	fmt.Fprint(w, "bench [flags] [workload...]\n\nWorkloads, by default all of them but cluster, soak and growth:\n")
-	fmt.Fprintf(w, "  %-11s %s\n", "start", "cold start of a server of its own until /readyz")
+	fmt.Fprint(w, "bench [flags] [workload...]\n\nWorkloads, by default all of them but custom-*, cluster, soak, "+
+		"growth and definitions:\n")
+	fmt.Fprintf(w, "  %-13s %s\n", "start", "cold start of a server of its own until /readyz")
 	for _, l := range load.Workloads {
-		fmt.Fprintf(w, "  %-11s %s\n", l.Name, l.About)
+		fmt.Fprintf(w, "  %-13s %s\n", l.Name, l.About)
 	}
-	fmt.Fprintf(w, "  %-11s %s\n", "growth",
+	fmt.Fprintf(w, "  %-13s %s\n", "growth",
 		"reads, memory and, of an own server, the start again, with more and more pods")
+	fmt.Fprintf(w, "  %-13s %s\n", "definitions",
+		"CustomResourceDefinitions of 20 kB that nobody uses: until they are served, memory, discovery, start")
 	fmt.Fprint(w, "\nFlags:\n")
 	fs.PrintDefaults()
 }

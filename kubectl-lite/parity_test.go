@@ -129,7 +129,7 @@ func runParity(t *testing.T, place parityPlace, run parityRunner) []parityOutcom
 	}
 	var all []parityOutcome
 	for _, step := range slices.Concat(paritySteps, generatorSteps, setSteps, appliedSteps, streamSteps,
-		configSteps, readSteps) {
+		configSteps, readSteps, customSteps) {
 		if place.unfit[step.args] {
 			continue
 		}

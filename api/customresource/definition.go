@@ -70,7 +70,7 @@ func Read(doc []byte) (*Definition, error) {
 			DeletionTimestamp *metav1.Time      `json:"deletionTimestamp"`
 			Finalizers        []string          `json:"finalizers"`
 		} `json:"metadata"`
-		Spec   jsontext.Value                                 `json:"spec"`
+		Spec   specPart                                       `json:"spec"`
 		Status apiextensionsv1.CustomResourceDefinitionStatus `json:"status"`
 	}
 	if err := json.Unmarshal(doc, &parts); err != nil {
@@ -79,14 +79,23 @@ func Read(doc []byte) (*Definition, error) {
 	m := parts.Metadata
 	d := &Definition{Name: m.Name, UID: m.UID, Annotations: m.Annotations, CreationTimestamp: m.CreationTimestamp,
 		DeletionTimestamp: m.DeletionTimestamp, Finalizers: m.Finalizers,
-		Status: parts.Status, doc: doc}
-	if err := json.Unmarshal(parts.Spec, &d.Spec); err != nil {
-		return nil, fmt.Errorf("reading the CustomResourceDefinition %s: %w", m.Name, err)
-	}
-	if at := bytes.Index(doc, parts.Spec); at >= 0 {
-		d.spec = doc[at : at+len(parts.Spec)] // instead of the decoder's copy
-	}
+		Status: parts.Status, Spec: parts.Spec.Spec, doc: doc}
+	d.spec = bytes.TrimLeft(doc[parts.Spec.begin:parts.Spec.end], ": \t\r\n")
 	return d, nil
+}
+
+// specPart is a spec and its place in the document.
+type specPart struct {
+	Spec
+	begin, end int64
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (s *specPart) UnmarshalJSONFrom(from *jsontext.Decoder) error {
+	s.begin = from.InputOffset() // behind the name
+	err := json.UnmarshalDecode(from, &s.Spec)
+	s.end = from.InputOffset()
+	return err
 }
 
 // Is reports whether a condition of the definition is true.

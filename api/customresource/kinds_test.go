@@ -1,6 +1,7 @@
 package customresource_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -137,5 +138,24 @@ func TestDefinition_SameKind(t *testing.T) {
 	for old, new := range map[string]string{`"minimum":1`: `"minimum":2`, `"uid":"u1"`: `"uid":"u2"`,
 		`"acceptedNames":{"plural":"widgets"`: `"acceptedNames":{"plural":"other"`} {
 		require.False(t, was.SameKind(read(strings.Replace(widgets, old, new, 1))), new)
+	}
+}
+
+// A server that starts reads all definitions, whose schemas are most of them.
+func BenchmarkRead(b *testing.B) {
+	properties := make([]string, 100)
+	for i := range properties {
+		properties[i] = fmt.Sprintf(`"field%d":{"type":"string","description":%q}`, i, strings.Repeat("word ", 35))
+	}
+	doc := fmt.Appendf(nil, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",`+
+		`"metadata":{"name":"widgets.example.com","uid":"u"},"spec":{"group":"example.com","scope":"Namespaced",`+
+		`"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,`+
+		`"schema":{"openAPIV3Schema":{"type":"object","properties":{%s}}}}]}}`, strings.Join(properties, ","))
+	b.SetBytes(int64(len(doc)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := customresource.Read(doc); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

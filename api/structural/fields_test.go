@@ -27,25 +27,34 @@ func theirs(t testing.TB, props *apiextensionsv1.JSONSchemaProps) *schema.Struct
 func TestPrune_IsKubeAPIServers(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2 * samples) {
-		r := newRandom(seed)
-		props := r.schema(3)
-		props.Type, props.XIntOrString = "object", false
-		props.XEmbeddedResource = r.one(2)
-		s, err := New(props)
-		require.NoError(t, err)
-		library := theirs(t, props)
-		obj := r.object(props)
-		if r.one(2) {
-			obj["metadata"], obj["kind"] = r.any(2), "K"
-		}
-		copied := runtime.DeepCopyJSON(obj)
-		unknown := s.Prune(obj, true)
-		expected := pruning.PruneWithOptions(copied, library, true,
-			schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
-		require.Equal(t, copied, obj, "seed %d: %s", seed, document(props))
-		require.Equal(t, expected, unknown, "seed %d: %s", seed, document(props))
-		require.Empty(t, s.Prune(obj, true), "what is left is known")
+		comparePruned(t, seed)
 	}
+}
+
+func FuzzPrune_IsKubeAPIServers(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(comparePruned)
+}
+
+func comparePruned(t *testing.T, seed uint64) {
+	r := newRandom(seed)
+	props := r.schema(3)
+	props.Type, props.XIntOrString = "object", false
+	props.XEmbeddedResource = r.one(2)
+	s, err := New(props)
+	require.NoError(t, err)
+	library := theirs(t, props)
+	obj := r.object(props)
+	if r.one(2) {
+		obj["metadata"], obj["kind"] = r.any(2), "K"
+	}
+	copied := runtime.DeepCopyJSON(obj)
+	unknown := s.Prune(obj, true)
+	expected := pruning.PruneWithOptions(copied, library, true,
+		schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	require.Equal(t, copied, obj, "seed %d: %s", seed, document(props))
+	require.Equal(t, expected, unknown, "seed %d: %s", seed, document(props))
+	require.Empty(t, s.Prune(obj, true), "what is left is known")
 }
 
 // TestValidateLists_IsKubeAPIServers compares the errors.
@@ -78,23 +87,32 @@ func TestValidateLists_IsKubeAPIServers(t *testing.T) {
 func TestDefault_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2 * samples) {
-		r := newRandom(seed)
-		props := r.schema(3)
-		props.Type, props.XIntOrString = "object", false
-		s, err := New(props)
-		require.NoError(t, err)
-		obj := r.object(props)
-		before := runtime.DeepCopyJSON(obj)
-		s.Default(obj)
-		once := runtime.DeepCopyJSON(obj)
-		s.Default(obj)
-		require.Equal(t, once, obj, "seed %d: %s by %s", seed, document(before), document(props))
-		kept(t, before, obj)
-		s.DropNulls(obj)
-		dropped := runtime.DeepCopyJSON(obj)
-		s.DropNulls(obj)
-		require.Equal(t, dropped, obj)
+		defaultTwice(t, seed)
 	}
+}
+
+func FuzzDefault_IsIdempotent(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(defaultTwice)
+}
+
+func defaultTwice(t *testing.T, seed uint64) {
+	r := newRandom(seed)
+	props := r.schema(3)
+	props.Type, props.XIntOrString = "object", false
+	s, err := New(props)
+	require.NoError(t, err)
+	obj := r.object(props)
+	before := runtime.DeepCopyJSON(obj)
+	s.Default(obj)
+	once := runtime.DeepCopyJSON(obj)
+	s.Default(obj)
+	require.Equal(t, once, obj, "seed %d: %s by %s", seed, document(before), document(props))
+	kept(t, before, obj)
+	s.DropNulls(obj)
+	dropped := runtime.DeepCopyJSON(obj)
+	s.DropNulls(obj)
+	require.Equal(t, dropped, obj)
 }
 
 // kept requires each value of before to be in after.

@@ -118,6 +118,9 @@ func (d *Definitions) Run(ctx context.Context) {
 
 // refresh brings the registry in line with the definitions in memory, and returns their revision.
 func (d *Definitions) refresh(ctx context.Context) (int64, error) {
+	if revision := d.upToDate(); revision > 0 {
+		return revision, nil
+	}
 	list, err := d.Objects.Collection(d.res).List(ctx, storage.ListRequest{At: storage.At{Any: true}})
 	if err != nil {
 		return 0, err
@@ -129,10 +132,8 @@ func (d *Definitions) refresh(ctx context.Context) (int64, error) {
 	}
 	var remove, add []*api.Resource
 	var ended []*api.Definition
-	present := make(map[string]bool, len(list.Items))
 	anything := false
 	for _, o := range list.Items {
-		present[o.Key.Name] = true
 		e := d.known[o.Key.Name]
 		if e != nil && e.object.Revision == o.Revision {
 			continue
@@ -147,14 +148,12 @@ func (d *Definitions) refresh(ctx context.Context) (int64, error) {
 		}
 		d.known[o.Key.Name] = now
 	}
-	for name, e := range d.known {
-		if !present[name] {
-			anything = true
-			if e.state != nil {
-				remove, ended = append(remove, e.served...), append(ended, e.state)
-			}
-			delete(d.known, name)
+	for _, e := range d.absent(list.Items) {
+		anything = true
+		if e.state != nil {
+			remove, ended = append(remove, e.served...), append(ended, e.state)
 		}
+		delete(d.known, e.object.Key.Name)
 	}
 	d.register(remove, add)
 	for _, state := range ended {
@@ -162,6 +161,35 @@ func (d *Definitions) refresh(ctx context.Context) (int64, error) {
 	}
 	d.advance(list.Revision, anything)
 	return list.Revision, nil
+}
+
+// upToDate is the revision of the definitions in memory if known has them already, else 0: an earlier refresh may have
+// dealt with several changes.
+func (d *Definitions) upToDate() int64 {
+	changed, _ := d.Objects.Collection(d.res).Changed()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reached < changed {
+		return 0
+	}
+	return d.reached
+}
+
+// absent are the known definitions that are not among the objects, all of which are known. d.mu is held.
+func (d *Definitions) absent(objects []*storage.Object) (absent []*defined) {
+	if len(d.known) == len(objects) {
+		return nil
+	}
+	present := make(map[string]bool, len(objects))
+	for _, o := range objects {
+		present[o.Key.Name] = true
+	}
+	for name, e := range d.known {
+		if !present[name] {
+			absent = append(absent, e)
+		}
+	}
+	return absent
 }
 
 // register changes the registry in one step. A kind that another one hides is left out.

@@ -43,7 +43,12 @@ func newPod(namespace string) podTemplate {
 		`"resources":{"requests":{"cpu":"10m","memory":"32Mi"}}}],`+
 		`"volumes":[{"name":"cache","emptyDir":{}},{"name":"settings","configMap":{"name":"web-settings"}}]}}`,
 		namespace, strings.Join(env, ","))
-	beforeName, after, _ := strings.Cut(pod, "NAME")
+	return cutTemplate(pod)
+}
+
+// cutTemplate makes a template of an object with the words NAME and PART in it.
+func cutTemplate(object string) podTemplate {
+	beforeName, after, _ := strings.Cut(object, "NAME")
 	beforePart, rest, _ := strings.Cut(after, "PART")
 	return podTemplate{[]byte(beforeName), []byte(beforePart), []byte(rest)}
 }

@@ -22,7 +22,9 @@ type Session struct {
 	standing, passing string
 	namespaces        []string     // all that were made
 	objects           int          // how many pods standing has
-	created           atomic.Int64 // pods made in passing, for their names
+	created           atomic.Int64 // objects made in passing, for their names
+	definitions       []string     // made by define
+	varieties         []*variety   // what compareReads reads
 }
 
 // NewSession makes two namespaces on the target.
@@ -66,9 +68,18 @@ func (s *Session) Close(ctx context.Context) error {
 	var errs []error
 	for _, name := range s.namespaces {
 		// An API server without controllers does not empty a namespace by itself.
-		_, err := c.do(http.MethodDelete, podsPath(name)+"?gracePeriodSeconds=0", "", nil, http.StatusOK)
+		for _, v := range []*variety{pods(), configs(), customs()} {
+			if v.path(name) == certificatesPath(name) && len(s.definitions) == 0 {
+				continue
+			}
+			_, err := c.do(http.MethodDelete, v.path(name)+"?gracePeriodSeconds=0", "", nil, http.StatusOK)
+			errs = append(errs, err)
+		}
+		_, err := c.do(http.MethodDelete, "/api/v1/namespaces/"+name, "", nil, http.StatusOK)
 		errs = append(errs, err)
-		_, err = c.do(http.MethodDelete, "/api/v1/namespaces/"+name, "", nil, http.StatusOK)
+	}
+	for _, name := range s.definitions {
+		_, err := c.do(http.MethodDelete, definitionsPath+"/"+name, "", nil, http.StatusOK)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -77,7 +88,7 @@ func (s *Session) Close(ctx context.Context) error {
 // fill sees to it that there are Options.Objects pods to read.
 func (s *Session) fill(ctx context.Context) error {
 	template := newPod(s.standing)
-	err := s.makePods(ctx, s.standing, s.objects, s.options.Objects, func(n int) []byte {
+	err := s.makeObjects(ctx, podsPath(s.standing), s.objects, s.options.Objects, func(n int) []byte {
 		return template.named(podName(n), n)
 	})
 	if err == nil {
@@ -86,8 +97,8 @@ func (s *Session) fill(ctx context.Context) error {
 	return err
 }
 
-// makePods creates the pods of the numbers from one up to another.
-func (s *Session) makePods(ctx context.Context, namespace string, from, to int, pod func(n int) []byte) error {
+// makeObjects creates the objects of the numbers from one up to another.
+func (s *Session) makeObjects(ctx context.Context, path string, from, to int, object func(n int) []byte) error {
 	next := atomic.Int64{}
 	next.Store(int64(from))
 	_, err := s.each(ctx, s.options.Clients, time.Hour, func(c *conn, _ int) error {
@@ -95,7 +106,7 @@ func (s *Session) makePods(ctx context.Context, namespace string, from, to int, 
 		if n >= to {
 			return errEnough
 		}
-		_, err := c.do(http.MethodPost, podsPath(namespace), jsonType, pod(n), http.StatusCreated)
+		_, err := c.do(http.MethodPost, path, jsonType, object(n), http.StatusCreated)
 		return err
 	})
 	return err

@@ -31,7 +31,7 @@ func soak(ctx context.Context, s *Session) (Result, error) {
 		return Result{}, err
 	}
 	template := newPod(pods.namespace)
-	if err := s.makePods(ctx, pods.namespace, 0, s.options.Objects, func(n int) []byte {
+	if err := s.makeObjects(ctx, podsPath(pods.namespace), 0, s.options.Objects, func(n int) []byte {
 		return on(pods.node(n), template.named(podName(n), n))
 	}); err != nil {
 		return Result{}, err
@@ -77,7 +77,7 @@ func (w *soakWatcher) due(p *soakPods) int64 {
 
 // openSoak opens the watches, which are closed when ctx ends.
 func (s *Session) openSoak(ctx context.Context, pods *soakPods) ([]*soakWatcher, error) {
-	revision, err := s.revision(ctx, pods.namespace)
+	revision, err := s.revision(ctx, podsPath(pods.namespace))
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (s *Session) openSoak(ctx context.Context, pods *soakPods) ([]*soakWatcher,
 			w.node = i % len(pods.changed)
 			node = pods.node(w.node)
 		}
-		if w.stream, err = s.openStream(ctx, pods.namespace, node, revision); err != nil {
+		if w.stream, err = s.openStream(ctx, podsPath(pods.namespace), node, revision); err != nil {
 			return nil, err
 		}
 		watchers[i] = w

@@ -19,15 +19,20 @@ func watch(ctx context.Context, s *Session) (Result, error) {
 	if err := s.fill(ctx); err != nil {
 		return Result{}, err
 	}
+	return s.watch(ctx, podsPath(s.standing), func(c *conn) error { return s.patchAny(c, mergeType) })
+}
+
+// watch has many clients watch a collection while change changes its objects.
+func (s *Session) watch(ctx context.Context, path string, change func(c *conn) error) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	streams := make([]*stream, s.options.Watchers)
-	revision, err := s.revision(ctx, s.standing)
+	revision, err := s.revision(ctx, path)
 	if err != nil {
 		return Result{}, err
 	}
 	for i := range streams {
-		if streams[i], err = s.openStream(ctx, s.standing, "", revision); err != nil {
+		if streams[i], err = s.openStream(ctx, path, "", revision); err != nil {
 			return Result{}, err
 		}
 		defer streams[i].c.close()
@@ -44,7 +49,7 @@ func watch(ctx context.Context, s *Session) (Result, error) {
 				}
 			})
 		}
-		if err := s.changes(ctx, sent, func(c *conn) error { return s.patchAny(c, mergeType) }); err != nil {
+		if err := s.changes(ctx, sent, change); err != nil {
 			failures <- err
 			cancel()
 		}
@@ -63,14 +68,14 @@ func watch(ctx context.Context, s *Session) (Result, error) {
 	})
 }
 
-// revision is that of a namespace's pods now.
-func (s *Session) revision(ctx context.Context, namespace string) (string, error) {
+// revision is that of a collection now.
+func (s *Session) revision(ctx context.Context, path string) (string, error) {
 	c, err := s.target.dial(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer c.close()
-	body, err := c.do(http.MethodGet, podsPath(namespace)+"?limit=1", "", nil, http.StatusOK)
+	body, err := c.do(http.MethodGet, path+"?limit=1", "", nil, http.StatusOK)
 	if err != nil {
 		return "", err
 	}
@@ -104,13 +109,13 @@ type stream struct {
 	took []time.Duration
 }
 
-// openStream watches a namespace's pods, those of one node if that is named.
-func (s *Session) openStream(ctx context.Context, namespace, node, revision string) (*stream, error) {
+// openStream watches a collection, the pods of one node if that is named.
+func (s *Session) openStream(ctx context.Context, path, node, revision string) (*stream, error) {
 	c, err := s.target.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	path := fmt.Sprintf("%s?watch=true&resourceVersion=%s&timeoutSeconds=3600", podsPath(namespace), revision)
+	path = fmt.Sprintf("%s?watch=true&resourceVersion=%s&timeoutSeconds=3600", path, revision)
 	if node != "" {
 		path += "&fieldSelector=spec.nodeName%3D" + node
 	}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/coxswain-dev/coxswain/bench/load"
+)
+
+// definitions tells what CustomResourceDefinitions cost that nobody uses: until they are established, in memory,
+// in discovery and OpenAPI, and when the server starts again.
+type definitions struct {
+	count int
+	runs  int
+}
+
+const definitionsFormat = "%-52s %12s\n"
+
+// measure looks at a server before and after it gets the definitions.
+func (d *definitions) measure(ctx context.Context, w io.Writer, src source) (err error) {
+	served, err := src.serve(ctx, load.Workload{})
+	if err != nil {
+		return fmt.Errorf("%s: %w", src.name(), err)
+	}
+	defer func() { err = errors.Join(err, served.done()) }()
+	fmt.Fprintf(w, "\ndefinitions %s\n", src.name())
+	startBefore, err := d.starts(ctx, served)
+	if err != nil {
+		return err
+	}
+	c, err := served.session.MeasureDefinitions(ctx, d.count)
+	if err != nil {
+		return err
+	}
+	startAfter, err := d.starts(ctx, served)
+	if err != nil {
+		return err
+	}
+	row := func(what string, value any) { fmt.Fprintf(w, definitionsFormat, what, fmt.Sprint(value)) }
+	row("one definition, from the answer until it is served", short(c.Alone))
+	row(fmt.Sprintf("%d definitions of %d bytes, until all are served", d.count, c.Size), short(c.All))
+	row("CPU of each", short(c.CPU/time.Duration(d.count)))
+	row("heap of each", fmt.Sprintf("%.1f KiB", float64(c.Heap)/1024/float64(d.count)))
+	row("goroutines of all", c.Goroutines)
+	row("aggregated discovery", short(c.Discovery))
+	row("index of /openapi/v3, the first time / again", short(c.IndexFirst)+" / "+short(c.Index))
+	row("/openapi/v3 of one group, the first time / again", short(c.GroupFirst)+" / "+short(c.Group))
+	row("heap after these", fmt.Sprintf("%+.1f MiB", float64(c.Documents)/(1<<20)))
+	if served.restart != nil {
+		row("start without / with them", short(startBefore.P50)+" / "+short(startAfter.P50))
+		row("its CPU", short(startBefore.CPU)+" / "+short(startAfter.CPU))
+	}
+	return nil
+}
+
+// starts is the median of starts on the present data, and empty for a server that is not ours.
+func (d *definitions) starts(ctx context.Context, s *served) (load.Result, error) {
+	if s.restart == nil {
+		return load.Result{}, nil
+	}
+	var starts []load.Result
+	for range d.runs {
+		r, err := s.restart(ctx)
+		if err != nil {
+			return r, err
+		}
+		starts = append(starts, r)
+	}
+	return load.Median(starts), nil
+}
