@@ -223,3 +223,15 @@ func TestTransports_AreBounded(t *testing.T) {
 	}
 	require.Len(t, c.transports, maxTransports)
 }
+
+// The environment's proxy is for URLs: it can't reach the addresses of pods.
+func TestTransports_UseTheProxyForURLsAlone(t *testing.T) {
+	t.Parallel()
+	c := client(t, Options{})
+	ofService, err := c.transport("hook.shop.svc", nil)
+	require.NoError(t, err)
+	require.Nil(t, ofService.Proxy)
+	ofURL, err := c.transport("", nil)
+	require.NoError(t, err)
+	require.NotNil(t, ofURL.Proxy)
+}
