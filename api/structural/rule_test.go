@@ -51,23 +51,18 @@ func properties(t testing.TB, source string) *apiextensionsv1.JSONSchemaProps {
 }
 
 // estimate returns the estimate of a schema's only rule.
-func estimate(t testing.TB, props *apiextensionsv1.JSONSchemaProps) (only RuleEstimate) {
+func estimate(t testing.TB, props *apiextensionsv1.JSONSchemaProps) RuleEstimate {
 	t.Helper()
 	s, err := New(props)
 	require.NoError(t, err)
-	count := 0
-	s.EstimateRules(func(r RuleEstimate) bool {
-		only = r
-		count++
-		return true
-	})
-	require.Equal(t, 1, count)
-	return only
+	list := s.RuleSite(nil).all(t, nil)
+	require.Len(t, list, 1)
+	return list[0]
 }
 
-// TestEstimateRules_CostIsKubeAPIServers: each line of rulecosts.txt has the cost that kube-apiserver v1.37 estimates
+// TestRuleSite_CostIsKubeAPIServers: each line of rulecosts.txt has the cost that kube-apiserver v1.37 estimates
 // for a rule, whatever it costs a definition.
-func TestEstimateRules_CostIsKubeAPIServers(t *testing.T) {
+func TestRuleSite_CostIsKubeAPIServers(t *testing.T) {
 	t.Parallel()
 	for line := range strings.Lines(ruleCosts) {
 		cost, source, _ := strings.Cut(strings.TrimSpace(line), "\t")
@@ -82,7 +77,7 @@ func TestEstimateRules_CostIsKubeAPIServers(t *testing.T) {
 	}
 }
 
-func TestEstimateRules(t *testing.T) {
+func TestRuleSite(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, schema, path, err string
@@ -121,7 +116,7 @@ func TestEstimateRules(t *testing.T) {
 	}
 }
 
-func TestEstimateRules_FieldPath(t *testing.T) {
+func TestRuleFieldPath(t *testing.T) {
 	t.Parallel()
 	const schema = `
 type: object
@@ -138,12 +133,12 @@ properties:
 		`['\x']`: "invalid escape char"} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			props := properties(t, schema)
-			props.XValidations = apiextensionsv1.ValidationRules{{Rule: "true", FieldPath: path}}
-			if r := estimate(t, props); want == "" {
-				require.NoError(t, r.PathErr)
+			s, err := New(properties(t, schema))
+			require.NoError(t, err)
+			if _, err = s.ruleFieldPath(path); want == "" {
+				require.NoError(t, err)
 			} else {
-				require.ErrorContains(t, r.PathErr, want)
+				require.ErrorContains(t, err, want)
 			}
 		})
 	}

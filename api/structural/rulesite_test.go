@@ -4,47 +4,26 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// all are the estimates of the rules below a site.
-func (r *RuleSite) all(t *testing.T) []RuleEstimate {
+// all are the estimates of the rules at and below a site, with paths from where the walk began.
+func (r *RuleSite) all(t testing.TB, at *field.Path) []RuleEstimate {
 	t.Helper()
 	if r == nil {
 		return nil
 	}
 	list, err := r.Estimates()
 	require.NoError(t, err)
+	for i := range list {
+		list[i].Path = at.Child("x-kubernetes-validations").Index(i)
+	}
 	for _, name := range r.schema.names {
-		list = append(list, r.Property(name).all(t)...)
+		list = append(list, r.Property(name).all(t, at.Child("properties").Key(name))...)
 	}
-	list = append(list, r.Items().all(t)...)
-	return append(list, r.AdditionalProperties().all(t)...)
-}
-
-func TestRuleSite_EstimatesLikeEstimateRules(t *testing.T) {
-	t.Parallel()
-	const rule = `x-kubernetes-validations: [{rule: self == oldSelf, messageExpression: "'a'"}]`
-	s, err := New(properties(t, `{type: object, properties: {
-		spec: {type: object, `+rule+`, properties: {s: {type: string, maxLength: 7, `+rule+`}}},
-		list: {type: array, maxItems: 5, items: {type: string, maxLength: 7, `+rule+`}},
-		endless: {type: array, items: {type: object, properties: {i: {type: integer, `+rule+`}}}},
-		map: {type: object, maxProperties: 5, additionalProperties: {type: integer, `+rule+`}},
-		"a b": {type: string, maxLength: 4, `+rule+`}}}`))
-	require.NoError(t, err)
-	var want, got []uint64
-	s.EstimateRules(func(e RuleEstimate) bool {
-		want = append(want, e.Cost)
-		return true
-	})
-	for _, e := range s.RuleSite(nil).all(t) {
-		require.NoError(t, e.Err)
-		require.NoError(t, e.MessageErr)
-		require.True(t, e.UsesOldSelf)
-		require.Equal(t, "x-kubernetes-validations[0]", e.Path.String())
-		got = append(got, e.Cost)
-	}
-	require.Len(t, got, 6)
-	require.ElementsMatch(t, want, got)
+	list = append(list, r.Items().all(t, at.Child("items"))...)
+	return append(list, r.AdditionalProperties().all(t, at.Child("additionalProperties"))...)
 }
 
 func TestRuleSite_ReadsStoredExpressionsAsTheyAre(t *testing.T) {

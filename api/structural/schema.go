@@ -10,9 +10,8 @@
 //
 // ValidateRules evaluates the rules in CEL (x-kubernetes-validations). They are compiled when they are first needed
 // (rule.go), for values of the schema's types (ruletype.go, rulevalue.go, rulelist.go), and evaluated within a
-// budget (ruleeval.go). EstimateRules is for those who write definitions: it says what new rules may cost
-// (ruleestimate.go). The validation of definitions asks this place by place (rulesite.go), and whether the defaults
-// are valid (defaultcheck.go).
+// budget (ruleeval.go). The validation of definitions asks place by place what new rules may cost (rulesite.go,
+// ruleestimate.go), and whether the defaults are valid (defaultcheck.go).
 //
 // Errors are in the words of kube-apiserver, which for values are those of kube-openapi's validator;
 // validate_test.go compares the two on random schemas and objects. A walk of a valid object allocates next to

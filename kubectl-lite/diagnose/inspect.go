@@ -62,9 +62,9 @@ func Inspect(obj *unstructured.Unstructured) []Finding {
 		}
 		switch {
 		case (c.kind == "Progressing" || c.kind == "Available") && c.status == "False":
-			add(RankSummary, "%s: %s", strings.ToLower(cmp.Or(c.reason, "not "+c.kind)), why)
+			add(RankSummary, "%s", strings.TrimSuffix(strings.ToLower(cmp.Or(c.reason, "not "+c.kind))+": "+why, ": "))
 		case c.kind == "Ready" && c.status != "True" && kind.Kind != "Pod":
-			add(RankPending, "is not ready: %s", why)
+			add(RankPending, "%s", strings.TrimSuffix("is not ready: "+why, ": "))
 		}
 	}
 	inspectSpec(obj, kind, add)
