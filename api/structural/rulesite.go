@@ -8,8 +8,9 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// RuleSite is a place in the schema of a definition that is about to be written, whose rules can be compiled. The caller
-// walks the schema: it skips the rules of values whose schema is wrong, whose errors would be of no use. A nil RuleSite is in a schema without rules. It is not safe for concurrent use.
+// RuleSite is a place in the schema of a definition that is about to be written, whose rules can be compiled. The
+// caller walks the schema: it skips the rules of values whose schema is wrong, whose errors would be of no use. A nil
+// RuleSite is in a schema without rules. It is not safe for concurrent use.
 type RuleSite struct {
 	compiler *ruleCompiler
 	schema   *Schema
