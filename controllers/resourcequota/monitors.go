@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,23 +21,31 @@ import (
 // errNotServed is about a resource that the API server does not have now.
 var errNotServed = errors.New("the API server has no such namespaced resource")
 
+// syncLimit is how long a count waits until the watch of a resource has begun.
+const syncLimit = 10 * time.Second
+
 // monitors watch, from metadata only, the resources that some quota counts by number: from the
 // first time that one does until the controller ends or the resource is no longer served.
 type monitors struct {
-	env  *controller.Env
+	env *controller.Env
+	// gone has the quotas of a namespace, "" for all, counted again.
 	gone func(namespace string, of schema.GroupResource)
-	wake chan schema.GroupVersionResource
+	wake chan *monitor
 
 	mu    sync.Mutex
-	known map[schema.GroupResource]schema.GroupVersionResource
+	known map[schema.GroupResource]*monitor
+}
+
+// monitor watches one resource.
+type monitor struct {
+	gvr      schema.GroupVersionResource
+	informer cache.SharedIndexInformer
+	synced   cache.DoneChecker
+	ended    chan struct{} // closed when the resource is no longer served in this version
 }
 
 func newMonitors(env *controller.Env, gone func(string, schema.GroupResource)) *monitors {
-	return &monitors{
-		env: env, gone: gone,
-		wake:  make(chan schema.GroupVersionResource),
-		known: map[schema.GroupResource]schema.GroupVersionResource{},
-	}
+	return &monitors{env: env, gone: gone, wake: make(chan *monitor), known: map[schema.GroupResource]*monitor{}}
 }
 
 // run starts the monitors that are asked for, and ends when all have.
@@ -47,30 +56,49 @@ func (m *monitors) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case gvr := <-m.wake:
+		case one := <-m.wake:
 			running.Go(func() {
 				ctx, stop := context.WithCancel(ctx)
 				defer stop()
-				m.informer(gvr, stop).RunWithContext(ctx)
+				running.Go(func() {
+					select {
+					case <-ctx.Done():
+					case <-one.ended:
+						stop()
+					}
+				})
+				one.informer.RunWithContext(ctx)
 			})
 		}
 	}
 }
 
-// informer is one of a resource. It calls stop when the resource is no longer served in this version.
-func (m *monitors) informer(gvr schema.GroupVersionResource, stop func()) cache.SharedIndexInformer {
+// end forgets a monitor whose resource is no longer served in its version. Another version may be: the next count
+// finds out.
+func (m *monitors) end(one *monitor) {
+	of := one.gvr.GroupResource()
+	m.mu.Lock()
+	if m.known[of] != one {
+		m.mu.Unlock()
+		return
+	}
+	delete(m.known, of)
+	close(one.ended)
+	m.mu.Unlock()
+	m.gone(metav1.NamespaceAll, of)
+}
+
+func (m *monitors) monitor(gvr schema.GroupVersionResource) *monitor {
 	informer := metadatainformer.NewFilteredMetadataInformer(m.env.Metadata, gvr, metav1.NamespaceAll, 0, nil,
 		nil).Informer()
+	one := &monitor{gvr: gvr, informer: informer, ended: make(chan struct{})}
 	// These calls fail only on an informer that runs already.
 	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		if !apierrors.IsNotFound(err) {
-			cache.DefaultWatchErrorHandler(ctx, r, err)
+		if apierrors.IsNotFound(err) {
+			m.end(one)
 			return
 		}
-		m.mu.Lock()
-		delete(m.known, gvr.GroupResource())
-		m.mu.Unlock()
-		stop()
+		cache.DefaultWatchErrorHandler(ctx, r, err)
 	})
 	_ = informer.SetTransform(func(obj any) (any, error) {
 		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
@@ -79,7 +107,7 @@ func (m *monitors) informer(gvr schema.GroupVersionResource, stop func()) cache.
 		}
 		return obj, nil
 	})
-	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
 		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = last.Obj
 		}
@@ -87,7 +115,11 @@ func (m *monitors) informer(gvr schema.GroupVersionResource, stop func()) cache.
 			m.gone(o.Namespace, gvr.GroupResource())
 		}
 	}})
-	return informer
+	if err != nil {
+		panic(err)
+	}
+	one.synced = registration.HasSyncedChecker()
+	return one
 }
 
 // watches reports whether a resource is watched.
@@ -98,24 +130,45 @@ func (m *monitors) watches(of schema.GroupResource) bool {
 	return ok
 }
 
-// follow has a resource watched, and returns a version of it that is served.
+// follow has a resource watched, and returns a version of it that is served. From then on it sees what goes.
 func (m *monitors) follow(ctx context.Context, of schema.GroupResource) (schema.GroupVersionResource, error) {
+	one, err := m.watch(ctx, of)
+	if err != nil {
+		return schema.GroupVersionResource{}, err
+	}
+	late := m.env.Clock.NewTimer(syncLimit)
+	defer late.Stop()
+	select {
+	case <-one.synced.Done():
+		return one.gvr, nil
+	case <-one.ended:
+		return one.gvr, fmt.Errorf("%s: %w", one.gvr, controller.ErrRequeue)
+	case <-late.C():
+		return one.gvr, fmt.Errorf("the watch of %s has not begun after %s", one.gvr, syncLimit)
+	case <-ctx.Done():
+		return one.gvr, ctx.Err()
+	}
+}
+
+// watch returns the resource's monitor, which it starts if there is none.
+func (m *monitors) watch(ctx context.Context, of schema.GroupResource) (*monitor, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if gvr, ok := m.known[of]; ok {
-		return gvr, nil
+	if one, ok := m.known[of]; ok {
+		return one, nil
 	}
 	gvr, err := m.discover(of)
 	if err != nil {
-		return gvr, err
+		return nil, err
 	}
+	one := m.monitor(gvr)
 	select {
-	case m.wake <- gvr:
+	case m.wake <- one:
 	case <-ctx.Done():
-		return gvr, ctx.Err()
+		return nil, ctx.Err()
 	}
-	m.known[of] = gvr
-	return gvr, nil
+	m.known[of] = one
+	return one, nil
 }
 
 func (m *monitors) discover(of schema.GroupResource) (schema.GroupVersionResource, error) {
