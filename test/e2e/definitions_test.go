@@ -302,7 +302,7 @@ func (c *cluster) runWorkshop() {
 	require.Contains(t, stderr, "Warning: workshop.example.com/v1beta1 Machine is deprecated")
 
 	_, stderr, err = c.try(kubectl, "apply", "-f", writeFile(t, "strict.yaml",
-		"{apiVersion: workshop.example.com/v1, kind: Machine, metadata: {name: odd}, spec: {model: odd, modle: even}}"))
+		"apiVersion: workshop.example.com/v1\nkind: Machine\nmetadata: {name: odd}\nspec: {model: odd, modle: even}\n"))
 	require.Error(t, err)
 	require.Contains(t, stderr, `strict decoding error: unknown field "spec.modle"`)
 }
