@@ -21,8 +21,8 @@ func TestCustomOwnership_OfDefinitions(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("CUSTOM_DEFINITIONS")
 	if folder == "" {
-		t.Skip("SKIPPED: people's own definitions are not played with: CUSTOM_DEFINITIONS names no folder; " +
-			"TestCustomOwnership_IsTheLibrarys plays with random ones")
+		t.Skip("SKIPPED: CUSTOM_DEFINITIONS is missing, a folder of definitions to try; " +
+			"TestCustomOwnership_IsTheLibrarys tries random ones, and make e2e those of known projects")
 	}
 	games, err := strconv.ParseUint(os.Getenv("CUSTOM_GAMES"), 10, 64)
 	require.NoError(t, err)

@@ -165,7 +165,7 @@ func (c *conn) timed(path string, again *time.Duration) (first time.Duration, er
 
 // memory is the server's heap after a garbage collection, in bytes, and the number of its goroutines.
 func (c *conn) memory() (heap, goroutines int64, err error) {
-	for range 2 { // what has a finalizer is freed by the second
+	for range 2 { // the second collection frees the objects whose finalizers the first one has run
 		body, err := c.do(http.MethodGet, "/debug/pprof/heap?gc=1&debug=1", "", nil, http.StatusOK)
 		if err != nil {
 			return 0, 0, err

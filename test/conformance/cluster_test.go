@@ -68,7 +68,7 @@ func connect(t *testing.T) *cluster {
 	return c
 }
 
-// cleanup runs after the test. What the test has deleted itself is not found any more.
+// cleanup runs after the test. The test may have deleted the object itself: that it is not found is no error.
 func (c *cluster) cleanup(remove func(ctx context.Context) error) {
 	c.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
