@@ -64,6 +64,12 @@ func (m *monitors) run(ctx context.Context) {
 					select {
 					case <-ctx.Done():
 					case <-one.ended:
+					case <-one.synced.Done(): // an object may have come and gone while the watch began
+						m.gone(metav1.NamespaceAll, one.gvr.GroupResource())
+					}
+					select {
+					case <-ctx.Done():
+					case <-one.ended:
 						stop()
 					}
 				})
