@@ -16,29 +16,43 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/coxswain-dev/coxswain/examples/operator/sites"
+	"github.com/coxswain-dev/coxswain/examples/operator/sites/v1alpha1"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
 // start starts a control plane that knows Sites, with the operator on it, and returns a client without a cache.
-func start(t *testing.T) client.WithWatch {
+func start(t *testing.T) client.WithWatch { return startWith(t, rest.NoWarnings{}) }
+
+// startWith is start with a handler of the warnings that the client receives.
+func startWith(t *testing.T, heard rest.WarningHandler) client.WithWatch {
 	t.Helper()
 	cluster := testenv.Start(t, testenv.WithCRDs("../manifests/sites.example.com.yaml"))
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, sites.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	hooks, ca := newHooks(t)
 	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
-		Scheme:     scheme,
-		Metrics:    server.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: new(true)}, // each test has an operator
+		Scheme:        scheme,
+		Metrics:       server.Options{BindAddress: "0"},
+		WebhookServer: hooks,
+		Controller:    config.Controller{SkipNameValidation: new(true)}, // each test has an operator
 	})
 	require.NoError(t, err)
 	require.NoError(t, sites.Register(mgr))
+	require.NoError(t, sites.RegisterWebhooks(mgr))
+	cluster = rest.CopyConfig(cluster)
+	cluster.WarningHandler = heard
+	c, err := client.NewWithWatch(cluster, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	require.NoError(t, sites.Install(t.Context(), c, hooks.URL(), ca))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -46,8 +60,6 @@ func start(t *testing.T) client.WithWatch {
 		stop()
 		assert.NoError(t, <-ended)
 	})
-	c, err := client.NewWithWatch(cluster, client.Options{Scheme: scheme})
-	require.NoError(t, err)
 	return c
 }
 

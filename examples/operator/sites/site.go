@@ -2,7 +2,8 @@
 //
 // site.go has the kind, reconciler.go the one method that brings the cluster from any state to the one that a Site
 // asks for, children.go the objects that a Site owns, and directory.go the list of domains, which several Sites share
-// and which a finalizer therefore keeps in order.
+// and which a finalizer therefore keeps in order. webhooks.go has the operator's say in requests about Sites, and
+// install.go has the API server ask for it.
 package sites
 
 import (
@@ -24,9 +25,12 @@ type Site struct {
 	Status            SiteStatus `json:"status,omitzero"`
 }
 
+// Hub implements conversion.Hub: other versions are converted to this one and from it.
+func (*Site) Hub() {}
+
 // SiteSpec is what the site's owner wants.
 type SiteSpec struct {
-	Domain   string            `json:"domain"`
+	Domain   string            `json:"domain,omitempty"` // the operator has a default
 	Pages    map[string]string `json:"pages"`
 	Replicas *int32            `json:"replicas,omitempty"` // the definition's default is 1
 	Image    string            `json:"image,omitempty"`    // the definition has a default
@@ -72,9 +76,16 @@ func (s *Site) DeepCopy() *Site {
 	if s.Spec.Replicas != nil {
 		c.Spec.Replicas = new(*s.Spec.Replicas)
 	}
-	c.Status.Conditions = nil
-	for _, condition := range s.Status.Conditions {
-		c.Status.Conditions = append(c.Status.Conditions, *condition.DeepCopy())
+	c.Status = *s.Status.DeepCopy()
+	return &c
+}
+
+// DeepCopy is a copy that shares nothing with the status.
+func (s *SiteStatus) DeepCopy() *SiteStatus {
+	c := *s
+	c.Conditions = nil
+	for _, condition := range s.Conditions {
+		c.Conditions = append(c.Conditions, *condition.DeepCopy())
 	}
 	return &c
 }

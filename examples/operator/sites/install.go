@@ -1,0 +1,70 @@
+package sites
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	applyregistration "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+var resource = schema.GroupResource{Group: GroupVersion.Group, Resource: "sites"}
+
+// configuration is the name of the webhooks' configurations.
+const configuration = "site-operator"
+
+// Install has the API server call the webhooks below a URL, and verify them by the certificate of a CA in PEM. An
+// operator that runs in the cluster gives the name of its Service instead of a URL.
+//
+// The client must not read from a cache, since there is none before the manager runs: Sites that are stored in another
+// version can be listed only after their conversion is installed.
+func Install(ctx context.Context, c client.Client, url string, ca []byte) error {
+	at := func(path string) *applyregistration.WebhookClientConfigApplyConfiguration {
+		return applyregistration.WebhookClientConfig().WithURL(url + path).WithCABundle(ca...)
+	}
+	onSites := func(operations ...registrationv1.OperationType) *applyregistration.RuleWithOperationsApplyConfiguration {
+		return applyregistration.RuleWithOperations().WithOperations(operations...).WithAPIGroups(GroupVersion.Group).
+			WithAPIVersions(GroupVersion.Version).WithResources(resource.Resource)
+	}
+	defaults := applyregistration.MutatingWebhookConfiguration(configuration).WithWebhooks(
+		applyregistration.MutatingWebhook().WithName("default.sites.example.com").
+			WithRules(onSites(registrationv1.Create, registrationv1.Update)).
+			WithClientConfig(at("/mutate-example-com-v1-site")).
+			WithSideEffects(registrationv1.SideEffectClassNone).WithAdmissionReviewVersions("v1"))
+	if err := c.Apply(ctx, defaults, manager, client.ForceOwnership); err != nil {
+		return fmt.Errorf("the webhook that sets defaults: %w", err)
+	}
+	validation := applyregistration.ValidatingWebhookConfiguration(configuration).WithWebhooks(
+		applyregistration.ValidatingWebhook().WithName("validate.sites.example.com").
+			WithRules(onSites(registrationv1.Create, registrationv1.Delete)).
+			WithClientConfig(at("/validate-example-com-v1-site")).
+			WithSideEffects(registrationv1.SideEffectClassNone).WithAdmissionReviewVersions("v1"))
+	if err := c.Apply(ctx, validation, manager, client.ForceOwnership); err != nil {
+		return fmt.Errorf("the webhook that validates: %w", err)
+	}
+	conversion := client.ApplyConfigurationFromUnstructured(conversionBy(url+"/convert", ca))
+	if err := c.Apply(ctx, conversion, manager, client.ForceOwnership); err != nil {
+		return fmt.Errorf("the webhook that converts: %w", err)
+	}
+	return nil
+}
+
+// conversionBy is the part of the definition that names the webhook.
+func conversionBy(url string, ca []byte) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": resource.String()},
+		"spec": map[string]any{"conversion": map[string]any{
+			"strategy": "Webhook",
+			"webhook": map[string]any{
+				"conversionReviewVersions": []any{"v1"},
+				"clientConfig":             map[string]any{"url": url, "caBundle": base64.StdEncoding.EncodeToString(ca)},
+			},
+		}},
+	}}
+}

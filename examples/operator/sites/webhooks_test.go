@@ -1,0 +1,133 @@
+package sites_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/coxswain-dev/coxswain/examples/operator/certs"
+	"github.com/coxswain-dev/coxswain/examples/operator/sites"
+	"github.com/coxswain-dev/coxswain/examples/operator/sites/v1alpha1"
+)
+
+// hooks is a webhook server on any free port. It listens before the manager starts, so that nobody takes the port.
+type hooks struct {
+	webhook.Server
+	net.Listener
+}
+
+func newHooks(t *testing.T) (*hooks, []byte) {
+	t.Helper()
+	cert, ca, err := certs.New("127.0.0.1")
+	require.NoError(t, err)
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{*cert}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = ln.Close() }) // the manager has closed it if it has started
+	return &hooks{webhook.NewServer(webhook.Options{WebhookMux: http.NewServeMux()}), ln}, ca
+}
+
+// URL is where the webhooks are called.
+func (h *hooks) URL() string { return "https://" + h.Addr().String() }
+
+// Start implements webhook.Server.
+func (h *hooks) Start(ctx context.Context) error {
+	server := &http.Server{Handler: h.WebhookMux()}
+	var stopped sync.WaitGroup
+	stopped.Go(func() {
+		<-ctx.Done()
+		_ = server.Close() // nothing is being asked any more
+	})
+	err := server.Serve(h.Listener)
+	stopped.Wait()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// StartedChecker implements webhook.Server: connections are accepted from the beginning.
+func (h *hooks) StartedChecker() healthz.Checker { return healthz.Ping }
+
+func TestWebhook_DefaultsTheDomain(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	blog := site("blog", "")
+	require.NoError(t, c.Create(t.Context(), blog))
+	require.Equal(t, "blog.default.example.org", blog.Spec.Domain)
+	await(t, c, blog, sites.ReasonServing)
+}
+
+func TestWebhook_ProtectsFromDeletion(t *testing.T) {
+	t.Parallel()
+	c, ctx := start(t), t.Context()
+	blog := site("blog", "blog.example.org")
+	blog.Annotations = map[string]string{sites.Protected: "true"}
+	require.NoError(t, c.Create(ctx, blog))
+	err := c.Delete(ctx, blog)
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.ErrorContains(t, err, `admission webhook "validate.sites.example.com" denied the request: `+
+		`sites.example.com "blog" is forbidden: it is protected: remove the annotation example.com/protected first`)
+	remove := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":null}}`))
+	require.NoError(t, c.Patch(ctx, blog, remove))
+	require.NoError(t, c.Delete(ctx, blog))
+}
+
+// warnings are those that a client has received.
+type warnings struct{ received chan string }
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (w warnings) HandleWarningHeader(_ int, _ string, text string) { w.received <- text }
+
+func TestWebhook_WarnsOfATakenDomain(t *testing.T) {
+	t.Parallel()
+	heard := warnings{make(chan string, 10)}
+	c, ctx := startWith(t, heard), t.Context()
+	first := site("first", "shop.example.org")
+	require.NoError(t, c.Create(ctx, first))
+	await(t, c, first, sites.ReasonServing)
+	require.Empty(t, heard.received)
+	require.NoError(t, c.Create(ctx, site("second", "shop.example.org")))
+	select {
+	case warning := <-heard.received:
+		require.Equal(t, "shop.example.org belongs to the site default/first: this one waits for it", warning)
+	default:
+		t.Fatal("no warning")
+	}
+}
+
+// Both versions are views of one object.
+func TestWebhook_ConvertsVersions(t *testing.T) {
+	t.Parallel()
+	c, ctx := start(t), t.Context()
+	old := &v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "old"}, Spec: v1alpha1.SiteSpec{
+		Host: "old.example.org", Pages: []v1alpha1.Page{{Name: "index.html", Content: "hello"}},
+		Servers: v1alpha1.Servers{Count: new(int32(2))}}}
+	require.NoError(t, c.Create(ctx, old))
+	require.Equal(t, "nginx:1.29", old.Spec.Servers.Image, "by the default of v1")
+
+	now := site("old", "")
+	await(t, c, now, sites.ReasonServing)
+	require.Equal(t, "old.example.org", now.Spec.Domain)
+	require.Equal(t, map[string]string{"index.html": "hello"}, now.Spec.Pages)
+	require.EqualValues(t, 2, *now.Spec.Replicas)
+
+	add := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"pages":{"about.html":"me"}}}`))
+	require.NoError(t, c.Patch(ctx, now, add))
+	require.NoError(t, c.Get(ctx, client.ObjectKeyFromObject(old), old))
+	require.Equal(t, []v1alpha1.Page{{Name: "about.html", Content: "me"}, {Name: "index.html", Content: "hello"}},
+		old.Spec.Pages)
+
+	old.Spec.Host = "new.example.org"
+	require.ErrorContains(t, c.Update(ctx, old), "a site keeps its host, old.example.org")
+}
