@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package conformance tries what Kubernetes' conformance suite demands of custom resources. Each test bears the
+// Package conformance tries what Kubernetes' conformance suite demands of custom resources and webhooks. Each test bears the
 // codename of the one in the suite whose description it follows. The code is our own.
 //
 // KUBECONFIG is the cluster that is tried; without it, `coxswain up` from COXSWAIN_BIN. KUBECTL is the real kubectl.
@@ -39,7 +39,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	server := exec.Command(filepath.Join(os.Getenv("COXSWAIN_BIN"), "coxswain"), "up", "--data-dir", dir,
-		"--secure-port", "0", "--nodes", "0")
+		"--secure-port", "0", "--nodes", "1")
 	var out bytes.Buffer
 	server.Stdout, server.Stderr = &out, &out
 	if err := server.Start(); err != nil {
