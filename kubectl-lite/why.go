@@ -111,7 +111,8 @@ func (o *whyOptions) run(ctx context.Context, args []string) error {
 			return f.Subject == w.Subject && strings.Contains(f.Text, strings.TrimSuffix(message, "."))
 		})
 	})
-	findings = diagnose.Merge(append(findings, warnings...))
+	findings = append(findings, warnings...)
+	findings = diagnose.Merge(append(findings, s.mentioned(ctx, findings)...))
 	if o.output != "" {
 		if len(findings) == 0 {
 			findings = []diagnose.Finding{diagnose.NotReady(root)}

@@ -77,7 +77,7 @@ func (o *whyOptions) runAll(ctx context.Context, namespace string) error {
 			return err
 		}
 	}
-	return o.printAll(namespace, diagnose.Merge(findings))
+	return o.printAll(namespace, diagnose.Merge(append(findings, s.aboutWebhooks(ctx)...)))
 }
 
 // inspected lists everything in a namespace and the Namespace itself, in a stable order; everything in the cluster

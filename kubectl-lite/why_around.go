@@ -30,6 +30,7 @@ type surroundings struct {
 	names  metadata.Interface // of Secrets no more than that they exist is anyone's business
 	seen   map[string]string
 	pods   map[string][]*unstructured.Unstructured // all there are, by namespace, where all were read; otherwise nil
+	called []calledWebhook                         // nil until they are read
 }
 
 func (o *whyOptions) surroundings() (*surroundings, error) {
@@ -49,16 +50,19 @@ func (o *whyOptions) surroundings() (*surroundings, error) {
 }
 
 // lookAround finds what is wrong with the objects that pods need: their nodes, claims, ConfigMaps and Secrets. A
-// Service owns no pods: those that it selects are inspected, and so are the backends of an Ingress.
+// Service owns no pods: those that it selects are inspected, and so are the backends of an Ingress and the Services
+// that are webhooks.
 func (s *surroundings) lookAround(ctx context.Context, objects []*unstructured.Unstructured) (
 	found []diagnose.Finding, err error) {
 	var pods []*unstructured.Unstructured
 	for _, obj := range objects {
 		behind := s.behind
-		switch obj.GroupVersionKind().GroupKind() {
-		case schema.GroupKind{Kind: "Service"}:
-		case schema.GroupKind{Group: "networking.k8s.io", Kind: "Ingress"}:
+		switch kind := obj.GroupVersionKind().GroupKind(); {
+		case kind == schema.GroupKind{Kind: "Service"}:
+		case kind == schema.GroupKind{Group: "networking.k8s.io", Kind: "Ingress"}:
 			behind = s.behindIngress
+		case isWebhookConfiguration(kind):
+			behind = s.behindWebhooks
 		default:
 			continue
 		}
