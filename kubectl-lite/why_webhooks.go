@@ -144,7 +144,8 @@ func (s *surroundings) behindWebhooks(ctx context.Context, obj *unstructured.Uns
 	for _, entry := range list {
 		hook := admissionv1.ValidatingWebhook{} // which has the fields of the other kind that matter here
 		content, _ := entry.(map[string]any)
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(content, &hook) != nil || hook.ClientConfig.Service == nil {
+		err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &hook)
+		if err != nil || hook.ClientConfig.Service == nil {
 			continue
 		}
 		ref := hook.ClientConfig.Service

@@ -196,7 +196,8 @@ func (h *hooks) marker(config string) hook {
 // validating registers validating webhooks, and waits until they are in force.
 func (h *hooks) validating(list ...hook) *registrationv1.ValidatingWebhookConfiguration {
 	h.t.Helper()
-	config, err := h.validatingConfigurations().Create(h.ctx, h.validatingConfiguration(list...), metav1.CreateOptions{})
+	config, err := h.validatingConfigurations().Create(h.ctx, h.validatingConfiguration(list...),
+		metav1.CreateOptions{})
 	require.NoError(h.t, err)
 	h.cleanup(func(ctx context.Context) error {
 		return h.validatingConfigurations().Delete(ctx, config.Name, metav1.DeleteOptions{})
@@ -229,7 +230,8 @@ func (c *cluster) mutatingConfigurations() registrationclient.MutatingWebhookCon
 func (h *hooks) awaitMarker(config string, inForce bool) {
 	h.t.Helper()
 	require.Eventually(h.t, func() bool {
-		marked := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "marker", Labels: map[string]string{marker: config}}}
+		marked := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: marker,
+			Labels: map[string]string{marker: config}}}
 		_, err := h.core.CoreV1().ConfigMaps(h.namespace).Create(h.ctx, marked,
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {

@@ -26,7 +26,8 @@ func Install(ctx context.Context, c client.Client, url string, ca []byte) error 
 	at := func(path string) *applyregistration.WebhookClientConfigApplyConfiguration {
 		return applyregistration.WebhookClientConfig().WithURL(url + path).WithCABundle(ca...)
 	}
-	onSites := func(operations ...registrationv1.OperationType) *applyregistration.RuleWithOperationsApplyConfiguration {
+	type rule = applyregistration.RuleWithOperationsApplyConfiguration
+	onSites := func(operations ...registrationv1.OperationType) *rule {
 		return applyregistration.RuleWithOperations().WithOperations(operations...).WithAPIGroups(GroupVersion.Group).
 			WithAPIVersions(GroupVersion.Version).WithResources(resource.Resource)
 	}

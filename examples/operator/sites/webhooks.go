@@ -47,7 +47,8 @@ func (v *validator) ValidateCreate(ctx context.Context, s *Site) (admission.Warn
 		return nil, client.IgnoreNotFound(err)
 	}
 	if owner := directory.Data[s.Spec.Domain]; owner != "" && owner != key(s) {
-		return admission.Warnings{fmt.Sprintf("%s belongs to the site %s: this one waits for it", s.Spec.Domain, owner)}, nil
+		return admission.Warnings{fmt.Sprintf("%s belongs to the site %s: this one waits for it", s.Spec.Domain,
+			owner)}, nil
 	}
 	return nil, nil
 }
