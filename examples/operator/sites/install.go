@@ -56,16 +56,14 @@ func Install(ctx context.Context, c client.Client, url string, ca []byte) error 
 
 // conversionBy is the part of the definition that names the webhook.
 func conversionBy(url string, ca []byte) *unstructured.Unstructured {
+	client := map[string]any{"url": url, "caBundle": base64.StdEncoding.EncodeToString(ca)}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1",
 		"kind":       "CustomResourceDefinition",
 		"metadata":   map[string]any{"name": resource.String()},
 		"spec": map[string]any{"conversion": map[string]any{
 			"strategy": "Webhook",
-			"webhook": map[string]any{
-				"conversionReviewVersions": []any{"v1"},
-				"clientConfig":             map[string]any{"url": url, "caBundle": base64.StdEncoding.EncodeToString(ca)},
-			},
+			"webhook":  map[string]any{"conversionReviewVersions": []any{"v1"}, "clientConfig": client},
 		}},
 	}}
 }
