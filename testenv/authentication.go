@@ -14,7 +14,7 @@ func WithAuthentication(a authn.Options) Option { return func(o *options) { o.au
 // credentials are the ones that are asked for, completed by those that every control plane has.
 func (o *options) credentials(ca *pki.CA) (authn.Options, error) {
 	a := o.authentication
-	a.ClientCAs = authn.FixedCAs(ca.Pool())
+	a.ClientCAs = authn.PublishedCAs(ca.PEM())
 	if a.ServiceAccounts != nil {
 		return a, nil
 	}
@@ -24,6 +24,22 @@ func (o *options) credentials(ca *pki.CA) (authn.Options, error) {
 	}
 	a.ServiceAccounts, err = authn.NewIssuer(authn.IssuerOptions{SigningKey: key, Clock: o.clock})
 	return a, err
+}
+
+// frontProxy is the user of the certificate by which extension servers recognize the API server.
+const frontProxy = "front-proxy-client"
+
+// believe adds the API server's own front proxy, unless others were given, and returns its certificate.
+func believe(a *authn.Options) (pki.Certificate, error) {
+	ca, err := pki.NewNamedCA("front-proxy-ca")
+	if err != nil {
+		return nil, err
+	}
+	if a.RequestHeader == nil {
+		a.RequestHeader = &authn.RequestHeader{CAs: authn.PublishedCAs(ca.PEM()), AllowedNames: []string{frontProxy},
+			Headers: authn.StandardIdentityHeaders()}
+	}
+	return ca.ClientCertificate(frontProxy), nil
 }
 
 // signing is what the controllers sign with: the control plane's own CA and key.

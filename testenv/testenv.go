@@ -273,6 +273,10 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (of *u
 	if err != nil {
 		return nil, nil, err
 	}
+	proxyClient, err := believe(&authentication)
+	if err != nil {
+		return nil, nil, err
+	}
 	toNodes, err := kubeletClient(ca)
 	if err != nil {
 		return nil, nil, err
@@ -280,11 +284,11 @@ func startServer(ctx context.Context, o options, running *sync.WaitGroup) (of *u
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(append(builtin.Kinds(), builtin.Metrics()...)...),
 		Log: o.log, Clock: o.clock,
-		Authentication: authentication,
-		Admission:      o.admission,
-		Components:     o.components,
-		Kubelet:        proxy.KubeletOptions{Certificate: &toNodes},
-		Debug:          map[string]http.Handler{controllers.DebugPath: o.debug},
+		Authentication: authentication, ProxyClient: proxyClient.Current,
+		Admission:  o.admission,
+		Components: o.components,
+		Kubelet:    proxy.KubeletOptions{Certificate: &toNodes},
+		Debug:      map[string]http.Handler{controllers.DebugPath: o.debug},
 	})
 	if err != nil {
 		return nil, nil, err

@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"bytes"
 	"crypto/x509"
 	"errors"
 	"log/slog"
@@ -10,22 +11,30 @@ import (
 
 // OpenCAs returns our own CAs, in PEM, and those of files, which are read again when they change.
 func OpenCAs(log *slog.Logger, own []byte, files ...string) (CAs, error) {
-	pools, err := reload.Open(log, func(contents [][]byte) (*x509.CertPool, error) {
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(own)
+	bundles, err := reload.Open(log, func(contents [][]byte) (bundle, error) {
+		b := bundle{x509.NewCertPool(), bytes.Clone(own)}
+		b.pool.AppendCertsFromPEM(own)
 		for _, content := range contents {
-			if !pool.AppendCertsFromPEM(content) {
-				return nil, errors.New("no certificates")
+			if !b.pool.AppendCertsFromPEM(content) {
+				return bundle{}, errors.New("no certificates")
 			}
+			b.pem = append(append(b.pem, content...), '\n')
 		}
-		return pool, nil
+		return b, nil
 	}, files...)
 	if err != nil {
 		return nil, err
 	}
-	return fileCAs{pools}, nil
+	return fileCAs{bundles}, nil
 }
 
-type fileCAs struct{ pools *reload.Files[*x509.CertPool] }
+// bundle is a set of CAs in both forms.
+type bundle struct {
+	pool *x509.CertPool
+	pem  []byte
+}
 
-func (f fileCAs) Pool() *x509.CertPool { return f.pools.Current() }
+type fileCAs struct{ bundles *reload.Files[bundle] }
+
+func (f fileCAs) Pool() *x509.CertPool { return f.bundles.Current().pool }
+func (f fileCAs) PEM() []byte          { return f.bundles.Current().pem }

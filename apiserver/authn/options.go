@@ -13,6 +13,8 @@ import (
 type Options struct {
 	// ClientCAs sign the certificates of clients.
 	ClientCAs CAs
+	// RequestHeader believes front proxies; nil believes none.
+	RequestHeader *RequestHeader
 	// TokenFile has tokens and their users; "" for none.
 	TokenFile string
 	// ServiceAccounts signs and verifies the tokens of service accounts.
@@ -39,14 +41,20 @@ type Authentication struct {
 	anonymous  *User // nil: there is none
 	// anonymousAt are the only paths with an anonymous user; nil for all.
 	anonymousAt map[string]bool
+	// proxied are the headers that only a front proxy's requests may have.
+	proxied IdentityHeaders
 }
 
 // New makes the list of authenticators, in the order in which they are tried: first those that need no
 // request to another server.
 func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger) (*Authentication, error) {
-	a := &Authentication{}
+	a := &Authentication{proxied: StandardIdentityHeaders()}
 	if o.ServiceAccounts != nil {
 		a.audiences = o.ServiceAccounts.Audiences
+	}
+	if o.RequestHeader != nil {
+		a.requests = append(a.requests, o.RequestHeader)
+		a.proxied = a.proxied.with(o.RequestHeader.Headers)
 	}
 	if o.ClientCAs != nil {
 		a.requests = append(a.requests, ClientCertificates{CAs: o.ClientCAs})
@@ -103,9 +111,11 @@ func (a *Authentication) Run(ctx context.Context) {
 }
 
 // Authenticate implements Authenticator. A request without a credential is Anonymous's, if that user is
-// enabled.
+// enabled. The headers of front proxies are removed from every request: a server to which it is passed on would believe
+// them.
 func (a *Authentication) Authenticate(r *http.Request) (*User, bool, error) {
 	user, ok, err := a.requests.Authenticate(r)
+	a.proxied.remove(r.Header)
 	if !ok && err == nil && a.anonymous != nil && (a.anonymousAt == nil || a.anonymousAt[r.URL.Path]) {
 		return a.anonymous, true, nil
 	}

@@ -15,14 +15,28 @@ import (
 type CAs interface {
 	// Pool returns the current set. It is the same pointer for as long as the set is the same.
 	Pool() *x509.CertPool
+	// PEM returns the certificates of the current set, for servers of others that are to trust them; it is empty
+	// where the set is not published.
+	PEM() []byte
 }
 
-// FixedCAs are CAs that do not change.
-func FixedCAs(pool *x509.CertPool) CAs { return fixedCAs{pool} }
+// FixedCAs are CAs that do not change and are not published.
+func FixedCAs(pool *x509.CertPool) CAs { return fixedCAs{pool: pool} }
 
-type fixedCAs struct{ pool *x509.CertPool }
+// PublishedCAs are the CAs in a PEM text, which do not change.
+func PublishedCAs(pem []byte) CAs {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	return fixedCAs{pool, pem}
+}
+
+type fixedCAs struct {
+	pool *x509.CertPool
+	pem  []byte
+}
 
 func (f fixedCAs) Pool() *x509.CertPool { return f.pool }
+func (f fixedCAs) PEM() []byte          { return f.pem }
 
 // ClientCertificates authenticates by X.509 client certificates that the CAs have signed:
 // the common name is the user, the organizations are the groups.
@@ -34,50 +48,71 @@ func (c ClientCertificates) Authenticate(r *http.Request) (*User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
 	}
-	conn, _ := r.Context().Value(connectionKey{}).(*connection)
-	if conn == nil {
-		conn = &connection{}
-	}
-	user, err := conn.verified(c.CAs.Pool(), r.TLS.PeerCertificates)
-	if err == nil && r.TLS.PeerCertificates[0].NotAfter.Before(time.Now()) {
-		return nil, false, errors.New("client certificate has expired")
-	}
+	user, err := connectionOf(r).client.current(c.CAs.Pool(), r.TLS.PeerCertificates, userOf)
 	return user, err == nil, err
 }
 
-func verify(cas *x509.CertPool, chain []*x509.Certificate) (*User, error) {
+var (
+	errBadCertificate = errors.New("client certificate is not valid")
+	errBadProxy       = errors.New("the client certificate is not a front proxy's")
+	errExpired        = errors.New("client certificate has expired")
+)
+
+// userOf verifies a user's certificate.
+func userOf(cas *x509.CertPool, chain []*x509.Certificate) (*User, error) {
+	subject := chain[0].Subject
+	if verifyChain(cas, chain) != nil || subject.CommonName == "" {
+		return nil, errBadCertificate
+	}
+	return authenticated(&User{Name: subject.CommonName, Groups: slices.Clone(subject.Organization)}), nil
+}
+
+func verifyChain(cas *x509.CertPool, chain []*x509.Certificate) error {
 	intermediates := x509.NewCertPool()
 	for _, cert := range chain[1:] {
 		intermediates.AddCert(cert)
 	}
-	leaf := chain[0]
-	_, err := leaf.Verify(x509.VerifyOptions{
+	_, err := chain[0].Verify(x509.VerifyOptions{
 		Roots: cas, Intermediates: intermediates,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-	if err != nil || leaf.Subject.CommonName == "" {
-		return nil, errors.New("client certificate is not valid")
-	}
-	return authenticated(&User{Name: leaf.Subject.CommonName, Groups: slices.Clone(leaf.Subject.Organization)}), nil
+	return err
 }
 
-// connection caches the result for a TLS connection, so that its certificate is verified once and not
+// connection caches the results for a TLS connection, so that its certificate is verified once for each use and not
 // with every request.
-type connection struct {
+type connection struct{ client, proxy verification }
+
+// verification is the result for one set of CAs.
+type verification struct {
 	mu   sync.Mutex
 	by   *x509.CertPool
 	user *User
 	err  error
 }
 
-func (c *connection) verified(cas *x509.CertPool, chain []*x509.Certificate) (*User, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.by != cas {
-		c.by = cas
-		c.user, c.err = verify(cas, chain)
+// current is the result of verify for the present CAs. A certificate that has expired since is not valid.
+func (v *verification) current(cas *x509.CertPool, chain []*x509.Certificate,
+	verify func(*x509.CertPool, []*x509.Certificate) (*User, error)) (*User, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.by != cas {
+		v.by = cas
+		v.user, v.err = verify(cas, chain)
 	}
-	return c.user, c.err
+	if v.err == nil && chain[0].NotAfter.Before(time.Now()) {
+		return nil, errExpired
+	}
+	return v.user, v.err
+}
+
+// connectionOf returns the results for a request's connection; they are not kept where the server has no
+// WithConnection.
+func connectionOf(r *http.Request) *connection {
+	if conn, ok := r.Context().Value(connectionKey{}).(*connection); ok {
+		return conn
+	}
+	return &connection{}
 }
 
 type connectionKey struct{}

@@ -1,8 +1,9 @@
 // Package controlplane is what an API server keeps about itself and for the cluster, as the package of that name of
 // kube-apiserver does: the system namespaces and priority classes (bootstrap.go), the roles and bindings of every
 // cluster (policy.go), the Service "kubernetes" and what it points to (kubernetes_service.go), a Lease by which
-// clients see the server (identity.go), the objects of flow control (flow_objects.go, flow_upkeep.go) and the result
-// of type-checking admission policies (typecheck.go, typecheck_upkeep.go).
+// clients see the server (identity.go), what extension servers need to know to authenticate requests (trust.go),
+// the objects of flow control (flow_objects.go, flow_upkeep.go) and the result of type-checking admission policies
+// (typecheck.go, typecheck_upkeep.go).
 //
 // A server calls Bootstrap before it serves, Join when it listens, Run while it serves and Leave when it ends. Each
 // write names the revision that it was made from, so that of several servers that see the same need one writes. API
@@ -24,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -44,7 +46,7 @@ type Services interface {
 	First() (ip string, free bool)
 }
 
-// Options assemble a ControlPlane. All but AdvertiseAddress are required.
+// Options assemble a ControlPlane. All but AdvertiseAddress, ClientCAs and RequestHeader are required.
 type Options struct {
 	Store    *storage.Store
 	Registry *api.Registry
@@ -54,6 +56,9 @@ type Options struct {
 	ServiceCIDRs []netip.Prefix
 	// AdvertiseAddress is where the Service "kubernetes" points to (--advertise-address).
 	AdvertiseAddress netip.Addr
+	// ClientCAs and RequestHeader are published for extension servers; nil where the server has none.
+	ClientCAs     authn.CAs
+	RequestHeader *authn.RequestHeader
 	// TrackTokens says that the use of tokens in Secrets is recorded.
 	TrackTokens bool
 	Clock       clock.PassiveClock
@@ -97,6 +102,9 @@ func (c *ControlPlane) Run(ctx context.Context, at netip.AddrPort) {
 	var running sync.WaitGroup
 	running.Go(func() { c.keepPublished(ctx, at) })
 	running.Go(func() { c.writePolicy(ctx) })
+	if res := c.kind(corev1.SchemeGroupVersion.WithKind("ConfigMap")); res != nil && c.trusts() {
+		running.Go(func() { c.keepTrust(ctx, res) })
+	}
 	if res := c.kind(admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy")); res != nil {
 		running.Go(func() { c.keepTypeChecks(ctx, res) })
 	}

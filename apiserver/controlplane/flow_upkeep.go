@@ -41,7 +41,7 @@ func (c *ControlPlane) KeepFlowControl(ctx context.Context) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	for _, res := range FlowKinds(c.Registry.Snapshot()) {
-		following.Go(func() { c.signalChanges(ctx, res, changed) })
+		following.Go(func() { c.signalChanges(ctx, res, storage.Scope{}, changed) })
 	}
 	tick := time.NewTicker(upkeepEvery)
 	defer tick.Stop()
@@ -75,10 +75,11 @@ func overtaken(err error) bool {
 	return errors.As(err, &conflict) || errors.Is(err, storage.ErrExists) || errors.Is(err, storage.ErrNotFound)
 }
 
-// signalChanges leaves a token in the channel whenever objects of the kind have changed.
-func (c *ControlPlane) signalChanges(ctx context.Context, res *api.Resource, changed chan<- struct{}) {
+// signalChanges leaves a token in the channel whenever objects of the kind, within a scope, have changed.
+func (c *ControlPlane) signalChanges(ctx context.Context, res *api.Resource, within storage.Scope,
+	changed chan<- struct{}) {
 	for ctx.Err() == nil {
-		watcher, err := c.Objects.Collection(res).Watch(ctx, storage.WatchRequest{Any: true})
+		watcher, err := c.Objects.Collection(res).Watch(ctx, storage.WatchRequest{Scope: within, Any: true})
 		if err != nil {
 			return // the store has closed
 		}

@@ -41,9 +41,10 @@ type CA struct {
 }
 
 // NewCA makes a CA that exists in memory only.
-func NewCA() (*CA, error) { return newCA("coxswain") }
+func NewCA() (*CA, error) { return NewNamedCA("coxswain") }
 
-func newCA(name string) (*CA, error) {
+// NewNamedCA is NewCA with a common name.
+func NewNamedCA(name string) (*CA, error) {
 	key, err := NewKey()
 	if err != nil {
 		return nil, err
@@ -64,14 +65,14 @@ func newCA(name string) (*CA, error) {
 
 // OpenCA reads ca.crt and ca.key from a directory, or makes them there if neither is there. One of them
 // alone is an error: the rest of a CA is never replaced.
-func OpenCA(dir string) (*CA, error) { return OpenNamedCA(dir, "coxswain") }
+func OpenCA(dir string) (*CA, error) { return OpenNamedCA(filepath.Join(dir, "ca"), "coxswain") }
 
-// OpenNamedCA is OpenCA with the common name for a new CA.
-func OpenNamedCA(dir, name string) (*CA, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// OpenNamedCA is OpenCA for the files FILE.crt and FILE.key, with the common name for a new CA.
+func OpenNamedCA(file, name string) (*CA, error) {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
 	}
-	certFile, keyFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
+	certFile, keyFile := file+".crt", file+".key"
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return createCA(certFile, keyFile, name)
@@ -93,7 +94,7 @@ func createCA(certFile, keyFile, name string) (*CA, error) {
 				"restore the missing file, or move the other away for a new CA", there, missing)
 		}
 	}
-	ca, err := newCA(name)
+	ca, err := NewNamedCA(name)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +183,11 @@ func (ca *CA) Issue(l Leaf) (cert, key []byte, err error) {
 
 // Server makes a server certificate for the hosts, each a name or an IP address.
 func (ca *CA) Server(hosts ...string) (tls.Certificate, error) {
-	cert, key, err := ca.Issue(Leaf{User: "coxswain-apiserver", Hosts: hosts})
+	return ca.pair(Leaf{User: "coxswain-apiserver", Hosts: hosts})
+}
+
+func (ca *CA) pair(l Leaf) (tls.Certificate, error) {
+	cert, key, err := ca.Issue(l)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

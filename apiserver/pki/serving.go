@@ -11,7 +11,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/reload"
 )
 
-// Certificate is a server's current certificate with its key. It is safe for concurrent use.
+// Certificate is a current certificate with its key. It is safe for concurrent use.
 type Certificate interface {
 	Current() (*tls.Certificate, error)
 }
@@ -24,7 +24,7 @@ func CertificateFiles(log *slog.Logger, certFile, keyFile string) (Certificate, 
 		return &pair, err
 	}, certFile, keyFile)
 	if err != nil {
-		return nil, fmt.Errorf("pki: server certificate: %w", err)
+		return nil, fmt.Errorf("pki: certificate: %w", err)
 	}
 	return certificateFiles{files}, nil
 }
@@ -35,29 +35,35 @@ type certificateFiles struct {
 
 func (f certificateFiles) Current() (*tls.Certificate, error) { return f.files.Current(), nil }
 
-// Serving returns a server certificate of the CA for the hosts. It is held in memory only, and renewed
-// when a third of its lifetime is left.
+// Serving returns a server certificate of the CA for the hosts, each a name or an IP address. It is held in memory
+// only, and renewed when a third of its lifetime is left.
 func (ca *CA) Serving(hosts ...string) (Certificate, error) {
-	s := &serving{ca: ca, hosts: hosts}
+	s := &renewed{ca: ca, leaf: Leaf{User: "coxswain-apiserver", Hosts: hosts}}
 	_, err := s.Current()
 	return s, err
 }
 
-type serving struct {
-	ca    *CA
-	hosts []string
+// ClientCertificate returns a client certificate of the CA for the user. It is made when it is first needed, held
+// in memory only, and renewed when a third of its lifetime is left.
+func (ca *CA) ClientCertificate(user string) Certificate {
+	return &renewed{ca: ca, leaf: Leaf{User: user, Client: true}}
+}
+
+type renewed struct {
+	ca   *CA
+	leaf Leaf
 
 	mu   sync.Mutex
 	cert *tls.Certificate
 }
 
-func (s *serving) Current() (*tls.Certificate, error) {
+func (s *renewed) Current() (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cert != nil && !dueAt(s.cert.Leaf).Before(time.Now()) {
 		return s.cert, nil
 	}
-	cert, err := s.ca.Server(s.hosts...)
+	cert, err := s.ca.pair(s.leaf)
 	if err != nil {
 		return nil, err
 	}

@@ -24,10 +24,24 @@ func TestServing_MakesItsCertificateAnewWhenAThirdOfItsLifeIsLeft(t *testing.T) 
 
 	worn := *first.Leaf
 	worn.NotBefore, worn.NotAfter = time.Now().Add(-9*time.Hour), time.Now().Add(4*time.Hour)
-	cert.(*serving).cert.Leaf = &worn
+	cert.(*renewed).cert.Leaf = &worn
 	again, err = cert.Current()
 	require.NoError(t, err)
 	require.NotSame(t, first, again)
 	_, err = again.Leaf.Verify(x509.VerifyOptions{Roots: ca.Pool()})
 	require.NoError(t, err)
+}
+
+func TestClientCertificate_IsNoServers(t *testing.T) {
+	t.Parallel()
+	ca, err := NewNamedCA("front-proxy-ca")
+	require.NoError(t, err)
+	require.Equal(t, "front-proxy-ca", ca.Certificate().Subject.CommonName)
+	cert, err := ca.ClientCertificate("front-proxy-client").Current()
+	require.NoError(t, err)
+	require.Equal(t, "front-proxy-client", cert.Leaf.Subject.CommonName)
+	_, err = cert.Leaf.Verify(x509.VerifyOptions{Roots: ca.Pool(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	require.NoError(t, err)
+	require.Error(t, cert.Leaf.VerifyHostname("localhost"))
 }

@@ -32,6 +32,7 @@ type authnFlags struct {
 	extendExpiration bool
 	oidc             authn.OIDCOptions
 	webhook          authn.WebhookOptions
+	frontProxy       frontProxyFlags
 	set              *pflag.FlagSet // records which of the flags were given
 }
 
@@ -80,6 +81,7 @@ func (f *authnFlags) add(fs *pflag.FlagSet) {
 		"version of TokenReview to send: v1beta1 or v1")
 	fs.DurationVar(&f.webhook.CacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute,
 		"how long the service's answers are cached")
+	f.frontProxy.add(fs)
 }
 
 // options converts the flags; keys that they do not name are in the data directory. modes are those of
@@ -102,6 +104,9 @@ func (f *authnFlags) options(dataDir string, ca *pki.CA, modes []string) (authn.
 	var err error
 	if o.ClientCAs, err = authn.OpenCAs(slog.Default(), ca.PEM(), files...); err != nil {
 		return o, fmt.Errorf("--client-ca-file: %w", err)
+	}
+	if o.RequestHeader, err = f.frontProxy.believed(dataDir, o.ClientCAs); err != nil {
+		return o, err
 	}
 	o.ServiceAccounts, err = f.issuer(dataDir)
 	return o, err

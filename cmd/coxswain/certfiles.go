@@ -180,7 +180,7 @@ func (f *certsFlags) found() ([]credential, error) {
 			return err
 		}
 		name, isCert := strings.CutSuffix(path, ".crt")
-		if !isCert || filepath.Base(name) == "ca" {
+		if !isCert {
 			return nil
 		}
 		name, err = filepath.Rel(root, name)
@@ -188,9 +188,15 @@ func (f *certsFlags) found() ([]credential, error) {
 			return err
 		}
 		name = filepath.ToSlash(name)
+		if _, isCA := caNames[name]; isCA {
+			return nil
+		}
 		authority := clusterCA
-		if strings.HasPrefix(name, "etcd/") || name == "apiserver-etcd-client" {
+		switch {
+		case strings.HasPrefix(name, "etcd/") || name == "apiserver-etcd-client":
 			authority = etcdCA
+		case name == frontProxyClient:
+			authority = frontProxyCA
 		}
 		all = append(all, &certFile{file: name, ca: authority})
 		return nil

@@ -17,7 +17,8 @@ import (
 var componentFiles = map[string][]string{
 	"etcd": {"pki/etcd/ca.crt", "pki/etcd/server.crt", "pki/etcd/server.key", "pki/etcd/peer.crt", "pki/etcd/peer.key"},
 	"apiserver": {"pki/ca.crt", "pki/apiserver.crt", "pki/apiserver.key", "pki/apiserver-kubelet-client.crt",
-		"pki/apiserver-kubelet-client.key",
+		"pki/apiserver-kubelet-client.key", "pki/front-proxy-ca.crt", "pki/front-proxy-client.crt",
+		"pki/front-proxy-client.key",
 		"pki/etcd/ca.crt", "pki/apiserver-etcd-client.crt", "pki/apiserver-etcd-client.key", "pki/sa.key"},
 	"controllers": {"controllers.kubeconfig", "pki/ca.crt"},
 	"scheduler":   {"scheduler.kubeconfig"},

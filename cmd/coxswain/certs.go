@@ -25,10 +25,10 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers"
 )
 
-// `coxswain certs` makes the credentials with which the parts of a control plane on several machines
-// authenticate each other: two CAs (etcd has its own, because its clients may read and write
-// everything), certificates with their keys, the key that signs service accounts' tokens, and
-// kubeconfigs. The names below pki/ are kubeadm's.
+// `coxswain certs` makes the credentials with which the parts of a control plane on several machines authenticate
+// each other: three CAs (etcd has its own, because its clients may read and write everything, and front proxies
+// have, because theirs may be any user), certificates with their keys, the key that signs service accounts' tokens,
+// and kubeconfigs. The names below pki/ are kubeadm's.
 
 // certsFlags select the credentials to make.
 type certsFlags struct {
@@ -165,12 +165,17 @@ type credential interface {
 }
 
 const (
-	clusterCA = "ca"
-	etcdCA    = "etcd/ca"
+	clusterCA    = "ca"
+	etcdCA       = "etcd/ca"
+	frontProxyCA = "front-proxy-ca"
+
+	// frontProxyClient is the user of the certificate by which extension servers recognize the API server, and the
+	// name of its file.
+	frontProxyClient = "front-proxy-client"
 )
 
 // caNames are the common names of the CAs.
-var caNames = map[string]string{clusterCA: "coxswain", etcdCA: "coxswain-etcd"}
+var caNames = map[string]string{clusterCA: "coxswain", etcdCA: "coxswain-etcd", frontProxyCA: frontProxyCA}
 
 // credentials returns everything that the flags ask for.
 func (f *certsFlags) credentials() ([]credential, error) {
@@ -184,6 +189,7 @@ func (f *certsFlags) credentials() ([]credential, error) {
 		&certFile{"apiserver-kubelet-client", clusterCA,
 			pki.Leaf{User: kubeletClient.user, Groups: kubeletClient.groups, Client: true}},
 		&certFile{"apiserver-etcd-client", etcdCA, pki.Leaf{User: "kube-apiserver-etcd-client", Client: true}},
+		&certFile{frontProxyClient, frontProxyCA, pki.Leaf{User: frontProxyClient, Client: true}},
 		&certFile{"etcd/server", etcdCA, pki.Leaf{User: "etcd-server", Hosts: etcd, Client: true}},
 		&certFile{"etcd/peer", etcdCA, pki.Leaf{User: "etcd-peer", Hosts: etcd, Client: true}},
 		&kubeconfigFile{"admin", []identity{adminIdentity}},
@@ -266,7 +272,7 @@ func (f *certsFlags) run(out io.Writer, all []credential) error {
 	cas := map[string]*pki.CA{}
 	for name, common := range caNames {
 		var err error
-		if cas[name], err = pki.OpenNamedCA(filepath.Dir(f.pki(name)), common); err != nil {
+		if cas[name], err = pki.OpenNamedCA(f.pki(name), common); err != nil {
 			return err
 		}
 	}
@@ -392,7 +398,7 @@ func (f *certsFlags) checkExpiration(out io.Writer, within time.Duration) error 
 	}
 	fmt.Fprintln(table, "\t\t\t")
 	fmt.Fprintln(table, "CERTIFICATE AUTHORITY\tEXPIRES\tRESIDUAL TIME\t")
-	for _, name := range []string{clusterCA, etcdCA} {
+	for _, name := range []string{clusterCA, etcdCA, frontProxyCA} {
 		if ca, err := readCertificate(f.pki(name) + ".crt"); err == nil {
 			row(name, "", ca)
 		}

@@ -87,12 +87,13 @@ func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 		"pki/ca.crt", "pki/ca.key", "pki/sa.key", "pki/sa.pub", "pki/apiserver.crt", "pki/apiserver.key",
 		"pki/apiserver-kubelet-client.crt",
 		"pki/apiserver-etcd-client.crt", "pki/etcd/ca.crt", "pki/etcd/ca.key", "pki/etcd/server.crt",
-		"pki/etcd/peer.key",
+		"pki/etcd/peer.key", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key", "pki/front-proxy-client.crt",
+		"pki/front-proxy-client.key",
 		"admin.kubeconfig", "controllers.kubeconfig", "scheduler.kubeconfig", "node.kubeconfig", "rack-2.kubeconfig",
 	} {
 		require.Contains(t, first, filepath.FromSlash(name))
 	}
-	require.Equal(t, 11, strings.Count(out, "made "), out)
+	require.Equal(t, 12, strings.Count(out, "made "), out)
 
 	cluster, err := pki.OpenCA(filepath.Join(dir, "pki"))
 	require.NoError(t, err)
@@ -108,6 +109,10 @@ func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	require.NoError(t, member.VerifyHostname("etcd-0"))
 	_, err = member.Verify(x509.VerifyOptions{Roots: cluster.Pool()})
 	require.Error(t, err, "etcd's CA is another: no client of the cluster may be one of etcd")
+	proxy := certificateOf(t, dir, "front-proxy-client")
+	require.Equal(t, "front-proxy-client", proxy.Subject.CommonName)
+	require.NoError(t, proxy.CheckSignatureFrom(certificateOf(t, dir, "front-proxy-ca")))
+	require.Error(t, proxy.CheckSignatureFrom(cluster.Certificate()), "no client of the cluster may be a front proxy")
 	_, err = server.Verify(x509.VerifyOptions{Roots: cluster.Pool(),
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	require.Error(t, err, "a server's certificate is no client's")
@@ -147,7 +152,8 @@ func TestCerts_RenewsAllButTheAuthoritiesAndTheAccountsKey(t *testing.T) {
 	mustCerts(t, dir, "renew", "all")
 	third := contents(t, dir)
 	require.Len(t, third, len(first), "no file has been added")
-	kept := map[string]bool{"ca.crt": true, "ca.key": true, "sa.key": true, "sa.pub": true}
+	kept := map[string]bool{"ca.crt": true, "ca.key": true, "sa.key": true, "sa.pub": true, "front-proxy-ca.crt": true,
+		"front-proxy-ca.key": true}
 	for name := range first {
 		require.Equal(t, kept[filepath.Base(name)], second[name] == third[name], name)
 	}
@@ -161,7 +167,7 @@ func TestCerts_RenewsAllButTheAuthoritiesAndTheAccountsKey(t *testing.T) {
 		require.Equal(t, "https://api.example.com:7443", config.Clusters["coxswain"].Server)
 	}
 	out := mustCerts(t, dir, "--renew", "--node-prefix", "rack-", "--server", "https://other.example.com")
-	require.Equal(t, 10, strings.Count(out, "made "), out)
+	require.Equal(t, 11, strings.Count(out, "made "), out)
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "admin.kubeconfig"))
 	require.NoError(t, err)
 	require.Equal(t, "https://other.example.com", config.Host)
@@ -180,7 +186,9 @@ func TestCerts_ChecksExpiration(t *testing.T) {
 	require.Regexp(t, `(?m)^apiserver +\w{3} \d\d, \d{4} \d\d:\d\d UTC +364d +ca$`, out)
 	require.Regexp(t, `(?m)^etcd/server +.* 364d +etcd/ca$`, out)
 	require.Regexp(t, `(?m)^scheduler.kubeconfig +.* 1d +ca$`, out)
+	require.Regexp(t, `(?m)^front-proxy-client +.* 364d +front-proxy-ca$`, out)
 	require.Regexp(t, `(?m)^etcd/ca +.* 9y`, out)
+	require.Regexp(t, `(?m)^front-proxy-ca +.* 9y`, out)
 	_, err := certsCommand(t, dir, "check-expiration", "--fail-within", "72h")
 	require.ErrorContains(t, err, "expired, or about to: scheduler.kubeconfig")
 	_, err = certsCommand(t, t.TempDir(), "check-expiration")
@@ -189,7 +197,8 @@ func TestCerts_ChecksExpiration(t *testing.T) {
 
 func TestCerts_ReplacesNothingThatOthersTrust(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"ca.key", "ca.crt", "etcd/ca.key", "etcd/ca.crt", "sa.key"} {
+	for _, name := range []string{"ca.key", "ca.crt", "etcd/ca.key", "etcd/ca.crt", "front-proxy-ca.key",
+		"front-proxy-ca.crt", "sa.key"} {
 		dir := filepath.Join(t.TempDir(), "data")
 		mustCerts(t, dir)
 		gone := filepath.Join(dir, "pki", filepath.FromSlash(name))
@@ -269,6 +278,7 @@ func TestCerts_GiveEachComponentWhatItNeedsAndNothingElse(t *testing.T) {
 		"apiserver/apiserver-etcd-client.crt", "apiserver/apiserver-etcd-client.key",
 		"apiserver/apiserver-kubelet-client.crt", "apiserver/apiserver-kubelet-client.key",
 		"apiserver/apiserver.crt", "apiserver/apiserver.key", "apiserver/ca.crt", "apiserver/etcd/ca.crt",
+		"apiserver/front-proxy-ca.crt", "apiserver/front-proxy-client.crt", "apiserver/front-proxy-client.key",
 		"apiserver/sa.key",
 		"controllers/ca.crt", "controllers/controllers.kubeconfig",
 		"etcd/etcd/ca.crt", "etcd/etcd/peer.crt", "etcd/etcd/peer.key", "etcd/etcd/server.crt", "etcd/etcd/server.key",

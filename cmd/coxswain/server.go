@@ -234,10 +234,14 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store,
 	if err != nil {
 		return err
 	}
+	proxyClient, err := f.authn.frontProxy.certificate(f.dataDir)
+	if err != nil {
+		return err
+	}
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(append(builtin.Kinds(), builtin.Metrics()...)...),
-		Authentication: authentication,
-		EventTTL:       f.eventTTL, RequestTimeout: f.requestTimeout,
+		Authentication: authentication, ProxyClient: proxyClient,
+		EventTTL: f.eventTTL, RequestTimeout: f.requestTimeout,
 		Kubelet:      kubelet,
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission:          f.admission,

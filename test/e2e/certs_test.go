@@ -69,6 +69,10 @@ func TestCerts_RunAControlPlaneOfSeparateProcesses(t *testing.T) {
 		in("apiserver.key"),
 		"--kubelet-client-certificate", in("apiserver-kubelet-client.crt"), "--kubelet-client-key",
 		in("apiserver-kubelet-client.key"),
+		"--requestheader-client-ca-file", in("front-proxy-ca.crt"), "--requestheader-allowed-names",
+		"front-proxy-client",
+		"--proxy-client-cert-file", in("front-proxy-client.crt"), "--proxy-client-key-file",
+		in("front-proxy-client.key"),
 		"--service-account-signing-key-file", in("sa.key"))
 	eventually(t, time.Minute, "the server serves", func() bool {
 		require.True(t, apiserver.running(), apiserver.out.String())

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+)
+
+func frontProxyFlagsOf(t *testing.T, args ...string) *frontProxyFlags {
+	t.Helper()
+	f, fs := &frontProxyFlags{}, pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.add(fs)
+	require.NoError(t, fs.Parse(args))
+	return f
+}
+
+// Without flags the server is the only front proxy, by a certificate of a CA that its data directory keeps.
+func TestFrontProxy_IsTheServerItself(t *testing.T) {
+	t.Parallel()
+	dir, f := t.TempDir(), frontProxyFlagsOf(t)
+	believed, err := f.believed(dir, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"front-proxy-client"}, believed.AllowedNames)
+	require.Equal(t, authn.StandardIdentityHeaders(), believed.Headers)
+	current, err := f.certificate(dir)
+	require.NoError(t, err)
+	cert, err := current()
+	require.NoError(t, err)
+	require.NoError(t, cert.Leaf.CheckSignatureFrom(certificateOf(t, dir, "front-proxy-ca")))
+	again, err := f.believed(dir, nil)
+	require.NoError(t, err)
+	require.Equal(t, believed.CAs.PEM(), again.CAs.PEM(), "after a restart")
+}
+
+func TestFrontProxy_OfFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	mustCerts(t, dir)
+	in := func(name string) string { return filepath.Join(dir, "pki", name) }
+	f := frontProxyFlagsOf(t, "--requestheader-client-ca-file", in("front-proxy-ca.crt"), "--proxy-client-cert-file",
+		in("front-proxy-client.crt"), "--proxy-client-key-file", in("front-proxy-client.key"),
+		"--requestheader-username-headers", " X-Remote-User ,X-User")
+	believed, err := f.believed(dir, authn.PublishedCAs(nil))
+	require.NoError(t, err)
+	require.Empty(t, believed.AllowedNames)
+	require.Equal(t, []string{"X-Remote-User", "X-User"}, believed.Headers.Users)
+	current, err := f.certificate(dir)
+	require.NoError(t, err)
+	cert, err := current()
+	require.NoError(t, err)
+	require.Equal(t, certificateOf(t, dir, "front-proxy-client").Raw, cert.Leaf.Raw)
+
+	// A certificate alone: the server shows it, and believes nobody.
+	f = frontProxyFlagsOf(t, "--proxy-client-cert-file", in("front-proxy-client.crt"), "--proxy-client-key-file",
+		in("front-proxy-client.key"))
+	believed, err = f.believed(dir, nil)
+	require.NoError(t, err)
+	require.Nil(t, believed)
+	// A CA alone: the server believes others, and shows no certificate.
+	f = frontProxyFlagsOf(t, "--requestheader-client-ca-file", in("front-proxy-ca.crt"))
+	current, err = f.certificate(dir)
+	require.NoError(t, err)
+	require.Nil(t, current)
+}
+
+func TestFrontProxy_RefusesWhatCannotBeMeant(t *testing.T) {
+	t.Parallel()
+	ca, err := pki.NewCA()
+	require.NoError(t, err)
+	other, err := pki.NewCA()
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	require.NoError(t, os.WriteFile(file, append(other.PEM(), ca.PEM()...), 0o600))
+	clients := authn.PublishedCAs(ca.PEM())
+	for want, args := range map[string][]string{
+		"contain overlapping certificates":                       {"--requestheader-client-ca-file", file},
+		"no such file":                                           {"--requestheader-client-ca-file", file + "x"},
+		`empty value in "requestheader-username-headers"`:        {"--requestheader-username-headers", "a,,b"},
+		`empty value in "requestheader-extra-headers-prefix"`:    {"--requestheader-extra-headers-prefix", " "},
+		`empty value in "requestheader-allowed-names"`:           {"--requestheader-allowed-names", " "},
+		"without specifying the standard X-Remote-Uid header":    {"--requestheader-uid-headers", "X-Uid"},
+		"--proxy-client-key-file must be specified together":     {"--proxy-client-cert-file", file},
+		"--proxy-client-cert-file: pki: certificate: looking at": {"--proxy-client-cert-file", file, "--proxy-client-key-file", "x"},
+	} {
+		f := frontProxyFlagsOf(t, args...)
+		_, err := f.believed(t.TempDir(), clients)
+		if err == nil {
+			_, err = f.certificate(t.TempDir())
+		}
+		require.ErrorContains(t, err, want)
+	}
+	f := frontProxyFlagsOf(t, "--requestheader-client-ca-file", file, "--requestheader-allowed-names", "proxy")
+	_, err = f.believed(t.TempDir(), clients)
+	require.NoError(t, err, "the names tell proxies from clients")
+}
