@@ -8,6 +8,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -51,6 +52,9 @@ func verbOptions(wr *write, operation admission.Operation) func() map[string]any
 	}
 	return func() map[string]any {
 		kind := optionKinds[operation]
+		if operation == admission.Delete && wr.options != nil {
+			return deleteOptionsDocument(wr.options)
+		}
 		if operation == admission.Update && wr.verb == "patch" {
 			kind = "PatchOptions"
 		}
@@ -68,6 +72,15 @@ func verbOptions(wr *write, operation admission.Operation) func() map[string]any
 		}
 		return doc
 	}
+}
+
+func deleteOptionsDocument(o *metav1.DeleteOptions) map[string]any {
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		panic(fmt.Sprintf("apiserver: options of a delete: %v", err)) // they are of a known type
+	}
+	doc["kind"], doc["apiVersion"] = "DeleteOptions", metav1.SchemeGroupVersion.String()
+	return doc
 }
 
 // admitAlone asks the plugins about a write that passes no other stage of admit.go.
@@ -101,6 +114,7 @@ func (s *Server) admitDelete(ctx context.Context, wr *write, old api.Object) err
 	}
 	a := s.attributes(wr, admission.Delete, nil, old)
 	a.Subresource = "" // an eviction deletes the pod itself
+	a.Collection = wr.verb == "deletecollection"
 	return s.admitAlone(ctx, &a)
 }
 

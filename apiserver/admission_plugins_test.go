@@ -258,6 +258,19 @@ var pluginCases = map[string]pluginCase{
 		s.validating("p", policyOn(rule("", "configmaps", "CREATE"), "false"), m{})
 		return s.do(http.MethodPost, configMapsURL, settings("c", m{})).code == http.StatusUnprocessableEntity
 	}},
+	"MutatingAdmissionWebhook": {happens: func(s *server) bool {
+		h := hookedBy(s)
+		h.mutates("m", h.hook("h.example.com", nil))
+		h.on("h.example.com", respondPatch(add("/data", m{"a": "b"})))
+		data, _ := s.create(configMaps, settings("c", nil)).at("data").(m)
+		return data["a"] == "b"
+	}},
+	"ValidatingAdmissionWebhook": {happens: func(s *server) bool {
+		h := hookedBy(s)
+		h.validates("v", h.hook("h.example.com", nil))
+		h.on("h.example.com", respond(m{"allowed": false}))
+		return s.do(http.MethodPost, configMaps, settings("c", nil)).code == http.StatusBadRequest
+	}},
 	"ResourceQuota": {happens: func(s *server) bool {
 		s.quota(0)
 		return s.do(http.MethodPost, pods,

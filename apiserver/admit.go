@@ -108,25 +108,47 @@ func mergePart(s *Server, _ context.Context, wr *write) error {
 
 func mutate(s *Server, ctx context.Context, wr *write) error {
 	wr.attributes = s.attributes(wr, admission.Update, wr.obj, wr.old)
-	return s.admission.Mutate(ctx, &wr.attributes)
-}
-
-// mutateNew puts an object back in its place that a policy has moved.
-func mutateNew(s *Server, ctx context.Context, wr *write) error {
-	if err := forbidWhileEnding(wr); err != nil {
-		return err
-	}
-	wr.attributes = s.attributes(wr, admission.Create, wr.obj, nil)
+	wr.attributes.Own = func() error { return s.ownEarly(wr) }
 	if err := s.admission.Mutate(ctx, &wr.attributes); err != nil {
 		return err
 	}
+	wr.keepOwners()
 	if wr.attributes.Rewritten() {
-		return place(wr.request, wr.obj)
+		return placeInNamespace(wr.request, wr.obj)
 	}
 	return nil
 }
 
-// mutatePart drops what a policy has changed beyond the subresource.
+// mutateNew puts an object back in its place that a policy or a webhook has moved, and chooses its name, if it has none
+// by then.
+func mutateNew(s *Server, ctx context.Context, wr *write) error {
+	if err := forbidWhileEnding(wr); err != nil {
+		return err
+	}
+	strategy.WipeSystemFields(wr.obj)
+	wr.attributes = s.attributes(wr, admission.Create, wr.obj, nil)
+	wr.attributes.Name = wr.obj.GetName()
+	wr.attributes.Own = func() error {
+		wr.obj.SetManagedFields(wr.owners)
+		wr.ownedEarly = true
+		return nil
+	}
+	if err := s.admission.Mutate(ctx, &wr.attributes); err != nil {
+		return err
+	}
+	wr.keepOwners()
+	if wr.attributes.Rewritten() {
+		if err := place(wr.request, wr.obj); err != nil {
+			return err
+		}
+	}
+	if wr.generated = wr.obj.GetName() == "" && wr.obj.GetGenerateName() != ""; wr.generated {
+		wr.obj.SetName(strategy.GenerateName(wr.obj.GetGenerateName()))
+	}
+	return nil
+}
+
+// mutatePart drops what a policy or a webhook has changed beyond the subresource.
 func mutatePart(s *Server, ctx context.Context, wr *write) error {
 	if err := mutate(s, ctx, wr); err != nil {
 		return err
@@ -137,7 +159,7 @@ func mutatePart(s *Server, ctx context.Context, wr *write) error {
 	return nil
 }
 
-// rewrite reduces the write of a subresource, after a policy has changed it, to what the subresource may change.
+// rewrite reduces the write of a subresource, after admission has changed it, to what the subresource may change.
 func rewrite(sub *api.Subresource, merged, old api.Object) {
 	wanted := merged.DeepCopyObject().(api.Object)
 	kept := old.DeepCopyObject().(api.Object)
@@ -171,8 +193,14 @@ func ownNoted(_ *Server, _ context.Context, wr *write) error {
 	return nil
 }
 
-// ownChanges gives the client the fields that it changes, unless server-side apply has settled who owns what.
+// ownChanges gives the client the fields that it changes, unless server-side apply has settled who owns what, or
+// webhooks had to know earlier.
 func ownChanges(s *Server, _ context.Context, wr *write) error {
+	if wr.ownedEarly {
+		wr.obj.SetManagedFields(wr.owners)
+		fieldmanager.KeepTimes(wr.obj, wr.old)
+		return nil
+	}
 	return s.own(wr, wr.obj, wr.old, wr.owners)
 }
 

@@ -44,10 +44,6 @@ func (s *Server) createObject(ctx context.Context, wr *write, obj api.Object) (*
 	if err := place(wr.request, obj); err != nil {
 		return nil, err
 	}
-	generated := obj.GetName() == "" && obj.GetGenerateName() != ""
-	if generated {
-		obj.SetName(strategy.GenerateName(obj.GetGenerateName()))
-	}
 	obj, err := s.admit(ctx, wr, creating, obj, nil)
 	if err != nil {
 		return nil, err
@@ -57,7 +53,7 @@ func (s *Server) createObject(ctx context.Context, wr *write, obj api.Object) (*
 		switch {
 		case errors.Is(err, errLostRace) && ctx.Err() == nil:
 			continue
-		case !generated || !errors.Is(err, storage.ErrExists) || attempt >= generateAttempts:
+		case !wr.generated || !errors.Is(err, storage.ErrExists) || attempt >= generateAttempts:
 			return created, err
 		}
 		obj.SetName(strategy.GenerateName(obj.GetGenerateName()))

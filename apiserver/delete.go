@@ -39,6 +39,7 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 		}
 		return s.writeWritten(w, wr, code, o)
 	}
+	addWarnings(w.Header(), wr.warnings)
 	return s.writeStatus(w, r, metav1.Status{
 		Status: metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{
@@ -71,6 +72,7 @@ func (s *Server) deleteOptions(w http.ResponseWriter, r *request) (*metav1.Delet
 // newDelete is the write of a deletion, whose options may ask for a dry run as the query does.
 func newDelete(r *request, options *metav1.DeleteOptions) *write {
 	wr := newWrite(r, nil)
+	wr.options = options
 	if len(options.DryRun) > 0 {
 		wr.dryRun = options.DryRun
 	}
@@ -109,10 +111,10 @@ func (s *Server) deleteObject(ctx context.Context, wr *write, options *metav1.De
 	o *storage.Object, gone bool, err error) {
 	o, err = s.modify(ctx, wr, func(old api.Object) (api.Object, error) {
 		gone = false
-		if err := s.admitDelete(ctx, wr, old); err != nil {
+		if err := strategy.CheckPreconditions(wr.res, old, options.Preconditions); err != nil {
 			return nil, err
 		}
-		if err := strategy.CheckPreconditions(wr.res, old, options.Preconditions); err != nil {
+		if err := s.admitDelete(ctx, wr, old); err != nil {
 			return nil, err
 		}
 		marked := strategy.BeforeDelete(wr.res, old, options, s.Clock.Now())

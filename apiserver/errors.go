@@ -37,6 +37,9 @@ func (s *Server) writeError(w http.ResponseWriter, r *request, err error) {
 	if answer.Details != nil && answer.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(answer.Details.RetryAfterSeconds)))
 	}
+	if r.write != nil { // clients are warned of what they are refused as well
+		addWarnings(w.Header(), r.write.warnings)
+	}
 	_ = s.writeStatus(w, r, answer)
 }
 

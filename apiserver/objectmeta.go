@@ -11,12 +11,9 @@ import (
 // place checks that an object's namespace and name match the request's path, and sets them. A namespace in an object of
 // a cluster-scoped kind means nothing, and is dropped.
 func place(r *request, obj api.Object) error {
-	if ns := obj.GetNamespace(); ns != "" && r.namespace != "" && ns != r.namespace {
-		return apierrors.NewBadRequest(fmt.Sprintf(
-			"the namespace of the provided object does not match the namespace sent on the request (%s does not "+
-				"match %s)", ns, r.namespace))
+	if err := placeInNamespace(r, obj); err != nil {
+		return err
 	}
-	obj.SetNamespace(r.namespace)
 	if r.name == "" {
 		return nil
 	}
@@ -25,5 +22,16 @@ func place(r *request, obj api.Object) error {
 			"the name of the object (%s) does not match the name on the URL (%s)", name, r.name))
 	}
 	obj.SetName(r.name)
+	return nil
+}
+
+// placeInNamespace is place without the name.
+func placeInNamespace(r *request, obj api.Object) error {
+	if ns := obj.GetNamespace(); ns != "" && r.namespace != "" && ns != r.namespace {
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"the namespace of the provided object does not match the namespace sent on the request (%s does not "+
+				"match %s)", ns, r.namespace))
+	}
+	obj.SetNamespace(r.namespace)
 	return nil
 }

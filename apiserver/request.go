@@ -20,9 +20,11 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// request is one API request on a resource, resolved against the registry. Routing makes it; nothing changes it later.
+// request is one API request on a resource, resolved against the registry. Routing makes it, and nothing changes it
+// later but for the write that it becomes.
 type request struct {
 	*http.Request
+	write *write // nil for others
 	// verb is the API verb: get, list, watch, create, update, patch, delete, deletecollection.
 	verb        string
 	res         *api.Resource

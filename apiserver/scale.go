@@ -92,9 +92,8 @@ func (s *Server) updateScale(w http.ResponseWriter, r *request, read scaleReader
 
 // scaled makes old with the replicas that the Scale asks for. The plugins see the Scale, not the object.
 func (s *Server) scaled(wr *write, old api.Object, scale *autoscalingv1.Scale) (api.Object, error) {
-	if scale.Spec.Replicas < 0 {
-		return nil, apierrors.NewInvalid(scale.GroupVersionKind().GroupKind(), wr.name, field.ErrorList{field.Invalid(
-			field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0")})
+	if err := checkReplicas(wr, scale); err != nil {
+		return nil, err
 	}
 	if err := checkScale(wr.request, old, scale); err != nil {
 		return nil, err
@@ -103,6 +102,9 @@ func (s *Server) scaled(wr *write, old api.Object, scale *autoscalingv1.Scale) (
 		return nil, err
 	}
 	if err := s.admitScale(wr, scale, encoding.ScaleOf(wr.res, old)); err != nil {
+		return nil, err
+	}
+	if err := checkReplicas(wr, scale); err != nil { // which a webhook may have changed
 		return nil, err
 	}
 	if check := wr.res.Scale.Check; check != nil {
@@ -118,6 +120,14 @@ func (s *Server) scaled(wr *write, old api.Object, scale *autoscalingv1.Scale) (
 		return obj, s.validate(wr.Context(), wr)
 	}
 	return obj, nil
+}
+
+func checkReplicas(wr *write, scale *autoscalingv1.Scale) error {
+	if scale.Spec.Replicas >= 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(scale.GroupVersionKind().GroupKind(), wr.name, field.ErrorList{field.Invalid(
+		field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0")})
 }
 
 // checkScale refuses a Scale that is another object's.

@@ -187,13 +187,14 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		o.Log); err != nil {
 		return nil, err
 	}
+	s.webhooks = webhook.New(webhook.Options{Objects: proxyObjects{s}, Dial: o.Kubelet.Dial})
+	o.Admission.Webhooks = s.webhooks
 	if s.admission, err = admission.NewChain(s.cluster, o.Admission); err != nil {
 		return nil, err
 	}
 	s.lifetimes = ttl.New(ttl.Options{Store: o.Store, Registry: o.Registry, Objects: expired{ownObjects{s}},
 		Servers: controlplane.Presences, EventTTL: o.EventTTL, DeleteTimeout: o.RequestTimeout, Clock: o.Clock,
 		Log: o.Log})
-	s.webhooks = webhook.New(webhook.Options{Objects: proxyObjects{s}, Dial: o.Kubelet.Dial})
 	s.conversions = conversion.New(s.webhooks)
 	s.metrics = metrics.New()
 	s.registry = s.newRegistry()
@@ -257,6 +258,7 @@ func (s *Server) Handler() http.Handler {
 	if s.flow != nil {
 		r.Get("/debug/api_priority_and_fairness/{dump}", s.path(s.serveFlowDump))
 	}
+	r.Get("/debug/admission_webhooks", s.path(s.serveWebhookCalls))
 	for path, h := range s.Debug {
 		r.Get(path+"*", s.path(func(w http.ResponseWriter, r *http.Request) error { h.ServeHTTP(w, r); return nil }))
 	}

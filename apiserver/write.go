@@ -32,6 +32,8 @@ type write struct {
 	dryRun []string
 	// applied says that server-side apply has settled the ownership of fields.
 	applied bool
+	// options are those of a delete; nil for other writes.
+	options *metav1.DeleteOptions
 	// decoding are warnings about the request's body.
 	decoding []string
 
@@ -44,10 +46,14 @@ type write struct {
 	part       *api.Subresource // that is written, if any
 	owners     []metav1.ManagedFieldsEntry
 	attributes admission.Attributes
+	// ownedEarly says that owners are final, generated that the server has chosen the new object's name.
+	ownedEarly, generated bool
 }
 
 func newWrite(r *request, decoding []string) *write {
-	return &write{request: r, name: r.name, dryRun: r.query["dryRun"], decoding: decoding, warnings: decoding}
+	wr := &write{request: r, name: r.name, dryRun: r.query["dryRun"], decoding: decoding, warnings: decoding}
+	r.write = wr
+	return wr
 }
 
 // on says which object an error is about.
@@ -58,6 +64,7 @@ func (wr *write) on(err error) error {
 // begin begins an attempt.
 func (wr *write) begin(stored *storage.Object) {
 	wr.stored, wr.warnings = stored, slices.Clip(wr.decoding)
+	wr.ownedEarly, wr.generated, wr.part = false, false, nil
 }
 
 // isDryRun reports whether the write must leave no trace.

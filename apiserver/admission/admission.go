@@ -56,8 +56,12 @@ type Attributes struct {
 	// Options are those of the verb, as a document; nil without any. Connect has its options
 	// as Document.
 	Options func() map[string]any
-	// Document holds the options of a Connect, which has no object; nil otherwise.
+	// Document holds the options of a Connect, which has no object; nil otherwise. Mutators may replace it.
 	Document map[string]any
+	// Own settles who owns which fields of the object, before a webhook sees it; nil where nobody keeps that.
+	Own func() error
+	// Collection marks the deletion of an object as one of a whole collection's.
+	Collection bool
 	// Warn adds a Warning header to the response; Audit adds a line to the server's log. Neither is
 	// nil.
 	Warn  func(text string)
@@ -66,11 +70,19 @@ type Attributes struct {
 	reinvocation reinvocation
 }
 
-// Rewritten reports whether a policy has changed the object, which it may do anywhere.
+// Rewritten reports whether a policy or a webhook has changed the object, which it may do anywhere.
 func (a *Attributes) Rewritten() bool { return a.reinvocation.wanted }
 
 // GroupResource is the resource without its version.
 func (a *Attributes) GroupResource() schema.GroupResource { return a.Resource.GroupResource() }
+
+// within is the namespace that policies and webhooks see: a Namespace is in itself.
+func (a *Attributes) within() string {
+	if a.Namespace == "" && a.GroupResource() == namespaces {
+		return a.Name
+	}
+	return a.Namespace
+}
 
 // Plugin is a Mutator, a Validator, or both.
 type Plugin any

@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 	"github.com/coxswain-dev/coxswain/series"
 )
 
@@ -23,6 +25,8 @@ type Options struct {
 	// NotReadySeconds and UnreachableSeconds are how long pods without a toleration of their own stay
 	// on a node that is not ready or not reachable (DefaultTolerationSeconds); 0 means 300.
 	NotReadySeconds, UnreachableSeconds int64
+	// Webhooks calls admission webhooks. Without it, a request that one should see fails.
+	Webhooks *webhook.Client
 }
 
 // Names returns the plugins that the options select, in the order of the table. An unknown name, or one
@@ -64,6 +68,7 @@ type Chain struct {
 	seconds                      *prometheus.HistogramVec
 	quotaStep                    *step
 	metrics                      *pluginMetrics
+	calls                        *calls.Log
 }
 
 // step is one plugin's place in the chain.
@@ -92,7 +97,7 @@ func NewChain(cluster Cluster, o Options) (*Chain, error) {
 			Buckets: []float64{0.005, 0.025, 0.1, 1},
 		}, []string{"name", "type", "operation", "rejected"}),
 	}
-	env := &Env{Cluster: cluster, Options: o, Metrics: newPluginMetrics()}
+	env := &Env{Cluster: cluster, Options: o, Metrics: newPluginMetrics(), Calls: calls.NewLog()}
 	for _, r := range Table {
 		if !slices.Contains(names, r.Name) {
 			continue
@@ -103,7 +108,7 @@ func NewChain(cluster Cluster, o Options) (*Chain, error) {
 		}
 		c.add(r, plugin)
 	}
-	c.metrics = env.Metrics
+	c.metrics, c.calls = env.Metrics, env.Calls
 	c.dispatch()
 	return c, nil
 }
@@ -170,8 +175,8 @@ func (s *step) wants(a *Attributes) bool {
 	return false
 }
 
-// Mutate lets every mutating plugin change the object. The first error ends it. If a policy has changed
-// the object, all plugins are called a second time, because their first results may no longer hold.
+// Mutate lets every mutating plugin change the object. The first error ends it. If a policy or a webhook
+// has changed the object, all plugins are called a second time, because their first results may no longer hold.
 func (c *Chain) Mutate(ctx context.Context, a *Attributes) error {
 	if err := c.mutate(ctx, a); err != nil || !a.reinvocation.wanted {
 		return err
@@ -252,4 +257,8 @@ func (c *Chain) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByColl
 func (c *Chain) Collect(ch chan<- prometheus.Metric) {
 	series.Used(c.seconds).Collect(ch)
 	c.metrics.podSecurity.Collect(ch)
+	c.calls.Collect(ch)
 }
+
+// Calls returns the log of the calls of admission webhooks.
+func (c *Chain) Calls() *calls.Log { return c.calls }

@@ -37,12 +37,14 @@ type Cluster interface {
 	// resource, itself included; nil if there is none.
 	Served(kind schema.GroupVersionKind) *api.Resource
 	Versions(resource schema.GroupVersionResource) []*api.Resource
-	// Show is an object as a document of a version of its kind, and Read the way back, with
-	// defaults, into an object of the version that it has. The object is of the stored version or,
-	// if it is a custom resource, of any. Other objects are of the one kind that they have. A
-	// document that does not fit is an error.
+	// Show is an object as a document of a version of its kind, Encode the same as JSON, and Read
+	// the way back, with defaults, into an object of the version that it has. The object is of the
+	// stored version or, if it is a custom resource, of any. Other objects are of the one kind that
+	// they have. A document that does not fit is an error; strict lists its fields that are unknown
+	// or repeated, which are dropped.
 	Show(ctx context.Context, obj api.Object, kind schema.GroupVersionKind) (map[string]any, error)
-	Read(ctx context.Context, doc []byte, kind schema.GroupVersionKind, into api.Object) error
+	Encode(ctx context.Context, obj api.Object, kind schema.GroupVersionKind) ([]byte, error)
+	Read(ctx context.Context, doc []byte, kind schema.GroupVersionKind, into api.Object) (strict error, err error)
 	// Merge merges a document into another of the kind, by the kind's schema.
 	Merge(kind schema.GroupVersionKind, doc, patch map[string]any) (map[string]any, error)
 	// Decide returns the authorizers' decision on any request.

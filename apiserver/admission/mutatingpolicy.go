@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/cel"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 )
 
 // mutatingPolicies changes objects as MutatingAdmissionPolicies define.
@@ -39,7 +41,7 @@ func newMutatingPolicies(env *Env) (Plugin, error) {
 		kind:    group(policyGroup, "mutatingadmissionpolicies"), bindings: group(policyGroup,
 			"mutatingadmissionpolicybindings"),
 		compile: func(obj api.Object) *boundPolicy[mutations] {
-			return compileMutating(obj.(*admissionv1.MutatingAdmissionPolicy))
+			return compileMutating(obj.(*admissionv1.MutatingAdmissionPolicy), env.Calls)
 		},
 		bind: func(obj api.Object) *binding {
 			spec := obj.(*admissionv1.MutatingAdmissionPolicyBinding).Spec
@@ -48,10 +50,11 @@ func newMutatingPolicies(env *Env) (Plugin, error) {
 	}}, nil
 }
 
-func compileMutating(obj *admissionv1.MutatingAdmissionPolicy) *boundPolicy[mutations] {
+func compileMutating(obj *admissionv1.MutatingAdmissionPolicy, log *calls.Log) *boundPolicy[mutations] {
 	spec := &obj.Spec
 	p, compiler, declared := compilePolicy[mutations](obj.Name,
-		common{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables})
+		common{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables}, log,
+		calls.Mutating)
 	declared.Patch = true
 	p.rules.again = spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy
 	for _, m := range spec.Mutations {
@@ -65,37 +68,6 @@ func compileMutating(obj *admissionv1.MutatingAdmissionPolicy) *boundPolicy[muta
 		}
 	}
 	return p
-}
-
-// reinvocation is the state that the two rounds of one request's mutation share.
-type reinvocation struct {
-	// wanted reports that a policy has changed the object, again that this is the second round.
-	wanted, again bool
-	// invoked are the policies with reinvocationPolicy IfNeeded that were evaluated since the last
-	// change; stale are those that were evaluated before it, which are evaluated once more.
-	invoked, stale map[invocation]bool
-}
-
-// invocation is one policy with one binding and one parameter.
-type invocation struct{ policy, binding, param string }
-
-// changed marks all policies evaluated so far as stale.
-func (r *reinvocation) changed() {
-	r.wanted = true
-	if r.stale == nil {
-		r.stale = map[invocation]bool{}
-	}
-	for i := range r.invoked {
-		r.stale[i] = true
-	}
-	clear(r.invoked)
-}
-
-func (r *reinvocation) note(i invocation) {
-	if r.invoked == nil {
-		r.invoked = map[invocation]bool{}
-	}
-	r.invoked[i] = true
 }
 
 // task is an invocation that a request matches.
@@ -190,10 +162,13 @@ func (c *change) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	round := &c.reinvocation
+	round.policies.begin(round.again, c.Object)
+	defer func() { round.policies.end(c.Object) }()
 	for _, t := range c.tasks {
 		bound := c.bindings(ctx, t.in, t.param)
-		if len(t.policy.conditions) > 0 {
-			ok, err := meets(ctx, t.policy.conditions, cel.NewEvaluator(bound, t.policy.variables))
+		if len(t.policy.conditions.list) > 0 {
+			ok, err := t.policy.conditions.meet(ctx, c.question, cel.NewEvaluator(bound, t.policy.variables), false)
 			if err != nil {
 				c.object(t.policy, t.binding, metav1.StatusReasonInvalid, err)
 			}
@@ -202,18 +177,18 @@ func (c *change) run(ctx context.Context) error {
 			}
 		}
 		key := invocation{t.policy.name, t.binding.name, t.param.name()}
-		if c.reinvocation.again && !c.reinvocation.stale[key] {
+		if round.again && !round.policies.stale[key] {
 			continue
 		}
 		if err := c.mutate(ctx, t, namespace); err != nil {
 			return err
 		}
 		if t.policy.rules.again {
-			c.reinvocation.note(key)
+			round.policies.note(key)
 		}
 	}
-	if c.reinvocation.wanted {
-		c.reinvocation.changed() // the last policy to change the object may be evaluated again as well
+	if round.wanted {
+		round.policies.changed() // the last policy to change the object may be evaluated again as well
 	}
 	return nil
 }
@@ -235,7 +210,8 @@ func (c *change) mutate(ctx context.Context, t task, namespace *cel.Document) er
 			c.object(t.policy, t.binding, metav1.StatusReasonInvalid, err)
 		case changed:
 			c.changed()
-			c.reinvocation.changed()
+			c.reinvocation.wanted = true
+			c.reinvocation.policies.changed()
 		}
 	}
 	return nil
@@ -271,8 +247,9 @@ func (c *change) apply(ctx context.Context, e *cel.Evaluator, t task, m mutation
 	if err != nil || after == nil || string(after) == string(was) {
 		return false, err
 	}
-	if err := c.cluster.Read(ctx, after, t.in.kind, c.Object); err != nil {
-		return false, apierrors.NewInternalError(err)
+	strict, err := c.cluster.Read(ctx, after, t.in.kind, c.Object)
+	if err = cmp.Or(err, strict); err != nil {
+		return false, apierrors.NewInternalError(fmt.Errorf("decoding a mutated %s: %w", t.in.kind.Kind, err))
 	}
 	return true, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/cel"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 )
 
 // Admission policies are objects whose expressions a write must satisfy, or which change it. A policy
@@ -26,15 +27,15 @@ import (
 // boundPolicy is one policy, compiled, with its bindings. It is immutable. T holds the fields of the
 // plugin's own kind.
 type boundPolicy[T any] struct {
-	name    string
-	ignores bool // failurePolicy: Ignore
-	param   *admissionv1.ParamKind
-	match   matcher
-	// conditions are in their order; variables by name, nil without any.
-	conditions []*cel.Expression
-	variables  map[string]*cel.Expression
-	rules      T
-	bindings   []*binding
+	name       string
+	ignores    bool // failurePolicy: Ignore
+	param      *admissionv1.ParamKind
+	match      matcher
+	conditions conditions
+	// variables are by name, nil without any.
+	variables map[string]*cel.Expression
+	rules     T
+	bindings  []*binding
 }
 
 type binding struct {
@@ -154,19 +155,20 @@ type common struct {
 
 // compilePolicy compiles the shared fields, and returns the compiler for the rest. An expression that
 // does not compile is an error when it is evaluated: stored policies may come from another release.
-func compilePolicy[T any](name string, c common) (*boundPolicy[T], *cel.Compiler, cel.Declarations) {
+func compilePolicy[T any](name string, c common, log *calls.Log, kind calls.Type) (*boundPolicy[T], *cel.Compiler, cel.Declarations) {
 	declared := cel.Declarations{Params: c.param != nil, Authorizer: true, Stored: true}
 	compiler := cel.NewCompiler(len(c.variables) > 0)
 	p := &boundPolicy[T]{
 		name: name, param: c.param, match: newMatcher(c.match),
-		ignores: c.failure != nil && *c.failure == admissionv1.Ignore,
+		ignores:    c.failure != nil && *c.failure == admissionv1.Ignore,
+		conditions: conditions{name: name, of: "policy", kind: kind, log: log},
 	}
 	for _, v := range c.variables {
 		compiler.Define(v.Name, v.Expression, declared)
 	}
 	p.variables = compiler.Variables()
 	for _, condition := range c.conditions {
-		p.conditions = append(p.conditions, compiler.Compile(strings.TrimSpace(condition.Expression),
+		p.conditions.list = append(p.conditions.list, compiler.Compile(strings.TrimSpace(condition.Expression),
 			cel.Bool, declared))
 	}
 	return p, compiler, declared

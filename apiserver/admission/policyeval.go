@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/cel"
@@ -44,7 +43,7 @@ func (q *question) document(ctx context.Context, obj api.Object, kind schema.Gro
 }
 
 // changed drops the documents of the object, which has changed.
-func (q *question) changed() { q.docs = nil }
+func (q *question) changed() { q.docs, q.encoded.objects = nil, nil }
 
 // bindings returns the variables of expressions.
 func (q *question) bindings(ctx context.Context, in matched, p param) cel.Bindings {
@@ -67,7 +66,7 @@ func (q *question) request(in matched) map[string]any {
 		"operation": string(q.Operation), "dryRun": q.DryRun, "userInfo": userDocument(q.User),
 	}
 	for key, text := range map[string]string{"subResource": q.Subresource, "requestSubResource": q.Subresource,
-		"name": nameOf(q.Attributes), "namespace": q.Namespace} {
+		"name": nameOf(q.Attributes), "namespace": q.within()} {
 		if text != "" {
 			r[key] = text
 		}
@@ -142,26 +141,6 @@ func (r rights) Authorize(c cel.Check) (bool, string, error) {
 	}
 	decision, reason, err := r.cluster.Decide(r.ctx, a)
 	return decision == authz.Allow, reason, err
-}
-
-// meets evaluates the match conditions: all must be true. A false one decides, whatever the others
-// return; an error is left to the failure policy.
-func meets(ctx context.Context, conditions []*cel.Expression, e *cel.Evaluator) (bool, error) {
-	var errs []error
-	budget := int64(cel.MatchBudget)
-	for _, x := range conditions {
-		result, err := e.Evaluate(ctx, x, &budget)
-		if err != nil {
-			return false, err
-		}
-		if result.False() {
-			return false, nil
-		}
-		if result.Err != nil {
-			errs = append(errs, result.Err)
-		}
-	}
-	return len(errs) == 0, utilerrors.NewAggregate(errs)
 }
 
 // deadline turns the end of the request into an error of its own: it is not the policy's failure.

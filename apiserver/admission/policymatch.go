@@ -105,43 +105,49 @@ func (m *matcher) matchesNamespace(ctx context.Context, q *question) (bool, erro
 }
 
 func (m *matcher) matchesRules(q *question, rules []admissionv1.NamedRuleWithOperations) (matched, bool) {
-	if len(rules) == 0 {
-		return matched{}, false
-	}
-	if matchesAny(rules, q.Attributes, q.Resource) {
-		return matched{q.Resource, q.Kind}, true
-	}
-	if m.MatchPolicy == nil || *m.MatchPolicy == admissionv1.Exact {
-		return matched{}, false
-	}
-	for _, res := range q.versions() {
-		other := res.GroupVersion().WithResource(res.Plural)
-		if other == q.Resource || !matchesAny(rules, q.Attributes, other) {
+	possible := false // in another version
+	for i := range rules {
+		if !fits(&rules[i], q.Attributes) {
 			continue
 		}
-		kind := q.Kind
-		if q.ofResource() {
-			kind = res.GVK()
+		if possible = true; isAbout(&rules[i], q.Resource) {
+			return matched{q.Resource, q.Kind}, true
 		}
-		return matched{other, kind}, true
+	}
+	if !possible || m.MatchPolicy == nil || *m.MatchPolicy == admissionv1.Exact {
+		return matched{}, false
+	}
+	for i := range rules { // earlier rules first, whatever the order of versions
+		if !fits(&rules[i], q.Attributes) {
+			continue
+		}
+		for _, res := range q.versions() {
+			other := res.GroupVersion().WithResource(res.Plural)
+			if other == q.Resource || !isAbout(&rules[i], other) {
+				continue
+			}
+			kind := q.Kind
+			if q.ofResource() {
+				kind = res.GVK()
+			}
+			return matched{other, kind}, true
+		}
 	}
 	return matched{}, false
 }
 
-// matchesAny reports whether a rule would match the request, had it been made for the resource.
-func matchesAny(rules []admissionv1.NamedRuleWithOperations, a *Attributes, resource schema.GroupVersionResource) bool {
-	for i := range rules {
-		r := &rules[i]
-		if inScope(r.Scope, a) && named(r.Operations, admissionv1.OperationType(a.Operation)) &&
-			named(r.APIGroups, resource.Group) && named(r.APIVersions, resource.Version) &&
-			slices.ContainsFunc(r.Resources, func(name string) bool {
-				return isResource(name, resource.Resource, a.Subresource)
-			}) &&
-			(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, nameOf(a))) {
-			return true
-		}
-	}
-	return false
+// fits reports whether a rule would match the request in some version of its resource.
+func fits(r *admissionv1.NamedRuleWithOperations, a *Attributes) bool {
+	return inScope(r.Scope, a) && named(r.Operations, admissionv1.OperationType(a.Operation)) &&
+		slices.ContainsFunc(r.Resources, func(name string) bool {
+			return isResource(name, a.Resource.Resource, a.Subresource)
+		}) &&
+		(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, nameOf(a)))
+}
+
+// isAbout reports whether a rule is about the group and the version of a resource.
+func isAbout(r *admissionv1.NamedRuleWithOperations, resource schema.GroupVersionResource) bool {
+	return named(r.APIGroups, resource.Group) && named(r.APIVersions, resource.Version)
 }
 
 func named[T ~string](list []T, name T) bool {
@@ -178,6 +184,7 @@ type question struct {
 	ns      *corev1.Namespace
 	others  []*api.Resource
 	docs    map[schema.GroupVersionKind]*documents
+	encoded encodings
 }
 
 // namespace returns the request's namespace. The request must have one.

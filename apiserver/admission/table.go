@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 )
 
 // Registration is one plugin's line in the table.
@@ -23,6 +25,7 @@ type Env struct {
 	Cluster Cluster
 	Options Options
 	Metrics *pluginMetrics
+	Calls   *calls.Log
 }
 
 // Rule names writes by resource, subresource and operation.
@@ -65,9 +68,8 @@ func group(group, resource string) schema.GroupResource {
 	return schema.GroupResource{Group: group, Resource: resource}
 }
 
-// Table lists all plugins, in the order in which a write meets them. Webhooks belong after the policies
-// of their sort and before ResourceQuota, which must be last: it charges only objects that no other
-// plugin will reject.
+// Table lists all plugins, in the order in which a write meets them. ResourceQuota must be last: it
+// charges only objects that no other plugin will reject.
 var Table = []Registration{
 	{Name: "NamespaceAutoProvision", New: newNamespaceAutoProvision, On: []Rule{on(anyResource, Create)},
 		Does: "creates the namespace of an object if it does not exist"},
@@ -159,10 +161,16 @@ var Table = []Registration{
 	{Name: "MutatingAdmissionPolicy", Default: true, New: newMutatingPolicies,
 		On:   []Rule{on(anyResource, Create, Update, Connect).with(anySubresource)},
 		Does: "changes objects as MutatingAdmissionPolicies define"},
+	{Name: "MutatingAdmissionWebhook", Default: true, New: newMutatingWebhooks,
+		On:   []Rule{on(anyResource, Create, Update, Delete, Connect).with(anySubresource)},
+		Does: "has the webhooks of MutatingWebhookConfigurations change or reject objects"},
 	{Name: "ValidatingAdmissionPolicy", Default: true, New: newValidatingPolicies,
 		On: []Rule{on(anyResource, Create, Update, Delete, Connect).with(anySubresource)},
 		Does: "rejects writes that the expressions of ValidatingAdmissionPolicies do not allow, or warns of them, " +
 			"or logs them"},
+	{Name: "ValidatingAdmissionWebhook", Default: true, New: newValidatingWebhooks,
+		On:   []Rule{on(anyResource, Create, Update, Delete, Connect).with(anySubresource)},
+		Does: "has the webhooks of ValidatingWebhookConfigurations reject writes"},
 	{Name: "ResourceQuota", Default: true, New: newResourceQuota,
 		On: []Rule{on(anyResource, Create, Update).with("", "resize")},
 		Does: "rejects writes that would exceed a ResourceQuota of the namespace, and charges the others in the same " +

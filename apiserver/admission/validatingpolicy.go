@@ -14,6 +14,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/cel"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 )
 
 // validatingPolicies rejects writes that ValidatingAdmissionPolicies do not allow.
@@ -46,7 +47,7 @@ func newValidatingPolicies(env *Env) (Plugin, error) {
 		kind:    group(policyGroup, "validatingadmissionpolicies"), bindings: group(policyGroup,
 			"validatingadmissionpolicybindings"),
 		compile: func(obj api.Object) *boundPolicy[validations] {
-			return compileValidating(obj.(*admissionv1.ValidatingAdmissionPolicy))
+			return compileValidating(obj.(*admissionv1.ValidatingAdmissionPolicy), env.Calls)
 		},
 		bind: func(obj api.Object) *binding {
 			spec := obj.(*admissionv1.ValidatingAdmissionPolicyBinding).Spec
@@ -57,10 +58,11 @@ func newValidatingPolicies(env *Env) (Plugin, error) {
 	}}, nil
 }
 
-func compileValidating(obj *admissionv1.ValidatingAdmissionPolicy) *boundPolicy[validations] {
+func compileValidating(obj *admissionv1.ValidatingAdmissionPolicy, log *calls.Log) *boundPolicy[validations] {
 	spec := &obj.Spec
 	p, compiler, declared := compilePolicy[validations](obj.Name,
-		common{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables})
+		common{spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, spec.MatchConditions, spec.Variables}, log,
+		"validate")
 	silent := declared
 	silent.Authorizer = false
 	for _, v := range spec.Validations {
@@ -176,8 +178,8 @@ func (v *verdict) hear(ctx context.Context, p *boundPolicy[validations]) error {
 func (v *verdict) ask(ctx context.Context, p *boundPolicy[validations], b *binding, in matched, one param,
 	notes map[string][]string) error {
 	bound := v.question.bindings(ctx, in, one)
-	if len(p.conditions) > 0 {
-		ok, err := meets(ctx, p.conditions, cel.NewEvaluator(bound, p.variables))
+	if len(p.conditions.list) > 0 {
+		ok, err := p.conditions.meet(ctx, v.question, cel.NewEvaluator(bound, p.variables), false)
 		if err != nil && !p.ignores {
 			v.act(b, p, 0, refusal{message: err.Error()})
 		}

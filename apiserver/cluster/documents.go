@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"reflect"
@@ -92,34 +93,57 @@ func (c *Cluster) Show(ctx context.Context, obj api.Object, kind schema.GroupVer
 	return doc, nil
 }
 
+// Encode implements admission.Cluster.
+func (c *Cluster) Encode(ctx context.Context, obj api.Object, kind schema.GroupVersionKind) ([]byte, error) {
+	if res := c.shows(obj, kind); res != nil {
+		var err error
+		if obj, err = encoding.ConvertTo(ctx, res, obj); err != nil {
+			return nil, err
+		}
+	}
+	if obj.GetObjectKind().GroupVersionKind() != kind {
+		// Others may read the object: that it lacks its kind is changed in a copy of its outermost struct.
+		shallow := reflect.New(reflect.TypeOf(obj).Elem())
+		shallow.Elem().Set(reflect.ValueOf(obj).Elem())
+		obj = shallow.Interface().(api.Object)
+		obj.GetObjectKind().SetGroupVersionKind(kind)
+	}
+	var doc bytes.Buffer
+	if err := encoding.Marshal(&doc, obj); err != nil {
+		return nil, fmt.Errorf("encoding a %s: %w", kind.Kind, err)
+	}
+	return bytes.TrimSpace(doc.Bytes()), nil
+}
+
 // Read implements admission.Cluster.
-func (c *Cluster) Read(ctx context.Context, doc []byte, kind schema.GroupVersionKind, into api.Object) error {
+func (c *Cluster) Read(ctx context.Context, doc []byte, kind schema.GroupVersionKind, into api.Object) (error, error) {
 	res := c.shows(into, kind)
 	fresh := reflect.New(reflect.TypeOf(into).Elem()).Interface().(api.Object)
 	if res != nil {
 		fresh = res.New()
 	}
-	strict, err := encoding.UnmarshalStrict(doc, fresh)
-	if err == nil && len(strict) > 0 {
-		err = fmt.Errorf("strict decoding error: %s", encoding.JoinErrors(strict))
-	}
+	unknown, err := encoding.UnmarshalStrict(doc, fresh)
 	if err != nil {
-		return fmt.Errorf("decoding a mutated %s: %w", kind.Kind, err)
+		return nil, err
+	}
+	var strict error
+	if len(unknown) > 0 {
+		strict = fmt.Errorf("strict decoding error: %s", encoding.JoinErrors(unknown))
 	}
 	if res != nil {
 		if fresh, err = encoding.ToOwn(res, fresh); err != nil {
-			return err
+			return nil, err
 		}
 		fresh.GetObjectKind().SetGroupVersionKind(encoding.Own(res).GVK())
 		encoding.SetDefaults(res, fresh)
 	}
 	if custom, ok := into.(*customresource.Object); ok {
 		if fresh, err = custom.Version().ConvertOne(ctx, fresh); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(fresh).Elem())
-	return nil
+	return strict, nil
 }
 
 // Merge implements admission.Cluster.

@@ -34,6 +34,15 @@ func GenerateName(base string) string {
 	return base + rand.String(generatedSuffix)
 }
 
+// WipeSystemFields removes from a new object what only the server may set, before admission sees it.
+func WipeSystemFields(obj api.Object) {
+	obj.SetUID("")
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+}
+
 // BeforeCreate sets what only the server may set on a new object.
 func BeforeCreate(res *api.Resource, obj api.Object, now time.Time) {
 	obj.SetUID(types.UID(uuid.NewUUID()))

@@ -11,16 +11,36 @@ import (
 )
 
 const (
-	// maxHeader bounds an answer's headers, maxQuoted what an error quotes of an answer.
+	// maxHeader bounds an answer's headers, maxKept what is read of one that is no success, and maxQuoted what an error
+	// quotes of it.
 	maxHeader = 64 << 10
+	maxKept   = 4 << 10
 	maxQuoted = 256
 )
 
 // ErrTooLarge is the error of an answer that is longer than the caller takes.
 var ErrTooLarge = errors.New("the answer is too large")
 
-// Call posts a JSON document to a target and returns the document that it answers, of at most so many bytes.
+// Answer is what a server answers to a call.
+type Answer struct {
+	Code        int
+	ContentType string
+	// Body is the answer's content or, if the code is not 2xx, its beginning.
+	Body []byte
+}
+
+// Call posts a JSON document to a target and returns the document that it answers, of at most so many bytes. An answer
+// with another code than 2xx is a *CodeError.
 func (c *Client) Call(ctx context.Context, to Target, body []byte, most int) ([]byte, error) {
+	answer, err := c.Ask(ctx, to, body, most)
+	if err != nil {
+		return nil, err
+	}
+	return answer.content()
+}
+
+// Ask is Call, except that it returns an answer with any code.
+func (c *Client) Ask(ctx context.Context, to Target, body []byte, most int) (*Answer, error) {
 	within, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	at, host, through, err := c.address(within, to)
@@ -30,7 +50,15 @@ func (c *Client) Call(ctx context.Context, to Target, body []byte, most int) ([]
 	client := &http.Client{Transport: through, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
-	answer, err := Post(within, client, at.String(), host, body, most)
+	req, err := http.NewRequestWithContext(within, http.MethodPost, at.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Host = host
+	if to.UserAgent != "" {
+		req.Header.Set("User-Agent", to.UserAgent)
+	}
+	answer, err := post(client, req, most)
 	var failed *url.Error
 	if errors.As(err, &failed) { // which names the address, not the service
 		failed.URL = to.Name()
@@ -40,10 +68,14 @@ func (c *Client) Call(ctx context.Context, to Target, body []byte, most int) ([]
 
 // Name is the target's address as its configuration has it.
 func (to Target) Name() string {
+	name := to.URL
 	if s := to.Service; s != nil {
-		return fmt.Sprintf("https://%s:%d%s", s.serverName(), s.port(), s.Path)
+		name = fmt.Sprintf("https://%s:%d%s", s.serverName(), s.port(), s.Path)
 	}
-	return to.URL
+	if to.Query != "" {
+		name += "?" + to.Query
+	}
+	return name
 }
 
 // Post posts a JSON document and returns the document in the answer, of at most so many bytes. host is the name of the
@@ -54,6 +86,14 @@ func Post(ctx context.Context, client *http.Client, address, host string, body [
 		return nil, err
 	}
 	req.Host = host
+	answer, err := post(client, req, most)
+	if err != nil {
+		return nil, err
+	}
+	return answer.content()
+}
+
+func post(client *http.Client, req *http.Request, most int) (*Answer, error) {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	res, err := client.Do(req)
@@ -61,18 +101,25 @@ func Post(ctx context.Context, client *http.Client, address, host string, body [
 		return nil, err
 	}
 	defer res.Body.Close()
+	answer := &Answer{Code: res.StatusCode, ContentType: res.Header.Get("Content-Type")}
 	if res.StatusCode/100 != 2 {
-		quoted, _ := io.ReadAll(io.LimitReader(res.Body, maxQuoted))
-		return nil, &CodeError{Code: res.StatusCode, Body: string(quoted)}
+		answer.Body, _ = io.ReadAll(io.LimitReader(res.Body, maxKept))
+		return answer, nil
 	}
-	content, err := io.ReadAll(io.LimitReader(res.Body, int64(most)+1))
-	if err != nil {
+	if answer.Body, err = io.ReadAll(io.LimitReader(res.Body, int64(most)+1)); err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
-	if len(content) > most {
+	if len(answer.Body) > most {
 		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)
 	}
-	return content, nil
+	return answer, nil
+}
+
+func (a *Answer) content() ([]byte, error) {
+	if a.Code/100 != 2 {
+		return nil, &CodeError{Code: a.Code, Body: string(a.Body[:min(len(a.Body), maxQuoted)])}
+	}
+	return a.Body, nil
 }
 
 // CodeError is an answer that is no success.

@@ -19,6 +19,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Timeout bounds each call.
@@ -44,6 +46,10 @@ type Target struct {
 	Service *Service
 	// CABundle are the certificates in PEM by which the server is verified; without any, this system's are.
 	CABundle []byte
+	// Query is added to the address, and UserAgent is the header of that name; both may be "".
+	Query, UserAgent string
+	// Credentials are what this server may show to targets, each to its own; nil for none.
+	Credentials *Credentials
 }
 
 // Service names a port of a Service. Port 0 is 443.
@@ -82,15 +88,17 @@ type Client struct {
 }
 
 // transportKey identifies the settings of connections: the name that the server must have ("" for the address's own),
-// and its authorities. The addresses themselves are net/http's to tell apart.
+// its authorities, and the user that this server is for it. The addresses themselves are net/http's to tell apart.
 type transportKey struct {
 	server   string
 	caBundle [sha256.Size]byte
+	user     *clientcmdapi.AuthInfo
 }
 
 type transport struct {
 	*http.Transport
-	turn int64 // when it was used last
+	shows http.RoundTripper // the transport, with the headers of the user
+	turn  int64             // when it was used last
 }
 
 // New returns a client without connections.
@@ -114,7 +122,7 @@ func (c *Client) Close() {
 }
 
 // address returns where a target is at the moment, and the connections by which it is called.
-func (c *Client) address(ctx context.Context, to Target) (at *url.URL, host string, through *http.Transport,
+func (c *Client) address(ctx context.Context, to Target) (at *url.URL, host string, through http.RoundTripper,
 	err error) {
 	if s := to.Service; s != nil {
 		address, err := resolve(ctx, c.Objects, s)
@@ -126,8 +134,9 @@ func (c *Client) address(ctx context.Context, to Target) (at *url.URL, host stri
 		if err != nil || at.Host != address {
 			return nil, "", nil, errors.New("the service's path is not valid")
 		}
-		through, err = c.transport(s.serverName(), to.CABundle)
-		return at, host, through, err
+		at.RawQuery = to.Query
+		t, err := c.transport(s.serverName(), to.CABundle, to.Credentials.user(host))
+		return at, host, shows(t), err
 	}
 	if at, err = url.Parse(to.URL); err != nil {
 		return nil, "", nil, err
@@ -135,31 +144,38 @@ func (c *Client) address(ctx context.Context, to Target) (at *url.URL, host stri
 	if at.Scheme != "https" || at.Host == "" {
 		return nil, "", nil, errors.New("a webhook is called by an https URL or a service")
 	}
-	through, err = c.transport("", to.CABundle)
-	return at, "", through, err
+	if to.Query != "" {
+		at.RawQuery = to.Query
+	}
+	t, err := c.transport("", to.CABundle, to.Credentials.user(hostPort(at)))
+	return at, "", shows(t), err
+}
+
+// hostPort is the address that a URL names, with its port.
+func hostPort(at *url.URL) string {
+	if at.Port() != "" {
+		return at.Host
+	}
+	return net.JoinHostPort(at.Hostname(), strconv.Itoa(defaultPort))
+}
+
+func shows(t *transport) http.RoundTripper {
+	if t == nil {
+		return nil
+	}
+	return t.shows
 }
 
 // transport returns the connections with some settings. They are made when they are first needed.
-func (c *Client) transport(server string, caBundle []byte) (*http.Transport, error) {
-	key := transportKey{server, sha256.Sum256(caBundle)}
+func (c *Client) transport(server string, caBundle []byte, user *clientcmdapi.AuthInfo) (*transport, error) {
+	key := transportKey{server, sha256.Sum256(caBundle), user}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.transports[key]
 	if t == nil {
-		tc := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: server}
-		if len(caBundle) > 0 {
-			tc.RootCAs = x509.NewCertPool()
-			if !tc.RootCAs.AppendCertsFromPEM(caBundle) {
-				return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
-			}
-		}
-		t = &transport{Transport: &http.Transport{
-			DialContext: c.Dial, TLSClientConfig: tc, TLSHandshakeTimeout: dialTimeout, DisableCompression: true,
-			MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxIdle, MaxIdleConns: maxConns,
-			IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxHeader,
-		}}
-		if server == "" {
-			t.Proxy, t.DialContext = c.proxy, dial
+		var err error
+		if t, err = c.connect(server, caBundle, user); err != nil {
+			return nil, err
 		}
 		if !c.closed { // or nobody would close its connections
 			c.makeRoom()
@@ -170,7 +186,31 @@ func (c *Client) transport(server string, caBundle []byte) (*http.Transport, err
 	}
 	c.turn++
 	t.turn = c.turn
-	return t.Transport, nil
+	return t, nil
+}
+
+// connect makes connections with some settings.
+func (c *Client) connect(server string, caBundle []byte, user *clientcmdapi.AuthInfo) (*transport, error) {
+	tc := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: server}
+	if len(caBundle) > 0 {
+		tc.RootCAs = x509.NewCertPool()
+		if !tc.RootCAs.AppendCertsFromPEM(caBundle) {
+			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
+		}
+	}
+	t := &transport{Transport: &http.Transport{
+		DialContext: c.Dial, TLSClientConfig: tc, TLSHandshakeTimeout: dialTimeout, DisableCompression: true,
+		MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxIdle, MaxIdleConns: maxConns,
+		IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxHeader,
+	}}
+	if server == "" {
+		t.Proxy, t.DialContext = c.proxy, dial
+	}
+	t.shows = t.Transport
+	if user == nil {
+		return t, nil
+	}
+	return t, t.authenticate(user)
 }
 
 // makeRoom lets the transport go that was used the longest ago, if there are too many. c.mu is held.

@@ -212,12 +212,12 @@ func TestCall_KeepsAndBoundsConnections(t *testing.T) {
 func TestTransports_AreBounded(t *testing.T) {
 	t.Parallel()
 	c := client(t, Options{})
-	first, err := c.transport("a", nil)
+	first, err := c.transport("a", nil, nil)
 	require.NoError(t, err)
 	for i := range 2 * maxTransports {
-		_, err := c.transport(fmt.Sprint(i), nil)
+		_, err := c.transport(fmt.Sprint(i), nil, nil)
 		require.NoError(t, err)
-		again, err := c.transport("a", nil)
+		again, err := c.transport("a", nil, nil)
 		require.NoError(t, err)
 		require.Same(t, first, again)
 	}
@@ -228,10 +228,10 @@ func TestTransports_AreBounded(t *testing.T) {
 func TestTransports_UseTheProxyForURLsAlone(t *testing.T) {
 	t.Parallel()
 	c := client(t, Options{})
-	ofService, err := c.transport("hook.shop.svc", nil)
+	ofService, err := c.transport("hook.shop.svc", nil, nil)
 	require.NoError(t, err)
 	require.Nil(t, ofService.Proxy)
-	ofURL, err := c.transport("", nil)
+	ofURL, err := c.transport("", nil, nil)
 	require.NoError(t, err)
 	require.NotNil(t, ofURL.Proxy)
 }

@@ -1,0 +1,195 @@
+package admissionreview
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionv1beta1 "k8s.io/api/admission/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+)
+
+// Answer is the response of an AdmissionReview, as v1 has it.
+type Answer struct {
+	Allowed bool
+	// Result says why the request is not allowed; it may be nil.
+	Result *metav1.Status
+	// Patch and its type are those of a mutating webhook.
+	Patch     []byte
+	PatchType admissionv1.PatchType
+	// AuditAnnotations are without the webhook's name.
+	AuditAnnotations map[string]string
+	Warnings         []string
+}
+
+// codec decodes as kube-apiserver's does, so that a malformed answer is an error of the same words.
+var codec = func() runtime.Codec {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{admissionv1beta1.AddToScheme, admissionv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err) // the same two every time
+		}
+	}
+	return serializer.NewCodecFactory(scheme).LegacyCodec(admissionv1beta1.SchemeGroupVersion,
+		admissionv1.SchemeGroupVersion)
+}()
+
+// Response is what a webhook's server has answered.
+type Response struct {
+	Code        int
+	ContentType string
+	// Body is the answer's content, or its beginning if the code is no success.
+	Body []byte
+}
+
+// Review is a decoded AdmissionReview that has not been checked.
+type Review struct {
+	v1      *admissionv1.AdmissionReview
+	v1beta1 *admissionv1beta1.AdmissionReview
+}
+
+// Decode decodes a response to a question of the version. An error is what a client of Kubernetes would make of the
+// response: a Status for one that is no success, and any error for one that cannot be decoded.
+func Decode(version string, r Response) (*Review, error) {
+	if r.Code < http.StatusOK || r.Code > http.StatusPartialContent {
+		return nil, failed(r)
+	}
+	if len(r.Body) == 0 {
+		return nil, fmt.Errorf("0-length response with status code: %d and content type: %s", r.Code, r.ContentType)
+	}
+	if err := encoding.CheckDepth(r.Body); err != nil {
+		return nil, errors.New(err.Error())
+	}
+	review := &Review{}
+	var into runtime.Object
+	if version == admissionv1.SchemeGroupVersion.Version {
+		review.v1 = &admissionv1.AdmissionReview{}
+		into = review.v1
+	} else {
+		review.v1beta1 = &admissionv1beta1.AdmissionReview{}
+		into = review.v1beta1
+	}
+	decoded, _, err := codec.Decode(r.Body, nil, into)
+	if err != nil {
+		return nil, err
+	}
+	if status, ok := decoded.(*metav1.Status); ok && status.Status != metav1.StatusSuccess {
+		return nil, apierrors.FromObject(status)
+	}
+	return review, nil
+}
+
+// failed is the error for a response that is no success: the Status in it, or one with its text.
+func failed(r Response) error {
+	const quoted = 2048
+	message := "unknown"
+	if kind, _, _ := strings.Cut(r.ContentType, ";"); kind == "" || strings.HasPrefix(kind, "text/") {
+		message = strings.TrimSpace(string(r.Body[:min(len(r.Body), quoted)]))
+	}
+	err := apierrors.NewGenericServerResponse(r.Code, http.MethodPost, schema.GroupResource{}, "", message, 0, true)
+	if !apierrors.IsUnexpectedServerError(err) || len(r.Body) == 0 {
+		return err
+	}
+	kind := metav1.SchemeGroupVersion.WithKind("Status")
+	kind.Group = ""
+	decoded, _, broken := codec.Decode(r.Body, &kind, nil)
+	if broken != nil {
+		return err
+	}
+	if status, ok := decoded.(*metav1.Status); ok && status.Status == metav1.StatusFailure {
+		return apierrors.FromObject(status)
+	}
+	return err
+}
+
+// Check returns the answer of a review, or an error if it is not one to the question of this uid.
+func (r *Review) Check(uid types.UID, mutating bool) (*Answer, error) {
+	if r.v1beta1 != nil {
+		return r.checkBeta(mutating)
+	}
+	response := r.v1.Response
+	if response == nil {
+		return nil, errors.New("webhook response was absent")
+	}
+	if response.UID != uid {
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, response.UID)
+	}
+	want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview")
+	if got := r.v1.GroupVersionKind(); got != want {
+		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, got)
+	}
+	if err := checkPatch(response, mutating); err != nil {
+		return nil, err
+	}
+	answer := &Answer{Allowed: response.Allowed, Result: response.Result, Patch: response.Patch,
+		AuditAnnotations: response.AuditAnnotations, Warnings: response.Warnings}
+	if response.PatchType != nil {
+		answer.PatchType = *response.PatchType
+	}
+	return answer, nil
+}
+
+// checkBeta is laxer, as v1beta1 has always been: any uid and any kind will do, and every patch is a JSON patch.
+func (r *Review) checkBeta(mutating bool) (*Answer, error) {
+	response := r.v1beta1.Response
+	if response == nil {
+		return nil, errors.New("webhook response was absent")
+	}
+	answer := &Answer{Allowed: response.Allowed, Result: response.Result, AuditAnnotations: response.AuditAnnotations,
+		Warnings: response.Warnings}
+	if mutating && len(response.Patch) > 0 {
+		answer.Patch, answer.PatchType = response.Patch, admissionv1.PatchTypeJSONPatch
+	}
+	return answer, nil
+}
+
+// checkPatch has patch and patchType come together, and from a mutating webhook alone.
+func checkPatch(r *admissionv1.AdmissionResponse, mutating bool) error {
+	switch {
+	case !mutating && len(r.Patch) > 0:
+		return errors.New("validating webhook may not return response.patch")
+	case !mutating && r.PatchType != nil:
+		return errors.New("validating webhook may not return response.patchType")
+	case len(r.Patch) > 0 && r.PatchType == nil:
+		return errors.New("webhook returned response.patch but not response.patchType")
+	case len(r.Patch) == 0 && r.PatchType != nil:
+		return errors.New("webhook returned response.patchType but not response.patch")
+	case r.PatchType != nil && *r.PatchType == "":
+		return fmt.Errorf("webhook returned invalid response.patchType of %q", *r.PatchType)
+	}
+	return nil
+}
+
+// Denied returns the error of a request that a webhook does not allow: the webhook's own Status, in which a code below
+// 400 is 400, and the message names the webhook.
+func Denied(webhook string, result *metav1.Status) *apierrors.StatusError {
+	status := metav1.Status{Status: metav1.StatusFailure}
+	if result != nil {
+		status = *result
+	}
+	if status.Code < http.StatusBadRequest {
+		status.Code = http.StatusBadRequest
+	}
+	if status.Status == "" || status.Status == metav1.StatusSuccess {
+		status.Status = metav1.StatusFailure
+	}
+	denied := fmt.Sprintf("admission webhook %q denied the request", webhook)
+	switch {
+	case status.Message != "":
+		status.Message = denied + ": " + status.Message
+	case status.Reason != "":
+		status.Message = denied + ": " + string(status.Reason)
+	default:
+		status.Message = denied + " without explanation"
+	}
+	return &apierrors.StatusError{ErrStatus: status}
+}

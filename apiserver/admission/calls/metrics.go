@@ -1,0 +1,194 @@
+package calls
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coxswain-dev/coxswain/series"
+)
+
+// maxSeries is how many combinations of labels each metric shows: names of webhooks are their authors' choice.
+const maxSeries = 256
+
+// maxCode is the largest HTTP status that is told apart, as in kube-apiserver.
+const maxCode = 600
+
+// Why a request was rejected at a webhook, as apiserver_admission_webhook_rejection_count has it.
+const (
+	CallingWebhookError    = "calling_webhook_error"
+	APIServerInternalError = "apiserver_internal_error"
+	NoError                = "no_error"
+)
+
+type (
+	callLabels struct {
+		name, kind, operation string
+		rejected              bool
+	}
+	requestLabels struct {
+		callLabels
+		code int
+	}
+	rejectionLabels struct {
+		name, kind, operation, errorType string
+		code                             int
+	}
+	openLabels struct{ name, kind string }
+	// conditionLabels have in of the word for an object with match conditions: webhook or policy.
+	conditionLabels struct{ name, of, kind, operation string }
+)
+
+func (l callLabels) values() []string {
+	return []string{l.name, l.kind, l.operation, strconv.FormatBool(l.rejected)}
+}
+
+func (l requestLabels) values() []string {
+	return []string{l.name, l.kind, l.operation, strconv.Itoa(l.code), strconv.FormatBool(l.rejected)}
+}
+
+func (l rejectionLabels) values() []string {
+	return []string{l.name, l.kind, l.operation, l.errorType, strconv.Itoa(l.code)}
+}
+
+func (l openLabels) values() []string { return []string{l.name, l.kind} }
+
+func (l conditionLabels) values() []string { return []string{l.name, l.of, l.kind, l.operation} }
+
+// labels are the values of a metric's labels, in the metric's order.
+type labels interface {
+	comparable
+	values() []string
+}
+
+// counters are a family of counters.
+type counters[L labels] struct {
+	vec *prometheus.CounterVec
+	of  *series.Recent[L, prometheus.Counter]
+}
+
+func newCounters[L labels](name, help string, names ...string) counters[L] {
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_admission_" + name, Help: help}, names)
+	return counters[L]{vec, series.NewRecent(maxSeries,
+		func(l L) prometheus.Counter { return vec.WithLabelValues(l.values()...) },
+		func(l L) { vec.DeleteLabelValues(l.values()...) })}
+}
+
+// histograms are a family of histograms.
+type histograms[L labels] struct {
+	vec *prometheus.HistogramVec
+	of  *series.Recent[L, prometheus.Observer]
+}
+
+func newHistograms[L labels](name, help string, buckets []float64, names ...string) histograms[L] {
+	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_admission_" + name, Help: help,
+		Buckets: buckets}, names)
+	return histograms[L]{vec, series.NewRecent(maxSeries,
+		func(l L) prometheus.Observer { return vec.WithLabelValues(l.values()...) },
+		func(l L) { vec.DeleteLabelValues(l.values()...) })}
+}
+
+// metrics have kube-apiserver's names and labels.
+type metrics struct {
+	durations  histograms[callLabels]
+	requests   counters[requestLabels]
+	rejections counters[rejectionLabels]
+	open       counters[openLabels]
+
+	evaluations histograms[conditionLabels]
+	errors      counters[conditionLabels]
+	exclusions  counters[conditionLabels]
+}
+
+func newMetrics() metrics {
+	condition := []string{"name", "kind", "type", "operation"}
+	return metrics{
+		durations: newHistograms[callLabels]("webhook_admission_duration_seconds",
+			"Admission webhook latency histogram in seconds, identified by name and broken out for each operation and "+
+				"API resource and type (validate or admit).",
+			[]float64{0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10, 25}, "name", "type", "operation", "rejected"),
+		requests: newCounters[requestLabels]("webhook_request_total",
+			"Admission webhook request total, identified by name and broken out for each admission type (validating or "+
+				"admit) and operation.", "name", "type", "operation", "code", "rejected"),
+		rejections: newCounters[rejectionLabels]("webhook_rejection_count",
+			"Admission webhook rejection count, identified by name and broken out for each admission type (validating or "+
+				"admit) and operation.", "name", "type", "operation", "error_type", "rejection_code"),
+		open: newCounters[openLabels]("webhook_fail_open_count",
+			"Admission webhook fail open count, identified by name and broken out for each admission type (validating or "+
+				"admit).", "name", "type"),
+		evaluations: newHistograms[conditionLabels]("match_condition_evaluation_seconds",
+			"Admission match condition evaluation time in seconds, identified by name and broken out for each kind "+
+				"containing matchConditions (webhook or policy), operation and type (validate or admit).",
+			[]float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25}, condition...),
+		errors: newCounters[conditionLabels]("match_condition_evaluation_errors_total",
+			"Admission match condition evaluation errors count, identified by name of resource containing the match "+
+				"condition and broken out for each kind containing matchConditions (webhook or policy), operation and "+
+				"admission type (validate or admit).", condition...),
+		exclusions: newCounters[conditionLabels]("match_condition_exclusions_total",
+			"Admission match condition evaluation exclusions count, identified by name of resource containing the match "+
+				"condition and broken out for each kind containing matchConditions (webhook or policy), operation and "+
+				"admission type (validate or admit).", condition...),
+	}
+}
+
+func (m *metrics) done(c *Call) {
+	code := min(c.Code, maxCode)
+	kind := string(c.Type)
+	of := callLabels{c.Webhook, kind, c.Operation, c.Rejected}
+	m.durations.of.Of(of).Observe(c.Took.Seconds())
+	m.requests.of.Of(requestLabels{of, code}).Inc()
+	if c.Rejected && !c.Canceled {
+		m.rejections.of.Of(rejectionLabels{c.Webhook, kind, c.Operation, c.ErrorType, code}).Inc()
+	}
+	if c.Outcome == Failed && !c.Rejected && !c.Canceled {
+		m.open.of.Of(openLabels{c.Webhook, kind}).Inc()
+	}
+}
+
+// Conditions are an evaluation of match conditions.
+type Conditions struct {
+	// Name is the webhook's or the policy's, Of one of the words webhook and policy, Type the type of admission.
+	Name, Of  string
+	Type      Type
+	Operation string
+	Took      time.Duration
+	// Errors is how many conditions could not be evaluated. Excluded means that the request is of no concern.
+	Errors   int
+	Excluded bool
+}
+
+// Evaluated counts an evaluation of match conditions.
+func (l *Log) Evaluated(c Conditions) {
+	of := conditionLabels{c.Name, c.Of, string(c.Type), c.Operation}
+	l.metrics.evaluations.of.Of(of).Observe(c.Took.Seconds())
+	if c.Errors > 0 {
+		l.metrics.errors.of.Of(of).Add(float64(c.Errors))
+	}
+	if c.Excluded {
+		if c.Type == Validating { // the one metric that has the word of the plugin's method
+			of.kind = "validate"
+		}
+		l.metrics.exclusions.of.Of(of).Inc()
+	}
+}
+
+// collectors are all families.
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.durations.vec, m.requests.vec, m.rejections.vec, m.open.vec, m.evaluations.vec,
+		m.errors.vec, m.exclusions.vec}
+}
+
+// Describe and Collect implement prometheus.Collector.
+func (l *Log) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range l.metrics.collectors() {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (l *Log) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range l.metrics.collectors() {
+		c.Collect(ch)
+	}
+}

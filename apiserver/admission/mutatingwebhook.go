@@ -1,0 +1,184 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	admissionreviewv1 "k8s.io/api/admission/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/equal"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/admissionreview"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+)
+
+// mutatingWebhooks has the webhooks of MutatingWebhookConfigurations change objects, each what the one before it has
+// made of them.
+type mutatingWebhooks struct{ *hooks }
+
+func newMutatingWebhooks(env *Env) (Plugin, error) {
+	h, err := newHooks(env, "MutatingAdmissionWebhook", "mutatingwebhookconfigurations", calls.Mutating,
+		func(obj api.Object) []hookSpec {
+			all := obj.(*admissionv1.MutatingWebhookConfiguration).Webhooks
+			specs := make([]hookSpec, len(all))
+			for i := range all {
+				w := &all[i]
+				specs[i] = hookSpec{w.Name, w.ClientConfig, w.Rules, w.FailurePolicy,
+					admissionv1.MatchResources{NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector,
+						MatchPolicy: w.MatchPolicy},
+					w.SideEffects, w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions,
+					w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy}
+			}
+			return specs
+		})
+	return &mutatingWebhooks{h}, err
+}
+
+// Mutate implements Mutator.
+func (m *mutatingWebhooks) Mutate(ctx context.Context, a *Attributes) error {
+	list, err := m.about(ctx, a)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	q := &question{Attributes: a, cluster: m.cluster}
+	round := &a.reinvocation
+	round.webhooks.begin(round.again, a.Object)
+	defer func() { round.webhooks.end(a.Object) }()
+	for i, h := range list {
+		in, ok, err := h.concerns(ctx, q)
+		if err != nil {
+			return err
+		}
+		if !ok || round.again && !round.webhooks.stale[h.uid] {
+			continue
+		}
+		if err := m.mutate(ctx, q, h, in, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mutate has one webhook change the object.
+func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h *hook, in matched, index int) error {
+	if err := q.settleOwners(); err != nil {
+		return err
+	}
+	documents, err := q.documentsIn(ctx, in.kind)
+	if err != nil {
+		return err
+	}
+	c := &call{h, m.hooks, q.Attributes, in}
+	changed := false
+	answer, failed := c.answer(ctx, q.review(in, documents), func(answer *admissionreview.Answer) error {
+		var err error
+		changed, err = c.patch(ctx, q, documents.Object, answer)
+		return err
+	})
+	c.tell(answer)
+	round := &q.reinvocation
+	if changed {
+		q.changed()
+		round.wanted = true
+		round.webhooks.changed()
+	}
+	if h.again {
+		round.webhooks.note(h.uid)
+	}
+	if failed == nil {
+		return nil
+	}
+	number := 0
+	if round.again {
+		number = 1
+	}
+	if err := c.settle(ctx, failed, number, index); err != nil {
+		return err
+	}
+	return inTime(ctx)
+}
+
+// settleOwners settles the owners of the object's fields before the first webhook sees it.
+func (q *question) settleOwners() error {
+	if q.Own == nil {
+		return nil
+	}
+	own := q.Own
+	q.Own = nil
+	q.changed()
+	return own()
+}
+
+// patch applies the patch of an answer to the object, of which doc is the version that the webhook has seen.
+func (c *call) patch(ctx context.Context, q *question, doc []byte, answer *admissionreview.Answer) (bool, error) {
+	if len(answer.Patch) == 0 {
+		return false, nil
+	}
+	patch, err := admissionreview.DecodePatch(answer.Patch)
+	if err != nil {
+		return false, callFailure(c.name, apierrors.NewServiceUnavailable("error decoding patch in webhook response"),
+			"received undecodable patch in webhook response: %w", err)
+	}
+	if patch.Empty() {
+		return false, nil
+	}
+	if len(doc) == 0 {
+		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, "+
+			"which is not supported for this operation", c.name))
+	}
+	if answer.PatchType != admissionreviewv1.PatchTypeJSONPatch {
+		return false, callFailure(c.name, admissionreview.Denied(c.name, answer.Result), "unsupported patch type %q",
+			answer.PatchType)
+	}
+	after, err := patch.Apply(doc)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	if err := c.sameKind(after, q.Object); err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	if q.Document != nil {
+		return q.connectWith(after, doc)
+	}
+	before := q.Object.DeepCopyObject().(api.Object)
+	if _, err := q.cluster.Read(ctx, after, c.in.kind, q.Object); err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	return !equal.Semantic(before, q.Object), nil
+}
+
+// sameKind refuses a document that has become one of another kind.
+func (c *call) sameKind(doc []byte, obj api.Object) error {
+	var is metav1.TypeMeta
+	if err := json.Unmarshal(doc, &is); err != nil {
+		return err
+	}
+	if is.Kind == "" && c.cluster.Served(c.in.kind) != nil && c.cluster.Served(c.in.kind).Schema != 0 {
+		return runtime.NewMissingKindErr(string(doc[:min(len(doc), maxAuditValue)]))
+	}
+	if is.APIVersion == "" {
+		is.APIVersion = c.in.kind.GroupVersion().String()
+	}
+	if is.Kind == "" {
+		is.Kind = c.in.kind.Kind
+	}
+	if is.GroupVersionKind() != c.in.kind {
+		return runtime.NewNotRegisteredErrForKind("admission", is.GroupVersionKind())
+	}
+	return nil
+}
+
+// connectWith replaces the options of a Connect.
+func (q *question) connectWith(after, before []byte) (bool, error) {
+	var doc map[string]any
+	if err := json.Unmarshal(after, &doc); err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	q.Document = doc
+	return string(after) != string(before), nil
+}

@@ -1,0 +1,64 @@
+package admission
+
+import (
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/equal"
+)
+
+// A policy or a webhook that changes an object may invalidate what those before it have decided. The whole chain is
+// then called a second time. Plugins of the table do their work again; policies and webhooks take part if their
+// reinvocationPolicy is IfNeeded and the object has changed since they saw it. There is no third round.
+// https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#reinvocation-policy
+
+// reinvocation is the state that the two rounds of one request's mutation share.
+type reinvocation struct {
+	// wanted reports that a policy or a webhook has changed the object, again that this is the second round.
+	wanted, again bool
+	policies      invoked[invocation]
+	webhooks      invoked[string] // by uid
+}
+
+// invocation is one policy with one binding and one parameter.
+type invocation struct{ policy, binding, param string }
+
+// invoked are the members of one plugin that may be invoked a second time: fresh are those that were invoked since the
+// last change, stale those that were invoked before it.
+type invoked[K comparable] struct {
+	fresh, stale map[K]bool
+	output       api.Object // the object as the plugin left it, if that matters
+}
+
+// changed marks all invoked so far as stale.
+func (i *invoked[K]) changed() {
+	if len(i.fresh) == 0 {
+		return
+	}
+	if i.stale == nil {
+		i.stale = map[K]bool{}
+	}
+	for k := range i.fresh {
+		i.stale[k] = true
+	}
+	clear(i.fresh)
+}
+
+func (i *invoked[K]) note(k K) {
+	if i.fresh == nil {
+		i.fresh = map[K]bool{}
+	}
+	i.fresh[k] = true
+}
+
+// begin begins a round. Others may have changed the object since the first one.
+func (i *invoked[K]) begin(again bool, obj api.Object) {
+	if again && len(i.fresh) > 0 && (i.output == nil || obj == nil || !equal.Semantic(i.output, obj)) {
+		i.changed()
+	}
+}
+
+// end ends the first round.
+func (i *invoked[K]) end(obj api.Object) {
+	if len(i.fresh) > 0 && obj != nil {
+		i.output = obj.DeepCopyObject().(api.Object)
+	}
+}

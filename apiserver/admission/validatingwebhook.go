@@ -1,0 +1,110 @@
+package admission
+
+import (
+	"context"
+	"sync"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/admissionreview"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+)
+
+// maxParallel is how many webhooks are asked about one request at a time.
+const maxParallel = 32
+
+// validatingWebhooks rejects writes that the webhooks of ValidatingWebhookConfigurations do not allow. All that a
+// request concerns are asked at once, and all are waited for.
+type validatingWebhooks struct{ *hooks }
+
+func newValidatingWebhooks(env *Env) (Plugin, error) {
+	h, err := newHooks(env, "ValidatingAdmissionWebhook", "validatingwebhookconfigurations", calls.Validating,
+		func(obj api.Object) []hookSpec {
+			all := obj.(*admissionv1.ValidatingWebhookConfiguration).Webhooks
+			specs := make([]hookSpec, len(all))
+			for i := range all {
+				w := &all[i]
+				specs[i] = hookSpec{w.Name, w.ClientConfig, w.Rules, w.FailurePolicy,
+					admissionv1.MatchResources{NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector,
+						MatchPolicy: w.MatchPolicy},
+					w.SideEffects, w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions, false}
+			}
+			return specs
+		})
+	return &validatingWebhooks{h}, err
+}
+
+// inquiry is a webhook that a request concerns, what it is asked, and how it has answered.
+type inquiry struct {
+	call
+	ask    *admissionreview.Question
+	answer *admissionreview.Answer
+	err    error
+}
+
+// Validate implements Validator.
+func (v *validatingWebhooks) Validate(ctx context.Context, a *Attributes) error {
+	list, err := v.about(ctx, a)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	inquiries, err := v.inquiries(ctx, a, list)
+	if err != nil || len(inquiries) == 0 {
+		return err
+	}
+	if err := inTime(ctx); err != nil {
+		return err
+	}
+	ask(ctx, inquiries)
+	var first error
+	for i := range inquiries {
+		one := &inquiries[i]
+		one.tell(one.answer)
+		if one.err == nil {
+			continue
+		}
+		if err := one.settle(ctx, one.err, 0, i); first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// inquiries are those that a request concerns, with their documents.
+func (v *validatingWebhooks) inquiries(ctx context.Context, a *Attributes, list []*hook) ([]inquiry, error) {
+	q := &question{Attributes: a, cluster: v.cluster}
+	var inquiries []inquiry
+	for _, h := range list {
+		in, ok, err := h.concerns(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		documents, err := q.documentsIn(ctx, in.kind)
+		if err != nil {
+			return nil, err
+		}
+		inquiries = append(inquiries, inquiry{call: call{h, v.hooks, a, in}, ask: q.review(in, documents)})
+	}
+	return inquiries, nil
+}
+
+// ask asks all webhooks, and waits for all: the first of several refusals is the one that comes first in the list.
+func ask(ctx context.Context, inquiries []inquiry) {
+	var running sync.WaitGroup
+	places := make(chan struct{}, maxParallel)
+	for i := range inquiries[1:] {
+		one := &inquiries[i+1]
+		places <- struct{}{}
+		running.Go(func() {
+			defer func() { <-places }()
+			one.answer, one.err = one.call.answer(ctx, one.ask, nil)
+		})
+	}
+	first := &inquiries[0]
+	first.answer, first.err = first.call.answer(ctx, first.ask, nil)
+	running.Wait()
+}

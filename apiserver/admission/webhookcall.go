@@ -1,0 +1,274 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/coxswain-dev/coxswain/apiserver/admission/admissionreview"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+)
+
+const (
+	// maxAnswer is how many bytes an answer may have: a patch that replaces the largest object, in base64.
+	maxAnswer = 8 << 20
+	// maxAudit is how many annotations of an answer are logged, and maxAuditValue how many bytes of each.
+	maxAudit      = 64
+	maxAuditValue = 10 << 10
+)
+
+// callError means that a webhook has not given an answer that can be used: its failurePolicy decides.
+type callError struct {
+	webhook string
+	reason  error
+	status  *apierrors.StatusError // by which it is counted
+}
+
+func (e *callError) Error() string {
+	return fmt.Sprintf("failed calling webhook %q: %v", e.webhook, e.reason)
+}
+
+func (e *callError) Unwrap() error { return e.reason }
+
+func callFailure(name string, status *apierrors.StatusError, format string, args ...any) *callError {
+	return &callError{name, fmt.Errorf(format, args...), status}
+}
+
+// rejection means that a webhook does not allow the request.
+type rejection struct{ *apierrors.StatusError }
+
+// encodings are the request's objects as JSON. Several webhooks share them.
+type encodings struct {
+	objects, olds map[schema.GroupVersionKind][]byte
+}
+
+// documentsIn returns the request's objects in the version of a kind.
+func (q *question) documentsIn(ctx context.Context, kind schema.GroupVersionKind) (admissionreview.Documents, error) {
+	e, found := &q.encoded, false
+	if e.olds == nil {
+		e.olds = map[schema.GroupVersionKind][]byte{}
+	}
+	if e.objects == nil {
+		e.objects = map[schema.GroupVersionKind][]byte{}
+	}
+	var d admissionreview.Documents
+	var err error
+	if d.Object, found = e.objects[kind]; !found {
+		switch {
+		case q.Document != nil:
+			d.Object, err = json.Marshal(q.Document)
+		case q.Object != nil:
+			d.Object, err = q.cluster.Encode(ctx, q.Object, kind)
+		}
+		e.objects[kind] = d.Object
+	}
+	if d.OldObject, found = e.olds[kind]; !found && q.Old != nil && err == nil {
+		d.OldObject, err = q.cluster.Encode(ctx, q.Old, kind)
+		e.olds[kind] = d.OldObject
+	}
+	if q.Options != nil && err == nil {
+		d.Options, err = json.Marshal(q.Options())
+	}
+	if err != nil {
+		return d, apierrors.NewInternalError(err)
+	}
+	return d, nil
+}
+
+// review is what a webhook is asked.
+func (q *question) review(in matched, d admissionreview.Documents) *admissionreview.Question {
+	user := authenticationv1.UserInfo{Username: q.User.Name, UID: q.User.UID, Groups: q.User.Groups}
+	for key, values := range q.User.Extra {
+		if user.Extra == nil {
+			user.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		user.Extra[key] = values
+	}
+	r := &admissionreview.Question{
+		UID: uuid.NewUUID(), Kind: metav1.GroupVersionKind(in.kind), Resource: metav1.GroupVersionResource(in.resource),
+		Subresource: q.Subresource, RequestKind: metav1.GroupVersionKind(q.Kind),
+		RequestResource: metav1.GroupVersionResource(q.Resource), RequestSubresource: q.Subresource,
+		Name: q.Name, Namespace: q.within(), Operation: string(q.Operation), User: user, DryRun: q.DryRun, Documents: d,
+	}
+	if q.Collection {
+		r.Name = ""
+	}
+	return r
+}
+
+// call is one call of a webhook.
+type call struct {
+	*hook
+	*hooks
+	a  *Attributes
+	in matched
+}
+
+// answer asks the webhook, and counts how that went. The error is a *callError, a *rejection, or one that is the
+// server's own fault. use does something with the answer that may make it useless after all; it may be nil.
+func (c *call) answer(ctx context.Context, ask *admissionreview.Question,
+	use func(*admissionreview.Answer) error) (answer *admissionreview.Answer, err error) {
+	start := time.Now()
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = c.panicked(fault)
+		}
+		c.count(ctx, start, err)
+	}()
+	if answer, err = c.ask(ctx, ask); err != nil {
+		return nil, err
+	}
+	if !answer.Allowed {
+		return answer, &rejection{admissionreview.Denied(c.name, answer.Result)}
+	}
+	if use != nil {
+		err = use(answer)
+	}
+	return answer, err
+}
+
+// panicked is the failure of a call that must not end the server.
+func (c *call) panicked(fault any) error {
+	return callFailure(c.name, apierrors.NewInternalError(errors.New("panic")), "the call has panicked: %v", fault)
+}
+
+// ask sends the question and checks the answer.
+func (c *call) ask(ctx context.Context, ask *admissionreview.Question) (*admissionreview.Answer, error) {
+	if c.a.DryRun && c.sideEffects != nil {
+		return nil, c.sideEffects
+	}
+	if c.versionErr != nil {
+		return nil, callFailure(c.name, apierrors.NewBadRequest("error creating admission objects"),
+			"could not create admission objects: %w", c.versionErr)
+	}
+	body, err := ask.Encode(c.version)
+	if err != nil {
+		return nil, callFailure(c.name, apierrors.NewBadRequest("error creating admission objects"),
+			"could not create admission objects: %w", err)
+	}
+	review, err := c.send(ctx, body)
+	if err != nil {
+		status := apierrors.NewServiceUnavailable("error calling webhook")
+		errors.As(err, &status)
+		return nil, callFailure(c.name, status, "failed to call webhook: %w", err)
+	}
+	answer, err := review.Check(ask.UID, c.of == calls.Mutating)
+	if err != nil {
+		return nil, callFailure(c.name, apierrors.NewServiceUnavailable("error validating webhook response"),
+			"received invalid webhook response: %w", err)
+	}
+	return answer, nil
+}
+
+// send sends the review within the webhook's time, of which it is told.
+func (c *call) send(ctx context.Context, body []byte) (*admissionreview.Review, error) {
+	if c.client == nil {
+		return nil, errors.New("this server calls no webhooks")
+	}
+	if c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
+	to := c.target
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		if rounded := left.Truncate(time.Second); rounded != left {
+			left = rounded + time.Second
+		}
+		if left > 0 {
+			to.Query = "timeout=" + left.String()
+		}
+	}
+	got, err := c.client.Ask(ctx, to, body, maxAnswer)
+	if err != nil {
+		return nil, err
+	}
+	return admissionreview.Decode(c.version,
+		admissionreview.Response{Code: got.Code, ContentType: got.ContentType, Body: got.Body})
+}
+
+// count notes how a call went.
+func (c *call) count(ctx context.Context, start time.Time, err error) {
+	done := calls.Call{Configuration: c.configuration, Webhook: c.name, Type: c.of, Operation: string(c.a.Operation),
+		At: start, Took: time.Since(start), Outcome: calls.Allowed, Code: 200}
+	var failed *callError
+	var rejected *rejection
+	switch {
+	case err == nil:
+	case errors.As(err, &failed):
+		done.Outcome, done.Message, done.Rejected = calls.Failed, failed.Error(), !c.ignores
+		done.Code, done.ErrorType = int(failed.status.ErrStatus.Code), calls.CallingWebhookError
+		done.Canceled = errors.Is(err, context.Canceled)
+	case errors.As(err, &rejected):
+		done.Outcome, done.Message, done.Rejected = calls.Denied, rejected.Error(), true
+		done.Code, done.ErrorType = int(rejected.ErrStatus.Code), calls.NoError
+	default:
+		done.Outcome, done.Message, done.Rejected = calls.Failed, err.Error(), true
+		done.Code, done.ErrorType = 0, calls.APIServerInternalError
+	}
+	c.log.Done(done)
+}
+
+// tell passes on what an answer says besides its decision. It may be nil.
+func (c *call) tell(answer *admissionreview.Answer) {
+	if answer == nil {
+		return
+	}
+	told := 0
+	for key, value := range answer.AuditAnnotations {
+		key = c.name + "/" + key
+		if strings.Count(key, "/") != 1 || len(utilvalidation.IsQualifiedName(key)) > 0 {
+			continue
+		}
+		if told++; told > maxAudit {
+			break
+		}
+		c.a.Audit(key, value[:min(len(value), maxAuditValue)])
+	}
+	for _, text := range answer.Warnings {
+		c.a.Warn(text)
+	}
+}
+
+// settle returns the error with which a failed call ends the request; nil if the failure is ignored. index is the
+// webhook's among those that were asked.
+func (c *call) settle(ctx context.Context, err error, round, index int) error {
+	var failed *callError
+	if !errors.As(err, &failed) {
+		var rejected *rejection
+		if errors.As(err, &rejected) {
+			return rejected.StatusError
+		}
+		return err
+	}
+	if !c.ignores {
+		return apierrors.NewInternalError(err)
+	}
+	if !errors.Is(err, context.Canceled) {
+		prefix := "failed-open.validating.webhook.admission.k8s.io/"
+		if c.of == calls.Mutating {
+			prefix = "failed-open.mutation.webhook.admission.k8s.io/"
+		}
+		c.a.Audit(fmt.Sprintf("%sround_%d_index_%d", prefix, round, index), c.name)
+	}
+	return nil
+}
+
+// inTime is an error if the request is over: no webhook need be asked about it.
+func inTime(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
+	}
+	return nil
+}

@@ -1,0 +1,253 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/cel"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/admissionreview"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/webhook"
+)
+
+// Admission webhooks are servers of others that are asked about requests. This file has the webhooks of all
+// configurations, and finds those that a request concerns; webhookcall.go asks one, and mutatingwebhook.go and
+// validatingwebhook.go are the two plugins.
+// https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+
+// hook is one webhook. It is immutable.
+type hook struct {
+	// uid tells it from all others: a configuration may have several webhooks of one name.
+	uid, configuration, name string
+	match                    matcher
+	conditions               conditions
+	ignores                  bool // failurePolicy: Ignore
+	again                    bool // reinvocationPolicy: IfNeeded
+	// sideEffects is a reason not to ask it about dry runs; nil if it has none.
+	sideEffects error
+	timeout     time.Duration // 0 for none
+	target      webhook.Target
+	version     string // of the AdmissionReview
+	versionErr  error
+}
+
+// hookSpec are the fields that webhooks of both kinds have.
+type hookSpec struct {
+	name        string
+	client      admissionv1.WebhookClientConfig
+	rules       []admissionv1.RuleWithOperations
+	failure     *admissionv1.FailurePolicyType
+	match       admissionv1.MatchResources
+	sideEffects *admissionv1.SideEffectClass
+	timeout     *int32
+	versions    []string
+	conditions  []admissionv1.MatchCondition
+	again       bool
+}
+
+// hooks are the webhooks of one kind of configuration, read from memory when a configuration has changed.
+type hooks struct {
+	cluster     Cluster
+	kind        schema.GroupResource
+	read        func(api.Object) []hookSpec
+	of          calls.Type
+	client      *webhook.Client
+	credentials *webhook.Credentials
+	log         *calls.Log
+
+	current atomic.Pointer[hookSet]
+	mu      sync.Mutex // held while the next set is made
+}
+
+type hookSet struct {
+	changed int64 // Cluster.Changed of what it was made from
+	list    []*hook
+	known   map[compiled][]*hook
+}
+
+// newHooks returns the webhooks of one kind of configuration, with the plugin's own configuration.
+func newHooks(env *Env, plugin, plural string, of calls.Type, read func(api.Object) []hookSpec) (*hooks, error) {
+	h := &hooks{cluster: env.Cluster, kind: group(policyGroup, plural), read: read, of: of, client: env.Options.Webhooks,
+		log: env.Calls}
+	var config struct {
+		APIVersion     string `json:"apiVersion"`
+		Kind           string `json:"kind"`
+		KubeConfigFile string `json:"kubeConfigFile"`
+	}
+	if err := env.Options.Config.into(plugin, &config); err != nil {
+		return nil, err
+	}
+	if config.KubeConfigFile == "" {
+		return h, nil
+	}
+	if config.APIVersion != "apiserver.config.k8s.io/v1" || config.Kind != "WebhookAdmissionConfiguration" {
+		return nil, fmt.Errorf("its configuration is %s %q, not apiserver.config.k8s.io/v1 "+
+			"WebhookAdmissionConfiguration", config.APIVersion, config.Kind)
+	}
+	if !path.IsAbs(config.KubeConfigFile) {
+		return nil, fmt.Errorf("kubeConfigFile: %q must be an absolute file path", config.KubeConfigFile)
+	}
+	var err error
+	h.credentials, err = webhook.ReadCredentials(config.KubeConfigFile)
+	return h, err
+}
+
+// about returns the webhooks that may be asked about a request, in their order. If there are none, it costs a lookup.
+func (h *hooks) about(ctx context.Context, a *Attributes) ([]*hook, error) {
+	changed := h.cluster.Changed(h.kind)
+	if changed == 0 || exemptFromWebhooks(a.GroupResource()) {
+		return nil, nil
+	}
+	if set := h.current.Load(); set != nil && set.changed == changed {
+		return set.list, nil
+	}
+	return h.refresh(ctx)
+}
+
+// exemptFromWebhooks reports whether webhooks are not asked about a resource: what configures admission, so that a bad
+// configuration can be removed again, and reviews, which every request's authorization may depend on.
+func exemptFromWebhooks(resource schema.GroupResource) bool {
+	return resource.Group == policyGroup && strings.HasSuffix(resource.Resource, "webhookconfigurations") ||
+		exempt(resource)
+}
+
+func (h *hooks) refresh(ctx context.Context) ([]*hook, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// Recorded before the objects are read, so that changes made meanwhile are read the next time.
+	set := &hookSet{changed: h.cluster.Changed(h.kind), known: map[compiled][]*hook{}}
+	old := h.current.Load()
+	if old != nil && old.changed == set.changed {
+		return old.list, nil
+	}
+	configurations, err := h.cluster.List(ctx, h.kind, "", false)
+	if err != nil {
+		return nil, err
+	}
+	configurations = slices.Clone(configurations)
+	slices.SortFunc(configurations, func(a, b api.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
+	for _, obj := range configurations {
+		key := compiled{obj.GetUID(), obj.GetGeneration()}
+		var of []*hook
+		known := false
+		if old != nil {
+			of, known = old.known[key]
+		}
+		if !known {
+			of = h.compile(obj.GetName(), h.read(obj))
+		}
+		set.known[key] = of
+		set.list = append(set.list, of...)
+	}
+	h.current.Store(set)
+	return set.list, nil
+}
+
+// compile makes the webhooks of one configuration. One without rules is never asked.
+func (h *hooks) compile(configuration string, specs []hookSpec) []*hook {
+	var list []*hook
+	repeated := map[string]int{}
+	for i := range specs {
+		spec := &specs[i]
+		uid := fmt.Sprintf("%s/%s/%d", configuration, spec.name, repeated[spec.name])
+		repeated[spec.name]++
+		if len(spec.rules) > 0 {
+			list = append(list, h.hook(uid, configuration, spec))
+		}
+	}
+	return list
+}
+
+func (h *hooks) hook(uid, configuration string, spec *hookSpec) *hook {
+	match := spec.match
+	for _, r := range spec.rules {
+		match.ResourceRules = append(match.ResourceRules, admissionv1.NamedRuleWithOperations{RuleWithOperations: r})
+	}
+	made := &hook{
+		uid: uid, configuration: configuration, name: spec.name, match: newMatcher(&match), again: spec.again,
+		ignores:    spec.failure != nil && *spec.failure == admissionv1.Ignore,
+		conditions: conditions{name: spec.name, of: "webhook", kind: h.of, log: h.log},
+	}
+	made.target = target(&spec.client)
+	made.target.Credentials = h.credentials
+	made.version, made.versionErr = admissionreview.Version(spec.versions)
+	switch {
+	case spec.sideEffects == nil:
+		made.sideEffects = callFailure(spec.name, apierrors.NewBadRequest("Webhook SideEffects is nil"),
+			"Webhook SideEffects is nil")
+	case *spec.sideEffects != admissionv1.SideEffectClassNone &&
+		*spec.sideEffects != admissionv1.SideEffectClassNoneOnDryRun:
+		made.sideEffects = apierrors.NewBadRequest(
+			fmt.Sprintf("admission webhook %q does not support dry run", spec.name))
+	}
+	if spec.timeout != nil {
+		made.timeout = time.Duration(*spec.timeout) * time.Second
+	}
+	if len(spec.conditions) > 0 {
+		compiler := cel.NewCompiler(false)
+		for _, c := range spec.conditions {
+			made.conditions.list = append(made.conditions.list, compiler.Compile(strings.TrimSpace(c.Expression), cel.Bool,
+				cel.Declarations{Authorizer: true, Stored: true}))
+		}
+	}
+	return made
+}
+
+// target is the server that a webhook names. Its path is cleaned as Kubernetes' client cleans it.
+func target(c *admissionv1.WebhookClientConfig) webhook.Target {
+	to := webhook.Target{UserAgent: "kube-apiserver-admission", CABundle: c.CABundle}
+	if s := c.Service; s != nil {
+		to.Service = &webhook.Service{Namespace: s.Namespace, Name: s.Name, Path: "/"}
+		if s.Path != nil {
+			to.Service.Path = (&url.URL{Path: path.Join("/", *s.Path)}).EscapedPath()
+		}
+		if s.Port != nil {
+			to.Service.Port = *s.Port
+		}
+		return to
+	}
+	if c.URL == nil {
+		return to
+	}
+	to.URL = *c.URL
+	if u, err := url.Parse(*c.URL); err == nil {
+		to.URL = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: path.Join("/", u.Path)}).String()
+	}
+	return to
+}
+
+// concerns reports whether a webhook is to be asked about a request, and as what it sees it.
+func (h *hook) concerns(ctx context.Context, q *question) (matched, bool, error) {
+	in, ok, err := h.match.matches(ctx, q)
+	if err != nil {
+		return matched{}, false, statusError(err)
+	}
+	if !ok || len(h.conditions.list) == 0 {
+		return in, ok, nil
+	}
+	ok, err = h.conditions.meet(ctx, q, cel.NewEvaluator(q.bindings(ctx, in, param{}), nil), h.ignores)
+	if err != nil {
+		return matched{}, false, apierrors.NewForbidden(q.GroupResource(), q.Name, err)
+	}
+	return in, ok, nil
+}
+
+// statusError leaves an error alone that is a Status, and makes one of others.
+func statusError(err error) error {
+	if _, ok := err.(apierrors.APIStatus); ok {
+		return err
+	}
+	return apierrors.NewInternalError(err)
+}

@@ -1,0 +1,18 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+)
+
+// serveWebhookCalls shows how the admission webhooks that were called lately have answered: a calls.Report.
+func (s *Server) serveWebhookCalls(w http.ResponseWriter, _ *http.Request) error {
+	doc, err := json.Marshal(s.admission.Calls().Report())
+	if err != nil {
+		return fmt.Errorf("encoding the calls of webhooks: %w", err)
+	}
+	return s.writeBody(w, encoding.Output{Media: "application/json"}, http.StatusOK, append(doc, '\n'))
+}
