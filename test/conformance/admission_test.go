@@ -171,7 +171,6 @@ func TestAdmission_DenyPodsAndConfigMaps(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
 	hang := make(chan struct{})
-	t.Cleanup(func() { close(hang) })
 	h := c.serveHooks(map[string]answer{"deny-unwanted": denyUnwanted, "deny-unwanted-pod": func(r *request) *response {
 		pod := objectOf(r.Object.Raw)
 		containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
@@ -183,6 +182,7 @@ func TestAdmission_DenyPodsAndConfigMaps(t *testing.T) {
 		}
 		return allow(r)
 	}})
+	t.Cleanup(func() { close(hang) }) // before the server waits for its requests
 	h.validating(
 		hook{name: "deny-unwanted-pod", timeout: new(int32(1)),
 			rules: []registrationv1.RuleWithOperations{on("", "v1", "pods", registrationv1.Create)}},
@@ -238,7 +238,6 @@ func TestAdmission_HonorTimeout(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
 	slowly := make(chan struct{})
-	t.Cleanup(func() { close(slowly) })
 	h := c.serveHooks(map[string]answer{"slow": func(r *request) *response {
 		if r.DryRun != nil && *r.DryRun {
 			return allow(r)
@@ -249,6 +248,7 @@ func TestAdmission_HonorTimeout(t *testing.T) {
 		}
 		return allow(r)
 	}})
+	t.Cleanup(func() { close(slowly) }) // before the server waits for its requests
 	for name, one := range map[string]struct {
 		seconds *int32
 		failure registrationv1.FailurePolicyType
