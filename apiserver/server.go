@@ -83,8 +83,8 @@ type Options struct {
 	AdvertiseAddress netip.Addr
 	// Kubelet says how nodes are reached.
 	Kubelet proxy.KubeletOptions
-	// ProxyClient is the certificate by which aggregated API servers recognize requests that this server passes on for its
-	// users (--proxy-client-cert-file); without it they cannot know who the user is.
+	// ProxyClient is the certificate by which aggregated API servers recognize requests that this server passes on for
+	// its users (--proxy-client-cert-file); without it they cannot know who the user is.
 	ProxyClient func() (*tls.Certificate, error)
 	// Components are the addresses of the health checks of controller-manager and scheduler (host:port, or
 	// componentstatus.InProcess); nil is componentstatus.DefaultAddresses.
