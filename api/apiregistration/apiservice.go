@@ -82,15 +82,10 @@ func availability(s *apiService) string {
 // startAPIService marks an APIService of this server's own as available.
 func startAPIService(s *apiService) {
 	if s.Spec.Service == nil {
-		s.Status.Conditions = []apiregistrationv1.APIServiceCondition{LocalCondition(metav1.Now())}
+		s.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available,
+			Status: apiregistrationv1.ConditionTrue, LastTransitionTime: metav1.Now().Rfc3339Copy(), Reason: "Local",
+			Message: "Local APIServices are always available"}}
 	}
-}
-
-// LocalCondition is the condition of an APIService without a service.
-func LocalCondition(since metav1.Time) apiregistrationv1.APIServiceCondition {
-	return apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available,
-		Status: apiregistrationv1.ConditionTrue, LastTransitionTime: since.Rfc3339Copy(), Reason: "Local",
-		Message: "Local APIServices are always available"}
 }
 
 func validateAPIService(s *apiService) field.ErrorList {
