@@ -79,8 +79,8 @@ type hookSet struct {
 
 // newHooks returns the webhooks of one kind of configuration, with the plugin's own configuration.
 func newHooks(env *Env, plugin, plural string, of calls.Type, read func(api.Object) []hookSpec) (*hooks, error) {
-	h := &hooks{cluster: env.Cluster, kind: group(policyGroup, plural), read: read, of: of, client: env.Options.Webhooks,
-		log: env.Calls}
+	h := &hooks{cluster: env.Cluster, kind: group(policyGroup, plural), read: read, of: of,
+		client: env.Options.Webhooks, log: env.Calls}
 	var config struct {
 		APIVersion     string `json:"apiVersion"`
 		Kind           string `json:"kind"`
@@ -198,8 +198,8 @@ func (h *hooks) hook(uid, configuration string, spec *hookSpec) *hook {
 	if len(spec.conditions) > 0 {
 		compiler := cel.NewCompiler(false)
 		for _, c := range spec.conditions {
-			made.conditions.list = append(made.conditions.list, compiler.Compile(strings.TrimSpace(c.Expression), cel.Bool,
-				cel.Declarations{Authorizer: true, Stored: true}))
+			made.conditions.list = append(made.conditions.list, compiler.Compile(strings.TrimSpace(c.Expression),
+				cel.Bool, cel.Declarations{Authorizer: true, Stored: true}))
 		}
 	}
 	return made
