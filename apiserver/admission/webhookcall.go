@@ -17,6 +17,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/admission/admissionreview"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 )
 
 const (
@@ -191,6 +192,10 @@ func (c *call) send(ctx context.Context, body []byte) (*admissionreview.Review, 
 		}
 	}
 	got, err := c.client.Ask(ctx, to, body, maxAnswer)
+	var early *webhook.ReadError
+	if errors.As(err, &early) { // in the words of Kubernetes' client
+		return nil, fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w", early.Err)
+	}
 	if err != nil {
 		return nil, err
 	}
