@@ -355,7 +355,8 @@ func answerCases(t *testing.T, h *hooked) []answerCase {
 		}
 	}
 	for _, c := range goodPatches {
-		cases = append(cases, answerCase{mutating: true, answer: respond(patchOf(c.patch)), check: succeeds(c.path, c.value)})
+		cases = append(cases, answerCase{mutating: true, answer: respond(patchOf(c.patch)),
+			check: succeeds(c.path, c.value)})
 	}
 	for _, c := range refusals {
 		for _, mutating := range []bool{true, false} {

@@ -123,12 +123,12 @@ func newMetrics() metrics {
 			[]float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25}, condition...),
 		errors: newCounters[conditionLabels]("match_condition_evaluation_errors_total",
 			"Admission match condition evaluation errors count, identified by name of resource containing the match "+
-				"condition and broken out for each kind containing matchConditions (webhook or policy), operation "+
-				"and admission type (validate or admit).", condition...),
+				"condition and broken out for each kind containing matchConditions (webhook or policy), "+
+				"operation and admission type (validate or admit).", condition...),
 		exclusions: newCounters[conditionLabels]("match_condition_exclusions_total",
 			"Admission match condition evaluation exclusions count, identified by name of resource containing the match "+
-				"condition and broken out for each kind containing matchConditions (webhook or policy), operation "+
-				"and admission type (validate or admit).", condition...),
+				"condition and broken out for each kind containing matchConditions (webhook or policy), "+
+				"operation and admission type (validate or admit).", condition...),
 	}
 }
 
