@@ -94,8 +94,8 @@ func TestCredentials_AreShown(t *testing.T) {
 		"token":    {&clientcmdapi.AuthInfo{Token: "t"}, [3]string{"Bearer t", "", "me"}},
 		"file":     {&clientcmdapi.AuthInfo{TokenFile: token}, [3]string{"Bearer from-a-file", "", "me"}},
 		"password": {&clientcmdapi.AuthInfo{Username: "u", Password: "p"}, [3]string{"Basic dTpw", "", "me"}},
-		"certificate": {&clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}, [3]string{"", "the-api-server",
-			"me"}},
+		"certificate": {&clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key},
+			[3]string{"", "the-api-server", "me"}},
 		"none": {nil, [3]string{"", "", "me"}},
 	} {
 		users := map[string]*clientcmdapi.AuthInfo{"unused": {Token: "secret"}}

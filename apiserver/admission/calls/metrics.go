@@ -126,8 +126,8 @@ func newMetrics() metrics {
 				"condition and broken out for each kind containing matchConditions (webhook or policy), "+
 				"operation and admission type (validate or admit).", condition...),
 		exclusions: newCounters[conditionLabels]("match_condition_exclusions_total",
-			"Admission match condition evaluation exclusions count, identified by name of resource containing the match "+
-				"condition and broken out for each kind containing matchConditions (webhook or policy), "+
+			"Admission match condition evaluation exclusions count, identified by name of resource containing the "+
+				"match condition and broken out for each kind containing matchConditions (webhook or policy), "+
 				"operation and admission type (validate or admit).", condition...),
 	}
 }
