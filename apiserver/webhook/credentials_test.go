@@ -79,7 +79,8 @@ func TestCredentials_AreShown(t *testing.T) {
 		seen <- [3]string{r.Header.Get("Authorization"), name, r.UserAgent()}
 		_, _ = w.Write([]byte("{}"))
 	}))
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{serving}, ClientAuth: tls.RequestClientCert, ClientCAs: ca.Pool()}
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{serving}, ClientAuth: tls.RequestClientCert,
+		ClientCAs: ca.Pool()}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	cert, key, err := ca.Client("the-api-server")
