@@ -107,13 +107,12 @@ func (s *Server) admitScale(wr *write, scale, old *autoscalingv1.Scale) error {
 	return s.admitAlone(wr.Context(), &a)
 }
 
-// admitDelete asks the plugins about the deletion of an object.
+// admitDelete asks the plugins about the deletion of an object. About an eviction they have been asked as such.
 func (s *Server) admitDelete(ctx context.Context, wr *write, old api.Object) error {
-	if wr.own {
+	if wr.own || wr.subresource == "eviction" {
 		return nil
 	}
 	a := s.attributes(wr, admission.Delete, nil, old)
-	a.Subresource = "" // an eviction deletes the pod itself
 	a.Collection = wr.verb == "deletecollection"
 	return s.admitAlone(ctx, &a)
 }

@@ -3,7 +3,10 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -44,13 +47,18 @@ func (s *Server) connect(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	r.verb = "connect"
-	if err := s.admitConnect(r); err != nil {
+	path := chi.URLParam(r.Request, "*")
+	query, path, err := s.admitConnect(r, path)
+	if err != nil {
 		return err
+	}
+	if r.write != nil {
+		addWarnings(w.Header(), r.write.warnings)
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // see limitBody
 	return s.proxy.Serve(w, &proxy.Request{
 		Request: r.Request, Resource: r.res, Namespace: r.namespace, Name: r.name, Subresource: r.subresource,
-		Query: r.query, Path: chi.URLParam(r.Request, "*"),
+		Query: query, Path: path,
 		Fail: func(hr *http.Request, err error) {
 			failed := *r
 			failed.Request = hr
@@ -61,17 +69,46 @@ func (s *Server) connect(w http.ResponseWriter, r *request) error {
 }
 
 // admitConnect asks the plugins about the options of a request that goes on to a pod, a service or a node. Reading a
-// log has none, and is not admitted.
-func (s *Server) admitConnect(r *request) error {
+// log has none, and is not admitted. The result is the query and the path with which the request goes on: a webhook may
+// have changed the options.
+func (s *Server) admitConnect(r *request, path string) (url.Values, string, error) {
 	sub := r.res.Subresource(r.subresource)
 	if sub.ConnectOptions == nil {
-		return nil
+		return r.query, path, nil
 	}
 	a := s.attributes(newWrite(r, nil), admission.Connect, nil, nil)
 	a.Kind = schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
-	a.Document = sub.ConnectOptions(r.query, chi.URLParam(r.Request, "*"))
+	a.Document = sub.ConnectOptions(r.query, path)
 	a.Document["apiVersion"], a.Document["kind"] = a.Kind.GroupVersion().String(), sub.Kind
-	return s.admitAlone(r.Context(), &a)
+	if err := s.admitAlone(r.Context(), &a); err != nil {
+		return nil, "", err
+	}
+	if !a.Rewritten() {
+		return r.query, path, nil
+	}
+	query, path := connectQuery(a.Document)
+	return query, path, nil
+}
+
+// connectQuery is the query, and the path of a proxied request, by which a client would have asked for these options.
+func connectQuery(options map[string]any) (query url.Values, path string) {
+	query = url.Values{"stdin": {"false"}, "stdout": {"false"}, "stderr": {"false"}, "tty": {"false"}}
+	for name, value := range options {
+		switch v := value.(type) {
+		case bool:
+			query.Set(name, strconv.FormatBool(v))
+		case string:
+			query.Set(name, v)
+		case []any:
+			for _, element := range v {
+				query.Add(name, fmt.Sprint(element))
+			}
+		}
+	}
+	path = query.Get("path")
+	query.Del("apiVersion")
+	query.Del("kind")
+	return query, path
 }
 
 // authorizeUpgrade requires the right to create a stream of a client that opens it by GET, as WebSockets are opened: a

@@ -93,5 +93,6 @@ func (o instances) DeleteAll(ctx context.Context, res *api.Resource) error {
 	if err != nil {
 		return fmt.Errorf("deleting all %s: %w", res.Plural, err)
 	}
-	return o.s.deleteListed(r, &metav1.DeleteOptions{}, list.Items)
+	_, err = o.s.deleteListed(r, &metav1.DeleteOptions{}, list.Items)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -145,48 +146,68 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.deleteListed(r, options, l.Items); err != nil {
+	warnings, err := s.deleteListed(r, options, l.Items)
+	addWarnings(w.Header(), warnings)
+	if err != nil {
 		return err
 	}
 	return s.writeList(w, r, l)
 }
 
+// deletions are the outcome of several deletions: some of the warnings, and the first error.
+type deletions struct {
+	warnings []string
+	err      error
+}
+
+// add adds the outcome of one deletion. More warnings than a client is told of are forgotten.
+func (d *deletions) add(warnings []string, err error) {
+	for _, text := range warnings {
+		if len(d.warnings) < maxWarnings/maxWarning && !slices.Contains(d.warnings, text) {
+			d.warnings = append(d.warnings, text)
+		}
+	}
+	if d.err == nil {
+		d.err = err
+	}
+}
+
 // deleteListed deletes the objects of a list, and returns the first error.
-func (s *Server) deleteListed(r *request, options *metav1.DeleteOptions, objects []*storage.Object) error {
+func (s *Server) deleteListed(r *request, options *metav1.DeleteOptions, objects []*storage.Object) ([]string, error) {
 	work := make(chan *storage.Object)
-	errs := make(chan error, deleteWorkers)
+	done := make(chan deletions, deleteWorkers)
 	for range deleteWorkers {
-		go func() { errs <- s.deleteAll(r, options, work) }()
+		go func() { done <- s.deleteAll(r, options, work) }()
 	}
 	for _, o := range objects {
 		work <- o
 	}
 	close(work)
-	var failed error
+	var all deletions
 	for range deleteWorkers {
-		if err := <-errs; failed == nil {
-			failed = err
-		}
+		one := <-done
+		all.add(one.warnings, one.err)
 	}
-	return failed
+	return all.warnings, all.err
 }
 
-// deleteAll deletes the objects that come in, and returns the first error. One that is
-// gone already is no error.
-func (s *Server) deleteAll(r *request, options *metav1.DeleteOptions, work <-chan *storage.Object) error {
-	var first error
+// deleteAll deletes the objects that come in. One that is gone already is no error.
+func (s *Server) deleteAll(r *request, options *metav1.DeleteOptions, work <-chan *storage.Object) deletions {
+	var all deletions
 	for o := range work {
-		err := s.deleteOne(r, options, o)
-		if err != nil && !errors.Is(err, storage.ErrNotFound) && first == nil {
-			first = err
+		warnings, err := s.deleteOne(r, options, o)
+		if errors.Is(err, storage.ErrNotFound) {
+			err = nil
 		}
+		all.add(warnings, err)
 	}
-	return first
+	return all
 }
 
 // deleteOne deletes one object of a collection. It runs outside of the request's goroutine,
 // where a panic would end the server.
-func (s *Server) deleteOne(r *request, options *metav1.DeleteOptions, o *storage.Object) (err error) {
+func (s *Server) deleteOne(r *request, options *metav1.DeleteOptions, o *storage.Object) (warnings []string,
+	err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.Log.Error("panic while deleting", "key", o.Key.String(), "panic", p, "stack", string(debug.Stack()))
@@ -195,6 +216,7 @@ func (s *Server) deleteOne(r *request, options *metav1.DeleteOptions, o *storage
 	}()
 	one := *r
 	one.namespace, one.name = o.Key.Namespace, o.Key.Name
-	_, _, err = s.deleteObject(r.Context(), newDelete(&one, options), options)
-	return err
+	wr := newDelete(&one, options)
+	_, _, err = s.deleteObject(r.Context(), wr, options)
+	return wr.warnings, err
 }

@@ -33,7 +33,8 @@ func (s *Server) evict(w http.ResponseWriter, r *request) error {
 	if eviction.Name != "" && eviction.Name != r.name {
 		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
-	if err := s.admitChild(newWrite(r, nil), eviction); err != nil {
+	admitted := newWrite(r, nil)
+	if err := s.admitChild(admitted, eviction); err != nil {
 		return err
 	}
 	options := eviction.DeleteOptions
@@ -44,6 +45,7 @@ func (s *Server) evict(w http.ResponseWriter, r *request) error {
 		observed(w).dryRun = true
 	}
 	wr := newDelete(r, options)
+	wr.decoding, wr.warnings = admitted.warnings, admitted.warnings
 	o, err := r.objects.Get(r.Context(), r.namespace, r.name, storage.At{})
 	if err != nil {
 		return err
@@ -63,6 +65,7 @@ func (s *Server) evict(w http.ResponseWriter, r *request) error {
 	if _, _, err := s.deleteObject(r.Context(), wr, options); err != nil {
 		return err
 	}
+	addWarnings(w.Header(), wr.warnings)
 	return s.writeStatus(w, r, metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 

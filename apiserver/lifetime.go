@@ -75,6 +75,7 @@ func (o expired) Delete(ctx context.Context, res *api.Resource, stored *storage.
 	}
 	r := &request{Request: hr, verb: "delete", res: res, objects: o.s.collection(res), query: url.Values{}}
 	uid, revision := types.UID(stored.UID), strconv.FormatInt(stored.Revision, 10)
-	return o.s.deleteOne(r, &metav1.DeleteOptions{
+	_, err = o.s.deleteOne(r, &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &revision}}, stored)
+	return err
 }

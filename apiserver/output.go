@@ -43,7 +43,8 @@ func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *sto
 	return s.writeBody(w, r.out, code, body)
 }
 
-// Limits to what a client is warned of in one response, in runes, as in kube-apiserver.
+// Limits to what a client is warned of in one response, in runes, as in kube-apiserver: warnings are cut to maxWarning
+// where they are more than maxWarnings together, and those beyond are dropped.
 const (
 	maxWarning  = 256
 	maxWarnings = 4096
@@ -53,12 +54,23 @@ const (
 func addWarnings(h http.Header, warnings []string) {
 	total := 0
 	for _, text := range warnings {
-		text = strings.Map(printable, text)
-		if runes := []rune(text); len(runes) > maxWarning {
-			text = string(runes[:maxWarning])
+		total += utf8.RuneCountInString(text)
+	}
+	written, known := 0, map[string]bool{}
+	for _, text := range warnings {
+		if text == "" || known[text] {
+			continue
 		}
-		if total += utf8.RuneCountInString(text); total > maxWarnings {
-			return
+		known[text] = true
+		text = strings.Map(printable, text)
+		if total > maxWarnings {
+			if runes := []rune(text); len(runes) > maxWarning {
+				text = string(runes[:maxWarning])
+			}
+			if written >= maxWarnings {
+				return
+			}
+			written += utf8.RuneCountInString(text)
 		}
 		if header, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
 			h.Add("Warning", header)

@@ -53,8 +53,9 @@ func (wr *write) keepOwners() {
 	after := wr.obj.GetManagedFields()
 	if err := managedfields.ValidateManagedFields(after); err != nil {
 		wr.obj.SetManagedFields(wr.owners)
-		wr.warnings = append(wr.warnings, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; "+
-			"this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
+		wr.warnings = append(wr.warnings, fmt.Sprintf(".metadata.managedFields was in an invalid state after "+
+			"admission; this could be caused by an outdated mutating admission controller; please fix your requests: "+
+			"%v", err))
 		return
 	}
 	wr.owners = after

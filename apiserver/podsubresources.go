@@ -44,7 +44,7 @@ func (s *Server) bind(w http.ResponseWriter, r *request) error {
 	if err := checkBinding(r.res, binding); err != nil {
 		return err
 	}
-	if err := s.admitChild(newWrite(r, nil), binding); err != nil {
+	if err := s.admitBinding(r, binding); err != nil {
 		return err
 	}
 	return s.bindTo(w, r, binding)
@@ -58,7 +58,7 @@ func (s *Server) bindNamed(w http.ResponseWriter, r *request, binding *corev1.Bi
 	if err := checkBinding(r.res, binding); err != nil {
 		return err
 	}
-	if err := s.admitChild(newWrite(r, nil), binding); err != nil {
+	if err := s.admitBinding(r, binding); err != nil {
 		return err
 	}
 	pod := *r
@@ -70,7 +70,7 @@ func (s *Server) bindNamed(w http.ResponseWriter, r *request, binding *corev1.Bi
 
 // bindTo assigns the request's pod to the node that a valid binding names.
 func (s *Server) bindTo(w http.ResponseWriter, r *request, binding *corev1.Binding) error {
-	wr := newWrite(r, nil)
+	wr := newWrite(r, r.write.warnings)
 	_, err := s.modify(r.Context(), wr, func(old api.Object) (api.Object, error) {
 		pod := old.DeepCopyObject().(*corev1.Pod)
 		return pod, pods.Bind(pod, binding, s.Clock.Now())
@@ -78,7 +78,16 @@ func (s *Server) bindTo(w http.ResponseWriter, r *request, binding *corev1.Bindi
 	if err != nil {
 		return wr.on(err)
 	}
+	addWarnings(w.Header(), wr.warnings)
 	return s.writeStatus(w, r, metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+}
+
+// admitBinding asks the plugins about a Binding, and checks it again: a webhook may have changed it.
+func (s *Server) admitBinding(r *request, binding *corev1.Binding) error {
+	if err := s.admitChild(newWrite(r, nil), binding); err != nil {
+		return err
+	}
+	return checkBinding(r.res, binding)
 }
 
 // checkBinding checks a Binding that was posted to a resource of the core group.

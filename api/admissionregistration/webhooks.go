@@ -29,6 +29,7 @@ func mutatingWebhooks() *api.Resource {
 		New:         func() api.Object { return &admissionv1.MutatingWebhookConfiguration{} },
 		NewList:     func() runtime.Object { return &admissionv1.MutatingWebhookConfigurationList{} },
 		Conditional: true,
+		Governs:     true,
 
 		Default: api.Typed(func(c *admissionv1.MutatingWebhookConfiguration) {
 			for i := range c.Webhooks {
@@ -71,6 +72,7 @@ func validatingWebhooks() *api.Resource {
 		New:         func() api.Object { return &admissionv1.ValidatingWebhookConfiguration{} },
 		NewList:     func() runtime.Object { return &admissionv1.ValidatingWebhookConfigurationList{} },
 		Conditional: true,
+		Governs:     true,
 
 		Default: api.Typed(func(c *admissionv1.ValidatingWebhookConfiguration) {
 			for i := range c.Webhooks {

@@ -65,10 +65,12 @@ type Chain struct {
 	wideMutating, wideValidating []*step
 	quota                        *resourceQuota
 	steps                        []*step
-	seconds                      *prometheus.HistogramVec
-	quotaStep                    *step
-	metrics                      *pluginMetrics
-	calls                        *calls.Log
+	seconds, whole               *prometheus.HistogramVec
+	// mutated and validated observe how long all plugins together took.
+	mutated, validated *step
+	quotaStep          *step
+	metrics            *pluginMetrics
+	calls              *calls.Log
 }
 
 // step is one plugin's place in the chain.
@@ -97,6 +99,13 @@ func NewChain(cluster Cluster, o Options) (*Chain, error) {
 			Buckets: []float64{0.005, 0.025, 0.1, 1},
 		}, []string{"name", "type", "operation", "rejected"}),
 	}
+	c.whole = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "apiserver_admission_step_admission_duration_seconds",
+		Help: "Admission sub-step latency histogram in seconds, broken out for each operation and API resource and " +
+			"step type (validate or admit).",
+		Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1.0, 2.5},
+	}, []string{"type", "operation", "rejected"})
+	c.mutated, c.validated = c.phase("admit"), c.phase("validate")
 	env := &Env{Cluster: cluster, Options: o, Metrics: newPluginMetrics(), Calls: calls.NewLog()}
 	for _, r := range Table {
 		if !slices.Contains(names, r.Name) {
@@ -132,6 +141,16 @@ func (c *Chain) step(r Registration, kind string, s *step) *step {
 			c.seconds.WithLabelValues(r.Name, kind, string(op), "false"),
 			c.seconds.WithLabelValues(r.Name, kind, string(op), "true"),
 		}
+	}
+	return s
+}
+
+// phase makes the observers of a whole phase.
+func (c *Chain) phase(kind string) *step {
+	s := &step{took: map[Operation]*[2]prometheus.Observer{}}
+	for _, op := range []Operation{Create, Update, Delete, Connect} {
+		s.took[op] = &[2]prometheus.Observer{c.whole.WithLabelValues(kind, string(op), "false"),
+			c.whole.WithLabelValues(kind, string(op), "true")}
 	}
 	return s
 }
@@ -178,6 +197,13 @@ func (s *step) wants(a *Attributes) bool {
 // Mutate lets every mutating plugin change the object. The first error ends it. If a policy or a webhook
 // has changed the object, all plugins are called a second time, because their first results may no longer hold.
 func (c *Chain) Mutate(ctx context.Context, a *Attributes) error {
+	start := time.Now()
+	err := c.mutateAll(ctx, a)
+	c.mutated.observe(a, start, err)
+	return err
+}
+
+func (c *Chain) mutateAll(ctx context.Context, a *Attributes) error {
 	if err := c.mutate(ctx, a); err != nil || !a.reinvocation.wanted {
 		return err
 	}
@@ -209,6 +235,13 @@ func (c *Chain) mutate(ctx context.Context, a *Attributes) error {
 
 // Validate lets every validating plugin reject the write. The first error ends it.
 func (c *Chain) Validate(ctx context.Context, a *Attributes) error {
+	start := time.Now()
+	err := c.validate(ctx, a)
+	c.validated.observe(a, start, err)
+	return err
+}
+
+func (c *Chain) validate(ctx context.Context, a *Attributes) error {
 	steps, ok := c.validating[a.GroupResource()]
 	if !ok {
 		steps = c.wideValidating
@@ -256,6 +289,7 @@ func (c *Chain) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByColl
 // Collect sends the durations of the plugins that were called.
 func (c *Chain) Collect(ch chan<- prometheus.Metric) {
 	series.Used(c.seconds).Collect(ch)
+	series.Used(c.whole).Collect(ch)
 	c.metrics.podSecurity.Collect(ch)
 	c.calls.Collect(ch)
 }

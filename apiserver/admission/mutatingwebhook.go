@@ -49,7 +49,7 @@ func (m *mutatingWebhooks) Mutate(ctx context.Context, a *Attributes) error {
 	round := &a.reinvocation
 	round.webhooks.begin(round.again, a.Object)
 	defer func() { round.webhooks.end(a.Object) }()
-	for i, h := range list {
+	for _, h := range list {
 		in, ok, err := h.concerns(ctx, q)
 		if err != nil {
 			return err
@@ -57,7 +57,7 @@ func (m *mutatingWebhooks) Mutate(ctx context.Context, a *Attributes) error {
 		if !ok || round.again && !round.webhooks.stale[h.uid] {
 			continue
 		}
-		if err := m.mutate(ctx, q, h, in, i); err != nil {
+		if err := m.mutate(ctx, q, h, in); err != nil {
 			return err
 		}
 	}
@@ -65,7 +65,7 @@ func (m *mutatingWebhooks) Mutate(ctx context.Context, a *Attributes) error {
 }
 
 // mutate has one webhook change the object.
-func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h *hook, in matched, index int) error {
+func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h ranked, in matched) error {
 	if err := q.settleOwners(); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h *hook, in 
 	if err != nil {
 		return err
 	}
-	c := &call{h, m.hooks, q.Attributes, in}
+	c := &call{h.hook, m.hooks, q.Attributes, in}
 	changed := false
 	answer, failed := c.answer(ctx, q.review(in, documents), func(answer *admissionreview.Answer) error {
 		var err error
@@ -97,7 +97,7 @@ func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h *hook, in 
 	if round.again {
 		number = 1
 	}
-	if err := c.settle(ctx, failed, number, index); err != nil {
+	if err := c.settle(failed, number, h.index); err != nil {
 		return err
 	}
 	return inTime(ctx)

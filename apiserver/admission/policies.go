@@ -155,7 +155,8 @@ type common struct {
 
 // compilePolicy compiles the shared fields, and returns the compiler for the rest. An expression that
 // does not compile is an error when it is evaluated: stored policies may come from another release.
-func compilePolicy[T any](name string, c common, log *calls.Log, kind calls.Type) (*boundPolicy[T], *cel.Compiler, cel.Declarations) {
+func compilePolicy[T any](name string, c common, log *calls.Log, kind calls.Type) (*boundPolicy[T], *cel.Compiler,
+	cel.Declarations) {
 	declared := cel.Declarations{Params: c.param != nil, Authorizer: true, Stored: true}
 	compiler := cel.NewCompiler(len(c.variables) > 0)
 	p := &boundPolicy[T]{

@@ -64,7 +64,7 @@ func (v *validatingWebhooks) Validate(ctx context.Context, a *Attributes) error 
 		if one.err == nil {
 			continue
 		}
-		if err := one.settle(ctx, one.err, 0, i); first == nil {
+		if err := one.settle(one.err, 0, i); first == nil {
 			first = err
 		}
 	}
@@ -72,7 +72,7 @@ func (v *validatingWebhooks) Validate(ctx context.Context, a *Attributes) error 
 }
 
 // inquiries are those that a request concerns, with their documents.
-func (v *validatingWebhooks) inquiries(ctx context.Context, a *Attributes, list []*hook) ([]inquiry, error) {
+func (v *validatingWebhooks) inquiries(ctx context.Context, a *Attributes, list []ranked) ([]inquiry, error) {
 	q := &question{Attributes: a, cluster: v.cluster}
 	var inquiries []inquiry
 	for _, h := range list {
@@ -87,7 +87,7 @@ func (v *validatingWebhooks) inquiries(ctx context.Context, a *Attributes, list 
 		if err != nil {
 			return nil, err
 		}
-		inquiries = append(inquiries, inquiry{call: call{h, v.hooks, a, in}, ask: q.review(in, documents)})
+		inquiries = append(inquiries, inquiry{call: call{h.hook, v.hooks, a, in}, ask: q.review(in, documents)})
 	}
 	return inquiries, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/admission/admissionreview"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 )
 
 const (
@@ -191,6 +192,11 @@ func (c *call) send(ctx context.Context, body []byte) (*admissionreview.Review, 
 		}
 	}
 	got, err := c.client.Ask(ctx, to, body, maxAnswer)
+	var early *webhook.ReadError
+	if errors.As(err, &early) { // in the words of Kubernetes' client
+		return nil, fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w",
+			early.Err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +249,7 @@ func (c *call) tell(answer *admissionreview.Answer) {
 
 // settle returns the error with which a failed call ends the request; nil if the failure is ignored. index is the
 // webhook's among those that were asked.
-func (c *call) settle(ctx context.Context, err error, round, index int) error {
+func (c *call) settle(err error, round, index int) error {
 	var failed *callError
 	if !errors.As(err, &failed) {
 		var rejected *rejection

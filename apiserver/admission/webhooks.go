@@ -75,12 +75,57 @@ type hookSet struct {
 	changed int64 // Cluster.Changed of what it was made from
 	list    []*hook
 	known   map[compiled][]*hook
+
+	mu    sync.RWMutex
+	sorts map[sort][]ranked
+}
+
+// sort is what the rules of webhooks tell requests apart by, but for the version.
+type sort struct {
+	resource    schema.GroupResource
+	subresource string
+	operation   Operation
+	namespaced  bool
+}
+
+// maxSorts is how many sorts of requests are remembered.
+const maxSorts = 4096
+
+// ranked is a webhook and its place among all.
+type ranked struct {
+	*hook
+	index int
+}
+
+// about returns the webhooks whose rules may match a request. It is found out once for each sort.
+func (s *hookSet) about(a *Attributes) []ranked {
+	of := sort{a.GroupResource(), a.Subresource, a.Operation, a.Namespace != ""}
+	s.mu.RLock()
+	list, known := s.sorts[of]
+	s.mu.RUnlock()
+	if known {
+		return list
+	}
+	for i, h := range s.list {
+		if slices.ContainsFunc(h.match.ResourceRules, func(r admissionv1.NamedRuleWithOperations) bool {
+			return fits(&r, a)
+		}) {
+			list = append(list, ranked{h, i})
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sorts == nil || len(s.sorts) >= maxSorts {
+		s.sorts = map[sort][]ranked{}
+	}
+	s.sorts[of] = list
+	return list
 }
 
 // newHooks returns the webhooks of one kind of configuration, with the plugin's own configuration.
 func newHooks(env *Env, plugin, plural string, of calls.Type, read func(api.Object) []hookSpec) (*hooks, error) {
-	h := &hooks{cluster: env.Cluster, kind: group(policyGroup, plural), read: read, of: of, client: env.Options.Webhooks,
-		log: env.Calls}
+	h := &hooks{cluster: env.Cluster, kind: group(policyGroup, plural), read: read, of: of,
+		client: env.Options.Webhooks, log: env.Calls}
 	var config struct {
 		APIVersion     string `json:"apiVersion"`
 		Kind           string `json:"kind"`
@@ -105,15 +150,19 @@ func newHooks(env *Env, plugin, plural string, of calls.Type, read func(api.Obje
 }
 
 // about returns the webhooks that may be asked about a request, in their order. If there are none, it costs a lookup.
-func (h *hooks) about(ctx context.Context, a *Attributes) ([]*hook, error) {
+func (h *hooks) about(ctx context.Context, a *Attributes) ([]ranked, error) {
 	changed := h.cluster.Changed(h.kind)
 	if changed == 0 || exemptFromWebhooks(a.GroupResource()) {
 		return nil, nil
 	}
-	if set := h.current.Load(); set != nil && set.changed == changed {
-		return set.list, nil
+	set := h.current.Load()
+	if set == nil || set.changed != changed {
+		var err error
+		if set, err = h.refresh(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return h.refresh(ctx)
+	return set.about(a), nil
 }
 
 // exemptFromWebhooks reports whether webhooks are not asked about a resource: what configures admission, so that a bad
@@ -123,14 +172,14 @@ func exemptFromWebhooks(resource schema.GroupResource) bool {
 		exempt(resource)
 }
 
-func (h *hooks) refresh(ctx context.Context) ([]*hook, error) {
+func (h *hooks) refresh(ctx context.Context) (*hookSet, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// Recorded before the objects are read, so that changes made meanwhile are read the next time.
 	set := &hookSet{changed: h.cluster.Changed(h.kind), known: map[compiled][]*hook{}}
 	old := h.current.Load()
 	if old != nil && old.changed == set.changed {
-		return old.list, nil
+		return old, nil
 	}
 	configurations, err := h.cluster.List(ctx, h.kind, "", false)
 	if err != nil {
@@ -152,7 +201,7 @@ func (h *hooks) refresh(ctx context.Context) ([]*hook, error) {
 		set.list = append(set.list, of...)
 	}
 	h.current.Store(set)
-	return set.list, nil
+	return set, nil
 }
 
 // compile makes the webhooks of one configuration. One without rules is never asked.
@@ -198,8 +247,8 @@ func (h *hooks) hook(uid, configuration string, spec *hookSpec) *hook {
 	if len(spec.conditions) > 0 {
 		compiler := cel.NewCompiler(false)
 		for _, c := range spec.conditions {
-			made.conditions.list = append(made.conditions.list, compiler.Compile(strings.TrimSpace(c.Expression), cel.Bool,
-				cel.Declarations{Authorizer: true, Stored: true}))
+			made.conditions.list = append(made.conditions.list, compiler.Compile(strings.TrimSpace(c.Expression),
+				cel.Bool, cel.Declarations{Authorizer: true, Stored: true}))
 		}
 	}
 	return made

@@ -74,6 +74,9 @@ func (t *Tokens) Prepare(ctx context.Context, namespace, name string, req *authe
 // Sign puts the token into the request's status. Admission may have changed the request since Prepare.
 func (p *PendingToken) Sign(ctx context.Context) (warnings []string, err error) {
 	t, req := p.tokens, p.req
+	if err := t.complete(p.token.Account.Namespace, p.token.Account.Name, req); err != nil {
+		return nil, err
+	}
 	p.token.Audiences = req.Spec.Audiences
 	if err := t.bind(ctx, req.Spec.BoundObjectRef, &p.token); err != nil {
 		return nil, err

@@ -107,7 +107,7 @@ func post(client *http.Client, req *http.Request, most int) (*Answer, error) {
 		return answer, nil
 	}
 	if answer.Body, err = io.ReadAll(io.LimitReader(res.Body, int64(most)+1)); err != nil {
-		return nil, fmt.Errorf("reading the answer: %w", err)
+		return nil, &ReadError{err}
 	}
 	if len(answer.Body) > most {
 		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)
@@ -121,6 +121,14 @@ func (a *Answer) content() ([]byte, error) {
 	}
 	return a.Body, nil
 }
+
+// ReadError is an answer that has ended too early.
+type ReadError struct{ Err error }
+
+func (e *ReadError) Error() string { return "reading the answer: " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *ReadError) Unwrap() error { return e.Err }
 
 // CodeError is an answer that is no success.
 type CodeError struct {

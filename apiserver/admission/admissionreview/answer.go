@@ -78,12 +78,8 @@ func Decode(version string, r Response) (*Review, error) {
 		review.v1beta1 = &admissionv1beta1.AdmissionReview{}
 		into = review.v1beta1
 	}
-	decoded, _, err := codec.Decode(r.Body, nil, into)
-	if err != nil {
+	if _, _, err := codec.Decode(r.Body, nil, into); err != nil {
 		return nil, err
-	}
-	if status, ok := decoded.(*metav1.Status); ok && status.Status != metav1.StatusSuccess {
-		return nil, apierrors.FromObject(status)
 	}
 	return review, nil
 }
@@ -99,9 +95,7 @@ func failed(r Response) error {
 	if !apierrors.IsUnexpectedServerError(err) || len(r.Body) == 0 {
 		return err
 	}
-	kind := metav1.SchemeGroupVersion.WithKind("Status")
-	kind.Group = ""
-	decoded, _, broken := codec.Decode(r.Body, &kind, nil)
+	decoded, _, broken := codec.Decode(r.Body, &schema.GroupVersionKind{Version: "v1", Kind: "Status"}, nil)
 	if broken != nil {
 		return err
 	}

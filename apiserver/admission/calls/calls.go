@@ -1,6 +1,6 @@
 // Package calls remembers how the calls of admission webhooks went: which refused a request lately, which were slow,
-// and which failed. A Call comes in when it has ended. What goes out are kube-apiserver's metrics (metrics.go) and the
-// Report that /debug/admission_webhooks serves.
+// and which failed. A Call comes in when it has ended; kube-apiserver's metrics (metrics.go) and the Report that
+// /debug/admission_webhooks serves go out.
 //
 // Both are bounded, and hold nothing of a request's objects but what a webhook says about them.
 package calls

@@ -105,30 +105,30 @@ func newMetrics() metrics {
 	condition := []string{"name", "kind", "type", "operation"}
 	return metrics{
 		durations: newHistograms[callLabels]("webhook_admission_duration_seconds",
-			"Admission webhook latency histogram in seconds, identified by name and broken out for each operation and "+
-				"API resource and type (validate or admit).",
+			"Admission webhook latency histogram in seconds, identified by name and broken out for each operation "+
+				"and API resource and type (validate or admit).",
 			[]float64{0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10, 25}, "name", "type", "operation", "rejected"),
 		requests: newCounters[requestLabels]("webhook_request_total",
-			"Admission webhook request total, identified by name and broken out for each admission type (validating or "+
-				"admit) and operation.", "name", "type", "operation", "code", "rejected"),
+			"Admission webhook request total, identified by name and broken out for each admission type (validating "+
+				"or admit) and operation.", "name", "type", "operation", "code", "rejected"),
 		rejections: newCounters[rejectionLabels]("webhook_rejection_count",
-			"Admission webhook rejection count, identified by name and broken out for each admission type (validating or "+
-				"admit) and operation.", "name", "type", "operation", "error_type", "rejection_code"),
+			"Admission webhook rejection count, identified by name and broken out for each admission type (validating "+
+				"or admit) and operation.", "name", "type", "operation", "error_type", "rejection_code"),
 		open: newCounters[openLabels]("webhook_fail_open_count",
-			"Admission webhook fail open count, identified by name and broken out for each admission type (validating or "+
-				"admit).", "name", "type"),
+			"Admission webhook fail open count, identified by name and broken out for each admission type "+
+				"(validating or admit).", "name", "type"),
 		evaluations: newHistograms[conditionLabels]("match_condition_evaluation_seconds",
 			"Admission match condition evaluation time in seconds, identified by name and broken out for each kind "+
 				"containing matchConditions (webhook or policy), operation and type (validate or admit).",
 			[]float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25}, condition...),
 		errors: newCounters[conditionLabels]("match_condition_evaluation_errors_total",
 			"Admission match condition evaluation errors count, identified by name of resource containing the match "+
-				"condition and broken out for each kind containing matchConditions (webhook or policy), operation and "+
-				"admission type (validate or admit).", condition...),
+				"condition and broken out for each kind containing matchConditions (webhook or policy), "+
+				"operation and admission type (validate or admit).", condition...),
 		exclusions: newCounters[conditionLabels]("match_condition_exclusions_total",
-			"Admission match condition evaluation exclusions count, identified by name of resource containing the match "+
-				"condition and broken out for each kind containing matchConditions (webhook or policy), operation and "+
-				"admission type (validate or admit).", condition...),
+			"Admission match condition evaluation exclusions count, identified by name of resource containing the "+
+				"match condition and broken out for each kind containing matchConditions (webhook or policy), "+
+				"operation and admission type (validate or admit).", condition...),
 	}
 }
 
