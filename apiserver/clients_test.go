@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	metrics "k8s.io/metrics/pkg/client/clientset/versioned"
 )
 
@@ -63,7 +64,9 @@ func typedClients(t *testing.T, s *server, format string) kindClients {
 	accessors := map[schema.GroupVersionResource]reflect.Value{}
 	definitions, err := apiextensions.NewForConfigAndClient(config, s.http)
 	require.NoError(t, err)
-	for _, clients := range []any{set, ofMetrics, definitions} {
+	registrations, err := apiregistration.NewForConfigAndClient(config, s.http)
+	require.NoError(t, err)
+	for _, clients := range []any{set, ofMetrics, definitions, registrations} {
 		for _, group := range reflect.ValueOf(clients).Methods() {
 			if group.Type().NumIn() != 0 || group.Type().NumOut() != 1 {
 				continue

@@ -39,13 +39,14 @@ func (s *Server) serveLegacyVersions(w http.ResponseWriter, r *http.Request) err
 func (s *Server) serveGroups(w http.ResponseWriter, r *http.Request) error {
 	snapshot := s.kinds(r)
 	if media := encoding.NegotiateDiscovery(r.Header.Get("Accept")); media != "" {
-		return s.writeAggregated(w, r, media, discovery.AggregatedGroups(snapshot))
+		return s.writeAggregated(w, r, media, discovery.AggregatedGroups(snapshot, s.aggregation.Registrations(), nil))
 	}
-	return s.writeJSON(w, &request{Request: r}, http.StatusOK, discovery.Groups(snapshot))
+	return s.writeJSON(w, &request{Request: r}, http.StatusOK,
+		discovery.Groups(snapshot, s.aggregation.Registrations()))
 }
 
 func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) error {
-	group := discovery.Group(s.kinds(r), chi.URLParam(r, "group"))
+	group := discovery.Group(s.kinds(r), s.aggregation.Registrations(), chi.URLParam(r, "group"))
 	if group == nil {
 		return notFoundPath()
 	}

@@ -11,6 +11,9 @@ import (
 	"github.com/go-chi/chi/v5"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
+	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
+	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 )
@@ -22,6 +25,9 @@ type response struct {
 	bytes   int64
 	request *request // once resolved
 	dryRun  bool     // said in the body
+	// labels and seat are those of a request that was passed on to an aggregated server.
+	labels *metrics.Request
+	seat   *flowcontrol.Request
 }
 
 // observed returns the response that Server.observe put around w.
@@ -72,7 +78,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
 		w := &response{ResponseWriter: hw}
 		start := time.Now()
-		if !longRunning(r) {
+		if !s.longRunning(r) {
 			inflight := s.metrics.InFlight(r.Method)
 			inflight.Inc()
 			defer inflight.Dec()
@@ -112,7 +118,7 @@ func (s *Server) limitBody(next http.Handler) http.Handler {
 // the timeout that the client asks for.
 func (s *Server) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if longRunning(r) {
+		if s.longRunning(r) {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 			next.ServeHTTP(w, r)
 			return
@@ -138,6 +144,15 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 }
 
 // longRunning reports whether the request may go on for as long as the client likes.
+func (s *Server) longRunning(r *http.Request) bool {
+	if to := s.aggregation.At(r.URL.Path); to != nil {
+		a, err := aggregation.Attributes(r, nil)
+		return err == nil && aggregation.Streams(&a)
+	}
+	return longRunning(r)
+}
+
+// longRunning is Server.longRunning for requests that this server answers itself.
 func longRunning(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "watch") &&
 		query.Flag(r.URL.Query(), "watch") ||

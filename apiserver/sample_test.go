@@ -38,6 +38,7 @@ var samples = map[string]string{
 	"ClusterRoleBinding": `{"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"r"}}`,
 	"DaemonSet":          sampleWorkload,
 	"Deployment":         sampleWorkload,
+	"APIService":         `{"spec":{"group":"sample.example.com","version":"v1","groupPriorityMinimum":1,"versionPriority":1}}`,
 	"CustomResourceDefinition": `{"spec":{"group":"example.com","scope":"Namespaced",` +
 		`"names":{"plural":"samples","kind":"Sample"},"versions":[{"name":"v1","served":true,"storage":true,` +
 		`"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`,
@@ -112,6 +113,8 @@ func fillSample(t testing.TB, obj api.Object, kind string) string {
 		return "10.96.0.77"
 	case "CustomResourceDefinition":
 		return "samples.example.com"
+	case "APIService":
+		return "v1.sample.example.com"
 	}
 	return "sample"
 }

@@ -41,6 +41,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/openapi"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/cluster"
@@ -83,8 +84,8 @@ type Options struct {
 	AdvertiseAddress netip.Addr
 	// Kubelet says how nodes are reached.
 	Kubelet proxy.KubeletOptions
-	// ProxyClient is the certificate by which aggregated API servers recognize requests that this server passes on
-	// for its users (--proxy-client-cert-file); without it they cannot know who the user is.
+	// ProxyClient is the certificate by which aggregated API servers recognize requests that this server passes on for
+	// its users (--proxy-client-cert-file); without it they cannot know who the user is.
 	ProxyClient func() (*tls.Certificate, error)
 	// Components are the addresses of the health checks of controller-manager and scheduler (host:port, or
 	// componentstatus.InProcess); nil is componentstatus.DefaultAddresses.
@@ -125,6 +126,7 @@ type Server struct {
 	definitions  *definitions.Definitions // nil if there are none
 	webhooks     *webhook.Client
 	conversions  *conversion.Webhooks
+	aggregation  *aggregation.Aggregation // nil if there is none
 	computers    map[schema.GroupVersionKind]computer
 	// appliers are the field managers of server-side apply.
 	appliers fieldmanager.Appliers
@@ -207,6 +209,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		Objects: instances{ownObjects{s}}, Converter: s.conversions, Log: o.Log, Forget: s.forgetKinds}); err != nil {
 		return nil, err
 	}
+	if err := s.newAggregation(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.controlPlane.Bootstrap(ctx); err != nil {
 		return nil, err
 	}
@@ -231,7 +236,7 @@ func (s *Server) Handler() http.Handler {
 	if s.flow == nil {
 		r.Use(s.limitInflight)
 	}
-	r.Use(s.deadline)
+	r.Use(s.deadline, s.aggregate)
 	r.NotFound(s.path(s.serveNotFound))
 	r.MethodNotAllowed(s.path(s.serveMethodNotAllowed))
 
@@ -335,6 +340,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	running.Go(func() { s.lifetimes.Run(background, at.String()) })
 	if s.definitions != nil {
 		running.Go(func() { s.definitions.Run(background) })
+	}
+	if s.aggregation != nil {
+		running.Go(func() { s.aggregation.Run(background) })
 	}
 	running.Go(func() { s.authn.Run(background) })
 	if s.flow != nil {

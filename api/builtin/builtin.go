@@ -8,6 +8,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/admissionregistration"
 	"github.com/coxswain-dev/coxswain/api/apiextensions"
+	"github.com/coxswain-dev/coxswain/api/apiregistration"
 	"github.com/coxswain-dev/coxswain/api/apps"
 	"github.com/coxswain-dev/coxswain/api/authentication"
 	"github.com/coxswain-dev/coxswain/api/authorization"
@@ -38,6 +39,7 @@ func Kinds() []*api.Resource {
 	isEvent := func(r *api.Resource) bool { return r.Kind == "Event" }
 	return slices.Concat(
 		core,
+		apiregistration.Kinds(),
 		apps.Kinds(),
 		authentication.Kinds(),
 		authorization.Kinds(),

@@ -28,11 +28,6 @@ func TestCoverage_DocumentIsWhatIsRegistered(t *testing.T) {
 	require.Equal(t, want, string(have), "go test ./api/builtin -run TestCoverage -update writes it anew")
 }
 
-// notServed are APIs that Kubernetes v1.37 serves by default and Coxswain does not.
-var notServed = []string{
-	"apiregistration.k8s.io (aggregation)",
-}
-
 func coverage() string {
 	var b strings.Builder
 	b.WriteString(`# API coverage
@@ -71,10 +66,6 @@ answered and not stored. The kinds of metrics.k8s.io and ComponentStatus are com
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.GroupVersion(), r.Kind,
 			strings.Join(append([]string{r.Plural}, r.ShortNames...), ", "), scope, served,
 			strings.Join(subs, " "), strings.Join(r.Fields, " "))
-	}
-	b.WriteString("\n## Not served\n\n")
-	for _, line := range notServed {
-		fmt.Fprintf(&b, "- %s\n", line)
 	}
 	b.WriteString(comparison)
 	return b.String()

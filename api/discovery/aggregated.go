@@ -16,12 +16,14 @@ import (
 
 // AggregatedCore is the aggregated document at /api: the core group.
 func AggregatedCore(s *api.Snapshot) *apidiscoveryv2.APIGroupDiscoveryList {
-	return aggregated(s, func(group string) bool { return group == "" })
+	return aggregated(s, nil, nil, func(group string) bool { return group == "" })
 }
 
-// AggregatedGroups is the aggregated document at /apis: every group but core.
-func AggregatedGroups(s *api.Snapshot) *apidiscoveryv2.APIGroupDiscoveryList {
-	return aggregated(s, func(group string) bool { return group != "" })
+// AggregatedGroups is the aggregated document at /apis: every group but core. external describes what other servers
+// serve, and is called for those of r.
+func AggregatedGroups(s *api.Snapshot, r *Registrations,
+	external func(schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery) *apidiscoveryv2.APIGroupDiscoveryList {
+	return aggregated(s, r, external, func(group string) bool { return group != "" })
 }
 
 // Hash is a hash of a document's content in hexadecimal, for its ETag.
@@ -34,13 +36,15 @@ func Hash(doc any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-func aggregated(s *api.Snapshot, include func(group string) bool) *apidiscoveryv2.APIGroupDiscoveryList {
+func aggregated(s *api.Snapshot, r *Registrations,
+	external func(schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery,
+	include func(group string) bool) *apidiscoveryv2.APIGroupDiscoveryList {
 	list := &apidiscoveryv2.APIGroupDiscoveryList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList",
 			APIVersion: apidiscoveryv2.SchemeGroupVersion.String()},
 		Items: []apidiscoveryv2.APIGroupDiscovery{},
 	}
-	for _, gv := range groupVersions(s) {
+	for _, gv := range groupVersions(s, r) {
 		if !include(gv.Group) {
 			continue
 		}
@@ -49,7 +53,11 @@ func aggregated(s *api.Snapshot, include func(group string) bool) *apidiscoveryv
 				apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}})
 		}
 		group := &list.Items[len(list.Items)-1]
-		group.Versions = append(group.Versions, versionOf(s, gv))
+		if r.Elsewhere(gv) {
+			group.Versions = append(group.Versions, external(gv))
+		} else {
+			group.Versions = append(group.Versions, versionOf(s, gv))
+		}
 	}
 	return list
 }

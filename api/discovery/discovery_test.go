@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -93,17 +94,49 @@ func TestResources_OfCore(t *testing.T) {
 func TestGroups_InKubernetesOrderAndCustomOnesLast(t *testing.T) {
 	t.Parallel()
 	var names []string
-	for _, g := range discovery.Groups(snapshot()).Groups {
+	for _, g := range discovery.Groups(snapshot(), nil).Groups {
 		names = append(names, g.Name)
 	}
 	require.Equal(t, []string{"apps", "autoscaling", "stable.example.com"}, names)
-	scaling := discovery.Group(snapshot(), "autoscaling")
+	scaling := discovery.Group(snapshot(), nil, "autoscaling")
 	require.Equal(t, "autoscaling/v2", scaling.PreferredVersion.GroupVersion)
 	require.Equal(t, []metav1.GroupVersionForDiscovery{
 		{GroupVersion: "autoscaling/v2", Version: "v2"}, {GroupVersion: "autoscaling/v1", Version: "v1"},
 	}, scaling.Versions)
-	require.Nil(t, discovery.Group(snapshot(), ""), "core is at /api")
+	require.Nil(t, discovery.Group(snapshot(), nil, ""), "core is at /api")
 	require.Equal(t, []string{"v1"}, discovery.Versions(snapshot(), "127.0.0.1:6443").Versions)
+}
+
+func TestRegistrations_OrderGroupsAndVersions(t *testing.T) {
+	t.Parallel()
+	gv := func(group, version string) schema.GroupVersion {
+		return schema.GroupVersion{Group: group, Version: version}
+	}
+	r := &discovery.Registrations{
+		External: map[schema.GroupVersion]bool{gv("wardle.example.com", "v1beta1"): true,
+			gv("wardle.example.com", "v1alpha1"): true, gv("autoscaling", "v1"): true, gv("a.example.com", "v1"): true},
+		Priorities: map[schema.GroupVersion]discovery.Priority{
+			gv("wardle.example.com", "v1beta1"):  {Group: 2000, Version: 10},
+			gv("wardle.example.com", "v1alpha1"): {Group: 17900, Version: 20},
+			gv("a.example.com", "v1"):            {Group: 1000, Version: 1},
+			gv("autoscaling", "v1"):              {Group: 1, Version: 40}, gv("none.example.com", "v1"): {Group: 20000, Version: 1}},
+	}
+	var names []string
+	for _, g := range discovery.Groups(snapshot(), r).Groups {
+		for _, v := range g.Versions {
+			names = append(names, v.GroupVersion)
+		}
+	}
+	require.Equal(t, []string{"wardle.example.com/v1alpha1", "wardle.example.com/v1beta1", "apps/v1", "autoscaling/v1",
+		"autoscaling/v2", "a.example.com/v1", "stable.example.com/v1"}, names)
+	doc := discovery.AggregatedGroups(snapshot(), r, func(of schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
+		return apidiscoveryv2.APIVersionDiscovery{Version: of.Version,
+			Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
+	})
+	require.Equal(t, "wardle.example.com", doc.Items[0].Name)
+	require.Equal(t, apidiscoveryv2.DiscoveryFreshnessStale, doc.Items[0].Versions[0].Freshness)
+	require.Equal(t, apidiscoveryv2.DiscoveryFreshnessCurrent, doc.Items[1].Versions[0].Freshness)
+	require.Equal(t, apidiscoveryv2.DiscoveryFreshnessStale, doc.Items[2].Versions[0].Freshness, "autoscaling/v1")
 }
 
 func TestHash_FollowsTheContent(t *testing.T) {
@@ -112,7 +145,7 @@ func TestHash_FollowsTheContent(t *testing.T) {
 	require.NoError(t, err)
 	same, err := discovery.Hash(discovery.AggregatedCore(snapshot()))
 	require.NoError(t, err)
-	groups, err := discovery.Hash(discovery.AggregatedGroups(snapshot()))
+	groups, err := discovery.Hash(discovery.AggregatedGroups(snapshot(), nil, nil))
 	require.NoError(t, err)
 	require.Equal(t, core, same)
 	require.NotEqual(t, core, groups)
@@ -153,11 +186,11 @@ func serve(t *testing.T, aggregate bool) string {
 		case aggregate && r.URL.Path == "/api":
 			doc = discovery.AggregatedCore(s)
 		case aggregate && r.URL.Path == "/apis":
-			doc = discovery.AggregatedGroups(s)
+			doc = discovery.AggregatedGroups(s, nil, nil)
 		case r.URL.Path == "/api":
 			doc = discovery.Versions(s, r.Host)
 		case r.URL.Path == "/apis":
-			doc = discovery.Groups(s)
+			doc = discovery.Groups(s, nil)
 		case path[0] == "api":
 			doc = discovery.Resources(s, schema.GroupVersion{Version: path[1]})
 		default:
@@ -176,13 +209,13 @@ func serve(t *testing.T, aggregate bool) string {
 func BenchmarkAggregatedGroups(b *testing.B) {
 	s := snapshot()
 	for b.Loop() {
-		discovery.AggregatedGroups(s)
+		discovery.AggregatedGroups(s, nil, nil)
 	}
 }
 
 func Example() {
 	s := snapshot() // the registry's current set
-	for _, group := range discovery.AggregatedGroups(s).Items {
+	for _, group := range discovery.AggregatedGroups(s, nil, nil).Items {
 		for _, version := range group.Versions {
 			for _, resource := range version.Resources {
 				fmt.Println(group.Name, version.Version, resource.Resource, resource.Scope)

@@ -21,7 +21,7 @@ func TestOptionality_MatchesTheComments(t *testing.T) {
 	read := commentReader{optional: map[string][]string{}, required: map[string][]string{}}
 	for _, root := range []string{
 		"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/apis/meta/v1",
-		"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1",
+		"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1", "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1",
 	} {
 		found, err := build.Import(root, ".", build.FindOnly)
 		require.NoError(t, err)

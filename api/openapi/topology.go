@@ -10,21 +10,25 @@ import (
 	definitionapply "k8s.io/apiextensions-apiserver/pkg/client/applyconfiguration"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/applyconfigurations"
-	"sigs.k8s.io/structured-merge-diff/v6/schema"
-
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	registrationapply "k8s.io/kube-aggregator/pkg/client/applyconfiguration"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	"sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
 // mergeSchema describes how Kubernetes' own types merge under server-side apply. client-go has it as YAML, but for
-// CustomResourceDefinition; parsing takes tens of milliseconds, so it is done on first use.
+// CustomResourceDefinition and APIService; parsing takes tens of milliseconds, so it is done on first use.
 var mergeSchema = sync.OnceValues(func() (*schema.Schema, error) {
 	// A schema is only available through a value that is typed with it. Any kind will do.
 	sample, definition := &corev1.ConfigMap{}, &apiextensionsv1.CustomResourceDefinition{}
+	registration := &apiregistrationv1.APIService{}
 	sample.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	registration.SetGroupVersionKind(apiregistrationv1.SchemeGroupVersion.WithKind("APIService"))
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, sample)
 	scheme.AddKnownTypes(apiextensionsv1.SchemeGroupVersion, definition)
+	scheme.AddKnownTypes(apiregistrationv1.SchemeGroupVersion, registration)
 	value, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(sample)
 	if err != nil {
 		return nil, fmt.Errorf("read client-go's merge schema: %w", err)
@@ -33,7 +37,12 @@ var mergeSchema = sync.OnceValues(func() (*schema.Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the merge schema of definitions: %w", err)
 	}
-	return &schema.Schema{Types: slices.Concat(defined.Schema().Types, value.Schema().Types)}, nil
+	registered, err := registrationapply.NewTypeConverter(scheme).ObjectToTyped(registration)
+	if err != nil {
+		return nil, fmt.Errorf("read the merge schema of APIServices: %w", err)
+	}
+	return &schema.Schema{Types: slices.Concat(defined.Schema().Types, registered.Schema().Types,
+		value.Schema().Types)}, nil
 })
 
 // topology is the merge schema of one definition. It is zero for a type that is never applied (a list, an

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	registrations "k8s.io/kube-aggregator/pkg/client/applyconfiguration"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
@@ -171,11 +173,15 @@ func (k *applier) manager(ctx context.Context, res *api.Resource, subresource st
 	return m, nil
 }
 
-// builtinTypes returns the generated schemas of a built-in kind: client-go has all but that of definitions.
+// builtinTypes returns the generated schemas of a built-in kind: client-go has all but those of definitions and of
+// APIServices.
 func builtinTypes(versions []*api.Resource) managedfields.TypeConverter {
 	scheme := schemeOf(versions)
-	if versions[0].Group == apiextensions.GroupName {
+	switch versions[0].Group {
+	case apiextensions.GroupName:
 		return definitions.NewTypeConverter(scheme)
+	case apiregistrationv1.GroupName:
+		return registrations.NewTypeConverter(scheme)
 	}
 	return applyconfigurations.NewTypeConverter(scheme)
 }

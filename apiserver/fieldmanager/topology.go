@@ -137,4 +137,5 @@ var topology = map[string]string{
 
 	"io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus.conditions": "type=",
 	"io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps.x-kubernetes-validations":  "rule=",
+	"io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIServiceStatus.conditions":                     "type=",
 }

@@ -17,7 +17,7 @@ import (
 func TestTopology_IsClientGos(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{}
-	for _, kind := range []string{"ConfigMap", "CustomResourceDefinition"} { // one kind of each library
+	for _, kind := range []string{"ConfigMap", "CustomResourceDefinition", "APIService"} { // one kind of each library
 		res := kindtest.Of(t, kind)
 		value, err := builtinTypes([]*api.Resource{res}).ObjectToTyped(Fresh(res))
 		require.NoError(t, err)

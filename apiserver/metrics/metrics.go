@@ -35,8 +35,7 @@ type answered struct {
 
 var (
 	byRequest = []string{"verb", "group", "version", "resource", "subresource", "scope"}
-	// ours is the label that distinguishes this server's requests from those of aggregated ones, of which
-	// there are none.
+	// ours is the label of requests that reach this server, whichever server answers them.
 	ours = prometheus.Labels{"component": "apiserver"}
 )
 

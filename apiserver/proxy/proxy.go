@@ -16,20 +16,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/endpoints"
 )
 
 // Objects reads the objects that say where a request goes.
-type Objects interface {
-	// Object returns an object of a kind, or a Status as the error.
-	Object(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (api.Object, error)
-	// EndpointSlices returns the slices of a service.
-	EndpointSlices(ctx context.Context, namespace, service string) ([]*discoveryv1.EndpointSlice, error)
-}
+type Objects = endpoints.Objects
 
 var (
 	podKind  = corev1.SchemeGroupVersion.WithKind("Pod")

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,6 +15,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/coxswain-dev/coxswain/apiserver/endpoints"
 )
 
 // forward sends a request of any method on to a pod, a service or a node:
@@ -139,59 +140,41 @@ func (px *Proxy) nodeTarget(ctx context.Context, scheme, name, port string) (*ur
 
 // serviceTarget returns a random one of the addresses behind a port of a service.
 func (px *Proxy) serviceTarget(r *Request, name, port string) (string, error) {
-	obj, err := px.objects.Object(r.Context(), r.Resource.GVK(), r.Namespace, name)
+	service, err := endpoints.Service(r.Context(), px.objects, r.Namespace, name)
 	if err != nil {
 		return "", err
 	}
-	service := obj.(*corev1.Service)
 	if n, err := strconv.ParseInt(port, 10, 64); err == nil {
-		at := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return int64(p.Port) == n })
-		if at < 0 {
-			return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", n, name))
+		if port, err = endpoints.PortName(service, n); err != nil {
+			return "", err
 		}
-		port = service.Spec.Ports[at].Name
 	}
-	endpoints, err := px.objects.EndpointSlices(r.Context(), r.Namespace, name)
+	of, err := px.objects.EndpointSlices(r.Context(), r.Namespace, name)
 	if err != nil {
 		return "", err
 	}
-	var targets []string
-	for _, slice := range endpoints {
-		targets = append(targets, px.readyTargets(r, slice, port)...)
-	}
-	if len(targets) == 0 {
-		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
-	}
-	return targets[rand.IntN(len(targets))], nil
+	return endpoints.Ready(service, of, port, func(e *discoveryv1.Endpoint) []string { return px.ofPod(r, e) })
 }
 
-// readyTargets returns the addresses of a slice that belong to pods: anybody who may write a slice could point it
+// ofPod returns the addresses of an endpoint that belong to its pod: anybody who may write a slice could point it
 // anywhere, and the server must not be led there.
-func (px *Proxy) readyTargets(r *Request, slice *discoveryv1.EndpointSlice, port string) []string {
-	var targets []string
-	for _, p := range slice.Ports {
-		if p.Port == nil || p.Name != nil && *p.Name != port || p.Name == nil && port != "" {
+func (px *Proxy) ofPod(r *Request, e *discoveryv1.Endpoint) []string {
+	if e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
+		return nil
+	}
+	obj, err := px.objects.Object(r.Context(), podKind, r.Namespace, e.TargetRef.Name)
+	if err != nil {
+		return nil
+	}
+	own := obj.(*corev1.Pod).Status.PodIPs
+	var addresses []string
+	for _, ip := range e.Addresses {
+		if addr, err := netip.ParseAddr(ip); err != nil || !addr.IsGlobalUnicast() {
 			continue
 		}
-		for _, e := range slice.Endpoints {
-			if e.Conditions.Ready != nil && !*e.Conditions.Ready || e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
-				continue
-			}
-			obj, err := px.objects.Object(r.Context(), podKind, r.Namespace, e.TargetRef.Name)
-			if err != nil {
-				continue
-			}
-			for _, ip := range e.Addresses {
-				if addr, err := netip.ParseAddr(ip); err != nil || !addr.IsGlobalUnicast() {
-					continue
-				}
-				if slices.ContainsFunc(obj.(*corev1.Pod).Status.PodIPs, func(own corev1.PodIP) bool {
-					return own.IP == ip
-				}) {
-					targets = append(targets, net.JoinHostPort(ip, strconv.Itoa(int(*p.Port))))
-				}
-			}
+		if slices.ContainsFunc(own, func(p corev1.PodIP) bool { return p.IP == ip }) {
+			addresses = append(addresses, ip)
 		}
 	}
-	return targets
+	return addresses
 }

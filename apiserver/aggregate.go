@@ -1,0 +1,161 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/conn"
+	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
+	"github.com/coxswain-dev/coxswain/apiserver/metrics"
+)
+
+// Requests for groups and versions that APIServices give to other servers are passed on, after all that comes before a
+// request's verb here: authentication, impersonation, a deadline, flow control and authorization.
+
+func (s *Server) newAggregation(ctx context.Context) (err error) {
+	s.aggregation, err = aggregation.New(ctx, aggregation.Options{Store: s.Store, Registry: s.Registry,
+		Objects: ownObjects{s}, Services: proxyObjects{s}, Settle: s.settleKinds, ProxyClient: s.ProxyClient,
+		Dial: s.Kubelet.Dial, Drain: s.drain, MaxBody: maxBody, Clock: s.Clock, Log: s.Log})
+	if s.aggregation != nil {
+		s.registry.MustRegister(s.aggregation)
+	}
+	return err
+}
+
+// settleKinds waits until the registry has the kinds of all definitions in memory.
+func (s *Server) settleKinds(ctx context.Context) error {
+	if s.definitions == nil {
+		return nil
+	}
+	return s.definitions.Settle(ctx)
+}
+
+// aggregate answers the requests that belong to other servers. Where there are none, it costs an atomic load.
+func (s *Server) aggregate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to := s.aggregation.At(r.URL.Path)
+		if to == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if err := s.passOn(w, r, to); err != nil {
+			s.writeError(w, &request{Request: r}, err)
+		}
+	})
+}
+
+func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation.Service) error {
+	user := authn.UserFrom(hr.Context())
+	a, err := aggregation.Attributes(hr, user)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if text := hr.URL.Query().Get("fieldSelector"); text != "" {
+		selectFields(&a, text)
+	}
+	var seat flowcontrol.Request
+	defer s.leaveSeat(&seat)
+	observed(w).labels, observed(w).seat = aggregatedLabels(&a, hr, to), &seat
+	if !aggregation.Connects(&a) {
+		if err := s.takeSeat(w, hr, &seat, &a, 1); err != nil {
+			return err
+		}
+	}
+	if err := s.authorize(hr.Context(), a); err != nil {
+		return err
+	}
+	if a.Verb == "watch" {
+		s.leaveSeat(&seat) // the other server has its own
+		if !user.In(authn.GroupMasters) {
+			if !s.watches.Take(user.Name) {
+				return tooMany()
+			}
+			defer s.watches.Leave(user.Name)
+		}
+		open := *observed(w).labels
+		s.metrics.Open(open, 1)
+		defer s.metrics.Open(open, -1)
+	}
+	s.passOnTo(w, &aggregation.Request{Request: hr, User: user, Streams: aggregation.Streams(&a),
+		Fail:     func(err error) { s.failAggregated(w, hr, err) },
+		Switched: func() { observed(w).code = http.StatusSwitchingProtocols },
+	}, to)
+	return nil
+}
+
+// passOnTo passes a request on. A client that does not read a stream does not hold it for long.
+func (s *Server) passOnTo(w http.ResponseWriter, r *aggregation.Request, to *aggregation.Service) {
+	if !r.Streams {
+		s.aggregation.Pass(w, r, to)
+		return
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // see limitBody
+	stalled := conn.EndStalled(control, s.RequestTimeout)
+	defer stalled.Stop()
+	s.aggregation.Pass(&stream{w, control, stalled}, r, to)
+}
+
+// stream is a response whose writes must not take long.
+type stream struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	stalled *conn.Stall
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func (s *stream) Write(b []byte) (int, error) {
+	s.stalled.Begin()
+	defer s.stalled.End()
+	return s.ResponseWriter.Write(b)
+}
+
+// FlushError is how http.ResponseController flushes.
+func (s *stream) FlushError() error {
+	s.stalled.Begin()
+	defer s.stalled.End()
+	return s.control.Flush()
+}
+
+// failAggregated answers with an error instead of the other server's response.
+func (s *Server) failAggregated(w http.ResponseWriter, r *http.Request, err error) {
+	var refusal *aggregation.Refusal
+	if !errors.As(err, &refusal) || observed(w).code != 0 {
+		s.writeError(w, &request{Request: r}, err)
+		return
+	}
+	http.Error(w, refusal.Text, refusal.Code)
+}
+
+// aggregatedLabels are the labels of a request that is passed on. They name no resource: this server does not know
+// which there are, and clients could make them up.
+func aggregatedLabels(a *authz.Attributes, r *http.Request, to *aggregation.Service) *metrics.Request {
+	labels := &metrics.Request{Verb: metrics.Method(r.Method), Group: to.Group, Version: to.Version}
+	switch {
+	case a.Path != "":
+		return labels
+	case aggregation.Connects(a):
+		labels.Verb = "CONNECT"
+	case a.Verb == "list", a.Verb == "watch", a.Verb == "deletecollection":
+		labels.Verb = metrics.Verb(a.Verb)
+	}
+	switch labels.Scope = "cluster"; {
+	case a.Name != "" || a.Verb == "create":
+		labels.Scope = "resource"
+	case a.Namespace != "":
+		labels.Scope = "namespace"
+	}
+	return labels
+}
+
+// Aggregated returns the other server that a path belongs to, nil if it is this server's own.
+func (s *Server) Aggregated(path string) *aggregation.Service { return s.aggregation.At(path) }

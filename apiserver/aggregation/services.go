@@ -1,0 +1,242 @@
+package aggregation
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/coxswain-dev/coxswain/api/discovery"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// maxServices is how many groups and versions other servers may serve. APIServices beyond are not acted on.
+const maxServices = 500
+
+// set is what the APIServices say at one moment. It is immutable.
+type set struct {
+	services      map[schema.GroupVersion]*Service
+	links         map[types.NamespacedName][]*link // by the Service that they lead to
+	registrations *discovery.Registrations
+}
+
+// Service is a group and version of the API that another server serves. It is immutable.
+type Service struct {
+	schema.GroupVersion
+	// Name is that of the APIService.
+	Name string
+	// Available reports whether the server answered when it was asked last, by this server or another one.
+	Available bool
+	link      *link
+}
+
+// registered is an APIService as memory has it.
+type registered struct {
+	revision int64
+	gv       schema.GroupVersion
+	priority discovery.Priority
+	local    bool   // it names no service
+	reason   string // of the condition Available
+	// service is nil if the group and version is this server's own.
+	service *Service
+}
+
+// At returns the service that a path belongs to: /apis/GROUP/VERSION, or one below. It returns nil for paths of this
+// server's own.
+func (a *Aggregation) At(path string) *Service {
+	if a == nil {
+		return nil
+	}
+	current := a.current.Load()
+	if current == nil || len(current.services) == 0 {
+		return nil
+	}
+	rest, found := strings.CutPrefix(path, "/apis/")
+	if !found {
+		return nil
+	}
+	group, rest, found := strings.Cut(rest, "/")
+	if !found {
+		return nil
+	}
+	version, _, _ := strings.Cut(rest, "/")
+	return current.services[schema.GroupVersion{Group: group, Version: version}]
+}
+
+// Registrations are what the APIServices change in discovery; nil if they change nothing.
+func (a *Aggregation) Registrations() *discovery.Registrations {
+	if a == nil {
+		return nil
+	}
+	if current := a.current.Load(); current != nil {
+		return current.registrations
+	}
+	return nil
+}
+
+// follow keeps the set in line with the APIServices until ctx ends.
+func (a *Aggregation) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		revision, err := a.refresh(ctx)
+		if err != nil {
+			return // the store has closed
+		}
+		watcher, err := a.Objects.Collection(a.res).Watch(ctx, storage.WatchRequest{From: revision})
+		for err == nil {
+			if _, err = watcher.Next(ctx); err == nil {
+				_, err = a.refresh(ctx)
+			}
+		}
+		if watcher != nil {
+			watcher.Close()
+		}
+		if errors.Is(err, storage.ErrUnavailable) {
+			return
+		}
+	}
+}
+
+// refresh makes the set of the APIServices in memory, and returns their revision.
+func (a *Aggregation) refresh(ctx context.Context) (int64, error) {
+	list, err := a.Objects.Collection(a.res).List(ctx, storage.ListRequest{At: storage.At{Any: true}})
+	if err != nil {
+		return 0, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known := make(map[string]*registered, len(list.Items))
+	changed := len(list.Items) != len(a.known)
+	remote := 0
+	for _, o := range list.Items {
+		e := a.known[o.Key.Name]
+		if e == nil || e.revision != o.Revision {
+			e, changed = a.read(ctx, o, e), true
+		}
+		known[o.Key.Name] = e
+		if e.service == nil {
+			continue
+		}
+		if remote++; remote > maxServices {
+			a.Log.Error("an APIService is not acted on: there are too many", "name", o.Key.Name, "limit", maxServices)
+			known[o.Key.Name] = &registered{revision: o.Revision}
+		}
+	}
+	if changed {
+		a.replace(known)
+	}
+	return list.Revision, nil
+}
+
+// read is an APIService as it is stored now; before is what it was, nil if it is new.
+func (a *Aggregation) read(ctx context.Context, o *storage.Object, before *registered) *registered {
+	s, err := a.decode(ctx, o)
+	if err != nil {
+		a.Log.Error("an APIService cannot be read", "name", o.Key.Name, "error", err)
+		return &registered{revision: o.Revision}
+	}
+	e := &registered{revision: o.Revision, gv: schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version},
+		priority: discovery.Priority{Group: s.Spec.GroupPriorityMinimum, Version: s.Spec.VersionPriority},
+		local:    s.Spec.Service == nil}
+	if c := available(s); c != nil {
+		e.reason = c.Reason
+	}
+	// The core group, and that of the APIServices themselves, are always this server's: clients could not mend the
+	// APIService otherwise.
+	if s.Spec.Service == nil || s.Spec.Group == "" || s.Spec.Group == apiregistrationv1.GroupName {
+		return e
+	}
+	e.service = &Service{GroupVersion: e.gv, Name: s.Name, Available: isAvailable(s)}
+	if target := targetOf(&s.Spec); before != nil && before.service != nil && before.service.link.target == target {
+		e.service.link = before.service.link
+	} else {
+		e.service.link = a.newLink(e.gv, target, s.Spec.CABundle)
+	}
+	return e
+}
+
+func isAvailable(s *apiregistrationv1.APIService) bool {
+	c := available(s)
+	return c != nil && c.Status == apiregistrationv1.ConditionTrue
+}
+
+// available is the condition Available, nil if there is none.
+func available(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCondition {
+	for i := range s.Status.Conditions {
+		if c := &s.Status.Conditions[i]; c.Type == apiregistrationv1.Available {
+			return c
+		}
+	}
+	return nil
+}
+
+// setCondition changes the condition Available. Its time is that of the last change between true and false.
+func setCondition(s *apiregistrationv1.APIService, to apiregistrationv1.APIServiceCondition) {
+	c := available(s)
+	if c == nil {
+		s.Status.Conditions = append(s.Status.Conditions, to)
+		return
+	}
+	if c.Status == to.Status {
+		to.LastTransitionTime = c.LastTransitionTime
+	}
+	*c = to
+}
+
+// replace makes the known APIServices the current set, and closes the links that no APIService uses any more. a.mu is
+// held.
+func (a *Aggregation) replace(known map[string]*registered) {
+	before := a.known
+	a.known = known
+	close(a.changed)
+	a.changed = make(chan struct{})
+	a.current.Store(setOf(known))
+	kept := map[*link]bool{}
+	for _, e := range known {
+		if e.service != nil {
+			kept[e.service.link] = true
+		}
+	}
+	for _, e := range before {
+		if e.service != nil && !kept[e.service.link] {
+			e.service.link.close()
+			a.unavailable.forget(e.service.Name)
+		}
+	}
+}
+
+// setOf returns nil if the APIServices say nothing that would be different without them.
+func setOf(known map[string]*registered) *set {
+	s := &set{services: map[schema.GroupVersion]*Service{}, links: map[types.NamespacedName][]*link{}}
+	r := &discovery.Registrations{External: map[schema.GroupVersion]bool{},
+		Priorities: map[schema.GroupVersion]discovery.Priority{}}
+	for _, e := range known {
+		if e.service != nil {
+			s.services[e.gv], r.External[e.gv] = e.service, true
+			l := e.service.link
+			to := types.NamespacedName{Namespace: l.target.namespace, Name: l.target.name}
+			s.links[to] = append(s.links[to], l)
+		}
+		if e.priority != discovery.Usual(e.gv) && e.gv.Version != "" {
+			r.Priorities[e.gv] = e.priority
+		}
+	}
+	if len(s.services)+len(r.Priorities) == 0 {
+		return nil
+	}
+	s.registrations = r
+	return s
+}
+
+// close closes all connections.
+func (a *Aggregation) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.known {
+		if e.service != nil {
+			e.service.link.close()
+		}
+	}
+}
