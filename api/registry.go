@@ -102,6 +102,15 @@ func newSnapshot(generation int64, resources []*Resource) *Snapshot {
 	return s
 }
 
+// Without returns the snapshot without the resources of some groups and versions; s itself if it has none of them.
+func (s *Snapshot) Without(gvs map[schema.GroupVersion]bool) *Snapshot {
+	left := slices.DeleteFunc(slices.Clone(s.Resources), func(r *Resource) bool { return gvs[r.GroupVersion()] })
+	if len(left) == len(s.Resources) {
+		return s
+	}
+	return newSnapshot(s.Generation, left)
+}
+
 // Resource returns the registration of a name in URLs, or nil.
 func (s *Snapshot) Resource(gvr schema.GroupVersionResource) *Resource { return s.byGVR[gvr] }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-chi/chi/v5"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +14,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/discovery"
 	"github.com/coxswain-dev/coxswain/api/openapi"
+	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
@@ -39,7 +42,9 @@ func (s *Server) serveLegacyVersions(w http.ResponseWriter, r *http.Request) err
 func (s *Server) serveGroups(w http.ResponseWriter, r *http.Request) error {
 	snapshot := s.kinds(r)
 	if media := encoding.NegotiateDiscovery(r.Header.Get("Accept")); media != "" {
-		return s.writeAggregated(w, r, media, discovery.AggregatedGroups(snapshot, s.aggregation.Registrations(), nil))
+		external := s.aggregation.Discovery(r.Context(), r.Header)
+		return s.writeAggregated(w, r, media,
+			discovery.AggregatedGroups(snapshot, s.aggregation.Registrations(), external))
 	}
 	return s.writeJSON(w, &request{Request: r}, http.StatusOK,
 		discovery.Groups(snapshot, s.aggregation.Registrations()))
@@ -79,12 +84,55 @@ func (s *Server) writeAggregated(w http.ResponseWriter, r *http.Request, media s
 		http.StatusOK, body)
 }
 
+// documented are the kinds that this server documents itself: those that it serves, and no other server.
+func (s *Server) documented(r *http.Request) *api.Snapshot {
+	snapshot, elsewhere := s.kinds(r), s.aggregation.Registrations()
+	if elsewhere == nil {
+		return snapshot
+	}
+	return s.ownKinds.of(snapshot, elsewhere)
+}
+
+// ownKinds is the last snapshot without what other servers serve. Documents are kept as long as it is the same one.
+type ownKinds struct {
+	mu        sync.Mutex
+	whole     *api.Snapshot
+	elsewhere *discovery.Registrations
+	left      *api.Snapshot
+}
+
+func (o *ownKinds) of(whole *api.Snapshot, elsewhere *discovery.Registrations) *api.Snapshot {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.whole != whole || o.elsewhere != elsewhere {
+		left := whole.Without(elsewhere.External)
+		if o.left == nil || o.whole != whole || !slices.Equal(left.Resources, o.left.Resources) {
+			o.left = left
+		}
+		o.whole, o.elsewhere = whole, elsewhere
+	}
+	return o.left
+}
+
 func (s *Server) serveOpenAPIV3Index(w http.ResponseWriter, r *http.Request) error {
-	return s.writeDocument(w, r, s.openapi.V3Index(s.kinds(r)))
+	index, err := s.aggregation.OpenAPIV3Index(r.Context(), r.Header, s.openapi.V3Index(s.documented(r)))
+	if err != nil {
+		return err
+	}
+	return s.writeDocument(w, r, index)
 }
 
 func (s *Server) serveOpenAPIV3(w http.ResponseWriter, r *http.Request) error {
-	doc := s.openapi.V3(s.kinds(r), strings.TrimPrefix(r.URL.Path, "/openapi/v3/"))
+	name := strings.TrimPrefix(r.URL.Path, "/openapi/v3/")
+	from, doc := s.aggregation.OpenAPIV3(name)
+	if from != nil && doc == nil {
+		s.passOnTo(w, &aggregation.Request{Request: r, User: authn.UserFrom(r.Context()),
+			Fail: func(err error) { s.failAggregated(w, r, err) }}, from)
+		return nil
+	}
+	if doc == nil {
+		doc = s.openapi.V3(s.documented(r), name)
+	}
 	if doc == nil {
 		return notFoundPath()
 	}
@@ -101,7 +149,8 @@ func (s *Server) serveOpenAPIV3(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) serveOpenAPIV2(w http.ResponseWriter, r *http.Request) error {
-	return s.writeDocument(w, r, s.openapi.V2(s.kinds(r)))
+	return s.writeDocument(w, r,
+		s.aggregation.OpenAPIV2(r.Context(), r.Header, s.openapi.V2(s.documented(r))))
 }
 
 // writeDocument answers with an OpenAPI document in JSON or protobuf, or with 304.

@@ -70,6 +70,11 @@ func (s *Server) servePaths(w http.ResponseWriter, r *http.Request) error {
 			paths = append(paths, "/apis/"+res.Group, "/apis/"+res.Group+"/"+res.Version)
 		}
 	}
+	if elsewhere := s.aggregation.Registrations(); elsewhere != nil {
+		for gv := range elsewhere.External {
+			paths = append(paths, "/apis/"+gv.Group, "/apis/"+gv.String())
+		}
+	}
 	slices.Sort(paths)
 	return s.writeJSON(w, &request{Request: r, out: encoding.Output{Pretty: true}}, http.StatusOK,
 		metav1.RootPaths{Paths: slices.Compact(paths)})

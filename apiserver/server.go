@@ -127,6 +127,7 @@ type Server struct {
 	webhooks     *webhook.Client
 	conversions  *conversion.Webhooks
 	aggregation  *aggregation.Aggregation // nil if there is none
+	ownKinds     ownKinds
 	computers    map[schema.GroupVersionKind]computer
 	// appliers are the field managers of server-side apply.
 	appliers fieldmanager.Appliers

@@ -139,7 +139,7 @@ func (d *Documents) newSet(s *api.Snapshot, before *set) *set {
 	if sum := sumOf(all); before.v2 == nil || before.v2.Hash != sum {
 		next.v2 = d.newV2(s, sum)
 	}
-	next.index = newIndex(paths)
+	next.index = NewIndex(paths)
 	return next
 }
 
@@ -163,7 +163,8 @@ func identify(w io.Writer, r *api.Resource) {
 	}
 }
 
-func newIndex(paths map[string]any) *Document {
+// NewIndex returns an index of version 3: by the names of the documents, where they are.
+func NewIndex(paths map[string]any) *Document {
 	data, err := json.Marshal(map[string]any{"paths": paths})
 	sum := sha256.Sum256(data)
 	return &Document{
@@ -175,13 +176,21 @@ func newIndex(paths map[string]any) *Document {
 
 // newV3 keeps no more of the snapshot than the document's resources: the document may outlast it.
 func (d *Documents) newV3(of *groupVersion, sum string) *Document {
-	build := func() ([]byte, error) { return of.v3(d.version) }
-	return newDocument(sum, build, func(data []byte) (proto.Message, error) { return openapiv3.ParseDocument(data) })
+	return NewV3(sum, func() ([]byte, error) { return of.v3(d.version) })
 }
 
 func (d *Documents) newV2(s *api.Snapshot, sum string) *Document {
-	build := func() ([]byte, error) { return v2(s, d.version) }
-	return newDocument(sum, build, func(data []byte) (proto.Message, error) { return openapiv2.ParseDocument(data) })
+	return NewV2(sum, func() ([]byte, error) { return v2(s, d.version) })
+}
+
+// NewV2 returns a document of version 2 with a content of that hash, which build makes when it is first needed.
+func NewV2(hash string, build func() ([]byte, error)) *Document {
+	return newDocument(hash, build, func(data []byte) (proto.Message, error) { return openapiv2.ParseDocument(data) })
+}
+
+// NewV3 is NewV2 for a document of version 3.
+func NewV3(hash string, build func() ([]byte, error)) *Document {
+	return newDocument(hash, build, func(data []byte) (proto.Message, error) { return openapiv3.ParseDocument(data) })
 }
 
 func newDocument(sum string, build func() ([]byte, error), parse func([]byte) (proto.Message, error)) *Document {

@@ -4,7 +4,9 @@
 //
 // The APIServices in memory become the current set (services.go). A request that its path leads to another server
 // (attributes.go) goes there (proxy.go) over connections that only its APIService uses (link.go), with headers that
-// say who the user is (identity.go).
+// say who the user is (identity.go). What other servers say about themselves (document.go) becomes part of this
+// server's discovery and OpenAPI (discovery.go, openapi.go). Every server asks them whether they are there and writes
+// it into the status of their APIServices (availability.go), and keeps APIServices of what it serves itself (local.go).
 //
 // Such a server may be slow, broken or hostile. Nothing here waits for it but the requests that are for it; sizes and
 // times are bounded. Where no APIService names a Service, a request costs one atomic load.
@@ -23,13 +25,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/endpoints"
 	"github.com/coxswain-dev/coxswain/storage"
-
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
 // Objects are the API objects as the server itself reads and writes them.
@@ -77,7 +78,14 @@ type Aggregation struct {
 	changed chan struct{} // closed when known changes
 
 	checks      chan struct{} // holds a token for each check under way
+	fetches     chan struct{} // and for each document that is being fetched
 	unavailable *unavailability
+	merged      mergedDocument
+
+	// running is what requests have started, until background is done.
+	running    sync.WaitGroup
+	background context.Context
+	end        context.CancelFunc
 }
 
 const dialTimeout = 10 * time.Second
@@ -95,7 +103,8 @@ func New(ctx context.Context, o Options) (*Aggregation, error) {
 	_, _ = rand.Read(id[:]) // which never fails
 	a := &Aggregation{Options: o, res: res, self: "coxswain-" + hex.EncodeToString(id[:]),
 		known: map[string]*registered{}, changed: make(chan struct{}), checks: make(chan struct{}, checksAtOnce),
-		unavailable: newUnavailability()}
+		fetches: make(chan struct{}, fetchesAtOnce), unavailable: newUnavailability()}
+	a.background, a.end = context.WithCancel(context.Background())
 	_, err := a.refresh(ctx)
 	return a, err
 }
@@ -108,4 +117,5 @@ func (a *Aggregation) Run(ctx context.Context) {
 	running.Go(func() { a.keepAvailable(ctx) })
 	running.Wait()
 	a.close()
+	a.running.Wait()
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -58,6 +59,11 @@ type link struct {
 	// wake holds a token when the Service, or its endpoints, have changed. checked says that somebody listens.
 	wake    chan struct{}
 	checked bool
+
+	// What the server says about itself.
+	resources document[[]apidiscoveryv2.APIResourceDiscovery]
+	spec2     document[*fragment]
+	spec3     document[*spec3]
 }
 
 func (a *Aggregation) newLink(gv schema.GroupVersion, to target, caBundle []byte) *link {
@@ -74,6 +80,9 @@ func (a *Aggregation) newLink(gv schema.GroupVersion, to target, caBundle []byte
 	if a.ProxyClient != nil {
 		tc.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return a.ProxyClient() }
 	}
+	l.resources.limit, l.resources.fetch = discoveryTimeout, fetcher(l, a.fetchResources)
+	l.spec2.limit, l.spec2.fetch = specTimeout, fetcher(l, a.fetchFragment)
+	l.spec3.limit, l.spec3.fetch = specTimeout, fetcher(l, a.fetchSpec3)
 	transport := func(http2 bool) *http.Transport {
 		protocols := &http.Protocols{}
 		protocols.SetHTTP1(true)
@@ -88,6 +97,19 @@ func (a *Aggregation) newLink(gv schema.GroupVersion, to target, caBundle []byte
 	}
 	l.plain, l.upgrades = transport(true), transport(false)
 	return l
+}
+
+// expire has the documents of the server fetched anew.
+func (l *link) expire() {
+	l.resources.expire()
+	l.spec2.expire()
+	l.spec3.expire()
+}
+
+// fetcher is a function that fetches something of one server.
+func fetcher[T any](l *link, fetch func(context.Context, *link, string) (T, string, error)) func(
+	context.Context, string) (T, string, error) {
+	return func(ctx context.Context, etag string) (T, string, error) { return fetch(ctx, l, etag) }
 }
 
 // address is that of one of the server's ready endpoints.

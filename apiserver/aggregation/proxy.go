@@ -117,7 +117,7 @@ func (a *Aggregation) proxy(r *Request, through *link, to *url.URL, as http.Head
 			if res.StatusCode == http.StatusSwitchingProtocols {
 				r.Switched()
 			}
-			if res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "" {
+			if res.StatusCode >= 300 && res.StatusCode < 400 && !staysHere(res, r.URL.Path) {
 				return errRedirect
 			}
 			return nil
@@ -129,6 +129,16 @@ func (a *Aggregation) proxy(r *Request, through *link, to *url.URL, as http.Head
 		proxy.FlushInterval = -1
 	}
 	return proxy
+}
+
+// staysHere reports whether a response is no redirect, or one to a newer content of an OpenAPI document.
+func staysHere(res *http.Response, path string) bool {
+	text := res.Header.Get("Location")
+	if text == "" {
+		return true
+	}
+	to, err := url.Parse(text)
+	return err == nil && strings.HasPrefix(path, "/openapi/v3/") && to.Scheme == "" && to.Host == "" && to.Path == path
 }
 
 // rewrite makes the request one of this server's, for the user that as says. Headers that the client has named in

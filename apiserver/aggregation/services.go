@@ -47,10 +47,7 @@ type registered struct {
 // At returns the service that a path belongs to: /apis/GROUP/VERSION, or one below. It returns nil for paths of this
 // server's own.
 func (a *Aggregation) At(path string) *Service {
-	if a == nil {
-		return nil
-	}
-	current := a.current.Load()
+	current := a.now()
 	if current == nil || len(current.services) == 0 {
 		return nil
 	}
@@ -66,12 +63,17 @@ func (a *Aggregation) At(path string) *Service {
 	return current.services[schema.GroupVersion{Group: group, Version: version}]
 }
 
-// Registrations are what the APIServices change in discovery; nil if they change nothing.
-func (a *Aggregation) Registrations() *discovery.Registrations {
+// now is the current set, nil if there is nothing in it.
+func (a *Aggregation) now() *set {
 	if a == nil {
 		return nil
 	}
-	if current := a.current.Load(); current != nil {
+	return a.current.Load()
+}
+
+// Registrations are what the APIServices change in discovery; nil if they change nothing.
+func (a *Aggregation) Registrations() *discovery.Registrations {
+	if current := a.now(); current != nil {
 		return current.registrations
 	}
 	return nil
@@ -151,6 +153,9 @@ func (a *Aggregation) read(ctx context.Context, o *storage.Object, before *regis
 	e.service = &Service{GroupVersion: e.gv, Name: s.Name, Available: isAvailable(s)}
 	if target := targetOf(&s.Spec); before != nil && before.service != nil && before.service.link.target == target {
 		e.service.link = before.service.link
+		if e.service.Available && !before.service.Available {
+			e.service.link.expire()
+		}
 	} else {
 		e.service.link = a.newLink(e.gv, target, s.Spec.CABundle)
 	}
@@ -192,7 +197,11 @@ func (a *Aggregation) replace(known map[string]*registered) {
 	a.known = known
 	close(a.changed)
 	a.changed = make(chan struct{})
-	a.current.Store(setOf(known))
+	now := setOf(known)
+	a.current.Store(now)
+	if now == nil {
+		a.merged.forget()
+	}
 	kept := map[*link]bool{}
 	for _, e := range known {
 		if e.service != nil {
@@ -234,6 +243,7 @@ func setOf(known map[string]*registered) *set {
 func (a *Aggregation) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.end()
 	for _, e := range a.known {
 		if e.service != nil {
 			e.service.link.close()

@@ -1,0 +1,179 @@
+package aggregation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"strings"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Clients find out by one request for /apis what all servers serve: the documents of other servers are part of this
+// server's own. A server that does not know that form is asked for /apis/GROUP/VERSION.
+
+// maxDiscovery is how many bytes a server's discovery may have.
+const maxDiscovery = 4 << 20
+
+const acceptDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// Discovery describes the groups and versions of other servers. Each is asked if need be, all at the same time; one
+// that does not answer is described as it was last known, as stale. A request that this server itself has sent on asks
+// nobody.
+func (a *Aggregation) Discovery(ctx context.Context, h http.Header) func(
+	schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
+	var described map[schema.GroupVersion]apidiscoveryv2.APIVersionDiscovery
+	if current := a.now(); current != nil {
+		described = askAll(a, h, current, func(s *Service) apidiscoveryv2.APIVersionDiscovery {
+			return a.describe(ctx, s)
+		})
+	}
+	return func(gv schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
+		if v, ok := described[gv]; ok {
+			return v
+		}
+		return apidiscoveryv2.APIVersionDiscovery{Version: gv.Version,
+			Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
+	}
+}
+
+func (a *Aggregation) describe(ctx context.Context, s *Service) apidiscoveryv2.APIVersionDiscovery {
+	if !s.Available {
+		return apidiscoveryv2.APIVersionDiscovery{Version: s.Version, Resources: s.link.resources.last(),
+			Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
+	}
+	resources, _, err := s.link.resources.get(ctx, a)
+	v := apidiscoveryv2.APIVersionDiscovery{Version: s.Version, Resources: resources,
+		Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
+	if err != nil {
+		v.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
+	}
+	return v
+}
+
+// fetchResources asks a server for its resources of a group and version.
+func (a *Aggregation) fetchResources(ctx context.Context, l *link, etag string) ([]apidiscoveryv2.APIResourceDiscovery,
+	string, error) {
+	header := http.Header{"Accept": {acceptDiscovery}}
+	if etag != "" {
+		header["If-None-Match"] = []string{etag}
+	}
+	r, err := a.ask(ctx, l, "/apis", maxDiscovery, header)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case r.code == http.StatusNotModified && etag != "":
+		return nil, "", errSame
+	case r.code == http.StatusServiceUnavailable:
+		return nil, "", r.failure("/apis")
+	case r.code != http.StatusOK || !isAggregated(r.header.Get("Content-Type")):
+		resources, err := a.fetchLegacy(ctx, l)
+		return resources, "", err
+	}
+	var list apidiscoveryv2.APIGroupDiscoveryList
+	if err := json.Unmarshal(r.body, &list); err != nil {
+		return nil, "", fmt.Errorf("/apis: %w", err)
+	}
+	for _, group := range list.Items {
+		for _, v := range group.Versions {
+			if group.Name == l.gv.Group && v.Version == l.gv.Version {
+				return complete(v.Resources), r.header.Get("Etag"), nil
+			}
+		}
+	}
+	return nil, r.header.Get("Etag"), nil
+}
+
+func isAggregated(contentType string) bool {
+	media, params, err := mime.ParseMediaType(contentType)
+	return err == nil && media == "application/json" && params["g"] == "apidiscovery.k8s.io" && params["v"] == "v2" &&
+		params["as"] == "APIGroupDiscoveryList"
+}
+
+// complete fills in the kinds that were left out: some clients would not survive it
+// (https://github.com/kubernetes/kubernetes/issues/118361).
+func complete(resources []apidiscoveryv2.APIResourceDiscovery) []apidiscoveryv2.APIResourceDiscovery {
+	for i := range resources {
+		if resources[i].ResponseKind == nil {
+			resources[i].ResponseKind = &metav1.GroupVersionKind{}
+		}
+		for j := range resources[i].Subresources {
+			if sub := &resources[i].Subresources[j]; sub.ResponseKind == nil {
+				sub.ResponseKind = &metav1.GroupVersionKind{}
+			}
+		}
+	}
+	return resources
+}
+
+// fetchLegacy asks for the older form, which is converted.
+func (a *Aggregation) fetchLegacy(ctx context.Context, l *link) ([]apidiscoveryv2.APIResourceDiscovery, error) {
+	path := "/apis/" + l.gv.Group + "/" + l.gv.Version
+	r, err := a.ask(ctx, l, path, maxDiscovery, http.Header{"Accept": {"application/json"}})
+	if err != nil {
+		return nil, err
+	}
+	if r.code != http.StatusOK {
+		return nil, r.failure(path)
+	}
+	var list metav1.APIResourceList
+	if err := json.Unmarshal(r.body, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return converted(l.gv, list.APIResources)
+}
+
+// converted turns the entries of an APIResourceList into those of the aggregated form, which has subresources below
+// their resources.
+func converted(gv schema.GroupVersion, list []metav1.APIResource) ([]apidiscoveryv2.APIResourceDiscovery, error) {
+	var resources []apidiscoveryv2.APIResourceDiscovery
+	at := map[string]int{}
+	for _, r := range list {
+		if strings.Contains(r.Name, "/") {
+			continue
+		}
+		at[r.Name] = len(resources)
+		resources = append(resources, apidiscoveryv2.APIResourceDiscovery{Resource: r.Name, Scope: scopeOf(&r),
+			ResponseKind: kindOf(gv, &r), Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
+			SingularResource: r.SingularName})
+	}
+	for _, r := range list {
+		parent, sub, found := strings.Cut(r.Name, "/")
+		if !found {
+			continue
+		}
+		i, found := at[parent]
+		if !found { // a subresource without its resource, as of metrics
+			i, at[parent] = len(resources), len(resources)
+			resources = append(resources, apidiscoveryv2.APIResourceDiscovery{Resource: parent, Scope: scopeOf(&r),
+				ResponseKind: &metav1.GroupVersionKind{}})
+		}
+		if resources[i].Scope != scopeOf(&r) {
+			return nil, errors.New("the scopes of " + parent + " and of its subresource " + sub + " differ")
+		}
+		resources[i].Subresources = append(resources[i].Subresources, apidiscoveryv2.APISubresourceDiscovery{
+			Subresource: sub, Verbs: r.Verbs, ResponseKind: kindOf(gv, &r)})
+	}
+	return resources, nil
+}
+
+func scopeOf(r *metav1.APIResource) apidiscoveryv2.ResourceScope {
+	if r.Namespaced {
+		return apidiscoveryv2.ScopeNamespace
+	}
+	return apidiscoveryv2.ScopeCluster
+}
+
+// kindOf is the kind of an entry, whose group and version are those of the list unless it says otherwise.
+func kindOf(gv schema.GroupVersion, r *metav1.APIResource) *metav1.GroupVersionKind {
+	k := &metav1.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
+	if r.Kind != "" && k.Group == "" && k.Version == "" {
+		k.Group, k.Version = gv.Group, gv.Version
+	}
+	return k
+}

@@ -1,0 +1,224 @@
+package aggregation
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+
+	openapiv2 "github.com/google/gnostic-models/openapiv2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// A fragment is what a server's OpenAPI of version 2 says about its group and version: those paths, and what they refer
+// to. It stays text, of which nothing but the references is read, once it has been found to be sound.
+
+// maxMerged is how many bytes the fragments of all servers may add to this server's document.
+const maxMerged = 32 << 20
+
+type fragment struct {
+	hash                           string
+	size                           int
+	paths, definitions, parameters map[string]json.RawMessage
+}
+
+// swagger is the part of a document of version 2 that is merged.
+type swagger struct {
+	Paths       map[string]json.RawMessage `json:"paths"`
+	Definitions map[string]json.RawMessage `json:"definitions"`
+	Parameters  map[string]json.RawMessage `json:"parameters"`
+}
+
+// fetchFragment asks a server for its document of version 2. It returns nil if the server has none.
+func (a *Aggregation) fetchFragment(ctx context.Context, l *link, etag string) (*fragment, string, error) {
+	const path = "/openapi/v2"
+	header := http.Header{"Accept": {acceptJSON}}
+	if etag != "" {
+		header["If-None-Match"] = []string{etag}
+	}
+	r, err := a.ask(ctx, l, path, maxSpec, header)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case r.code == http.StatusNotModified && etag != "":
+		return nil, "", errSame
+	case r.code == http.StatusNotFound:
+		return nil, "", nil
+	case r.code != http.StatusOK:
+		return nil, "", r.failure(path)
+	}
+	var doc swagger
+	if err := json.Unmarshal(r.body, &doc); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", path, err)
+	}
+	f, err := newFragment(&doc, l.gv)
+	return f, r.header.Get("Etag"), err
+}
+
+// The references that paths and definitions contain.
+const (
+	toDefinition = `"#/definitions/`
+	toParameter  = `"#/parameters/`
+)
+
+// newFragment takes the part of a document that a group and version needs. It fails if clients could not read it: they
+// would not be able to read the whole document then.
+func newFragment(doc *swagger, gv schema.GroupVersion) (*fragment, error) {
+	f := &fragment{paths: map[string]json.RawMessage{}, definitions: map[string]json.RawMessage{},
+		parameters: map[string]json.RawMessage{}}
+	prefix := "/" + pathOf(gv) + "/"
+	var open []json.RawMessage
+	for path, item := range doc.Paths {
+		if strings.HasPrefix(path, prefix) {
+			f.paths[path] = item
+			open = append(open, item)
+		}
+	}
+	for len(open) > 0 {
+		text := open[len(open)-1]
+		open = open[:len(open)-1]
+		open = append(open, take(text, toDefinition, doc.Definitions, f.definitions)...)
+		open = append(open, take(text, toParameter, doc.Parameters, f.parameters)...)
+	}
+	text, err := f.document()
+	if err != nil {
+		return nil, err
+	}
+	if err := new(spec.Swagger).UnmarshalJSON(text); err != nil {
+		return nil, fmt.Errorf("unsound OpenAPI: %w", err)
+	}
+	if _, err := openapiv2.ParseDocument(text); err != nil {
+		return nil, fmt.Errorf("unsound OpenAPI: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	f.hash, f.size = hex.EncodeToString(sum[:]), len(text)
+	return f, nil
+}
+
+// take adds what a text refers to, and returns what was added.
+func take(text []byte, reference string, from, to map[string]json.RawMessage) (added []json.RawMessage) {
+	for {
+		_, rest, found := bytes.Cut(text, []byte(reference))
+		if !found {
+			return added
+		}
+		name, after, _ := bytes.Cut(rest, []byte(`"`))
+		text = after
+		if value, there := from[string(name)]; there && to[string(name)] == nil {
+			to[string(name)] = value
+			added = append(added, value)
+		}
+	}
+}
+
+// document is the fragment as a document of its own.
+func (f *fragment) document() ([]byte, error) {
+	return json.Marshal(map[string]any{"swagger": "2.0", "info": map[string]any{"title": "Kubernetes", "version": "v1"},
+		"paths": f.paths, "definitions": f.definitions, "parameters": f.parameters})
+}
+
+// merge adds fragments to a document. Paths that it has already are left out; definitions and parameters of the same
+// name that are others are renamed.
+func merge(own []byte, fragments []*fragment) ([]byte, error) {
+	var all map[string]json.RawMessage
+	var doc swagger
+	if err := json.Unmarshal(own, &all); err != nil {
+		return nil, fmt.Errorf("this server's OpenAPI: %w", err)
+	}
+	if err := json.Unmarshal(own, &doc); err != nil {
+		return nil, fmt.Errorf("this server's OpenAPI: %w", err)
+	}
+	left := maxMerged
+	for _, f := range fragments {
+		if left -= f.size; left < 0 {
+			break
+		}
+		doc.add(f)
+	}
+	for name, part := range map[string]any{"paths": doc.Paths, "definitions": doc.Definitions,
+		"parameters": doc.Parameters} {
+		text, err := json.Marshal(part)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = text
+	}
+	return json.Marshal(all)
+}
+
+func (s *swagger) add(f *fragment) {
+	definitions := renames(s.Definitions, f.definitions)
+	parameters := renames(s.Parameters, f.parameters)
+	var pairs []string
+	for old, now := range definitions {
+		pairs = append(pairs, toDefinition+old+`"`, toDefinition+now+`"`)
+	}
+	for old, now := range parameters {
+		pairs = append(pairs, toParameter+old+`"`, toParameter+now+`"`)
+	}
+	replacer := strings.NewReplacer(pairs...)
+	put := func(to *map[string]json.RawMessage, name string, value json.RawMessage) {
+		if *to == nil {
+			*to = map[string]json.RawMessage{}
+		}
+		if (*to)[name] == nil {
+			(*to)[name] = json.RawMessage(replacer.Replace(string(value)))
+		}
+	}
+	for path, item := range f.paths {
+		put(&s.Paths, path, item)
+	}
+	for name, value := range f.definitions {
+		if now := definitions[name]; now != "" {
+			name = now
+		}
+		put(&s.Definitions, name, value)
+	}
+	for name, value := range f.parameters {
+		if now := parameters[name]; now != "" {
+			name = now
+		}
+		put(&s.Parameters, name, value)
+	}
+}
+
+// renames are new names for what has a name that something else has already.
+func renames(have, more map[string]json.RawMessage) map[string]string {
+	renamed := map[string]string{}
+	for name, value := range more {
+		if have[name] == nil || alike(have[name], value) {
+			continue
+		}
+		for i := 2; ; i++ {
+			now := fmt.Sprintf("%s_v%d", name, i)
+			if more[now] == nil && (have[now] == nil || alike(have[now], value)) {
+				renamed[name] = now
+				break
+			}
+		}
+	}
+	return renamed
+}
+
+// alike reports whether two definitions are the same but for the kinds that they stand for.
+func alike(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	var x, y any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return false
+	}
+	for _, v := range []any{x, y} {
+		if definition, ok := v.(map[string]any); ok {
+			delete(definition, "x-kubernetes-group-version-kind")
+		}
+	}
+	return reflect.DeepEqual(x, y)
+}

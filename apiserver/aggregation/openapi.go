@@ -1,0 +1,231 @@
+package aggregation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/openapiconv"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/coxswain-dev/coxswain/api/openapi"
+)
+
+// The OpenAPI of other servers is part of this server's own. Version 3 has a document for each group and version: the
+// index has theirs as well, and requests for them are passed on. Version 2 has all in one document, into which theirs
+// are merged (fragment.go). A server without version 3 has its version 2 converted.
+
+// What a server's OpenAPI may have: bytes of the index of version 3, and of version 2 altogether.
+const (
+	maxIndex = 1 << 20
+	maxSpec  = 8 << 20
+	// maxHash is how long the hash of a document may be.
+	maxHash = 256
+)
+
+const acceptJSON = "application/json"
+
+// spec3 is what the index has of a server's document of version 3.
+type spec3 struct {
+	// served says that there is one. hash is its content's.
+	served bool
+	hash   string
+	// converted is the document itself, where the server has none.
+	converted *openapi.Document
+}
+
+// fetchSpec3 asks a server for its index.
+func (a *Aggregation) fetchSpec3(ctx context.Context, l *link, etag string) (*spec3, string, error) {
+	const path = "/openapi/v3"
+	header := http.Header{"Accept": {acceptJSON}}
+	if etag != "" {
+		header["If-None-Match"] = []string{etag}
+	}
+	r, err := a.ask(ctx, l, path, maxIndex, header)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case r.code == http.StatusNotModified && etag != "":
+		return nil, "", errSame
+	case r.code == http.StatusNotFound:
+		s, err := a.convertSpec(ctx, l)
+		return s, "", err
+	case r.code != http.StatusOK:
+		return nil, "", r.failure(path)
+	}
+	var index struct {
+		Paths map[string]struct {
+			ServerRelativeURL string `json:"serverRelativeURL"`
+		} `json:"paths"`
+	}
+	if err := json.Unmarshal(r.body, &index); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", path, err)
+	}
+	entry, served := index.Paths[pathOf(l.gv)]
+	s := &spec3{served: served}
+	if at, err := url.Parse(entry.ServerRelativeURL); err == nil && len(at.Query().Get("hash")) <= maxHash {
+		s.hash = at.Query().Get("hash")
+	}
+	return s, r.header.Get("Etag"), nil
+}
+
+// convertSpec makes a document of version 3 of what a server has of version 2.
+func (a *Aggregation) convertSpec(ctx context.Context, l *link) (*spec3, error) {
+	f, _, err := a.fetchFragment(ctx, l, "")
+	if err != nil || f == nil {
+		return &spec3{}, err
+	}
+	old, err := f.document()
+	if err != nil {
+		return nil, err
+	}
+	var swagger spec.Swagger
+	if err := swagger.UnmarshalJSON(old); err != nil {
+		return nil, fmt.Errorf("converting OpenAPI: %w", err)
+	}
+	body, err := json.Marshal(openapiconv.ConvertV2ToV3(&swagger))
+	if err != nil {
+		return nil, fmt.Errorf("converting OpenAPI: %w", err)
+	}
+	return &spec3{served: true, hash: f.hash,
+		converted: openapi.NewV3(f.hash, func() ([]byte, error) { return body, nil })}, nil
+}
+
+// pathOf is the name of a group and version in the index.
+func pathOf(gv schema.GroupVersion) string { return "apis/" + gv.Group + "/" + gv.Version }
+
+// OpenAPIV3Index adds the documents of other servers to this server's index.
+func (a *Aggregation) OpenAPIV3Index(ctx context.Context, h http.Header, own *openapi.Document) (*openapi.Document,
+	error) {
+	current := a.now()
+	if current == nil || len(current.services) == 0 {
+		return own, nil
+	}
+	text, err := own.JSON()
+	if err != nil {
+		return nil, err
+	}
+	var index struct {
+		Paths map[string]any `json:"paths"`
+	}
+	if err := json.Unmarshal(text, &index); err != nil {
+		return nil, fmt.Errorf("this server's index: %w", err)
+	}
+	for gv, s := range askAll(a, h, current, func(s *Service) *spec3 {
+		return lookUp(ctx, a, s, &s.link.spec3)
+	}) {
+		if s == nil || !s.served {
+			continue
+		}
+		at := url.URL{Path: "/openapi/v3/" + pathOf(gv)}
+		if s.hash != "" {
+			at.RawQuery = url.Values{"hash": {s.hash}}.Encode()
+		}
+		index.Paths[pathOf(gv)] = map[string]any{"serverRelativeURL": at.String()}
+	}
+	return openapi.NewIndex(index.Paths), nil
+}
+
+// OpenAPIV3 returns the server that has the document of a name in the index, nil if none has. The document is returned
+// where the server has none itself.
+func (a *Aggregation) OpenAPIV3(name string) (*Service, *openapi.Document) {
+	s := a.At("/" + name)
+	if s == nil || name != pathOf(s.GroupVersion) {
+		return nil, nil
+	}
+	if known := s.link.spec3.last(); known != nil {
+		return s, known.converted
+	}
+	return s, nil
+}
+
+// OpenAPIV2 merges the documents of other servers into this server's own.
+func (a *Aggregation) OpenAPIV2(ctx context.Context, h http.Header, own *openapi.Document) *openapi.Document {
+	current := a.now()
+	if current == nil || len(current.services) == 0 {
+		return own
+	}
+	found := askAll(a, h, current, func(s *Service) *fragment { return lookUp(ctx, a, s, &s.link.spec2) })
+	gvs := make([]schema.GroupVersion, 0, len(found))
+	for gv, f := range found {
+		if f != nil {
+			gvs = append(gvs, gv)
+		}
+	}
+	if len(gvs) == 0 {
+		return own
+	}
+	slices.SortFunc(gvs, func(x, y schema.GroupVersion) int { return strings.Compare(x.String(), y.String()) })
+	sum := sha256.New()
+	sum.Write([]byte(own.Hash))
+	fragments := make([]*fragment, len(gvs))
+	for i, gv := range gvs {
+		fragments[i] = found[gv]
+		sum.Write([]byte("\x00" + fragments[i].hash))
+	}
+	return a.merged.of(hex.EncodeToString(sum.Sum(nil)), own, fragments)
+}
+
+// lookUp returns what a server is known to say. One that is not available is not asked.
+func lookUp[T any](ctx context.Context, a *Aggregation, s *Service, d *document[T]) T {
+	if !s.Available {
+		return d.last()
+	}
+	value, _, _ := d.get(ctx, a)
+	return value
+}
+
+// askAll asks all servers at the same time. A request that this server itself has sent on asks nobody.
+func askAll[T any](a *Aggregation, h http.Header, current *set, ask func(*Service) T) map[schema.GroupVersion]T {
+	found := map[schema.GroupVersion]T{}
+	if a.returned(h) {
+		return found
+	}
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for gv, s := range current.services {
+		asking.Go(func() {
+			value := ask(s)
+			mu.Lock()
+			defer mu.Unlock()
+			found[gv] = value
+		})
+	}
+	asking.Wait()
+	return found
+}
+
+// mergedDocument is the document of version 2 with what it was made of. The last one is kept.
+type mergedDocument struct {
+	mu   sync.Mutex
+	last *openapi.Document
+}
+
+func (m *mergedDocument) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = nil
+}
+
+func (m *mergedDocument) of(hash string, own *openapi.Document, fragments []*fragment) *openapi.Document {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last == nil || m.last.Hash != hash {
+		m.last = openapi.NewV2(hash, func() ([]byte, error) {
+			text, err := own.JSON()
+			if err != nil {
+				return nil, err
+			}
+			return merge(text, fragments)
+		})
+	}
+	return m.last
+}
