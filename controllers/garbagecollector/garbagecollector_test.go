@@ -253,8 +253,8 @@ func TestGarbageCollector_RandomWalk(t *testing.T) {
 	}
 }
 
-// A server of others that is away takes nothing with it: what it serves stays in the graph, an object whose owner it may
-// have is left alone, and everything else is collected.
+// A server of others that is away takes nothing with it: what it serves stays in the graph, an object whose owner
+// it may have is left alone, and everything else is collected.
 func TestGarbageCollector_KeepsWhatServersThatAreAwayHave(t *testing.T) {
 	t.Parallel()
 	direct := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0),
