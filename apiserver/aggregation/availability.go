@@ -278,10 +278,12 @@ func (a *Aggregation) keepAvailable(ctx context.Context) {
 func (a *Aggregation) unchecked() (more []*checker, changed <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for name, e := range a.known {
-		if e.service != nil && !e.service.link.checked {
-			e.service.link.checked = true
-			more = append(more, &checker{a, name, e.service.link})
+	if current := a.current.Load(); current != nil {
+		for _, s := range current.services {
+			if !s.link.checked {
+				s.link.checked = true
+				more = append(more, &checker{a, s.Name, s.link})
+			}
 		}
 	}
 	return more, a.changed

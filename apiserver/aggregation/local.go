@@ -30,9 +30,10 @@ const (
 	onStart      = "onstart"
 	always       = "true"
 
-	// settleFor is how long changes are collected before the APIServices are looked at again: a thousand definitions
-	// are a few looks.
-	settleFor = 100 * time.Millisecond
+	// settleFor is how long nothing must have changed before the APIServices are looked at again, but for settleMost
+	// times as long at most: a thousand definitions are a few looks.
+	settleFor  = 100 * time.Millisecond
+	settleMost = 20
 	// keepEvery is how often they are looked at if nothing has changed, for writes that failed.
 	keepEvery = time.Minute
 	// atOnce is how many are written in one transaction.
@@ -63,14 +64,29 @@ func (a *Aggregation) keepLocal(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		pause := time.NewTimer(settleFor)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !settle(ctx, changed) {
 			return
 		}
 	}
+}
+
+// settle returns when nothing has changed for a while, or after a few times that; false if ctx has ended.
+func settle(ctx context.Context, changed <-chan struct{}) bool {
+	for range settleMost {
+		pause := time.NewTimer(settleFor)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return false
+		case <-pause.C:
+		}
+		select {
+		case <-changed:
+		default:
+			return true
+		}
+	}
+	return true
 }
 
 var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
@@ -109,11 +125,14 @@ func (a *Aggregation) keepOnce(ctx context.Context, start bool) error {
 	if err := a.Settle(ctx); err != nil {
 		return err
 	}
-	wanted := localServices(a.Registry.Snapshot())
+	missing := localServices(a.Registry.Snapshot())
 	var writes []storage.Write
 	for _, o := range list.Items {
-		want := wanted[o.Key.Name]
-		delete(wanted, o.Key.Name)
+		var want *wanted
+		if w, found := missing[o.Key.Name]; found {
+			want = &w
+			delete(missing, o.Key.Name)
+		}
 		more, err := a.mend(o, want, start)
 		if err == nil && len(more) == 0 {
 			more, err = a.markLocal(o)
@@ -123,8 +142,8 @@ func (a *Aggregation) keepOnce(ctx context.Context, start bool) error {
 		}
 		writes = append(writes, more...)
 	}
-	for _, want := range wanted {
-		w, err := a.Objects.Create(a.res, want)
+	for _, want := range missing {
+		w, err := a.Objects.Create(a.res, want.object())
 		if err != nil {
 			return err
 		}
@@ -133,35 +152,46 @@ func (a *Aggregation) keepOnce(ctx context.Context, start bool) error {
 	return a.commit(ctx, writes)
 }
 
+// wanted is what the APIService of a group and version of this server's own should be.
+type wanted struct {
+	gv       schema.GroupVersion
+	priority discovery.Priority
+	managed  string
+}
+
 // localServices are the APIServices that a snapshot's kinds should have, by their names.
-func localServices(kinds *api.Snapshot) map[string]*apiregistrationv1.APIService {
-	wanted := map[string]*apiregistrationv1.APIService{}
+func localServices(kinds *api.Snapshot) map[string]wanted {
+	all := map[string]wanted{}
 	for _, res := range kinds.Resources {
-		gv := res.GroupVersion()
-		name := gv.Version + "." + gv.Group
-		if wanted[name] != nil {
-			continue
-		}
-		managed := onStart
-		priority, registered := discovery.Registered(gv)
-		if !registered {
+		w := wanted{gv: res.GroupVersion(), managed: onStart}
+		registered := false
+		if w.priority, registered = discovery.Registered(w.gv); !registered {
 			if res.Definition == nil {
 				continue
 			}
-			priority, managed = discovery.Custom, always
+			w.priority, w.managed = discovery.Custom, always
 		}
-		wanted[name] = &apiregistrationv1.APIService{
-			TypeMeta:   metav1.TypeMeta{Kind: "APIService", APIVersion: apiregistrationv1.SchemeGroupVersion.String()},
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{managedLabel: managed}},
-			Spec: apiregistrationv1.APIServiceSpec{Group: gv.Group, Version: gv.Version,
-				GroupPriorityMinimum: priority.Group, VersionPriority: priority.Version},
-		}
+		all[w.gv.Version+"."+w.gv.Group] = w
 	}
-	return wanted
+	return all
 }
 
-// mend returns the write that a stored APIService needs. One without the label belongs to whoever made it.
-func (a *Aggregation) mend(o *storage.Object, want *apiregistrationv1.APIService, start bool) ([]storage.Write, error) {
+func (w *wanted) spec() apiregistrationv1.APIServiceSpec {
+	return apiregistrationv1.APIServiceSpec{Group: w.gv.Group, Version: w.gv.Version,
+		GroupPriorityMinimum: w.priority.Group, VersionPriority: w.priority.Version}
+}
+
+func (w *wanted) object() *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{
+		TypeMeta: metav1.TypeMeta{Kind: "APIService", APIVersion: apiregistrationv1.SchemeGroupVersion.String()},
+		ObjectMeta: metav1.ObjectMeta{Name: w.gv.Version + "." + w.gv.Group,
+			Labels: map[string]string{managedLabel: w.managed}},
+		Spec: w.spec()}
+}
+
+// mend returns the write that a stored APIService needs; want is nil if it should not be there. One without the label
+// belongs to whoever made it.
+func (a *Aggregation) mend(o *storage.Object, want *wanted, start bool) ([]storage.Write, error) {
 	managed := o.Labels.Get(managedLabel)
 	if managed != always && (managed != onStart || !start) {
 		return nil, nil
@@ -170,12 +200,11 @@ func (a *Aggregation) mend(o *storage.Object, want *apiregistrationv1.APIService
 		return []storage.Write{{Op: storage.Delete, Key: o.Key, Expect: o.Revision}}, nil
 	}
 	if known := a.lookUp(o.Key.Name); known != nil && known.revision == o.Revision && known.local &&
-		known.priority == (discovery.Priority{Group: want.Spec.GroupPriorityMinimum,
-			Version: want.Spec.VersionPriority}) {
+		known.priority == want.priority {
 		return nil, nil // without decoding it
 	}
 	return a.Objects.Update(a.res, o, "", func(obj api.Object) {
-		obj.(*apiregistrationv1.APIService).Spec = *want.Spec.DeepCopy()
+		obj.(*apiregistrationv1.APIService).Spec = want.spec()
 	})
 }
 

@@ -3,6 +3,7 @@ package aggregation
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -79,6 +80,11 @@ func (a *Aggregation) Registrations() *discovery.Registrations {
 	return nil
 }
 
+// plain reports whether the set would be the same without it.
+func (e *registered) plain() bool {
+	return e == nil || e.service == nil && (e.gv.Version == "" || e.priority == discovery.Usual(e.gv))
+}
+
 // follow keeps the set in line with the APIServices until ctx ends.
 func (a *Aggregation) follow(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -88,8 +94,9 @@ func (a *Aggregation) follow(ctx context.Context) {
 		}
 		watcher, err := a.Objects.Collection(a.res).Watch(ctx, storage.WatchRequest{From: revision})
 		for err == nil {
-			if _, err = watcher.Next(ctx); err == nil {
-				_, err = a.refresh(ctx)
+			var events []storage.Event
+			if events, err = watcher.Next(ctx); err == nil {
+				a.apply(ctx, events)
 			}
 		}
 		if watcher != nil {
@@ -109,27 +116,62 @@ func (a *Aggregation) refresh(ctx context.Context) (int64, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known := make(map[string]*registered, len(list.Items))
-	changed := len(list.Items) != len(a.known)
-	remote := 0
+	present := make(map[string]bool, len(list.Items))
+	changed := false
 	for _, o := range list.Items {
-		e := a.known[o.Key.Name]
-		if e == nil || e.revision != o.Revision {
-			e, changed = a.read(ctx, o, e), true
-		}
-		known[o.Key.Name] = e
-		if e.service == nil {
-			continue
-		}
-		if remote++; remote > maxServices {
-			a.Log.Error("an APIService is not acted on: there are too many", "name", o.Key.Name, "limit", maxServices)
-			known[o.Key.Name] = &registered{revision: o.Revision}
+		present[o.Key.Name] = true
+		changed = a.note(ctx, o.Key.Name, o) || changed
+	}
+	for name := range a.known {
+		if !present[name] {
+			changed = a.note(ctx, name, nil) || changed
 		}
 	}
 	if changed {
-		a.replace(known)
+		a.replace()
 	}
 	return list.Revision, nil
+}
+
+// apply changes the set by what has happened to APIServices.
+func (a *Aggregation) apply(ctx context.Context, events []storage.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	changed := false
+	for _, e := range events {
+		switch e.Type {
+		case storage.Bookmark:
+		case storage.Deleted:
+			changed = a.note(ctx, e.Object.Key.Name, nil) || changed
+		default:
+			changed = a.note(ctx, e.Object.Key.Name, e.Object) || changed
+		}
+	}
+	if changed {
+		a.replace()
+	}
+}
+
+// note takes over an APIService as it is stored now, nil if it is gone. It reports whether the set has changed. A link
+// that nothing uses any more is closed. a.mu is held.
+func (a *Aggregation) note(ctx context.Context, name string, o *storage.Object) (changed bool) {
+	before := a.known[name]
+	var now *registered
+	switch {
+	case o == nil:
+		delete(a.known, name)
+	case before != nil && before.revision == o.Revision:
+		return false
+	default:
+		now = a.read(ctx, o, before)
+		a.known[name] = now
+	}
+	if before != nil && before.service != nil && (now == nil || now.service == nil ||
+		now.service.link != before.service.link) {
+		before.service.link.close()
+		a.unavailable.forget(name)
+	}
+	return !before.plain() || !now.plain()
 }
 
 // read is an APIService as it is stored now; before is what it was, nil if it is new.
@@ -190,28 +232,32 @@ func setCondition(s *apiregistrationv1.APIService, to apiregistrationv1.APIServi
 	*c = to
 }
 
-// replace makes the known APIServices the current set, and closes the links that no APIService uses any more. a.mu is
-// held.
-func (a *Aggregation) replace(known map[string]*registered) {
-	before := a.known
-	a.known = known
-	close(a.changed)
-	a.changed = make(chan struct{})
-	now := setOf(known)
+// replace makes the known APIServices the current set. a.mu is held.
+func (a *Aggregation) replace() {
+	now := setOf(a.known)
+	if now != nil && len(now.services) > maxServices {
+		a.Log.Error("not all APIServices are acted on: there are too many", "limit", maxServices)
+		now.limit()
+	}
 	a.current.Store(now)
 	if now == nil {
 		a.merged.forget()
 	}
-	kept := map[*link]bool{}
-	for _, e := range known {
-		if e.service != nil {
-			kept[e.service.link] = true
-		}
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// limit leaves the services whose names come first.
+func (s *set) limit() {
+	names := make([]string, 0, len(s.services))
+	for _, of := range s.services {
+		names = append(names, of.Name)
 	}
-	for _, e := range before {
-		if e.service != nil && !kept[e.service.link] {
-			e.service.link.close()
-			a.unavailable.forget(e.service.Name)
+	slices.Sort(names)
+	for gv, of := range s.services {
+		if of.Name >= names[maxServices] {
+			delete(s.services, gv)
+			delete(s.registrations.External, gv)
 		}
 	}
 }
@@ -228,7 +274,7 @@ func setOf(known map[string]*registered) *set {
 			to := types.NamespacedName{Namespace: l.target.namespace, Name: l.target.name}
 			s.links[to] = append(s.links[to], l)
 		}
-		if e.priority != discovery.Usual(e.gv) && e.gv.Version != "" {
+		if !e.plain() {
 			r.Priorities[e.gv] = e.priority
 		}
 	}
