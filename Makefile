@@ -8,8 +8,8 @@ GOBUILD := go build -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserve
 
 # All that needs no race detector is compiled with the same flags: lint, the binaries and the black-box
 # tests then share one build of every package, which is most of what they take on a fresh machine.
-build e2e parity kubectl helm operator bench soak lint size: export CGO_ENABLED := 0
-build e2e parity kubectl helm operator bench soak lint size: export GOFLAGS := $(GOFLAGS) -trimpath
+build e2e parity kubectl helm extensions operator bench soak lint size: export CGO_ENABLED := 0
+build e2e parity kubectl helm extensions operator bench soak lint size: export GOFLAGS := $(GOFLAGS) -trimpath
 
 # The race detector needs a C compiler; without one the tests run all the same.
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
@@ -48,8 +48,8 @@ flaky: ## look for tests that fail by chance: each COUNT times, with the race de
 		go test $(RACE) -count=$(COUNT) -timeout 4h $(FLAKY)
 
 .PHONY: e2e
-e2e: build parity helm operator ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
-	KUBECONFIG= COXSWAIN_BIN=$(CURDIR)/bin HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))" \
+e2e: build parity helm extensions operator ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
+	KUBECONFIG= COXSWAIN_BIN=$(CURDIR)/bin EXTENSIONS=$(CURDIR)/.tools HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))" \
 		go test -tags e2e -p 1 -count=1 -timeout 20m -v ./test/...
 
 .PHONY: parity
@@ -71,6 +71,11 @@ kubectl:
 helm:
 	@test -n "$(HELM)" || test -x .tools/helm || { set -x; \
 		cd test/helm && go build -ldflags "-s -w" -o ../../.tools/helm helm.sh/helm/v3/cmd/helm; }
+
+# API servers of others, of the releases of test/extensions/go.mod. The first build takes minutes.
+.PHONY: extensions
+extensions: ## Kubernetes' sample-apiserver, metrics-server and the test adapter of custom metrics
+	cd test/extensions && go build -ldflags "-s -w" -o ../../.tools/ tool
 
 # The example is a module of its own, as an operator is; ./... of this one leaves it out.
 .PHONY: operator

@@ -19,6 +19,7 @@
 //	node.go       nodes that the test plays itself, and their pods
 //	identity.go   each controller acts as itself; Signing has the control plane's keys
 //	faults.go     Faults: refused writes and late caches
+//	extensions.go Extensions: groups of other servers that are away
 //	history.go    every state that was ever stored, in order
 //	walk.go       Walk: random changes, restarts and kills while a promise is checked
 //	client.go     the test's own client

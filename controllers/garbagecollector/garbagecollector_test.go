@@ -5,14 +5,19 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/coxswain-dev/coxswain/controllers/controllertest"
+	"github.com/coxswain-dev/coxswain/testenv"
 )
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
@@ -246,4 +251,44 @@ func TestGarbageCollector_RandomWalk(t *testing.T) {
 			require.NotNil(t, c.Map("default", name), name)
 		}
 	}
+}
+
+// A server of others that is away takes nothing with it: what it serves stays in the graph, an object whose owner
+// it may have is left alone, and everything else is collected.
+func TestGarbageCollector_KeepsWhatServersThatAreAwayHave(t *testing.T) {
+	t.Parallel()
+	direct := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0),
+		testenv.WithoutScheduler())
+	extensions, config := controllertest.StartExtensions(t, direct)
+	strange, batch := schema.GroupVersion{Group: "wardle.example.com", Version: "v1alpha1"}, batchv1.SchemeGroupVersion
+	extensions.Take(strange) // it has not been seen yet
+	c := controllertest.ClockedAt(t, direct, "garbagecollector")
+	c.Config, c.Impersonate = config, true
+	c.Restart()
+	job := c.CreateJob("owner", nil)
+	of := func(gv schema.GroupVersion, kind, name string, uid types.UID) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: gv.String(), Kind: kind, Name: name, UID: uid}
+	}
+	c.CreateMap("default", "flunders", of(strange, "Flunder", "f", "somewhere"))
+	c.CreateMap("default", "jobs", of(batch, "Job", job.Name, job.UID))
+	c.CreateMap("default", "lost", of(batch, "Job", "none", "never"))
+	awaitGone(c.Cluster, "lost")
+	c.AwaitCollected("default")
+
+	// Now one that has been seen goes away, and discovery is asked again.
+	extensions.Take(batch)
+	c.Step(time.Minute)
+	c.CreateMap("default", "unclear", of(batch, "Job", "none", "perhaps"))
+	c.AwaitCollected("default")
+	for _, name := range []string{"flunders", "jobs", "unclear"} {
+		require.NotNil(t, c.Map("default", name), name)
+	}
+	// Its objects may go while it is away; their dependents follow when it is back.
+	require.NoError(t, c.Client.BatchV1().Jobs("default").Delete(c.Context(), job.Name, metav1.DeleteOptions{
+		PropagationPolicy: new(metav1.DeletePropagationBackground)}))
+	extensions.Give(batch)
+	c.Passing(time.Second, "its dependents are collected", func() bool {
+		return c.Map("default", "jobs") == nil && c.Map("default", "unclear") == nil
+	})
+	require.NotNil(t, c.Map("default", "flunders"))
 }

@@ -3,14 +3,19 @@ package namespace_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/coxswain-dev/coxswain/controllers/controllertest"
+	"github.com/coxswain-dev/coxswain/testenv"
 )
 
 func TestMain(m *testing.M) { controllertest.Main(m) }
@@ -102,4 +107,37 @@ func TestNamespace_TriesAgainWhatCouldNotBeDeleted(t *testing.T) {
 	c.Faults.RefuseNext(5, "DELETE", "configmaps")
 	c.DeleteNamespace("flaky")
 	c.AwaitNamespaceGone("flaky")
+}
+
+// A group whose server is away may have objects in the namespace: it stays, and reports why, until the server is back.
+// Everything else is deleted meanwhile.
+func TestNamespace_WaitsForGroupsThatAreAway(t *testing.T) {
+	t.Parallel()
+	direct := testenv.Start(t, testenv.OrExternal(), testenv.WithControllers(), testenv.WithNodes(0),
+		testenv.WithoutScheduler())
+	extensions, config := controllertest.StartExtensions(t, direct)
+	away := schema.GroupVersion{Group: "wardle.example.com", Version: "v1alpha1"}
+	extensions.Take(away)
+	c := controllertest.ClockedAt(t, direct, "namespace")
+	c.Config, c.Impersonate = config, true
+	c.Restart()
+	c.CreateNamespace("waits")
+	c.CreateMap("waits", "cm")
+	c.DeleteNamespace("waits")
+	const want = "True: DiscoveryFailed: Discovery failed for some groups, 1 failing: unable to retrieve the complete " +
+		"list of server APIs: wardle.example.com/v1alpha1: stale GroupVersion discovery: wardle.example.com/v1alpha1"
+	c.Reaches("it says why", func() bool {
+		ns, err := c.Client.CoreV1().Namespaces().Get(c.Context(), "waits", metav1.GetOptions{})
+		require.NoError(t, err)
+		return slices.ContainsFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool {
+			return c.Type == corev1.NamespaceDeletionDiscoveryFailure &&
+				fmt.Sprintf("%s: %s: %s", c.Status, c.Reason, c.Message) == want
+		})
+	})
+	require.Nil(t, c.Map("waits", "cm"))
+	extensions.Give(away)
+	c.Passing(time.Second, "it goes", func() bool {
+		_, err := c.Client.CoreV1().Namespaces().Get(c.Context(), "waits", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
 }

@@ -2,12 +2,12 @@ package podautoscaler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -28,6 +28,7 @@ func (s *session) compute(ctx context.Context) (replicas int32, metric string, e
 	var statuses []autoscalingv2.MetricStatus
 	var firstErr error
 	var firstReason string
+	var firstSpec *autoscalingv2.MetricSpec
 	invalid, specs := 0, s.hpa.Spec.Metrics
 	for i := range specs {
 		p, err := s.propose(ctx, &specs[i])
@@ -35,7 +36,7 @@ func (s *session) compute(ctx context.Context) (replicas int32, metric string, e
 			reason := sources[specs[i].Type].reason
 			s.recorder.Event(s.hpa, corev1.EventTypeWarning, reason, err.Error())
 			if firstErr == nil {
-				firstErr, firstReason = err, reason
+				firstErr, firstReason, firstSpec = err, reason, &specs[i]
 			}
 			invalid++
 			continue
@@ -50,7 +51,7 @@ func (s *session) compute(ctx context.Context) (replicas int32, metric string, e
 		s.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, firstReason,
 			"the HPA was unable to compute the replica count: %v", firstErr)
 		return 0, "", fmt.Errorf("invalid metrics (%d invalid out of %d), first error is: %w", invalid,
-			len(specs), firstErr)
+			len(specs), failure(firstSpec, firstErr))
 	}
 	s.condition(autoscalingv2.ScalingActive, corev1.ConditionTrue, "ValidMetricFound",
 		"the HPA was able to successfully calculate a replica count from %s", metric)
@@ -87,6 +88,33 @@ func (s *session) selectPods() error {
 	return nil
 }
 
+// failure is an error of a metric as the event about all metrics has it; the condition and the metric's own event
+// have the error alone. The words are kube-controller-manager's.
+func failure(spec *autoscalingv2.MetricSpec, err error) error {
+	switch spec.Type {
+	case autoscalingv2.ResourceMetricSourceType:
+		return fmt.Errorf("failed to get %s resource metric value: %w", spec.Resource.Name, err)
+	case autoscalingv2.ContainerResourceMetricSourceType:
+		return fmt.Errorf("failed to get %s container metric value: %w", spec.ContainerResource.Container, err)
+	case autoscalingv2.PodsMetricSourceType:
+		return fmt.Errorf("failed to get pods metric value: %w", err)
+	case autoscalingv2.ObjectMetricSourceType:
+		if spec.Object.Target.Type == autoscalingv2.AverageValueMetricType {
+			err = fmt.Errorf("failed to get %s object metric: %w", spec.Object.Metric.Name, err)
+		}
+		return fmt.Errorf("failed to get object metric value: %w", err)
+	case autoscalingv2.ExternalMetricSourceType:
+		name := spec.External.Metric.Name
+		if spec.External.Target.AverageValue != nil {
+			err = fmt.Errorf("failed to get %s external metric: %w", name, err)
+		} else {
+			err = fmt.Errorf("failed to get external metric %s: %w", name, err)
+		}
+		return fmt.Errorf("failed to get %s external metric value: %w", name, err)
+	}
+	return err
+}
+
 // sources are the kinds of metrics: the reason by which a failure is known, and how a count comes of one.
 var sources map[autoscalingv2.MetricSourceType]struct {
 	reason  string
@@ -120,7 +148,7 @@ func (s *session) ofResource(ctx context.Context, spec *autoscalingv2.MetricSpec
 	r := spec.Resource
 	p, current, err := s.resourceOf(ctx, r.Name, "", r.Target, string(r.Name)+" resource")
 	if err != nil {
-		return p, fmt.Errorf("failed to get %s utilization: %w", r.Name, err)
+		return p, err
 	}
 	p.status = autoscalingv2.MetricStatus{Type: spec.Type, Resource: &autoscalingv2.ResourceMetricStatus{Name: r.Name,
 		Current: current}}
@@ -131,7 +159,7 @@ func (s *session) ofContainerResource(ctx context.Context, spec *autoscalingv2.M
 	r := spec.ContainerResource
 	p, current, err := s.resourceOf(ctx, r.Name, r.Container, r.Target, string(r.Name)+" container resource")
 	if err != nil {
-		return p, fmt.Errorf("failed to get %s container metric value: %w", r.Name, err)
+		return p, err
 	}
 	p.status = autoscalingv2.MetricStatus{Type: spec.Type,
 		ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{
@@ -143,47 +171,53 @@ func (s *session) ofContainerResource(ctx context.Context, spec *autoscalingv2.M
 func (s *session) resourceOf(ctx context.Context, name corev1.ResourceName, container string,
 	target autoscalingv2.MetricTarget, called string) (proposal, autoscalingv2.MetricValueStatus, error) {
 	current := autoscalingv2.MetricValueStatus{}
+	fail := func(err error) (proposal, autoscalingv2.MetricValueStatus, error) {
+		return proposal{}, current, fmt.Errorf("failed to get %s utilization: %w", name, err)
+	}
+	if target.AverageValue == nil && target.AverageUtilization == nil {
+		return proposal{}, current, errors.New("invalid resource metric source: neither an average utilization " +
+			"target nor an average value (usage) target was set")
+	}
 	pods, err := s.targets()
 	if err != nil {
-		return proposal{}, current, err
+		return fail(err)
 	}
 	metrics, err := s.metrics.resource(ctx, s.hpa.Namespace, s.selector, name, container)
 	if err != nil {
-		return proposal{}, current, fmt.Errorf("unable to get metrics for resource %s: %w", name, err)
+		return fail(fmt.Errorf("unable to get metrics for resource %s: %w", name, err))
 	}
 	if target.AverageValue != nil {
 		out, err := s.byAverage(pods, metrics, name, target.AverageValue.MilliValue())
+		if err != nil {
+			return fail(err)
+		}
 		current.AverageValue = quantity(out.value)
-		return proposal{replicas: out.replicas, name: called}, current, err
-	}
-	if target.AverageUtilization == nil {
-		return proposal{}, current, fmt.Errorf("invalid resource metric source: neither an average utilization " +
-			"target nor an average value (usage) target was set")
+		return proposal{replicas: out.replicas, name: called}, current, nil
 	}
 	out, err := s.byUtilization(pods, metrics, name, container, *target.AverageUtilization)
+	if err != nil {
+		return fail(err)
+	}
 	current.AverageUtilization, current.AverageValue = &out.utilization, quantity(out.value)
-	return proposal{replicas: out.replicas, name: called + " utilization (percentage of request)"}, current, err
+	return proposal{replicas: out.replicas, name: called + " utilization (percentage of request)"}, current, nil
 }
 
 func (s *session) ofPodsMetric(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
-	fail := func(err error) (proposal, error) {
-		return proposal{}, fmt.Errorf("failed to get pods metric value: %w", err)
-	}
 	m := spec.Pods
 	if m.Target.AverageValue == nil {
-		return fail(fmt.Errorf("its target needs an averageValue"))
+		return proposal{}, errors.New("invalid pods metric source: no average value target was set")
 	}
 	pods, err := s.targets()
 	if err != nil {
-		return fail(err)
+		return proposal{}, err
 	}
 	metrics, err := s.metrics.pods(ctx, s.hpa.Namespace, s.selector, m.Metric)
 	if err != nil {
-		return fail(fmt.Errorf("unable to get metric %s: %w", m.Metric.Name, err))
+		return proposal{}, fmt.Errorf("unable to get metric %s: %w", m.Metric.Name, err)
 	}
 	out, err := s.byAverage(pods, metrics, "", m.Target.AverageValue.MilliValue())
 	if err != nil {
-		return fail(err)
+		return proposal{}, err
 	}
 	return proposal{out.replicas, "pods metric " + m.Metric.Name,
 		autoscalingv2.MetricStatus{Type: spec.Type, Pods: &autoscalingv2.PodsMetricStatus{
@@ -193,28 +227,31 @@ func (s *session) ofPodsMetric(ctx context.Context, spec *autoscalingv2.MetricSp
 
 func (s *session) ofObject(ctx context.Context, spec *autoscalingv2.MetricSpec) (proposal, error) {
 	o := spec.Object
-	fail := func(err error) (proposal, error) {
-		return proposal{}, fmt.Errorf("failed to get object metric value: %w", err)
+	value, err := s.objectValue(ctx, o)
+	if err != nil {
+		return proposal{}, fmt.Errorf("unable to get metric %s: %s on %s %s/%w", o.Metric.Name, o.DescribedObject.Kind,
+			s.hpa.Namespace, o.DescribedObject.Name, err)
 	}
+	out, current, err := s.compare("object", value, o.Target)
+	if err != nil {
+		return proposal{}, err
+	}
+	called := fmt.Sprintf("%s metric %s", o.DescribedObject.Kind, o.Metric.Name)
+	if o.Target.Type == autoscalingv2.AverageValueMetricType {
+		called = fmt.Sprintf("external metric %s(%v)", o.Metric.Name, o.Metric.Selector)
+	}
+	return proposal{out.replicas, called, autoscalingv2.MetricStatus{
+		Type: spec.Type, Object: &autoscalingv2.ObjectMetricStatus{Metric: o.Metric, DescribedObject: o.DescribedObject,
+			Current: current},
+	}}, nil
+}
+
+func (s *session) objectValue(ctx context.Context, o *autoscalingv2.ObjectMetricSource) (int64, error) {
 	resource, err := s.resourceName(o.DescribedObject)
 	if err != nil {
-		return fail(err)
+		return 0, err
 	}
-	value, err := s.metrics.object(ctx, s.hpa.Namespace, resource, o.DescribedObject.Name, o.Metric)
-	if err != nil {
-		return fail(fmt.Errorf("unable to get metric %s: %s on %s %s: %w", o.Metric.Name, o.DescribedObject.Kind,
-			s.hpa.Namespace, o.DescribedObject.Name, err))
-	}
-	out, current, err := s.compare(value, o.Target)
-	if err != nil {
-		return fail(err)
-	}
-	return proposal{out.replicas, fmt.Sprintf("%s metric %s", o.DescribedObject.Kind, o.Metric.Name),
-		autoscalingv2.MetricStatus{
-			Type: spec.Type, Object: &autoscalingv2.ObjectMetricStatus{Metric: o.Metric,
-				DescribedObject: o.DescribedObject,
-				Current:         current},
-		}}, nil
+	return s.metrics.object(ctx, s.hpa.Namespace, resource, o.DescribedObject.Name, o.Metric)
 }
 
 // resourceName is the plural of the object's kind, with its group, as the custom metrics API has it.
@@ -235,21 +272,20 @@ func (s *session) ofExternal(ctx context.Context, spec *autoscalingv2.MetricSpec
 	e := spec.External
 	value, err := s.metrics.external(ctx, s.hpa.Namespace, e.Metric)
 	if err != nil {
-		return proposal{}, fmt.Errorf("failed to get external metric %s: unable to get external metric %s/%s/%s: %w",
-			e.Metric.Name, s.hpa.Namespace, e.Metric.Name, metav1.FormatLabelSelector(e.Metric.Selector), err)
+		return proposal{}, fmt.Errorf("unable to get external metric %s/%s/%v: %w", s.hpa.Namespace, e.Metric.Name,
+			e.Metric.Selector, err)
 	}
-	out, current, err := s.compare(value, e.Target)
+	out, current, err := s.compare("external", value, e.Target)
 	if err != nil {
-		return proposal{}, fmt.Errorf("failed to get %s external metric value: %w", e.Metric.Name, err)
+		return proposal{}, err
 	}
-	return proposal{out.replicas, fmt.Sprintf("external metric %s(%s)", e.Metric.Name,
-		metav1.FormatLabelSelector(e.Metric.Selector)),
+	return proposal{out.replicas, fmt.Sprintf("external metric %s(%v)", e.Metric.Name, e.Metric.Selector),
 		autoscalingv2.MetricStatus{Type: spec.Type, External: &autoscalingv2.ExternalMetricStatus{Metric: e.Metric,
 			Current: current}}}, nil
 }
 
-// compare is for a metric that is one number.
-func (s *session) compare(value int64, target autoscalingv2.MetricTarget) (
+// compare is for a metric that is one number, of an object or an external one.
+func (s *session) compare(source string, value int64, target autoscalingv2.MetricTarget) (
 	out outcome, current autoscalingv2.MetricValueStatus, err error) {
 	switch {
 	case target.Type == autoscalingv2.ValueMetricType && target.Value != nil:
@@ -259,7 +295,7 @@ func (s *session) compare(value int64, target autoscalingv2.MetricTarget) (
 		out = s.byShare(value, target.AverageValue.MilliValue())
 		current.AverageValue = quantity(out.value)
 	default:
-		err = fmt.Errorf("neither a value target nor an average value target was set")
+		err = fmt.Errorf("invalid %s metric source: neither a value target nor an average value target was set", source)
 	}
 	return out, current, err
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -14,13 +16,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
 // metricsClient asks the three metrics APIs. They are plain JSON, of which little is needed: the documents are read
 // into the types below, and no other client library is.
-type metricsClient struct{ client rest.Interface }
+type metricsClient struct {
+	client rest.Interface
+	clock  clock.PassiveClock
+	// recheck is how long the version of the custom metrics API is remembered.
+	recheck time.Duration
+
+	mu      sync.Mutex
+	version string // of the custom metrics API
+	since   time.Time
+}
 
 // podMetric is one number of one pod, in thousandths, as it was at a time over a window.
 type podMetric struct {
@@ -117,7 +129,49 @@ func (m *metricsClient) resource(ctx context.Context, namespace string, selector
 	return found, nil
 }
 
-// custom reads from the custom metrics API, in the newer of its versions that is served.
+const customGroup = "custom.metrics.k8s.io"
+
+// customVersions are the versions of the custom metrics API that can be read, the newest first.
+var customVersions = []string{"v1beta2", "v1beta1"}
+
+// customVersion is the version of the custom metrics API that the API server prefers, or else the newest that it
+// serves, of those that can be read.
+func (m *metricsClient) customVersion(ctx context.Context) (string, error) {
+	now := m.clock.Now()
+	m.mu.Lock()
+	version, fresh := m.version, now.Sub(m.since) < m.recheck
+	m.mu.Unlock()
+	if version != "" && fresh {
+		return version, nil
+	}
+	var group metav1.APIGroup
+	err := m.get(ctx, &group, []string{"/apis/" + customGroup}, nil)
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("no custom metrics API (%s) registered", customGroup)
+	}
+	if err != nil {
+		return "", err
+	}
+	served := func(version string) bool {
+		return slices.ContainsFunc(group.Versions, func(v metav1.GroupVersionForDiscovery) bool {
+			return v.Version == version
+		})
+	}
+	version = group.PreferredVersion.Version
+	if !slices.Contains(customVersions, version) {
+		at := slices.IndexFunc(customVersions, served)
+		if at < 0 {
+			return "", errors.New("no known available metric versions found")
+		}
+		version = customVersions[at]
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.version, m.since = version, now
+	return version, nil
+}
+
+// custom reads from the custom metrics API.
 func (m *metricsClient) custom(ctx context.Context, path []string, selector labels.Selector,
 	metric *metav1.LabelSelector) (*metricValueList, error) {
 	of, err := metav1.LabelSelectorAsSelector(metric)
@@ -131,20 +185,15 @@ func (m *metricsClient) custom(ctx context.Context, path []string, selector labe
 	if selector != nil {
 		params["labelSelector"] = selector.String()
 	}
-	for _, version := range []string{"v1beta2", "v1beta1"} {
-		var list metricValueList
-		err = m.get(ctx, &list, append([]string{"/apis/custom.metrics.k8s.io", version, "namespaces"}, path...), params)
-		if err == nil {
-			if len(list.Items) == 0 {
-				return nil, fmt.Errorf("%w from custom metrics API", errNoMetrics)
-			}
-			return &list, nil
-		}
-		if !apierrors.IsNotFound(err) {
-			break
-		}
+	version, err := m.customVersion(ctx)
+	var list metricValueList
+	if err == nil {
+		err = m.get(ctx, &list, append([]string{"/apis/" + customGroup, version, "namespaces"}, path...), params)
 	}
-	return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+	}
+	return &list, nil
 }
 
 // pods is a metric of each pod.
@@ -153,6 +202,9 @@ func (m *metricsClient) pods(ctx context.Context, namespace string, selector lab
 	list, err := m.custom(ctx, []string{namespace, "pods", "*", metric.Name}, selector, metric.Selector)
 	if err != nil {
 		return nil, err
+	}
+	if len(list.Items) == 0 {
+		return nil, fmt.Errorf("%w from custom metrics API", errNoMetrics)
 	}
 	found := podMetrics{}
 	for i := range list.Items {
@@ -179,6 +231,10 @@ func (m *metricsClient) object(ctx context.Context, namespace, resource, name st
 	list, err := m.custom(ctx, path, nil, metric.Selector)
 	if err != nil {
 		return 0, err
+	}
+	if n := len(list.Items); n != 1 {
+		return 0, fmt.Errorf("unable to fetch metrics from custom metrics API: the custom metrics API server returned "+
+			"%d results when we asked for exactly one", n)
 	}
 	return list.Items[0].Value.MilliValue(), nil
 }

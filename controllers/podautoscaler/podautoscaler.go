@@ -77,8 +77,9 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	hpas, core := env.Informers.Autoscaling().V2().HorizontalPodAutoscalers(), env.Informers.Core().V1()
 	a := &autoscaler{
 		env: env, settings: env.Settings.Autoscaler, hpas: hpas.Lister(), informer: hpas.Informer(),
-		pods:     core.Pods().Lister(),
-		metrics:  &metricsClient{env.Client.Discovery().RESTClient()},
+		pods: core.Pods().Lister(),
+		metrics: &metricsClient{client: env.Client.Discovery().RESTClient(), clock: env.Clock,
+			recheck: env.Settings.Autoscaler.SyncPeriod},
 		recorder: env.Recorder("horizontal-pod-autoscaler"),
 		memories: map[string]*past{}, selectors: map[string]labels.Selector{},
 		scales: sync.OnceValues(func() (meta.ResettableRESTMapper, scale.ScalesGetter) {

@@ -83,6 +83,18 @@ func (m *metricsAPI) set(path string, items ...any) {
 	m.lists[path] = map[string]any{"items": items}
 }
 
+// serve announces the custom metrics API, in versions of which the first is preferred.
+func (m *metricsAPI) serve(versions ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	group := metav1.APIGroup{Name: "custom.metrics.k8s.io"}
+	for _, v := range versions {
+		group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{Version: v})
+	}
+	group.PreferredVersion = group.Versions[0]
+	m.lists["/apis/custom.metrics.k8s.io"] = group
+}
+
 func (m *metricsAPI) query(path string) url.Values {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -252,23 +264,99 @@ func TestPodAutoscaler_TheLargestOfItsMetricsCounts(t *testing.T) {
 	}
 	const custom, external = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/",
 		"/apis/external.metrics.k8s.io/v1beta1/namespaces/default/waiting"
-	// The older version of the custom API serves as well.
-	const older = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*/requests"
+	const perPod = custom + "pods/*/requests"
+	s.metrics.serve("v1alpha1", "v1beta1", "v1beta2") // the newest that is known
 	// 50 % of the one container: as it should be
 	s.metrics.set(resourceMetrics, s.used("web-0", 200, 900), s.used("web-1", 200, 900))
-	s.metrics.set(older, value("web-0", "100"), value("web-1", "100"))
+	s.metrics.set(perPod, value("web-0", "100"), value("web-1", "100"))
 	s.metrics.set(custom+"services/front/latency", value("front", "2"))
 	s.metrics.set(external, value("", "40"), value("", "50")) // 90 in all: three of 30
 	s.awaitScale(3)
-	s.AwaitEvent("SuccessfulRescale", "New size: 3; reason: external metric waiting(queue=jobs) above target")
+	s.AwaitEvent("SuccessfulRescale", "New size: 3; reason: external metric waiting(&LabelSelector{MatchLabels:"+
+		"map[string]string{queue: jobs,},MatchExpressions:[]LabelSelectorRequirement{},}) above target")
 	require.Equal(t, "queue=jobs", s.metrics.query(external).Get("labelSelector"))
-	require.Equal(t, "app=web", s.metrics.query(older).Get("labelSelector"))
+	require.Equal(t, "app=web", s.metrics.query(perPod).Get("labelSelector"))
 	s.Reaches("the status is written, after the scale", func() bool { return s.hpa().Status.LastScaleTime != nil })
 	require.Len(t, s.hpa().Status.CurrentMetrics, 4)
 
 	s.metrics.set(custom+"services/front/latency", value("front", "4")) // twice the two that are ready
 	s.awaitScale(4)
 	s.AwaitEvent("SuccessfulRescale", "New size: 4; reason: Service metric latency above target")
+}
+
+// The metrics APIs may be served by others, who may be away: each failure has its reason and kube-controller-manager's
+// words, and goes when the metric is back.
+func TestPodAutoscaler_TellsWhichMetricItCannotGet(t *testing.T) {
+	labelled := &metav1.LabelSelector{MatchLabels: map[string]string{"verb": "GET"}}
+	metric := autoscalingv2.MetricIdentifier{Name: "hits", Selector: labelled}
+	each := autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
+		AverageValue: new(resource.MustParse("10"))}
+	front := autoscalingv2.CrossVersionObjectReference{APIVersion: "v1", Kind: "Service", Name: "front"}
+	s := newScaled(t, autoscalingv2.MetricSpec{Type: autoscalingv2.PodsMetricSourceType,
+		Pods: &autoscalingv2.PodsMetricSource{Metric: metric, Target: each}})
+	use := func(spec autoscalingv2.MetricSpec) {
+		h := s.hpa()
+		h.Spec.Metrics = []autoscalingv2.MetricSpec{spec}
+		_, err := s.Client.AutoscalingV2().HorizontalPodAutoscalers("default").Update(s.Context(), h,
+			metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	fails := func(reason, inner, outer string) {
+		t.Helper()
+		var c autoscalingv2.HorizontalPodAutoscalerCondition
+		s.Passing(500*time.Millisecond, reason+": "+inner, func() bool {
+			c = s.condition(autoscalingv2.ScalingActive)
+			return c.Reason == reason && c.Message == "the HPA was unable to compute the replica count: "+inner
+		})
+		require.Equal(t, corev1.ConditionFalse, c.Status)
+		s.AwaitEvent(reason, inner)
+		s.AwaitEvent("FailedComputeMetricsReplicas",
+			"invalid metrics (1 invalid out of 1), first error is: "+outer+inner)
+	}
+	works := func() {
+		t.Helper()
+		s.Passing(500*time.Millisecond, "it is back", func() bool {
+			return s.condition(autoscalingv2.ScalingActive).Reason == "ValidMetricFound"
+		})
+	}
+	value := func(object string) any {
+		return map[string]any{"describedObject": map[string]string{"name": object},
+			"timestamp": s.Now().UTC().Format(time.RFC3339), "value": "10"}
+	}
+	const custom = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/"
+	const fetching = "unable to fetch metrics from custom metrics API: "
+	fails("FailedGetPodsMetric", "unable to get metric hits: "+fetching+
+		"no custom metrics API (custom.metrics.k8s.io) registered", "failed to get pods metric value: ")
+	s.metrics.serve("v1beta1")
+	s.metrics.set(custom + "pods/*/hits")
+	fails("FailedGetPodsMetric", "unable to get metric hits: no metrics returned from custom metrics API",
+		"failed to get pods metric value: ")
+	s.metrics.set(custom+"pods/*/hits", value("web-0"), value("web-1"))
+	works()
+	require.Equal(t, "verb=GET", s.metrics.query(custom+"pods/*/hits").Get("metricLabelSelector"))
+	require.Equal(t, "10", s.hpa().Status.CurrentMetrics[0].Pods.Current.AverageValue.String())
+
+	use(autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType,
+		Object: &autoscalingv2.ObjectMetricSource{DescribedObject: front, Metric: metric, Target: each}})
+	s.metrics.set(custom+"services/front/hits", value("front"), value("front"))
+	fails("FailedGetObjectMetric", "unable to get metric hits: Service on default front/"+fetching+
+		"the custom metrics API server returned 2 results when we asked for exactly one",
+		"failed to get object metric value: failed to get hits object metric: ")
+	s.metrics.set(custom+"services/front/hits", value("front"))
+	works()
+	require.Equal(t, "verb=GET", s.metrics.query(custom+"services/front/hits").Get("metricLabelSelector"))
+
+	const external = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/hits"
+	use(autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType,
+		External: &autoscalingv2.ExternalMetricSource{Metric: metric, Target: autoscalingv2.MetricTarget{
+			Type: autoscalingv2.ValueMetricType, Value: new(resource.MustParse("10"))}}})
+	s.metrics.set(external)
+	fails("FailedGetExternalMetric", "unable to get external metric default/hits/&LabelSelector{MatchLabels:"+
+		"map[string]string{verb: GET,},MatchExpressions:[]LabelSelectorRequirement{},}: no metrics returned from "+
+		"external metrics API", "failed to get hits external metric value: failed to get external metric hits: ")
+	s.metrics.set(external, value(""))
+	works()
+	require.Equal(t, "10", s.hpa().Status.CurrentMetrics[0].External.Current.Value.String())
 }
 
 func TestPodAutoscaler_TellsWhatIsWrongWithItsTarget(t *testing.T) {

@@ -2,6 +2,7 @@ package podautoscaler
 
 import (
 	"errors"
+	"fmt"
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
@@ -177,7 +178,7 @@ func (s *session) byValue(value, target int64) (outcome, error) {
 	}
 	ready, err := s.readyPods()
 	if err != nil {
-		return outcome{}, err
+		return outcome{}, fmt.Errorf("unable to calculate ready pods: %w", err)
 	}
 	return outcome{replicas: ceil(ratio * float64(ready)), value: value}, nil
 }

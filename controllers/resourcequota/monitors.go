@@ -179,7 +179,8 @@ func (m *monitors) watch(ctx context.Context, of schema.GroupResource) (*monitor
 
 func (m *monitors) discover(of schema.GroupResource) (schema.GroupVersionResource, error) {
 	lists, err := m.env.Client.Discovery().ServerPreferredNamespacedResources()
-	if partial := (&discovery.ErrGroupDiscoveryFailed{}); err != nil && !errors.As(err, &partial) {
+	partial := &discovery.ErrGroupDiscoveryFailed{}
+	if err != nil && !errors.As(err, &partial) {
 		return schema.GroupVersionResource{}, fmt.Errorf("discovery: %w", err)
 	}
 	for _, list := range lists {
@@ -191,6 +192,11 @@ func (m *monitors) discover(of schema.GroupResource) (schema.GroupVersionResourc
 			return r.Name == of.Resource && slices.Contains(r.Verbs, "watch")
 		}) {
 			return gv.WithResource(of.Resource), nil
+		}
+	}
+	for gv, err := range partial.Groups { // its server may be away, and its objects still be there
+		if gv.Group == of.Group {
+			return schema.GroupVersionResource{}, fmt.Errorf("discovery of %s: %w", gv, err)
 		}
 	}
 	return schema.GroupVersionResource{}, errNotServed

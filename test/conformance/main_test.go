@@ -1,9 +1,10 @@
 //go:build e2e
 
-// Package conformance tries what Kubernetes' conformance suite demands of custom resources and webhooks. Each test
-// bears the codename of the one in the suite whose description it follows. The code is our own.
+// Package conformance tries what Kubernetes' conformance suite demands of custom resources, webhooks and aggregation.
+// Each test bears the codename of the one in the suite whose description it follows. The code is our own.
 //
-// KUBECONFIG is the cluster that is tried; without it, `coxswain up` from COXSWAIN_BIN. KUBECTL is the real kubectl.
+// KUBECONFIG is the cluster that is tried; without it, `coxswain up` from COXSWAIN_BIN. KUBECTL is the real
+// kubectl.
 package conformance
 
 import (

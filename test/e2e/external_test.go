@@ -168,8 +168,8 @@ func TestLeader_IsReplacedWhenKilled(t *testing.T) {
 	c.run(kubectl, "wait", "deployment/guestbook", "--for=jsonpath={.status.readyReplicas}=5", "--timeout=60s")
 }
 
-// certificates makes a CA and one certificate that serves both sides of a connection.
-func certificates(t *testing.T) (dir string) {
+// certificates makes a CA, and one certificate that serves both sides of a connection, for loopback and these names.
+func certificates(t *testing.T, names ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	write := func(name, kind string, der []byte) {
@@ -184,7 +184,7 @@ func certificates(t *testing.T) (dir string) {
 			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name},
 			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 			KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, BasicConstraintsValid: true,
-			IsCA: parent == nil, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+			IsCA: parent == nil, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: names,
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		}
 		if parent == nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -47,7 +48,12 @@ func (o *output) String() string {
 // start starts coxswain. What it prints is shown if the test fails.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(coxswain, args...), exited: make(chan struct{})}
+	return startProgram(t, coxswain, args...)
+}
+
+func startProgram(t *testing.T, program string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	require.NoError(t, p.cmd.Start())
 	go func() {
@@ -57,7 +63,7 @@ func start(t *testing.T, args ...string) *process {
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("coxswain %v (pid %d) printed:\n%s", args, p.cmd.Process.Pid, tail(p.out.String(), 8<<10))
+			t.Logf("%s %v (pid %d) printed:\n%s", filepath.Base(program), args, p.cmd.Process.Pid, tail(p.out.String(), 8<<10))
 		}
 	})
 	return p
