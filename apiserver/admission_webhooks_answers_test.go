@@ -247,6 +247,8 @@ var refusals = []struct {
 	{"429", m{"code": 429, "reason": "TooManyRequests", "message": "later"}, 429, "TooManyRequests", ": later"},
 	{"500", m{"code": 500}, 500, "", " without explanation"},
 	{"200", m{"code": 200, "status": "Success", "message": "fine"}, 400, "", ": fine"},
+	{"999", m{"code": 999}, 999, "", " without explanation"},
+	{"1000", m{"code": 1000}, 500, "", " without explanation"},
 	{"0", m{"code": 0}, 400, "", " without explanation"},
 	{"-1", m{"code": -1}, 400, "", " without explanation"},
 	{"399", m{"code": 399}, 400, "", " without explanation"},
@@ -416,11 +418,13 @@ func unreachable(t *testing.T, h *hooked) []answerCaseWords {
 		{at(wrongName.url, wrongName.ca), nil, failed + `"` + wrongName.url +
 			`/x?timeout=10s": tls: failed to verify certificate: x509: `},
 		{at("https://"+garbage.Addr().String(), h.hooks.ca.PEM()), nil, failed + `"https://` + garbage.Addr().String()},
-		{at(h.hooks.URL, []byte("nonsense")), nil, "failed to call webhook: unable to load root certificates: unable to parse " +
+		{at(h.hooks.URL, []byte("nonsense")), nil, "could not get REST client: unable to load root certificates: unable to parse " +
 			"bytes as PEM block"},
-		{service("none"), nil, `failed to call webhook: services "none" not found`},
-		{service("empty"), nil, `failed to call webhook: no endpoints available for service "empty"`},
-		{service("other"), nil, `failed to call webhook: no service port 443 found for service "other"`},
+		{service("none"), nil, failed + `"https://none.default.svc:443/x?timeout=10s": service "none" not found`},
+		{service("empty"), nil, failed + `"https://empty.default.svc:443/x?timeout=10s": no endpoints available for ` +
+			`service "empty"`},
+		{service("other"), nil, failed + `"https://other.default.svc:443/x?timeout=10s": no service port 443 found for ` +
+			`service "other"`},
 		{m{"timeoutSeconds": 1}, hang, failed + `"` + h.hooks.URL + "/h"},
 		{m{"timeoutSeconds": 1}, trickle, "failed to call webhook: unexpected error when reading " +
 			"response body. Please retry. Original error: context deadline exceeded"},

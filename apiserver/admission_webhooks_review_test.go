@@ -290,3 +290,16 @@ func TestWebhooks_KeepTheIdentityOfAnUpdate(t *testing.T) {
 		}
 	}
 }
+
+// What a webhook makes of the options of a stream is what the stream is opened with.
+func TestWebhooks_ChangeTheOptionsOfAConnect(t *testing.T) {
+	t.Parallel()
+	h := startHooked(t)
+	h.create(pods, pod("p"))
+	h.mutates("m", h.hook("m.example.com", rules(ruleFor("", "v1", "pods/exec", "CONNECT", ""))))
+	h.on("m.example.com", respondPatch(add("/container", "nope"), add("/command", []string{"true"})))
+	h.do(http.MethodPost, pods+"/p/exec?command=ls&stdout=true&container=main", nil).refused(400, "BadRequest",
+		"container nope is not valid for pod p")
+	h.on("m.example.com", respondPatch(add("/kind", "PodAttachOptions")))
+	h.do(http.MethodPost, pods+"/p/exec?command=ls&stdout=true&container=main", nil).refused(500, "InternalError", "no kind")
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -159,9 +160,7 @@ func (c *call) ask(ctx context.Context, ask *admissionreview.Question) (*admissi
 	}
 	review, err := c.send(ctx, body)
 	if err != nil {
-		status := apierrors.NewServiceUnavailable("error calling webhook")
-		errors.As(err, &status)
-		return nil, callFailure(c.name, status, "failed to call webhook: %w", err)
+		return nil, c.sendFailure(err)
 	}
 	answer, err := review.Check(ask.UID, c.of == calls.Mutating)
 	if err != nil {
@@ -169,6 +168,19 @@ func (c *call) ask(ctx context.Context, ask *admissionreview.Question) (*admissi
 			"received invalid webhook response: %w", err)
 	}
 	return answer, nil
+}
+
+// sendFailure is the failure of a call that has brought no review.
+func (c *call) sendFailure(err error) error {
+	var config *webhook.ConfigError
+	if errors.As(err, &config) {
+		return callFailure(c.name, apierrors.NewInternalError(err), "could not get REST client: %w", err)
+	}
+	status, ok := err.(*apierrors.StatusError)
+	if !ok {
+		status = apierrors.NewServiceUnavailable("error calling webhook")
+	}
+	return callFailure(c.name, status, "failed to call webhook: %w", err)
 }
 
 // send sends the review within the webhook's time, of which it is told.
@@ -192,16 +204,28 @@ func (c *call) send(ctx context.Context, body []byte) (*admissionreview.Review, 
 		}
 	}
 	got, err := c.client.Ask(ctx, to, body, maxAnswer)
-	var early *webhook.ReadError
-	if errors.As(err, &early) { // in the words of Kubernetes' client
-		return nil, fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w",
-			early.Err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, worded(err, to)
 	}
 	return admissionreview.Decode(c.version,
 		admissionreview.Response{Code: got.Code, ContentType: got.ContentType, Body: got.Body})
+}
+
+// worded is the error of a call in the words of Kubernetes' client.
+func worded(err error, to webhook.Target) error {
+	var early *webhook.ReadError
+	if errors.As(err, &early) {
+		return fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w", early.Err)
+	}
+	var unresolved *webhook.ResolveError
+	if !errors.As(err, &unresolved) {
+		return err
+	}
+	reason := unresolved.Err
+	if apierrors.IsNotFound(reason) {
+		reason = fmt.Errorf("service %q not found", to.Service.Name)
+	}
+	return &url.Error{Op: "Post", URL: to.Name(), Err: reason}
 }
 
 // count notes how a call went.

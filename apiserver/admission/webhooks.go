@@ -149,7 +149,10 @@ func newHooks(env *Env, plugin, plural string, of calls.Type, read func(api.Obje
 	return h, err
 }
 
-// about returns the webhooks that may be asked about a request, in their order. If there are none, it costs a lookup.
+// idle reports that there are no webhooks at all. It costs a lookup.
+func (h *hooks) idle() bool { return h.cluster.Changed(h.kind) == 0 }
+
+// about returns the webhooks that may be asked about a request, in their order.
 func (h *hooks) about(ctx context.Context, a *Attributes) ([]ranked, error) {
 	changed := h.cluster.Changed(h.kind)
 	if changed == 0 || exemptFromWebhooks(a.GroupResource()) {

@@ -44,6 +44,10 @@ func (c *Client) Ask(ctx context.Context, to Target, body []byte, most int) (*An
 	within, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	at, host, through, err := c.address(within, to)
+	var unresolved *ResolveError
+	if err != nil && !errors.As(err, &unresolved) {
+		return nil, &ConfigError{err}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +133,22 @@ func (e *ReadError) Error() string { return "reading the answer: " + e.Err.Error
 
 // Unwrap returns the reason.
 func (e *ReadError) Unwrap() error { return e.Err }
+
+// ResolveError is a service that leads nowhere.
+type ResolveError struct{ Err error }
+
+func (e *ResolveError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *ResolveError) Unwrap() error { return e.Err }
+
+// ConfigError is a target that cannot be called as it is configured.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *ConfigError) Unwrap() error { return e.Err }
 
 // CodeError is an answer that is no success.
 type CodeError struct {

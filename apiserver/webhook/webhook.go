@@ -127,7 +127,7 @@ func (c *Client) address(ctx context.Context, to Target) (at *url.URL, host stri
 	if s := to.Service; s != nil {
 		address, err := resolve(ctx, c.Objects, s)
 		if err != nil {
-			return nil, "", nil, err
+			return nil, "", nil, &ResolveError{err}
 		}
 		host = net.JoinHostPort(s.serverName(), strconv.Itoa(int(s.port())))
 		at, err = (&url.URL{Scheme: "https", Host: address}).Parse(s.Path)

@@ -163,8 +163,11 @@ func checkPatch(r *admissionv1.AdmissionResponse, mutating bool) error {
 	return nil
 }
 
+// maxCode is the largest code that HTTP can carry.
+const maxCode = 999
+
 // Denied returns the error of a request that a webhook does not allow: the webhook's own Status, in which a code below
-// 400 is 400, and the message names the webhook.
+// 400 is 400, one that cannot be sent is 500, and the message names the webhook.
 func Denied(webhook string, result *metav1.Status) *apierrors.StatusError {
 	status := metav1.Status{Status: metav1.StatusFailure}
 	if result != nil {
@@ -172,6 +175,9 @@ func Denied(webhook string, result *metav1.Status) *apierrors.StatusError {
 	}
 	if status.Code < http.StatusBadRequest {
 		status.Code = http.StatusBadRequest
+	}
+	if status.Code > maxCode {
+		status.Code = http.StatusInternalServerError
 	}
 	if status.Status == "" || status.Status == metav1.StatusSuccess {
 		status.Status = metav1.StatusFailure
