@@ -124,10 +124,10 @@ func (s *Server) serveOpenAPIV3Index(w http.ResponseWriter, r *http.Request) err
 
 func (s *Server) serveOpenAPIV3(w http.ResponseWriter, r *http.Request) error {
 	name := strings.TrimPrefix(r.URL.Path, "/openapi/v3/")
-	from, doc := s.aggregation.OpenAPIV3(name)
+	from, doc := s.aggregation.OpenAPIV3(r.Context(), name)
 	if from != nil && doc == nil {
 		s.passOnTo(w, &aggregation.Request{Request: r, User: authn.UserFrom(r.Context()),
-			Fail: func(err error) { s.failAggregated(w, r, err) }}, from)
+			Fail: func(err error) { s.failAggregated(w, r, err) }, Switched: func() {}}, from)
 		return nil
 	}
 	if doc == nil {

@@ -72,7 +72,7 @@ func (c *checker) run(ctx context.Context) {
 		}
 		c.a.unavailable.set(c.name, v.status != apiregistrationv1.ConditionTrue)
 		err := c.a.judge(ctx, c.name, c.link, v)
-		if err != nil && ctx.Err() == nil {
+		if err != nil && !errors.Is(err, errOvertaken) && ctx.Err() == nil {
 			c.a.Log.Warn("writing the status of an APIService", "name", c.name, "error", err)
 		}
 		wait := checkEvery
@@ -230,7 +230,7 @@ func (a *Aggregation) judge(ctx context.Context, name string, of *link, v verdic
 	}
 	if _, err := a.Store.Commit(ctx, writes...); err != nil {
 		if overtaken(err) {
-			return nil // by another server, or by a change that will be looked at
+			return errOvertaken
 		}
 		return err
 	}
@@ -241,6 +241,9 @@ func (a *Aggregation) judge(ctx context.Context, name string, of *link, v verdic
 		"message", v.message)
 	return nil
 }
+
+// errOvertaken says that another server, or a user, has written the APIService meanwhile.
+var errOvertaken = errors.New("overtaken")
 
 func ignore(err, of error) error {
 	if errors.Is(err, of) {

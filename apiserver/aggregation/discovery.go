@@ -27,33 +27,21 @@ const acceptDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroup
 // nobody.
 func (a *Aggregation) Discovery(ctx context.Context, h http.Header) func(
 	schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
-	var described map[schema.GroupVersion]apidiscoveryv2.APIVersionDiscovery
+	var asked map[schema.GroupVersion]known[[]apidiscoveryv2.APIResourceDiscovery]
 	if current := a.now(); current != nil {
-		described = askAll(a, h, current, func(s *Service) apidiscoveryv2.APIVersionDiscovery {
-			return a.describe(ctx, s)
+		asked = askAll(ctx, a, h, current, func(l *link) *document[[]apidiscoveryv2.APIResourceDiscovery] {
+			return &l.resources
 		})
 	}
 	return func(gv schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
-		if v, ok := described[gv]; ok {
-			return v
+		k, found := asked[gv]
+		v := apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Resources: k.value,
+			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
+		if !found || k.err != nil {
+			v.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
 		}
-		return apidiscoveryv2.APIVersionDiscovery{Version: gv.Version,
-			Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
+		return v
 	}
-}
-
-func (a *Aggregation) describe(ctx context.Context, s *Service) apidiscoveryv2.APIVersionDiscovery {
-	if !s.Available {
-		return apidiscoveryv2.APIVersionDiscovery{Version: s.Version, Resources: s.link.resources.last(),
-			Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
-	}
-	resources, _, err := s.link.resources.get(ctx, a)
-	v := apidiscoveryv2.APIVersionDiscovery{Version: s.Version, Resources: resources,
-		Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
-	if err != nil {
-		v.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
-	}
-	return v
 }
 
 // fetchResources asks a server for its resources of a group and version.

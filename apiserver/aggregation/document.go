@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -49,42 +51,76 @@ type document[T any] struct {
 // errSame is the answer of a server whose document has not changed.
 var errSame = errors.New("not modified")
 
-// get returns the last known document. err is why it may be out of date, or why there is none.
-func (d *document[T]) get(ctx context.Context, a *Aggregation) (value T, known bool, err error) {
+// known is a document, as far as it is known. err is why it may be out of date, or why there is none.
+type known[T any] struct {
+	value T
+	err   error
+}
+
+var (
+	errUnfetched = errors.New("not fetched yet")
+	errAway      = errors.New("the server is not available")
+)
+
+// begin starts a fetch if one is due. It returns what to wait for; nil if there is no need to.
+func (d *document[T]) begin(a *Aggregation) <-chan struct{} {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.underWay == nil && !a.Clock.Now().Before(d.until) {
 		done := make(chan struct{})
 		if a.start(func(ctx context.Context) { d.renew(ctx, a, done) }) {
 			d.underWay = done
 		}
 	}
-	wait := d.underWay
 	if d.asked {
-		wait = nil
+		return nil
 	}
-	d.mu.Unlock()
-	if wait != nil {
-		patience := time.NewTimer(waitFor)
-		defer patience.Stop()
+	return d.underWay
+}
+
+// last returns the last known document.
+func (d *document[T]) last() known[T] {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.known && d.err == nil {
+		return known[T]{d.value, errUnfetched}
+	}
+	return known[T]{d.value, d.err}
+}
+
+// askAll asks all servers for a document at the same time, but for those that are not available. A request that this
+// server itself has sent on asks nobody.
+func askAll[T any](ctx context.Context, a *Aggregation, h http.Header, current *set,
+	of func(*link) *document[T]) map[schema.GroupVersion]known[T] {
+	found := map[schema.GroupVersion]known[T]{}
+	if a.returned(h) {
+		return found
+	}
+	ctx, cancel := context.WithTimeout(ctx, waitFor)
+	defer cancel()
+	var waits []<-chan struct{}
+	for _, s := range current.services {
+		if !s.Available {
+			continue
+		}
+		if wait := of(s.link).begin(a); wait != nil {
+			waits = append(waits, wait)
+		}
+	}
+	for _, wait := range waits {
 		select {
 		case <-wait:
-		case <-patience.C:
 		case <-ctx.Done():
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err = d.err; !d.known && err == nil {
-		err = errors.New("not fetched yet")
+	for gv, s := range current.services {
+		k := of(s.link).last()
+		if !s.Available {
+			k.err = errAway
+		}
+		found[gv] = k
 	}
-	return d.value, d.known, err
-}
-
-// last returns the last known document without asking for it.
-func (d *document[T]) last() T {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.value
+	return found
 }
 
 // renew fetches the document.

@@ -119,9 +119,8 @@ func (a *Aggregation) OpenAPIV3Index(ctx context.Context, h http.Header, own *op
 	if err := json.Unmarshal(text, &index); err != nil {
 		return nil, fmt.Errorf("this server's index: %w", err)
 	}
-	for gv, s := range askAll(a, h, current, func(s *Service) *spec3 {
-		return lookUp(ctx, a, s, &s.link.spec3)
-	}) {
+	for gv, k := range askAll(ctx, a, h, current, func(l *link) *document[*spec3] { return &l.spec3 }) {
+		s := k.value
 		if s == nil || !s.served {
 			continue
 		}
@@ -136,13 +135,24 @@ func (a *Aggregation) OpenAPIV3Index(ctx context.Context, h http.Header, own *op
 
 // OpenAPIV3 returns the server that has the document of a name in the index, nil if none has. The document is returned
 // where the server has none itself.
-func (a *Aggregation) OpenAPIV3(name string) (*Service, *openapi.Document) {
+func (a *Aggregation) OpenAPIV3(ctx context.Context, name string) (*Service, *openapi.Document) {
 	s := a.At("/" + name)
 	if s == nil || name != pathOf(s.GroupVersion) {
 		return nil, nil
 	}
-	if known := s.link.spec3.last(); known != nil {
-		return s, known.converted
+	if !s.Available {
+		return s, nil
+	}
+	if wait := s.link.spec3.begin(a); wait != nil {
+		ctx, cancel := context.WithTimeout(ctx, waitFor)
+		defer cancel()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+		}
+	}
+	if k := s.link.spec3.last(); k.value != nil {
+		return s, k.value.converted
 	}
 	return s, nil
 }
@@ -153,10 +163,10 @@ func (a *Aggregation) OpenAPIV2(ctx context.Context, h http.Header, own *openapi
 	if current == nil || len(current.services) == 0 {
 		return own
 	}
-	found := askAll(a, h, current, func(s *Service) *fragment { return lookUp(ctx, a, s, &s.link.spec2) })
+	found := askAll(ctx, a, h, current, func(l *link) *document[*fragment] { return &l.spec2 })
 	gvs := make([]schema.GroupVersion, 0, len(found))
 	for gv, f := range found {
-		if f != nil {
+		if f.value != nil {
 			gvs = append(gvs, gv)
 		}
 	}
@@ -168,39 +178,10 @@ func (a *Aggregation) OpenAPIV2(ctx context.Context, h http.Header, own *openapi
 	sum.Write([]byte(own.Hash))
 	fragments := make([]*fragment, len(gvs))
 	for i, gv := range gvs {
-		fragments[i] = found[gv]
+		fragments[i] = found[gv].value
 		sum.Write([]byte("\x00" + fragments[i].hash))
 	}
 	return a.merged.of(hex.EncodeToString(sum.Sum(nil)), own, fragments)
-}
-
-// lookUp returns what a server is known to say. One that is not available is not asked.
-func lookUp[T any](ctx context.Context, a *Aggregation, s *Service, d *document[T]) T {
-	if !s.Available {
-		return d.last()
-	}
-	value, _, _ := d.get(ctx, a)
-	return value
-}
-
-// askAll asks all servers at the same time. A request that this server itself has sent on asks nobody.
-func askAll[T any](a *Aggregation, h http.Header, current *set, ask func(*Service) T) map[schema.GroupVersion]T {
-	found := map[schema.GroupVersion]T{}
-	if a.returned(h) {
-		return found
-	}
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	for gv, s := range current.services {
-		asking.Go(func() {
-			value := ask(s)
-			mu.Lock()
-			defer mu.Unlock()
-			found[gv] = value
-		})
-	}
-	asking.Wait()
-	return found
 }
 
 // mergedDocument is the document of version 2 with what it was made of. The last one is kept.
