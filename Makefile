@@ -74,8 +74,8 @@ helm:
 
 # API servers of others, of the releases of test/extensions/go.mod. The first build takes minutes.
 .PHONY: extensions
-extensions: ## Kubernetes' sample-apiserver, metrics-server and the test adapter of custom metrics
-	cd test/extensions && go build -ldflags "-s -w" -o ../../.tools/ tool
+extensions: ## Kubernetes' sample-apiserver, metrics-server, and an adapter of external metrics
+	cd test/extensions && go build -ldflags "-s -w" -o ../../.tools/ tool ./adapter
 
 # The example is a module of its own, as an operator is; ./... of this one leaves it out.
 .PHONY: operator

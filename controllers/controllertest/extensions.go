@@ -23,8 +23,9 @@ import (
 // Extensions stands before an API server and takes groups away, as if servers of others that are down served them:
 // discovery calls a group's version stale, and its paths are answered 503.
 type Extensions struct {
-	mu   sync.Mutex
-	away map[schema.GroupVersion]bool
+	mu    sync.Mutex
+	away  map[schema.GroupVersion]bool
+	stale int
 }
 
 // StartExtensions returns a configuration by which the API server is seen so. Nothing is away at first.
@@ -63,6 +64,13 @@ func (e *Extensions) Take(gv schema.GroupVersion) { e.set(gv, true) }
 // Give undoes Take.
 func (e *Extensions) Give(gv schema.GroupVersion) { e.set(gv, false) }
 
+// Stale is how often discovery was answered while something was away.
+func (e *Extensions) Stale() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stale
+}
+
 func (e *Extensions) set(gv schema.GroupVersion, away bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,6 +100,9 @@ func (e *Extensions) discovery(res *http.Response) error {
 		return err
 	}
 	e.mu.Lock()
+	if len(e.away) > 0 {
+		e.stale++
+	}
 	for gv := range e.away {
 		makeStale(&list, gv)
 	}

@@ -39,8 +39,9 @@ func extensionProgram(t *testing.T, name string) string {
 	return program
 }
 
-// extend prepares an extension server that acts as a service account and stands behind NAMESPACE/SERVICE.
-func (c *cluster) extend(program, namespace, account, service string, args ...string) *extension {
+// extend prepares an extension server that acts as a service account and stands behind NAMESPACE/SERVICE. asFlag is
+// the flag by which it is told how to reach the API server.
+func (c *cluster) extend(program, asFlag, namespace, account, service string, args ...string) *extension {
 	c.t.Helper()
 	dir := certificates(c.t, service+"."+namespace+".svc")
 	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
@@ -48,7 +49,7 @@ func (c *cluster) extend(program, namespace, account, service string, args ...st
 	kubeconfig := c.accountKubeconfig(namespace, account)
 	port := freePort(c.t)
 	return &extension{c: c, program: extensionProgram(c.t, program), port: port, ca: ca, args: append([]string{
-		"--bind-address=127.0.0.1", "--secure-port=" + port, "--kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1", "--secure-port=" + port, asFlag + "=" + kubeconfig,
 		"--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
 		"--tls-cert-file=" + filepath.Join(dir, "leaf.crt"), "--tls-private-key-file=" + filepath.Join(dir, "leaf.key"),
 	}, args...)}
@@ -99,7 +100,7 @@ func sampleAPIServer(c *cluster) *extension {
 	c.t.Helper()
 	e := startEtcd(c.t, false)
 	c.run(kubectl, "apply", "-f", "testdata/extensions/server.yaml")
-	server := c.extend("sample-apiserver", "wardle", "apiserver", "api", e.flags...)
+	server := c.extend("sample-apiserver", "--kubeconfig", "wardle", "apiserver", "api", e.flags...)
 	server.run()
 	server.register("wardle.example.com", "v1alpha1", "wardle", "api")
 	c.available("v1alpha1.wardle.example.com", "True")
@@ -239,8 +240,8 @@ func TestExtensions_MetricsServerTakesThePlaceOfOurMetrics(t *testing.T) {
 	c.run(kubectl, "rollout", "status", "deployment/web", "--timeout=60s")
 	require.Contains(t, c.run(kubectl, "top", "nodes"), "node-0", "its own")
 	c.run(kubectl, "apply", "-f", "testdata/extensions/metrics.yaml")
-	server := c.extend("metrics-server", "kube-system", "metrics-server", "metrics-server", "--kubelet-insecure-tls",
-		"--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port", "--metric-resolution=10s",
+	server := c.extend("metrics-server", "--kubeconfig", "kube-system", "metrics-server", "metrics-server",
+		"--kubelet-insecure-tls", "--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port", "--metric-resolution=10s",
 		"--kubelet-request-timeout=5s")
 	server.run()
 	server.register("metrics.k8s.io", "v1beta1", "kube-system", "metrics-server")
@@ -262,4 +263,31 @@ func TestExtensions_MetricsServerTakesThePlaceOfOurMetrics(t *testing.T) {
 		out, _, err := c.try(kubectl, "top", "nodes", "--no-headers")
 		return err == nil && strings.Contains(out, "node-0")
 	})
+}
+
+// An autoscaler follows a metric that an adapter serves, with the rights of the bootstrap policy.
+func TestExtensions_AutoscalersFollowTheMetricsOfAnAdapter(t *testing.T) {
+	t.Parallel()
+	c := up(t, dataDir(t), "--nodes", "1")
+	c.run(kubectl, "apply", "-f", "testdata/extensions/metrics.yaml") // the account and the Service are good for any
+	server := c.extend("adapter", "--lister-kubeconfig", "kube-system", "metrics-server", "metrics-server")
+	server.run()
+	server.register("external.metrics.k8s.io", "v1beta1", "kube-system", "metrics-server")
+	c.available("v1beta1.external.metrics.k8s.io", "True")
+	c.run(kubectl, "create", "deployment", "web", "--image=web")
+	c.run(kubectl, "apply", "-f", writeFile(t, "hpa.yaml", `apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 5
+  metrics:
+  - type: External
+    external:
+      metric: {name: other-external-metric} # is 44
+      target: {type: AverageValue, averageValue: "11"}
+`))
+	c.run(kubectl, "wait", "--for=jsonpath={.status.readyReplicas}=4", "deployment/web", "--timeout=90s")
+	require.Contains(t, c.run(kubectl, "describe", "hpa", "web"),
+		"New size: 4; reason: external metric other-external-metric(nil) above target")
 }

@@ -4,8 +4,12 @@ go 1.26.4
 
 tool (
 	k8s.io/sample-apiserver
-	sigs.k8s.io/custom-metrics-apiserver/test-adapter
 	sigs.k8s.io/metrics-server/cmd/metrics-server
+)
+
+require (
+	k8s.io/klog/v2 v2.140.0
+	sigs.k8s.io/custom-metrics-apiserver v1.37.0
 )
 
 require (
@@ -104,7 +108,6 @@ require (
 	k8s.io/apiserver v0.37.2 // indirect
 	k8s.io/client-go v0.37.2 // indirect
 	k8s.io/component-base v0.37.2 // indirect
-	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kms v0.37.2 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	k8s.io/metrics v0.37.2 // indirect
@@ -112,7 +115,6 @@ require (
 	k8s.io/streaming v0.37.2 // indirect
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3 // indirect
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.36.0 // indirect
-	sigs.k8s.io/custom-metrics-apiserver v1.37.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/metrics-server v0.9.0 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
