@@ -107,10 +107,13 @@ type parityPlace struct {
 func aloneOn(t *testing.T, config *rest.Config) parityPlace {
 	t.Helper()
 	maps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("kube-system")
-	require.Eventually(t, func() bool { // the server writes it when it has begun to answer, and lists show it
-		_, err := maps.Get(t.Context(), "kube-apiserver-legacy-service-account-token-tracking", metav1.GetOptions{})
-		return err == nil
-	}, time.Minute, 10*time.Millisecond)
+	for _, name := range []string{"kube-apiserver-legacy-service-account-token-tracking",
+		"extension-apiserver-authentication"} {
+		require.Eventually(t, func() bool { // the server writes it when it has begun to answer, and lists show it
+			_, err := maps.Get(t.Context(), name, metav1.GetOptions{})
+			return err == nil
+		}, time.Minute, 10*time.Millisecond)
+	}
 	return parityPlace{kubeconfig: kubeconfigFor(config), host: config.Host}
 }
 
@@ -207,6 +210,7 @@ var unstable = []struct {
 	{regexp.MustCompile(`since: "\d{4}-\d\d-\d\d"`), "since: DATE"}, // in a ConfigMap of the server's own
 	{regexp.MustCompile(`Unable to read directory "[^"]*" from your PATH: .*\n`), ""},
 	{regexp.MustCompile(`/tmp/(LIVE|MERGED)-\d+`), "/tmp/$1"},
+	{regexp.MustCompile(`(?s)-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----`), "CERTIFICATE"},
 	{regexp.MustCompile(`"?resourceVersion"?: "\d+"`), "REVISION"},
 	{regexp.MustCompile(`\b(\d+(\.\d+)?m?s|[2-9]m(\d+s)?)\b`), "AGE"},
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "SERVER"},
