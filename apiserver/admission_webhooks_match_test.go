@@ -154,7 +154,7 @@ var matchHooks = []struct {
 	{ruled(ruleFor("autoscaling", "v2", "horizontalpodautoscalers", "*", ""), m{"matchPolicy": "Exact"}), ""},
 	{ruled(ruleFor("autoscaling", "v1", "horizontalpodautoscalers", "*", ""), m{"matchPolicy": "Exact"}), "hpa"},
 	{rules(ruleFor("autoscaling", "v3", "horizontalpodautoscalers", "*", "")), ""},
-	// What configures admission, and reviews, are nobody's business.
+	// Webhooks are not asked about reviews and the configuration of admission.
 	{rules(ruleFor("admissionregistration.k8s.io", "*", "*", "*", "")), ""},
 	{rules(ruleFor("authorization.k8s.io", "*", "*", "*", "")), ""},
 	// Namespaces, by their labels; a Namespace is judged by its own new ones.

@@ -182,7 +182,7 @@ func float(value any) any {
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// What a webhook gives a custom resource is pruned, defaulted and validated like what a client sends.
+// A webhook's changes of a custom resource are pruned, defaulted and validated like a client's.
 func TestWebhooks_CustomResources(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)
@@ -291,7 +291,7 @@ func TestWebhooks_KeepTheIdentityOfAnUpdate(t *testing.T) {
 	}
 }
 
-// What a webhook makes of the options of a stream is what the stream is opened with.
+// A stream is opened with the options as a webhook has changed them.
 func TestWebhooks_ChangeTheOptionsOfAConnect(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t)

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -53,6 +54,29 @@ type WatchRequest struct {
 }
 
 const defaultBookmarkEvery = time.Minute
+
+// Signal leaves a token in a channel with room for one whenever objects of the scope have changed. It returns when ctx
+// ends or the store closes.
+func (c *Collection) Signal(ctx context.Context, within Scope, changed chan<- struct{}) {
+	for ctx.Err() == nil {
+		watcher, err := c.Watch(ctx, WatchRequest{Scope: within, Any: true})
+		if err != nil {
+			return // the store has closed
+		}
+		for err == nil {
+			if _, err = watcher.Next(ctx); err == nil {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			}
+		}
+		watcher.Close()
+		if errors.Is(err, ErrUnavailable) {
+			return
+		}
+	}
+}
 
 // Watch opens a watch. ErrExpired when From is older than what can be served.
 func (c *Collection) Watch(ctx context.Context, r WatchRequest) (*Watcher, error) {

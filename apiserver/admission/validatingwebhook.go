@@ -35,7 +35,7 @@ func newValidatingWebhooks(env *Env) (Plugin, error) {
 	return &validatingWebhooks{h}, err
 }
 
-// inquiry is a webhook that a request concerns, what it is asked, and how it has answered.
+// inquiry is a call of one webhook about a request: the question, and then the answer or the error.
 type inquiry struct {
 	call
 	ask    *admissionreview.Question

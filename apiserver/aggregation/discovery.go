@@ -47,16 +47,10 @@ func (a *Aggregation) Discovery(ctx context.Context, h http.Header) func(
 // fetchResources asks a server for its resources of a group and version.
 func (a *Aggregation) fetchResources(ctx context.Context, l *link, etag string) ([]apidiscoveryv2.APIResourceDiscovery,
 	string, error) {
-	header := http.Header{"Accept": {acceptDiscovery}}
-	if etag != "" {
-		header["If-None-Match"] = []string{etag}
-	}
-	r, err := a.ask(ctx, l, "/apis", maxDiscovery, header)
+	r, err := a.ask(ctx, l, "/apis", maxDiscovery, acceptDiscovery, etag)
 	switch {
 	case err != nil:
 		return nil, "", err
-	case r.code == http.StatusNotModified && etag != "":
-		return nil, "", errSame
 	case r.code == http.StatusServiceUnavailable:
 		return nil, "", r.failure("/apis")
 	case r.code != http.StatusOK || !isAggregated(r.header.Get("Content-Type")):
@@ -102,7 +96,7 @@ func complete(resources []apidiscoveryv2.APIResourceDiscovery) []apidiscoveryv2.
 // fetchLegacy asks for the older form, which is converted.
 func (a *Aggregation) fetchLegacy(ctx context.Context, l *link) ([]apidiscoveryv2.APIResourceDiscovery, error) {
 	path := "/apis/" + l.gv.Group + "/" + l.gv.Version
-	r, err := a.ask(ctx, l, path, maxDiscovery, http.Header{"Accept": {"application/json"}})
+	r, err := a.ask(ctx, l, path, maxDiscovery, "application/json", "")
 	if err != nil {
 		return nil, err
 	}

@@ -151,7 +151,7 @@ func TestDiscovery_KeepsTheLastDocument(t *testing.T) {
 	}, patience, tick)
 }
 
-// What a server says that is broken or hostile concerns its own group alone.
+// A broken or hostile answer of a server affects no group but its own.
 func TestDiscovery_SurvivesBrokenServers(t *testing.T) {
 	t.Parallel()
 	for name, document := range map[string]string{

@@ -190,8 +190,14 @@ type reply struct {
 	body   []byte
 }
 
-// ask gets a path of a server. The body may have limit bytes.
-func (a *Aggregation) ask(ctx context.Context, l *link, path string, limit int64, header http.Header) (*reply, error) {
+// ask gets a path of a server in a media type. The body may have limit bytes. A server whose document still has the
+// etag, if one is given, answers errSame.
+func (a *Aggregation) ask(ctx context.Context, l *link, path string, limit int64, accept, etag string) (*reply,
+	error) {
+	header := http.Header{"Accept": {accept}}
+	if etag != "" {
+		header["If-None-Match"] = []string{etag}
+	}
 	host, err := l.address(ctx)
 	if err != nil {
 		return nil, err
@@ -201,6 +207,9 @@ func (a *Aggregation) ask(ctx context.Context, l *link, path string, limit int64
 		return nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode == http.StatusNotModified && etag != "" {
+		return nil, errSame
+	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)

@@ -38,16 +38,10 @@ type swagger struct {
 // fetchFragment asks a server for its document of version 2. It returns nil if the server has none.
 func (a *Aggregation) fetchFragment(ctx context.Context, l *link, etag string) (*fragment, string, error) {
 	const path = "/openapi/v2"
-	header := http.Header{"Accept": {acceptJSON}}
-	if etag != "" {
-		header["If-None-Match"] = []string{etag}
-	}
-	r, err := a.ask(ctx, l, path, maxSpec, header)
+	r, err := a.ask(ctx, l, path, maxSpec, acceptJSON, etag)
 	switch {
 	case err != nil:
 		return nil, "", err
-	case r.code == http.StatusNotModified && etag != "":
-		return nil, "", errSame
 	case r.code == http.StatusNotFound:
 		return nil, "", nil
 	case r.code != http.StatusOK:

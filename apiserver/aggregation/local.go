@@ -47,7 +47,7 @@ func (a *Aggregation) keepLocal(ctx context.Context) {
 	defer following.Wait()
 	for _, kind := range []schema.GroupVersionKind{a.res.GVK(), definitionKind} {
 		if res := a.Registry.Snapshot().Kind(kind); res != nil {
-			following.Go(func() { a.signal(ctx, res, changed) })
+			following.Go(func() { a.Objects.Collection(res).Signal(ctx, storage.Scope{}, changed) })
 		}
 	}
 	tick := time.NewTicker(keepEvery)
@@ -91,28 +91,6 @@ func settle(ctx context.Context, changed <-chan struct{}) bool {
 
 var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
 	Kind: "CustomResourceDefinition"}
-
-// signal leaves a token in the channel whenever objects of the kind have changed.
-func (a *Aggregation) signal(ctx context.Context, res *api.Resource, changed chan<- struct{}) {
-	for ctx.Err() == nil {
-		watcher, err := a.Objects.Collection(res).Watch(ctx, storage.WatchRequest{Any: true})
-		if err != nil {
-			return // the store has closed
-		}
-		for err == nil {
-			if _, err = watcher.Next(ctx); err == nil {
-				select {
-				case changed <- struct{}{}:
-				default:
-				}
-			}
-		}
-		watcher.Close()
-		if errors.Is(err, storage.ErrUnavailable) {
-			return
-		}
-	}
-}
 
 // keepOnce makes the writes that the APIServices need now. start says that it is the first time.
 func (a *Aggregation) keepOnce(ctx context.Context, start bool) error {

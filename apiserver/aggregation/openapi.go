@@ -45,16 +45,10 @@ type spec3 struct {
 // fetchSpec3 asks a server for its index.
 func (a *Aggregation) fetchSpec3(ctx context.Context, l *link, etag string) (*spec3, string, error) {
 	const path = "/openapi/v3"
-	header := http.Header{"Accept": {acceptJSON}}
-	if etag != "" {
-		header["If-None-Match"] = []string{etag}
-	}
-	r, err := a.ask(ctx, l, path, maxIndex, header)
+	r, err := a.ask(ctx, l, path, maxIndex, acceptJSON, etag)
 	switch {
 	case err != nil:
 		return nil, "", err
-	case r.code == http.StatusNotModified && etag != "":
-		return nil, "", errSame
 	case r.code == http.StatusNotFound:
 		s, err := a.convertSpec(ctx, l)
 		return s, "", err

@@ -41,7 +41,7 @@ func (c *ControlPlane) KeepFlowControl(ctx context.Context) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	for _, res := range FlowKinds(c.Registry.Snapshot()) {
-		following.Go(func() { c.signalChanges(ctx, res, storage.Scope{}, changed) })
+		following.Go(func() { c.Objects.Collection(res).Signal(ctx, storage.Scope{}, changed) })
 	}
 	tick := time.NewTicker(upkeepEvery)
 	defer tick.Stop()
@@ -73,29 +73,6 @@ func (c *ControlPlane) KeepFlowControl(ctx context.Context) {
 func overtaken(err error) bool {
 	var conflict *storage.Conflict
 	return errors.As(err, &conflict) || errors.Is(err, storage.ErrExists) || errors.Is(err, storage.ErrNotFound)
-}
-
-// signalChanges leaves a token in the channel whenever objects of the kind, within a scope, have changed.
-func (c *ControlPlane) signalChanges(ctx context.Context, res *api.Resource, within storage.Scope,
-	changed chan<- struct{}) {
-	for ctx.Err() == nil {
-		watcher, err := c.Objects.Collection(res).Watch(ctx, storage.WatchRequest{Scope: within, Any: true})
-		if err != nil {
-			return // the store has closed
-		}
-		for err == nil {
-			if _, err = watcher.Next(ctx); err == nil {
-				select {
-				case changed <- struct{}{}:
-				default:
-				}
-			}
-		}
-		watcher.Close()
-		if errors.Is(err, storage.ErrUnavailable) {
-			return
-		}
-	}
 }
 
 // FlowKinds are the registrations of priority levels and flow schemas, nil where they are not served.

@@ -44,7 +44,8 @@ func (c *ControlPlane) keepTrust(ctx context.Context, res *api.Resource) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() {
-		c.signalChanges(ctx, res, storage.Scope{Namespace: metav1.NamespaceSystem, Name: trustConfigMap}, changed)
+		of := storage.Scope{Namespace: metav1.NamespaceSystem, Name: trustConfigMap}
+		c.Objects.Collection(res).Signal(ctx, of, changed)
 	})
 	tick := time.NewTicker(upkeepEvery)
 	defer tick.Stop()
