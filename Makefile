@@ -8,8 +8,8 @@ GOBUILD := go build -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserve
 
 # All that needs no race detector is compiled with the same flags: lint, the binaries and the black-box
 # tests then share one build of every package, which is most of what they take on a fresh machine.
-build e2e parity kubectl helm extensions operator bench soak lint size: export CGO_ENABLED := 0
-build e2e parity kubectl helm extensions operator bench soak lint size: export GOFLAGS := $(GOFLAGS) -trimpath
+build e2e parity kubectl helm extensions operator upstream platforms bench soak lint size: export CGO_ENABLED := 0
+build e2e parity kubectl helm extensions operator upstream platforms bench soak lint size: export GOFLAGS := $(GOFLAGS) -trimpath
 
 # The race detector needs a C compiler; without one the tests run all the same.
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
@@ -28,6 +28,10 @@ build: ## bin/coxswain and bin/kubectl-lite, static
 .PHONY: up
 up: build ## build, then run a control plane in the foreground, data in ./.coxswain (ARGS has its flags)
 	@exec bin/coxswain up --data-dir ./.coxswain $(ARGS)
+
+.PHONY: assets
+assets: build ## bin/assets: etcd, kube-apiserver and kubectl for suites that use envtest (KUBEBUILDER_ASSETS)
+	@bin/coxswain assets bin/assets
 
 .PHONY: demo
 demo: build ## run the tour of examples/ on a control plane of its own, then end it
@@ -48,7 +52,7 @@ flaky: ## look for tests that fail by chance: each COUNT times, with the race de
 		go test $(RACE) -count=$(COUNT) -timeout 4h $(FLAKY)
 
 .PHONY: e2e
-e2e: build parity helm extensions operator ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
+e2e: build parity helm extensions operator upstream ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
 	KUBECONFIG= COXSWAIN_BIN=$(CURDIR)/bin EXTENSIONS=$(CURDIR)/.tools HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))" \
 		go test -tags e2e -p 1 -count=1 -timeout 20m -v ./test/...
 
@@ -79,8 +83,34 @@ extensions: ## Kubernetes' sample-apiserver, metrics-server, and an adapter of e
 
 # The example is a module of its own, as an operator is; ./... of this one leaves it out.
 .PHONY: operator
-operator: ## check and test examples/operator
+operator: assets ## check examples/operator, and test it three ways: testenv, envtest with our assets, from Python
 	cd examples/operator && go vet ./... && go run $(STATICCHECK) ./... && go test -count=1 ./...
+	cd examples/operator && KUBEBUILDER_ASSETS=$(CURDIR)/bin/assets COXSWAIN_ASSETS=full go test -count=1 ./...
+	cd examples/operator && go build -o ../../.tools/operator .
+	@if command -v python3 >/dev/null; then set -x; cd examples/operator && \
+		COXSWAIN=$(CURDIR)/bin/coxswain OPERATOR=$(CURDIR)/.tools/operator python3 -m unittest test_operator; \
+		else echo "SKIPPED: no python3: the example operator is not tested from Python"; fi
+
+# UPSTREAM are packages of controller-runtime, of the release of test/upstream/go.mod. Those that take a minute each, as
+# they wait for time-outs of their own, are left to those who name them: make upstream UPSTREAM="manager cache".
+UPSTREAM ?= envtest client builder webhook cluster source controller/controllerutil
+
+.PHONY: upstream
+upstream: assets ## controller-runtime's own suites, unmodified, with our assets in the place of envtest's
+	cd test/upstream && KUBEBUILDER_ASSETS=$(CURDIR)/bin/assets \
+		go test -count=1 $(addprefix sigs.k8s.io/controller-runtime/pkg/,$(UPSTREAM))
+
+# What is Linux only is behind build constraints. Windows is left out: the server needs file locks and signals of Unix.
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+
+.PHONY: platforms
+platforms: ## go vet of all that ships, for every platform of a release; each is compiled anew
+	@for p in $(PLATFORMS); do (set -x; GOOS=$${p%/*} GOARCH=$${p#*/} go vet ./cmd/... ./testenv/... ./release) || exit 1; done
+
+# Reproducible: the same commit and the same Go make the same bytes. Each platform is compiled anew, which takes minutes.
+.PHONY: release
+release: ## dist: archives for Linux and macOS, envtest's assets with their index, checksums and SBOM (RELEASE has flags)
+	go run ./release -out dist $(RELEASE)
 
 .PHONY: bench
 bench: build ## the load generator on servers of its own (BENCH has its flags), then the Go benchmarks, short
@@ -92,6 +122,7 @@ lint: ## gofmt, go vet, staticcheck, and the floors of the architecture
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -l:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
 	go vet -tags e2e ./test/... ./kubectl-lite
+	GOOS=darwin GOARCH=arm64 go vet ./cmd/... ./testenv/...
 	go run $(STATICCHECK) ./...
 	go run $(STATICCHECK) -tags e2e ./test/... ./kubectl-lite
 	go test -count=1 ./test

@@ -163,7 +163,8 @@ type Resource struct {
 	ViewFields []string
 
 	// Columns are the server-side table: kubectl get (Priority 0) and -o wide (1). Cells returns one value
-	// for each column. Name and Age are ordinary columns. A review has neither Columns nor Cells.
+	// for each column, an Elapsed where it depends on the time. Name and Age are ordinary columns. A review has neither
+	// Columns nor Cells.
 	Columns []metav1.TableColumnDefinition
 	Cells   func(obj Object) []any
 	// RowConditions mark a row in ways that no column shows.

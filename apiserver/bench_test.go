@@ -14,6 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
 // The hot paths over real TLS. Client and server share the process, so that cpu-µs/op is
@@ -158,4 +161,20 @@ func BenchmarkWatchFanOut(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/1000/float64(b.N*watchers), "cpu-µs/event")
+}
+
+// BenchmarkMiddleware compares a GET without Options.Middleware, which costs nothing, with one that wraps the response.
+func BenchmarkMiddleware(b *testing.B) {
+	for name, middleware := range map[string]func(http.Handler) http.Handler{
+		"none": nil,
+		"wraps": func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(wrapped{w}, r) })
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			s := connect(b, servertest.Start(b, apiserver.Options{Middleware: middleware}).Config)
+			s.quick(b, http.MethodPost, configMaps, "application/json", []byte(`{"metadata":{"name":"a"}}`))
+			measure(b, func() { s.quick(b, http.MethodGet, configMaps+"/a", "", nil) })
+		})
+	}
 }

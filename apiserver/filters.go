@@ -30,8 +30,15 @@ type response struct {
 	seat   *flowcontrol.Request
 }
 
-// observed returns the response that Server.observe put around w.
-func observed(w http.ResponseWriter) *response { return w.(*response) }
+// observed returns the response that Server.observe has made, which Options.Middleware may have wrapped.
+func observed(w http.ResponseWriter) *response {
+	for {
+		if r, ok := w.(*response); ok {
+			return r
+		}
+		w = w.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
+	}
+}
 
 func (r *response) WriteHeader(code int) {
 	if r.code == 0 {
@@ -157,7 +164,13 @@ func longRunning(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "watch") &&
 		query.Flag(r.URL.Query(), "watch") ||
 		r.Method == http.MethodGet && isWatchPath(r.URL.Path) ||
-		proxy.Connects(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/debug/pprof/")
+		proxy.Connects(r.URL.Path) || isLongPath(r.URL.Path)
+}
+
+// isLongPath reports whether a path is one that is not about objects and may take as long as the client likes: a
+// profile, or the move of a clock.
+func isLongPath(path string) bool {
+	return strings.HasPrefix(path, "/debug/pprof/") || path == clockPath
 }
 
 // isWatchPath reports whether a path is an old one of a watch: /api/v1/watch/pods.

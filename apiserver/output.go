@@ -19,8 +19,8 @@ import (
 )
 
 // form is the form of the response to a request about a kind.
-func (r *request) form() encoding.Form {
-	f := encoding.Form{Output: r.out, Resource: r.res}
+func (s *Server) form(r *request) encoding.Form {
+	f := encoding.Form{Output: r.out, Resource: r.res, Clock: s.Clock}
 	if f.View == encoding.ViewTable {
 		f.IncludeObject = metav1.IncludeObjectPolicy(r.query.Get("includeObject"))
 	}
@@ -35,7 +35,7 @@ func (r *request) hasTable() bool {
 
 // writeObject answers with one document in the negotiated form. JSON is sent as it is stored.
 func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *storage.Object) error {
-	form := r.form()
+	form := s.form(r)
 	body, err := form.Object(r.Context(), o)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func wantsPretty(r *request) bool {
 // writeList answers with a list. In JSON the items' bytes are sent one after the other; nothing is decoded, and nothing
 // is copied into one piece.
 func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) error {
-	form := r.form()
+	form := s.form(r)
 	head, items, err := form.List(r.Context(), l)
 	if err != nil {
 		return err

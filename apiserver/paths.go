@@ -38,7 +38,7 @@ func (s *Server) path(h func(w http.ResponseWriter, r *http.Request) error) http
 		var seat flowcontrol.Request
 		defer s.leaveSeat(&seat)
 		var err error
-		if !strings.HasPrefix(hr.URL.Path, "/debug/pprof/") { // a profile takes as long as the client likes
+		if !isLongPath(hr.URL.Path) {
 			err = s.takeSeat(w, hr, &seat, &a, 1)
 		}
 		if err == nil {
@@ -81,10 +81,15 @@ func (s *Server) servePaths(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) error {
-	return s.writeJSON(w, &request{Request: r, out: encoding.Output{Pretty: true}}, http.StatusOK, version.Info{
+	return s.writeJSON(w, &request{Request: r, out: encoding.Output{Pretty: true}}, http.StatusOK, VersionInfo())
+}
+
+// VersionInfo is the answer to a GET of /version.
+func VersionInfo() version.Info {
+	return version.Info{
 		Major: "1", Minor: "37", GitVersion: Version, GitTreeState: "clean",
 		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
-	})
+	}
 }
 
 // check is one named part of a health endpoint.

@@ -31,7 +31,7 @@ func (s *Server) getScale(w http.ResponseWriter, r *request, o *storage.Object) 
 			return apierrors.NewInternalError(err)
 		}
 	}
-	body, err := r.out.Scale(encoding.ScaleOf(r.res, obj))
+	body, err := r.out.Scale(encoding.ScaleOf(r.res, obj), s.Clock.Now())
 	if err != nil {
 		return fmt.Errorf("encoding a scale: %w", err)
 	}

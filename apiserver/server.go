@@ -59,6 +59,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/ttl"
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 // Options assemble a Server. Store and Registry are required.
@@ -103,8 +104,14 @@ type Options struct {
 	Metrics []prometheus.Gatherer
 	// NoProfiling leaves out /debug/pprof (--profiling=false).
 	NoProfiling bool
-	Clock       clock.PassiveClock
-	Log         *slog.Logger
+	// Middleware, if not nil, is put around the answer to every request whose user is known, so that a test may watch,
+	// delay and replace answers. A ResponseWriter that it puts around the server's has the method Unwrap, as for
+	// http.ResponseController.
+	Middleware func(http.Handler) http.Handler
+	// Clock is the time that objects, credentials and Events go by; deadlines and pauses go by the machine's. Nil: the
+	// real clock. A *virtualtime.Clock can be moved at /debug/clock.
+	Clock clock.WithTicker
+	Log   *slog.Logger
 }
 
 // Server serves the Kubernetes API. Its methods are safe for concurrent use.
@@ -191,7 +198,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.webhooks = webhook.New(webhook.Options{Objects: proxyObjects{s}, Dial: o.Kubelet.Dial})
-	o.Admission.Webhooks = s.webhooks
+	o.Admission.Webhooks, o.Admission.Clock = s.webhooks, o.Clock
 	if s.admission, err = admission.NewChain(s.cluster, o.Admission); err != nil {
 		return nil, err
 	}
@@ -208,7 +215,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	if s.definitions, err = definitions.New(ctx, definitions.Options{Store: o.Store, Registry: o.Registry,
-		Objects: instances{ownObjects{s}}, Converter: s.conversions, Log: o.Log, Forget: s.forgetKinds}); err != nil {
+		Objects: instances{ownObjects{s}}, Converter: s.conversions, Clock: o.Clock, Log: o.Log,
+		Forget: s.forgetKinds}); err != nil {
 		return nil, err
 	}
 	if err := s.newAggregation(ctx); err != nil {
@@ -235,6 +243,9 @@ func (s *Server) PolicyWritten() <-chan struct{} { return s.controlPlane.PolicyW
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
 	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody, s.authenticate, s.impersonate)
+	if s.Middleware != nil {
+		r.Use(s.Middleware)
+	}
 	if s.flow == nil {
 		r.Use(s.limitInflight)
 	}
@@ -265,6 +276,9 @@ func (s *Server) Handler() http.Handler {
 		r.Get("/debug/api_priority_and_fairness/{dump}", s.path(s.serveFlowDump))
 	}
 	r.Get("/debug/admission_webhooks", s.path(s.serveWebhookCalls))
+	if c, ok := s.Clock.(*virtualtime.Clock); ok {
+		s.clockRoutes(r, c)
+	}
 	for path, h := range s.Debug {
 		r.Get(path+"*", s.path(func(w http.ResponseWriter, r *http.Request) error { h.ServeHTTP(w, r); return nil }))
 	}
@@ -378,7 +392,7 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 const (
 	shutdownGrace = 5 * time.Second
 	// quietFor is how long there must have been no request before connections from this machine are closed.
-	quietFor = 5 * time.Millisecond
+	quietFor = 3 * time.Millisecond
 )
 
 // shutDown ends a server when its requests are done, or have had their time. A client whose HTTP/2 connection
@@ -392,14 +406,24 @@ func shutDown(srv *http.Server, clients *conn.Listener) error {
 	if at, ok := clients.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
 		look := time.NewTicker(time.Millisecond)
 		defer look.Stop()
-		for since := time.Now(); time.Since(since) < quietFor && grace.Err() == nil; <-look.C {
+		for since := time.Now(); time.Since(since) < quietFor && grace.Err() == nil; {
+			select {
+			case err := <-ended: // there was no connection
+				return closeUnless(err, srv)
+			case <-look.C:
+			}
 			if clients.Busy() {
 				since = time.Now()
 			}
 		}
 		cancel()
 	}
-	if err := <-ended; err == nil {
+	return closeUnless(<-ended, srv)
+}
+
+// closeUnless closes the connections that are left of a server whose Shutdown has failed.
+func closeUnless(err error, srv *http.Server) error {
+	if err == nil {
 		return nil
 	}
 	return srv.Close()

@@ -62,7 +62,7 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	open := labelsOf(r, r.Request)
 	s.metrics.Open(open, 1)
 	defer s.metrics.Open(open, -1)
-	frames := encoding.NewFramer(r.form())
+	frames := encoding.NewFramer(s.form(r))
 	frames.Match = match
 	return s.stream(ctx, w, r, frames, watcher, q.Bookmarks)
 }
@@ -193,7 +193,7 @@ func (s *Server) appendEnd(buf []byte, r *request, frames *encoding.Framer, watc
 // an ERROR event, as if it had begun and could not go on: kube-apiserver does so, and clients
 // look for it there.
 func (s *Server) streamError(w http.ResponseWriter, r *request, err error) error {
-	frames := encoding.NewFramer(r.form())
+	frames := encoding.NewFramer(s.form(r))
 	beginStream(w, frames)
 	_, _ = w.Write(frames.AppendError(nil, statusOf(err, r))) // the client has gone; there is nobody to tell
 	return nil

@@ -48,6 +48,8 @@ type write struct {
 	attributes admission.Attributes
 	// ownedEarly says that owners are final, generated that the server has chosen the new object's name.
 	ownedEarly, generated bool
+	// unchanged says that the object is stored already as the write would leave it.
+	unchanged bool
 }
 
 func newWrite(r *request, decoding []string) *write {
@@ -64,7 +66,7 @@ func (wr *write) on(err error) error {
 // begin begins an attempt.
 func (wr *write) begin(stored *storage.Object) {
 	wr.stored, wr.warnings = stored, slices.Clip(wr.decoding)
-	wr.ownedEarly, wr.generated, wr.part = false, false, nil
+	wr.ownedEarly, wr.generated, wr.unchanged, wr.part = false, false, false, nil
 }
 
 // isDryRun reports whether the write must leave no trace.
@@ -143,6 +145,7 @@ func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object
 		return nil, err
 	}
 	if !life.Renewed && current.Same(doc) {
+		wr.unchanged = true
 		return current, nil
 	}
 	if strategy.Ended(wr.res, obj) { // its last finalizer was taken away

@@ -1,8 +1,14 @@
 package controllers
 
 import (
+	"fmt"
+	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
 
@@ -63,14 +69,50 @@ func (e entry) account() string {
 	return e.name
 }
 
-// as returns the clients of a controller: its own, or the shared ones if it has no identity of its own.
-func (c *clients) as(e entry, identity func(account string) (*rest.Config, error)) (*clients, error) {
+// own are the clients of a controller. They are made, with its credentials, when it first uses one.
+type own struct {
+	typed    kubernetes.Interface
+	metadata metadata.Interface
+	close    func()
+}
+
+// as returns the clients of a controller: its own, or the shared ones if it has no identity of its own. If there are no
+// credentials for it, failed is called, and its requests fail.
+func (c *clients) as(e entry, identity func(account string) (*rest.Config, error), failed func(error)) own {
 	if identity == nil || e.name == asMain {
-		return c, nil
+		return own{c.typed, c.metadata, func() {}}
 	}
-	config, err := identity(e.account())
+	var made atomic.Pointer[clients]
+	get := sync.OnceValue(func() *clients {
+		mine, err := c.identified(e.account(), identity)
+		if err != nil {
+			failed(fmt.Errorf("identity of %s: %w", e.name, err))
+			mine, _ = clientsOf(c.config, &http.Client{Transport: refusing{err}}) // the configuration has served before
+		}
+		made.Store(mine)
+		return mine
+	})
+	return own{
+		typed:    lazily(func() kubernetes.Interface { return get().typed }),
+		metadata: lazyMetadata(func() metadata.Interface { return get().metadata }),
+		close: func() {
+			if mine := made.Load(); mine != nil {
+				mine.close()
+			}
+		},
+	}
+}
+
+func (c *clients) identified(account string, identity func(string) (*rest.Config, error)) (*clients, error) {
+	config, err := identity(account)
 	if err != nil {
 		return nil, err
 	}
 	return connect(config)
 }
+
+// refusing is the transport of a client without credentials.
+type refusing struct{ err error }
+
+// RoundTrip implements http.RoundTripper.
+func (r refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, r.err }

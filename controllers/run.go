@@ -1,28 +1,26 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/events"
+	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/quiescence"
 )
 
 // Settings are those of single controllers.
@@ -55,6 +53,8 @@ type Options struct {
 	Log *slog.Logger
 	// Debug, if not nil, serves the controllers' debug pages.
 	Debug *Debug
+	// Quiescence, if not nil, gets what the controllers have to do.
+	Quiescence *quiescence.Group
 	// Ready, if not nil, is called once every controller's caches are filled and its
 	// workers run.
 	Ready func()
@@ -98,30 +98,35 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 		return err
 	}
 	defer clients.close()
-	events := startEvents(ctx, clients.typed, o.Clock)
-	defer events.stop()
+	recorder := events.NewRecorder(func(string) kubernetes.Interface { return clients.typed }, o.Clock, o.Log)
+	// A leader reports that it no longer leads when ctx has ended.
+	recording, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
+	recorder.Start(recording)
+	defer recorder.Wait()
+	defer stopRecording()
 
-	act := func(ctx context.Context) error { return runControllers(ctx, enabled, clients, events, o) }
+	act := func(ctx context.Context) error { return runControllers(ctx, enabled, clients, recorder, o) }
 	if !o.LeaderElect {
 		return act(ctx)
 	}
-	return lead(ctx, clients.lease(o.LeaderElection.RenewDeadline), events.recorder("kube-controller-manager"), o, act)
+	return lead(ctx, clients.lease(o.LeaderElection.RenewDeadline), recorder.As("kube-controller-manager"), o, act)
 }
 
 // runControllers builds the controllers, fills their caches, and runs them until ctx ends.
 // Everything stops in the reverse order of its start.
-func runControllers(ctx context.Context, enabled []entry, clients *clients, events *events, o Options) error {
+func runControllers(ctx context.Context, enabled []entry, clients *clients, recorder *events.Recorder,
+	o Options) error {
 	env := &controller.Env{
 		Client: clients.typed, Metadata: clients.metadata, Reader: clients.typed,
-		Informers: informers.NewSharedInformerFactoryWithOptions(clients.typed, 0,
-			informers.WithTransform(dropManagedFields)),
-		Recorder: events.recorder, Clock: o.Clock, Log: o.Log,
-		RootCA: rootCA(clients.config, o.Settings), QueueMetrics: queueMetrics{}, Settings: o.Settings,
+		Informers: informer.NewFactory(clients.typed, informer.Options{Transform: dropManagedFields, Log: o.Log}),
+		Recorder:  recorder.As, Clock: o.Clock, Log: o.Log,
+		RootCA: rootCA(clients.config, o.Settings), QueueMetrics: queues, Settings: o.Settings,
 		Workers: func(name string) int { return o.workers(name) },
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	asked := ctx // to run
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer env.Informers.Shutdown()
-	defer cancel()
+	defer cancel(nil)
 
 	var disconnect []func()
 	defer func() {
@@ -129,37 +134,40 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, even
 			close()
 		}
 	}()
-	var running sync.WaitGroup
-	defer running.Wait()
-	var started []<-chan struct{}
-	for _, e := range enabled {
-		own, err := clients.as(e, o.As)
-		if err != nil {
-			cancel()
-			return fmt.Errorf("identity of %s: %w", e.name, err)
+	var all []*controller.Controller
+	defer func() {
+		for _, c := range all {
+			c.Wait()
 		}
+	}()
+	for _, e := range enabled {
+		own := clients.as(e, o.As, cancel)
 		disconnect = append(disconnect, own.close)
 		env := *env
 		env.Client, env.Metadata = own.typed, own.metadata
 		c, err := e.construct(&env)
 		if err != nil {
-			cancel()
+			cancel(nil)
 			return fmt.Errorf("%s: %w", e.name, err)
 		}
 		if c.Debug != nil {
 			o.Debug.set(e.alias, c.Debug)
 			defer o.Debug.set(e.alias, nil)
 		}
-		started = append(started, c.Started())
-		running.Go(func() { c.Run(ctx) })
+		all = append(all, c)
 	}
 	env.Informers.StartWithContext(ctx)
-
-	for _, s := range started {
+	for _, c := range all {
+		c.Start(ctx)
+	}
+	defer o.Quiescence.Add(func(revision int64) string {
+		return busy(revision, env.Informers, recorder, all)
+	})()
+	for _, c := range all {
 		select {
-		case <-s:
+		case <-c.Started():
 		case <-ctx.Done():
-			return nil
+			return failure(asked, ctx)
 		}
 	}
 	o.Log.Info("controllers run", "count", len(enabled))
@@ -167,7 +175,33 @@ func runControllers(ctx context.Context, enabled []entry, clients *clients, even
 		o.Ready()
 	}
 	<-ctx.Done()
-	return nil
+	return failure(asked, ctx)
+}
+
+// failure is why the controllers have ended, if they were not asked to.
+func failure(asked, ctx context.Context) error {
+	if asked.Err() != nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+// busy describes work that controllers have left. It looks in the order in which work goes on: from the informers to
+// the queues, and from these to the Events.
+func busy(revision int64, shared *informer.Factory, recorder *events.Recorder, all []*controller.Controller) string {
+	work := shared.Busy(revision)
+	for _, c := range all {
+		if work != "" {
+			break
+		}
+		if work = c.Busy(revision); work != "" {
+			work = c.Name + ": " + work
+		}
+	}
+	if work = cmp.Or(work, recorder.Busy()); work != "" {
+		work = "controllers: " + work
+	}
+	return work
 }
 
 func rootCA(config *rest.Config, s Settings) []byte {
@@ -219,11 +253,16 @@ func connect(config *rest.Config) (*clients, error) {
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, err
 	}
-	c := &clients{config: config}
-	var err error
-	if c.http, err = rest.HTTPClientFor(config); err != nil {
+	connections, err := rest.HTTPClientFor(config)
+	if err != nil {
 		return nil, err
 	}
+	return clientsOf(config, connections)
+}
+
+func clientsOf(config *rest.Config, connections *http.Client) (*clients, error) {
+	c := &clients{config: config, http: connections}
+	var err error
 	if c.typed, err = kubernetes.NewForConfigAndClient(config, c.http); err != nil {
 		return nil, err
 	}
@@ -247,19 +286,3 @@ func (c *clients) lease(deadline time.Duration) kubernetes.Interface {
 }
 
 func (c *clients) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
-
-// events records the controllers' Events in the background.
-type events struct{ broadcaster record.EventBroadcaster }
-
-func startEvents(ctx context.Context, client kubernetes.Interface, c clock.PassiveClock) *events {
-	b := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)),
-		record.WithCorrelatorOptions(record.CorrelatorOptions{Clock: c}))
-	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	return &events{b}
-}
-
-func (e *events) recorder(component string) record.EventRecorder {
-	return e.broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
-}
-
-func (e *events) stop() { e.broadcaster.Shutdown() }

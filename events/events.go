@@ -1,13 +1,15 @@
 // Package events writes Events: what a component did to an object, for people to read.
 //
-// Unlike client-go's recorder, this one uses the clock that it is given, its only goroutine can be waited for, and it
-// may write as several clients: a node agent has one for each of its Nodes.
+// Unlike client-go's recorder, this one uses the clock that it is given, its only goroutine exists while there are
+// Events to write and can be waited for, and it may write as several clients: a node agent has one for each of its
+// Nodes.
 package events
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +34,8 @@ type Event struct {
 	Type            string
 	Reason, Message string
 	// Action is what was done; it may be empty.
-	Action string
+	Action      string
+	Annotations map[string]string
 }
 
 // Pod refers to a pod.
@@ -50,17 +53,21 @@ type Recorder struct {
 	clock      clock.PassiveClock
 	log        *slog.Logger
 	correlator *record.EventCorrelator
-	queue      chan *corev1.Event
 	serial     atomic.Int64 // makes the names of Events of one moment differ
+
+	mu      sync.Mutex
+	ctx     context.Context // nil before Start
+	queue   []*corev1.Event
+	writing bool // a goroutine writes the queue's
+	running sync.WaitGroup
 }
 
 // NewRecorder makes a recorder that writes an Event with the client for its host. Nothing is written until
-// Run is called.
+// Start is called.
 func NewRecorder(client func(host string) kubernetes.Interface, c clock.PassiveClock, log *slog.Logger) *Recorder {
 	return &Recorder{
 		client: client, clock: c, log: log,
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{Clock: c}),
-		queue:      make(chan *corev1.Event, maxQueued),
 	}
 }
 
@@ -73,32 +80,65 @@ func (r *Recorder) Record(e Event) {
 	}
 	written := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.About.Name, now.UnixNano()+r.serial.Add(1)),
-			Namespace: namespace},
+			Namespace: namespace, Annotations: e.Annotations},
 		InvolvedObject: e.About,
 		Reason:         e.Reason, Message: e.Message, Type: e.Type, Action: e.Action,
 		Source:              corev1.EventSource{Component: e.Component, Host: e.Host},
 		ReportingController: e.Component, ReportingInstance: e.Host,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
-	select {
-	case r.queue <- written:
-	default:
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) < maxQueued {
+		r.queue = append(r.queue, written)
+		r.employ()
 	}
 }
 
-// Run writes Events until ctx ends. Events that are still queued then are lost, as in a crash.
-func (r *Recorder) Run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e := <-r.queue:
-			if err := r.write(ctx, e); err != nil && ctx.Err() == nil {
-				r.log.Warn("cannot write event", "reason", e.Reason, "about", e.InvolvedObject.Namespace+"/"+
-					e.InvolvedObject.Name, "err", err)
-			}
-		}
+// Start writes Events in the background until ctx ends. Events that are still queued then are lost, as in a crash.
+func (r *Recorder) Start(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ctx = ctx
+	r.employ()
+}
+
+// Wait returns when no Event is being written. The context of Start must have ended.
+func (r *Recorder) Wait() { r.running.Wait() }
+
+// Busy describes the Events that have yet to be written; "" where there are none.
+func (r *Recorder) Busy() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.writing {
+		return ""
 	}
+	return fmt.Sprintf("%d Events are to be written", len(r.queue)+1)
+}
+
+// employ starts the goroutine that writes, where there is something to write and it is not there. The caller has the
+// lock.
+func (r *Recorder) employ() {
+	if len(r.queue) > 0 && !r.writing && r.ctx != nil && r.ctx.Err() == nil {
+		r.writing = true
+		r.running.Go(r.drain)
+	}
+}
+
+func (r *Recorder) drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.queue) > 0 && r.ctx.Err() == nil {
+		e := r.queue[0]
+		r.queue = r.queue[1:]
+		r.mu.Unlock()
+		if err := r.write(r.ctx, e); err != nil && r.ctx.Err() == nil {
+			r.log.Warn("cannot write event", "reason", e.Reason, "about", e.InvolvedObject.Namespace+"/"+
+				e.InvolvedObject.Name, "err", err)
+		}
+		r.mu.Lock()
+	}
+	r.writing = false
 }
 
 func (r *Recorder) write(ctx context.Context, e *corev1.Event) error {

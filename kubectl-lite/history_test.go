@@ -72,7 +72,7 @@ func TestGet_ShowsThePast(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	// of the Lease by which the server says that it is there
-	serverClock := clocktesting.NewFakePassiveClock(began.Add(-time.Hour))
+	serverClock := clocktesting.NewFakeClock(began.Add(-time.Hour))
 	l := startLive(t, testenv.APIServerOnly(), testenv.WithClock(serverClock))
 	since := func(ago time.Duration) {
 		serverClock.SetTime(began.Add(-ago))
@@ -115,7 +115,7 @@ func TestGet_ShowsThePast(t *testing.T) {
 func TestThePast_OfAYoungNamespace(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	serverClock := clocktesting.NewFakePassiveClock(began.Add(-time.Hour))
+	serverClock := clocktesting.NewFakeClock(began.Add(-time.Hour))
 	l := startLive(t, testenv.APIServerOnly(), testenv.WithClock(serverClock))
 	l.lease(t, time.Hour)
 	l.succeed(t, "", "create ns young")

@@ -317,7 +317,8 @@ var hostileLines = map[string][]string{
 	"cordon": {"web"}, "uncordon": {"web"}, "drain": {"web --force --ignore-daemonsets --delete-emptydir-data " +
 		"--timeout=20ms", "web"}, "taint": {"nodes web a=b:NoSchedule", "nodes web a:NoSchedule-"},
 	"cluster-info": {""}, "cluster-info dump": {"--output-directory=FOLDER/dump"}, "top": {"node"}, "top node": {""},
-	"top pod":       {""},
+	"top pod": {""},
+	"clock":   {""}, "clock advance": {"1h", "--to=2031-05-01T08:00:00Z"},
 	"api-resources": {"", "-o wide", "-o name"}, "api-versions": {""}, "auth can-i": {"get pods", "--list"},
 	"auth whoami": {""}, "auth reconcile": {"-f FILE"},
 	"certificate approve": {"web"}, "certificate deny": {"web"},

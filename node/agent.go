@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -14,10 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/events"
 	"github.com/coxswain-dev/coxswain/node/runtime"
+	"github.com/coxswain-dev/coxswain/virtualtime"
+	"github.com/coxswain-dev/coxswain/workqueue"
 )
 
 // agent stands for all the nodes of the process.
@@ -35,8 +38,8 @@ type agent struct {
 	port         int32                           // of the endpoint; 0 where there is none
 	serving      atomic.Pointer[tls.Certificate] // that the endpoint shows, where none was given
 
-	podQueue  workqueue.TypedRateLimitingInterface[runtime.PodKey]
-	nodeQueue workqueue.TypedRateLimitingInterface[nodeTask]
+	podQueue  *workqueue.Queue[runtime.PodKey]
+	nodeQueue *workqueue.Queue[nodeTask]
 	events    *events.Recorder
 
 	mu     sync.Mutex
@@ -48,6 +51,11 @@ type agent struct {
 type nodeTask struct {
 	node string
 	kind taskKind
+}
+
+// String implements fmt.Stringer.
+func (t nodeTask) String() string {
+	return [...]string{"node " + t.node, "the lease of node " + t.node, "the pressure on node " + t.node}[t.kind]
 }
 
 type taskKind int
@@ -82,17 +90,33 @@ func newAgent(links []*link, o Options, newRuntime func(runtime.Host) (runtime.R
 	if addresses, err := net.InterfaceAddrs(); err == nil && o.Runtime == Process {
 		a.cidrs.avoid(addresses) // whose networks are on this machine too
 	}
-	a.podQueue = newQueue[runtime.PodKey](a, "node_pods")
-	a.nodeQueue = newQueue[nodeTask](a, "node_nodes")
+	a.podQueue = newQueue(a, a.Clock, a.Workers, a.syncPod)
+	// The periodic tasks of a Node, such as renewing its Lease, are its signs of life.
+	a.nodeQueue = newQueue(a, virtualtime.Heartbeat(a.Clock), nodeWorkers(len(a.nodes)), a.doNode)
 	var err error
 	a.runtime, err = newRuntime(a)
 	return a, err
 }
 
-func newQueue[T comparable](a *agent, name string) workqueue.TypedRateLimitingInterface[T] {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[T](10*time.Millisecond, 10*time.Second),
-		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, Clock: a.Clock})
+// newQueue is a queue of keys for which do is called, until it succeeds.
+func newQueue[T comparable](a *agent, by clock.WithTicker, workers int,
+	do func(context.Context, T) error) *workqueue.Queue[T] {
+	var queue *workqueue.Queue[T]
+	queue = workqueue.New(workqueue.Options{
+		Workers: workers, MinRetry: 10 * time.Millisecond, MaxRetry: 10 * time.Second, Clock: by,
+	}, func(ctx context.Context, key T) {
+		switch err := do(ctx, key); {
+		case err == nil:
+			queue.Forget(key)
+		case ctx.Err() == nil:
+			// The first failures are everyday: a conflict, a Node that has not its CIDR yet.
+			if queue.Retries(key) > 3 {
+				a.Log.Warn("will retry", "err", err)
+			}
+			queue.Retry(key)
+		}
+	})
+	return queue
 }
 
 // run is the nodes until ctx ends and everything that was started has stopped.
@@ -127,15 +151,14 @@ func (a *agent) run(ctx context.Context) error {
 		}
 		synced = append(synced, begun...)
 	}
-	defer a.podQueue.ShutDown()
-	defer a.nodeQueue.ShutDown()
+	defer a.Quiescence.Add(a.busy)()
 	if !cache.WaitForCacheSync(asked.Done(), synced...) {
 		return nil
 	}
 	a.resume()
 
 	var workers sync.WaitGroup
-	workers.Go(func() { a.events.Run(ctx) })
+	a.events.Start(ctx)
 	if a.StaticPodPath != "" {
 		workers.Go(func() { a.runStaticPods(ctx) })
 	}
@@ -145,42 +168,33 @@ func (a *agent) run(ctx context.Context) error {
 			workers.Go(func() { a.keepCertified(ctx) })
 		}
 	}
-	for range nodeWorkers(len(a.nodes)) {
-		workers.Go(func() { work(a, a.nodeQueue, func(t nodeTask) error { return a.doNode(ctx, t) }) })
-	}
-	for range a.Workers {
-		workers.Go(func() { work(a, a.podQueue, func(k runtime.PodKey) error { return a.syncPod(ctx, k) }) })
-	}
+	a.nodeQueue.Start(ctx)
+	a.podQueue.Start(ctx)
 	<-asked.Done()
 	if a.ShutdownGracePeriod > 0 {
 		a.shutDown()
 	}
 	cancel()
-	a.nodeQueue.ShutDown()
-	a.podQueue.ShutDown()
+	a.nodeQueue.Wait()
+	a.podQueue.Wait()
+	a.events.Wait()
 	workers.Wait()
 	return nil
 }
 
-// work does what a queue has until it is shut down.
-func work[T comparable](a *agent, queue workqueue.TypedRateLimitingInterface[T], do func(T) error) {
-	for {
-		item, shutdown := queue.Get()
-		if shutdown {
-			return
+// busy describes work that the nodes have left. It looks in the order in which work goes on: from the informers to the
+// queues, and from these to the Events.
+func (a *agent) busy(revision int64) string {
+	work := ""
+	for _, l := range a.links {
+		if work = l.factory.Busy(revision); work != "" {
+			break
 		}
-		switch err := do(item); {
-		case err == nil:
-			queue.Forget(item)
-		case !queue.ShuttingDown():
-			// The first failures are everyday: a conflict, a Node that has not its CIDR yet.
-			if queue.NumRequeues(item) > 3 {
-				a.Log.Warn("will retry", "err", err)
-			}
-			queue.AddRateLimited(item)
-		}
-		queue.Done(item)
 	}
+	if work = cmp.Or(work, a.podQueue.Busy(), a.nodeQueue.Busy(), a.events.Busy()); work != "" {
+		work = "nodes: " + work
+	}
+	return work
 }
 
 func (a *agent) doNode(ctx context.Context, t nodeTask) error {

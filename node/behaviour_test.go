@@ -52,8 +52,6 @@ func TestNode_DoesNothingWhileItIsStopped(t *testing.T) {
 	require.NoError(t, o.complete())
 	a, err := newAgent([]*link{{client: client}}, o, o.newRuntime)
 	require.NoError(t, err)
-	defer a.podQueue.ShutDown()
-	defer a.nodeQueue.ShutDown()
 	n := a.nodes["node-0"]
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0",
 		Annotations: map[string]string{simulated.AnnotationStopped: "true"}}}

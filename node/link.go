@@ -4,19 +4,18 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/informers"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coxswain-dev/coxswain/informer"
 )
 
 // link is how nodes reach the API server. There is one for all of them, which watches all Nodes and all pods
@@ -26,7 +25,7 @@ type link struct {
 	client  kubernetes.Interface
 	node    string // "" where it serves all
 	http    *http.Client
-	factory informers.SharedInformerFactory
+	factory *informer.Factory
 
 	pods  corelisters.PodLister
 	index cache.Indexer // of the pods, by their nodes
@@ -78,29 +77,26 @@ func newLink(config *rest.Config, node string) (*link, error) {
 
 // start begins to watch. alone is the only node that there is, "" where there are several.
 func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.InformerSynced, error) {
-	l.factory = informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTransform(dropManagedFields))
+	l.factory = informer.NewFactory(l.client, informer.Options{Transform: dropManagedFields, Log: a.Log})
 	mine := fields.OneTermNotEqualSelector("spec.nodeName", "")
 	if alone != "" {
 		mine = fields.OneTermEqualSelector("spec.nodeName", alone)
 	}
-	pods := l.factory.InformerFor(&corev1.Pod{},
-		func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-			return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync,
-				cache.Indexers{byNode: func(o any) ([]string, error) {
-					return []string{o.(*corev1.Pod).Spec.NodeName}, nil
-				}},
-				func(o *metav1.ListOptions) { o.FieldSelector = mine.String() })
+	l.factory.Restrict(&corev1.Pod{}, func(o *metav1.ListOptions) { o.FieldSelector = mine.String() })
+	if l.node != "" {
+		l.factory.Restrict(&corev1.Node{}, func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, l.node).String()
 		})
-	nodes := l.factory.InformerFor(&corev1.Node{},
-		func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-			return coreinformers.NewFilteredNodeInformer(client, resync, cache.Indexers{}, func(o *metav1.ListOptions) {
-				if l.node != "" {
-					o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, l.node).String()
-				}
-			})
-		})
-	l.pods, l.nodes = corelisters.NewPodLister(pods.GetIndexer()), corelisters.NewNodeLister(nodes.GetIndexer())
-	l.index = pods.GetIndexer()
+	}
+	core := l.factory.Core().V1()
+	pods, nodes := core.Pods().Informer(), core.Nodes().Informer()
+	l.pods, l.nodes, l.index = core.Pods().Lister(), core.Nodes().Lister(), pods.GetIndexer()
+	err := pods.AddIndexers(cache.Indexers{byNode: func(o any) ([]string, error) {
+		return []string{o.(*corev1.Pod).Spec.NodeName}, nil
+	}})
+	if err != nil {
+		return nil, err
+	}
 	podHandler, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { a.podSeen(o) },
 		UpdateFunc: func(old, o any) {

@@ -69,6 +69,7 @@ import (
 	"github.com/coxswain-dev/coxswain/node/process"
 	"github.com/coxswain-dev/coxswain/node/runtime"
 	"github.com/coxswain-dev/coxswain/node/simulated"
+	"github.com/coxswain-dev/coxswain/quiescence"
 )
 
 // Options say which nodes to be and how.
@@ -99,6 +100,8 @@ type Options struct {
 	// StartDelay is how long the simulated runtime takes to start a pod. With 0 a pod goes from Pending to Ready
 	// in one status write.
 	StartDelay time.Duration
+	// Script, if not nil, changes what the containers of a pod do in the simulated runtime; see simulated.Options.
+	Script func(*corev1.Pod, *simulated.Script)
 	// MaxPods is how many pods each Node takes; 1,000 where zero.
 	MaxPods int
 	// Capacity replaces or adds to what each Node has; see DefaultCapacity.
@@ -137,6 +140,8 @@ type Options struct {
 	StatusEvery time.Duration
 	// Workers is how many pods are worked on at a time; 16 where zero.
 	Workers int
+	// Quiescence, if not nil, gets what the nodes have to do.
+	Quiescence *quiescence.Group
 	// Ready, if not nil, is called once when every Node exists.
 	Ready func()
 	// Clock is the agent's time; the real one where nil.
@@ -254,5 +259,5 @@ func (o *Options) newRuntime(h runtime.Host) (runtime.Runtime, error) {
 			Address: o.Address, Capacity: o.Capacity, Clock: o.Clock, Log: o.Log,
 		})
 	}
-	return simulated.New(o.StartDelay, o.Clock.Now), nil
+	return simulated.New(simulated.Options{StartDelay: o.StartDelay, Script: o.Script, Now: o.Clock.Now}), nil
 }

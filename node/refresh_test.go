@@ -42,7 +42,7 @@ func TestNode_MakesVolumesAnewAtOnceAndNoMoreThanOnceASecond(t *testing.T) {
 	}
 	c.create(boundPod("sentinel", "node-0"))
 	c.eventually("everything before it was looked at", func() bool {
-		return ready(c.pod("sentinel")) && c.agent.podQueue.Len() == 0
+		return ready(c.pod("sentinel")) && c.agent.podQueue.Busy() == ""
 	})
 	require.EqualValues(t, 3, r.count.Load(), "the sentinel's own")
 	c.later(runtime.RefreshPause, "the thousand changes are there", func() bool { return r.count.Load() == 4 })

@@ -126,10 +126,10 @@ func (s *scheduler) bindingCycle(ctx context.Context, p *profile, where *placeme
 		s.fail(ctx, p, a, err)
 		return
 	}
-	s.queue.bound(a)
-	s.metrics.scheduled(p.name, s.options.Clock.Now(), a)
 	s.event(a.info.Pod, p.name, corev1.EventTypeNormal, "Scheduled", "Binding",
 		fmt.Sprintf("Successfully assigned %s/%s to %s", a.info.Pod.Namespace, a.info.Pod.Name, where.node))
+	s.queue.bound(a)
+	s.metrics.scheduled(p.name, s.options.Clock.Now(), a)
 	for _, plugin := range p.postBind {
 		plugin.PostBind(ctx, where.state, a.info, where.node)
 	}

@@ -3,8 +3,8 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -12,28 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/informers"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
-
 	"k8s.io/utils/ptr"
 
+	"github.com/coxswain-dev/coxswain/informer"
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 
 // newInformers makes the informers that the scheduler and its plugins share.
-func newInformers(client kubernetes.Interface) informers.SharedInformerFactory {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(dropManagedFields))
+func newInformers(client kubernetes.Interface, log *slog.Logger) *informer.Factory {
+	factory := informer.NewFactory(client, informer.Options{Transform: dropManagedFields, Log: log})
 	// Pods that have terminated take no room and need no node.
 	running := fields.AndSelectors(
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed))).String()
-	factory.InformerFor(&corev1.Pod{},
-		func(client kubernetes.Interface, resync time.Duration) toolscache.SharedIndexInformer {
-			return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync, toolscache.Indexers{},
-				func(o *metav1.ListOptions) { o.FieldSelector = running })
-		})
+	factory.Restrict(&corev1.Pod{}, func(o *metav1.ListOptions) { o.FieldSelector = running })
 	return factory
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
+	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 const (
@@ -49,6 +50,7 @@ type queue struct {
 	asleep    map[types.UID]*queuedPod // unschedulable and gated
 	inFlight  list.List                // of *attempt and, after those that began before, *framework.Change
 	nextStale time.Time
+	leading   bool // run has been called
 	closed    bool
 	rearm     chan struct{} // the earliest back-off may have changed
 }
@@ -206,27 +208,39 @@ func (q *queue) failed(a *attempt, refusedBy map[string]struct{}) {
 // run moves pods whose back-off is over, until ctx ends; then it closes the queue.
 func (q *queue) run(ctx context.Context) {
 	defer q.close()
+	q.mu.Lock()
+	q.leading = true
+	q.mu.Unlock()
 	for ctx.Err() == nil {
-		q.await(ctx, q.flush())
+		q.await(ctx)
 	}
 }
 
-// await waits until something is due, where due is not zero, or the queue has changed.
-func (q *queue) await(ctx context.Context, due time.Time) {
-	var timeout <-chan time.Time
-	if !due.IsZero() {
-		timer := q.clock.NewTimer(due.Sub(q.clock.Now()))
-		defer timer.Stop()
-		timeout = timer.C()
-		if !q.clock.Now().Before(due) {
-			return // a test's clock may have jumped before there was a timer
-		}
-	}
+// await moves the pods that are due, and waits until others may be.
+func (q *queue) await(ctx context.Context) {
+	due, stale := q.flush()
+	ring, late := q.alarm(q.clock, due)
+	defer late()
+	look, late := q.alarm(virtualtime.Periodic(q.clock), stale)
+	defer late()
 	select {
 	case <-ctx.Done():
-	case <-timeout:
+	case <-ring:
+	case <-look:
 	case <-q.rearm:
 	}
+}
+
+// alarm is a channel that gets a time, if that is not zero.
+func (q *queue) alarm(by clock.WithTicker, at time.Time) (c <-chan time.Time, stop func()) {
+	if at.IsZero() {
+		return nil, func() {}
+	}
+	timer := by.NewTimer(at.Sub(q.clock.Now()))
+	if !q.clock.Now().Before(at) { // a test's clock may have jumped before there was a timer
+		q.signal()
+	}
+	return timer.C(), func() { timer.Stop() }
 }
 
 func (q *queue) close() {
@@ -236,8 +250,9 @@ func (q *queue) close() {
 	q.notEmpty.Broadcast()
 }
 
-// flush moves the pods that are due and returns when to call it again; zero if no pod waits.
-func (q *queue) flush() (due time.Time) {
+// flush moves the pods that are due, and returns when the next back-off is over and when to look for pods that no event
+// has woken; zero where no pod waits for it.
+func (q *queue) flush() (due, stale time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.clock.Now()
@@ -253,13 +268,42 @@ func (q *queue) flush() (due time.Time) {
 			}
 		}
 	}
-	if len(q.asleep)+len(q.backoff.pods) > 0 {
-		due = q.nextStale
+	if len(q.asleep) > 0 {
+		stale = q.nextStale
 	}
-	if len(q.backoff.pods) > 0 && q.backoff.pods[0].backoffUntil.Before(due) {
+	if len(q.backoff.pods) > 0 {
 		due = q.backoff.pods[0].backoffUntil
 	}
-	return due
+	return due, stale
+}
+
+// busy describes a pod that is tried, or will be without any further change. Those that wait in their binding cycle are
+// none.
+func (q *queue) busy(waits func(types.UID) bool) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || !q.leading {
+		return ""
+	}
+	name := func(p *framework.PodInfo) string { return p.Pod.Namespace + "/" + p.Pod.Name }
+	if len(q.active.pods) > 0 {
+		return name(q.active.pods[0].PodInfo) + " waits for its turn"
+	}
+	for e := q.inFlight.Front(); e != nil; e = e.Next() {
+		if a, ok := e.Value.(*attempt); ok && !waits(a.info.Pod.UID) {
+			return name(a.info) + " is being scheduled"
+		}
+	}
+	now := q.clock.Now()
+	if len(q.backoff.pods) > 0 && !q.backoff.pods[0].backoffUntil.After(now) {
+		return name(q.backoff.pods[0].PodInfo) + " is due for another try"
+	}
+	for _, p := range q.asleep {
+		if p.place == unschedulable && now.Sub(p.failedAt) >= maxUnschedulable && !now.Before(q.nextStale) {
+			return name(p.PodInfo) + " is due for another try"
+		}
+	}
+	return ""
 }
 
 // counts returns the number of pods at each place.

@@ -1,11 +1,13 @@
 package scheduler
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
@@ -153,4 +155,37 @@ func TestQueue_ForgetsPodsThatWentWhileInFlight(t *testing.T) {
 	q.set(pod, nil) // and came again, as another entry
 	q.failed(a, byRooms)
 	require.Equal(t, map[place]int{active: 1, backoff: 0, unschedulable: 0, gated: 0}, q.counts())
+}
+
+func TestQueue_IsBusyUntilItsPodsOnlyWait(t *testing.T) {
+	t.Parallel()
+	q, c := testQueue()
+	waits := map[types.UID]bool{}
+	busy := func() string { return q.busy(func(uid types.UID) bool { return waits[uid] }) }
+	pod := testPod("p", "1")
+	q.set(framework.NewPodInfo(pod), nil)
+	require.Empty(t, busy(), "it does not lead")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); q.run(ctx) }()
+	require.Eventually(t, func() bool { return busy() == "default/p waits for its turn" }, time.Minute,
+		time.Millisecond)
+	a := q.pop()
+	require.Equal(t, "default/p is being scheduled", busy())
+	waits[pod.UID] = true
+	require.Empty(t, busy(), "a plugin has it wait")
+	waits[pod.UID] = false
+	q.failed(a, nil)
+	require.Empty(t, busy(), "it backs off")
+	c.Step(time.Second)
+	require.NotEmpty(t, busy(), "its back-off is over, whether or not the queue has noticed")
+	q.failed(q.pop(), byRooms)
+	require.Empty(t, busy())
+	c.Step(time.Minute)
+	q.happened(podDeleted)
+	require.NotEmpty(t, busy())
+	q.bound(q.pop())
+	require.Empty(t, busy())
+	cancel()
+	<-ended
 }

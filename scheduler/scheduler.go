@@ -22,6 +22,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,10 +35,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
@@ -47,6 +48,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/events"
+	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/quiescence"
 	"github.com/coxswain-dev/coxswain/scheduler/config"
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 	"github.com/coxswain-dev/coxswain/scheduler/plugins"
@@ -72,8 +75,12 @@ type Options struct {
 	Config *config.Config
 	// Registry has plugins that profiles can name besides those in tree.
 	Registry framework.Registry
+	// Ready, if not nil, is called once the caches are filled and the scheduler schedules.
+	Ready func()
 	// Metrics is where the scheduler registers its metrics; nowhere if nil.
 	Metrics prometheus.Registerer
+	// Quiescence, if not nil, gets what the scheduler has to do.
+	Quiescence *quiescence.Group
 	// BindWorkers bounds the bindings and status writes under way at one time; 64 where zero.
 	BindWorkers int
 }
@@ -154,6 +161,7 @@ func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 	}
 	defer stopInformers()
 	defer cancel()
+	defer o.Quiescence.Add(s.busy)()
 	if !o.LeaderElect {
 		s.lead(ctx)
 		return nil
@@ -165,7 +173,7 @@ func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 type scheduler struct {
 	options   Options
 	client    kubernetes.Interface
-	informers informers.SharedInformerFactory
+	informers *informer.Factory
 	profiles  map[string]*profile
 	cache     *cache
 	snapshot  *snapshot // of the scheduling loop
@@ -183,7 +191,7 @@ type scheduler struct {
 
 func newScheduler(client kubernetes.Interface, o Options) (*scheduler, error) {
 	s := &scheduler{
-		options: o, client: client, informers: newInformers(client), profiles: map[string]*profile{},
+		options: o, client: client, informers: newInformers(client, o.Log), profiles: map[string]*profile{},
 		cache: newCache(), snapshot: newSnapshot(), nominator: newNominator(), metrics: newMetrics(o.Clock),
 		workers: make(chan struct{}, o.BindWorkers),
 	}
@@ -232,6 +240,21 @@ func newScheduler(client kubernetes.Interface, o Options) (*scheduler, error) {
 	return s, nil
 }
 
+// busy describes work that the scheduler has left. Pods that wait for a change, for their back-off or for a plugin's
+// leave are none.
+func (s *scheduler) busy(revision int64) string {
+	waits := func(uid types.UID) bool {
+		_, waits := s.waiting.Load(uid)
+		return waits
+	}
+	// In the order in which work goes on, so that none is missed on its way.
+	work := cmp.Or(s.informers.Busy(revision), s.queue.busy(waits), s.recorder.Busy())
+	if work != "" {
+		work = "scheduler: " + work
+	}
+	return work
+}
+
 // profileOf returns the profile that a pod names; nil if it is another scheduler's.
 func (s *scheduler) profileOf(pod *framework.PodInfo) *profile {
 	return s.profiles[schedulerName(pod.Pod)]
@@ -260,14 +283,18 @@ func (s *scheduler) lead(ctx context.Context) {
 		return
 	}
 	var background sync.WaitGroup
-	background.Go(func() { s.recorder.Run(ctx) })
+	s.recorder.Start(ctx)
 	background.Go(func() { s.queue.run(ctx) })
 	s.options.Log.Info("scheduling", "profiles", len(s.profiles))
+	if s.options.Ready != nil {
+		s.options.Ready()
+	}
 	for a := s.queue.pop(); a != nil; a = s.queue.pop() {
 		s.scheduleOne(ctx, a)
 	}
 	s.binding.Wait()
 	background.Wait()
+	s.recorder.Wait()
 }
 
 // elect waits for the Lease and leads until ctx ends or the Lease is lost.

@@ -367,3 +367,19 @@ func TestCommit_ChecksAnObjectThatItLeavesAlone(t *testing.T) {
 		require.ErrorContains(t, on("d", base.Key, revision), "no write can expect revision")
 	}
 }
+
+func TestCommit_OfASynchronousStoreIsInMemoryWhenItReturns(t *testing.T) {
+	t.Parallel()
+	b := newLossyBackend(startBackend(t))
+	s := openStore(t, b, Options{Synchronous: true})
+	pods := s.Collection(podsName, podOptions)
+	for i := range 100 {
+		made := create(t, s, podKey("default", fmt.Sprintf("p%d", i)), pod("default", fmt.Sprintf("p%d", i), ""))
+		got, err := pods.Get(testContext(t), "default", made.Key.Name, At{Any: true})
+		require.NoError(t, err)
+		require.Equal(t, made.Revision, got.Revision)
+	}
+	mend := b.cut()
+	create(t, s, podKey("default", "late"), pod("default", "late", "")) // a broken watch does not stop writers
+	mend()
+}

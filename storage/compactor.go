@@ -41,6 +41,16 @@ type milestone struct {
 	Revision int64     `json:"revision"`
 }
 
+// Compact drops the history before a revision now, whatever the retention: reads and watches of it fail with
+// ErrExpired. Watches that are open go on.
+func (s *Store) Compact(ctx context.Context, revision int64) error {
+	s.compactor.expire(revision)
+	if err := s.backend.Compact(ctx, revision); err != nil && !errors.Is(err, ErrExpired) {
+		return fmt.Errorf("compact to revision %d: %w", revision, err)
+	}
+	return nil
+}
+
 // round is run once in every interval.
 func (c *compactor) round(ctx context.Context) error {
 	note, err := c.backend.Note(ctx)
@@ -50,7 +60,7 @@ func (c *compactor) round(ctx context.Context) error {
 	now := c.clock.Now()
 	c.learn(note, now)
 	target := c.forget(now.Add(-c.retention))
-	c.oldest.Store(max(c.oldest.Load(), target))
+	c.expire(target)
 	// Servers' intervals do not begin together. A server whose turn comes soon after another's has
 	// nothing more to do.
 	if n := len(c.known); n > 0 && now.Sub(c.known[n-1].Time) < c.interval-c.interval/10 {
@@ -80,6 +90,15 @@ func (c *compactor) round(ctx context.Context) error {
 	c.compacted = target
 	c.log.Debug("compacted history", "revision", target)
 	return nil
+}
+
+// expire keeps readers from what is older than a revision.
+func (c *compactor) expire(before int64) {
+	for {
+		if oldest := c.oldest.Load(); oldest >= before || c.oldest.CompareAndSwap(oldest, before) {
+			return
+		}
+	}
 }
 
 // learn adds the milestones of others. Those that cannot be true, because a clock was wrong

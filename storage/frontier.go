@@ -145,6 +145,26 @@ func (s *Store) await(ctx context.Context, revision int64, patience time.Duratio
 	}
 }
 
+// ownPatience bounds the wait of a Commit for memory. A watch that is broken must not stop writers.
+const ownPatience = 100 * time.Millisecond
+
+// awaitOwn waits until the frontier has reached a revision that this store has written.
+func (s *Store) awaitOwn(revision int64) {
+	reached := s.frontier.reach(revision)
+	if reached == nil {
+		return
+	}
+	patience := time.NewTimer(ownPatience)
+	defer patience.Stop()
+	select {
+	case <-reached:
+	case <-patience.C:
+		s.frontier.leave(reached)
+	case <-s.ctx.Done():
+		s.frontier.leave(reached)
+	}
+}
+
 // doubtWatch makes follow replace a watch that has fallen silent.
 func (s *Store) doubtWatch() {
 	select {

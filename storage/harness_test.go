@@ -21,8 +21,63 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
+// StartMemory starts a backend in memory. A test outside of the package sets it, because package memory imports this
+// one.
+var StartMemory func() Backend
+
+// onMemory are tests of the contract of a Backend that do not look behind it. They run once by themselves, on an
+// embedded etcd, and once more in memory.
+var onMemory = map[string]func(*testing.T){
+	"commit: contract":         TestCommit_FailsAsTheContractSays,
+	"commit: synchronous":      TestCommit_OfASynchronousStoreIsInMemoryWhenItReturns,
+	"commit: any revision":     TestCommit_OfAnyRevisionComparesNothing,
+	"commit: check":            TestCommit_ChecksAnObjectThatItLeavesAlone,
+	"compaction: by the clock": TestUpkeep_CompactsByTheClock,
+	"compaction: retention":    TestCompaction_KeepsWhatTheRetentionPromises,
+	"compaction: shared":       TestCompaction_ServersShareTheWorkAndSurviveEachOther,
+	"handover":                 TestHandover_MemoryHoldsTheObjectThatTheCommitMade,
+	"list: pages":              TestList_PagesInKeyOrderFromMemoryAndFromEtcd,
+	"list: pages of an index":  TestList_PagesOfAnIndexValueAreOfOneRevision,
+	"list: revisions":          TestList_RevisionMatches,
+	"list: scopes":             TestList_Scopes,
+	"list: stale token":        TestList_AStaleTokenBringsAnotherThatGoesOn,
+	"model":                    TestStore_BehavesLikeAMap,
+	"past: on every server":    TestPast_IsOverOnEveryServer,
+	"past: pages":              TestPast_APageTokenIsGoodForFiveMinutes,
+	"past: refused":            TestPast_CanBeRefused,
+	"past: retention":          TestPast_IsOverWithItsRetention,
+	"past: same since":         TestSameSince,
+	"resync: broken":           TestResync_ABrokenWatchGoesOnWhereItWas,
+	"resync: compacted":        TestResync_CompactionUnderOurFeet,
+	"silence":                  TestStore_AsksElsewhereWhenAMemberFallsSilent,
+	"store: all verbs":         TestStore_CommitGetListWatch,
+	"store: close":             TestClose_EndsReadsThatComeMeanwhile,
+	"watch: atomic":            TestWatch_Atomic,
+	"watch: bookmarks":         TestWatch_Bookmarkable,
+	"watch: compacted":         TestWatch_HistoryThatIsCompactedIsExpired,
+	"watch: ends":              TestWatch_EndsWithItsContextAndWithTheStore,
+	"watch: falls off":         TestWatch_OnlyTheSlowFallOff,
+	"watch: future":            TestWatch_TheFutureIsWaitedForAndRefusedInTheEnd,
+	"watch: ordered":           TestWatch_Ordered,
+	"watch: reliable":          TestWatch_Reliable,
+	"watch: resumable":         TestWatch_Resumable,
+	"watch: unique":            TestWatch_Unique,
+}
+
+func TestMemory_KeepsTheContract(t *testing.T) {
+	t.Parallel()
+	for name, test := range onMemory {
+		t.Run(name, test)
+	}
+}
+
 func startBackend(t testing.TB) Backend {
 	t.Helper()
+	if strings.HasPrefix(t.Name(), "TestMemory_KeepsTheContract/") {
+		b := StartMemory()
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
+		return b
+	}
 	b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })

@@ -66,6 +66,9 @@ type Options struct {
 	// DefragmentInterval, when positive, is how often etcd is defragmented if that frees a quarter of
 	// its file or more. It is for an etcd that is not shared, because etcd serves nothing meanwhile.
 	DefragmentInterval time.Duration
+	// Synchronous makes Commit wait until memory has what it wrote. Without, a writer's next write may be made from an
+	// older state, meet a conflict, and be made once more: a test that counts what a write causes wants it once.
+	Synchronous bool
 	// Clock measures these intervals. Nil: the real clock.
 	Clock clock.WithTicker
 	// Log receives the log lines of the store. Nil: slog.Default.
@@ -194,8 +197,8 @@ func (s *Store) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Commit applies all writes in one etcd transaction, or none, and returns when etcd has it on disk. It
-// does not wait for memory: a read that must see the commit is a consistent one, or one at a revision
+// Commit applies all writes in one etcd transaction, or none, and returns when etcd has it on disk. Unless the store is
+// Synchronous it does not wait for memory: a read that must see the commit is a consistent one, or one at a revision
 // not older than the result's. When it has returned, whatever the outcome, the caller may reuse the
 // writes' values.
 func (s *Store) Commit(ctx context.Context, writes ...Write) (*CommitResult, error) {
@@ -233,6 +236,9 @@ func (s *Store) Commit(ctx context.Context, writes ...Write) (*CommitResult, err
 		if err != nil { // it was corrupt, or did not exist, and is gone now
 			result.Objects[i] = &Object{Key: w.Key, Revision: outcome.Revision}
 		}
+	}
+	if s.options.Synchronous {
+		s.awaitOwn(result.Revision)
 	}
 	return result, nil
 }

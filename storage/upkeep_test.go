@@ -75,8 +75,27 @@ func TestCompaction_KeepsWhatTheRetentionPromises(t *testing.T) {
 			require.Equal(t, want, readableAt(t, b, revision), "in round %d, the past of round %d", i, j)
 		}
 	}
+	_, err := s.Revision(testContext(t))
+	require.NoError(t, err)
 	require.Equal(t, []string{podsName}, s.Collections())
 	require.Len(t, s.compactor.known, 13, "milestones do not pile up")
+}
+
+func TestCompact_ForgetsAtOnceWhateverTheRetention(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	first := create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	second := update(t, s, first, pod("default", "a", "n"))
+	open := watch(t, pods, WatchRequest{From: first.Revision})
+	require.NoError(t, s.Compact(testContext(t), second.Revision))
+	require.NoError(t, s.Compact(testContext(t), first.Revision), "that was forgotten before")
+
+	_, err := pods.Watch(testContext(t), WatchRequest{From: first.Revision})
+	require.ErrorIs(t, err, ErrExpired, "although memory has it")
+	_, err = pods.Get(testContext(t), "default", "a", At{Revision: first.Revision, Exact: true})
+	require.ErrorIs(t, err, ErrExpired)
+	require.Equal(t, second.Revision, take(t, open, 1)[0].Revision, "a watch that is open goes on")
+	watch(t, pods, WatchRequest{From: second.Revision})
 }
 
 func TestCompaction_ServersShareTheWorkAndSurviveEachOther(t *testing.T) {

@@ -128,6 +128,43 @@ func (c *Collection) watch(ctx context.Context, r WatchRequest) (*Watcher, error
 	return w, nil
 }
 
+// AskBookmarks has every open watch that wants bookmarks send one now, after the events before it. Clients then know
+// that they have seen all that the store holds at this moment.
+func (s *Store) AskBookmarks() {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, c := range s.collections {
+		c.mu.RLock()
+		c.alarms.askBookmarks()
+		c.mu.RUnlock()
+	}
+}
+
+func (a *alarms) askBookmarks() {
+	a.all.askBookmarks()
+	for _, sets := range []map[string]watcherSet{a.byNamespace, a.byIndex} {
+		for _, ws := range sets {
+			ws.askBookmarks()
+		}
+	}
+	for _, ws := range a.byName {
+		ws.askBookmarks()
+	}
+}
+
+func (ws watcherSet) askBookmarks() {
+	for w := range ws {
+		if w.bookmarkDue == nil {
+			continue
+		}
+		w.bookmarkNow.Store(true)
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
 // alarms index the sleeping watchers by the changes that would concern them, so that a change wakes no
 // others. The collection's lock guards them.
 type alarms struct {

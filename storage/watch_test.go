@@ -298,3 +298,26 @@ func TestWatch_EndsWithItsContextAndWithTheStore(t *testing.T) {
 	_, err = pods.Watch(testContext(t), WatchRequest{})
 	require.ErrorIs(t, err, ErrUnavailable)
 }
+
+// TestWatch_SendsABookmarkWhenAsked has three watches of which one wants no bookmarks: the others learn the store's
+// revision at once, after the events before it.
+func TestWatch_SendsABookmarkWhenAsked(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	wants := watch(t, pods, WatchRequest{Bookmarks: true})
+	elsewhere := watch(t, pods, WatchRequest{Bookmarks: true, Scope: Scope{Namespace: "elsewhere"}})
+	not := watch(t, pods, WatchRequest{})
+	create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	revision, err := s.Revision(testContext(t))
+	require.NoError(t, err)
+	s.AskBookmarks()
+
+	got := take(t, wants, 2)
+	require.Equal(t, Added, got[0].Type)
+	require.Equal(t, Event{Type: Bookmark, Revision: revision}, got[1])
+	require.Equal(t, Event{Type: Bookmark, Revision: revision}, take(t, elsewhere, 1)[0])
+	require.Equal(t, Added, take(t, not, 1)[0].Type)
+	events, err := not.Poll(testContext(t))
+	require.NoError(t, err)
+	require.Empty(t, events)
+}

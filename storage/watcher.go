@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/btree"
@@ -33,6 +34,7 @@ type Watcher struct {
 
 	bookmarkEvery time.Duration
 	bookmarkDue   *time.Timer // nil without bookmarks
+	bookmarkNow   atomic.Bool // see Store.AskBookmarks
 	closed        bool
 }
 
@@ -75,6 +77,9 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 		}
 		if w.state != nil || w.history != nil {
 			continue
+		}
+		if w.bookmarkNow.Load() && w.isIdle() {
+			return append(w.events, w.sendBookmark()), nil
 		}
 		select {
 		case <-w.wake:
@@ -273,7 +278,14 @@ func (w *Watcher) due() <-chan time.Time {
 	return w.bookmarkDue.C
 }
 
+func (w *Watcher) isIdle() bool {
+	w.collection.mu.RLock()
+	defer w.collection.mu.RUnlock()
+	return w.idle
+}
+
 func (w *Watcher) sendBookmark() Event {
+	w.bookmarkNow.Store(false)
 	w.bookmarkDue.Reset(w.bookmarkEvery)
 	return w.Bookmark()
 }

@@ -28,15 +28,21 @@ var floors = map[string][]string{
 	"events":       {},
 	"delegated":    {},
 	"bounds":       {},
-	"apiserver":    {"api", "storage", "quota", "bounds", "series"},
-	"controllers":  {"quota", "bounds"},
-	"scheduler":    {"events", "bounds"},
-	"node":         {"events", "delegated", "bounds"},
+	"quiescence":   {},
+	"virtualtime":  {},
+	"informer":     {},
+	"workqueue":    {"virtualtime"},
+	"apiserver":    {"api", "storage", "quota", "bounds", "series", "quiescence", "virtualtime"},
+	"controllers":  {"events", "quota", "bounds", "events", "quiescence", "virtualtime", "informer", "workqueue"},
+	"scheduler":    {"events", "bounds", "quiescence", "virtualtime", "informer"},
+	"node":         {"events", "delegated", "bounds", "quiescence", "virtualtime", "informer", "workqueue"},
 	"kubectl-lite": {"bounds"},
 	"bench":        {},
-	"testenv":      {"api", "storage", "apiserver", "controllers", "scheduler", "node"},
-	"cmd": {"api", "storage", "apiserver", "controllers", "scheduler", "node", "delegated",
+	"testenv": {"api", "storage", "apiserver", "controllers", "scheduler", "node", "quiescence", "virtualtime",
+		"kubectl-lite"},
+	"cmd": {"api", "storage", "apiserver", "controllers", "scheduler", "node", "delegated", "quiescence", "virtualtime",
 		"kubectl-lite", "bench"},
+	"release":  {},
 	"test":     {},
 	"examples": {"testenv"},
 	".":        {},
@@ -44,7 +50,7 @@ var floors = map[string][]string{
 
 // testFloors is what tests, and packages for tests, may import besides: a control plane to run against, and the
 // API's other clients, to run beside the one that is tested.
-var testFloors = []string{"testenv", "controllers", "scheduler", "node"}
+var testFloors = []string{"testenv", "controllers", "scheduler", "node", "virtualtime"}
 
 // apiFront are the packages of api that other folders may import. api/builtin is for code that
 // assembles a server, and for tests; the groups and the kit are api's own.

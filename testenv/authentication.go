@@ -1,6 +1,8 @@
 package testenv
 
 import (
+	"crypto"
+
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/controllers"
@@ -18,7 +20,7 @@ func (o *options) credentials(ca *pki.CA) (authn.Options, error) {
 	if a.ServiceAccounts != nil {
 		return a, nil
 	}
-	key, err := pki.NewKey()
+	key, err := o.signingKey()
 	if err != nil {
 		return a, err
 	}
@@ -26,12 +28,28 @@ func (o *options) credentials(ca *pki.CA) (authn.Options, error) {
 	return a, err
 }
 
+// authority is the environment's CA, and signingKey that of the tokens of service accounts: those of the environment
+// that this one is forked from.
+func (o *options) authority() (*pki.CA, error) {
+	if o.fork != nil {
+		return o.fork.ca, nil
+	}
+	return o.newCA("coxswain")
+}
+
+func (o *options) signingKey() (crypto.Signer, error) {
+	if o.fork != nil {
+		return o.fork.key, nil
+	}
+	return pki.NewKey()
+}
+
 // frontProxy is the user of the certificate by which extension servers recognize the API server.
 const frontProxy = "front-proxy-client"
 
 // believe adds the API server's own front proxy, unless others were given, and returns its certificate.
-func believe(a *authn.Options) (pki.Certificate, error) {
-	ca, err := pki.NewNamedCA("front-proxy-ca")
+func (o *options) believe(a *authn.Options) (pki.Certificate, error) {
+	ca, err := o.newCA("front-proxy-ca")
 	if err != nil {
 		return nil, err
 	}

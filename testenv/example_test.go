@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -109,4 +110,94 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 			},
 		},
 	}
+}
+
+// A write is stored, but its answer is lost: the client cannot know, and has to look.
+func ExampleEnvironment_Inject() {
+	env, err := testenv.NewEnvironment(testenv.APIServerOnly())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer env.Stop()
+	ctx, maps := context.Background(), kubernetes.NewForConfigOrDie(env.Config).CoreV1().ConfigMaps("default")
+
+	env.Inject(testenv.Fault{
+		Match: testenv.Match{Verb: "create", Resource: "configmaps"},
+		Err:   apierrors.NewTimeoutError("the request timed out", 0),
+		After: true,
+		Times: 1,
+	})
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}
+	_, err = maps.Create(ctx, settings, metav1.CreateOptions{})
+	fmt.Println("first: ", err)
+	_, err = maps.Create(ctx, settings, metav1.CreateOptions{})
+	fmt.Println("second:", err)
+	// Output:
+	// first:  Timeout: the request timed out
+	// second: configmaps "settings" already exists
+}
+
+// What a client asked for, and what of it was for nothing.
+func ExampleEnvironment_Calls() {
+	env, err := testenv.NewEnvironment(testenv.APIServerOnly())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer env.Stop()
+	ctx, maps := context.Background(), kubernetes.NewForConfigOrDie(env.Config).CoreV1().ConfigMaps("default")
+
+	settings, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}},
+		metav1.CreateOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 { // nothing is different
+		if _, err := maps.Update(ctx, settings, metav1.UpdateOptions{}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	calls := env.Calls(testenv.Match{Resource: "configmaps"})
+	fmt.Println(calls.Writes().Count(), "writes,", calls.Useless().Count(), "for nothing")
+	fmt.Print(calls.Summary())
+	// Output:
+	// 4 writes, 3 for nothing
+	// USER               VERB     RESOURCE     CALLS   FAILED   CONFLICTS   USELESS
+	// kubernetes-admin   update   configmaps   3       0        0           3
+	// kubernetes-admin   create   configmaps   1       0        0           0
+}
+
+// What all tests need is set up once, and each has a fork of it.
+func ExampleFromSnapshot() {
+	ctx := context.Background()
+	base, err := testenv.NewEnvironment(testenv.APIServerOnly())
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = kubernetes.NewForConfigOrDie(base.Config).CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ready, err := base.Snapshot(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := base.Stop(); err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		env, err := testenv.NewEnvironment(testenv.FromSnapshot(ready))
+		if err != nil {
+			log.Fatal(err)
+		}
+		shop := kubernetes.NewForConfigOrDie(env.Config).CoreV1().ConfigMaps("shop")
+		_, err = shop.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{})
+		fmt.Println("error:", err)
+		if err := env.Stop(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// error: <nil>
+	// error: <nil>
 }

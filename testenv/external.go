@@ -45,33 +45,36 @@ var theExternal sync.Mutex
 const marker = "coxswain-testenv"
 
 // takeExternal is startServer for a server that is there already.
-func takeExternal(ctx context.Context, o options, running *sync.WaitGroup) (of *users, stop func(), err error) {
+func (e *Environment) takeExternal() (end func(), err error) {
 	theExternal.Lock()
 	defer func() {
 		if err != nil {
 			theExternal.Unlock()
 		}
 	}()
-	config, err := clientcmd.BuildConfigFromFlags("", o.external)
+	config, err := clientcmd.BuildConfigFromFlags("", e.options.external)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", ExternalVariable, err)
+		return nil, fmt.Errorf("%s: %w", ExternalVariable, err)
 	}
 	if err := rest.LoadTLSFiles(config); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", ExternalVariable, err)
+		return nil, fmt.Errorf("%s: %w", ExternalVariable, err)
 	}
 	config.QPS = -1
 	x, err := newExternal(config)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if err := x.claim(ctx); err != nil {
-		return nil, nil, err
+	if err := x.claim(e.ctx); err != nil {
+		return nil, err
 	}
-	if err := x.empty(ctx); err != nil {
-		return nil, nil, err
+	if err := x.empty(e.ctx); err != nil {
+		return nil, err
 	}
-	running.Go(func() { x.untaint(ctx) })
-	return &users{host: config.Host, external: config}, func() {
+	e.users = &users{host: config.Host, external: config}
+	var running sync.WaitGroup
+	running.Go(func() { x.untaint(e.ctx) })
+	return func() {
+		running.Wait()
 		// The next test empties it again: this one only leaves nothing behind for people to find.
 		_ = x.empty(context.Background())
 		utilnet.CloseIdleConnectionsFor(x.transport)

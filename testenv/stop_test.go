@@ -3,6 +3,7 @@ package testenv_test
 import (
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"runtime"
 	"sync"
@@ -86,6 +87,44 @@ func TestStop_KeepsNothing(t *testing.T) {
 		return liveHeap() < before+rounds*atOnce*most
 	}, 10*time.Second, 100*time.Millisecond,
 		"live heap before: %d KiB; %d control planes leave more than %d KiB each", before>>10, rounds*atOnce, most>>10)
+}
+
+// An API server alone leaves not even what a connection of its clients does, however many come and go.
+func TestStop_LeavesNothing(t *testing.T) {
+	const (
+		cycles = 50
+		most   = 8 << 10 // a hundredth of what one has
+	)
+	cycle := func() {
+		config, stop, err := testenv.New(testenv.APIServerOnly())
+		require.NoError(t, err)
+		credentials, err := rest.TLSConfigFor(config)
+		require.NoError(t, err)
+		connections := &http.Transport{TLSClientConfig: credentials, ForceAttemptHTTP2: true}
+		defer connections.CloseIdleConnections()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			config.Host+"/api/v1/namespaces?watch=true", nil)
+		require.NoError(t, err)
+		watching, err := connections.RoundTrip(request)
+		require.NoError(t, err)
+		defer watching.Body.Close()
+		require.Equal(t, http.StatusOK, watching.StatusCode)
+		_, err = watching.Body.Read(make([]byte, 1))
+		require.NoError(t, err)
+		require.NoError(t, stop())
+	}
+	goroutines := runtime.NumGoroutine()
+	for range 10 { // what is made once is made, and pools are filled
+		cycle()
+	}
+	before := liveHeap()
+	for range cycles {
+		cycle()
+	}
+	require.Eventually(t, func() bool {
+		return runtime.NumGoroutine() <= goroutines+1 && // one is the condition's own
+			liveHeap() < before+cycles*most
+	}, time.Minute, 10*time.Millisecond)
 }
 
 func liveHeap() uint64 {

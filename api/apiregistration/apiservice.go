@@ -79,11 +79,11 @@ func availability(s *apiService) string {
 	return fmt.Sprintf("%s (%s)", c.Status, c.Reason)
 }
 
-// startAPIService marks an APIService of this server's own as available.
+// startAPIService marks a new APIService of this server's own as available.
 func startAPIService(s *apiService) {
 	if s.Spec.Service == nil {
 		s.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available,
-			Status: apiregistrationv1.ConditionTrue, LastTransitionTime: metav1.Now().Rfc3339Copy(), Reason: "Local",
+			Status: apiregistrationv1.ConditionTrue, LastTransitionTime: s.CreationTimestamp, Reason: "Local",
 			Message: "Local APIServices are always available"}}
 	}
 }

@@ -51,7 +51,8 @@ func cronJobs() *api.Resource {
 			table.Wide("Selector", "string", batchv1.JobSpec{}.SwaggerDoc()["selector"]),
 		},
 		Cells: api.Row(func(c *batchv1.CronJob) []any {
-			last, zone := table.None, table.None
+			var last any = table.None
+			zone := table.None
 			if c.Status.LastScheduleTime != nil {
 				last = table.AgeOf(*c.Status.LastScheduleTime)
 			}

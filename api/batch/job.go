@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -190,12 +189,12 @@ func completionsCell(j *batchv1.Job) string {
 	}
 }
 
-func jobDurationCell(j *batchv1.Job) string {
+func jobDurationCell(j *batchv1.Job) any {
 	switch {
 	case j.Status.StartTime == nil:
 		return ""
 	case j.Status.CompletionTime == nil:
-		return duration.HumanDuration(time.Since(j.Status.StartTime.Time))
+		return api.Since(j.Status.StartTime.Time)
 	default:
 		return duration.HumanDuration(j.Status.CompletionTime.Sub(j.Status.StartTime.Time))
 	}

@@ -5,6 +5,8 @@ package builtin
 import (
 	"slices"
 
+	"k8s.io/utils/clock"
+
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/admissionregistration"
 	"github.com/coxswain-dev/coxswain/api/apiextensions"
@@ -34,7 +36,11 @@ import (
 // Kinds returns the kinds that every server has from its start, in the order in which discovery
 // shows them. Each call makes new registrations, so that registries in one process share nothing
 // that they could write to.
-func Kinds() []*api.Resource {
+func Kinds() []*api.Resource { return KindsBy(clock.RealClock{}) }
+
+// KindsBy is Kinds for a server that goes by a clock of its own. The kinds take it for defaults and checks that depend
+// on the time.
+func KindsBy(c clock.PassiveClock) []*api.Resource {
 	core := core.Kinds()
 	isEvent := func(r *api.Resource) bool { return r.Kind == "Event" }
 	return slices.Concat(
@@ -46,8 +52,8 @@ func Kinds() []*api.Resource {
 		events.Kinds(core[slices.IndexFunc(core, isEvent)]),
 		autoscaling.Kinds(),
 		batch.Kinds(),
-		certificates.Kinds(),
-		resource.Kinds(),
+		certificates.Kinds(c.Now),
+		resource.Kinds(c.Now),
 		networking.Kinds(),
 		policy.Kinds(),
 		rbac.Kinds(),

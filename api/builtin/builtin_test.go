@@ -100,7 +100,7 @@ func TestCells_FillEveryColumn(t *testing.T) {
 			return
 		}
 		for range 2 {
-			cells := r.Cells(obj)
+			cells := r.CellsAt(time.Now(), obj)
 			require.Len(t, cells, len(r.Columns))
 			for i, cell := range cells {
 				switch cell.(type) {

@@ -2,6 +2,7 @@ package builtin_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,7 +112,7 @@ func TestCells_OfEachState(t *testing.T) {
 			"name: v}]", []any{"b", "ClusterRole/r", u, "u, v", "", "a/b"}},
 	} {
 		r := kindtest.Of(t, c.kind)
-		require.Equal(t, c.want, r.Cells(kindtest.Decode(t, r, c.is)), name)
+		require.Equal(t, c.want, r.CellsAt(time.Now(), kindtest.Decode(t, r, c.is)), name)
 	}
 	for kind, description := range map[string]string{"ClusterRoleBinding": "Users in the clusterRoleBinding",
 		"RoleBinding": "Users in the roleBinding"} {

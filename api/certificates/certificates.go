@@ -3,10 +3,12 @@
 package certificates
 
 import (
+	"time"
+
 	"github.com/coxswain-dev/coxswain/api"
 )
 
 // Kinds returns the kinds of certificates.k8s.io, in the order of discovery. Each call makes new registrations.
-func Kinds() []*api.Resource {
-	return references.In(certificateSigningRequests(), clusterTrustBundles(), podCertificateRequests())
+func Kinds(now func() time.Time) []*api.Resource {
+	return references.In(certificateSigningRequests(), clusterTrustBundles(), podCertificateRequests(now))
 }

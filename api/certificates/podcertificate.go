@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"strings"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -23,7 +24,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-func podCertificateRequests() *api.Resource {
+func podCertificateRequests(now func() time.Time) *api.Resource {
 	return &api.Resource{
 		Group: certificatesv1.GroupName, Version: "v1", Kind: "PodCertificateRequest", Plural: "podcertificaterequests",
 		Namespaced:  true,
@@ -45,7 +46,9 @@ func podCertificateRequests() *api.Resource {
 				return &r.Status
 			},
 			(*certificatesv1.PodCertificateRequestStatus).DeepCopy,
-		).CheckedBy(api.CheckUpdate(validatePodCertificateStatus)).PermittedBy(
+		).CheckedBy(api.CheckUpdate(func(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+			return validatePodCertificateStatus(r, old, now())
+		})).PermittedBy(
 			api.Permitted(func(by api.Caller, r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 				if equality.Semantic.DeepEqual(r.Status, old.Status) || mayUseSigner(by, "sign", old.Spec.SignerName) {
 					return nil

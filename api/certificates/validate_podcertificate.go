@@ -52,7 +52,7 @@ func verdict(s *certificatesv1.PodCertificateRequestStatus) string {
 }
 
 // validatePodCertificateStatus lets a request be answered once, and completely.
-func validatePodCertificateStatus(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+func validatePodCertificateStatus(r, old *certificatesv1.PodCertificateRequest, now time.Time) field.ErrorList {
 	path := field.NewPath("status")
 	if errs := validateVerdicts(r.Status.Conditions, path.Child("conditions")); len(errs) > 0 {
 		return errs
@@ -66,7 +66,7 @@ func validatePodCertificateStatus(r, old *certificatesv1.PodCertificateRequest) 
 		return sameStatus(r.Status, old.Status, path,
 			`status is immutable unless transitioning to "Issued", "Denied", or "Failed"`)
 	case certificatesv1.PodCertificateRequestConditionTypeIssued:
-		return validateIssuedChain(r, path, time.Now())
+		return validateIssuedChain(r, path, now)
 	}
 	alone := certificatesv1.PodCertificateRequestStatus{Conditions: r.Status.Conditions}
 	return sameStatus(r.Status, alone, path,

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
@@ -26,9 +25,10 @@ type podSummary struct {
 
 func podCells(p *corev1.Pod) []any {
 	s := summarize(p)
-	restarts := strconv.Itoa(s.restarts)
+	var restarts any = strconv.Itoa(s.restarts)
 	if s.restarts != 0 && !s.lastRestart.IsZero() {
-		restarts = fmt.Sprintf("%d (%s ago)", s.restarts, duration.HumanDuration(time.Since(s.lastRestart.Time)))
+		ago := api.Since(s.lastRestart.Time)
+		restarts = api.Elapsed(func(now time.Time) string { return fmt.Sprintf("%d (%s ago)", s.restarts, ago(now)) })
 	}
 	ip := p.Status.PodIP
 	if len(p.Status.PodIPs) > 0 {

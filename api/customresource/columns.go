@@ -2,8 +2,9 @@ package customresource
 
 import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/api"
 )
 
 // column is a printer column with the path of its values.
@@ -95,7 +96,10 @@ func (c *column) cell(value any) any {
 			if at.UnmarshalQueryParameter(text) != nil {
 				return "<invalid>"
 			}
-			return metatable.ConvertToHumanReadableDateType(at)
+			if at.IsZero() {
+				return "<unknown>"
+			}
+			return api.Since(at.Time)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,7 +62,7 @@ func TestCells(t *testing.T) {
 		"spec":{"size":7,"labels":{"all":[{"b":1},2]}}}`)
 	require.Equal(t, []any{"a", int64(7), nil, `{"b":1}`, nil}, v1.Cells(o))
 	o.CreationTimestamp = metav1.Now()
-	require.Equal(t, "0s", v1.Cells(o)[4])
+	require.Equal(t, "90m", v1.CellsAt(o.CreationTimestamp.Add(90*time.Minute), o)[4])
 }
 
 func TestCheck(t *testing.T) {

@@ -31,7 +31,7 @@ func deviceClasses() *api.Resource {
 	}
 }
 
-func resourceSlices() *api.Resource {
+func resourceSlices(now func() time.Time) *api.Resource {
 	return &api.Resource{
 		Group: resourceGroup, Version: "v1", Kind: "ResourceSlice", Plural: "resourceslices",
 		New:     func() api.Object { return &resourcev1.ResourceSlice{} },
@@ -40,7 +40,7 @@ func resourceSlices() *api.Resource {
 		Default: api.Typed(func(s *resourcev1.ResourceSlice) {
 			for i := range s.Spec.Devices {
 				for j := range s.Spec.Devices[i].Taints {
-					defaultTaintTime(&s.Spec.Devices[i].Taints[j])
+					defaultTaintTime(&s.Spec.Devices[i].Taints[j], now)
 				}
 			}
 		}),
@@ -73,25 +73,25 @@ func resourceSlices() *api.Resource {
 }
 
 // defaultTaintTime sets the time at which a taint was added, if it has none.
-func defaultTaintTime(t *resourcev1.DeviceTaint) {
+func defaultTaintTime(t *resourcev1.DeviceTaint, now func() time.Time) {
 	if t.TimeAdded == nil {
-		t.TimeAdded = &metav1.Time{Time: time.Now().Truncate(time.Second)}
+		t.TimeAdded = &metav1.Time{Time: now().Truncate(time.Second)}
 	}
 }
 
-func deviceTaintRules() *api.Resource {
+func deviceTaintRules(now func() time.Time) *api.Resource {
 	return &api.Resource{
 		Group: resourceGroup, Version: "v1", Kind: "DeviceTaintRule", Plural: "devicetaintrules",
 		New:     func() api.Object { return &resourcev1.DeviceTaintRule{} },
 		NewList: func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} },
 
-		Default: api.Typed(func(r *resourcev1.DeviceTaintRule) { defaultTaintTime(&r.Spec.Taint) }),
+		Default: api.Typed(func(r *resourcev1.DeviceTaintRule) { defaultTaintTime(&r.Spec.Taint, now) }),
 		// A new effect starts the eviction of pods anew.
 		PrepareUpdate: api.Typed2(func(r, old *resourcev1.DeviceTaintRule) {
 			taint, was := &r.Spec.Taint, &old.Spec.Taint
 			if taint.Effect != was.Effect && taint.TimeAdded.Equal(was.TimeAdded) {
 				taint.TimeAdded = nil
-				defaultTaintTime(taint)
+				defaultTaintTime(taint, now)
 			}
 		}),
 		Validate: api.Check(func(r *resourcev1.DeviceTaintRule) field.ErrorList {
@@ -121,7 +121,8 @@ func deviceTaintRules() *api.Resource {
 			table.Age,
 		},
 		Cells: api.Row(func(r *resourcev1.DeviceTaintRule) []any {
-			taint, added := &r.Spec.Taint, ""
+			taint := &r.Spec.Taint
+			var added any = ""
 			if taint.TimeAdded != nil {
 				added = table.AgeOf(*taint.TimeAdded)
 			}

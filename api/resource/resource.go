@@ -3,16 +3,18 @@
 package resource
 
 import (
+	"time"
+
 	"github.com/coxswain-dev/coxswain/api"
 )
 
 // Kinds returns the kinds of resource.k8s.io, in the order of discovery. Each call makes new registrations.
-func Kinds() []*api.Resource {
+func Kinds(now func() time.Time) []*api.Resource {
 	return references.In(
 		deviceClasses(),
-		deviceTaintRules(),
+		deviceTaintRules(now),
 		resourceClaims(),
 		resourceClaimTemplates(),
-		resourceSlices(),
+		resourceSlices(now),
 	)
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
@@ -27,6 +30,8 @@ type Options struct {
 	NotReadySeconds, UnreachableSeconds int64
 	// Webhooks calls admission webhooks. Without it, a request that one should see fails.
 	Webhooks *webhook.Client
+	// Clock tells the time that quotas go by.
+	Clock clock.PassiveClock
 }
 
 // Names returns the plugins that the options select, in the order of the table. An unknown name, or one
@@ -81,9 +86,14 @@ type step struct {
 	Validator
 	// idle reports that the plugin has nothing to do for any write; nil if it always may have.
 	idle func() bool
-	// took observes how long calls took: [operation][rejected].
-	took map[Operation]*[2]prometheus.Observer
+	// took observes how long calls took: [operation][rejected]. observer makes these observers when they are first
+	// needed: most never are.
+	took     [4][2]atomic.Pointer[prometheus.Observer]
+	observer func(operation, rejected string) prometheus.Observer
 }
+
+// operations are the indices of step.took.
+var operations = []Operation{Create, Update, Delete, Connect}
 
 // NewChain builds the plugins that the options select.
 func NewChain(cluster Cluster, o Options) (*Chain, error) {
@@ -137,27 +147,21 @@ func (c *Chain) add(r Registration, plugin Plugin) {
 }
 
 func (c *Chain) step(r Registration, kind string, plugin Plugin, s *step) *step {
-	s.name, s.rules, s.took = r.Name, r.On, map[Operation]*[2]prometheus.Observer{}
+	s.name, s.rules = r.Name, r.On
 	if i, ok := plugin.(interface{ idle() bool }); ok {
 		s.idle = i.idle
 	}
-	for _, op := range []Operation{Create, Update, Delete, Connect} {
-		s.took[op] = &[2]prometheus.Observer{
-			c.seconds.WithLabelValues(r.Name, kind, string(op), "false"),
-			c.seconds.WithLabelValues(r.Name, kind, string(op), "true"),
-		}
+	s.observer = func(operation, rejected string) prometheus.Observer {
+		return c.seconds.WithLabelValues(r.Name, kind, operation, rejected)
 	}
 	return s
 }
 
-// phase makes the observers of a whole phase.
+// phase is a step that stands for a whole phase.
 func (c *Chain) phase(kind string) *step {
-	s := &step{took: map[Operation]*[2]prometheus.Observer{}}
-	for _, op := range []Operation{Create, Update, Delete, Connect} {
-		s.took[op] = &[2]prometheus.Observer{c.whole.WithLabelValues(kind, string(op), "false"),
-			c.whole.WithLabelValues(kind, string(op), "true")}
-	}
-	return s
+	return &step{observer: func(operation, rejected string) prometheus.Observer {
+		return c.whole.WithLabelValues(kind, operation, rejected)
+	}}
 }
 
 // dispatch sorts the steps by the resources that they cover.
@@ -285,7 +289,14 @@ func (s *step) observe(a *Attributes, start time.Time, err error) {
 	if err != nil {
 		rejected = 1
 	}
-	s.took[a.Operation][rejected].Observe(time.Since(start).Seconds())
+	slot := &s.took[slices.Index(operations, a.Operation)][rejected]
+	took := slot.Load()
+	if took == nil {
+		made := s.observer(string(a.Operation), strconv.FormatBool(err != nil)) // always the same one
+		took = &made
+		slot.Store(took)
+	}
+	(*took).Observe(time.Since(start).Seconds())
 }
 
 // Describe and Collect implement prometheus.Collector.

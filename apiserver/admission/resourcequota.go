@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/quota"
 )
@@ -25,11 +26,13 @@ import (
 // those on another server may win meanwhile, and the loser retries.
 type resourceQuota struct {
 	cluster Cluster
+	clock   clock.PassiveClock
 	turns   turns
 }
 
 func newResourceQuota(env *Env) (Plugin, error) {
-	return &resourceQuota{cluster: env.Cluster, turns: turns{byNamespace: map[string]*turn{}}}, nil
+	return &resourceQuota{cluster: env.Cluster, clock: env.Options.Clock,
+		turns: turns{byNamespace: map[string]*turn{}}}, nil
 }
 
 // tracks reports whether a write can use quota: every create, and the updates with which an object can
@@ -101,7 +104,7 @@ func (p *resourceQuota) charge(ctx context.Context, a *Attributes, turn *turn) (
 		if err != nil {
 			return nil, err
 		}
-		charged, err := chargeAll(a, turn.newest(assert[*corev1.ResourceQuota](objects)))
+		charged, err := chargeAll(a, turn.newest(assert[*corev1.ResourceQuota](objects)), p.clock.Now())
 		if err == nil || fresh {
 			return charged, err
 		}
@@ -109,13 +112,13 @@ func (p *resourceQuota) charge(ctx context.Context, a *Attributes, turn *turn) (
 }
 
 // chargeAll returns the quotas that change, or the reason why the write exceeds one.
-func chargeAll(a *Attributes, quotas []*corev1.ResourceQuota) ([]*corev1.ResourceQuota, error) {
+func chargeAll(a *Attributes, quotas []*corev1.ResourceQuota, now time.Time) ([]*corev1.ResourceQuota, error) {
 	var charged []*corev1.ResourceQuota
 	for _, q := range quotas {
 		if !concerns(q, a) {
 			continue
 		}
-		after, err := charge(a, q)
+		after, err := charge(a, q, now)
 		if err != nil {
 			return nil, err
 		}
@@ -138,13 +141,12 @@ func concerns(q *corev1.ResourceQuota, a *Attributes) bool {
 }
 
 // charge returns the quota with the object's use added, or nil if it uses nothing of it.
-func charge(a *Attributes, q *corev1.ResourceQuota) (*corev1.ResourceQuota, error) {
+func charge(a *Attributes, q *corev1.ResourceQuota, now time.Time) (*corev1.ResourceQuota, error) {
 	if pod, ok := a.Object.(*corev1.Pod); ok {
 		if err := quota.Unsaid(pod, q.Status.Hard); err != nil {
 			return nil, Forbid(a, fmt.Errorf("failed quota: %s: %w", q.Name, err))
 		}
 	}
-	now := time.Now()
 	asked := quota.Mask(quota.Usage(a.GroupResource(), a.Object, now), q.Status.Hard)
 	var unknown, negative []string
 	for name, quantity := range asked {

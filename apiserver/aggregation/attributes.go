@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 )
 
-// What paths below /apis/GROUP/VERSION mean. This server does not know the kinds of others, so that a request's verb
-// and resource are read from its path alone (k8s.io/apiserver/pkg/endpoints/request.RequestInfo).
+// What paths below /apis/GROUP/VERSION and /api/VERSION mean. This server does not know the kinds of others, so that a
+// request's verb and resource are read from its path alone (k8s.io/apiserver/pkg/endpoints/request.RequestInfo).
 
 // methodVerbs are the verbs of methods. Others have none, and nobody but an administrator has a right to that.
 var methodVerbs = map[string]string{http.MethodGet: "get", http.MethodHead: "get", http.MethodPost: "create",
@@ -25,10 +25,13 @@ var streamed = []string{"attach", "exec", "log", "portforward", "proxy"}
 var namespaceParts = []string{"status", "finalize"}
 
 // Attributes are those by which a request for another server is authorized. a.Path is set for /apis/GROUP/VERSION
-// itself.
+// itself, and for paths that are not below one.
 func Attributes(r *http.Request, user *authn.User) (authz.Attributes, error) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	if len(parts) < 4 { // apis, group, version
+	if parts[0] == "api" { // the core group has no name
+		parts = slices.Insert(parts, 1, "")
+	}
+	if len(parts) < 4 || parts[0] != "api" && parts[0] != "apis" { // apis, group, version
 		verb := strings.ToLower(r.Method)
 		if verb == "head" {
 			verb = "get" // of which it tells a part

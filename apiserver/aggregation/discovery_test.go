@@ -119,7 +119,7 @@ func TestDiscovery_HasTheDocumentsOfOtherServers(t *testing.T) {
 // A document is kept by its ETag, and the last known one stays when the server goes away.
 func TestDiscovery_KeepsTheLastDocument(t *testing.T) {
 	t.Parallel()
-	clock := testingclock.NewFakePassiveClock(time.Now())
+	clock := testingclock.NewFakeClock(time.Now())
 	var asked, unchanged atomic.Int32
 	answer := describes(map[string]string{"/apis": wardleDiscovery, "/apis/wardle.example.com/v1": wardleLegacy},
 		http.Header{"Etag": {`"1"`}})
@@ -176,7 +176,7 @@ func TestDiscovery_WaitsOnceForASlowServer(t *testing.T) {
 	release := make(chan struct{})
 	var held atomic.Int32
 	answer := describes(map[string]string{"/apis": wardleDiscovery, "/apis/wardle.example.com/v1": wardleLegacy}, nil)
-	clock := testingclock.NewFakePassiveClock(time.Now())
+	clock := testingclock.NewFakeClock(time.Now())
 	c, _ := extendedBy(t, apiserver.Options{Clock: clock}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/apis" && held.Add(1) > 1 {
 			select {

@@ -53,11 +53,11 @@ func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger)
 		a.audiences = o.ServiceAccounts.Audiences
 	}
 	if o.RequestHeader != nil {
-		a.requests = append(a.requests, o.RequestHeader)
+		a.requests = append(a.requests, frontProxies{o.RequestHeader, clock})
 		a.proxied = a.proxied.with(o.RequestHeader.Headers)
 	}
 	if o.ClientCAs != nil {
-		a.requests = append(a.requests, ClientCertificates{CAs: o.ClientCAs})
+		a.requests = append(a.requests, ClientCertificates{CAs: o.ClientCAs, Clock: clock})
 	}
 	if o.TokenFile != "" {
 		file, err := openTokenFile(o.TokenFile, log)

@@ -7,6 +7,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // RequestHeader authenticates requests of front proxies: servers that have authenticated the user themselves and
@@ -39,14 +42,20 @@ func StandardIdentityHeaders() IdentityHeaders {
 	}
 }
 
+// frontProxies authenticates by RequestHeader. The validity of proxies' certificates goes by the clock.
+type frontProxies struct {
+	*RequestHeader
+	clock clock.PassiveClock
+}
+
 // Authenticate implements Authenticator. A request that names no user is not a proxy's, whatever its certificate
 // is. The chain is verified once for each connection and set of CAs.
-func (p *RequestHeader) Authenticate(r *http.Request) (*User, bool, error) {
+func (p frontProxies) Authenticate(r *http.Request) (*User, bool, error) {
 	name := first(r.Header, p.Headers.Users)
 	if name == "" || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
 	}
-	_, err := connectionOf(r).proxy.current(p.CAs.Pool(), r.TLS.PeerCertificates, proxyOf)
+	_, err := connectionOf(r).proxy.current(p.CAs.Pool(), p.clock.Now(), r.TLS.PeerCertificates, proxyOf)
 	if err != nil {
 		return nil, false, err
 	}
@@ -65,8 +74,8 @@ func (p *RequestHeader) Authenticate(r *http.Request) (*User, bool, error) {
 }
 
 // proxyOf verifies a proxy's certificate, which is nobody's: its user comes with each request.
-func proxyOf(cas *x509.CertPool, chain []*x509.Certificate) (*User, error) {
-	if verifyChain(cas, chain) != nil {
+func proxyOf(cas *x509.CertPool, now time.Time, chain []*x509.Certificate) (*User, error) {
+	if verifyChain(cas, now, chain) != nil {
 		return nil, errBadProxy
 	}
 	return nil, nil

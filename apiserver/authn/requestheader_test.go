@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
@@ -41,7 +43,7 @@ func proxied(chain []*x509.Certificate, headers ...string) *http.Request {
 
 func newCA(t testing.TB) *pki.CA {
 	t.Helper()
-	ca, err := pki.NewCA()
+	ca, err := pki.NewCAWithin("ca", now.Add(-time.Hour), now.Add(time.Hour))
 	require.NoError(t, err)
 	return ca
 }
@@ -175,6 +177,35 @@ func TestRequestHeader_FollowsItsCAs(t *testing.T) {
 	replace(after)
 	require.Eventually(t, func() bool { return believed(fresh) && !believed(old) }, patience, tick)
 	require.Equal(t, string(after.PEM())+"\n", string(cas.PEM()))
+}
+
+// A certificate is looked at once for each connection, and the time with each request.
+func TestCertificates_AreValidByTheClock(t *testing.T) {
+	t.Parallel()
+	ca, c := newCA(t), clocktesting.NewFakePassiveClock(now.Add(-2*time.Hour))
+	a, err := authn.New(authn.Options{ClientCAs: authn.FixedCAs(ca.Pool()), RequestHeader: &authn.RequestHeader{
+		CAs: authn.FixedCAs(ca.Pool()), Headers: authn.StandardIdentityHeaders()}}, objects{}, c,
+		slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	for name, headers := range map[string]http.Header{"client": {}, "proxy": {"X-Remote-User": {"client"}}} {
+		open := func() func() bool {
+			ctx := authn.WithConnection(t.Context(), nil)
+			return func() bool {
+				r := proxied(shown(t, ca, name)).WithContext(ctx)
+				r.Header = headers.Clone()
+				user, ok, _ := a.Authenticate(r)
+				return ok && user.Name == "client"
+			}
+		}
+		c.SetTime(now.Add(-2 * time.Hour))
+		require.False(t, open()(), "%s: not yet", name)
+		c.SetTime(now)
+		valid := open()
+		require.True(t, valid(), name)
+		c.SetTime(now.Add(2 * time.Hour))
+		require.False(t, valid(), "%s: no longer", name)
+		require.False(t, open()(), "%s: no longer", name)
+	}
 }
 
 func BenchmarkAuthenticate(b *testing.B) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // CAs are certificate authorities that may change while the server runs.
@@ -41,14 +43,18 @@ func (f fixedCAs) PEM() []byte          { return f.pem }
 // ClientCertificates authenticates by X.509 client certificates that the CAs have signed:
 // the common name is the user, the organizations are the groups.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#x509-client-certificates
-type ClientCertificates struct{ CAs CAs }
+type ClientCertificates struct {
+	CAs CAs
+	// Clock is what the validity of certificates goes by.
+	Clock clock.PassiveClock
+}
 
 // Authenticate verifies the chain once for each connection and set of CAs.
 func (c ClientCertificates) Authenticate(r *http.Request) (*User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
 	}
-	user, err := connectionOf(r).client.current(c.CAs.Pool(), r.TLS.PeerCertificates, userOf)
+	user, err := connectionOf(r).client.current(c.CAs.Pool(), c.Clock.Now(), r.TLS.PeerCertificates, userOf)
 	return user, err == nil, err
 }
 
@@ -59,21 +65,21 @@ var (
 )
 
 // userOf verifies a user's certificate.
-func userOf(cas *x509.CertPool, chain []*x509.Certificate) (*User, error) {
+func userOf(cas *x509.CertPool, now time.Time, chain []*x509.Certificate) (*User, error) {
 	subject := chain[0].Subject
-	if verifyChain(cas, chain) != nil || subject.CommonName == "" {
+	if verifyChain(cas, now, chain) != nil || subject.CommonName == "" {
 		return nil, errBadCertificate
 	}
 	return authenticated(&User{Name: subject.CommonName, Groups: slices.Clone(subject.Organization)}), nil
 }
 
-func verifyChain(cas *x509.CertPool, chain []*x509.Certificate) error {
+func verifyChain(cas *x509.CertPool, now time.Time, chain []*x509.Certificate) error {
 	intermediates := x509.NewCertPool()
 	for _, cert := range chain[1:] {
 		intermediates.AddCert(cert)
 	}
 	_, err := chain[0].Verify(x509.VerifyOptions{
-		Roots: cas, Intermediates: intermediates,
+		Roots: cas, Intermediates: intermediates, CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	return err
@@ -92,15 +98,15 @@ type verification struct {
 }
 
 // current is the result of verify for the present CAs. A certificate that has expired since is not valid.
-func (v *verification) current(cas *x509.CertPool, chain []*x509.Certificate,
-	verify func(*x509.CertPool, []*x509.Certificate) (*User, error)) (*User, error) {
+func (v *verification) current(cas *x509.CertPool, now time.Time, chain []*x509.Certificate,
+	verify func(*x509.CertPool, time.Time, []*x509.Certificate) (*User, error)) (*User, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.by != cas {
 		v.by = cas
-		v.user, v.err = verify(cas, chain)
+		v.user, v.err = verify(cas, now, chain)
 	}
-	if v.err == nil && chain[0].NotAfter.Before(time.Now()) {
+	if v.err == nil && chain[0].NotAfter.Before(now) {
 		return nil, errExpired
 	}
 	return v.user, v.err

@@ -61,7 +61,7 @@ type Options struct {
 	RequestHeader *authn.RequestHeader
 	// TrackTokens says that the use of tokens in Secrets is recorded.
 	TrackTokens bool
-	Clock       clock.PassiveClock
+	Clock       clock.WithTicker
 	Log         *slog.Logger
 }
 

@@ -130,23 +130,24 @@ func TestTrust_IsThatOfAllServers(t *testing.T) {
 // Without front proxies only the CAs of clients are published; those that have expired are not.
 func TestTrust_OfClientsAlone(t *testing.T) {
 	t.Parallel()
-	clients, old := newCA(t), newCA(t)
+	old := newCA(t)
+	clients, err := pki.NewCAWithin("clients", time.Now(), old.Certificate().NotAfter.AddDate(1, 0, 0))
+	require.NoError(t, err)
 	o := trusting(authn.PublishedCAs(clients.PEM()), nil)
-	// Shortly after the end of one CA and before that of the other.
-	clock := clocktesting.NewFakePassiveClock(old.Certificate().NotAfter.Add(-time.Hour))
+	clock := clocktesting.NewFakeClock(old.Certificate().NotAfter.Add(-time.Hour))
 	o.Clock = clock
 	maps := administers(t, servertest.Start(t, o), clients)
 	have := becomes(t, maps, map[string]string{"client-ca-file": string(clients.PEM())})
 	have.Data["client-ca-file"] = string(old.PEM()) + "\n" + string(old.PEM())
-	_, err := maps.Update(t.Context(), have, metav1.UpdateOptions{})
+	_, err = maps.Update(t.Context(), have, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	have = becomes(t, maps, map[string]string{"client-ca-file": string(old.PEM()) + string(clients.PEM())})
 
-	clock.SetTime(clients.Certificate().NotAfter.Add(time.Hour))
+	clock.SetTime(old.Certificate().NotAfter.Add(time.Hour))
 	have.Labels = map[string]string{"a": "b"}
 	_, err = maps.Update(t.Context(), have, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	becomes(t, maps, nil)
+	becomes(t, maps, map[string]string{"client-ca-file": string(clients.PEM())})
 }
 
 // A file of CAs that changes is published with the next look at the ConfigMap.

@@ -21,7 +21,9 @@ const retry = 200 * time.Millisecond
 // keep keeps the definitions' conditions up until ctx ends.
 func (d *Definitions) keep(ctx context.Context) {
 	for {
+		reached := d.reachedNow()
 		waiting := d.round(ctx)
+		d.kept.Store(reached)
 		var again <-chan time.Time
 		if waiting {
 			again = time.After(retry)
@@ -33,6 +35,19 @@ func (d *Definitions) keep(ctx context.Context) {
 		case <-again:
 		}
 	}
+}
+
+func (d *Definitions) reachedNow() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.reached
+}
+
+// Busy reports whether a change of a definition that is in memory has not been dealt with. A definition that waits for
+// others to let its objects go has been.
+func (d *Definitions) Busy() bool {
+	changed, _ := d.Objects.Collection(d.res).Changed()
+	return d.reachedNow() < changed || d.kept.Load() < changed
 }
 
 // round looks at each definition once. waiting reports that one is being deleted and still has objects.
@@ -70,6 +85,7 @@ func (d *Definitions) settle(ctx context.Context, e *defined) error {
 	light := e.light()
 	was := light.DeepCopy()
 	settle(light, taken)
+	stamp(light, was.Status.Conditions, d.Clock.Now())
 	if equality.Semantic.DeepEqual(light.Status, was.Status) {
 		return nil
 	}
@@ -96,7 +112,7 @@ func (d *Definitions) cleanUp(ctx context.Context, e *defined) error {
 	if e.Is(apiextensionsv1.Established) {
 		if !apihelpers.IsCRDConditionEquivalent(&begun, apihelpers.FindCRDCondition(e.light(), begun.Type)) {
 			return d.write(ctx, e, func(crd *apiextensionsv1.CustomResourceDefinition) {
-				apihelpers.SetCRDCondition(crd, begun)
+				d.set(crd, begun)
 			})
 		}
 		stored := e.AsStored() // the deletion must not depend on a webhook
@@ -109,9 +125,16 @@ func (d *Definitions) cleanUp(ctx context.Context, e *defined) error {
 		}
 	}
 	return d.write(ctx, e, func(crd *apiextensionsv1.CustomResourceDefinition) {
-		apihelpers.SetCRDCondition(crd, end)
+		d.set(crd, end)
 		apihelpers.CRDRemoveFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer)
 	})
+}
+
+func (d *Definitions) set(crd *apiextensionsv1.CustomResourceDefinition,
+	c apiextensionsv1.CustomResourceDefinitionCondition) {
+	was := slices.Clone(crd.Status.Conditions)
+	apihelpers.SetCRDCondition(crd, c)
+	stamp(crd, was, d.Clock.Now())
 }
 
 // empty deletes the objects of a definition's kind, once, and reports whether none is left.

@@ -12,9 +12,11 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/customresource"
@@ -39,6 +41,7 @@ type Options struct {
 	Objects  Objects
 	// Converter converts the objects of kinds with the conversion strategy Webhook.
 	Converter customresource.Converter
+	Clock     clock.PassiveClock
 	Log       *slog.Logger
 	// Forget is called when the registry has lost kinds: nothing that was made of them should stay in memory.
 	Forget func()
@@ -59,6 +62,7 @@ type Definitions struct {
 	reached  int64         // the revision of the definitions that known has
 	advanced chan struct{} // closed when reached grows
 	changed  chan struct{} // holds a token when there is something to keep up
+	kept     atomic.Int64  // the revision of the definitions of which all has been kept up
 }
 
 // defined is one definition as the server knows it.

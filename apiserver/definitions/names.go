@@ -6,10 +6,12 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -151,6 +153,20 @@ func conflicting(want, have []string, taken map[string]bool) string {
 		return "[" + strings.Join(conflicts, ", ") + "]"
 	}
 	return strings.Join(conflicts, "")
+}
+
+// stamp gives the conditions whose status has changed the time of the change. apihelpers gives them the machine's.
+func stamp(crd *apiextensionsv1.CustomResourceDefinition,
+	was []apiextensionsv1.CustomResourceDefinitionCondition, now time.Time) {
+	for i := range crd.Status.Conditions {
+		c := &crd.Status.Conditions[i]
+		same := func(old apiextensionsv1.CustomResourceDefinitionCondition) bool {
+			return old.Type == c.Type && old.Status == c.Status
+		}
+		if !slices.ContainsFunc(was, same) {
+			c.LastTransitionTime = metav1.NewTime(now)
+		}
+	}
 }
 
 func condition(kind apiextensionsv1.CustomResourceDefinitionConditionType, holds bool,

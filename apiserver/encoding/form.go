@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -19,6 +20,8 @@ import (
 type Form struct {
 	Output
 	Resource *api.Resource
+	// Clock tells the time that the ages in a Table go by.
+	Clock clock.PassiveClock
 	// IncludeObject is what each row of a Table carries.
 	IncludeObject metav1.IncludeObjectPolicy
 	// converted says that the documents have been converted already.

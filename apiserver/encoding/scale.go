@@ -30,11 +30,11 @@ func ScaleOf(res *api.Resource, obj api.Object) *autoscalingv1.Scale {
 	return scale
 }
 
-// Scale encodes a Scale in the client's view.
-func (o Output) Scale(scale *autoscalingv1.Scale) ([]byte, error) {
+// Scale encodes a Scale in the client's view. The time is the one that the age in a Table goes by.
+func (o Output) Scale(scale *autoscalingv1.Scale, now time.Time) ([]byte, error) {
 	switch o.View {
 	case ViewTable:
-		return o.Value("autoscaling/v1", "Scale", scaleTable(scale))
+		return o.Value("autoscaling/v1", "Scale", scaleTable(scale, now))
 	case ViewPartial:
 		return o.Value("meta.k8s.io/v1", "PartialObjectMetadata", PartialMetadata(scale))
 	}
@@ -42,7 +42,7 @@ func (o Output) Scale(scale *autoscalingv1.Scale) ([]byte, error) {
 }
 
 // scaleTable is the Table that kubectl get --subresource=scale prints.
-func scaleTable(scale *autoscalingv1.Scale) *metav1.Table {
+func scaleTable(scale *autoscalingv1.Scale, now time.Time) *metav1.Table {
 	return &metav1.Table{
 		TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"},
 		ListMeta: metav1.ListMeta{ResourceVersion: scale.ResourceVersion},
@@ -54,7 +54,7 @@ func scaleTable(scale *autoscalingv1.Scale) *metav1.Table {
 		},
 		Rows: []metav1.TableRow{{
 			Cells: []any{scale.Name, scale.Spec.Replicas, scale.Status.Replicas,
-				duration.HumanDuration(time.Since(scale.CreationTimestamp.Time))},
+				duration.HumanDuration(now.Sub(scale.CreationTimestamp.Time))},
 			Object: runtime.RawExtension{Object: PartialMetadata(scale)},
 		}},
 	}

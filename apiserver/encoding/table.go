@@ -64,7 +64,7 @@ func (f *Form) row(ctx context.Context, o *storage.Object) (metav1.TableRow, err
 	if err != nil {
 		return metav1.TableRow{}, err
 	}
-	row := metav1.TableRow{Cells: res.Cells(obj)}
+	row := metav1.TableRow{Cells: res.CellsAt(f.Clock.Now(), obj)}
 	if res.RowConditions != nil {
 		row.Conditions = res.RowConditions(obj)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/coxswain-dev/coxswain/series"
 )
@@ -105,6 +106,18 @@ func (m *Requests) InFlight(method string) prometheus.Gauge {
 		return m.current.WithLabelValues("readOnly")
 	}
 	return m.current.WithLabelValues("mutating")
+}
+
+// UnderWay is how many requests are being served, all in all; watches and other long-running ones do not count.
+func (m *Requests) UnderWay() int {
+	n := 0.
+	for _, kind := range []string{"readOnly", "mutating"} {
+		var now dto.Metric
+		if err := m.current.WithLabelValues(kind).Write(&now); err == nil {
+			n += now.GetGauge().GetValue()
+		}
+	}
+	return int(n)
 }
 
 // Events counts the events of watches on a resource.

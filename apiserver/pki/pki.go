@@ -38,18 +38,46 @@ type CA struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 	pem  []byte
+	// within is the validity of what it issues; nil is from now on, for the life of each certificate.
+	within *validity
 }
+
+type validity struct{ from, to time.Time }
 
 // NewCA makes a CA that exists in memory only.
 func NewCA() (*CA, error) { return NewNamedCA("coxswain") }
 
 // NewNamedCA is NewCA with a common name.
-func NewNamedCA(name string) (*CA, error) {
+func NewNamedCA(name string) (*CA, error) { return newCA(name, nil) }
+
+// NewCAWithin is NewNamedCA for a control plane whose clock is not the machine's: the CA's certificate and those that
+// it issues are valid from one time to another, whenever they are made. Only a Leaf with a Life ends sooner.
+func NewCAWithin(name string, from, to time.Time) (*CA, error) {
+	return newCA(name, &validity{from, to})
+}
+
+// anyClock is how long the certificates of NewCAByClock are valid: longer than a test moves its clock.
+const anyClock = 200 * 365 * 24 * time.Hour
+
+// NewCAByClock is NewCAWithin for a control plane of a test whose clock shows a given time now. The certificates are
+// valid by that clock, which the server checks them by, and by the machine's, which clients do.
+func NewCAByClock(name string, now time.Time) (*CA, error) {
+	from, to := time.Now(), now
+	if to.Before(from) {
+		from, to = to, from
+	}
+	return NewCAWithin(name, from.Add(-24*time.Hour), to.Add(anyClock))
+}
+
+func newCA(name string, within *validity) (*CA, error) {
 	key, err := NewKey()
 	if err != nil {
 		return nil, err
 	}
 	template := certificate(pkix.Name{CommonName: name}, caLife)
+	if within != nil {
+		template.NotBefore, template.NotAfter = within.from, within.to
+	}
 	template.IsCA, template.BasicConstraintsValid = true, true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -60,7 +88,7 @@ func NewNamedCA(name string) (*CA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pki: CA certificate: %w", err)
 	}
-	return &CA{cert: cert, key: key, pem: pemOf("CERTIFICATE", der)}, nil
+	return &CA{cert: cert, key: key, pem: pemOf("CERTIFICATE", der), within: within}, nil
 }
 
 // OpenCA reads ca.crt and ca.key from a directory, or makes them there if neither is there. One of them
@@ -148,11 +176,15 @@ type Leaf struct {
 
 // Issue makes a certificate and its key, in PEM.
 func (ca *CA) Issue(l Leaf) (cert, key []byte, err error) {
-	if l.Life == 0 {
-		l.Life = leafLife
+	life := l.Life
+	if life == 0 {
+		life = leafLife
 	}
-	template := certificate(pkix.Name{CommonName: l.User, Organization: l.Groups}, l.Life)
-	if template.NotAfter.After(ca.cert.NotAfter) {
+	template := certificate(pkix.Name{CommonName: l.User, Organization: l.Groups}, life)
+	if ca.within != nil {
+		template.NotBefore = ca.within.from
+	}
+	if ca.within != nil && l.Life == 0 || template.NotAfter.After(ca.cert.NotAfter) {
 		template.NotAfter = ca.cert.NotAfter
 	}
 	if l.Client {

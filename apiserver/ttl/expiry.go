@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
@@ -43,20 +43,29 @@ const (
 // expirer is the part of one server.
 type expirer struct {
 	*Lifetimes
-	self  string                                       // its name among the servers
-	ended workqueue.TypedRateLimitingInterface[string] // names of lifetimes
+	self    string                                       // its name among the servers
+	ended   workqueue.TypedRateLimitingInterface[string] // names of lifetimes
+	noticed atomic.Int64                                 // the revision of the timers up to which all have been seen
+	working atomic.Int64                                 // deletions under way
+}
+
+// Busy reports whether there are timers in memory that have ended and whose objects are not dealt with.
+func (l *Lifetimes) Busy() bool {
+	e := l.expirer.Load()
+	if e == nil {
+		return false
+	}
+	changed, _ := l.documents(timers).Changed()
+	return e.noticed.Load() < changed || e.ended.Len() > 0 || e.working.Load() > 0
 }
 
 // Run deletes the objects whose time has ended until ctx ends, as the server of that name among the servers.
 func (l *Lifetimes) Run(ctx context.Context, self string) {
 	e := &expirer{Lifetimes: l, self: self}
-	var ticking clock.WithTicker = clock.RealClock{}
-	if c, ok := l.Clock.(clock.WithTicker); ok {
-		ticking = c
-	}
 	e.ended = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](expiryBackoffMin, expiryBackoffMax),
-		workqueue.TypedRateLimitingQueueConfig[string]{Clock: ticking})
+		workqueue.TypedRateLimitingQueueConfig[string]{Clock: l.Clock})
+	l.expirer.Store(e)
 	var running sync.WaitGroup
 	running.Go(func() { e.work(ctx) })
 	e.follow(ctx)
@@ -76,7 +85,8 @@ func (e *expirer) follow(ctx context.Context) {
 
 // followOnce begins with those that ended before: while no server ran, or unseen by a watcher that fell behind.
 func (e *expirer) followOnce(ctx context.Context) error {
-	watcher, err := e.documents(timers).Watch(ctx, storage.WatchRequest{From: e.Store.Frontier()})
+	from := e.Store.Frontier()
+	watcher, err := e.documents(timers).Watch(ctx, storage.WatchRequest{From: from})
 	if err != nil {
 		return err
 	}
@@ -90,12 +100,14 @@ func (e *expirer) followOnce(ctx context.Context) error {
 			e.notice(ctx, life.Key.Name)
 		}
 	}
-	for {
+	for reached := from; ; {
+		e.noticed.Store(reached)
 		events, err := watcher.Next(ctx)
 		if err != nil {
 			return err
 		}
 		for _, event := range events {
+			reached = event.Revision
 			// A timer that was deleted with its object, or taken off it, has no lifetime beside it either.
 			if event.Type == storage.Deleted && e.lives(ctx, event.Object.Key.Name) != nil {
 				e.notice(ctx, event.Object.Key.Name)
@@ -133,10 +145,12 @@ func (e *expirer) work(ctx context.Context) {
 		if end {
 			return
 		}
+		e.working.Add(1)
 		seats <- struct{}{}
 		working.Go(func() {
 			e.do(ctx, name)
 			e.ended.Done(name)
+			e.working.Add(-1)
 			<-seats
 		})
 	}

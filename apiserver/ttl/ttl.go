@@ -15,6 +15,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,7 +63,7 @@ type Options struct {
 	EventTTL time.Duration
 	// DeleteTimeout bounds the deletion of one object.
 	DeleteTimeout time.Duration
-	Clock         clock.PassiveClock
+	Clock         clock.WithTicker
 	Log           *slog.Logger
 }
 
@@ -70,6 +71,7 @@ type Options struct {
 type Lifetimes struct {
 	Options
 	deletions *prometheus.CounterVec
+	expirer   atomic.Pointer[expirer] // set by Run
 }
 
 // New returns the Lifetimes. It does not start anything: see Run.

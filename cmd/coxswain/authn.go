@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
-	"github.com/coxswain-dev/coxswain/apiserver/pki"
 )
 
 // authnFlags select the credentials that the API server accepts.
@@ -84,9 +82,8 @@ func (f *authnFlags) add(fs *pflag.FlagSet) {
 	f.frontProxy.add(fs)
 }
 
-// options converts the flags; keys that they do not name are in the data directory. modes are those of
-// authorization.
-func (f *authnFlags) options(dataDir string, ca *pki.CA, modes []string) (authn.Options, error) {
+// options converts the flags; keys that they do not name are those of own. modes are those of authorization.
+func (f *authnFlags) options(own *authorities, modes []string) (authn.Options, error) {
 	o := authn.Options{TokenFile: f.tokenFile, BootstrapTokens: f.bootstrapTokens}
 	if err := f.anonymousOptions(&o, modes); err != nil {
 		return o, err
@@ -102,13 +99,13 @@ func (f *authnFlags) options(dataDir string, ca *pki.CA, modes []string) (authn.
 		files = []string{f.clientCAFile}
 	}
 	var err error
-	if o.ClientCAs, err = authn.OpenCAs(slog.Default(), ca.PEM(), files...); err != nil {
+	if o.ClientCAs, err = authn.OpenCAs(slog.Default(), own.cluster.PEM(), files...); err != nil {
 		return o, fmt.Errorf("--client-ca-file: %w", err)
 	}
-	if o.RequestHeader, err = f.frontProxy.believed(dataDir, o.ClientCAs); err != nil {
+	if o.RequestHeader, err = f.frontProxy.believed(own, o.ClientCAs); err != nil {
 		return o, err
 	}
-	o.ServiceAccounts, err = f.issuer(dataDir)
+	o.ServiceAccounts, err = f.issuer(own)
 	return o, err
 }
 
@@ -124,7 +121,7 @@ func (f *authnFlags) anonymousOptions(o *authn.Options, modes []string) error {
 		return nil
 	}
 	var oidc bool
-	f.set.Visit(func(flag *pflag.Flag) { oidc = oidc || strings.HasPrefix(flag.Name, "oidc-") })
+	f.set.VisitAll(func(flag *pflag.Flag) { oidc = oidc || flag.Changed && strings.HasPrefix(flag.Name, "oidc-") })
 	if oidc {
 		return errors.New("authentication-config file and oidc-* flags are mutually exclusive")
 	}
@@ -142,7 +139,7 @@ func (f *authnFlags) anonymousOptions(o *authn.Options, modes []string) error {
 	return nil
 }
 
-func (f *authnFlags) issuer(dataDir string) (*authn.Issuer, error) {
+func (f *authnFlags) issuer(own *authorities) (*authn.Issuer, error) {
 	o := authn.IssuerOptions{
 		Issuers: f.issuers, Audiences: f.audiences, JWKSURI: f.jwksURI,
 		MaxExpiration: f.maxExpiration, KeepExpiration: !f.extendExpiration,
@@ -151,16 +148,14 @@ func (f *authnFlags) issuer(dataDir string) (*authn.Issuer, error) {
 		return nil, fmt.Errorf("--service-account-max-token-expiration: %s is not between an hour and 2^32 seconds",
 			f.maxExpiration)
 	}
-	file := f.signingKeyFile
-	if file == "" {
-		file = filepath.Join(dataDir, "pki", "sa.key")
-		if err := pki.EnsureKey(file); err != nil {
-			return nil, err
-		}
-	}
 	var err error
-	if o.SigningKey, err = authn.ReadSigningKey(file); err != nil {
-		return nil, fmt.Errorf("--service-account-signing-key-file: %w", err)
+	if f.signingKeyFile == "" {
+		o.SigningKey, err = own.tokens()
+	} else if o.SigningKey, err = authn.ReadSigningKey(f.signingKeyFile); err != nil {
+		err = fmt.Errorf("--service-account-signing-key-file: %w", err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, file := range f.keyFiles {
 		keys, err := authn.ReadPublicKeys(file)

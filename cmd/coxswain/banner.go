@@ -85,16 +85,19 @@ func (b banner) show(w io.Writer, state string) {
 	for _, c := range b.commands {
 		fmt.Fprintf(&commands, "  %s %s\n", kubectl, c)
 	}
+	stays := fmt.Sprintf("What is stored stays in %s;\nwithout that folder the next start begins anew.", dir)
+	if b.forgets {
+		stays = "What is stored is in memory, and gone then."
+	}
 	fmt.Fprintf(w, `Coxswain %s serves %s after %d ms%s.
 
 In another terminal:
 
   export KUBECONFIG=%s
 %s
-Ctrl-C here, or kill %d, ends it. What is stored stays in %s;
-without that folder the next start begins anew.
+Ctrl-C here, or kill %d, ends it. %s
 `, apiserver.Version, b.url, b.served.Sub(b.started).Milliseconds(), state,
-		shellWord(filepath.Join(dir, "admin.kubeconfig")), commands.String(), os.Getpid(), dir)
+		shellWord(filepath.Join(dir, "admin.kubeconfig")), commands.String(), os.Getpid(), stays)
 }
 
 // clientCommand is the command for kubectl on this machine, or for the kubectl-lite beside this program

@@ -60,6 +60,7 @@ func (f *leaderFlags) add(fs *pflag.FlagSet) {
 }
 
 type schedulerFlags struct {
+	time    timing
 	leader  leaderFlags
 	config  string
 	metrics prometheus.Registerer
@@ -89,7 +90,7 @@ func (f *schedulerFlags) run(ctx context.Context, as identities) error {
 	o := scheduler.Options{
 		LeaderElect:   f.leader.elect,
 		LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline, RetryPeriod: f.leader.retryPeriod,
-		Metrics: f.metrics,
+		Metrics: f.metrics, Clock: f.time.clock(), Quiescence: f.time.parts,
 	}
 	config := as.main
 	if f.config == "" {
@@ -118,6 +119,7 @@ func (f *schedulerFlags) run(ctx context.Context, as identities) error {
 }
 
 type nodeFlags struct {
+	time    timing
 	count   int
 	prefix  string
 	runtime string
@@ -281,6 +283,7 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 		Metrics:            processMetrics, MaxPodPIDs: max(0, f.pids), AllowedUnsafeSysctls: f.sysctls,
 		Eviction:            f.eviction,
 		ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical, Ready: f.ready,
+		Clock: f.time.clock(), Quiescence: f.time.parts,
 	})
 	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "listen" && op.Addr != nil {
 		return listenError("port", op.Addr.String(), err)

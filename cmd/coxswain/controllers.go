@@ -15,6 +15,7 @@ import (
 )
 
 type controllersFlags struct {
+	time        timing
 	leader      leaderFlags
 	controllers []string
 	settings    controllers.Settings
@@ -213,6 +214,7 @@ func (f *controllersFlags) run(ctx context.Context, as identities) error {
 	return controllers.Run(ctx, as.main, controllers.Options{
 		Controllers: f.controllers, As: as.controller,
 		Settings: f.settings, Workers: f.concurrent(), Debug: f.debug,
+		Clock: f.time.clock(), Quiescence: f.time.parts,
 		LeaderElect: f.leader.elect,
 		LeaderElection: controllers.LeaderElection{
 			LeaseDuration: f.leader.leaseDuration, RenewDeadline: f.leader.renewDeadline,

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,7 +17,7 @@ import (
 )
 
 // frontProxyFlags select the front proxies that the API server believes, and its own certificate as one. Without
-// any of the files, both are of a CA in the data directory.
+// any of the files, both are of a CA of the control plane's own.
 type frontProxyFlags struct {
 	caFile, certFile, keyFile string
 	allowedNames              []string
@@ -46,20 +45,15 @@ func (f *frontProxyFlags) ownFrontProxy() bool {
 	return f.caFile == "" && f.certFile == "" && f.keyFile == ""
 }
 
-// ownCA opens the CA of front proxies in the data directory.
-func (f *frontProxyFlags) ownCA(dataDir string) (*pki.CA, error) {
-	return pki.OpenNamedCA(filepath.Join(dataDir, "pki", frontProxyCA), caNames[frontProxyCA])
-}
-
 // believed returns the front proxies that are believed; nil if there are none.
-func (f *frontProxyFlags) believed(dataDir string, clients authn.CAs) (*authn.RequestHeader, error) {
+func (f *frontProxyFlags) believed(own *authorities, clients authn.CAs) (*authn.RequestHeader, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
 	r := &authn.RequestHeader{AllowedNames: f.allowedNames, Headers: f.headers}
 	switch {
 	case f.ownFrontProxy():
-		ca, err := f.ownCA(dataDir)
+		ca, err := own.frontProxy()
 		if err != nil {
 			return nil, err
 		}
@@ -84,10 +78,10 @@ func (f *frontProxyFlags) believed(dataDir string, clients authn.CAs) (*authn.Re
 }
 
 // certificate returns the API server's own certificate as a front proxy; nil if it has none.
-func (f *frontProxyFlags) certificate(dataDir string) (func() (*tls.Certificate, error), error) {
+func (f *frontProxyFlags) certificate(own *authorities) (func() (*tls.Certificate, error), error) {
 	switch {
 	case f.ownFrontProxy():
-		ca, err := f.ownCA(dataDir)
+		ca, err := own.frontProxy()
 		if err != nil {
 			return nil, err
 		}

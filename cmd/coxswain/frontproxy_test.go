@@ -24,16 +24,20 @@ func frontProxyFlagsOf(t *testing.T, args ...string) *frontProxyFlags {
 func TestFrontProxy_IsTheServerItself(t *testing.T) {
 	t.Parallel()
 	dir, f := t.TempDir(), frontProxyFlagsOf(t)
-	believed, err := f.believed(dir, nil)
+	own, err := openAuthorities(dir)
+	require.NoError(t, err)
+	believed, err := f.believed(own, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"front-proxy-client"}, believed.AllowedNames)
 	require.Equal(t, authn.StandardIdentityHeaders(), believed.Headers)
-	current, err := f.certificate(dir)
+	current, err := f.certificate(own)
 	require.NoError(t, err)
 	cert, err := current()
 	require.NoError(t, err)
 	require.NoError(t, cert.Leaf.CheckSignatureFrom(certificateOf(t, dir, "front-proxy-ca")))
-	again, err := f.believed(dir, nil)
+	own, err = openAuthorities(dir)
+	require.NoError(t, err)
+	again, err := f.believed(own, nil)
 	require.NoError(t, err)
 	require.Equal(t, believed.CAs.PEM(), again.CAs.PEM(), "after a restart")
 }
@@ -42,15 +46,17 @@ func TestFrontProxy_OfFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	mustCerts(t, dir)
+	own, err := openAuthorities(dir)
+	require.NoError(t, err)
 	in := func(name string) string { return filepath.Join(dir, "pki", name) }
 	f := frontProxyFlagsOf(t, "--requestheader-client-ca-file", in("front-proxy-ca.crt"), "--proxy-client-cert-file",
 		in("front-proxy-client.crt"), "--proxy-client-key-file", in("front-proxy-client.key"),
 		"--requestheader-username-headers", " X-Remote-User ,X-User")
-	believed, err := f.believed(dir, authn.PublishedCAs(nil))
+	believed, err := f.believed(own, authn.PublishedCAs(nil))
 	require.NoError(t, err)
 	require.Empty(t, believed.AllowedNames)
 	require.Equal(t, []string{"X-Remote-User", "X-User"}, believed.Headers.Users)
-	current, err := f.certificate(dir)
+	current, err := f.certificate(own)
 	require.NoError(t, err)
 	cert, err := current()
 	require.NoError(t, err)
@@ -59,12 +65,12 @@ func TestFrontProxy_OfFiles(t *testing.T) {
 	// A certificate alone: the server shows it, and believes nobody.
 	f = frontProxyFlagsOf(t, "--proxy-client-cert-file", in("front-proxy-client.crt"), "--proxy-client-key-file",
 		in("front-proxy-client.key"))
-	believed, err = f.believed(dir, nil)
+	believed, err = f.believed(own, nil)
 	require.NoError(t, err)
 	require.Nil(t, believed)
 	// A CA alone: the server believes others, and shows no certificate.
 	f = frontProxyFlagsOf(t, "--requestheader-client-ca-file", in("front-proxy-ca.crt"))
-	current, err = f.certificate(dir)
+	current, err = f.certificate(own)
 	require.NoError(t, err)
 	require.Nil(t, current)
 }
@@ -72,6 +78,8 @@ func TestFrontProxy_OfFiles(t *testing.T) {
 func TestFrontProxy_RefusesWhatCannotBeMeant(t *testing.T) {
 	t.Parallel()
 	ca, err := pki.NewCA()
+	require.NoError(t, err)
+	own, err := openAuthorities("")
 	require.NoError(t, err)
 	other, err := pki.NewCA()
 	require.NoError(t, err)
@@ -89,13 +97,13 @@ func TestFrontProxy_RefusesWhatCannotBeMeant(t *testing.T) {
 		"--proxy-client-cert-file: pki: certificate: looking at": {"--proxy-client-cert-file", file, "--proxy-client-key-file", "x"},
 	} {
 		f := frontProxyFlagsOf(t, args...)
-		_, err := f.believed(t.TempDir(), clients)
+		_, err := f.believed(own, clients)
 		if err == nil {
-			_, err = f.certificate(t.TempDir())
+			_, err = f.certificate(own)
 		}
 		require.ErrorContains(t, err, want)
 	}
 	f := frontProxyFlagsOf(t, "--requestheader-client-ca-file", file, "--requestheader-allowed-names", "proxy")
-	_, err = f.believed(t.TempDir(), clients)
+	_, err = f.believed(own, clients)
 	require.NoError(t, err, "the names tell proxies from clients")
 }

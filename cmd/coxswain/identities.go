@@ -78,13 +78,13 @@ type identities struct {
 
 // certify makes a client configuration for a component in this process.
 func (r *running) certify(id identity) (*rest.Config, error) {
-	cert, key, err := r.ca.Client(id.user, id.groups...)
+	cert, key, err := r.own.cluster.Client(id.user, id.groups...)
 	if err != nil {
 		return nil, err
 	}
 	return &rest.Config{
 		Host:               r.url,
-		TLSClientConfig:    rest.TLSClientConfig{CAData: r.ca.PEM(), CertData: cert, KeyData: key},
+		TLSClientConfig:    rest.TLSClientConfig{CAData: r.roots, CertData: cert, KeyData: key},
 		DisableCompression: true, // over loopback it only costs CPU
 	}, nil
 }
@@ -96,7 +96,7 @@ func (r *running) identities(main identity) (identities, error) {
 		main:       config,
 		controller: func(account string) (*rest.Config, error) { return r.certify(controllerIdentity(account)) },
 		node:       func(name string) (*rest.Config, error) { return r.certify(nodeIdentity(name)) },
-		serving:    r.ca.Serving,
+		serving:    r.own.cluster.Serving,
 	}
 	if main.user == fleetIdentity.user {
 		ids.node = nil // one identity for all Nodes
@@ -108,13 +108,13 @@ func (r *running) identities(main identity) (identities, error) {
 func (r *running) writeKubeconfig(name string, ids ...identity) error {
 	users := make([]pki.User, len(ids))
 	for i, id := range ids {
-		cert, key, err := r.ca.Client(id.user, id.groups...)
+		cert, key, err := r.own.cluster.Client(id.user, id.groups...)
 		if err != nil {
 			return err
 		}
 		users[i] = pki.User{Name: id.user, Cert: cert, Key: key}
 	}
-	return pki.WriteSecret(filepath.Join(r.dir, name+".kubeconfig"), pki.Kubeconfig(r.url, r.ca.PEM(), users...))
+	return pki.WriteSecret(filepath.Join(r.dir, name+".kubeconfig"), pki.Kubeconfig(r.url, r.roots, users...))
 }
 
 // writeComponents writes the kubeconfigs of components that are processes of their own.

@@ -1,6 +1,6 @@
 // Command coxswain is a Kubernetes control plane in one binary: `coxswain up` runs all of
-// it in one process, the other subcommands run one part each. This package is flags and
-// assembly, nothing else.
+// it in one process, the other subcommands run one part each. Under the names etcd and kube-apiserver the
+// program is what envtest expects of these. This package is flags and assembly, nothing else.
 package main
 
 import (
@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -23,11 +25,19 @@ import (
 
 func main() {
 	sandbox.Main() // if this process is a container's shim, it does nothing else
+	name := strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
+	if name == "etcd" {
+		runEtcd(os.Args[1:])
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal starts an orderly shutdown; a second one exits the process at once.
 	context.AfterFunc(ctx, stop)
 	paceCollections()
-	if err := newCommand().ExecuteContext(ctx); err != nil {
+	cmd := newCommand()
+	if name == "kube-apiserver" {
+		cmd = newKubeAPIServer()
+	}
+	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
@@ -52,7 +62,7 @@ func newCommand() *cobra.Command {
 		"least severe messages to log: debug, info, warn or error")
 	root.PersistentFlags().StringVar(&format, "logging-format", "text", "form of log lines: text or json")
 	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newEtcd(), newCerts(),
-		newHealth(), newVersion())
+		newHealth(), newVersion(), newAssets(), newTestServer())
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -27,11 +27,12 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/memory"
 )
 
 // serverFlags are the API server's, alone or in `coxswain up`.
 type serverFlags struct {
-	dataDir        string
+	dataDir        string // "" keeps everything in memory
 	bindAddress    string
 	securePort     int
 	tlsSANs        []string
@@ -57,10 +58,15 @@ type serverFlags struct {
 	components func(*running) error
 	// debug has additional handlers of components in this process.
 	debug map[string]http.Handler
+	// clock is real or manual; time is what follows from it.
+	clock string
+	time  timing
 	// metrics are those of the components that are in this process.
 	metrics []prometheus.Gatherer
 	// peers are the health endpoints of the other components.
 	peers map[string]string
+	// trusted, if not nil, is a certificate by which components in this process recognize the server besides its CA.
+	trusted []byte
 
 	historyRetention   time.Duration
 	compactionInterval time.Duration
@@ -161,18 +167,30 @@ func newAPIServer() *cobra.Command {
 // running is an API server that serves.
 type running struct {
 	url string
-	dir string
-	ca  *pki.CA
+	dir string // "" if nothing is on disk
+	// forgets is set if the objects are in memory, whatever else is on disk.
+	forgets bool
+	own     *authorities
+	// roots verify the server.
+	roots []byte
 }
 
 // runServer starts everything that the API server needs, calls ready once it serves, and
 // ends it all, in order, when ctx ends and ready has returned.
 func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, *running) error) error {
-	unlock, err := lockDir(f.dataDir)
+	if f.dataDir != "" {
+		unlock, err := lockDir(f.dataDir)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	// Clients that connect while the rest starts are served as soon as there is something to serve.
+	ln, err := listen("secure-port", net.JoinHostPort(f.bindAddress, strconv.Itoa(f.securePort)))
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer ln.Close()
 	backend, err := f.openEtcd(ctx)
 	if err != nil {
 		return err
@@ -187,7 +205,7 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 		return err
 	}
 	defer store.Close()
-	if len(f.etcd.Servers) == 0 {
+	if len(f.etcd.Servers) == 0 && f.dataDir != "" && f.time.manual == nil {
 		stop, err := serveSnapshots(ctx, f.dataDir, store)
 		if err != nil {
 			slog.Warn("no snapshots can be taken while the server runs", "error", err)
@@ -195,12 +213,12 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 			defer stop()
 		}
 	}
-	return f.serve(ctx, store, ready)
+	return f.serve(ctx, ln, store, ready)
 }
 
-func (f *serverFlags) serve(ctx context.Context, store *storage.Store,
+func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage.Store,
 	ready func(context.Context, *running) error) error {
-	ca, err := pki.OpenCA(filepath.Join(f.dataDir, "pki"))
+	own, err := openAuthorities(f.dataDir)
 	if err != nil {
 		return err
 	}
@@ -209,7 +227,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store,
 			return err
 		}
 	}
-	cert, err := f.serverCertificate(ca)
+	cert, err := f.serverCertificate(own.cluster)
 	if err != nil {
 		return err
 	}
@@ -217,7 +235,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store,
 	if err := f.tls.apply(tc); err != nil {
 		return err
 	}
-	authentication, err := f.authn.options(f.dataDir, ca, f.authorization.modes)
+	authentication, err := f.authn.options(own, f.authorization.modes)
 	if err != nil {
 		return err
 	}
@@ -225,7 +243,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store,
 	if err != nil {
 		return err
 	}
-	kubelet, err := f.kubelet.options(ca)
+	kubelet, err := f.kubelet.options(own.cluster)
 	if err != nil {
 		return err
 	}
@@ -234,7 +252,7 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store,
 	if err != nil {
 		return err
 	}
-	proxyClient, err := f.authn.frontProxy.certificate(f.dataDir)
+	proxyClient, err := f.authn.frontProxy.certificate(own)
 	if err != nil {
 		return err
 	}
@@ -247,18 +265,18 @@ func (f *serverFlags) serve(ctx context.Context, store *storage.Store,
 		Admission:          f.admission,
 		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
 		Limits: f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers, NoProfiling: !f.profiling,
+		Clock: f.time.clock(),
 	})
 	if err != nil {
 		return err
 	}
-	ln, err := listen("secure-port", net.JoinHostPort(f.bindAddress, strconv.Itoa(f.securePort)))
-	if err != nil {
-		return err
-	}
-	r := &running{url: f.url(ln.Addr()), dir: f.dataDir, ca: ca}
-	if err := f.writeKubeconfigs(r); err != nil {
-		_ = ln.Close()
-		return err
+	defer f.time.rest(server)()
+	r := &running{url: f.url(ln.Addr()), dir: f.dataDir, forgets: f.time.manual != nil, own: own,
+		roots: slices.Concat(own.cluster.PEM(), f.trusted)}
+	if r.dir != "" {
+		if err := f.writeKubeconfigs(r); err != nil {
+			return err
+		}
 	}
 	// The server outlives ready, so that the components that ready runs can send their last requests.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -302,6 +320,9 @@ func (f *serverFlags) openEtcd(ctx context.Context) (storage.Backend, error) {
 	if len(f.etcd.Servers) > 0 {
 		return storage.DialExternal(f.etcd)
 	}
+	if f.dataDir == "" || f.time.manual != nil {
+		return memory.New(memory.Options{Clock: f.time.clock(), QuotaBytes: f.quotaBytes}), nil
+	}
 	return storage.StartEmbedded(ctx, storage.EmbeddedOptions{
 		Dir: filepath.Join(f.dataDir, "etcd"), Prefix: f.etcd.Prefix, QuotaBytes: f.quotaBytes,
 	})
@@ -331,6 +352,11 @@ func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 		}
 		return cert, nil
 	}
+	return ca.Serving(f.certificateHosts()...)
+}
+
+// certificateHosts are the names and addresses in a certificate that is made here.
+func (f *serverFlags) certificateHosts() []string {
 	hosts := slices.Concat(serverNames, f.tlsSANs)
 	if ip := net.ParseIP(f.bindAddress); ip != nil && !ip.IsUnspecified() {
 		hosts = append(hosts, f.bindAddress)
@@ -338,7 +364,7 @@ func (f *serverFlags) serverCertificate(ca *pki.CA) (pki.Certificate, error) {
 	if host, err := os.Hostname(); err == nil {
 		hosts = append(hosts, host)
 	}
-	return ca.Serving(hosts...)
+	return hosts
 }
 
 // url returns the server's address for clients.

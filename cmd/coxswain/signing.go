@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
@@ -16,6 +17,7 @@ import (
 type signingFlags struct {
 	serviceAccountKey string
 	rootCA            string
+	tokenKey          []byte // in place of the file serviceAccountKey
 	signing           controller.SigningSettings
 }
 
@@ -45,7 +47,7 @@ func (f *signingFlags) add(fs *pflag.FlagSet) {
 
 // settings reads the files that do not change while the controllers run.
 func (f *signingFlags) settings(s *controllers.Settings) error {
-	s.Signing = f.signing
+	s.Signing, s.ServiceAccountKey = f.signing, f.tokenKey
 	for _, file := range []struct {
 		flag, path string
 		into       *[]byte
@@ -65,7 +67,24 @@ func (f *signingFlags) settings(s *controllers.Settings) error {
 	return nil
 }
 
-// signing returns the keys of the server in this process.
+// signingInMemory returns the keys of a server in this process that has no data directory.
+func (f *serverFlags) signingInMemory(own *authorities) (s signingFlags, err error) {
+	s.serviceAccountKey = f.authn.signingKeyFile
+	if s.serviceAccountKey == "" {
+		key, err := own.tokens()
+		if err != nil {
+			return s, err
+		}
+		if s.tokenKey, err = pki.KeyPEM(key); err != nil {
+			return s, err
+		}
+	}
+	key, err := own.cluster.KeyPEM()
+	s.signing.Default = controller.KeyPair{Cert: own.cluster.PEM(), Key: key}
+	return s, err
+}
+
+// signing returns the keys of the server in this process, as the files of its data directory.
 func (f *serverFlags) signing() signingFlags {
 	in := func(name string) string { return filepath.Join(f.dataDir, "pki", name) }
 	key := f.authn.signingKeyFile

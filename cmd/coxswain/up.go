@@ -29,6 +29,10 @@ func newUp() *cobra.Command {
 			if err := n.check(); err != nil {
 				return err
 			}
+			if err := f.setTime(); err != nil {
+				return err
+			}
+			c.time, s.time, n.time = f.time, f.time, f.time
 			n.setCount(cmd.Flags())
 			f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
 			f.peers = map[string]string{"controller-manager": componentstatus.InProcess,
@@ -46,7 +50,25 @@ func newUp() *cobra.Command {
 	f.add(cmd.Flags())
 	n.add(cmd.Flags(), 3)
 	c.addPool(cmd.Flags())
+	cmd.Flags().StringVar(&f.clock, "clock", "real", "real, or manual: a clock that stands still until kubectl-lite "+
+		"clock advance moves it, for controllers, scheduler, nodes and API server; objects are then kept in memory")
 	return cmd
+}
+
+// settle tells controllers and nodes of a server in this process where their files are, and what they sign with.
+func (r *running) settle(f *serverFlags, n *nodeFlags, c *controllersFlags) (err error) {
+	if r.dir == "" {
+		c.signing, err = f.signingInMemory(r.own)
+		return err
+	}
+	dir, err := filepath.Abs(r.dir)
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	c.signing = f.signing()
+	c.settings.Storage.NodeLocalRoot = filepath.Join(dir, "volumes")
+	n.volumes = []string{c.settings.Storage.NodeLocalRoot}
+	return nil
 }
 
 // runComponents runs controllers, scheduler and nodes as clients of the server, each with
@@ -55,13 +77,9 @@ func (r *running) runComponents(ctx context.Context, f *serverFlags, n *nodeFlag
 	s *schedulerFlags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dir, err := filepath.Abs(r.dir)
-	if err != nil {
-		return fmt.Errorf("data directory: %w", err)
+	if err := r.settle(f, n, c); err != nil {
+		return err
 	}
-	c.signing = f.signing()
-	c.settings.Storage.NodeLocalRoot = filepath.Join(dir, "volumes")
-	n.volumes = []string{c.settings.Storage.NodeLocalRoot}
 	parts := []struct {
 		name string
 		main identity

@@ -31,7 +31,7 @@ func Watch(c *controller.Controller, factory informers.SharedInformerFactory, ba
 	})
 	wake := func(pod *corev1.Pod) {
 		for _, key := range servicesOf(services, pod) {
-			c.EnqueueAfter(key, batch)
+			c.EnqueueBatched(key, batch)
 		}
 	}
 	controller.Watch(c, core.Pods().Informer(), controller.Handler[*corev1.Pod]{

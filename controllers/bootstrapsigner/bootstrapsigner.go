@@ -19,13 +19,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/controllers/bootstraptoken"
 	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/informer"
 )
 
 const (
@@ -44,12 +44,12 @@ type signer struct {
 
 // New returns the controller. Its only key is the ConfigMap's name.
 func New(env *controller.Env) (*controller.Controller, error) {
-	tokens, secrets := bootstraptoken.Informer(env.Client)
-	infos := informers.NewSharedInformerFactoryWithOptions(env.Client, 0,
-		informers.WithNamespace(metav1.NamespacePublic),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+	tokens, secrets := bootstraptoken.Informer(env.Reader)
+	infos := informer.NewFactory(env.Reader, informer.Options{
+		Namespace: metav1.NamespacePublic, Tweak: func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", clusterInfo).String()
-		}))
+		},
+	})
 	configMaps := infos.Core().V1().ConfigMaps()
 	s := &signer{
 		client: env.Client, clock: env.Clock,
@@ -66,8 +66,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		Update: func(_, _ *corev1.Secret) { s.Enqueue(clusterInfo) },
 		Delete: func(*corev1.Secret) { s.Enqueue(clusterInfo) },
 	})
-	s.AddRunnable(bootstraptoken.Run(tokens))
-	s.AddRunnable(bootstraptoken.Run(infos))
+	s.AddInformers(tokens)
+	s.AddInformers(infos)
 	return s.Controller, nil
 }
 

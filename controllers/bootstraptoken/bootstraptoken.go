@@ -4,15 +4,15 @@
 package bootstraptoken
 
 import (
-	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/coxswain-dev/coxswain/informer"
 )
 
 const (
@@ -23,22 +23,14 @@ const (
 	keySigning = "usage-bootstrap-signing"
 )
 
-// Informer is one of the Secrets in kube-system that hold bootstrap tokens. Run starts it.
-func Informer(client kubernetes.Interface) (informers.SharedInformerFactory, coreinformers.SecretInformer) {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+// Informer is one of the Secrets in kube-system that hold bootstrap tokens; the factory starts it.
+func Informer(client kubernetes.Interface) (*informer.Factory, coreinformers.SecretInformer) {
+	factory := informer.NewFactory(client, informer.Options{
+		Namespace: metav1.NamespaceSystem, Tweak: func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeBootstrapToken)).String()
-		}))
+		},
+	})
 	return factory, factory.Core().V1().Secrets()
-}
-
-// Run is what runs beside a controller with informers of its own.
-func Run(factory informers.SharedInformerFactory) func(context.Context) {
-	return func(ctx context.Context) {
-		factory.StartWithContext(ctx)
-		<-ctx.Done()
-		factory.Shutdown()
-	}
 }
 
 // Expiration is when a token ends, if it does. One whose end nobody can read has ended long ago.

@@ -5,7 +5,7 @@
 // look at: the function reads the current state from its listers, compares it with the spec,
 // and does what is missing. It may be called again at any moment, without a reason, by another
 // process, or after a crash halfway; it must converge to the same state. An error means "again,
-// later", with exponential back-off per key.
+// later", with exponential back-off per key, in real time.
 //
 // The package also holds what such functions share: adoption and release by owner reference
 // and selector (Claim), protection against a cache that does not show our own writes yet
@@ -26,13 +26,16 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/quiescence"
+	"github.com/coxswain-dev/coxswain/virtualtime"
+	"github.com/coxswain-dev/coxswain/workqueue"
 )
 
 // Env is what a controller is built from. All fields are safe for concurrent use, and shared
@@ -45,7 +48,7 @@ type Env struct {
 	Reader kubernetes.Interface
 	// Informers are started after every controller has been built, and stopped after the
 	// last has ended.
-	Informers informers.SharedInformerFactory
+	Informers *informer.Factory
 	// Recorder returns the recorder of events that name the component as their source.
 	Recorder func(component string) record.EventRecorder
 	Clock    clock.WithTicker
@@ -53,7 +56,7 @@ type Env struct {
 	// RootCA has the PEM certificates that authenticate the API server; empty means the system's.
 	RootCA []byte
 	// QueueMetrics may be nil.
-	QueueMetrics workqueue.MetricsProvider
+	QueueMetrics *workqueue.Metrics
 	// Settings are set by flags that have kube-controller-manager's names.
 	Settings Settings
 	// Workers is how many keys of the named controller are reconciled at once.
@@ -69,18 +72,20 @@ type Reconcile func(ctx context.Context, key string) error
 var ErrRequeue = errors.New("not done yet")
 
 // Controller is one running controller. Its methods are safe for concurrent use, except that
-// Watch and AddRunnable must be called before Run.
+// Watch, NeedsSync, AddRunnable, AddInformers and AddProbe must be called before Start.
 type Controller struct {
 	Name string
 	Log  *slog.Logger
 	// Debug, if not nil, is served under /debug/controllers/ by the controller's name.
 	Debug     http.Handler
-	queue     workqueue.TypedRateLimitingInterface[string]
+	queue     *workqueue.Queue[string]
 	reconcile Reconcile
-	workers   int
 	synced    []cache.DoneChecker
 	runnables []func(context.Context)
+	informers []*informer.Factory // its own
+	probes    []quiescence.Probe
 	started   chan struct{}
+	running   sync.WaitGroup
 }
 
 const (
@@ -93,20 +98,19 @@ func New(env *Env, name string, reconcile Reconcile) *Controller {
 	return NewWithBackoff(env, name, reconcile, minBackoff, maxBackoff)
 }
 
-// NewWithBackoff is New with other bounds for the delay after an error.
+// NewWithBackoff is New with other bounds for the delay after an error, which is real time.
 func NewWithBackoff(env *Env, name string, reconcile Reconcile, least, most time.Duration) *Controller {
-	return &Controller{
-		Name: name,
-		Log:  env.Log.With("controller", name),
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](least, most),
-			workqueue.TypedRateLimitingQueueConfig[string]{
-				Name: name, Clock: env.Clock, MetricsProvider: env.QueueMetrics,
-			}),
+	c := &Controller{
+		Name:      name,
+		Log:       env.Log.With("controller", name),
 		reconcile: reconcile,
-		workers:   max(1, env.Workers(name)),
 		started:   make(chan struct{}),
 	}
+	c.queue = workqueue.New(workqueue.Options{
+		Name: name, Workers: env.Workers(name), MinRetry: least, MaxRetry: most, Clock: env.Clock,
+		Metrics: env.QueueMetrics,
+	}, c.work)
+	return c
 }
 
 // Handler enqueues keys when an object changes. Nil functions are ignored.
@@ -117,7 +121,7 @@ type Handler[T metav1.Object] struct {
 	Delete func(obj T)
 }
 
-// Watch registers a handler with an informer. Run waits until the handler has seen every object
+// Watch registers a handler with an informer. Work begins when the handler has seen every object
 // of the informer's first list.
 func Watch[T metav1.Object](c *Controller, informer cache.SharedIndexInformer, h Handler[T]) {
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -149,9 +153,36 @@ func Watch[T metav1.Object](c *Controller, informer cache.SharedIndexInformer, h
 	c.synced = append(c.synced, registration.HasSyncedChecker())
 }
 
-// AddRunnable adds a function that Run runs beside the workers. It must return when its context ends.
+// AddRunnable adds a function that Start runs beside the workers. It must return when its context ends.
 func (c *Controller) AddRunnable(run func(ctx context.Context)) {
 	c.runnables = append(c.runnables, run)
+}
+
+// AddInformers has informers of the controller's own run as long as it does.
+func (c *Controller) AddInformers(own *informer.Factory) { c.informers = append(c.informers, own) }
+
+// AddProbe adds work that the controller has besides its keys.
+func (c *Controller) AddProbe(p quiescence.Probe) { c.probes = append(c.probes, p) }
+
+// Busy describes work that the controller has left: its caches are not filled or not at a revision, or it has keys. It
+// is "" where there is none.
+func (c *Controller) Busy(revision int64) string {
+	for _, own := range c.informers {
+		if work := own.Busy(revision); work != "" {
+			return work
+		}
+	}
+	for _, probe := range c.probes {
+		if work := probe(revision); work != "" {
+			return work
+		}
+	}
+	select {
+	case <-c.started:
+		return c.queue.Busy()
+	default:
+		return "its caches are being filled"
+	}
 }
 
 // NeedsSync delays the workers until synced is done.
@@ -166,6 +197,16 @@ func (c *Controller) EnqueueObject(obj metav1.Object) { c.queue.Add(KeyOf(obj)) 
 // EnqueueAfter requests a reconciliation when d has passed on the Env's clock.
 func (c *Controller) EnqueueAfter(key string, d time.Duration) { c.queue.AddAfter(key, d) }
 
+// EnqueuePeriodic is EnqueueAfter for a key that comes again and again, mostly to find nothing to do. A clock that is
+// moved by hand does not stop for it.
+func (c *Controller) EnqueuePeriodic(key string, d time.Duration) { c.queue.AddPeriodic(key, d) }
+
+// EnqueueBatched is EnqueueAfter for a delay that is there to handle several changes at once. There is none on a clock
+// that is moved by hand.
+func (c *Controller) EnqueueBatched(key string, d time.Duration) {
+	c.queue.AddAfter(key, virtualtime.Pause(c.queue.Clock, d))
+}
+
 // Forget resets the back-off of a key that makes progress.
 func (c *Controller) Forget(key string) { c.queue.Forget(key) }
 
@@ -177,50 +218,59 @@ func KeyOf(obj metav1.Object) string {
 // Started is closed once the caches are filled and the workers run.
 func (c *Controller) Started() <-chan struct{} { return c.started }
 
-// Run reconciles until ctx ends, and returns when the last worker has.
-func (c *Controller) Run(ctx context.Context) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer c.queue.ShutDown()
+// Start reconciles in the background until ctx ends: once the caches are filled, and with goroutines that exist only
+// while there are keys.
+func (c *Controller) Start(ctx context.Context) {
+	for _, own := range c.informers {
+		own.StartWithContext(ctx)
+	}
 	for _, run := range c.runnables {
-		wg.Go(func() { run(ctx) })
+		c.running.Go(func() { run(ctx) })
 	}
-	if !cache.WaitFor(ctx, "", c.synced...) {
-		return
-	}
-	close(c.started)
-	for range c.workers {
-		wg.Go(func() {
-			for c.next(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
+	c.running.Go(func() {
+		if cache.WaitFor(ctx, "", c.synced...) {
+			c.queue.Start(ctx)
+			close(c.started)
+		}
+	})
 }
 
-func (c *Controller) next(ctx context.Context) bool {
-	key, stopped := c.queue.Get()
-	if stopped || ctx.Err() != nil {
-		return false
+// Wait returns when the context of Start has ended, and all that it began has too.
+func (c *Controller) Wait() {
+	c.running.Wait()
+	c.queue.Wait()
+	for _, own := range c.informers {
+		own.Shutdown()
 	}
-	defer c.queue.Done(key)
+}
+
+// Run is Start and Wait.
+func (c *Controller) Run(ctx context.Context) {
+	c.Start(ctx)
+	<-ctx.Done()
+	c.Wait()
+}
+
+func (c *Controller) work(ctx context.Context, key string) {
+	if ctx.Err() != nil {
+		return
+	}
 	err := c.reconcile(ctx, key)
 	switch {
 	case err == nil:
 		c.queue.Forget(key)
-		return true
+		return
 	case ctx.Err() != nil:
-		return false
+		return
 	case errors.Is(err, ErrRequeue):
 	case apierrors.IsConflict(err):
 		// Our cache was behind: the next reconciliation will see the newer object.
 		c.Log.Debug("conflict", "key", key, "error", err)
 	default:
-		c.Log.Log(ctx, levelOf(c.queue.NumRequeues(key)), "reconcile failed", "key", key, "retries",
-			c.queue.NumRequeues(key), "error", err)
+		retries := c.queue.Retries(key)
+		c.Log.Log(ctx, levelOf(retries), "reconcile failed", "key", key, "retries", retries, "error", err)
 	}
-	c.queue.AddRateLimited(key)
-	return true
+	c.queue.Retry(key)
 }
 
 // levelOf is the log level of a failure after so many retries: a warning each time their number has doubled, so that

@@ -7,11 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/informer"
 )
 
 // A controller that completes ConfigMaps: each gets a greeting for the name in it.
@@ -21,7 +21,7 @@ func Example() {
 		Data:       map[string]string{"name": "world"},
 	})
 	env := &controller.Env{
-		Client: client, Informers: informers.NewSharedInformerFactory(client, 0), Clock: clock.RealClock{},
+		Client: client, Informers: informer.NewFactory(client, informer.Options{}), Clock: clock.RealClock{},
 		Log: slog.New(slog.DiscardHandler), Workers: func(string) int { return 1 },
 	}
 	ctx, cancel := context.WithCancel(context.Background())

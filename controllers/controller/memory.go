@@ -50,7 +50,7 @@ func Settled[T metav1.Object](c *Controller, m *Memory, informer cache.SharedInd
 		return owner, false
 	}
 	if !m.Expected.Satisfied(key) {
-		c.EnqueueAfter(key, ExpectationsTTL+time.Second)
+		c.EnqueuePeriodic(key, ExpectationsTTL+time.Second)
 		return owner, false
 	}
 	// Read again: the object read above may be older than what the caches have been asked for since.

@@ -59,7 +59,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	}
 	m.Controller = controller.NewWithBackoff(env, "endpointslicemirroring", m.reconcile, minBackoff, maxBackoff)
 	batch := env.Settings.Endpoints.MirroredBatchPeriod
-	wake := func(e *corev1.Endpoints) { m.EnqueueAfter(controller.KeyOf(e), batch) }
+	wake := func(e *corev1.Endpoints) { m.EnqueueBatched(controller.KeyOf(e), batch) }
 	controller.Watch(m.Controller, core.Endpoints().Informer(), controller.Handler[*corev1.Endpoints]{
 		Add: wake, Delete: wake,
 		Update: func(old, e *corev1.Endpoints) {

@@ -73,6 +73,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	g.Controller = controller.New(env, "garbagecollector", g.reconcile)
 	g.monitors = newMonitors(env, g)
 	g.AddRunnable(g.monitors.run)
+	g.AddProbe(g.monitors.busy)
 	g.NeedsSync(g.monitors)
 	g.Debug = g
 	return g.Controller, nil

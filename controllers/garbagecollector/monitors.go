@@ -8,28 +8,32 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 const (
 	// rediscover is how often the API server is asked which resources there are, beside
 	// being asked when a CustomResourceDefinition or an APIService changes.
 	rediscover = 30 * time.Second
-	// retryDiscovery is how soon after a failure it is asked again before there is a graph.
+	// retryDiscovery is how soon after a failure it is asked again before there is a graph. This and the following are
+	// real time.
 	retryDiscovery = time.Second
 	// apart is how much later than a question the next may be asked, however often the set of resources changes.
-	apart = time.Second
+	apart = 200 * time.Millisecond
 	// firstSync bounds how long a resource that cannot be listed holds up all others.
 	firstSync = 30 * time.Second
 )
@@ -57,29 +61,36 @@ type resource struct {
 type monitors struct {
 	collector *collector
 	discovery discovery.DiscoveryInterface
-	metadata  metadata.Interface
+	client    kubernetes.Interface
+	shared    *informer.Factory
 	clock     clock.WithTicker
 	log       *slog.Logger
-	changed   chan struct{} // the set of resources may have changed
-	synced    chan struct{} // closed when the graph is complete for the first time
+	real      clock.RealClock // of pauses and patience
+	changed   chan struct{}   // the set of resources may have changed
+	synced    chan struct{}   // closed when the graph is complete for the first time
+
+	// asked counts the changes of the set of resources, and followed those that the monitors have followed.
+	asked, followed atomic.Int64
 
 	mu sync.Mutex
 	// kinds are all kinds in all versions, those that are not monitored included.
 	kinds map[schema.GroupVersionKind]resource
-	// running is touched by run alone.
+	// running is changed by run alone, which reads it without the lock.
 	running map[schema.GroupVersionResource]*monitor
 }
 
+// monitor is an informer that the graph follows: one that the controllers share, or one of the collector's own.
 type monitor struct {
-	informer cache.SharedIndexInformer
-	handled  cache.DoneChecker
-	stop     context.CancelFunc
-	done     chan struct{}
+	*informer.Informer
+	handled cache.ResourceEventHandlerRegistration
+	own     bool
+	end     func()
 }
 
 func newMonitors(env *controller.Env, g *collector) *monitors {
 	return &monitors{
-		collector: g, discovery: env.Client.Discovery(), metadata: env.Metadata, clock: env.Clock, log: g.Log,
+		collector: g, discovery: env.Reader.Discovery(), client: env.Reader, shared: env.Informers,
+		clock: env.Clock, log: g.Log,
 		changed: make(chan struct{}, 1), synced: make(chan struct{}),
 		kinds: map[schema.GroupVersionKind]resource{}, running: map[schema.GroupVersionResource]*monitor{},
 	}
@@ -93,22 +104,21 @@ func (m *monitors) Done() <-chan struct{} { return m.synced }
 func (m *monitors) run(ctx context.Context) {
 	defer func() {
 		for _, monitor := range m.running {
-			monitor.stop()
-			<-monitor.done
+			monitor.end()
 		}
 	}()
 	for !m.follow(ctx) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.clock.After(retryDiscovery):
+		case <-m.real.After(retryDiscovery):
 		}
 	}
 	if !m.awaitFirstSync(ctx) {
 		return
 	}
 	close(m.synced)
-	tick := m.clock.NewTicker(rediscover)
+	tick := m.real.NewTicker(rediscover)
 	defer tick.Stop()
 	for {
 		select {
@@ -121,19 +131,19 @@ func (m *monitors) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.clock.After(apart):
+		case <-m.real.After(virtualtime.Pause(m.clock, apart)):
 		}
 	}
 }
 
 func (m *monitors) awaitFirstSync(ctx context.Context) bool {
-	late := m.clock.NewTimer(firstSync)
+	late := m.real.NewTimer(firstSync)
 	defer late.Stop()
 	for gvr, monitor := range m.running {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-monitor.handled.Done():
+		case <-monitor.handled.HasSyncedChecker().Done():
 		case <-late.C():
 			m.log.Warn("starting without all resources", "missing", gvr)
 			return true
@@ -145,6 +155,7 @@ func (m *monitors) awaitFirstSync(ctx context.Context) bool {
 // follow starts and stops monitors so that they are those of the resources there are now,
 // and reports whether discovery succeeded.
 func (m *monitors) follow(ctx context.Context) bool {
+	defer m.followed.Store(m.asked.Load())
 	found, failed, err := m.discover(ctx)
 	if err != nil {
 		m.log.Warn("discovery failed", "error", err)
@@ -155,10 +166,11 @@ func (m *monitors) follow(ctx context.Context) bool {
 			continue
 		}
 		m.log.Info("resource is no longer served", "resource", gvr)
-		monitor.stop()
-		<-monitor.done
+		monitor.end()
+		m.mu.Lock()
 		delete(m.running, gvr)
-		for _, obj := range monitor.informer.GetStore().List() {
+		m.mu.Unlock()
+		for _, obj := range monitor.GetStore().List() {
 			if o, ok := obj.(metav1.Object); ok {
 				m.collector.gone(o.GetUID())
 			}
@@ -167,7 +179,10 @@ func (m *monitors) follow(ctx context.Context) bool {
 	// After those that ended: a resource of which another version is watched now has the same objects.
 	for gvr, res := range found {
 		if m.running[gvr] == nil {
-			m.running[gvr] = m.start(ctx, res)
+			started := m.start(ctx, res)
+			m.mu.Lock()
+			m.running[gvr] = started
+			m.mu.Unlock()
 		}
 	}
 	return true
@@ -259,6 +274,7 @@ func (m *monitors) resourceOf(ref metav1.OwnerReference) (resource, error) {
 }
 
 func (m *monitors) discoverSoon() {
+	m.asked.Add(1)
 	select {
 	case m.changed <- struct{}{}:
 	default: // it is already asked for
@@ -266,29 +282,63 @@ func (m *monitors) discoverSoon() {
 }
 
 func (m *monitors) start(ctx context.Context, res resource) *monitor {
+	if shared := m.shared.Existing(res.gvr); shared != nil {
+		if handled, err := shared.AddEventHandler(m.handler(res)); err == nil {
+			return &monitor{shared, handled, false, func() { _ = shared.RemoveEventHandler(handled) }} // never fails
+		}
+	}
 	ctx, stop := context.WithCancel(ctx)
-	informer := metadatainformer.NewFilteredMetadataInformer(m.metadata, res.gvr, metav1.NamespaceAll, 0, nil,
-		nil).Informer()
-	mon := &monitor{informer: informer, stop: stop, done: make(chan struct{})}
-	// These calls fail only on an informer that runs already.
-	_ = informer.SetTransform(keepEdges)
-	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+	own := informer.NewMetadata(m.client, res.gvr, m.log)
+	_ = own.SetTransform(keepEdges) // fails only on an informer that runs already
+	own.OnError(func(err error) {
 		if apierrors.IsNotFound(err) { // its definition is gone, or another version is served
 			m.discoverSoon()
-			return
 		}
-		cache.DefaultWatchErrorHandler(ctx, r, err)
 	})
-	registration, err := informer.AddEventHandler(m.handler(res))
+	handled, err := own.AddEventHandler(m.handler(res))
 	if err != nil {
 		panic(err)
 	}
-	mon.handled = registration.HasSyncedChecker()
-	go func() {
-		defer close(mon.done)
-		informer.RunWithContext(ctx)
-	}()
-	return mon
+	var running sync.WaitGroup
+	running.Go(func() { own.RunWithContext(ctx) })
+	return &monitor{own, handled, true, func() {
+		stop()
+		running.Wait()
+	}}
+}
+
+// busy describes what keeps the graph from being that of a revision.
+func (m *monitors) busy(revision int64) string {
+	if m.asked.Load() != m.followed.Load() {
+		return "the set of resources has changed"
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for gvr, one := range m.running {
+		if !one.own || !m.isLocal(gvr.GroupResource()) {
+			continue
+		}
+		if work := one.Busy(revision); work != "" {
+			return work
+		}
+	}
+	return ""
+}
+
+// isLocal reports whether a resource is the API server's own: those of aggregated servers have other revisions. The
+// caller has the lock.
+func (m *monitors) isLocal(of schema.GroupResource) bool {
+	if scheme.Scheme.IsGroupRegistered(of.Group) {
+		return true
+	}
+	for gvr, one := range m.running {
+		if defines[gvr.GroupResource()] {
+			if _, defined, _ := one.GetStore().GetByKey(of.String()); defined || gvr.GroupResource() == of {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (m *monitors) handler(res resource) cache.ResourceEventHandler {
@@ -299,13 +349,13 @@ func (m *monitors) handler(res resource) cache.ResourceEventHandler {
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
-			m.collector.observed(nodeOf(res, obj.(*metav1.PartialObjectMetadata)))
+			m.collector.observed(nodeOf(res, obj.(metav1.Object)))
 			changed()
 		},
 		UpdateFunc: func(old, obj any) {
-			before, after := old.(*metav1.PartialObjectMetadata), obj.(*metav1.PartialObjectMetadata)
-			if before.UID != after.UID { // deleted and created anew between two events
-				m.collector.gone(before.UID)
+			before, after := old.(metav1.Object), obj.(metav1.Object)
+			if before.GetUID() != after.GetUID() { // deleted and created anew between two events
+				m.collector.gone(before.GetUID())
 			}
 			m.collector.observed(nodeOf(res, after))
 			changed()
@@ -314,18 +364,19 @@ func (m *monitors) handler(res resource) cache.ResourceEventHandler {
 			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = gone.Obj
 			}
-			if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
-				m.collector.gone(o.UID)
+			if o, ok := obj.(metav1.Object); ok {
+				m.collector.gone(o.GetUID())
 			}
 			changed()
 		},
 	}
 }
 
-func nodeOf(res resource, o *metav1.PartialObjectMetadata) *node {
+func nodeOf(res resource, o metav1.Object) *node {
 	return &node{
-		gvr: res.gvr, gvk: res.gvk, namespace: o.Namespace, name: o.Name, uid: o.UID, version: o.ResourceVersion,
-		owners: o.OwnerReferences, finalizers: o.Finalizers, deleting: o.DeletionTimestamp != nil,
+		gvr: res.gvr, gvk: res.gvk, namespace: o.GetNamespace(), name: o.GetName(), uid: o.GetUID(),
+		version: o.GetResourceVersion(), owners: o.GetOwnerReferences(), finalizers: o.GetFinalizers(),
+		deleting: o.GetDeletionTimestamp() != nil,
 	}
 }
 

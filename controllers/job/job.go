@@ -118,7 +118,7 @@ func (c *jobs) podUpdated(old, pod *corev1.Pod) {
 	}
 	c.dependents.Moved(old, pod)
 	if key, ok := c.dependents.OwnerKey(pod); ok {
-		c.EnqueueAfter(key, batchPeriod)
+		c.EnqueueBatched(key, batchPeriod)
 		return
 	}
 	c.dependents.Orphan(pod)

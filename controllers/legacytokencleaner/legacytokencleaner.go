@@ -23,10 +23,10 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/informer"
 )
 
 const (
@@ -52,10 +52,9 @@ type cleaner struct {
 
 // New returns the controller.
 func New(env *controller.Env) (*controller.Controller, error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(env.Reader, 0,
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
-		}))
+	factory := informer.NewFactory(env.Reader, informer.Options{Tweak: func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
+	}})
 	core := env.Informers.Core().V1()
 	secrets, accounts, pods := factory.Core().V1().Secrets(), core.ServiceAccounts(), core.Pods()
 	c := &cleaner{env: env, secrets: secrets.Lister(), accounts: accounts.Lister(), pods: pods.Lister()}
@@ -63,11 +62,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	controller.Watch(c.Controller, secrets.Informer(), controller.Handler[*corev1.Secret]{})
 	controller.Watch(c.Controller, accounts.Informer(), controller.Handler[*corev1.ServiceAccount]{})
 	controller.Watch(c.Controller, pods.Informer(), controller.Handler[*corev1.Pod]{})
-	c.AddRunnable(func(ctx context.Context) {
-		factory.StartWithContext(ctx)
-		<-ctx.Done()
-		factory.Shutdown()
-	})
+	c.AddInformers(factory)
 	c.Enqueue(all)
 	return c.Controller, nil
 }
@@ -78,7 +73,7 @@ func (c *cleaner) reconcile(ctx context.Context, _ string) error {
 		return err
 	}
 	period, now := c.env.Settings.LegacyTokenCleanUpPeriod, c.env.Clock.Now().UTC()
-	c.EnqueueAfter(all, interval)
+	c.EnqueuePeriodic(all, interval)
 	if now.Before(tracked.Add(period)) {
 		return nil // a token that has not been seen may just not have been used yet
 	}

@@ -49,6 +49,10 @@ func (l *lifecycle) listen(ctx context.Context, node *corev1.Node, now time.Time
 	if err == nil && lease.Spec.RenewTime != nil && h.renewed.Before(lease.Spec.RenewTime) {
 		h.renewed, h.heardAt = *lease.Spec.RenewTime, now
 	}
+	if silent := now.Sub(h.heardAt); silent > 0 && silent <= grace {
+		// The round at which it may be given up comes in time, however far apart the others are.
+		l.EnqueueAfter(all, grace-silent+time.Nanosecond)
+	}
 	if now.Sub(h.heardAt) > grace && (ready == nil || ready.Status != corev1.ConditionUnknown) {
 		// Silent for too long: nothing is known of it any more.
 		if node, err = l.writeUnknown(ctx, node, metav1.NewTime(now)); err != nil {

@@ -51,7 +51,10 @@ type lifecycle struct {
 	health    map[string]*health
 	zones     map[string]*zone
 	disrupted bool // no zone has a Node that is ready
-	lastRound time.Time
+
+	// real is by which the controller tells that it was away. A clock that is moved by hand jumps from round to round.
+	real      clock.PassiveClock
+	lastRound time.Time // by real
 }
 
 // New returns the controller. Its keys are Nodes, and one for all of them.
@@ -88,7 +91,7 @@ func newLifecycle(env *controller.Env) (*lifecycle, error) {
 		client: env.Client, nodes: core.Nodes().Lister(), leases: env.Informers.Coordination().V1().Leases().Lister(),
 		pods:     core.Pods().Informer(),
 		recorder: env.Recorder("node-controller"), clock: env.Clock, settings: env.Settings.Node,
-		health: map[string]*health{}, zones: map[string]*zone{},
+		real: clock.RealClock{}, health: map[string]*health{}, zones: map[string]*zone{},
 	}
 	l.Controller = controller.New(env, "nodelifecycle", l.reconcile)
 	return l, controller.IndexByNode(l.pods)
@@ -105,7 +108,7 @@ func conditionsDiffer(old, node *corev1.Node) bool {
 
 func (l *lifecycle) reconcile(ctx context.Context, key string) error {
 	if key == all {
-		l.EnqueueAfter(all, l.settings.MonitorPeriod)
+		l.EnqueuePeriodic(all, l.settings.MonitorPeriod)
 		return l.round(ctx)
 	}
 	node, err := l.nodes.Get(key)
@@ -131,13 +134,13 @@ func (l *lifecycle) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := l.clock.Now()
-	if !l.lastRound.IsZero() && now.Sub(l.lastRound) > l.settings.MonitorGracePeriod/2 {
+	now, real := l.clock.Now(), l.real.Now()
+	if !l.lastRound.IsZero() && real.Sub(l.lastRound) > l.settings.MonitorGracePeriod/2 {
 		// This controller was away: silence meanwhile shows nothing about the Nodes.
 		l.Log.Info("no round for a while: every node is given its grace period again", "since", l.lastRound)
 		l.hearAll(now)
 	}
-	l.lastRound = now
+	l.lastRound = real
 	l.forget(nodes)
 	var errs []error
 	for i, node := range nodes {

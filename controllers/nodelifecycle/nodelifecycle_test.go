@@ -12,12 +12,12 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/informer"
 )
 
 // world is Nodes whose heartbeats and time are moved by hand, and the rounds that check them.
@@ -26,7 +26,7 @@ type world struct {
 	*clocktesting.FakeClock
 	*lifecycle
 	client    *fake.Clientset
-	informers informers.SharedInformerFactory
+	informers *informer.Factory
 	dead      map[string]bool
 }
 
@@ -34,7 +34,7 @@ type world struct {
 func newWorld(t *testing.T, zones map[string]int) *world {
 	client := fake.NewClientset()
 	w := &world{T: t, client: client, FakeClock: clocktesting.NewFakeClock(time.Now()), dead: map[string]bool{},
-		informers: informers.NewSharedInformerFactory(client, 0)}
+		informers: informer.NewFactory(client, informer.Options{})}
 	env := &controller.Env{Client: client, Informers: w.informers, Clock: w.FakeClock,
 		Log:      slog.New(slog.DiscardHandler),
 		Recorder: func(string) record.EventRecorder { return &record.FakeRecorder{} },
@@ -46,12 +46,8 @@ func newWorld(t *testing.T, zones map[string]int) *world {
 	}
 	l, err := newLifecycle(env)
 	require.NoError(t, err)
+	l.real = w
 	w.lifecycle = l
-	t.Cleanup(func() { // its queue is closed
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		l.Run(ctx)
-	})
 	return w
 }
 
@@ -248,6 +244,22 @@ func TestRound_GivesNobodyUpWhereNobodyIsReady(t *testing.T) {
 	w.revive("b-1")
 	w.pass(time.Minute)
 	require.Equal(t, []string{"b-0"}, w.given(corev1.TaintNodeUnreachable))
+}
+
+// On a clock that jumps from moment to moment, no round need come in between.
+func TestRound_ComesInTimeForANodeThatFallsSilent(t *testing.T) {
+	w := newWorld(t, map[string]int{"a": 3})
+	w.real = clocktesting.NewFakePassiveClock(w.Now())
+	w.runRound()
+	w.die("a-1")
+	w.pass(w.settings.MonitorPeriod)
+	require.Empty(t, w.silent())
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); w.Wait() })
+	w.Start(ctx)
+	w.Step(w.settings.MonitorGracePeriod)
+	require.Eventually(t, func() bool { return len(w.silent()) == 1 }, time.Minute, time.Millisecond)
+	require.Equal(t, []string{"a-1"}, w.silent())
 }
 
 // The control plane slept, the Nodes did not.

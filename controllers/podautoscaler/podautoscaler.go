@@ -123,7 +123,7 @@ func (a *autoscaler) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	if !a.written.Shown(key) {
-		a.EnqueueAfter(key, cacheDelay) // a status change does not enqueue the key
+		a.EnqueueBatched(key, cacheDelay) // a status change does not enqueue the key
 		return nil
 	}
 	if hpa, err = a.hpas.HorizontalPodAutoscalers(namespace).Get(name); err != nil {
@@ -132,7 +132,7 @@ func (a *autoscaler) reconcile(ctx context.Context, key string) error {
 	if err := a.sync(ctx, key, hpa.DeepCopy()); err != nil {
 		return err
 	}
-	a.EnqueueAfter(key, a.settings.SyncPeriod)
+	a.EnqueuePeriodic(key, a.settings.SyncPeriod)
 	return nil
 }
 

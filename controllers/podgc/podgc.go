@@ -58,7 +58,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 }
 
 func (g *podGC) reconcile(ctx context.Context, _ string) error {
-	defer g.EnqueueAfter(all, period)
+	defer g.EnqueuePeriodic(all, period)
 	pods, err := g.pods.List(labels.Everything())
 	if err != nil {
 		return err

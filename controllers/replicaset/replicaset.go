@@ -168,7 +168,7 @@ func (r *replicaSets) reconcile(ctx context.Context, key string) error {
 	if settled && rs.DeletionTimestamp == nil {
 		stay, scaleErr = r.scale(ctx, key, rs, active, all)
 	} else if !settled {
-		r.EnqueueAfter(key, controller.ExpectationsTTL+time.Second)
+		r.EnqueuePeriodic(key, controller.ExpectationsTTL+time.Second)
 	}
 	// Pods that are being deleted do not count, though the cache still shows them whole: a Deployment
 	// that took them for available would take too many others away.

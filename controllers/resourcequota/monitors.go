@@ -12,10 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/informer"
 )
 
 // errNotServed is about a resource that the API server does not have now.
@@ -38,10 +39,10 @@ type monitors struct {
 
 // monitor watches one resource.
 type monitor struct {
-	gvr      schema.GroupVersionResource
-	informer cache.SharedIndexInformer
-	synced   cache.DoneChecker
-	ended    chan struct{} // closed when the resource is no longer served in this version
+	gvr    schema.GroupVersionResource
+	run    func(context.Context)
+	synced cache.DoneChecker
+	ended  chan struct{} // closed when the resource is no longer served in this version
 }
 
 func newMonitors(env *controller.Env, gone func(string, schema.GroupResource)) *monitors {
@@ -73,7 +74,7 @@ func (m *monitors) run(ctx context.Context) {
 						stop()
 					}
 				})
-				one.informer.RunWithContext(ctx)
+				one.run(ctx)
 			})
 		}
 	}
@@ -95,36 +96,46 @@ func (m *monitors) end(one *monitor) {
 }
 
 func (m *monitors) monitor(gvr schema.GroupVersionResource) *monitor {
-	informer := metadatainformer.NewFilteredMetadataInformer(m.env.Metadata, gvr, metav1.NamespaceAll, 0, nil,
-		nil).Informer()
-	one := &monitor{gvr: gvr, informer: informer, ended: make(chan struct{})}
-	// These calls fail only on an informer that runs already.
-	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+	one := &monitor{gvr: gvr, ended: make(chan struct{})}
+	follow := func(i *informer.Informer) cache.ResourceEventHandlerRegistration {
+		registration, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if o, ok := obj.(metav1.Object); ok {
+				m.gone(o.GetNamespace(), gvr.GroupResource())
+			}
+		}})
+		if err != nil {
+			return nil // it has been stopped
+		}
+		one.synced = registration.HasSyncedChecker()
+		return registration
+	}
+	if shared := m.env.Informers.Existing(gvr); shared != nil {
+		if registration := follow(shared); registration != nil {
+			one.run = func(ctx context.Context) {
+				<-ctx.Done()
+				_ = shared.RemoveEventHandler(registration) // never fails
+			}
+			return one
+		}
+	}
+	own := informer.NewMetadata(m.env.Reader, gvr, m.env.Log)
+	one.run = own.RunWithContext
+	own.OnError(func(err error) {
 		if apierrors.IsNotFound(err) {
 			m.end(one)
-			return
 		}
-		cache.DefaultWatchErrorHandler(ctx, r, err)
 	})
-	_ = informer.SetTransform(func(obj any) (any, error) {
+	_ = own.SetTransform(func(obj any) (any, error) { // fails only on an informer that runs already
 		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
 			o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID,
 				ResourceVersion: o.ResourceVersion}
 		}
 		return obj, nil
 	})
-	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = last.Obj
-		}
-		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
-			m.gone(o.Namespace, gvr.GroupResource())
-		}
-	}})
-	if err != nil {
-		panic(err)
-	}
-	one.synced = registration.HasSyncedChecker()
+	follow(own)
 	return one
 }
 
@@ -142,7 +153,7 @@ func (m *monitors) follow(ctx context.Context, of schema.GroupResource) (schema.
 	if err != nil {
 		return schema.GroupVersionResource{}, err
 	}
-	late := m.env.Clock.NewTimer(syncLimit)
+	late := clock.RealClock{}.NewTimer(syncLimit)
 	defer late.Stop()
 	select {
 	case <-one.synced.Done():

@@ -115,7 +115,7 @@ func (q *quotas) replenish(namespace string, of schema.GroupResource) {
 	for _, one := range all {
 		for name := range one.Spec.Hard {
 			if quota.Counts(of, name) {
-				q.EnqueueAfter(controller.KeyOf(one), settle)
+				q.EnqueueBatched(controller.KeyOf(one), settle)
 				break
 			}
 		}
@@ -134,7 +134,7 @@ func (q *quotas) reconcile(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	defer q.EnqueueAfter(key, resync)
+	defer q.EnqueuePeriodic(key, resync)
 	used, err := q.count(ctx, is)
 	if err != nil {
 		return err

@@ -15,12 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/informer"
 )
 
 type tokens struct {
@@ -48,10 +48,9 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		return nil, err
 	}
 	// Of all Secrets only those that matter are kept in memory.
-	factory := informers.NewSharedInformerFactoryWithOptions(env.Client, 0,
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
-		}))
+	factory := informer.NewFactory(env.Client, informer.Options{Tweak: func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
+	}})
 	secrets := factory.Core().V1().Secrets()
 	t.secrets, t.byOwner = secrets.Lister(), secrets.Informer().GetIndexer()
 	if err := t.byOwner.AddIndexers(cache.Indexers{ofAccount: accountOf}); err != nil {
@@ -66,11 +65,7 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	controller.Watch(t.Controller, accounts.Informer(), controller.Handler[*corev1.ServiceAccount]{
 		Add: t.enqueueTokens, Delete: t.enqueueTokens,
 	})
-	t.AddRunnable(func(ctx context.Context) {
-		factory.StartWithContext(ctx)
-		<-ctx.Done()
-		factory.Shutdown()
-	})
+	t.AddInformers(factory)
 	return t.Controller, nil
 }
 

@@ -16,7 +16,7 @@ import (
 
 // New returns the controller. Its keys are the names of Secrets.
 func New(env *controller.Env) (*controller.Controller, error) {
-	factory, secrets := bootstraptoken.Informer(env.Client)
+	factory, secrets := bootstraptoken.Informer(env.Reader)
 	lister := secrets.Lister().Secrets(metav1.NamespaceSystem)
 	var c *controller.Controller
 	c = controller.New(env, "token-cleaner", func(ctx context.Context, name string) error {
@@ -48,6 +48,6 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		Add:    func(s *corev1.Secret) { c.Enqueue(s.Name) },
 		Update: func(_, s *corev1.Secret) { c.Enqueue(s.Name) },
 	})
-	c.AddRunnable(bootstraptoken.Run(factory))
+	c.AddInformers(factory)
 	return c, nil
 }

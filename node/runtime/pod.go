@@ -19,6 +19,9 @@ type PodKey struct {
 	UID                   types.UID
 }
 
+// String implements fmt.Stringer.
+func (k PodKey) String() string { return "pod " + k.Namespace + "/" + k.Name }
+
 func KeyOf(pod *corev1.Pod) PodKey {
 	return PodKey{pod.Spec.NodeName, pod.Namespace, pod.Name, pod.UID}
 }

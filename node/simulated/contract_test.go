@@ -14,7 +14,9 @@ import (
 func TestRuntime_KeepsTheContract(t *testing.T) {
 	t.Parallel()
 	runtimetest.Run(t, runtimetest.Subject{
-		New:    func(runtime.Host) (runtime.Runtime, error) { return simulated.New(0, time.Now), nil },
+		New: func(runtime.Host) (runtime.Runtime, error) {
+			return simulated.New(simulated.Options{Now: time.Now}), nil
+		},
 		Server: func(*corev1.Pod) {},
 		Fails: func(pod *corev1.Pod) {
 			pod.Annotations = map[string]string{simulated.AnnotationExitCode: "3"}

@@ -1,16 +1,18 @@
 // Package simulated is the runtime in which no program runs. Containers start after a delay, are ready at once and run
 // for ever, whatever their image. Annotations on the pod change that; docs/node.md lists them.
 //
-// The runtime has no state: what a container does is a function of its pod's annotations, of when it started, and of
-// the time. A restarted agent takes up containers by their status alone.
+// The runtime has no state: what a container does is a function of its pod's script, of when it started, and of the
+// time. A restarted agent takes up containers by their status alone.
 //
 //	simulated.go    the runtime and its containers
+//	script.go       what the containers of a pod do
 //	use.go          what containers log, and what they take of the node
 //	behaviour.go    Nodes that stop, pause or are slow
 //	annotations.go  annotations as bounded values
 package simulated
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -22,33 +24,27 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// The annotations of a pod that control its simulation; docs/node.md explains them.
-const (
-	AnnotationPrefix         = "sim.coxswain.dev/"
-	AnnotationReadyAfter     = "sim.coxswain.dev/ready-after"
-	AnnotationRunFor         = "sim.coxswain.dev/run-for"
-	AnnotationExitCode       = "sim.coxswain.dev/exit-code"
-	AnnotationImagePullError = "sim.coxswain.dev/image-pull-error"
-	AnnotationFailures       = "sim.coxswain.dev/failures"
-	AnnotationReadyFor       = "sim.coxswain.dev/ready-for"
-	AnnotationUnreadyFor     = "sim.coxswain.dev/unready-for"
-)
+// Options are those of the runtime. Now is required.
+type Options struct {
+	// StartDelay is how long after its admission a pod's first container starts, unless its script says otherwise.
+	StartDelay time.Duration
+	// Script, if not nil, changes what the annotations of a pod say of its containers. It is called often, for several
+	// pods at once, and always answers alike for the same pod, which it must not change.
+	Script func(*corev1.Pod, *Script)
+	// Now is the time.
+	Now func() time.Time
+}
 
 // Runtime is the runtime in which no program runs. It has no state: what a container does is a
-// function of its pod's annotations, when it started, and the time.
-type Runtime struct {
-	startDelay time.Duration
-	now        func() time.Time
-}
+// function of its pod's script, when it started, and the time.
+type Runtime struct{ Options }
 
-// New is a runtime that starts a pod's first container so long after the pod was admitted.
-func New(startDelay time.Duration, now func() time.Time) runtime.Runtime {
-	return &Runtime{startDelay: startDelay, now: now}
-}
+// New returns a runtime.
+func New(o Options) runtime.Runtime { return &Runtime{o} }
 
 func (*Runtime) Version() string { return "simulated://1.0.0" }
 
-func (s *Runtime) Delay(*corev1.Pod) time.Duration { return s.startDelay }
+func (s *Runtime) Delay(pod *corev1.Pod) time.Duration { return s.script(pod).StartDelay }
 
 // A simulated pod needs nothing and leaves nothing.
 func (*Runtime) SetUp(context.Context, *corev1.Pod, string) (time.Duration, error) { return 0, nil }
@@ -57,8 +53,9 @@ func (*Runtime) Forget(types.UID) error                                         
 func (*Runtime) Sweep(func(types.UID) bool)                                        {}
 func (*Runtime) Close()                                                            {}
 
-func (*Runtime) Pull(pod *corev1.Pod, c *corev1.Container) (string, error) {
-	if message, ok := pod.Annotations[AnnotationImagePullError]; ok {
+func (s *Runtime) Pull(pod *corev1.Pod, c *corev1.Container) (string, error) {
+	if err := s.script(pod).ImagePullError; err != nil {
+		message := err.Error()
 		return "", errors.New(strings.ToValidUTF8(message[:min(len(message), maxPullError)], ""))
 	}
 	name, _, _ := strings.Cut(c.Image, "@")
@@ -66,12 +63,12 @@ func (*Runtime) Pull(pod *corev1.Pod, c *corev1.Container) (string, error) {
 }
 
 func (s *Runtime) Start(pod *corev1.Pod, c *corev1.Container, run int32, now time.Time) (runtime.Container, error) {
-	return newContainer(pod, c, runtime.ContainerID("simulated", pod.UID, c.Name, run), run, now), nil
+	return s.newContainer(pod, c, runtime.ContainerID("simulated", pod.UID, c.Name, run), run, now), nil
 }
 
 func (s *Runtime) Adopt(pod *corev1.Pod, c *corev1.Container, status *corev1.ContainerStatus) (
 	runtime.Container, error) {
-	return newContainer(pod, c, status.ContainerID, status.RestartCount, status.State.Running.StartedAt.Time),
+	return s.newContainer(pod, c, status.ContainerID, status.RestartCount, status.State.Running.StartedAt.Time),
 		nil
 }
 
@@ -87,7 +84,7 @@ type container struct {
 	stopped *runtime.Exit
 }
 
-func newContainer(pod *corev1.Pod, c *corev1.Container, id string, run int32,
+func (r *Runtime) newContainer(pod *corev1.Pod, c *corev1.Container, id string, run int32,
 	started time.Time) *container {
 	s := &container{name: id, readyAt: started}
 	if isInit, sidecar := runtime.InitKind(pod, c); isInit && !sidecar {
@@ -96,27 +93,23 @@ func newContainer(pod *corev1.Pod, c *corev1.Container, id string, run int32,
 	} else if sidecar {
 		return s
 	}
-	said := pod.Annotations
-	if d, ok := annotatedDuration(said, AnnotationReadyAfter, 0, longest); ok {
-		s.readyAt = started.Add(d)
+	script := r.script(pod)
+	s.readyAt = started.Add(script.ReadyAfter)
+	if script.ReadyFor > 0 {
+		s.on = max(script.ReadyFor, shortestTurn)
+		s.off = max(cmp.Or(script.UnreadyFor, s.on), shortestTurn)
 	}
-	if on, ok := annotatedDuration(said, AnnotationReadyFor, shortestTurn, longest); ok {
-		s.on, s.off = on, on
-		if off, ok := annotatedDuration(said, AnnotationUnreadyFor, shortestTurn, longest); ok {
-			s.off = off
-		}
+	if script.RunFor != nil {
+		s.ends, s.endsAt = true, started.Add(*script.RunFor)
 	}
-	if d, ok := annotatedDuration(said, AnnotationRunFor, 0, longest); ok {
-		s.ends, s.endsAt = true, started.Add(d)
-	}
-	if code, ok := annotatedNumber(said, AnnotationExitCode, maxExitCode); ok {
-		s.code = int32(code)
+	if script.ExitCode != nil {
+		s.code = *script.ExitCode
 		if !s.ends {
 			s.ends, s.endsAt = true, started
 		}
 	}
-	if failures, ok := annotatedNumber(said, AnnotationFailures, maxFailures); ok {
-		s.fail(int64(run) < failures, started)
+	if script.Failures != nil {
+		s.fail(int64(run) < *script.Failures, started)
 	}
 	return s
 }

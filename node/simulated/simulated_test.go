@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func TestSimulation_CountsWhatIsOutOfBoundsAsTheBound(t *testing.T) {
 	t.Parallel()
 	run := func(annotations ...string) *container {
 		pod := annotatedPod(annotations...)
-		return newContainer(pod, &pod.Spec.Containers[0], "id", 0, someTime)
+		return new(Runtime).newContainer(pod, &pod.Spec.Containers[0], "id", 0, someTime)
 	}
 	require.Equal(t, someTime.Add(longest), run(AnnotationReadyAfter, "2000000h").readyAt)
 	require.Equal(t, someTime, run(AnnotationReadyAfter, "-1s").readyAt)
@@ -57,7 +58,7 @@ func TestSimulation_CountsWhatIsOutOfBoundsAsTheBound(t *testing.T) {
 func TestSimulation_KeepsNoMoreOfALogThanAFileWouldHave(t *testing.T) {
 	t.Parallel()
 	read := func(line, every string) (lines, size int) {
-		s := &Runtime{now: func() time.Time { return someTime.Add(24 * time.Hour) }}
+		s := &Runtime{Options{Now: func() time.Time { return someTime.Add(24 * time.Hour) }}}
 		run := &runtime.LogRun{Started: someTime, Ended: func() (time.Time, bool) { return time.Time{}, false }}
 		l, err := s.OpenLog(annotatedPod(AnnotationLog, line, AnnotationLogEvery, every), run)
 		require.NoError(t, err)
@@ -78,4 +79,32 @@ func TestSimulation_KeepsNoMoreOfALogThanAFileWouldHave(t *testing.T) {
 	require.Equal(t, 24, lines)
 	lines, _ = read("one\ntwo", "not a duration")
 	require.Equal(t, 2, lines, "they are written at the start")
+}
+
+func TestSimulation_AScriptBeginsWithWhatTheAnnotationsSay(t *testing.T) {
+	t.Parallel()
+	r := &Runtime{Options{StartDelay: time.Second, Script: func(pod *corev1.Pod, s *Script) {
+		if pod.Annotations[AnnotationReadyAfter] == "1m" {
+			s.ReadyAfter *= 2
+			s.StartDelay = 0
+			s.ExitCode, s.Failures = new(int32(3)), new(int64(1))
+			s.ImagePullError = errors.New("no such image")
+			s.Log = "hello\n"
+		}
+	}, Now: func() time.Time { return someTime }}}
+	scripted, other := annotatedPod(AnnotationReadyAfter, "1m"), annotatedPod(AnnotationRunFor, "1m")
+	c := &scripted.Spec.Containers[0]
+	require.Zero(t, r.Delay(scripted))
+	require.Equal(t, time.Second, r.Delay(other))
+	_, err := r.Pull(scripted, c)
+	require.EqualError(t, err, "no such image")
+	first, second := r.newContainer(scripted, c, "id", 0, someTime), r.newContainer(scripted, c, "id", 1, someTime)
+	require.Equal(t, someTime.Add(2*time.Minute), first.readyAt)
+	require.EqualValues(t, []int32{3, 0}, []int32{first.code, second.code})
+	require.Equal(t, someTime.Add(time.Minute), r.newContainer(other, c, "id", 0, someTime).endsAt)
+	lines, err := r.OpenLog(scripted, &runtime.LogRun{Started: someTime})
+	require.NoError(t, err)
+	line, err := lines.Next()
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(line.Text))
 }

@@ -80,13 +80,14 @@ func annotatedUse(annotations map[string]string, u runtime.Usage) runtime.Usage 
 }
 
 func (s *Runtime) OpenLog(pod *corev1.Pod, run *runtime.LogRun) (runtime.LogReader, error) {
-	text := strings.TrimSuffix(pod.Annotations[AnnotationLog], "\n")
+	script := s.script(pod)
+	text := strings.TrimSuffix(script.Log, "\n")
 	if text == "" {
 		return &log{}, nil
 	}
-	l := &log{lines: strings.Split(text, "\n"), run: run, clock: s.now}
-	l.every, _ = annotatedDuration(pod.Annotations, AnnotationLogEvery, shortestLogEvery, longest)
-	if l.every > 0 {
+	l := &log{lines: strings.Split(text, "\n"), run: run, clock: s.Now}
+	if script.LogEvery > 0 {
+		l.every = max(script.LogEvery, shortestLogEvery)
 		longest := 0
 		for _, line := range l.lines {
 			longest = max(longest, len(line)+1)

@@ -13,6 +13,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/builtin"
@@ -20,6 +21,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/memory"
 )
 
 // Server is a server that serves until its test ends.
@@ -35,16 +37,19 @@ type Server struct {
 // returns, the server has written what every cluster has.
 func Start(t testing.TB, o apiserver.Options) *Server {
 	t.Helper()
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
 	if o.Store == nil {
-		o.Store = Store(t, Backend(t), storage.Options{})
+		o.Store = Store(t, backend(t, o.Clock), storage.Options{})
 	}
 	if o.Registry == nil {
-		o.Registry = api.NewRegistry(builtin.Kinds()...)
+		o.Registry = api.NewRegistry(builtin.KindsBy(o.Clock)...)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	ca, err := pki.NewCA()
+	ca, err := pki.NewCAByClock("coxswain", o.Clock.Now())
 	require.NoError(t, err)
 	if o.Authentication.ClientCAs == nil {
 		o.Authentication.ClientCAs = authn.FixedCAs(ca.Pool())
@@ -82,18 +87,23 @@ func (s *Server) Client(t testing.TB) *kubernetes.Clientset {
 	return client
 }
 
-// Backend starts an etcd of the test's own.
+// Backend is a backend in memory of the test's own.
 func Backend(t testing.TB) storage.Backend {
 	t.Helper()
-	embedded, err := storage.StartEmbedded(t.Context(), storage.EmbeddedOptions{Dir: t.TempDir(), Unsafe: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, embedded.Close()) })
-	return embedded
+	return backend(t, nil)
 }
 
-// Store opens a store on a backend, of which there may be several.
+func backend(t testing.TB, c clock.WithTicker) storage.Backend {
+	t.Helper()
+	b := memory.New(memory.Options{Clock: c})
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}
+
+// Store opens a store on a backend, of which there may be several. It is synchronous.
 func Store(t testing.TB, backend storage.Backend, o storage.Options) *storage.Store {
 	t.Helper()
+	o.Synchronous = true
 	store, err := storage.Open(t.Context(), backend, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"sort"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/coxswain-dev/coxswain/api"
 )
 
 const None = "<none>"
@@ -36,15 +36,15 @@ func Wide(name, kind, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: kind, Description: description, Priority: 1}
 }
 
-// AgeOf is the time since t, as kubectl prints ages.
-func AgeOf(t metav1.Time) string {
+// AgeOf is the cell with the time since t, as kubectl prints ages.
+func AgeOf(t metav1.Time) any {
 	if t.IsZero() {
 		return Unknown
 	}
-	return duration.HumanDuration(time.Since(t.Time))
+	return api.Since(t.Time)
 }
 
-func MicroAgeOf(t metav1.MicroTime) string {
+func MicroAgeOf(t metav1.MicroTime) any {
 	return AgeOf(metav1.Time(t))
 }
 

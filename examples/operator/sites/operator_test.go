@@ -3,6 +3,7 @@ package sites_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -21,10 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/coxswain-dev/coxswain/examples/operator/sites"
 	"github.com/coxswain-dev/coxswain/examples/operator/sites/v1alpha1"
-	"github.com/coxswain-dev/coxswain/testenv"
 )
 
 // start starts a control plane that knows Sites, with the operator on it, and returns a client without a cache.
@@ -33,17 +34,17 @@ func start(t *testing.T) client.WithWatch { return startWith(t, rest.NoWarnings{
 // startWith is start with a handler of the warnings that the client receives.
 func startWith(t *testing.T, heard rest.WarningHandler) client.WithWatch {
 	t.Helper()
-	cluster := testenv.Start(t, testenv.WithCRDs("../manifests/sites.example.com.yaml"))
+	cluster, hooks := startCluster(t, "../manifests/sites.example.com.yaml")
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, sites.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	hooks, ca := newHooks(t)
 	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
-		Scheme:        scheme,
-		Metrics:       server.Options{BindAddress: "0"},
-		WebhookServer: hooks,
-		Controller:    config.Controller{SkipNameValidation: new(true)}, // each test has an operator
+		Scheme:  scheme,
+		Metrics: server.Options{BindAddress: "0"},
+		WebhookServer: webhook.NewServer(webhook.Options{Host: hooks.Host, Port: hooks.Port, CertDir: hooks.CertDir,
+			WebhookMux: http.NewServeMux()}),
+		Controller: config.Controller{SkipNameValidation: new(true)}, // each test has an operator
 	})
 	require.NoError(t, err)
 	require.NoError(t, sites.Register(mgr))
@@ -52,7 +53,7 @@ func startWith(t *testing.T, heard rest.WarningHandler) client.WithWatch {
 	cluster.WarningHandler = heard
 	c, err := client.NewWithWatch(cluster, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	require.NoError(t, sites.Install(t.Context(), c, hooks.URL(), ca))
+	require.NoError(t, sites.Install(t.Context(), c, fmt.Sprintf("https://%s:%d", hooks.Host, hooks.Port), hooks.CAData))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -60,6 +61,7 @@ func startWith(t *testing.T, heard rest.WarningHandler) client.WithWatch {
 		stop()
 		assert.NoError(t, <-ended)
 	})
+	soon(t, func(t *assert.CollectT) { require.NoError(t, mgr.GetWebhookServer().StartedChecker()(nil)) })
 	return c
 }
 

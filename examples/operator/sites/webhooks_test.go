@@ -1,63 +1,16 @@
 package sites_test
 
 import (
-	"context"
-	"crypto/tls"
-	"errors"
-	"net"
-	"net/http"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/coxswain-dev/coxswain/examples/operator/certs"
 	"github.com/coxswain-dev/coxswain/examples/operator/sites"
 	"github.com/coxswain-dev/coxswain/examples/operator/sites/v1alpha1"
 )
-
-// hooks is a webhook server on any free port. It listens before the manager starts, so that nobody takes the port.
-type hooks struct {
-	webhook.Server
-	net.Listener
-}
-
-func newHooks(t *testing.T) (*hooks, []byte) {
-	t.Helper()
-	cert, ca, err := certs.New("127.0.0.1")
-	require.NoError(t, err)
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{*cert}})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = ln.Close() }) // the manager has closed it if it has started
-	return &hooks{webhook.NewServer(webhook.Options{WebhookMux: http.NewServeMux()}), ln}, ca
-}
-
-// URL is where the webhooks are called.
-func (h *hooks) URL() string { return "https://" + h.Addr().String() }
-
-// Start implements webhook.Server.
-func (h *hooks) Start(ctx context.Context) error {
-	server := &http.Server{Handler: h.WebhookMux()}
-	var stopped sync.WaitGroup
-	stopped.Go(func() {
-		<-ctx.Done()
-		_ = server.Close() // nothing is being asked any more
-	})
-	err := server.Serve(h.Listener)
-	stopped.Wait()
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
-
-// StartedChecker implements webhook.Server: connections are accepted from the beginning.
-func (h *hooks) StartedChecker() healthz.Checker { return healthz.Ping }
 
 func TestWebhook_DefaultsTheDomain(t *testing.T) {
 	t.Parallel()

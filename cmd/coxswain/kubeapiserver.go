@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/controllers"
+)
+
+// assetsVariable is the environment variable by which kube-apiserver also runs what envtest's does not: with "full"
+// controllers, the scheduler and a Node.
+const assetsVariable = "COXSWAIN_ASSETS"
+
+// ownFlags are flags of serverFlags that kube-apiserver does not have.
+var ownFlags = []string{"data-dir", "tls-san", "history-retention", "etcd-defrag-interval", "quota-backend-bytes",
+	"max-connections-per-client", "max-watches-per-user"}
+
+// kubeAPIServer is this program under the name kube-apiserver: the API server with kube-apiserver's flags. It writes
+// nothing but a missing server certificate. Unlike the original, it serves on loopback unless --bind-address says
+// otherwise, and authorizes by Node and RBAC without --authorization-mode.
+type kubeAPIServer struct {
+	server      serverFlags
+	nodes       nodeFlags
+	controllers controllersFlags
+	scheduler   schedulerFlags
+
+	certDir   string
+	verbosity int
+	format    string
+	version   string
+}
+
+func newKubeAPIServer() *cobra.Command {
+	registry := prometheus.NewRegistry()
+	k := &kubeAPIServer{
+		server:      serverFlags{metrics: []prometheus.Gatherer{clientMetrics, controllers.Metrics(), registry}},
+		controllers: controllersFlags{debug: &controllers.Debug{}},
+		scheduler:   schedulerFlags{metrics: registry},
+	}
+	cmd := &cobra.Command{
+		Use: "kube-apiserver",
+		Long: "The API server of Coxswain " + apiserver.Version + ", with kube-apiserver's flags. With " +
+			assetsVariable + "=full in the environment it runs controllers, the scheduler and a Node as well.",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if k.version != "false" {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), kubeVersion(k.version))
+				return err
+			}
+			return k.run(cmd)
+		},
+	}
+	k.add(cmd.Flags())
+	return cmd
+}
+
+func (k *kubeAPIServer) add(flags *pflag.FlagSet) {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	k.server.add(own)
+	own.VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains(ownFlags, f.Name) {
+			flags.AddFlag(f)
+		}
+	})
+	k.nodes.add(own, 1) // for their defaults
+	k.controllers.addPool(own)
+	addKubeFlags(flags)
+	flags.StringVar(&k.certDir, "cert-dir", "/var/run/kubernetes",
+		"folder of the server certificate, apiserver.crt and apiserver.key, where --tls-cert-file names none; they "+
+			"are made if they are missing")
+	flags.IntVarP(&k.verbosity, "v", "v", 0, "how much to log: warnings, from 2 on information, from 4 on all")
+	flags.StringVar(&k.format, "logging-format", "text", "form of log lines: text or json")
+	flags.StringVar(&k.version, "version", "false", "print the version; with =raw, all that is known of it")
+	flags.Lookup("version").NoOptDefVal = "true"
+}
+
+func (k *kubeAPIServer) run(cmd *cobra.Command) error {
+	f := &k.server
+	f.dataDir = ""
+	ignored, err := checkKubeFlags(cmd.Flags())
+	ignored = append(ignored, dropKubePlugins(&f.admission)...)
+	if err := errors.Join(checkFlags(cmd.Flags()), err, k.checkOptions()); err != nil {
+		return err
+	}
+	if err := setLogger(cmd.ErrOrStderr(), k.level(), k.format); err != nil {
+		return err
+	}
+	if len(ignored) > 0 {
+		slog.Warn("flags of kube-apiserver have no effect here", "flags", strings.Join(ignored, " "))
+	}
+	if err := k.useCertDir(); err != nil {
+		return fmt.Errorf("--cert-dir: %w", err)
+	}
+	rest := func(ctx context.Context, _ *running) error { <-ctx.Done(); return nil }
+	switch set := os.Getenv(assetsVariable); set {
+	case "":
+	case "full":
+		k.runFull()
+		rest = func(ctx context.Context, r *running) error {
+			return r.runComponents(ctx, f, &k.nodes, &k.controllers, &k.scheduler)
+		}
+	default:
+		return fmt.Errorf("%s=%s: it is full or nothing", assetsVariable, set)
+	}
+	return runServer(cmd.Context(), f, rest)
+}
+
+// runFull configures the components that run beside the server.
+func (k *kubeAPIServer) runFull() {
+	f, c := &k.server, &k.controllers
+	f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
+	f.peers = map[string]string{"controller-manager": componentstatus.InProcess, "scheduler": componentstatus.InProcess}
+	if modes := f.authorization.modes; slices.Contains(modes, "RBAC") && !slices.Contains(modes, "Node") {
+		f.authorization.modes = append([]string{"Node"}, modes...) // without it Nodes have no rights
+	}
+	c.controllers = []string{"*"}
+	if authorities := onlyCAs(f.trusted); len(authorities) > 0 {
+		f.trusted = authorities
+	} else { // a server certificate without its CA: nothing that a ClusterTrustBundle may hold
+		c.controllers = append(c.controllers, "-"+trustBundlePublisher)
+	}
+}
+
+// trustBundlePublisher is the controller that publishes the CA of the server's certificate.
+const trustBundlePublisher = "kube-apiserver-serving-clustertrustbundle-publisher-controller"
+
+// onlyCAs returns those certificates of a bundle that are CAs.
+func onlyCAs(bundle []byte) (cas []byte) {
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.IsCA {
+			cas = append(cas, pem.EncodeToMemory(block)...)
+		}
+	}
+	return cas
+}
+
+// checkOptions rejects flags for which the server would look only when it has reached etcd.
+func (k *kubeAPIServer) checkOptions() error {
+	f := &k.server
+	if _, err := f.admission.Names(); err != nil {
+		return err
+	}
+	if _, err := (authz.Members{Webhook: &authz.Webhook{}}).Union(f.authorization.modes); err != nil {
+		return err
+	}
+	if len(f.etcd.Servers) == 0 {
+		return errors.New("--etcd-servers must be specified")
+	}
+	return nil
+}
+
+func (k *kubeAPIServer) level() string {
+	switch {
+	case k.verbosity >= 4:
+		return "debug"
+	case k.verbosity >= 2:
+		return "info"
+	}
+	return "warn"
+}
+
+// useCertDir serves with the certificate of --cert-dir, unless another one was given. Components of this process verify
+// the server by it.
+func (k *kubeAPIServer) useCertDir() error {
+	f := &k.server
+	if f.tlsCertFile == "" && f.tlsKeyFile == "" {
+		f.tlsCertFile = filepath.Join(k.certDir, "apiserver.crt")
+		f.tlsKeyFile = filepath.Join(k.certDir, "apiserver.key")
+		if _, err := os.Stat(f.tlsCertFile); errors.Is(err, fs.ErrNotExist) {
+			if err := k.makeCertificate(); err != nil {
+				return err
+			}
+		}
+	}
+	var err error
+	f.trusted, err = os.ReadFile(f.tlsCertFile)
+	return err
+}
+
+// makeCertificate writes a server certificate and its CA, which signs nothing else, and the key.
+func (k *kubeAPIServer) makeCertificate() error {
+	f := &k.server
+	ca, err := pki.NewNamedCA(fmt.Sprintf("%s-ca@%d", f.bindAddress, time.Now().Unix()))
+	if err != nil {
+		return err
+	}
+	cert, key, err := ca.Issue(pki.Leaf{User: f.bindAddress, Hosts: f.certificateHosts()})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(k.certDir, 0o755); err != nil {
+		return err
+	}
+	if err := pki.WriteSecret(f.tlsKeyFile, key); err != nil {
+		return err
+	}
+	return os.WriteFile(f.tlsCertFile, slices.Concat(cert, ca.PEM()), 0o644)
+}
+
+// kubeVersion is the answer to --version, as kube-apiserver gives it.
+func kubeVersion(form string) string {
+	if form != "raw" {
+		return "Kubernetes " + apiserver.Version
+	}
+	return fmt.Sprintf("%#v", apiserver.VersionInfo())
+}

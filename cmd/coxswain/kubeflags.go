@@ -1,0 +1,223 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coxswain-dev/coxswain/apiserver/admission"
+)
+
+// kubeFlag is a flag of kube-apiserver that this server does not have.
+type kubeFlag struct {
+	name string
+	bool bool
+	// as are values that describe what the server does anyway.
+	as []string
+	// refused says why a server without the flag must not start with it. Where it is "", ignoring the flag is safe:
+	// nobody gets rights by it, nothing is stored or sent elsewhere, and nothing that is to be recorded is lost.
+	refused string
+}
+
+const (
+	noAudit       = "this server writes no audit log"
+	noABAC        = "this server has no authorization by policy files; --authorization-mode lists what it has"
+	noEncryption  = "this server stores objects unencrypted"
+	noEgress      = "this server connects without a proxy"
+	noOtherStores = "this server stores everything in --etcd-servers"
+	noCurves      = "this server's curves for TLS cannot be chosen"
+	noSigner      = "this server signs tokens itself, by --service-account-signing-key-file"
+	noHTTP1       = "this server always serves HTTP/2"
+)
+
+// kubeFlags are kube-apiserver's flags, of v1.37, besides those of serverFlags.
+var kubeFlags = []kubeFlag{
+	{name: "admission-control", refused: "--enable-admission-plugins and --disable-admission-plugins take its place"},
+	{name: "aggregator-reject-forwarding-redirect", bool: true, as: []string{"true"}},
+	{name: "allow-metric-labels"},
+	{name: "allow-metric-labels-manifest"},
+	{name: "allow-privileged", bool: true, as: []string{"true"}, refused: "this server allows privileged containers"},
+	{name: "apiserver-count", as: []string{"1"}},
+	{name: "audit-log-batch-buffer-size"},
+	{name: "audit-log-batch-max-size"},
+	{name: "audit-log-batch-max-wait"},
+	{name: "audit-log-batch-throttle-burst"},
+	{name: "audit-log-batch-throttle-enable", bool: true},
+	{name: "audit-log-batch-throttle-qps"},
+	{name: "audit-log-compress", bool: true},
+	{name: "audit-log-format"},
+	{name: "audit-log-maxage"},
+	{name: "audit-log-maxbackup"},
+	{name: "audit-log-maxsize"},
+	{name: "audit-log-mode"},
+	{name: "audit-log-path", as: []string{""}, refused: noAudit},
+	{name: "audit-log-truncate-enabled", bool: true},
+	{name: "audit-log-truncate-max-batch-size"},
+	{name: "audit-log-truncate-max-event-size"},
+	{name: "audit-log-version"},
+	{name: "audit-policy-file", as: []string{""}, refused: noAudit},
+	{name: "audit-webhook-batch-buffer-size"},
+	{name: "audit-webhook-batch-initial-backoff"},
+	{name: "audit-webhook-batch-max-size"},
+	{name: "audit-webhook-batch-max-wait"},
+	{name: "audit-webhook-batch-throttle-burst"},
+	{name: "audit-webhook-batch-throttle-enable", bool: true},
+	{name: "audit-webhook-batch-throttle-qps"},
+	{name: "audit-webhook-config-file", as: []string{""}, refused: noAudit},
+	{name: "audit-webhook-initial-backoff"},
+	{name: "audit-webhook-mode"},
+	{name: "audit-webhook-truncate-enabled", bool: true},
+	{name: "audit-webhook-truncate-max-batch-size"},
+	{name: "audit-webhook-truncate-max-event-size"},
+	{name: "audit-webhook-version"},
+	{name: "authorization-config", as: []string{""}, refused: noABAC},
+	{name: "authorization-policy-file", as: []string{""}, refused: noABAC},
+	{name: "contention-profiling", bool: true, as: []string{"false"}},
+	{name: "coordinated-leadership-lease-duration"},
+	{name: "coordinated-leadership-renew-deadline"},
+	{name: "coordinated-leadership-retry-period"},
+	{name: "cors-allowed-origins"},
+	{name: "debug-socket-path"},
+	{name: "default-watch-cache-size"},
+	{name: "delete-collection-workers"},
+	{name: "disable-http2-serving", bool: true, as: []string{"false"}, refused: noHTTP1},
+	{name: "disabled-metrics"},
+	{name: "egress-selector-config-file", as: []string{""}, refused: noEgress},
+	{name: "emulated-version"},
+	{name: "emulation-forward-compatible", bool: true, as: []string{"false"}},
+	{name: "enable-aggregator-routing", bool: true},
+	{name: "enable-garbage-collector", bool: true, as: []string{"true"}},
+	{name: "enable-logs-handler", bool: true, as: []string{"false"}},
+	{name: "encryption-provider-config", as: []string{""}, refused: noEncryption},
+	{name: "encryption-provider-config-automatic-reload", bool: true, as: []string{"false"}},
+	{name: "endpoint-reconciler-type", as: []string{"lease"}},
+	{name: "etcd-count-metric-poll-period"},
+	{name: "etcd-db-metric-poll-interval"},
+	{name: "etcd-healthcheck-timeout"},
+	{name: "etcd-readycheck-timeout"},
+	{name: "etcd-servers-overrides", as: []string{""}, refused: noOtherStores},
+	{name: "external-hostname"},
+	{name: "feature-gates"},
+	{name: "goaway-chance", as: []string{"0"}},
+	{name: "http2-max-streams-per-connection"},
+	{name: "kubelet-port"},
+	{name: "kubelet-read-only-port"},
+	{name: "kubelet-timeout"},
+	{name: "kubernetes-service-node-port", as: []string{"0"}},
+	{name: "lease-reuse-duration-seconds"},
+	{name: "livez-grace-period"},
+	{name: "log-flush-frequency"},
+	{name: "log-text-info-buffer-size"},
+	{name: "log-text-split-stream", bool: true, as: []string{"false"}},
+	{name: "max-connection-bytes-per-sec", as: []string{"0"}},
+	{name: "min-compatibility-version"},
+	{name: "min-request-timeout"},
+	{name: "peer-advertise-ip"},
+	{name: "peer-advertise-port"},
+	{name: "peer-ca-file"},
+	{name: "permit-address-sharing", bool: true, as: []string{"false"}},
+	{name: "permit-port-sharing", bool: true, as: []string{"false"}},
+	{name: "runtime-config"},
+	{name: "runtime-config-emulation-forward-compatible", bool: true, as: []string{"false"}},
+	{name: "service-account-lookup", bool: true, as: []string{"true"}},
+	{name: "service-account-signing-endpoint", as: []string{""}, refused: noSigner},
+	{name: "show-hidden-metrics-for-version"},
+	{name: "shutdown-delay-duration", as: []string{"0s", "0"}},
+	{name: "shutdown-send-retry-after", bool: true, as: []string{"false"}},
+	{name: "shutdown-watch-termination-grace-period", as: []string{"0s", "0"}},
+	{name: "storage-backend", as: []string{"", "etcd3"}, refused: noOtherStores},
+	{name: "storage-initialization-timeout"},
+	{name: "storage-media-type"},
+	{name: "strict-transport-security-directives"},
+	{name: "tls-curve-preferences", refused: noCurves},
+	{name: "tls-sni-cert-key"},
+	{name: "tracing-config-file"},
+	{name: "vmodule"},
+	{name: "watch-cache", bool: true, as: []string{"true"}},
+	{name: "watch-cache-sizes"},
+}
+
+// kubeFlagValue collects the values of a kubeFlag.
+type kubeFlagValue struct {
+	kubeFlag
+	given []string
+}
+
+func (v *kubeFlagValue) String() string { return strings.Join(v.given, ",") }
+
+func (v *kubeFlagValue) Set(value string) error {
+	if v.bool && value != "true" && value != "false" {
+		return errors.New("must be true or false")
+	}
+	v.given = append(v.given, value)
+	return nil
+}
+
+func (v *kubeFlagValue) Type() string {
+	if v.bool {
+		return "bool"
+	}
+	return "string"
+}
+
+// addKubeFlags adds kubeFlags to a set.
+func addKubeFlags(fs *pflag.FlagSet) {
+	for _, k := range kubeFlags {
+		usage := "accepted, without effect"
+		if k.refused != "" {
+			usage = "refused: " + k.refused
+			if len(k.as) > 0 {
+				usage += fmt.Sprintf("; accepted as %q", k.as)
+			}
+		}
+		flag := fs.VarPF(&kubeFlagValue{kubeFlag: k}, k.name, "", usage)
+		if k.bool {
+			flag.NoOptDefVal = "true"
+		}
+	}
+}
+
+// checkKubeFlags returns the flags that were given and have no effect, and an error if there is one that the server
+// must not start with.
+func checkKubeFlags(fs *pflag.FlagSet) (ignored []string, err error) {
+	var refused []error
+	fs.Visit(func(f *pflag.Flag) {
+		v, ok := f.Value.(*kubeFlagValue)
+		if !ok || !slices.ContainsFunc(v.given, func(value string) bool { return !slices.Contains(v.as, value) }) {
+			return
+		}
+		if v.refused != "" {
+			refused = append(refused, fmt.Errorf("--%s: %s", v.name, v.refused))
+			return
+		}
+		ignored = append(ignored, fmt.Sprintf("--%s=%s", v.name, v))
+	})
+	return ignored, errors.Join(refused...)
+}
+
+// kubePlugins are kube-apiserver's admission plugins that this server does not have, and whether it must not start
+// where they are enabled: they refuse what it would admit.
+var kubePlugins = map[string]bool{
+	"AlwaysAdmit": false, "NodeDeclaredFeatureValidator": false, "PodGroupProtection": false,
+	"PodResizeValidator": false, "AlwaysDeny": true, "EventRateLimit": true, "ImagePolicyWebhook": true,
+}
+
+// dropKubePlugins removes the names of plugins that the server can do without, and returns them as flags.
+func dropKubePlugins(o *admission.Options) (ignored []string) {
+	drop := func(flag string, names []string, refuse bool) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			refused, known := kubePlugins[name]
+			if !known || refused && refuse {
+				return false // an error, if the server does not have it
+			}
+			ignored = append(ignored, "--"+flag+"="+name)
+			return true
+		})
+	}
+	o.Enable = drop("enable-admission-plugins", o.Enable, true)
+	o.Disable = drop("disable-admission-plugins", o.Disable, false)
+	return ignored
+}

@@ -1,0 +1,316 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// leastWatch and mostWatch bound how long the server is asked to keep a watch open. In between it is random, so
+	// that the watches of many informers do not end together.
+	leastWatch, mostWatch = 5 * time.Minute, 10 * time.Minute
+	// leastPause is that after the first failure; it doubles with each further one up to mostPause.
+	leastPause, mostPause = 50 * time.Millisecond, 30 * time.Second
+	// healthy is after how long without a failure the next one counts as the first.
+	healthy = 2 * time.Minute
+	// restful is from which pause on an informer counts as waiting.
+	restful = time.Second
+	// pageSize is that of lists which the server may have to read from etcd.
+	pageSize = 500
+)
+
+// reflector keeps an informer's copy up to date. Its methods are called in the informer's goroutine.
+type reflector struct {
+	*Informer
+	listed  bool // the copy can be brought up to date by a watch from the informer's version on
+	noRev   bool // a list has to be the newest: the server does not know the informer's version any more, or yet
+	noWatch bool // the server does not know lists in the form of watches
+	pauses  pauses
+}
+
+// run lists and watches until ctx ends.
+func (r *reflector) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := r.follow(ctx)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if r.onError != nil {
+			r.onError(err)
+		}
+		r.pause(ctx, err)
+	}
+}
+
+// follow watches once, after a list if one is needed. It returns nil if the watch has ended as watches do.
+func (r *reflector) follow(ctx context.Context) error {
+	var open *stream
+	if !r.listed {
+		var err error
+		if open, err = r.begin(ctx); err != nil {
+			return err
+		}
+	}
+	if open == nil {
+		var err error
+		open, err = r.source.watch(ctx, watchOptions(r.LastSyncResourceVersion()))
+		if err != nil {
+			return r.failed(err)
+		}
+	}
+	defer open.Close()
+	events, began := 0, time.Now()
+	for {
+		kind, o, err := open.Decode()
+		if err == nil {
+			err = r.take(kind, o)
+			events++
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil
+		case ended(err) && (events > 0 || time.Since(began) > time.Second):
+			return nil
+		default:
+			return r.failed(fmt.Errorf("watching %s: %w", &r.source, err))
+		}
+	}
+}
+
+// failed takes note of what an error says about the informer's version.
+func (r *reflector) failed(err error) error {
+	if outdated(err) {
+		r.listed, r.noRev = false, true
+	}
+	return err
+}
+
+func outdated(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// ended reports whether a stream ended, in order or not. Its last event was whole.
+func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+
+func watchOptions(version string) metav1.ListOptions {
+	seconds := int64((leastWatch + rand.N(mostWatch-leastWatch)).Seconds())
+	return metav1.ListOptions{
+		Watch: true, ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
+	}
+}
+
+// begin makes the copy what the server has. The watch that it returns, if any, goes on from there.
+func (r *reflector) begin(ctx context.Context) (*stream, error) {
+	if !r.noWatch {
+		open, err := r.streamList(ctx)
+		if status := apierrors.APIStatus(nil); err == nil || !errors.As(err, &status) || retriable(err) {
+			return open, err
+		}
+		// As a server answers that has no such lists; or it has nothing at all, and the list fails as well.
+		r.noWatch = apierrors.IsInvalid(err)
+	}
+	return nil, r.list(ctx)
+}
+
+// retriable are errors that a list would meet as well.
+func retriable(err error) bool {
+	return apierrors.IsTooManyRequests(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
+		apierrors.IsServiceUnavailable(err)
+}
+
+// streamList reads a list in the form of a watch (KEP-3157), which holds one object at a time in memory on the server.
+func (r *reflector) streamList(ctx context.Context) (_ *stream, err error) {
+	options := watchOptions("")
+	options.SendInitialEvents, options.ResourceVersionMatch = new(true), metav1.ResourceVersionMatchNotOlderThan
+	open, err := r.source.watch(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			open.Close()
+		}
+	}()
+	list := map[string]runtime.Object{}
+	for {
+		kind, o, err := open.Decode()
+		if err != nil {
+			return nil, fmt.Errorf("listing %s: %w", &r.source, err)
+		}
+		switch kind {
+		case watch.Error:
+			return nil, apierrors.FromObject(o)
+		case watch.Bookmark:
+			if m, err := meta.Accessor(o); err == nil && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "" {
+				return open, r.begins(list, m.GetResourceVersion())
+			}
+		case watch.Deleted:
+			key, err := cache.MetaNamespaceKeyFunc(o)
+			if err != nil {
+				return nil, err
+			}
+			delete(list, key)
+		default:
+			if err := r.collect(list, o); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// list reads a list as such. The first may be as old as the server likes, later ones not older than the copy.
+func (r *reflector) list(ctx context.Context) error {
+	options := metav1.ListOptions{ResourceVersion: "0"}
+	switch {
+	case r.noRev: // from etcd, in pages
+		options.ResourceVersion, options.Limit = "", pageSize
+	case r.LastSyncResourceVersion() != "":
+		options.ResourceVersion = r.LastSyncResourceVersion()
+	}
+	list := map[string]runtime.Object{}
+	for {
+		page, err := r.source.page(ctx, options)
+		if err != nil {
+			return r.failed(err)
+		}
+		err = meta.EachListItem(page, func(o runtime.Object) error { return r.collect(list, o) })
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", &r.source, err)
+		}
+		m, err := meta.ListAccessor(page)
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", &r.source, err)
+		}
+		if m.GetContinue() == "" {
+			return r.begins(list, m.GetResourceVersion())
+		}
+		options.ResourceVersion, options.Continue = "", m.GetContinue()
+	}
+}
+
+// collect puts an object into a list that is under way.
+func (r *reflector) collect(list map[string]runtime.Object, o runtime.Object) error {
+	o, err := r.transformed(o)
+	if err != nil {
+		return err
+	}
+	key, err := cache.MetaNamespaceKeyFunc(o)
+	if err != nil {
+		return err
+	}
+	list[key] = o
+	return nil
+}
+
+func (r *reflector) transformed(o runtime.Object) (runtime.Object, error) {
+	if r.transform == nil {
+		return o, nil
+	}
+	kept, err := r.transform(o)
+	if err != nil {
+		return nil, err
+	}
+	return kept.(runtime.Object), nil
+}
+
+// begins makes the copy what a complete list has.
+func (r *reflector) begins(list map[string]runtime.Object, version string) error {
+	if err := r.replace(list, version); err != nil {
+		return err
+	}
+	r.reached(version)
+	r.listed, r.noRev = true, false
+	if !r.HasSynced() {
+		close(r.synced)
+	}
+	return nil
+}
+
+// take handles an event of a watch.
+func (r *reflector) take(kind watch.EventType, o runtime.Object) error {
+	if kind == watch.Error {
+		return apierrors.FromObject(o)
+	}
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return err
+	}
+	version := m.GetResourceVersion()
+	switch kind {
+	case watch.Added, watch.Modified:
+		if o, err = r.transformed(o); err == nil {
+			err = r.keep(o)
+		}
+	case watch.Deleted:
+		if o, err = r.transformed(o); err == nil {
+			err = r.drop(o)
+		}
+	}
+	if err == nil {
+		r.reached(version)
+	}
+	return err
+}
+
+// reached notes that the handlers have seen all changes up to a version.
+func (r *reflector) reached(version string) {
+	r.version.Store(version)
+	r.store.Bookmark(version)
+	if revision, err := strconv.ParseInt(version, 10, 64); err == nil {
+		r.revision.Store(revision)
+	}
+	r.resting.Store(false)
+}
+
+// pause waits after an error, for as long as the server has asked for if it has.
+func (r *reflector) pause(ctx context.Context, err error) {
+	pause := r.pauses.next(time.Now())
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		pause = max(pause, min(mostPause, time.Duration(seconds)*time.Second))
+	}
+	r.resting.Store(pause >= restful)
+	level := slog.LevelDebug
+	if pause >= restful {
+		level = slog.LevelWarn
+	}
+	r.log.Log(ctx, level, "an informer fails and tries again", "resource", &r.source, "after", pause, "error", err)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// pauses grow with failures that follow each other closely.
+type pauses struct {
+	last   time.Time
+	length time.Duration
+}
+
+// next is how long to wait after a failure. A random part keeps informers that failed together from coming back
+// together.
+func (p *pauses) next(now time.Time) time.Duration {
+	if now.Sub(p.last) > healthy {
+		p.length = leastPause
+	} else {
+		p.length = min(2*p.length, mostPause)
+	}
+	p.last = now
+	return p.length/2 + rand.N(p.length)
+}

@@ -1,0 +1,53 @@
+// Package quiescence tells when the parts of a control plane have nothing left to do: a state that only a change from
+// outside or the passing of time can end.
+package quiescence
+
+import (
+	"slices"
+	"sync"
+)
+
+// Probe says in a few words what a part still has to do, or "" where it only waits: for a change, or for its clock.
+// A part has work left as long as its caches have not come to the revision, a change that they have seen is not
+// handled, a key is in a work queue or with a worker, a retry of something that failed is due soon, or a write is not
+// answered. Probes are called often, from any goroutine; they do not block.
+type Probe func(revision int64) string
+
+// Group is the parts of one control plane. Its zero value is ready to use, and a nil *Group takes no parts. Its methods
+// are safe for concurrent use.
+type Group struct {
+	mu     sync.Mutex
+	probes []*Probe
+}
+
+// Add adds a part until remove is called.
+func (g *Group) Add(p Probe) (remove func()) {
+	if g == nil {
+		return func() {}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	entry := &p
+	g.probes = append(g.probes, entry)
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.probes = slices.DeleteFunc(g.probes, func(p *Probe) bool { return p == entry })
+	}
+}
+
+// Busy returns what the parts have to do until they have handled all changes up to a revision.
+func (g *Group) Busy(revision int64) (work []string) {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	probes := slices.Clone(g.probes)
+	g.mu.Unlock()
+	for _, p := range probes {
+		if w := (*p)(revision); w != "" {
+			work = append(work, w)
+		}
+	}
+	return work
+}

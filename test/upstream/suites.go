@@ -1,0 +1,16 @@
+//go:build pin
+
+// Package upstream pins the release of controller-runtime whose own test suites run with our assets, and the modules
+// that they need: see the target upstream of the Makefile. Nothing is built of this file.
+package upstream
+
+import (
+	_ "github.com/onsi/ginkgo/v2"
+	_ "github.com/onsi/gomega"
+	_ "k8s.io/api/core/v1"
+	_ "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	_ "k8s.io/apimachinery/pkg/apis/meta/v1"
+	_ "k8s.io/apiserver/pkg/authentication/user"
+	_ "k8s.io/client-go/kubernetes"
+	_ "sigs.k8s.io/controller-runtime/pkg/envtest"
+)

@@ -1,0 +1,88 @@
+package testenv_test
+
+import (
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/testenv"
+)
+
+// BenchmarkStart_APIOnly is the time from nothing to an API server that serves, and back.
+func BenchmarkStart_APIOnly(b *testing.B) { startAndStop(b, testenv.APIServerOnly()) }
+
+// BenchmarkStart_APIOnlyOnEtcd is the same where the objects are in an embedded etcd.
+func BenchmarkStart_APIOnlyOnEtcd(b *testing.B) {
+	startAndStop(b, testenv.APIServerOnly(), testenv.WithEtcd())
+}
+
+// BenchmarkStart_Whole is the time from nothing to a whole control plane with a Node that is Ready, and back.
+func BenchmarkStart_Whole(b *testing.B) { startAndStop(b) }
+
+// startAndStop has started once before it begins to count: what a process makes once is not in the figures.
+func startAndStop(b *testing.B, opts ...testenv.Option) {
+	var stopping, busy time.Duration
+	for n := -1; n < 0 || b.Loop(); n++ {
+		before := cpuTime(b)
+		_, stop, err := testenv.New(opts...)
+		require.NoError(b, err)
+		began := time.Now()
+		require.NoError(b, stop())
+		if n >= 0 {
+			stopping += time.Since(began)
+			busy += cpuTime(b) - before
+		}
+	}
+	b.ReportMetric(float64(stopping.Microseconds())/1000/float64(b.N), "stop-ms/op")
+	b.ReportMetric(float64(busy.Microseconds())/1000/float64(b.N), "cpu-ms/op")
+}
+
+// BenchmarkStart_Fifty starts fifty control planes together.
+func BenchmarkStart_Fifty(b *testing.B) {
+	b.Run("APIOnly", func(b *testing.B) { startFifty(b, testenv.APIServerOnly()) })
+	b.Run("Whole", func(b *testing.B) { startFifty(b) })
+}
+
+func startFifty(b *testing.B, opts ...testenv.Option) {
+	var busy time.Duration
+	var heap uint64
+	var goroutines int
+	for b.Loop() {
+		liveBefore, goroutinesBefore, before := liveHeap(), runtime.NumGoroutine(), cpuTime(b)
+		var stops [50]func() error
+		var starting sync.WaitGroup
+		for i := range stops {
+			starting.Go(func() {
+				var err error
+				_, stops[i], err = testenv.New(opts...)
+				if err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		starting.Wait()
+		busy += cpuTime(b) - before
+		goroutines += runtime.NumGoroutine() - goroutinesBefore
+		b.StopTimer()
+		heap += liveHeap() - liveBefore
+		for _, stop := range stops {
+			require.NoError(b, stop())
+		}
+		b.StartTimer()
+	}
+	b.ReportMetric(busy.Seconds()/float64(b.N), "cpu-s/op")
+	b.ReportMetric(float64(goroutines)/50/float64(b.N), "goroutines/each")
+	b.ReportMetric(float64(heap>>10)/50/float64(b.N), "KiB/each")
+}
+
+// cpuTime is the CPU time that the process has taken.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,220 @@
+// Package envtest has the shape of controller-runtime's package of the same name, on package testenv: a suite that
+// starts envtest.Environment changes an import, and then needs no programs to download and starts in milliseconds.
+//
+//	import "github.com/coxswain-dev/coxswain/testenv/envtest" // was sigs.k8s.io/controller-runtime/pkg/envtest
+//
+//	env := &envtest.Environment{CRDDirectoryPaths: []string{"config/crd/bases"}, ErrorIfCRDPathMissing: true}
+//	cfg, err := env.Start()
+//
+// As in envtest there is an API server and nothing else, unless Full is set: then controllers, the scheduler and a Node
+// run as well. Environment.Testenv is the testenv.Environment below it, with snapshots, faults and all the rest.
+//
+// Fields about programs (paths, downloads, time-outs) are there so that suites compile, and are without effect. What a
+// suite configures kube-apiserver for has effect where testenv has it; the comments of APIServer.Configure say where.
+//
+//	environment.go   Environment
+//	controlplane.go  ControlPlane, its users and their kubectl
+//	arguments.go     the flags of kube-apiserver
+//	crds.go          CustomResourceDefinitions
+//	webhooks.go      webhooks and conversions
+package envtest
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coxswain-dev/coxswain/testenv"
+)
+
+// The time-outs of specs of Ginkgo, in seconds.
+const (
+	StartTimeout = 60
+	StopTimeout  = 60
+)
+
+// Environment is a control plane for a suite, with definitions and webhooks installed. It is not safe for concurrent
+// use.
+type Environment struct {
+	// ControlPlane has the API server's address and users, and is where its flags are set.
+	ControlPlane ControlPlane
+	// Scheme says which kinds are converted by a webhook: those of which one version is a Hub and the others are
+	// Convertible, as controller-runtime has it. The default is client-go's.
+	Scheme *kruntime.Scheme
+	// Config is an administrator's. With UseExistingCluster it may be set before Start.
+	Config *rest.Config
+	// KubeConfig is a kubeconfig of Config.
+	KubeConfig []byte
+
+	CRDInstallOptions     CRDInstallOptions
+	WebhookInstallOptions WebhookInstallOptions
+	// ErrorIfCRDPathMissing, CRDs and CRDDirectoryPaths are added to CRDInstallOptions.
+	ErrorIfCRDPathMissing bool
+	CRDs                  []*apiextensionsv1.CustomResourceDefinition
+	CRDDirectoryPaths     []string
+
+	// UseExistingCluster has Start use the cluster of Config or, where it is nil, of the usual kubeconfig. By default
+	// the environment variable USE_EXISTING_CLUSTER decides.
+	UseExistingCluster *bool
+	// AttachControlPlaneOutput writes the control plane's log to standard error. So does the environment variable
+	// KUBEBUILDER_ATTACH_CONTROL_PLANE_OUTPUT.
+	AttachControlPlaneOutput bool
+
+	// Full runs controllers, the scheduler and a simulated Node beside the API server. So does COXSWAIN_ASSETS=full.
+	Full bool
+	// Options are further options of testenv.
+	Options []testenv.Option
+	// Testenv is the environment that Start has started, nil with UseExistingCluster.
+	Testenv *testenv.Environment
+
+	// Without effect: nothing is downloaded or run.
+	DownloadBinaryAssets         bool
+	DownloadBinaryAssetsVersion  string
+	DownloadBinaryAssetsIndexURL string
+	BinaryAssetsDirectory        string
+	ControlPlaneStartTimeout     time.Duration
+	ControlPlaneStopTimeout      time.Duration
+}
+
+// Start starts the control plane, and returns when definitions and webhooks are installed.
+func (te *Environment) Start() (*rest.Config, error) {
+	var err error
+	if te.useExistingCluster() {
+		err = te.useCluster()
+	} else {
+		err = te.startControlPlane()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(te.KubeConfig) == 0 {
+		if te.KubeConfig, err = testenv.KubeConfig(te.Config); err != nil {
+			return nil, err
+		}
+	}
+	if te.Scheme == nil {
+		te.Scheme = scheme.Scheme
+	}
+	if err := te.WebhookInstallOptions.PrepWithoutInstalling(); err != nil {
+		return nil, err
+	}
+	if te.CRDInstallOptions.Scheme == nil {
+		te.CRDInstallOptions.Scheme = te.Scheme
+	}
+	te.CRDInstallOptions.CRDs = append(te.CRDInstallOptions.CRDs, te.CRDs...)
+	te.CRDInstallOptions.Paths = append(te.CRDInstallOptions.Paths, te.CRDDirectoryPaths...)
+	te.CRDInstallOptions.ErrorIfPathMissing = te.CRDInstallOptions.ErrorIfPathMissing || te.ErrorIfCRDPathMissing
+	te.CRDInstallOptions.WebhookOptions = te.WebhookInstallOptions
+	if te.CRDs, err = InstallCRDs(te.Config, te.CRDInstallOptions); err != nil {
+		return te.Config, fmt.Errorf("envtest: installing CustomResourceDefinitions: %w", err)
+	}
+	if err := te.WebhookInstallOptions.Install(te.Config); err != nil {
+		return nil, fmt.Errorf("envtest: installing webhooks: %w", err)
+	}
+	return te.Config, nil
+}
+
+// Stop ends the control plane. Of an existing cluster it removes the definitions, if CleanUpAfterUse is set.
+func (te *Environment) Stop() error {
+	if te.CRDInstallOptions.CleanUpAfterUse && te.Config != nil {
+		if err := UninstallCRDs(te.Config, te.CRDInstallOptions); err != nil {
+			return err
+		}
+	}
+	if err := te.WebhookInstallOptions.Cleanup(); err != nil {
+		return err
+	}
+	if te.useExistingCluster() {
+		return nil
+	}
+	return te.ControlPlane.Stop()
+}
+
+// AddUser makes a user of the control plane, in the groups and with all that base says besides credentials and address;
+// it may be nil.
+func (te *Environment) AddUser(user User, base *rest.Config) (*AuthenticatedUser, error) {
+	return te.ControlPlane.AddUser(user, base)
+}
+
+func (te *Environment) useExistingCluster() bool {
+	if te.UseExistingCluster != nil {
+		return *te.UseExistingCluster
+	}
+	return strings.EqualFold(os.Getenv("USE_EXISTING_CLUSTER"), "true")
+}
+
+func (te *Environment) useCluster() (err error) {
+	if te.Config != nil {
+		return nil
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	te.Config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return fmt.Errorf("envtest: the existing cluster: %w", err)
+	}
+	return nil
+}
+
+func (te *Environment) startControlPlane() error {
+	plane := &te.ControlPlane
+	options := te.Options
+	if !te.Full && os.Getenv("COXSWAIN_ASSETS") != "full" {
+		options = append([]testenv.Option{testenv.APIServerOnly()}, options...)
+	}
+	if log := te.output(); log != nil {
+		options = append(options, testenv.WithLog(slog.New(slog.NewTextHandler(log, nil))))
+	}
+	plane.options = options
+	if err := plane.Start(); err != nil {
+		return err
+	}
+	te.Testenv = plane.env
+	// As envtest has it, for those who look.
+	admin, err := plane.AddUser(User{Name: "admin", Groups: []string{"system:masters"}},
+		&rest.Config{QPS: 1000, Burst: 2000})
+	if err != nil {
+		return err
+	}
+	te.Config = admin.Config()
+	return nil
+}
+
+// output is where the control plane's log goes, nil for nowhere.
+func (te *Environment) output() io.Writer {
+	server := te.ControlPlane.GetAPIServer()
+	switch {
+	case server.Err != nil:
+		return server.Err
+	case server.Out != nil:
+		return server.Out
+	case te.AttachControlPlaneOutput || os.Getenv("KUBEBUILDER_ATTACH_CONTROL_PLANE_OUTPUT") == "true":
+		return os.Stderr
+	}
+	return nil
+}
+
+// SetupEnvtestDefaultBinaryAssetsDirectory is where setup-envtest keeps the programs that are not needed here.
+func SetupEnvtestDefaultBinaryAssetsDirectory() (string, error) {
+	if data := os.Getenv("XDG_DATA_HOME"); data != "" && runtime.GOOS != "darwin" {
+		return filepath.Join(data, "kubebuilder-envtest"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("envtest: %w", err)
+	}
+	if runtime.GOOS == "darwin" {
+		return filepath.Join(home, "Library", "Application Support", "io.kubebuilder.envtest"), nil
+	}
+	return filepath.Join(home, ".local", "share", "kubebuilder-envtest"), nil
+}

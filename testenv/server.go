@@ -1,0 +1,203 @@
+package testenv
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/builtin"
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/apiserver/proxy"
+	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/memory"
+)
+
+// server is an environment's API server, and what outlives it while it is stopped: its data, its address, and what it
+// signs with.
+type server struct {
+	options
+	ca             *pki.CA
+	authentication authn.Options
+	proxyClient    pki.Certificate
+	kubelet        tls.Certificate
+	serving        pki.Certificate
+	port           *port
+	backend        storage.Backend
+	memory         *memory.Backend // nil WithEtcd
+	traffic        *traffic
+	undo           []func()
+
+	mu    sync.Mutex
+	store *storage.Store    // nil while it is stopped
+	api   *apiserver.Server // with it
+	halt  func()
+}
+
+// newServer makes what a server needs, and does not start it.
+func newServer(ctx context.Context, o options, t *traffic) (s *server, err error) {
+	s = &server{options: o, traffic: t}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.ca, err = o.authority(); err != nil {
+		return s, err
+	}
+	if s.authentication, err = o.credentials(s.ca); err != nil {
+		return s, err
+	}
+	if s.proxyClient, err = o.believe(&s.authentication); err != nil {
+		return s, err
+	}
+	if s.kubelet, err = kubeletClient(s.ca); err != nil {
+		return s, err
+	}
+	if s.serving, err = s.ca.Serving("127.0.0.1", "localhost"); err != nil {
+		return s, err
+	}
+	if s.port, err = newPort(); err != nil {
+		return s, err
+	}
+	s.undo = append(s.undo, s.port.close)
+	if s.backend, err = o.openBackend(ctx); err != nil {
+		return s, err
+	}
+	s.memory, _ = s.backend.(*memory.Backend)
+	if o.readDelay > 0 || o.writeDelay > 0 {
+		s.backend = slowBackend{s.backend, o.readDelay, o.writeDelay}
+	}
+	s.undo = append(s.undo, func() { _ = s.backend.Close() })
+	return s, nil
+}
+
+// close lets go of all that the server has; it has been stopped.
+func (s *server) close() {
+	for i := len(s.undo) - 1; i >= 0; i-- {
+		s.undo[i]()
+	}
+}
+
+// users makes the server's users.
+func (s *server) users() (*users, error) {
+	settings, err := signing(s.ca, s.authentication.ServiceAccounts)
+	return &users{ca: s.ca, host: "https://" + s.port.address(), settings: settings}, err
+}
+
+var (
+	errRuns    = errors.New("the API server runs")
+	errStopped = errors.New("the API server is stopped")
+)
+
+// start has it serve until stop is called. ctx bounds its life, and carries the log of client-go.
+func (s *server) start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store != nil {
+		return errRuns
+	}
+	store, err := storage.Open(ctx, s.backend, storage.Options{Log: s.log, Synchronous: true})
+	if err != nil {
+		return err
+	}
+	if err := s.serve(ctx, store); err != nil {
+		return errors.Join(err, store.Close())
+	}
+	s.store = store
+	return nil
+}
+
+func (s *server) serve(ctx context.Context, store *storage.Store) error {
+	server, err := apiserver.New(ctx, apiserver.Options{
+		Store: store, Registry: api.NewRegistry(append(builtin.KindsBy(s.clock), builtin.Metrics()...)...),
+		Log: s.log, Clock: s.clock,
+		Authentication: s.authentication, ProxyClient: s.proxyClient.Current,
+		Admission:  s.plugins(),
+		Components: s.components,
+		Kubelet:    proxy.KubeletOptions{Certificate: &s.kubelet},
+		Debug:      map[string]http.Handler{controllers.DebugPath: s.debug},
+		Middleware: s.traffic.around,
+	})
+	if err != nil {
+		return err
+	}
+	ln, err := s.port.listen()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.traffic.begin(ctx)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(ctx, ln, apiserver.TLSConfig(s.serving)) })
+	s.halt = func() {
+		cancel()
+		serving.Wait()
+	}
+	<-server.PolicyWritten()
+	s.api = server
+	return nil
+}
+
+// stop ends it in an orderly way: open watches end, and requests under way are answered.
+func (s *server) stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store == nil {
+		return errStopped
+	}
+	s.halt()
+	err := s.store.Close()
+	s.store, s.api = nil, nil
+	return err
+}
+
+// compact forgets all history up to now.
+func (s *server) compact(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store == nil {
+		return errStopped
+	}
+	// Whatever revision a client has seen must be older than the oldest that is left.
+	note, err := s.backend.Note(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := s.backend.ReplaceNote(ctx, note, note.Value); err != nil {
+		return err
+	}
+	now, err := s.store.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	return s.store.Compact(ctx, now)
+}
+
+// plugins are the admission plugins.
+func (s *server) plugins() admission.Options {
+	a := s.admission
+	for plugin, undoes := range undone {
+		if !controllers.Enabled(s.controllers, undoes) && !slices.Contains(a.Enable, plugin) {
+			a.Disable = append(slices.Clip(a.Disable), plugin)
+		}
+	}
+	return a
+}
+
+// kubeletClient is whom the nodes take the API server for.
+func kubeletClient(ca *pki.CA) (tls.Certificate, error) {
+	cert, key, err := ca.Client(authz.KubeletClient)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
+}

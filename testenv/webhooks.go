@@ -1,0 +1,209 @@
+package testenv
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/apiserver/pki"
+)
+
+// WebhookServer is where the operator under test serves its webhooks. The fields are those of controller-runtime's
+// webhook.Options:
+//
+//	hooks := webhook.NewServer(webhook.Options{
+//		Host: env.Webhooks.Host, Port: env.Webhooks.Port, CertDir: env.Webhooks.CertDir,
+//	})
+//
+// The API server calls them when a request needs them: those of kinds with a webhook fail until the operator serves.
+type WebhookServer struct {
+	// Host and Port are the address, on which nobody else listens.
+	Host string
+	Port int
+	// CertDir has the certificate and its key, tls.crt and tls.key. It is there until the environment stops.
+	CertDir string
+	// CAData is the certificate authority in PEM by which the API server verifies the operator's certificate.
+	CAData []byte
+
+	reserved *port
+}
+
+// URL is where the webhook of a path is called.
+func (w *WebhookServer) URL(path string) string {
+	return fmt.Sprintf("https://%s:%d/%s", w.Host, w.Port, strings.TrimPrefix(path, "/"))
+}
+
+// Close gives the port back. That of an Environment is closed with it.
+func (w *WebhookServer) Close() { w.reserved.close() }
+
+// WithWebhooks has the API server call the webhooks of the operator under test at Environment.Webhooks. The paths are
+// read as by WithCRDs; the MutatingWebhookConfigurations and ValidatingWebhookConfigurations in them are installed, and
+// where they name a Service they lead to the operator in its place, at the same path. So do the conversions of
+// definitions. Without a path the operator has a place, and nothing is installed.
+func WithWebhooks(paths ...string) Option { return withWebhooks(manifests{paths: paths}) }
+
+// WithWebhooksFrom is WithWebhooks for paths of a file system, an embed.FS for example.
+func WithWebhooksFrom(fsys fs.FS, paths ...string) Option {
+	return withWebhooks(manifests{fsys: fsys, paths: paths})
+}
+
+// WithMutatingWebhooks is WithWebhooks for configurations made in Go.
+func WithMutatingWebhooks(configurations ...*admissionv1.MutatingWebhookConfiguration) Option {
+	var m manifests
+	for _, c := range configurations {
+		m.objects = append(m.objects, asDocument(c, admissionv1.SchemeGroupVersion.String(),
+			"MutatingWebhookConfiguration"))
+	}
+	return withWebhooks(m)
+}
+
+// WithValidatingWebhooks is WithWebhooks for configurations made in Go.
+func WithValidatingWebhooks(configurations ...*admissionv1.ValidatingWebhookConfiguration) Option {
+	var m manifests
+	for _, c := range configurations {
+		m.objects = append(m.objects, asDocument(c, admissionv1.SchemeGroupVersion.String(),
+			"ValidatingWebhookConfiguration"))
+	}
+	return withWebhooks(m)
+}
+
+// WithConversion has the versions of these definitions ("sites.example.com") converted by the operator under test, at
+// the path /convert, whatever their manifests say: kustomize often adds the conversion only later.
+func WithConversion(definitions ...string) Option {
+	return func(o *options) {
+		o.webhooks = true
+		o.converted = append(slices.Clip(o.converted), definitions...)
+	}
+}
+
+func withWebhooks(m manifests) Option {
+	return func(o *options) {
+		o.webhooks = true
+		o.webhookConfigs = append(slices.Clip(o.webhookConfigs), m)
+	}
+}
+
+// newWebhookServer finds a place for the operator's server.
+func (e *Environment) newWebhookServer() (*WebhookServer, error) {
+	folder, err := e.files()
+	if err != nil {
+		return nil, err
+	}
+	folder = filepath.Join(folder, "webhooks")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return nil, err
+	}
+	return NewWebhookServer(folder)
+}
+
+// NewWebhookServer finds a place for an operator's webhooks without an Environment, for another cluster that can reach
+// this machine. The certificate is written to a folder, and is for the names and addresses besides those of loopback.
+// The caller has to Close it.
+func NewWebhookServer(certDir string, names ...string) (*WebhookServer, error) {
+	// A CA of its own: both ends verify the certificate by the machine's clock, whatever the environment's is.
+	ca, err := pki.NewNamedCA("testenv-webhooks")
+	if err != nil {
+		return nil, err
+	}
+	w := &WebhookServer{Host: "127.0.0.1", CertDir: certDir, CAData: ca.PEM()}
+	cert, key, err := ca.Issue(pki.Leaf{User: "testenv-webhooks",
+		Hosts: append([]string{w.Host, "localhost"}, names...)})
+	if err != nil {
+		return nil, err
+	}
+	for name, content := range map[string][]byte{"tls.crt": cert, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(w.CertDir, name), content, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if w.reserved, err = newPort(); err != nil {
+		return nil, err
+	}
+	w.Port = w.reserved.number
+	return w, nil
+}
+
+// webhookResources are the kinds of configurations.
+var webhookResources = map[string]schema.GroupVersionResource{
+	"MutatingWebhookConfiguration":   admissionv1.SchemeGroupVersion.WithResource("mutatingwebhookconfigurations"),
+	"ValidatingWebhookConfiguration": admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"),
+}
+
+func isWebhookConfiguration(o *unstructured.Unstructured) bool {
+	_, known := webhookResources[o.GetKind()]
+	return known && o.GroupVersionKind().Group == admissionv1.GroupName
+}
+
+// installWebhooks applies the configurations of the options.
+func (e *Environment) installWebhooks() error {
+	if len(e.options.webhookConfigs) == 0 {
+		return nil
+	}
+	client, done, err := e.dynamicClient()
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, m := range e.options.webhookConfigs {
+		configurations, err := m.read("webhook configuration", isWebhookConfiguration)
+		if err != nil {
+			return err
+		}
+		for _, c := range configurations {
+			hooks, _, _ := unstructured.NestedSlice(c.Object, "webhooks")
+			for _, hook := range hooks {
+				if hook, ok := hook.(map[string]any); ok {
+					e.lead(hook, "")
+				}
+			}
+			c.Object["webhooks"] = hooks
+			_, err := client.Resource(webhookResources[c.GetKind()]).Apply(e.ctx, c.GetName(), c,
+				metav1.ApplyOptions{FieldManager: "testenv", Force: true})
+			if err != nil {
+				return fmt.Errorf("installing the %s %s: %w", c.GetKind(), c.GetName(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// convertByWebhook has a definition's versions converted by the operator, if they are by a webhook.
+func (e *Environment) convertByWebhook(crd *unstructured.Unstructured) {
+	if e.Webhooks == nil {
+		return
+	}
+	conversion, _, _ := unstructured.NestedMap(crd.Object, "spec", "conversion")
+	if slices.Contains(e.options.converted, crd.GetName()) {
+		conversion = map[string]any{"strategy": "Webhook",
+			"webhook": map[string]any{"conversionReviewVersions": []any{"v1"}}}
+	}
+	hook, ok := conversion["webhook"].(map[string]any)
+	if conversion["strategy"] != "Webhook" || !ok {
+		return
+	}
+	e.lead(hook, "/convert")
+	_ = unstructured.SetNestedMap(crd.Object, conversion, "spec", "conversion") // it was read from there
+}
+
+// lead makes the clientConfig of a webhook lead to the operator, unless it has a URL already. path is for one that
+// names none.
+func (e *Environment) lead(hook map[string]any, path string) {
+	client, _ := hook["clientConfig"].(map[string]any)
+	if _, elsewhere := client["url"]; elsewhere {
+		return
+	}
+	if named, ok, _ := unstructured.NestedString(client, "service", "path"); ok {
+		path = named
+	}
+	hook["clientConfig"] = map[string]any{"url": e.Webhooks.URL(path),
+		"caBundle": base64.StdEncoding.EncodeToString(e.Webhooks.CAData)}
+}

@@ -1,0 +1,204 @@
+// Package virtualtime has a clock that is moved by hand, for control planes whose years pass in milliseconds.
+//
+// The time stands still until someone calls Advance. It then jumps to the next moment at which something is due, fires
+// what is due there, lets everything that follows from it come to an end, and goes on to the next moment. What happens
+// in between takes no time on this clock, so that the same steps lead to the same times in every run.
+//
+//	clock.go     the clock and its timers
+//	advance.go   from moment to moment
+//	views.go     what is periodic, and how the users of any clock tell
+//
+// Not everything that is due stops the clock. A day has 8,640 heartbeats of each Node, and nothing comes of any: such
+// work is marked as periodic (Heartbeat, Periodic, and all tickers), and is done at the moments at which the clock
+// stops for other reasons, and at a few of its own.
+package virtualtime
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Clock is a clock that is moved by hand. It implements the interfaces of k8s.io/utils/clock. Its methods are safe
+// for concurrent use.
+type Clock struct {
+	now atomic.Pointer[time.Time]
+	// running counts the functions of AfterFunc that have not returned.
+	running atomic.Int64
+	// turn holds a token while someone advances the clock.
+	turn chan struct{}
+
+	mu     sync.Mutex
+	timers map[*timer]struct{} // those that wait
+	taken  []*timer            // those whose time nobody has received yet
+	serial uint64
+	rests  []*Rest
+}
+
+// Rest waits until all that follows from what has happened so far is done: what an Environment's Settle does. The clock
+// calls it between two moments, and not concurrently. Where it fails, the clock stays where it is.
+type Rest func(ctx context.Context) error
+
+var _ clock.WithTickerAndDelayedExecution = (*Clock)(nil)
+
+// New returns a clock that stands at a time, in whole microseconds, which is as exact as an object's times are.
+func New(now time.Time) *Clock {
+	c := &Clock{turn: make(chan struct{}, 1), timers: map[*timer]struct{}{}}
+	now = now.Truncate(time.Microsecond).Round(0) // without a reading of the monotonic clock
+	c.now.Store(&now)
+	return c
+}
+
+// AddRest has the clock call a function between two moments, until remove is called. A clock may have several: one for
+// each control plane that runs by it.
+func (c *Clock) AddRest(rest Rest) (remove func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	added := &rest
+	c.rests = append(c.rests, added)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.rests = slices.DeleteFunc(c.rests, func(r *Rest) bool { return r == added })
+	}
+}
+
+// Now returns the time at which the clock stands.
+func (c *Clock) Now() time.Time { return *c.now.Load() }
+
+// Since returns how long ago a time was.
+func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// Until returns how long it is until a time.
+func (c *Clock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
+
+// NewTimer returns a timer whose channel gets the time once, when d has passed.
+func (c *Clock) NewTimer(d time.Duration) clock.Timer { return c.newTimer(exact, d, 0, nil) }
+
+// After is NewTimer for those who never stop it.
+func (c *Clock) After(d time.Duration) <-chan time.Time { return c.NewTimer(d).C() }
+
+// Sleep returns when d has passed.
+func (c *Clock) Sleep(d time.Duration) { <-c.After(d) }
+
+// AfterFunc calls f in a goroutine of its own when d has passed. The clock does not move on before f has returned.
+func (c *Clock) AfterFunc(d time.Duration, f func()) clock.Timer { return c.newTimer(exact, d, 0, f) }
+
+// NewTicker returns a ticker. It is periodic work: see Periodic.
+func (c *Clock) NewTicker(d time.Duration) clock.Ticker { return ticker{c.newTicker(d)} }
+
+// Tick is NewTicker for those who never stop it.
+func (c *Clock) Tick(d time.Duration) <-chan time.Time { return c.newTicker(d).C() }
+
+func (c *Clock) newTicker(d time.Duration) *timer {
+	if d <= 0 {
+		panic("virtualtime: a ticker needs an interval above zero")
+	}
+	return c.newTimer(periodic, d, d, nil)
+}
+
+type ticker struct{ *timer }
+
+func (t ticker) Stop() { t.timer.Stop() }
+
+// class says at which moments a timer fires.
+type class uint8
+
+const (
+	// heartbeat timers fire as periodic ones do, but before all others.
+	heartbeat class = iota
+	// periodic timers fire when the clock stops at or after their time.
+	periodic
+	// exact timers stop the clock at their time.
+	exact
+)
+
+// timer is a timer or a ticker. The clock's lock guards all but its channel.
+type timer struct {
+	clock  *Clock
+	class  class
+	due    time.Time
+	serial uint64        // orders those that are due at the same time
+	every  time.Duration // of a ticker
+	f      func()        // of AfterFunc
+	c      chan time.Time
+}
+
+func (c *Clock) newTimer(of class, d, every time.Duration, f func()) *timer {
+	t := &timer{clock: c, class: of, every: every, f: f}
+	if f == nil {
+		t.c = make(chan time.Time, 1)
+	}
+	t.start(d)
+	return t
+}
+
+// C is the channel that gets the time; nil for a timer of AfterFunc.
+func (t *timer) C() <-chan time.Time { return t.c }
+
+// Stop ends the timer. It reports whether the timer was waiting.
+func (t *timer) Stop() bool {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	return t.stopLocked()
+}
+
+func (t *timer) stopLocked() bool {
+	_, waiting := t.clock.timers[t]
+	delete(t.clock.timers, t)
+	if t.c != nil {
+		select {
+		case <-t.c: // as with a time.Timer, nothing is received after Stop and Reset
+		default:
+		}
+	}
+	return waiting
+}
+
+// Reset has the timer fire when d has passed from now. It reports whether the timer was waiting.
+func (t *timer) Reset(d time.Duration) bool {
+	t.clock.mu.Lock()
+	waiting := t.stopLocked()
+	t.clock.mu.Unlock()
+	t.start(d)
+	return waiting
+}
+
+// start has the timer wait; one whose time has come already fires at once.
+func (t *timer) start(d time.Duration) {
+	c := t.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serial++
+	t.serial, t.due = c.serial, c.Now().Add(d)
+	if d > 0 {
+		c.timers[t] = struct{}{}
+	} else {
+		c.fireLocked(t)
+	}
+}
+
+// fireLocked fires a timer that no longer waits.
+func (c *Clock) fireLocked(t *timer) {
+	if t.f != nil {
+		c.running.Add(1)
+		go func() {
+			defer c.running.Add(-1)
+			t.f()
+		}()
+		return
+	}
+	select {
+	case t.c <- c.Now():
+		c.taken = append(c.taken, t)
+	default: // a ticker whose last tick was not received: it misses one, as a time.Ticker's does
+	}
+	if t.every > 0 {
+		t.due = c.Now().Add(t.every)
+		c.timers[t] = struct{}{}
+	}
+}
