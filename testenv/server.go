@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/builtin"
@@ -19,6 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/storage"
 	"github.com/coxswain-dev/coxswain/storage/memory"
+	"github.com/coxswain-dev/coxswain/testenv/inprocess"
 )
 
 // server is an environment's API server, and what outlives it while it is stopped: its data, its address, and what it
@@ -31,6 +33,7 @@ type server struct {
 	kubelet        tls.Certificate
 	serving        pki.Certificate
 	port           *port
+	direct         inprocess.Server // for the environment's own parts
 	backend        storage.Backend
 	memory         *memory.Backend // nil WithEtcd
 	traffic        *traffic
@@ -45,6 +48,7 @@ type server struct {
 // newServer makes what a server needs, and does not start it.
 func newServer(ctx context.Context, o options, t *traffic) (s *server, err error) {
 	s = &server{options: o, traffic: t}
+	s.direct.ConnContext = func(ctx context.Context) context.Context { return authn.WithConnection(ctx, nil) }
 	defer func() {
 		if err != nil {
 			s.close()
@@ -90,8 +94,11 @@ func (s *server) close() {
 // users makes the server's users.
 func (s *server) users() (*users, error) {
 	settings, err := signing(s.ca, s.authentication.ServiceAccounts)
-	return &users{ca: s.ca, host: "https://" + s.port.address(), settings: settings}, err
+	return &users{ca: s.ca, host: "https://" + s.port.address(), direct: &s.direct, settings: settings}, err
 }
+
+// shutdownGrace is how long a request of a part may take to be answered when the API server stops.
+const shutdownGrace = 5 * time.Second
 
 var (
 	errRuns    = errors.New("the API server runs")
@@ -138,8 +145,10 @@ func (s *server) serve(ctx context.Context, store *storage.Store) error {
 	s.traffic.begin(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(ctx, ln, apiserver.TLSConfig(s.serving)) })
+	endDirect := s.direct.Serve(server.Handler())
 	s.halt = func() {
 		cancel()
+		endDirect(shutdownGrace)
 		serving.Wait()
 	}
 	<-server.PolicyWritten()

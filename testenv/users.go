@@ -3,6 +3,7 @@ package testenv
 import (
 	"context"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/testenv/inprocess"
 )
 
 // users makes the users of a control plane: client certificates of its CA.
@@ -33,6 +35,8 @@ type users struct {
 	settings controllers.Settings
 	// external is the user of a server that is not the test's own, who makes the others by impersonation.
 	external *rest.Config
+	// direct carries the requests of the environment's own parts; nil with external.
+	direct *inprocess.Server
 }
 
 // administrator is the user of Environment.Config.
@@ -148,10 +152,13 @@ func (e *Environment) dynamicClient() (client dynamic.Interface, done func(), er
 	return client, func() { utilnet.CloseIdleConnectionsFor(connections.Transport) }, nil
 }
 
-// ownConfig is the configuration of the environment's own requests, with connections of their own.
+// ownConfig is the configuration of the environment's own requests, with connections of their own if it needs any.
 func (e *Environment) ownConfig() (*rest.Config, *http.Client, error) {
-	config := rest.CopyConfig(e.Config)
-	config.UserAgent, config.WarningHandler = ownAgent, rest.NoWarnings{}
+	config, err := e.users.component(administrator, "system:masters")
+	if err != nil {
+		return nil, nil, err
+	}
+	config.UserAgent = ownAgent
 	connections, err := rest.HTTPClientFor(config)
 	return config, connections, err
 }
@@ -210,24 +217,22 @@ func (u *users) node(name string) (*rest.Config, error) {
 	return u.component("system:node:"+name, "system:nodes")
 }
 
-// component is a user of this package's own. Warnings are dropped: a user that runs a test cannot act
-// on them.
+// component is a user of this package's own, whose requests need no connections where the API server is in the same
+// process. Warnings are dropped: a user that runs a test cannot act on them.
 func (u *users) component(name string, groups ...string) (*rest.Config, error) {
 	config, err := u.config(name, groups...)
 	if err != nil {
 		return nil, err
 	}
 	config.WarningHandler = rest.NoWarnings{}
-	if u.external != nil {
+	if u.direct == nil {
 		return config, nil
 	}
-	// client-go's own transport leaves a timer behind with each connection (its health check, after half a minute), and
-	// that keeps the connection's buffers.
-	tlsConfig, err := rest.TLSConfigFor(config)
+	shown, _ := pem.Decode(config.CertData)
+	certificate, err := x509.ParseCertificate(shown.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("testenv: user %s: %w", name, err)
 	}
-	config.TLSClientConfig = rest.TLSClientConfig{}
-	config.Transport = &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true, DisableCompression: true}
+	config.TLSClientConfig, config.Transport = rest.TLSClientConfig{}, u.direct.Client(certificate)
 	return config, nil
 }
