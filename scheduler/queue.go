@@ -26,7 +26,7 @@ type place string
 
 const (
 	active        place = "active"        // will be tried as soon as its turn comes
-	backoff       place = "backoff"       // will be tried when its back-off is over
+	backoff       place = "backoff"       // will be tried when its back-off is over, or nothing else is to be tried
 	unschedulable place = "unschedulable" // sleeps until an event may help it
 	gated         place = "gated"         // refused by a PreEnqueue plugin
 	inFlight      place = "in-flight"     // being tried or bound
@@ -36,7 +36,8 @@ const (
 //
 // The queue records which plugins rejected a pod that could not be placed. The pod sleeps until a
 // change happens that one of them has registered for and does not know to be useless. It is then
-// retried when its back-off, which starts at the failed attempt and doubles from 1 s to 10 s, is over.
+// retried when its back-off, which starts at the failed attempt and doubles from 1 s to 10 s, is over, or before
+// that when no other pod waits for its turn (KEP-5142). A pod whose attempt ended with an error waits in any case.
 // Changes that happen while a pod is in flight are not lost: they are kept as long as any attempt that
 // began before them is running, and a failed pod is checked against those since its attempt began.
 type queue struct {
@@ -47,6 +48,7 @@ type queue struct {
 	pods      map[types.UID]*queuedPod
 	active    podHeap
 	backoff   podHeap
+	errors    podHeap                  // those in back-off after an error
 	asleep    map[types.UID]*queuedPod // unschedulable and gated
 	inFlight  list.List                // of *attempt and, after those that began before, *framework.Change
 	nextStale time.Time
@@ -92,8 +94,22 @@ func newQueue(o queueOptions) *queue {
 	}
 	q.notEmpty.L = &q.mu
 	q.active.less = func(a, b *queuedPod) bool { return q.less(&a.QueuedPod, &b.QueuedPod) }
-	q.backoff.less = func(a, b *queuedPod) bool { return a.backoffUntil.Before(b.backoffUntil) }
+	q.errors.less = func(a, b *queuedPod) bool { return a.backoffUntil.Before(b.backoffUntil) }
+	q.backoff.less = func(a, b *queuedPod) bool {
+		if earlier := a.backoffUntil.Unix() - b.backoffUntil.Unix(); earlier != 0 {
+			return earlier < 0
+		}
+		return q.less(&a.QueuedPod, &b.QueuedPod)
+	}
 	return q
+}
+
+// backingOff are the pods that are in back-off as a pod is.
+func (q *queue) backingOff(p *queuedPod) *podHeap {
+	if len(p.refusedBy) == 0 {
+		return &q.errors
+	}
+	return &q.backoff
 }
 
 // set adds a pod or updates its state. A change means that something that plugins read is different,
@@ -109,12 +125,10 @@ func (q *queue) set(info *framework.PodInfo, change *framework.Change) {
 		return
 	}
 	switch p.place {
-	case active: // a new priority changes its position
+	case active, backoff: // a new priority changes its position
 		q.take(p)
 		p.PodInfo = info
-		q.put(p, active)
-	case backoff:
-		p.PodInfo = info
+		q.put(p, p.place)
 	case inFlight:
 		p.PodInfo = info
 		if change != nil {
@@ -154,11 +168,15 @@ func (q *queue) happened(change *framework.Change) {
 func (q *queue) pop() *attempt {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.active.pods) == 0 && !q.closed {
+	for len(q.active.pods)+len(q.backoff.pods) == 0 && !q.closed {
 		q.notEmpty.Wait()
 	}
 	if q.closed {
 		return nil
+	}
+	if len(q.active.pods) == 0 {
+		q.incoming(active, "PopFromBackoffQ")
+		q.put(heap.Pop(&q.backoff).(*queuedPod), active)
 	}
 	p := heap.Pop(&q.active).(*queuedPod)
 	p.place = inFlight
@@ -256,9 +274,14 @@ func (q *queue) flush() (due, stale time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.clock.Now()
-	for len(q.backoff.pods) > 0 && !q.backoff.pods[0].backoffUntil.After(now) {
-		q.incoming(active, "BackoffComplete")
-		q.put(heap.Pop(&q.backoff).(*queuedPod), active)
+	for _, h := range []*podHeap{&q.backoff, &q.errors} {
+		for len(h.pods) > 0 && !h.pods[0].backoffUntil.After(now) {
+			q.incoming(active, "BackoffComplete")
+			q.put(heap.Pop(h).(*queuedPod), active)
+		}
+		if len(h.pods) > 0 && (due.IsZero() || h.pods[0].backoffUntil.Before(due)) {
+			due = h.pods[0].backoffUntil
+		}
 	}
 	if !now.Before(q.nextStale) {
 		q.nextStale = now.Add(staleCheckInterval)
@@ -271,14 +294,11 @@ func (q *queue) flush() (due, stale time.Time) {
 	if len(q.asleep) > 0 {
 		stale = q.nextStale
 	}
-	if len(q.backoff.pods) > 0 {
-		due = q.backoff.pods[0].backoffUntil
-	}
 	return due, stale
 }
 
 // busy describes a pod that is tried, or will be without any further change. Those that wait in their binding cycle are
-// none.
+// none, and by a clock that is moved by hand neither are those that are in back-off after an error.
 func (q *queue) busy(waits func(types.UID) bool) string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -286,8 +306,10 @@ func (q *queue) busy(waits func(types.UID) bool) string {
 		return ""
 	}
 	name := func(p *framework.PodInfo) string { return p.Pod.Namespace + "/" + p.Pod.Name }
-	if len(q.active.pods) > 0 {
-		return name(q.active.pods[0].PodInfo) + " waits for its turn"
+	for _, h := range []*podHeap{&q.active, &q.backoff} {
+		if len(h.pods) > 0 {
+			return name(h.pods[0].PodInfo) + " waits for its turn"
+		}
 	}
 	for e := q.inFlight.Front(); e != nil; e = e.Next() {
 		if a, ok := e.Value.(*attempt); ok && !waits(a.info.Pod.UID) {
@@ -295,8 +317,8 @@ func (q *queue) busy(waits func(types.UID) bool) string {
 		}
 	}
 	now := q.clock.Now()
-	if len(q.backoff.pods) > 0 && !q.backoff.pods[0].backoffUntil.After(now) {
-		return name(q.backoff.pods[0].PodInfo) + " is due for another try"
+	if len(q.errors.pods) > 0 && !(virtualtime.IsManual(q.clock) && q.errors.pods[0].backoffUntil.After(now)) {
+		return name(q.errors.pods[0].PodInfo) + " is due for another try"
 	}
 	for _, p := range q.asleep {
 		if p.place == unschedulable && now.Sub(p.failedAt) >= maxUnschedulable && !now.Before(q.nextStale) {
@@ -310,7 +332,8 @@ func (q *queue) busy(waits func(types.UID) bool) string {
 func (q *queue) counts() map[place]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := map[place]int{active: len(q.active.pods), backoff: len(q.backoff.pods), unschedulable: 0, gated: 0}
+	n := map[place]int{active: len(q.active.pods), backoff: len(q.backoff.pods) + len(q.errors.pods), unschedulable: 0,
+		gated: 0}
 	for _, p := range q.asleep {
 		n[p.place]++
 	}
@@ -414,7 +437,8 @@ func (q *queue) put(p *queuedPod, at place) {
 		heap.Push(&q.active, p)
 		q.notEmpty.Signal()
 	case backoff:
-		heap.Push(&q.backoff, p)
+		heap.Push(q.backingOff(p), p)
+		q.notEmpty.Signal()
 		q.signal()
 	case unschedulable:
 		q.signal()
@@ -426,7 +450,7 @@ func (q *queue) take(p *queuedPod) {
 	case active:
 		heap.Remove(&q.active, p.index)
 	case backoff:
-		heap.Remove(&q.backoff, p.index)
+		heap.Remove(q.backingOff(p), p.index)
 	default:
 		delete(q.asleep, p.Pod.UID)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 	"github.com/coxswain-dev/coxswain/scheduler/plugins"
+	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 // testQueue has one plugin, "rooms", that waits for pods to leave.
@@ -74,6 +75,37 @@ func TestQueue_BacksOffFromOneToTenSeconds(t *testing.T) {
 		q.flush()
 		require.Equal(t, 1, q.counts()[active])
 	}
+}
+
+func TestQueue_TriesRefusedPodsBeforeTheirBackoffIsOverWhenNothingElseIsThere(t *testing.T) {
+	t.Parallel()
+	q, c := testQueue()
+	high := int32(10)
+	for _, name := range []string{"error", "low", "high", "later"} {
+		pod := testPod(name, "1")
+		if name == "high" {
+			pod.Spec.Priority = &high
+		}
+		q.set(framework.NewPodInfo(pod), nil)
+		a := q.pop()
+		if name == "later" {
+			c.Step(time.Second)
+		}
+		if name == "error" {
+			q.failed(a, nil)
+			continue
+		}
+		q.happened(podDeleted)
+		q.failed(a, byRooms)
+	}
+	require.Equal(t, 4, q.counts()[backoff])
+	q.set(framework.NewPodInfo(testPod("new", "1")), nil)
+	for _, want := range []string{"new", "high", "low", "later"} {
+		require.Equal(t, want, q.pop().info.Pod.Name)
+	}
+	q.flush()
+	require.Equal(t, "error", q.pop().info.Pod.Name, "its back-off is over")
+	require.Zero(t, q.counts()[backoff])
 }
 
 func TestQueue_SleepsUntilAnEventThatMayHelp(t *testing.T) {
@@ -175,10 +207,12 @@ func TestQueue_IsBusyUntilItsPodsOnlyWait(t *testing.T) {
 	waits[pod.UID] = true
 	require.Empty(t, busy(), "a plugin has it wait")
 	waits[pod.UID] = false
-	q.failed(a, nil)
-	require.Empty(t, busy(), "it backs off")
-	c.Step(time.Second)
-	require.NotEmpty(t, busy(), "its back-off is over, whether or not the queue has noticed")
+	q.happened(podDeleted)
+	q.failed(a, byRooms)
+	require.Equal(t, "default/p waits for its turn", busy(), "it backs off, and nothing else is there")
+	q.failed(q.pop(), nil)
+	require.Equal(t, "default/p is due for another try", busy(), "by a clock that goes by itself")
+	c.Step(2 * time.Second)
 	q.failed(q.pop(), byRooms)
 	require.Empty(t, busy())
 	c.Step(time.Minute)
@@ -188,4 +222,17 @@ func TestQueue_IsBusyUntilItsPodsOnlyWait(t *testing.T) {
 	require.Empty(t, busy())
 	cancel()
 	<-ended
+}
+
+func TestQueue_LetsAClockThatIsMovedByHandEndABackoff(t *testing.T) {
+	t.Parallel()
+	q, _ := testQueue()
+	c := virtualtime.New(time.Unix(1_800_000_000, 0))
+	q.clock, q.leading = c, true
+	none := func(types.UID) bool { return false }
+	q.set(framework.NewPodInfo(testPod("p", "1")), nil)
+	q.failed(q.pop(), nil)
+	require.Empty(t, q.busy(none), "it waits for the clock")
+	require.NoError(t, c.Advance(t.Context(), time.Second))
+	require.NotEmpty(t, q.busy(none), "its back-off is over, whether or not the queue has noticed")
 }

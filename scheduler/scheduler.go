@@ -240,8 +240,7 @@ func newScheduler(client kubernetes.Interface, o Options) (*scheduler, error) {
 	return s, nil
 }
 
-// busy describes work that the scheduler has left. Pods that wait for a change, for their back-off or for a plugin's
-// leave are none.
+// busy describes work that the scheduler has left. Pods that wait for a change or for a plugin's leave are none.
 func (s *scheduler) busy(revision int64) string {
 	waits := func(uid types.UID) bool {
 		_, waits := s.waiting.Load(uid)
