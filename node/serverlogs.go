@@ -67,19 +67,30 @@ func parseLogOptions(r *http.Request) (*corev1.PodLogOptions, error) {
 	return o, nil
 }
 
-// containerStatus is the latest that is known of a container.
+// containerStatus is the latest that is known of a container; nil where the pod is gone or has no such container. It is
+// at least as recent as what the API server shows: a pod's own state precedes the status that is written of it, and
+// is forgotten only when the cache shows how the pod ended. This is why the cache is read after the state, and
+// why pod, which the caller found earlier, does not count. The kubelet's status manager keeps such a state.
 func (a *agent) containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
-	status := &pod.Status
 	a.mu.Lock()
 	p := a.states[pod.UID]
 	a.mu.Unlock()
 	if p != nil {
 		p.mu.Lock()
-		if p.sent != nil {
-			status = p.sent
+		defer p.mu.Unlock()
+		for _, c := range p.all() {
+			if c.spec.Name == name {
+				status := p.containerStatus(c)
+				return &status
+			}
 		}
-		p.mu.Unlock()
+		return nil
 	}
+	seen, err := a.nodes[pod.Spec.NodeName].pods.Pods(pod.Namespace).Get(pod.Name)
+	if err != nil || seen.UID != pod.UID {
+		return nil
+	}
+	status := &seen.Status
 	for _, list := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses,
 		status.EphemeralContainerStatuses} {
 		for i := range list {
@@ -131,24 +142,20 @@ func ended(l *runtime.LogRun, t *corev1.ContainerStateTerminated) {
 
 // runEnded reports whether, and when, a run that was on has ended.
 func (a *agent) runEnded(pod *corev1.Pod, name string, run int32) (time.Time, bool) {
-	a.mu.Lock()
-	p := a.states[pod.UID]
-	a.mu.Unlock()
-	if p == nil {
+	s := a.containerStatus(pod, name)
+	if s == nil {
 		return a.Clock.Now(), true
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.all() {
-		switch {
-		case c.spec.Name != name:
-		case c.running != nil && c.run == run:
+	if s.RestartCount == run {
+		if s.State.Running != nil {
 			return time.Time{}, false
-		case c.ended != nil && c.run == run:
-			return c.ended.FinishedAt.Time, true
-		case c.last != nil:
-			return c.last.FinishedAt.Time, true
 		}
+		if ended := s.State.Terminated; ended != nil {
+			return ended.FinishedAt.Time, true
+		}
+	}
+	if last := s.LastTerminationState.Terminated; last != nil {
+		return last.FinishedAt.Time, true
 	}
 	return a.Clock.Now(), true
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 
-	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
 	"github.com/coxswain-dev/coxswain/storage"
 	"github.com/coxswain-dev/coxswain/storage/memory"
 )
@@ -22,7 +21,7 @@ func (o *options) openBackend(ctx context.Context) (storage.Backend, error) {
 	if !o.etcd {
 		begin := memory.Options{Clock: o.clock}
 		if o.fork != nil {
-			begin.Image = o.fork.image.Without(controlplane.Presences + "/") // of servers that are not this one
+			begin.Image = o.fork.image.Without(presences)
 		}
 		return memory.New(begin), nil
 	}

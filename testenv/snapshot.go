@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/storage/memory"
 )
@@ -35,6 +36,10 @@ func (e *Environment) Snapshot(ctx context.Context) (*Snapshot, error) {
 		from: e.options}, nil
 }
 
+// presences is where the servers that run are recorded. A snapshot of an environment records its server, which is not
+// that of another environment, and may have ended.
+const presences = controlplane.Presences + "/"
+
 // Reset brings back the objects of a snapshot of this environment, or of one that it was forked from or with. What
 // differs is written: to all clients it looks as if somebody had undone every change since, in one moment and past all
 // admission and finalizers. Open watches go on, resourceVersions grow as ever, and caches follow when the events have
@@ -47,7 +52,7 @@ func (e *Environment) Reset(ctx context.Context, s *Snapshot) error {
 	if s.ca != e.server.ca {
 		return errors.New("testenv: Reset: the snapshot is of another environment")
 	}
-	if _, err := memory.Restore(ctx, s.image); err != nil {
+	if _, err := memory.Restore(ctx, s.image, presences); err != nil {
 		return fmt.Errorf("testenv: Reset: %w", err)
 	}
 	if err := e.server.catchUp(ctx); err != nil {

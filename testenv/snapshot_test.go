@@ -2,7 +2,10 @@ package testenv_test
 
 import (
 	"fmt"
+	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -130,6 +133,47 @@ func TestFromSnapshot_ForksShareNothingButTheirPast(t *testing.T) {
 			awaitReady(t, client, "more", 3)
 		})
 	}
+}
+
+// servesAlone waits until the Service kubernetes leads to the environment's own API server alone. By a clock that is
+// moved by hand, a server that has ended stays present until somebody removes it.
+func servesAlone(t *testing.T, env *testenv.Environment, clock *testenv.Clock) {
+	t.Helper()
+	_, own, err := net.SplitHostPort(strings.TrimPrefix(env.Config.Host, "https://"))
+	require.NoError(t, err)
+	endpoints := kubernetes.NewForConfigOrDie(env.Config).CoreV1().Endpoints("default") // it has all servers
+	var ports []string
+	for range 3 { // renewals of the server's presence
+		clock.Step(time.Minute)
+		all, err := endpoints.Get(t.Context(), "kubernetes", metav1.GetOptions{})
+		require.NoError(t, err)
+		ports = nil
+		for _, subset := range all.Subsets {
+			ports = append(ports, fmt.Sprint(subset.Ports[0].Port))
+		}
+	}
+	require.Equal(t, []string{own}, ports)
+}
+
+func TestSnapshot_LeavesTheServerOut(t *testing.T) {
+	t.Parallel()
+	byHand := func(opts ...testenv.Option) (*testenv.Environment, *testenv.Clock) {
+		clock := testenv.NewClock(time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC))
+		return testenv.StartEnvironment(t, append(opts, testenv.WithFakeTime(clock))...), clock
+	}
+	base, clock := byHand(testenv.APIServerOnly())
+	servesAlone(t, base, clock)
+	past, err := base.Snapshot(t.Context())
+	require.NoError(t, err)
+	fork, clock := byHand(testenv.FromSnapshot(past))
+	servesAlone(t, fork, clock)
+
+	sibling, _ := byHand(testenv.FromSnapshot(past))
+	theirs, err := sibling.Snapshot(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, sibling.Stop())
+	require.NoError(t, fork.Reset(t.Context(), theirs))
+	servesAlone(t, fork, clock)
 }
 
 func TestSnapshot_IsNotOfEtcd(t *testing.T) {

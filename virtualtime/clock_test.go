@@ -213,3 +213,17 @@ func BenchmarkAdvance_Day(b *testing.B) {
 		c.Step(24 * time.Hour)
 	}
 }
+
+// BenchmarkStep_AThousandTimers is a step of a second past one of a thousand timers that wait, each of which waits
+// anew when it has fired.
+func BenchmarkStep_AThousandTimers(b *testing.B) {
+	const timers = 1000
+	c := virtualtime.New(start)
+	for i := range timers {
+		c.AfterFunc(time.Duration(i+1)*time.Second, func() { again(c, timers*time.Second, func() {}) })
+	}
+	c.Step(timers * time.Second) // from here on one is due each second
+	for b.Loop() {
+		c.Step(time.Second)
+	}
+}

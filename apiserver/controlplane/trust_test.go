@@ -150,6 +150,34 @@ func TestTrust_OfClientsAlone(t *testing.T) {
 	becomes(t, maps, map[string]string{"client-ca-file": string(clients.PEM())})
 }
 
+// When every CA of clients has expired, none is published. The administrator has a token, since certificates that such
+// CAs have signed are no longer accepted.
+func TestTrust_IsEmptyWhenAllCAsHaveExpired(t *testing.T) {
+	t.Parallel()
+	clients, err := pki.NewCAWithin("clients", time.Now(), time.Now().AddDate(1, 0, 0))
+	require.NoError(t, err)
+	tokens := filepath.Join(t.TempDir(), "tokens.csv")
+	require.NoError(t, os.WriteFile(tokens, []byte("secret,admin,1,system:masters\n"), 0o600))
+	o := trusting(authn.PublishedCAs(clients.PEM()), nil)
+	o.Authentication.TokenFile = tokens
+	clock := clocktesting.NewFakeClock(clients.Certificate().NotAfter.Add(-time.Hour))
+	o.Clock = clock
+	s := servertest.Start(t, o)
+	byCertificate := administers(t, s, clients)
+	s.Config = rest.AnonymousClientConfig(s.Config)
+	s.Config.BearerToken = "secret"
+	maps := s.Client(t).CoreV1().ConfigMaps("kube-system")
+	have := becomes(t, byCertificate, map[string]string{"client-ca-file": string(clients.PEM())})
+
+	clock.SetTime(clients.Certificate().NotAfter.Add(time.Hour))
+	_, err = byCertificate.Get(t.Context(), trustName, metav1.GetOptions{})
+	require.True(t, apierrors.IsUnauthorized(err), "%v", err)
+	have.Labels = map[string]string{"a": "b"}
+	_, err = maps.Update(t.Context(), have, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	becomes(t, maps, nil)
+}
+
 // A file of CAs that changes is published with the next look at the ConfigMap.
 func TestTrust_FollowsFiles(t *testing.T) {
 	t.Parallel()

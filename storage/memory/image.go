@@ -3,6 +3,7 @@ package memory
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -95,15 +96,16 @@ func (b *Backend) prolong(r *record, until time.Time) {
 // Restore brings back the documents of an Image, and returns the revision at which they are. Only differences are
 // written, as changes like others, and what is written has new revisions: one for deletions, one for all else. A
 // document that was deleted and created anew since is first deleted, so that nobody takes the one for the other.
-// Documents with a time to live have as much of it left as they had in the Image.
-func (b *Backend) Restore(ctx context.Context, i *Image) (int64, error) {
+// Documents with a time to live have as much of it left as they had in the Image. Those below one of the prefixes of
+// keep stay as they are, whatever the Image has there.
+func (b *Backend) Restore(ctx context.Context, i *Image, keep ...string) (int64, error) {
 	now := b.clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.usable(ctx); err != nil {
 		return 0, err
 	}
-	gone, written := b.differences(i, now)
+	gone, written := b.differences(i, now, keep)
 	for _, changes := range [][]change{gone, written} {
 		if len(changes) > 0 {
 			b.apply(max(b.now.Load(), i.revision)+1, changes)
@@ -114,10 +116,16 @@ func (b *Backend) Restore(ctx context.Context, i *Image) (int64, error) {
 }
 
 // differences are the changes that lead from the present to an image. Where only the time that is left differs, it is
-// corrected at once. The lock is held.
-func (b *Backend) differences(i *Image, now time.Time) (gone, written []change) {
+// corrected at once. Documents below the prefixes of keep do not count. The lock is held.
+func (b *Backend) differences(i *Image, now time.Time, keep []string) (gone, written []change) {
+	stays := func(r *record) bool {
+		return slices.ContainsFunc(keep, func(prefix string) bool { return strings.HasPrefix(r.path, prefix) })
+	}
 	var prolonged []*record
 	i.records.Ascend(func(then *record) bool {
+		if stays(then) {
+			return true
+		}
 		present := b.get(then.path)
 		if present != nil && present.birth != then.birth {
 			gone = append(gone, change{before: present})
@@ -135,7 +143,7 @@ func (b *Backend) differences(i *Image, now time.Time) (gone, written []change) 
 		return true
 	})
 	b.present.Ascend(func(present *record) bool {
-		if !i.records.Has(present) {
+		if !i.records.Has(present) && !stays(present) {
 			gone = append(gone, change{before: present})
 		}
 		return true

@@ -163,6 +163,24 @@ func TestRestore_WritesTheDifferencesOnly(t *testing.T) {
 		content(t, b))
 }
 
+func TestRestore_KeepsWhatIsBelowAPrefix(t *testing.T) {
+	t.Parallel()
+	b := start(t, memory.Options{})
+	put(t, b, "a/changed", "1", 0)
+	put(t, b, "a/deleted", "1", 0)
+	put(t, b, "b/changed", "1", 0)
+	image, err := b.Save(t.Context())
+	require.NoError(t, err)
+	put(t, b, "a/changed", "2", 0)
+	remove(t, b, "a/deleted")
+	put(t, b, "a/new", "2", 0)
+	put(t, b, "b/changed", "2", 0)
+	put(t, b, "b/new", "2", 0)
+	_, err = b.Restore(t.Context(), image, "a/b/a/")
+	require.NoError(t, err)
+	require.Equal(t, []string{"a/changed=2@5", "a/new=2@7", "b/changed=1@11"}, content(t, b))
+}
+
 func TestRestore_GivesBackTheTimeThatWasLeft(t *testing.T) {
 	t.Parallel()
 	c := clocktesting.NewFakeClock(noon)
