@@ -98,6 +98,7 @@ func CreateCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefin
 	}
 	definitions, ctx := clients.ApiextensionsV1().CustomResourceDefinitions(), context.Background()
 	for _, crd := range crds {
+		crd.ResourceVersion = "" // of another control plane, if it was started before
 		created, err := definitions.Create(ctx, crd, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			err = retry.RetryOnConflict(retry.DefaultRetry, func() error {

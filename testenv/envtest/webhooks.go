@@ -156,6 +156,7 @@ type configurations[T any] interface {
 // install creates a configuration, or updates the one of its name.
 func install[T metav1.Object](client configurations[T], c T) (T, error) {
 	ctx := context.Background()
+	c.SetResourceVersion("") // of another control plane, if it was started before
 	created, err := client.Create(ctx, c, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		return created, err
