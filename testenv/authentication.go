@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"crypto"
+	"slices"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
@@ -9,14 +10,19 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-// WithAuthentication accepts further credentials, as the API server's flags do. Certificates
-// of the control plane's own CA and the tokens of service accounts are accepted in any case.
+// WithAuthentication accepts further credentials, as the API server's flags do. Certificates of the control plane's own
+// CA and the tokens of service accounts are accepted in any case, and those of ClientCAs if they are published
+// (authn.PublishedCAs).
 func WithAuthentication(a authn.Options) Option { return func(o *options) { o.authentication = a } }
 
 // credentials are the ones that are asked for, completed by those that every control plane has.
 func (o *options) credentials(ca *pki.CA) (authn.Options, error) {
 	a := o.authentication
-	a.ClientCAs = authn.PublishedCAs(ca.PEM())
+	trusted := ca.PEM()
+	if a.ClientCAs != nil {
+		trusted = slices.Concat(trusted, a.ClientCAs.PEM())
+	}
+	a.ClientCAs = authn.PublishedCAs(trusted)
 	if a.ServiceAccounts != nil {
 		return a, nil
 	}

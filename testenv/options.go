@@ -13,6 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/manifests"
 	"github.com/coxswain-dev/coxswain/quiescence"
 )
 
@@ -33,10 +34,10 @@ type options struct {
 	manual         *Clock // the same, if it is moved by hand
 	parts          *quiescence.Group
 	etcd           bool
-	crds           []manifests
+	crds           []manifests.Source
 	converted      []string // names of definitions
 	webhooks       bool
-	webhookConfigs []manifests
+	webhookConfigs []manifests.Source
 	pods           func(*corev1.Pod, *PodScript)
 	readDelay      time.Duration
 	writeDelay     time.Duration

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
+	"github.com/coxswain-dev/coxswain/manifests"
 )
 
 // WebhookServer is where the operator under test serves its webhooks. The fields are those of controller-runtime's
@@ -49,31 +50,23 @@ func (w *WebhookServer) Close() { w.reserved.close() }
 // read as by WithCRDs; the MutatingWebhookConfigurations and ValidatingWebhookConfigurations in them are installed, and
 // where they name a Service they lead to the operator in its place, at the same path. So do the conversions of
 // definitions. Without a path the operator has a place, and nothing is installed.
-func WithWebhooks(paths ...string) Option { return withWebhooks(manifests{paths: paths}) }
+func WithWebhooks(paths ...string) Option { return withWebhooks(manifests.Source{Paths: paths}) }
 
 // WithWebhooksFrom is WithWebhooks for paths of a file system, an embed.FS for example.
 func WithWebhooksFrom(fsys fs.FS, paths ...string) Option {
-	return withWebhooks(manifests{fsys: fsys, paths: paths})
+	return withWebhooks(manifests.Source{FS: fsys, Paths: paths})
 }
 
 // WithMutatingWebhooks is WithWebhooks for configurations made in Go.
 func WithMutatingWebhooks(configurations ...*admissionv1.MutatingWebhookConfiguration) Option {
-	var m manifests
-	for _, c := range configurations {
-		m.objects = append(m.objects, asDocument(c, admissionv1.SchemeGroupVersion.String(),
-			"MutatingWebhookConfiguration"))
-	}
-	return withWebhooks(m)
+	return withWebhooks(manifests.FromGo(admissionv1.SchemeGroupVersion, "MutatingWebhookConfiguration",
+		configurations...))
 }
 
 // WithValidatingWebhooks is WithWebhooks for configurations made in Go.
 func WithValidatingWebhooks(configurations ...*admissionv1.ValidatingWebhookConfiguration) Option {
-	var m manifests
-	for _, c := range configurations {
-		m.objects = append(m.objects, asDocument(c, admissionv1.SchemeGroupVersion.String(),
-			"ValidatingWebhookConfiguration"))
-	}
-	return withWebhooks(m)
+	return withWebhooks(manifests.FromGo(admissionv1.SchemeGroupVersion, "ValidatingWebhookConfiguration",
+		configurations...))
 }
 
 // WithConversion has the versions of these definitions ("sites.example.com") converted by the operator under test, at
@@ -85,7 +78,7 @@ func WithConversion(definitions ...string) Option {
 	}
 }
 
-func withWebhooks(m manifests) Option {
+func withWebhooks(m manifests.Source) Option {
 	return func(o *options) {
 		o.webhooks = true
 		o.webhookConfigs = append(slices.Clip(o.webhookConfigs), m)
@@ -154,7 +147,7 @@ func (e *Environment) installWebhooks() error {
 	}
 	defer done()
 	for _, m := range e.options.webhookConfigs {
-		configurations, err := m.read("webhook configuration", isWebhookConfiguration)
+		configurations, err := m.Read("webhook configuration", isWebhookConfiguration)
 		if err != nil {
 			return err
 		}

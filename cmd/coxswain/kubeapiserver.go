@@ -22,6 +22,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
+	"github.com/coxswain-dev/coxswain/apiserver/kubeflags"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/controllers"
 )
@@ -85,7 +86,7 @@ func (k *kubeAPIServer) add(flags *pflag.FlagSet) {
 	})
 	k.nodes.add(own, 1) // for their defaults
 	k.controllers.addPool(own)
-	addKubeFlags(flags)
+	kubeflags.Add(flags)
 	flags.StringVar(&k.certDir, "cert-dir", "/var/run/kubernetes",
 		"folder of the server certificate, apiserver.crt and apiserver.key, where --tls-cert-file names none; they "+
 			"are made if they are missing")
@@ -98,8 +99,8 @@ func (k *kubeAPIServer) add(flags *pflag.FlagSet) {
 func (k *kubeAPIServer) run(cmd *cobra.Command) error {
 	f := &k.server
 	f.dataDir = ""
-	ignored, err := checkKubeFlags(cmd.Flags())
-	ignored = append(ignored, dropKubePlugins(&f.admission)...)
+	ignored, err := kubeflags.Check(cmd.Flags())
+	ignored = append(ignored, kubeflags.DropPlugins(&f.admission)...)
 	if err := errors.Join(checkFlags(cmd.Flags()), err, k.checkOptions()); err != nil {
 		return err
 	}

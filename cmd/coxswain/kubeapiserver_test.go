@@ -9,8 +9,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
-
-	"github.com/coxswain-dev/coxswain/apiserver/admission"
 )
 
 // testdata/kube-apiserver-flags.txt has the name and the type of each flag of kube-apiserver v1.37.2.
@@ -73,24 +71,6 @@ func kubeAPIServerWith(t *testing.T, args ...string) error {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return cmd.ExecuteContext(ctx)
-}
-
-func TestCheckKubeFlags_NamesFlagsWithoutEffect(t *testing.T) {
-	t.Parallel()
-	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	addKubeFlags(fs)
-	require.NoError(t, fs.Parse([]string{"--allow-privileged", "--enable-garbage-collector=true", "--storage-backend=etcd3",
-		"--runtime-config=api/all=true", "--feature-gates=A=true", "--feature-gates=B=false", "--goaway-chance", "0"}))
-	ignored, err := checkKubeFlags(fs)
-	require.NoError(t, err)
-	require.Equal(t, []string{"--feature-gates=A=true,B=false", "--runtime-config=api/all=true"}, ignored,
-		"the server acts as the others say anyway")
-	o := admission.Options{Enable: []string{"PodResizeValidator", "AlwaysDeny", "NodeRestriction"},
-		Disable: []string{"AlwaysDeny", "ServiceAccount"}}
-	require.Equal(t, []string{"--enable-admission-plugins=PodResizeValidator", "--disable-admission-plugins=AlwaysDeny"},
-		dropKubePlugins(&o))
-	require.Equal(t, admission.Options{Enable: []string{"AlwaysDeny", "NodeRestriction"},
-		Disable: []string{"ServiceAccount"}}, o)
 }
 
 func TestKubeAPIServer_MakesAMissingServerCertificate(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 )
 
 // hints are the zones for which a Service's endpoints are, by pod.
@@ -48,12 +49,18 @@ func (c network) awaitHints(service string, want map[string]string) {
 // nodeIs says that a Node is ready, or not, and has that much CPU.
 func (c network) nodeIs(name string, ready corev1.ConditionStatus, cpu string) {
 	c.Helper()
-	n, err := c.Client.CoreV1().Nodes().Get(c.Context(), name, metav1.GetOptions{})
-	require.NoError(c, err)
-	n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
-	_, err = c.Client.CoreV1().Nodes().UpdateStatus(c.Context(), n, metav1.UpdateOptions{})
-	require.NoError(c, err)
+	nodes := c.Client.CoreV1().Nodes()
+	// On a server that is not the test's own, the taint of the new Node is taken away meanwhile.
+	require.NoError(c, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		n, err := nodes.Get(c.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+		_, err = nodes.UpdateStatus(c.Context(), n, metav1.UpdateOptions{})
+		return err
+	}))
 }
 
 func TestEndpointSlice_SharesEndpointsOutAmongZones(t *testing.T) {

@@ -2,11 +2,10 @@ package envtest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-
-	"github.com/coxswain-dev/coxswain/apiserver/admission"
-	"github.com/coxswain-dev/coxswain/testenv"
+	"text/template"
 )
 
 // Arguments are flags. Its methods return it, so that calls can be chained.
@@ -94,36 +93,53 @@ func (a *Arguments) AppendNoDefaults(key string, values ...string) *Arguments {
 func (a *Arguments) Enable(key string) *Arguments  { return a.SetRaw(key, PassAsName) }
 func (a *Arguments) Disable(key string) *Arguments { return a.SetRaw(key, DontPass) }
 
-// harmless are flags of kube-apiserver without which a test's outcome is the same.
-var harmless = []string{
-	"advertise-address", "allow-privileged", "authorization-mode", "bind-address", "cert-dir", "client-ca-file",
-	"etcd-servers", "feature-gates", "insecure-bind-address", "insecure-port", "max-mutating-requests-inflight",
-	"max-requests-inflight", "runtime-config", "secure-port", "service-account-issuer",
-	"service-account-key-file", "service-account-signing-key-file", "service-cluster-ip-range", "v", "vmodule",
-	"watch-cache",
-}
-
-// options are the options of testenv that flags stand for.
-func (a *Arguments) options() ([]testenv.Option, error) {
-	plugins := admission.Options{
-		Disable: a.list("disable-admission-plugins"),
-		Enable:  a.list("enable-admission-plugins"),
+// AsStrings returns the flags as a command line has them, in the order of their names. Those of defaults that were not
+// set are among them.
+func (a *Arguments) AsStrings(defaults map[string][]string) []string {
+	names := map[string]bool{}
+	for name := range defaults {
+		names[name] = true
 	}
-	for key := range a.values {
-		switch {
-		case strings.HasSuffix(key, "-admission-plugins"), slices.Contains(harmless, key), a.Get(key).Get(nil) == nil:
-		default:
-			return nil, fmt.Errorf("envtest: kube-apiserver's flag --%s is not there in process: run the suite on the "+
-				"programs of `coxswain assets`, or on kube-apiserver", key)
+	for name := range a.values {
+		names[name] = true
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		values := a.Get(name).Get(defaults[name])
+		if values != nil && len(values) == 0 {
+			all = append(all, "--"+name)
+		}
+		for _, value := range values {
+			all = append(all, "--"+name+"="+value)
 		}
 	}
-	return []testenv.Option{testenv.WithAdmission(plugins)}, nil
+	return all
 }
 
-// list are the values of a flag that is a list.
-func (a *Arguments) list(key string) (all []string) {
-	for _, value := range a.Get(key).Get(nil) {
-		all = append(all, strings.Split(value, ",")...)
+func (a *Arguments) clone() *Arguments { return &Arguments{values: maps.Clone(a.values)} }
+
+// appendRendered adds the flags of templates, each of which is --name=value when it is rendered with data. Empty ones
+// are left out.
+func (a *Arguments) appendRendered(templates []string, data any) error {
+	for _, text := range templates {
+		parsed, err := template.New("").Parse(text)
+		if err != nil {
+			return fmt.Errorf("envtest: Args: %w", err)
+		}
+		var rendered strings.Builder
+		if err := parsed.Execute(&rendered, data); err != nil {
+			return fmt.Errorf("envtest: Args: %w", err)
+		}
+		arg := rendered.String()
+		if arg == "" {
+			continue
+		}
+		flag, dashed := strings.CutPrefix(arg, "--")
+		name, value, assigned := strings.Cut(flag, "=")
+		if !dashed || !assigned {
+			return fmt.Errorf("envtest: Args: %q does not have the form --name=value", arg)
+		}
+		a.AppendNoDefaults(name, value)
 	}
-	return all
+	return nil
 }

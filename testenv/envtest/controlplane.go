@@ -1,15 +1,12 @@
 package envtest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"log/slog"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -17,7 +14,7 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
-// ControlPlane is the API server and where its objects are.
+// ControlPlane is the API server and where its objects are. It is not safe for concurrent use.
 type ControlPlane struct {
 	APIServer *APIServer
 	// Etcd is there so that suites compile: objects are kept in memory.
@@ -27,68 +24,12 @@ type ControlPlane struct {
 
 	options []testenv.Option
 	env     *testenv.Environment
+	late    chan struct{} // closed when a start that took too long has been undone; nil without one
+	user    *AuthenticatedUser
 }
 
-// APIServer is the API server.
-type APIServer struct {
-	SecureServing
-	// URL is its address, once it runs.
-	URL *url.URL
-	// Out and Err are where the log goes. Nil: nowhere.
-	Out, Err io.Writer
-
-	// Without effect.
-	Path                      string
-	CertDir                   string
-	EtcdURL                   *url.URL
-	StartTimeout, StopTimeout time.Duration
-
-	args *Arguments
-}
-
-// SecureServing is the API server's address, once it runs, and the CA in PEM that its certificate is verified by.
-type SecureServing struct {
-	ListenAddr
-	CA []byte
-}
-
-// ListenAddr is an address.
-type ListenAddr struct{ Address, Port string }
-
-// HostPort is the address with its port.
-func (l *ListenAddr) HostPort() string { return net.JoinHostPort(l.Address, l.Port) }
-
-// URL is a path at the address.
-func (l *ListenAddr) URL(scheme, path string) *url.URL {
-	return &url.URL{Scheme: scheme, Host: l.HostPort(), Path: path}
-}
-
-// Configure returns the flags of kube-apiserver. Of those that a suite sets, the admission plugins have effect; feature
-// gates, runtime-config, tuning and those about files and addresses do nothing; any other makes Start fail.
-func (s *APIServer) Configure() *Arguments {
-	if s.args == nil {
-		s.args = EmptyArguments()
-	}
-	return s.args
-}
-
-// Etcd is without effect.
-type Etcd struct {
-	URL                       *url.URL
-	Path, DataDir             string
-	Out, Err                  io.Writer
-	StartTimeout, StopTimeout time.Duration
-
-	args *Arguments
-}
-
-// Configure returns flags that nobody reads.
-func (e *Etcd) Configure() *Arguments {
-	if e.args == nil {
-		e.args = EmptyArguments()
-	}
-	return e.args
-}
+// defaultTimeout is how long starting and stopping may take where nothing else is said.
+const defaultTimeout = 20 * time.Second
 
 // GetAPIServer returns the APIServer, which it makes if there is none.
 func (c *ControlPlane) GetAPIServer() *APIServer {
@@ -98,110 +39,206 @@ func (c *ControlPlane) GetAPIServer() *APIServer {
 	return c.APIServer
 }
 
-// Start starts the API server.
+// Start starts the API server. It is an error if something was configured that cannot be had in the test's process, or
+// if the start takes longer than APIServer.StartTimeout; what has begun is ended then.
 func (c *ControlPlane) Start() error {
 	if c.env != nil {
 		return errors.New("envtest: the control plane runs")
 	}
+	if c.Etcd == nil {
+		c.Etcd = &Etcd{}
+	}
 	server := c.GetAPIServer()
-	options, err := server.Configure().options()
-	if err != nil {
+	if err := errors.Join(c.Etcd.check(), server.check()); err != nil {
 		return err
 	}
-	if c.env, err = testenv.NewEnvironment(append(options, c.options...)...); err != nil {
-		return fmt.Errorf("envtest: %w", err)
+	options, err := server.prepare()
+	if err == nil {
+		err = c.startWithin(orDefault(server.StartTimeout), append(options, c.options...))
 	}
-	if server.URL, err = url.Parse(c.env.Config.Host); err != nil {
-		return fmt.Errorf("envtest: %w", err)
+	if err == nil {
+		err = server.serves(c.env)
 	}
-	server.Address, server.Port = server.URL.Hostname(), server.URL.Port()
-	server.CA = c.env.Config.CAData
+	if err != nil {
+		return errors.Join(err, c.Stop())
+	}
 	return nil
 }
 
-// Stop ends the API server, if it runs.
+// startWithin starts the environment, or returns an error after some time. The environment is stopped as soon as it has
+// started then, and Stop waits for that.
+func (c *ControlPlane) startWithin(limit time.Duration, options []testenv.Option) error {
+	type result struct {
+		env *testenv.Environment
+		err error
+	}
+	started := make(chan result, 1)
+	go func() {
+		env, err := testenv.NewEnvironment(options...)
+		started <- result{env, err}
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case r := <-started:
+		if r.err != nil {
+			return fmt.Errorf("envtest: %w", r.err)
+		}
+		c.env = r.env
+		return nil
+	case <-timer.C:
+		late := make(chan struct{})
+		c.late = late
+		go func() {
+			defer close(late)
+			if r := <-started; r.err == nil {
+				_ = r.env.Stop() // nobody has seen it
+			}
+		}()
+		return fmt.Errorf("envtest: the control plane has not started within %s", limit)
+	}
+}
+
+// Stop ends the API server, if it runs. It is an error if that takes longer than APIServer.StopTimeout; the rest is
+// ended in the background then.
 func (c *ControlPlane) Stop() error {
-	if c.env == nil {
+	err := c.stopWithin(orDefault(c.GetAPIServer().StopTimeout))
+	return errors.Join(err, c.APIServer.release())
+}
+
+func (c *ControlPlane) stopWithin(limit time.Duration) error {
+	env, late := c.env, c.late
+	c.env, c.late, c.user = nil, nil, nil
+	stopped := make(chan error, 1)
+	go func() {
+		if late != nil {
+			<-late
+		}
+		if env == nil {
+			stopped <- nil
+			return
+		}
+		stopped <- env.Stop()
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-stopped:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("envtest: the control plane has not stopped within %s", limit)
+	}
+}
+
+func orDefault(limit time.Duration) time.Duration {
+	if limit == 0 {
+		return defaultTimeout
+	}
+	return limit
+}
+
+// APIURL is the API server's address, nil before Start.
+//
+// Deprecated: use AddUser, or APIServer.SecureServing.URL.
+func (c *ControlPlane) APIURL() *url.URL { return c.GetAPIServer().URL }
+
+// RESTClientConfig is the configuration of an administrator.
+//
+// Deprecated: use AddUser.
+func (c *ControlPlane) RESTClientConfig() (*rest.Config, error) {
+	if c.user == nil {
+		user, err := c.AddUser(User{Name: "default", Groups: []string{"system:masters"}}, nil)
+		if err != nil {
+			return nil, err
+		}
+		c.user = user
+	}
+	return c.user.Config(), nil
+}
+
+// KubeCtl is an administrator's kubectl, nil while the control plane does not run.
+//
+// Deprecated: use AddUser and AuthenticatedUser.Kubectl.
+func (c *ControlPlane) KubeCtl() *KubeCtl {
+	if _, err := c.RESTClientConfig(); err != nil {
 		return nil
 	}
-	env := c.env
-	c.env = nil
-	return env.Stop()
-}
-
-// User is a user of Kubernetes.
-type User struct {
-	Name   string
-	Groups []string
-}
-
-// AddUser makes a user, in the groups and with all that base says besides credentials and address; it may be nil. The
-// control plane must run.
-func (c *ControlPlane) AddUser(user User, base *rest.Config) (*AuthenticatedUser, error) {
-	if c.env == nil {
-		return nil, errors.New("envtest: the control plane does not run: there is nobody to know a user")
-	}
-	config := &rest.Config{}
-	if base != nil {
-		config = rest.CopyConfig(base)
-	}
-	made := c.env.User(user.Name, user.Groups...)
-	config.Host, config.TLSClientConfig = made.Host, made.TLSClientConfig
-	return &AuthenticatedUser{plane: c, config: config}, nil
-}
-
-// AuthenticatedUser is a user that the API server knows.
-type AuthenticatedUser struct {
-	plane   *ControlPlane
-	config  *rest.Config
-	kubectl *KubeCtl
-}
-
-// Config is the user's configuration.
-func (u *AuthenticatedUser) Config() *rest.Config { return u.config }
-
-// KubeConfig is the user's kubeconfig.
-func (u *AuthenticatedUser) KubeConfig() ([]byte, error) { return testenv.KubeConfig(u.config) }
-
-// Kubectl is kubectl as the user. Its kubeconfig is there until the control plane stops.
-func (u *AuthenticatedUser) Kubectl() (*KubeCtl, error) {
-	if u.kubectl != nil {
-		return u.kubectl, nil
-	}
-	if u.plane.env == nil {
-		return nil, errors.New("envtest: the control plane does not run")
-	}
-	path, err := u.plane.env.KubeConfigFile(u.config)
+	kubectl, err := c.user.Kubectl()
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	u.kubectl = &KubeCtl{Path: u.plane.KubectlPath, Opts: []string{"--kubeconfig=" + path}}
-	return u.kubectl, nil
+	return kubectl
 }
 
-// KubeCtl runs kubectl.
-type KubeCtl struct {
-	// Path is the program: by default that of TEST_ASSET_KUBECTL or in KUBEBUILDER_ASSETS, or kubectl of the PATH.
-	Path string
-	// Opts come before all arguments.
-	Opts []string
+// Etcd says how etcd is to be run, of which there is none: objects are kept in the test's process. A setting by which a
+// suite would expect to find an etcd makes ControlPlane.Start fail.
+type Etcd struct {
+	// URL, if it is set before the start, is an error: nothing serves there.
+	URL *url.URL
+	// DataDir may be an empty folder. One with data is an error: they are not read.
+	DataDir string
+	// Args are flags.
+	//
+	// Deprecated: use Configure.
+	Args []string
+
+	// Path, Out, Err and the time-outs have no effect, as nothing is run.
+	Path                      string
+	Out, Err                  io.Writer
+	StartTimeout, StopTimeout time.Duration
+
+	args *Arguments
 }
 
-// Run runs it, and returns what it writes.
-func (k *KubeCtl) Run(args ...string) (stdout, stderr io.Reader, err error) {
-	path := k.Path
-	if path == "" {
-		path = os.Getenv("TEST_ASSET_KUBECTL")
+// Configure returns etcd's flags. Those about sizes, logs and the speed of its disk have no effect; any other makes
+// ControlPlane.Start fail.
+func (e *Etcd) Configure() *Arguments {
+	if e.args == nil {
+		e.args = EmptyArguments()
 	}
-	if folder := os.Getenv("KUBEBUILDER_ASSETS"); path == "" && folder != "" {
-		path = filepath.Join(folder, "kubectl")
+	return e.args
+}
+
+// Start returns an error: objects are kept by the ControlPlane.
+func (e *Etcd) Start() error {
+	return errors.New("envtest: there is no etcd to start: objects are kept in the test's process")
+}
+
+// Stop does nothing, as nothing runs.
+func (e *Etcd) Stop() error { return nil }
+
+// check refuses what a suite must not believe to have.
+func (e *Etcd) check() error {
+	if e.URL != nil {
+		return fmt.Errorf("envtest: Etcd.URL %s: objects are kept in the test's process, and no etcd serves there",
+			e.URL)
 	}
-	if path == "" {
-		path = "kubectl"
+	if e.DataDir != "" && !emptyFolder(e.DataDir) {
+		return fmt.Errorf("envtest: Etcd.DataDir %s has data, which would not be read: objects are kept in the test's "+
+			"process", e.DataDir)
 	}
-	var out, errs bytes.Buffer
-	command := exec.Command(path, append(k.Opts[:len(k.Opts):len(k.Opts)], args...)...)
-	command.Stdout, command.Stderr = &out, &errs
-	err = command.Run()
-	return &out, &errs, err
+	flags := EmptyArguments()
+	if err := flags.appendRendered(e.Args, e); err != nil {
+		return err
+	}
+	return checkEtcdFlags(append(e.Configure().AsStrings(nil), flags.AsStrings(nil)...))
+}
+
+// logger writes the control plane's log to where the API server's output goes, and reports whether it goes anywhere.
+func (s *APIServer) logger() (*slog.Logger, bool) {
+	out := s.Err
+	if out == nil {
+		out = s.Out
+	}
+	if out == nil {
+		return nil, false
+	}
+	return slog.New(slog.NewTextHandler(out, nil)), true
+}
+
+// warn logs which flags have no effect.
+func warn(log *slog.Logger, ignored []string) {
+	if len(ignored) > 0 {
+		log.Warn("flags of kube-apiserver have no effect here", "flags", strings.Join(ignored, " "))
+	}
 }

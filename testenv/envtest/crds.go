@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
-	"sigs.k8s.io/yaml"
 )
 
 // How long is waited for definitions and webhooks, and how often they are looked for, unless the options say otherwise.
@@ -69,7 +68,7 @@ func ReadCRDFiles(options *CRDInstallOptions) error {
 	all := slices.Clone(options.CRDs)
 	for _, document := range documents {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
-		if err := yaml.Unmarshal(document, crd); err != nil {
+		if err := decodeInto(document, crd); err != nil {
 			return fmt.Errorf("envtest: reading a CustomResourceDefinition: %w", err)
 		}
 		if crd.Kind == "CustomResourceDefinition" && crd.Spec.Names.Kind != "" && crd.Spec.Group != "" {
@@ -98,6 +97,7 @@ func CreateCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefin
 	}
 	definitions, ctx := clients.ApiextensionsV1().CustomResourceDefinitions(), context.Background()
 	for _, crd := range crds {
+		crd.ResourceVersion = "" // of another control plane, if it was started before
 		created, err := definitions.Create(ctx, crd, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			err = retry.RetryOnConflict(retry.DefaultRetry, func() error {

@@ -9,20 +9,22 @@
 // As in envtest there is an API server and nothing else, unless Full is set: then controllers, the scheduler and a Node
 // run as well. Environment.Testenv is the testenv.Environment below it, with snapshots, faults and all the rest.
 //
-// Fields about programs (paths, downloads, time-outs) are there so that suites compile, and are without effect. What a
-// suite configures kube-apiserver for has effect where testenv has it; the comments of APIServer.Configure say where.
+// All of envtest's exported names are here. Fields about programs (paths, downloads) are there so that suites compile,
+// and are without effect. What a suite configures kube-apiserver or etcd for has effect in the test's process, or does
+// not matter there, or makes Start fail; the comments of APIServer.Configure and Etcd.Configure say which.
 //
 //	environment.go   Environment
-//	controlplane.go  ControlPlane, its users and their kubectl
-//	arguments.go     the flags of kube-apiserver
+//	controlplane.go  ControlPlane and Etcd
+//	apiserver.go     APIServer
+//	users.go         users and their kubectl
+//	arguments.go     flags, as a suite sets them
+//	flags.go         which of them have effect
 //	crds.go          CustomResourceDefinitions
 //	webhooks.go      webhooks and conversions
 package envtest
 
 import (
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -78,14 +80,23 @@ type Environment struct {
 	// Testenv is the environment that Start has started, nil with UseExistingCluster.
 	Testenv *testenv.Environment
 
-	// Without effect: nothing is downloaded or run.
+	// ControlPlaneStartTimeout and ControlPlaneStopTimeout are how long the control plane may take to start and stop.
+	// Where they are zero, the environment variables KUBEBUILDER_CONTROLPLANE_START_TIMEOUT and
+	// KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT decide, or it is 20 s.
+	ControlPlaneStartTimeout time.Duration
+	ControlPlaneStopTimeout  time.Duration
+	// BinaryAssetsDirectory is where kubectl is, if it is there. No other program is needed.
+	BinaryAssetsDirectory string
+
+	// Without effect: the control plane is part of the test's program, and there is nothing to download.
 	DownloadBinaryAssets         bool
 	DownloadBinaryAssetsVersion  string
 	DownloadBinaryAssetsIndexURL string
-	BinaryAssetsDirectory        string
-	ControlPlaneStartTimeout     time.Duration
-	ControlPlaneStopTimeout      time.Duration
 }
+
+// DefaultBinaryAssetsIndexURL is where envtest finds programs to download. It is without effect.
+var DefaultBinaryAssetsIndexURL = "https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/" +
+	"envtest-releases.yaml"
 
 // Start starts the control plane, and returns when definitions and webhooks are installed.
 func (te *Environment) Start() (*rest.Config, error) {
@@ -138,6 +149,7 @@ func (te *Environment) Stop() error {
 	if te.useExistingCluster() {
 		return nil
 	}
+	te.KubeConfig = nil // another start is another control plane
 	return te.ControlPlane.Stop()
 }
 
@@ -172,8 +184,11 @@ func (te *Environment) startControlPlane() error {
 	if !te.Full && os.Getenv("COXSWAIN_ASSETS") != "full" {
 		options = append([]testenv.Option{testenv.APIServerOnly()}, options...)
 	}
-	if log := te.output(); log != nil {
-		options = append(options, testenv.WithLog(slog.New(slog.NewTextHandler(log, nil))))
+	if err := te.configure(plane.GetAPIServer()); err != nil {
+		return err
+	}
+	if plane.KubectlPath == "" {
+		plane.KubectlPath = kubectlPath(te.BinaryAssetsDirectory)
 	}
 	plane.options = options
 	if err := plane.Start(); err != nil {
@@ -190,16 +205,27 @@ func (te *Environment) startControlPlane() error {
 	return nil
 }
 
-// output is where the control plane's log goes, nil for nowhere.
-func (te *Environment) output() io.Writer {
-	server := te.ControlPlane.GetAPIServer()
-	switch {
-	case server.Err != nil:
-		return server.Err
-	case server.Out != nil:
-		return server.Out
-	case te.AttachControlPlaneOutput || os.Getenv("KUBEBUILDER_ATTACH_CONTROL_PLANE_OUTPUT") == "true":
-		return os.Stderr
+// configure passes on the time-outs, and where the log goes.
+func (te *Environment) configure(server *APIServer) error {
+	for variable, limit := range map[string]*time.Duration{
+		"KUBEBUILDER_CONTROLPLANE_START_TIMEOUT": &te.ControlPlaneStartTimeout,
+		"KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT":  &te.ControlPlaneStopTimeout,
+	} {
+		set := os.Getenv(variable)
+		if *limit != 0 || set == "" {
+			continue
+		}
+		var err error
+		if *limit, err = time.ParseDuration(set); err != nil {
+			return fmt.Errorf("envtest: %s: %w", variable, err)
+		}
+	}
+	server.StartTimeout, server.StopTimeout = te.ControlPlaneStartTimeout, te.ControlPlaneStopTimeout
+	if os.Getenv("KUBEBUILDER_ATTACH_CONTROL_PLANE_OUTPUT") == "true" {
+		te.AttachControlPlaneOutput = true
+	}
+	if te.AttachControlPlaneOutput && server.Out == nil && server.Err == nil {
+		server.Err = os.Stderr
 	}
 	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +26,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	upstream "sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -43,44 +40,6 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
 		goleak.IgnoreTopFunction("k8s.io/apimachinery/pkg/watch.(*filteredWatch).loop"),
 	)
-}
-
-// A suite sets fields: it compiles with an import changed only if all of them are there.
-func TestTypes_HaveTheFieldsAndMethodsOfControllerRuntimes(t *testing.T) {
-	t.Parallel()
-	deprecated := []string{"SecurePort", "InsecureServing", "Args", "Authn"}
-	for _, pair := range [][2]any{
-		{upstream.Environment{}, envtest.Environment{}}, {upstream.CRDInstallOptions{}, envtest.CRDInstallOptions{}},
-		{upstream.WebhookInstallOptions{}, envtest.WebhookInstallOptions{}},
-		{upstream.ControlPlane{}, envtest.ControlPlane{}}, {upstream.APIServer{}, envtest.APIServer{}},
-		{upstream.Etcd{}, envtest.Etcd{}}, {upstream.User{}, envtest.User{}},
-		{upstream.SecureServing{}, envtest.SecureServing{}}, {upstream.ListenAddr{}, envtest.ListenAddr{}},
-	} {
-		theirs, ours := reflect.TypeOf(pair[0]), reflect.TypeOf(pair[1])
-		for i := range theirs.NumField() {
-			want := theirs.Field(i)
-			if !want.IsExported() || slices.Contains(deprecated, want.Name) {
-				continue
-			}
-			got, ok := ours.FieldByName(want.Name)
-			require.True(t, ok, "%s.%s", ours, want.Name)
-			if !strings.Contains(want.Type.String(), "envtest.") && !strings.Contains(want.Type.String(), "controlplane.") &&
-				!strings.Contains(want.Type.String(), "process.") {
-				require.Equal(t, want.Type, got.Type, "%s.%s", ours, want.Name)
-			}
-		}
-	}
-	for _, pair := range [][2]any{
-		{&upstream.Environment{}, &envtest.Environment{}},
-		{&upstream.WebhookInstallOptions{}, &envtest.WebhookInstallOptions{}},
-		{&upstream.AuthenticatedUser{}, &envtest.AuthenticatedUser{}},
-	} {
-		theirs, ours := reflect.TypeOf(pair[0]), reflect.TypeOf(pair[1])
-		for i := range theirs.NumMethod() {
-			_, ok := ours.MethodByName(theirs.Method(i).Name)
-			require.True(t, ok, "%s.%s", ours, theirs.Method(i).Name)
-		}
-	}
 }
 
 // Boat is a kind of which v2 is the hub, to which v1 can be converted.
@@ -205,15 +164,6 @@ func TestAddUser_HasRightsOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `^--kubeconfig=\S+ get pods\n$`, string(said))
 	require.Equal(t, testEnv.ControlPlane.APIServer.SecureServing.URL("https", "").String(), testEnv.Config.Host)
-}
-
-func TestStart_RefusesFlagsThatItCannotObey(t *testing.T) {
-	t.Parallel()
-	testEnv := &envtest.Environment{}
-	testEnv.ControlPlane.GetAPIServer().Configure().Set("audit-policy-file", "policy.yaml").Disable("etcd-cafile")
-	_, err := testEnv.Start()
-	require.ErrorContains(t, err, "--audit-policy-file is not there in process")
-	require.NoError(t, testEnv.Stop())
 }
 
 func TestUninstallCRDs_LeavesNothing(t *testing.T) {

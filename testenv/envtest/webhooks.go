@@ -1,12 +1,10 @@
 package envtest
 
 import (
-	"bufio"
-	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -19,11 +17,11 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
+	"github.com/coxswain-dev/coxswain/manifests"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
@@ -156,6 +154,7 @@ type configurations[T any] interface {
 // install creates a configuration, or updates the one of its name.
 func install[T metav1.Object](client configurations[T], c T) (T, error) {
 	ctx := context.Background()
+	c.SetResourceVersion("") // of another control plane, if it was started before
 	created, err := client.Create(ctx, c, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		return created, err
@@ -208,24 +207,21 @@ func (o *WebhookInstallOptions) read() error {
 		return err
 	}
 	for _, document := range documents {
-		var kind metav1.TypeMeta
-		if err := yaml.Unmarshal(document, &kind); err != nil {
-			return fmt.Errorf("envtest: reading a webhook configuration: %w", err)
-		}
-		switch kind.Kind {
+		var err error
+		switch document.GetKind() {
 		case "MutatingWebhookConfiguration":
 			c := &admissionv1.MutatingWebhookConfiguration{}
-			err = yaml.Unmarshal(document, c)
+			err = decodeInto(document, c)
 			o.MutatingWebhooks = append(o.MutatingWebhooks, c)
 		case "ValidatingWebhookConfiguration":
 			c := &admissionv1.ValidatingWebhookConfiguration{}
-			err = yaml.Unmarshal(document, c)
+			err = decodeInto(document, c)
 			o.ValidatingWebhooks = append(o.ValidatingWebhooks, c)
 		default:
 			continue
 		}
-		if err == nil && kind.APIVersion != admissionv1.SchemeGroupVersion.String() {
-			err = fmt.Errorf("a %s of %s: there is only v1", kind.Kind, kind.APIVersion)
+		if err == nil && document.GetAPIVersion() != admissionv1.SchemeGroupVersion.String() {
+			err = fmt.Errorf("a %s of %s: there is only v1", document.GetKind(), document.GetAPIVersion())
 		}
 		if err != nil {
 			return fmt.Errorf("envtest: reading a webhook configuration: %w", err)
@@ -235,32 +231,21 @@ func (o *WebhookInstallOptions) read() error {
 }
 
 // readManifests reads the documents of files and folders.
-func readManifests(paths []string, mayBeMissing bool) (documents [][]byte, err error) {
+func readManifests(paths []string, mayBeMissing bool) (documents []*unstructured.Unstructured, err error) {
+	var source manifests.Source
 	for _, path := range paths {
-		files := []string{path}
-		info, err := os.Stat(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && mayBeMissing:
+		files, err := source.Files(path)
+		if errors.Is(err, fs.ErrNotExist) && mayBeMissing {
 			continue
-		case err != nil:
+		}
+		if err != nil {
 			return nil, fmt.Errorf("envtest: %w", err)
-		case info.IsDir():
-			entries, err := os.ReadDir(path)
-			if err != nil {
-				return nil, fmt.Errorf("envtest: %w", err)
-			}
-			files = nil
-			for _, e := range entries {
-				if !e.IsDir() {
-					files = append(files, filepath.Join(path, e.Name()))
-				}
-			}
 		}
 		for _, file := range files {
 			if !slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(file)) {
 				continue
 			}
-			read, err := readDocuments(file)
+			read, err := source.Decode(file)
 			if err != nil {
 				return nil, fmt.Errorf("envtest: %s: %w", file, err)
 			}
@@ -270,20 +255,11 @@ func readManifests(paths []string, mayBeMissing bool) (documents [][]byte, err e
 	return documents, nil
 }
 
-func readDocuments(file string) (documents [][]byte, err error) {
-	data, err := os.ReadFile(file)
+// decodeInto makes a document a Go object.
+func decodeInto(document *unstructured.Unstructured, obj any) error {
+	text, err := json.Marshal(document.Object)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
-		document, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			return documents, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		documents = append(documents, document)
-	}
+	return json.Unmarshal(text, obj)
 }

@@ -1,4 +1,7 @@
-package main
+// Package kubeflags has the flags of kube-apiserver, of v1.37, that this server does not have: which of them it may
+// ignore, and why it must not start with the others. The server's own flags stand where it is assembled. The package
+// starts nothing and reads no file.
+package kubeflags
 
 import (
 	"errors"
@@ -11,8 +14,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 )
 
-// kubeFlag is a flag of kube-apiserver that this server does not have.
-type kubeFlag struct {
+// flag is one that this server does not have.
+type flag struct {
 	name string
 	bool bool
 	// as are values that describe what the server does anyway.
@@ -33,8 +36,8 @@ const (
 	noHTTP1       = "this server always serves HTTP/2"
 )
 
-// kubeFlags are kube-apiserver's flags, of v1.37, besides those of serverFlags.
-var kubeFlags = []kubeFlag{
+// flags are those of kube-apiserver besides the server's own.
+var flags = []flag{
 	{name: "admission-control", refused: "--enable-admission-plugins and --disable-admission-plugins take its place"},
 	{name: "aggregator-reject-forwarding-redirect", bool: true, as: []string{"true"}},
 	{name: "allow-metric-labels"},
@@ -140,15 +143,15 @@ var kubeFlags = []kubeFlag{
 	{name: "watch-cache-sizes"},
 }
 
-// kubeFlagValue collects the values of a kubeFlag.
-type kubeFlagValue struct {
-	kubeFlag
+// flagValue collects the values of a flag.
+type flagValue struct {
+	flag
 	given []string
 }
 
-func (v *kubeFlagValue) String() string { return strings.Join(v.given, ",") }
+func (v *flagValue) String() string { return strings.Join(v.given, ",") }
 
-func (v *kubeFlagValue) Set(value string) error {
+func (v *flagValue) Set(value string) error {
 	if v.bool && value != "true" && value != "false" {
 		return errors.New("must be true or false")
 	}
@@ -156,16 +159,16 @@ func (v *kubeFlagValue) Set(value string) error {
 	return nil
 }
 
-func (v *kubeFlagValue) Type() string {
+func (v *flagValue) Type() string {
 	if v.bool {
 		return "bool"
 	}
 	return "string"
 }
 
-// addKubeFlags adds kubeFlags to a set.
-func addKubeFlags(fs *pflag.FlagSet) {
-	for _, k := range kubeFlags {
+// Add adds the flags to a set.
+func Add(fs *pflag.FlagSet) {
+	for _, k := range flags {
 		usage := "accepted, without effect"
 		if k.refused != "" {
 			usage = "refused: " + k.refused
@@ -173,19 +176,19 @@ func addKubeFlags(fs *pflag.FlagSet) {
 				usage += fmt.Sprintf("; accepted as %q", k.as)
 			}
 		}
-		flag := fs.VarPF(&kubeFlagValue{kubeFlag: k}, k.name, "", usage)
+		added := fs.VarPF(&flagValue{flag: k}, k.name, "", usage)
 		if k.bool {
-			flag.NoOptDefVal = "true"
+			added.NoOptDefVal = "true"
 		}
 	}
 }
 
-// checkKubeFlags returns the flags that were given and have no effect, and an error if there is one that the server
-// must not start with.
-func checkKubeFlags(fs *pflag.FlagSet) (ignored []string, err error) {
+// Check returns those of the flags that were given to a parsed set and have no effect, each as --name=value, and an
+// error if there is one that the server must not start with.
+func Check(fs *pflag.FlagSet) (ignored []string, err error) {
 	var refused []error
 	fs.Visit(func(f *pflag.Flag) {
-		v, ok := f.Value.(*kubeFlagValue)
+		v, ok := f.Value.(*flagValue)
 		if !ok || !slices.ContainsFunc(v.given, func(value string) bool { return !slices.Contains(v.as, value) }) {
 			return
 		}
@@ -198,18 +201,19 @@ func checkKubeFlags(fs *pflag.FlagSet) (ignored []string, err error) {
 	return ignored, errors.Join(refused...)
 }
 
-// kubePlugins are kube-apiserver's admission plugins that this server does not have, and whether it must not start
+// plugins are kube-apiserver's admission plugins that this server does not have, and whether it must not start
 // where they are enabled: they refuse what it would admit.
-var kubePlugins = map[string]bool{
+var plugins = map[string]bool{
 	"AlwaysAdmit": false, "NodeDeclaredFeatureValidator": false, "PodGroupProtection": false,
 	"PodResizeValidator": false, "AlwaysDeny": true, "EventRateLimit": true, "ImagePolicyWebhook": true,
 }
 
-// dropKubePlugins removes the names of plugins that the server can do without, and returns them as flags.
-func dropKubePlugins(o *admission.Options) (ignored []string) {
+// DropPlugins removes the names of plugins that the server can do without, and returns them as flags, each as
+// --flag=name. The options get lists of their own.
+func DropPlugins(o *admission.Options) (ignored []string) {
 	drop := func(flag string, names []string, refuse bool) []string {
 		return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-			refused, known := kubePlugins[name]
+			refused, known := plugins[name]
 			if !known || refused && refuse {
 				return false // an error, if the server does not have it
 			}
