@@ -2,15 +2,17 @@
 //
 // Unlike client-go's recorder, this one uses the clock that it is given, its only goroutine exists while there are
 // Events to write and can be waited for, and it may write as several clients: a node agent has one for each of its
-// Nodes.
+// Nodes. Like that one, it is patient while the API server does not answer, and drops what the API server refuses.
 package events
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,9 +22,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxQueued is how many Events may wait to be written. Beyond that the newest are dropped, so that the component is
-// not slowed down.
-const maxQueued = 2000
+const (
+	// maxQueued is how many Events may wait to be written. Beyond that the newest are dropped, so that the component
+	// is not slowed down.
+	maxQueued = 2000
+	// maxTries is how often an Event is sent to an API server that does not answer. The pauses between, by the
+	// machine's clock, double from firstPause to longestPause: two minutes in all, which is client-go's patience.
+	maxTries     = 18
+	firstPause   = 100 * time.Millisecond
+	longestPause = 10 * time.Second
+	// soon is when the next try is part of what the component is doing, rather than of an outage.
+	soon = time.Second
+)
 
 // Event is what happened.
 type Event struct {
@@ -57,16 +68,26 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	ctx     context.Context // nil before Start
-	queue   []*corev1.Event
+	queue   []*queued
 	writing bool // a goroutine writes the queue's
+	machine clock.WithDelayedExecution
+	again   clock.Timer
+	nextTry time.Time // zero unless the first of the queue is to be tried again
 	running sync.WaitGroup
+}
+
+// queued is an Event that waits to be written.
+type queued struct {
+	event      *corev1.Event
+	correlated *record.EventCorrelateResult // nil before the first try: each Event is counted once
+	tries      int
 }
 
 // NewRecorder makes a recorder that writes an Event with the client for its host. Nothing is written until
 // Start is called.
 func NewRecorder(client func(host string) kubernetes.Interface, c clock.PassiveClock, log *slog.Logger) *Recorder {
 	return &Recorder{
-		client: client, clock: c, log: log,
+		client: client, clock: c, log: log, machine: clock.RealClock{},
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{Clock: c}),
 	}
 }
@@ -90,7 +111,7 @@ func (r *Recorder) Record(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.queue) < maxQueued {
-		r.queue = append(r.queue, written)
+		r.queue = append(r.queue, &queued{event: written})
 		r.employ()
 	}
 }
@@ -104,47 +125,86 @@ func (r *Recorder) Start(ctx context.Context) {
 }
 
 // Wait returns when no Event is being written. The context of Start must have ended.
-func (r *Recorder) Wait() { r.running.Wait() }
+func (r *Recorder) Wait() {
+	r.running.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.again != nil {
+		r.again.Stop()
+	}
+}
 
-// Busy describes the Events that have yet to be written; "" where there are none.
+// Busy describes the Events that have yet to be written; "" where there are none, or the API server has not answered
+// for so long that they are not tried again soon.
 func (r *Recorder) Busy() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.writing {
+	if len(r.queue) == 0 || r.ctx == nil || r.ctx.Err() != nil || r.nextTry.Sub(r.machine.Now()) > soon {
 		return ""
 	}
-	return fmt.Sprintf("%d Events are to be written", len(r.queue)+1)
+	return fmt.Sprintf("%d Events are to be written", len(r.queue))
 }
 
-// employ starts the goroutine that writes, where there is something to write and it is not there. The caller has the
-// lock.
+// employ starts the goroutine that writes, where there is something to write now and it is not there. The caller has
+// the lock.
 func (r *Recorder) employ() {
-	if len(r.queue) > 0 && !r.writing && r.ctx != nil && r.ctx.Err() == nil {
+	if len(r.queue) > 0 && !r.writing && r.nextTry.IsZero() && r.ctx != nil && r.ctx.Err() == nil {
 		r.writing = true
 		r.running.Go(r.drain)
 	}
 }
 
+// drain writes the queue's Events in their order, until it is empty or the API server does not answer.
 func (r *Recorder) drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.queue) > 0 && r.ctx.Err() == nil {
-		e := r.queue[0]
-		r.queue = r.queue[1:]
+	for len(r.queue) > 0 && r.nextTry.IsZero() && r.ctx.Err() == nil {
+		q := r.queue[0]
 		r.mu.Unlock()
-		if err := r.write(r.ctx, e); err != nil && r.ctx.Err() == nil {
-			r.log.Warn("cannot write event", "reason", e.Reason, "about", e.InvolvedObject.Namespace+"/"+
-				e.InvolvedObject.Name, "err", err)
-		}
+		err := r.write(r.ctx, q)
 		r.mu.Lock()
+		if err != nil && r.ctx.Err() == nil {
+			if q.tries < maxTries && !refused(err) {
+				r.pause(q.tries)
+				continue
+			}
+			about := q.event.InvolvedObject
+			r.log.Warn("cannot write event", "reason", q.event.Reason, "about", about.Namespace+"/"+about.Name,
+				"err", err)
+		}
+		r.queue[0] = nil // what remains of the queue does not keep it
+		r.queue = r.queue[1:]
 	}
 	r.writing = false
 }
 
-func (r *Recorder) write(ctx context.Context, e *corev1.Event) error {
-	result, err := r.correlator.EventCorrelate(e)
-	if err != nil || result.Skip {
-		return err
+// refused reports whether an error is the API server's answer, which another try does not change.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
+// pause puts the next try off. The caller has the lock.
+func (r *Recorder) pause(tries int) {
+	pause := min(firstPause<<(tries-1), longestPause)
+	r.nextTry = r.machine.Now().Add(pause)
+	r.again = r.machine.AfterFunc(pause, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.nextTry = time.Time{}
+		r.employ()
+	})
+}
+
+func (r *Recorder) write(ctx context.Context, q *queued) (err error) {
+	if q.tries++; q.correlated == nil {
+		if q.correlated, err = r.correlator.EventCorrelate(q.event); err != nil {
+			return err
+		}
+	}
+	e, result := q.event, q.correlated
+	if result.Skip {
+		return nil
 	}
 	events := r.client(e.Source.Host).CoreV1().Events(e.Namespace)
 	var written *corev1.Event

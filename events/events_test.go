@@ -1,15 +1,24 @@
 package events
 
 import (
+	"context"
+	"errors"
+	"io"
 	"log/slog"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -58,4 +67,72 @@ func TestRecorder_DropsWhatIsTooMuchRatherThanBlock(t *testing.T) {
 		r.Record(Event{About: corev1.ObjectReference{Name: "p"}})
 	}
 	require.Len(t, r.queue, maxQueued)
+}
+
+// unreliable is an API server whose answers to writes of Events are these errors first.
+func unreliable(answers ...error) (kubernetes.Interface, *atomic.Int32) {
+	client, asked := fake.NewClientset(), &atomic.Int32{}
+	client.PrependReactor("*", "events", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetVerb() == "list" {
+			return false, nil, nil
+		}
+		if n := int(asked.Add(1)); n <= len(answers) {
+			return true, nil, answers[n-1]
+		}
+		return false, nil, nil
+	})
+	return client, asked
+}
+
+// recordTwice writes two Events of one kind by a client, and returns those that are stored in the end.
+func recordTwice(t *testing.T, client kubernetes.Interface) []corev1.Event {
+	t.Helper()
+	r := NewRecorder(func(string) kubernetes.Interface { return client }, clocktesting.NewFakeClock(
+		time.Unix(1_800_000_000, 0)), slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	r.Start(ctx)
+	for range 2 {
+		r.Record(Event{About: corev1.ObjectReference{Kind: "Pod", Name: "p", Namespace: "apps"}, Reason: "Started"})
+	}
+	require.NotEmpty(t, r.Busy())
+	require.Eventually(t, func() bool { return r.Busy() == "" }, time.Minute, time.Millisecond)
+	cancel()
+	r.Wait()
+	all, err := client.CoreV1().Events("apps").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	return all.Items
+}
+
+func TestRecorder_TriesAgainWhereTheAPIServerDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	client, asked := unreliable(syscall.ECONNREFUSED, io.ErrUnexpectedEOF)
+	stored := recordTwice(t, client)
+	require.Len(t, stored, 1)
+	require.EqualValues(t, 2, stored[0].Count, "a try is not counted")
+	require.EqualValues(t, 4, asked.Load())
+}
+
+func TestRecorder_DropsWhatTheAPIServerRefuses(t *testing.T) {
+	t.Parallel()
+	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "p", errors.New("not yours"))
+	client, asked := unreliable(refusal)
+	stored := recordTwice(t, client)
+	require.Len(t, stored, 1)
+	require.EqualValues(t, 3, asked.Load(), "the first; the second, counted in the first, which is not there; the second")
+}
+
+func TestRecorder_IsNotBusyInALongOutage(t *testing.T) {
+	t.Parallel()
+	r := NewRecorder(nil, clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), slog.Default())
+	ctx, cancel := context.WithCancel(t.Context())
+	r.ctx, r.queue = ctx, []*queued{{}}
+	for tries, busy := range map[int]bool{1: true, 4: true, 5: false, maxTries - 1: false} {
+		r.pause(tries)
+		require.Equal(t, busy, r.Busy() != "", "after %d tries", tries)
+		require.LessOrEqual(t, time.Until(r.nextTry), longestPause)
+		r.again.Stop()
+	}
+	cancel()
+	require.Empty(t, r.Busy())
+	r.Wait()
 }
