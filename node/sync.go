@@ -89,7 +89,7 @@ func (a *agent) setUp(ctx context.Context, p *podState, now time.Time) error {
 	if !due || p.stopping || p.ended() {
 		return nil
 	}
-	p.setUpOf = now
+	p.setUpOf = a.Clock.Now() // which may be later than the beginning of this sync: what comes from now on is not in it
 	again, err := a.runtime.SetUp(ctx, p.pod, p.ip)
 	if err != nil {
 		var failed *runtime.SetUpError
