@@ -139,7 +139,7 @@ func (a *agent) run(ctx context.Context) error {
 		defer func() { _ = e.listener.Close() }()
 		served = e
 	}
-	var synced []cache.InformerSynced
+	var synced []cache.DoneChecker
 	for _, l := range a.links {
 		alone := l.node
 		if len(a.Names) == 1 {
@@ -152,7 +152,7 @@ func (a *agent) run(ctx context.Context) error {
 		synced = append(synced, begun...)
 	}
 	defer a.Quiescence.Add(a.busy)()
-	if !cache.WaitForCacheSync(asked.Done(), synced...) {
+	if !cache.WaitFor(asked, "", synced...) {
 		return nil
 	}
 	a.resume()

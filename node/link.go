@@ -76,7 +76,7 @@ func newLink(config *rest.Config, node string) (*link, error) {
 }
 
 // start begins to watch. alone is the only node that there is, "" where there are several.
-func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.InformerSynced, error) {
+func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.DoneChecker, error) {
 	l.factory = informer.NewFactory(l.client, informer.Options{Transform: dropManagedFields, Log: a.Log})
 	mine := fields.OneTermNotEqualSelector("spec.nodeName", "")
 	if alone != "" {
@@ -121,7 +121,7 @@ func (l *link) start(ctx context.Context, a *agent, alone string) ([]cache.Infor
 		return nil, err
 	}
 	l.factory.StartWithContext(ctx)
-	return []cache.InformerSynced{podHandler.HasSynced, nodeHandler.HasSynced}, nil
+	return []cache.DoneChecker{podHandler.HasSyncedChecker(), nodeHandler.HasSyncedChecker()}, nil
 }
 
 // close ends what start began, whose ctx has ended.

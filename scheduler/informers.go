@@ -53,16 +53,6 @@ func (s *scheduler) startInformers(ctx context.Context) (stop func(), err error)
 		return nil, err
 	}
 	s.informers.StartWithContext(ctx)
-	s.synced = append(s.synced, func() bool {
-		done := make(chan struct{})
-		close(done) // asks without waiting
-		for _, synced := range s.informers.WaitForCacheSync(done) {
-			if !synced {
-				return false
-			}
-		}
-		return true
-	})
 	return s.informers.Shutdown, nil
 }
 
@@ -82,7 +72,7 @@ func handleEvents[T any](s *scheduler, informer toolscache.SharedIndexInformer, 
 		},
 	})
 	if err == nil {
-		s.synced = append(s.synced, registration.HasSynced)
+		s.synced = append(s.synced, registration.HasSyncedChecker())
 	}
 	return err
 }

@@ -180,7 +180,7 @@ type scheduler struct {
 	nominator *nominator
 	queue     *queue
 	pods      corelisters.PodLister
-	synced    []toolscache.InformerSynced
+	synced    []toolscache.DoneChecker
 	recorder  *events.Recorder
 	metrics   *metrics
 
@@ -278,7 +278,8 @@ func (s *scheduler) preEnqueue(pod *framework.PodInfo) *framework.Status {
 // lead schedules until ctx ends and the last binding is done.
 func (s *scheduler) lead(ctx context.Context) {
 	// The handlers, not only the stores: a node that has not reached the cache yet cannot be chosen.
-	if !toolscache.WaitForCacheSync(ctx.Done(), s.synced...) {
+	s.informers.WaitForCacheSyncWithContext(ctx)
+	if !toolscache.WaitFor(ctx, "", s.synced...) {
 		return
 	}
 	var background sync.WaitGroup

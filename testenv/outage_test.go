@@ -54,7 +54,7 @@ func TestStop_MayFollowAnOutage(t *testing.T) {
 }
 
 // awaitReady waits until so many pods of a Deployment are ready.
-func awaitReady(t *testing.T, client kubernetes.Interface, name string, replicas int32) {
+func awaitReady(t testing.TB, client kubernetes.Interface, name string, replicas int32) {
 	t.Helper()
 	w, err := client.AppsV1().Deployments("default").Watch(t.Context(),
 		metav1.ListOptions{FieldSelector: "metadata.name=" + name, TimeoutSeconds: new(int64(60))})

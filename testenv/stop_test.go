@@ -59,9 +59,9 @@ func TestStop_DoesNotWaitForClients(t *testing.T) {
 func TestStop_KeepsNothing(t *testing.T) {
 	const (
 		rounds, atOnce = 10, 5
-		// most is what a control plane may leave. Whole, it is 2 to 3 MiB; a connection, which net/http has a
-		// timer for, is 40 KiB.
-		most = 256 << 10
+		// most is what a control plane may leave, twice the client's connection, which net/http has a timer for.
+		// Whole, it is 4 MiB.
+		most = 96 << 10
 	)
 	round := func() {
 		var ended sync.WaitGroup
