@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -83,7 +84,7 @@ func (o *whyOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	objects, findings := diagnose.InspectAll(root, all, diagnose.Visited{})
+	objects, findings := diagnose.InspectAll(root, all, diagnose.Visited{}, time.Now())
 	s, err := o.surroundings()
 	if err != nil {
 		return err
@@ -144,7 +145,7 @@ func (o *whyOptions) warningsAbout(ctx context.Context, namespace string, object
 	if err != nil {
 		return nil, err
 	}
-	return diagnose.Warnings(list.Items, objects), nil
+	return diagnose.Warnings(list.Items, objects, time.Now()), nil
 }
 
 func (o *whyOptions) print(name string, root *unstructured.Unstructured, findings []diagnose.Finding) {

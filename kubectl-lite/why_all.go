@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,7 +41,7 @@ func (o *whyOptions) runAll(ctx context.Context, namespace string) error {
 	var findings []diagnose.Finding
 	all, visited := diagnose.Owned(objects), diagnose.Visited{}
 	judge := func(root *unstructured.Unstructured) error {
-		members, wrong := diagnose.InspectAll(root, all, visited)
+		members, wrong := diagnose.InspectAll(root, all, visited, time.Now())
 		if len(members) == 0 {
 			return nil
 		}

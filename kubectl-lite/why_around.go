@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -102,7 +103,7 @@ func (s *surroundings) behind(ctx context.Context, service *unstructured.Unstruc
 	ready := 0
 	for _, pod := range pods {
 		if s.pods == nil { // otherwise it is looked at for itself
-			found = append(found, diagnose.Inspect(pod)...)
+			found = append(found, diagnose.Inspect(pod, time.Now())...)
 		}
 		if diagnose.IsTrue(pod, string(corev1.PodReady)) {
 			ready++

@@ -51,7 +51,7 @@
 //	environment.go  Environment: start and stop     (server.go: the API server; parts.go: what stands on it)
 //	options.go      which parts run
 //	users.go        users, service accounts, kubeconfigs
-//	crds.go         CustomResourceDefinitions       (manifests.go: where they are read)
+//	crds.go         CustomResourceDefinitions       (package manifests reads them)
 //	webhooks.go     the operator's webhooks
 //	match.go        which requests are meant
 //	faults.go       requests that go wrong          (traffic.go: where that happens)

@@ -103,7 +103,8 @@ func (e *Environment) diagnosis(ctx context.Context) (findings, last []string, e
 	warnings := slices.DeleteFunc(slices.Clone(events.Items), func(e corev1.Event) bool {
 		return e.Type != corev1.EventTypeWarning
 	})
-	for _, f := range diagnose.Merge(append(inspect(objects), diagnose.Warnings(warnings, objects)...)) {
+	now := e.options.clock.Now()
+	for _, f := range diagnose.Merge(append(inspect(objects, now), diagnose.Warnings(warnings, objects, now)...)) {
 		name := f.Subject
 		if f.Namespace != "" {
 			name += " in " + f.Namespace
@@ -129,14 +130,14 @@ func lastEvents(events []corev1.Event) (lines []string) {
 }
 
 // inspect finds out about all objects, each together with those that it owns.
-func inspect(objects []*unstructured.Unstructured) (all []diagnose.Finding) {
+func inspect(objects []*unstructured.Unstructured, now time.Time) (all []diagnose.Finding) {
 	present := map[types.UID]bool{}
 	for _, o := range objects {
 		present[o.GetUID()] = true
 	}
 	family, visited := diagnose.Owned(objects), diagnose.Visited{}
 	judge := func(root *unstructured.Unstructured) {
-		members, wrong := diagnose.InspectAll(root, family, visited)
+		members, wrong := diagnose.InspectAll(root, family, visited, now)
 		if len(members) > 0 && len(wrong) == 0 && !diagnose.IsReady(root) {
 			wrong = append(wrong, diagnose.NotReady(root))
 		}

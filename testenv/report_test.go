@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +54,17 @@ func TestReport_IsLoggedWhenATestFails(t *testing.T) {
 	require.Contains(t, report, " Warning Failed Pod/web-")
 	require.Contains(t, report, "update configmaps default/missing: 404")
 	require.Less(t, strings.Count(report, "\n"), 90)
+}
+
+func TestReport_GoesByTheClockOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	clock := testenv.NewClock(time.Date(2131, 5, 1, 8, 0, 0, 0, time.UTC))
+	env := testenv.StartEnvironment(t, testenv.WithFakeTime(clock), testenv.WithNodes(0))
+	_, err := kubernetes.NewForConfigOrDie(env.Config).AppsV1().Deployments("default").Create(t.Context(),
+		deployment("web", 1), metav1.CreateOptions{})
+	require.NoError(t, err)
+	clock.Step(time.Minute)
+	require.Contains(t, env.Report(t.Context()), "FailedScheduling 60s ago")
 }
 
 func TestReport_DoesWithoutTheAPIServer(t *testing.T) {

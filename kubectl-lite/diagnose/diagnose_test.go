@@ -3,6 +3,7 @@ package diagnose_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +40,7 @@ func crashing(name string) *unstructured.Unstructured {
 func Example() {
 	root := object(replicaSet)
 	all := diagnose.Owned([]*unstructured.Unstructured{crashing("web-b"), crashing("web-a")})
-	_, findings := diagnose.InspectAll(root, all, diagnose.Visited{})
+	_, findings := diagnose.InspectAll(root, all, diagnose.Visited{}, time.Now())
 	for _, f := range diagnose.Merge(append(findings, diagnose.NotReady(root))) {
 		fmt.Println(f.Rank, f.Subject, f.Text, f.Others)
 	}
@@ -68,7 +69,8 @@ func TestInspectAll_EndsWhereOwnersFormACycle(t *testing.T) {
 	t.Parallel()
 	a := object(`{kind: Widget, metadata: {name: a, uid: a, ownerReferences: [{uid: b}]}}`)
 	b := object(`{kind: Widget, metadata: {name: b, uid: b, ownerReferences: [{uid: a}]}}`)
-	objects, findings := diagnose.InspectAll(a, diagnose.Owned([]*unstructured.Unstructured{a, b}), diagnose.Visited{})
+	objects, findings := diagnose.InspectAll(a, diagnose.Owned([]*unstructured.Unstructured{a, b}), diagnose.Visited{},
+		time.Now())
 	require.Len(t, objects, 2)
 	require.Empty(t, findings)
 }

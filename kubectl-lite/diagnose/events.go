@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Warnings are the findings about the objects among the events, the latest of each reason.
-func Warnings(events []corev1.Event, objects []*unstructured.Unstructured) (found []Finding) {
+// Warnings are the findings about the objects among the events, the latest of each reason. now is by the clock of the
+// cluster.
+func Warnings(events []corev1.Event, objects []*unstructured.Unstructured, now time.Time) (found []Finding) {
 	slices.SortFunc(events, func(a, b corev1.Event) int { return EventTime(b).Compare(EventTime(a)) })
 	reported := map[string]bool{}
 	for _, e := range events {
@@ -25,16 +26,16 @@ func Warnings(events []corev1.Event, objects []*unstructured.Unstructured) (foun
 		}
 		reported[subject+e.Reason] = true
 		found = append(found, Finding{Rank: warningRank(e.Reason), Subject: subject,
-			Text: fmt.Sprintf("%s %s ago: %s", e.Reason, age(EventTime(e)), strings.TrimSpace(e.Message))})
+			Text: fmt.Sprintf("%s %s ago: %s", e.Reason, age(EventTime(e), now), strings.TrimSpace(e.Message))})
 	}
 	return found
 }
 
-func age(t time.Time) string {
+func age(t, now time.Time) string {
 	if t.IsZero() {
 		return "<unknown>"
 	}
-	return duration.HumanDuration(time.Since(t))
+	return duration.HumanDuration(now.Sub(t))
 }
 
 // warningRank places a warning among the causes by its reason.

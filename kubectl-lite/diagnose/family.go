@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -43,8 +44,8 @@ func identityOf(obj *unstructured.Unstructured) identity {
 }
 
 // InspectAll returns an object with all that it owns, and what is wrong with them. It skips visited objects: an
-// object may have several owners, and owner references may form a cycle.
-func InspectAll(root *unstructured.Unstructured, all Family, visited Visited) (
+// object may have several owners, and owner references may form a cycle. now is by the clock of the cluster.
+func InspectAll(root *unstructured.Unstructured, all Family, visited Visited, now time.Time) (
 	objects []*unstructured.Unstructured, findings []Finding) {
 	var visit func(obj *unstructured.Unstructured, past bool)
 	visit = func(obj *unstructured.Unstructured, past bool) {
@@ -53,7 +54,7 @@ func InspectAll(root *unstructured.Unstructured, all Family, visited Visited) (
 		}
 		visited[identityOf(obj)] = true
 		if !past {
-			objects, findings = append(objects, obj), append(findings, Inspect(obj)...)
+			objects, findings = append(objects, obj), append(findings, Inspect(obj, now)...)
 		}
 		past = past || isDone(obj) // how its pods ended on the way is history
 		for _, child := range all[obj.GetUID()] {

@@ -38,8 +38,8 @@ var badConditions = []struct {
 	{schema.GroupKind{Kind: "Node"}, "NetworkUnavailable", "True", RankPending, "has no network"},
 }
 
-// Inspect returns what is wrong with an object by its own report.
-func Inspect(obj *unstructured.Unstructured) []Finding {
+// Inspect returns what is wrong with an object by its own report. now is by the clock of its cluster.
+func Inspect(obj *unstructured.Unstructured, now time.Time) []Finding {
 	subject := obj.GetKind() + "/" + obj.GetName()
 	var found []Finding
 	add := func(rank Rank, format string, args ...any) {
@@ -69,7 +69,7 @@ func Inspect(obj *unstructured.Unstructured) []Finding {
 	}
 	inspectSpec(obj, kind, add)
 	if kind == (schema.GroupKind{Kind: "Pod"}) {
-		found = append(found, inspectPod(obj)...)
+		found = append(found, inspectPod(obj, now)...)
 	}
 	return found
 }
@@ -95,7 +95,7 @@ func inspectSpec(obj *unstructured.Unstructured, kind schema.GroupKind, add func
 	}
 }
 
-func inspectPod(pod *unstructured.Unstructured) []Finding {
+func inspectPod(pod *unstructured.Unstructured, now time.Time) []Finding {
 	subject := "Pod/" + pod.GetName()
 	text := func(path ...string) string { s, _, _ := unstructured.NestedString(pod.Object, path...); return s }
 	if text("status", "phase") == "Failed" && text("status", "reason") != "" { // evicted, or refused by its node
@@ -111,7 +111,7 @@ func inspectPod(pod *unstructured.Unstructured) []Finding {
 				continue
 			}
 			name, _ := fields["name"].(string)
-			inspectContainer(fields, startsFirst(pod, name), func(rank Rank, format string, args ...any) {
+			inspectContainer(fields, startsFirst(pod, name), now, func(rank Rank, format string, args ...any) {
 				found = append(found, Finding{Rank: rank, Subject: subject, Text: fmt.Sprintf(format, args...),
 					Container: name})
 			})
@@ -165,7 +165,7 @@ func inspectGates(pod *unstructured.Unstructured, subject string) (found []Findi
 // back-off after as long.
 const restartedLately = 10 * time.Minute
 
-func inspectContainer(state map[string]any, startsFirst bool, add func(Rank, string, ...any)) {
+func inspectContainer(state map[string]any, startsFirst bool, now time.Time, add func(Rank, string, ...any)) {
 	text := func(path ...string) string { s, _, _ := unstructured.NestedString(state, path...); return s }
 	what := "container " + text("name")
 	if startsFirst {
@@ -198,9 +198,9 @@ func inspectContainer(state map[string]any, startsFirst bool, add func(Rank, str
 		add(RankProbe, "%s runs but is not ready: its readiness or startup probe has not passed", what)
 	case running && code != 0:
 		at, err := time.Parse(time.RFC3339, text("lastState", "terminated", "finishedAt"))
-		if err == nil && time.Since(at) < restartedLately {
+		if err == nil && now.Sub(at) < restartedLately {
 			add(RankRestart, "%s runs again, %d restarts: it ended %s ago with exit code %d (%s)", what, restarts,
-				duration.HumanDuration(time.Since(at)), code,
+				duration.HumanDuration(now.Sub(at)), code,
 				cmp.Or(text("lastState", "terminated", "reason"), "Error"))
 		}
 	}
