@@ -159,7 +159,8 @@ func (q *quotas) reconcile(ctx context.Context, key string) error {
 	return nil
 }
 
-// count adds up what is used of each resource that the quota limits and that there is.
+// count adds up what is used of each resource that the quota limits. Of a kind that is not served nothing is used, so
+// that its first object can be charged for when it is.
 func (q *quotas) count(ctx context.Context, is *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	used := corev1.ResourceList{}
 	resources := map[schema.GroupResource]corev1.ResourceList{}
@@ -176,10 +177,7 @@ func (q *quotas) count(ctx context.Context, is *corev1.ResourceQuota) (corev1.Re
 	now := q.env.Clock.Now()
 	for _, of := range slices.SortedFunc(maps.Keys(resources), compareResources) {
 		objects, err := q.list(ctx, of, is)
-		if errors.Is(err, errNotServed) {
-			continue // nobody can use any
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, errNotServed) {
 			return nil, fmt.Errorf("count %s in %s: %w", of, is.Namespace, err)
 		}
 		sum := resources[of]
