@@ -137,7 +137,7 @@ func ExampleEnvironment_Inject() {
 	// second: configmaps "settings" already exists
 }
 
-// What a client asked for, and what of it was for nothing.
+// The summary counts a client's requests, and the writes among them that changed nothing.
 func ExampleEnvironment_Calls() {
 	env, err := testenv.NewEnvironment(testenv.APIServerOnly())
 	if err != nil {
@@ -166,7 +166,7 @@ func ExampleEnvironment_Calls() {
 	// kubernetes-admin   create   configmaps   1       0        0           0
 }
 
-// What all tests need is set up once, and each has a fork of it.
+// An environment with all that the tests need is set up once, and each test begins with a fork of it.
 func ExampleFromSnapshot() {
 	ctx := context.Background()
 	base, err := testenv.NewEnvironment(testenv.APIServerOnly())

@@ -74,7 +74,7 @@ func TestStop_KeepsNothing(t *testing.T) {
 		}
 		ended.Wait()
 	}
-	round() // what is made once is made now
+	round() // the process makes all that it makes once
 	goroutines, before := runtime.NumGoroutine(), liveHeap()
 	for range rounds {
 		round()
@@ -114,7 +114,7 @@ func TestStop_LeavesNothing(t *testing.T) {
 		require.NoError(t, stop())
 	}
 	goroutines := runtime.NumGoroutine()
-	for range 10 { // what is made once is made, and pools are filled
+	for range 10 { // the process has made all that it makes once, and its pools are full
 		cycle()
 	}
 	before := liveHeap()

@@ -234,6 +234,24 @@ func algorithmOf(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	return "", fmt.Errorf("authn: service account key: %T is neither RSA nor ECDSA on a NIST curve", key)
 }
 
+// ReadKeys reads the SigningKey from a file, unless that is "", and further Keys from others. Errors name the flags of
+// kube-apiserver that these files are of.
+func (o *IssuerOptions) ReadKeys(signing string, others []string) (err error) {
+	if signing != "" {
+		if o.SigningKey, err = ReadSigningKey(signing); err != nil {
+			return fmt.Errorf("--service-account-signing-key-file: %w", err)
+		}
+	}
+	for _, file := range others {
+		keys, err := ReadPublicKeys(file)
+		if err != nil {
+			return fmt.Errorf("--service-account-key-file: %w", err)
+		}
+		o.Keys = append(o.Keys, keys...)
+	}
+	return nil
+}
+
 // ReadSigningKey reads an ECDSA or RSA private key from a PEM file.
 func ReadSigningKey(file string) (crypto.Signer, error) {
 	content, err := os.ReadFile(file)

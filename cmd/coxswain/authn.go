@@ -148,21 +148,14 @@ func (f *authnFlags) issuer(own *authorities) (*authn.Issuer, error) {
 		return nil, fmt.Errorf("--service-account-max-token-expiration: %s is not between an hour and 2^32 seconds",
 			f.maxExpiration)
 	}
-	var err error
-	if f.signingKeyFile == "" {
-		o.SigningKey, err = own.tokens()
-	} else if o.SigningKey, err = authn.ReadSigningKey(f.signingKeyFile); err != nil {
-		err = fmt.Errorf("--service-account-signing-key-file: %w", err)
-	}
-	if err != nil {
+	if err := o.ReadKeys(f.signingKeyFile, f.keyFiles); err != nil {
 		return nil, err
 	}
-	for _, file := range f.keyFiles {
-		keys, err := authn.ReadPublicKeys(file)
-		if err != nil {
-			return nil, fmt.Errorf("--service-account-key-file: %w", err)
+	if o.SigningKey == nil {
+		var err error
+		if o.SigningKey, err = own.tokens(); err != nil {
+			return nil, err
 		}
-		o.Keys = append(o.Keys, keys...)
 	}
 	return authn.NewIssuer(o)
 }

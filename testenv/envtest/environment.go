@@ -10,8 +10,8 @@
 // run as well. Environment.Testenv is the testenv.Environment below it, with snapshots, faults and all the rest.
 //
 // All of envtest's exported names are here. Fields about programs (paths, downloads) are there so that suites compile,
-// and are without effect. What a suite configures kube-apiserver or etcd for has effect in the test's process, or does
-// not matter there, or makes Start fail; the comments of APIServer.Configure and Etcd.Configure say which.
+// and do nothing. A flag of kube-apiserver or etcd that a suite sets acts in the test's process, or is ignored because
+// nothing depends on it there, or makes Start fail; the comments of APIServer.Configure and Etcd.Configure say which.
 //
 //	environment.go   Environment
 //	controlplane.go  ControlPlane and Etcd

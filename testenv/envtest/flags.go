@@ -123,21 +123,14 @@ func (f *serverFlags) credentials() (a authn.Options, err error) {
 // issuer signs the tokens of service accounts.
 func (f *serverFlags) issuer() (*authn.Issuer, error) {
 	o := authn.IssuerOptions{Issuers: f.issuers, Audiences: f.audiences}
-	var err error
-	if f.signingKeyFile == "" {
-		o.SigningKey, err = pki.NewKey()
-	} else if o.SigningKey, err = authn.ReadSigningKey(f.signingKeyFile); err != nil {
-		err = fmt.Errorf("--service-account-signing-key-file: %w", err)
-	}
-	if err != nil {
+	if err := o.ReadKeys(f.signingKeyFile, f.keyFiles); err != nil {
 		return nil, err
 	}
-	for _, file := range f.keyFiles {
-		keys, err := authn.ReadPublicKeys(file)
-		if err != nil {
-			return nil, fmt.Errorf("--service-account-key-file: %w", err)
+	if o.SigningKey == nil {
+		var err error
+		if o.SigningKey, err = pki.NewKey(); err != nil {
+			return nil, err
 		}
-		o.Keys = append(o.Keys, keys...)
 	}
 	return authn.NewIssuer(o)
 }
