@@ -21,7 +21,7 @@ import (
 
 // Options select what the informers of a factory see.
 type Options struct {
-	// Namespace is the only one that they see; all where empty.
+	// Namespace is the only one that they see; all where empty. Kinds without namespaces need a factory without one.
 	Namespace string
 	// Tweak, if not nil, may set selectors on all requests.
 	Tweak func(*metav1.ListOptions)

@@ -56,6 +56,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -112,12 +113,20 @@ type Options struct {
 	// AllowedUnsafeSysctls are those that pods may set besides the safe ones, or what their names begin with
 	// before a *.
 	AllowedUnsafeSysctls []string
+	// ClusterDNS are the addresses of the DNS servers of pods with the policy ClusterFirst, with the process runtime.
+	// Where there are none, these pods have the machine's.
+	ClusterDNS []string
+	// ClusterDomain is the domain of the cluster's names; cluster.local where empty.
+	ClusterDomain string
 	// Eviction says when pods have to go because a Node is short of something.
 	Eviction EvictionOptions
 	// ShutdownGracePeriod, where it is not zero, has Run end all pods within this time when its ctx ends, before it
 	// returns; ShutdownGracePeriodCriticalPods is how much of it is kept for those of critical priority.
 	ShutdownGracePeriod             time.Duration
 	ShutdownGracePeriodCriticalPods time.Duration
+	// OpenRouter opens the network of the process runtime's pods: the router in a network namespace that an earlier
+	// agent has left, or a new one where that is nil. A nil function opens one with a network of this machine alone.
+	OpenRouter func(namespace *os.File) (runtime.Router, error)
 	// Address is the InternalIP of the Nodes and the host IP of their pods; 127.0.0.1 where empty.
 	Address string
 	// ListenAddress and Port are where the agent serves logs, streams and statistics to the API server, over TLS;
@@ -197,6 +206,7 @@ func (o *Options) complete() error {
 	if o.Address == "" {
 		o.Address = "127.0.0.1"
 	}
+	o.ClusterDomain = cmp.Or(o.ClusterDomain, "cluster.local")
 	if o.ListenAddress == "" {
 		o.ListenAddress = o.Address
 	}
@@ -256,7 +266,8 @@ func (o *Options) newRuntime(h runtime.Host) (runtime.Runtime, error) {
 	if o.Runtime == Process {
 		return process.New(h, process.Options{
 			DataDir: o.DataDir, Hide: o.Hide, VolumeRoots: o.VolumeRoots, MaxPodPIDs: o.MaxPodPIDs,
-			Address: o.Address, Capacity: o.Capacity, Clock: o.Clock, Log: o.Log,
+			OpenRouter: o.OpenRouter, Address: o.Address, ClusterDNS: o.ClusterDNS, ClusterDomain: o.ClusterDomain,
+			Capacity: o.Capacity, Clock: o.Clock, Log: o.Log,
 		})
 	}
 	return simulated.New(simulated.Options{StartDelay: o.StartDelay, Script: o.Script, Now: o.Clock.Now}), nil

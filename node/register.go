@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 // syncNode creates or adopts a Node and keeps its status true.
@@ -35,6 +37,9 @@ func (a *agent) syncNode(ctx context.Context, n *hostedNode) error {
 		return fmt.Errorf("adopt node %s: %w", n.name, err)
 	}
 	n.setCIDR(node.Spec.PodCIDR)
+	if m, ok := a.runtime.(runtime.Machine); ok {
+		m.Connect(n.name)
+	}
 	if err := a.reportNode(ctx, n, node); err != nil {
 		return fmt.Errorf("status of node %s: %w", n.name, err)
 	}

@@ -36,15 +36,16 @@ var floors = map[string][]string{
 	"apiserver":    {"api", "storage", "quota", "bounds", "series", "quiescence", "virtualtime"},
 	"controllers":  {"events", "quota", "bounds", "events", "quiescence", "virtualtime", "informer", "workqueue"},
 	"scheduler":    {"events", "bounds", "quiescence", "virtualtime", "informer"},
-	"node":         {"events", "delegated", "bounds", "quiescence", "virtualtime", "informer", "workqueue"},
+	"network":      {"events", "delegated", "bounds", "series", "quiescence", "virtualtime", "informer", "workqueue"},
+	"node":         {"network", "events", "delegated", "bounds", "quiescence", "virtualtime", "informer", "workqueue"},
 	"kubectl-lite": {"bounds"},
 	"bench":        {},
-	"testenv": {"api", "storage", "apiserver", "controllers", "scheduler", "node", "quiescence", "virtualtime",
-		"kubectl-lite", "manifests"},
-	"cmd": {"api", "storage", "apiserver", "controllers", "scheduler", "node", "delegated", "quiescence", "virtualtime",
-		"kubectl-lite", "bench", "manifests"},
+	"testenv": {"api", "storage", "apiserver", "controllers", "scheduler", "node", "network", "quiescence",
+		"virtualtime", "kubectl-lite", "manifests"},
+	"cmd": {"api", "storage", "apiserver", "controllers", "scheduler", "node", "network", "delegated", "quiescence",
+		"virtualtime", "kubectl-lite", "bench", "manifests"},
 	"release":  {},
-	"test":     {},
+	"test":     {"network"},
 	"examples": {"testenv"},
 	".":        {},
 }
@@ -70,7 +71,7 @@ var (
 
 // Folders whose time comes from a clock.Clock that is passed in, and what they may not call.
 var (
-	clocked   = []string{"controllers", "scheduler", "node", "events", "delegated"}
+	clocked   = []string{"controllers", "scheduler", "node", "network", "events", "delegated"}
 	wallClock = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
 )
 

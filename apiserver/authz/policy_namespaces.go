@@ -24,6 +24,17 @@ func (r inNamespace) binding() *rbacv1.RoleBinding {
 }
 
 var namespaceRoles = []inNamespace{
+	// Not of Kubernetes: publishes the DNS server that runs with the network. RBAC cannot bound creation by name.
+	{
+		namespace: "kube-system", name: "coxswain:dns-publisher",
+		rules: list{
+			on("get", "core", "services", "kube-dns"),
+			on("create", "core", "services"),
+			on("get update", "discovery.k8s.io", "endpointslices", "kube-dns-coxswain"),
+			on("create", "discovery.k8s.io", "endpointslices"),
+		},
+		subjects: []string{"user:coxswain:dns-publisher"},
+	},
 	{
 		namespace: "kube-system", name: "extension-apiserver-authentication-reader",
 		rules:       list{on(read, "core", "configmaps", "extension-apiserver-authentication")},

@@ -142,6 +142,17 @@ var componentRoles = []named{
 		on("create", "authentication.k8s.io", "tokenreviews"),
 		on("create", "authorization.k8s.io", "subjectaccessreviews"),
 	}},
+	// Not of Kubernetes: the ingress controller. It may read every Secret, since any may be named by an Ingress.
+	{name: "coxswain:ingress", rules: list{
+		eventsRule,
+		on(read, "networking.k8s.io", "ingresses ingressclasses"),
+		on("create", "networking.k8s.io", "ingressclasses"),
+		on("update patch", "networking.k8s.io", "ingresses/status"),
+		on(read, "core", "services secrets"),
+		on(read, "discovery.k8s.io", "endpointslices"),
+		on("create", "authentication.k8s.io", "tokenreviews"),
+		on("create", "authorization.k8s.io", "subjectaccessreviews"),
+	}},
 	{name: "system:node-problem-detector", rules: list{
 		on("get", "core", "nodes"), on("patch", "core", "nodes/status"), eventsRule,
 	}},
@@ -153,6 +164,13 @@ var componentRoles = []named{
 		on(read, "core", "nodes"),
 		eventsRule,
 		on("list watch", "networking.k8s.io", "servicecidrs"),
+		on("list watch", "discovery.k8s.io", "endpointslices"),
+	}},
+	// Not of Kubernetes: proxy, policies and routes of the pods' network.
+	{name: "coxswain:network", rules: list{
+		on("list watch", "core", "services nodes pods namespaces"),
+		eventsRule,
+		on("list watch", "networking.k8s.io", "servicecidrs networkpolicies"),
 		on("list watch", "discovery.k8s.io", "endpointslices"),
 	}},
 	{name: "system:kubelet-api-admin", rules: list{
@@ -180,6 +198,10 @@ var componentRoles = []named{
 		on("create", "core", "serviceaccounts/token"),
 	}},
 	{name: "system:kube-dns", rules: list{on("list watch", "core", "endpoints services")}},
+	{name: "coxswain:dns", rules: list{
+		on("list watch", "core", "services namespaces"),
+		on("list watch", "discovery.k8s.io", "endpointslices"),
+	}},
 	{name: "system:kube-scheduler", rules: list{
 		eventsRule,
 		on("create", "coordination.k8s.io", "leases"),

@@ -194,7 +194,9 @@ func (f *certsFlags) credentials() ([]credential, error) {
 		&certFile{"etcd/peer", etcdCA, pki.Leaf{User: "etcd-peer", Hosts: etcd, Client: true}},
 		&kubeconfigFile{"admin", []identity{adminIdentity}},
 		&kubeconfigFile{"super-admin", []identity{superAdminIdentity}},
-		&kubeconfigFile{"scheduler", []identity{schedulerIdentity}},
+	}
+	for _, p := range partIdentities {
+		all = append(all, &kubeconfigFile{p.name, []identity{p.identity}})
 	}
 	users := []identity{controllersIdentity}
 	for _, account := range controllers.Accounts() {

@@ -89,11 +89,12 @@ func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 		"pki/apiserver-etcd-client.crt", "pki/etcd/ca.crt", "pki/etcd/ca.key", "pki/etcd/server.crt",
 		"pki/etcd/peer.key", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key", "pki/front-proxy-client.crt",
 		"pki/front-proxy-client.key",
-		"admin.kubeconfig", "controllers.kubeconfig", "scheduler.kubeconfig", "node.kubeconfig", "rack-2.kubeconfig",
+		"admin.kubeconfig", "controllers.kubeconfig", "scheduler.kubeconfig", "network.kubeconfig",
+		"dns.kubeconfig", "ingress.kubeconfig", "node.kubeconfig", "rack-2.kubeconfig",
 	} {
 		require.Contains(t, first, filepath.FromSlash(name))
 	}
-	require.Equal(t, 12, strings.Count(out, "made "), out)
+	require.Equal(t, 15, strings.Count(out, "made "), out)
 
 	cluster, err := pki.OpenCA(filepath.Join(dir, "pki"))
 	require.NoError(t, err)
@@ -167,7 +168,7 @@ func TestCerts_RenewsAllButTheAuthoritiesAndTheAccountsKey(t *testing.T) {
 		require.Equal(t, "https://api.example.com:7443", config.Clusters["coxswain"].Server)
 	}
 	out := mustCerts(t, dir, "--renew", "--node-prefix", "rack-", "--server", "https://other.example.com")
-	require.Equal(t, 11, strings.Count(out, "made "), out)
+	require.Equal(t, 14, strings.Count(out, "made "), out)
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "admin.kubeconfig"))
 	require.NoError(t, err)
 	require.Equal(t, "https://other.example.com", config.Host)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -131,8 +132,12 @@ type nodeFlags struct {
 	port    int
 	serving endpointFlags // of the agent's endpoint: TLS, and the CAs of its clients
 
+	network   networkFlags
 	bootstrap bool     // ask the API server for a serving certificate
 	volumes   []string // folders below which node-local volumes are
+
+	clusterDNS    []string
+	clusterDomain string
 
 	pids          int64 // of each pod
 	sysctls       []string
@@ -155,7 +160,11 @@ func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
 	fs.StringSliceVar(&f.sysctls, "allowed-unsafe-sysctls", nil,
 		"sysctls that pods may set besides the safe ones, or prefixes of their names followed by *, such as "+
 			"kernel.msg*,net.core.somaxconn")
+	fs.StringSliceVar(&f.clusterDNS, "cluster-dns", nil, "addresses of the DNS servers of pods with dnsPolicy "+
+		"ClusterFirst, with --runtime process; where empty, these pods have the machine's")
+	fs.StringVar(&f.clusterDomain, "cluster-domain", "cluster.local", "domain of the cluster's names")
 	f.addEviction(fs)
+	f.network.add(fs)
 }
 
 // addEviction adds the flags of eviction, with the kubelet's names and meaning.
@@ -191,12 +200,20 @@ func (f *nodeFlags) check() error {
 	if f.evictionGrace < 0 {
 		return errors.New("--eviction-max-pod-grace-period: must not be negative")
 	}
+	if err := f.network.check(); err != nil {
+		return err
+	}
 	f.eviction.MaxPodGracePeriod = time.Duration(f.evictionGrace) * time.Second
 	if f.shutdown < 0 || f.critical < 0 {
 		return errors.New("--shutdown-grace-period: must not be negative")
 	}
 	if f.runtime != "" && !slices.Contains(node.Runtimes, f.runtime) {
 		return fmt.Errorf("--runtime: %q is not one of: %s", f.runtime, strings.Join(node.Runtimes, ", "))
+	}
+	for _, server := range f.clusterDNS {
+		if _, err := netip.ParseAddr(server); err != nil {
+			return fmt.Errorf("--cluster-dns: %q is no address", server)
+		}
 	}
 	return nil
 }
@@ -206,6 +223,22 @@ func (f *nodeFlags) setCount(fs *pflag.FlagSet) {
 	if f.runtime == node.Process && !fs.Changed("nodes") {
 		f.count = 1
 	}
+}
+
+// setDNS has pods ask the DNS server that runs beside them.
+func (f *nodeFlags) setDNS(serviceCIDRs []string) error {
+	if f.network.dns = f.network.dns && f.runtime == node.Process && f.network.proxy; !f.network.dns {
+		return nil
+	}
+	ranges, err := parseCIDRs(serviceCIDRs)
+	if err != nil {
+		return fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	f.network.dnsAddress = tenth(ranges)
+	if len(f.clusterDNS) == 0 {
+		f.clusterDNS = []string{f.network.dnsAddress.String()}
+	}
+	return nil
 }
 
 // addEndpoint adds the flags of an agent that is a process of its own, with the kubelet's names.
@@ -222,6 +255,7 @@ func (f *nodeFlags) addEndpoint(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.volumes, "node-local-root", []string{"/var/lib/coxswain/volumes"},
 		"folders directly below which the volumes of node-local classes are; the agent removes the data of reclaimed "+
 			"volumes there, and nothing elsewhere")
+	f.network.addKubeconfig(fs)
 	fs.DurationVar(&f.shutdown, "shutdown-grace-period", 0, "end all pods within this time on SIGTERM or SIGINT, "+
 		"as at a machine's shutdown; with 0 pods keep running")
 	fs.DurationVar(&f.critical, "shutdown-grace-period-critical-pods", 0,
@@ -249,7 +283,7 @@ func newNode() *cobra.Command {
 			}
 			f.setCount(cmd.Flags())
 			f.serving = p.endpoint
-			f.hide = credentialFiles(p.kubeconfig)
+			f.hide = append(credentialFiles(p.kubeconfig), credentialFiles(f.network.kubeconfig)...)
 			return p.run(cmd.Context(), prometheus.NewRegistry(), f.run)
 		},
 	}
@@ -275,16 +309,26 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 	if err != nil {
 		return err
 	}
-	err = node.Run(ctx, as.main, node.Options{
+	o := node.Options{
 		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide,
 		VolumeRoots: f.volumes, Identity: as.node,
 		Address: f.address, ListenAddress: f.bind, Port: f.port, ClientCAs: clients, TLS: tc,
 		ServerTLSBootstrap: f.bootstrap,
 		Metrics:            processMetrics, MaxPodPIDs: max(0, f.pids), AllowedUnsafeSysctls: f.sysctls,
+		ClusterDNS: f.clusterDNS, ClusterDomain: f.clusterDomain,
 		Eviction:            f.eviction,
 		ShutdownGracePeriod: f.shutdown, ShutdownGracePeriodCriticalPods: f.critical, Ready: f.ready,
 		Clock: f.time.clock(), Quiescence: f.time.parts,
-	})
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	wait, err := f.startNetwork(ctx, as, &o)
+	if err != nil {
+		cancel()
+		return err
+	}
+	err = node.Run(ctx, as.main, o)
+	cancel()
+	wait()
 	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "listen" && op.Addr != nil {
 		return listenError("port", op.Addr.String(), err)
 	}

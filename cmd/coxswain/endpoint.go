@@ -35,6 +35,8 @@ type endpointFlags struct {
 	open              []string
 	profiling         bool
 	tls               tlsFlags
+
+	ready func() bool // for /readyz, if not nil
 }
 
 func (f *endpointFlags) add(fs *pflag.FlagSet, address string) {
@@ -150,9 +152,16 @@ func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, 
 func (f *endpointFlags) routes(metrics prometheus.Gatherer, more map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
-	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+	for _, path := range []string{"/healthz", "/livez"} {
 		mux.HandleFunc(path, ok)
 	}
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+		if f.ready != nil && !f.ready() {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		ok(w, r)
+	})
 	all := append(prometheus.Gatherers{metrics}, processMetrics...)
 	mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
 	if f.profiling {

@@ -35,7 +35,19 @@ var (
 	kubeletClient       = identity{authz.KubeletClient, nil}
 	controllersIdentity = identity{"system:kube-controller-manager", nil}
 	schedulerIdentity   = identity{"system:kube-scheduler", nil}
+	ingressIdentity     = identity{"coxswain:ingress", nil}
+	networkIdentity     = identity{"coxswain:network", nil} // of proxy, policies and routes
+	dnsIdentity         = controllerIdentity("coredns")
+	publisherIdentity   = identity{"coxswain:dns-publisher", nil} // of the Service kube-dns
 )
+
+// partIdentities are those of components that have one each, by the names of their kubeconfigs.
+var partIdentities = []struct {
+	name string
+	identity
+}{
+	{"scheduler", schedulerIdentity}, {"network", networkIdentity}, {"dns", dnsIdentity}, {"ingress", ingressIdentity},
+}
 
 func controllerIdentity(account string) identity {
 	return identity{"system:serviceaccount:kube-system:" + account,
@@ -71,6 +83,9 @@ type identities struct {
 	main       *rest.Config
 	controller func(account string) (*rest.Config, error)
 	node       func(name string) (*rest.Config, error)
+	network    func() (*rest.Config, error)
+	// dns and publisher are there where the API server is in this process.
+	dns, publisher func() (*rest.Config, error)
 	// serving makes a serving certificate of the cluster's CA for hosts; nil if that CA is not
 	// available.
 	serving func(hosts ...string) (pki.Certificate, error)
@@ -96,6 +111,9 @@ func (r *running) identities(main identity) (identities, error) {
 		main:       config,
 		controller: func(account string) (*rest.Config, error) { return r.certify(controllerIdentity(account)) },
 		node:       func(name string) (*rest.Config, error) { return r.certify(nodeIdentity(name)) },
+		network:    func() (*rest.Config, error) { return r.certify(networkIdentity) },
+		dns:        func() (*rest.Config, error) { return r.certify(dnsIdentity) },
+		publisher:  func() (*rest.Config, error) { return r.certify(publisherIdentity) },
 		serving:    r.own.cluster.Serving,
 	}
 	if main.user == fleetIdentity.user {
@@ -126,8 +144,10 @@ func (r *running) writeComponents(n *nodeFlags) error {
 	if err := r.writeKubeconfig("controllers", all...); err != nil {
 		return err
 	}
-	if err := r.writeKubeconfig("scheduler", schedulerIdentity); err != nil {
-		return err
+	for _, c := range partIdentities {
+		if err := r.writeKubeconfig(c.name, c.identity); err != nil {
+			return err
+		}
 	}
 	all = nil
 	if n.fleet() {

@@ -61,8 +61,8 @@ func newCommand() *cobra.Command {
 	root.PersistentFlags().StringVar(&level, "log-level", "warn",
 		"least severe messages to log: debug, info, warn or error")
 	root.PersistentFlags().StringVar(&format, "logging-format", "text", "form of log lines: text or json")
-	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newEtcd(), newCerts(),
-		newHealth(), newVersion(), newAssets(), newTestServer())
+	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newProxy(), newDNS(),
+		newIngress(), newEtcd(), newCerts(), newHealth(), newVersion(), newAssets(), newTestServer())
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,10 +64,13 @@ func TestUp_TellsOfAllThatRunsInIt(t *testing.T) {
 	has("/api/v1/nodes/node-1/proxy/metrics/cadvisor", `machine_cpu_cores{`)
 	has("/api/v1/nodes/node-1/proxy/metrics/resource", `node_cpu_usage_seconds_total `)
 	require.NotContains(t, get("/api/v1/nodes/node-1/proxy/metrics"), "etcd_")
-	components := 0
+	components, own := 0, strings.TrimPrefix(config.Host, "https://")
 	for _, line := range regexp.MustCompile(
 		`(?m)^(# \w+ )?(workqueue|scheduler|rest_client|leader_election)_.*\n`).FindAllString(get("/metrics"), -1) {
-		components += len(line)
+		// The registry is the process's: it also has the requests of other tests to their servers.
+		if !strings.Contains(line, `host="`) || strings.Contains(line, `host="`+own+`"`) {
+			components += len(line)
+		}
 	}
 	require.Less(t, components, 150_000, "TestClients_EveryKindAndVerb says what the rest is")
 }

@@ -364,6 +364,10 @@ func (f *serverFlags) certificateHosts() []string {
 	if host, err := os.Hostname(); err == nil {
 		hosts = append(hosts, host)
 	}
+	cidrs, _ := parseCIDRs(f.serviceCIDRs) // an error ends the start elsewhere
+	for _, cidr := range cidrs {
+		hosts = append(hosts, firstOf(cidr).String())
+	}
 	return hosts
 }
 

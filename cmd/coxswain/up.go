@@ -34,6 +34,9 @@ func newUp() *cobra.Command {
 			}
 			c.time, s.time, n.time = f.time, f.time, f.time
 			n.setCount(cmd.Flags())
+			if err := n.setDNS(f.serviceCIDRs); err != nil {
+				return err
+			}
 			f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
 			f.peers = map[string]string{"controller-manager": componentstatus.InProcess,
 				"scheduler": componentstatus.InProcess}
@@ -49,6 +52,7 @@ func newUp() *cobra.Command {
 	}
 	f.add(cmd.Flags())
 	n.add(cmd.Flags(), 3)
+	n.network.addDNS(cmd.Flags())
 	c.addPool(cmd.Flags())
 	cmd.Flags().StringVar(&f.clock, "clock", "real", "real, or manual: a clock that stands still until kubectl-lite "+
 		"clock advance moves it, for controllers, scheduler, nodes and API server; objects are then kept in memory")

@@ -28,6 +28,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/node/amount"
 	"github.com/coxswain-dev/coxswain/node/stream"
+	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 // Target is what probes and hooks act on: a container, its pod's addresses, and a way there.
@@ -130,7 +131,7 @@ func (p *Prober) isReady() bool {
 func (p *Prober) ask(ctx context.Context, kind Kind, probe *corev1.Probe, since time.Time,
 	decided func(ok bool) (done bool)) (failed bool) {
 	delay := since.Add(amount.Seconds(int64(probe.InitialDelaySeconds))).Sub(p.Clock.Now())
-	if !p.pause(ctx, delay) {
+	if !virtualtime.Wait(ctx, p.Clock, delay) {
 		return false
 	}
 	period := amount.Seconds(int64(max(1, probe.PeriodSeconds)))
@@ -160,24 +161,9 @@ func (p *Prober) ask(ctx context.Context, kind Kind, probe *corev1.Probe, since 
 			}
 			decided(false)
 		}
-		if !p.pause(ctx, period) {
+		if !virtualtime.Wait(ctx, p.Clock, period) {
 			return false
 		}
-	}
-}
-
-// pause waits, and reports whether there is reason to go on.
-func (p *Prober) pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := p.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

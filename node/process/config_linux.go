@@ -26,9 +26,13 @@ func (r *Runtime) containerConfig(p *livePod, c *corev1.Container, run int32) (*
 	if err != nil {
 		return nil, err
 	}
+	name, err := kernelHostname(p.env.Pod, r.ClusterDomain)
+	if err != nil {
+		return nil, runtime.ConfigError{Err: err}
+	}
 	spec := &p.env.Pod.Spec
 	pc := &sandbox.Container{
-		Name: c.Name, Run: run, Args: argv, Env: withPath(env, p.env.Pod), Dir: c.WorkingDir,
+		Name: c.Name, Run: run, Args: argv, Env: withPath(env, name), Dir: c.WorkingDir,
 		TTY: c.TTY, Stdin: c.Stdin, StdinOnce: c.StdinOnce, HostPID: spec.HostPID, Hide: r.hide,
 		Cgroup: r.podCgroup(p.env.Pod.UID) + "/" + c.Name, Limits: limits(&c.Resources),
 	}
@@ -50,9 +54,9 @@ func targetOf(pod *corev1.Pod, c *corev1.Container) string {
 	return ""
 }
 
-func withPath(env []string, pod *corev1.Pod) []string {
+func withPath(env []string, hostname string) []string {
 	for name, value := range map[string]string{
-		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": hostname(pod),
+		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": hostname,
 		"HOME": "/root",
 	} {
 		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
@@ -247,75 +251,30 @@ func makeSubPath(volume, sub string, gid *int64) error {
 }
 
 // writeNetworkFiles makes a pod's /etc/hosts, /etc/hostname and /etc/resolv.conf.
-func writeNetworkFiles(pod *corev1.Pod, ip, dir string) error {
-	resolv, err := resolvConf(pod)
+func (r *Runtime) writeNetworkFiles(pod *corev1.Pod, ip, dir string) error {
+	machine, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	name, err := kernelHostname(pod, r.ClusterDomain)
 	if err != nil {
 		return err
 	}
-	for name, text := range map[string]string{"hosts": hosts(pod, ip), "hostname": hostname(pod) + "\n",
-		"resolv.conf": resolv} {
-		path := filepath.Join(dir, name)
+	resolv, warnings := podResolver(pod, parseResolver(string(machine)), r.ClusterDNS, r.ClusterDomain)
+	for file, text := range map[string]string{"hosts": hosts(pod, ip, r.ClusterDomain), "hostname": name + "\n",
+		"resolv.conf": resolv.String()} {
+		path := filepath.Join(dir, file)
 		if old, err := readContainerFile(path, int64(len(text))+1); err == nil && string(old) == text {
 			continue
 		}
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			return err
 		}
+		for _, w := range warnings {
+			if file == "resolv.conf" { // once, not each time that the pod is looked at
+				r.host.Event(pod, corev1.EventTypeWarning, w.reason, w.message)
+			}
+		}
 	}
 	return nil
-}
-
-func hosts(pod *corev1.Pod, ip string) string {
-	var b strings.Builder
-	b.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
-	names := hostname(pod)
-	if pod.Spec.Subdomain != "" {
-		names = fmt.Sprintf("%s.%s.%s.svc.cluster.local\t%s", names, pod.Spec.Subdomain, pod.Namespace, names)
-	}
-	fmt.Fprintf(&b, "%s\t%s\n", ip, names)
-	if len(pod.Spec.HostAliases) > 0 {
-		b.WriteString("\n# Entries added by HostAliases.\n")
-	}
-	for _, alias := range pod.Spec.HostAliases {
-		fmt.Fprintf(&b, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
-	}
-	return b.String()
-}
-
-// resolvConf is the host's, with what dnsConfig adds: there is no DNS server of the cluster to point to. dnsPolicy
-// None has what dnsConfig says alone.
-func resolvConf(pod *corev1.Pod) (string, error) {
-	var b strings.Builder
-	if pod.Spec.DNSPolicy != corev1.DNSNone {
-		host, err := os.ReadFile("/etc/resolv.conf")
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", err
-		}
-		b.Write(host)
-		if len(host) > 0 && host[len(host)-1] != '\n' {
-			b.WriteByte('\n')
-		}
-	}
-	c := pod.Spec.DNSConfig
-	if c == nil {
-		return b.String(), nil
-	}
-	for _, server := range c.Nameservers {
-		fmt.Fprintf(&b, "nameserver %s\n", server)
-	}
-	if len(c.Searches) > 0 {
-		fmt.Fprintf(&b, "search %s\n", strings.Join(c.Searches, " "))
-	}
-	var options []string
-	for _, o := range c.Options {
-		if o.Value != nil {
-			options = append(options, o.Name+":"+*o.Value)
-		} else {
-			options = append(options, o.Name)
-		}
-	}
-	if len(options) > 0 {
-		fmt.Fprintf(&b, "options %s\n", strings.Join(options, " "))
-	}
-	return b.String(), nil
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coxswain-dev/coxswain/network/router"
 	"github.com/coxswain-dev/coxswain/node/process/sandbox"
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
@@ -17,15 +18,15 @@ import (
 // nodeNetworks are those of the nodes.
 type nodeNetworks struct {
 	mu     sync.Mutex
-	all    *sandbox.Networks // nil until a pod needs one
+	router runtime.Router // nil until a node needs it
 	byNode map[string]*nodeNetwork
 }
 
 // nodeNetwork is a node's. Where it cannot be made, pods are apart from everything, and the Node says why.
 type nodeNetwork struct {
-	*sandbox.Network
-	err   error
-	tryAt time.Time // again, where it could not be made
+	router runtime.Router
+	err    error
+	tryAt  time.Time // again, where it could not be made
 }
 
 // networkRetry is how long a node does without a pod network before it tries again to make one.
@@ -34,8 +35,8 @@ const networkRetry = time.Minute
 func (n *nodeNetworks) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.all != nil {
-		n.all.Close()
+	if n.router != nil {
+		n.router.Close()
 	}
 }
 
@@ -55,13 +56,20 @@ func (r *Runtime) connect(pod *corev1.Pod, p *sandbox.Pod) {
 	if network.err != nil {
 		return // the Node says so
 	}
-	if err := network.Connect(p); err != nil {
+	if err := p.Connect(network.router); err != nil {
 		r.host.Event(pod, corev1.EventTypeWarning, "NetworkNotReady",
 			fmt.Sprintf("The pod is not connected to the node's network: %v", err))
 	}
 }
 
-// openNetwork makes a node's network when the first pod needs it.
+// Connect implements runtime.Machine.
+func (r *Runtime) Connect(node string) {
+	if r.host.Subnet(node).IsValid() {
+		r.openNetwork(node)
+	}
+}
+
+// openNetwork makes a node's network, if it is not there.
 func (r *Runtime) openNetwork(node string) *nodeNetwork {
 	r.networks.mu.Lock()
 	defer r.networks.mu.Unlock()
@@ -70,7 +78,7 @@ func (r *Runtime) openNetwork(node string) *nodeNetwork {
 		return known
 	}
 	network := &nodeNetwork{}
-	if network.Network, network.err = r.makeNetwork(node); network.err != nil {
+	if network.router, network.err = r.makeNetwork(node); network.err != nil {
 		network.tryAt = now.Add(networkRetry)
 		r.Log.Warn("pods are not connected", "node", node, "err", network.err)
 	}
@@ -88,16 +96,27 @@ func (r *Runtime) openNetwork(node string) *nodeNetwork {
 	return network
 }
 
-// makeNetwork makes a node's network beside those of the others. The name of its device is its own on this
-// machine, whatever other agents there are.
-func (r *Runtime) makeNetwork(node string) (network *sandbox.Network, err error) {
-	if r.networks.all == nil {
-		if r.networks.all, err = sandbox.OpenNetworks(r.shims()); err != nil {
-			r.networks.all = nil
+// makeNetwork connects a node with the router. The name of the node's device is its own on this machine, whatever other
+// agents there are.
+func (r *Runtime) makeNetwork(node string) (runtime.Router, error) {
+	if r.networks.router == nil {
+		made, err := r.OpenRouter(sandbox.RouterOf(r.shims()))
+		if err != nil {
 			return nil, err
 		}
+		r.networks.router = made
 	}
-	return r.networks.all.Open("cox"+runtime.Digest(r.dir, node)[:8], r.host.Subnet(node))
+	device := "cox" + runtime.Digest(r.dir, node)[:8]
+	return r.networks.router, r.networks.router.AddNode(device, r.host.Subnet(node))
+}
+
+// openRouter opens a router of this machine alone.
+func openRouter(namespace *os.File) (runtime.Router, error) {
+	r, err := router.Open(namespace, router.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // shims are those of all pods that there are folders of.

@@ -6,7 +6,7 @@
 //	runtime_linux.go    pods: set up, torn down, taken up again by a later agent
 //	container_linux.go  one run of a container, with its probes, hooks, streams and termination message
 //	config_linux.go     a container's spec as a sandbox.Container: rights, limits, mounts
-//	network_linux.go    a network for each node, and the Node's condition
+//	network_linux.go    nodes and pods on the router of this machine, and the Node's condition
 //	observe_linux.go    what is left of the machine, and what pods take of its disk
 //	machine_linux.go    what machine this is
 //	sandbox/            namespaces, cgroups, the shim
@@ -16,9 +16,12 @@ package process
 
 import (
 	"log/slog"
+	"os"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
 // Options say what the containers of the process runtime may take of this machine, and see of it.
@@ -33,6 +36,13 @@ type Options struct {
 	MaxPodPIDs int64
 	// Address is that of pods in the machine's network.
 	Address string
+	// OpenRouter opens the network of the process runtime's pods: the router in a network namespace that an earlier
+	// agent has left, or a new one where that is nil. A nil function opens one with a network of this machine alone.
+	OpenRouter func(namespace *os.File) (runtime.Router, error)
+	// ClusterDNS are the DNS servers of pods with the policy ClusterFirst, which without any have the machine's.
+	ClusterDNS []string
+	// ClusterDomain is the domain of the cluster's names.
+	ClusterDomain string
 	// Capacity is what a node has, which is the limit of containers that have none.
 	Capacity corev1.ResourceList
 	Clock    clock.WithTicker

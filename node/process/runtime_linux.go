@@ -65,6 +65,9 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 	if o.DataDir == "" {
 		return nil, errors.New("the process runtime needs a data directory")
 	}
+	if o.OpenRouter == nil {
+		o.OpenRouter = openRouter
+	}
 	dir, err := filepath.Abs(o.DataDir)
 	if err != nil {
 		return nil, err
@@ -122,20 +125,13 @@ func (r *Runtime) podDir(uid types.UID) string {
 func (r *Runtime) podCgroup(uid types.UID) string { return r.cgroup + "/pod" + string(uid) }
 
 func (r *Runtime) sandbox(pod *corev1.Pod, ip string) sandbox.Config {
-	s := sandbox.Config{Dir: r.podDir(pod.UID), Hostname: hostname(pod), IP: ip, HostIPC: pod.Spec.HostIPC}
+	name, _ := kernelHostname(pod, r.ClusterDomain) // has been written to the pod's files
+	s := sandbox.Config{Dir: r.podDir(pod.UID), Hostname: name, IP: ip, HostIPC: pod.Spec.HostIPC}
 	s.SharePIDs = ptr.Deref(pod.Spec.ShareProcessNamespace, false) && !pod.Spec.HostPID
 	if pod.Spec.HostNetwork {
 		s.IP, s.Hostname = "", ""
 	}
 	return s
-}
-
-func hostname(pod *corev1.Pod) string {
-	name := pod.Spec.Hostname
-	if name == "" {
-		name = pod.Name
-	}
-	return strings.TrimRight(name[:min(len(name), 63)], "-.")
 }
 
 func failedSandbox(err error) error {
@@ -156,7 +152,7 @@ func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, ip string) (again 
 	if p.volumes, err = r.volumes.SetUp(ctx, p.env, filepath.Join(dir, "volumes")); err != nil {
 		return 0, &runtime.SetUpError{Reason: "FailedMount", Err: err}
 	}
-	if err := writeNetworkFiles(pod, ip, dir); err != nil {
+	if err := r.writeNetworkFiles(pod, ip, dir); err != nil {
 		return 0, &runtime.SetUpError{Reason: "FailedCreatePodSandBox", Err: err}
 	}
 	if p.Pod, err = sandbox.Start(r.sandbox(pod, ip)); err != nil {

@@ -14,6 +14,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,6 +62,9 @@ type Runtime interface {
 type Machine interface {
 	// Describe fills in what machine and system this is.
 	Describe(*corev1.NodeSystemInfo)
+	// Connect puts a node on the network, as soon as it is known where the addresses of its pods come from. It may be
+	// repeated. A failure is among the Conditions.
+	Connect(node string)
 	// Conditions are what the runtime reports of a node.
 	Conditions(node string) []corev1.NodeCondition
 	// Load is what all of the machine takes.
@@ -69,6 +73,17 @@ type Machine interface {
 	Resources() Resources
 	// DiskUse is what a pod takes of the machine's disk.
 	DiskUse(pod types.UID) (bytes, inodes int64)
+}
+
+// Router is the network of the pods of this machine: network/router has one. Its methods are safe for concurrent use.
+type Router interface {
+	// AddNode gives a node its subnets. The device is the name of the node's on this machine.
+	AddNode(device string, subnets ...netip.Prefix) error
+	// ConnectPod connects the network namespace of a pod.
+	ConnectPod(pod *os.File, addresses ...netip.Addr) error
+	// Namespace is the router's own, which is open until Close. It is there as long as any process has it open.
+	Namespace() *os.File
+	Close()
 }
 
 // Resources are what a node has, of what its pods share. A resource of which there is nothing in all is not known.

@@ -120,7 +120,8 @@ func TestPrograms_SeeEachOthersProcesses(t *testing.T) {
 	c.prints("done", "logs", "apart", "-c", "debugger")
 	require.Equal(t, "sleep 3456\ndone\n", c.kubectl("logs", "apart", "-c", "debugger"))
 	require.Contains(t, c.kubectl("exec", "apart", "-c", "work", "--", "cat", "/etc/hosts"), "10.9.8.7\tdb.example.com")
-	require.Contains(t, c.kubectl("exec", "apart", "-c", "work", "--", "cat", "/etc/resolv.conf"), "search example.com")
+	require.Contains(t, c.kubectl("exec", "apart", "-c", "work", "--", "cat", "/etc/resolv.conf"),
+		" cluster.local example.com\nnameserver 10.96.0.10\n")
 	c.prints("DeadlineExceeded", "get", "pod", "brief", "-o", "jsonpath={.status.phase} {.status.reason}")
 	uids := strings.Fields(c.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"))
 	c.kubectl("delete", "-f", "testdata/processes.yaml", "--wait=true")

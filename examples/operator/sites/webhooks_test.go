@@ -81,6 +81,6 @@ func TestWebhook_ConvertsVersions(t *testing.T) {
 	require.Equal(t, []v1alpha1.Page{{Name: "about.html", Content: "me"}, {Name: "index.html", Content: "hello"}},
 		old.Spec.Pages)
 
-	old.Spec.Host = "new.example.org"
-	require.ErrorContains(t, c.Update(ctx, old), "a site keeps its host, old.example.org")
+	move := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"host":"new.example.org"}}`))
+	require.ErrorContains(t, c.Patch(ctx, old, move), "a site keeps its host, old.example.org") // whoever writes meanwhile
 }

@@ -11,55 +11,53 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/coxswain-dev/coxswain/network/router"
 )
 
-// openNetwork makes a network whose subnet nobody else of this machine has, and whose device goes with the test.
-func openNetwork(t *testing.T) *Network {
-	t.Helper()
-	return openNetworks(t, 1)[0]
+// network is a router on this machine with a subnet that nobody else of it has.
+type network struct {
+	*router.Router
+	device string
+	subnet netip.Prefix
 }
 
-// openNetworks makes those of several Nodes of an agent.
-func openNetworks(t *testing.T, count int) []*Network {
+// openNetwork makes a router, whose device goes with the test.
+func openNetwork(t *testing.T) *network {
 	t.Helper()
 	if err := Supported(); err != nil {
 		skipNetwork(t, err)
 	}
-	s, err := OpenNetworks(nil)
+	r, err := router.Open(nil, router.Options{})
 	needsNetwork(t, err)
-	var all []*Network
+	n := &network{Router: r, device: fmt.Sprintf("coxt%x", rand.Uint32())}
 	t.Cleanup(func() {
-		s.Close()
-		for _, n := range all {
-			require.Eventually(t, func() bool {
-				_, err := net.InterfaceByName(n.device)
-				return err != nil
-			}, patience, step, "nothing is left of a network that nobody has")
-		}
+		r.Close()
+		require.Eventually(t, func() bool {
+			_, err := net.InterfaceByName(n.device)
+			return err != nil
+		}, patience, step, "nothing is left of a network that nobody has")
 	})
-	for len(all) < count {
-		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(200 + rand.IntN(50)), byte(rand.IntN(256)), 0}), 24)
-		n, err := s.Open(fmt.Sprintf("coxt%x", rand.Uint32()), subnet)
+	for {
+		first := netip.AddrFrom4([4]byte{10, byte(200 + rand.IntN(50)), byte(rand.IntN(256)), 0})
+		n.subnet = netip.PrefixFrom(first, 24)
+		err := r.AddNode(n.device, n.subnet)
 		if err != nil && strings.Contains(err.Error(), "has the address") {
 			continue
 		}
 		needsNetwork(t, err)
-		all = append(all, n)
+		return n
 	}
-	return all
 }
 
 func skipNetwork(t *testing.T, err error) {
 	t.Helper()
-	t.Skipf("SKIPPED: the pods' network is not tested: it takes root with CAP_NET_ADMIN, network namespaces and "+
-		"bridges: %v",
-		err)
+	t.Skipf("SKIPPED: the pods' network is not tested: it takes root with CAP_NET_ADMIN and network namespaces: %v", err)
 }
 
 // needsNetwork skips the test where the kernel allows or has no such networks, and fails it for any other error.
@@ -71,7 +69,7 @@ func needsNetwork(t *testing.T, err error) {
 	require.NoError(t, err)
 }
 
-func (n *Network) address(i int) string {
+func (n *network) address(i int) string {
 	a := n.subnet.Addr().As4()
 	a[3] += byte(i)
 	return netip.AddrFrom4(a).String()
@@ -100,9 +98,9 @@ func TestNetwork_ConnectsPodsWithEachOtherAndTheNode(t *testing.T) {
 	n := openNetwork(t)
 	pod := func(i int) *Pod { return startPod(t, func(s *Config) { s.IP = n.address(i) }) }
 	web, client := pod(5), pod(6)
-	require.NoError(t, n.Connect(web))
-	require.NoError(t, n.Connect(client))
-	require.NoError(t, n.Connect(client), "it is connected already")
+	require.NoError(t, web.Connect(n))
+	require.NoError(t, client.Connect(n))
+	require.NoError(t, client.Connect(n), "it is connected already")
 	require.NoError(t, web.Run(server(web, "hello")))
 	require.Eventually(t, func() bool {
 		return askPort(t.Context(), n.address(5)+":80") == "hello from "+n.address(1)+"\n"
@@ -138,62 +136,23 @@ func TestNetwork_IsFoundAgainByItsPodsAndGoesWithThem(t *testing.T) {
 	t.Parallel()
 	n := openNetwork(t)
 	p := startPod(t, func(s *Config) { s.IP = n.address(5) })
-	require.NoError(t, n.Connect(p))
+	require.NoError(t, p.Connect(n))
 	require.NoError(t, p.Run(server(p, "still")))
-	n.of.Close() // as when the agent is killed
+	n.Close() // as when the agent is killed
 
-	found, err := OpenNetworks([]*Pod{Adopt(Config{Dir: t.TempDir()}), Adopt(Config{Dir: p.Dir})})
+	found := RouterOf([]*Pod{Adopt(Config{Dir: t.TempDir()}), Adopt(Config{Dir: p.Dir})})
+	require.NotNil(t, found)
+	again, err := router.Open(found, router.Options{})
 	require.NoError(t, err)
-	defer found.Close()
-	again, err := found.Open(n.device, n.subnet)
-	require.NoError(t, err)
+	defer again.Close()
+	require.NoError(t, again.AddNode(n.device, n.subnet))
 	require.Eventually(t, func() bool {
 		return strings.HasPrefix(askPort(t.Context(), n.address(5)+":80"), "still")
 	}, patience, step)
 	other := startPod(t, func(s *Config) { s.IP = n.address(6) })
-	require.NoError(t, again.Connect(other))
+	require.NoError(t, other.Connect(again))
 	_, log := finish(t, other,
 		shell(other, `exec perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 20)->getline' `+n.address(5)+":80"))
 	require.Equal(t, "still from "+n.address(6)+"\n", log)
-
-	_, err = found.Open(n.device+"x", n.subnet)
-	require.ErrorContains(t, err, "has the address", "nobody else can have the subnet")
-}
-
-func TestNetwork_TakesTheDeviceOfAnAgentThatEndedHalfway(t *testing.T) {
-	t.Parallel()
-	n := openNetwork(t)
-	held, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", descriptor(n.of.namespace)))
-	require.NoError(t, err)
-	defer held.Close()
-	others, err := OpenNetworks(nil)
-	require.NoError(t, err)
-	defer others.Close()
-	_, err = others.Open(n.device, n.subnet)
-	require.NoError(t, err)
-}
-
-func TestNetwork_ConnectsPodsOfSeveralNodes(t *testing.T) {
-	t.Parallel()
-	nodes := openNetworks(t, 3)
-	read := `exec perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 20)->getline' `
-	var pods []*Pod
-	for i, n := range nodes {
-		p := startPod(t, func(s *Config) { s.IP = n.address(5) })
-		require.NoError(t, n.Connect(p))
-		require.NoError(t, p.Run(server(p, fmt.Sprint("node ", i))))
-		require.Eventually(t, func() bool {
-			return askPort(t.Context(), n.address(5)+":80") == fmt.Sprintf("node %d from %s\n", i, n.address(1))
-		}, patience, step, "the machine reaches it")
-		pods = append(pods, p)
-	}
-	for i, p := range pods {
-		for j, n := range nodes {
-			c := shell(p, read+n.address(5)+":80")
-			c.Name, c.Cgroup = fmt.Sprint("ask-", j), fmt.Sprint(cgroupOf(p), "/ask-", j)
-			_, log := finish(t, p, c)
-			require.Equal(t, fmt.Sprintf("node %d from %s\n", j, nodes[i].address(5)), log, "from node %d to node %d",
-				i, j)
-		}
-	}
+	require.ErrorContains(t, again.AddNode(n.device+"x", n.subnet), "has the address", "nobody else can have the subnet")
 }

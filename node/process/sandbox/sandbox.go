@@ -19,7 +19,7 @@
 //	pids.go      containers that see each other's processes
 //	init.go      from a new process to the container's command
 //	mounts.go    its files; places.go: those that it must not see
-//	network.go   the network of a node's pods, on netlink.go
+//	network.go   pods on the router of this machine
 //	cgroup.go    limits and usage, v1 and v2; owncgroup.go: what a container sees of them
 //	log.go       log files, written and read
 package sandbox

@@ -55,8 +55,8 @@ type shim struct {
 	cgroups *cgroups
 	spawn   chan func() // done by the one thread with whose end the kernel ends the containers
 	reaper  *os.Process // the first process of the pod's PID namespace, where its containers share one
-	// the network namespace of the bridges, which is there as long as this is open; nil where there is none
-	bridge *os.File
+	// the network namespace of the pod's router, which is there as long as this is open; nil where there is none
+	router *os.File
 
 	mu   sync.Mutex
 	runs map[string]*shimRun

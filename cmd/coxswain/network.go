@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+)
+
+// networkFlags are those of the network of pods that are programs of this machine. The rest of it is network_linux.go.
+type networkFlags struct {
+	mode       string
+	masquerade bool
+	proxy      bool
+	nodePorts  utilnet.PortRange
+	kubeconfig string
+	dns        bool
+	dnsAddress netip.Addr // of the Service kube-dns
+}
+
+// The modes of --network-mode, besides those of package router.
+const noPeers = "none"
+
+var networkModes = []string{noPeers, "vxlan", "routes"}
+
+func (f *networkFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.mode, "network-mode", noPeers, "how pods of --runtime process reach those of other machines: "+
+		"vxlan; routes, where the machines share a network segment; or none")
+	fs.BoolVar(&f.masquerade, "masquerade", false, "let pods of --runtime process reach the machine's network and the "+
+		"internet from its address, by forwarding and one table of the machine's packet filter")
+	fs.BoolVar(&f.proxy, "proxy", true, "serve Services' addresses and enforce NetworkPolicies for pods of --runtime "+
+		"process; false where coxswain proxy does")
+	fs.Var(&f.nodePorts, "node-ports", "range of ports, such as 30000-32767, at which this machine's own addresses "+
+		"answer for Services of --runtime process, by forwarding and one table of the machine's packet filter; where "+
+		"empty, node ports answer pods only")
+}
+
+// addDNS adds the flag of an agent beside its API server.
+func (f *networkFlags) addDNS(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.dns, "dns", true, "run a DNS server for pods of --runtime process, as the Service kube-dns, which "+
+		"has the tenth cluster IP; false where another does, such as CoreDNS")
+}
+
+// tenth returns the address of the Service kube-dns by custom, the tenth of the cluster IPs.
+func tenth(ranges []netip.Prefix) netip.Addr {
+	address := ranges[0].Masked().Addr()
+	for range 10 {
+		address = address.Next()
+	}
+	return address
+}
+
+// addKubeconfig adds the flag of an agent that is a process of its own.
+func (f *networkFlags) addKubeconfig(fs *pflag.FlagSet) {
+	fs.StringVar(&f.kubeconfig, "network-kubeconfig", "", "kubeconfig for what the pods' network needs to know: "+
+		"Services, EndpointSlices, Nodes, pods, namespaces and NetworkPolicies; --kubeconfig where empty")
+}
+
+func (f *networkFlags) check() error {
+	if f.mode != "" && !slices.Contains(networkModes, f.mode) {
+		return fmt.Errorf("--network-mode: %q is not one of: %s", f.mode, strings.Join(networkModes, ", "))
+	}
+	return nil
+}
+
+// identity returns the client configuration of the network's parts.
+func (f *networkFlags) identity(as identities) (*rest.Config, error) {
+	switch {
+	case f.kubeconfig != "":
+		own, err := loadIdentities(f.kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("--network-kubeconfig: %w", err)
+		}
+		return own.main, nil
+	case as.network != nil:
+		return as.network()
+	}
+	return as.main, nil
+}

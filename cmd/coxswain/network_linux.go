@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/network/dns"
+	"github.com/coxswain-dev/coxswain/network/policy"
+	"github.com/coxswain-dev/coxswain/network/proxy"
+	"github.com/coxswain-dev/coxswain/network/router"
+	"github.com/coxswain-dev/coxswain/network/routing"
+	"github.com/coxswain-dev/coxswain/node"
+	"github.com/coxswain-dev/coxswain/node/runtime"
+)
+
+// podNetwork is the network of a node agent's pods, and those of its parts that run in the agent's process.
+type podNetwork struct {
+	networkFlags
+	dir     string // of the agent
+	nodes   []string
+	address netip.Addr // of the machine
+	mtu     int
+	config  *rest.Config // of the parts
+	as      identities
+	opened  chan *router.Router
+}
+
+// startNetwork has the agent open its network as the flags have it, and starts the network's parts once it is open.
+// They end with ctx; wait returns when they have.
+func (f *nodeFlags) startNetwork(ctx context.Context, as identities, o *node.Options) (wait func(), err error) {
+	if f.runtime != node.Process {
+		return func() {}, nil
+	}
+	n := &podNetwork{networkFlags: f.network, dir: f.dir, nodes: f.names(), as: as,
+		opened: make(chan *router.Router, 1)}
+	if n.config, err = f.network.identity(as); err != nil {
+		return nil, err
+	}
+	if n.address, err = netip.ParseAddr(f.address); err != nil && n.mode != noPeers {
+		return nil, fmt.Errorf("--network-mode %s: --node-ip: %w", n.mode, err)
+	}
+	if n.mode != noPeers {
+		if n.mtu, err = router.MTU(n.mode, n.address); err != nil {
+			return nil, fmt.Errorf("--network-mode %s: %w", n.mode, err)
+		}
+	}
+	o.OpenRouter = n.open
+	var running sync.WaitGroup
+	running.Go(func() {
+		select {
+		case r := <-n.opened:
+			n.run(ctx, r)
+		case <-ctx.Done():
+		}
+	})
+	return running.Wait, nil
+}
+
+func (n *podNetwork) open(namespace *os.File) (runtime.Router, error) {
+	r, err := router.Open(namespace, router.Options{MTU: n.mtu})
+	if err != nil {
+		return nil, err
+	}
+	if n.masquerade {
+		if err := r.Masquerade(); err != nil {
+			r.Close()
+			return nil, err
+		}
+	}
+	if n.nodePorts.Size > 0 {
+		first := uint16(n.nodePorts.Base)
+		if err := r.ServeNodePorts(router.Ports{First: first, Last: first + uint16(n.nodePorts.Size-1)}); err != nil {
+			r.Close()
+			return nil, err
+		}
+	}
+	if err := n.publish(r); err != nil {
+		r.Close()
+		return nil, err
+	}
+	n.opened <- r
+	return r, nil
+}
+
+// namespaceFile is a link in an agent's folder to the network namespace of its pods' router, by which other processes
+// find it while the agent lives.
+const namespaceFile = "netns"
+
+func (n *podNetwork) publish(r *router.Router) error {
+	link := filepath.Join(n.dir, namespaceFile)
+	if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.Namespace().Fd()), link)
+}
+
+// run runs the parts until ctx ends. One that fails leaves the others, and the agent, as they are.
+func (n *podNetwork) run(ctx context.Context, r *router.Router) {
+	var running sync.WaitGroup
+	part := func(name string, run func() error) {
+		running.Go(func() {
+			if err := run(); err != nil && ctx.Err() == nil {
+				slog.Error("a part of the network has ended", "part", name, "err", err)
+			}
+		})
+	}
+	part("routing", func() error {
+		o := routing.Options{Router: r, Nodes: n.nodes, Address: n.address}
+		if n.mode != noPeers {
+			o.Mode = n.mode
+		}
+		return routing.Run(ctx, n.config, o)
+	})
+	if n.proxy {
+		part("proxy", func() error { return n.runProxy(ctx, r) })
+		part("policy", func() error {
+			if _, ok := ownAddress(ctx, r); !ok {
+				return nil
+			}
+			return policy.Run(ctx, n.config, policy.Options{Namespace: r.Namespace(), Nodes: n.nodes,
+				NodeAddresses: r.Machines, Served: r.Own()})
+		})
+	}
+	if n.dns {
+		part("dns", func() error { return n.runDNS(ctx, r) })
+	}
+	running.Wait()
+}
+
+// runProxy serves Services. Packets to node ports of the machine arrive at the router's own address.
+func (n *podNetwork) runProxy(ctx context.Context, r *router.Router) error {
+	o := proxy.Options{Namespace: r.Namespace(), Nodes: n.nodes}
+	if n.nodePorts.Size > 0 {
+		if _, ok := ownAddress(ctx, r); !ok {
+			return nil
+		}
+		o.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	}
+	return proxy.Run(ctx, n.config, o)
+}
+
+// runDNS answers pods at the router's own address, once it has one, and publishes it as the Service kube-dns.
+func (n *podNetwork) runDNS(ctx context.Context, r *router.Router) error {
+	own, ok := ownAddress(ctx, r)
+	if !ok {
+		return nil
+	}
+	at := netip.AddrPortFrom(own, 53)
+	sockets, err := dns.Listen([]string{at.String()}, r.Namespace())
+	if err != nil {
+		return err
+	}
+	config, err := n.as.dns()
+	if err != nil {
+		return err
+	}
+	publisher, err := n.as.publisher()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(publisher)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var publishing sync.WaitGroup
+	publishing.Go(func() { dns.Publish(ctx, client, n.dnsAddress, at, 0, dns.Options{}) })
+	defer publishing.Wait()
+	defer cancel()
+	return dns.Run(ctx, config, dns.Options{Sockets: sockets})
+}
+
+// ownAddress waits for the router's first IPv4 address.
+func ownAddress(ctx context.Context, r *router.Router) (netip.Addr, bool) {
+	for {
+		changed := r.Changed()
+		for _, a := range r.Own() {
+			if a.Is4() {
+				return a, true
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return netip.Addr{}, false
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package dns
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"github.com/miekg/dns"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/testenv"
+)
+
+// offline is a handler whose index is filled by the test.
+func offline(t testing.TB, services int) *handler {
+	t.Helper()
+	sockets, err := Listen([]string{"127.0.0.1:0"}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = sockets.Close() })
+	o := Options{Sockets: sockets, Upstreams: []string{"127.0.0.1:1"}}
+	require.NoError(t, o.complete())
+	h, _, err := newHandler(o)
+	require.NoError(t, err)
+	h.zone.index.setNamespace("default", true)
+	for i := range services {
+		name := fmt.Sprintf("svc-%d", i)
+		s := makeService("default", name, netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}).String(), servicePort("http", "TCP", 80))
+		h.zone.index.put(serviceKey("default", name), newService(s, nil))
+	}
+	return h
+}
+
+func pack(t testing.TB, name string, qtype uint16) []byte {
+	t.Helper()
+	packet, err := new(dns.Msg).SetQuestion(name, qtype).Pack()
+	require.NoError(t, err)
+	return packet
+}
+
+func TestHandler_AnswersServfailBeforeItsCachesAreFilled(t *testing.T) {
+	t.Parallel()
+	h := offline(t, 1)
+	for _, name := range []string{"svc-0.default.svc.cluster.local.", "1.0.96.10.in-addr.arpa."} {
+		reply, rest := h.receive(pack(t, name, dns.TypeA), netip.Addr{}, false)
+		require.Nil(t, rest)
+		var m dns.Msg
+		require.NoError(t, m.Unpack(reply))
+		require.Equal(t, dns.RcodeServerFailure, m.Rcode)
+	}
+}
+
+func TestHandler_RefusesWhatItDoesNotServe(t *testing.T) {
+	t.Parallel()
+	h := offline(t, 1)
+	h.synced.Store(true)
+	question := func(change func(*dns.Msg)) []byte {
+		m := new(dns.Msg).SetQuestion("svc-0.default.svc.cluster.local.", dns.TypeA)
+		change(m)
+		packet, err := m.Pack()
+		require.NoError(t, err)
+		return packet
+	}
+	for name, test := range map[string]struct {
+		packet []byte
+		rcode  int
+	}{
+		"another class":     {question(func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS }), dns.RcodeRefused},
+		"a zone transfer":   {question(func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeAXFR }), dns.RcodeRefused},
+		"an update":         {question(func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate }), dns.RcodeNotImplemented},
+		"no question":       {question(func(m *dns.Msg) { m.Question = nil }), dns.RcodeFormatError},
+		"not recursive":     {question(func(m *dns.Msg) { m.RecursionDesired, m.Question[0].Name = false, "example.com." }), dns.RcodeRefused},
+		"cut in the middle": {pack(t, "svc-0.default.svc.cluster.local.", dns.TypeA)[:20], dns.RcodeFormatError},
+		"EDNS version 1":    {question(func(m *dns.Msg) { m.SetEdns0(1232, false); m.IsEdns0().SetVersion(1) }), dns.RcodeBadVers},
+	} {
+		reply, rest := h.receive(test.packet, netip.Addr{}, false)
+		require.Nil(t, rest, name)
+		var m dns.Msg
+		require.NoError(t, m.Unpack(reply), name)
+		require.Equal(t, dns.RcodeToString[test.rcode], dns.RcodeToString[m.Rcode], name)
+	}
+	for name, packet := range map[string][]byte{"short": {1, 2, 3}, "an answer": question(func(m *dns.Msg) { m.Response = true })} {
+		reply, rest := h.receive(packet, netip.Addr{}, false)
+		require.Nil(t, reply, name)
+		require.Nil(t, rest, name)
+	}
+}
+
+func TestDNS_TruncatesOverUDPAndAnswersInFullOverTCP(t *testing.T) {
+	t.Parallel()
+	config := apiServer(t)
+	client := clientOf(t, config)
+	slice := makeSlice("default", "many-1", "many", nil)
+	for i := range 200 {
+		slice.Endpoints = append(slice.Endpoints, ready(fmt.Sprintf("10.3.1.%d", i), ""))
+	}
+	create(t, client, makeService("default", "many", "None"), slice)
+	r := start(t, config, Options{})
+	m := r.ask("udp", "many.default.svc.cluster.local.", dns.TypeA)
+	require.True(t, m.Truncated)
+	m.Compress = true // as it came
+	m.Compress = true // as it was sent
+	require.LessOrEqual(t, m.Len(), smallestUDP)
+	require.Len(t, r.ask("tcp", "many.default.svc.cluster.local.", dns.TypeA).Answer, 200)
+}
+
+func TestDNS_ForwardsOnceAndRemembers(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	dead, err := net.ListenPacket("udp", "127.0.0.1:0") // reads nothing
+	require.NoError(t, err)
+	defer func() { _ = dead.Close() }()
+	alive := upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg).SetReply(q)
+		if q.Question[0].Qtype == dns.TypeA {
+			asked.Add(1)
+			m.Answer = []dns.RR{address(q.Question[0].Name)}
+		}
+		_ = w.WriteMsg(m)
+	})
+	r := start(t, apiServer(t), Options{Upstreams: []string{dead.LocalAddr().String(), alive.address}})
+	for i := range 3 {
+		m := r.ask("udp", "wWw.example.com.", dns.TypeA)
+		require.Equal(t, []string{"wWw.example.com. IN A 192.0.2.1"}, texts(m.Answer))
+		require.False(t, m.Authoritative)
+		if i > 0 {
+			require.LessOrEqual(t, m.Answer[0].Header().Ttl, uint32(30))
+		}
+	}
+	require.Equal(t, int32(1), asked.Load())
+}
+
+func TestDNS_DoesNotAskAnUpstreamThatAsksIt(t *testing.T) {
+	t.Parallel()
+	var own atomic.Pointer[string]
+	loop := upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		if m, err := dns.Exchange(q, *own.Load()); err == nil {
+			_ = w.WriteMsg(m)
+		}
+	})
+	sockets, err := Listen([]string{"127.0.0.1:0"}, nil)
+	require.NoError(t, err)
+	address := sockets.Addresses()[0].String()
+	own.Store(&address)
+	r := start(t, apiServer(t), Options{Sockets: sockets, Upstreams: []string{loop.address, address}})
+	n := 0
+	eventually(t, func() bool {
+		n++
+		m := r.ask("udp", fmt.Sprintf("a%d.example.com.", n), dns.TypeA)
+		return m.Rcode == dns.RcodeServerFailure
+	})
+}
+
+func TestCache_IsBoundedAndKeepsNamesInAFloodOfOthers(t *testing.T) {
+	t.Parallel()
+	c := newCache(100, 1<<20, clock.RealClock{}, newMetrics(clock.RealClock{}))
+	answer := new(dns.Msg).SetQuestion("kept.", dns.TypeA)
+	rr, _ := dns.NewRR("kept. 30 IN A 192.0.2.1")
+	answer.Answer = []dns.RR{rr}
+	c.put(cacheKey{name: "kept."}, answer)
+	for i := range 1000 {
+		no := new(dns.Msg).SetRcode(answer, dns.RcodeNameError)
+		soa, _ := dns.NewRR(". 30 IN SOA a. b. 1 1 1 1 30")
+		no.Ns = []dns.RR{soa}
+		c.put(cacheKey{name: fmt.Sprintf("n%d.", i)}, no)
+	}
+	require.NotNil(t, c.get(cacheKey{name: "kept."}))
+	require.Equal(t, 50, c.negative.order.Len())
+	require.NotNil(t, c.get(cacheKey{name: "n999."}))
+	require.Nil(t, c.get(cacheKey{name: "n0."}))
+}
+
+func TestShare_LeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	s := newShare(4, 2)
+	a, b, c := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
+	require.True(t, s.take(a))
+	require.True(t, s.take(a))
+	require.False(t, s.take(a))
+	require.True(t, s.take(b))
+	require.True(t, s.take(b))
+	require.False(t, s.take(c))
+	s.give(a)
+	require.True(t, s.take(c))
+}
+
+func TestPublish_LeavesAForeignServiceAlone(t *testing.T) {
+	t.Parallel()
+	config := apiServer(t)
+	client, ip, at := clientOf(t, config), netip.MustParseAddr("10.96.0.10"), netip.MustParseAddrPort("10.244.0.1:53")
+	publisher := clientOf(t, testenv.User(t, config, "coxswain:dns-publisher"))
+	require.NoError(t, publish(t.Context(), publisher, ip, at, 9153))
+	require.NoError(t, publish(t.Context(), publisher, ip, netip.MustParseAddrPort("10.244.0.2:53"), 9153))
+	slices := client.DiscoveryV1().EndpointSlices(serviceNamespace)
+	slice, err := slices.Get(t.Context(), sliceName, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"10.244.0.2"}, slice.Endpoints[0].Addresses)
+	require.NoError(t, slices.Delete(t.Context(), sliceName, deleteNow))
+	require.NoError(t, client.CoreV1().Services(serviceNamespace).Delete(t.Context(), serviceName, deleteNow))
+	create(t, client, makeService(serviceNamespace, serviceName, "10.96.0.10", servicePort("dns", "UDP", 53)))
+	require.NoError(t, publish(t.Context(), publisher, ip, at, 0))
+	_, err = slices.Get(t.Context(), sliceName, metav1.GetOptions{})
+	require.Error(t, err)
+}
+
+func FuzzHandler(f *testing.F) {
+	h := offline(f, 4)
+	h.synced.Store(true)
+	f.Add(pack(f, "svc-0.default.svc.cluster.local.", dns.TypeA))
+	f.Add(pack(f, "1.0.96.10.in-addr.arpa.", dns.TypePTR))
+	f.Add(pack(f, "1-2-3-4.default.pod.cluster.local.", dns.TypeANY))
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		reply, _ := h.receive(packet, netip.Addr{}, false)
+		if len(reply) > largestUDP {
+			t.Fatalf("%d bytes", len(reply))
+		}
+		if reply != nil && new(dns.Msg).Unpack(reply) != nil {
+			t.Fatal("the answer is malformed")
+		}
+	})
+}
+
+func BenchmarkQuery(b *testing.B) {
+	h := offline(b, 10_000)
+	h.synced.Store(true)
+	cached := new(dns.Msg).SetQuestion("www.example.com.", dns.TypeA)
+	rr, _ := dns.NewRR("www.example.com. 30 IN A 192.0.2.1")
+	cached.Answer = []dns.RR{rr}
+	for name, question := range map[string]string{"cluster": "svc-9999.default.svc.cluster.local.",
+		"cached": "www.example.com.", "nxdomain": "www.example.com.default.svc.cluster.local."} {
+		b.Run(name, func(b *testing.B) {
+			packet := pack(b, question, dns.TypeA)
+			h.forward.cache.put(cacheKey{name: "www.example.com.", qtype: dns.TypeA}, cached)
+			b.ReportAllocs()
+			for b.Loop() {
+				if reply, _ := h.receive(packet, netip.Addr{}, false); reply == nil {
+					h.forward.cache.put(cacheKey{name: "www.example.com.", qtype: dns.TypeA}, cached)
+				}
+			}
+		})
+	}
+}
+
+// address is a record of a name, for a minute.
+func address(name string) dns.RR {
+	return &dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60},
+		A: net.IPv4(192, 0, 2, 1)}
+}

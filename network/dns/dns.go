@@ -1,0 +1,188 @@
+// Package dns is the cluster's DNS server: names of Services and pods by the Kubernetes DNS specification 1.1, with
+// CoreDNS's choices where that leaves some, and everything else as the machine's resolvers have it.
+//
+// What comes in: questions of clients, and Services, EndpointSlices and Namespaces from informers. What goes out:
+// answers, and questions to other servers. In between, following one question:
+//
+//	sockets.go    where the server listens, in the process's network namespace or another one
+//	serve.go      packets and connections, and how many of them there may be (share.go: by client)
+//	handler.go    a packet becomes a packet: checks, aliases, negative answers, EDNS, truncation
+//	zone.go       the records of a name (name.go: names and addresses as text)
+//	index.go      Services and endpoints by name and address; watch.go keeps it in step with the API
+//	forward.go    questions to other servers: each once at a time, with failover
+//	upstreams.go  which servers these are; loop.go: and which of them ask this server in turn
+//	cache.go      their answers, bounded in number, bytes and time
+//	metrics.go    what dashboards ask for, by CoreDNS's names
+//
+// publish.go has the Service at which pods find the server. The server keeps nothing that a restart would lose.
+//
+// Messages are encoded and decoded by github.com/miekg/dns, which is called dns here too. The package imports none of
+// our folders but informer.
+package dns
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+)
+
+// Options configure a server. Only Sockets are required.
+type Options struct {
+	// Domain is the cluster's; cluster.local where empty.
+	Domain string
+	// Sockets are where the server listens; see Listen. Run closes them.
+	Sockets *Sockets
+	// Upstreams are the servers that other questions are forwarded to, as addresses with or without ports, at most 15.
+	// Where there are none, those of ResolvConf are asked, which is followed when it changes. They are reached from
+	// the network namespace of the process.
+	Upstreams []string
+	// ResolvConf is the file that has the upstreams; /etc/resolv.conf where empty.
+	ResolvConf string
+	// PodNames says which names of pods there are; PodNamesInsecure where empty.
+	PodNames PodNames
+	// CacheEntries and CacheBytes bound the answers of upstreams that are remembered; 10,000 and 32 MiB where zero.
+	CacheEntries, CacheBytes int
+	// MaxForwards bounds the questions to upstreams under way at one time, and MaxConnections the TCP connections;
+	// 1,000 where zero. One client may have a quarter of each.
+	MaxForwards, MaxConnections int
+	// Ready, if not nil, is called once, when the server knows all Services. Before, it answers SERVFAIL about the
+	// cluster's names.
+	Ready func()
+	// Clock is the server's time: of the cache, and of the rests of upstreams that have failed. (Deadlines of sockets
+	// are the machine's.) The real one where nil.
+	Clock clock.Clock
+	// Log receives the log lines; slog.Default where nil.
+	Log *slog.Logger
+	// Metrics is where the server registers its metrics; nowhere if nil.
+	Metrics prometheus.Registerer
+}
+
+func (o *Options) complete() error {
+	o.Domain = strings.ToLower(strings.Trim(cmp.Or(o.Domain, "cluster.local"), "."))
+	if !sendable(o.Domain) {
+		return fmt.Errorf("%q is no domain", o.Domain)
+	}
+	if o.Sockets == nil {
+		return errors.New("there are no sockets")
+	}
+	switch o.PodNames = cmp.Or(o.PodNames, PodNamesInsecure); o.PodNames {
+	case PodNamesInsecure, PodNamesVerified, PodNamesDisabled:
+	default:
+		return fmt.Errorf("pod names: %q is none of insecure, verified and disabled", o.PodNames)
+	}
+	o.ResolvConf = cmp.Or(o.ResolvConf, "/etc/resolv.conf")
+	o.CacheEntries, o.CacheBytes = cmp.Or(o.CacheEntries, 10_000), cmp.Or(o.CacheBytes, 32<<20)
+	o.MaxForwards, o.MaxConnections = cmp.Or(o.MaxForwards, 1000), cmp.Or(o.MaxConnections, 1000)
+	o.defaults()
+	return nil
+}
+
+func (o *Options) defaults() {
+	o.Log = cmp.Or(o.Log, slog.Default())
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+}
+
+// Run answers questions until ctx ends, then returns nil when all its goroutines have. It returns early if the options
+// are wrong.
+func Run(ctx context.Context, config *rest.Config, o Options) error {
+	if o.Sockets != nil {
+		defer func() { _ = o.Sockets.Close() }()
+	}
+	if err := o.complete(); err != nil {
+		return fmt.Errorf("dns: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	config.UserAgent = cmp.Or(config.UserAgent, "coxswain-dns")
+	connections, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return fmt.Errorf("dns: client: %w", err)
+	}
+	defer utilnet.CloseIdleConnectionsFor(connections.Transport)
+	client, err := kubernetes.NewForConfigAndClient(config, connections)
+	if err != nil {
+		return fmt.Errorf("dns: client: %w", err)
+	}
+	if err := run(ctx, client, o); err != nil {
+		return fmt.Errorf("dns: %w", err)
+	}
+	return nil
+}
+
+func run(ctx context.Context, client kubernetes.Interface, o Options) error {
+	h, serial, err := newHandler(o)
+	if err != nil {
+		return err
+	}
+	if o.Metrics != nil {
+		if err := h.metrics.register(o.Metrics); err != nil {
+			return err
+		}
+		defer h.metrics.unregister(o.Metrics)
+	}
+	w, err := newWatch(client, h.zone.index, o.PodNames == PodNamesVerified, o.Log,
+		func() { serial.Store(uint32(o.Clock.Now().Unix())) })
+	if err != nil {
+		return err
+	}
+	h.zone.hasPod = w.hasPod
+
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	w.factory.StartWithContext(ctx)
+	defer w.factory.Shutdown()
+	defer cancel()
+	running.Go(func() {
+		w.run(ctx, func() {
+			h.synced.Store(true)
+			o.Log.Info("serving names", "domain", o.Domain, "at", o.Sockets.Addresses())
+			if o.Ready != nil {
+				o.Ready()
+			}
+		})
+	})
+	s := &server{handler: h, log: o.Log, clock: o.Clock, forwards: newShare(o.MaxForwards, o.MaxForwards/4),
+		connections: newShare(o.MaxConnections, o.MaxConnections/4)}
+	s.run(ctx, o.Sockets)
+	h.forward.probing.Wait()
+	return nil
+}
+
+// newHandler returns a handler whose index is empty, and the serial number of its zone.
+func newHandler(o Options) (*handler, *atomic.Uint32, error) {
+	m := newMetrics(o.Clock)
+	serial := &atomic.Uint32{}
+	serial.Store(uint32(o.Clock.Now().Unix()))
+	u := &upstreams{own: o.Sockets.Addresses(), clock: o.Clock, log: o.Log}
+	if len(o.Upstreams) == 0 {
+		u.file = o.ResolvConf
+	} else if _, err := parseUpstreams(o.Upstreams); err != nil {
+		return nil, nil, err
+	}
+	u.set(o.Upstreams)
+	h := &handler{
+		zone: &zone{domain: o.Domain + ".", index: newIndex(), pods: o.PodNames, serial: serial.Load},
+		forward: &forward{
+			cache: newCache(o.CacheEntries, o.CacheBytes, o.Clock, m), upstreams: u, clock: o.Clock, log: o.Log,
+			metrics: m, flights: map[cacheKey]*flight{}, down: map[netip.AddrPort]time.Time{},
+		},
+		clock: o.Clock, metrics: m,
+	}
+	return h, serial, nil
+}

@@ -1,0 +1,250 @@
+package dns
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+	"k8s.io/utils/clock"
+)
+
+// Sizes of messages, in bytes. largestUDP is what reaches every client without fragments (DNS flag day 2020), and
+// bounds how much a forged source address can be sent for a question.
+const (
+	smallestUDP = 512
+	largestUDP  = 1232
+	largestTCP  = dns.MaxMsgSize - 1
+	headerSize  = 12
+)
+
+// maxAliases bounds how many ExternalNames of the cluster an answer follows.
+const maxAliases = 8
+
+// handler turns packets into packets. It is safe for concurrent use.
+type handler struct {
+	zone    *zone
+	forward *forward
+	synced  atomic.Bool // the index is filled
+	clock   clock.PassiveClock
+	metrics *metrics
+}
+
+// request is a question that is worth an answer.
+type request struct {
+	msg    dns.Msg
+	name   string // in lower case
+	qtype  uint16
+	client netip.Addr
+	tcp    bool
+	size   int // of the largest answer
+	edns   bool
+	dnssec bool // the DO bit
+	start  time.Time
+}
+
+// pending is a request whose answer takes questions to other servers.
+type pending struct {
+	request *request
+	reply   *dns.Msg
+	name    string // to ask for: the request's, or the one at which an alias ends
+}
+
+// receive answers a packet if it can without waiting. A packet that deserves no answer gets none: the caller sends
+// nothing where both results are nil.
+func (h *handler) receive(packet []byte, client netip.Addr, tcp bool) ([]byte, *pending) {
+	// An answer to an answer could go on for ever.
+	if len(packet) < headerSize || packet[2]&0x80 != 0 {
+		return nil, nil
+	}
+	q := &request{client: client, tcp: tcp, start: h.clock.Now(), size: smallestUDP}
+	if tcp {
+		q.size = largestTCP
+	}
+	if err := q.msg.Unpack(packet); err != nil {
+		return h.refuseMalformed(q, packet), nil
+	}
+	h.metrics.request(q)
+	m := new(dns.Msg).SetReply(&q.msg)
+	m.RecursionAvailable, m.Compress = true, true
+	if rcode := q.check(); rcode != dns.RcodeSuccess {
+		m.Rcode = rcode
+		return h.finish(q, m, "."), nil
+	}
+	return h.answer(q, m)
+}
+
+// refuseMalformed returns FORMERR with nothing of the packet but its number.
+func (h *handler) refuseMalformed(q *request, packet []byte) []byte {
+	reply := make([]byte, headerSize)
+	copy(reply, packet[:2])
+	reply[2] = packet[2]&0x79 | 0x80 // opcode and RD are repeated, QR is set
+	reply[3] = dns.RcodeFormatError
+	h.metrics.response(q, ".", dns.RcodeFormatError, headerSize)
+	return reply
+}
+
+// check completes the request; it returns a response code where there is no answer to such a question.
+func (q *request) check() int {
+	if q.msg.Opcode != dns.OpcodeQuery {
+		return dns.RcodeNotImplemented
+	}
+	if len(q.msg.Question) != 1 {
+		return dns.RcodeFormatError
+	}
+	if opt := q.msg.IsEdns0(); opt != nil {
+		q.edns, q.dnssec = true, opt.Do()
+		if !q.tcp {
+			q.size = min(max(int(opt.UDPSize()), smallestUDP), largestUDP)
+		}
+		if opt.Version() != 0 {
+			return dns.RcodeBadVers
+		}
+	}
+	one := &q.msg.Question[0]
+	q.name, q.qtype = strings.ToLower(one.Name), one.Qtype
+	switch {
+	case one.Qclass != dns.ClassINET, q.qtype == dns.TypeAXFR, q.qtype == dns.TypeIXFR, q.qtype == dns.TypeOPT,
+		q.qtype == dns.TypeMAILA, q.qtype == dns.TypeMAILB, q.qtype == dns.TypeTSIG, q.qtype == dns.TypeTKEY:
+		return dns.RcodeRefused
+	}
+	return dns.RcodeSuccess
+}
+
+// answer looks the question up, and follows aliases for as long as they stay in the cluster.
+func (h *handler) answer(q *request, m *dns.Msg) ([]byte, *pending) {
+	if !h.synced.Load() && h.ours(q.name) {
+		// NXDOMAIN would be remembered by clients.
+		m.Rcode = dns.RcodeServerFailure
+		return h.finish(q, m, h.zone.domain), nil
+	}
+	room := q.size/16 + 1 // the smallest record
+	f := h.zone.find(q.name, q.msg.Question[0].Name, q.qtype, room)
+	if f.zone == "" {
+		return h.elsewhere(q, m, q.name)
+	}
+	zone := f.zone
+	m.Authoritative = true
+	m.Answer, m.Extra = f.answer, f.extra
+	for n := 0; f.alias != "" && q.qtype != dns.TypeCNAME && q.qtype != dns.TypeANY; n++ {
+		if n == maxAliases {
+			m.Answer, m.Rcode = nil, dns.RcodeServerFailure
+			return h.finish(q, m, zone), nil
+		}
+		alias := f.alias
+		if f = h.zone.find(alias, alias, q.qtype, room); f.zone == "" {
+			return h.elsewhere(q, m, alias)
+		}
+		m.Answer = append(m.Answer, f.answer...)
+	}
+	switch {
+	case !f.exists:
+		m.Rcode = dns.RcodeNameError
+		m.Ns = []dns.RR{h.zone.soa(f.zone)}
+	case q.qtype == dns.TypeANY:
+		m.Answer, m.Extra = minimalAny(q), nil
+	case len(f.answer) == 0:
+		m.Ns = []dns.RR{h.zone.soa(f.zone)}
+	}
+	return h.finish(q, m, zone), nil
+}
+
+// ours reports whether the index decides about a name: not before it is filled.
+func (h *handler) ours(name string) bool {
+	_, is := under(name, h.zone.domain)
+	_, _, reverse := reversed(name)
+	return is || reverse
+}
+
+// minimalAny is the whole answer to a question for all types (RFC 8482, 4.2).
+func minimalAny(q *request) []dns.RR {
+	r := &records{owner: q.msg.Question[0].Name}
+	return []dns.RR{&dns.HINFO{Hdr: r.header(dns.TypeHINFO, recordTTL), Cpu: "RFC8482"}}
+}
+
+// elsewhere has other servers asked for a name, if the client wants that.
+func (h *handler) elsewhere(q *request, m *dns.Msg, name string) ([]byte, *pending) {
+	switch {
+	case h.forward.isProbe(name):
+		m.Rcode = dns.RcodeRefused
+	case !q.msg.RecursionDesired && len(m.Answer) == 0:
+		m.Rcode = dns.RcodeRefused
+	case !q.msg.RecursionDesired: // the alias is an answer
+	case q.qtype == dns.TypeANY:
+		m.Answer = minimalAny(q)
+	default:
+		key := cacheKey{name, q.qtype, q.dnssec, q.msg.CheckingDisabled}
+		if known := h.forward.cache.get(key); known != nil {
+			return h.adopt(q, m, known), nil
+		}
+		return nil, &pending{q, m, name}
+	}
+	return h.finish(q, m, "."), nil
+}
+
+// resolve asks other servers, and answers when they have, or at the latest when the time for that is over.
+func (h *handler) resolve(ctx context.Context, p *pending) []byte {
+	q := p.request
+	key := cacheKey{p.name, q.qtype, q.dnssec, q.msg.CheckingDisabled}
+	found, err := h.forward.ask(ctx, key)
+	if err != nil {
+		return h.fail(p, dns.RcodeServerFailure)
+	}
+	return h.adopt(q, p.reply, found)
+}
+
+// refuse answers a request for which there is no room.
+func (h *handler) refuse(p *pending) []byte {
+	h.metrics.rejected.Inc()
+	return h.fail(p, dns.RcodeRefused)
+}
+
+func (h *handler) fail(p *pending, rcode int) []byte {
+	p.reply.Answer, p.reply.Rcode, p.reply.Authoritative = nil, rcode, false
+	return h.finish(p.request, p.reply, ".")
+}
+
+// adopt makes another server's answer the answer. It owns the records of found.
+func (h *handler) adopt(q *request, m, found *dns.Msg) []byte {
+	if len(m.Answer) == 0 {
+		m.Authoritative = false
+		m.AuthenticatedData = found.AuthenticatedData && (q.dnssec || q.msg.AuthenticatedData)
+		for _, rr := range found.Answer { // the case of the question
+			if h := rr.Header(); strings.EqualFold(h.Name, q.name) {
+				h.Name = q.msg.Question[0].Name
+			}
+		}
+	}
+	m.Rcode = found.Rcode
+	m.Answer = append(m.Answer, found.Answer...)
+	m.Ns, m.Extra = found.Ns, found.Extra
+	return h.finish(q, m, ".")
+}
+
+// finish makes the packet: with EDNS where the question has it, and no longer than the client takes.
+func (h *handler) finish(q *request, m *dns.Msg, zone string) []byte {
+	rcode := m.Rcode
+	if q.edns {
+		opt := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
+		opt.SetUDPSize(largestUDP)
+		if q.dnssec {
+			opt.SetDo()
+		}
+		m.Extra = append(slices.Clip(m.Extra), opt)
+	}
+	m.Truncate(q.size)
+	packet, err := m.Pack()
+	if err != nil {
+		// Only records of others can be such that they do not pack.
+		rcode = dns.RcodeServerFailure
+		failed := new(dns.Msg).SetRcode(&q.msg, rcode)
+		if packet, err = failed.Pack(); err != nil {
+			return nil
+		}
+	}
+	h.metrics.response(q, zone, rcode, len(packet))
+	return packet
+}

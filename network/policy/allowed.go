@@ -1,0 +1,156 @@
+package policy
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Flow is a new connection, with the addresses and the port that the pods see: behind a Service, those of the endpoint.
+type Flow struct {
+	Source, Destination netip.Addr
+	Protocol            corev1.Protocol // "" for one without ports, such as ICMP
+	Port                uint16
+	// ToServer is whether the destination is an address of the namespace itself, and not forwarded.
+	ToServer bool
+}
+
+// Allowed decides about a flow as the API's documentation words it, policy by policy and without any index. It is what
+// compiled rules are tested against, and answers questions about single flows.
+func Allowed(c *Cluster, f Flow) bool {
+	if f.ToServer {
+		return !contains(c.Served, f.Destination) || c.permits(Egress, f)
+	}
+	return f.Source == f.Destination || c.permits(Egress, f) && c.permits(Ingress, f)
+}
+
+// permits reports whether the policies of one direction allow a flow.
+func (c *Cluster) permits(d Direction, f Flow) bool {
+	subject, peer := c.podAt(f.Destination), f.Source
+	if d == Egress {
+		subject, peer = c.podAt(f.Source), f.Destination
+	}
+	if subject == nil || !contains(c.Nodes, subject.Node) || contains(c.NodeAddresses, peer) && !f.ToServer {
+		return true
+	}
+	isolated := false
+	for _, p := range c.Policies {
+		applies := [2]bool{}
+		applies[Ingress], applies[Egress] = isolates(&p.Spec)
+		if !applies[d] || p.Namespace != subject.Namespace || !selects(&p.Spec.PodSelector, subject.Labels) {
+			continue
+		}
+		isolated = true
+		for _, r := range rulesOf(&p.Spec, d) {
+			if c.peerMatches(p.Namespace, r.peers, peer) && c.portMatches(r.ports, f) {
+				return true
+			}
+		}
+	}
+	return !isolated
+}
+
+func contains[T comparable](all []T, one T) bool {
+	for _, a := range all {
+		if a == one {
+			return true
+		}
+	}
+	return false
+}
+
+// podAt is the pod that has an address: the youngest of those that claim it.
+func (c *Cluster) podAt(a netip.Addr) (at *Pod) {
+	for i := range c.Pods {
+		if p := &c.Pods[i]; contains(p.Addresses, a) && (at == nil || p.younger(at)) {
+			at = p
+		}
+	}
+	return at
+}
+
+// younger orders the pods that claim an address.
+func (p *Pod) younger(than *Pod) bool {
+	if p.Created.Equal(than.Created) {
+		return p.String() > than.String()
+	}
+	return p.Created.After(than.Created)
+}
+
+func selects(s *metav1.LabelSelector, of map[string]string) bool {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	return err == nil && selector.Matches(labels.Set(of))
+}
+
+func (c *Cluster) peerMatches(namespace string, peers []networkingv1.NetworkPolicyPeer, a netip.Addr) bool {
+	if len(peers) == 0 {
+		return true
+	}
+	pod := c.podAt(a)
+	for _, peer := range peers {
+		switch {
+		case peer.IPBlock != nil:
+			for _, b := range blocksOf(peer.IPBlock) {
+				if b.first.BitLen() == a.BitLen() && !a.Less(b.first) && !b.last.Less(a) {
+					return true
+				}
+			}
+		case pod == nil || peer.PodSelector == nil && peer.NamespaceSelector == nil:
+		case peer.NamespaceSelector == nil && pod.Namespace != namespace:
+		case peer.NamespaceSelector != nil && !c.inNamespace(peer.NamespaceSelector, pod.Namespace):
+		case peer.PodSelector == nil || selects(peer.PodSelector, pod.Labels):
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Cluster) inNamespace(s *metav1.LabelSelector, name string) bool {
+	for _, n := range c.Namespaces {
+		if n.Name == name {
+			return selects(s, n.Labels)
+		}
+	}
+	return false
+}
+
+func (c *Cluster) portMatches(ports []networkingv1.NetworkPolicyPort, f Flow) bool {
+	if len(ports) == 0 {
+		return true
+	}
+	for _, p := range ports {
+		if f.Protocol != protocolOf(p.Protocol) {
+			continue
+		}
+		if p.Port != nil && p.Port.Type == intstr.String {
+			if to := c.podAt(f.Destination); to != nil &&
+				contains(to.Ports, NamedPort{p.Port.StrVal, f.Protocol, f.Port}) {
+				return true
+			}
+			continue
+		}
+		if r, ok := rangeOf(&p); ok && r.First <= f.Port && f.Port <= r.Last {
+			return true
+		}
+	}
+	return false
+}
+
+// rangeOf reads the numbers of a port. ok is false where they are none that a packet can have.
+func rangeOf(p *networkingv1.NetworkPolicyPort) (r PortRange, ok bool) {
+	if p.Port == nil {
+		return allPorts, p.EndPort == nil
+	}
+	first, last := p.Port.IntVal, p.Port.IntVal
+	if p.EndPort != nil {
+		last = *p.EndPort
+	}
+	if first < 1 || last < first || last > 65535 {
+		return r, false
+	}
+	return PortRange{uint16(first), uint16(last)}, true
+}

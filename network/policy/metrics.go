@@ -1,0 +1,84 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are about one enforcer.
+type metrics struct {
+	duration *prometheus.HistogramVec
+	failures prometheus.Counter
+	policies prometheus.Gauge
+	failing  prometheus.Gauge
+	pods     *prometheus.GaugeVec
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "coxswain_network_policy_sync_duration_seconds",
+			Help:    "Time to bring changes of objects, or all rules, into the kernel.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}, []string{"scope"}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "coxswain_network_policy_sync_failures_total",
+			Help: "Transactions that the kernel has refused.",
+		}),
+		policies: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "coxswain_network_policy_policies", Help: "NetworkPolicies of the cluster.",
+		}),
+		failing: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "coxswain_network_policy_failing_policies",
+			Help: "Directions of policies that allow nothing, because they are too large or were refused.",
+		}),
+		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "coxswain_network_policy_isolated_pods",
+			Help: "Pods of this machine that policies isolate, by direction.",
+		}, []string{"direction"}),
+	}
+}
+
+func (m *metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.duration, m.failures, m.policies, m.failing, m.pods}
+}
+
+func (m *metrics) register(with prometheus.Registerer) error {
+	for i, c := range m.all() {
+		if err := with.Register(c); err != nil {
+			for _, before := range m.all()[:i] {
+				with.Unregister(before)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *metrics) unregister(from prometheus.Registerer) {
+	for _, c := range m.all() {
+		from.Unregister(c)
+	}
+}
+
+// synced notes a transaction.
+func (m *metrics) synced(whole bool, err error, took time.Duration) {
+	scope := "changes"
+	if whole {
+		scope = "all"
+	}
+	m.duration.WithLabelValues(scope).Observe(took.Seconds())
+	if err != nil {
+		m.failures.Inc()
+	}
+}
+
+// count shows what the compiler has.
+func (m *metrics) count(c *compiler) {
+	m.policies.Set(float64(len(c.policies)))
+	m.failing.Set(float64(len(c.failing)))
+	for _, d := range directions {
+		m.pods.WithLabelValues(d.String()).Set(float64(c.isolated[d]))
+	}
+}

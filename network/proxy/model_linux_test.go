@@ -1,0 +1,282 @@
+package proxy
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// kernelState is all that the kernel has of the proxy, as text that can be compared: every rule and element.
+func kernelState(t *testing.T, in *os.File) []string {
+	t.Helper()
+	var lines []string
+	for f := range families {
+		table, err := openTable(f, in)
+		require.NoError(t, err)
+		defer table.close()
+		tx, err := table.kernel.Begin()
+		require.NoError(t, err)
+		all, err := tx.ListChainsOfTableFamily(f.tableFamily())
+		require.NoError(t, err)
+		for _, c := range all {
+			lines = append(lines, fmt.Sprintf("%s chain %s %s", f, c.Name, c.Type))
+			rules, err := tx.GetRules(f.table(), c)
+			require.NoError(t, err)
+			for i, r := range rules {
+				lines = append(lines, fmt.Sprintf("%s rule %s %d %s", f, c.Name, i, expressions(r.Exprs)))
+			}
+		}
+		kernelSets, err := tx.GetSets(f.table())
+		require.NoError(t, err)
+		for _, s := range kernelSets {
+			lines = append(lines, fmt.Sprintf("%s set %s", f, s.Name))
+			elements, err := tx.GetSetElements(s)
+			require.NoError(t, err)
+			for _, e := range elements {
+				lines = append(lines, fmt.Sprintf("%s element %s %x %x %x", f, s.Name, e.Key, e.KeyEnd, e.Val))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func expressions(all []expr.Any) string {
+	var b strings.Builder
+	for _, e := range all {
+		if l, ok := e.(*expr.Lookup); ok {
+			l.SetID = 0
+		}
+		if d, ok := e.(*expr.Dynset); ok {
+			d.SetID = 0
+		}
+		fmt.Fprintf(&b, "%T%+v ", e, e)
+	}
+	return b.String()
+}
+
+// randomService makes one of a few Services, with any features; nil is one that is gone.
+func randomService(r *rand.Rand, name string, number int) (*corev1.Service, []*discoveryv1.EndpointSlice) {
+	if r.IntN(8) == 0 {
+		return nil, nil
+	}
+	features := []func(*corev1.Service){exposed, localOutside, localInside, sticky(int32(1 + r.IntN(100))),
+		func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
+		func(s *corev1.Service) { s.Spec.ClusterIPs = s.Spec.ClusterIPs[:1] },
+		func(s *corev1.Service) { s.Spec.Ports = s.Spec.Ports[:1] },
+		func(s *corev1.Service) { s.Spec.Ports[0].Protocol = corev1.ProtocolSCTP },
+		func(s *corev1.Service) { s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, "192.0.2.10", "10.96.0.1") },
+		func(s *corev1.Service) { s.CreationTimestamp.Time = s.CreationTimestamp.AddDate(r.IntN(3), 0, 0) },
+		func(s *corev1.Service) {
+			s.Spec.LoadBalancerSourceRanges = [][]string{{"10.0.0.0/8", "10.1.0.0/16"}, {"192.0.2.0/24", "::/0"},
+				{"10.1.0.0/16", "2001:db8::/32"}}[r.IntN(3)]
+		}}
+	var chosen []func(*corev1.Service)
+	for _, f := range features {
+		if r.IntN(4) == 0 {
+			chosen = append(chosen, f)
+		}
+	}
+	s := newService(name, number, chosen...)
+	for i := range s.Spec.Ports { // the API gives a node port to one Service only
+		if s.Spec.Ports[i].NodePort != 0 {
+			s.Spec.Ports[i].NodePort += int32(number)
+		}
+	}
+	return s, newSlices(s, randomEndpoints(r)...)
+}
+
+func randomEndpoints(r *rand.Rand) []discoveryv1.Endpoint {
+	ends := make([]discoveryv1.Endpoint, r.IntN(6))
+	for i := range ends {
+		n := r.IntN(9)
+		ends[i] = newEndpoint(fmt.Sprintf("10.244.0.%d", n), fmt.Sprintf("fd00::%x", n))
+		if r.IntN(3) == 0 {
+			elsewhere(&ends[i])
+		}
+		switch r.IntN(6) {
+		case 0:
+			terminating(&ends[i])
+		case 1:
+			ends[i].Conditions.Ready = ptr.To(false)
+		case 2:
+			ends[i].NodeName = nil
+		case 3:
+			ends[i].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}}
+		}
+	}
+	return ends
+}
+
+// Whatever changes, and in whatever order, the kernel then has what a proxy would write that begins now.
+func TestModel_ChangesEndWhereAFullSyncDoes(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	w := &world{T: t, node: namespace(t)}
+	rules := w.rules()
+	type object struct {
+		s      *corev1.Service
+		slices []*discoveryv1.EndpointSlice
+	}
+	names := []string{"a", "b", "c", "d", "e"}
+	objects := map[string]object{}
+	for range 150 {
+		for range 1 + r.IntN(3) {
+			i := r.IntN(len(names))
+			s, slices := randomService(r, names[i], i+1)
+			objects[names[i]] = object{s, slices}
+			rules.update(types.NamespacedName{Namespace: "test", Name: names[i]}, s, slices)
+		}
+		if r.IntN(10) == 0 { // the proxy is started again
+			rules = w.rules()
+			for name, o := range objects {
+				rules.update(types.NamespacedName{Namespace: "test", Name: name}, o.s, o.slices)
+			}
+		}
+		if r.IntN(10) == 0 {
+			rules.distrust()
+		}
+		w.commit(rules)
+
+		fresh := &world{T: t, node: namespace(t)}
+		again := fresh.rules()
+		for name, o := range objects {
+			again.update(types.NamespacedName{Namespace: "test", Name: name}, o.s, o.slices)
+		}
+		fresh.commit(again)
+		require.Equal(t, kernelState(t, fresh.node), withoutIdle(kernelState(t, w.node), rules))
+		again.close()
+		_ = fresh.node.Close()
+	}
+}
+
+// withoutIdle is a state without the chains that are kept although no Service uses them.
+func withoutIdle(all []string, rules *rulebook) []string {
+	return slices.DeleteFunc(all, func(line string) bool {
+		for f := range families {
+			for name, c := range rules.tables[f].state.chains {
+				if c.users == 0 && (strings.HasPrefix(line, fmt.Sprintf("%s chain %s ", f, name)) ||
+					strings.HasPrefix(line, fmt.Sprintf("%s rule %s ", f, name))) {
+					return true
+				}
+			}
+		}
+		return false
+	})
+}
+
+func TestFullSync_RemovesChainsWithoutUsers(t *testing.T) {
+	t.Parallel()
+	w := &world{T: t, node: namespace(t)}
+	rules := w.rules()
+	s := newService("web", 1)
+	one, two := newEndpoint("10.244.0.1", "fd00::1"), newEndpoint("10.244.0.2", "fd00::2")
+	w.set(rules, s, newSlices(s, one))
+	before := kernelState(t, w.node)
+	w.set(rules, s, newSlices(s, one, two))
+	w.set(rules, s, newSlices(s, one))
+	require.NotEqual(t, before, kernelState(t, w.node), "the chain for two endpoints is kept")
+	require.Equal(t, before, withoutIdle(kernelState(t, w.node), rules))
+	rules.distrust()
+	w.commit(rules)
+	require.Equal(t, before, kernelState(t, w.node))
+}
+
+func TestState_KeepsFewChainsWithoutUsers(t *testing.T) {
+	t.Parallel()
+	s := newState()
+	for i := range 3 * maxIdle {
+		name := fmt.Sprint("pick-", i)
+		s.useChain(name, chain{count: i})
+		s.releaseChain(name)
+	}
+	require.Len(t, s.chains, maxIdle)
+	s.since(before{})
+	require.Empty(t, s.chains)
+}
+
+func TestFullSync_RepairsWhatOthersChanged(t *testing.T) {
+	t.Parallel()
+	w := &world{T: t, node: namespace(t)}
+	rules := w.rules()
+	s := newService("web", 1, exposed, sticky(100))
+	w.set(rules, s, newSlices(s, newEndpoint("10.244.0.1", "fd00::1")))
+	before := kernelState(t, w.node)
+	table := rules.tables[ipv4]
+	tx, err := table.kernel.Begin()
+	require.NoError(t, err)
+	tx.FlushSet(endpoints.kernelSet(ipv4.table(), ipv4))
+	tx.FlushChain(&nftables.Chain{Table: ipv4.table(), Name: "services"})
+	tx.AddChain(&nftables.Chain{Table: ipv4.table(), Name: "stray"})
+	require.NoError(t, tx.Commit())
+	rules.distrust()
+	w.commit(rules)
+	require.Equal(t, before, kernelState(t, w.node))
+
+	require.NoError(t, Cleanup(w.node))
+	rules.distrust()
+	w.commit(rules)
+	require.Equal(t, before, kernelState(t, w.node))
+}
+
+func TestFullSync_ReplacesATableOfAnotherLayout(t *testing.T) {
+	t.Parallel()
+	w := &world{T: t, node: namespace(t)}
+	rules := w.rules()
+	table := rules.tables[ipv4]
+	tx, err := table.kernel.Begin()
+	require.NoError(t, err)
+	k := tx.AddTable(ipv4.table())
+	tx.AddSet(&nftables.Set{Table: k, Name: clusterIPs.name(), KeyType: nftables.TypeInetService}, nil)
+	tx.AddChain(&nftables.Chain{Table: k, Name: "services"})
+	require.NoError(t, tx.Commit())
+	s := newService("web", 1)
+	w.set(rules, s, newSlices(s, newEndpoint("10.244.0.1", "fd00::1")))
+	fresh := &world{T: t, node: namespace(t)}
+	again := fresh.rules()
+	fresh.set(again, s, newSlices(s, newEndpoint("10.244.0.1", "fd00::1")))
+	require.Equal(t, kernelState(t, fresh.node), kernelState(t, w.node))
+}
+
+func TestRulebook_BearsObjectsOfAnySize(t *testing.T) {
+	t.Parallel()
+	w := &world{T: t, node: namespace(t)}
+	rules := w.rules()
+	s := newService(strings.Repeat("n", 255), 1, exposed, sticky(100))
+	s.Spec.Ports = nil
+	for i := range 100 {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(strings.Repeat("p", 250), i),
+			Protocol: corev1.ProtocolTCP, Port: int32(i + 1), NodePort: int32(30000 + i)})
+	}
+	for i := range 5000 {
+		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges,
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i)}), 24+i%8).String())
+	}
+	var ends []discoveryv1.Endpoint
+	for i := range 1000 {
+		ends = append(ends, newEndpoint(fmt.Sprintf("10.244.%d.%d", i>>8, i&255), fmt.Sprintf("fd00::%x", i)))
+	}
+	w.set(rules, s, newSlices(s, ends[:100]...))
+	s.Spec.Ports, s.Spec.LoadBalancerSourceRanges = s.Spec.Ports[:1], nil
+	w.set(rules, s, newSlices(s, ends...))
+	w.set(rules, s, nil)
+	rules.update(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, nil, nil)
+	w.commit(rules)
+	fresh := &world{T: t, node: namespace(t)}
+	fresh.commit(fresh.rules())
+	require.Equal(t, kernelState(t, fresh.node), kernelState(t, w.node), "nothing is left of it")
+}

@@ -1,0 +1,289 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coxswain-dev/coxswain/network/netns"
+	"github.com/coxswain-dev/coxswain/virtualtime"
+)
+
+// Pauses after failed commits.
+const (
+	firstPause   = time.Second
+	longestPause = 30 * time.Second
+)
+
+// Run programs Services until ctx ends, then returns nil when all its goroutines have ended; the rules stay in the
+// kernel. It returns early if the options are wrong or the namespace has no nftables.
+func Run(ctx context.Context, config *rest.Config, o Options) error {
+	if err := o.complete(); err != nil {
+		return fmt.Errorf("proxy: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	if config.UserAgent == "" {
+		config.UserAgent = "coxswain-proxy"
+	}
+	connections, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return fmt.Errorf("proxy: client: %w", err)
+	}
+	defer utilnet.CloseIdleConnectionsFor(connections.Transport)
+	client, err := kubernetes.NewForConfigAndClient(config, connections)
+	if err != nil {
+		return fmt.Errorf("proxy: client: %w", err)
+	}
+	if err := run(ctx, client, o); err != nil {
+		return fmt.Errorf("proxy: %w", err)
+	}
+	return nil
+}
+
+func run(ctx context.Context, client kubernetes.Interface, o Options) error {
+	rules, err := openRulebook(o.Namespace)
+	if err != nil {
+		return err
+	}
+	defer rules.close()
+	p := &proxy{options: o, rules: rules, metrics: newMetrics(o.Health)}
+	p.source = newSource(client, o.Nodes, o.Log, p.queued)
+	p.checks = &healthChecks{namespace: o.Namespace, healthy: o.Health.Healthy, log: o.Log,
+		open: map[types.NamespacedName]*healthCheck{}, failed: map[types.NamespacedName]uint16{}}
+	defer p.checks.close()
+	if o.Metrics != nil {
+		if err := p.metrics.register(o.Metrics); err != nil {
+			return err
+		}
+		defer p.metrics.unregister(o.Metrics)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop, err := p.source.start(ctx)
+	if err != nil {
+		cancel()
+		return fmt.Errorf("informers: %w", err)
+	}
+	defer stop()
+	defer cancel()
+	if cache.WaitFor(ctx, "", p.source.synced...) {
+		p.serve(ctx)
+	}
+	return nil
+}
+
+// proxy is one that runs. Its methods are for the goroutine that called Run, except for queued.
+type proxy struct {
+	options Options
+	source  *source
+	rules   *rulebook
+	checks  *healthChecks
+	metrics *metrics
+	begun   bool // all tables have been committed once
+
+	triggers [families][]time.Time // of changes that are not committed
+}
+
+// queued notes a change that the kernel does not have yet.
+func (p *proxy) queued() {
+	p.options.Health.queued()
+	now := float64(p.options.Clock.Now().UnixNano()) / 1e9
+	for f := range families {
+		p.metrics.queued.WithLabelValues(f.String()).Set(now)
+	}
+}
+
+// serve commits changes as they come, not more often than every MinSyncPeriod, and compares the tables with the
+// kernel's every SyncPeriod and after failures.
+func (p *proxy) serve(ctx context.Context) {
+	c := p.options.Clock
+	whole := c.NewTicker(p.options.SyncPeriod)
+	defer whole.Stop()
+	first := p.source.take()
+	first.nodes = true
+	p.take(first)
+	p.source.awake()
+	for pause := firstPause; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-whole.C():
+			p.rules.distrust()
+			p.take(changes{nodes: true}) // devices may have other addresses
+		case <-p.source.wake:
+		}
+		p.take(p.source.take())
+		wait := p.options.MinSyncPeriod
+		if err := p.commit(); err == nil {
+			pause = firstPause
+		} else {
+			p.options.Log.Warn("sync proxy rules", "error", err)
+			p.source.awake()
+			wait, pause = pause, min(2*pause, longestPause)
+		}
+		if !virtualtime.Wait(ctx, c, wait) {
+			return
+		}
+	}
+}
+
+// take updates the rules of what changed.
+func (p *proxy) take(c changes) {
+	p.metrics.endpointChanges.Add(float64(c.endpoints))
+	p.metrics.serviceChanges.Add(float64(c.objects))
+	p.metrics.endpointsPending.Set(float64(c.endpoints))
+	p.metrics.servicesPending.Set(float64(c.objects))
+	for f, at := range c.triggers {
+		p.triggers[f] = append(p.triggers[f], at...)
+	}
+	if !c.nodes || !p.takeNodes() {
+		for name := range c.services {
+			p.takeService(name)
+		}
+		return
+	}
+	all, _ := p.source.services.List(labels.Everything()) // it cannot fail
+	for _, s := range all {
+		name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+		delete(c.services, name)
+		p.takeService(name)
+	}
+	for name := range c.services { // those that are gone
+		p.takeService(name)
+	}
+}
+
+func (p *proxy) takeService(name types.NamespacedName) {
+	s, err := p.source.services.Services(name.Namespace).Get(name.Name)
+	if apierrors.IsNotFound(err) {
+		s = nil
+	}
+	p.rules.update(name, s, p.source.slicesOf(name))
+	port, local := p.rules.health(name)
+	p.checks.set(name, port, local)
+}
+
+// takeNodes reads the Nodes and ServiceCIDRs, and reports whether all Services have to be looked at anew.
+func (p *proxy) takeNodes() (changed bool) {
+	place := place{nodes: map[string]bool{}, zones: map[string]bool{}}
+	var nodes []*corev1.Node
+	for _, name := range p.options.Nodes {
+		place.nodes[name] = true
+		n, err := p.source.nodes.Get(name)
+		if err != nil {
+			continue // it is not there yet
+		}
+		nodes = append(nodes, n)
+		if zone := n.Labels[corev1.LabelTopologyZone]; zone != "" {
+			place.zones[zone] = true
+		}
+	}
+	p.options.Health.setNodes(nodes)
+	nodePorts, all := nodeAddresses(nodes, p.options.NodePortAddresses, p.deviceAddresses)
+	cidrs := p.serviceCIDRs()
+	for f := range families {
+		of := policy{masqueradeAll: p.options.MasqueradeAll}
+		for _, r := range p.options.ClusterCIDRs {
+			if f.has(r.Addr()) {
+				of.clusterCIDR = r.Masked()
+			}
+		}
+		for _, r := range cidrs {
+			if f.has(r.Addr()) {
+				of.serviceCIDRs = append(of.serviceCIDRs, r)
+			}
+		}
+		p.rules.setPolicy(f, of)
+	}
+	return p.rules.setNodes(place, nodePorts, all)
+}
+
+// deviceAddresses are those of the namespace's devices.
+func (p *proxy) deviceAddresses() []netip.Addr {
+	var all []netip.Addr
+	err := netns.Do(p.options.Namespace, func() error {
+		found, err := net.InterfaceAddrs()
+		for _, a := range found {
+			if n, ok := a.(*net.IPNet); ok {
+				if ip, ok := netip.AddrFromSlice(n.IP); ok {
+					all = append(all, ip.Unmap())
+				}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		p.options.Log.Warn("addresses for node ports", "error", err)
+	}
+	return all
+}
+
+func (p *proxy) serviceCIDRs() []netip.Prefix {
+	objects, _ := p.source.cidrs.List(labels.Everything()) // it cannot fail
+	var all []netip.Prefix
+	for _, o := range objects {
+		for _, text := range o.Spec.CIDRs {
+			if r, err := netip.ParsePrefix(text); err == nil {
+				all = append(all, r.Masked())
+			}
+		}
+	}
+	return distinct(all)
+}
+
+// commit has the kernel make the changes of both tables, and ends what they leave over.
+func (p *proxy) commit() error {
+	var failed error
+	for f := range families {
+		if err := p.commitTable(f); err != nil {
+			p.metrics.failures.WithLabelValues(f.String()).Inc()
+			failed = errors.Join(failed, err)
+		}
+	}
+	inside, outside := p.rules.withoutLocal()
+	p.metrics.noLocal.WithLabelValues("internal").Set(float64(inside))
+	p.metrics.noLocal.WithLabelValues("external").Set(float64(outside))
+	p.metrics.endpointsPending.Set(0)
+	p.metrics.servicesPending.Set(0)
+	if failed != nil {
+		return failed
+	}
+	p.options.Health.committed()
+	if !p.begun && p.options.Ready != nil {
+		p.options.Ready()
+	}
+	p.begun = true
+	return nil
+}
+
+func (p *proxy) commitTable(f family) error {
+	c := p.options.Clock
+	start, whole := c.Now(), !p.rules.tables[f].known
+	if err := p.rules.commit(f); err != nil {
+		return err
+	}
+	now := c.Now()
+	p.metrics.committed(f, whole, now.Sub(start), now)
+	for _, at := range p.triggers[f] {
+		p.metrics.programming.WithLabelValues(f.String()).Observe(now.Sub(at).Seconds())
+	}
+	p.triggers[f] = nil
+	if !p.rules.unsettled(f) {
+		return nil
+	}
+	deleted, err := p.rules.settle(f)
+	p.metrics.flowsDuration.WithLabelValues(f.String()).Observe(c.Since(now).Seconds())
+	p.metrics.flowsDeleted.WithLabelValues(f.String()).Add(float64(deleted))
+	return err
+}

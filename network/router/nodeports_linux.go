@@ -1,0 +1,94 @@
+package router
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/coxswain-dev/coxswain/network/nft"
+)
+
+// Ports are a range of ports, both ends included.
+type Ports struct{ First, Last uint16 }
+
+// ServeNodePorts has connections to a range of ports at the machine's own addresses answered in the router, at the
+// router's own address, which is where a proxy there serves node ports and health check node ports. Clients keep their
+// addresses. Connections to loopback addresses stay on the machine. It takes two chains in the table "coxswain" of the
+// machine's packet filter, and forwarding; they stay when the process ends, as connections do.
+func (r *Router) ServeNodePorts(p Ports) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.nodePorts = &p
+	return r.serveNodePorts()
+}
+
+// serveNodePorts leads to the first subnet of each family.
+func (r *Router) serveNodePorts() error {
+	if r.nodePorts == nil {
+		return nil
+	}
+	done := map[bool]bool{}
+	for _, device := range slices.Sorted(maps.Keys(r.devices)) {
+		for _, s := range r.devices[device] {
+			if done[s.Addr().Is4()] {
+				continue
+			}
+			done[s.Addr().Is4()] = true
+			if err := serveNodePortsAt(*r.nodePorts, s.Addr()); err != nil {
+				return fmt.Errorf("node ports: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// serveNodePortsAt makes one chain for what comes to the machine and one for what it sends itself:
+//
+//	ip daddr != 127.0.0.0/8 fib daddr type local tcp dport 30000-32767 dnat to 10.244.0.1
+func serveNodePortsAt(ports Ports, own netip.Addr) error {
+	if err := os.WriteFile(forwardingFile(own), []byte("1"), 0o644); err != nil {
+		return err
+	}
+	return nft.Once(nil, func(t *nft.Transaction) error {
+		table := t.AddTable(&nftables.Table{Name: tableName, Family: tableFamily(own)})
+		for _, hook := range []struct {
+			name string
+			at   *nftables.ChainHook
+		}{{"node-ports", nftables.ChainHookPrerouting}, {"node-ports-output", nftables.ChainHookOutput}} {
+			chain := t.AddChain(&nftables.Chain{Name: hook.name, Table: table, Type: nftables.ChainTypeNAT,
+				Hooknum: hook.at, Priority: nftables.ChainPriorityNATDest})
+			t.FlushChain(chain)
+			for _, protocol := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
+				t.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: toNodePort(ports, protocol, own)})
+			}
+		}
+		return t.Commit()
+	})
+}
+
+// toNodePort are the expressions of a rule.
+func toNodePort(ports Ports, protocol byte, own netip.Addr) []expr.Any {
+	loopback, destination := netip.MustParsePrefix("127.0.0.0/8"), destinationOf(own)
+	if own.Is6() {
+		loopback = netip.MustParsePrefix("::1/128")
+	}
+	return append(notIn(destination, loopback),
+		&expr.Fib{Register: unix.NFT_REG_1, FlagDADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1,
+			Data: binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)},
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: unix.NFT_REG_1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: nft.Protocol(protocol)},
+		&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Range{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, FromData: nft.Port(ports.First),
+			ToData: nft.Port(ports.Last)},
+		&expr.Immediate{Register: unix.NFT_REG_1, Data: own.AsSlice()},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(tableFamily(own)), RegAddrMin: unix.NFT_REG_1},
+	)
+}

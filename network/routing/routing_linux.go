@@ -1,0 +1,162 @@
+package routing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/network/router"
+)
+
+// Options say which router to keep, and how it reaches others.
+type Options struct {
+	// Router is the one of this machine. It is required.
+	Router *router.Router
+	// Nodes are those of this machine.
+	Nodes []string
+	// Mode is router.VXLAN or router.Routes; pods of other machines are not reached where empty.
+	Mode string
+	// Address is this machine's, by which others reach it. A Mode needs it.
+	Address netip.Addr
+	// Clock is the time by which failures are retried; the real one where nil.
+	Clock clock.Clock
+	// Log is where to log; slog.Default where nil.
+	Log *slog.Logger
+}
+
+// retryEvery is how long routes that could not be made wait to be tried again.
+const retryEvery = 5 * time.Second
+
+// routes keeps those of a router.
+type routes struct {
+	Options
+	nodes    corelisters.NodeLister
+	services networkinglisters.ServiceCIDRLister
+	changed  chan struct{}
+	problems string // that were logged last
+}
+
+// Run keeps the routes until ctx ends. They stay. It returns early where the machine cannot have any.
+func Run(ctx context.Context, config *rest.Config, o Options) error {
+	r := &routes{Options: o, changed: make(chan struct{}, 1)}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Log == nil {
+		r.Log = slog.Default()
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("routing: %w", err)
+	}
+	if o.Mode != "" {
+		if err := o.Router.JoinPeers(o.Mode, o.Address); err != nil {
+			return fmt.Errorf("routing: %w", err)
+		}
+	}
+	factory := informer.NewFactory(client, informer.Options{Log: r.Log})
+	services, nodes := factory.Networking().V1().ServiceCIDRs(), factory.Core().V1().Nodes()
+	r.services, r.nodes = services.Lister(), nodes.Lister()
+	watched := []cache.SharedIndexInformer{services.Informer()}
+	if o.Mode != "" {
+		watched = append(watched, nodes.Informer())
+	}
+	var synced []cache.DoneChecker
+	for _, i := range watched {
+		if _, err := i.AddEventHandler(r.onChange()); err != nil {
+			return fmt.Errorf("routing: %w", err)
+		}
+		synced = append(synced, i.HasSyncedChecker())
+	}
+	factory.StartWithContext(ctx)
+	defer factory.Shutdown()
+	if cache.WaitFor(ctx, "", synced...) {
+		r.keep(ctx)
+	}
+	return nil
+}
+
+func (r *routes) onChange() cache.ResourceEventHandler {
+	changed := func() {
+		select {
+		case r.changed <- struct{}{}:
+		default: // it is about to look
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() }, UpdateFunc: func(_, _ any) { changed() }, DeleteFunc: func(any) { changed() },
+	}
+}
+
+// keep applies what the informers have until ctx ends.
+func (r *routes) keep(ctx context.Context) {
+	for {
+		another := r.Router.Changed()
+		var again <-chan time.Time
+		if err := r.apply(); err != nil {
+			r.Log.Warn("routes are not complete", "err", err)
+			again = r.Clock.After(retryEvery)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.changed:
+		case <-another:
+		case <-again:
+		}
+	}
+}
+
+func (r *routes) apply() error {
+	all, err := r.services.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	services := rangesOf(all)
+	err = r.Router.ReachServices(services)
+	if r.Mode == "" {
+		return err
+	}
+	nodes, failed := r.nodes.List(labels.Everything())
+	if failed != nil {
+		return failed
+	}
+	peers, problems := peersOf(nodes, r.Nodes, r.Address, services)
+	if text := strings.Join(problems, "; "); text != r.problems {
+		r.problems = text
+		if text != "" {
+			r.Log.Warn("pod CIDRs that others have are not routed", "problems", text)
+		}
+	}
+	return cmp.Or(r.Router.SetPeers(peers), err)
+}
+
+// rangesOf are the ranges of cluster IPs.
+func rangesOf(all []*networkingv1.ServiceCIDR) (ranges []netip.Prefix) {
+	for _, s := range all {
+		for _, text := range s.Spec.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				ranges = append(ranges, p.Masked())
+			}
+		}
+	}
+	slices.SortFunc(ranges, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	return slices.Compact(ranges)
+}

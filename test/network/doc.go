@@ -1,0 +1,14 @@
+// Package network holds the tests of the cluster's network. They start the shipped binary on three machines, which are
+// network namespaces on one segment, and look at the network as programs in pods and on machines do:
+//
+//	walkthrough_test.go   what tutorials show: Deployments, StatefulSets, canaries, node ports, policies
+//	ingress_test.go       two hosts and TLS
+//	kills_test.go         agents, proxies and DNS are killed, and a machine dies
+//	services_test.go      the conformance suite's tests of Services, each by its codename
+//	dns_test.go           those of DNS
+//	pods_test.go          those of pods' networks, host ports and the guestbook
+//	throughput_test.go    benchmarks with iperf3
+//	netexec               the program in the pods
+//
+// They are built with the tag e2e, by `make e2e`, which also says what is missing where they are skipped.
+package network

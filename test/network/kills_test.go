@@ -1,0 +1,216 @@
+//go:build e2e && linux
+
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Routes rather than VXLAN join the machines of this cluster, and its proxies and its DNS are processes of their own.
+func TestKills_PartsOfTheirOwnSurvive(t *testing.T) {
+	t.Parallel()
+	need(t)
+	c, err := startCluster([]string{"--dns=false", "--cluster-dns", "10.96.0.10"}, flagsOfParts...)
+	require.NoError(t, err)
+	t.Cleanup(c.close)
+	for _, node := range nodes {
+		require.NoError(t, c.startProxy(node))
+	}
+	s := c.space(t)
+	s.serveDNS()
+	s.pause("client")
+	s.walkDeployment()
+	s.surviveKills()
+	s.leaveADeadMachine()
+}
+
+var flagsOfParts = []string{"--network-mode", "routes", "--proxy=false"}
+
+func (c *cluster) startProxy(node string) error {
+	return c.start(c.machineOf(node), "proxy-"+node, "proxy", "--kubeconfig",
+		filepath.Join(c.dir, "network.kubeconfig"), "--hostname-override", node, "--network-namespace", filepath.Join(c.folder(node), "netns"),
+		"--healthz-bind-address", "", "--metrics-bind-address", "127.0.0.1:0")
+}
+
+// dnsServers share an address on the first machine, so that one answers while the other is gone.
+const dnsServers = 2
+
+func dnsName(i int) string { return fmt.Sprint("dns-", i) }
+
+// serveDNS starts the DNS servers, as the Service kube-dns.
+func (s *space) serveDNS() {
+	s.Helper()
+	for i := range dnsServers {
+		s.startDNS(i)
+	}
+	ports := []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP},
+		{Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP}}
+	_, err := s.client.CoreV1().Services("kube-system").Create(s.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-dns"},
+		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.10", Ports: ports}}, metav1.CreateOptions{})
+	require.NoError(s, err)
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-dns",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{s.firstAddress("a-0")}}},
+	}
+	for _, p := range ports {
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol})
+	}
+	_, err = s.client.DiscoveryV1().EndpointSlices("kube-system").Create(s.Context(), slice, metav1.CreateOptions{})
+	require.NoError(s, err)
+}
+
+// firstAddress is the router's own, of a Node's subnet.
+func (s *space) firstAddress(node string) (own string) {
+	s.Helper()
+	s.eventually(node+" has a subnet", func() error {
+		n, err := s.client.CoreV1().Nodes().Get(s.Context(), node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		subnet, err := netip.ParsePrefix(n.Spec.PodCIDR)
+		own = subnet.Addr().String()
+		return err
+	})
+	return own
+}
+
+// startDNS starts a server until it is ready: its address is there once the agent has made the pods' network.
+func (s *space) startDNS(i int) {
+	s.Helper()
+	metrics := fmt.Sprint("127.0.0.1:", 9153+i)
+	start := func() error {
+		return s.start(s.machines[0], dnsName(i), "dns", "--kubeconfig", filepath.Join(s.dir, "dns.kubeconfig"),
+			"--listen", s.firstAddress("a-0")+":53", "--network-namespace", filepath.Join(s.folder("a-0"), "netns"),
+			"--metrics-bind-address", metrics)
+	}
+	require.NoError(s, start())
+	s.eventually(dnsName(i)+" is ready", func() error {
+		select {
+		case <-s.processes[dnsName(i)].exited:
+			return errors.Join(errors.New(s.processes[dnsName(i)].out.tail()), start())
+		default:
+			_, err := s.machines[0].try(coxswain, "health", "https://"+metrics+"/readyz")
+			return err
+		}
+	})
+}
+
+// surviveKills ends agents, proxies and DNS servers as kill -9 does, and starts them again, while a client in a pod has
+// streams open and makes connections. No stream may break, and one new connection in a thousand may fail.
+func (s *space) surviveKills() {
+	s.Helper()
+	web, err := s.client.CoreV1().Services(s.name).Get(s.Context(), "web", metav1.GetOptions{})
+	require.NoError(s, err)
+	at := "http://" + web.Spec.ClusterIP
+	until := make(chan struct{})
+	var streams []<-chan result
+	for range 6 {
+		streams = append(streams, s.untilClosed(until, "hold", at+":80/stream"))
+	}
+	connections := map[string]<-chan result{
+		"address": s.untilClosed(until, "get", "-until-eof", "-every", "2ms", "-timeout", "5s", at+"/hostname"),
+		"name":    s.untilClosed(until, "get", "-until-eof", "-every", "2ms", "-timeout", "10s", "http://web/hostname"),
+	}
+	for range 4 {
+		s.killEach()
+	}
+	s.service("after", "web", nil)
+	s.answers("client", "http://after/hostname", s.podsOf("web", nodes...)...)
+	close(until)
+	for _, stream := range streams {
+		r := <-stream
+		require.NoError(s, r.err, "a stream has broken")
+		require.Contains(s, r.out, "held")
+	}
+	for what, done := range connections {
+		r := <-done
+		require.NoError(s, r.err)
+		total, failed := count(r.out)
+		s.Logf("%d new connections by %s, %d failed", total, what, failed)
+		require.Greater(s, total, 10, "connections by %s", what)
+		require.LessOrEqual(s, failed, 1+total/1000, "of %d connections by %s: %s", total, what, r.out)
+	}
+}
+
+// killEach kills one process after the other, the next when the one before is back.
+func (s *space) killEach() {
+	s.Helper()
+	for _, node := range nodes {
+		s.processes["proxy-"+node].kill()
+		require.NoError(s, s.startProxy(node))
+		if node != "a-0" { // whose agent is the API server too, and has the client's terminal
+			s.processes[node].kill()
+			require.NoError(s, s.startAgent(node, flagsOfParts...))
+		}
+	}
+	for i := range dnsServers {
+		s.processes[dnsName(i)].kill()
+		s.startDNS(i)
+	}
+	require.NoError(s, s.waitForNodes())
+}
+
+// result is what a program has printed, and how it has ended.
+type result struct {
+	out string
+	err error
+}
+
+// untilClosed runs netexec in the client's pod until the channel is closed.
+func (s *space) untilClosed(until <-chan struct{}, command ...string) <-chan result {
+	s.Helper()
+	stdin, end, err := os.Pipe()
+	require.NoError(s, err)
+	done := make(chan result, 1)
+	go func() {
+		<-until
+		_ = end.Close()
+	}()
+	go func() {
+		defer stdin.Close()
+		args := append([]string{"--kubeconfig", s.kubeconfig, "-n", s.name, "exec", "-i", "client", "--", inPod},
+			command...)
+		out, err := s.machines[0].tryWith(stdin, kubectl, args...)
+		done <- result{out, err}
+	}()
+	return done
+}
+
+// leaveADeadMachine cuts a machine off and kills all that runs there: its endpoints get no more traffic once its Node
+// is found unreachable.
+func (s *space) leaveADeadMachine() {
+	s.Helper()
+	left := s.podsOf("web", "a-0", "b-0")
+	require.NoError(s, s.machines[2].unplug())
+	s.processes["c-0"].kill()
+	s.processes["proxy-c-0"].kill()
+	begun := time.Now()
+	s.answers("client", "http://web/hostname", left...)
+	s.Logf("traffic left the dead machine after %v", time.Since(begun).Round(time.Second))
+}
+
+// count counts answers and failures among the lines that netexec get prints.
+func count(out string) (total, failed int) {
+	for line := range strings.Lines(out) {
+		total++
+		if strings.HasPrefix(line, "error:") {
+			failed++
+		}
+	}
+	return total, failed
+}

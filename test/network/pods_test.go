@@ -1,0 +1,84 @@
+//go:build e2e && linux
+
+package network
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Networking Pods should function for intra-pod communication: http
+func TestNetworking_IntraPodHTTP(t *testing.T) {
+	fromPods(t, false, "http", 8080)
+}
+
+// Networking Pods should function for intra-pod communication: udp
+func TestNetworking_IntraPodUDP(t *testing.T) {
+	fromPods(t, false, "udp", 8081)
+}
+
+// Networking Pods should function for node-pod communication: http
+func TestNetworking_NodePodHTTP(t *testing.T) {
+	fromPods(t, true, "http", 8080)
+}
+
+// Networking Pods should function for node-pod communication: udp
+func TestNetworking_NodePodUDP(t *testing.T) {
+	fromPods(t, true, "udp", 8081)
+}
+
+// fromPods asks a server on every Node, from a pod in the network of pods or in that of its machine.
+func fromPods(t *testing.T, hostNetwork bool, scheme string, port int) {
+	t.Helper()
+	s := share(t)
+	spec := idle()
+	spec.HostNetwork = hostNetwork
+	s.run("client", "client", spec)
+	for _, node := range nodes {
+		name := "netserver-" + node
+		pod := s.run(name, "netserver", on(node, program("serve")))
+		s.answers("client", fmt.Sprintf("%s://%s:%d/hostname", scheme, pod.Status.PodIP, port), name)
+	}
+}
+
+// Kubectl Guestbook application should create and stop a working application
+func TestKubectl_Guestbook(t *testing.T) {
+	s := share(t)
+	s.pause("client")
+	tier := func(name string, port int, replicas int, args ...string) {
+		service := s.service(name, name, func(spec *corev1.ServiceSpec) {
+			spec.Ports = []corev1.ServicePort{{Port: int32(port)}}
+		})
+		require.NotEmpty(t, service.Spec.ClusterIP)
+		for i := range replicas {
+			spec := program(append([]string{"guestbook"}, args...)...)
+			spec.Containers[0].ReadinessProbe = readyAt(port)
+			s.run(fmt.Sprintf("%s-%d", name, i), name, spec)
+		}
+	}
+	tier("agnhost-primary", 6379, 1, "leader", "-http", ":6379")
+	tier("agnhost-replica", 6379, 2, "follower", "-http", ":6379")
+	tier("frontend", 80, 3, "frontend", "-http", ":80")
+	s.eventually("the frontend shows an entry", func() error {
+		if _, err := s.in("client", "get", "http://frontend/guestbook?add=TestEntry"); err != nil {
+			return err
+		}
+		lines, err := s.in("client", "get", "http://frontend/guestbook")
+		if err != nil {
+			return err
+		}
+		return just(lines, nil, []string{"TestEntry"})
+	})
+	_, err := s.kubectl("-n", s.name, "delete", "services,pods", "--selector", "app in (agnhost-primary, agnhost-replica, frontend)")
+	require.NoError(t, err)
+	_, err = s.kubectl("-n", s.name, "delete", "services", "--all")
+	require.NoError(t, err)
+	s.silent("client", "http://frontend/guestbook")
+	pods, err := s.client.CoreV1().Pods(s.name).List(t.Context(), metav1.ListOptions{LabelSelector: "app!=client"})
+	require.NoError(t, err)
+	require.Empty(t, pods.Items)
+}
