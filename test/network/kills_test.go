@@ -118,34 +118,47 @@ func (s *space) surviveKills() {
 	require.NoError(s, err)
 	at := "http://" + web.Spec.ClusterIP
 	until := make(chan struct{})
-	var streams []<-chan result
+	var streams []*running
 	for range 6 {
 		streams = append(streams, s.untilClosed(until, "hold", at+":80/stream"))
 	}
-	connections := map[string]<-chan result{
-		"address": s.untilClosed(until, "get", "-until-eof", "-every", "2ms", "-timeout", "5s", at+"/hostname"),
-		"name":    s.untilClosed(until, "get", "-until-eof", "-every", "2ms", "-timeout", "10s", "http://web/hostname"),
+	// A resolver waits five seconds for an answer that was lost with its server. Others ask meanwhile.
+	connections := map[string]*running{
+		"address": s.untilClosed(until, "get", "-until-eof", "-clients", "2", "-every", "2ms", "-timeout", "5s",
+			at+"/hostname"),
+		"name": s.untilClosed(until, "get", "-until-eof", "-clients", "8", "-every", "2ms", "-timeout", "15s",
+			"http://web/hostname"),
 	}
-	for range 4 {
+	rounds := 0
+	s.eventually("there are enough connections to tell", func() error {
 		s.killEach()
-	}
+		if rounds++; rounds < killRounds {
+			return fmt.Errorf("%d rounds", rounds)
+		}
+		for what, r := range connections {
+			if total, _ := count(r.out.String()); total < enoughConnections {
+				return fmt.Errorf("%d by %s after %d rounds", total, what, rounds)
+			}
+		}
+		return nil
+	})
 	s.service("after", "web", nil)
 	s.answers("client", "http://after/hostname", s.podsOf("web", nodes...)...)
 	close(until)
 	for _, stream := range streams {
-		r := <-stream
-		require.NoError(s, r.err, "a stream has broken")
-		require.Contains(s, r.out, "held")
+		require.NoError(s, <-stream.ended, "a stream has broken")
+		require.Contains(s, stream.out.String(), "held")
 	}
-	for what, done := range connections {
-		r := <-done
-		require.NoError(s, r.err)
-		total, failed := count(r.out)
-		s.Logf("%d new connections by %s, %d failed", total, what, failed)
-		require.Greater(s, total, 10, "connections by %s", what)
-		require.LessOrEqual(s, failed, 1+total/1000, "of %d connections by %s: %s", total, what, r.out)
+	for what, r := range connections {
+		require.NoError(s, <-r.ended)
+		total, failed := count(r.out.String())
+		s.Logf("%d new connections by %s, %d failed, in %d rounds", total, what, failed, rounds)
+		require.LessOrEqual(s, failed, total/1000, "of %d connections by %s: %s", total, what, r.out.tail())
 	}
 }
+
+// Each process is killed killRounds times at least, and until there are enoughConnections by address and by name.
+const killRounds, enoughConnections = 4, 1000
 
 // killEach kills one process after the other, the next when the one before is back.
 func (s *space) killEach() {
@@ -165,18 +178,18 @@ func (s *space) killEach() {
 	require.NoError(s, s.waitForNodes())
 }
 
-// result is what a program has printed, and how it has ended.
-type result struct {
-	out string
-	err error
+// running is a program in the client's pod. What it prints can be read while it runs.
+type running struct {
+	out   output
+	ended chan error
 }
 
 // untilClosed runs netexec in the client's pod until the channel is closed.
-func (s *space) untilClosed(until <-chan struct{}, command ...string) <-chan result {
+func (s *space) untilClosed(until <-chan struct{}, command ...string) *running {
 	s.Helper()
 	stdin, end, err := os.Pipe()
 	require.NoError(s, err)
-	done := make(chan result, 1)
+	r := &running{ended: make(chan error, 1)}
 	go func() {
 		<-until
 		_ = end.Close()
@@ -185,10 +198,9 @@ func (s *space) untilClosed(until <-chan struct{}, command ...string) <-chan res
 		defer stdin.Close()
 		args := append([]string{"--kubeconfig", s.kubeconfig, "-n", s.name, "exec", "-i", "client", "--", inPod},
 			command...)
-		out, err := s.machines[0].tryWith(stdin, kubectl, args...)
-		done <- result{out, err}
+		r.ended <- s.machines[0].run(stdin, &r.out, kubectl, args...)
 	}()
-	return done
+	return r
 }
 
 // leaveADeadMachine cuts a machine off and kills all that runs there: its endpoints get no more traffic once its Node

@@ -138,20 +138,22 @@ func (m *machine) dial(ctx context.Context, protocol, address string) (conn net.
 
 // try runs a program on the machine and returns what it prints to stdout. An error has what it prints to stderr.
 func (m *machine) try(program string, args ...string) (string, error) {
-	return m.tryWith(nil, program, args...)
+	var out bytes.Buffer
+	err := m.run(nil, &out, program, args...)
+	return out.String(), err
 }
 
-func (m *machine) tryWith(stdin io.Reader, program string, args ...string) (string, error) {
-	var out, problems bytes.Buffer
+func (m *machine) run(stdin io.Reader, stdout io.Writer, program string, args ...string) error {
+	var problems bytes.Buffer
 	cmd := exec.Command(program, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &problems
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, &problems
 	if err := m.do(cmd.Start); err != nil {
-		return "", err
+		return err
 	}
 	if err := cmd.Wait(); err != nil {
-		return out.String(), fmt.Errorf("%w: %s", err, problems.String())
+		return fmt.Errorf("%w: %s", err, problems.String())
 	}
-	return out.String(), nil
+	return nil
 }
 
 // process is a program that runs on a machine until it is killed.
@@ -191,6 +193,13 @@ func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.all.Write(p)
+}
+
+// String is all that was printed.
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all.String()
 }
 
 // tail is the end of what was printed.

@@ -4,11 +4,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,6 +24,7 @@ func get(args []string) error {
 	every := flags.Duration("every", 0, "pause between questions")
 	from := flags.String("from", "", "address to ask from")
 	untilEOF := flags.Bool("until-eof", false, "ask until stdin ends, rather than -n times")
+	clients := flags.Int("clients", 1, "how many ask at the same time, each -n times")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -35,22 +39,15 @@ func get(args []string) error {
 	ended := make(chan struct{})
 	if *untilEOF {
 		go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(ended) }()
+		*n = math.MaxInt
 	}
-	answered := false
-	for i := 0; *untilEOF || i < *n; i++ {
-		answer, err := a.ask()
-		if err != nil {
-			answer = "error: " + err.Error()
-		}
-		answered = answered || err == nil
-		fmt.Println(answer)
-		select {
-		case <-ended:
-			return nil
-		case <-time.After(*every):
-		}
+	var answered atomic.Bool
+	var asking sync.WaitGroup
+	for range *clients {
+		asking.Go(func() { a.askOften(*n, *every, ended, &answered) })
 	}
-	if !answered {
+	asking.Wait()
+	if !answered.Load() {
 		return fmt.Errorf("%s has not answered", target)
 	}
 	return nil
@@ -60,6 +57,24 @@ type asker struct {
 	dialer  net.Dialer
 	timeout time.Duration
 	target  *url.URL
+}
+
+// askOften asks n times, or until ended is closed.
+func (a *asker) askOften(n int, every time.Duration, ended <-chan struct{}, answered *atomic.Bool) {
+	for range n {
+		answer, err := a.ask()
+		if err != nil {
+			answer = "error: " + err.Error()
+		} else {
+			answered.Store(true)
+		}
+		fmt.Println(answer)
+		select {
+		case <-ended:
+			return
+		case <-time.After(every):
+		}
+	}
 }
 
 func (a *asker) ask() (string, error) {
