@@ -6,11 +6,13 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/testenv"
 )
@@ -41,22 +43,42 @@ func pack(t testing.TB, name string, qtype uint16) []byte {
 	return packet
 }
 
-func TestHandler_AnswersServfailBeforeItsCachesAreFilled(t *testing.T) {
+func TestHandler_WaitsUntilItsCachesAreFilled(t *testing.T) {
 	t.Parallel()
 	h := offline(t, 1)
-	for _, name := range []string{"svc-0.default.svc.cluster.local.", "1.0.96.10.in-addr.arpa."} {
-		reply, rest := h.receive(pack(t, name, dns.TypeA), netip.Addr{}, false)
-		require.Nil(t, rest)
+	passing := testingclock.NewFakeClock(time.Now())
+	h.clock = passing
+	question := pack(t, "svc-0.default.svc.cluster.local.", dns.TypeA)
+	rcodes := make(chan int, 2)
+	ask := func() {
+		reply, rest := h.receive(question, netip.Addr{}, false)
+		if rest == nil {
+			t.Error("an answer before the index is filled")
+		} else {
+			reply = h.resolve(t.Context(), rest)
+		}
 		var m dns.Msg
-		require.NoError(t, m.Unpack(reply))
-		require.Equal(t, dns.RcodeServerFailure, m.Rcode)
+		if err := m.Unpack(reply); err != nil {
+			t.Error(err)
+		}
+		rcodes <- m.Rcode
 	}
+	go ask()
+	eventually(t, passing.HasWaiters)
+	passing.Step(fillTimeout)
+	require.Equal(t, dns.RcodeServerFailure, <-rcodes, "not NXDOMAIN, which clients would remember")
+	go ask()
+	eventually(t, passing.HasWaiters)
+	close(h.filled)
+	require.Equal(t, dns.RcodeSuccess, <-rcodes)
+	_, rest := h.receive(question, netip.Addr{}, false)
+	require.Nil(t, rest, "no answer takes time once the index is filled")
 }
 
 func TestHandler_RefusesWhatItDoesNotServe(t *testing.T) {
 	t.Parallel()
 	h := offline(t, 1)
-	h.synced.Store(true)
+	close(h.filled)
 	question := func(change func(*dns.Msg)) []byte {
 		m := new(dns.Msg).SetQuestion("svc-0.default.svc.cluster.local.", dns.TypeA)
 		change(m)
@@ -208,7 +230,7 @@ func TestPublish_LeavesAForeignServiceAlone(t *testing.T) {
 
 func FuzzHandler(f *testing.F) {
 	h := offline(f, 4)
-	h.synced.Store(true)
+	close(h.filled)
 	f.Add(pack(f, "svc-0.default.svc.cluster.local.", dns.TypeA))
 	f.Add(pack(f, "1.0.96.10.in-addr.arpa.", dns.TypePTR))
 	f.Add(pack(f, "1-2-3-4.default.pod.cluster.local.", dns.TypeANY))
@@ -225,7 +247,7 @@ func FuzzHandler(f *testing.F) {
 
 func BenchmarkQuery(b *testing.B) {
 	h := offline(b, 10_000)
-	h.synced.Store(true)
+	close(h.filled)
 	cached := new(dns.Msg).SetQuestion("www.example.com.", dns.TypeA)
 	rr, _ := dns.NewRR("www.example.com. 30 IN A 192.0.2.1")
 	cached.Answer = []dns.RR{rr}

@@ -58,8 +58,8 @@ type Options struct {
 	// MaxForwards bounds the questions to upstreams under way at one time, and MaxConnections the TCP connections;
 	// 1,000 where zero. One client may have a quarter of each.
 	MaxForwards, MaxConnections int
-	// Ready, if not nil, is called once, when the server knows all Services. Before, it answers SERVFAIL about the
-	// cluster's names.
+	// Ready, if not nil, is called once, when the server knows all Services. Before, questions about the cluster's names
+	// wait, for 4.5 seconds at most, and are then answered with SERVFAIL.
 	Ready func()
 	// Clock is the server's time: of the cache, and of the rests of upstreams that have failed. (Deadlines of sockets
 	// are the machine's.) The real one where nil.
@@ -150,7 +150,7 @@ func run(ctx context.Context, client kubernetes.Interface, o Options) error {
 	defer cancel()
 	running.Go(func() {
 		w.run(ctx, func() {
-			h.synced.Store(true)
+			close(h.filled)
 			o.Log.Info("serving names", "domain", o.Domain, "at", o.Sockets.Addresses())
 			if o.Ready != nil {
 				o.Ready()
@@ -182,7 +182,7 @@ func newHandler(o Options) (*handler, *atomic.Uint32, error) {
 			cache: newCache(o.CacheEntries, o.CacheBytes, o.Clock, m), upstreams: u, clock: o.Clock, log: o.Log,
 			metrics: m, flights: map[cacheKey]*flight{}, down: map[netip.AddrPort]time.Time{},
 		},
-		clock: o.Clock, metrics: m,
+		filled: make(chan struct{}), clock: o.Clock, metrics: m,
 	}
 	return h, serial, nil
 }

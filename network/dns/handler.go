@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -28,8 +27,8 @@ const maxAliases = 8
 type handler struct {
 	zone    *zone
 	forward *forward
-	synced  atomic.Bool // the index is filled
-	clock   clock.PassiveClock
+	filled  chan struct{} // closed when the index has all that the API has
+	clock   clock.Clock
 	metrics *metrics
 }
 
@@ -46,12 +45,16 @@ type request struct {
 	start  time.Time
 }
 
-// pending is a request whose answer takes questions to other servers.
+// pending is a request whose answer takes time: questions to other servers, or the index to be filled.
 type pending struct {
 	request *request
 	reply   *dns.Msg
-	name    string // to ask for: the request's, or the one at which an alias ends
+	name    string // to ask others for: the request's, or the one at which an alias ends; "" waits for the index
 }
+
+// fillTimeout is how long a question about the cluster's names waits for the index to be filled. A server that starts
+// beside another one gets its share of the questions at once; resolvers of pods would take SERVFAIL for an answer.
+const fillTimeout = questionTimeout
 
 // receive answers a packet if it can without waiting. A packet that deserves no answer gets none: the caller sends
 // nothing where both results are nil.
@@ -116,10 +119,8 @@ func (q *request) check() int {
 
 // answer looks the question up, and follows aliases for as long as they stay in the cluster.
 func (h *handler) answer(q *request, m *dns.Msg) ([]byte, *pending) {
-	if !h.synced.Load() && h.ours(q.name) {
-		// NXDOMAIN would be remembered by clients.
-		m.Rcode = dns.RcodeServerFailure
-		return h.finish(q, m, h.zone.domain), nil
+	if !h.isFilled() && h.ours(q.name) {
+		return nil, &pending{q, m, ""}
 	}
 	room := q.size/16 + 1 // the smallest record
 	f := h.zone.find(q.name, q.msg.Question[0].Name, q.qtype, room)
@@ -150,6 +151,15 @@ func (h *handler) answer(q *request, m *dns.Msg) ([]byte, *pending) {
 		m.Ns = []dns.RR{h.zone.soa(f.zone)}
 	}
 	return h.finish(q, m, zone), nil
+}
+
+func (h *handler) isFilled() bool {
+	select {
+	case <-h.filled:
+		return true
+	default:
+		return false
+	}
 }
 
 // ours reports whether the index decides about a name: not before it is filled.
@@ -185,8 +195,11 @@ func (h *handler) elsewhere(q *request, m *dns.Msg, name string) ([]byte, *pendi
 	return h.finish(q, m, "."), nil
 }
 
-// resolve asks other servers, and answers when they have, or at the latest when the time for that is over.
+// resolve waits for what an answer takes, and answers then, or at the latest when the time for that is over.
 func (h *handler) resolve(ctx context.Context, p *pending) []byte {
+	if p.name == "" {
+		return h.await(ctx, p)
+	}
 	q := p.request
 	key := cacheKey{p.name, q.qtype, q.dnssec, q.msg.CheckingDisabled}
 	found, err := h.forward.ask(ctx, key)
@@ -194,6 +207,23 @@ func (h *handler) resolve(ctx context.Context, p *pending) []byte {
 		return h.fail(p, dns.RcodeServerFailure)
 	}
 	return h.adopt(q, p.reply, found)
+}
+
+// await answers once the index is filled. Where that takes too long it is SERVFAIL: NXDOMAIN would be remembered by
+// clients.
+func (h *handler) await(ctx context.Context, p *pending) []byte {
+	select {
+	case <-h.filled:
+	case <-ctx.Done():
+		return h.fail(p, dns.RcodeServerFailure)
+	case <-h.clock.After(fillTimeout):
+		return h.fail(p, dns.RcodeServerFailure)
+	}
+	reply, rest := h.answer(p.request, p.reply)
+	if rest != nil {
+		return h.resolve(ctx, rest)
+	}
+	return reply
 }
 
 // refuse answers a request for which there is no room.
