@@ -58,8 +58,8 @@ type Options struct {
 	// MaxForwards bounds the questions to upstreams under way at one time, and MaxConnections the TCP connections;
 	// 1,000 where zero. One client may have a quarter of each.
 	MaxForwards, MaxConnections int
-	// Ready, if not nil, is called once, when the server knows all Services. Before, questions about the cluster's names
-	// wait, for 4.5 seconds at most, and are then answered with SERVFAIL.
+	// Ready, if not nil, is called once, when the server knows all Services. Before, questions about the cluster's
+	// names wait, for 4.5 seconds at most, and are then answered with SERVFAIL.
 	Ready func()
 	// Clock is the server's time: of the cache, and of the rests of upstreams that have failed. (Deadlines of sockets
 	// are the machine's.) The real one where nil.
