@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -28,6 +29,10 @@ func (f *cniFlags) run(ctx context.Context, as identities) error {
 			return fmt.Errorf("--node-name: %w", err)
 		}
 		f.node = strings.ToLower(name) // as the kubelet does
+	}
+	var err error
+	if f.state, err = filepath.Abs(f.state); err != nil { // the plugin runs elsewhere
+		return fmt.Errorf("--state-dir: %w", err)
 	}
 	host, err := cni.Open(f.state)
 	if err != nil {
