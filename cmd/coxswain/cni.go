@@ -33,8 +33,8 @@ func newCNI() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cni",
 		Short: "Give the pods' network to other runtimes, by the Container Network Interface",
-		Long: "With CNI_COMMAND in the environment, this is the plugin, and so is the program by the name " + cni.Plugin +
-			".\nThe daemon that the plugin needs is coxswain cni serve.",
+		Long: "With CNI_COMMAND in the environment, this is the plugin, and so is the program by the name " +
+			cni.Plugin + ".\nThe daemon that the plugin needs is coxswain cni serve.",
 		Args: cobra.NoArgs,
 	}
 	if _, asked := os.LookupEnv("CNI_COMMAND"); asked {
@@ -68,16 +68,16 @@ func newCNIServe() *cobra.Command {
 
 func (f *cniFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.node, "node-name", "", "name of this machine's Node; the host name where empty")
-	fs.StringVar(&f.address, "node-ip", "", "address of this machine, by which others reach it; the Node's InternalIP "+
-		"where empty")
+	fs.StringVar(&f.address, "node-ip", "", "address of this machine, by which others reach it; the Node's "+
+		"InternalIP where empty")
 	f.network.add(fs, "containers")
-	fs.StringVar(&f.state, "state-dir", cni.StateDir, "folder for what daemon and plugin know, on a file system that a "+
-		"restart of the machine empties")
+	fs.StringVar(&f.state, "state-dir", cni.StateDir, "folder for what daemon and plugin know, on a file system "+
+		"that a restart of the machine empties")
 	i := &f.install
 	fs.StringVar(&i.confDir, "cni-conf-dir", "/etc/cni/net.d", "folder where runtimes look for their network")
 	fs.StringVar(&i.binDir, "cni-bin-dir", "/opt/cni/bin", "folder where runtimes look for plugins")
-	fs.BoolVar(&i.copy, "copy-plugin", false, "have --cni-bin-dir get a copy of this program rather than a link to it, "+
-		"as it must where the daemon is in a container")
+	fs.BoolVar(&i.copy, "copy-plugin", false, "have --cni-bin-dir get a copy of this program rather than a link to "+
+		"it, as it must where the daemon is in a container")
 	fs.StringSliceVar(&i.chain, "cni-chain", nil, "types of plugins that come after this one, such as portmap for "+
 		"host ports")
 	fs.BoolVar(&f.cleanup, "cleanup", false, "remove the network, with all connections of containers, and exit")

@@ -42,7 +42,7 @@ func (f *cniFlags) run(ctx context.Context, as identities) error {
 	if err := f.installation().Plugin(); err != nil {
 		return fmt.Errorf("--cni-bin-dir: %w", err)
 	}
-	if err := f.waitForRouter(host); err != nil {
+	if err := f.withhold(host); err != nil {
 		return fmt.Errorf("--cni-conf-dir: %w", err)
 	}
 	return cni.Follow(ctx, as.main, f.node, func(ctx context.Context, n cni.Node) error {
@@ -50,8 +50,8 @@ func (f *cniFlags) run(ctx context.Context, as identities) error {
 	})
 }
 
-// waitForRouter has runtimes wait for a network that a restart of the machine has emptied.
-func (f *cniFlags) waitForRouter(host *cni.Host) error {
+// withhold has runtimes take their network not to be ready, where the machine was started again and has no router yet.
+func (f *cniFlags) withhold(host *cni.Host) error {
 	namespace, err := host.Namespace()
 	if err != nil {
 		return err

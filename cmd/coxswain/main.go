@@ -1,6 +1,7 @@
 // Command coxswain is a Kubernetes control plane in one binary: `coxswain up` runs all of
 // it in one process, the other subcommands run one part each. Under the names etcd and kube-apiserver the
-// program is what envtest expects of these, and under the name coxswain-cni what container runtimes expect of a plugin. This package is flags and assembly, nothing else.
+// program is what envtest expects of these, and under the name coxswain-cni it is the plugin that container
+// runtimes start. This package is flags and assembly, nothing else.
 package main
 
 import (

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"k8s.io/client-go/kubernetes"
@@ -143,7 +144,7 @@ func (n *podNetwork) run(ctx context.Context, r *router.Router) {
 	if n.proxy {
 		part("proxy", func() error { return n.runProxy(ctx, r) })
 		part("policy", func() error {
-			if _, ok := ownAddress(ctx, r); !ok {
+			if !hasNode(ctx, r) {
 				return nil
 			}
 			return policy.Run(ctx, n.config, policy.Options{Namespace: r.Namespace(), Nodes: n.nodes,
@@ -160,7 +161,7 @@ func (n *podNetwork) run(ctx context.Context, r *router.Router) {
 func (n *podNetwork) runProxy(ctx context.Context, r *router.Router) error {
 	o := proxy.Options{Namespace: r.Namespace(), Nodes: n.nodes}
 	if n.nodePorts.Size > 0 {
-		if _, ok := ownAddress(ctx, r); !ok {
+		if !hasNode(ctx, r) {
 			return nil
 		}
 		o.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
@@ -199,14 +200,22 @@ func (n *podNetwork) runDNS(ctx context.Context, r *router.Router) error {
 	return dns.Run(ctx, config, dns.Options{Sockets: sockets})
 }
 
+// hasNode waits until the router has a Node. It is false where ctx has ended before.
+func hasNode(ctx context.Context, r *router.Router) bool {
+	_, ok := awaitOwn(ctx, r, func(netip.Addr) bool { return true })
+	return ok
+}
+
 // ownAddress waits for the router's first IPv4 address.
 func ownAddress(ctx context.Context, r *router.Router) (netip.Addr, bool) {
+	return awaitOwn(ctx, r, netip.Addr.Is4)
+}
+
+func awaitOwn(ctx context.Context, r *router.Router, is func(netip.Addr) bool) (netip.Addr, bool) {
 	for {
 		changed := r.Changed()
-		for _, a := range r.Own() {
-			if a.Is4() {
-				return a, true
-			}
+		if own := r.Own(); slices.ContainsFunc(own, is) {
+			return own[slices.IndexFunc(own, is)], true
 		}
 		select {
 		case <-changed:

@@ -95,9 +95,9 @@ func (h *Host) drop() error {
 	}
 }
 
-// Admit prepares for the subnets of the Node. Where these are others than an earlier daemon had, the Node was made anew,
-// and the old subnets may be another Node's: the router goes, but not while containers are connected to it, which is
-// ErrInUse.
+// Admit prepares for the subnets of the Node. Where these are others than an earlier daemon had, the Node was made
+// anew, and the old subnets may be another Node's: the router goes, but not while containers are connected to it, which
+// is ErrInUse.
 func (h *Host) Admit(subnets []netip.Prefix) error {
 	before, err := h.network()
 	if err != nil {
@@ -138,7 +138,7 @@ func (h *Host) Withdraw() error {
 
 // Close gives the folder back. The network stays.
 func (h *Host) Close() {
-	everything := &unix.Flock_t{Type: unix.F_UNLCK, Whence: io.SeekStart} // also where a child has the file for a moment
+	everything := &unix.Flock_t{Type: unix.F_UNLCK, Whence: io.SeekStart} // even if a child still has the file open
 	_ = unix.FcntlFlock(h.locked.Fd(), unix.F_OFD_SETLK, everything)
 	_ = h.locked.Close()
 }

@@ -47,11 +47,16 @@ func (i Install) Plugin() error {
 }
 
 func (i Install) replace(program, at string) error {
-	temporary := fmt.Sprintf("%s.%d", at, os.Getpid())
-	var err error
-	if i.Copy {
+	temporary := at + ".new"
+	err := os.Remove(temporary) // a daemon that was killed may have left it
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	switch {
+	case err != nil:
+	case i.Copy:
 		err = copyProgram(program, temporary)
-	} else {
+	default:
 		err = os.Symlink(program, temporary)
 	}
 	if err == nil {
@@ -110,8 +115,8 @@ func (i Install) conflist() conflist {
 	return list
 }
 
-// Remove removes the configuration, from which on runtimes take their network not to be ready. The plugin stays, for the
-// containers that are to go.
+// Remove removes the configuration, from which on runtimes take their network not to be ready. The plugin stays, for
+// the containers that are to go.
 func (i Install) Remove() error {
 	err := os.Remove(filepath.Join(i.ConfDir, conflistName))
 	if errors.Is(err, fs.ErrNotExist) {

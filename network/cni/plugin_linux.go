@@ -139,7 +139,8 @@ func openNetns(path string) (*os.File, error) {
 func vacant(pod *os.File, device string) error {
 	return netns.Do(pod, func() error {
 		if _, err := net.InterfaceByName(device); err == nil {
-			return types.NewError(types.ErrInvalidEnvironmentVariables, "the container has a device "+device+" already", "")
+			return types.NewError(types.ErrInvalidEnvironmentVariables,
+				"the container has a device "+device+" already", "")
 		}
 		return nil
 	})

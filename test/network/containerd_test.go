@@ -270,9 +270,9 @@ func (e *containerd) start(name string) *foreignContainer {
 			return errors.New(p.out.tail())
 		default:
 		}
-		c.address = e.addresses()["default-"+name]
 		_, err := e.ctr("task", "exec", "--exec-id", fmt.Sprint("start", time.Now().UnixNano()), name, "/netexec", "get",
 			"http://127.0.0.1:8080/hostname")
+		c.address = e.addresses()["default-"+name]
 		return err
 	})
 	require.NotEmpty(e, c.address)
