@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/stretchr/testify/assert"
@@ -62,7 +63,8 @@ func newMachine(t *testing.T, subnets ...string) *machine {
 	m.list, err = libcni.ConfListFromFile(filepath.Join(conf, "10-coxswain.conflist"))
 	require.NoError(t, err)
 	require.Equal(t, "1.1.0", m.list.CNIVersion, "the newest that both know")
-	m.runtime = libcni.NewCNIConfigWithCacheDir([]string{bin}, t.TempDir(), nil)
+	m.runtime = libcni.NewCNIConfigWithCacheDir([]string{bin}, t.TempDir(),
+		&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}) // one that it makes itself is a data race
 	m.serve(subnets...)
 	t.Cleanup(func() {
 		m.stop()
