@@ -3,6 +3,7 @@
 // API server, and usable without the others:
 //
 //	router/   the namespace that routes for the pods of a machine; routing/ keeps its routes as the API has them
+//	cni/      the same network for containers of other runtimes, as a plugin of theirs
 //	proxy/    Services' addresses, node ports and affinity, as kube-proxy has them
 //	policy/   NetworkPolicies
 //	dns/      names of Services and pods, by the Kubernetes DNS specification

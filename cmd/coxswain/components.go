@@ -164,7 +164,7 @@ func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
 		"ClusterFirst, with --runtime process; where empty, these pods have the machine's")
 	fs.StringVar(&f.clusterDomain, "cluster-domain", "cluster.local", "domain of the cluster's names")
 	f.addEviction(fs)
-	f.network.add(fs)
+	f.network.add(fs, "pods of --runtime process")
 }
 
 // addEviction adds the flags of eviction, with the kubelet's names and meaning.

@@ -1,6 +1,7 @@
 // Command coxswain is a Kubernetes control plane in one binary: `coxswain up` runs all of
 // it in one process, the other subcommands run one part each. Under the names etcd and kube-apiserver the
-// program is what envtest expects of these. This package is flags and assembly, nothing else.
+// program is what envtest expects of these, and under the name coxswain-cni it is the plugin that container
+// runtimes start. This package is flags and assembly, nothing else.
 package main
 
 import (
@@ -20,14 +21,19 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/network/cni"
 	"github.com/coxswain-dev/coxswain/node/process/sandbox"
 )
 
 func main() {
 	sandbox.Main() // if this process is a container's shim, it does nothing else
 	name := strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
-	if name == "etcd" {
+	switch name {
+	case "etcd":
 		runEtcd(os.Args[1:])
+	case cni.Plugin:
+		cni.Main()
+		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal starts an orderly shutdown; a second one exits the process at once.
@@ -62,7 +68,7 @@ func newCommand() *cobra.Command {
 		"least severe messages to log: debug, info, warn or error")
 	root.PersistentFlags().StringVar(&format, "logging-format", "text", "form of log lines: text or json")
 	root.AddCommand(newUp(), newAPIServer(), newControllers(), newScheduler(), newNode(), newProxy(), newDNS(),
-		newIngress(), newEtcd(), newCerts(), newHealth(), newVersion(), newAssets(), newTestServer())
+		newIngress(), newCNI(), newEtcd(), newCerts(), newHealth(), newVersion(), newAssets(), newTestServer())
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// networkFlags are those of the network of pods that are programs of this machine. The rest of it is network_linux.go.
+// networkFlags are those of the network of pods on this machine. The rest of it is network_linux.go.
 type networkFlags struct {
 	mode       string
 	masquerade bool
@@ -27,15 +27,16 @@ const noPeers = "none"
 
 var networkModes = []string{noPeers, "vxlan", "routes"}
 
-func (f *networkFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.mode, "network-mode", noPeers, "how pods of --runtime process reach those of other machines: "+
+// add adds the flags that all networks have. Pods are those that have it.
+func (f *networkFlags) add(fs *pflag.FlagSet, pods string) {
+	fs.StringVar(&f.mode, "network-mode", noPeers, "how "+pods+" reach those of other machines: "+
 		"vxlan; routes, where the machines share a network segment; or none")
-	fs.BoolVar(&f.masquerade, "masquerade", false, "let pods of --runtime process reach the machine's network and the "+
+	fs.BoolVar(&f.masquerade, "masquerade", false, "let "+pods+" reach the machine's network and the "+
 		"internet from its address, by forwarding and one table of the machine's packet filter")
-	fs.BoolVar(&f.proxy, "proxy", true, "serve Services' addresses and enforce NetworkPolicies for pods of --runtime "+
-		"process; false where coxswain proxy does")
+	fs.BoolVar(&f.proxy, "proxy", true, "serve Services' addresses and enforce NetworkPolicies for "+pods+
+		"; false where coxswain proxy does")
 	fs.Var(&f.nodePorts, "node-ports", "range of ports, such as 30000-32767, at which this machine's own addresses "+
-		"answer for Services of --runtime process, by forwarding and one table of the machine's packet filter; where "+
+		"answer for Services of "+pods+", by forwarding and one table of the machine's packet filter; where "+
 		"empty, node ports answer pods only")
 }
 

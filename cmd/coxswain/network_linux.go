@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"k8s.io/client-go/kubernetes"
@@ -22,16 +23,35 @@ import (
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
-// podNetwork is the network of a node agent's pods, and those of its parts that run in the agent's process.
+// podNetwork is the network of a machine's pods, and those of its parts that run in this process.
 type podNetwork struct {
 	networkFlags
-	dir     string // of the agent
 	nodes   []string
 	address netip.Addr // of the machine
 	mtu     int
 	config  *rest.Config // of the parts
 	as      identities
-	opened  chan *router.Router
+
+	dir    string // of the agent
+	opened chan *router.Router
+}
+
+// newPodNetwork returns the network that the flags describe, of Nodes on a machine with an address.
+func newPodNetwork(f networkFlags, as identities, nodes []string, address string) (*podNetwork, error) {
+	n := &podNetwork{networkFlags: f, nodes: nodes, as: as}
+	var err error
+	if n.config, err = f.identity(as); err != nil {
+		return nil, err
+	}
+	if n.address, err = netip.ParseAddr(address); err != nil && n.mode != noPeers {
+		return nil, fmt.Errorf("--network-mode %s: --node-ip: %w", n.mode, err)
+	}
+	if n.mode != noPeers {
+		if n.mtu, err = router.MTU(n.mode, n.address); err != nil {
+			return nil, fmt.Errorf("--network-mode %s: %w", n.mode, err)
+		}
+	}
+	return n, nil
 }
 
 // startNetwork has the agent open its network as the flags have it, and starts the network's parts once it is open.
@@ -40,19 +60,11 @@ func (f *nodeFlags) startNetwork(ctx context.Context, as identities, o *node.Opt
 	if f.runtime != node.Process {
 		return func() {}, nil
 	}
-	n := &podNetwork{networkFlags: f.network, dir: f.dir, nodes: f.names(), as: as,
-		opened: make(chan *router.Router, 1)}
-	if n.config, err = f.network.identity(as); err != nil {
+	n, err := newPodNetwork(f.network, as, f.names(), f.address)
+	if err != nil {
 		return nil, err
 	}
-	if n.address, err = netip.ParseAddr(f.address); err != nil && n.mode != noPeers {
-		return nil, fmt.Errorf("--network-mode %s: --node-ip: %w", n.mode, err)
-	}
-	if n.mode != noPeers {
-		if n.mtu, err = router.MTU(n.mode, n.address); err != nil {
-			return nil, fmt.Errorf("--network-mode %s: %w", n.mode, err)
-		}
-	}
+	n.dir, n.opened = f.dir, make(chan *router.Router, 1)
 	o.OpenRouter = n.open
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -65,7 +77,21 @@ func (f *nodeFlags) startNetwork(ctx context.Context, as identities, o *node.Opt
 	return running.Wait, nil
 }
 
+// open opens the router of an agent.
 func (n *podNetwork) open(namespace *os.File) (runtime.Router, error) {
+	r, err := n.openRouter(namespace)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.publish(r); err != nil {
+		r.Close()
+		return nil, err
+	}
+	n.opened <- r
+	return r, nil
+}
+
+func (n *podNetwork) openRouter(namespace *os.File) (*router.Router, error) {
 	r, err := router.Open(namespace, router.Options{MTU: n.mtu})
 	if err != nil {
 		return nil, err
@@ -83,11 +109,6 @@ func (n *podNetwork) open(namespace *os.File) (runtime.Router, error) {
 			return nil, err
 		}
 	}
-	if err := n.publish(r); err != nil {
-		r.Close()
-		return nil, err
-	}
-	n.opened <- r
 	return r, nil
 }
 
@@ -123,7 +144,7 @@ func (n *podNetwork) run(ctx context.Context, r *router.Router) {
 	if n.proxy {
 		part("proxy", func() error { return n.runProxy(ctx, r) })
 		part("policy", func() error {
-			if _, ok := ownAddress(ctx, r); !ok {
+			if !hasNode(ctx, r) {
 				return nil
 			}
 			return policy.Run(ctx, n.config, policy.Options{Namespace: r.Namespace(), Nodes: n.nodes,
@@ -140,7 +161,7 @@ func (n *podNetwork) run(ctx context.Context, r *router.Router) {
 func (n *podNetwork) runProxy(ctx context.Context, r *router.Router) error {
 	o := proxy.Options{Namespace: r.Namespace(), Nodes: n.nodes}
 	if n.nodePorts.Size > 0 {
-		if _, ok := ownAddress(ctx, r); !ok {
+		if !hasNode(ctx, r) {
 			return nil
 		}
 		o.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
@@ -179,14 +200,22 @@ func (n *podNetwork) runDNS(ctx context.Context, r *router.Router) error {
 	return dns.Run(ctx, config, dns.Options{Sockets: sockets})
 }
 
+// hasNode waits until the router has a Node. It is false where ctx has ended before.
+func hasNode(ctx context.Context, r *router.Router) bool {
+	_, ok := awaitOwn(ctx, r, func(netip.Addr) bool { return true })
+	return ok
+}
+
 // ownAddress waits for the router's first IPv4 address.
 func ownAddress(ctx context.Context, r *router.Router) (netip.Addr, bool) {
+	return awaitOwn(ctx, r, netip.Addr.Is4)
+}
+
+func awaitOwn(ctx context.Context, r *router.Router, is func(netip.Addr) bool) (netip.Addr, bool) {
 	for {
 		changed := r.Changed()
-		for _, a := range r.Own() {
-			if a.Is4() {
-				return a, true
-			}
+		if own := r.Own(); slices.ContainsFunc(own, is) {
+			return own[slices.IndexFunc(own, is)], true
 		}
 		select {
 		case <-changed:

@@ -156,7 +156,7 @@ func (r *Router) joinMachine(inside, outside netlink.Link, subnet netip.Prefix) 
 	if err := r.giveAddress(r.machine, outside, machine); err != nil {
 		return err
 	}
-	back := via(outside, ipNet(subnet), gatewayOf(own))
+	back := via(outside, ipNet(subnet), Gateway(own))
 	back.Src = machine.AsSlice()
 	if err := r.machine.RouteReplace(back); err != nil {
 		return fmt.Errorf("the machine's route to %s: %w", subnet, err)
@@ -257,7 +257,7 @@ func (r *Router) toRouter(to netip.Prefix) (*netlink.Route, error) {
 			if err != nil {
 				return nil, err
 			}
-			route := via(outside, ipNet(to), gatewayOf(s.Addr()))
+			route := via(outside, ipNet(to), Gateway(s.Addr()))
 			route.Src = s.Addr().Next().AsSlice()
 			return route, nil
 		}

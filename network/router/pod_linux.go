@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 
@@ -12,40 +13,115 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PodDevice is the name of a pod's own device.
+// PodDevice is the name of a pod's own device, where nobody asks for another.
 const PodDevice = "eth0"
+
+// Cable is what connects a pod with the router: a pair of devices.
+type Cable struct{ Router, Pod End }
+
+// End is one of a cable's two.
+type End struct {
+	Name     string
+	Hardware net.HardwareAddr
+	MTU      int // in bytes
+}
 
 // ConnectPod connects a pod's namespace with its addresses, if it is not connected yet. The address is the pod's: what
 // an earlier pod has left of it is removed.
 func (r *Router) ConnectPod(pod *os.File, addresses ...netip.Addr) error {
+	_, err := r.ConnectPodBy(pod, PodDevice, addresses...)
+	return err
+}
+
+// ConnectPodBy is ConnectPod with a name for the pod's device. Another device of that name is removed.
+func (r *Router) ConnectPodBy(pod *os.File, device string, addresses ...netip.Addr) (Cable, error) {
 	if len(addresses) == 0 {
-		return errors.New("a pod without an address cannot be connected")
+		return Cable{}, errors.New("a pod without an address cannot be connected")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	own, err := handle(pod)
 	if err != nil {
-		return err
+		return Cable{}, err
 	}
 	defer own.Close()
 	name := podEnd(addresses[0])
-	inside, err := find(r.inside, name)
+	inside, end, err := r.ends(own, name, device)
 	if err != nil {
-		return err
-	}
-	end, err := find(own, PodDevice)
-	if err != nil {
-		return err
+		return Cable{}, err
 	}
 	if inside == nil || end == nil || inside.Attrs().ParentIndex != end.Attrs().Index {
-		if inside, end, err = r.cableToPod(pod, own, name); err != nil {
-			return err
+		if inside, end, err = r.cableToPod(pod, own, name, device); err != nil {
+			return Cable{}, err
 		}
 	}
 	if err := r.routePod(inside, addresses); err != nil {
-		return err
+		return Cable{}, err
 	}
-	return setUpPod(own, end, addresses)
+	return cableOf(inside, end), setUpPod(own, end, addresses)
+}
+
+// CheckPod reports what is missing of a pod's cable, and of the router's routes to the pod.
+func (r *Router) CheckPod(pod *os.File, device string, addresses ...netip.Addr) (Cable, error) {
+	if len(addresses) == 0 {
+		return Cable{}, errors.New("a pod without an address is not connected")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	own, err := handle(pod)
+	if err != nil {
+		return Cable{}, err
+	}
+	defer own.Close()
+	name := podEnd(addresses[0])
+	inside, end, err := r.ends(own, name, device)
+	switch {
+	case err != nil:
+		return Cable{}, err
+	case inside == nil:
+		return Cable{}, fmt.Errorf("the router has no device %s", name)
+	case end == nil:
+		return Cable{}, fmt.Errorf("the pod has no device %s", device)
+	case inside.Attrs().ParentIndex != end.Attrs().Index:
+		return Cable{}, fmt.Errorf("the pod's device %s does not lead to the router", device)
+	case inside.Attrs().Flags&net.FlagUp == 0 || end.Attrs().Flags&net.FlagUp == 0:
+		return Cable{}, fmt.Errorf("%s is down at one end", device)
+	}
+	for _, a := range addresses {
+		route := direct(inside, single(a))
+		found, err := r.inside.RouteListFiltered(family(a), route, netlink.RT_FILTER_DST|netlink.RT_FILTER_OIF)
+		if err != nil {
+			return Cable{}, fmt.Errorf("route to %s: %w", a, err)
+		}
+		if len(found) == 0 {
+			return Cable{}, fmt.Errorf("the router has no route to %s", a)
+		}
+	}
+	return cableOf(inside, end), nil
+}
+
+// DisconnectPod removes the cable of the pod that has an address: the first of those that it was connected with. There
+// need not be one.
+func (r *Router) DisconnectPod(address netip.Addr) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return remove(r.inside, podEnd(address))
+}
+
+// ends are those of a pod's cable; nil where there is none of the name.
+func (r *Router) ends(own *netlink.Handle, name, device string) (inside, end netlink.Link, err error) {
+	if inside, err = find(r.inside, name); err != nil {
+		return nil, nil, err
+	}
+	end, err = find(own, device)
+	return inside, end, err
+}
+
+func cableOf(inside, end netlink.Link) Cable {
+	of := func(l netlink.Link) End {
+		return End{Name: l.Attrs().Name, Hardware: l.Attrs().HardwareAddr, MTU: l.Attrs().MTU}
+	}
+	return Cable{Router: of(inside), Pod: of(end)}
 }
 
 // podEnd names the router's end of a pod's cable after the pod's address, which no two have. It is at most 15 bytes.
@@ -61,18 +137,19 @@ func podEnd(a netip.Addr) string {
 // podPrefix begins the names of the router's ends of pods' cables.
 const podPrefix = "pod"
 
-func (r *Router) cableToPod(pod *os.File, own *netlink.Handle, name string) (inside, end netlink.Link, err error) {
+func (r *Router) cableToPod(pod *os.File, own *netlink.Handle, name, device string) (inside, end netlink.Link,
+	err error) {
 	if err := remove(r.inside, name); err != nil {
 		return nil, nil, err
 	}
-	if err := remove(own, PodDevice); err != nil {
+	if err := remove(own, device); err != nil {
 		return nil, nil, err
 	}
 	raw, err := pod.SyscallConn()
 	if err != nil {
 		return nil, nil, err
 	}
-	cable := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: r.options.MTU}, PeerName: PodDevice}
+	cable := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: r.options.MTU}, PeerName: device}
 	if failed := raw.Control(func(fd uintptr) {
 		cable.PeerNamespace = netlink.NsFd(fd)
 		err = r.inside.LinkAdd(cable)
@@ -82,8 +159,11 @@ func (r *Router) cableToPod(pod *os.File, own *netlink.Handle, name string) (ins
 	if err != nil {
 		return nil, nil, fmt.Errorf("veth %s: %w", name, err)
 	}
-	end, err = own.LinkByName(PodDevice)
-	return cable, end, err
+	inside, end, err = r.ends(own, name, device)
+	if err == nil && (inside == nil || end == nil) {
+		err = fmt.Errorf("veth %s has gone meanwhile", name)
+	}
+	return inside, end, err
 }
 
 // routePod has the router pass on what the pod sends from its own addresses, and send it what is for them.
@@ -111,7 +191,7 @@ func (r *Router) routePod(inside netlink.Link, addresses []netip.Addr) error {
 // setUpPod does what there is to do in the pod's own namespace.
 func setUpPod(own *netlink.Handle, end netlink.Link, addresses []netip.Addr) error {
 	if err := own.LinkSetUp(end); err != nil {
-		return fmt.Errorf("device %s: %w", PodDevice, err)
+		return fmt.Errorf("device %s: %w", end.Attrs().Name, err)
 	}
 	for _, a := range addresses {
 		address := &netlink.Addr{IPNet: single(a)}
@@ -122,7 +202,7 @@ func setUpPod(own *netlink.Handle, end netlink.Link, addresses []netip.Addr) err
 			return fmt.Errorf("address %s: %w", a, err)
 		}
 		everything := ipNet(netip.PrefixFrom(a, 0).Masked())
-		if err := own.RouteReplace(via(end, everything, gatewayOf(a))); err != nil {
+		if err := own.RouteReplace(via(end, everything, Gateway(a))); err != nil {
 			return fmt.Errorf("default route: %w", err)
 		}
 	}

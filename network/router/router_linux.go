@@ -44,7 +44,8 @@ var (
 	gateway6 = netip.MustParseAddr("fe80::1")
 )
 
-func gatewayOf(a netip.Addr) netip.Addr {
+// Gateway is where pods and the machine find the router, for what has an address like this one.
+func Gateway(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return gateway4
 	}

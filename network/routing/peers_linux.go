@@ -53,7 +53,7 @@ func peersOf(nodes []*corev1.Node, own []string, local netip.Addr, services []ne
 			cmp.Compare(a.Name, b.Name))
 	})
 	for _, n := range nodes {
-		subnets, refused := known.take("node "+n.Name, podCIDRs(n))
+		subnets, refused := known.take("node "+n.Name, PodCIDRs(n))
 		problems = append(problems, refused...)
 		if address := internalIP(n, local); rank(n) > 0 && address.IsValid() && len(subnets) > 0 {
 			all = append(all, router.Peer{Address: address, Subnets: subnets})
@@ -62,8 +62,8 @@ func peersOf(nodes []*corev1.Node, own []string, local netip.Addr, services []ne
 	return all, problems
 }
 
-// podCIDRs are those of a Node that are subnets, without what is no subnet.
-func podCIDRs(n *corev1.Node) (subnets []netip.Prefix) {
+// PodCIDRs are those of a Node that are subnets, without what is no subnet.
+func PodCIDRs(n *corev1.Node) (subnets []netip.Prefix) {
 	texts := n.Spec.PodCIDRs
 	if len(texts) == 0 && n.Spec.PodCIDR != "" {
 		texts = []string{n.Spec.PodCIDR}

@@ -22,6 +22,7 @@ import (
 // cluster is one of three machines whose pods are programs. The first machine has the control plane.
 type cluster struct {
 	machines   []*machine
+	agents     []string // the Nodes that have an agent of ours
 	kubeconfig string
 	client     kubernetes.Interface
 	processes  map[string]*process // the agents by the names of their Nodes, and what else runs
@@ -36,7 +37,12 @@ const patience = 90 * time.Second
 
 // startCluster starts a cluster with flags for its control plane and for all its agents.
 func startCluster(control []string, flags ...string) (c *cluster, err error) {
-	c = &cluster{processes: map[string]*process{}}
+	return startClusterOf(nodes, control, flags...)
+}
+
+// startClusterOf starts one with agents for some of the Nodes only. There are three machines all the same.
+func startClusterOf(agents, control []string, flags ...string) (c *cluster, err error) {
+	c = &cluster{agents: agents, processes: map[string]*process{}}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%w\n%s", err, c.printed())
@@ -57,7 +63,7 @@ func startCluster(control []string, flags ...string) (c *cluster, err error) {
 	if err = c.startAgent(nodes[0], append(control, flags...)...); err != nil {
 		return c, err
 	}
-	for _, node := range nodes[1:] {
+	for _, node := range agents[1:] {
 		if err = c.startAgent(node, flags...); err != nil {
 			return c, err
 		}
@@ -113,7 +119,7 @@ func (c *cluster) start(m *machine, name string, args ...string) error {
 }
 
 func (c *cluster) waitForNodes() error {
-	return eventually(fmt.Sprintf("%d Nodes are ready", len(nodes)), func(ctx context.Context) (bool, error) {
+	return eventually(fmt.Sprintf("%d Nodes are ready", len(c.agents)), func(ctx context.Context) (bool, error) {
 		list, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
@@ -126,7 +132,7 @@ func (c *cluster) waitForNodes() error {
 				}
 			}
 		}
-		return ready == len(nodes), fmt.Errorf("%d are", ready)
+		return ready == len(c.agents), fmt.Errorf("%d are", ready)
 	})
 }
 

@@ -7,6 +7,7 @@
 //	services_test.go      the conformance suite's tests of Services, each by its codename
 //	dns_test.go           those of DNS
 //	pods_test.go          those of pods' networks, host ports and the guestbook
+//	containerd_test.go    containers of the real containerd, by coxswain cni
 //	throughput_test.go    benchmarks with iperf3
 //	netexec               the program in the pods
 //

@@ -44,7 +44,9 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	netexec = filepath.Join(dir, "netexec")
-	if out, err := exec.Command("go", "build", "-o", netexec, "./netexec").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", netexec, "./netexec")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // containers have no libraries
+	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%v: %s\n", err, out)
 		return 2
 	}

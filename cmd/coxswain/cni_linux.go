@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/coxswain-dev/coxswain/network/cni"
+	"github.com/coxswain-dev/coxswain/network/router"
+	"github.com/coxswain-dev/coxswain/node/runtime"
+)
+
+func (f *cniFlags) installation() cni.Install {
+	i := f.install
+	return cni.Install{ConfDir: i.confDir, BinDir: i.binDir, Copy: i.copy, Chain: i.chain, StateDir: f.state}
+}
+
+// run keeps the network of the Node until ctx ends. The network stays.
+func (f *cniFlags) run(ctx context.Context, as identities) error {
+	if f.node == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("--node-name: %w", err)
+		}
+		f.node = strings.ToLower(name) // as the kubelet does
+	}
+	var err error
+	if f.state, err = filepath.Abs(f.state); err != nil { // the plugin runs elsewhere
+		return fmt.Errorf("--state-dir: %w", err)
+	}
+	host, err := cni.Open(f.state)
+	if err != nil {
+		return fmt.Errorf("--state-dir: %w", err)
+	}
+	defer host.Close()
+	if err := f.installation().Plugin(); err != nil {
+		return fmt.Errorf("--cni-bin-dir: %w", err)
+	}
+	if err := f.withhold(host); err != nil {
+		return fmt.Errorf("--cni-conf-dir: %w", err)
+	}
+	return cni.Follow(ctx, as.main, f.node, func(ctx context.Context, n cni.Node) error {
+		return f.serve(ctx, as, host, n)
+	})
+}
+
+// withhold has runtimes take their network not to be ready, where the machine was started again and has no router yet.
+func (f *cniFlags) withhold(host *cni.Host) error {
+	namespace, err := host.Namespace()
+	if err != nil {
+		return err
+	}
+	if namespace != nil {
+		return namespace.Close()
+	}
+	return f.installation().Remove()
+}
+
+// serve keeps the network that a Node has subnets for, until ctx ends.
+func (f *cniFlags) serve(ctx context.Context, as identities, host *cni.Host, node cni.Node) error {
+	if ok, err := f.admit(ctx, host, node.Subnets); !ok {
+		return err
+	}
+	address := f.address
+	if address == "" && node.Address.IsValid() {
+		address = node.Address.String()
+	}
+	network, err := newPodNetwork(f.network, as, []string{f.node}, address)
+	if err != nil {
+		return err
+	}
+	r, err := f.openRouter(network, host)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := r.AddNode("cox"+runtime.Digest(f.state, f.node)[:8], node.Subnets...); err != nil {
+		return err
+	}
+	if err := host.Publish(cni.Network{Subnets: node.Subnets, MTU: network.mtu}); err != nil {
+		return err
+	}
+	if err := f.installation().Configuration(); err != nil {
+		return fmt.Errorf("--cni-conf-dir: %w", err)
+	}
+	f.ready.Store(true)
+	network.run(ctx, r)
+	f.ready.Store(false)
+	return host.Withdraw()
+}
+
+// admitAgain is how long containers have to go before they are counted again.
+const admitAgain = 5 * time.Second
+
+// admit waits until no container has an address that is not of the subnets. It is false where ctx has ended before.
+func (f *cniFlags) admit(ctx context.Context, host *cni.Host, subnets []netip.Prefix) (bool, error) {
+	ticker := time.NewTicker(admitAgain)
+	defer ticker.Stop()
+	for {
+		err := host.Admit(subnets)
+		if !errors.Is(err, cni.ErrInUse) {
+			return err == nil, err
+		}
+		slog.Error("no container is connected until those of the node's earlier subnets have ended", "node", f.node,
+			"err", err)
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// openRouter takes up the router that an earlier daemon has kept, or keeps a new one.
+func (f *cniFlags) openRouter(n *podNetwork, host *cni.Host) (*router.Router, error) {
+	kept, err := host.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	r, err := n.openRouter(kept)
+	if err != nil || kept != nil {
+		return r, err
+	}
+	if err := host.Keep(r.Namespace()); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// remove ends the network of the machine.
+func (f *cniFlags) remove() error {
+	if err := f.installation().Remove(); err != nil {
+		return fmt.Errorf("--cni-conf-dir: %w", err)
+	}
+	host, err := cni.Open(f.state)
+	if err != nil {
+		return fmt.Errorf("--state-dir: %w", err)
+	}
+	return host.Remove()
+}
