@@ -43,7 +43,7 @@ type server struct {
 	mu    sync.Mutex
 	store *storage.Store    // nil while it is stopped
 	api   *apiserver.Server // with it
-	halt func() error
+	halt  func() error
 }
 
 // newServer makes what a server needs, and does not start it.

@@ -84,7 +84,7 @@ func Defaults() Options {
 	truncate := TruncateOptions{MaxBatchSize: 10 << 20, MaxEventSize: 100 << 10}
 	return Options{
 		Log: LogOptions{Format: FormatJSON, Version: apiVersion, Truncate: truncate,
-			Batch: BatchOptions{Mode: ModeBlocking, BufferSize: 10000, MaxSize: 400}},
+			Batch: BatchOptions{Mode: ModeBlocking, BufferSize: 10000, MaxSize: 400, MaxWait: 100 * time.Millisecond}},
 		Webhook: WebhookOptions{InitialBackoff: 10 * time.Second, Version: apiVersion, Truncate: truncate,
 			Batch: BatchOptions{Mode: ModeBatch, BufferSize: 10000, MaxSize: 400, MaxWait: 30 * time.Second,
 				ThrottleEnable: true, ThrottleQPS: 10, ThrottleBurst: 15}},
