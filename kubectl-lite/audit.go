@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -185,7 +185,7 @@ func (f *auditFilter) shown(e *auditEvent) bool {
 }
 
 func (o *auditOptions) run(ctx context.Context, path string, f *auditFilter) error {
-	others, first := 0, true
+	others, table := 0, &auditTable{out: o.Out}
 	show := func(line []byte) error {
 		var e auditEvent
 		if err := json.Unmarshal(line, &e); err != nil || e.Kind != "Event" {
@@ -199,13 +199,9 @@ func (o *auditOptions) run(ctx context.Context, path string, f *auditFilter) err
 			_, err := fmt.Fprintf(o.verbatim.Out, "%s\n", line)
 			return err
 		}
-		if first {
-			first = false
-			o.printRow("TIME", "USER", "VERB", "OBJECT", "CODE", "RESULT", []string{"SOURCE", "AUDIT-ID", "AGENT"})
-		}
-		return o.print(&e)
+		return table.add(o.row(&e))
 	}
-	log := &auditLog{path: path, since: f.since, line: show}
+	log := &auditLog{path: path, since: f.since, line: show, idle: table.flush}
 	defer log.close()
 	var err error
 	if path == "-" {
@@ -213,23 +209,32 @@ func (o *auditOptions) run(ctx context.Context, path string, f *auditFilter) err
 	} else {
 		err = log.readAll(ctx, o.follow)
 	}
+	err = errors.Join(err, table.flush())
 	if others += log.tooLong; others > 0 {
 		fmt.Fprintf(o.ErrOut, "lines that are no audit events in JSON: %d\n", others)
 	}
 	return err
 }
 
-func (o *auditOptions) print(e *auditEvent) error {
+// auditColumns are the columns of the table; -o wide has all.
+var auditColumns = []string{"TIME", "USER", "VERB", "OBJECT", "CODE", "RESULT", "SOURCE", "AUDIT-ID", "AGENT"}
+
+// row are the cells of an event.
+func (o *auditOptions) row(e *auditEvent) []string {
 	user := cmp.Or(e.User.Username, "<unknown>")
 	if e.ImpersonatedUser != nil {
 		user += " as " + e.ImpersonatedUser.Username
+	}
+	cells := []string{e.RequestReceivedTimestamp.UTC().Format("2006-01-02T15:04:05.000Z"), user, e.Verb, e.about(),
+		fmt.Sprint(e.ResponseStatus.Code), e.result(o.output == "wide")}
+	if o.output != "wide" {
+		return cells
 	}
 	source := ""
 	if n := len(e.SourceIPs); n > 0 {
 		source = e.SourceIPs[n-1] // the others are the client's own words
 	}
-	return o.printRow(e.RequestReceivedTimestamp.UTC().Format("2006-01-02T15:04:05.000Z"), user, e.Verb, e.about(),
-		fmt.Sprint(e.ResponseStatus.Code), e.result(o.output == "wide"), []string{source, e.AuditID, e.UserAgent})
+	return append(cells, source, e.AuditID, e.UserAgent)
 }
 
 // about names the object of a request, or its path.
@@ -268,14 +273,4 @@ func (e *auditEvent) result(wide bool) string {
 		}
 	}
 	return e.Annotations["authorization.k8s.io/decision"]
-}
-
-// printRow prints a line of the table. Its columns have fixed widths, so that nothing has to be kept.
-func (o *auditOptions) printRow(at, user, verb, object, code, result string, more []string) error {
-	line := fmt.Sprintf("%-24s  %-28s  %-8s  %-40s  %-4s  ", at, oneLine(user), oneLine(verb), oneLine(object), code)
-	if o.output == "wide" {
-		line += fmt.Sprintf("%-15s  %-36s  %-24s  ", oneLine(more[0]), oneLine(more[1]), oneLine(more[2]))
-	}
-	_, err := io.WriteString(o.Out, strings.TrimRight(line+oneLine(result), " ")+"\n")
-	return err
 }

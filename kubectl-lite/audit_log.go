@@ -30,6 +30,7 @@ type auditLog struct {
 	path  string
 	since time.Time // files that ended before need not be read
 	line  func([]byte) error
+	idle  func() error // called when there is no more for now
 
 	file    *os.File // the current one
 	begun   []byte   // of a line whose end is not written yet
@@ -119,6 +120,9 @@ func (l *auditLog) readAll(ctx context.Context, follow bool) error {
 	ticker := time.NewTicker(auditPoll)
 	defer ticker.Stop()
 	for {
+		if err := l.idle(); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -82,12 +82,12 @@ func writeAuditLog(t *testing.T) (path string) {
 func TestAudit_ShowsRotatedFilesInTheirOrder(t *testing.T) {
 	t.Parallel()
 	got := audit(t, "", writeAuditLog(t))
-	require.Equal(t, `TIME                      USER                          VERB      OBJECT                                    CODE  RESULT
-2026-11-24T14:00:01.005Z  jane                          create    configmaps/c1 in default                  201   allow
-2026-11-24T14:00:02.005Z  jane                          create    configmaps/c2 in default                  201   allow
-2026-11-24T14:00:03.005Z  jane as bob^[[2J\n            delete    configmaps/c3 in default                  403   Forbidden
-2026-11-24T14:00:05.005Z  jane                          create    deployments.apps/web/scale in shop        201   allow
-2026-11-24T14:00:06.005Z  <unknown>                     create    /version                                  401   Authentication failed
+	require.Equal(t, `TIME                      USER                VERB    OBJECT                              CODE  RESULT
+2026-11-24T14:00:01.005Z  jane                create  configmaps/c1 in default            201   allow
+2026-11-24T14:00:02.005Z  jane                create  configmaps/c2 in default            201   allow
+2026-11-24T14:00:03.005Z  jane as bob^[[2J\n  delete  configmaps/c3 in default            403   Forbidden
+2026-11-24T14:00:05.005Z  jane                create  deployments.apps/web/scale in shop  201   allow
+2026-11-24T14:00:06.005Z  <unknown>           create  /version                            401   Authentication failed
 `, got.out)
 	require.Equal(t, "lines that are no audit events in JSON: 1\n", got.errOut)
 	require.Zero(t, got.code)
@@ -136,7 +136,7 @@ func TestAudit_ReadsStandardInputAndSkipsWhatIsTooLong(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", longestAuditLine+1<<20)
 	got := audit(t, long+"\n"+auditLine(1, nil)+strings.TrimSpace(auditLine(2, nil)), "-", "-o", "wide")
-	require.Contains(t, got.out, "201   127.0.0.1        id-1                                  kubectl/v1.37             RBAC: allowed\n")
+	require.Contains(t, got.out, "  201   RBAC: allowed  127.0.0.1  id-1      kubectl/v1.37\n")
 	require.Contains(t, got.out, "id-2")
 	require.Equal(t, "lines that are no audit events in JSON: 1\n", got.errOut)
 }

@@ -74,7 +74,7 @@ func TestQueue_BoundsEventsAndBytesWithoutBlocking(t *testing.T) {
 		huge := []byte(strings.Repeat("x", 32<<20))
 		require.NoError(t, q.put(huge))
 		require.NoError(t, q.put(huge))
-		require.ErrorIs(t, q.put([]byte("c\n")), errFull, "those being written count as well")
+		require.ErrorIs(t, q.put([]byte("c\n")), errFull, "so do those being written")
 		close(c.hold)
 		q.close()
 	})
