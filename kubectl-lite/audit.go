@@ -185,7 +185,10 @@ func (f *auditFilter) shown(e *auditEvent) bool {
 }
 
 func (o *auditOptions) run(ctx context.Context, path string, f *auditFilter) error {
-	others, table := 0, &auditTable{out: o.Out}
+	others, table := 0, &auditTable{out: o.Out, columns: auditColumns}
+	if o.output == "wide" {
+		table.columns = auditColumnsWide
+	}
 	show := func(line []byte) error {
 		var e auditEvent
 		if err := json.Unmarshal(line, &e); err != nil || e.Kind != "Event" {
@@ -216,8 +219,11 @@ func (o *auditOptions) run(ctx context.Context, path string, f *auditFilter) err
 	return err
 }
 
-// auditColumns are the columns of the table; -o wide has all.
-var auditColumns = []string{"TIME", "USER", "VERB", "OBJECT", "CODE", "RESULT", "SOURCE", "AUDIT-ID", "AGENT"}
+// The columns of the table.
+var (
+	auditColumns     = []string{"TIME", "USER", "VERB", "OBJECT", "CODE", "RESULT"}
+	auditColumnsWide = []string{"TIME", "USER", "VERB", "OBJECT", "CODE", "SOURCE", "AUDIT-ID", "AGENT", "RESULT"}
+)
 
 // row are the cells of an event.
 func (o *auditOptions) row(e *auditEvent) []string {
@@ -226,15 +232,15 @@ func (o *auditOptions) row(e *auditEvent) []string {
 		user += " as " + e.ImpersonatedUser.Username
 	}
 	cells := []string{e.RequestReceivedTimestamp.UTC().Format("2006-01-02T15:04:05.000Z"), user, e.Verb, e.about(),
-		fmt.Sprint(e.ResponseStatus.Code), e.result(o.output == "wide")}
+		fmt.Sprint(e.ResponseStatus.Code)}
 	if o.output != "wide" {
-		return cells
+		return append(cells, e.result(false))
 	}
 	source := ""
 	if n := len(e.SourceIPs); n > 0 {
 		source = e.SourceIPs[n-1] // the others are the client's own words
 	}
-	return append(cells, source, e.AuditID, e.UserAgent)
+	return append(cells, source, e.AuditID, e.UserAgent, e.result(true))
 }
 
 // about names the object of a request, or its path.

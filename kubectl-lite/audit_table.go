@@ -15,15 +15,16 @@ const (
 
 // auditTable prints rows of a table that may have no end. Columns get wider as rows come, and never narrower.
 type auditTable struct {
-	out    io.Writer
-	rows   [][]string
-	widths []int
+	out     io.Writer
+	columns []string
+	rows    [][]string
+	widths  []int
 }
 
 func (t *auditTable) add(cells []string) error {
 	if t.widths == nil {
-		t.widths = make([]int, len(cells))
-		t.keep(auditColumns[:len(cells)])
+		t.widths = make([]int, len(t.columns))
+		t.keep(t.columns)
 	}
 	t.keep(cells)
 	if len(t.rows) < auditRows {

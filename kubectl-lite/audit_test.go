@@ -136,7 +136,7 @@ func TestAudit_ReadsStandardInputAndSkipsWhatIsTooLong(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", longestAuditLine+1<<20)
 	got := audit(t, long+"\n"+auditLine(1, nil)+strings.TrimSpace(auditLine(2, nil)), "-", "-o", "wide")
-	require.Contains(t, got.out, "  201   RBAC: allowed  127.0.0.1  id-1      kubectl/v1.37\n")
+	require.Contains(t, got.out, "  201   127.0.0.1  id-1      kubectl/v1.37  RBAC: allowed\n")
 	require.Contains(t, got.out, "id-2")
 	require.Equal(t, "lines that are no audit events in JSON: 1\n", got.errOut)
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -159,5 +160,23 @@ func TestPolicy_CredentialsAreRevealedByNameOnly(t *testing.T) {
 		{"{level: Request, resources: [{group: authentication.k8s.io, resources: [tokenreviews]}]}", review, LevelRequest},
 	} {
 		require.Equal(t, c.want, policyOf(t, "rules: ["+c.rule+"]").Decide(&c.a).Level, c.rule)
+	}
+}
+
+// The policy of the documentation is one, and does what is said of it.
+func TestPolicy_OfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/audit.md")
+	require.NoError(t, err)
+	_, text, found := strings.Cut(string(page), "    apiVersion: audit.k8s.io/v1\n    kind: Policy\n")
+	require.True(t, found)
+	text, _, _ = strings.Cut(text, "\n\n")
+	p := policyOf(t, strings.ReplaceAll(text, "\n    ", "\n")[4:])
+	for want, a := range map[Level]authz.Attributes{
+		LevelNone:     {User: tim, Verb: "get", Path: "/livez"},
+		LevelMetadata: {User: tim, Verb: "create", Resource: "secrets"},
+		LevelRequest:  {User: tim, Verb: "create", Resource: "pods"},
+	} {
+		require.Equal(t, want, p.Decide(&a).Level)
 	}
 }

@@ -84,8 +84,8 @@ func TestQueue_ThrottlesBatches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollector()
-		q := newQueue(BatchOptions{BufferSize: 100, MaxSize: 1, ThrottleEnable: true, ThrottleQPS: 10, ThrottleBurst: 3},
-			1000, 4, c.write)
+		q := newQueue(BatchOptions{BufferSize: 100, MaxSize: 1, ThrottleEnable: true, ThrottleQPS: 10,
+			ThrottleBurst: 3}, 1000, 4, c.write)
 		start := time.Now()
 		for range 8 {
 			require.NoError(t, q.put([]byte("a\n")))
