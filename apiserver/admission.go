@@ -34,7 +34,13 @@ func (s *Server) attributes(wr *write, operation admission.Operation, obj, old a
 		DryRun:      wr.isDryRun(),
 		Options:     verbOptions(wr, operation),
 		Warn:        func(text string) { wr.warnings = append(wr.warnings, text) },
+		Audited:     r.audit != nil,
+		AuditBodies: r.audit.Bodies(),
 		Audit: func(key, value string) {
+			if r.audit != nil {
+				r.audit.Annotate(key, value)
+				return
+			}
 			s.Log.Info("audit", "resource", r.res.GroupResource().String(), "namespace", r.namespace, "name",
 				wr.name, key, value)
 		},

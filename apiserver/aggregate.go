@@ -68,7 +68,7 @@ func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation
 			return err
 		}
 	}
-	if err := s.authorize(hr.Context(), a); err != nil {
+	if err := s.authorizeFor(hr.Context(), a, observed(w).audit); err != nil {
 		return err
 	}
 	if a.Verb == "watch" {
@@ -84,8 +84,9 @@ func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation
 		defer s.metrics.Open(open, -1)
 	}
 	s.passOnTo(w, &aggregation.Request{Request: hr, User: user, Streams: aggregation.Streams(&a),
+		AuditID:  observed(w).audit.ID(),
 		Fail:     func(err error) { s.failAggregated(w, hr, err) },
-		Switched: func() { observed(w).code = http.StatusSwitchingProtocols },
+		Switched: func() { observed(w).answered(http.StatusSwitchingProtocols) },
 	}, to)
 	return nil
 }

@@ -79,6 +79,7 @@ func applyConfiguration(r *request, body []byte) (config *unstructured.Unstructu
 	if err := encoding.Unmarshal(doc, &config.Object); err != nil {
 		return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
+	r.auditBody(doc)
 	if path, n := tooWide(config.Object); n > 0 {
 		return nil, nil, apierrors.NewBadRequest(
 			fmt.Sprintf("error decoding patch: %s: server-side apply takes at most %d entries, not %d",

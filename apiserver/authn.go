@@ -16,6 +16,7 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			if err != nil {
 				s.Log.Debug("a credential was refused", "client", r.RemoteAddr, "error", err)
 			}
+			s.auditUnauthenticated(observed(w), r)
 			s.writeError(w, &request{Request: r}, unauthorized())
 			return
 		}

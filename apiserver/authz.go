@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/cluster"
 	"github.com/coxswain-dev/coxswain/apiserver/review"
@@ -81,9 +82,17 @@ func unresolved(r *request) authz.Attributes {
 	}
 }
 
-// authorize refuses a request that the caller has no right to.
+// authorize refuses what the caller has no right to.
 func (s *Server) authorize(ctx context.Context, a authz.Attributes) error {
+	return s.authorizeFor(ctx, a, nil)
+}
+
+// authorizeFor is authorize for the request itself, on whose record the decision is noted.
+func (s *Server) authorizeFor(ctx context.Context, a authz.Attributes, record *audit.Request) error {
 	decision, reason, err := s.authorizer.Authorize(ctx, &a)
+	if record != nil {
+		s.auditDecision(record, &a, decision, reason, err)
+	}
 	if decision == authz.Allow {
 		return nil
 	}

@@ -32,6 +32,7 @@ func (s *Server) create(w http.ResponseWriter, r *request) error {
 	}
 	wr := newWrite(r, warnings)
 	created, err := s.createObject(r.Context(), wr, obj)
+	r.audit.Named(wr.name)
 	if err != nil {
 		return wr.on(err)
 	}

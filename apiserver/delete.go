@@ -104,6 +104,7 @@ func (s *Server) bodyOptions(r *request, body []byte, o *metav1.DeleteOptions) e
 	if err := encoding.Unmarshal(body, o); err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("error decoding DeleteOptions: %v", err))
 	}
+	r.auditBody(body)
 	return nil
 }
 

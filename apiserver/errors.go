@@ -46,6 +46,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *request, err error) {
 // writeStatus answers with a Status, in the client's format where that is one for objects.
 func (s *Server) writeStatus(w http.ResponseWriter, r *request, answer metav1.Status) error {
 	answer.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	observed(w).audit.Status(&answer)
 	code := int(answer.Code)
 	if code == 0 {
 		code = http.StatusOK

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
@@ -28,6 +29,8 @@ type response struct {
 	// labels and seat are those of a request that was passed on to an aggregated server.
 	labels *metrics.Request
 	seat   *flowcontrol.Request
+	start  time.Time
+	audit  *audit.Request // nil for one that is not audited
 }
 
 // observed returns the response that Server.observe has made, which Options.Middleware may have wrapped.
@@ -41,16 +44,20 @@ func observed(w http.ResponseWriter) *response {
 }
 
 func (r *response) WriteHeader(code int) {
-	if r.code == 0 {
-		r.code = code
-	}
+	r.answered(code)
 	r.ResponseWriter.WriteHeader(code)
 }
 
-func (r *response) Write(b []byte) (int, error) {
+// answered notes the code of the response before it is sent.
+func (r *response) answered(code int) {
 	if r.code == 0 {
-		r.code = http.StatusOK
+		r.code = code
+		r.audit.Answered(code)
 	}
+}
+
+func (r *response) Write(b []byte) (int, error) {
+	r.answered(http.StatusOK)
 	n, err := r.ResponseWriter.Write(b)
 	r.bytes += int64(n)
 	return n, err
@@ -83,14 +90,13 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 // that it became.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
-		w := &response{ResponseWriter: hw}
-		start := time.Now()
+		w := &response{ResponseWriter: hw, start: time.Now()}
 		if !s.longRunning(r) {
 			inflight := s.metrics.InFlight(r.Method)
 			inflight.Inc()
 			defer inflight.Dec()
 		}
-		defer func() { s.count(w, r, time.Since(start)) }()
+		defer func() { s.count(w, r, time.Since(w.start)) }()
 		next.ServeHTTP(w, r)
 	})
 }

@@ -28,7 +28,9 @@ func (s *Server) impersonate(next http.Handler) http.Handler {
 		s.Log.Info("impersonation", "user", caller.Name, "as", wanted.Name, "groups", wanted.Groups, "method", r.Method,
 			"path", r.URL.Path)
 		impersonation.Strip(r.Header)
-		next.ServeHTTP(w, r.WithContext(authn.WithUser(r.Context(), impersonation.Complete(wanted))))
+		user := impersonation.Complete(wanted)
+		observed(w).audit.Impersonate(user)
+		next.ServeHTTP(w, r.WithContext(authn.WithUser(r.Context(), user)))
 	})
 }
 

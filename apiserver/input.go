@@ -92,7 +92,12 @@ func (s *Server) readInto(w http.ResponseWriter, r *request, want schema.GroupVe
 		return nil, err
 	}
 	if message, ok := into.(encoding.ProtoUnmarshaler); ok && r.contentType() == encoding.MediaProtobuf {
-		return nil, encoding.DecodeProtobuf(want, body, message)
+		err := encoding.DecodeProtobuf(want, body, message)
+		if err == nil && r.audit != nil {
+			into.GetObjectKind().SetGroupVersionKind(want)
+			r.auditObject(into, nil)
+		}
+		return nil, err
 	}
 	body, strict, err := encoding.JSONOf(s.Registry.Snapshot(), r.contentType(), body)
 	if err != nil {
@@ -124,6 +129,9 @@ func decodeInto(r *request, want schema.GroupVersionKind, body []byte, strict []
 		return nil, apierrors.NewBadRequest(
 			fmt.Sprintf("%s in version %q cannot be handled as a %s: strict decoding error: %s",
 				want.Kind, want.Version, want.Kind, encoding.JoinErrors(refused)))
+	}
+	if r.audit != nil {
+		r.auditObject(into, body)
 	}
 	return warnings, nil
 }

@@ -40,6 +40,9 @@ func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *sto
 	if err != nil {
 		return err
 	}
+	if r.audit.Responses() {
+		s.auditResponse(r, o)
+	}
 	return s.writeBody(w, r.out, code, body)
 }
 
@@ -132,6 +135,9 @@ func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) e
 	head, items, err := form.List(r.Context(), l)
 	if err != nil {
 		return err
+	}
+	if r.audit.Responses() {
+		s.auditList(r, l)
 	}
 	if items == nil {
 		return s.writeBody(w, r.out, http.StatusOK, head)

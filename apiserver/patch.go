@@ -139,6 +139,7 @@ func readPatch(w http.ResponseWriter, r *request, kind types.PatchType) (*sentPa
 	if !json.Valid(body) {
 		return nil, apierrors.NewBadRequest("invalid JSON patch")
 	}
+	r.auditBody(body)
 	if kind == types.JSONPatchType {
 		return jsonPatch(body)
 	}

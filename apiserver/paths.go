@@ -42,7 +42,7 @@ func (s *Server) path(h func(w http.ResponseWriter, r *http.Request) error) http
 			err = s.takeSeat(w, hr, &seat, &a, 1)
 		}
 		if err == nil {
-			err = s.authorize(hr.Context(), a)
+			err = s.authorizeFor(hr.Context(), a, observed(w).audit)
 		}
 		if err == nil {
 			err = h(w, hr)

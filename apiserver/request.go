@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
@@ -38,6 +39,8 @@ type request struct {
 	own bool
 	// seat is the request as flow control sees it.
 	seat *flowcontrol.Request
+	// audit records the request; nil if it is not recorded.
+	audit *audit.Request
 }
 
 // user is the caller.
@@ -57,6 +60,7 @@ func (s *Server) resource(verb string) http.HandlerFunc {
 }
 
 func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
+	r.audit = observed(w).audit
 	r.seat = &flowcontrol.Request{} // of which there is one, however often the request is copied
 	defer s.leaveSeat(r.seat)
 	if err := s.resolve(r); err != nil {
@@ -64,7 +68,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
 		if full := s.takeSeat(w, r.Request, r.seat, &a, 1); full != nil {
 			return full
 		}
-		if refusal := s.authorize(r.Context(), a); refusal != nil {
+		if refusal := s.authorizeFor(r.Context(), a, r.audit); refusal != nil {
 			return refusal
 		}
 		return err
@@ -76,7 +80,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
 			return err
 		}
 	}
-	if err := s.authorize(r.Context(), a); err != nil {
+	if err := s.authorizeFor(r.Context(), a, r.audit); err != nil {
 		return err
 	}
 	if r.res.Deprecation != "" {

@@ -1,8 +1,8 @@
 // Package apiserver is the REST server: it turns HTTP requests into reads, watches and
 // commits of package storage, by the rules that package api registers for each kind.
 //
-// A request meets, in this order: metrics, panic recovery, limits to its body, authentication,
-// impersonation, a deadline (filters.go, authn.go, impersonate.go); then its route
+// A request meets, in this order: metrics, panic recovery, limits to its body, authentication, the
+// audit log, impersonation, a deadline (filters.go, authn.go, audit.go, impersonate.go); then its route
 // (Server.Handler below), which resolves the registration, waits for its seats by API Priority and
 // Fairness and authorizes (request.go, flow.go); then its verb, one file each: get.go, list.go,
 // watch.go, create.go, update.go, patch.go, delete.go. Writes share one path: they are decoded
@@ -42,6 +42,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/openapi"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/cluster"
@@ -97,6 +98,8 @@ type Options struct {
 	RequestTimeout time.Duration
 	// Limits bound what one client, and all together, may take.
 	Limits Limits
+	// Audit records requests; nil for none. Whoever opened it closes it when Serve has returned.
+	Audit *audit.Auditor
 	// Debug are handlers of components in the same process, by the path below which they answer GET; it ends with a
 	// slash. They are authorized like every path.
 	Debug map[string]http.Handler
@@ -208,6 +211,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.conversions = conversion.New(s.webhooks)
 	s.metrics = metrics.New()
 	s.registry = s.newRegistry()
+	if o.Audit != nil {
+		s.registry.MustRegister(o.Audit)
+	}
 	if s.computers, err = s.newComputers(); err != nil {
 		return nil, err
 	}
@@ -242,7 +248,11 @@ func (s *Server) PolicyWritten() <-chan struct{} { return s.controlPlane.PolicyW
 // set, so that kinds may come and go while the server runs.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody, s.authenticate, s.impersonate)
+	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody, s.authenticate)
+	if s.Audit != nil {
+		r.Use(s.audited)
+	}
+	r.Use(s.impersonate)
 	if s.Middleware != nil {
 		r.Use(s.Middleware)
 	}

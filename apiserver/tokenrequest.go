@@ -46,5 +46,10 @@ func (s *Server) writeTokenRequest(w http.ResponseWriter, r *request, req *authe
 	if err != nil {
 		return fmt.Errorf("encoding a token request: %w", err)
 	}
+	if r.audit.Responses() {
+		if doc, err := asJSON(r.out).Value(version, kind, value); err == nil {
+			r.auditResponse(doc)
+		}
+	}
 	return s.writeBody(w, r.out, http.StatusCreated, body)
 }

@@ -79,7 +79,7 @@ func groups() []group {
 		{"Nodes", []verb{{"cordon", mount(drain.NewCmdCordon)}, {"uncordon", mount(drain.NewCmdUncordon)},
 			{"drain", mount(drain.NewCmdDrain)}, {"taint", mount(taint.NewCmdTaint)}}},
 		{"The cluster", []verb{{"cluster-info", mountGetter(clusterinfo.NewCmdClusterInfo)},
-			{"top", mount(top.NewCmdTop)}, {"clock", newClock},
+			{"top", mount(top.NewCmdTop)}, {"audit", newAudit}, {"clock", newClock},
 			{"api-resources", mountGetter(apiresources.NewCmdAPIResources)},
 			{"api-versions", mountGetter(apiresources.NewCmdAPIVersions)}, {"auth", newAuth},
 			{"certificate", mountGetter(certificates.NewCmdCertificate)}, {"proxy", mount(proxy.NewCmdProxy)}}},

@@ -318,7 +318,7 @@ var hostileLines = map[string][]string{
 		"--timeout=20ms", "web"}, "taint": {"nodes web a=b:NoSchedule", "nodes web a:NoSchedule-"},
 	"cluster-info": {""}, "cluster-info dump": {"--output-directory=FOLDER/dump"}, "top": {"node"}, "top node": {""},
 	"top pod": {""},
-	"clock":   {""}, "clock advance": {"1h", "--to=2031-05-01T08:00:00Z"},
+	"audit":   {"FILE", "FILE web -o wide"}, "clock": {""}, "clock advance": {"1h", "--to=2031-05-01T08:00:00Z"},
 	"api-resources": {"", "-o wide", "-o name"}, "api-versions": {""}, "auth can-i": {"get pods", "--list"},
 	"auth whoami": {""}, "auth reconcile": {"-f FILE"},
 	"certificate approve": {"web"}, "certificate deny": {"web"},

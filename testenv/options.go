@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/manifests"
@@ -26,6 +27,7 @@ type options struct {
 	nodes          int
 	log            *slog.Logger
 	admission      admission.Options
+	audit          audit.Options
 	components     map[string]string
 	authentication authn.Options
 	external       string // a kubeconfig; "" for a server of the test's own
@@ -69,6 +71,10 @@ var undone = map[string]string{
 // WithAdmission chooses and configures admission plugins, as --enable-admission-plugins and its
 // family do. The default is kube-apiserver's, without those of undone whose controller does not run.
 func WithAdmission(a admission.Options) Option { return func(o *options) { o.admission = a } }
+
+// WithAudit has the API server record requests, as --audit-policy-file and its family do (see audit.Defaults). A fork
+// of a snapshot records nothing.
+func WithAudit(a audit.Options) Option { return func(o *options) { o.audit = a } }
 
 // WithComponents is where the API server asks controller-manager and scheduler, by these names, whether they
 // are well (host:port); those that the environment has are in the same process, and the default of others is

@@ -13,6 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
@@ -42,7 +43,7 @@ type server struct {
 	mu    sync.Mutex
 	store *storage.Store    // nil while it is stopped
 	api   *apiserver.Server // with it
-	halt  func()
+	halt  func() error
 }
 
 // newServer makes what a server needs, and does not start it.
@@ -124,7 +125,37 @@ func (s *server) start(ctx context.Context) error {
 }
 
 func (s *server) serve(ctx context.Context, store *storage.Store) error {
-	server, err := apiserver.New(ctx, apiserver.Options{
+	auditor, err := audit.Open(s.audit, s.log)
+	if err != nil {
+		return err
+	}
+	server, err := s.newAPIServer(ctx, store, auditor)
+	if err != nil {
+		return errors.Join(err, auditor.Close())
+	}
+	ln, err := s.port.listen()
+	if err != nil {
+		return errors.Join(err, auditor.Close())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.traffic.begin(ctx)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(ctx, ln, apiserver.TLSConfig(s.serving)) })
+	endDirect := s.direct.Serve(server.Handler())
+	s.halt = func() error {
+		cancel()
+		endDirect(shutdownGrace)
+		serving.Wait()
+		return auditor.Close()
+	}
+	<-server.PolicyWritten()
+	s.api = server
+	return nil
+}
+
+func (s *server) newAPIServer(ctx context.Context, store *storage.Store, auditor *audit.Auditor) (*apiserver.Server,
+	error) {
+	return apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(append(builtin.KindsBy(s.clock), builtin.Metrics()...)...),
 		Log: s.log, Clock: s.clock,
 		Authentication: s.authentication, ProxyClient: s.proxyClient.Current,
@@ -133,27 +164,8 @@ func (s *server) serve(ctx context.Context, store *storage.Store) error {
 		Kubelet:    proxy.KubeletOptions{Certificate: &s.kubelet},
 		Debug:      map[string]http.Handler{controllers.DebugPath: s.debug},
 		Middleware: s.traffic.around,
+		Audit:      auditor,
 	})
-	if err != nil {
-		return err
-	}
-	ln, err := s.port.listen()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	s.traffic.begin(ctx)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(ctx, ln, apiserver.TLSConfig(s.serving)) })
-	endDirect := s.direct.Serve(server.Handler())
-	s.halt = func() {
-		cancel()
-		endDirect(shutdownGrace)
-		serving.Wait()
-	}
-	<-server.PolicyWritten()
-	s.api = server
-	return nil
 }
 
 // stop ends it in an orderly way: open watches end, and requests under way are answered.
@@ -163,8 +175,7 @@ func (s *server) stop() error {
 	if s.store == nil {
 		return errStopped
 	}
-	s.halt()
-	err := s.store.Close()
+	err := errors.Join(s.halt(), s.store.Close())
 	s.store, s.api = nil, nil
 	return err
 }

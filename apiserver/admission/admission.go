@@ -62,10 +62,12 @@ type Attributes struct {
 	Own func() error
 	// Collection marks the deletion of an object as one of a whole collection's.
 	Collection bool
-	// Warn adds a Warning header to the response; Audit adds a line to the server's log. Neither is
-	// nil.
+	// Warn adds a Warning header to the response; Audit annotates the request's audit event or, if it is not audited,
+	// adds a line to the server's log. Neither is nil.
 	Warn  func(text string)
 	Audit func(key, value string)
+	// Audited says that the request is audited, and AuditBodies that its body is recorded as well.
+	Audited, AuditBodies bool
 
 	reinvocation reinvocation
 }

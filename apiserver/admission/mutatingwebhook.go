@@ -82,6 +82,13 @@ func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h ranked, in
 	})
 	c.tell(answer)
 	round := &q.reinvocation
+	number := 0
+	if round.again {
+		number = 1
+	}
+	if c.a.Audited {
+		c.auditMutation(answer, changed, number, h.index)
+	}
 	if changed {
 		q.changed()
 		round.wanted = true
@@ -93,14 +100,36 @@ func (m *mutatingWebhooks) mutate(ctx context.Context, q *question, h ranked, in
 	if failed == nil {
 		return nil
 	}
-	number := 0
-	if round.again {
-		number = 1
-	}
 	if err := c.settle(failed, number, h.index); err != nil {
 		return err
 	}
 	return inTime(ctx)
+}
+
+// auditMutation annotates the audit event with what the webhook did or, where bodies are recorded, with its patch.
+func (c *call) auditMutation(answer *admissionreview.Answer, changed bool, round, index int) {
+	type mutation struct {
+		Configuration string `json:"configuration"`
+		Webhook       string `json:"webhook"`
+		Mutated       bool   `json:"mutated"`
+	}
+	c.auditJSON("mutation", round, index, mutation{c.configuration, c.name, changed})
+	if !c.a.AuditBodies || !changed {
+		return
+	}
+	type patch struct {
+		Configuration string          `json:"configuration"`
+		Webhook       string          `json:"webhook"`
+		Patch         json.RawMessage `json:"patch,omitempty"`
+		PatchType     string          `json:"patchType,omitempty"`
+	}
+	c.auditJSON("patch", round, index, patch{c.configuration, c.name, answer.Patch, string(answer.PatchType)})
+}
+
+func (c *call) auditJSON(what string, round, index int, value any) {
+	if text, err := json.Marshal(value); err == nil {
+		c.a.Audit(fmt.Sprintf("%s.webhook.admission.k8s.io/round_%d_index_%d", what, round, index), string(text))
+	}
 }
 
 // settleOwners settles the owners of the object's fields before the first webhook sees it.

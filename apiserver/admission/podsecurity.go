@@ -117,7 +117,12 @@ func (p *podSecurity) Validate(ctx context.Context, a *Attributes) error {
 	if ns, ok := a.Object.(*corev1.Namespace); ok {
 		return p.namespace(ctx, a, ns)
 	}
-	if slices.Contains(p.exempt.Namespaces, a.Namespace) || slices.Contains(p.exempt.Usernames, a.User.Name) {
+	switch {
+	case slices.Contains(p.exempt.Namespaces, a.Namespace):
+		auditPodSecurity(a, podsecurityapi.ExemptionReasonAnnotationKey, "namespace")
+		return nil
+	case slices.Contains(p.exempt.Usernames, a.User.Name):
+		auditPodSecurity(a, podsecurityapi.ExemptionReasonAnnotationKey, "user")
 		return nil
 	}
 	ns, err := get[*corev1.Namespace](ctx, p.cluster, namespaces, "", a.Namespace)
@@ -126,6 +131,9 @@ func (p *podSecurity) Validate(ctx context.Context, a *Attributes) error {
 	}
 	asked, errs := podsecurityapi.PolicyToEvaluate(ns.Labels, p.defaults)
 	if len(errs) == 0 && asked.FullyPrivileged() {
+		if _, ok := a.Object.(*corev1.Pod); ok {
+			auditPodSecurity(a, podsecurityapi.EnforcedPolicyAnnotationKey, asked.Enforce.String())
+		}
 		return nil
 	}
 	if len(errs) > 0 {
@@ -141,6 +149,13 @@ func (p *podSecurity) Validate(ctx context.Context, a *Attributes) error {
 		return p.check(a, asked, &template.ObjectMeta, &template.Spec, false)
 	}
 	return nil
+}
+
+// auditPodSecurity annotates an audit event with what is so of most pods. It is not worth a line of the server's log.
+func auditPodSecurity(a *Attributes, key, value string) {
+	if a.Audited {
+		a.Audit(podsecurityapi.AuditAnnotationPrefix+key, value)
+	}
 }
 
 func templateOf(obj api.Object) *corev1.PodTemplateSpec {
@@ -169,6 +184,7 @@ func templateOf(obj api.Object) *corev1.PodTemplateSpec {
 func (p *podSecurity) check(a *Attributes, asked podsecurityapi.Policy, meta *metav1.ObjectMeta, spec *corev1.PodSpec,
 	enforce bool) error {
 	if spec.RuntimeClassName != nil && slices.Contains(p.exempt.RuntimeClasses, *spec.RuntimeClassName) {
+		auditPodSecurity(a, podsecurityapi.ExemptionReasonAnnotationKey, "runtimeClass")
 		return nil
 	}
 	known := map[podsecurityapi.LevelVersion]policy.AggregateCheckResult{}
@@ -182,6 +198,7 @@ func (p *podSecurity) check(a *Attributes, asked podsecurityapi.Policy, meta *me
 		return result
 	}
 	if enforce {
+		auditPodSecurity(a, podsecurityapi.EnforcedPolicyAnnotationKey, asked.Enforce.String())
 		if r := evaluate("enforce", asked.Enforce); !r.Allowed {
 			return Forbid(a, fmt.Errorf("violates PodSecurity %q: %s", asked.Enforce.String(), r.ForbiddenDetail()))
 		}

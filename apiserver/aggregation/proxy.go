@@ -19,6 +19,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/status"
 )
 
+const auditHeader = "Audit-Id"
+
 // discoveryTimeout bounds a request for /apis/GROUP/VERSION, which every client makes and which is cheap.
 const discoveryTimeout = 5 * time.Second
 
@@ -28,6 +30,8 @@ type Request struct {
 	User *authn.User
 	// Streams says that it may go on for as long as the client likes.
 	Streams bool
+	// AuditID is the request's in this server's audit log, and is to be its in the other one's; "" if there is none.
+	AuditID string
 	// Fail answers with an error instead: a Refusal, or one that has a Status.
 	Fail func(error)
 	// Switched is called when the connection has been upgraded.
@@ -112,8 +116,16 @@ func (a *Aggregation) proxy(r *Request, through *link, to *url.URL, as http.Head
 	}
 	proxy := &httputil.ReverseProxy{
 		Transport: transport,
-		Rewrite:   func(pr *httputil.ProxyRequest) { a.rewrite(pr, to, as) },
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			a.rewrite(pr, to, as)
+			if r.AuditID != "" {
+				pr.Out.Header.Set(auditHeader, r.AuditID)
+			}
+		},
 		ModifyResponse: func(res *http.Response) error {
+			if r.AuditID != "" {
+				res.Header.Del(auditHeader) // the client has it from this server
+			}
 			if res.StatusCode == http.StatusSwitchingProtocols {
 				r.Switched()
 			}

@@ -26,7 +26,6 @@ type flag struct {
 }
 
 const (
-	noAudit       = "this server writes no audit log"
 	noABAC        = "this server has no authorization by policy files; --authorization-mode lists what it has"
 	noEncryption  = "this server stores objects unencrypted"
 	noEgress      = "this server connects without a proxy"
@@ -44,38 +43,6 @@ var flags = []flag{
 	{name: "allow-metric-labels-manifest"},
 	{name: "allow-privileged", bool: true, as: []string{"true"}, refused: "this server allows privileged containers"},
 	{name: "apiserver-count", as: []string{"1"}},
-	{name: "audit-log-batch-buffer-size"},
-	{name: "audit-log-batch-max-size"},
-	{name: "audit-log-batch-max-wait"},
-	{name: "audit-log-batch-throttle-burst"},
-	{name: "audit-log-batch-throttle-enable", bool: true},
-	{name: "audit-log-batch-throttle-qps"},
-	{name: "audit-log-compress", bool: true},
-	{name: "audit-log-format"},
-	{name: "audit-log-maxage"},
-	{name: "audit-log-maxbackup"},
-	{name: "audit-log-maxsize"},
-	{name: "audit-log-mode"},
-	{name: "audit-log-path", as: []string{""}, refused: noAudit},
-	{name: "audit-log-truncate-enabled", bool: true},
-	{name: "audit-log-truncate-max-batch-size"},
-	{name: "audit-log-truncate-max-event-size"},
-	{name: "audit-log-version"},
-	{name: "audit-policy-file", as: []string{""}, refused: noAudit},
-	{name: "audit-webhook-batch-buffer-size"},
-	{name: "audit-webhook-batch-initial-backoff"},
-	{name: "audit-webhook-batch-max-size"},
-	{name: "audit-webhook-batch-max-wait"},
-	{name: "audit-webhook-batch-throttle-burst"},
-	{name: "audit-webhook-batch-throttle-enable", bool: true},
-	{name: "audit-webhook-batch-throttle-qps"},
-	{name: "audit-webhook-config-file", as: []string{""}, refused: noAudit},
-	{name: "audit-webhook-initial-backoff"},
-	{name: "audit-webhook-mode"},
-	{name: "audit-webhook-truncate-enabled", bool: true},
-	{name: "audit-webhook-truncate-max-batch-size"},
-	{name: "audit-webhook-truncate-max-event-size"},
-	{name: "audit-webhook-version"},
 	{name: "authorization-config", as: []string{""}, refused: noABAC},
 	{name: "authorization-policy-file", as: []string{""}, refused: noABAC},
 	{name: "contention-profiling", bool: true, as: []string{"false"}},

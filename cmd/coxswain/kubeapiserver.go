@@ -165,6 +165,9 @@ func (k *kubeAPIServer) checkOptions() error {
 	if _, err := (authz.Members{Webhook: &authz.Webhook{}}).Union(f.authorization.modes); err != nil {
 		return err
 	}
+	if err := f.audit.Check(); err != nil {
+		return err
+	}
 	if len(f.etcd.Servers) == 0 {
 		return errors.New("--etcd-servers must be specified")
 	}

@@ -36,9 +36,6 @@ func TestKubeAPIServer_HasTheFlagsOfKubeAPIServer(t *testing.T) {
 func TestKubeAPIServer_RefusesFlagsThatItMustNotIgnore(t *testing.T) {
 	t.Parallel()
 	for arg, words := range map[string]string{
-		"--audit-log-path=-":                        "--audit-log-path: this server writes no audit log",
-		"--audit-policy-file=p":                     "--audit-policy-file",
-		"--audit-webhook-config-file=w":             "--audit-webhook-config-file",
 		"--authorization-config=c":                  "--authorization-config",
 		"--authorization-policy-file=p":             "--authorization-policy-file",
 		"--authorization-mode=ABAC":                 "ABAC",

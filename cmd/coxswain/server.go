@@ -24,6 +24,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/builtin"
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
 	"github.com/coxswain-dev/coxswain/storage"
@@ -52,6 +53,7 @@ type serverFlags struct {
 	admissionConfig string
 	authn           authnFlags
 	limits          limitFlags
+	audit           audit.Options
 
 	authorization authorizationFlags
 	// components, if not nil, writes the kubeconfigs of components that are not in this process.
@@ -107,6 +109,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	f.authn.add(fs)
 	f.authorization.add(fs)
 	f.limits.add(fs)
+	f.audit.AddFlags(fs)
 	f.addEtcd(fs)
 	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour,
 		"how far back watches and lists can read the past; --etcd-compaction-interval at least")
@@ -256,6 +259,15 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 	if err != nil {
 		return err
 	}
+	auditor, err := audit.Open(f.audit, slog.Default())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := auditor.Close(); err != nil {
+			slog.Error("closing the audit log", "error", err)
+		}
+	}()
 	server, err := apiserver.New(ctx, apiserver.Options{
 		Store: store, Registry: api.NewRegistry(append(builtin.Kinds(), builtin.Metrics()...)...),
 		Authentication: authentication, ProxyClient: proxyClient,
@@ -264,6 +276,7 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission:          f.admission,
 		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
+		Audit:  auditor,
 		Limits: f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers, NoProfiling: !f.profiling,
 		Clock: f.time.clock(),
 	})

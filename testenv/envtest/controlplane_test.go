@@ -44,14 +44,16 @@ func TestStart_RefusesWhatItCannotHave(t *testing.T) {
 		return func(s *server, _ *envtest.Etcd) { s.Configure().Append(name, values...) }
 	}
 	for message, configure := range map[string]func(*server, *envtest.Etcd){
-		"--audit-policy-file: this server writes no audit log": set("audit-policy-file", "policy.yaml"),
-		"--allow-privileged: this server allows":               set("allow-privileged", "false"),
-		"unknown flag: --oidc-issuer-url":                      set("oidc-issuer-url", "https://example.org"),
-		"unknown flag: --insecure-port":                        set("insecure-port", "8080"),
-		"--authorization-mode=AlwaysAllow":                     set("authorization-mode", "AlwaysAllow"),
-		"--authorization-mode=RBAC,Webhook":                    set("authorization-mode", "RBAC", "Webhook"),
-		`admission plugin "Nobody" is unknown`:                 set("enable-admission-plugins", "Nobody"),
-		"--client-ca-file":                                     set("client-ca-file", "nowhere.crt"),
+		"looking at a file: stat nowhere.yaml": func(s *server, _ *envtest.Etcd) {
+			s.Configure().Append("audit-policy-file", "nowhere.yaml").Append("audit-log-path", "-")
+		},
+		"--allow-privileged: this server allows": set("allow-privileged", "false"),
+		"unknown flag: --oidc-issuer-url":        set("oidc-issuer-url", "https://example.org"),
+		"unknown flag: --insecure-port":          set("insecure-port", "8080"),
+		"--authorization-mode=AlwaysAllow":       set("authorization-mode", "AlwaysAllow"),
+		"--authorization-mode=RBAC,Webhook":      set("authorization-mode", "RBAC", "Webhook"),
+		`admission plugin "Nobody" is unknown`:   set("enable-admission-plugins", "Nobody"),
+		"--client-ca-file":                       set("client-ca-file", "nowhere.crt"),
 		"--service-account-key-file: reading public keys: open nowhere": func(s *server, _ *envtest.Etcd) {
 			s.Path = "nowhere"
 			s.Args = append(envtest.DefaultKubeAPIServerFlags, "--service-account-key-file={{.Path}}")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/kubeflags"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
@@ -28,6 +29,7 @@ var elsewhere = []string{
 type serverFlags struct {
 	admission       admission.Options
 	admissionConfig string
+	audit           audit.Options
 
 	anonymous      bool
 	clientCAFile   string
@@ -46,6 +48,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.admissionConfig, "admission-control-config-file", "", "")
 	fs.Int64Var(&f.admission.NotReadySeconds, "default-not-ready-toleration-seconds", 0, "")
 	fs.Int64Var(&f.admission.UnreachableSeconds, "default-unreachable-toleration-seconds", 0, "")
+	f.audit.AddFlags(fs)
 	fs.BoolVar(&f.anonymous, "anonymous-auth", true, "")
 	fs.StringVar(&f.clientCAFile, "client-ca-file", "", "")
 	fs.StringVar(&f.tokenFile, "token-auth-file", "", "")
@@ -100,7 +103,8 @@ func (f *serverFlags) options() (_ []testenv.Option, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return []testenv.Option{testenv.WithAdmission(f.admission), testenv.WithAuthentication(credentials)}, nil
+	return []testenv.Option{testenv.WithAdmission(f.admission), testenv.WithAuthentication(credentials),
+		testenv.WithAudit(f.audit)}, nil
 }
 
 // credentials are those that the API server accepts besides the environment's own certificates.

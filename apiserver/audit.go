@@ -1,0 +1,170 @@
+package apiserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// audited records what becomes of requests. It comes after authentication, which has an event of its own for a refused
+// credential, and before all else that may refuse a request.
+func (s *Server) audited(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
+		w := observed(hw)
+		record := s.beginAudit(w, r, authn.UserFrom(r.Context()))
+		if record == nil {
+			next.ServeHTTP(hw, r)
+			return
+		}
+		if !record.Receive() {
+			s.writeError(hw, &request{Request: r},
+				apierrors.NewInternalError(errors.New("failed to store audit event")))
+			return
+		}
+		w.audit = record
+		defer func() {
+			if p := recover(); p != nil {
+				record.Panic(p)
+				panic(p)
+			}
+			record.Complete()
+		}()
+		next.ServeHTTP(hw, r)
+	})
+}
+
+// beginAudit decides about a request by its path: what it is about is not known yet. The result is nil if it is not
+// recorded.
+func (s *Server) beginAudit(w *response, r *http.Request, user *authn.User) *audit.Request {
+	a, err := aggregation.Attributes(r, user)
+	if err != nil { // a path below /watch or /proxy that leads nowhere
+		a = authz.Attributes{User: user, Path: r.URL.Path}
+	}
+	if a.Path != "" {
+		a.Verb = strings.ToLower(r.Method)
+	} else if strings.Contains(r.URL.RawQuery, "fieldSelector") {
+		selectFields(&a, r.URL.Query().Get("fieldSelector"))
+	}
+	record := s.Audit.Begin(r, &a, w.start, s.longRunning(r))
+	if record != nil {
+		w.Header()[audit.HeaderID] = []string{record.ID()}
+	}
+	return record
+}
+
+// auditUnauthenticated records a request whose credential was refused.
+func (s *Server) auditUnauthenticated(w *response, r *http.Request) {
+	if s.Audit != nil {
+		s.beginAudit(w, r, nil).Unauthenticated("Authentication failed, " + attempted(r))
+	}
+}
+
+// attempted names the credentials of a request.
+func attempted(r *http.Request) string {
+	var methods []string
+	scheme, _, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if scheme = strings.ToLower(scheme); scheme == "basic" || scheme == "bearer" {
+		methods = append(methods, scheme)
+	}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		methods = append(methods, "x509")
+	}
+	if len(methods) == 0 {
+		return "no credentials provided"
+	}
+	return "attempted: " + strings.Join(methods, ", ")
+}
+
+// auditDecision annotates a request with the decision about it.
+func (s *Server) auditDecision(record *audit.Request, a *authz.Attributes, decision authz.Decision, reason string,
+	err error) {
+	const key = "authorization.k8s.io/"
+	switch {
+	case record == nil:
+		return
+	case decision == authz.Allow:
+		record.Annotate(key+"decision", "allow")
+		if reason == "" && s.reviewer.RBAC != nil && !a.User.In(authn.GroupMasters) {
+			reason = s.reviewer.RBAC.AllowedBy(a)
+		}
+	default:
+		record.Annotate(key+"decision", "forbid")
+		if err != nil {
+			reason = "internal error"
+		}
+	}
+	record.Annotate(key+"reason", reason)
+}
+
+// auditBody notes the body of a request, as JSON.
+func (r *request) auditBody(doc []byte) {
+	r.audit.RequestBody(r.res.Group, r.res.Plural, r.subresource, doc)
+}
+
+// auditObject notes the object in the body of a request. doc is nil if it is not JSON.
+func (r *request) auditObject(obj runtime.Object, doc []byte) {
+	if o, ok := obj.(metav1.Object); ok {
+		r.audit.Object(o)
+	}
+	if doc == nil && r.audit.Bodies() {
+		doc, _ = json.Marshal(obj) // an object that came as protobuf
+	}
+	r.auditBody(doc)
+}
+
+// auditResponse notes the body of a response, as JSON.
+func (r *request) auditResponse(doc []byte) {
+	r.audit.ResponseBody(r.res.Group, r.res.Plural, r.subresource, doc)
+}
+
+// asJSON is the form of a response, with JSON in the place of another encoding.
+func asJSON(out encoding.Output) encoding.Output {
+	out.Media, out.Pretty = encoding.MediaJSON, false
+	return out
+}
+
+// auditResponse notes the object that a response shows.
+func (s *Server) auditResponse(r *request, o *storage.Object) {
+	form := s.form(r)
+	form.Output = asJSON(r.out)
+	if doc, err := form.Object(r.Context(), o); err == nil {
+		r.auditResponse(doc)
+	}
+}
+
+// auditList notes the list that a response shows, unless it is too long to be recorded.
+func (s *Server) auditList(r *request, l *storage.List) {
+	form := s.form(r)
+	form.Output = asJSON(r.out)
+	head, items, err := form.List(r.Context(), l)
+	if err != nil {
+		return
+	}
+	if items == nil {
+		r.auditResponse(head)
+		return
+	}
+	size := len(head)
+	for _, item := range items {
+		size += len(item) + 1
+	}
+	if r.audit.TooLarge(size) {
+		return
+	}
+	doc := slices.Concat(head, bytes.Join(items, []byte{','}), []byte(encoding.ListEnd))
+	r.auditResponse(doc)
+}

@@ -1,0 +1,66 @@
+package apiserver_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAudit_AnnotatesWhatAdmissionDid(t *testing.T) {
+	t.Parallel()
+	s := startAudited(t, "rules: [{level: Metadata, namespaces: [quiet]}, "+auditAll[len("rules: ["):])
+	h := hookedBy(s.server)
+	h.mutates("early", h.hook("labels.example.com", m{}), h.hook("same.example.com", m{}))
+	h.validates("late", h.hook("notes.example.com", m{}),
+		h.hook("down.example.com", m{"failurePolicy": "Ignore", "clientConfig": m{"url": "https://" + closedPort(t)}}))
+	h.on("labels.example.com", respondPatch(add("/metadata/labels", m{"a": "b"})))
+	h.on("notes.example.com", respond(m{"allowed": true, "auditAnnotations": m{"seen": "yes"}}))
+	s.validating("auditor", m{
+		"matchConstraints": m{"resourceRules": []m{rule("", "configmaps", "CREATE")}},
+		"validations":      []m{{"expression": "false", "message": "never"}},
+		"auditAnnotations": []m{{"key": "name", "valueExpression": "string(object.metadata.name)"}},
+	}, m{"validationActions": []string{"Audit"}})
+
+	e := s.complete(s.create(configMapsURL, settings("a", m{})))
+	delete(e.Annotations, "authorization.k8s.io/decision")
+	delete(e.Annotations, "authorization.k8s.io/reason")
+	require.Equal(t, map[string]string{
+		"mutation.webhook.admission.k8s.io/round_0_index_0": `{"configuration":"early","webhook":"labels.example.com",` +
+			`"mutated":true}`,
+		"patch.webhook.admission.k8s.io/round_0_index_0": `{"configuration":"early","webhook":"labels.example.com",` +
+			`"patch":[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}],"patchType":"JSONPatch"}`,
+		"mutation.webhook.admission.k8s.io/round_0_index_1": `{"configuration":"early","webhook":"same.example.com",` +
+			`"mutated":false}`,
+		"notes.example.com/seen": "yes",
+		"auditor/name":           "a",
+		"validation.policy.admission.k8s.io/validation_failure": `[{"message":"never","policy":"auditor",` +
+			`"binding":"auditor-b","expressionIndex":0,"validationActions":["Audit"]}]`,
+		"failed-open.validating.webhook.admission.k8s.io/round_0_index_1": "down.example.com",
+	}, e.Annotations)
+
+	s.create(namespaces, m{"apiVersion": "v1", "kind": "Namespace", "metadata": m{"name": "quiet"}})
+	e = s.complete(s.create("/api/v1/namespaces/quiet/configmaps", settings("a", m{})))
+	require.Contains(t, e.Annotations, "mutation.webhook.admission.k8s.io/round_0_index_0")
+	require.NotContains(t, e.Annotations, "patch.webhook.admission.k8s.io/round_0_index_0", "it is part of the body")
+}
+
+func TestAudit_AnnotatesPodSecurity(t *testing.T) {
+	t.Parallel()
+	s := startAudited(t, "rules: [{level: Metadata}]\n")
+	const prefix = "pod-security.kubernetes.io/"
+	s.create("/api/v1/namespaces/default/serviceaccounts", m{"metadata": m{"name": "default"}})
+	e := s.complete(s.create(pods, pod("a")))
+	require.Equal(t, "privileged:latest", e.Annotations[prefix+"enforce-policy"])
+	require.NotContains(t, e.Annotations, prefix+"audit-violations")
+
+	s.patch(namespaces+"/default", mergePatch, m{"metadata": m{"labels": m{prefix + "audit": "restricted"}}}).ok(200)
+	e = s.complete(s.create(pods, pod("b")))
+	require.Equal(t, "privileged:latest", e.Annotations[prefix+"enforce-policy"])
+	require.Contains(t, e.Annotations[prefix+"audit-violations"], `would violate PodSecurity "restricted:latest"`)
+
+	s.patch(namespaces+"/default", mergePatch, m{"metadata": m{"labels": m{prefix + "enforce": "restricted"}}}).ok(200)
+	e = s.complete(s.do(http.MethodPost, pods, pod("c")).ok(http.StatusForbidden))
+	require.Equal(t, "restricted:latest", e.Annotations[prefix+"enforce-policy"])
+	require.Equal(t, "allow", e.Annotations["authorization.k8s.io/decision"], "admission refuses, not authorization")
+}
