@@ -102,14 +102,22 @@ func (c *Collection) get(namespace, name string) *Object {
 func (c *Collection) Changed() (revision int64, any bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.revision, c.tree.Len() > 0
+	return c.revision, c.countLocked() > 0
 }
 
-// Count is how many objects the collection holds in memory now.
+// Count is how many objects the collection has now, those that cannot be read included.
 func (c *Collection) Count() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.tree.Len()
+	return c.countLocked()
+}
+
+func (c *Collection) countLocked() int {
+	n := c.tree.Len()
+	if c.damaged != nil {
+		n += c.damaged.Len()
+	}
+	return n
 }
 
 // open sets the fields and the index of the collection, and rescans the documents that it already
