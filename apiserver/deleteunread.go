@@ -33,6 +33,9 @@ func readErrorsInvalid(r *request, fault string) error {
 // be deleted as usual.
 func (s *Server) deleteUnread(w http.ResponseWriter, wr *write) error {
 	ctx, r := wr.Context(), wr.request
+	if wr.isDryRun() {
+		return readErrorsInvalid(r, "cannot be set together with .dryRun")
+	}
 	a := attributesOf(r)
 	a.Verb = unsafeDelete
 	if err := s.authorize(ctx, a); err != nil {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/storage"
-	"github.com/coxswain-dev/coxswain/storage/encryption/kmstest"
+	"github.com/coxswain-dev/coxswain/testenv/kmstest"
 )
 
 // openKMS is a backend with a plugin that runs, on a clock that the test moves.

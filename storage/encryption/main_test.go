@@ -16,8 +16,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/storage"
-	"github.com/coxswain-dev/coxswain/storage/encryption/kmstest"
 	"github.com/coxswain-dev/coxswain/storage/memory"
+	"github.com/coxswain-dev/coxswain/testenv/kmstest"
 	"github.com/coxswain-dev/coxswain/testenv/leak"
 )
 
