@@ -10,10 +10,14 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+	kmsapi "k8s.io/kms/apis/v2"
 	"k8s.io/kms/pkg/service"
 )
 
@@ -27,11 +31,39 @@ const (
 
 // Serve serves the plugin of a folder until it is killed.
 func Serve(dir string) error {
-	socket := filepath.Join(dir, Socket)
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+	server, listener, err := listen(dir)
+	if err != nil {
 		return err
 	}
-	return service.NewGRPCService(socket, time.Second, plugin{dir}).ListenAndServe()
+	return server.Serve(listener)
+}
+
+// Start serves the plugin of a folder in this process until stop is called.
+func Start(dir string) (stop func(), err error) {
+	server, listener, err := listen(dir)
+	if err != nil {
+		return nil, err
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	return func() {
+		server.Stop()
+		serving.Wait()
+	}, nil
+}
+
+func listen(dir string) (*grpc.Server, net.Listener, error) {
+	socket := filepath.Join(dir, Socket)
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, err
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	server := grpc.NewServer()
+	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService(socket, time.Second, plugin{dir}))
+	return server, listener, nil
 }
 
 // Set writes a file of a plugin's folder in one step; "" removes it.
