@@ -29,8 +29,8 @@ func readErrorsInvalid(r *request, fault string) error {
 		field.Invalid(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, fault)})
 }
 
-// deleteUnread deletes an object that cannot be read, whatever finalizers it has (KEP-3926). One that can be read has to
-// be deleted as usual.
+// deleteUnread deletes an object that cannot be read, whatever finalizers it has (KEP-3926). One that can be read has
+// to be deleted as usual.
 func (s *Server) deleteUnread(w http.ResponseWriter, wr *write) error {
 	ctx, r := wr.Context(), wr.request
 	if wr.isDryRun() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -71,7 +72,8 @@ func (unclosed) Close() error { return nil }
 // serve starts a server on the etcd, which follows the file.
 func (e *encryptedEtcd) serve() (*storage.Store, kubernetes.Interface, *rest.Config) {
 	e.t.Helper()
-	b, err := encryption.New(e.t.Context(), unclosed{e.below}, encryption.Options{File: e.file, Reload: true})
+	b, err := encryption.New(e.t.Context(), unclosed{e.below}, encryption.Options{File: e.file, Reload: true,
+		Log: slog.New(slog.DiscardHandler)})
 	require.NoError(e.t, err)
 	store := servertest.Store(e.t, b, storage.Options{})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/google/btree"
@@ -37,7 +38,7 @@ var errNoKey = errors.New("this server is not configured to decrypt it")
 // unreadable returns the reason why a document cannot be read, nil if it can be, or is merely not that of an object.
 func unreadable(kv KV) error {
 	if kv.Err == nil && bytes.HasPrefix(kv.Value, []byte(EncryptedPrefix)) {
-		return fmt.Errorf("%s: %w", EncryptionOf(kv.Value), errNoKey)
+		return fmt.Errorf("%s %w", EncryptionOf(kv.Value), errNoKey)
 	}
 	return kv.Err
 }
@@ -77,6 +78,21 @@ func (c *Collection) damagedOf(namespace, name string) error {
 		return &d.Damaged
 	}
 	return nil
+}
+
+// loggedDamages is how many damaged documents of a collection are logged as errors: with a lost key, all of them are.
+const loggedDamages = 10
+
+// logDamage logs that a document cannot be read.
+func (c *Collection) logDamage(ch change) {
+	c.mu.RLock()
+	level := slog.LevelError
+	if c.damaged != nil && c.damaged.Len() >= loggedDamages {
+		level = slog.LevelDebug
+	}
+	c.mu.RUnlock()
+	c.store.options.Log.Log(c.store.ctx, level, "a document in etcd cannot be read", "key", ch.key.String(),
+		"revision", ch.revision, "err", ch.damage)
 }
 
 // setDamaged replaces an object by its damage. The lock is held for writing.

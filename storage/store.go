@@ -395,8 +395,7 @@ func (s *Store) understand(kv KV) (change, bool) {
 	key.Collection = c.name
 	ch := change{key: key, revision: kv.Revision, schema: c.schema.Load()}
 	if ch.damage = unreadable(kv); ch.damage != nil {
-		s.options.Log.Error("a document in etcd cannot be read", "key", key.String(), "revision", kv.Revision,
-			"err", ch.damage)
+		c.logDamage(ch)
 		return ch, true
 	}
 	if kv.Value == nil {

@@ -163,7 +163,8 @@ func (e *envelope) checkSource() error {
 	case len(e.source) == 0:
 		return errors.New("encrypted DEK source is empty")
 	case len(e.source) > maxSource:
-		return fmt.Errorf("encrypted DEK source is %d bytes, which exceeds the max size of %d", len(e.source), maxSource)
+		return fmt.Errorf("encrypted DEK source is %d bytes, which exceeds the max size of %d", len(e.source),
+			maxSource)
 	}
 	if err := checkKeyID(e.keyID); err != nil {
 		return err

@@ -148,7 +148,7 @@ func FuzzEnvelope(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is accepted is written again as the same envelope.
+		// An envelope that is accepted is the same when it is written again.
 		again, err := parseEnvelope(append(append([]byte{0x0a}, appendLength(nil, e.data)...), e.head(nil)...))
 		require.NoError(t, err)
 		require.Equal(t, e.sum(), again.sum())

@@ -36,8 +36,8 @@ const (
 	maxOpeners        = 4096
 )
 
-// kms encrypts by a plugin: the plugin encrypts a seed once for each of its keys, and the seed gives each document a key
-// of its own. A write calls nobody. A read calls the plugin once for each seed that it has not seen.
+// kms encrypts by a plugin: the plugin encrypts a seed once for each of its keys, and the seed gives each document a
+// key of its own. A write calls nobody. A read calls the plugin once for each seed that it has not seen.
 type kms struct {
 	config  KMS
 	client  kmsapi.KeyManagementServiceClient
@@ -199,7 +199,7 @@ func (k *kms) call(ctx context.Context, method string, do func(context.Context) 
 func (k *kms) seal(dst, document, place []byte) ([]byte, error) {
 	s := k.state.Load()
 	if s == nil {
-		return nil, fmt.Errorf("KMS plugin %s has not encrypted a seed yet: /readyz/kms-providers says why", k.config.Name)
+		return nil, fmt.Errorf("KMS plugin %s has not encrypted a seed yet: see /readyz/kms-providers", k.config.Name)
 	}
 	if until := time.Unix(0, s.until.Load()); k.clock.Now().After(until) {
 		return nil, fmt.Errorf("KMS plugin %s has not been healthy for %s: the seed with keyID hash %s expired at %s",

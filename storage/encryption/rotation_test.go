@@ -9,7 +9,7 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// TestRotation_TwoServersOnOneEtcd goes through the steps that Kubernetes documents, each server a step after the other.
+// TestRotation_TwoServersOnOneEtcd goes through the steps that Kubernetes documents, one server after the other.
 func TestRotation_TwoServersOnOneEtcd(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)

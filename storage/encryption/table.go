@@ -88,15 +88,15 @@ func (c chain) open(ctx context.Context, stored, place []byte) (document []byte,
 	if len(failed) > 0 {
 		err = errors.Join(failed...)
 	}
-	return nil, false, fmt.Errorf("%s: %w", describe(stored), err)
+	return nil, false, fmt.Errorf("%s %w", describe(stored), err)
 }
 
-// describe names the provider and key of what is stored.
+// describe names the provider and key of what is stored, with a colon at the end.
 func describe(stored []byte) string {
 	if isEncrypted(stored) {
 		return storage.EncryptionOf(stored)
 	}
-	return "an unencrypted document"
+	return "an unencrypted document:"
 }
 
 // newTable makes the table of a configuration. It takes over those plugins of the old one that have not changed.

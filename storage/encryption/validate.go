@@ -200,7 +200,8 @@ func validateKMS(k *KMS, path *field.Path, names map[string]bool) field.ErrorLis
 	switch k.APIVersion {
 	case "v2":
 		if k.CacheSize != nil {
-			errs = append(errs, field.Invalid(path.Child("cachesize"), *k.CacheSize, "cachesize is not supported in v2"))
+			errs = append(errs, field.Invalid(path.Child("cachesize"), *k.CacheSize,
+				"cachesize is not supported in v2"))
 		}
 	case "", "v1":
 		errs = append(errs, field.Invalid(version, k.APIVersion, "KMS v1, which is the default of this field, is "+
