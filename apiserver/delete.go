@@ -29,6 +29,9 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	wr := newDelete(r, options)
+	if ignoresReadErrors(options) {
+		return s.deleteUnread(w, wr)
+	}
 	o, gone, err := s.deleteObject(r.Context(), wr, options)
 	if err != nil {
 		return err
@@ -138,6 +141,9 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	options, err := s.deleteOptions(w, r)
 	if err != nil {
 		return err
+	}
+	if ignoresReadErrors(options) {
+		return readErrorsInvalid(r, "is not allowed with DELETECOLLECTION, try again after removing the option")
 	}
 	q, err := s.listRequest(r)
 	if err != nil {

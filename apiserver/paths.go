@@ -92,6 +92,12 @@ func VersionInfo() version.Info {
 	}
 }
 
+// ReadyCheck is a part of /readyz that is not about the server itself: Run returns nil if it is ready.
+type ReadyCheck struct {
+	Name string
+	Run  func(ctx context.Context) error
+}
+
 // check is one named part of a health endpoint.
 type check struct {
 	name string
@@ -106,7 +112,11 @@ func (s *Server) serveLivez(w http.ResponseWriter, r *http.Request) error {
 // it, and the server is not about to stop.
 func (s *Server) serveReadyz(w http.ResponseWriter, r *http.Request) error {
 	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	return s.health(w, r, name, []check{{"ping", ping}, {"etcd", s.Store.Ready}, {"shutdown", s.notDraining}})
+	checks := []check{{"ping", ping}, {"etcd", s.Store.Ready}}
+	for _, c := range s.ReadyChecks {
+		checks = append(checks, check{c.Name, c.Run})
+	}
+	return s.health(w, r, name, append(checks, check{"shutdown", s.notDraining}))
 }
 
 func ping(context.Context) error { return nil }

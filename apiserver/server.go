@@ -107,6 +107,8 @@ type Options struct {
 	Metrics []prometheus.Gatherer
 	// NoProfiling leaves out /debug/pprof (--profiling=false).
 	NoProfiling bool
+	// ReadyChecks are further parts of /readyz.
+	ReadyChecks []ReadyCheck
 	// Middleware, if not nil, is put around the answer to every request whose user is known, so that a test may watch,
 	// delay and replace answers. A ResponseWriter that it puts around the server's has the method Unwrap, as for
 	// http.ResponseController.

@@ -59,6 +59,11 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer watcher.Close()
+	if q.InitialEvents { // which promise to be all that there is
+		if err := r.objects.DamagedIn(q.Scope); err != nil {
+			return err
+		}
+	}
 	open := labelsOf(r, r.Request)
 	s.metrics.Open(open, 1)
 	defer s.metrics.Open(open, -1)

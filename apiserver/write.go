@@ -145,8 +145,11 @@ func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object
 		return nil, err
 	}
 	if !life.Renewed && current.Same(doc) {
-		wr.unchanged = true
-		return current, nil
+		// What is encrypted with an old key is written all the same: that is how objects get the new one.
+		if stale, err := s.Store.Stale(ctx, current); err != nil || !stale {
+			wr.unchanged = err == nil
+			return current, err
+		}
 	}
 	if strategy.Ended(wr.res, obj) { // its last finalizer was taken away
 		removed, err := s.remove(ctx, wr, current, old)

@@ -84,6 +84,10 @@ type KV struct {
 	Path     string
 	Value    []byte
 	Revision int64
+	// Err is why the document cannot be decrypted; Value is then nil.
+	Err error
+	// Stale reports that the document is stored in another form than a write would give it now.
+	Stale bool
 }
 
 // FollowRequest opens a Backend.Watch.
@@ -103,12 +107,13 @@ type WatchBatch struct {
 	Err      error // the watch ended; ErrExpired when compacted
 }
 
-// Change is one put (Value set) or delete (Value nil) of a path.
+// Change is one put (Value set, or Err) or delete (neither) of a path.
 type Change struct {
 	Path     string
 	Value    []byte
 	Revision int64
-	Before   KV // with FollowRequest.Previous; Revision 0 when there was nothing
+	Err      error // why the document cannot be decrypted
+	Before   KV    // with FollowRequest.Previous; Revision 0 when there was nothing
 }
 
 // Write is one part of a commit.
@@ -122,6 +127,8 @@ type Write struct {
 	// TTL, when positive, is the time after which etcd removes the object (rounded up to seconds;
 	// objects that expire together share an etcd lease). Zero keeps it forever.
 	TTL time.Duration
+	// KeepTTL leaves the time to live of an Update's document as it is, in place of TTL.
+	KeepTTL bool
 }
 
 // AnyRevision, as Write.Expect of an Update or a Delete, compares nothing: the document is written or

@@ -31,6 +31,10 @@ type Collection struct {
 	log    eventLog
 	alarms alarms
 	kept   keptSnapshots
+	// damaged are the documents that cannot be read, nil while there are none, and sharedDamaged is to them what shared
+	// is to tree.
+	damaged, sharedDamaged *btree.BTreeG[*damage]
+	gap                    int64 // the revision of a change that watchers could not be told of
 
 	received atomic.Int64 // changes that the watch over etcd delivered
 }
@@ -98,14 +102,22 @@ func (c *Collection) get(namespace, name string) *Object {
 func (c *Collection) Changed() (revision int64, any bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.revision, c.tree.Len() > 0
+	return c.revision, c.countLocked() > 0
 }
 
-// Count is how many objects the collection holds in memory now.
+// Count is how many objects the collection has now, those that cannot be read included.
 func (c *Collection) Count() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.tree.Len()
+	return c.countLocked()
+}
+
+func (c *Collection) countLocked() int {
+	n := c.tree.Len()
+	if c.damaged != nil {
+		n += c.damaged.Len()
+	}
+	return n
 }
 
 // open sets the fields and the index of the collection, and rescans the documents that it already
@@ -141,6 +153,12 @@ func (c *Collection) open(o CollectionOptions) {
 	})
 	c.tree, c.shared = tree, nil
 	c.kept.clear()
+	if c.damaged != nil {
+		c.damaged.Ascend(func(d *damage) bool {
+			d.last = rescan(d.last)
+			return true
+		})
+	}
 	for n := c.log.first; n < c.log.next; n++ {
 		old := c.log.at(n)
 		c.log.ring[n&uint64(len(c.log.ring)-1)] = &entry{
@@ -159,6 +177,10 @@ func (sc *schema) is(o CollectionOptions) bool {
 
 // load puts an object of the first snapshot in place, before there are readers.
 func (c *Collection) load(ch change) {
+	if ch.damage != nil {
+		c.setDamaged(ch)
+		return
+	}
 	c.tree.ReplaceOrInsert(ch.object)
 	c.indexPut(ch.object)
 }
@@ -176,9 +198,22 @@ func (c *Collection) apply(changes []change) {
 			ch.object = sc.at(ch.object, ch.revision)
 		}
 		e := &entry{revision: ch.revision, object: ch.object}
-		if ch.object != nil {
+		switch {
+		case ch.damage != nil:
+			c.setDamaged(ch)
+			continue
+		case ch.object != nil:
 			e.previous, _ = c.tree.ReplaceOrInsert(ch.object)
-		} else if e.previous, _ = c.tree.Delete(&Object{Key: ch.key}); e.previous == nil {
+		default:
+			e.previous, _ = c.tree.Delete(&Object{Key: ch.key})
+		}
+		if e.previous == nil {
+			var lost bool
+			if e.previous, lost = c.mend(ch); lost {
+				c.breakWatches(ch.revision)
+			}
+		}
+		if e.object == nil && e.previous == nil {
 			continue // of an object that memory never had, or that it knows to be gone
 		}
 		c.indexDelete(e.previous)
@@ -224,6 +259,7 @@ func (sc *schema) indexValue(o *Object) (string, bool) {
 // snapshot is an immutable state of the collection: the state at every revision from first to last.
 type snapshot struct {
 	tree        *btree.BTreeG[*Object]
+	damaged     *btree.BTreeG[*damage]
 	first, last int64
 }
 
@@ -242,13 +278,16 @@ func (c *Collection) snapshot() snapshot {
 // cloneLocked makes the shared clone if there is none. The caller holds the lock for writing.
 func (c *Collection) cloneLocked() snapshot {
 	if c.shared == nil {
-		c.shared = c.tree.Clone()
+		c.shared, c.sharedDamaged = c.tree.Clone(), nil
+		if c.damaged != nil {
+			c.sharedDamaged = c.damaged.Clone()
+		}
 	}
 	return c.snapshotLocked()
 }
 
 func (c *Collection) snapshotLocked() snapshot {
-	return snapshot{tree: c.shared, first: c.revision, last: c.reachedLocked()}
+	return snapshot{tree: c.shared, damaged: c.sharedDamaged, first: c.revision, last: c.reachedLocked()}
 }
 
 // reachedLocked is the newest revision up to which this collection has every change. The
@@ -298,6 +337,9 @@ func (c *Collection) Get(ctx context.Context, namespace, name string, at At) (*O
 	if o := c.get(namespace, name); o != nil {
 		return o, nil
 	}
+	if err := c.damagedOf(namespace, name); err != nil {
+		return nil, err
+	}
 	return nil, fmt.Errorf("%s: %w", key, ErrNotFound)
 }
 
@@ -309,6 +351,9 @@ func (c *Collection) getExactly(ctx context.Context, key Key, revision int64) (*
 		if o, found := s.tree.Get(&Object{Key: key}); found {
 			return o, nil
 		}
+		if err := firstDamaged(s.damaged, Scope{Namespace: key.Namespace, Name: key.Name}, "", ""); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%s at revision %d: %w", key, revision, ErrNotFound)
 	}
 	path := key.String()
@@ -319,5 +364,9 @@ func (c *Collection) getExactly(ctx context.Context, key Key, revision int64) (*
 	if len(result.KVs) == 0 || result.KVs[0].Path != path {
 		return nil, fmt.Errorf("%s at revision %d: %w", key, revision, ErrNotFound)
 	}
-	return c.schema.Load().object(key, result.KVs[0].Revision, result.KVs[0].Value)
+	kv := result.KVs[0]
+	if err := unreadable(kv); err != nil {
+		return nil, &Damaged{Key: key, Revision: kv.Revision, Err: err}
+	}
+	return c.schema.Load().object(key, kv.Revision, kv.Value)
 }

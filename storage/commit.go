@@ -65,7 +65,11 @@ func (e *etcd) commit(ctx context.Context, writes []Write) (*Outcome, error) {
 			}
 			lease, taken = shared.id, append(taken, shared)
 		}
-		puts[i] = clientv3.OpPut(key, "", clientv3.WithLease(lease))
+		option := clientv3.WithLease(lease)
+		if w.KeepTTL {
+			option = clientv3.WithIgnoreLease()
+		}
+		puts[i] = clientv3.OpPut(key, "", option)
 		puts[i].WithValueBytes(w.Value) // etcd copies the value into its log, and the client into its request
 	}
 	if err := ctx.Err(); err != nil {

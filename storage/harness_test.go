@@ -71,10 +71,24 @@ func TestMemory_KeepsTheContract(t *testing.T) {
 	}
 }
 
+// Encrypt puts a backend that encrypts pods over another. It is set as StartMemory is.
+var Encrypt func(t testing.TB, below Backend) Backend
+
+func TestEncryption_KeepsTheContract(t *testing.T) {
+	t.Parallel()
+	for name, test := range onMemory {
+		t.Run(name, test)
+	}
+}
+
 func startBackend(t testing.TB) Backend {
 	t.Helper()
-	if strings.HasPrefix(t.Name(), "TestMemory_KeepsTheContract/") {
+	encrypted := strings.HasPrefix(t.Name(), "TestEncryption_KeepsTheContract/")
+	if encrypted || strings.HasPrefix(t.Name(), "TestMemory_KeepsTheContract/") {
 		b := StartMemory()
+		if encrypted {
+			b = Encrypt(t, b)
+		}
 		t.Cleanup(func() { require.NoError(t, b.Close()) })
 		return b
 	}

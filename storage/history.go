@@ -102,7 +102,11 @@ func (w *Watcher) fillFromHistory(ctx context.Context) error {
 	}
 	sc := w.collection.schema.Load()
 	for _, c := range batch.Changes {
-		if e := w.collection.remember(sc, c); e != nil {
+		e, err := w.collection.remember(sc, c)
+		if err != nil {
+			return err
+		}
+		if e != nil {
 			w.tell(sc, e)
 		}
 	}
@@ -138,17 +142,27 @@ func (h *historyReader) next(ctx context.Context, s *Store) (WatchBatch, error) 
 	}
 }
 
-// remember makes an entry of a change in etcd's history, nil if readers could not see it.
-func (c *Collection) remember(sc *schema, ch Change) *entry {
+// remember makes an entry of a change in etcd's history, nil if readers could not see it. It is ErrExpired if an object
+// that cannot be read was deleted: there is no event for that.
+func (c *Collection) remember(sc *schema, ch Change) (*entry, error) {
 	e := &entry{revision: ch.Revision}
+	after := KV{Path: ch.Path, Value: ch.Value, Revision: ch.Revision, Err: ch.Err}
+	switch {
+	case unreadable(after) != nil:
+		return nil, nil
+	case unreadable(ch.Before) != nil && ch.Value == nil:
+		return nil, fmt.Errorf("%w: %s was deleted and cannot be read", ErrExpired, ch.Path)
+	case unreadable(ch.Before) != nil:
+		ch.Before = KV{}
+	}
 	if ch.Value != nil {
-		e.object = c.understandOld(sc, KV{Path: ch.Path, Value: ch.Value, Revision: ch.Revision})
+		e.object = c.understandOld(sc, after)
 	}
 	if ch.Before.Revision != 0 {
 		e.previous = c.understandOld(sc, ch.Before)
 	}
 	if e.object == nil && e.previous == nil {
-		return nil
+		return nil, nil
 	}
-	return e
+	return e, nil
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/google/btree"
 )
 
 // Scope narrows a list or a watch in ways that are cheap to index. Empty fields do not narrow.
@@ -53,6 +55,8 @@ type ListRequest struct {
 	// Limit and Continue page; see List.Continue.
 	Limit    int64
 	Continue string
+	// Readable leaves out objects that cannot be read. Without it they are an error: a *Damaged.
+	Readable bool
 }
 
 // List is the answer. Items are in key order.
@@ -88,11 +92,11 @@ func (c *Collection) list(ctx context.Context, r ListRequest) (*List, error) {
 	if r.At.Exact && r.At.Revision > 0 && !r.At.Any {
 		return c.listAt(ctx, r, r.At.Revision, place{})
 	}
-	if list := c.listIndexed(r); list != nil {
-		return list, nil
+	if list, err := c.listIndexed(r); list != nil || err != nil {
+		return list, err
 	}
 	s := c.snapshot()
-	return c.page(s, r, s.last, place{}), nil
+	return c.page(s, r, s.last, place{})
 }
 
 // listOn continues after the page that returned the token.
@@ -106,7 +110,7 @@ func (c *Collection) listOn(ctx context.Context, r ListRequest) (*List, error) {
 			return nil, err
 		}
 		s := c.snapshot()
-		return c.page(s, r, s.last, place{Start: token.Start}), nil
+		return c.page(s, r, s.last, place{Start: token.Start})
 	}
 	var list *List
 	if err = c.store.outlived(token.place); err == nil {
@@ -121,20 +125,23 @@ func (c *Collection) listOn(ctx context.Context, r ListRequest) (*List, error) {
 
 // listIndexed reads the small tree of one index value, if all of it fits in one page. It returns nil
 // otherwise.
-func (c *Collection) listIndexed(r ListRequest) *List {
+func (c *Collection) listIndexed(r ListRequest) (*List, error) {
 	if r.Scope.IndexValue == "" {
-		return nil
+		return nil, nil
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	sc := c.schema.Load()
 	list := &List{Revision: c.reachedLocked()}
+	if err := r.damaged(c.damaged, "", ""); err != nil {
+		return nil, err
+	}
 	t := c.index[r.Scope.IndexValue]
 	if t == nil {
-		return list
+		return list, nil
 	}
 	if r.Limit > 0 && int64(t.Len()) > r.Limit {
-		return nil
+		return nil, nil
 	}
 	list.Items = make([]*Object, 0, t.Len())
 	t.Ascend(func(o *Object) bool {
@@ -143,7 +150,16 @@ func (c *Collection) listIndexed(r ListRequest) *List {
 		}
 		return true
 	})
-	return list
+	return list, nil
+}
+
+// damaged returns an error if the part of a list from one path to another would have to hold an object that cannot be
+// read.
+func (r *ListRequest) damaged(damaged *btree.BTreeG[*damage], start, end string) error {
+	if r.Readable {
+		return nil
+	}
+	return firstDamaged(damaged, r.Scope, start, end)
 }
 
 // indexed narrows a snapshot to the objects of an index value, if nothing has changed since.
@@ -166,19 +182,19 @@ func (c *Collection) listAt(ctx context.Context, r ListRequest, revision int64, 
 		return nil, err
 	}
 	if s, ok := c.snapshotAt(revision); ok {
-		return c.page(s, r, revision, from), nil
+		return c.page(s, r, revision, from)
 	}
 	return c.pageFromEtcd(ctx, r, revision, from)
 }
 
 // page reads a page from a snapshot.
-func (c *Collection) page(s snapshot, r ListRequest, revision int64, from place) *List {
+func (c *Collection) page(s snapshot, r ListRequest, revision int64, from place) (*List, error) {
 	sc := c.schema.Load()
 	list := &List{Revision: revision}
 	if r.Scope.isWide() && from.Start == "" {
 		if r.Limit <= 0 {
 			list.Items = s.all()
-			return list
+			return list, r.damaged(s.damaged, "", "")
 		}
 		from.Rest = int64(s.tree.Len())
 	}
@@ -195,18 +211,22 @@ func (c *Collection) page(s snapshot, r ListRequest, revision int64, from place)
 		return countable && from.Rest == 0
 	})
 	if following == 0 {
-		return list
+		return list, r.damaged(s.damaged, from.Start, "")
+	}
+	last := list.Items[len(list.Items)-1].Key
+	if err := r.damaged(s.damaged, from.Start, belowCollection(last)); err != nil {
+		return nil, err
 	}
 	c.keep(s)
 	if known := from.Rest - int64(len(list.Items)); known > 0 {
 		following = known
 	}
-	next := continueToken{Revision: revision, place: c.store.after(from, list.Items[len(list.Items)-1].Key)}
+	next := continueToken{Revision: revision, place: c.store.after(from, last)}
 	if countable {
 		list.Remaining, next.Rest = &following, following
 	}
 	list.Continue = next.String()
-	return list
+	return list, nil
 }
 
 // ascend calls f in key order for a superset of the objects in scope, from start on.
@@ -262,6 +282,9 @@ func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision i
 			return nil, err
 		}
 		for i, kv := range page.KVs {
+			if err := c.readableOld(&r, kv); err != nil {
+				return nil, err
+			}
 			o := c.understandOld(sc, kv)
 			if !r.Scope.holds(sc, o) {
 				continue
@@ -286,10 +309,24 @@ func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision i
 	}
 }
 
+// readableOld returns an error if a past document belongs into a list and cannot be read.
+func (c *Collection) readableOld(r *ListRequest, kv KV) error {
+	err := unreadable(kv)
+	if err == nil || r.Readable {
+		return nil
+	}
+	key, notKey := ParseKey(kv.Path)
+	if notKey != nil || r.Scope.Namespace != "" && key.Namespace != r.Scope.Namespace ||
+		r.Scope.Name != "" && key.Name != r.Scope.Name {
+		return nil
+	}
+	return &Damaged{Key: key, Revision: kv.Revision, Err: err}
+}
+
 // understandOld returns the object of a past document, nil if it is corrupt.
 func (c *Collection) understandOld(sc *schema, kv KV) *Object {
 	key, err := ParseKey(kv.Path)
-	if err != nil {
+	if err != nil || unreadable(kv) != nil {
 		return nil
 	}
 	key.Collection = c.name
@@ -315,14 +352,18 @@ type place struct {
 
 // after returns the start of the page that follows one that began at from and ended with last.
 func (s *Store) after(from place, last Key) place {
-	path := last.Name
-	if last.Namespace != "" {
-		path = last.Namespace + "/" + last.Name
-	}
 	if from.Begun == 0 {
 		from.Begun = s.options.Clock.Now().UnixMilli()
 	}
-	return place{Start: path + "\x00", Begun: from.Begun}
+	return place{Start: belowCollection(last) + "\x00", Begun: from.Begun}
+}
+
+// belowCollection is the path of a key below its collection.
+func belowCollection(k Key) string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
 }
 
 // outlived returns ErrExpired if the list that a page belongs to began too long ago.

@@ -91,6 +91,16 @@ func (l *eventLog) drop() {
 	l.first++
 }
 
+// restart empties the log as of a revision, and returns the number of an entry that is no longer in it: every cursor up
+// to now has fallen off.
+func (l *eventLog) restart(revision int64) (fallen uint64) {
+	fallen = l.first
+	clear(l.ring)
+	l.next++
+	l.first, l.bytes, l.floor = l.next, 0, revision
+	return fallen
+}
+
 func (l *eventLog) grow() {
 	ring := make([]*entry, max(16, 2*len(l.ring)))
 	for n := l.first; n < l.next; n++ {

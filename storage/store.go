@@ -288,6 +288,9 @@ func (s *Store) refusal(writes []Write, outcome *Outcome) error {
 		case before.Revision == 0:
 			return &Refusal{i, fmt.Errorf("%s: %w", w.Key, ErrNotFound)}
 		default:
+			if err := unreadable(before); err != nil {
+				return &Refusal{i, &Damaged{Key: w.Key, Revision: before.Revision, Err: err}}
+			}
 			current, err := s.schemaOf(w.Key.Collection).object(w.Key, before.Revision, before.Value)
 			if err != nil {
 				return fmt.Errorf("storage: commit: %w", err)
@@ -378,6 +381,7 @@ type change struct {
 	revision int64
 	object   *Object // nil: deleted
 	schema   *schema // that object was made with
+	damage   error   // why the document cannot be read
 }
 
 // understand scans a document. A document that is not an object's is logged and left out.
@@ -390,6 +394,10 @@ func (s *Store) understand(kv KV) (change, bool) {
 	c := s.collection(key.Collection)
 	key.Collection = c.name
 	ch := change{key: key, revision: kv.Revision, schema: c.schema.Load()}
+	if ch.damage = unreadable(kv); ch.damage != nil {
+		c.logDamage(ch)
+		return ch, true
+	}
 	if kv.Value == nil {
 		return ch, true
 	}
@@ -402,7 +410,7 @@ func (s *Store) understand(kv KV) (change, bool) {
 
 // load takes one document of the first snapshot.
 func (s *Store) load(kv KV) {
-	if ch, ok := s.understand(kv); ok && ch.object != nil {
+	if ch, ok := s.understand(kv); ok && (ch.object != nil || ch.damage != nil) {
 		s.collection(ch.key.Collection).load(ch)
 	}
 }
@@ -502,7 +510,7 @@ func (s *Store) apply(batch WatchBatch) {
 	for _, c := range batch.Changes {
 		ch, ok := find(own, &c)
 		if !ok {
-			ch, ok = s.understand(KV{Path: c.Path, Value: c.Value, Revision: c.Revision})
+			ch, ok = s.understand(KV{Path: c.Path, Value: c.Value, Revision: c.Revision, Err: c.Err})
 		}
 		if ok {
 			changes = append(changes, ch)
@@ -557,12 +565,12 @@ func (s *Store) resync() error {
 			seen[c.name] = map[Key]struct{}{}
 		}
 		seen[c.name][key] = struct{}{}
-		old := c.get(key.Namespace, key.Name)
-		if old != nil && old.Revision == kv.Revision {
+		old, damaged := c.get(key.Namespace, key.Name), c.damagedAt(key)
+		if old != nil && old.Revision == kv.Revision || damaged == kv.Revision {
 			return
 		}
 		ch, ok := s.understand(kv)
-		if !ok || ch.object == nil && old == nil {
+		if !ok || ch.object == nil && ch.damage == nil && old == nil && damaged == 0 {
 			return
 		}
 		if old != nil && ch.object != nil && old.UID != ch.object.UID {
@@ -575,9 +583,9 @@ func (s *Store) resync() error {
 		return fmt.Errorf("read everything again: %w", err)
 	}
 	s.each(func(c *Collection) {
-		for _, o := range c.snapshot().all() {
-			if _, ok := seen[c.name][o.Key]; !ok {
-				changes = append(changes, change{key: o.Key, revision: revision, schema: c.schema.Load()})
+		for _, key := range c.keys() {
+			if _, ok := seen[c.name][key]; !ok {
+				changes = append(changes, change{key: key, revision: revision, schema: c.schema.Load()})
 			}
 		}
 	})

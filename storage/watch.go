@@ -114,7 +114,11 @@ func (c *Collection) watch(ctx context.Context, r WatchRequest) (*Watcher, error
 		w.beginWithState(r.InitialEvents)
 		return w, nil
 	}
-	if err := c.store.past(ctx, &r.Scope, r.From); err != nil {
+	err := c.store.past(ctx, &r.Scope, r.From)
+	if err == nil {
+		err = c.afterGap(r.From)
+	}
+	if err != nil {
 		w.Close()
 		return nil, err
 	}
@@ -251,6 +255,19 @@ func (a *alarms) ring(sc *schema, e *entry, n uint64) {
 	}
 	if wasThen && was != now {
 		a.byIndex[was].ring(n)
+	}
+}
+
+// ringAll wakes every watcher for entry n.
+func (a *alarms) ringAll(n uint64) {
+	a.all.ring(n)
+	for _, sets := range []map[string]watcherSet{a.byNamespace, a.byIndex} {
+		for _, ws := range sets {
+			ws.ring(n)
+		}
+	}
+	for _, ws := range a.byName {
+		ws.ring(n)
 	}
 }
 

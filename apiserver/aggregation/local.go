@@ -96,7 +96,7 @@ var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Vers
 func (a *Aggregation) keepOnce(ctx context.Context, start bool) error {
 	// What memory has of definitions is at least as new as the APIServices below: none is taken for superfluous because
 	// another server saw its definition first.
-	list, err := a.Objects.Collection(a.res).List(ctx, storage.ListRequest{At: storage.At{Any: true}})
+	list, err := a.Objects.Collection(a.res).List(ctx, storage.ListRequest{At: storage.At{Any: true}, Readable: true})
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func (a *Aggregation) follow(ctx context.Context) {
 
 // refresh makes the set of the APIServices in memory, and returns their revision.
 func (a *Aggregation) refresh(ctx context.Context) (int64, error) {
-	list, err := a.Objects.Collection(a.res).List(ctx, storage.ListRequest{At: storage.At{Any: true}})
+	list, err := a.Objects.Collection(a.res).List(ctx, storage.ListRequest{At: storage.At{Any: true}, Readable: true})
 	if err != nil {
 		return 0, err
 	}

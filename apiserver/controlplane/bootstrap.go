@@ -41,7 +41,8 @@ func (c *ControlPlane) Bootstrap(ctx context.Context) error {
 	}
 	var missing []storage.Write
 	add := func(res *api.Resource, obj api.Object) error {
-		if _, err := c.Objects.Collection(res).Get(ctx, "", obj.GetName(), storage.At{Any: true}); err == nil {
+		_, err := c.Objects.Collection(res).Get(ctx, "", obj.GetName(), storage.At{Any: true})
+		if err == nil || errors.As(err, new(*storage.Damaged)) { // it is there, if it can be read or not
 			return nil
 		}
 		write, err := c.Objects.Create(res, obj)

@@ -125,7 +125,8 @@ func (u *upkeep) add(writes []storage.Write, err error) {
 }
 
 func (u *upkeep) round(ctx context.Context, res *api.Resource, wanted []api.Object) {
-	stored, err := u.own.Objects.Collection(res).List(ctx, storage.ListRequest{At: storage.At{Any: true}})
+	objects := u.own.Objects.Collection(res)
+	stored, err := objects.List(ctx, storage.ListRequest{At: storage.At{Any: true}, Readable: true})
 	if err != nil {
 		u.add(nil, err)
 		return
@@ -150,8 +151,11 @@ func (u *upkeep) round(ctx context.Context, res *api.Resource, wanted []api.Obje
 		u.mend(res, o, have, want)
 	}
 	for _, want := range wanted {
-		if missing[want.GetName()] != nil {
-			u.note(want)
+		if missing[want.GetName()] == nil {
+			continue
+		}
+		u.note(want)
+		if objects.DamagedIn(storage.Scope{Name: want.GetName()}) == nil { // otherwise it is there and cannot be read
 			u.create(res, want)
 		}
 	}

@@ -64,6 +64,9 @@ func (c *ControlPlane) policyWrites(ctx context.Context) ([]storage.Write, error
 			writes = append(writes, w)
 			return err
 		}
+		if errors.As(err, new(*storage.Damaged)) { // the store has logged it, and the others are not to wait for it
+			return nil
+		}
 		if err != nil {
 			return err
 		}

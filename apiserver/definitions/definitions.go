@@ -125,7 +125,7 @@ func (d *Definitions) refresh(ctx context.Context) (int64, error) {
 	if revision := d.upToDate(); revision > 0 {
 		return revision, nil
 	}
-	list, err := d.Objects.Collection(d.res).List(ctx, storage.ListRequest{At: storage.At{Any: true}})
+	list, err := d.Objects.Collection(d.res).List(ctx, storage.ListRequest{At: storage.At{Any: true}, Readable: true})
 	if err != nil {
 		return 0, err
 	}

@@ -27,7 +27,6 @@ type flag struct {
 
 const (
 	noABAC        = "this server has no authorization by policy files; --authorization-mode lists what it has"
-	noEncryption  = "this server stores objects unencrypted"
 	noEgress      = "this server connects without a proxy"
 	noOtherStores = "this server stores everything in --etcd-servers"
 	noCurves      = "this server's curves for TLS cannot be chosen"
@@ -61,8 +60,6 @@ var flags = []flag{
 	{name: "enable-aggregator-routing", bool: true},
 	{name: "enable-garbage-collector", bool: true, as: []string{"true"}},
 	{name: "enable-logs-handler", bool: true, as: []string{"false"}},
-	{name: "encryption-provider-config", as: []string{""}, refused: noEncryption},
-	{name: "encryption-provider-config-automatic-reload", bool: true, as: []string{"false"}},
 	{name: "endpoint-reconciler-type", as: []string{"lease"}},
 	{name: "etcd-count-metric-poll-period"},
 	{name: "etcd-db-metric-poll-interval"},

@@ -5,6 +5,7 @@ package status
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -80,7 +81,12 @@ func Of(err error, subject Subject) metav1.Status {
 	var conflict *storage.Conflict
 	var stale *storage.StaleToken
 	var future *apierrors.StatusError
+	var damaged *storage.Damaged
 	switch {
+	case errors.As(err, &damaged) && subject.Name == "" && !subject.Watch:
+		return unreadable(gr, damaged)
+	case errors.As(err, &damaged):
+		return apierrors.NewInternalError(err).Status()
 	case errors.As(err, &conflict):
 		return apierrors.NewConflict(gr, name, ErrModified).Status()
 	case errors.Is(err, storage.ErrNotFound):
@@ -118,4 +124,15 @@ func Of(err error, subject Subject) metav1.Status {
 		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).Status()
 	}
 	return apierrors.NewInternalError(err).Status()
+}
+
+// unreadable is the answer to a list in which an object belongs that cannot be read.
+func unreadable(gr schema.GroupResource, damaged *storage.Damaged) metav1.Status {
+	return metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
+		Message: fmt.Sprintf("failed to read one or more %s from the storage: %v", gr, damaged),
+		Details: &metav1.StatusDetails{Group: gr.Group, Kind: gr.Resource, Causes: []metav1.StatusCause{{
+			Type: metav1.CauseTypeUnexpectedServerResponse, Field: damaged.Key.String(), Message: damaged.Err.Error(),
+		}}},
+	}
 }

@@ -36,21 +36,21 @@ func TestKubeAPIServer_HasTheFlagsOfKubeAPIServer(t *testing.T) {
 func TestKubeAPIServer_RefusesFlagsThatItMustNotIgnore(t *testing.T) {
 	t.Parallel()
 	for arg, words := range map[string]string{
-		"--authorization-config=c":                  "--authorization-config",
-		"--authorization-policy-file=p":             "--authorization-policy-file",
-		"--authorization-mode=ABAC":                 "ABAC",
-		"--encryption-provider-config=e":            "--encryption-provider-config",
-		"--egress-selector-config-file=e":           "--egress-selector-config-file",
-		"--etcd-servers-overrides=/pods#u":          "--etcd-servers-overrides",
-		"--allow-privileged=false":                  "--allow-privileged",
-		"--service-account-signing-endpoint=s":      "--service-account-signing-endpoint",
-		"--admission-control=AlwaysDeny":            "--admission-control",
-		"--enable-admission-plugins=Nobody":         "Nobody",
-		"--enable-admission-plugins=EventRateLimit": "EventRateLimit",
-		"--data-dir=d":                              "unknown flag: --data-dir",
-		"--insecure-port=8080":                      "unknown flag: --insecure-port",
-		"--watch-cache=maybe":                       "must be true or false",
-		"--secure-port=70000":                       "--secure-port",
+		"--authorization-config=c":                      "--authorization-config",
+		"--authorization-policy-file=p":                 "--authorization-policy-file",
+		"--authorization-mode=ABAC":                     "ABAC",
+		"--encryption-provider-config-automatic-reload": "must be set with --encryption-provider-config",
+		"--egress-selector-config-file=e":               "--egress-selector-config-file",
+		"--etcd-servers-overrides=/pods#u":              "--etcd-servers-overrides",
+		"--allow-privileged=false":                      "--allow-privileged",
+		"--service-account-signing-endpoint=s":          "--service-account-signing-endpoint",
+		"--admission-control=AlwaysDeny":                "--admission-control",
+		"--enable-admission-plugins=Nobody":             "Nobody",
+		"--enable-admission-plugins=EventRateLimit":     "EventRateLimit",
+		"--data-dir=d":                                  "unknown flag: --data-dir",
+		"--insecure-port=8080":                          "unknown flag: --insecure-port",
+		"--watch-cache=maybe":                           "must be true or false",
+		"--secure-port=70000":                           "--secure-port",
 	} {
 		err := kubeAPIServerWith(t, arg)
 		require.ErrorContains(t, err, words, arg)

@@ -48,6 +48,7 @@ type serverFlags struct {
 	advertise      net.IP
 	kubelet        kubeletFlags
 	etcd           storage.ExternalOptions
+	encryption     encryptionFlags
 
 	admission       admission.Options
 	admissionConfig string
@@ -65,6 +66,8 @@ type serverFlags struct {
 	time  timing
 	// metrics are those of the components that are in this process.
 	metrics []prometheus.Gatherer
+	// checks are further parts of /readyz.
+	checks []apiserver.ReadyCheck
 	// peers are the health endpoints of the other components.
 	peers map[string]string
 	// trusted, if not nil, is a certificate by which components in this process recognize the server besides its CA.
@@ -111,6 +114,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	f.limits.add(fs)
 	f.audit.AddFlags(fs)
 	f.addEtcd(fs)
+	f.encryption.add(fs)
 	fs.DurationVar(&f.historyRetention, "history-retention", time.Hour,
 		"how far back watches and lists can read the past; --etcd-compaction-interval at least")
 	fs.DurationVar(&f.compactionInterval, "etcd-compaction-interval", 5*time.Minute,
@@ -181,6 +185,9 @@ type running struct {
 // runServer starts everything that the API server needs, calls ready once it serves, and
 // ends it all, in order, when ctx ends and ready has returned.
 func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, *running) error) error {
+	if err := f.encryption.check(); err != nil {
+		return err
+	}
 	if f.dataDir != "" {
 		unlock, err := lockDir(f.dataDir)
 		if err != nil {
@@ -198,6 +205,10 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 	if err != nil {
 		return err
 	}
+	backend, keys, err := f.encrypt(ctx, backend)
+	if err != nil {
+		return err
+	}
 	defer func() {
 		if err := backend.Close(); err != nil {
 			slog.Warn("closing etcd", "error", err)
@@ -208,6 +219,9 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 		return err
 	}
 	defer store.Close()
+	if keys != nil {
+		defer followKeys(keys, store)()
+	}
 	if len(f.etcd.Servers) == 0 && f.dataDir != "" && f.time.manual == nil {
 		stop, err := serveSnapshots(ctx, f.dataDir, store)
 		if err != nil {
@@ -277,7 +291,8 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 		Admission:          f.admission,
 		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
 		Audit:  auditor,
-		Limits: f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers, NoProfiling: !f.profiling,
+		Limits: f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers,
+		ReadyChecks: f.checks, NoProfiling: !f.profiling,
 		Clock: f.time.clock(),
 	})
 	if err != nil {

@@ -49,6 +49,9 @@ func (b *Backend) Commit(ctx context.Context, writes []storage.Write) (*storage.
 		switch {
 		case w.Op == storage.Check:
 		case w.Op != storage.Delete:
+			if w.KeepTTL && found[i] != nil {
+				made[i].expires = found[i].expires
+			}
 			changes = append(changes, change{before: found[i], after: made[i]})
 		default:
 			if before := b.get(paths[i]); before != nil {

@@ -80,7 +80,7 @@ func (f *Follower) take(ctx context.Context) error {
 	var levels []*flowv1.PriorityLevelConfiguration
 	var schemas []*flowv1.FlowSchema
 	for _, kind := range f.kinds {
-		list, err := kind.Objects.List(ctx, storage.ListRequest{At: storage.At{Any: true}})
+		list, err := kind.Objects.List(ctx, storage.ListRequest{At: storage.At{Any: true}, Readable: true})
 		if err != nil {
 			return err
 		}

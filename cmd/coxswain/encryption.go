@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/storage"
+	"github.com/coxswain-dev/coxswain/storage/encryption"
+)
+
+// encryptionFlags say which objects are encrypted in etcd.
+type encryptionFlags struct {
+	file   string
+	reload bool
+}
+
+func (f *encryptionFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.file, "encryption-provider-config", "",
+		"EncryptionConfiguration: which objects are encrypted in etcd, and by which keys or KMS plugins")
+	fs.BoolVar(&f.reload, "encryption-provider-config-automatic-reload", false,
+		"read --encryption-provider-config again when it changes")
+}
+
+func (f *encryptionFlags) check() error {
+	if f.reload && f.file == "" {
+		return errors.New("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
+	}
+	return nil
+}
+
+// encrypt puts encryption over the backend, which is closed if that fails. keys is nil if nothing is encrypted.
+func (f *serverFlags) encrypt(ctx context.Context, below storage.Backend) (b storage.Backend,
+	keys *encryption.Backend, err error) {
+	if f.encryption.file == "" {
+		return below, nil, nil
+	}
+	host, _ := os.Hostname() // it only tells servers apart in metrics
+	keys, err = encryption.New(ctx, below, encryption.Options{File: f.encryption.file, Reload: f.encryption.reload,
+		Prefix: f.etcd.Prefix, Server: host})
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("--encryption-provider-config: %w", err), below.Close())
+	}
+	f.metrics = append(f.metrics, keys.Metrics)
+	for _, c := range keys.Checks() {
+		f.checks = append(f.checks, apiserver.ReadyCheck{Name: c.Name, Run: c.Run})
+	}
+	return keys, keys, nil
+}
+
+// followKeys keeps the keys up to date until it is stopped.
+func followKeys(keys *encryption.Backend, store *storage.Store) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	following.Go(func() {
+		keys.Follow(ctx, func(ctx context.Context) {
+			if n := store.Mend(ctx); n > 0 {
+				slog.Info("objects that could not be read can be read again, and were written anew", "objects", n)
+			}
+		})
+	})
+	return func() {
+		cancel()
+		following.Wait()
+	}
+}

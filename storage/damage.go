@@ -1,0 +1,271 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/google/btree"
+)
+
+// A document that is encrypted, and for which there is no key or another one, is damaged: it is there and cannot be
+// read. It must not look as if it did not exist, because clients would then create it anew or take what depends on it
+// for orphaned. Reads that would have to return it fail with a *Damaged; all others go on. Watchers are not told of it:
+// to them it stays as it was last, until it can be read again or is deleted.
+
+// Damaged is the error of reading an object whose document cannot be decrypted.
+type Damaged struct {
+	Key      Key
+	Revision int64
+	Err      error
+}
+
+func (d *Damaged) Error() string {
+	return fmt.Sprintf("the stored %s at revision %d cannot be read: %v", d.Key, d.Revision, d.Err)
+}
+
+// Unwrap returns the reason.
+func (d *Damaged) Unwrap() error { return d.Err }
+
+// EncryptedPrefix begins every document that is stored encrypted, by Kubernetes' convention.
+const EncryptedPrefix = "k8s:enc:"
+
+var errNoKey = errors.New("this server is not configured to decrypt it")
+
+// unreadable returns the reason why a document cannot be read, nil if it can be, or is merely not that of an object.
+func unreadable(kv KV) error {
+	if kv.Err == nil && bytes.HasPrefix(kv.Value, []byte(EncryptedPrefix)) {
+		return fmt.Errorf("%s %w", EncryptionOf(kv.Value), errNoKey)
+	}
+	return kv.Err
+}
+
+// maxEncryptionName bounds the part of a document that is shown.
+const maxEncryptionName = 128
+
+// EncryptionOf is the beginning of an encrypted document that names its provider and key: "k8s:enc:aesgcm:v1:key1:".
+// It holds nothing secret.
+func EncryptionOf(value []byte) string {
+	head := string(value[:min(len(value), maxEncryptionName)])
+	parts := strings.SplitAfterN(head, ":", 6)
+	if len(parts) < 6 { // k8s, enc, provider, version, name, and the document
+		return strings.ToValidUTF8(head[:min(len(head), len(EncryptedPrefix))], "") + "…"
+	}
+	return strings.ToValidUTF8(strings.Join(parts[:5], ""), "�")
+}
+
+// damage is a damaged document that memory knows of.
+type damage struct {
+	Damaged
+	last *Object // as it could last be read, nil if it never could be
+}
+
+func newDamages() *btree.BTreeG[*damage] {
+	return btree.NewG(treeDegree, func(a, b *damage) bool { return comparePaths(&a.Key, &b.Key) < 0 })
+}
+
+// damagedOf returns the error of reading one object, nil if it is not damaged.
+func (c *Collection) damagedOf(namespace, name string) error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.damaged == nil {
+		return nil
+	}
+	if d, ok := c.damaged.Get(&damage{Damaged: Damaged{Key: Key{Namespace: namespace, Name: name}}}); ok {
+		return &d.Damaged
+	}
+	return nil
+}
+
+// loggedDamages is how many damaged documents of a collection are logged as errors: with a lost key, all of them are.
+const loggedDamages = 10
+
+// logDamage logs that a document cannot be read.
+func (c *Collection) logDamage(ch change) {
+	c.mu.RLock()
+	level := slog.LevelError
+	if c.damaged != nil && c.damaged.Len() >= loggedDamages {
+		level = slog.LevelDebug
+	}
+	c.mu.RUnlock()
+	c.store.options.Log.Log(c.store.ctx, level, "a document in etcd cannot be read", "key", ch.key.String(),
+		"revision", ch.revision, "err", ch.damage)
+}
+
+// setDamaged replaces an object by its damage. The lock is held for writing.
+func (c *Collection) setDamaged(ch change) {
+	if c.damaged == nil {
+		c.damaged = newDamages()
+	}
+	d := &damage{Damaged: Damaged{Key: ch.key, Revision: ch.revision, Err: ch.damage}}
+	d.last, _ = c.tree.Delete(&Object{Key: ch.key})
+	c.indexDelete(d.last)
+	if old, ok := c.damaged.ReplaceOrInsert(d); ok && d.last == nil {
+		d.last = old.last
+	}
+	c.revision, c.shared = ch.revision, nil
+}
+
+// mend forgets the damage of an object that was written or deleted. previous is its last readable state, if any, and
+// lost reports that it was deleted without ever having been readable here: clients may know it all the same, from
+// another server or from the past. The lock is held for writing.
+func (c *Collection) mend(ch change) (previous *Object, lost bool) {
+	if c.damaged == nil {
+		return nil, false
+	}
+	d, ok := c.damaged.Delete(&damage{Damaged: Damaged{Key: ch.key}})
+	if !ok {
+		return nil, false
+	}
+	if c.damaged.Len() == 0 {
+		c.damaged = nil
+	}
+	return d.last, d.last == nil && ch.object == nil
+}
+
+// breakWatches ends every watch of the collection with ErrExpired, and those that would begin before the revision: at
+// it there was a change that no event describes, and clients have to list anew. The lock is held for writing.
+func (c *Collection) breakWatches(revision int64) {
+	fallen := c.log.restart(revision)
+	c.gap, c.revision, c.shared = revision, revision, nil
+	c.kept.clear()
+	c.alarms.ringAll(fallen)
+}
+
+// DamagedIn returns the error of the first object of a scope that is there and cannot be read, nil if there is none.
+// Nothing is known of such an object but its namespace and name.
+func (c *Collection) DamagedIn(scope Scope) error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return firstDamaged(c.damaged, scope, "", "")
+}
+
+// firstDamaged returns the error of the first damaged object of a scope whose path below the collection is not before
+// start nor, unless end is "", behind it.
+func firstDamaged(damaged *btree.BTreeG[*damage], scope Scope, start, end string) error {
+	if damaged == nil {
+		return nil
+	}
+	var first error
+	from := &damage{Damaged: Damaged{Key: Key{Namespace: scope.Namespace}}}
+	if start != "" {
+		from.Key = splitPath(start)
+	}
+	last := splitPath(end)
+	damaged.AscendGreaterOrEqual(from, func(d *damage) bool {
+		if end != "" && comparePaths(&d.Key, &last) > 0 {
+			return false
+		}
+		if scope.Namespace != "" && d.Key.Namespace != scope.Namespace {
+			return false
+		}
+		if scope.Name == "" || d.Key.Name == scope.Name {
+			first = &d.Damaged
+		}
+		return first == nil
+	})
+	return first
+}
+
+// Mend writes every damaged object that can be read again as it is, and returns how many it has written. It is to be
+// called when keys have come back: the write is the event by which watchers learn of the object's state.
+func (s *Store) Mend(ctx context.Context) int {
+	mended := 0
+	s.each(func(c *Collection) {
+		c.mu.RLock()
+		var keys []Key
+		if c.damaged != nil {
+			c.damaged.Ascend(func(d *damage) bool {
+				keys = append(keys, d.Key)
+				return true
+			})
+		}
+		c.mu.RUnlock()
+		for _, key := range keys {
+			if ctx.Err() == nil && s.mendOne(ctx, key) {
+				mended++
+			}
+		}
+	})
+	return mended
+}
+
+func (s *Store) mendOne(ctx context.Context, key Key) bool {
+	kv, err := s.stored(ctx, key)
+	if err != nil || kv.Revision == 0 || unreadable(kv) != nil {
+		return false
+	}
+	_, err = s.Commit(ctx, Write{Op: Update, Key: key, Value: kv.Value, Expect: kv.Revision, KeepTTL: true})
+	if err != nil && !errors.As(err, new(*Refusal)) { // refused: another server was quicker
+		s.options.Log.Warn("an object can be read again and was not rewritten", "key", key.String(), "err", err)
+	}
+	return err == nil
+}
+
+// stored reads one document from etcd. Its Revision is 0 if there is none.
+func (s *Store) stored(ctx context.Context, key Key) (KV, error) {
+	path := key.String()
+	result, err := s.backend.Range(ctx, RangeRequest{Prefix: path, Limit: 1})
+	if err != nil || len(result.KVs) == 0 || result.KVs[0].Path != path {
+		return KV{}, err
+	}
+	return result.KVs[0], nil
+}
+
+// transforming is a Backend that stores the documents of some collections in another form than they are read in.
+type transforming interface {
+	Transforms(collection string) bool
+}
+
+// Stale reports whether an object is stored in another form than a write would give it now: encrypted with another
+// key, or not at all. It has to be written then, even if nothing in it changes. Where nothing is encrypted it asks
+// nobody.
+func (s *Store) Stale(ctx context.Context, o *Object) (bool, error) {
+	if b, ok := s.backend.Backend.(transforming); !ok || !b.Transforms(o.Key.Collection) {
+		return false, nil
+	}
+	kv, err := s.stored(ctx, o.Key)
+	if err != nil {
+		return false, fmt.Errorf("storage: %w", err)
+	}
+	return kv.Revision == o.Revision && kv.Stale, nil
+}
+
+// damagedAt is the revision of a damaged document, 0 if it is none.
+func (c *Collection) damagedAt(key Key) int64 {
+	var d *Damaged
+	if errors.As(c.damagedOf(key.Namespace, key.Name), &d) {
+		return d.Revision
+	}
+	return 0
+}
+
+// keys are those of all objects, damaged ones included.
+func (c *Collection) keys() []Key {
+	s := c.snapshot()
+	keys := make([]Key, 0, s.tree.Len())
+	s.tree.Ascend(func(o *Object) bool {
+		keys = append(keys, o.Key)
+		return true
+	})
+	if s.damaged != nil {
+		s.damaged.Ascend(func(d *damage) bool {
+			keys = append(keys, d.Key)
+			return true
+		})
+	}
+	return keys
+}
+
+// afterGap is ErrExpired for a watch that would begin before a change that no event describes.
+func (c *Collection) afterGap(revision int64) error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if revision < c.gap {
+		return fmt.Errorf("%w: at %d an object was deleted that cannot be read", ErrExpired, c.gap)
+	}
+	return nil
+}
