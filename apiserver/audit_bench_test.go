@@ -18,8 +18,8 @@ import (
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 
-// BenchmarkAudit creates ConfigMaps of 1 kB on two servers with an embedded etcd each, by turns: one that records nothing
-// and one that does. An operation is a create on both; more-% is the CPU time that recording adds to one.
+// BenchmarkAudit creates ConfigMaps of 1 kB on two servers with an embedded etcd each, by turns: one that records
+// nothing and one that does. An operation is a create on both; more-% is the CPU time that recording adds to one.
 func BenchmarkAudit(b *testing.B) {
 	const once = "omitStages: [RequestReceived]\n"
 	for _, c := range []struct{ name, policy, mode string }{
