@@ -17,6 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/query"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -54,10 +55,16 @@ func (s *Server) beginAudit(w *response, r *http.Request, user *authn.User) *aud
 	if err != nil { // a path below /watch or /proxy that leads nowhere
 		a = authz.Attributes{User: user, Path: r.URL.Path}
 	}
-	if a.Path != "" {
+	switch {
+	case a.Path != "":
 		a.Verb = strings.ToLower(r.Method)
-	} else if strings.Contains(r.URL.RawQuery, "fieldSelector") {
-		selectFields(&a, r.URL.Query().Get("fieldSelector"))
+	case r.URL.RawQuery != "" && (a.Verb == "list" || a.Verb == "watch"):
+		// However a parameter is spelled, a rule for watches, or for names, must not be evaded.
+		params := r.URL.Query()
+		if query.Flag(params, "watch") {
+			a.Verb = "watch"
+		}
+		selectFields(&a, params.Get("fieldSelector"))
 	}
 	record := s.Audit.Begin(r, &a, w.start, s.longRunning(r))
 	if record != nil {

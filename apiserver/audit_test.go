@@ -135,6 +135,7 @@ func TestAudit_EveryVerbIsRecordedAsItIs(t *testing.T) {
 		{http.MethodGet, configMaps + "/none", "", nil, "get", 404, ref("name", "none")},
 		{http.MethodGet, configMaps, "", nil, "list", 200, ref()},
 		{http.MethodGet, configMaps + "?fieldSelector=metadata.name%3Da", "", nil, "list", 200, ref("name", "a")},
+		{http.MethodGet, configMaps + "?field%53elector=metadata.name%3Da", "", nil, "list", 200, ref("name", "a")},
 		{http.MethodPut, configMaps + "/a", "", created, "update", 200, ref("name", "a")},
 		{http.MethodPatch, configMaps + "/a", mergePatch, m{"data": m{"k": "w"}}, "patch", 200, ref("name", "a")},
 		{http.MethodPatch, configMaps + "/a?fieldManager=x&force=1", "application/apply-patch+yaml", created, "patch", 200,
@@ -365,4 +366,12 @@ func mustRead(t testing.TB, path string) string {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(text)
+}
+
+func TestAudit_AWatchIsOneHoweverItIsSpelled(t *testing.T) {
+	t.Parallel()
+	s := startAudited(t, "rules: [{level: Metadata, verbs: [watch]}]\n")
+	require.Empty(t, s.get(configMaps).header.Get("Audit-Id"))
+	a := s.get(configMaps + "?w%61tch=1&timeoutSeconds=1").ok(http.StatusOK)
+	require.NotEmpty(t, a.header.Get("Audit-Id"))
 }
