@@ -142,18 +142,16 @@ func (h *historyReader) next(ctx context.Context, s *Store) (WatchBatch, error) 
 	}
 }
 
-// remember makes an entry of a change in etcd's history, nil if readers could not see it. It is ErrExpired if an object
-// that cannot be read was deleted: there is no event for that.
+// remember makes an entry of a change in etcd's history, nil if readers could not see it. It is ErrExpired if the state
+// before cannot be read, such as after a rotation of keys: which event the change was depends on it.
 func (c *Collection) remember(sc *schema, ch Change) (*entry, error) {
 	e := &entry{revision: ch.Revision}
 	after := KV{Path: ch.Path, Value: ch.Value, Revision: ch.Revision, Err: ch.Err}
-	switch {
-	case unreadable(after) != nil:
+	if unreadable(after) != nil {
 		return nil, nil
-	case unreadable(ch.Before) != nil && ch.Value == nil:
-		return nil, fmt.Errorf("%w: %s was deleted and cannot be read", ErrExpired, ch.Path)
-	case unreadable(ch.Before) != nil:
-		ch.Before = KV{}
+	}
+	if err := unreadable(ch.Before); err != nil {
+		return nil, fmt.Errorf("%w: %s before %d: %w", ErrExpired, ch.Path, ch.Revision, err)
 	}
 	if ch.Value != nil {
 		e.object = c.understandOld(sc, after)

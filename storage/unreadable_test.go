@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -262,4 +263,50 @@ func TestEncryptionOf_ShowsNothingOfTheDocument(t *testing.T) {
 	} {
 		require.Equal(t, want, EncryptionOf([]byte(value)))
 	}
+}
+
+// A watch that resumes in the past meets documents of keys that are gone.
+func TestDamage_AWatchOfThePastEndsWhereItCannotTellWhatHappened(t *testing.T) {
+	t.Parallel()
+	l, first, put := startLocked(t)
+	a := create(t, first, podKey("default", "a"), pod("default", "a", ""))
+	put(a.Key, lock+string(pod("default", "a", "n1")))
+	b := create(t, first, podKey("default", "b"), pod("default", "b", ""))
+	renewed := put(a.Key, string(pod("default", "a", "n2")))
+	second := openStore(t, l, Options{}).Collection(podsName, podOptions)
+	w := watch(t, second, WatchRequest{From: a.Revision})
+	for {
+		events, err := w.Next(testContext(t))
+		if err != nil {
+			require.ErrorIs(t, err, ErrExpired)
+			break
+		}
+		require.Equal(t, []string{brief(Event{Type: Added, Object: b, Revision: b.Revision})}, briefs(events))
+	}
+	watch(t, second, WatchRequest{From: renewed})
+}
+
+func TestCommit_AnUpdateMayKeepTheTimeToLive(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := startBackend(t)
+	s := openStore(t, b, Options{})
+	made, err := s.Commit(ctx, Write{Op: Create, Key: podKey("default", "a"), Value: pod("default", "a", ""),
+		TTL: time.Hour})
+	require.NoError(t, err)
+	lease := func() int64 {
+		got, err := b.(*etcd).client.Get(ctx, b.(*etcd).prefix+podKey("default", "a").String())
+		require.NoError(t, err)
+		return got.Kvs[0].Lease
+	}
+	before := lease()
+	require.NotZero(t, before)
+	kept, err := s.Commit(ctx, Write{Op: Update, Key: podKey("default", "a"), Value: pod("default", "a", "n1"),
+		Expect: made.Revision, KeepTTL: true})
+	require.NoError(t, err)
+	require.Equal(t, before, lease())
+	_, err = s.Commit(ctx, Write{Op: Update, Key: podKey("default", "a"), Value: pod("default", "a", "n2"),
+		Expect: kept.Revision})
+	require.NoError(t, err)
+	require.Zero(t, lease())
 }
