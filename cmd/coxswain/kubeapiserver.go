@@ -101,7 +101,7 @@ func (k *kubeAPIServer) run(cmd *cobra.Command) error {
 	f.dataDir = ""
 	ignored, err := kubeflags.Check(cmd.Flags())
 	ignored = append(ignored, kubeflags.DropPlugins(&f.admission)...)
-	if err := errors.Join(checkFlags(cmd.Flags()), err, k.checkOptions()); err != nil {
+	if err := errors.Join(checkFlags(cmd.Flags()), err, f.encryption.check(), k.checkOptions()); err != nil {
 		return err
 	}
 	if err := setLogger(cmd.ErrOrStderr(), k.level(), k.format); err != nil {
