@@ -19,6 +19,7 @@ const (
 	forwarding    setting = 1
 	sendRedirects setting = 6
 	rpFilter      setting = 8
+	routeLocalnet setting = 26
 )
 
 // strict is an rpFilter that accepts a packet if the way back to its source is the device it came by (RFC 3704).

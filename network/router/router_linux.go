@@ -29,6 +29,7 @@ type Router struct {
 	peers       peers
 	masquerades bool
 	nodePorts   *Ports        // nil where the machine does not answer at them
+	hostPorts   map[bool]bool // whether there are any: of IPv4 and of IPv6, once that is known
 	changed     chan struct{} // closed when there is another Node
 }
 
@@ -60,7 +61,8 @@ func Open(namespace *os.File, o Options) (r *Router, err error) {
 		}
 	}
 	r = &Router{options: o, namespace: namespace, devices: map[string][]netip.Prefix{},
-		changed: make(chan struct{})}
+		hostPorts: map[bool]bool{},
+		changed:   make(chan struct{})}
 	defer func() {
 		if err != nil {
 			r.Close()

@@ -2,13 +2,16 @@ package process
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/network/router"
 	"github.com/coxswain-dev/coxswain/node/process/sandbox"
@@ -59,7 +62,58 @@ func (r *Runtime) connect(pod *corev1.Pod, p *sandbox.Pod) {
 	if err := p.Connect(network.router); err != nil {
 		r.host.Event(pod, corev1.EventTypeWarning, "NetworkNotReady",
 			fmt.Sprintf("The pod is not connected to the node's network: %v", err))
+		return
 	}
+	if err := serveHostPorts(network.router, p.IP, hostPorts(pod)); err != nil {
+		r.host.Event(pod, corev1.EventTypeWarning, "NetworkNotReady",
+			fmt.Sprintf("The pod's host ports are not served: %v", err))
+	}
+}
+
+// disconnect takes a pod's host ports back. The rest of its network goes with its namespace. The address must be the
+// pod's still: it may soon be another's.
+func (r *Runtime) disconnect(pod *corev1.Pod, ip string) {
+	network := r.networks.of(pod.Spec.NodeName)
+	if ip == "" || network == nil || network.err != nil {
+		return
+	}
+	if err := serveHostPorts(network.router, ip, nil); err != nil {
+		r.Log.Warn("host ports of a pod that has ended", "pod", pod.Name, "err", err)
+	}
+}
+
+func serveHostPorts(r runtime.Router, pod string, ports []router.HostPort) error {
+	address, err := netip.ParseAddr(pod)
+	if err != nil {
+		return err
+	}
+	return r.ServeHostPorts(address, ports)
+}
+
+// protocols are the numbers of those that ports have.
+var protocols = map[corev1.Protocol]uint8{"": unix.IPPROTO_TCP, corev1.ProtocolTCP: unix.IPPROTO_TCP,
+	corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP}
+
+// hostPorts are those that a pod's containers ask for, sidecars included.
+func hostPorts(pod *corev1.Pod) (all []router.HostPort) {
+	add := func(c *corev1.Container) {
+		for _, p := range c.Ports {
+			if p.HostPort != 0 {
+				address, _ := netip.ParseAddr(p.HostIP) // the zero Addr where it is empty
+				all = append(all, router.HostPort{Address: address.Unmap(), Protocol: protocols[p.Protocol],
+					Port: uint16(p.HostPort), PodPort: uint16(p.ContainerPort)})
+			}
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; ptr.Deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return all
 }
 
 // Connect implements runtime.Machine.

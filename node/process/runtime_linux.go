@@ -207,8 +207,12 @@ func (r *Runtime) release(pod types.UID) {
 // TearDown ends what is left of a pod. Its logs stay until forget.
 func (r *Runtime) TearDown(pod *corev1.Pod) error {
 	r.mu.Lock()
+	p := r.pods[pod.UID]
 	delete(r.pods, pod.UID)
 	r.mu.Unlock()
+	if p != nil {
+		r.disconnect(pod, p.IP)
+	}
 	r.release(pod.UID)
 	dir := r.podDir(pod.UID)
 	if _, err := os.Stat(dir); err != nil {

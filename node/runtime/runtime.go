@@ -7,7 +7,8 @@
 //	runtime.go   the interfaces, and the values that cross them
 //	pod.go       what agent and runtimes agree on about a pod: its key, grace period, containers, IDs
 //
-// Nothing here is imported but node/stream. node/simulated and node/process implement it.
+// Of the house, nothing is imported but node/amount, node/stream and network/router. node/simulated and
+// node/process implement it.
 package runtime
 
 import (
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/coxswain-dev/coxswain/network/router"
 	"github.com/coxswain-dev/coxswain/node/amount"
 	"github.com/coxswain-dev/coxswain/node/stream"
 )
@@ -81,6 +83,8 @@ type Router interface {
 	AddNode(device string, subnets ...netip.Prefix) error
 	// ConnectPod connects the network namespace of a pod.
 	ConnectPod(pod *os.File, addresses ...netip.Addr) error
+	// ServeHostPorts has ports of the machine lead to a pod, and no others than these.
+	ServeHostPorts(pod netip.Addr, ports []router.HostPort) error
 	// Namespace is the router's own, which is open until Close. It is there as long as any process has it open.
 	Namespace() *os.File
 	Close()

@@ -45,6 +45,39 @@ func fromPods(t *testing.T, hostNetwork bool, scheme string, port int) {
 	}
 }
 
+// HostPort validates that there is no conflict between pods with same hostPort but different hostIP and protocol
+func TestHostPort_HostPort(t *testing.T) {
+	s := share(t)
+	b, c := s.machines[1], s.machines[2]
+	serve := func(name, address string, protocol corev1.Protocol, port int32) {
+		spec := on("b-0", program("serve"))
+		spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 54323, HostIP: address, Protocol: protocol,
+			ContainerPort: port}}
+		s.run(name, "host-port", spec)
+	}
+	serve("pod1", "127.0.0.1", corev1.ProtocolTCP, 8080)
+	serve("pod2", b.address, corev1.ProtocolTCP, 8080)
+	serve("pod3", b.address, corev1.ProtocolUDP, 8081)
+	at := b.address + ":54323"
+	s.answersOn(b, "http://127.0.0.1:54323/hostname", "pod1")
+	for _, m := range []*machine{b, c} {
+		s.answersOn(m, "http://"+at+"/hostname", "pod2")
+		s.answersOn(m, "udp://"+at+"/hostname", "pod3")
+	}
+	s.answersOn(c, "http://"+at+"/clientip", c.address)
+	s.run("client", "client", on("b-0", idle()))
+	s.answers("client", "http://"+at+"/hostname", "pod2")
+	_, err := s.kubectl("-n", s.name, "delete", "pod", "pod2", "--wait")
+	require.NoError(t, err)
+	s.eventually("the port of a pod that has gone is closed", func() error {
+		if out, err := c.try(netexec, "get", "-timeout", "500ms", "http://"+at+"/hostname"); err == nil {
+			return fmt.Errorf("it answers %s", out)
+		}
+		return nil
+	})
+	s.answersOn(c, "udp://"+at+"/hostname", "pod3")
+}
+
 // Kubectl Guestbook application should create and stop a working application
 func TestKubectl_Guestbook(t *testing.T) {
 	s := share(t)
