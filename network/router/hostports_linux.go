@@ -2,7 +2,6 @@ package router
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -37,7 +36,7 @@ func (r *Router) serveHostPorts(pod netip.Addr, ports []HostPort) (err error) {
 	case len(ports) > 0 && !served:
 		served, err = true, t.make()
 	case !looked:
-		served, err = t.present()
+		served = t.present()
 	}
 	if err != nil {
 		return err
@@ -105,16 +104,13 @@ func hostPortTable(like netip.Addr) *hostPorts {
 	}, like}
 }
 
-// present reports whether the maps are there.
-func (h *hostPorts) present() (bool, error) {
-	err := nft.Once(nil, func(t *nft.Transaction) error {
+// present reports whether the maps are there. They are not where there is no packet filter, which is no fault of a pod
+// that has no host ports.
+func (h *hostPorts) present() bool {
+	return nft.Once(nil, func(t *nft.Transaction) error {
 		_, err := t.GetSetByName(h.table, h.maps[0].Name)
 		return err
-	})
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
-	return err == nil, err
+	}) == nil
 }
 
 // make makes the maps and chains, and has the machine forward.
