@@ -148,8 +148,11 @@ func TestEncryption_RotatesAsDocumented(t *testing.T) {
 func (c *cluster) migrateSecrets() {
 	c.t.Helper()
 	manifest := filepath.Join(c.t.TempDir(), "migration.yaml")
-	require.NoError(c.t, os.WriteFile(manifest, []byte("{apiVersion: storagemigration.k8s.io/v1, kind: "+
-		"StorageVersionMigration, metadata: {name: secrets}, spec: {resource: {group: '', resource: secrets}}}"), 0o600))
+	require.NoError(c.t, os.WriteFile(manifest, []byte(`apiVersion: storagemigration.k8s.io/v1
+kind: StorageVersionMigration
+metadata: {name: secrets}
+spec: {resource: {group: "", resource: secrets}}
+`), 0o600))
 	c.run(kubectl, "apply", "-f", manifest)
 	c.run(kubectl, "wait", "--for=condition=Succeeded", "storageversionmigration/secrets", "--timeout=60s")
 }
