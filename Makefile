@@ -56,6 +56,14 @@ e2e: build parity helm extensions operator upstream ## black-box tests: real kub
 	KUBECONFIG= COXSWAIN_BIN=$(CURDIR)/bin EXTENSIONS=$(CURDIR)/.tools HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))" \
 		go test -tags e2e -p 1 -count=1 -timeout 20m -v ./test/...
 
+# FUZZTIME is how long each target is fuzzed; FUZZ chooses packages.
+FUZZTIME ?= 10s
+FUZZ ?= .
+
+.PHONY: fuzz
+fuzz: ## fuzz every target for FUZZTIME each, one per core at once (FUZZ=./apiserver/patch for some alone)
+	@FUZZTIME=$(FUZZTIME) sh .ci/fuzz $(FUZZ)
+
 .PHONY: parity
 parity: kubectl ## check the recording of kubectl that kubectl-lite is tested against (ARGS=-record renews it)
 	KUBECTL=$(CURDIR)/.tools/kubectl go test -tags e2e -count=1 -v -run TestParity_Recording ./kubectl-lite $(ARGS)

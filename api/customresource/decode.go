@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -131,7 +132,7 @@ func (o *Object) quick(doc []byte) bool {
 		return false
 	}
 	_, err := from.ReadToken()
-	return err != nil // the document has ended
+	return errors.Is(err, io.EOF) // anything behind the document is Kubernetes' decoder's to refuse
 }
 
 func (o *Object) members(from *jsontext.Decoder) error {

@@ -131,6 +131,16 @@ func TestDecodeStrict_SaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestDecodeStrict_RefusesWhatFollowsTheDocument(t *testing.T) {
+	t.Parallel()
+	for _, rest := range []string{" x", "{}", "]", " \x00"} {
+		o := kinds(t)["v1"].New().(*customresource.Object)
+		_, err := o.DecodeStrict([]byte(`{"spec":{"size":1}}` + rest))
+		require.Error(t, err, rest)
+	}
+	sent(t, kinds(t)["v1"], `{"spec":{"size":1}}`+" \n")
+}
+
 func TestDecodeStored_BringsDocumentsUpToDate(t *testing.T) {
 	t.Parallel()
 	v1 := kinds(t)["v1"]
