@@ -145,7 +145,7 @@ func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object
 		return nil, err
 	}
 	if !life.Renewed && current.Same(doc) {
-		// What is encrypted with an old key is written all the same: that is how objects get the new one.
+		// An object that is encrypted with an old key is written although nothing changes: this is how it gets the new key.
 		if stale, err := s.Store.Stale(ctx, current); err != nil || !stale {
 			wr.unchanged = err == nil
 			return current, err

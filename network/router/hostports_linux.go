@@ -132,7 +132,8 @@ func (h *hostPorts) make() error {
 // the node ports.
 const beforeNodePorts = -101
 
-// addChains makes the chains, for what comes to the machine, what it sends itself, and what may not keep its source:
+// addChains makes the chains: one for packets that come to the machine, one for those that it sends, and one for those
+// whose source must become the machine's own address:
 //
 //	dnat ip to ip daddr . meta l4proto . th dport map @host-ports
 //	ip daddr != ::1 fib daddr type local dnat ip to meta l4proto . th dport map @host-ports-anywhere
