@@ -248,7 +248,13 @@ const passed = "True Passed all checks passed"
 // extended starts a server that an extension serves wardle.example.com/v1 for.
 func extended(t testing.TB, http2 bool) (*cluster, *extension) {
 	t.Helper()
-	c, e := start(t, apiserver.Options{}), newExtension(t, http2, "wardle.default.svc")
+	return extend(t, apiserver.Options{}, http2)
+}
+
+// extend is extended for a server with options.
+func extend(t testing.TB, o apiserver.Options, http2 bool) (*cluster, *extension) {
+	t.Helper()
+	c, e := start(t, o), newExtension(t, http2, "wardle.default.svc")
 	c.service("wardle", "10.1.0.5", e)
 	c.register("v1", "wardle.example.com", "wardle", e.ca)
 	c.becomes("v1.wardle.example.com", passed)
