@@ -106,6 +106,8 @@ func TestJWT_TwoIssuersWithTheirMappings(t *testing.T) {
 		"groups of the system":             {"roles": "devs,system:masters"},
 		"a string or a list of strings":    {"tenant": []any{"a", 5}},
 		"expected audience":                {"aud": "other"},
+		`claim "AUD" may be taken for`:     {"AUD": "other"},
+		`claim "ſub" may be taken for`:     {"ſub": "root"},
 		"expired":                          {"exp": time.Now().Add(-time.Minute).Unix()},
 	} {
 		c := claims(more)

@@ -135,6 +135,9 @@ func (i *jwtIssuer) authenticate(ctx context.Context, token string) (*User, time
 	if err := id.Claims(&claims.raw); err != nil {
 		return nil, time.Time{}, errors.New("oidc: claims cannot be read")
 	}
+	if err := claims.check(); err != nil {
+		return nil, time.Time{}, fmt.Errorf("oidc: %w", err)
+	}
 	user, err := i.user(ctx, &claims)
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("oidc: %w", err)

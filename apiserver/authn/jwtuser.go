@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -22,6 +23,22 @@ type claimSet struct {
 func (c *claimSet) has(name string) bool {
 	_, ok := c.raw[name]
 	return ok
+}
+
+// registered are the claims that the library reads, in whatever case they are written (RFC 7519, section 4.1).
+var registered = []string{"iss", "sub", "aud", "exp", "nbf", "iat"}
+
+// check refuses a token with a claim that is a registered one in another case. A provider may let its users have claims
+// of their own, and one called AUD must not pass for the audience.
+func (c *claimSet) check() error {
+	for name := range c.raw {
+		for _, known := range registered {
+			if name != known && strings.EqualFold(name, known) {
+				return fmt.Errorf("claim %q may be taken for %q", name, known)
+			}
+		}
+	}
+	return nil
 }
 
 func claim[V any](c *claimSet, name string) (v V, err error) {

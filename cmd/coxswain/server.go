@@ -291,7 +291,7 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 		Admission:     f.admission,
 		Authorization: authorization,
 		Audit:         auditor,
-		Limits: f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers,
+		Limits:        f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers,
 		ReadyChecks: f.checks, NoProfiling: !f.profiling,
 		Clock: f.time.clock(),
 	})
