@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"slices"
 
 	"github.com/go-chi/chi/v5"
 	"k8s.io/apimachinery/pkg/api/validation/path"
@@ -14,20 +13,22 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/review"
 )
 
-// newAuthorizer makes the authorizers of Options.AuthorizationModes, and what stands on them.
+// newAuthorizer makes the authorizers of Options.Authorization, and what stands on them.
 func (s *Server) newAuthorizer(ctx context.Context) error {
 	rbac, err := s.cluster.RBAC(ctx)
 	if err != nil {
 		return err
 	}
-	members := authz.Members{RBAC: rbac, Node: authz.NewNode(cluster.Nodes{Cluster: s.cluster}),
-		Webhook: s.AuthorizationWebhook}
-	if s.authorizer.Union, err = members.Union(s.AuthorizationModes); err != nil {
+	o := s.Authorization
+	o.RBAC, o.Node, o.Log = rbac, authz.NewNode(cluster.Nodes{Cluster: s.cluster}), s.Log
+	if s.authorizers, err = authz.New(o); err != nil {
 		return err
 	}
+	s.authorizer.Rights = s.authorizers
+	s.registry.MustRegister(s.authorizers.Metrics()...)
 	s.escalation = authz.EscalationCheck{Authorizer: s.authorizer, RBAC: rbac, Memory: s.Store}
 	s.reviewer = review.Reviewer{Tokens: s.authn, Authorizer: s.authorizer, Clock: s.Clock}
-	if slices.Contains(s.AuthorizationModes, "RBAC") {
+	if s.authorizers.Uses(authz.TypeRBAC) {
 		s.reviewer.RBAC = rbac
 	}
 	return nil

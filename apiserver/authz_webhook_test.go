@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/api/builtin"
@@ -27,7 +30,25 @@ type opinions struct {
 	mu     sync.Mutex
 	answer func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus
 	code   int // instead of an answer, if it is not 0
-	asked  []authorizationv1.SubjectAccessReviewSpec
+	about  []authorizationv1.SubjectAccessReviewSpec
+}
+
+// asked are authorizers of the modes, of which the webhook is this one. Answers are cached for the usual times.
+func (o *opinions) asked(t *testing.T, c clock.PassiveClock, authorities []byte, modes ...string) authz.Options {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: o.URL, CertificateAuthorityData: authorities}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "ours"}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "c"
+	file := filepath.Join(t.TempDir(), "webhook")
+	require.NoError(t, clientcmd.WriteToFile(*config, file))
+	return authz.Options{Clock: c, Configuration: authz.Modes(modes, &authz.WebhookConfiguration{
+		AuthorizedTTL:   metav1.Duration{Duration: authz.DefaultAuthorizedTTL},
+		UnauthorizedTTL: metav1.Duration{Duration: authz.DefaultUnauthorizedTTL},
+		Timeout:         metav1.Duration{Duration: 30 * time.Second},
+		ConnectionInfo:  authz.WebhookConnectionInfo{KubeConfigFile: &file},
+	})}
 }
 
 func startOpinions(t *testing.T) *opinions {
@@ -41,7 +62,7 @@ func startOpinions(t *testing.T) *opinions {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		o.asked = append(o.asked, review.Spec)
+		o.about = append(o.about, review.Spec)
 		if o.code != 0 {
 			w.WriteHeader(o.code)
 			return
@@ -70,7 +91,7 @@ func (o *opinions) fails(code int) {
 func (o *opinions) questions(user string) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, q := range o.asked {
+	for _, q := range o.about {
 		if q.User == user {
 			n++
 		}
@@ -82,13 +103,8 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	t.Parallel()
 	o := startOpinions(t)
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	config := &rest.Config{Host: o.URL, BearerToken: "ours", TLSClientConfig: rest.TLSClientConfig{
-		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.Certificate().Raw}),
-	}}
-	webhook, err := authz.NewWebhook(config, 5*time.Minute, 30*time.Second, clock)
-	require.NoError(t, err)
-	a := assemble(t, builtin.Kinds(), apiserver.Options{AuthorizationModes: []string{"Webhook", "RBAC"},
-		AuthorizationWebhook: webhook})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{Authorization: o.asked(t, clock,
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.Certificate().Raw}), "Webhook", "RBAC")})
 	refused := func(s *server, words string) {
 		t.Helper()
 		s.get(pods).refused(http.StatusForbidden, metav1.StatusReasonForbidden, words)
@@ -99,7 +115,7 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	jane.get(pods).ok(http.StatusOK)
 	o.mu.Lock()
-	q := o.asked[len(o.asked)-1]
+	q := o.about[len(o.about)-1]
 	o.mu.Unlock()
 	require.Equal(t, "jane", q.User)
 	require.Contains(t, q.Groups, "team")
@@ -150,7 +166,7 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	path.get("/metrics").ok(http.StatusOK)
 	o.mu.Lock()
 	require.Equal(t, &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
-		o.asked[len(o.asked)-1].NonResourceAttributes)
+		o.about[len(o.about)-1].NonResourceAttributes)
 	o.mu.Unlock()
 	require.Zero(t, o.questions("admin"))
 }
@@ -159,11 +175,8 @@ func TestAuthorizationWebhook_OneWithoutOurTrustIsNotAsked(t *testing.T) {
 	t.Parallel()
 	o := startOpinions(t)
 	o.says(authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	webhook, err := authz.NewWebhook(&rest.Config{Host: o.URL, BearerToken: "ours"}, time.Minute, time.Minute,
-		clocktesting.NewFakePassiveClock(time.Now()))
-	require.NoError(t, err)
-	a := assemble(t, builtin.Kinds(), apiserver.Options{AuthorizationModes: []string{"Webhook"},
-		AuthorizationWebhook: webhook})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{
+		Authorization: o.asked(t, clocktesting.NewFakePassiveClock(time.Now()), nil, "Webhook")})
 	a.as("jane").get(pods).refused(http.StatusForbidden, metav1.StatusReasonForbidden, "jane")
 	require.Zero(t, o.questions("jane"))
 }

@@ -45,7 +45,7 @@ func (d deletion) attributes() authz.Attributes {
 // MayDelete implements ttl.Rights.
 func (d deletion) MayDelete(ctx context.Context) bool {
 	a := d.attributes()
-	decision, _, _ := d.s.authorizer.Union.Authorize(ctx, &a)
+	decision, _, _ := d.s.authorizer.Rights.Authorize(ctx, &a)
 	return decision == authz.Allow
 }
 

@@ -70,11 +70,8 @@ type Options struct {
 	// Authentication says which credentials are accepted. Without any, every request that
 	// needs an identity is answered 401.
 	Authentication authn.Options
-	// AuthorizationModes are the authorizers, in the order in which they are asked
-	// (--authorization-mode); the default is Node, RBAC.
-	AuthorizationModes []string
-	// AuthorizationWebhook is asked in the mode Webhook.
-	AuthorizationWebhook *authz.Webhook
+	// Authorization selects the authorizers; the default is Node, RBAC.
+	Authorization authz.Options
 	// Admission chooses and configures the admission plugins.
 	Admission admission.Options
 	// ServiceCIDRs are the ranges of cluster IPs (--service-cluster-ip-range): one range, or one
@@ -127,6 +124,7 @@ type Server struct {
 	authn        *authn.Authentication
 	admission    *admission.Chain
 	cluster      *cluster.Cluster
+	authorizers  *authz.Authorizers
 	authorizer   *authz.Confirmed
 	escalation   authz.EscalationCheck
 	reviewer     review.Reviewer
@@ -157,9 +155,6 @@ type Server struct {
 func New(ctx context.Context, o Options) (*Server, error) {
 	if o.Store == nil || o.Registry == nil {
 		return nil, errors.New("apiserver: Store and Registry are required")
-	}
-	if len(o.AuthorizationModes) == 0 {
-		o.AuthorizationModes = []string{"Node", "RBAC"}
 	}
 	if o.EventTTL == 0 {
 		o.EventTTL = time.Hour
@@ -216,6 +211,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if o.Audit != nil {
 		s.registry.MustRegister(o.Audit)
 	}
+	s.registry.MustRegister(s.authn.Metrics()...)
 	if s.computers, err = s.newComputers(); err != nil {
 		return nil, err
 	}
@@ -374,6 +370,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		running.Go(func() { s.aggregation.Run(background) })
 	}
 	running.Go(func() { s.authn.Run(background) })
+	running.Go(func() { s.authorizers.Run(background) })
 	if s.flow != nil {
 		running.Go(func() { s.flow.Run(background) })
 		running.Go(func() { s.controlPlane.KeepFlowControl(background) })

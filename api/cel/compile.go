@@ -16,6 +16,8 @@ type Expression struct {
 
 	program celgo.Program
 	output  *celgo.Type
+	// selections are the fields that an expression of a Scope reads, with the variable or "" for whatever operand.
+	selections map[[2]string]bool
 }
 
 // Compiler compiles the expressions of one policy, which may share variables. It is not safe for concurrent
@@ -62,16 +64,21 @@ func (c *Compiler) Check(source string, d Declarations) (complaints string, err 
 
 // Compile compiles an expression that must evaluate to want.
 func (c *Compiler) Compile(source string, want Result, d Declarations) *Expression {
-	e := &Expression{Source: source}
 	env, err := c.environment(d)
 	if err != nil {
-		e.Err = err
-		return e
+		return &Expression{Source: source, Err: err}
 	}
+	e, _ := compile(env, source, want)
+	return e
+}
+
+// compile also returns the checked syntax, nil if there is none.
+func compile(env *celgo.Env, source string, want Result) (*Expression, *celgo.Ast) {
+	e := &Expression{Source: source}
 	ast, issues := env.Compile(source)
 	if issues.Err() != nil {
 		e.Err = fmt.Errorf("compilation failed: %s", issues)
-		return e
+		return e, nil
 	}
 	if e.output = ast.OutputType(); !want.has(e.output) {
 		if len(want.types) == 1 {
@@ -79,12 +86,13 @@ func (c *Compiler) Compile(source string, want Result, d Declarations) *Expressi
 		} else {
 			e.Err = fmt.Errorf("must evaluate to one of %v but got %v", want.types, e.output)
 		}
-		return e
+		return e, ast
 	}
+	var err error
 	if e.program, err = env.Program(ast); err != nil {
 		e.Err = fmt.Errorf("program instantiation failed: %w", err)
 	}
-	return e
+	return e, ast
 }
 
 // Define compiles a variable. Expressions that are compiled after it may use it; earlier ones, and the

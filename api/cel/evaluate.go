@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 
+	celgo "github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
@@ -144,6 +145,11 @@ func (e *Evaluator) Evaluate(ctx context.Context, x *Expression, budget *int64) 
 	if e.variables != nil && !spend(budget, e.variables.cost) {
 		return Evaluation{}, ErrBudget
 	}
+	return x.finish(result, details, err, budget)
+}
+
+// finish subtracts the cost of a program's result.
+func (x *Expression) finish(result ref.Val, details *celgo.EvalDetails, err error, budget *int64) (Evaluation, error) {
 	if details == nil || details.ActualCost() == nil {
 		return Evaluation{}, fmt.Errorf("runtime cost could not be calculated for expression: %v, no further "+
 			"expression will be run", x.Source)

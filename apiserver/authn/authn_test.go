@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
-	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -192,62 +190,8 @@ func TestBootstrapToken_IsGoodWhileItsSecretSaysSo(t *testing.T) {
 	require.False(t, ok, "not enabled")
 }
 
-// provider is an OpenID provider.
-type provider struct {
-	*httptest.Server
-	key    *ecdsa.PrivateKey
-	caFile string
-	down   atomic.Bool
-}
-
-func startProvider(t *testing.T) *provider {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	p := &provider{key: key}
-	mux := http.NewServeMux()
-	answer := func(path string, v func() any) {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-			if p.down.Load() {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(v())
-		})
-	}
-	answer("/.well-known/openid-configuration", func() any {
-		return map[string]any{"issuer": p.URL, "jwks_uri": p.URL + "/keys",
-			"id_token_signing_alg_values_supported": []string{"ES256"}}
-	})
-	answer("/keys", func() any {
-		return jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k",
-			Algorithm: "ES256", Use: "sig"}}}
-	})
-	p.Server = httptest.NewTLSServer(mux)
-	t.Cleanup(p.Close)
-	p.caFile = write(t, "ca.crt",
-		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})))
-	return p
-}
-
-func (p *provider) token(t *testing.T, claims map[string]any) string {
-	t.Helper()
-	all := map[string]any{"iss": p.URL, "aud": "coxswain", "sub": "jane", "exp": time.Now().Add(time.Hour).Unix(),
-		"iat": time.Now().Unix()}
-	for k, v := range claims {
-		all[k] = v
-	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.key, KeyID: "k"}},
-		nil)
-	require.NoError(t, err)
-	token, err := jwt.Signed(signer).Claims(all).Serialize()
-	require.NoError(t, err)
-	return token
-}
-
 // running runs the authenticators' background work until the test ends.
-func running(t *testing.T, a *authn.Authentication) {
+func running(t testing.TB, a *authn.Authentication) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
@@ -259,11 +203,13 @@ func TestOIDC_TakesTheProvidersWordForItsUsers(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	other := startProvider(t)
-	a := authenticate(t, authn.Options{OIDC: &authn.OIDCOptions{
+	config, err := authn.OIDCOptions{
 		IssuerURL: p.URL, ClientID: "coxswain", CAFile: p.caFile, SigningAlgs: []string{"ES256"},
 		UsernameClaim: "email", UsernamePrefix: "oidc:", GroupsClaim: "groups", GroupsPrefix: "oidc:",
 		RequiredClaims: map[string]string{"hd": "example.com"},
-	}}, objects{})
+	}.Config()
+	require.NoError(t, err)
+	a := authenticate(t, authn.Options{Config: &config}, objects{})
 	claims := func(more map[string]any) map[string]any {
 		all := map[string]any{"email": "jane@example.com", "email_verified": true, "hd": "example.com",
 			"groups": []string{"devs", "ops"}}
@@ -318,7 +264,11 @@ func TestOIDC_RefusesOptionsThatAreNotSafe(t *testing.T) {
 		"none":       {IssuerURL: "https://issuer", ClientID: "a", SigningAlgs: []string{"none"}},
 		"no CAs":     {IssuerURL: "https://issuer", ClientID: "a", CAFile: "/nothing"},
 	} {
-		_, err := authn.New(authn.Options{OIDC: &o}, objects{}, clocktesting.NewFakePassiveClock(now), slog.Default())
+		config, err := o.Config()
+		if err == nil {
+			_, err = authn.New(authn.Options{Config: &config}, objects{}, clocktesting.NewFakePassiveClock(now),
+				slog.Default())
+		}
 		require.Error(t, err, name)
 	}
 }

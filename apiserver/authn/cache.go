@@ -18,6 +18,8 @@ type cache[V any] struct {
 
 type digest = [sha256.Size]byte
 
+func digestOf(token string) digest { return sha256.Sum256([]byte(token)) }
+
 type cached[V any] struct {
 	value V
 	until time.Time

@@ -1,15 +1,20 @@
 package authn
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"slices"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/yaml"
+	"github.com/coxswain-dev/coxswain/apiserver/configfile"
 )
+
+// Configuration is an AuthenticationConfiguration of apiserver.config.k8s.io.
+// https://kubernetes.io/docs/reference/config-api/apiserver-config.v1/#apiserver-k8s-io-v1-AuthenticationConfiguration
+type Configuration struct {
+	APIVersion string             `json:"apiVersion"`
+	Kind       string             `json:"kind"`
+	JWT        []JWTAuthenticator `json:"jwt"`
+	Anonymous  *AnonymousConfig   `json:"anonymous"`
+}
 
 // AnonymousConfig selects the requests without a credential that are accepted as those of Anonymous.
 type AnonymousConfig struct {
@@ -33,52 +38,87 @@ func (c AnonymousConfig) Paths() []string {
 	return paths
 }
 
-// configVersions are the versions of apiserver.config.k8s.io that have an AuthenticationConfiguration.
-// The fields that are read are the same in all of them.
-var configVersions = []string{
-	"apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1",
+// JWTAuthenticator is an issuer of JSON web tokens, and how their claims become a user.
+type JWTAuthenticator struct {
+	Issuer               JWTIssuer             `json:"issuer"`
+	ClaimValidationRules []ClaimValidationRule `json:"claimValidationRules"`
+	ClaimMappings        ClaimMappings         `json:"claimMappings"`
+	UserValidationRules  []UserValidationRule  `json:"userValidationRules"`
 }
 
-// ReadConfig reads the file of --authentication-config: an AuthenticationConfiguration. Only its
-// anonymous part is supported, and anything else in it is an error. The result is nil if the file has
-// no such part.
-// https://kubernetes.io/docs/reference/config-api/apiserver-config.v1/#apiserver-k8s-io-v1-AuthenticationConfiguration
-func ReadConfig(path string) (*AnonymousConfig, error) {
+// JWTIssuer is the provider that signs the tokens.
+type JWTIssuer struct {
+	// URL is https, and the claim iss of its tokens.
+	URL string `json:"url"`
+	// DiscoveryURL is where the provider's configuration is read instead of below URL.
+	DiscoveryURL string `json:"discoveryURL"`
+	// CertificateAuthority is the CAs of the provider's certificate in PEM; "" means the system's.
+	CertificateAuthority string `json:"certificateAuthority"`
+	// Audiences are those of which a token must name one.
+	Audiences           []string `json:"audiences"`
+	AudienceMatchPolicy string   `json:"audienceMatchPolicy"`
+	EgressSelectorType  string   `json:"egressSelectorType"`
+}
+
+// ClaimValidationRule is a claim that must have a value, or an expression over claims that must be true.
+type ClaimValidationRule struct {
+	Claim         string `json:"claim"`
+	RequiredValue string `json:"requiredValue"`
+	Expression    string `json:"expression"`
+	Message       string `json:"message"`
+}
+
+// ClaimMappings make a user of claims.
+type ClaimMappings struct {
+	Username PrefixedClaimOrExpression `json:"username"`
+	Groups   PrefixedClaimOrExpression `json:"groups"`
+	UID      ClaimOrExpression         `json:"uid"`
+	Extra    []ExtraMapping            `json:"extra"`
+}
+
+// PrefixedClaimOrExpression is a claim with a prefix, which must be set, or an expression over claims.
+type PrefixedClaimOrExpression struct {
+	Claim      string  `json:"claim"`
+	Prefix     *string `json:"prefix"`
+	Expression string  `json:"expression"`
+}
+
+// ClaimOrExpression is a claim or an expression over claims.
+type ClaimOrExpression struct {
+	Claim      string `json:"claim"`
+	Expression string `json:"expression"`
+}
+
+// ExtraMapping is an expression over claims whose value is one of the user's extra attributes.
+type ExtraMapping struct {
+	Key             string `json:"key"`
+	ValueExpression string `json:"valueExpression"`
+}
+
+// UserValidationRule is an expression over user that must be true.
+type UserValidationRule struct {
+	Expression string `json:"expression"`
+	Message    string `json:"message"`
+}
+
+// configVersions are the versions that have an AuthenticationConfiguration. Its fields are the same in all of them.
+var configVersions = []string{"v1", "v1beta1", "v1alpha1"}
+
+// ReadConfig reads the file of --authentication-config. New checks what it says.
+func ReadConfig(path string) (*Configuration, []byte, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("authentication configuration: %w", err)
+		return nil, nil, fmt.Errorf("authentication configuration: %w", err)
 	}
-	anonymous, err := parseConfig(content)
+	config, err := ParseConfig(content)
 	if err != nil {
-		return nil, fmt.Errorf("authentication configuration %s: %w", path, err)
+		return nil, nil, fmt.Errorf("authentication configuration %s: %w", path, err)
 	}
-	return anonymous, nil
+	return config, content, nil
 }
 
-func parseConfig(content []byte) (*AnonymousConfig, error) {
-	var file struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		JWT        []json.RawMessage `json:"jwt"`
-		Anonymous  *AnonymousConfig  `json:"anonymous"`
-	}
-	if len(content) == 0 {
-		return nil, errors.New("empty config data")
-	}
-	if err := yaml.UnmarshalStrict(content, &file); err != nil {
-		return nil, err
-	}
-	anonymous := file.Anonymous
-	switch {
-	case file.Kind != "AuthenticationConfiguration" || !slices.Contains(configVersions, file.APIVersion):
-		return nil, fmt.Errorf("is %s %q, not %s AuthenticationConfiguration", file.APIVersion, file.Kind,
-			configVersions[0])
-	case len(file.JWT) > 0:
-		return nil, field.Forbidden(field.NewPath("jwt"),
-			"is not supported here: configure one OpenID provider with the --oidc-* flags")
-	case anonymous != nil && !anonymous.Enabled && len(anonymous.Conditions) > 0:
-		return nil, field.Invalid(field.NewPath("anonymous", "conditions"), anonymous.Conditions,
-			"enabled should be set to true when conditions are defined")
-	}
-	return anonymous, nil
+// ParseConfig decodes an AuthenticationConfiguration.
+func ParseConfig(content []byte) (*Configuration, error) {
+	c := &Configuration{}
+	return c, configfile.Decode(content, "AuthenticationConfiguration", configVersions, c)
 }

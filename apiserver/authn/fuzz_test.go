@@ -3,6 +3,7 @@ package authn_test
 import (
 	"bytes"
 	"encoding/base64"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
@@ -88,5 +90,65 @@ func sameToken(token, good string) bool {
 		a, errA := base64.RawURLEncoding.DecodeString(is)
 		b, errB := base64.RawURLEncoding.DecodeString(was)
 		return errA == nil && errB == nil && bytes.Equal(a, b)
+	})
+}
+
+// FuzzJWT: an issuer's token is accepted as it was signed, or not at all.
+func FuzzJWT(f *testing.F) {
+	p := startProvider(f)
+	a, _ := configured(f, configHeader+"jwt:\n"+issuerOf(p, `
+    username: {expression: 'claims.sub'}
+    groups: {expression: 'dyn(claims.groups).map(g, "p:" + g)'}
+`, "  userValidationRules: [{expression: \"!user.username.startsWith('system:')\"}]\n"))
+	tokens := []string{p.token(f, map[string]any{"groups": []string{"a"}}), p.token(f, map[string]any{"sub": "system:admin",
+		"groups": []string{}})}
+	require.Equal(f, "jane", known(f, a, tokens[0]).Name)
+	refused(f, a, tokens[1], "failed")
+	for i := range tokens {
+		for at := range uint16(6) {
+			f.Add(uint8(i), at*50, at*50+1, "")
+			f.Add(uint8(i), at*50, uint16(500), ".")
+		}
+	}
+	f.Fuzz(func(t *testing.T, which uint8, from, to uint16, text string) {
+		good := tokens[int(which)%len(tokens)]
+		at, end := min(int(from), len(good)), min(int(to), len(good))
+		token := good[:min(at, end)] + text + good[max(at, end):]
+		id, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+		if !ok || err != nil {
+			require.Nil(t, id)
+			return
+		}
+		token = strings.Join(strings.Fields(token), "") // the library skips white space
+		require.True(t, sameToken(token, tokens[0]), token)
+		require.Equal(t, "jane", id.User.Name)
+	})
+}
+
+// FuzzConfig: whatever a file says, it is in force or refused.
+func FuzzConfig(f *testing.F) {
+	f.Add(configHeader + "anonymous: {enabled: true, conditions: [{path: /livez}]}\n")
+	f.Add(configHeader + "jwt:\n- issuer: {url: 'https://a', audiences: [a]}\n  claimMappings: {username: {claim: sub, " +
+		"prefix: ''}, groups: {expression: 'claims.a'}, extra: [{key: a.b/c, valueExpression: claims.c}]}\n" +
+		"  claimValidationRules: [{expression: claims.a == claims.b}]\n  userValidationRules: [{expression: " +
+		"user.groups.all(g, g != 'a')}]\n")
+	f.Add("{}")
+	f.Fuzz(func(t *testing.T, text string) {
+		config, err := authn.ParseConfig([]byte(text))
+		if err != nil {
+			return
+		}
+		a, err := authn.New(authn.Options{Config: &authn.ConfigOptions{Configuration: config}}, objects{},
+			clocktesting.NewFakePassiveClock(now), slog.New(slog.DiscardHandler))
+		if err != nil {
+			return
+		}
+		for _, issuer := range config.JWT {
+			require.True(t, strings.HasPrefix(issuer.Issuer.URL, "https://"))
+			require.NotEmpty(t, issuer.Issuer.Audiences)
+		}
+		_, ok, err := a.AuthenticateToken(t.Context(), "a.b.c", nil)
+		require.False(t, ok)
+		require.NoError(t, err)
 	})
 }

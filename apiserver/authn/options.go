@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 )
 
@@ -21,8 +22,8 @@ type Options struct {
 	ServiceAccounts *Issuer
 	// BootstrapTokens accepts the tokens with which nodes join.
 	BootstrapTokens bool
-	// OIDC and Webhook authenticate tokens if they are configured.
-	OIDC    *OIDCOptions
+	// Config has the issuers of other tokens; nil for none. Webhook asks a service about tokens; nil asks none.
+	Config  *ConfigOptions
 	Webhook *WebhookOptions
 	// NoAnonymous rejects requests without a credential even where none is needed.
 	NoAnonymous bool
@@ -38,6 +39,7 @@ type Authentication struct {
 	tokens     tokens
 	audiences  []string
 	background []func(context.Context)
+	metrics    []prometheus.Collector
 	anonymous  *User // nil: there is none
 	// anonymousAt are the only paths with an anonymous user; nil for all.
 	anonymousAt map[string]bool
@@ -72,13 +74,20 @@ func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger)
 	if o.BootstrapTokens {
 		a.tokens = append(a.tokens, a.forUs(bootstrapTokens{objects, clock}))
 	}
-	if o.OIDC != nil {
-		provider, err := newOIDC(*o.OIDC, log)
+	if o.Config != nil {
+		var ours []string
+		if o.ServiceAccounts != nil {
+			ours = o.ServiceAccounts.Issuers
+		}
+		config, err := newJWTConfig(*o.Config, ours, log)
 		if err != nil {
 			return nil, err
 		}
-		a.tokens = append(a.tokens, a.forUs(provider))
-		a.background = append(a.background, provider.run)
+		a.tokens = append(a.tokens, a.forUs(config))
+		a.background = append(a.background, config.run)
+		if config.file != nil {
+			a.metrics = append(a.metrics, config.file)
+		}
 	}
 	if o.Webhook != nil {
 		webhook, err := newWebhook(*o.Webhook, a.audiences, clock)
@@ -100,6 +109,9 @@ func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger)
 	}
 	return a, nil
 }
+
+// Metrics are the authenticators' metrics.
+func (a *Authentication) Metrics() []prometheus.Collector { return a.metrics }
 
 // Run does the authenticators' background work until ctx ends.
 func (a *Authentication) Run(ctx context.Context) {

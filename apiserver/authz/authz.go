@@ -6,7 +6,10 @@
 //
 //	rbac.go     roles and bindings, by an index from subjects to rules   (rules.go: one role's rules)
 //	node.go     what a kubelet may, by the pods that its node runs
-//	webhook.go  another server's opinion, remembered for a while
+//	webhook.go  another server's opinion, remembered for a while   (conditions.go: whether it is asked)
+//
+// The members and their order are those of a Configuration (config.go), which may change while the server runs
+// (authorizers.go).
 //
 // policy*.go are the roles and bindings that every cluster has; reconcile.go adds those that an
 // existing cluster lacks; covers.go decides whether rights include others, so that users cannot grant
@@ -49,8 +52,8 @@ const (
 	Deny
 )
 
-// Authorizer decides whether a request may be made. It is safe for concurrent use. An error comes with
-// NoOpinion and is the reason for it.
+// Authorizer decides whether a request may be made. It is safe for concurrent use. An error never comes with Allow,
+// and is the reason for the decision.
 type Authorizer interface {
 	Authorize(ctx context.Context, a *Attributes) (d Decision, reason string, err error)
 }

@@ -12,22 +12,28 @@ type Memory interface {
 	Revision(ctx context.Context) (int64, error)
 }
 
+// Rights decide, and list what they would allow.
+type Rights interface {
+	Authorizer
+	Lister
+}
+
 // Confirmed asks its members a second time about what they did not allow, when memory is as new as etcd: a right
 // holds as soon as it is granted, on whichever server. An unauthenticated user does not cause a read of etcd.
 type Confirmed struct {
-	Union
+	Rights
 	Memory Memory
 }
 
 // Authorize implements Authorizer.
 func (c *Confirmed) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
 	known := c.Memory.Frontier()
-	decision, reason, err := c.Union.Authorize(ctx, a)
+	decision, reason, err := c.Rights.Authorize(ctx, a)
 	if decision != NoOpinion || !a.User.Authenticated() {
 		return decision, reason, err
 	}
 	if newest, failed := c.Memory.Revision(ctx); failed != nil || newest == known {
 		return decision, reason, err
 	}
-	return c.Union.Authorize(ctx, a)
+	return c.Rights.Authorize(ctx, a)
 }

@@ -54,23 +54,11 @@ func TestConfirmed_AsksAgainWhenMemoryWasBehind(t *testing.T) {
 		"etcd does not answer":   {jane, memory{err: errors.New("no")}, answers{authz.NoOpinion}, authz.NoOpinion, 1},
 		"without authentication": {nobody, memory{newest: 1}, answers{authz.NoOpinion}, authz.NoOpinion, 0},
 	} {
-		confirmed := authz.Confirmed{Union: authz.Union{&c.answers}, Memory: &c.memory}
+		confirmed := authz.Confirmed{Rights: authz.Union{&c.answers}, Memory: &c.memory}
 		got, _, err := confirmed.Authorize(t.Context(), &authz.Attributes{User: c.user, Verb: "get"})
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, got, name)
 		require.Equal(t, c.asked, c.memory.asked, name)
 		require.Empty(t, c.answers, name)
 	}
-}
-
-func TestMembers_UnionOfModes(t *testing.T) {
-	t.Parallel()
-	members := authz.Members{RBAC: authz.NewRBAC(), Node: authz.NewNode(nil)}
-	union, err := members.Union([]string{"Node", "AlwaysDeny", "RBAC"})
-	require.NoError(t, err)
-	require.Equal(t, authz.Union{members.Node, authz.AlwaysDeny{}, members.RBAC}, union)
-	_, err = members.Union([]string{"Webhook"})
-	require.ErrorContains(t, err, "authorization mode Webhook needs a webhook")
-	_, err = members.Union([]string{"ABAC"})
-	require.ErrorContains(t, err, `unknown authorization mode "ABAC", want one of AlwaysAllow`)
 }

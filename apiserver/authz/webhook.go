@@ -11,8 +11,11 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	authorizationv1beta1 "k8s.io/api/authorization/v1beta1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -20,17 +23,28 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
 )
 
-// Webhook asks another server, by a SubjectAccessReview, and caches its answers.
+// webhookAuthorizer asks another server, by a SubjectAccessReview, and caches its answers.
 // https://kubernetes.io/docs/reference/access-authn-authz/webhook/
-type Webhook struct {
+type webhookAuthorizer struct {
+	webhookOptions
 	client *http.Client
 	url    string
 	// allowedFor and refusedFor are how long answers are cached.
 	allowedFor, refusedFor time.Duration
-	clock                  clock.PassiveClock
+	// onError is the decision without an answer.
+	onError Decision
 
 	mu     sync.Mutex
 	memory map[[sha256.Size]byte]remembered
+}
+
+type webhookOptions struct {
+	name       string
+	config     *WebhookConfiguration
+	server     *rest.Config
+	conditions conditions
+	clock      clock.PassiveClock
+	metrics    *metrics
 }
 
 type remembered struct {
@@ -39,7 +53,6 @@ type remembered struct {
 }
 
 const (
-	webhookTimeout = 30 * time.Second
 	// webhookTries is how often a failed request is sent.
 	webhookTries = 3
 	webhookPause = 500 * time.Millisecond
@@ -49,35 +62,43 @@ const (
 	maxRememberedSize = 10000
 )
 
-// NewWebhook asks the server that config names, at its own path.
-func NewWebhook(config *rest.Config, allowedFor, refusedFor time.Duration, c clock.PassiveClock) (*Webhook, error) {
-	config = rest.CopyConfig(config)
-	config.Timeout = webhookTimeout
-	client, err := rest.HTTPClientFor(config)
+// newWebhook asks the server at its own path.
+func newWebhook(o webhookOptions) (*webhookAuthorizer, error) {
+	server := rest.CopyConfig(o.server)
+	server.Timeout = o.config.Timeout.Duration
+	client, err := rest.HTTPClientFor(server)
 	if err != nil {
-		return nil, fmt.Errorf("authorization webhook: %w", err)
+		return nil, fmt.Errorf("authorization webhook %s: %w", o.name, err)
 	}
-	return &Webhook{
-		client: client, url: config.Host, allowedFor: allowedFor, refusedFor: refusedFor, clock: c,
-		memory: map[[sha256.Size]byte]remembered{},
-	}, nil
+	w := &webhookAuthorizer{webhookOptions: o, client: client, url: server.Host,
+		memory: map[[sha256.Size]byte]remembered{}}
+	if cached := o.config.CacheAuthorizedRequests; cached == nil || *cached {
+		w.allowedFor = o.config.AuthorizedTTL.Duration
+	}
+	if cached := o.config.CacheUnauthorizedRequests; cached == nil || *cached {
+		w.refusedFor = o.config.UnauthorizedTTL.Duration
+	}
+	if o.config.FailurePolicy == FailureDeny {
+		w.onError = Deny
+	}
+	return w, nil
 }
 
 // Authorize implements Authorizer.
-func (w *Webhook) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
-	body, err := json.Marshal(question(a))
-	if err != nil {
-		return NoOpinion, "", fmt.Errorf("authorization webhook: %w", err)
+func (w *webhookAuthorizer) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
+	review := question(a)
+	if len(w.conditions.expressions) > 0 {
+		ask, err := w.matches(ctx, &review.Spec)
+		if err != nil {
+			return w.onError, "", fmt.Errorf("authorization webhook %s: match conditions: %w", w.name, err)
+		}
+		if !ask {
+			return NoOpinion, "", nil
+		}
 	}
-	key := sha256.Sum256(body)
-	status, known := w.recall(key)
-	if !known {
-		if status, err = w.ask(ctx, body); err != nil {
-			return NoOpinion, "", fmt.Errorf("authorization webhook: %w", err)
-		}
-		if len(body) <= maxRememberedSize {
-			w.remember(key, status)
-		}
+	status, err := w.status(ctx, review)
+	if err != nil {
+		return w.onError, "", fmt.Errorf("authorization webhook %s: %w", w.name, err)
 	}
 	switch {
 	case status.Denied && status.Allowed:
@@ -90,19 +111,79 @@ func (w *Webhook) Authorize(ctx context.Context, a *Attributes) (Decision, strin
 	return NoOpinion, status.Reason, nil
 }
 
+// matches reports whether the server is to be asked.
+func (w *webhookAuthorizer) matches(ctx context.Context, spec *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	began := time.Now()
+	ask, err := w.conditions.meet(ctx, spec)
+	w.metrics.matchSeconds.WithLabelValues(TypeWebhook, w.name).Observe(time.Since(began).Seconds())
+	switch {
+	case err != nil:
+		w.metrics.matchErrors.WithLabelValues(TypeWebhook, w.name).Inc()
+	case !ask:
+		w.metrics.exclusions.WithLabelValues(TypeWebhook, w.name).Inc()
+	}
+	return ask, err
+}
+
+// status is the server's answer, or the one that is remembered.
+func (w *webhookAuthorizer) status(ctx context.Context,
+	review *authorizationv1.SubjectAccessReview) (status authorizationv1.SubjectAccessReviewStatus, err error) {
+	body, err := w.encode(review)
+	if err != nil {
+		return status, err
+	}
+	key := sha256.Sum256(body)
+	if status, known := w.recall(key); known {
+		return status, nil
+	}
+	began := time.Now()
+	status, err = w.ask(ctx, body)
+	result := resultOf(ctx, err)
+	w.metrics.asked(w.name, result, time.Since(began))
+	if err != nil {
+		if w.onError == NoOpinion && result != resultCanceled {
+			w.metrics.failOpen.WithLabelValues(w.name, result).Inc()
+		}
+		return status, err
+	}
+	if len(body) <= maxRememberedSize {
+		w.remember(key, status)
+	}
+	return status, nil
+}
+
+// encode writes the review in the version that the server reads.
+func (w *webhookAuthorizer) encode(review *authorizationv1.SubjectAccessReview) ([]byte, error) {
+	if w.config.SubjectAccessReviewVersion != "v1beta1" {
+		return json.Marshal(review)
+	}
+	spec := authorizationv1beta1.SubjectAccessReviewSpec{User: review.Spec.User, UID: review.Spec.UID,
+		Groups:                review.Spec.Groups,
+		ResourceAttributes:    (*authorizationv1beta1.ResourceAttributes)(review.Spec.ResourceAttributes),
+		NonResourceAttributes: (*authorizationv1beta1.NonResourceAttributes)(review.Spec.NonResourceAttributes)}
+	for key, values := range review.Spec.Extra {
+		if spec.Extra == nil {
+			spec.Extra = map[string]authorizationv1beta1.ExtraValue{}
+		}
+		spec.Extra[key] = authorizationv1beta1.ExtraValue(values)
+	}
+	return json.Marshal(authorizationv1beta1.SubjectAccessReview{Spec: spec, TypeMeta: metav1.TypeMeta{
+		APIVersion: authorizationv1beta1.SchemeGroupVersion.String(), Kind: review.Kind}})
+}
+
 // RulesFor implements Lister: the other server's rules are unknown.
-func (w *Webhook) RulesFor(*authn.User, string) ([]rbacv1.PolicyRule, bool, error) {
+func (w *webhookAuthorizer) RulesFor(*authn.User, string) ([]rbacv1.PolicyRule, bool, error) {
 	return nil, true, errors.New("webhook authorizer does not support user rule resolution")
 }
 
-func (w *Webhook) recall(key [sha256.Size]byte) (authorizationv1.SubjectAccessReviewStatus, bool) {
+func (w *webhookAuthorizer) recall(key [sha256.Size]byte) (authorizationv1.SubjectAccessReviewStatus, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r, ok := w.memory[key]
 	return r.status, ok && w.clock.Now().Before(r.until)
 }
 
-func (w *Webhook) remember(key [sha256.Size]byte, status authorizationv1.SubjectAccessReviewStatus) {
+func (w *webhookAuthorizer) remember(key [sha256.Size]byte, status authorizationv1.SubjectAccessReviewStatus) {
 	life := w.refusedFor
 	if status.Allowed {
 		life = w.allowedFor
@@ -127,7 +208,8 @@ func (w *Webhook) remember(key [sha256.Size]byte, status authorizationv1.Subject
 }
 
 // ask posts the review, and retries if the server fails.
-func (w *Webhook) ask(ctx context.Context, body []byte) (status authorizationv1.SubjectAccessReviewStatus, err error) {
+func (w *webhookAuthorizer) ask(ctx context.Context,
+	body []byte) (status authorizationv1.SubjectAccessReviewStatus, err error) {
 	for try := 1; ; try++ {
 		var again bool
 		status, again, err = w.post(ctx, body)
@@ -144,7 +226,7 @@ func (w *Webhook) ask(ctx context.Context, body []byte) (status authorizationv1.
 	}
 }
 
-func (w *Webhook) post(ctx context.Context,
+func (w *webhookAuthorizer) post(ctx context.Context,
 	body []byte) (status authorizationv1.SubjectAccessReviewStatus, again bool, err error) {
 	content, err := webhook.Post(ctx, w.client, w.url, "", body, maxAnswer)
 	var failed *webhook.CodeError
@@ -152,7 +234,9 @@ func (w *Webhook) post(ctx context.Context,
 	case errors.As(err, &failed):
 		return status, failed.Code >= 500 || failed.Code == http.StatusTooManyRequests, err
 	case err != nil:
-		return status, ctx.Err() == nil && !errors.Is(err, webhook.ErrTooLarge), err
+		// A server that took the time that it has is not asked again.
+		again = resultOf(ctx, err) == resultError && !errors.Is(err, webhook.ErrTooLarge)
+		return status, again, err
 	}
 	var review authorizationv1.SubjectAccessReview
 	if err := json.Unmarshal(content, &review); err != nil {
@@ -180,5 +264,21 @@ func question(a *Attributes) *authorizationv1.SubjectAccessReview {
 		Namespace: a.Namespace, Verb: a.Verb, Group: a.Group, Version: a.Version,
 		Resource: a.Resource, Subresource: a.Subresource, Name: a.Name,
 	}
+	if len(a.Fields) > 0 {
+		review.Spec.ResourceAttributes.FieldSelector = fieldSelector(a.Fields)
+	}
 	return review
+}
+
+func fieldSelector(list fields.Requirements) *authorizationv1.FieldSelectorAttributes {
+	s := &authorizationv1.FieldSelectorAttributes{}
+	for _, r := range list {
+		operator := metav1.FieldSelectorOpIn
+		if r.Operator == selection.NotEquals {
+			operator = metav1.FieldSelectorOpNotIn
+		}
+		s.Requirements = append(s.Requirements, metav1.FieldSelectorRequirement{Key: r.Field, Operator: operator,
+			Values: []string{r.Value}})
+	}
+	return s
 }

@@ -140,7 +140,7 @@ func TestRBAC_FollowsTheStore(t *testing.T) {
 	v := newView(t)
 	index, err := v.RBAC(t.Context())
 	require.NoError(t, err)
-	access := &authz.Confirmed{Union: authz.Union{index}, Memory: v.Store}
+	access := &authz.Confirmed{Rights: authz.Union{index}, Memory: v.Store}
 	jane := &authn.User{Name: "jane", Groups: []string{authn.GroupAuthenticated}}
 	may := func() authz.Decision {
 		decision, _, err := access.Authorize(t.Context(), &authz.Attributes{User: jane, Verb: "get", Version: "v1",

@@ -42,7 +42,6 @@ var flags = []flag{
 	{name: "allow-metric-labels-manifest"},
 	{name: "allow-privileged", bool: true, as: []string{"true"}, refused: "this server allows privileged containers"},
 	{name: "apiserver-count", as: []string{"1"}},
-	{name: "authorization-config", as: []string{""}, refused: noABAC},
 	{name: "authorization-policy-file", as: []string{""}, refused: noABAC},
 	{name: "contention-profiling", bool: true, as: []string{"false"}},
 	{name: "coordinated-leadership-lease-duration"},

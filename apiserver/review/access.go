@@ -74,7 +74,7 @@ func (r *Reviewer) access(ctx context.Context, user *authn.User, on *authorizati
 	decision, reason, err := r.Authorizer.Authorize(ctx, a)
 	if decision == authz.NoOpinion {
 		if _, failed := r.Authorizer.Memory.Revision(ctx); failed == nil {
-			decision, reason, err = r.Authorizer.Union.Authorize(ctx, a)
+			decision, reason, err = r.Authorizer.Rights.Authorize(ctx, a)
 		}
 	}
 	status := authorizationv1.SubjectAccessReviewStatus{Allowed: decision == authz.Allow,

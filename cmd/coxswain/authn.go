@@ -43,9 +43,9 @@ func (f *authnFlags) add(fs *pflag.FlagSet) {
 		"accept the tokens in secrets of type bootstrap.kubernetes.io/token in kube-system")
 	fs.BoolVar(&f.anonymous, "anonymous-auth", true, "accept requests without a credential as those of "+
 		"system:anonymous; otherwise answer 401 to all. Off with --authorization-mode=AlwaysAllow")
-	fs.StringVar(&f.configFile, "authentication-config", "", "AuthenticationConfiguration that selects the "+
-		"paths on which requests need no credential; excludes --oidc-* and, if it has an anonymous part, "+
-		"--anonymous-auth")
+	fs.StringVar(&f.configFile, "authentication-config", "", "AuthenticationConfiguration: issuers of JSON web "+
+		"tokens, and the paths on which requests need no credential; read again when it changes. Excludes --oidc-* "+
+		"and, if it has an anonymous part, --anonymous-auth")
 	fs.StringSliceVar(&f.issuers, "service-account-issuer", nil,
 		"issuers of service account tokens; the first signs, all are accepted (default "+authn.DefaultIssuer+")")
 	fs.StringVar(&f.signingKeyFile, "service-account-signing-key-file", "",
@@ -85,11 +85,8 @@ func (f *authnFlags) add(fs *pflag.FlagSet) {
 // options converts the flags; keys that they do not name are those of own. modes are those of authorization.
 func (f *authnFlags) options(own *authorities, modes []string) (authn.Options, error) {
 	o := authn.Options{TokenFile: f.tokenFile, BootstrapTokens: f.bootstrapTokens}
-	if err := f.anonymousOptions(&o, modes); err != nil {
+	if err := f.configOptions(&o, modes); err != nil {
 		return o, err
-	}
-	if f.oidc.IssuerURL != "" {
-		o.OIDC = &f.oidc
 	}
 	if f.webhook.ConfigFile != "" {
 		o.Webhook = &f.webhook
@@ -109,33 +106,40 @@ func (f *authnFlags) options(own *authorities, modes []string) (authn.Options, e
 	return o, err
 }
 
-// anonymousOptions decide on requests without a credential.
-func (f *authnFlags) anonymousOptions(o *authn.Options, modes []string) error {
+// configOptions are the issuers of tokens and what is done with requests without a credential: by the file or by flags.
+func (f *authnFlags) configOptions(o *authn.Options, modes []string) error {
 	o.NoAnonymous = !f.anonymous
 	if f.anonymous && slices.Contains(modes, "AlwaysAllow") {
 		slog.Warn("requests without a credential are rejected, because --authorization-mode=AlwaysAllow would " +
 			"allow them everything")
 		o.NoAnonymous = true
 	}
-	if f.configFile == "" {
-		return nil
-	}
 	var oidc bool
 	f.set.VisitAll(func(flag *pflag.Flag) { oidc = oidc || flag.Changed && strings.HasPrefix(flag.Name, "oidc-") })
-	if oidc {
+	switch {
+	case f.configFile == "" && !oidc:
+		return nil
+	case f.configFile == "":
+		config, err := f.oidc.Config()
+		o.Config = &config
+		return err
+	case oidc:
 		return errors.New("authentication-config file and oidc-* flags are mutually exclusive")
 	}
-	config, err := authn.ReadConfig(f.configFile)
-	switch {
-	case err != nil:
+	config, content, err := authn.ReadConfig(f.configFile)
+	if err != nil {
 		return fmt.Errorf("--authentication-config: %w", err)
-	case config == nil:
+	}
+	o.Config = &authn.ConfigOptions{Configuration: config, File: f.configFile, Content: content}
+	anonymous := config.Anonymous
+	switch {
+	case anonymous == nil:
 		return nil
 	case f.set.Changed("anonymous-auth"):
 		return errors.New("anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is " +
 			"configured in authentication configuration file")
 	}
-	o.NoAnonymous, o.AnonymousPaths = !config.Enabled, config.Paths()
+	o.NoAnonymous, o.AnonymousPaths = !anonymous.Enabled, anonymous.Paths()
 	return nil
 }
 

@@ -40,16 +40,15 @@ func TestAnonymousFlags_AreKubernetes(t *testing.T) {
 		"both": {args: []string{"--anonymous-auth=true"}, file: header + "anonymous: {enabled: true}\n",
 			words: "--anonymous-auth flag cannot be set when anonymous field is configured in authentication " +
 				"configuration file"},
-		"off with paths": {file: header + "anonymous: {conditions: [{path: /livez}]}\n",
-			words: "enabled should be set to true when conditions are defined"},
 		"with OIDC": {args: []string{"--oidc-client-id=a"}, file: header,
 			words: "authentication-config file and oidc-* flags are mutually exclusive"},
-		"JWT": {file: header + "jwt: [{issuer: {url: 'https://a.b'}}]\n",
-			words: "jwt: Forbidden: is not supported here"},
+		"half of OIDC": {args: []string{"--oidc-client-id=a"},
+			words: "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"},
 		"an unknown field": {file: header + "anonymous: {enabled: true, path: /livez}\n",
-			words: `unknown field "path"`},
+			words: `unknown field "anonymous.path"`},
 		"a field twice": {file: header + "anonymous: {enabled: true}\nanonymous: {enabled: false}\n",
 			words: `already set`},
+		"another case": {file: header + "Anonymous: {enabled: true}\n", words: `unknown field "Anonymous"`},
 		"another kind": {file: "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n",
 			words: "not apiserver.config.k8s.io/v1 AuthenticationConfiguration"},
 		"another version": {file: "apiVersion: apiserver.config.k8s.io/v2\nkind: AuthenticationConfiguration\n",
@@ -66,19 +65,24 @@ func TestAnonymousFlags_AreKubernetes(t *testing.T) {
 		}
 		require.NoError(t, fs.Parse(c.args))
 		var got authn.Options
-		err := f.anonymousOptions(&got, c.modes)
+		err := f.configOptions(&got, c.modes)
 		if c.words != "" {
 			require.ErrorContains(t, err, c.words, name)
 			continue
 		}
 		require.NoError(t, err, name)
+		if c.file != "" {
+			require.Equal(t, c.file, string(got.Config.Content), name)
+			require.Equal(t, f.configFile, got.Config.File, name)
+		}
+		got.Config = nil
 		require.Equal(t, c.want, got, name)
 	}
 	f := authnFlags{configFile: filepath.Join(t.TempDir(), "none")}
 	f.set = pflag.NewFlagSet("test", pflag.ContinueOnError)
-	require.ErrorIs(t, f.anonymousOptions(&authn.Options{}, nil), os.ErrNotExist)
+	require.ErrorIs(t, f.configOptions(&authn.Options{}, nil), os.ErrNotExist)
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	f.configFile = empty
-	require.ErrorContains(t, f.anonymousOptions(&authn.Options{}, nil), "empty config data")
+	require.ErrorContains(t, f.configOptions(&authn.Options{}, nil), "empty config data")
 }

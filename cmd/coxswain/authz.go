@@ -1,49 +1,78 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/clock"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
 // authorizationFlags select the authorizers.
 type authorizationFlags struct {
+	configFile         string
 	modes              []string
 	webhookConfig      string
 	webhookVersion     string
 	allowed, forbidden time.Duration
+	set                *pflag.FlagSet // records which of the flags were given
 }
 
 func (f *authorizationFlags) add(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&f.modes, "authorization-mode", []string{"Node", "RBAC"},
+	f.set = fs
+	fs.StringVar(&f.configFile, "authorization-config", "", "AuthorizationConfiguration: the authorizers and their "+
+		"webhooks; read again when it changes. Excludes --authorization-mode and --authorization-webhook-*")
+	fs.StringSliceVar(&f.modes, "authorization-mode", authz.DefaultModes,
 		"authorizers, in the order in which they decide, of: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook")
 	fs.StringVar(&f.webhookConfig, "authorization-webhook-config-file", "",
 		"kubeconfig of the server that the mode Webhook asks")
 	fs.StringVar(&f.webhookVersion, "authorization-webhook-version", "v1",
-		"version of the SubjectAccessReview that is sent to it")
-	fs.DurationVar(&f.allowed, "authorization-webhook-cache-authorized-ttl", 5*time.Minute,
+		"version of the SubjectAccessReview that is sent to it: v1 or v1beta1")
+	fs.DurationVar(&f.allowed, "authorization-webhook-cache-authorized-ttl", authz.DefaultAuthorizedTTL,
 		"how long its approvals are cached")
-	fs.DurationVar(&f.forbidden, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second,
+	fs.DurationVar(&f.forbidden, "authorization-webhook-cache-unauthorized-ttl", authz.DefaultUnauthorizedTTL,
 		"how long its other answers are cached")
 }
 
-// webhook returns the authorizer of the mode Webhook, nil without that mode.
-func (f *authorizationFlags) webhook() (*authz.Webhook, error) {
-	if !slices.Contains(f.modes, "Webhook") {
-		return nil, nil
+// webhookTimeout is how long the server of --authorization-webhook-config-file may take for an answer.
+const webhookTimeout = 30 * time.Second
+
+// options are the authorizers of the file or of the flags.
+func (f *authorizationFlags) options() (o authz.Options, err error) {
+	if f.configFile != "" {
+		var flags bool
+		f.set.VisitAll(func(flag *pflag.Flag) {
+			flags = flags || flag.Changed && (flag.Name == "authorization-mode" ||
+				strings.HasPrefix(flag.Name, "authorization-webhook-"))
+		})
+		if flags {
+			return o, errors.New("--authorization-config can not be specified when --authorization-mode or " +
+				"--authorization-webhook-* flags are defined")
+		}
+		o.File = f.configFile
+		if o.Configuration, o.Content, err = authz.ReadConfig(f.configFile); err != nil {
+			return o, fmt.Errorf("--authorization-config: %w", err)
+		}
+		return o, nil
 	}
-	if f.webhookVersion != "v1" {
-		return nil, fmt.Errorf("--authorization-webhook-version: %q is not one of: v1", f.webhookVersion)
+	if !slices.Contains([]string{"v1", "v1beta1"}, f.webhookVersion) {
+		return o, fmt.Errorf("--authorization-webhook-version: %q is not one of: v1, v1beta1", f.webhookVersion)
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", f.webhookConfig)
-	if err != nil {
-		return nil, fmt.Errorf("--authorization-webhook-config-file: %w", err)
+	for i, mode := range f.modes {
+		if slices.Contains(f.modes[:i], mode) {
+			return o, fmt.Errorf("--authorization-mode has mode %s twice", mode)
+		}
 	}
-	return authz.NewWebhook(config, f.allowed, f.forbidden, clock.RealClock{})
+	o.Configuration = authz.Modes(f.modes, &authz.WebhookConfiguration{
+		AuthorizedTTL: metav1.Duration{Duration: f.allowed}, UnauthorizedTTL: metav1.Duration{Duration: f.forbidden},
+		Timeout: metav1.Duration{Duration: webhookTimeout}, SubjectAccessReviewVersion: f.webhookVersion,
+		FailurePolicy:  authz.FailureNoOpinion,
+		ConnectionInfo: authz.WebhookConnectionInfo{KubeConfigFile: &f.webhookConfig},
+	})
+	return o, nil
 }

@@ -132,7 +132,8 @@ func (k *kubeAPIServer) runFull() {
 	f, c := &k.server, &k.controllers
 	f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
 	f.peers = map[string]string{"controller-manager": componentstatus.InProcess, "scheduler": componentstatus.InProcess}
-	if modes := f.authorization.modes; slices.Contains(modes, "RBAC") && !slices.Contains(modes, "Node") {
+	if modes := f.authorization.modes; f.authorization.configFile == "" && slices.Contains(modes, "RBAC") &&
+		!slices.Contains(modes, "Node") {
 		f.authorization.modes = append([]string{"Node"}, modes...) // without it Nodes have no rights
 	}
 	c.controllers = []string{"*"}
@@ -162,7 +163,11 @@ func (k *kubeAPIServer) checkOptions() error {
 	if _, err := f.admission.Names(); err != nil {
 		return err
 	}
-	if _, err := (authz.Members{Webhook: &authz.Webhook{}}).Union(f.authorization.modes); err != nil {
+	authorization, err := f.authorization.options()
+	if err != nil {
+		return err
+	}
+	if _, err := authz.New(authorization); err != nil {
 		return err
 	}
 	if err := f.audit.Check(); err != nil {

@@ -36,7 +36,7 @@ func TestKubeAPIServer_HasTheFlagsOfKubeAPIServer(t *testing.T) {
 func TestKubeAPIServer_RefusesFlagsThatItMustNotIgnore(t *testing.T) {
 	t.Parallel()
 	for arg, words := range map[string]string{
-		"--authorization-config=c":                      "--authorization-config",
+		"--authorization-config=/nothing":               "--authorization-config",
 		"--authorization-policy-file=p":                 "--authorization-policy-file",
 		"--authorization-mode=ABAC":                     "ABAC",
 		"--encryption-provider-config-automatic-reload": "must be set with --encryption-provider-config",

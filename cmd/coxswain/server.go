@@ -252,7 +252,11 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 	if err := f.tls.apply(tc); err != nil {
 		return err
 	}
-	authentication, err := f.authn.options(own, f.authorization.modes)
+	authorization, err := f.authorization.options()
+	if err != nil {
+		return err
+	}
+	authentication, err := f.authn.options(own, authorization.Configuration.Types())
 	if err != nil {
 		return err
 	}
@@ -265,10 +269,6 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 		return err
 	}
 	advertise, _ := netip.AddrFromSlice(f.advertise) // not valid if it is not set
-	webhook, err := f.authorization.webhook()
-	if err != nil {
-		return err
-	}
 	proxyClient, err := f.authn.frontProxy.certificate(own)
 	if err != nil {
 		return err
@@ -288,10 +288,10 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 		EventTTL: f.eventTTL, RequestTimeout: f.requestTimeout,
 		Kubelet:      kubelet,
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
-		Admission:          f.admission,
-		AuthorizationModes: f.authorization.modes, AuthorizationWebhook: webhook,
-		Audit:  auditor,
-		Limits: f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers,
+		Admission:     f.admission,
+		Authorization: authorization,
+		Audit:         auditor,
+		Limits:        f.limits.limits(), Debug: f.debug, Metrics: f.metrics, Components: f.peers,
 		ReadyChecks: f.checks, NoProfiling: !f.profiling,
 		Clock: f.time.clock(),
 	})

@@ -1,0 +1,207 @@
+package authn
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+)
+
+// providerRetry is the pause before a provider that has not answered is asked again.
+const providerRetry = 10 * time.Second
+
+// jwtIssuer authenticates by the tokens of one issuer. The provider's configuration and keys are fetched in the
+// background: until then its tokens are refused, and nothing waits for it.
+type jwtIssuer struct {
+	config JWTAuthenticator
+	claimExpressions
+	client *providerClient
+	keys   *keySet
+	log    *slog.Logger
+	verify *oidc.IDTokenVerifier
+
+	keysAt atomic.Pointer[string] // where the provider has its keys
+	// answered is closed when the provider's keys are known.
+	answered chan struct{}
+	stop     context.CancelFunc
+	// failed has why the provider could not be reached when it was first asked.
+	failed chan error
+}
+
+// newJWTIssuer is for a valid configuration.
+func newJWTIssuer(config JWTAuthenticator, x *claimExpressions, algs []string, log *slog.Logger) *jwtIssuer {
+	i := &jwtIssuer{config: config, claimExpressions: *x, log: log, answered: make(chan struct{}),
+		failed: make(chan error, 1), client: newProviderClient(config.Issuer.CertificateAuthority)}
+	i.keys = newKeySet(func(ctx context.Context) ([]jose.JSONWebKey, error) {
+		return i.client.keys(ctx, *i.keysAt.Load())
+	}, algs)
+	// The library knows one audience; authenticate checks them.
+	i.verify = oidc.NewVerifier(config.Issuer.URL, i.keys,
+		&oidc.Config{SkipClientIDCheck: true, SupportedSigningAlgs: algs})
+	return i
+}
+
+func newProviderClient(authorities string) *providerClient {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if authorities != "" {
+		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
+		transport.TLSClientConfig.RootCAs.AppendCertsFromPEM([]byte(authorities))
+	}
+	return &providerClient{http.Client{Transport: transport, CheckRedirect: httpsOnly}}
+}
+
+// run asks the provider until it has answered, and then for its keys as they are needed, until ctx ends.
+func (i *jwtIssuer) run(ctx context.Context) {
+	defer i.client.CloseIdleConnections()
+	for failed := ""; ; {
+		err := i.connect(ctx)
+		if err == nil {
+			break
+		}
+		select {
+		case i.failed <- err:
+		default:
+		}
+		if ctx.Err() == nil && err.Error() != failed {
+			failed = err.Error()
+			i.log.Warn("the issuer of tokens does not answer; its tokens are refused until it does", "issuer",
+				i.config.Issuer.URL, "error", err)
+		}
+		pause := time.NewTimer(providerRetry)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+	}
+	close(i.answered)
+	i.keys.run(ctx)
+}
+
+func (i *jwtIssuer) connect(ctx context.Context) error {
+	at, err := i.client.keysURL(ctx, &i.config.Issuer)
+	if err != nil {
+		return err
+	}
+	keys, err := i.client.keys(ctx, at)
+	if err != nil {
+		return err
+	}
+	i.keysAt.Store(&at)
+	i.keys.set(keys)
+	return nil
+}
+
+// wait returns when the provider has answered, or why it has not.
+func (i *jwtIssuer) wait(ctx context.Context) (err error) {
+	select {
+	case <-i.answered:
+		return nil
+	case err = <-i.failed:
+	case <-ctx.Done():
+		err = errors.New("it does not answer")
+	}
+	return fmt.Errorf("issuer %s: %w", i.config.Issuer.URL, err)
+}
+
+// authenticate returns the user of a token that claims to be of the issuer, and when it expires.
+func (i *jwtIssuer) authenticate(ctx context.Context, token string) (*User, time.Time, error) {
+	select {
+	case <-i.answered:
+	default:
+		return nil, time.Time{}, errors.New("oidc: the issuer is not known yet")
+	}
+	id, err := i.verify.Verify(ctx, token)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("oidc: verify token: %w", err)
+	}
+	if !slices.ContainsFunc(i.config.Issuer.Audiences, func(a string) bool { return slices.Contains(id.Audience, a) }) {
+		return nil, time.Time{}, fmt.Errorf("oidc: expected audience in %q got %q", i.config.Issuer.Audiences,
+			id.Audience)
+	}
+	claims := claimSet{}
+	if err := id.Claims(&claims.raw); err != nil {
+		return nil, time.Time{}, errors.New("oidc: claims cannot be read")
+	}
+	if err := claims.check(); err != nil {
+		return nil, time.Time{}, fmt.Errorf("oidc: %w", err)
+	}
+	user, err := i.user(ctx, &claims)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("oidc: %w", err)
+	}
+	return authenticated(user), id.Expiry, nil
+}
+
+// jwtTokens authenticates by the tokens of the issuers that are in force.
+// https://kubernetes.io/docs/reference/access-authn-authz/authentication/#json-web-token-authentication
+type jwtTokens struct {
+	algs    []string
+	log     *slog.Logger
+	now     func() time.Time
+	inForce atomic.Pointer[issuerSet]
+	// running are the issuers' background work.
+	running sync.WaitGroup
+}
+
+// issuerSet is the issuers of one configuration by their URLs, and the tokens that were found valid under it. A token
+// that is not meant for one of them has no way to a user that a former configuration gave it.
+type issuerSet struct {
+	byURL map[string]*jwtIssuer
+	users *cache[*User]
+}
+
+const (
+	// maxJWT bounds a token, in bytes: a larger one is not looked at.
+	maxJWT = 128 << 10
+	// userTTL is how long a token's user is cached, as in kube-apiserver, and cachedUsers how many are.
+	userTTL     = 10 * time.Second
+	cachedUsers = 4096
+)
+
+// AuthenticateToken implements TokenAuthenticator.
+func (t *jwtTokens) AuthenticateToken(ctx context.Context, token string, _ []string) (*Identity, bool, error) {
+	set := t.inForce.Load()
+	if len(set.byURL) == 0 || len(token) > maxJWT {
+		return nil, false, nil
+	}
+	key, now := digestOf(token), t.now()
+	if user, ok := set.users.get(key, now); ok {
+		return &Identity{User: user}, true, nil
+	}
+	issuer := set.byURL[providerOf(token)]
+	if issuer == nil {
+		return nil, false, nil
+	}
+	user, expiry, err := issuer.authenticate(ctx, token)
+	if err != nil {
+		return nil, false, err
+	}
+	if until := now.Add(userTTL); until.Before(expiry) {
+		expiry = until
+	}
+	set.users.put(key, user, expiry)
+	return &Identity{User: user}, true, nil
+}
+
+// providerOf is the URL of the issuer that a token claims, of which Google has two.
+// https://openid.net/specs/openid-connect-core-1_0.html#GoogleIss
+func providerOf(token string) string {
+	issuer := claimedIssuer(token)
+	if issuer == "accounts.google.com" {
+		return "https://accounts.google.com"
+	}
+	return issuer
+}

@@ -1,0 +1,225 @@
+package authn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+)
+
+const (
+	// providerTimeout is how long a provider may take for one response, and requests wait for it.
+	providerTimeout = 10 * time.Second
+	// keyPause is the pause between two fetches of a provider's keys, however many tokens name keys that are unknown.
+	keyPause = 10 * time.Second
+	// maxProviderAnswer bounds a provider's response, in bytes, and maxKeys the keys in it.
+	maxProviderAnswer = 1 << 20
+	maxKeys           = 256
+)
+
+// signingAlgs are the algorithms of tokens: asymmetric ones, of RFC 7518.
+var signingAlgs = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256,
+	oidc.PS384, oidc.PS512}
+
+// keySet is the public keys of a provider, an oidc.KeySet. Anybody can send tokens that name unknown keys: they make
+// the keys be fetched again, but rarely, and no token of a known key waits for that. run does the fetching.
+type keySet struct {
+	fetch      func(ctx context.Context) ([]jose.JSONWebKey, error)
+	algorithms []jose.SignatureAlgorithm
+	now        func() time.Time
+	asked      chan struct{} // wakes run; has room for the one fetch that may be due
+
+	mu      sync.RWMutex
+	keys    []jose.JSONWebKey
+	fetched chan struct{} // closed when the fetch under way has ended; nil without one
+	next    time.Time     // when keys may be fetched again
+	ended   bool
+}
+
+func newKeySet(fetch func(ctx context.Context) ([]jose.JSONWebKey, error), algs []string) *keySet {
+	k := &keySet{fetch: fetch, now: time.Now, asked: make(chan struct{}, 1)}
+	for _, alg := range algs {
+		k.algorithms = append(k.algorithms, jose.SignatureAlgorithm(alg))
+	}
+	return k
+}
+
+// set has the keys that were fetched first.
+func (k *keySet) set(keys []jose.JSONWebKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.keys, k.next = keys, k.now().Add(keyPause)
+}
+
+// run fetches keys when they are asked for, until ctx ends.
+func (k *keySet) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if k.ended = true; k.fetched != nil {
+				close(k.fetched)
+				k.fetched = nil
+			}
+			return
+		case <-k.asked:
+			keys, err := k.fetch(ctx)
+			k.mu.Lock()
+			if err == nil {
+				k.keys = keys
+			}
+			k.next = k.now().Add(keyPause)
+			close(k.fetched)
+			k.fetched = nil
+			k.mu.Unlock()
+		}
+	}
+}
+
+// refresh asks for the keys to be fetched, and returns what is closed when they are. It is nil if they were fetched a
+// moment ago.
+func (k *keySet) refresh() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.fetched != nil {
+		return k.fetched
+	}
+	if k.ended || k.now().Before(k.next) {
+		return nil
+	}
+	k.fetched = make(chan struct{})
+	k.asked <- struct{}{}
+	return k.fetched
+}
+
+// VerifySignature implements oidc.KeySet.
+func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	signed, err := jose.ParseSigned(token, k.algorithms)
+	if err != nil || len(signed.Signatures) != 1 {
+		return nil, errBadToken
+	}
+	if payload, ok := k.verify(signed); ok {
+		return payload, nil
+	}
+	if fetched := k.refresh(); fetched != nil {
+		select {
+		case <-fetched:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if payload, ok := k.verify(signed); ok {
+			return payload, nil
+		}
+	}
+	return nil, errors.New("failed to verify id token signature")
+}
+
+func (k *keySet) verify(signed *jose.JSONWebSignature) ([]byte, bool) {
+	k.mu.RLock()
+	keys := k.keys
+	k.mu.RUnlock()
+	id := signed.Signatures[0].Header.KeyID
+	for i := range keys {
+		if id == "" || keys[i].KeyID == id {
+			if payload, err := signed.Verify(&keys[i]); err == nil {
+				return payload, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// providerClient asks a provider. Its responses and redirections are bounded.
+type providerClient struct{ http.Client }
+
+// get reads a JSON document.
+func (c *providerClient) get(ctx context.Context, url string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, res.Status)
+	}
+	content, err := io.ReadAll(io.LimitReader(res.Body, maxProviderAnswer+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("reading %s: %w", url, err)
+	case len(content) > maxProviderAnswer:
+		return fmt.Errorf("%s answers more than %d bytes", url, maxProviderAnswer)
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		return fmt.Errorf("the answer of %s: %w", url, err)
+	}
+	return nil
+}
+
+// httpsOnly follows no redirection to where an answer could be forged.
+func httpsOnly(req *http.Request, via []*http.Request) error {
+	switch {
+	case req.URL.Scheme != "https":
+		return fmt.Errorf("is redirected to %s, which is not https", req.URL.Redacted())
+	case len(via) >= 10:
+		return errors.New("is redirected ten times")
+	}
+	return nil
+}
+
+// keysURL reads where a provider has its keys from its configuration, which must be its own.
+// https://openid.net/specs/openid-connect-discovery-1_0.html#ProviderConfig
+func (c *providerClient) keysURL(ctx context.Context, i *JWTIssuer) (string, error) {
+	at := i.DiscoveryURL
+	if at == "" {
+		at = strings.TrimSuffix(i.URL, "/") + "/.well-known/openid-configuration"
+	}
+	var doc struct {
+		Issuer  string `json:"issuer"`
+		JWKSURI string `json:"jwks_uri"`
+	}
+	if err := c.get(ctx, at, &doc); err != nil {
+		return "", err
+	}
+	if doc.Issuer != i.URL {
+		return "", fmt.Errorf("%s is the configuration of the issuer %q, not of %q", at, doc.Issuer, i.URL)
+	}
+	if !strings.HasPrefix(doc.JWKSURI, "https://") {
+		return "", fmt.Errorf("%s has keys at %q, which is not https", at, doc.JWKSURI)
+	}
+	return doc.JWKSURI, nil
+}
+
+// keys reads a JWKS document. Keys of a kind that is not known are left out (RFC 7517, section 5).
+func (c *providerClient) keys(ctx context.Context, url string) (keys []jose.JSONWebKey, err error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := c.get(ctx, url, &set); err != nil {
+		return nil, err
+	}
+	if len(set.Keys) > maxKeys {
+		return nil, fmt.Errorf("%s has more than %d keys", url, maxKeys)
+	}
+	for _, text := range set.Keys {
+		var key jose.JSONWebKey
+		if json.Unmarshal(text, &key) == nil && key.IsPublic() {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}
