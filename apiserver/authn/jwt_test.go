@@ -125,6 +125,22 @@ func TestJWT_TwoIssuersWithTheirMappings(t *testing.T) {
 	refused(t, a, ci.token(t, map[string]any{"pad": strings.Repeat("x", 200<<10)}), "")
 }
 
+// The rules that docs/authentication.md gives for an issuer without prefixes.
+func TestJWT_RulesKeepTheNamesOfTheSystem(t *testing.T) {
+	t.Parallel()
+	p := startProvider(t)
+	a, _ := configured(t, configHeader+"jwt:\n"+issuerOf(p,
+		`{username: {claim: sub, prefix: ""}, groups: {claim: groups, prefix: ""}}`, `  userValidationRules:
+  - {expression: "!user.username.startsWith('system:')", message: names of the system}
+  - {expression: "user.groups.all(g, !g.startsWith('system:'))", message: groups of the system}
+`))
+	known(t, a, p.token(t, nil))
+	known(t, a, p.token(t, map[string]any{"groups": []string{"devs", "ops"}}))
+	refused(t, a, p.token(t, map[string]any{"sub": "system:serviceaccount:kube-system:root"}), "names of the system")
+	refused(t, a, p.token(t, map[string]any{"groups": []string{"devs", "system:masters"}}), "groups of the system")
+	refused(t, a, p.token(t, map[string]any{"groups": "system:masters"}), "groups of the system")
+}
+
 // What an expression makes of an enormous claim is bounded, and so is the time that it takes.
 func TestJWT_ExpressionsEnd(t *testing.T) {
 	t.Parallel()

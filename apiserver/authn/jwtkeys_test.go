@@ -24,7 +24,8 @@ func signed(t *testing.T, id string) (jose.JSONWebKey, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: id}},
+		nil)
 	require.NoError(t, err)
 	object, err := signer.Sign([]byte(id))
 	require.NoError(t, err)
