@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -37,8 +38,10 @@ func TestUpgrade_OpensWhatEarlierVersionsStored(t *testing.T) {
 			c = up(t, dir, "--nodes", "2", encrypted)
 			c.run(kubectl, "--namespace=kept", "set", "image", "deployment/web", "c=web:3")
 			c.run(kubectl, "--namespace=kept", "rollout", "status", "deployment/web", "--timeout=1m")
-			require.Equal(t, "web:3web:3web:3", c.run(kubectlLite, "--namespace=kept", "get", "pods", "-l", "app=web",
-				"-o", "jsonpath={.items[*].spec.containers[0].image}"))
+			eventually(t, time.Minute, "the old pods are gone", func() bool {
+				return c.run(kubectlLite, "--namespace=kept", "get", "pods", "-l", "app=web", "-o",
+					"jsonpath={.items[*].spec.containers[0].image}") == "web:3 web:3 web:3"
+			})
 			c.server.interrupt()
 		})
 	}
