@@ -116,13 +116,13 @@ func (s *Server) serveReadyz(w http.ResponseWriter, r *http.Request) error {
 	for _, c := range s.ReadyChecks {
 		checks = append(checks, check{c.Name, c.Run})
 	}
-	return s.health(w, r, name, append(checks, check{"shutdown", s.notDraining}))
+	return s.health(w, r, name, append(checks, check{"shutdown", s.notLeaving}))
 }
 
 func ping(context.Context) error { return nil }
 
-func (s *Server) notDraining(context.Context) error {
-	if s.drain.Err() != nil {
+func (s *Server) notLeaving(context.Context) error {
+	if s.leaving.Load() {
 		return errors.New("the server is shutting down")
 	}
 	return nil

@@ -30,6 +30,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -93,6 +94,12 @@ type Options struct {
 	EventTTL time.Duration
 	// RequestTimeout bounds every request but watches (--request-timeout); 0 means one minute.
 	RequestTimeout time.Duration
+	// ShutdownDelay is how long a server that is told to end keeps serving, not ready and taken out of the Service
+	// kubernetes, so that load balancers send new connections elsewhere (--shutdown-delay-duration).
+	ShutdownDelay time.Duration
+	// GoawayChance is the share of requests over HTTP/2, 0 to MaxGoawayChance, after which a client is told by GOAWAY
+	// to connect anew (--goaway-chance): behind a load balancer, connections spread over servers by it.
+	GoawayChance float64
 	// Limits bound what one client, and all together, may take.
 	Limits Limits
 	// Audit records requests; nil for none. Whoever opened it closes it when Serve has returned.
@@ -145,7 +152,9 @@ type Server struct {
 	flow     *config.Follower
 	inflight *flowcontrol.InFlight
 	watches  flowcontrol.PerUser
-	// drain is done when the server stops: it is no longer ready, and watches end.
+	// leaving is set from the moment at which the server is told to stop: it is no longer ready.
+	leaving atomic.Bool
+	// drain is done when the server stops accepting connections: watches and streams end.
 	drain      context.Context
 	beginDrain context.CancelFunc
 }
@@ -254,6 +263,9 @@ func (s *Server) Handler() http.Handler {
 	if s.Middleware != nil {
 		r.Use(s.Middleware)
 	}
+	if s.GoawayChance > 0 {
+		r.Use(s.goaway)
+	}
 	if s.flow == nil {
 		r.Use(s.limitInflight)
 	}
@@ -336,8 +348,7 @@ func (s *Server) resources(r chi.Router) {
 // debugLog receives net/http's own messages.
 func (s *Server) debugLog() *log.Logger { return slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) }
 
-// Serve answers on the listener until ctx ends, then drains: watches are ended at once,
-// other requests get five seconds. It returns nil after an orderly end.
+// Serve answers on the listener until ctx ends, and then ends as stop does. It returns nil after an orderly end.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) error {
 	handler := conn.NewReleasable(s.Handler())
 	defer handler.Release()
@@ -355,28 +366,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		ErrorLog:       s.debugLog(),
 		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}
+	srv.RegisterOnShutdown(s.beginDrain)
 	defer s.proxy.Close()
 	defer s.webhooks.Close()
 	at := s.controlPlane.Join(ctx, ln.Addr())
-	background, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { s.controlPlane.Run(background, at) })
-	running.Go(func() { s.services.Run(background) })
-	running.Go(func() { s.lifetimes.Run(background, at.String()) })
-	if s.definitions != nil {
-		running.Go(func() { s.definitions.Run(background) })
-	}
-	if s.aggregation != nil {
-		running.Go(func() { s.aggregation.Run(background) })
-	}
-	running.Go(func() { s.authn.Run(background) })
-	running.Go(func() { s.authorizers.Run(background) })
-	if s.flow != nil {
-		running.Go(func() { s.flow.Run(background) })
-		running.Go(func() { s.controlPlane.KeepFlowControl(background) })
-	}
-	defer running.Wait()
-	defer stop()
+	presence := s.keepPresent(ctx, at)
+	stopWork := s.work(ctx, at)
+	defer stopWork()
 	served := make(chan error, 1)
 	clients := conn.NewListener(conn.LimitPerClient(ln, s.Limits.ConnectionsPerClient, s.Log))
 	go func() { served <- srv.ServeTLS(clients, "", "") }()
@@ -385,55 +381,50 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		return err
 	case <-ctx.Done():
 	}
-	s.beginDrain()
-	running.Wait()
-	s.controlPlane.Leave(context.WithoutCancel(ctx), at)
-	err := shutDown(srv, clients)
-	<-served
+	<-presence
+	err := s.leave(context.WithoutCancel(ctx), at, served)
+	if err == nil {
+		stopWork()
+		err = shutDown(srv, clients)
+		<-served
+	}
 	return err
+}
+
+// keepPresent keeps this server among those that clients find until ctx ends. The channel is closed when nothing
+// enters it there any more.
+func (s *Server) keepPresent(ctx context.Context, at netip.AddrPort) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.controlPlane.Run(ctx, at)
+	}()
+	return ended
+}
+
+// work does in the background what serving needs until it is told to stop, which may be long after ctx has ended.
+func (s *Server) work(ctx context.Context, at netip.AddrPort) (stop func()) {
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	run := func(part func(context.Context)) { running.Go(func() { part(background) }) }
+	run(s.services.Run)
+	run(func(ctx context.Context) { s.lifetimes.Run(ctx, at.String()) })
+	if s.definitions != nil {
+		run(s.definitions.Run)
+	}
+	if s.aggregation != nil {
+		run(s.aggregation.Run)
+	}
+	run(s.authn.Run)
+	run(s.authorizers.Run)
+	if s.flow != nil {
+		run(s.flow.Run)
+		run(s.controlPlane.KeepFlowControl)
+	}
+	return func() { cancel(); running.Wait() }
 }
 
 // connContext gives the context of a connection's requests what authentication and streams look up in it.
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	return conn.WithConn(authn.WithConnection(ctx, c), c)
-}
-
-const (
-	shutdownGrace = 5 * time.Second
-	// quietFor is how long there must have been no request before connections from this machine are closed.
-	quietFor = 3 * time.Millisecond
-)
-
-// shutDown ends a server when its requests are done, or have had their time. A client whose HTTP/2 connection
-// is idle has a second to read GOAWAY before net/http closes the connection; one on this machine has read it
-// long before, and is not given that second.
-func shutDown(srv *http.Server, clients *conn.Listener) error {
-	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Shutdown(grace) }()
-	if at, ok := clients.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
-		look := time.NewTicker(time.Millisecond)
-		defer look.Stop()
-		for since := time.Now(); time.Since(since) < quietFor && grace.Err() == nil; {
-			select {
-			case err := <-ended: // there was no connection
-				return closeUnless(err, srv)
-			case <-look.C:
-			}
-			if clients.Busy() {
-				since = time.Now()
-			}
-		}
-		cancel()
-	}
-	return closeUnless(<-ended, srv)
-}
-
-// closeUnless closes the connections that are left of a server whose Shutdown has failed.
-func closeUnless(err error, srv *http.Server) error {
-	if err == nil {
-		return nil
-	}
-	return srv.Close()
 }

@@ -50,6 +50,7 @@ func DialExternal(o ExternalOptions) (Backend, error) {
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		TLS:                  tlsConfig,
+		DialOptions:          manyMembers(o.Servers, tlsConfig),
 		Logger:               etcdLogger(o.Log),
 	})
 	if err != nil {

@@ -15,7 +15,7 @@ func TestCheck_NamesFlagsWithoutEffect(t *testing.T) {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	kubeflags.Add(fs)
 	require.NoError(t, fs.Parse([]string{"--allow-privileged", "--enable-garbage-collector=true", "--storage-backend=etcd3",
-		"--runtime-config=api/all=true", "--feature-gates=A=true", "--feature-gates=B=false", "--goaway-chance", "0"}))
+		"--runtime-config=api/all=true", "--feature-gates=A=true", "--feature-gates=B=false", "--apiserver-count", "1"}))
 	ignored, err := kubeflags.Check(fs)
 	require.NoError(t, err)
 	require.Equal(t, []string{"--feature-gates=A=true,B=false", "--runtime-config=api/all=true"}, ignored,

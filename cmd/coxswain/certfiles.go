@@ -58,6 +58,9 @@ func (c *certFile) make(f *certsFlags, ca *pki.CA, have []*x509.Certificate) err
 	if err != nil {
 		return err
 	}
+	if err := os.MkdirAll(filepath.Dir(f.pki(c.file)), 0o700); err != nil {
+		return err
+	}
 	// Readers retry until both match.
 	if err := pki.WriteSecret(f.pki(c.file)+".key", key); err != nil {
 		return err
@@ -191,14 +194,7 @@ func (f *certsFlags) found() ([]credential, error) {
 		if _, isCA := caNames[name]; isCA {
 			return nil
 		}
-		authority := clusterCA
-		switch {
-		case strings.HasPrefix(name, "etcd/") || name == "apiserver-etcd-client":
-			authority = etcdCA
-		case name == frontProxyClient:
-			authority = frontProxyCA
-		}
-		all = append(all, &certFile{file: name, ca: authority})
+		all = append(all, &certFile{file: name, ca: authorityOf(name)})
 		return nil
 	})
 	if err != nil {

@@ -31,9 +31,10 @@ var signingFiles = []string{"pki/ca.key", "pki/sa.key"}
 
 // componentFlags set the folder of each component's own files, and the user as which it runs.
 type componentFlags struct {
-	dir     string
-	owners  map[string]string // user IDs, by component
-	signing bool
+	dir      string
+	owners   map[string]string // user IDs, by component
+	replicas map[string]int    // by component
+	signing  bool
 }
 
 // writeComponents copies each component's files to a folder of its own. Other files in an existing
@@ -52,7 +53,7 @@ func (f *certsFlags) writeComponents() error {
 	}
 	for _, prefix := range f.prefixes {
 		name := strings.TrimRight(prefix, "-.")
-		if parts[name] != nil {
+		if parts[name] != nil || c.isInstance(name) {
 			return fmt.Errorf("--node-prefix: %q is also the name of a component", prefix)
 		}
 		if f.nodes > 0 {
@@ -66,8 +67,10 @@ func (f *certsFlags) writeComponents() error {
 		}
 	}
 	for name, files := range parts {
-		if err := f.writeComponent(name, files); err != nil {
-			return fmt.Errorf("--components-dir: %w", err)
+		for _, at := range c.instances(name) {
+			if err := f.writeComponent(name, at, files); err != nil {
+				return fmt.Errorf("--components-dir: %w", err)
+			}
 		}
 	}
 	return nil
@@ -75,7 +78,7 @@ func (f *certsFlags) writeComponents() error {
 
 // writeComponent never leaves the component's folder: the component may own it since an earlier run,
 // and may have put links into it.
-func (f *certsFlags) writeComponent(name string, files []string) error {
+func (f *certsFlags) writeComponent(name string, at instance, files []string) error {
 	owner := -1 // it stays
 	if id, ok := f.components.owners[name]; ok {
 		n, err := strconv.ParseUint(id, 10, 31)
@@ -84,7 +87,7 @@ func (f *certsFlags) writeComponent(name string, files []string) error {
 		}
 		owner = int(n)
 	}
-	dir := filepath.Join(f.components.dir, name)
+	dir := filepath.Join(f.components.dir, at.or(name))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -103,7 +106,7 @@ func (f *certsFlags) writeComponent(name string, files []string) error {
 	}
 	folders := []string{"."}
 	for _, file := range files {
-		content, err := os.ReadFile(filepath.Join(f.dir, filepath.FromSlash(file)))
+		content, err := os.ReadFile(filepath.Join(f.dir, filepath.FromSlash(at.source(file))))
 		if err != nil {
 			return err
 		}

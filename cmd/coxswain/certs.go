@@ -102,6 +102,9 @@ are replaced with --renew only, and what is left of a CA or of that key never is
 	cmd.Flags().StringVar(&f.components.dir, "components-dir", "", "folder in which each component gets a folder "+
 		"of its own with the files that it needs: etcd, apiserver, controllers, scheduler, admin, and one "+
 		"for each --node-prefix")
+	cmd.Flags().StringToIntVar(&f.components.replicas, "component-replicas", nil, "how many there are of components, "+
+		"each with keys, certificates and a folder of its own, such as etcd=3,apiserver=3,controllers=2,scheduler=2: "+
+		"etcd-1, etcd-2 and so on. The names of --etcd-san are then the members', in this order")
 	cmd.Flags().StringToStringVar(&f.components.owners, "component-owner", nil, "IDs of the users, and of their "+
 		"groups, that own these folders, such as etcd=2379,apiserver=6443; default this user")
 	cmd.Flags().BoolVar(&f.components.signing, "component-signing", false, "give the controllers the keys of the "+
@@ -183,26 +186,30 @@ func (f *certsFlags) credentials() ([]credential, error) {
 	if err != nil {
 		return nil, err
 	}
-	etcd := append([]string{"localhost", "127.0.0.1", "::1"}, f.etcdSANs...)
-	all := []credential{
-		&certFile{"apiserver", clusterCA, pki.Leaf{User: "coxswain-apiserver", Hosts: server}},
-		&certFile{"apiserver-kubelet-client", clusterCA,
-			pki.Leaf{User: kubeletClient.user, Groups: kubeletClient.groups, Client: true}},
-		&certFile{"apiserver-etcd-client", etcdCA, pki.Leaf{User: "kube-apiserver-etcd-client", Client: true}},
-		&certFile{frontProxyClient, frontProxyCA, pki.Leaf{User: frontProxyClient, Client: true}},
-		&certFile{"etcd/server", etcdCA, pki.Leaf{User: "etcd-server", Hosts: etcd, Client: true}},
-		&certFile{"etcd/peer", etcdCA, pki.Leaf{User: "etcd-peer", Hosts: etcd, Client: true}},
-		&kubeconfigFile{"admin", []identity{adminIdentity}},
-		&kubeconfigFile{"super-admin", []identity{superAdminIdentity}},
+	if err := f.components.checkReplicas(); err != nil {
+		return nil, err
 	}
-	for _, p := range partIdentities {
-		all = append(all, &kubeconfigFile{p.name, []identity{p.identity}})
+	var all []credential
+	for _, at := range f.components.instances("apiserver") {
+		all = append(all, serverCredentials(at, server)...)
 	}
+	for i, at := range f.components.instances("etcd") {
+		all = append(all, etcdCredentials(at, f.memberHosts(i))...)
+	}
+	all = append(all, &kubeconfigFile{"admin", []identity{adminIdentity}},
+		&kubeconfigFile{"super-admin", []identity{superAdminIdentity}})
 	users := []identity{controllersIdentity}
 	for _, account := range controllers.Accounts() {
 		users = append(users, controllerIdentity(account))
 	}
-	all = append(all, &kubeconfigFile{"controllers", users})
+	for _, p := range partIdentities {
+		for _, at := range f.components.instances(p.name) {
+			all = append(all, &kubeconfigFile{at.or(p.name), []identity{p.identity}})
+		}
+	}
+	for _, at := range f.components.instances("controllers") {
+		all = append(all, &kubeconfigFile{at.or("controllers"), users})
+	}
 	if f.nodes < 0 || f.nodes > 10000 {
 		return nil, errors.New("--nodes: must be between 0 and 10000")
 	}

@@ -335,3 +335,54 @@ func TestCerts_ReplaceAnAdministratorOfSystemMasters(t *testing.T) {
 	require.Equal(t, []string{"system:masters"}, groups("super-admin"))
 	require.Empty(t, certificateOf(t, dir, "apiserver-kubelet-client").Subject.Organization)
 }
+
+func TestCerts_EachReplicaHasSecretsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	dir, parts := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "parts")
+	flags := []string{"--etcd-san", "one,two,three", "--nodes", "1", "--components-dir", parts, "--component-replicas",
+		"etcd=3,apiserver=2,controllers=2,scheduler=2"}
+	mustCerts(t, dir, flags...)
+	files := contents(t, parts)
+	holders := map[string][]string{} // of each key and kubeconfig
+	for name, content := range files {
+		if base := filepath.Base(name); strings.HasSuffix(base, ".key") || strings.HasSuffix(base, kubeconfigEnding) {
+			holders[content] = append(holders[content], name)
+		}
+	}
+	for _, names := range holders {
+		if len(names) > 1 {
+			slices.Sort(names)
+			require.Equal(t, []string{"apiserver-1/sa.key", "apiserver-2/sa.key"}, names, "tokens are signed alike")
+		}
+	}
+	for _, name := range []string{"etcd-3/etcd/peer.key", "apiserver-2/apiserver.crt", "apiserver-2/etcd/ca.crt",
+		"apiserver-1/front-proxy-client.key", "controllers-2/controllers.kubeconfig", "scheduler-1/scheduler.kubeconfig",
+		"node/node.kubeconfig", "admin/admin.kubeconfig"} {
+		require.Contains(t, files, filepath.FromSlash(name))
+	}
+	require.NoDirExists(t, filepath.Join(parts, "etcd"))
+	member := certificateOf(t, dir, "etcd-2/etcd/server")
+	require.NoError(t, member.VerifyHostname("two"))
+	require.NoError(t, member.VerifyHostname("localhost"))
+	require.Error(t, member.VerifyHostname("one"))
+
+	require.Contains(t, mustCerts(t, dir, flags...), "nothing was changed")
+	mustCerts(t, dir, "renew", "all")
+	etcd, err := pki.OpenNamedCA(filepath.Join(dir, "pki", etcdCA), caNames[etcdCA])
+	require.NoError(t, err)
+	for _, name := range []string{"etcd-2/etcd/server", "apiserver-1/apiserver-etcd-client"} {
+		_, err = certificateOf(t, dir, name).Verify(x509.VerifyOptions{Roots: etcd.Pool(),
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		require.NoError(t, err, name)
+	}
+
+	for args, words := range map[string]string{
+		"--component-replicas=etcd=0":                       "etcd must be between 1 and 9",
+		"--component-replicas=node=2":                       `"node" is not one of: apiserver, controllers`,
+		"--component-replicas=etcd=3 --node-prefix=etcd-1-": "also the name of a component",
+	} {
+		_, err := certsCommand(t, filepath.Join(t.TempDir(), "data"), append(strings.Fields(args), "--components-dir",
+			t.TempDir())...)
+		require.ErrorContains(t, err, words)
+	}
+}

@@ -21,7 +21,7 @@ func newEtcd() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.AddCommand(newSnapshot())
+	cmd.AddCommand(newSnapshot(), newMakeRoom())
 	return cmd
 }
 

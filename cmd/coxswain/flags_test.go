@@ -56,7 +56,7 @@ func TestFlags_AreRefusedByName(t *testing.T) {
 		{"up", "--event-ttl", "-1h"}, {"apiserver", "--quota-backend-bytes", "-1"},
 		{"up", "--tls-san", "ok.example.com,not a name"},
 		{"up", "--tls-san", "https://a"}, {"certs", "--etcd-san", "a_b"}, {"up", "--bind-address", "everywhere"},
-		{"apiserver", "--secure-port", "65536"},
+		{"apiserver", "--secure-port", "65536"}, {"apiserver", "--goaway-chance", "0.5"},
 		{"up", "--secure-port", "-1"}, {"up", "--node-prefix", "Node_"}, {"node", "--port", "70000"},
 		{"scheduler", "--metrics-bind-address", "8080"},
 		{"scheduler", "--leader-elect-lease-duration", "-1s"}, {"controllers", "--node-eviction-rate", "-1"},

@@ -32,7 +32,7 @@ func newHealth() *cobra.Command {
 				return err
 			}
 			defer response.Body.Close()
-			body, err := io.ReadAll(io.LimitReader(response.Body, 4<<10))
+			body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 			if err != nil {
 				return err
 			}

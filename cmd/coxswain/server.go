@@ -43,6 +43,7 @@ type serverFlags struct {
 	profiling      bool
 	eventTTL       time.Duration
 	requestTimeout time.Duration
+	shutdown       shutdownFlags
 	serviceCIDRs   []string
 	nodePorts      utilnet.PortRange
 	advertise      net.IP
@@ -91,6 +92,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.profiling, "profiling", true, "serve profiles at /debug/pprof/ to authorized users")
 	fs.DurationVar(&f.eventTTL, "event-ttl", time.Hour, "how long Events are kept")
 	fs.DurationVar(&f.requestTimeout, "request-timeout", time.Minute, "how long a request other than a watch may take")
+	f.shutdown.add(fs)
 	fs.StringSliceVar(&f.serviceCIDRs, "service-cluster-ip-range", []string{"10.96.0.0/16"},
 		"CIDRs of the cluster IPs of Services: one, or one of each IP family")
 	f.nodePorts = servicealloc.DefaultNodePorts
@@ -185,7 +187,7 @@ type running struct {
 // runServer starts everything that the API server needs, calls ready once it serves, and
 // ends it all, in order, when ctx ends and ready has returned.
 func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, *running) error) error {
-	if err := f.encryption.check(); err != nil {
+	if err := errors.Join(f.encryption.check(), f.shutdown.check()); err != nil {
 		return err
 	}
 	if f.dataDir != "" {
@@ -286,6 +288,7 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 		Store: store, Registry: api.NewRegistry(append(builtin.Kinds(), builtin.Metrics()...)...),
 		Authentication: authentication, ProxyClient: proxyClient,
 		EventTTL: f.eventTTL, RequestTimeout: f.requestTimeout,
+		ShutdownDelay: f.shutdown.delay, GoawayChance: f.shutdown.goaway,
 		Kubelet:      kubelet,
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission:     f.admission,

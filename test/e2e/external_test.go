@@ -9,14 +9,17 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -28,7 +31,7 @@ type etcd struct {
 }
 
 // startEtcd starts one on loopback, plain or with TLS on both sides.
-func startEtcd(t *testing.T, secure bool) *etcd {
+func startEtcd(t *testing.T, secure bool, more ...string) *etcd {
 	t.Helper()
 	scheme, flags := "http", []string(nil)
 	var security []string
@@ -46,7 +49,7 @@ func startEtcd(t *testing.T, secure bool) *etcd {
 	p := start(t, append([]string{"etcd", "--name", "e", "--data-dir", dataDir(t), "--log-level", "error",
 		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-metrics-urls", metrics,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e=" + peer},
-		security...)...)
+		append(security, more...)...)...)
 	eventually(t, time.Minute, "etcd is healthy", func() bool {
 		require.True(t, p.running())
 		health := start(t, "health", metrics+"/health")
@@ -94,6 +97,40 @@ func TestExternalEtcd_WithEachPartAProcess(t *testing.T) {
 			c.server.interrupt()
 		})
 	}
+}
+
+// TestFullQuota fills an etcd up to its quota: deletions go on, and writes again when room is made.
+func TestFullQuota_OfAnExternalEtcdIsMadeRoomIn(t *testing.T) {
+	t.Parallel()
+	e := startEtcd(t, true, "--quota-backend-bytes=8388608")
+	c := e.apiserver(dataDir(t))
+	maps, big := c.client.CoreV1().ConfigMaps("default"), strings.Repeat("x", 900_000)
+	create := func(i int) error {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("big-", i)},
+			Data: map[string]string{"x": big}}
+		_, err := maps.Create(t.Context(), m, metav1.CreateOptions{})
+		return err
+	}
+	made := 0
+	var err error
+	for ; err == nil && made < 20; made++ {
+		err = create(made)
+	}
+	require.ErrorContains(t, err, "etcd is out of space")
+	code, body := c.get("/readyz/etcd")
+	require.NotEqual(t, 200, code, body)
+	for i := range made - 1 {
+		require.NoError(t, maps.Delete(t.Context(), fmt.Sprint("big-", i), metav1.DeleteOptions{}))
+	}
+	require.ErrorContains(t, create(made), "etcd is out of space", "what is deleted takes its space until it is compacted")
+
+	room := start(t, append([]string{"etcd", "make-room"}, e.flags...)...)
+	room.waitExit(time.Minute)
+	require.NoError(t, room.err, room.out.String())
+	require.Contains(t, room.out.String(), "of a quota of 8388608")
+	require.NoError(t, create(made))
+	code, body = c.get("/readyz/etcd")
+	require.Equal(t, 200, code, body)
 }
 
 // TestTwoAPIServers share an etcd and a CA: what one writes the other shows, watchers see

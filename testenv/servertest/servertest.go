@@ -6,7 +6,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +30,9 @@ type Server struct {
 	CA *pki.CA
 	// Config is an administrator's.
 	Config *rest.Config
+	// Stop tells the server to stop, before its test ends, and does not wait; Ended is closed when it has.
+	Stop  context.CancelFunc
+	Ended <-chan struct{}
 }
 
 // Start starts a server. Without a Store it has one of its own, and without a Registry all built-in kinds. When Start
@@ -61,16 +63,19 @@ func Start(t testing.TB, o apiserver.Options) *Server {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(ctx, ln, apiserver.TLSConfig(cert)) })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(ctx, ln, apiserver.TLSConfig(cert))
+	}()
 	t.Cleanup(func() {
 		stop()
-		serving.Wait()
+		<-ended
 	})
 	<-server.PolicyWritten()
 	admin, key, err := ca.Client("admin", "system:masters")
 	require.NoError(t, err)
-	return &Server{Server: server, CA: ca, Config: &rest.Config{
+	return &Server{Server: server, CA: ca, Stop: stop, Ended: ended, Config: &rest.Config{
 		Host: "https://" + ln.Addr().String(), QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: ca.PEM(), CertData: admin, KeyData: key},
 	}}

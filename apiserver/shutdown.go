@@ -1,0 +1,91 @@
+package apiserver
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/coxswain-dev/coxswain/apiserver/conn"
+)
+
+// A server that is told to stop ends in this order, so that no client that goes elsewhere has a request fail:
+//
+//  1. /readyz fails, and the server leaves the endpoints of the Service kubernetes. It serves for ShutdownDelay more.
+//  2. It accepts no more connections. Clients on HTTP/2 get GOAWAY and send their next requests over new ones.
+//  3. Watches end as if their time were over. Other requests are finished, within shutdownGrace.
+
+const (
+	shutdownGrace = 5 * time.Second
+	// quietFor is how long there must have been no request before connections from this machine are closed.
+	quietFor = 3 * time.Millisecond
+)
+
+// MaxGoawayChance is the largest share of requests that may end in a GOAWAY: that of kube-apiserver. A new connection
+// costs far more than a request.
+const MaxGoawayChance = 0.02
+
+// leave tells everyone who asks that this server is going, and gives them ShutdownDelay. The error is that of serving,
+// should it fail before.
+func (s *Server) leave(ctx context.Context, at netip.AddrPort, served <-chan error) error {
+	s.leaving.Store(true)
+	s.controlPlane.Leave(ctx, at)
+	if s.ShutdownDelay <= 0 {
+		return nil
+	}
+	delay := time.NewTimer(s.ShutdownDelay)
+	defer delay.Stop()
+	select {
+	case err := <-served:
+		return err
+	case <-delay.C:
+		return nil
+	}
+}
+
+// shutDown ends a server when its requests are done, or have had their time. A client whose HTTP/2 connection
+// is idle has a second to read GOAWAY before net/http closes the connection; one on this machine has read it
+// long before, and is not given that second.
+func shutDown(srv *http.Server, clients *conn.Listener) error {
+	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Shutdown(grace) }()
+	if at, ok := clients.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
+		look := time.NewTicker(time.Millisecond)
+		defer look.Stop()
+		for since := time.Now(); time.Since(since) < quietFor && grace.Err() == nil; {
+			select {
+			case err := <-ended: // there was no connection
+				return closeUnless(err, srv)
+			case <-look.C:
+			}
+			if clients.Busy() {
+				since = time.Now()
+			}
+		}
+		cancel()
+	}
+	return closeUnless(<-ended, srv)
+}
+
+// closeUnless closes the connections that are left of a server whose Shutdown has failed.
+func closeUnless(err error, srv *http.Server) error {
+	if err == nil {
+		return nil
+	}
+	return srv.Close()
+}
+
+// goaway has net/http send GOAWAY after a share of the requests, as kube-apiserver does. The requests on the connection
+// are finished.
+func (s *Server) goaway(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 && rand.Float64() < s.GoawayChance {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}

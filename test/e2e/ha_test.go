@@ -1,0 +1,310 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// The goals are those of docs/operations.md; a test machine that does much else is given haSlack times as long.
+const (
+	haWrites  = 2 * time.Second
+	haLeaders = 5 * time.Second
+	haSlack   = 4
+)
+
+// haSoak is COXSWAIN_SOAK, a duration for which all faults are repeated; without it one of each kind is made.
+func haSoak(t *testing.T) time.Duration {
+	text := os.Getenv("COXSWAIN_SOAK")
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	require.NoError(t, err, "COXSWAIN_SOAK")
+	return d
+}
+
+// TestHA takes the parts of deploy/compose-ha.yaml away under load, one after the other and all at once. It does not
+// run beside other tests: it measures.
+func TestHA(t *testing.T) {
+	h := startHA(t)
+	l := startLoad(h)
+	figures := &strings.Builder{}
+	table := tabwriter.NewWriter(figures, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "part\tfault\tno write for\tone client waited\tacts again after")
+	for until := time.Now().Add(haSoak(t)); ; {
+		for _, f := range haFaults {
+			l.fail(f, table)
+		}
+		if time.Now().After(until) {
+			break
+		}
+	}
+	pause, wait := l.measure(2*time.Minute, l.losePower)
+	fmt.Fprintf(table, "all\tpower\t%d ms\t%d ms\t\n", pause.Milliseconds(), wait.Milliseconds())
+	require.NoError(t, table.Flush())
+	t.Logf("failover as clients see it:\n%s", figures)
+	l.replaceServers()
+	l.check()
+	h.restore()
+}
+
+// haFault is one way in which a part is taken away.
+type haFault struct{ part, fault string }
+
+var haFaults = []haFault{
+	{"apiserver", "kill"}, {"etcd", "kill"}, {"controllers", "kill"}, {"scheduler", "kill"},
+	{"apiserver", "pause"}, {"etcd", "pause"}, {"controllers", "pause"},
+	{"apiserver", "cut off"}, {"etcd", "cut off"}, {"scheduler", "cut off"},
+}
+
+// fail makes one fault, measures what clients see of it, and repairs it.
+func (l *haLoad) fail(f haFault, table *tabwriter.Writer) {
+	l.t.Helper()
+	service, acts := "apiserver-1", ""
+	switch f.part {
+	case "etcd":
+		service = l.etcdLeader()
+	case "controllers":
+		service = l.holder(f.part, "kube-controller-manager")
+	case "scheduler":
+		service = l.holder(f.part, "kube-scheduler")
+	}
+	pause, wait := l.measure(time.Minute, func() { l.take(service, f.fault) })
+	var again time.Duration
+	switch f.part {
+	case "controllers":
+		again = l.awaitControllers()
+	case "scheduler":
+		again = l.awaitScheduler()
+	}
+	if again > 0 {
+		acts = fmt.Sprintf("%d ms", again.Milliseconds())
+	}
+	fmt.Fprintf(table, "%s\t%s\t%d ms\t%d ms\t%s\n", f.part, f.fault, pause.Milliseconds(), wait.Milliseconds(), acts)
+	l.giveBack(service, f.fault)
+	if f.fault == "kill" {
+		require.Less(l.t, pause, haSlack*haWrites, "%v: writes", f)
+	}
+	require.Less(l.t, again, haSlack*haLeaders, "%v: acts again", f)
+}
+
+// networks are those of a service, with the names that it has there.
+func (h *haCluster) networks(service string) map[string][]string {
+	all := map[string][]string{}
+	switch {
+	case strings.HasPrefix(service, "etcd"):
+		all["etcd"] = []string{service}
+	case strings.HasPrefix(service, "apiserver"):
+		all["etcd"], all["cluster"] = []string{service}, []string{service, "apiserver"}
+	default:
+		all["cluster"] = []string{service}
+	}
+	return all
+}
+
+func (h *haCluster) take(service, fault string) {
+	h.t.Helper()
+	if fault != "cut off" {
+		h.docker(fault, h.ids[service])
+		return
+	}
+	for network := range h.networks(service) {
+		h.docker("network", "disconnect", h.project+"_"+network, h.ids[service])
+	}
+}
+
+// giveBack repairs the fault and waits until the part is as good as before.
+func (h *haCluster) giveBack(service, fault string) {
+	h.t.Helper()
+	switch fault {
+	case "kill":
+		h.docker("start", h.ids[service])
+	case "pause":
+		h.docker("unpause", h.ids[service])
+	default:
+		for network, names := range h.networks(service) {
+			args := []string{"network", "connect"}
+			for _, name := range names {
+				args = append(args, "--alias", name)
+			}
+			h.docker(append(args, h.project+"_"+network, h.ids[service])...)
+		}
+	}
+	h.awaitHealthy(service)
+}
+
+// awaitHealthy waits until a part serves.
+func (h *haCluster) awaitHealthy(service string) {
+	h.t.Helper()
+	url := map[string]string{"etcd": "http://127.0.0.1:2381/health", "apiserver": "https://127.0.0.1:6443/readyz",
+		"controllers": "https://127.0.0.1:10257/healthz", "scheduler": "https://127.0.0.1:10259/healthz",
+		"nodes": "https://127.0.0.1:10248/healthz"}[strings.TrimRight(service, "-123")]
+	eventually(h.t, time.Minute, service+" is healthy", func() bool {
+		ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := h.try(ctx, "docker", "exec", h.ids[service], "/coxswain", "health", url)
+		return err == nil
+	})
+	if number, ok := strings.CutPrefix(service, "apiserver-"); ok { // and from here
+		eventually(h.t, time.Minute, service+" is reached", func() bool {
+			return ready(h.t.Context(), h.each[number[0]-'1'])
+		})
+	}
+}
+
+func ready(ctx context.Context, c kubernetes.Interface) bool {
+	code := 0
+	_ = c.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&code) // 0 where none answers
+	return code == http.StatusOK
+}
+
+// awaitControllers is how long the controllers take to look at a new Deployment.
+func (h *haCluster) awaitControllers() time.Duration {
+	h.t.Helper()
+	selector, template := podsOf("probe", "one", nil)
+	from, deployments := time.Now(), h.client.AppsV1().Deployments("default")
+	d, err := deployments.Create(h.t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"},
+		Spec: appsv1.DeploymentSpec{Replicas: new(int32(0)), Selector: selector, Template: template}},
+		metav1.CreateOptions{})
+	require.NoError(h.t, err)
+	eventually(h.t, time.Minute, "the controllers act", func() bool {
+		have, err := deployments.Get(h.t.Context(), d.Name, metav1.GetOptions{})
+		return err == nil && have.Status.ObservedGeneration == have.Generation
+	})
+	took := time.Since(from)
+	require.NoError(h.t, deployments.Delete(h.t.Context(), d.Name, metav1.DeleteOptions{}))
+	return took
+}
+
+// awaitScheduler is how long a new pod is without a Node.
+func (h *haCluster) awaitScheduler() time.Duration {
+	h.t.Helper()
+	_, template := podsOf("probe", "one", nil)
+	from, pods := time.Now(), h.client.CoreV1().Pods("default")
+	p, err := pods.Create(h.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"},
+		Spec: template.Spec}, metav1.CreateOptions{})
+	require.NoError(h.t, err)
+	eventually(h.t, time.Minute, "the scheduler acts", func() bool {
+		have, err := pods.Get(h.t.Context(), p.Name, metav1.GetOptions{})
+		return err == nil && have.Spec.NodeName != ""
+	})
+	took := time.Since(from)
+	require.NoError(h.t, pods.Delete(h.t.Context(), p.Name, metav1.DeleteOptions{}))
+	return took
+}
+
+// losePower kills everything at once and starts it again.
+func (l *haLoad) losePower() {
+	l.t.Helper()
+	var all []string
+	for _, service := range haServices {
+		all = append(all, l.ids[service])
+	}
+	l.docker(append([]string{"kill"}, all...)...)
+	l.docker(append([]string{"start"}, all...)...)
+}
+
+// replaceServers replaces one API server after the other while clients that try twice work: none may fail.
+func (l *haLoad) replaceServers() {
+	l.t.Helper()
+	for _, service := range haServices {
+		l.awaitHealthy(service)
+	}
+	ctx, stop := context.WithCancel(l.t.Context())
+	defer stop()
+	var working sync.WaitGroup
+	var requests, again, failed atomic.Int64
+	for range 4 {
+		client := l.clientFor(l.ports...).CoreV1().ConfigMaps("kube-public")
+		working.Go(func() {
+			for ctx.Err() == nil {
+				for attempt, done := 1, false; !done && ctx.Err() == nil; attempt++ {
+					m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "replaced-"}}
+					have, err := client.Create(ctx, m, metav1.CreateOptions{})
+					if err == nil {
+						_, err = client.Get(ctx, have.Name, metav1.GetOptions{})
+					}
+					switch done = err == nil || attempt == 2; {
+					case ctx.Err() != nil:
+					case err != nil && done:
+						failed.Add(1)
+						l.t.Errorf("a client that tried twice: %v", err)
+					case err != nil:
+						again.Add(1)
+						l.t.Logf("tries again: %v", err)
+					default:
+						requests.Add(2)
+					}
+				}
+			}
+		})
+	}
+	for _, service := range []string{"apiserver-1", "apiserver-2", "apiserver-3"} {
+		l.docker("stop", l.ids[service])
+		l.docker("start", l.ids[service])
+		l.awaitHealthy(service)
+	}
+	stop()
+	working.Wait()
+	l.t.Logf("three API servers replaced: %d requests, %d tried twice, %d failed", requests.Load(), again.Load(),
+		failed.Load())
+	require.Positive(l.t, requests.Load())
+}
+
+// restore saves a snapshot and the CAs, forgets everything, and makes a new control plane of them, as on new machines.
+func (h *haCluster) restore() {
+	h.t.Helper()
+	dir := h.t.TempDir()
+	backup, pki := filepath.Join(dir, "backup.db"), filepath.Join(dir, "pki")
+	const inside = "/var/lib/coxswain/"
+	before, err := h.client.CoreV1().ConfigMaps("default").List(h.t.Context(), metav1.ListOptions{})
+	require.NoError(h.t, err)
+	old := h.config
+	h.t.Log(h.docker("exec", h.ids["apiserver-1"], "/coxswain", "etcd", "snapshot", "save", inside+"data/backup.db",
+		"--etcd-servers=https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379", "--etcd-cafile="+inside+"etcd/ca.crt",
+		"--etcd-certfile="+inside+"apiserver-etcd-client.crt", "--etcd-keyfile="+inside+"apiserver-etcd-client.key"))
+	h.docker("cp", h.ids["apiserver-1"]+":"+inside+"data/backup.db", backup)
+	h.docker("cp", h.ids["certs"]+":/pki", pki)
+	h.do("down", "--volumes", "--timeout", "5")
+
+	h.do("up", "--no-start", "certs") // which has all volumes
+	certs := h.do("ps", "--all", "-q", "certs")
+	h.docker("cp", pki+"/.", certs+":/pki")
+	h.docker("start", "--attach", certs)
+	require.NoError(h.t, os.Chmod(backup, 0o644)) // for the user that restores it
+	for _, member := range []string{"etcd-1", "etcd-2", "etcd-3"} {
+		h.docker("cp", backup, certs+":/for/"+member+"/backup.db")
+		h.t.Log(h.docker("run", "--rm", "--user=10001:10001", "--volume="+h.project+"_"+member+":/var/lib/coxswain",
+			"coxswain:"+h.project, "etcd", "snapshot", "restore", inside+"backup.db", "--etcd-data-dir="+inside+"data"))
+	}
+	h.up()
+	require.Equal(h.t, old.TLSClientConfig.CAData, h.config.TLSClientConfig.CAData, "old kubeconfigs are good")
+	for _, c := range h.each {
+		var after *corev1.ConfigMapList
+		eventually(h.t, time.Minute, "the restored objects", func() bool {
+			var err error
+			after, err = c.CoreV1().ConfigMaps("default").List(h.t.Context(), metav1.ListOptions{})
+			return err == nil
+		})
+		require.Equal(h.t, before.Items, after.Items)
+	}
+	h.awaitControllers()
+	h.awaitScheduler()
+}
