@@ -54,7 +54,7 @@ flaky: ## look for tests that fail by chance: each COUNT times, with the race de
 .PHONY: e2e
 e2e: build parity helm extensions operator upstream ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
 	KUBECONFIG= COXSWAIN_BIN=$(CURDIR)/bin EXTENSIONS=$(CURDIR)/.tools HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))" \
-		go test -tags e2e -p 1 -count=1 -timeout 20m -v ./test/...
+		go test -tags e2e -p 1 -count=1 -timeout 30m -v ./test/...
 
 # FUZZTIME is how long each target is fuzzed; FUZZ chooses packages.
 FUZZTIME ?= 10s
