@@ -18,7 +18,7 @@ func (s *Server) list(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	l, err := listed(r, q)
+	l, err := s.listed(r, q)
 	if err != nil {
 		return err
 	}
@@ -27,13 +27,17 @@ func (s *Server) list(w http.ResponseWriter, r *request) error {
 
 // listed lists the objects that the request's selectors choose. A page of objects that another server converts may have
 // fewer than its limit: those that their fields in the request's version exclude.
-func listed(r *request, q storage.ListRequest) (*storage.List, error) {
+func (s *Server) listed(r *request, q storage.ListRequest) (*storage.List, error) {
 	match, err := query.Converted(r.query, r.res)
 	if err != nil {
 		return nil, err
 	}
 	l, err := r.objects.List(r.Context(), q)
-	if err != nil || match == nil {
+	if err != nil {
+		return nil, err
+	}
+	form := s.form(r)
+	if err := r.chargeList(&form, l.Items); err != nil || match == nil {
 		return l, err
 	}
 	docs, err := encoding.ConvertDocuments(r.Context(), r.res, l.Items)

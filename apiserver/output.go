@@ -35,6 +35,11 @@ func (r *request) hasTable() bool {
 // writeObject answers with one document in the negotiated form. JSON is sent as it is stored.
 func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *storage.Object) error {
 	form := s.form(r)
+	if r.write == nil { // what has been written is answered
+		if err := r.charge(form.ObjectMemory(len(o.JSON))); err != nil {
+			return err
+		}
+	}
 	body, err := form.Object(r.Context(), o)
 	if err != nil {
 		return err

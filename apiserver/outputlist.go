@@ -13,7 +13,7 @@ import (
 // writeList answers with a list. Its items are encoded while it is sent.
 func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) error {
 	form := s.form(r)
-	body, err := form.List(r.Context(), l, nil)
+	body, err := form.List(r.Context(), l, r.whole)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (w *listWriter) send(size int) error {
 		w.to.WriteHeader(http.StatusOK)
 		if size > listChunk {
 			connection := conn.Of(w.r.Request)
-			connection.Cork()
+			connection.Cork(conn.Answer)
 			w.done = append(w.done, func() { _ = connection.Uncork() })
 		}
 	}

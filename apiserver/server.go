@@ -45,6 +45,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/cluster"
 	"github.com/coxswain-dev/coxswain/apiserver/conn"
 	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
@@ -147,6 +148,7 @@ type Server struct {
 	flow     *config.Follower
 	inflight *flowcontrol.InFlight
 	watches  flowcontrol.PerUser
+	memory   *budget.Budget
 	// drain is done when the server stops: it is no longer ready, and watches end.
 	drain      context.Context
 	beginDrain context.CancelFunc
@@ -178,6 +180,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		Options: o,
 		openapi: openapi.NewDocuments(Version),
 		watches: flowcontrol.PerUser{Most: o.Limits.WatchesPerUser},
+		memory:  newMemory(o.Limits.RequestMemory, o.RequestTimeout/4),
 	}
 	var err error
 	s.services, err = servicealloc.New(servicealloc.Options{Store: o.Store, Objects: ownObjects{s},
@@ -357,7 +360,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		IdleTimeout:    3 * time.Minute,
 		MaxHeaderBytes: maxHeader,
 		ErrorLog:       s.debugLog(),
-		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		// Bodies that nobody reads yet, because their requests wait, are held in memory.
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReceiveBufferPerConnection: 128 << 10,
+			MaxReceiveBufferPerStream: 64 << 10},
 	}
 	defer s.proxy.Close()
 	defer s.webhooks.Close()
@@ -374,6 +379,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		running.Go(func() { s.aggregation.Run(background) })
 	}
 	running.Go(func() { s.authn.Run(background) })
+	if s.Limits.RequestMemory == 0 && s.memory.Limited() {
+		running.Go(func() { s.memory.Follow(background, budget.ProcessLimit()) })
+	}
 	if s.flow != nil {
 		running.Go(func() { s.flow.Run(background) })
 		running.Go(func() { s.controlPlane.KeepFlowControl(background) })
