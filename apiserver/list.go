@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +33,7 @@ func (s *Server) listed(r *request, q storage.ListRequest) (*storage.List, error
 	if err != nil {
 		return nil, err
 	}
-	l, err := r.objects.List(r.Context(), q)
+	l, err := s.selectObjects(r, q)
 	if err != nil {
 		return nil, err
 	}
@@ -54,8 +55,25 @@ func (s *Server) listed(r *request, q storage.ListRequest) (*storage.List, error
 	return &chosen, nil
 }
 
+// longList is from how many objects on a list waits for its place among the long ones.
+const longList = 1000
+
+// selectObjects reads a list. Selecting among many objects ends with the request.
+func (s *Server) selectObjects(r *request, q storage.ListRequest) (*storage.List, error) {
+	if q.Scope.Match == nil || r.objects.Count() < longList {
+		return r.objects.List(r.Context(), q)
+	}
+	if err := s.takeEncoder(r.Context()); err != nil {
+		return nil, err
+	}
+	defer s.leaveEncoder()
+	ended := selected(r.Context(), &q.Scope)
+	l, err := r.objects.List(r.Context(), q)
+	return l, errors.Join(err, ended())
+}
+
 func (s *Server) listRequest(r *request) (storage.ListRequest, error) {
-	q := storage.ListRequest{Continue: r.query.Get("continue")}
+	q := storage.ListRequest{Continue: r.query.Get("continue"), Held: r.holdPast}
 	err := query.CheckList(r.query, r.verb == "watch")
 	if err != nil {
 		return q, err

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -16,6 +17,13 @@ import (
 // freeMemory is how many bytes each request has without asking: seats bound how many of them there are. Heartbeats,
 // leader elections and most other requests need no more and never wait for memory.
 const freeMemory = 16 << 10
+
+// What a connection and a watch take while nothing is sent. The connections, and the watches, may take as much together
+// as the budget of requests has.
+const (
+	connectionMemory = 48 << 10
+	watchMemory      = 16 << 10
+)
 
 // newMemory returns the budget of requests in bytes. 0 follows the process's limit, a negative number is no limit.
 func newMemory(size int64, wait time.Duration) *budget.Budget {
@@ -99,4 +107,53 @@ const maxWhole = 8
 func (r *request) whole(size int) bool {
 	limit := r.memory.Size()
 	return limit == 0 || int64(size) <= limit/maxWhole && r.memory.Try(int64(size))
+}
+
+// holdPast charges documents of the past, which are read from etcd for this request alone. A list of them that could
+// never fit must be asked for in pages.
+func (r *request) holdPast(bytes int) error {
+	n := 2 * int64(bytes)
+	if size := r.memory.Size(); size > 0 && r.memory.Held()+n > size {
+		return apierrors.NewRequestEntityTooLargeError("the list is at a revision of the past and takes more memory " +
+			"than all requests together may use: limit its pages")
+	}
+	return r.charge(n)
+}
+
+// takeWatch counts a watch; false if there is no memory for more. leaveWatch must follow in any case.
+func (s *Server) takeWatch() bool {
+	n, most := s.watching.Add(1), s.memory.Size()
+	return most == 0 || n*watchMemory <= most
+}
+
+func (s *Server) leaveWatch() { s.watching.Add(-1) }
+
+// takeEncoder waits until one of the few places is free in which long lists are selected and encoded: the time of the
+// processors is for others as well. The caller calls leaveEncoder unless there is an error.
+func (s *Server) takeEncoder(ctx context.Context) error {
+	select {
+	case s.encoders <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Server) leaveEncoder() { <-s.encoders }
+
+// selected makes a list's selector return false for all objects once nobody waits for the list. Then ended returns why.
+func selected(ctx context.Context, scope *storage.Scope) (ended func() error) {
+	match := scope.Match
+	if match == nil {
+		return func() error { return nil }
+	}
+	var err error
+	n := 0
+	scope.Match = func(o *storage.Object) bool {
+		if n++; n%256 == 0 && err == nil {
+			err = ctx.Err()
+		}
+		return err == nil && match(o)
+	}
+	return func() error { return err }
 }

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -13,6 +14,11 @@ import (
 // writeList answers with a list. Its items are encoded while it is sent.
 func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) error {
 	form := s.form(r)
+	out := listWriter{s: s, to: w, r: r, long: len(l.Items) >= longList && !r.res.Remote}
+	defer out.close()
+	if err := out.begin(); err != nil {
+		return err
+	}
 	body, err := form.List(r.Context(), l, r.whole)
 	if err != nil {
 		return err
@@ -20,8 +26,6 @@ func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) e
 	if r.audit.Responses() {
 		s.auditList(r, l)
 	}
-	out := listWriter{to: w, r: r}
-	defer out.close()
 	return out.write(body)
 }
 
@@ -30,13 +34,16 @@ func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) e
 // a later one cuts the response off.
 const listChunk = 64 << 10
 
-// listWriter sends a list in chunks.
+// listWriter sends a list in chunks. It encodes a long one only while it has a place.
 type listWriter struct {
-	to   http.ResponseWriter
-	r    *request
-	buf  []byte
-	body io.Writer // once the header is sent: to, or a compressor
-	done []func()
+	s      *Server
+	long   bool
+	placed bool
+	to     http.ResponseWriter
+	r      *request
+	buf    []byte
+	body   io.Writer // once the header is sent: to, or a compressor
+	done   []func()
 }
 
 func (w *listWriter) write(b *encoding.ListBody) error {
@@ -60,7 +67,7 @@ func (w *listWriter) write(b *encoding.ListBody) error {
 			return nil // the client has gone
 		}
 	}
-	w.buf = b.AppendTail(w.buf)
+	w.buf, w.long = b.AppendTail(w.buf), false
 	if w.body == nil {
 		h.Set("Content-Length", strconv.Itoa(len(w.buf)))
 	}
@@ -81,12 +88,32 @@ func (w *listWriter) send(size int) error {
 			w.done = append(w.done, func() { _ = connection.Uncork() })
 		}
 	}
+	w.rest()
 	_, err := w.body.Write(w.buf)
 	w.buf = w.buf[:0]
+	return errors.Join(err, w.begin())
+}
+
+// begin waits for a place to encode a long list in.
+func (w *listWriter) begin() error {
+	if !w.long || w.placed {
+		return nil
+	}
+	err := w.s.takeEncoder(w.r.Context())
+	w.placed = err == nil
 	return err
 }
 
+// rest gives the place to another list.
+func (w *listWriter) rest() {
+	if w.placed {
+		w.placed = false
+		w.s.leaveEncoder()
+	}
+}
+
 func (w *listWriter) close() {
+	w.rest()
 	for _, done := range w.done {
 		done()
 	}

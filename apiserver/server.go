@@ -29,7 +29,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -149,6 +151,10 @@ type Server struct {
 	inflight *flowcontrol.InFlight
 	watches  flowcontrol.PerUser
 	memory   *budget.Budget
+	// encoders bounds how many long lists are selected and encoded at a time.
+	encoders chan struct{}
+	// watching is how many watches there are.
+	watching atomic.Int64
 	// drain is done when the server stops: it is no longer ready, and watches end.
 	drain      context.Context
 	beginDrain context.CancelFunc
@@ -177,10 +183,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		o.Log = slog.Default()
 	}
 	s := &Server{
-		Options: o,
-		openapi: openapi.NewDocuments(Version),
-		watches: flowcontrol.PerUser{Most: o.Limits.WatchesPerUser},
-		memory:  newMemory(o.Limits.RequestMemory, o.RequestTimeout/4),
+		Options:  o,
+		openapi:  openapi.NewDocuments(Version),
+		watches:  flowcontrol.PerUser{Most: o.Limits.WatchesPerUser},
+		encoders: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)),
+		memory:   newMemory(o.Limits.RequestMemory, o.RequestTimeout/4),
 	}
 	var err error
 	s.services, err = servicealloc.New(servicealloc.Options{Store: o.Store, Objects: ownObjects{s},
@@ -389,7 +396,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	defer running.Wait()
 	defer stop()
 	served := make(chan error, 1)
-	clients := conn.NewListener(conn.LimitPerClient(ln, s.Limits.ConnectionsPerClient, s.Log))
+	clients := conn.NewListener(conn.LimitByMemory(conn.LimitPerClient(ln, s.Limits.ConnectionsPerClient, s.Log),
+		s.memory.Size, connectionMemory, s.Log))
 	go func() { served <- srv.ServeTLS(clients, "", "") }()
 	select {
 	case err := <-served:

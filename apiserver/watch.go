@@ -45,6 +45,10 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 		}
 		defer s.watches.Leave(user.Name)
 	}
+	defer s.leaveWatch()
+	if !s.takeWatch() && !r.user().In(authn.GroupMasters) {
+		return tooMany()
+	}
 	match, err := query.Converted(r.query, r.res)
 	if err != nil {
 		return err
