@@ -86,11 +86,12 @@ func (r *request) chargeList(form *encoding.Form, items []*storage.Object) error
 	if r.memory.Size() == 0 {
 		return nil
 	}
-	total, largest := 8*len(items), 0
+	total, largest := 0, 0
 	for _, o := range items {
 		total, largest = total+len(o.JSON), max(largest, len(o.JSON))
 	}
-	need := int64(min(2*listChunk, total)) + form.ObjectMemory(largest)
+	const pointer = 8
+	need := int64(pointer*len(items)+min(2*listChunk, total)) + form.ObjectMemory(largest)
 	if r.out.Gzip && total > gzipThreshold {
 		need += gzipMemory
 	}

@@ -89,9 +89,17 @@ func (w *listWriter) send(size int) error {
 		}
 	}
 	w.rest()
-	_, err := w.body.Write(w.buf)
+	err := w.sendHeld()
 	w.buf = w.buf[:0]
 	return errors.Join(err, w.begin())
+}
+
+func (w *listWriter) sendHeld() error {
+	if w.long {
+		defer w.s.sending(w.r.seat)()
+	}
+	_, err := w.body.Write(w.buf)
+	return err
 }
 
 // begin waits for a place to encode a long list in.

@@ -22,8 +22,9 @@ type streamWriter struct {
 	control    *http.ResponseController
 	connection *conn.Conn
 	stalled    *conn.Stall
-	buf        []byte // nil between batches: most watches are idle most of the time
-	err        error  // of the first write that failed: nobody reads any more
+	buf        []byte               // nil between batches: most watches are idle most of the time
+	sending    func() (sent func()) // around each write of what the stream begins with; nil afterwards
+	err        error                // of the first write that failed: nobody reads any more
 }
 
 // newStreamWriter returns the writer of a stream that is cut off when a write takes longer than limit. The caller stops
@@ -65,6 +66,9 @@ func (w *streamWriter) append(ctx context.Context, r *request, frames *encoding.
 
 // send sends what has been added.
 func (w *streamWriter) send() error {
+	if w.sending != nil {
+		defer w.sending()()
+	}
 	if w.err == nil {
 		w.stalled.Begin()
 		w.connection.Cork(conn.Stream)

@@ -118,6 +118,7 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 	watcher *storage.Watcher, bookmarks bool) error {
 	to := newStreamWriter(w, r.Request, s.RequestTimeout)
 	defer to.stalled.Stop()
+	to.sending = func() func() { return s.sending(r.seat) }
 	sent := s.metrics.Events(r.res.Group, r.res.Version, r.res.Plural)
 	beginStream(w, frames)
 	_ = to.control.Flush()
@@ -132,7 +133,7 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 		}
 		if err == nil && len(events) == 0 {
 			s.leaveSeat(r.seat)
-			next = watcher.Next
+			next, to.sending = watcher.Next, nil
 			continue
 		}
 		if err == nil {
