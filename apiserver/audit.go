@@ -1,11 +1,9 @@
 package apiserver
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -157,21 +155,15 @@ func (s *Server) auditResponse(r *request, o *storage.Object) {
 func (s *Server) auditList(r *request, l *storage.List) {
 	form := s.form(r)
 	form.Output = asJSON(r.out)
-	head, items, err := form.List(r.Context(), l)
-	if err != nil {
+	body, err := form.List(r.Context(), l, nil)
+	if err != nil || body.Size >= 0 && r.audit.TooLarge(body.Size) {
 		return
 	}
-	if items == nil {
-		r.auditResponse(head)
-		return
+	doc := body.AppendHead(nil)
+	for i := range body.Len {
+		if doc, err = body.AppendItem(r.Context(), doc, i); err != nil || r.audit.TooLarge(len(doc)) {
+			return
+		}
 	}
-	size := len(head)
-	for _, item := range items {
-		size += len(item) + 1
-	}
-	if r.audit.TooLarge(size) {
-		return
-	}
-	doc := slices.Concat(head, bytes.Join(items, []byte{','}), []byte(encoding.ListEnd))
-	r.auditResponse(doc)
+	r.auditResponse(body.AppendTail(doc))
 }

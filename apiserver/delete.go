@@ -149,7 +149,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	l, err := listed(r, q)
+	l, err := s.listed(r, q)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/aggregation"
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
+	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 	"github.com/coxswain-dev/coxswain/apiserver/proxy"
@@ -31,6 +32,7 @@ type response struct {
 	seat   *flowcontrol.Request
 	start  time.Time
 	audit  *audit.Request // nil for one that is not audited
+	memory budget.Account
 }
 
 // observed returns the response that Server.observe has made, which Options.Middleware may have wrapped.
@@ -90,7 +92,8 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 // that it became.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
-		w := &response{ResponseWriter: hw, start: time.Now()}
+		w := &response{ResponseWriter: hw, start: time.Now(), memory: s.memory.Open()}
+		defer w.memory.Close()
 		if !s.longRunning(r) {
 			inflight := s.metrics.InFlight(r.Method)
 			inflight.Inc()

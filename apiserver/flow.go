@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	flowv1 "k8s.io/api/flowcontrol/v1"
@@ -83,6 +84,27 @@ func (s *Server) takeSeat(w http.ResponseWriter, hr *http.Request, seat *flowcon
 func (s *Server) leaveSeat(seat *flowcontrol.Request) {
 	if s.flow != nil {
 		s.flow.Finish(seat)
+	}
+}
+
+// seatStall is how long a response may wait for its client to read before its request gives its seats back: other
+// requests need not wait for that client.
+const seatStall = 100 * time.Millisecond
+
+// sending is called before a part of a long response is written, and what it returns afterwards.
+func (s *Server) sending(seat *flowcontrol.Request) (sent func()) {
+	if s.flow == nil || seat == nil {
+		return func() {}
+	}
+	left := make(chan struct{})
+	stalled := time.AfterFunc(seatStall, func() {
+		defer close(left)
+		s.leaveSeat(seat)
+	})
+	return func() {
+		if !stalled.Stop() {
+			<-left
+		}
 	}
 }
 

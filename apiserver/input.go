@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -28,7 +29,7 @@ const maxHeader = 64 << 10
 // readBody reads a request's body up to maxBody. A Content-Encoding is ignored: nothing is decompressed here, where it
 // could grow.
 func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
-	body, err := readAll(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength)
+	body, err := r.readAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
@@ -36,21 +37,45 @@ func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, apierrors.NewTimeoutError("the request's body did not arrive in time", 0)
 	}
+	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		return nil, err
+	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest("reading the request body: " + err.Error())
+	}
+	if r.memory.Size() > 0 && len(body) > freeMemory {
+		return body, r.chargeWeight(encoding.Weight(r.contentType(), body))
 	}
 	return body, nil
 }
 
-// maxAnnounced is how much room a request gets for a body that it has only announced.
-const maxAnnounced = 16 << 10
+// maxAnnounced is how much room a request gets for a body that it has only announced. More is charged as it arrives.
+const maxAnnounced = freeMemory
 
-// readAll is io.ReadAll with room for the length that was announced, -1 if none was.
-func readAll(from io.Reader, announced int64) ([]byte, error) {
-	var body bytes.Buffer
-	body.Grow(int(min(max(announced, 0), maxAnnounced)) + bytes.MinRead)
-	_, err := body.ReadFrom(from)
-	return body.Bytes(), err
+// readAll is io.ReadAll with room for the length that was announced, if one was.
+func (r *request) readAll(from io.Reader) ([]byte, error) {
+	body := make([]byte, 0, int(min(max(r.ContentLength, 0), maxAnnounced))+bytes.MinRead)
+	for {
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if err == io.EOF {
+			return body, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(body) < cap(body) {
+			continue
+		}
+		room := 2 * cap(body)
+		if announced := r.ContentLength; announced > int64(cap(body)) {
+			room = min(room, int(announced)+bytes.MinRead)
+		}
+		if err := r.charge(int64(room)); err != nil {
+			return nil, err
+		}
+		body = append(make([]byte, 0, room), body...)
+	}
 }
 
 // jsonBody reads a body in any of the formats understood, as JSON. strict are errors that its JSON no longer shows.
@@ -92,6 +117,9 @@ func (s *Server) readInto(w http.ResponseWriter, r *request, want schema.GroupVe
 		return nil, err
 	}
 	if message, ok := into.(encoding.ProtoUnmarshaler); ok && r.contentType() == encoding.MediaProtobuf {
+		if err := r.chargeProtobuf(body, into); err != nil {
+			return nil, err
+		}
 		err := encoding.DecodeProtobuf(want, body, message)
 		if err == nil && r.audit != nil {
 			into.GetObjectKind().SetGroupVersionKind(want)

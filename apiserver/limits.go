@@ -18,6 +18,10 @@ type Limits struct {
 	// WatchesPerUser is how many watches one user may have that is not a member of
 	// system:masters: 10,000.
 	WatchesPerUser int
+	// RequestMemory is how many bytes requests may hold together beside the objects that the store holds
+	// (--max-request-memory). The default is a half of what the limit of Go's runtime leaves, or none if there is no
+	// such limit.
+	RequestMemory int64
 }
 
 // headerTimeout is how long a client may take for its TLS handshake, and for the headers of

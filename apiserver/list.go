@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,7 @@ func (s *Server) list(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	l, err := listed(r, q)
+	l, err := s.listed(r, q)
 	if err != nil {
 		return err
 	}
@@ -27,13 +28,17 @@ func (s *Server) list(w http.ResponseWriter, r *request) error {
 
 // listed lists the objects that the request's selectors choose. A page of objects that another server converts may have
 // fewer than its limit: those that their fields in the request's version exclude.
-func listed(r *request, q storage.ListRequest) (*storage.List, error) {
+func (s *Server) listed(r *request, q storage.ListRequest) (*storage.List, error) {
 	match, err := query.Converted(r.query, r.res)
 	if err != nil {
 		return nil, err
 	}
-	l, err := r.objects.List(r.Context(), q)
-	if err != nil || match == nil {
+	l, err := s.selectObjects(r, q)
+	if err != nil {
+		return nil, err
+	}
+	form := s.form(r)
+	if err := r.chargeList(&form, l.Items); err != nil || match == nil {
 		return l, err
 	}
 	docs, err := encoding.ConvertDocuments(r.Context(), r.res, l.Items)
@@ -50,8 +55,25 @@ func listed(r *request, q storage.ListRequest) (*storage.List, error) {
 	return &chosen, nil
 }
 
+// longList is from how many objects on a list waits for its place among the long ones.
+const longList = 1000
+
+// selectObjects reads a list. Selecting among many objects ends with the request.
+func (s *Server) selectObjects(r *request, q storage.ListRequest) (*storage.List, error) {
+	if q.Scope.Match == nil || r.objects.Count() < longList {
+		return r.objects.List(r.Context(), q)
+	}
+	if err := s.takeEncoder(r.Context()); err != nil {
+		return nil, err
+	}
+	defer s.leaveEncoder()
+	ended := selected(r.Context(), &q.Scope)
+	l, err := r.objects.List(r.Context(), q)
+	return l, errors.Join(err, ended())
+}
+
 func (s *Server) listRequest(r *request) (storage.ListRequest, error) {
-	q := storage.ListRequest{Continue: r.query.Get("continue")}
+	q := storage.ListRequest{Continue: r.query.Get("continue"), Held: r.holdPast}
 	err := query.CheckList(r.query, r.verb == "watch")
 	if err != nil {
 		return q, err

@@ -17,7 +17,7 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	objects := metrics.Objects{Registry: s.Registry,
 		Count: func(res *api.Resource) int { return s.collection(res).Count() }}
-	registry.MustRegister(s.metrics, s.conversions, objects, s.lifetimes, s.admission, s.Store.Collector(),
+	registry.MustRegister(s.metrics, s.conversions, objects, s.lifetimes, s.admission, s.Store.Collector(), s.memory,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }

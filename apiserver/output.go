@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"github.com/coxswain-dev/coxswain/apiserver/conn"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -36,6 +35,11 @@ func (r *request) hasTable() bool {
 // writeObject answers with one document in the negotiated form. JSON is sent as it is stored.
 func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *storage.Object) error {
 	form := s.form(r)
+	if r.write == nil { // what has been written is answered
+		if err := r.charge(form.ObjectMemory(len(o.JSON))); err != nil {
+			return err
+		}
+	}
 	body, err := form.Object(r.Context(), o)
 	if err != nil {
 		return err
@@ -126,59 +130,4 @@ func wantsPretty(r *request) bool {
 		params = r.URL.Query()
 	}
 	return encoding.WantsPretty(r.Header, params)
-}
-
-// writeList answers with a list. In JSON the items' bytes are sent one after the other; nothing is decoded, and nothing
-// is copied into one piece.
-func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) error {
-	form := s.form(r)
-	head, items, err := form.List(r.Context(), l)
-	if err != nil {
-		return err
-	}
-	if r.audit.Responses() {
-		s.auditList(r, l)
-	}
-	if items == nil {
-		return s.writeBody(w, r.out, http.StatusOK, head)
-	}
-	return s.sendList(w, r, head, items)
-}
-
-// sendList writes the list's parts without putting them together first. A long one leaves in
-// few system calls: TLS by itself makes one of each of its records of 16 KiB.
-func (s *Server) sendList(w http.ResponseWriter, r *request, head []byte, docs [][]byte) error {
-	const tail = encoding.ListEnd
-	size := len(head) + len(tail) + max(len(docs)-1, 0)
-	for _, d := range docs {
-		size += len(d)
-	}
-	h := w.Header()
-	h.Set("Content-Type", encoding.MediaJSON)
-	h.Set("Content-Length", strconv.Itoa(size))
-	h.Set("Cache-Control", "no-cache, private")
-	to, done := compressed(w, r.out, size)
-	defer done()
-	w.WriteHeader(http.StatusOK)
-	const chunk = 64 << 10
-	if size > chunk {
-		connection := conn.Of(r.Request)
-		connection.Cork()
-		defer connection.Uncork()
-	}
-	buf := append(make([]byte, 0, min(size, chunk+4<<10)), head...)
-	for i, d := range docs {
-		if i > 0 {
-			buf = append(buf, ',')
-		}
-		if len(buf)+len(d) > chunk {
-			if _, err := to.Write(buf); err != nil {
-				return nil // the client has gone
-			}
-			buf = buf[:0]
-		}
-		buf = append(buf, d...)
-	}
-	_, _ = to.Write(append(buf, tail...))
-	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
@@ -41,6 +42,8 @@ type request struct {
 	seat *flowcontrol.Request
 	// audit records the request; nil if it is not recorded.
 	audit *audit.Request
+	// memory is what the request has taken of the budget; nil for one of the server itself.
+	memory *budget.Account
 }
 
 // user is the caller.
@@ -60,7 +63,7 @@ func (s *Server) resource(verb string) http.HandlerFunc {
 }
 
 func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
-	r.audit = observed(w).audit
+	r.audit, r.memory = observed(w).audit, &observed(w).memory
 	r.seat = &flowcontrol.Request{} // of which there is one, however often the request is copied
 	defer s.leaveSeat(r.seat)
 	if err := s.resolve(r); err != nil {

@@ -29,6 +29,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/cluster"
 	"github.com/coxswain-dev/coxswain/apiserver/conn"
 	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
@@ -154,6 +156,11 @@ type Server struct {
 	watches  flowcontrol.PerUser
 	// leaving is set from the moment at which the server is told to stop: it is no longer ready.
 	leaving atomic.Bool
+	memory   *budget.Budget
+	// encoders bounds how many long lists are selected and encoded at a time.
+	encoders chan struct{}
+	// watching is how many watches there are.
+	watching atomic.Int64
 	// drain is done when the server stops accepting connections: watches and streams end.
 	drain      context.Context
 	beginDrain context.CancelFunc
@@ -179,9 +186,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		o.Log = slog.Default()
 	}
 	s := &Server{
-		Options: o,
-		openapi: openapi.NewDocuments(Version),
-		watches: flowcontrol.PerUser{Most: o.Limits.WatchesPerUser},
+		Options:  o,
+		openapi:  openapi.NewDocuments(Version),
+		watches:  flowcontrol.PerUser{Most: o.Limits.WatchesPerUser},
+		encoders: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)),
+		memory:   newMemory(o.Limits.RequestMemory, o.RequestTimeout/4),
 	}
 	var err error
 	s.services, err = servicealloc.New(servicealloc.Options{Store: o.Store, Objects: ownObjects{s},
@@ -364,7 +373,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		IdleTimeout:    3 * time.Minute,
 		MaxHeaderBytes: maxHeader,
 		ErrorLog:       s.debugLog(),
-		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		// Bodies that nobody reads yet, because their requests wait, are held in memory.
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReceiveBufferPerConnection: 128 << 10,
+			MaxReceiveBufferPerStream: 64 << 10},
 	}
 	srv.RegisterOnShutdown(s.beginDrain)
 	defer s.proxy.Close()
@@ -374,7 +385,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	stopWork := s.work(ctx, at)
 	defer stopWork()
 	served := make(chan error, 1)
-	clients := conn.NewListener(conn.LimitPerClient(ln, s.Limits.ConnectionsPerClient, s.Log))
+	clients := conn.NewListener(conn.LimitByMemory(conn.LimitPerClient(ln, s.Limits.ConnectionsPerClient, s.Log),
+		s.memory.Size, connectionMemory, s.Log))
 	go func() { served <- srv.ServeTLS(clients, "", "") }()
 	select {
 	case err := <-served:
@@ -417,6 +429,9 @@ func (s *Server) work(ctx context.Context, at netip.AddrPort) (stop func()) {
 	}
 	run(s.authn.Run)
 	run(s.authorizers.Run)
+	if s.Limits.RequestMemory == 0 && s.memory.Limited() {
+		run(func(ctx context.Context) { s.memory.Follow(ctx, budget.ProcessLimit()) })
+	}
 	if s.flow != nil {
 		run(s.flow.Run)
 		run(s.controlPlane.KeepFlowControl)

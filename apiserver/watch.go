@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
-	"github.com/coxswain-dev/coxswain/apiserver/conn"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 	"github.com/coxswain-dev/coxswain/storage"
@@ -45,6 +44,10 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 			return tooMany()
 		}
 		defer s.watches.Leave(user.Name)
+	}
+	defer s.leaveWatch()
+	if !s.takeWatch() && !r.user().In(authn.GroupMasters) {
+		return tooMany()
 	}
 	match, err := query.Converted(r.query, r.res)
 	if err != nil {
@@ -110,17 +113,15 @@ func (r *request) watchLimit() (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// stream copies the watcher's events to the client. A batch of events is one write.
+// stream copies the watcher's events to the client. A batch of events is one write, unless it is long.
 func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, frames *encoding.Framer,
 	watcher *storage.Watcher, bookmarks bool) error {
-	control := http.NewResponseController(w)
+	to := newStreamWriter(w, r.Request, s.RequestTimeout)
+	defer to.stalled.Stop()
+	to.sending = func() func() { return s.sending(r.seat) }
 	sent := s.metrics.Events(r.res.Group, r.res.Version, r.res.Plural)
 	beginStream(w, frames)
-	_ = control.Flush()
-	stalled := conn.EndStalled(control, s.RequestTimeout)
-	defer stalled.Stop()
-	connection := conn.Of(r.Request)
-	var buf []byte
+	_ = to.control.Flush()
 	next := watcher.Poll // while there is something to begin with, for which the watch holds its seat
 	for {
 		events, err := next(ctx)
@@ -132,43 +133,21 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 		}
 		if err == nil && len(events) == 0 {
 			s.leaveSeat(r.seat)
-			next = watcher.Next
+			next, to.sending = watcher.Next, nil
 			continue
 		}
-		if buf = buf[:0]; cap(buf) > conn.MaxCorked { // the initial events are many
-			buf = nil
-		}
 		if err == nil {
-			buf, err = appendEvents(within, buf, frames, events, bookmarks)
+			err = to.add(within, r, frames, events, bookmarks)
 		}
 		if err != nil {
-			buf = s.appendEnd(buf, r, frames, watcher, bookmarks, err)
+			to.buf = s.appendEnd(to.buffer(), r, frames, watcher, bookmarks, err)
 		}
 		sent.Add(float64(len(events)))
-		stalled.Begin()
-		connection.Cork()
-		_, werr := w.Write(buf)
-		if errors.Join(werr, control.Flush(), connection.Uncork()) != nil || err != nil {
+		if to.send() != nil || err != nil {
 			return nil
 		}
-		stalled.End()
+		to.rest(r)
 	}
-}
-
-// appendEvents appends a batch of events.
-func appendEvents(ctx context.Context, buf []byte, frames *encoding.Framer, events []storage.Event, bookmarks bool) (
-	[]byte, error) {
-	events, err := frames.Converted(ctx, events)
-	for i := 0; i < len(events) && err == nil; i++ {
-		if events[i].Type == storage.Bookmark && !bookmarks {
-			continue // it ends the initial events of a client that wants no bookmarks
-		}
-		buf, err = frames.Append(ctx, buf, &events[i])
-	}
-	if err != nil && ctx.Err() != nil {
-		err = ctx.Err() // which is why, whatever else failed because of it
-	}
-	return buf, err
 }
 
 // beginStream sends the head of the response.

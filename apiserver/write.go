@@ -85,6 +85,9 @@ func (s *Server) modify(ctx context.Context, wr *write, do change) (*storage.Obj
 	if errors.Is(err, storage.ErrNotFound) {
 		current, err = wr.objects.Get(ctx, wr.namespace, wr.name, storage.At{})
 	}
+	if err == nil {
+		err = wr.chargeObject(current)
+	}
 	fresh := false
 	for {
 		if err != nil {

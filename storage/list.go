@@ -55,6 +55,9 @@ type ListRequest struct {
 	// Limit and Continue page; see List.Continue.
 	Limit    int64
 	Continue string
+	// Held, when not nil, is told how many bytes of documents are read that memory does not hold anyway. Its error ends
+	// the list.
+	Held func(bytes int) error
 	// Readable leaves out objects that cannot be read. Without it they are an error: a *Damaged.
 	Readable bool
 }
@@ -281,6 +284,9 @@ func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision i
 		if err != nil {
 			return nil, err
 		}
+		if err := r.held(page.KVs); err != nil {
+			return nil, err
+		}
 		for i, kv := range page.KVs {
 			if err := c.readableOld(&r, kv); err != nil {
 				return nil, err
@@ -307,6 +313,18 @@ func (c *Collection) pageFromEtcd(ctx context.Context, r ListRequest, revision i
 		}
 		request.Start = page.KVs[len(page.KVs)-1].Path + "\x00"
 	}
+}
+
+// held passes on how many bytes were read from etcd.
+func (r *ListRequest) held(kvs []KV) error {
+	if r.Held == nil {
+		return nil
+	}
+	size := 0
+	for _, kv := range kvs {
+		size += len(kv.Value)
+	}
+	return r.Held(size)
 }
 
 // readableOld returns an error if a past document belongs into a list and cannot be read.

@@ -17,11 +17,26 @@ import (
 // take one. net/http and crypto/tls together make several of a document larger than net/http's buffer of 4 KiB,
 // and many of a batch. A stream therefore corks its connection, below TLS, while it writes.
 
-// MaxCorked is how many bytes a corked connection holds back at most.
-const MaxCorked = 64 << 10
+// How many bytes a corked connection holds back at most: that of a stream, of which there are thousands that may all
+// wait for clients that don't read, and that of a long answer.
+const (
+	Stream = 18 << 10
+	Answer = 64 << 10
+)
 
-// corks are the buffers. A connection has one only while it is corked.
-var corks = sync.Pool{New: func() any { b := make([]byte, 0, MaxCorked); return &b }}
+// A connection has a buffer only while it is corked.
+var streamCorks, answerCorks = corks(Stream), corks(Answer)
+
+func corks(size int) *sync.Pool {
+	return &sync.Pool{New: func() any { b := make([]byte, 0, size); return &b }}
+}
+
+func corksOf(size int) *sync.Pool {
+	if size <= Stream {
+		return streamCorks
+	}
+	return answerCorks
+}
 
 // Listener accepts connections that can be corked, and keeps track of the open ones.
 type Listener struct {
@@ -104,11 +119,11 @@ func (c *Conn) Write(b []byte) (int, error) {
 	if c.held == nil {
 		return c.Conn.Write(b)
 	}
-	if len(*c.held)+len(b) > MaxCorked {
+	if len(*c.held)+len(b) > cap(*c.held) {
 		if err := c.send(); err != nil {
 			return 0, err
 		}
-		if len(b) > MaxCorked {
+		if len(b) > cap(*c.held) {
 			return c.Conn.Write(b)
 		}
 	}
@@ -125,15 +140,15 @@ func (c *Conn) send() error {
 	return c.err
 }
 
-// Cork holds back writes, up to MaxCorked bytes, until Uncork.
-func (c *Conn) Cork() {
+// Cork holds back writes, up to so many bytes (Stream or Answer), until Uncork.
+func (c *Conn) Cork(most int) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held == nil {
-		c.held = corks.Get().(*[]byte)
+		c.held = corksOf(most).Get().(*[]byte)
 	}
 }
 
@@ -148,7 +163,7 @@ func (c *Conn) Uncork() error {
 		return nil
 	}
 	err := c.send()
-	corks.Put(c.held)
+	corksOf(cap(*c.held)).Put(c.held)
 	c.held = nil
 	return err
 }

@@ -35,9 +35,9 @@ func TestCork_WhatIsWrittenTogetherLeavesTogether(t *testing.T) {
 		require.Equal(t, len(b), n)
 	}
 	write("at once")
-	c.Cork()
+	c.Cork(Answer)
 	write("a")
-	c.Cork() // is corked already
+	c.Cork(Answer) // is corked already
 	write("b")
 	require.Len(t, below.writes, 1)
 	require.NoError(t, c.Uncork())
@@ -46,18 +46,18 @@ func TestCork_WhatIsWrittenTogetherLeavesTogether(t *testing.T) {
 	require.Equal(t, [][]byte{[]byte("at once"), []byte("ab"), []byte("c")}, below.writes)
 
 	below.writes = nil
-	c.Cork()
-	half := string(bytes.Repeat([]byte("x"), MaxCorked/2+1))
+	c.Cork(Answer)
+	half := string(bytes.Repeat([]byte("x"), Answer/2+1))
 	write(half)
 	write(half)
 	write(half + half)
 	write("end")
 	require.NoError(t, c.Uncork())
 	require.Equal(t, []int{len(half), len(half), 2 * len(half), 3}, lengths(below.writes),
-		"at most MaxCorked bytes are held back, and order is kept")
+		"at most Answer bytes are held back, and order is kept")
 
 	below.err = errors.New("gone")
-	c.Cork()
+	c.Cork(Answer)
 	write("lost")
 	require.ErrorIs(t, c.Uncork(), below.err)
 	before := len(below.writes)
@@ -65,7 +65,7 @@ func TestCork_WhatIsWrittenTogetherLeavesTogether(t *testing.T) {
 	require.ErrorIs(t, err, below.err)
 	require.Len(t, below.writes, before, "nothing may follow what was lost")
 	var none *Conn
-	none.Cork()
+	none.Cork(Answer)
 	require.NoError(t, none.Uncork())
 }
 
@@ -79,7 +79,7 @@ func TestCork_ABatchOfAStreamIsOneWrite(t *testing.T) {
 			t.Error(err)
 		}
 		before := writes.Load()
-		connection.Cork()
+		connection.Cork(Answer)
 		_, err := w.Write(make([]byte, 30<<10))
 		if err := errors.Join(err, control.Flush(), connection.Uncork()); err != nil {
 			t.Error(err)

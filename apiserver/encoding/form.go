@@ -63,61 +63,6 @@ func (f *Form) encode(o *storage.Object) ([]byte, error) {
 	return o.JSON, nil
 }
 
-// ListEnd ends a list whose items are sent one by one.
-const ListEnd = "]}\n"
-
-// List encodes a list. In plain JSON the items are documents to be sent as they are, separated by commas, between head
-// and ListEnd. In every other form head is the whole body, in JSON unless the client asked for protobuf, and items is
-// nil.
-func (f *Form) List(ctx context.Context, l *storage.List) (head []byte, items [][]byte, err error) {
-	m := metav1.ListMeta{ResourceVersion: strconv.FormatInt(l.Revision, 10), Continue: l.Continue,
-		RemainingItemCount: l.Remaining}
-	if f.View == ViewTable {
-		head, err = f.table(ctx, l.Items, m, true)
-		return head, nil, err
-	}
-	kind, version, docs, err := f.documents(ctx, l.Items)
-	if err != nil {
-		return nil, nil, err
-	}
-	if f.Media == MediaProtobuf {
-		head, err = f.protobufList(ctx, docs, m)
-		return head, nil, err
-	}
-	if head, err = json.Marshal(m); err != nil {
-		return nil, nil, fmt.Errorf("encoding list metadata: %w", err)
-	}
-	head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, version, head)
-	if f.Media != MediaJSON || f.Pretty {
-		return joinList(head, docs), nil, nil
-	}
-	return head, docs, nil
-}
-
-// documents returns the items of a list in the client's view, and the list's kind and version.
-func (f *Form) documents(ctx context.Context, items []*storage.Object) (
-	kind, version string, docs [][]byte, err error) {
-	docs = make([][]byte, len(items))
-	if f.converts() {
-		if items, err = ConvertDocuments(ctx, f.Resource, items); err != nil {
-			return "", "", nil, err
-		}
-	}
-	if f.View == ViewPartial {
-		for i, o := range items {
-			docs[i] = partialOf(o)
-		}
-		return "PartialObjectMetadataList", "meta.k8s.io/v1", docs, nil
-	}
-	for i, o := range items {
-		if err = wanted(ctx, i); err != nil {
-			return "", "", nil, err
-		}
-		docs[i] = o.JSON
-	}
-	return f.Resource.ListGVK().Kind, f.Resource.GroupVersion().String(), docs, nil
-}
-
 // wanted is called before the nth of many documents, from 0, is encoded. It returns an error if nobody waits for it,
 // because the client has left or the request's deadline has passed.
 func wanted(ctx context.Context, n int) error {
@@ -157,11 +102,6 @@ func (out Output) Value(apiVersion, kind string, value any) ([]byte, error) {
 		return wrapProtobuf(apiVersion, kind, value)
 	}
 	return json.Marshal(value)
-}
-
-func joinList(head []byte, docs [][]byte) []byte {
-	body := append(head, bytes.Join(docs, []byte{','})...)
-	return append(body, "]}"...)
 }
 
 // partialOf returns a PartialObjectMetadata with the metadata of a document.

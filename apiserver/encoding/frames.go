@@ -173,3 +173,6 @@ func appendProtobufEvent(buf []byte, event string, doc []byte) []byte {
 	binary.BigEndian.PutUint32(buf[start:], uint32(len(buf)-start-4))
 	return buf
 }
+
+// ObjectMemory is about how many bytes encoding an event about a document of so many bytes takes.
+func (f *Framer) ObjectMemory(document int) int64 { return f.form.ObjectMemory(document) }

@@ -2,7 +2,6 @@ package encoding
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,59 +54,6 @@ func protobufPartialOf(o *storage.Object) ([]byte, error) {
 		return nil, fmt.Errorf("decoding stored metadata: %w", err)
 	}
 	return wrapProtobuf("meta.k8s.io/v1", "PartialObjectMetadata", &partial)
-}
-
-// protobufList encodes the documents of a list, which are in the client's view.
-func (f *Form) protobufList(ctx context.Context, docs [][]byte, m metav1.ListMeta) ([]byte, error) {
-	var list, item any = f.Resource.NewList(), f.Resource.New()
-	version, kind := f.Resource.GroupVersion().String(), f.Resource.ListGVK().Kind
-	if f.View == ViewPartial {
-		list, item = &metav1.PartialObjectMetadataList{}, &metav1.PartialObjectMetadata{}
-		version, kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
-	}
-	if body, ok := transcodeList(ctx, item, version, kind, docs, m); ok {
-		return body, nil
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	head, err := json.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("encoding list metadata: %w", err)
-	}
-	if err := UnmarshalNew(joinList(fmt.Appendf(nil, `{"metadata":%s,"items":[`, head), docs), list); err != nil {
-		return nil, fmt.Errorf("decoding a stored list of %s: %w", f.Resource.Kind, err)
-	}
-	return wrapProtobuf(version, kind, list)
-}
-
-// transcodeList is protobufList without decoding. Every list of Kubernetes is a message with the metadata in field 1
-// and the items in field 2. It returns false if the documents must be decoded.
-func transcodeList(ctx context.Context, item any, version, kind string, docs [][]byte,
-	m metav1.ListMeta) ([]byte, bool) {
-	items, ok := transcode.Of(goType(item))
-	meta, err := m.Marshal()
-	if !ok || err != nil {
-		return nil, false
-	}
-	size := len(meta)
-	for _, doc := range docs {
-		size += len(doc)
-	}
-	body, list := beginProtobuf(size, version, kind)
-	body = transcode.AppendSized(body, transcode.SizedTag(1), meta)
-	for i, doc := range docs {
-		if wanted(ctx, i) != nil {
-			return nil, false
-		}
-		var at int
-		body, at = transcode.Open(body, transcode.SizedTag(2))
-		if body, err = items.Append(body, doc); err != nil {
-			return nil, false
-		}
-		body = transcode.Close(body, at)
-	}
-	return transcode.Close(body, list), true
 }
 
 // beginProtobuf begins a document with a runtime.Unknown: the type in field 1, and about size bytes in field 2, which

@@ -1,6 +1,7 @@
 package encoding
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,13 +15,29 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// table encodes documents as a meta.k8s.io/v1 Table, which kubectl get prints.
-// https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables
+// table encodes documents as a meta.k8s.io/v1 Table in one piece.
 func (f *Form) table(ctx context.Context, objects []*storage.Object, m metav1.ListMeta, columns bool) ([]byte, error) {
+	if f.Resource.Remote && !f.converted {
+		var err error
+		if objects, err = ConvertDocuments(ctx, f.Resource, objects); err != nil {
+			return nil, err
+		}
+	}
+	b, err := f.tableList(objects, m, columns)
+	if err != nil {
+		return nil, err
+	}
+	return b.whole(ctx)
+}
+
+// tableList is a meta.k8s.io/v1 Table, which kubectl get prints, row by row. Documents that another server converts
+// have been converted.
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables
+func (f *Form) tableList(objects []*storage.Object, m metav1.ListMeta, columns bool) (*ListBody, error) {
 	t := metav1.Table{
 		TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"},
 		ListMeta: m,
-		Rows:     make([]metav1.TableRow, len(objects)),
+		Rows:     []metav1.TableRow{},
 	}
 	if columns {
 		t.ColumnDefinitions = f.Resource.Columns
@@ -28,27 +45,24 @@ func (f *Form) table(ctx context.Context, objects []*storage.Object, m metav1.Li
 	if errs := validation.ValidateTableOptions(&metav1.TableOptions{IncludeObject: f.IncludeObject}); len(errs) > 0 {
 		return nil, apierrors.NewBadRequest("Unable to convert to Table as requested: " + errs[0].Error())
 	}
-	if f.Resource.Remote && !f.converted {
-		var err error
-		if objects, err = ConvertDocuments(ctx, f.Resource, objects); err != nil {
-			return nil, err
-		}
-	}
-	for i, o := range objects {
-		if err := wanted(ctx, i); err != nil {
-			return nil, err
-		}
-		row, err := f.row(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		t.Rows[i] = row
-	}
-	body, err := json.Marshal(&t)
+	head, err := json.Marshal(&t)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a table: %w", err)
 	}
-	return body, nil
+	const tail = "]}" // rows are the last member
+	return &ListBody{Len: len(objects), Size: -1, head: bytes.TrimSuffix(head, []byte(tail)), between: []byte{','},
+		tail: []byte(tail),
+		item: func(ctx context.Context, buf []byte, i int) ([]byte, error) {
+			row, err := f.row(ctx, objects[i])
+			if err != nil {
+				return buf, err
+			}
+			doc, err := json.Marshal(&row)
+			if err != nil {
+				return buf, fmt.Errorf("encoding a table: %w", err)
+			}
+			return append(buf, doc...), nil
+		}}, nil
 }
 
 // row is a document's. One that another server converts has been converted.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
@@ -169,6 +170,7 @@ func (f *authnFlags) issuer(own *authorities) (*authn.Issuer, error) {
 type limitFlags struct {
 	requests, mutating, connections, watches int
 	fairness                                 bool
+	memory                                   resource.QuantityValue
 }
 
 func (f *limitFlags) add(fs *pflag.FlagSet) {
@@ -181,6 +183,9 @@ func (f *limitFlags) add(fs *pflag.FlagSet) {
 		"limits alone")
 	fs.IntVar(&f.connections, "max-connections-per-client", 4096,
 		"how many connections one IP address may have; 0 is no limit")
+	fs.Var(&f.memory, "max-request-memory", "how many bytes requests may hold together beside the stored objects, "+
+		"such as 64Mi; those that do not fit wait or are answered 429. By default, or with 0, a half of what the "+
+		"memory limit (GOMEMLIMIT or the cgroup's) leaves, and no limit without one")
 	fs.IntVar(&f.watches, "max-watches-per-user", 10_000, "how many watches one user may have; 0 is no limit")
 }
 
@@ -195,5 +200,6 @@ func (f *limitFlags) limits() apiserver.Limits {
 		RequestsInFlight: unbounded(f.requests), MutatingRequestsInFlight: unbounded(f.mutating),
 		NoPriorityAndFairness: !f.fairness,
 		ConnectionsPerClient:  unbounded(f.connections), WatchesPerUser: unbounded(f.watches),
+		RequestMemory: f.memory.Value(),
 	}
 }

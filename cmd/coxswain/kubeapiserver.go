@@ -33,7 +33,7 @@ const assetsVariable = "COXSWAIN_ASSETS"
 
 // ownFlags are flags of serverFlags that kube-apiserver does not have.
 var ownFlags = []string{"data-dir", "tls-san", "history-retention", "etcd-defrag-interval", "quota-backend-bytes",
-	"max-connections-per-client", "max-watches-per-user"}
+	"max-connections-per-client", "max-watches-per-user", "max-request-memory"}
 
 // kubeAPIServer is this program under the name kube-apiserver: the API server with kube-apiserver's flags. It writes
 // nothing but a missing server certificate. Unlike the original, it serves on loopback unless --bind-address says

@@ -25,6 +25,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
+	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
 	"github.com/coxswain-dev/coxswain/storage"
@@ -190,6 +191,7 @@ func runServer(ctx context.Context, f *serverFlags, ready func(context.Context, 
 	if err := errors.Join(f.encryption.check(), f.shutdown.check()); err != nil {
 		return err
 	}
+	budget.LimitProcess()
 	if f.dataDir != "" {
 		unlock, err := lockDir(f.dataDir)
 		if err != nil {

@@ -1,0 +1,180 @@
+package budget
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestBudget_ServesInOrderAndRefusesInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := New(100, time.Second)
+		first := b.Open()
+		require.NoError(t, first.Charge(t.Context(), 80))
+		var order []int
+		var waiting sync.WaitGroup
+		for i, n := range []int64{60, 50} {
+			waiting.Go(func() {
+				a := b.Open()
+				defer a.Close()
+				if err := a.Charge(t.Context(), n); err != nil {
+					t.Error(err)
+				}
+				order = append(order, i)
+			})
+			synctest.Wait()
+		}
+		small := b.Open()
+		require.False(t, small.Try(1), "nobody overtakes those that wait")
+		require.Equal(t, 2, b.waiting())
+		first.Close()
+		waiting.Wait()
+		require.Equal(t, []int{0, 1}, order)
+		require.Zero(t, b.Used())
+
+		require.NoError(t, first.Charge(t.Context(), 80))
+		began := time.Now()
+		require.ErrorIs(t, small.Charge(t.Context(), 30), ErrFull)
+		require.Equal(t, time.Second, time.Since(began))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, small.Charge(ctx, 30), context.Canceled)
+		require.True(t, small.Try(20), "whoever has given up is out of the way")
+		first.Close()
+		small.Close()
+		require.Zero(t, b.Used())
+	})
+}
+
+func TestBudget_WhatIsLargerThanAllOfItRunsAlone(t *testing.T) {
+	t.Parallel()
+	b := New(100, time.Minute)
+	a := b.Open()
+	require.NoError(t, a.Charge(t.Context(), 1000))
+	require.EqualValues(t, 100, b.Used())
+	other := b.Open()
+	require.False(t, other.Try(1))
+	other.Force(50) // for those that must get through
+	a.Close()
+	other.Close()
+	require.Zero(t, b.Used())
+}
+
+func TestBudget_GrowsForThoseThatWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := New(10, time.Hour)
+		full := b.Open()
+		require.True(t, full.Try(10))
+		served := make(chan error)
+		a := b.Open()
+		go func() { served <- a.Charge(context.Background(), 10) }()
+		synctest.Wait()
+		b.Resize(20)
+		require.NoError(t, <-served)
+	})
+}
+
+func TestBudget_IsNeverExceeded(t *testing.T) {
+	t.Parallel()
+	b := New(100, time.Minute)
+	var now, most atomic.Int64
+	var clients sync.WaitGroup
+	for i := range 16 {
+		clients.Go(func() {
+			for j := range 500 {
+				a := b.Open()
+				n := int64(1 + (i*31+j*7)%60)
+				if err := a.Charge(t.Context(), n); err != nil {
+					t.Error(err)
+				}
+				for now, seen := now.Add(n), most.Load(); now > seen && !most.CompareAndSwap(seen, now); {
+					seen = most.Load()
+				}
+				now.Add(-n)
+				a.Close()
+			}
+		})
+	}
+	clients.Wait()
+	require.LessOrEqual(t, most.Load(), int64(100))
+	require.Zero(t, b.Used())
+}
+
+func TestBudget_WithoutLimitCountsNothing(t *testing.T) {
+	t.Parallel()
+	var none *Account
+	require.NoError(t, none.Charge(t.Context(), 1<<40))
+	none.Close()
+	a := New(0, time.Second).Open()
+	require.NoError(t, a.Charge(t.Context(), 1<<40))
+	require.True(t, a.Try(1<<40))
+	require.Zero(t, a.Held())
+}
+
+func TestCgroupLimit_IsTheLeastOnTheWayUp(t *testing.T) {
+	t.Parallel()
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	for name, c := range map[string]struct {
+		files fstest.MapFS
+		want  int64
+	}{
+		"version 2": {fstest.MapFS{
+			"proc/self/cgroup":                  file("0::/pod/main\n"),
+			"sys/fs/cgroup/pod/main/memory.max": file("max\n"),
+			"sys/fs/cgroup/pod/memory.max":      file("268435456\n"),
+		}, 256 << 20},
+		"in a namespace of cgroups": {fstest.MapFS{
+			"proc/self/cgroup":         file("0::/\n"),
+			"sys/fs/cgroup/memory.max": file("1048576\n"),
+		}, 1 << 20},
+		"version 1": {fstest.MapFS{
+			"proc/self/cgroup": file("8:cpu,cpuacct:/a\n5:memory:/docker/x\n1:name=systemd:/\n"),
+			"sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes": file("536870912\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":          file("9223372036854771712\n"),
+		}, 512 << 20},
+		"no limit": {fstest.MapFS{
+			"proc/self/cgroup":                           file("5:memory:/\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"),
+		}, 0},
+		"no cgroups": {fstest.MapFS{}, 0},
+	} {
+		got, ok := cgroupLimit(c.files)
+		assert.Equal(t, c.want > 0, ok, name)
+		if ok {
+			assert.Equal(t, c.want, got, name)
+		}
+	}
+}
+
+func TestGoLimit_LeavesRoomForPagesOfFiles(t *testing.T) {
+	t.Parallel()
+	require.EqualValues(t, 200<<20, goLimit(256<<20))
+	require.EqualValues(t, 32<<20, goLimit(64<<20))
+	require.EqualValues(t, 9<<30, goLimit(10<<30))
+	require.EqualValues(t, least, sizeWithin(200<<20, 190<<20))
+	require.EqualValues(t, 50<<20, sizeWithin(200<<20, 100<<20))
+}
+
+func BenchmarkAccount(b *testing.B) {
+	for name, size := range map[string]int64{"no limit": 0, "limit": 1 << 40} {
+		budget := New(size, time.Second)
+		b.Run(name, func(b *testing.B) {
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					a := budget.Open()
+					_ = a.Charge(context.Background(), 32<<10)
+					a.Close()
+				}
+			})
+		})
+	}
+}

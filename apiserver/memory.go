@@ -1,0 +1,160 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
+	"github.com/coxswain-dev/coxswain/apiserver/budget"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// freeMemory is how many bytes each request has without asking: seats bound how many of them there are. Heartbeats,
+// leader elections and most other requests need no more and never wait for memory.
+const freeMemory = 16 << 10
+
+// What a connection and a watch take while nothing is sent. The connections, and the watches, may take as much together
+// as the budget of requests has.
+const (
+	connectionMemory = 48 << 10
+	watchMemory      = 16 << 10
+)
+
+// newMemory returns the budget of requests in bytes. 0 follows the process's limit, a negative number is no limit.
+func newMemory(size int64, wait time.Duration) *budget.Budget {
+	if limit := budget.ProcessLimit(); size == 0 && limit > 0 {
+		return budget.New(limit/2, wait) // Follow keeps it right
+	}
+	return budget.New(max(size, 0), wait)
+}
+
+// charge takes n more bytes of the budget until the request ends, and waits until they are free. Members of
+// system:masters do not wait: they must be able to mend an overloaded server.
+func (r *request) charge(n int64) error {
+	if n <= freeMemory {
+		return nil
+	}
+	if r.memory.Size() > 0 && r.user().In(authn.GroupMasters) {
+		r.memory.Force(n)
+		return nil
+	}
+	err := r.memory.Charge(r.Context(), n)
+	if errors.Is(err, budget.ErrFull) {
+		return tooMany()
+	}
+	return err
+}
+
+// chargeWeight charges what decoding the body takes, of which some has been charged already. A body that would not fit
+// if it were alone is refused.
+func (r *request) chargeWeight(weight int64) error {
+	if size := r.memory.Size(); size > 0 && weight > size {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+			"decoding the body would take about %d bytes of memory, and all requests together may use %d", weight,
+			size))
+	}
+	return r.charge(weight - r.memory.Held())
+}
+
+// chargeProtobuf is chargeWeight for a body in protobuf. One that is nested too deeply is refused.
+func (r *request) chargeProtobuf(body []byte, into any) error {
+	if len(body) <= freeMemory {
+		return nil
+	}
+	weight, err := encoding.ProtobufWeight(body, into)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return r.chargeWeight(weight)
+}
+
+// chargeObject charges what a write does to a stored object.
+func (r *request) chargeObject(o *storage.Object) error {
+	return r.charge(encoding.ObjectWeight * int64(len(o.JSON)))
+}
+
+// gzipMemory is what a compressor takes.
+const gzipMemory = 1 << 20
+
+// chargeList charges what encoding a list takes beside its documents, which are the store's.
+func (r *request) chargeList(form *encoding.Form, items []*storage.Object) error {
+	if r.memory.Size() == 0 {
+		return nil
+	}
+	total, largest := 0, 0
+	for _, o := range items {
+		total, largest = total+len(o.JSON), max(largest, len(o.JSON))
+	}
+	const pointer = 8
+	need := int64(pointer*len(items)+min(2*listChunk, total)) + form.ObjectMemory(largest)
+	if r.out.Gzip && total > gzipThreshold {
+		need += gzipMemory
+	}
+	if r.res.Remote {
+		need += form.ObjectMemory(total)
+	}
+	return r.charge(need)
+}
+
+// maxWhole is how much of the budget a list may take to be encoded in one piece.
+const maxWhole = 8
+
+// whole reports whether a list of so many bytes may be encoded in one piece. Its memory is charged.
+func (r *request) whole(size int) bool {
+	limit := r.memory.Size()
+	return limit == 0 || int64(size) <= limit/maxWhole && r.memory.Try(int64(size))
+}
+
+// holdPast charges documents of the past, which are read from etcd for this request alone. A list of them that could
+// never fit must be asked for in pages.
+func (r *request) holdPast(bytes int) error {
+	n := 2 * int64(bytes)
+	if size := r.memory.Size(); size > 0 && r.memory.Held()+n > size {
+		return apierrors.NewRequestEntityTooLargeError("the list is at a revision of the past and takes more memory " +
+			"than all requests together may use: limit its pages")
+	}
+	return r.charge(n)
+}
+
+// takeWatch counts a watch; false if there is no memory for more. leaveWatch must follow in any case.
+func (s *Server) takeWatch() bool {
+	n, most := s.watching.Add(1), s.memory.Size()
+	return most == 0 || n*watchMemory <= most
+}
+
+func (s *Server) leaveWatch() { s.watching.Add(-1) }
+
+// takeEncoder waits until one of the few places is free in which long lists are selected and encoded: the time of the
+// processors is for others as well. The caller calls leaveEncoder unless there is an error.
+func (s *Server) takeEncoder(ctx context.Context) error {
+	select {
+	case s.encoders <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Server) leaveEncoder() { <-s.encoders }
+
+// selected makes a list's selector return false for all objects once nobody waits for the list. Then ended returns why.
+func selected(ctx context.Context, scope *storage.Scope) (ended func() error) {
+	match := scope.Match
+	if match == nil {
+		return func() error { return nil }
+	}
+	var err error
+	n := 0
+	scope.Match = func(o *storage.Object) bool {
+		if n++; n%256 == 0 && err == nil {
+			err = ctx.Err()
+		}
+		return err == nil && match(o)
+	}
+	return func() error { return err }
+}

@@ -1,0 +1,128 @@
+package apiserver
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/coxswain-dev/coxswain/apiserver/conn"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/storage"
+)
+
+// writeList answers with a list. Its items are encoded while it is sent.
+func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) error {
+	form := s.form(r)
+	out := listWriter{s: s, to: w, r: r, long: len(l.Items) >= longList && !r.res.Remote}
+	defer out.close()
+	if err := out.begin(); err != nil {
+		return err
+	}
+	body, err := form.List(r.Context(), l, r.whole)
+	if err != nil {
+		return err
+	}
+	if r.audit.Responses() {
+		s.auditList(r, l)
+	}
+	return out.write(body)
+}
+
+// listChunk is about how many bytes of a list are held back before some are sent. A long list leaves in few system
+// calls: TLS by itself makes one of each of its records of 16 KiB. An error before that is answered with a Status, and
+// a later one cuts the response off.
+const listChunk = 64 << 10
+
+// listWriter sends a list in chunks. It encodes a long one only while it has a place.
+type listWriter struct {
+	s      *Server
+	long   bool
+	placed bool
+	to     http.ResponseWriter
+	r      *request
+	buf    []byte
+	body   io.Writer // once the header is sent: to, or a compressor
+	done   []func()
+}
+
+func (w *listWriter) write(b *encoding.ListBody) error {
+	h := w.to.Header()
+	h.Set("Content-Type", w.r.out.Media)
+	h.Set("Cache-Control", "no-cache, private")
+	chunk, begin := listChunk, 0
+	if b.Size >= 0 {
+		begin = min(b.Size, chunk) + 4<<10
+		h.Set("Content-Length", strconv.Itoa(b.Size))
+	} else if w.r.out.Gzip {
+		chunk = gzipThreshold // from which size on it is compressed
+	}
+	var err error
+	w.buf = b.AppendHead(make([]byte, 0, begin))
+	for i := range b.Len {
+		if w.buf, err = b.AppendItem(w.r.Context(), w.buf, i); err != nil {
+			return err
+		}
+		if len(w.buf) > chunk && w.send(max(b.Size, len(w.buf))) != nil {
+			return nil // the client has gone
+		}
+	}
+	w.buf, w.long = b.AppendTail(w.buf), false
+	if w.body == nil {
+		h.Set("Content-Length", strconv.Itoa(len(w.buf)))
+	}
+	_ = w.send(len(w.buf))
+	return nil
+}
+
+// send sends what is held back of a list of at least so many bytes.
+func (w *listWriter) send(size int) error {
+	if w.body == nil {
+		var done func()
+		w.body, done = compressed(w.to, w.r.out, size)
+		w.done = append(w.done, done)
+		w.to.WriteHeader(http.StatusOK)
+		if size > listChunk {
+			connection := conn.Of(w.r.Request)
+			connection.Cork(conn.Answer)
+			w.done = append(w.done, func() { _ = connection.Uncork() })
+		}
+	}
+	w.rest()
+	err := w.sendHeld()
+	w.buf = w.buf[:0]
+	return errors.Join(err, w.begin())
+}
+
+func (w *listWriter) sendHeld() error {
+	if w.long {
+		defer w.s.sending(w.r.seat)()
+	}
+	_, err := w.body.Write(w.buf)
+	return err
+}
+
+// begin waits for a place to encode a long list in.
+func (w *listWriter) begin() error {
+	if !w.long || w.placed {
+		return nil
+	}
+	err := w.s.takeEncoder(w.r.Context())
+	w.placed = err == nil
+	return err
+}
+
+// rest gives the place to another list.
+func (w *listWriter) rest() {
+	if w.placed {
+		w.placed = false
+		w.s.leaveEncoder()
+	}
+}
+
+func (w *listWriter) close() {
+	w.rest()
+	for _, done := range w.done {
+		done()
+	}
+}

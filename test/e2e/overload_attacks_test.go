@@ -1,0 +1,277 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// attack is a request that clients make again and again, each on a connection of its own.
+type attack struct {
+	name                                    string
+	method, path, accept, contentType, body string
+	clients                                 int
+	codes                                   []int // that may be the answer
+	// raw, if not nil, is done in place of requests: it holds things open until ctx ends.
+	raw func(ctx context.Context, t *testing.T, c *confined) (note string)
+}
+
+const (
+	asTable    = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	asProtobuf = "application/vnd.kubernetes.protobuf"
+	asCBOR     = "application/cbor"
+	asApply    = "application/apply-patch+yaml"
+	mergePatch = "application/merge-patch+json"
+	jsonPatch  = "application/json-patch+json"
+
+	attacked = "/api/v1/namespaces/attack/configmaps"
+	many     = "/api/v1/namespaces/many/configmaps"
+)
+
+func attacks() []attack {
+	podOf := func(containers string) string {
+		return `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x"},"spec":{"containers":[` + containers + `]}}`
+	}
+	attackPods := "/api/v1/namespaces/attack/pods"
+	full := []int{429, 200}
+	return []attack{
+		{name: "YAML aliases", method: "POST", path: attacked, contentType: asYAML, body: billionLaughs, clients: 8,
+			codes: []int{400}},
+		{name: "a million YAML dashes", method: "POST", path: attackPods, contentType: asYAML, clients: 4,
+			body: "spec:\n  containers:\n" + strings.Repeat("  -\n", 700_000), codes: []int{413, 429}},
+		{name: "a million empty containers", method: "POST", path: attackPods, contentType: asJSON, clients: 4,
+			body: podOf(strings.Repeat("{},", 1_000_000) + "{}"), codes: []int{413, 429}},
+		{name: "ten thousand empty containers", method: "POST", path: attackPods, contentType: asJSON, clients: 4,
+			body: podOf(strings.Repeat("{},", 10_000) + "{}"), codes: []int{422, 429}},
+		{name: "half a million nulls", method: "POST", path: attackPods, contentType: asJSON, clients: 4,
+			body: podOf(strings.Repeat("null,", 500_000) + "{}"), codes: []int{413, 429}},
+		{name: "a million empty protobuf messages", method: "POST", path: attackPods, contentType: asProtobuf,
+			clients: 4, body: "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x84\x89\x7a\x12\x80\x89\x7a" +
+				strings.Repeat("\x12\x00", 1_000_000), codes: []int{413, 429}},
+		{name: "a million empty CBOR maps", method: "POST", path: attacked, contentType: asCBOR, clients: 4,
+			body:  "\xd9\xd9\xf7\xa1\x44data\x9a\x00\x0f\x42\x40" + strings.Repeat("\xa0", 1_000_000),
+			codes: []int{413, 429, 400}},
+		{name: "nesting", method: "POST", path: attacked, contentType: asJSON, clients: 8,
+			body: strings.Repeat(`{"a":`, 100_000), codes: []int{400, 413, 429}},
+		{name: "a quantity without end", method: "POST", path: attackPods, contentType: asJSON, clients: 8,
+			body: podOf(`{"name":"a","image":"b","resources":{"limits":{"cpu":"1e-999999999"}}}`), codes: []int{400}},
+		{name: "an apply of 9,000 fields", method: "PATCH", path: attacked + "/wide?fieldManager=m&force=true",
+			contentType: asApply, clients: 2, body: `{"apiVersion":"v1","kind":"ConfigMap","data":{` + fieldsOf(9_000) +
+				`}}`, codes: []int{200, 201, 409, 413, 429}},
+		{name: "a JSON patch that doubles", method: "PATCH", path: attacked + "/patched", contentType: jsonPatch,
+			clients: 4, body: `[{"op":"add","path":"/metadata/annotations","value":{"a":"` + strings.Repeat("x", 1000) +
+				`"}}` + strings.Repeat(`,{"op":"copy","from":"/metadata","path":"/metadata/annotations/b"}`, 30) + `]`,
+			codes: []int{400, 413, 422, 404, 429}},
+		{name: "a JSON patch of 10,000 operations", method: "PATCH", path: many + "/c1", contentType: jsonPatch,
+			clients: 4, body: `[{"op":"add","path":"/data/a","value":"b"}` + strings.Repeat(
+				`,{"op":"copy","from":"/data/text","path":"/data/a"}`, 9_999) + `]`, codes: []int{400, 413, 422, 200, 429}},
+		{name: "a selector of 10,000 values", method: "GET", path: many + "?labelSelector=" +
+			url.QueryEscape("n in ("+strings.Repeat("x,", 10_000)+"y)"), clients: 4, codes: full},
+		{name: "a field selector of 5,000 terms", method: "GET", path: many + "?fieldSelector=" +
+			strings.Repeat("metadata.name!=c1,", 2_500) + "metadata.name!=c2", clients: 4, codes: []int{200, 400, 429}},
+		{name: "pages of one", method: "GET", path: many + "?limit=1", clients: 8, codes: full},
+		{name: "a limit without end", method: "GET", path: many + "?limit=9223372036854775807", clients: 20,
+			codes: full},
+		{name: "a made-up continue token", method: "GET", path: many + "?continue=" + strings.Repeat("A", 50_000),
+			clients: 8, codes: []int{400}},
+		{name: "the past, in one piece", method: "GET", path: many + "?resourceVersionMatch=Exact&resourceVersion=" +
+			"40000", clients: 8, codes: []int{200, 413, 429}},
+		{name: "50 lists of everything, Table", method: "GET", path: many, accept: asTable, clients: 50, codes: full},
+		{name: "50 lists of everything, protobuf", method: "GET", path: many, accept: asProtobuf, clients: 50,
+			codes: full},
+		{name: "50 lists of everything, YAML", method: "GET", path: many, accept: asYAML, clients: 50, codes: full},
+		{name: "50 lists of everything, CBOR", method: "GET", path: many, accept: asCBOR, clients: 50, codes: full},
+		{name: "a costly rule of a definition", method: "POST",
+			path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", contentType: asJSON, clients: 4,
+			body: costlyDefinition, codes: []int{422}},
+		{name: "200 bodies that trickle", raw: trickle},
+		{name: "500 lists that nobody reads", raw: unread(500, many)},
+		{name: "500 watches of everything that nobody reads", raw: unread(500, many+"?watch=1&resourceVersion=0")},
+		{name: "5,000 watches that nobody reads", raw: unread(5_000,
+			"/api/v1/namespaces/calm/configmaps?watch=1&resourceVersion=0")},
+		{name: "10,000 slow connections", raw: slowly},
+	}
+}
+
+func fieldsOf(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `"k%d":"v",`, i)
+	}
+	return strings.TrimSuffix(b.String(), ",")
+}
+
+const costlyDefinition = `{"metadata":{"name":"boats.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
+"names":{"plural":"boats","singular":"boat","kind":"Boat","listKind":"BoatList"},"versions":[{"name":"v1","served":true,
+"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"a":{
+"type":"array","items":{"type":"string"}}},"x-kubernetes-validations":[{"rule":
+"self.a.all(x, self.a.all(y, self.a.all(z, x.matches('(a+)+b') && y + z != x)))"}]}}}}}]}}`
+
+// attack lets one loose, and requires that it is answered, the server lives and the normal clients go on.
+func (c *confined) attack(t *testing.T, a attack, normal *calm) {
+	ctx, cancel := context.WithTimeout(t.Context(), attackFor)
+	defer cancel()
+	_, _, _, _ = normal.since()
+	c.peak.Store(0)
+	var note string
+	if a.raw != nil {
+		note = a.raw(ctx, t, c)
+	} else {
+		note = c.repeat(ctx, t, a)
+	}
+	requests, p50, p99, failed := normal.since()
+	t.Logf("%-44s p50 %6.1f ms, p99 %6.1f ms of %4d, %3d MiB; %s", a.name, milliseconds(p50), milliseconds(p99),
+		requests, c.peak.Load()>>20, note)
+	require.True(t, c.server.running(), "the server has ended")
+	require.Empty(t, failed, "requests of normal clients")
+	require.Positive(t, requests)
+	require.Less(t, p99, calmLimit)
+	code, answer := c.get("/readyz")
+	require.Equal(t, http.StatusOK, code, answer)
+}
+
+// repeat makes the attack's request until ctx ends, and notes the answers.
+func (c *confined) repeat(ctx context.Context, t *testing.T, a attack) string {
+	var mu sync.Mutex
+	codes := map[int]int{}
+	var attackers sync.WaitGroup
+	for range a.clients {
+		client := c.client()
+		attackers.Go(func() {
+			for ctx.Err() == nil {
+				code, answer, err := c.as(ctx, client, "attacker", a.method, a.path, cmp.Or(a.accept, asJSON), a.contentType,
+					a.body)
+				if ctx.Err() != nil {
+					return // in the midst of an answer
+				}
+				mu.Lock()
+				codes[code]++
+				first := codes[code] == 1
+				mu.Unlock()
+				if first && (!slices.Contains(a.codes, code) || err != nil) {
+					assert.Fail(t, "an unexpected answer", "%d %v %s", code, err, answer)
+				}
+				if code == http.StatusTooManyRequests {
+					time.Sleep(100 * time.Millisecond) // less than is asked for
+				}
+			}
+		})
+	}
+	attackers.Wait()
+	var notes []string
+	for _, code := range slices.Sorted(maps.Keys(codes)) {
+		notes = append(notes, fmt.Sprintf("%d×%d", codes[code], code))
+	}
+	return strings.Join(notes, ", ")
+}
+
+// dial opens a connection from one of several addresses and sends the head of a request.
+func (c *confined) dial(ctx context.Context, i int, config *tls.Config, head string) (net.Conn, error) {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(1+i%4))}}
+	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(c.config.Host, "https://"))
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return conn, errors.Join(err, conn.Close())
+	}
+	_ = secure.SetDeadline(time.Now().Add(2 * time.Second)) // the server may not want to read all of it
+	_, _ = io.WriteString(secure, head)
+	return secure, nil
+}
+
+// hold opens connections, holds them until ctx ends or two seconds after the last, and closes them.
+func (c *confined) hold(t *testing.T, n int, head string) string {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	transport := c.fresh().Transport.(*http.Transport)
+	config := transport.TLSClientConfig.Clone()
+	config.NextProtos, config.ServerName = []string{"http/1.1"}, "127.0.0.1"
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)
+	conns := make([]net.Conn, n)
+	var opening sync.WaitGroup
+	for part := range 16 {
+		opening.Go(func() {
+			for i := part; i < n && ctx.Err() == nil; i += 16 {
+				conn, err := c.dial(ctx, i, config, head)
+				if err == nil {
+					conns[i] = conn
+				}
+			}
+		})
+	}
+	opening.Wait()
+	time.Sleep(2 * time.Second)
+	held := 0
+	for _, conn := range conns {
+		if conn != nil {
+			held++
+			_ = conn.Close()
+		}
+	}
+	require.Greater(t, held, 100)
+	return fmt.Sprintf("%d held, %d hung up on", held, n-held)
+}
+
+func headOf(method, path, more string) string {
+	return method + " " + path + " HTTP/1.1\r\nHost: a\r\nImpersonate-User: system:serviceaccount:default:attacker\r\n" +
+		"Impersonate-Group: system:serviceaccounts\r\nImpersonate-Group: system:authenticated\r\n" + more + "\r\n"
+}
+
+// unread makes requests whose answers are not read.
+func unread(n int, path string) func(context.Context, *testing.T, *confined) string {
+	return func(_ context.Context, t *testing.T, c *confined) string {
+		return c.hold(t, n, headOf("GET", path, ""))
+	}
+}
+
+// trickle sends most of large bodies, and then nothing more.
+func trickle(_ context.Context, t *testing.T, c *confined) string {
+	return c.hold(t, 200, headOf("POST", attacked, "Content-Type: application/json\r\nContent-Length: 3000000\r\n")+
+		`{"data":{"a":"`+strings.Repeat("x", 400_000))
+}
+
+// slowly holds connections that say nothing or a part of something.
+func slowly(ctx context.Context, t *testing.T, c *confined) string {
+	address := strings.TrimPrefix(c.config.Host, "https://")
+	conns := make([]net.Conn, slowConnections)
+	var opening sync.WaitGroup
+	opened, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for part := range 50 {
+		opening.Go(func() {
+			for i := part; i < len(conns); i += 50 {
+				conns[i] = openSlowly(opened, address, i)
+			}
+		})
+	}
+	opening.Wait()
+	<-ctx.Done()
+	held := 0
+	for _, conn := range conns {
+		if conn != nil {
+			held++
+			_ = conn.Close()
+		}
+	}
+	return fmt.Sprintf("%d of %d opened", held, len(conns))
+}

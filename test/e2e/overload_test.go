@@ -1,0 +1,315 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	// smallServer is the memory of the server under attack, in MiB, and manyObjects what it stores.
+	smallServer = 256
+	manyObjects = 50_000
+	// attackFor is how long each attack goes on.
+	attackFor = 2 * time.Second
+	// calmLimit is what the normal clients' 99th percentile must stay under on a machine on which others build and test
+	// at the same time, and which the attackers share. What it is, is logged.
+	calmLimit = 5 * time.Second
+)
+
+// confined is a server in a cgroup of its own.
+type confined struct {
+	*cluster
+	group string // the folder of the cgroup; "" where none can be made
+	peak  atomic.Int64
+}
+
+// confine starts an API server that may have so many MiB of memory. Where no cgroup can be made it has a GOMEMLIMIT
+// instead, and its anonymous memory is watched.
+func confine(t *testing.T, mebibytes int64) *confined {
+	t.Helper()
+	dir, args := dataDir(t), []string{"apiserver", "--secure-port", "0", "--data-dir"}
+	c := &confined{group: memoryGroup(t, mebibytes<<20)}
+	shell := `echo $$ > "$0/cgroup.procs"; exec "$@"`
+	first := c.group
+	if c.group == "" {
+		t.Logf("no cgroup can be made here: GOMEMLIMIT instead, and the server's memory is watched")
+		shell, first = `GOMEMLIMIT="$0" exec "$@"`, fmt.Sprintf("%dMiB", mebibytes-56)
+	}
+	p := startProgram(t, "/bin/sh", append([]string{"-c", shell, first, coxswain}, append(args, dir)...)...)
+	c.cluster = serving(t, p, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			c.peak.Store(max(c.peak.Load(), c.anonymous()))
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); watching.Wait() })
+	return c
+}
+
+// memoryGroup makes a cgroup of version 2 or 1; "" if that is not possible.
+func memoryGroup(t *testing.T, limit int64) string {
+	t.Helper()
+	name := fmt.Sprintf("coxswain-e2e-%d", os.Getpid())
+	for _, version := range []struct{ dir, limit string }{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"},
+	} {
+		dir := filepath.Join(version.dir, name)
+		if os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = os.Remove(dir) })
+		file, err := os.OpenFile(filepath.Join(dir, version.limit), os.O_WRONLY, 0)
+		if err != nil { // the controller is not on here
+			continue
+		}
+		_, err = file.WriteString(strconv.FormatInt(limit, 10))
+		require.NoError(t, err)
+		require.NoError(t, file.Close())
+		_ = os.WriteFile(filepath.Join(dir, "memory.swap.max"), []byte("0"), 0) // where there is swap
+		return dir
+	}
+	return ""
+}
+
+// anonymous is how much of the server's memory is no file's, in bytes.
+func (c *confined) anonymous() int64 {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.server.cmd.Process.Pid))
+	_, rest, _ := strings.Cut(string(status), "RssAnon:")
+	text, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	kilobytes, _ := strconv.ParseInt(text, 10, 64)
+	return kilobytes << 10
+}
+
+// kills is how many processes the kernel has killed in the cgroup.
+func (c *confined) kills() string {
+	for _, name := range []string{"memory.oom_control", "memory.events"} {
+		text, err := os.ReadFile(filepath.Join(c.group, name))
+		if _, n, ok := strings.Cut(string(text), "oom_kill "); err == nil && ok {
+			n, _, _ = strings.Cut(n, "\n")
+			return n
+		}
+	}
+	return "0"
+}
+
+// as makes a request as a service account; code is 0 if no answer came.
+func (c *confined) as(ctx context.Context, client *http.Client, who, method, path, accept, contentType, body string) (
+	code int, answer string, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.config.Host+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	req.Header["Impersonate-User"] = []string{"system:serviceaccount:default:" + who}
+	req.Header["Impersonate-Group"] = []string{"system:serviceaccounts", "system:authenticated"}
+	req.Header.Set("Accept", accept)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	response, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	start := make([]byte, 2<<10)
+	n, err := io.ReadFull(response.Body, start)
+	if err == io.ErrUnexpectedEOF || err == io.EOF {
+		err = nil
+	} else if err == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+	}
+	if response.StatusCode == http.StatusTooManyRequests && response.Header.Get("Retry-After") == "" {
+		return response.StatusCode, "", fmt.Errorf("429 without Retry-After: %s", start[:n])
+	}
+	return response.StatusCode, string(start[:n]), err
+}
+
+// client is one with a connection of its own, which it keeps.
+func (c *confined) client() *http.Client {
+	client := c.fresh()
+	client.Transport.(*http.Transport).DisableKeepAlives = false
+	c.t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// calm are normal clients, who go on whatever happens: they create, read, list, patch and delete, and one watches.
+type calm struct {
+	c *confined
+	// between is held for reading while a request is under way.
+	between sync.RWMutex
+	mu      sync.Mutex
+	took    []time.Duration
+	failed  []string
+	seen    atomic.Int64
+	created atomic.Int64
+}
+
+func (n *calm) run(ctx context.Context, clients int) {
+	var running sync.WaitGroup
+	running.Go(func() { n.watch(ctx) })
+	for i := range clients {
+		running.Go(func() {
+			client := n.c.client()
+			for round := 0; ctx.Err() == nil; round++ {
+				n.round(ctx, client, fmt.Sprintf("calm-%d-%d", i, round))
+			}
+		})
+	}
+	running.Wait()
+}
+
+// round is what one client does with one object.
+func (n *calm) round(ctx context.Context, client *http.Client, name string) {
+	const calm = "/api/v1/namespaces/calm/configmaps"
+	for _, step := range []struct {
+		method, path, contentType, body string
+		code                            int
+	}{
+		{"POST", calm, asJSON, `{"metadata":{"name":"` + name + `"},"data":{"a":"b"}}`, 201},
+		{"GET", calm + "/" + name, "", "", 200},
+		{"PATCH", calm + "/" + name, "application/merge-patch+json", `{"data":{"a":"c"}}`, 200},
+		{"GET", calm + "?limit=50", "", "", 200},
+		{"DELETE", calm + "/" + name, "", "", 200},
+	} {
+		n.between.RLock()
+		began := time.Now()
+		code, answer, err := n.c.as(ctx, client, "calm", step.method, step.path, asJSON, step.contentType, step.body)
+		n.note(ctx, time.Since(began), code == step.code, fmt.Sprintf("%s %s: %d %v %s", step.method, step.path, code, err,
+			answer))
+		n.between.RUnlock()
+		if code == http.StatusCreated {
+			n.created.Add(1)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// note records a request, unless the test has ended it.
+func (n *calm) note(ctx context.Context, took time.Duration, expected bool, what string) {
+	if ctx.Err() != nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.took = append(n.took, took)
+	if !expected {
+		n.failed = append(n.failed, what)
+	}
+}
+
+func (n *calm) watch(ctx context.Context) {
+	req, _ := http.NewRequestWithContext(ctx, "GET", n.c.config.Host+"/api/v1/namespaces/calm/configmaps?watch=1", nil)
+	response, err := n.c.fresh().Do(req)
+	if err != nil {
+		return
+	}
+	defer response.Body.Close()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), `{"type":"ADDED"`) {
+			n.seen.Add(1)
+		}
+	}
+}
+
+// since waits for the requests under way, and returns the 50th and the 99th percentile of all since the last call, and
+// what has failed.
+func (n *calm) since() (requests int, p50, p99 time.Duration, failed []string) {
+	n.between.Lock()
+	defer n.between.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	took := n.took
+	failed, n.took, n.failed = n.failed, nil, nil
+	if len(took) == 0 {
+		return 0, 0, 0, failed
+	}
+	slices.Sort(took)
+	return len(took), took[len(took)/2], took[len(took)*99/100], failed
+}
+
+// fill creates the objects that are there to be listed.
+func (c *confined) fill(t *testing.T, n int) {
+	t.Helper()
+	var next atomic.Int64
+	var filling sync.WaitGroup
+	for range 16 {
+		filling.Go(func() {
+			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+				body := fmt.Sprintf(`{"metadata":{"name":"c%d","labels":{"n":"%d"}},"data":{"text":"%s"}}`, i, i%100,
+					strings.Repeat("x", 1000))
+				if code, answer := c.do("POST", "/api/v1/namespaces/many/configmaps", asJSON, []byte(body)); code != 201 {
+					t.Errorf("%d %s", code, answer)
+					return
+				}
+			}
+		})
+	}
+	filling.Wait()
+}
+
+// TestOverload_IsAnsweredAndDisturbsNobody lets each attack of a table loose on a server with 256 MiB of memory and
+// 50,000 objects, while normal clients go on beside it.
+func TestOverload_IsAnsweredAndDisturbsNobody(t *testing.T) {
+	c := confine(t, smallServer)
+	for _, name := range []string{"many", "calm", "attack"} {
+		code, answer := c.do("POST", "/api/v1/namespaces", asJSON, []byte(`{"metadata":{"name":"`+name+`"}}`))
+		require.Equal(t, 201, code, answer)
+	}
+	code, answer := c.do("POST", "/api/v1/namespaces/attack/serviceaccounts", asJSON,
+		[]byte(`{"metadata":{"name":"default"}}`))
+	require.Equal(t, 201, code, answer)
+	code, answer = c.do("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", asJSON, []byte(
+		`{"metadata":{"name":"everything"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole",`+
+			`"name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","namespace":"default","name":"calm"},`+
+			`{"kind":"ServiceAccount","namespace":"default","name":"attacker"}]}`))
+	require.Equal(t, 201, code, answer)
+	began := time.Now()
+	c.fill(t, manyObjects)
+	t.Logf("%d objects in %v; %d MiB", manyObjects, time.Since(began).Round(time.Second), c.anonymous()>>20)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	normal := &calm{c: c}
+	var going sync.WaitGroup
+	going.Go(func() { normal.run(ctx, 4) })
+	defer going.Wait()
+	defer cancel()
+	time.Sleep(time.Second)
+	_, p50, p99, failed := normal.since()
+	require.Empty(t, failed)
+	t.Logf("%-40s p50 %6.1f ms, p99 %6.1f ms", "nothing", milliseconds(p50), milliseconds(p99))
+	for _, a := range attacks() {
+		t.Run(a.name, func(t *testing.T) { c.attack(t, a, normal) })
+	}
+	t.Run("heartbeats", func(t *testing.T) { c.heartbeats(t) })
+	require.Equal(t, "0", c.kills(), "processes killed by the kernel")
+	require.Less(t, c.peak.Load(), int64(smallServer)<<20)
+	require.True(t, c.server.running())
+	require.Equal(t, normal.created.Load() > 0, normal.seen.Load() > 0, "the watch goes on")
+	t.Logf("at most %d MiB of anonymous memory", c.peak.Load()>>20)
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
