@@ -156,7 +156,7 @@ type Server struct {
 	watches  flowcontrol.PerUser
 	// leaving is set from the moment at which the server is told to stop: it is no longer ready.
 	leaving atomic.Bool
-	memory   *budget.Budget
+	memory  *budget.Budget
 	// encoders bounds how many long lists are selected and encoded at a time.
 	encoders chan struct{}
 	// watching is how many watches there are.
