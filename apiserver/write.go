@@ -148,7 +148,7 @@ func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object
 		return nil, err
 	}
 	if !life.Renewed && current.Same(doc) {
-		// An object that is encrypted with an old key is written although nothing changes: this is how it gets the new key.
+		// An object that is encrypted with an old key is written although nothing changes: so it gets the new key.
 		if stale, err := s.Store.Stale(ctx, current); err != nil || !stale {
 			wr.unchanged = err == nil
 			return current, err
