@@ -102,11 +102,13 @@ func (w *listWriter) sendHeld() error {
 	return err
 }
 
-// begin waits for a place to encode a long list in.
+// begin waits for a place to encode a long list in. One that waits long holds no seats meanwhile: other requests need
+// not wait for it.
 func (w *listWriter) begin() error {
 	if !w.long || w.placed {
 		return nil
 	}
+	defer w.s.sending(w.r.seat)()
 	err := w.s.takeEncoder(w.r.Context())
 	w.placed = err == nil
 	return err

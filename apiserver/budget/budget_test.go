@@ -157,7 +157,7 @@ func TestCgroupLimit_IsTheLeastOnTheWayUp(t *testing.T) {
 
 func TestGoLimit_LeavesRoomForPagesOfFiles(t *testing.T) {
 	t.Parallel()
-	require.EqualValues(t, 200<<20, goLimit(256<<20))
+	require.EqualValues(t, 184<<20, goLimit(256<<20))
 	require.EqualValues(t, 32<<20, goLimit(64<<20))
 	require.EqualValues(t, 9<<30, goLimit(10<<30))
 	require.EqualValues(t, least, sizeWithin(200<<20, 190<<20))

@@ -41,7 +41,7 @@ func ProcessLimit() int64 {
 // goLimit is what Go's runtime may use of a cgroup's bytes: nine tenths of them, less in a small cgroup. The program's
 // own pages, and those of etcd's database that are being used, are counted as the cgroup's too.
 func goLimit(cgroup int64) int64 {
-	const others = 56 << 20
+	const others = 72 << 20
 	return max(cgroup-max(cgroup/10, others), cgroup/2)
 }
 

@@ -250,6 +250,15 @@ func (l *haLoad) check() {
 		}
 		return err == nil && len(versions) == haReplicas
 	})
+	eventually(l.t, time.Minute, "the informer has the pods that the server has", func() bool {
+		have := map[string]string{}
+		for _, o := range l.pods.GetStore().List() {
+			if p := o.(*corev1.Pod); p.Labels["kind"] == "rolling" {
+				have[p.Name] = p.ResourceVersion
+			}
+		}
+		return maps.Equal(have, versions)
+	})
 	l.seen.mu.Lock()
 	defer l.seen.mu.Unlock()
 	require.Empty(l.t, l.seen.wrong)
