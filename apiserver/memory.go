@@ -18,8 +18,8 @@ import (
 // leader elections and most other requests need no more and never wait for memory.
 const freeMemory = 16 << 10
 
-// What a connection and a watch take while nothing is sent. The connections, and the watches, may take as much together
-// as the budget of requests has.
+// How many bytes are counted for a connection and for a watch while nothing is sent. All connections together may take
+// as much as the budget of requests, and so may all watches.
 const (
 	connectionMemory = 48 << 10
 	watchMemory      = 16 << 10

@@ -141,7 +141,7 @@ func TestJWT_RulesKeepTheNamesOfTheSystem(t *testing.T) {
 	refused(t, a, p.token(t, map[string]any{"groups": "system:masters"}), "groups of the system")
 }
 
-// What an expression makes of an enormous claim is bounded, and so is the time that it takes.
+// The result of an expression over a very large claim is bounded, and so is the time that it takes.
 func TestJWT_ExpressionsEnd(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)

@@ -256,7 +256,7 @@ func TestAuthorizers_OlderReviewsAndCaching(t *testing.T) {
 		decides(t, a, pods("other"), authz.NoOpinion, "")
 	}
 	require.Len(t, o.questions(), 2, "what is not allowed is not cached")
-	// What an earlier configuration allowed is asked again.
+	// Answers that were cached under the earlier configuration are not used any more.
 	change(t, a, file, header+config+"- {type: AlwaysDeny, name: alwaysdeny}\n", "success")
 	decides(t, a, pods("default"), authz.NoOpinion, "")
 }

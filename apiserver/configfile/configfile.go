@@ -1,6 +1,6 @@
 // Package configfile reads files of kube-apiserver's flags that hold an object of apiserver.config.k8s.io. Decode is
 // strict; a Follower puts a changed file in force while the server runs, and leaves what was in force if the new one
-// cannot be used. What a file means is its reader's matter: the package knows no kind.
+// cannot be used. The package knows no kind: its callers say what a file means.
 package configfile
 
 import (

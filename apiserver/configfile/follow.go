@@ -31,7 +31,7 @@ type Options struct {
 	Name string
 	// Initial is the content that is in force.
 	Initial []byte
-	// Apply puts a new content in force. After an error, what was in force before must be so still.
+	// Apply puts a new content in force. If it returns an error, it must have changed nothing.
 	Apply func(ctx context.Context, content []byte) error
 	Log   *slog.Logger
 }
