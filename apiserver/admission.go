@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,10 +14,26 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 	"github.com/coxswain-dev/coxswain/storage"
 )
+
+// called notes the time that webhooks take of a request that is audited.
+func called(record *audit.Request) func(calls.Type, time.Duration) {
+	if record == nil {
+		return nil
+	}
+	return func(of calls.Type, took time.Duration) {
+		part := audit.MutatingWebhooks
+		if of == calls.Validating {
+			part = audit.ValidatingWebhooks
+		}
+		record.Took(part, took)
+	}
+}
 
 // attributes describe a write to admission plugins.
 func (s *Server) attributes(wr *write, operation admission.Operation, obj, old api.Object) admission.Attributes {
@@ -36,6 +53,7 @@ func (s *Server) attributes(wr *write, operation admission.Operation, obj, old a
 		Warn:        func(text string) { wr.warnings = append(wr.warnings, text) },
 		Audited:     r.audit != nil,
 		AuditBodies: r.audit.Bodies(),
+		Called:      called(r.audit),
 		Audit: func(key, value string) {
 			if r.audit != nil {
 				r.audit.Annotate(key, value)

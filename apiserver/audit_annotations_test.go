@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -43,6 +44,27 @@ func TestAudit_AnnotatesWhatAdmissionDid(t *testing.T) {
 	e = s.complete(s.create("/api/v1/namespaces/quiet/configmaps", settings("a", m{})))
 	require.Contains(t, e.Annotations, "mutation.webhook.admission.k8s.io/round_0_index_0")
 	require.NotContains(t, e.Annotations, "patch.webhook.admission.k8s.io/round_0_index_0", "it is part of the body")
+}
+
+// A webhook, the queue and etcd are told apart of a request that took more than half a second.
+func TestAudit_AnnotatesWhatTookTheTime(t *testing.T) {
+	t.Parallel()
+	s := startAudited(t, auditAll)
+	h := hookedBy(s.server)
+	h.validates("late", h.hook("late.example.com", m{}))
+	h.on("late.example.com", func(w http.ResponseWriter, r *http.Request) {
+		<-time.After(600 * time.Millisecond) // which is what the test is about
+		respond(m{"allowed": true})(w, r)
+	})
+	took := func(e auditEvent, part string) time.Duration {
+		d, err := time.ParseDuration(e.Annotations["apiserver.latency.k8s.io/"+part])
+		require.NoError(t, err, part)
+		return d
+	}
+	e := s.complete(s.create(configMapsURL, settings("a", m{})))
+	require.Greater(t, took(e, "validating-webhook"), 600*time.Millisecond)
+	require.Greater(t, took(e, "total"), took(e, "validating-webhook")+took(e, "etcd"))
+	require.NotContains(t, e.Annotations, "apiserver.latency.k8s.io/mutating-webhook")
 }
 
 func TestAudit_AnnotatesPodSecurity(t *testing.T) {

@@ -60,7 +60,9 @@ func (r *response) answered(code int) {
 
 func (r *response) Write(b []byte) (int, error) {
 	r.answered(http.StatusOK)
+	written := timed(r.audit, audit.ResponseWrite)
 	n, err := r.ResponseWriter.Write(b)
+	written()
 	r.bytes += int64(n)
 	return n, err
 }

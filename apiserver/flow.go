@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/api/flowcontrol/mandatory"
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 	"github.com/coxswain-dev/coxswain/apiserver/controlplane"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
@@ -74,7 +75,9 @@ func (s *Server) takeSeat(w http.ResponseWriter, hr *http.Request, seat *flowcon
 	uids := []string{c.SchemaUID, c.LevelUID}
 	w.Header()[schemaHeader], w.Header()[levelHeader] = uids[:1:1], uids[1:]
 	var full *flowcontrol.Rejection
-	if err := s.flow.Start(hr.Context(), seat); errors.As(err, &full) {
+	err := s.flow.Start(hr.Context(), seat)
+	observed(w).audit.Took(audit.Queue, seat.Waited())
+	if errors.As(err, &full) {
 		return tooMany()
 	}
 	return nil

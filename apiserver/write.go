@@ -15,6 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	apifield "github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/apiserver/admission"
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/status"
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
@@ -193,7 +194,9 @@ func (s *Server) commit(ctx context.Context, wr *write, w storage.Write, with ..
 	if wr.isDryRun() {
 		return storage.NewObject(w.Key, w.Expect, w.Value)
 	}
+	stored := timed(wr.audit, audit.Storage)
 	result, err := s.Store.Commit(ctx, append([]storage.Write{w}, with...)...)
+	stored()
 	var refused *storage.Refusal
 	if errors.As(err, &refused) && refused.Write > 0 {
 		if with[refused.Write-1].Op == storage.Check {

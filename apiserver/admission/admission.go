@@ -17,11 +17,13 @@ package admission
 
 import (
 	"context"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
@@ -68,6 +70,8 @@ type Attributes struct {
 	Audit func(key, value string)
 	// Audited says that the request is audited, and AuditBodies that its body is recorded as well.
 	Audited, AuditBodies bool
+	// Called is told of a webhook's call and how long it took; nil if nobody wants to know. It is called concurrently.
+	Called func(of calls.Type, took time.Duration)
 
 	reinvocation reinvocation
 }

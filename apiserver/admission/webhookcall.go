@@ -248,6 +248,9 @@ func (c *call) count(ctx context.Context, start time.Time, err error) {
 		done.Code, done.ErrorType = 0, calls.APIServerInternalError
 	}
 	c.log.Done(done)
+	if c.a.Called != nil {
+		c.a.Called(c.of, done.Took)
+	}
 }
 
 // tell passes on what an answer says besides its decision. It may be nil.

@@ -44,6 +44,7 @@ type Request struct {
 	mu       sync.Mutex
 	event    event
 	answered bool
+	took     [parts]time.Duration
 }
 
 // event is audit.k8s.io/v1 Event, as far as it is known so far.
@@ -153,6 +154,7 @@ func (r *Request) Complete() {
 	if !r.answered {
 		r.closedEarly()
 	}
+	r.annotateLatency()
 	r.emit(StageResponseComplete)
 }
 

@@ -1,0 +1,53 @@
+package audit
+
+import "time"
+
+// Part is a part of the time that a request takes.
+type Part int
+
+// The parts. A request's time in storage is that of its writes: reads come from memory.
+const (
+	MutatingWebhooks Part = iota
+	ValidatingWebhooks
+	Queue
+	Storage
+	ResponseWrite
+	parts
+)
+
+var latencyKeys = [parts]string{"mutating-webhook", "validating-webhook", "apf-queue-wait", "etcd", "response-write"}
+
+const (
+	latencyPrefix = "apiserver.latency.k8s.io/"
+	// slow is how long a request takes of which it is said what took the time, as in kube-apiserver.
+	slow = 500 * time.Millisecond
+)
+
+// Took notes that a part has taken so long. Of validating webhooks, which are called at the same time, the longest time
+// counts, of other parts the sum.
+func (r *Request) Took(p Part, d time.Duration) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p == ValidatingWebhooks {
+		r.took[p] = max(r.took[p], d)
+	} else {
+		r.took[p] += d
+	}
+}
+
+// annotateLatency says what a slow request has spent its time with. r.mu is held.
+func (r *Request) annotateLatency() {
+	total := time.Since(r.event.received)
+	if r.longRunning || total <= slow {
+		return
+	}
+	for p, d := range r.took {
+		if d > 0 {
+			r.annotate(latencyPrefix+latencyKeys[p], d.String())
+		}
+	}
+	r.annotate(latencyPrefix+"total", total.String())
+}
