@@ -45,13 +45,12 @@ func (s *Status) Has(a Alarm) bool {
 	return false
 }
 
-// trouble returns nil while etcd can do its work.
+// trouble returns nil while etcd can be read. An etcd at its quota can: were all API servers on it not ready, load
+// balancers would have none left, and nobody could delete. kube-apiserver is ready then, too.
 func (s *Status) trouble() error {
 	switch {
 	case s.Has(Corrupt):
 		return fmt.Errorf("%w: alarm CORRUPT is raised: its members hold different data", ErrUnavailable)
-	case s.Has(NoSpace):
-		return fmt.Errorf("%w: alarm NOSPACE is raised: %d bytes, of a quota of %d", ErrNoSpace, s.Size, s.Quota)
 	case s.DiskFull:
 		return errDiskFull
 	}
