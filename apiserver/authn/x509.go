@@ -89,7 +89,7 @@ func verifyChain(cas *x509.CertPool, now time.Time, chain []*x509.Certificate) e
 // with every request.
 type connection struct{ client, proxy verification }
 
-// verification is the result for one set of CAs.
+// verification is the result for one set of CAs. Only a good one is kept.
 type verification struct {
 	mu   sync.Mutex
 	by   *x509.CertPool
@@ -102,7 +102,7 @@ func (v *verification) current(cas *x509.CertPool, now time.Time, chain []*x509.
 	verify func(*x509.CertPool, time.Time, []*x509.Certificate) (*User, error)) (*User, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.by != cas {
+	if v.by != cas || v.err != nil { // what is not valid yet will be, and clocks are set right
 		v.by = cas
 		v.user, v.err = verify(cas, now, chain)
 	}

@@ -29,8 +29,8 @@ import (
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	leafLife = 365 * 24 * time.Hour
-	// clockSkew is how far a client's clock may be behind ours.
-	clockSkew = 5 * time.Minute
+	// clockSkew is how far another machine's clock may be behind ours. An hour is a common mistake.
+	clockSkew = 2 * time.Hour
 )
 
 // CA is a certificate authority. It is safe for concurrent use.

@@ -46,7 +46,7 @@ func (l *lifecycle) listen(ctx context.Context, node *corev1.Node, now time.Time
 		h.posted, h.heardAt = ready.LastHeartbeatTime, now
 	}
 	lease, err := l.leases.Leases(corev1.NamespaceNodeLease).Get(node.Name)
-	if err == nil && lease.Spec.RenewTime != nil && h.renewed.Before(lease.Spec.RenewTime) {
+	if err == nil && lease.Spec.RenewTime != nil && !h.renewed.Equal(lease.Spec.RenewTime) { // its clock may step back
 		h.renewed, h.heardAt = *lease.Spec.RenewTime, now
 	}
 	if silent := now.Sub(h.heardAt); silent > 0 && silent <= grace {
