@@ -252,7 +252,7 @@ func TestCerts_PutsModesRight(t *testing.T) {
 
 func TestCerts_RefusesSenselessFlags(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--server", "http://a"}, {"--validity", "1m"}, {"--nodes", "-1"},
+	for _, args := range [][]string{{"--server", "http://a"}, {"--validity", "9s"}, {"--nodes", "-1"},
 		{"--node-prefix", "admin-"}, {"--service-cluster-ip-range", "x"}} {
 		other := filepath.Join(t.TempDir(), "data")
 		_, err := certsCommand(t, other, args...)

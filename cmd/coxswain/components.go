@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/controllers"
@@ -108,9 +107,11 @@ func (f *schedulerFlags) run(ctx context.Context, as identities) error {
 	o.Config, o.LeaderElect = c, *c.LeaderElection.LeaderElect
 	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 0, 0, 0 // as the configuration says
 	if c.ClientConnection.Kubeconfig != "" {
-		if config, err = clientcmd.BuildConfigFromFlags("", c.ClientConnection.Kubeconfig); err != nil {
+		own, err := loadIdentities(c.ClientConnection.Kubeconfig)
+		if err != nil {
 			return fmt.Errorf("--config %s: clientConnection.kubeconfig: %w", f.config, err)
 		}
+		config = own.main
 	}
 	if c.ClientConnection.QPS > 0 {
 		config = rest.CopyConfig(config)

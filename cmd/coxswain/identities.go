@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
@@ -164,22 +163,19 @@ func (r *running) writeComponents(n *nodeFlags) error {
 
 // loadIdentities reads a kubeconfig, or those at kubectl's usual places.
 func loadIdentities(file string) (identities, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = file
-	kubeconfig, err := rules.Load()
+	kubeconfig, err := openKubeconfig(file)
 	if err != nil {
 		return identities{}, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	var ids identities
-	// Nothing in the file is for a pod that finds its API server in its environment.
-	if ids.main, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig(); err != nil {
+	if ids.main, err = kubeconfig.config(""); err != nil {
 		return ids, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	of := func(id func(string) identity) func(string) (*rest.Config, error) {
 		prefix := id("").user
-		for name := range kubeconfig.AuthInfos {
+		for name := range kubeconfig.current().AuthInfos {
 			if strings.HasPrefix(name, prefix) {
-				return func(part string) (*rest.Config, error) { return userConfig(kubeconfig, prefix+part) }
+				return func(part string) (*rest.Config, error) { return kubeconfig.config(prefix + part) }
 			}
 		}
 		return nil
@@ -205,13 +201,4 @@ func credentialFiles(file string) []string {
 		_, err := os.Stat(path)
 		return err != nil
 	})
-}
-
-// userConfig returns the configuration of the current context with another user.
-func userConfig(kubeconfig *clientcmdapi.Config, user string) (*rest.Config, error) {
-	if kubeconfig.AuthInfos[user] == nil {
-		return nil, fmt.Errorf("the kubeconfig has no user %q", user)
-	}
-	overrides := &clientcmd.ConfigOverrides{Context: clientcmdapi.Context{AuthInfo: user}}
-	return clientcmd.NewNonInteractiveClientConfig(*kubeconfig, "", overrides, nil).ClientConfig()
 }
