@@ -287,6 +287,21 @@ func TestFairness_TheWideAreServed(t *testing.T) {
 	require.InDelta(t, 0.5, wide.work/(wide.work+narrow.work), 0.1)
 }
 
+// A user with small requests does not wait until wide and long requests of another end, which all began at once and
+// still hold most of the seats.
+func TestFairness_TheSmallPassTheLong(t *testing.T) {
+	t.Parallel()
+	d, clock, l := only(t, 100, &flowv1.QueuingConfiguration{Queues: 128, HandSize: 6, QueueLengthLimit: 50})
+	users := distinct(d, l, 2)
+	long := &flow{user: users[0], width: 9, takes: 2 * time.Second, at: 50}
+	small := &flow{user: users[1], width: 1, takes: 10 * time.Millisecond, at: 1}
+	s := &simulation{t: t, d: d, clock: clock, level: l, flows: []*flow{long, small}}
+	s.run(20 * time.Second)
+	require.Zero(t, small.waited)
+	require.Equal(t, 2000, small.done)
+	require.GreaterOrEqual(t, long.done, 100)
+}
+
 // model specifies a level in the simplest way.
 type model struct {
 	limit     int

@@ -45,7 +45,8 @@ func (l *level) start(now time.Duration, r *Request) (wait bool, refused *Reject
 		if l.queuing != nil {
 			r.queue = l.choose(r)
 			r.queue.tag = max(r.queue.tag, l.virtual)
-			l.charge(r)
+			l.virtual = r.queue.tag
+			r.charge()
 		}
 		l.begin(now, r)
 		return false, nil
@@ -97,10 +98,9 @@ func (l *level) choose(r *Request) *queue {
 	return best
 }
 
-// charge advances the tag of the request's queue, and the level's virtual time to the tag's old value.
-func (l *level) charge(r *Request) {
+// charge advances the tag of the request's queue.
+func (r *Request) charge() {
 	q := r.queue
-	l.virtual = max(l.virtual, q.tag)
 	q.tag += guess * float64(r.width)
 	q.executing++
 	q.inUse += r.width
@@ -115,22 +115,40 @@ func (l *level) begin(now time.Duration, r *Request) {
 	l.demand.note(now, l.inUse+l.wanted)
 }
 
-// dispatch starts waiting requests that fit, in order. The first that does not fit holds back the
-// others: otherwise wide requests would never be served.
+// dispatch starts waiting requests that fit, in order.
 func (l *level) dispatch(now time.Duration) {
 	for len(l.backlog) > 0 {
-		q := l.backlog[0]
-		r := q.waiting.first
-		if !l.fits(r) {
-			r.schema.metrics.unaccommodated.Inc()
+		q := l.next()
+		if q == nil {
+			l.backlog[0].waiting.first.schema.metrics.unaccommodated.Inc()
 			return
 		}
+		l.virtual = max(l.virtual, l.backlog[0].tag)
+		r := q.waiting.first
 		l.takeOut(r)
-		l.charge(r)
+		r.charge()
 		l.backlog.fix(q)
 		l.begin(now, r)
 		close(r.ready)
 	}
+}
+
+// next returns the queue to serve, nil if there is no room. The first request that does not fit holds back the others:
+// otherwise wide requests would never be served. It does not hold back a queue that has no more seats than its own,
+// which would wait for requests that may take long.
+func (l *level) next() *queue {
+	first := l.backlog[0]
+	if l.fits(first.waiting.first) {
+		return first
+	}
+	var best *queue
+	for _, q := range l.backlog[1:] {
+		r := q.waiting.first
+		if q.inUse+r.width <= first.inUse && l.fits(r) && (best == nil || q.before(best)) {
+			best = q
+		}
+	}
+	return best
 }
 
 // takeOut removes the request from its queue. The caller must fix the backlog.

@@ -4,7 +4,7 @@ import "container/heap"
 
 // Queues are served by start-time fair queuing (Goyal, Vin, Cheng 1996), in seat-seconds: each has a
 // tag, which is the service that it has received; the next request to be served is the first of the
-// queue with the lowest tag; and the level's virtual time is the highest tag that has been served. A
+// queue with the lowest tag; and the level's virtual time is the highest tag whose turn has come. A
 // queue that was empty begins again at the virtual time, so that no flow saves up service. The duration
 // of a request is not known when it begins: it is charged a guess, and the rest when it ends. In
 // kube-apiserver, virtual time also advances with the number of busy queues; this has the same bounds
@@ -24,6 +24,14 @@ type queue struct {
 	executing int // how many are served
 	inUse     int // their seats
 	place     int // in the backlog, -1 if no request waits
+}
+
+// before reports whether the queue is served before another one.
+func (q *queue) before(other *queue) bool {
+	if q.tag != other.tag {
+		return q.tag < other.tag
+	}
+	return q.arrival < other.arrival
 }
 
 // requests is a list in order of arrival. Its links are in the requests.
@@ -63,12 +71,7 @@ type backlog []*queue
 
 func (b backlog) Len() int { return len(b) }
 
-func (b backlog) Less(i, k int) bool {
-	if b[i].tag != b[k].tag {
-		return b[i].tag < b[k].tag
-	}
-	return b[i].arrival < b[k].arrival
-}
+func (b backlog) Less(i, k int) bool { return b[i].before(b[k]) }
 
 func (b backlog) Swap(i, k int) {
 	b[i], b[k] = b[k], b[i]
