@@ -89,21 +89,26 @@ func verifyChain(cas *x509.CertPool, now time.Time, chain []*x509.Certificate) e
 // with every request.
 type connection struct{ client, proxy verification }
 
-// verification is the result for one set of CAs. Only a good one is kept.
+// verification is the result for one set of CAs. A refusal is kept for a second: what is not valid yet will be, and
+// clocks are set right, but a chain that a client has made is costly to look at.
 type verification struct {
 	mu   sync.Mutex
 	by   *x509.CertPool
+	at   time.Time // of the verification
 	user *User
 	err  error
 }
+
+// refusalKept is how long a certificate that was refused is not looked at again.
+const refusalKept = time.Second
 
 // current is the result of verify for the present CAs. A certificate that has expired since is not valid.
 func (v *verification) current(cas *x509.CertPool, now time.Time, chain []*x509.Certificate,
 	verify func(*x509.CertPool, time.Time, []*x509.Certificate) (*User, error)) (*User, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.by != cas || v.err != nil { // what is not valid yet will be, and clocks are set right
-		v.by = cas
+	if v.by != cas || v.err != nil && now.Sub(v.at).Abs() >= refusalKept {
+		v.by, v.at = cas, now
 		v.user, v.err = verify(cas, now, chain)
 	}
 	if v.err == nil && chain[0].NotAfter.Before(now) {
