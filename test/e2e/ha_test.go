@@ -77,16 +77,14 @@ var haFaults = []haFault{
 // fail makes one fault, measures what clients see of it, and repairs it.
 func (l *haLoad) fail(f haFault, table *tabwriter.Writer) {
 	l.t.Helper()
-	service, acts := "apiserver-1", ""
-	switch f.part {
-	case "etcd":
-		service = l.etcdLeader()
-	case "controllers":
-		service = l.holder(f.part, "kube-controller-manager")
-	case "scheduler":
-		service = l.holder(f.part, "kube-scheduler")
-	}
-	pause, wait := l.measure(time.Minute, func() { l.take(service, f.fault) })
+	service, acts := "", ""
+	pause, wait := l.measure(time.Minute, func() {
+		// On a busy machine a container may not freeze at once, and a leader may lose its lease just now and end.
+		eventually(l.t, time.Minute, "one to "+f.fault, func() bool {
+			service = l.leader(f.part)
+			return l.take(service, f.fault) == nil
+		})
+	})
 	var again time.Duration
 	switch f.part {
 	case "controllers":
@@ -105,6 +103,19 @@ func (l *haLoad) fail(f haFault, table *tabwriter.Writer) {
 	require.Less(l.t, again, haSlack*haLeaders, "%v: acts again", f)
 }
 
+// leader is the service that does a part's work.
+func (l *haLoad) leader(part string) string {
+	switch part {
+	case "etcd":
+		return l.etcdLeader()
+	case "controllers":
+		return l.holder(part, "kube-controller-manager")
+	case "scheduler":
+		return l.holder(part, "kube-scheduler")
+	}
+	return "apiserver-1"
+}
+
 // networks are those of a service, with the names that it has there.
 func (h *haCluster) networks(service string) map[string][]string {
 	all := map[string][]string{}
@@ -119,15 +130,17 @@ func (h *haCluster) networks(service string) map[string][]string {
 	return all
 }
 
-func (h *haCluster) take(service, fault string) {
+// take makes a fault. The error is docker's, of a container that does not run.
+func (h *haCluster) take(service, fault string) error {
 	h.t.Helper()
 	if fault != "cut off" {
-		h.docker(fault, h.ids[service])
-		return
+		_, err := h.try(h.t.Context(), "docker", fault, h.ids[service])
+		return err
 	}
 	for network := range h.networks(service) {
 		h.docker("network", "disconnect", h.project+"_"+network, h.ids[service])
 	}
+	return nil
 }
 
 // giveBack repairs the fault and waits until the part is as good as before.
