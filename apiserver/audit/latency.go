@@ -24,9 +24,9 @@ const (
 )
 
 // Took notes that a part has taken so long. Of validating webhooks, which are called at the same time, the longest time
-// counts, of other parts the sum.
+// counts, of other parts the sum. Of a request that goes on for as long as the client likes nothing is noted.
 func (r *Request) Took(p Part, d time.Duration) {
-	if r == nil {
+	if r == nil || r.longRunning {
 		return
 	}
 	r.mu.Lock()

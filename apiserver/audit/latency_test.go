@@ -15,7 +15,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
 )
 
-// What took the time is told of a request that was slow, and of no watch.
+// The event of a slow request says what took the time; that of a watch does not.
 func TestRequest_SlowOnesSayWhatTookTheTime(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -129,6 +129,8 @@ func TestFullQuota_OfAnExternalEtcdIsMadeRoomIn(t *testing.T) {
 	require.NoError(t, room.err, room.out.String())
 	require.Contains(t, room.out.String(), "of a quota of 8388608")
 	require.NoError(t, create(made))
+	code, body = c.get("/readyz/etcd")
+	require.Equal(t, 200, code, body)
 }
 
 // TestTwoAPIServers share an etcd and a CA: what one writes the other shows, watchers see

@@ -26,7 +26,7 @@ import (
 const (
 	haWrites  = 2 * time.Second
 	haLeaders = 5 * time.Second
-	haSlack   = 6
+	haSlack   = 4
 )
 
 // haSoak is COXSWAIN_SOAK, a duration for which all faults are repeated; without it one of each kind is made.
