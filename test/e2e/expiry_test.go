@@ -92,8 +92,9 @@ func (c *cluster) refused(expires time.Time) bool {
 	return response.StatusCode == http.StatusUnauthorized
 }
 
-// newPodRuns waits until the pod of a new Deployment runs, which takes all parts of a control plane.
-func (c *cluster) newPodRuns(name string) {
+// newPodRuns waits until the pod of a new Deployment runs, which takes all parts of a control plane. It returns when the
+// Deployment was created, by the API server's clock.
+func (c *cluster) newPodRuns(name string) (created time.Time) {
 	c.t.Helper()
 	deployments := c.client.AppsV1().Deployments("default")
 	d := oneReplica(name)
@@ -103,8 +104,10 @@ func (c *cluster) newPodRuns(name string) {
 	})
 	eventually(c.t, time.Minute, "its pod runs", func() bool {
 		have, err := deployments.Get(c.t.Context(), name, metav1.GetOptions{})
+		created = have.CreationTimestamp.Time
 		return err == nil && have.Status.ReadyReplicas == 1
 	})
+	return created
 }
 
 // oneReplica is a Deployment of one pod.

@@ -1,0 +1,204 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// wallClock is the wall clock of a running coxswain, which a test can step without it being restarted or built in any
+// other way. Go reads the time by a function that the kernel maps into each process (vdso(7)) and keeps its address in a
+// variable. Here the variable gets the address of code that calls that function and adds to what it returns; the time
+// that only goes on (CLOCK_MONOTONIC) stays as it is, as on a machine whose clock is set.
+type wallClock struct {
+	t      *testing.T
+	p      *process
+	memory *os.File
+	ahead  int64 // where the seconds are that are added
+}
+
+// clockCode is called as clock_gettime(edi, rsi). The first blank is the address of the kernel's function, the second
+// the seconds that are added.
+var clockCode = []byte{
+	0x57,       // push rdi
+	0x56,       // push rsi
+	0x48, 0xb8, // mov rax, ...
+	0, 0, 0, 0, 0, 0, 0, 0,
+	0x48, 0x83, 0xec, 0x08, // sub rsp, 8: calls need it to be a multiple of 16
+	0xff, 0xd0, // call rax
+	0x48, 0x83, 0xc4, 0x08, // add rsp, 8
+	0x5e,       // pop rsi
+	0x5f,       // pop rdi
+	0x85, 0xff, // test edi, edi: CLOCK_REALTIME is 0
+	0x75, 0x0a, // jnz to ret
+	0x48, 0x8b, 0x0d, 0x05, 0, 0, 0, // mov rcx, [rip+5]
+	0x48, 0x01, 0x0e, // add [rsi], rcx
+	0xc3, // ret
+	0,    // the seconds begin at a multiple of 8
+	0, 0, 0, 0, 0, 0, 0, 0,
+}
+
+const (
+	clockCodeCalls = 4  // where the first begins
+	clockCodeAdds  = 40 // and the second
+)
+
+// mapping is a line of /proc/PID/maps.
+type mapping struct {
+	from, to, offset int64
+	access, name     string
+}
+
+func wallClockOf(t *testing.T, p *process) *wallClock {
+	t.Helper()
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.cmd.Process.Pid), os.O_RDWR, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = memory.Close() })
+	c := &wallClock{t: t, p: p, memory: memory}
+	mappings, err := mappingsOf(p.cmd.Process.Pid)
+	require.NoError(t, err)
+	kernels, err := c.kernelFunction(mappings)
+	require.NoError(t, err)
+	variable, err := c.variable(mappings, kernels)
+	require.NoError(t, err)
+	code, err := c.room(mappings)
+	require.NoError(t, err)
+
+	c.ahead = code + clockCodeAdds
+	text := bytes.Clone(clockCode)
+	binary.LittleEndian.PutUint64(text[clockCodeCalls:], uint64(kernels))
+	p.signal(syscall.SIGSTOP)
+	defer p.signal(syscall.SIGCONT)
+	c.write(code, text)
+	c.write(variable, binary.LittleEndian.AppendUint64(nil, uint64(code)))
+	return c
+}
+
+// step sets how far the clock is ahead of this machine's.
+func (c *wallClock) step(ahead time.Duration) {
+	c.t.Helper()
+	c.write(c.ahead, binary.LittleEndian.AppendUint64(nil, uint64(ahead/time.Second)))
+}
+
+func (c *wallClock) write(at int64, content []byte) {
+	c.t.Helper()
+	_, err := c.memory.WriteAt(content, at)
+	require.NoError(c.t, err)
+}
+
+func (c *wallClock) read(from, to int64) ([]byte, error) {
+	content := make([]byte, to-from)
+	_, err := c.memory.ReadAt(content, from)
+	return content, err
+}
+
+func mappingsOf(pid int) (all []mapping, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, err
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		if strings.HasSuffix(lines.Text(), "[vsyscall]") {
+			continue // an address of the kernel's own
+		}
+		var m mapping
+		var device string
+		var inode int64
+		n, err := fmt.Sscanf(lines.Text(), "%x-%x %s %x %s %d", &m.from, &m.to, &m.access, &m.offset, &device, &inode)
+		if n < 6 {
+			return nil, fmt.Errorf("%s: %w", lines.Text(), err)
+		}
+		if fields := strings.Fields(lines.Text()); len(fields) > 5 {
+			m.name = fields[5]
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// kernelFunction is the address of the kernel's function.
+func (c *wallClock) kernelFunction(mappings []mapping) (int64, error) {
+	for _, m := range mappings {
+		if m.name != "[vdso]" {
+			continue
+		}
+		image, err := c.read(m.from, m.to)
+		if err != nil {
+			return 0, err
+		}
+		file, err := elf.NewFile(bytes.NewReader(image))
+		if err != nil {
+			return 0, err
+		}
+		symbols, err := file.DynamicSymbols()
+		if err != nil {
+			return 0, err
+		}
+		for _, s := range symbols {
+			if s.Name == "__vdso_clock_gettime" {
+				return m.from + int64(s.Value), nil
+			}
+		}
+	}
+	return 0, errors.New("the kernel maps no clock_gettime")
+}
+
+// variable is the address of the only variable of the program that has a value.
+func (c *wallClock) variable(mappings []mapping, value int64) (int64, error) {
+	wanted := binary.LittleEndian.AppendUint64(nil, uint64(value))
+	var found []int64
+	end := int64(0) // of the program and of what follows it without a gap
+	for _, m := range mappings {
+		if m.name != mappings[0].name && m.from != end {
+			continue
+		}
+		end = m.to
+		if !strings.HasPrefix(m.access, "rw") {
+			continue
+		}
+		content, err := c.read(m.from, m.to)
+		if err != nil {
+			return 0, err
+		}
+		for at := 0; at+8 <= len(content); at += 8 {
+			if bytes.Equal(content[at:at+8], wanted) {
+				found = append(found, m.from+int64(at))
+			}
+		}
+	}
+	if len(found) != 1 {
+		return 0, fmt.Errorf("%d variables are %#x", len(found), value)
+	}
+	return found[0], nil
+}
+
+// room is an address at which there is room for the code: between the headers of the program and its first function.
+func (c *wallClock) room(mappings []mapping) (int64, error) {
+	m := mappings[0]
+	if m.offset != 0 || !strings.HasPrefix(m.access, "r-x") {
+		return 0, fmt.Errorf("the program begins with %+v", m)
+	}
+	const page = 4 << 10
+	head, err := c.read(m.from, m.from+page)
+	if err != nil {
+		return 0, err
+	}
+	for at := 64; at+64 <= page; at += 64 {
+		if bytes.Count(head[at:at+64], []byte{0}) == 64 {
+			return m.from + int64(at), nil
+		}
+	}
+	return 0, errors.New("no room for code")
+}
