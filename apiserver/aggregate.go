@@ -85,6 +85,7 @@ func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation
 	}
 	s.passOnTo(w, &aggregation.Request{Request: hr, User: user, Streams: aggregation.Streams(&a),
 		AuditID:  observed(w).audit.ID(),
+		Annotate: observed(w).audit.Annotate,
 		Fail:     func(err error) { s.failAggregated(w, hr, err) },
 		Switched: func() { observed(w).answered(http.StatusSwitchingProtocols) },
 	}, to)

@@ -1,7 +1,20 @@
 package apiserver_test
 
 import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log"
+	"math/big"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,6 +78,33 @@ func TestAudit_AnnotatesWhatTookTheTime(t *testing.T) {
 	require.Greater(t, took(e, "validating-webhook"), 600*time.Millisecond)
 	require.Greater(t, took(e, "total"), took(e, "validating-webhook")+took(e, "etcd"))
 	require.NotContains(t, e.Annotations, "apiserver.latency.k8s.io/mutating-webhook")
+}
+
+// Go refuses a certificate without a subject alternative name, which it once accepted.
+func TestAudit_AnnotatesWebhooksWithoutSAN(t *testing.T) {
+	t.Parallel()
+	s := startAudited(t, auditAll)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	hook := httptest.NewUnstartedServer(http.NotFoundHandler())
+	hook.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	hook.Config.ErrorLog = log.New(io.Discard, "", 0)
+	hook.StartTLS()
+	t.Cleanup(hook.Close)
+	h := hookedBy(s.server)
+	h.validates("old", h.hook("old.example.com", m{"failurePolicy": "Ignore", "clientConfig": m{
+		"url":      strings.Replace(hook.URL, "127.0.0.1", "localhost", 1),
+		"caBundle": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}}))
+
+	e := s.complete(s.create(configMapsURL, settings("a", m{})))
+	require.Equal(t, "relies on a legacy Common Name field instead of the SAN extension for subject validation",
+		e.Annotations["missing-san.invalid-cert.kubernetes.io/localhost"])
+	require.True(t, bytes.Contains(s.do(http.MethodGet, "/metrics", nil).ok(200).body,
+		[]byte("apiserver_webhooks_x509_missing_san_total 1\n")))
 }
 
 func TestAudit_AnnotatesPodSecurity(t *testing.T) {

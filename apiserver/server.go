@@ -230,6 +230,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		s.registry.MustRegister(o.Audit)
 	}
 	s.registry.MustRegister(s.authn.Metrics()...)
+	s.registry.MustRegister(s.webhooks.Metrics())
 	if s.computers, err = s.newComputers(); err != nil {
 		return nil, err
 	}

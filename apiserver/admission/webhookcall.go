@@ -19,6 +19,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/admission/admissionreview"
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
+	"github.com/coxswain-dev/coxswain/apiserver/x509metrics"
 )
 
 const (
@@ -205,6 +206,9 @@ func (c *call) send(ctx context.Context, body []byte) (*admissionreview.Review, 
 	}
 	got, err := c.client.Ask(ctx, to, body, maxAnswer)
 	if err != nil {
+		if key, reason := x509metrics.Annotation(err, to.Host()); key != "" {
+			c.a.Audit(key, reason)
+		}
 		return nil, worded(err, to)
 	}
 	return admissionreview.Decode(c.version,

@@ -30,6 +30,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/endpoints"
+	"github.com/coxswain-dev/coxswain/apiserver/x509metrics"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -80,6 +81,7 @@ type Aggregation struct {
 	checks      chan struct{} // holds a token for each check under way
 	fetches     chan struct{} // and for each document that is being fetched
 	unavailable *unavailability
+	refused     *x509metrics.Counters
 	merged      mergedDocument
 
 	// running is what requests have started, until background is done.
@@ -103,7 +105,8 @@ func New(ctx context.Context, o Options) (*Aggregation, error) {
 	_, _ = rand.Read(id[:]) // which never fails
 	a := &Aggregation{Options: o, res: res, self: "coxswain-" + hex.EncodeToString(id[:]),
 		known: map[string]*registered{}, changed: make(chan struct{}), checks: make(chan struct{}, checksAtOnce),
-		fetches: make(chan struct{}, fetchesAtOnce), unavailable: newUnavailability()}
+		fetches: make(chan struct{}, fetchesAtOnce), unavailable: newUnavailability(),
+		refused: x509metrics.New("kube_aggregator")}
 	a.background, a.end = context.WithCancel(context.Background())
 	_, err := a.refresh(ctx)
 	return a, err

@@ -53,12 +53,14 @@ func (u *unavailability) forget(name string) {
 // Describe implements prometheus.Collector.
 func (a *Aggregation) Describe(ch chan<- *prometheus.Desc) {
 	a.unavailable.total.Describe(ch)
+	a.refused.Describe(ch)
 	ch <- unavailableDesc
 }
 
 // Collect implements prometheus.Collector.
 func (a *Aggregation) Collect(ch chan<- prometheus.Metric) {
 	a.unavailable.total.Collect(ch)
+	a.refused.Collect(ch)
 	u := a.unavailable
 	u.mu.Lock()
 	defer u.mu.Unlock()

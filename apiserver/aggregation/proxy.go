@@ -17,6 +17,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/status"
+	"github.com/coxswain-dev/coxswain/apiserver/x509metrics"
 )
 
 const auditHeader = "Audit-Id"
@@ -32,6 +33,8 @@ type Request struct {
 	Streams bool
 	// AuditID is the request's in this server's audit log, and is to be its in the other one's; "" if there is none.
 	AuditID string
+	// Annotate adds to its event in this server's audit log, if there is one.
+	Annotate func(key, value string)
 	// Fail answers with an error instead: a Refusal, or one that has a Status.
 	Fail func(error)
 	// Switched is called when the connection has been upgraded.
@@ -134,8 +137,14 @@ func (a *Aggregation) proxy(r *Request, through *link, to *url.URL, as http.Head
 			}
 			return nil
 		},
-		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { r.Fail(answerTo(r, err)) },
-		ErrorLog:     slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug),
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			a.refused.Count(err)
+			if key, reason := x509metrics.Annotation(err, to.Hostname()); key != "" {
+				r.Annotate(key, reason)
+			}
+			r.Fail(answerTo(r, err))
+		},
+		ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug),
 	}
 	if r.Streams {
 		proxy.FlushInterval = -1

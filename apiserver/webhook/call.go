@@ -63,11 +63,23 @@ func (c *Client) Ask(ctx context.Context, to Target, body []byte, most int) (*An
 		req.Header.Set("User-Agent", to.UserAgent)
 	}
 	answer, err := post(client, req, most)
+	c.refused.Count(err)
 	var failed *url.Error
 	if errors.As(err, &failed) { // which names the address, not the service
 		failed.URL = to.Name()
 	}
 	return answer, err
+}
+
+// Host is the name or the address of the target's server.
+func (to Target) Host() string {
+	if to.Service != nil {
+		return to.Service.serverName()
+	}
+	if at, err := url.Parse(to.URL); err == nil {
+		return at.Hostname()
+	}
+	return ""
 }
 
 // Name is the target's address as its configuration has it.

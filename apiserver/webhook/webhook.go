@@ -20,7 +20,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coxswain-dev/coxswain/apiserver/x509metrics"
 )
 
 // Timeout bounds each call.
@@ -79,7 +82,8 @@ type Options struct {
 // Client calls targets. Its methods are safe for concurrent use.
 type Client struct {
 	Options
-	proxy func(*http.Request) (*url.URL, error) // of URLs
+	proxy   func(*http.Request) (*url.URL, error) // of URLs
+	refused *x509metrics.Counters
 
 	mu         sync.Mutex
 	transports map[transportKey]*transport
@@ -106,8 +110,12 @@ func New(o Options) *Client {
 	if o.Dial == nil {
 		o.Dial = dial
 	}
-	return &Client{Options: o, proxy: http.ProxyFromEnvironment, transports: map[transportKey]*transport{}}
+	return &Client{Options: o, proxy: http.ProxyFromEnvironment, refused: x509metrics.New("webhooks"),
+		transports: map[transportKey]*transport{}}
 }
+
+// Metrics are those of the client.
+func (c *Client) Metrics() prometheus.Collector { return c.refused }
 
 var dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 
