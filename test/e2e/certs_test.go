@@ -142,10 +142,15 @@ func (c *cluster) serverCertificate() string {
 // fresh is a client whose every request is on a connection of its own.
 func (c *cluster) fresh() *http.Client {
 	c.t.Helper()
-	config, err := rest.TLSConfigFor(c.config)
+	client, err := freshClient(c.config)
 	require.NoError(c.t, err)
-	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: config,
-		DisableKeepAlives: true}}
+	return client
+}
+
+func freshClient(config *rest.Config) (*http.Client, error) {
+	security, err := rest.TLSConfigFor(config)
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: security,
+		DisableKeepAlives: true}}, err
 }
 
 // TestProjectedToken_IsThePodsAndEndsWithIt takes the token as a pod's volume has it, by the

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,7 +30,8 @@ const (
 	haSlack   = 4
 )
 
-// haSoak is COXSWAIN_SOAK, a duration for which all faults are repeated; without it one of each kind is made.
+// haSoak is COXSWAIN_SOAK, a duration for which each container is taken away in each way, again and again. Without it
+// each part's leader is, and the others together.
 func haSoak(t *testing.T) time.Duration {
 	text := os.Getenv("COXSWAIN_SOAK")
 	if text == "" {
@@ -48,8 +50,13 @@ func TestHA(t *testing.T) {
 	figures := &strings.Builder{}
 	table := tabwriter.NewWriter(figures, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "part\tfault\tno write for\tone client waited\tacts again after")
-	for until := time.Now().Add(haSoak(t)); ; {
-		for _, f := range haFaults {
+	faults := haFaults
+	soak := haSoak(t)
+	if soak > 0 {
+		faults = faultsOfAll()
+	}
+	for until := time.Now().Add(soak); ; {
+		for _, f := range faults {
 			l.fail(f, table)
 		}
 		if time.Now().After(until) {
@@ -65,42 +72,74 @@ func TestHA(t *testing.T) {
 	h.restore()
 }
 
-// haFault is one way in which a part is taken away.
+// haFault is one way in which a part is taken away: a container, the one that does the work of a part, or, as
+// standbys, one of each part that does not, and the nodes.
 type haFault struct{ part, fault string }
 
+const standbys = "standbys"
+
 var haFaults = []haFault{
-	{"apiserver", "kill"}, {"etcd", "kill"}, {"controllers", "kill"}, {"scheduler", "kill"},
-	{"apiserver", "pause"}, {"etcd", "pause"}, {"controllers", "pause"},
-	{"apiserver", "cut off"}, {"etcd", "cut off"}, {"scheduler", "cut off"},
+	{"apiserver", "kill"}, {"etcd", "kill"}, {"controllers", "kill"}, {"scheduler", "kill"}, {standbys, "kill"},
+	{"apiserver", "pause"}, {"etcd", "pause"}, {"controllers", "pause"}, {standbys, "pause"},
+	{"apiserver", "cut off"}, {"etcd", "cut off"}, {"scheduler", "cut off"}, {standbys, "cut off"},
+}
+
+// faultsOfAll are all faults of all containers.
+func faultsOfAll() []haFault {
+	var all []haFault
+	for _, fault := range []string{"kill", "pause", "cut off"} {
+		for _, service := range haServices {
+			all = append(all, haFault{service, fault})
+		}
+	}
+	return all
 }
 
 // fail makes one fault, measures what clients see of it, and repairs it.
 func (l *haLoad) fail(f haFault, table *tabwriter.Writer) {
 	l.t.Helper()
-	service, acts := "", ""
-	pause, wait := l.measure(time.Minute, func() {
-		// On a busy machine a container may not freeze at once, and a leader may lose its lease just now and end.
-		eventually(l.t, time.Minute, "one to "+f.fault, func() bool {
-			service = l.leader(f.part)
-			return l.take(service, f.fault) == nil
-		})
-	})
+	var taken []string
+	pause, wait := l.measure(time.Minute, func() { taken = l.takePart(f) })
 	var again time.Duration
-	switch f.part {
-	case "controllers":
+	switch {
+	case strings.HasPrefix(f.part, "controllers"):
 		again = l.awaitControllers()
-	case "scheduler":
+	case strings.HasPrefix(f.part, "scheduler"):
 		again = l.awaitScheduler()
 	}
+	for _, service := range taken {
+		l.giveBack(service, f.fault)
+	}
+	if slices.Contains(taken, "nodes") {
+		again = l.awaitNodes()
+	}
+	acts := ""
 	if again > 0 {
 		acts = fmt.Sprintf("%d ms", again.Milliseconds())
 	}
 	fmt.Fprintf(table, "%s\t%s\t%d ms\t%d ms\t%s\n", f.part, f.fault, pause.Milliseconds(), wait.Milliseconds(), acts)
-	l.giveBack(service, f.fault)
 	if f.fault == "kill" {
 		require.Less(l.t, pause, haSlack*haWrites, "%v: writes", f)
 	}
 	require.Less(l.t, again, haSlack*haLeaders, "%v: acts again", f)
+}
+
+// takePart takes a part's containers away.
+func (l *haLoad) takePart(f haFault) (taken []string) {
+	l.t.Helper()
+	if f.part != standbys {
+		// On a busy machine a container may not freeze at once, and a leader may lose its lease just now and end.
+		eventually(l.t, time.Minute, "one to "+f.fault, func() bool {
+			taken = []string{l.leader(f.part)}
+			return l.take(taken[0], f.fault) == nil
+		})
+		return taken
+	}
+	taken = []string{l.standby("etcd"), l.standby("apiserver"), l.standby("controllers"), l.standby("scheduler"), "nodes"}
+	for _, service := range taken {
+		eventually(l.t, time.Minute, service+" to "+f.fault, func() bool { return l.take(service, f.fault) == nil })
+	}
+	return taken
 }
 
 // leader is the service that does a part's work.
@@ -112,8 +151,18 @@ func (l *haLoad) leader(part string) string {
 		return l.holder(part, "kube-controller-manager")
 	case "scheduler":
 		return l.holder(part, "kube-scheduler")
+	case "apiserver":
+		return "apiserver-1"
 	}
-	return "apiserver-1"
+	return part
+}
+
+// standby is the first service of a part that does not do its work.
+func (l *haLoad) standby(part string) string {
+	busy := l.leader(part)
+	return haServices[slices.IndexFunc(haServices, func(service string) bool {
+		return strings.HasPrefix(service, part) && service != busy
+	})]
 }
 
 // networks are those of a service, with the names that it has there.
@@ -209,14 +258,25 @@ func (h *haCluster) awaitControllers() time.Duration {
 // awaitScheduler is how long a new pod is without a Node.
 func (h *haCluster) awaitScheduler() time.Duration {
 	h.t.Helper()
+	return h.awaitPod("the scheduler acts", func(p *corev1.Pod) bool { return p.Spec.NodeName != "" })
+}
+
+// awaitNodes is how long a new pod takes until it runs.
+func (h *haCluster) awaitNodes() time.Duration {
+	h.t.Helper()
+	return h.awaitPod("the nodes act", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+}
+
+func (h *haCluster) awaitPod(what string, done func(*corev1.Pod) bool) time.Duration {
+	h.t.Helper()
 	_, template := podsOf("probe", "one", nil)
 	from, pods := time.Now(), h.client.CoreV1().Pods("default")
 	p, err := pods.Create(h.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"},
 		Spec: template.Spec}, metav1.CreateOptions{})
 	require.NoError(h.t, err)
-	eventually(h.t, time.Minute, "the scheduler acts", func() bool {
+	eventually(h.t, time.Minute, what, func() bool {
 		have, err := pods.Get(h.t.Context(), p.Name, metav1.GetOptions{})
-		return err == nil && have.Spec.NodeName != ""
+		return err == nil && done(have)
 	})
 	took := time.Since(from)
 	require.NoError(h.t, pods.Delete(h.t.Context(), p.Name, metav1.DeleteOptions{}))

@@ -18,6 +18,13 @@ import (
 var coxswain, kubectlLite, kubectl string
 
 func TestMain(m *testing.M) {
+	if kubeconfig := os.Getenv(calmKubeconfig); kubeconfig != "" {
+		if err := beCalm(kubeconfig); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	bin := os.Getenv("COXSWAIN_BIN")
 	coxswain, kubectlLite = filepath.Join(bin, "coxswain"), filepath.Join(bin, "kubectl-lite")
 	kubectl = os.Getenv("KUBECTL")

@@ -128,7 +128,7 @@ const costlyDefinition = `{"metadata":{"name":"boats.example.com"},"spec":{"grou
 func (c *confined) attack(t *testing.T, a attack, normal *calm) {
 	ctx, cancel := context.WithTimeout(t.Context(), attackFor)
 	defer cancel()
-	_, _, _, _ = normal.since()
+	normal.since(t)
 	c.peak.Store(0)
 	var note string
 	if a.raw != nil {
@@ -136,13 +136,13 @@ func (c *confined) attack(t *testing.T, a attack, normal *calm) {
 	} else {
 		note = c.repeat(ctx, t, a)
 	}
-	requests, p50, p99, failed := normal.since()
-	t.Logf("%-44s p50 %6.1f ms, p99 %6.1f ms of %4d, %3d MiB; %s", a.name, milliseconds(p50), milliseconds(p99),
-		requests, c.peak.Load()>>20, note)
+	seen := normal.since(t)
+	t.Logf("%-44s p50 %6.1f ms, p99 %6.1f ms of %4d, %3d MiB; %s", a.name, milliseconds(seen.P50),
+		milliseconds(seen.P99), seen.Requests, c.peak.Load()>>20, note)
 	require.True(t, c.server.running(), "the server has ended")
-	require.Empty(t, failed, "requests of normal clients")
-	require.Positive(t, requests)
-	require.Less(t, p99, calmLimit)
+	require.Empty(t, seen.Failed, "requests of normal clients")
+	require.Positive(t, seen.Requests)
+	require.Less(t, seen.P99, calmLimit)
 	code, answer := c.get("/readyz")
 	require.Equal(t, http.StatusOK, code, answer)
 }

@@ -3,14 +3,12 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -153,104 +151,6 @@ func (c *confined) client() *http.Client {
 	return client
 }
 
-// calm are normal clients, who go on whatever happens: they create, read, list, patch and delete, and one watches.
-type calm struct {
-	c *confined
-	// between is held for reading while a request is under way.
-	between sync.RWMutex
-	mu      sync.Mutex
-	took    []time.Duration
-	failed  []string
-	seen    atomic.Int64
-	created atomic.Int64
-}
-
-func (n *calm) run(ctx context.Context, clients int) {
-	var running sync.WaitGroup
-	running.Go(func() { n.watch(ctx) })
-	for i := range clients {
-		running.Go(func() {
-			client := n.c.client()
-			for round := 0; ctx.Err() == nil; round++ {
-				n.round(ctx, client, fmt.Sprintf("calm-%d-%d", i, round))
-			}
-		})
-	}
-	running.Wait()
-}
-
-// round is what one client does with one object.
-func (n *calm) round(ctx context.Context, client *http.Client, name string) {
-	const calm = "/api/v1/namespaces/calm/configmaps"
-	for _, step := range []struct {
-		method, path, contentType, body string
-		code                            int
-	}{
-		{"POST", calm, asJSON, `{"metadata":{"name":"` + name + `"},"data":{"a":"b"}}`, 201},
-		{"GET", calm + "/" + name, "", "", 200},
-		{"PATCH", calm + "/" + name, "application/merge-patch+json", `{"data":{"a":"c"}}`, 200},
-		{"GET", calm + "?limit=50", "", "", 200},
-		{"DELETE", calm + "/" + name, "", "", 200},
-	} {
-		n.between.RLock()
-		began := time.Now()
-		code, answer, err := n.c.as(ctx, client, "calm", step.method, step.path, asJSON, step.contentType, step.body)
-		n.note(ctx, time.Since(began), code == step.code, fmt.Sprintf("%s %s: %d %v %s", step.method, step.path, code, err,
-			answer))
-		n.between.RUnlock()
-		if code == http.StatusCreated {
-			n.created.Add(1)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
-// note records a request, unless the test has ended it.
-func (n *calm) note(ctx context.Context, took time.Duration, expected bool, what string) {
-	if ctx.Err() != nil {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.took = append(n.took, took)
-	if !expected {
-		n.failed = append(n.failed, what)
-	}
-}
-
-func (n *calm) watch(ctx context.Context) {
-	req, _ := http.NewRequestWithContext(ctx, "GET", n.c.config.Host+"/api/v1/namespaces/calm/configmaps?watch=1", nil)
-	response, err := n.c.fresh().Do(req)
-	if err != nil {
-		return
-	}
-	defer response.Body.Close()
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if strings.HasPrefix(lines.Text(), `{"type":"ADDED"`) {
-			n.seen.Add(1)
-		}
-	}
-}
-
-// since waits for the requests under way, and returns the 50th and the 99th percentile of all since the last call, and
-// what has failed.
-func (n *calm) since() (requests int, p50, p99 time.Duration, failed []string) {
-	n.between.Lock()
-	defer n.between.Unlock()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	took := n.took
-	failed, n.took, n.failed = n.failed, nil, nil
-	if len(took) == 0 {
-		return 0, 0, 0, failed
-	}
-	slices.Sort(took)
-	return len(took), took[len(took)/2], took[len(took)*99/100], failed
-}
-
 // fill creates the objects that are there to be listed.
 func (c *confined) fill(t *testing.T, n int) {
 	t.Helper()
@@ -293,16 +193,11 @@ func TestOverload_IsAnsweredAndDisturbsNobody(t *testing.T) {
 	c.fill(t, manyObjects)
 	t.Logf("%d objects in %v; %d MiB", manyObjects, time.Since(began).Round(time.Second), c.anonymous()>>20)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	normal := &calm{c: c}
-	var going sync.WaitGroup
-	going.Go(func() { normal.run(ctx, 4) })
-	defer going.Wait()
-	defer cancel()
+	normal := startCalm(t, c)
 	time.Sleep(time.Second)
-	_, p50, p99, failed := normal.since()
-	require.Empty(t, failed)
-	t.Logf("%-40s p50 %6.1f ms, p99 %6.1f ms", "nothing", milliseconds(p50), milliseconds(p99))
+	alone := normal.since(t)
+	require.Empty(t, alone.Failed)
+	t.Logf("%-44s p50 %6.1f ms, p99 %6.1f ms", "nothing", milliseconds(alone.P50), milliseconds(alone.P99))
 	for _, a := range attacks() {
 		t.Run(a.name, func(t *testing.T) { c.attack(t, a, normal) })
 	}
@@ -310,7 +205,9 @@ func TestOverload_IsAnsweredAndDisturbsNobody(t *testing.T) {
 	require.Equal(t, "0", c.kills(), "processes killed by the kernel")
 	require.Less(t, c.peak.Load(), int64(smallServer)<<20)
 	require.True(t, c.server.running())
-	require.Equal(t, normal.created.Load() > 0, normal.seen.Load() > 0, "the watch goes on")
+	total := normal.since(t)
+	require.Positive(t, total.Created)
+	require.Positive(t, total.Seen, "the watch goes on")
 	t.Logf("at most %d MiB of anonymous memory", c.peak.Load()>>20)
 }
 
