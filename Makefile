@@ -1,7 +1,6 @@
 # What a contributor runs. Needs Go, make and git; nothing else is fetched but Go modules.
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # The shipped binaries are static and the same wherever they are built.
 GOBUILD := go build -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserver.Version=v1.37.2+coxswain.$(VERSION)"
@@ -41,8 +40,8 @@ demo: build ## run the tour of examples/ on a control plane of its own, then end
 	@COXSWAIN=bin/coxswain KUBECTL="$(KUBECTL)" sh examples/demo.sh
 
 .PHONY: test
-test: ## unit and integration tests, with the race detector
-	go test $(RACE) $(FASTER) -timeout 20m ./...
+test: ## unit and integration tests, with the race detector; what make lint tests is left out
+	go test $(RACE) $(FASTER) -timeout 20m $$(go list ./... | grep -v '/coxswain/test$$')
 
 # COUNT is how often; FLAKY is what lives by clocks and watches, where a test may hang on the order of two events.
 COUNT ?= 10
@@ -94,8 +93,8 @@ extensions: ## Kubernetes' sample-apiserver, metrics-server, and an adapter of e
 
 # The example is a module of its own, as an operator is; ./... of this one leaves it out.
 .PHONY: operator
-operator: assets ## check examples/operator, and test it three ways: testenv, envtest with our assets, from Python
-	cd examples/operator && go vet ./... && go run $(STATICCHECK) ./... && go test -count=1 ./...
+operator: assets .tools/lint ## check examples/operator, and test it three ways: testenv, envtest with our assets, from Python
+	cd examples/operator && ../../.tools/lint ./... && go test -count=1 ./...
 	cd examples/operator && KUBEBUILDER_ASSETS=$(CURDIR)/bin/assets COXSWAIN_ASSETS=full go test -count=1 ./...
 	cd examples/operator && go build -o ../../.tools/operator .
 	@if command -v python3 >/dev/null; then set -x; cd examples/operator && \
@@ -129,11 +128,14 @@ bench: build ## the load generator on servers of its own (BENCH has its flags), 
 	go test -run '^$$' -bench . -benchtime 200ms -benchmem ./...
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck, and the floors of the architecture
+lint: .tools/lint ## gofmt, the analyzers of go vet and staticcheck, and the floors of the architecture
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -l:"; echo "$$unformatted"; exit 1; }
-	go vet -tags e2e ./...
-	go run $(STATICCHECK) -tags e2e ./...
+	.tools/lint -tags e2e ./...
 	go test -count=1 ./test
+
+.PHONY: .tools/lint
+.tools/lint:
+	cd test/lint && go build -o ../../.tools/lint .
 
 .PHONY: size
 size: build ## what each binary weighs, and what each direct dependency adds

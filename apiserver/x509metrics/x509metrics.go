@@ -1,6 +1,6 @@
-// Package x509metrics counts the certificates of other servers that Go refuses and that it accepted in earlier releases:
-// those without a subject alternative name and those with a SHA-1 signature. They appear when a control plane is
-// upgraded, and Kubernetes gives each a metric and an audit annotation of its own.
+// Package x509metrics counts the certificates of other servers that Go refuses and that it accepted in earlier
+// releases: those without a subject alternative name and those with a SHA-1 signature. They appear when a control plane
+// is upgraded, and Kubernetes gives each a metric and an audit annotation of its own.
 package x509metrics
 
 import (
@@ -18,7 +18,8 @@ type fault struct {
 }
 
 var faults = [...]fault{
-	{"missing-san", "relies on a legacy Common Name field instead of the SAN extension for subject validation", missesSAN},
+	{"missing-san", "relies on a legacy Common Name field instead of the SAN extension for subject validation",
+		missesSAN},
 	{"insecure-sha1", "uses an insecure SHA-1 signature", hasSHA1},
 }
 

@@ -92,8 +92,8 @@ func (c *cluster) refused(expires time.Time) bool {
 	return response.StatusCode == http.StatusUnauthorized
 }
 
-// newPodRuns waits until the pod of a new Deployment runs, which takes all parts of a control plane. It returns when the
-// Deployment was created, by the API server's clock.
+// newPodRuns waits until the pod of a new Deployment runs, which takes all parts of a control plane. It returns when
+// the Deployment was created, by the API server's clock.
 func (c *cluster) newPodRuns(name string) (created time.Time) {
 	c.t.Helper()
 	deployments := c.client.AppsV1().Deployments("default")

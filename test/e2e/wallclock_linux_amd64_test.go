@@ -19,8 +19,8 @@ import (
 )
 
 // wallClock is the wall clock of a running coxswain, which a test can step without it being restarted or built in any
-// other way. Go reads the time by a function that the kernel maps into each process (vdso(7)) and keeps its address in a
-// variable. Here the variable gets the address of code that calls that function and adds to what it returns; the time
+// other way. Go reads the time by a function that the kernel maps into each process (vdso(7)) and keeps its address in
+// a variable. Here the variable gets the address of code that calls that function and adds to what it returns; the time
 // that only goes on (CLOCK_MONOTONIC) stays as it is, as on a machine whose clock is set.
 type wallClock struct {
 	t      *testing.T
