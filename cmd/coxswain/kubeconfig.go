@@ -163,7 +163,8 @@ func (r *renewing) renew(content *clientcmdapi.Config) *connections {
 	}
 	if err == nil {
 		transport, err = rest.TransportFor(&rest.Config{Host: config.Host, TLSClientConfig: config.TLSClientConfig,
-			Proxy: config.Proxy, DisableCompression: config.DisableCompression})
+			BearerToken: config.BearerToken, BearerTokenFile: config.BearerTokenFile, Proxy: config.Proxy,
+			DisableCompression: config.DisableCompression})
 	}
 	if err != nil {
 		slog.Warn("the credentials of the changed kubeconfig cannot be used", "user", r.user, "error", err)
