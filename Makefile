@@ -5,10 +5,10 @@ VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 # The shipped binaries are static and the same wherever they are built.
 GOBUILD := go build -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserver.Version=v1.37.2+coxswain.$(VERSION)"
 
-# All that needs no race detector is compiled with the same flags: lint, the binaries and the black-box
-# tests then share one build of every package, which is most of what they take on a fresh machine. go test
-# vets nothing: for that it would look at every package that is imported, and make lint has done so. Nobody
-# debugs these builds, and without DWARF an eighth of the compiler's work is left out.
+# All that needs no race detector is compiled with the same flags: the binaries and the black-box tests then
+# share one build of every package, which is most of what they take on a fresh machine. So do lint and the tests
+# with the race detector. go test vets nothing: for that it would look at every package that is imported, and
+# make lint has done so. Nobody debugs these builds, and without DWARF an eighth of the compiler's work is left out.
 FASTER := -vet=off -gcflags=all=-dwarf=false
 build e2e parity kubectl helm extensions operator upstream platforms bench soak fuzz lint size: export CGO_ENABLED := 0
 build e2e parity kubectl helm extensions operator upstream platforms bench soak fuzz lint size: export GOFLAGS := $(GOFLAGS) -trimpath $(FASTER)
@@ -130,7 +130,7 @@ bench: build ## the load generator on servers of its own (BENCH has its flags), 
 .PHONY: lint
 lint: .tools/lint ## gofmt, the analyzers of go vet and staticcheck, and the floors of the architecture
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -l:"; echo "$$unformatted"; exit 1; }
-	.tools/lint -tags e2e ./...
+	CGO_ENABLED=$(if $(RACE),1,0) GOFLAGS="$(RACE) $(FASTER)" .tools/lint -tags e2e ./...
 	go test -count=1 ./test
 
 .PHONY: .tools/lint
