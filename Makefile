@@ -16,6 +16,9 @@ build e2e parity kubectl helm extensions operator upstream platforms bench soak 
 # The race detector needs a C compiler; without one the tests run all the same.
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
 
+# ASTESTS has lint compile what it looks at as make test does.
+ASTESTS := CGO_ENABLED=$(if $(RACE),1,0) GOFLAGS="$(RACE) $(FASTER)"
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -94,7 +97,7 @@ extensions: ## Kubernetes' sample-apiserver, metrics-server, and an adapter of e
 # The example is a module of its own, as an operator is; ./... of this one leaves it out.
 .PHONY: operator
 operator: assets .tools/lint ## check examples/operator, and test it three ways: testenv, envtest with our assets, from Python
-	cd examples/operator && ../../.tools/lint ./... && go test -count=1 ./...
+	cd examples/operator && $(ASTESTS) ../../.tools/lint ./... && go test -count=1 ./...
 	cd examples/operator && KUBEBUILDER_ASSETS=$(CURDIR)/bin/assets COXSWAIN_ASSETS=full go test -count=1 ./...
 	cd examples/operator && go build -o ../../.tools/operator .
 	@if command -v python3 >/dev/null; then set -x; cd examples/operator && \
@@ -130,7 +133,7 @@ bench: build ## the load generator on servers of its own (BENCH has its flags), 
 .PHONY: lint
 lint: .tools/lint ## gofmt, the analyzers of go vet and staticcheck, and the floors of the architecture
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -l:"; echo "$$unformatted"; exit 1; }
-	CGO_ENABLED=$(if $(RACE),1,0) GOFLAGS="$(RACE) $(FASTER)" .tools/lint -tags e2e ./...
+	$(ASTESTS) .tools/lint -tags e2e ./...
 	go test -count=1 ./test
 
 .PHONY: .tools/lint
