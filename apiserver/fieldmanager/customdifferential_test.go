@@ -333,7 +333,7 @@ func playSeed(t *testing.T, seed uint64) *game {
 func TestCustomOwnership_IsTheLibrarys(t *testing.T) {
 	t.Parallel()
 	var writes, applies, refused int
-	games, err := strconv.ParseUint(cmp.Or(os.Getenv("CUSTOM_GAMES"), "100"), 10, 64)
+	games, err := strconv.ParseUint(cmp.Or(os.Getenv("CUSTOM_GAMES"), "300"), 10, 64)
 	require.NoError(t, err)
 	for seed := range games {
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -94,7 +94,7 @@ func TestKubeconfig_IsFollowed(t *testing.T) {
 
 	replace(t, in("kubeconfig"), []byte("{"))
 	identify("third")
-	becomes("second") // what cannot be read changes nothing
+	becomes("second") // a file that cannot be read changes nothing
 	write(fmt.Sprintf("{client-certificate: %q, client-key: %q}", in("cert"), in("key")))
 	becomes("third")
 	write("{token: secret}")

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// calm is a process of normal clients, who go on whatever happens. It is one of its own, so that they wait for the
-// server and not for attackers that are busy in the same process.
+// calm is the process of the normal clients. They go on whatever happens to the server. The attackers are busy in the
+// test's own process: clients there would wait for them, and not only for the server.
 type calm struct {
 	ask     *os.File
 	answers *json.Decoder
@@ -183,8 +183,7 @@ func (n *calmClients) watch(ctx context.Context, client *http.Client) {
 	}
 }
 
-// since waits for the requests under way, and returns the 50th and the 99th percentile of all since the last call, and
-// what has failed.
+// since waits for the requests under way, and begins anew.
 func (n *calmClients) since() calmFigures {
 	n.between.Lock()
 	defer n.between.Unlock()
