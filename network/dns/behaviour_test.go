@@ -1,7 +1,9 @@
 package dns
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -75,6 +77,37 @@ func TestHandler_WaitsUntilItsCachesAreFilled(t *testing.T) {
 	require.Nil(t, rest, "no answer takes time once the index is filled")
 }
 
+// late is a context whose end is heard by those that wait for it before the functions are called that follow it, as may
+// be with any context. A function that is taken back by then is never called.
+type late struct{ context.Context }
+
+func (late) AfterFunc(func()) (stop func() bool) { return func() bool { return true } }
+
+func (late) Value(any) any { return nil } // what it is made of is not found, and AfterFunc is called
+
+func TestServer_ClosesItsSocketsByItself(t *testing.T) {
+	t.Parallel()
+	h := offline(t, 1)
+	close(h.filled)
+	sockets, err := Listen([]string{"127.0.0.1:0"}, nil)
+	require.NoError(t, err)
+	s := &server{handler: h, log: slog.Default(), clock: clock.RealClock{},
+		forwards: newShare(1, 1), connections: newShare(1, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { s.run(late{ctx}, sockets); close(ended) }()
+	query := new(dns.Msg).SetQuestion("svc-0.default.svc.cluster.local.", dns.TypeA)
+	_, err = dns.Exchange(query, sockets.Addresses()[0].String())
+	require.NoError(t, err, "it serves")
+	cancel()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		_ = sockets.Close()
+		t.Fatal("the server has not ended")
+	}
+}
+
 func TestHandler_RefusesWhatItDoesNotServe(t *testing.T) {
 	t.Parallel()
 	h := offline(t, 1)
@@ -123,7 +156,6 @@ func TestDNS_TruncatesOverUDPAndAnswersInFullOverTCP(t *testing.T) {
 	r := start(t, config, Options{})
 	m := r.ask("udp", "many.default.svc.cluster.local.", dns.TypeA)
 	require.True(t, m.Truncated)
-	m.Compress = true // as it came
 	m.Compress = true // as it was sent
 	require.LessOrEqual(t, m.Len(), smallestUDP)
 	require.Len(t, r.ask("tcp", "many.default.svc.cluster.local.", dns.TypeA).Answer, 200)

@@ -42,9 +42,6 @@ type server struct {
 
 // run serves until ctx ends, and returns when all is closed.
 func (s *server) run(ctx context.Context, sockets *Sockets) {
-	defer s.running.Wait()
-	stop := context.AfterFunc(ctx, func() { _ = sockets.Close() })
-	defer stop()
 	for _, conn := range sockets.udp {
 		for range min(4, runtime.GOMAXPROCS(0)) {
 			s.running.Go(func() { s.serveUDP(ctx, conn) })
@@ -54,6 +51,8 @@ func (s *server) run(ctx context.Context, sockets *Sockets) {
 		s.running.Go(func() { s.serveTCP(ctx, ln) })
 	}
 	<-ctx.Done()
+	_ = sockets.Close()
+	s.running.Wait()
 }
 
 // ended reports whether an error is the end of a socket, after waiting if it is not.
