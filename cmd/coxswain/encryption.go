@@ -22,10 +22,14 @@ type encryptionFlags struct {
 }
 
 func (f *encryptionFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.file, "encryption-provider-config", "",
-		"EncryptionConfiguration: which objects are encrypted in etcd, and by which keys or KMS plugins")
+	f.addFile(fs)
 	fs.BoolVar(&f.reload, "encryption-provider-config-automatic-reload", false,
 		"read --encryption-provider-config again when it changes")
+}
+
+func (f *encryptionFlags) addFile(fs *pflag.FlagSet) {
+	fs.StringVar(&f.file, "encryption-provider-config", "",
+		"EncryptionConfiguration: which objects are encrypted in etcd, and by which keys or KMS plugins")
 }
 
 func (f *encryptionFlags) check() error {

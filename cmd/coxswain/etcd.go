@@ -21,7 +21,7 @@ func newEtcd() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.AddCommand(newSnapshot(), newMakeRoom())
+	cmd.AddCommand(newSnapshot(), newEtcdGet(), newMakeRoom())
 	return cmd
 }
 

@@ -24,7 +24,7 @@ func etcdCommand(t *testing.T, args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
-	cmd.SetArgs(append([]string{"snapshot"}, args...))
+	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
 	return out.String(), err
 }
@@ -49,12 +49,12 @@ func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
 	require.NoError(t, err)
 
 	live := filepath.Join(t.TempDir(), "live.db")
-	out, err := etcdCommand(t, "save", live, "--data-dir", dir)
+	out, err := etcdCommand(t, "snapshot", "save", live, "--data-dir", dir)
 	require.NoError(t, err, out)
 	info, err := os.Stat(live)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "Secrets are in it")
-	out, err = etcdCommand(t, "restore", live, "--data-dir", dir)
+	out, err = etcdCommand(t, "snapshot", "restore", live, "--data-dir", dir)
 	require.ErrorContains(t, err, "in use", out)
 
 	stop()
@@ -62,10 +62,10 @@ func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
 	require.NoError(t, backend.Close())
 	unlock()
 	rested := filepath.Join(t.TempDir(), "rested.db")
-	out, err = etcdCommand(t, "save", rested, "--data-dir", dir)
+	out, err = etcdCommand(t, "snapshot", "save", rested, "--data-dir", dir)
 	require.NoError(t, err, out)
 	for _, file := range []string{live, rested} {
-		out, err := etcdCommand(t, "status", file)
+		out, err := etcdCommand(t, "snapshot", "status", file)
 		require.NoError(t, err)
 		require.Contains(t, out, "is intact")
 		status, err := storage.ReadSnapshot(file)
@@ -74,7 +74,7 @@ func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
 	}
 
 	again := t.TempDir()
-	out, err = etcdCommand(t, "restore", live, "--data-dir", again)
+	out, err = etcdCommand(t, "snapshot", "restore", live, "--data-dir", again)
 	require.NoError(t, err, out)
 	restored, err := (&serverFlags{dataDir: again}).openEtcd(ctx)
 	require.NoError(t, err)
@@ -82,15 +82,15 @@ func TestEtcdSnapshot_OfAServerThatRunsAndOfOneThatDoesNot(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all.KVs, 1)
 	require.NoError(t, restored.Close())
-	out, err = etcdCommand(t, "restore", live, "--data-dir", again)
+	out, err = etcdCommand(t, "snapshot", "restore", live, "--data-dir", again)
 	require.ErrorContains(t, err, "not empty", out)
 
 	member := filepath.Join(t.TempDir(), "member")
-	out, err = etcdCommand(t, "restore", live, "--etcd-data-dir", member)
+	out, err = etcdCommand(t, "snapshot", "restore", live, "--etcd-data-dir", member)
 	require.NoError(t, err, out)
 	require.DirExists(t, filepath.Join(member, "member", "snap"))
 
-	_, err = etcdCommand(t, "save", filepath.Join(t.TempDir(), "x.db"), "--data-dir", t.TempDir())
+	_, err = etcdCommand(t, "snapshot", "save", filepath.Join(t.TempDir(), "x.db"), "--data-dir", t.TempDir())
 	require.ErrorContains(t, err, "no etcd is embedded there")
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(live), "*"))
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestEtcdSnapshot_ReplacesOnlyRegularFiles(t *testing.T) {
 	pipe := filepath.Join(dir, "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	for _, file := range []string{link, folder, pipe, os.DevNull} {
-		_, err := etcdCommand(t, "save", file, "--data-dir", t.TempDir())
+		_, err := etcdCommand(t, "snapshot", "save", file, "--data-dir", t.TempDir())
 		require.ErrorContains(t, err, "not a regular file", file)
 		// It may also have come while the snapshot was taken.
 		_, err = saveSnapshot(filepath.Join(dir, "new"), func(io.Writer) error {

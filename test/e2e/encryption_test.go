@@ -157,7 +157,8 @@ spec: {resource: {group: "", resource: secrets}}
 	c.run(kubectl, "wait", "--for=condition=Succeeded", "storageversionmigration/secrets", "--timeout=60s")
 }
 
-// restoreElsewhere takes a snapshot, which holds nothing in plain text, and serves it from another folder.
+// restoreElsewhere takes a snapshot, which holds nothing in plain text, and serves it from another folder. One Secret
+// is then lost, and comes back by itself.
 func (c *cluster) restoreElsewhere(dir, file string) {
 	c.t.Helper()
 	snapshot := filepath.Join(c.t.TempDir(), "snapshot")
@@ -169,9 +170,14 @@ func (c *cluster) restoreElsewhere(dir, file string) {
 	restore.waitExit(time.Minute)
 	require.NoError(c.t, restore.err, restore.out.String())
 	restored := up(c.t, other, "--nodes", "0", "--encryption-provider-config", file)
-	value, err := restored.secret("before")
-	require.NoError(c.t, err)
-	require.Equal(c.t, planted, value)
+	restored.run(kubectl, "delete", "secret", "before")
+	restored.run("sh", "-c", fmt.Sprintf("%s etcd get --snapshot %s --encryption-provider-config %s "+
+		"core/secrets/default/before | %s create -f -", coxswain, snapshot, file, kubectl))
+	for _, name := range []string{"before", "after"} {
+		value, err := restored.secret(name)
+		require.NoError(c.t, err)
+		require.Equal(c.t, planted, value)
+	}
 }
 
 // TestEncryption_NothingIsOnDiskInPlainText encrypts from the first start on, then starts with another key and without
