@@ -99,6 +99,9 @@ type Options struct {
 	// ShutdownDelay is how long a server that is told to end keeps serving, not ready and taken out of the Service
 	// kubernetes, so that load balancers send new connections elsewhere (--shutdown-delay-duration).
 	ShutdownDelay time.Duration
+	// SendRetryAfter has a server that ends answer new requests with 429 and Retry-After until those under way are done
+	// (--shutdown-send-retry-after). Without it clients find that nobody listens.
+	SendRetryAfter bool
 	// GoawayChance is the share of requests over HTTP/2, 0 to MaxGoawayChance, after which a client is told by GOAWAY
 	// to connect anew (--goaway-chance): behind a load balancer, connections spread over servers by it.
 	GoawayChance float64
@@ -156,6 +159,7 @@ type Server struct {
 	watches  flowcontrol.PerUser
 	// leaving is set from the moment at which the server is told to stop: it is no longer ready.
 	leaving atomic.Bool
+	refusal refusal
 	memory  *budget.Budget
 	// encoders bounds how many long lists are selected and encoded at a time.
 	encoders chan struct{}
@@ -265,7 +269,11 @@ func (s *Server) PolicyWritten() <-chan struct{} { return s.controlPlane.PolicyW
 // set, so that kinds may come and go while the server runs.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody, s.authenticate)
+	r.Use(s.observe, s.recoverPanics, plainPath, s.limitBody)
+	if s.SendRetryAfter {
+		r.Use(s.refuseWhileLeaving)
+	}
+	r.Use(s.authenticate)
 	if s.Audit != nil {
 		r.Use(s.audited)
 	}
@@ -398,6 +406,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	err := s.leave(context.WithoutCancel(ctx), at, served)
 	if err == nil {
 		stopWork()
+		if s.SendRetryAfter {
+			s.refuseAll()
+		}
 		err = shutDown(srv, clients)
 		<-served
 	}

@@ -6,7 +6,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coxswain-dev/coxswain/apiserver/conn"
 )
@@ -14,8 +17,9 @@ import (
 // A server that is told to stop ends in this order, so that no client that goes elsewhere has a request fail:
 //
 //  1. /readyz fails, and the server leaves the endpoints of the Service kubernetes. It serves for ShutdownDelay more.
-//  2. It accepts no more connections. Clients on HTTP/2 get GOAWAY and send their next requests over new ones.
-//  3. Watches end as if their time were over. Other requests are finished, within shutdownGrace.
+//  2. With SendRetryAfter, new requests are answered 429 until those under way are done, within shutdownGrace.
+//  3. It accepts no more connections. Clients on HTTP/2 get GOAWAY and send their next requests over new ones.
+//  4. Watches end as if their time were over. Other requests are finished, within shutdownGrace.
 
 const (
 	shutdownGrace = 5 * time.Second
@@ -42,6 +46,47 @@ func (s *Server) leave(ctx context.Context, at netip.AddrPort, served <-chan err
 		return err
 	case <-delay.C:
 		return nil
+	}
+}
+
+// refusal counts the requests that are served, and has new ones refused once it is on.
+type refusal struct {
+	on      atomic.Bool
+	serving atomic.Int64
+}
+
+// shutdownRetryAfter is after how many seconds clients that are refused try again: kube-apiserver's.
+const shutdownRetryAfter = 5
+
+// refuseWhileLeaving answers requests with 429 from refuseAll on, except those for the server's health and metrics, and
+// has their connections end. It knows no user: nothing is told but that the server is going.
+func (s *Server) refuseWhileLeaving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.refusal.serving.Add(1) // before the look: refuseAll looks the other way around
+		defer s.refusal.serving.Add(-1)
+		if s.refusal.on.Load() && !isHealthPath(r.URL.Path) && r.URL.Path != "/metrics" {
+			w.Header().Set("Connection", "close")
+			s.writeError(w, &request{Request: r}, apierrors.NewTooManyRequests(
+				"The apiserver is shutting down, please try again later.", shutdownRetryAfter))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refuseAll refuses new requests, ends watches, and waits for the requests under way, for shutdownGrace at most.
+func (s *Server) refuseAll() {
+	s.refusal.on.Store(true)
+	s.beginDrain()
+	grace, look := time.NewTimer(shutdownGrace), time.NewTicker(time.Millisecond)
+	defer grace.Stop()
+	defer look.Stop()
+	for s.refusal.serving.Load() > 0 {
+		select {
+		case <-look.C:
+		case <-grace.C:
+			return
+		}
 	}
 }
 

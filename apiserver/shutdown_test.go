@@ -47,6 +47,58 @@ func TestShutdown_ServesForAWhileAndIsNotReady(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), delay)
 }
 
+func TestShutdown_RefusesWhileRequestsAreFinished(t *testing.T) {
+	t.Parallel()
+	served := make(chan struct{})
+	running := servertest.Start(t, apiserver.Options{SendRetryAfter: true, Middleware: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				close(served)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}})
+	s := connect(t, running.Config)
+	w := s.watch(configMaps + "?watch=1")
+	body, rest := io.Pipe()
+	slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost, running.Config.Host+configMaps, body)
+	require.NoError(t, err)
+	slow.Header.Set("Content-Type", "application/json")
+	finished := make(chan int, 1)
+	go func() {
+		res, err := s.http.Do(slow)
+		if err != nil {
+			t.Error(err)
+			close(finished)
+			return
+		}
+		_ = res.Body.Close()
+		finished <- res.StatusCode
+	}()
+	<-served
+	running.Stop()
+	for _, http2 := range []bool{true, false} {
+		late := connect(t, running.Config)
+		late.http = httpClient(t, running.Config, http2)
+		var refused *answer
+		require.Eventually(t, func() bool {
+			refused = late.get(configMaps)
+			return refused.code == http.StatusTooManyRequests
+		}, patience, time.Millisecond)
+		require.Equal(t, "5", refused.header.Get("Retry-After"))
+		require.Contains(t, string(refused.body), "The apiserver is shutting down, please try again later.")
+		late.get("/livez").ok(http.StatusOK)
+		late.get("/metrics").ok(http.StatusOK)
+	}
+	_, ok := w.next()
+	require.False(t, ok, "watches do not hold it up")
+	_, err = io.WriteString(rest, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"slow"}}`)
+	require.NoError(t, err)
+	require.NoError(t, rest.Close())
+	require.Equal(t, http.StatusCreated, <-finished)
+	<-running.Ended
+}
+
 func TestShutdown_LeavesTheServiceAtOnce(t *testing.T) {
 	t.Parallel()
 	store := servertest.Store(t, servertest.Backend(t), storage.Options{})

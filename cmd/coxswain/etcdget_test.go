@@ -95,13 +95,13 @@ func TestEtcdGet_SaysWhatItCannotRead(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.db")
 	require.NoError(t, os.WriteFile(bad, []byte("no database"), 0o600))
 	for want, args := range map[string][]string{
-		"in use":                            {"--data-dir", dir},
-		"save a snapshot and read that":     {"--data-dir", dir},
-		"no etcd is embedded there":         {"--data-dir", t.TempDir()},
-		"not an intact snapshot":            {"--snapshot", bad},
-		"no such file":                      {"--snapshot", bad + ".none"},
-		"not together with --etcd-servers":  {"--snapshot", bad, "--etcd-servers", "http://127.0.0.1:1"},
-		`--output: "wide" is none of yaml`:  {"-o", "wide"},
+		"in use":                           {"--data-dir", dir},
+		"save a snapshot and read that":    {"--data-dir", dir},
+		"no etcd is embedded there":        {"--data-dir", t.TempDir()},
+		"not an intact snapshot":           {"--snapshot", bad},
+		"no such file":                     {"--snapshot", bad + ".none"},
+		"not together with --etcd-servers": {"--snapshot", bad, "--etcd-servers", "http://127.0.0.1:1"},
+		`--output: "wide" is none of yaml`: {"-o", "wide"},
 		"--encryption-provider-config: enc": {"--data-dir", storedObjects(t, encryptionFile(t, "A"), nil),
 			"--encryption-provider-config", bad + ".none"},
 	} {

@@ -290,7 +290,7 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 		Store: store, Registry: api.NewRegistry(append(builtin.Kinds(), builtin.Metrics()...)...),
 		Authentication: authentication, ProxyClient: proxyClient,
 		EventTTL: f.eventTTL, RequestTimeout: f.requestTimeout,
-		ShutdownDelay: f.shutdown.delay, GoawayChance: f.shutdown.goaway,
+		ShutdownDelay: f.shutdown.delay, SendRetryAfter: f.shutdown.retryAfter, GoawayChance: f.shutdown.goaway,
 		Kubelet:      kubelet,
 		ServiceCIDRs: cidrs, NodePorts: f.nodePorts, AdvertiseAddress: advertise.Unmap(),
 		Admission:     f.admission,

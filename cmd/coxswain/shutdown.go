@@ -11,13 +11,16 @@ import (
 
 // shutdownFlags say how clients leave an API server for others. They are kube-apiserver's.
 type shutdownFlags struct {
-	delay  time.Duration
-	goaway float64
+	delay      time.Duration
+	retryAfter bool
+	goaway     float64
 }
 
 func (f *shutdownFlags) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.delay, "shutdown-delay-duration", 0, "how long to go on serving after SIGTERM; /readyz "+
 		"fails meanwhile, so that load balancers send clients elsewhere")
+	fs.BoolVar(&f.retryAfter, "shutdown-send-retry-after", false, "after that, answer new requests with 429 and "+
+		"Retry-After until those under way are done, and only then stop listening")
 	fs.Float64Var(&f.goaway, "goaway-chance", 0, fmt.Sprintf("share of requests, 0 to %g, after which a client on "+
 		"HTTP/2 is told to connect anew, so that a load balancer spreads clients over several servers; 0 for a "+
 		"single one", apiserver.MaxGoawayChance))
