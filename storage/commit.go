@@ -75,10 +75,16 @@ func (e *etcd) commit(ctx context.Context, writes []Write) (*Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, notSent{err}
 	}
-	response, err := e.client.Txn(ctx).If(compares...).Then(puts...).Else(gets...).Commit()
+	guarded, answered := e.elections.guard(ctx)
+	response, err := e.client.Txn(guarded).If(compares...).Then(puts...).Else(gets...).Commit()
+	if err != nil && context.Cause(guarded) == errNewLeader {
+		err = errNewLeader
+	}
+	answered()
 	if err != nil {
 		return nil, err
 	}
+	e.elections.note(response.Header.RaftTerm)
 	outcome := &Outcome{
 		Applied:  response.Succeeded,
 		Revision: response.Header.Revision,

@@ -22,9 +22,11 @@ type etcd struct {
 	client *clientv3.Client
 	prefix string // ends in "/"
 	leases leases
-	server *embed.Etcd // when it runs in this process
-	disk   *disk       // that of the server
-	closer func() error
+	// elections is nil where etcd is one member.
+	elections *elections
+	server    *embed.Etcd // when it runs in this process
+	disk      *disk       // that of the server
+	closer    func() error
 
 	streams atomic.Int64 // numbers watch streams
 	mu      sync.Mutex
@@ -84,6 +86,7 @@ func (e *etcd) Revision(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, readError(err)
 	}
+	e.elections.note(r.Header.RaftTerm)
 	return r.Header.Revision, nil
 }
 
@@ -170,6 +173,7 @@ func (e *etcd) batch(response clientv3.WatchResponse, from int64) WatchBatch {
 	if err := response.Err(); err != nil {
 		return WatchBatch{Err: readError(err)}
 	}
+	e.elections.note(response.Header.RaftTerm)
 	switch {
 	case response.Created:
 		return WatchBatch{Revision: from - 1}

@@ -57,6 +57,9 @@ func DialExternal(o ExternalOptions) (Backend, error) {
 		return nil, fmt.Errorf("storage: dial etcd: %w", err)
 	}
 	b := newEtcd(client, o.Prefix)
+	if len(o.Servers) > 1 {
+		b.elections = &elections{client: client, key: b.prefix}
+	}
 	b.closer = sync.OnceValue(client.Close)
 	return b, nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ type etcdServer struct {
 	etcd   *embed.Etcd
 	// held by requests for etcd's status, which read a database that a stop closes
 	asked sync.RWMutex
+	// around, if set, answers instead.
+	around atomic.Pointer[grpc.UnaryServerInterceptor]
 }
 
 func (s *etcdServer) intercept(ctx context.Context, request any, method *grpc.UnaryServerInfo,
@@ -36,6 +39,9 @@ func (s *etcdServer) intercept(ctx context.Context, request any, method *grpc.Un
 			return nil, status.Error(codes.Unavailable, "etcd stops")
 		}
 		defer s.asked.RUnlock()
+	}
+	if around := s.around.Load(); around != nil {
+		return (*around)(ctx, request, method, handle)
 	}
 	return handle(ctx, request)
 }

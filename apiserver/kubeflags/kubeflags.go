@@ -90,7 +90,6 @@ var flags = []flag{
 	{name: "service-account-lookup", bool: true, as: []string{"true"}},
 	{name: "service-account-signing-endpoint", as: []string{""}, refused: noSigner},
 	{name: "show-hidden-metrics-for-version"},
-	{name: "shutdown-send-retry-after", bool: true, as: []string{"false"}},
 	{name: "shutdown-watch-termination-grace-period", as: []string{"0s", "0"}},
 	{name: "storage-backend", as: []string{"", "etcd3"}, refused: noOtherStores},
 	{name: "storage-initialization-timeout"},
