@@ -50,14 +50,15 @@ func TestShutdown_ServesForAWhileAndIsNotReady(t *testing.T) {
 func TestShutdown_RefusesWhileRequestsAreFinished(t *testing.T) {
 	t.Parallel()
 	served := make(chan struct{})
-	running := servertest.Start(t, apiserver.Options{SendRetryAfter: true, Middleware: func(next http.Handler) http.Handler {
+	telling := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
 				close(served)
 			}
 			next.ServeHTTP(w, r)
 		})
-	}})
+	}
+	running := servertest.Start(t, apiserver.Options{SendRetryAfter: true, Middleware: telling})
 	s := connect(t, running.Config)
 	w := s.watch(configMaps + "?watch=1")
 	body, rest := io.Pipe()
