@@ -90,24 +90,43 @@ func (s *Server) leaveSeat(seat *flowcontrol.Request) {
 	}
 }
 
-// seatStall is how long a response may wait for its client to read before its request gives its seats back: other
-// requests need not wait for that client.
+// seatStall is how long a request may wait, for its client or for memory, before it gives its seats back.
 const seatStall = 100 * time.Millisecond
 
-// sending is called before a part of a long response is written, and what it returns afterwards.
-func (s *Server) sending(seat *flowcontrol.Request) (sent func()) {
-	if s.flow == nil || seat == nil {
+// waiting is called before a request waits for its client or for memory, and what it returns afterwards. One that waits
+// for long gives its seats back: others need not wait for what it waits for.
+func (r *request) waiting() (over func()) {
+	if r.flow == nil || !r.seat.Executing() {
 		return func() {}
 	}
 	left := make(chan struct{})
 	stalled := time.AfterFunc(seatStall, func() {
 		defer close(left)
-		s.leaveSeat(seat)
+		r.flow.Finish(r.seat)
 	})
 	return func() {
 		if !stalled.Stop() {
 			<-left
 		}
+	}
+}
+
+// aside is waiting in the middle of a request: over waits for seats once more if they were given back. The rest of a
+// list or a watch needs none, since it has its turns.
+func (r *request) aside() (over func() error) {
+	if r.flow == nil || !r.seat.Executing() {
+		return func() error { return nil }
+	}
+	waited := r.waiting()
+	return func() error {
+		waited()
+		if r.seat.Executing() || r.verb == "list" || r.verb == "watch" {
+			return nil
+		}
+		if r.flow.Start(r.Context(), r.seat) != nil {
+			return tooMany()
+		}
+		return nil
 	}
 }
 

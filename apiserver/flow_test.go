@@ -268,6 +268,38 @@ func TestFlow_WaitingEnds(t *testing.T) {
 	g.open()
 }
 
+// A client that does not send its body holds up nobody who waits for the same seat, and takes one again when it has.
+func TestFlow_ABodyThatTricklesHoldsNoSeat(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, builtin.Kinds(), apiserver.Options{
+		Limits: apiserver.Limits{RequestsInFlight: 1, MutatingRequestsInFlight: 0}})
+	slow := a.account("slow")
+	const labels = `{flow_schema="service-accounts",priority_level="workload-low"}`
+	const executing, dispatched = "apiserver_flowcontrol_current_executing_requests" + labels,
+		"apiserver_flowcontrol_dispatched_requests_total" + labels
+	before := a.metric(dispatched)
+	body, rest := io.Pipe()
+	finished := make(chan int, 1)
+	go func() {
+		res, err := slow.http.Post(slow.config.Host+configMaps, "application/json", body)
+		if err != nil {
+			t.Error(err)
+			close(finished)
+			return
+		}
+		_ = res.Body.Close()
+		finished <- res.StatusCode
+	}()
+	require.Eventually(t, func() bool { return a.metric(dispatched) > before }, patience, tick)
+	require.Eventually(t, func() bool { return a.metric(executing) == 0 }, patience, tick, "it gives its seat back")
+	slow.get(configMaps).ok(http.StatusOK)
+	_, err := io.WriteString(rest, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"late"}}`)
+	require.NoError(t, err)
+	require.NoError(t, rest.Close())
+	require.Equal(t, http.StatusCreated, <-finished)
+	require.Equal(t, before+3, a.metric(dispatched), "the list, and the body's request before and after it")
+}
+
 // Each answer names by UID what judged its request, and one of the dumps' and the metrics' names is that.
 func TestFlow_AnswersSayWhatJudgedThem(t *testing.T) {
 	t.Parallel()

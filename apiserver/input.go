@@ -29,7 +29,11 @@ const maxHeader = 64 << 10
 // readBody reads a request's body up to maxBody. A Content-Encoding is ignored: nothing is decompressed here, where it
 // could grow.
 func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
+	over := r.aside()
 	body, err := r.readAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if full := over(); err == nil {
+		err = full
+	}
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
@@ -71,7 +75,7 @@ func (r *request) readAll(from io.Reader) ([]byte, error) {
 		if announced := r.ContentLength; announced > int64(cap(body)) {
 			room = min(room, int(announced)+bytes.MinRead)
 		}
-		if err := r.charge(int64(room)); err != nil {
+		if err := r.awaitMemory(int64(room)); err != nil {
 			return nil, err
 		}
 		body = append(make([]byte, 0, room), body...)

@@ -34,11 +34,7 @@ func (s *Server) listed(r *request, q storage.ListRequest) (*storage.List, error
 		return nil, err
 	}
 	l, err := s.selectObjects(r, q)
-	if err != nil {
-		return nil, err
-	}
-	form := s.form(r)
-	if err := r.chargeList(&form, l.Items); err != nil || match == nil {
+	if err != nil || match == nil {
 		return l, err
 	}
 	docs, err := encoding.ConvertDocuments(r.Context(), r.res, l.Items)
@@ -55,21 +51,34 @@ func (s *Server) listed(r *request, q storage.ListRequest) (*storage.List, error
 	return &chosen, nil
 }
 
-// longList is from how many objects on a list waits for its place among the long ones.
-const longList = 1000
-
-// selectObjects reads a list. Selecting among many objects ends with the request.
+// selectObjects reads a list, and charges the memory that it takes. Selecting among many objects ends with the request.
 func (s *Server) selectObjects(r *request, q storage.ListRequest) (*storage.List, error) {
-	if q.Scope.Match == nil || r.objects.Count() < longList {
-		return r.objects.List(r.Context(), q)
+	turn := listTurn{s: s, r: r}
+	if n := r.objects.Count(); n >= longList && (q.Scope.Match != nil || q.Limit == 0 || q.Limit >= longList) {
+		turn.needed = true
+		if err := r.charge(int64(n) * pointer); err != nil {
+			return nil, err
+		}
 	}
-	if err := s.takeEncoder(r.Context()); err != nil {
+	if err := turn.take(); err != nil {
 		return nil, err
 	}
-	defer s.leaveEncoder()
-	ended := selected(r.Context(), &q.Scope)
+	defer turn.leave()
+	ended := func() error { return nil }
+	if turn.needed {
+		ended = selected(r.Context(), &q.Scope)
+	}
 	l, err := r.objects.List(r.Context(), q)
-	return l, errors.Join(err, ended())
+	if err := errors.Join(err, ended()); err != nil {
+		return nil, err
+	}
+	form := s.form(r)
+	memory := r.listMemory(&form, l.Items)
+	if r.memory.Try(memory) {
+		return l, nil
+	}
+	turn.leave() // to another list, which may give memory back when it has had its turn
+	return l, r.charge(memory)
 }
 
 func (s *Server) listRequest(r *request) (storage.ListRequest, error) {

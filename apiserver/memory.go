@@ -36,9 +36,19 @@ func newMemory(size int64, wait time.Duration) *budget.Budget {
 // charge takes n more bytes of the budget until the request ends, and waits until they are free. Members of
 // system:masters do not wait: they must be able to mend an overloaded server.
 func (r *request) charge(n int64) error {
-	if n <= freeMemory {
+	if n <= freeMemory || r.memory.Try(n) {
 		return nil
 	}
+	over := r.aside()
+	err := r.awaitMemory(n)
+	if full := over(); err == nil {
+		err = full
+	}
+	return err
+}
+
+// awaitMemory is charge for a request that waits anyway.
+func (r *request) awaitMemory(n int64) error {
 	if r.memory.Size() > 0 && r.user().In(authn.GroupMasters) {
 		r.memory.Force(n)
 		return nil
@@ -81,24 +91,27 @@ func (r *request) chargeObject(o *storage.Object) error {
 // gzipMemory is what a compressor takes.
 const gzipMemory = 1 << 20
 
-// chargeList charges what encoding a list takes beside its documents, which are the store's.
-func (r *request) chargeList(form *encoding.Form, items []*storage.Object) error {
+// pointer is the size of one.
+const pointer = 8
+
+// listMemory is what encoding a list takes beside its documents, which are the store's, and what has been charged.
+func (r *request) listMemory(form *encoding.Form, items []*storage.Object) int64 {
 	if r.memory.Size() == 0 {
-		return nil
+		return 0
 	}
 	total, largest := 0, 0
 	for _, o := range items {
 		total, largest = total+len(o.JSON), max(largest, len(o.JSON))
 	}
-	const pointer = 8
-	need := int64(pointer*len(items)+min(2*listChunk, total)) + form.ObjectMemory(largest)
+	need := max(int64(pointer*len(items))-r.memory.Held(), 0) + int64(min(2*listChunk, total))
+	need += form.ObjectMemory(largest)
 	if r.out.Gzip && total > gzipThreshold {
 		need += gzipMemory
 	}
 	if r.res.Remote {
 		need += form.ObjectMemory(total)
 	}
-	return r.charge(need)
+	return need
 }
 
 // maxWhole is how much of the budget a list may take to be encoded in one piece.
@@ -128,19 +141,6 @@ func (s *Server) takeWatch() bool {
 }
 
 func (s *Server) leaveWatch() { s.watching.Add(-1) }
-
-// takeEncoder waits until one of the few places is free in which long lists are selected and encoded: the time of the
-// processors is for others as well. The caller calls leaveEncoder unless there is an error.
-func (s *Server) takeEncoder(ctx context.Context) error {
-	select {
-	case s.encoders <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (s *Server) leaveEncoder() { <-s.encoders }
 
 // selected makes a list's selector return false for all objects once nobody waits for the list. Then ended returns why.
 func selected(ctx context.Context, scope *storage.Scope) (ended func() error) {

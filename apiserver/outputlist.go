@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -14,9 +13,10 @@ import (
 // writeList answers with a list. Its items are encoded while it is sent.
 func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) error {
 	form := s.form(r)
-	out := listWriter{s: s, to: w, r: r, long: len(l.Items) >= longList && !r.res.Remote}
+	out := listWriter{s: s, to: w, r: r, turn: listTurn{s: s, r: r, begun: true,
+		needed: len(l.Items) >= longList && !r.res.Remote}}
 	defer out.close()
-	if err := out.begin(); err != nil {
+	if err := out.turn.take(); err != nil {
 		return err
 	}
 	body, err := form.List(r.Context(), l, r.whole)
@@ -34,16 +34,15 @@ func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) e
 // a later one cuts the response off.
 const listChunk = 64 << 10
 
-// listWriter sends a list in chunks. It encodes a long one only while it has a place.
+// listWriter sends a list in chunks. It encodes a long one only while it has a turn.
 type listWriter struct {
-	s      *Server
-	long   bool
-	placed bool
-	to     http.ResponseWriter
-	r      *request
-	buf    []byte
-	body   io.Writer // once the header is sent: to, or a compressor
-	done   []func()
+	s    *Server
+	turn listTurn
+	to   http.ResponseWriter
+	r    *request
+	buf  []byte
+	body io.Writer // once the header is sent: to, or a compressor
+	done []func()
 }
 
 func (w *listWriter) write(b *encoding.ListBody) error {
@@ -63,11 +62,14 @@ func (w *listWriter) write(b *encoding.ListBody) error {
 		if w.buf, err = b.AppendItem(w.r.Context(), w.buf, i); err != nil {
 			return err
 		}
-		if len(w.buf) > chunk && w.send(max(b.Size, len(w.buf))) != nil {
+		if len(w.buf) <= chunk {
+			continue
+		}
+		if w.send(max(b.Size, len(w.buf))) != nil || w.turn.take() != nil {
 			return nil // the client has gone
 		}
 	}
-	w.buf, w.long = b.AppendTail(w.buf), false
+	w.buf = b.AppendTail(w.buf)
 	if w.body == nil {
 		h.Set("Content-Length", strconv.Itoa(len(w.buf)))
 	}
@@ -88,42 +90,22 @@ func (w *listWriter) send(size int) error {
 			w.done = append(w.done, func() { _ = connection.Uncork() })
 		}
 	}
-	w.rest()
+	w.turn.leave()
 	err := w.sendHeld()
 	w.buf = w.buf[:0]
-	return errors.Join(err, w.begin())
+	return err
 }
 
 func (w *listWriter) sendHeld() error {
-	if w.long {
-		defer w.s.sending(w.r.seat)()
+	if w.turn.needed {
+		defer w.r.waiting()()
 	}
 	_, err := w.body.Write(w.buf)
 	return err
 }
 
-// begin waits for a place to encode a long list in. One that waits long holds no seats meanwhile: other requests need
-// not wait for it.
-func (w *listWriter) begin() error {
-	if !w.long || w.placed {
-		return nil
-	}
-	defer w.s.sending(w.r.seat)()
-	err := w.s.takeEncoder(w.r.Context())
-	w.placed = err == nil
-	return err
-}
-
-// rest gives the place to another list.
-func (w *listWriter) rest() {
-	if w.placed {
-		w.placed = false
-		w.s.leaveEncoder()
-	}
-}
-
 func (w *listWriter) close() {
-	w.rest()
+	w.turn.leave()
 	for _, done := range w.done {
 		done()
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol"
+	"github.com/coxswain-dev/coxswain/apiserver/flowcontrol/config"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -38,8 +39,9 @@ type request struct {
 	out         encoding.Output
 	// own marks a request of the server itself, which admission is not asked about.
 	own bool
-	// seat is the request as flow control sees it.
+	// seat is the request as flow control sees it, and flow that; nil for a request of the server itself.
 	seat *flowcontrol.Request
+	flow *config.Follower
 	// audit records the request; nil if it is not recorded.
 	audit *audit.Request
 	// memory is what the request has taken of the budget; nil for one of the server itself.
@@ -64,7 +66,7 @@ func (s *Server) resource(verb string) http.HandlerFunc {
 
 func (s *Server) serveResource(w http.ResponseWriter, r *request) error {
 	r.audit, r.memory = observed(w).audit, &observed(w).memory
-	r.seat = &flowcontrol.Request{} // of which there is one, however often the request is copied
+	r.seat, r.flow = &flowcontrol.Request{}, s.flow // of which there is one, however often the request is copied
 	defer s.leaveSeat(r.seat)
 	if err := s.resolve(r); err != nil {
 		a := unresolved(r)

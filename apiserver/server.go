@@ -161,8 +161,8 @@ type Server struct {
 	leaving atomic.Bool
 	refusal refusal
 	memory  *budget.Budget
-	// encoders bounds how many long lists are selected and encoded at a time.
-	encoders chan struct{}
+	// places are those in which long lists are selected and encoded.
+	places *flowcontrol.Turns
 	// watching is how many watches there are.
 	watching atomic.Int64
 	// drain is done when the server stops accepting connections: watches and streams end.
@@ -190,11 +190,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		o.Log = slog.Default()
 	}
 	s := &Server{
-		Options:  o,
-		openapi:  openapi.NewDocuments(Version),
-		watches:  flowcontrol.PerUser{Most: o.Limits.WatchesPerUser},
-		encoders: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)),
-		memory:   newMemory(o.Limits.RequestMemory, o.RequestTimeout/4),
+		Options: o,
+		openapi: openapi.NewDocuments(Version),
+		watches: flowcontrol.PerUser{Most: o.Limits.WatchesPerUser},
+		places:  flowcontrol.NewTurns(max(runtime.GOMAXPROCS(0)/2, 1)),
+		memory:  newMemory(o.Limits.RequestMemory, o.RequestTimeout/4),
 	}
 	var err error
 	s.services, err = servicealloc.New(servicealloc.Options{Store: o.Store, Objects: ownObjects{s},

@@ -118,7 +118,7 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 	watcher *storage.Watcher, bookmarks bool) error {
 	to := newStreamWriter(w, r.Request, s.RequestTimeout)
 	defer to.stalled.Stop()
-	to.sending = func() func() { return s.sending(r.seat) }
+	to.sending = r.waiting
 	sent := s.metrics.Events(r.res.Group, r.res.Version, r.res.Plural)
 	beginStream(w, frames)
 	_ = to.control.Flush()

@@ -80,7 +80,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 
 // Request is a request in the terms of KEP-1040: its attributes and, after Classify, its schema and
 // level. It is for one goroutine, and must not be copied between Classify and Finish. Reset it to the
-// zero value before a second use.
+// zero value before it is classified once more.
 type Request struct {
 	User   string
 	Groups []string
@@ -174,7 +174,8 @@ func (d *Dispatcher) await(ctx context.Context, r *Request) error {
 	return &Rejection{Reason: reason}
 }
 
-// Finish releases the seats. It may be called again, and for a request that has not been started.
+// Finish releases the seats. It may be called again, and for a request that has not been started. Start may follow once
+// more, of a request that has waited for something else meanwhile.
 func (d *Dispatcher) Finish(r *Request) {
 	if r.schema == nil || r.state != executing {
 		return
@@ -183,6 +184,10 @@ func (d *Dispatcher) Finish(r *Request) {
 	r.schema.level.finish(now, r)
 	r.schema.metrics.finish(r, now-r.began)
 }
+
+// Executing reports whether the request holds its seats. Only the goroutine that started it may call it, and not while
+// another one may finish it.
+func (r *Request) Executing() bool { return r.state == executing }
 
 // Waited is how long the request was in a queue before it was served. Only the goroutine that started
 // it may call it.

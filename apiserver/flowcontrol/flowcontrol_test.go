@@ -51,7 +51,7 @@ func only(t testing.TB, seats int, q *flowv1.QueuingConfiguration) (*Dispatcher,
 	return d, clock, d.levels["all"]
 }
 
-func list(user string, seats int) *Request {
+func listBy(user string, seats int) *Request {
 	return &Request{User: user, Verb: "list", Resource: "pods", Seats: seats}
 }
 
@@ -66,7 +66,7 @@ func begin(d *Dispatcher, r *Request) (*Request, *Rejection) {
 func TestStart_RejectsWithoutQueues(t *testing.T) {
 	t.Parallel()
 	d, _, _ := only(t, 2, nil)
-	a, b, c := list("a", 1), list("b", 1), list("c", 1)
+	a, b, c := listBy("a", 1), listBy("b", 1), listBy("c", 1)
 	for _, r := range []*Request{a, b, c} {
 		d.Classify(r)
 	}
@@ -78,10 +78,10 @@ func TestStart_RejectsWithoutQueues(t *testing.T) {
 	d.Finish(c) // it has nothing
 	d.Finish(a)
 	d.Finish(a) // it has given it back already
-	c = list("c", 1)
+	c = listBy("c", 1)
 	d.Classify(c)
 	require.NoError(t, d.Start(t.Context(), c))
-	e := list("e", 1)
+	e := listBy("e", 1)
 	d.Classify(e)
 	require.Error(t, d.Start(t.Context(), e))
 }
@@ -101,12 +101,12 @@ func TestStart_ExemptNeverWaits(t *testing.T) {
 func TestStart_WaitingIsBounded(t *testing.T) {
 	t.Parallel()
 	d, clock, l := only(t, 1, &flowv1.QueuingConfiguration{Queues: 1, HandSize: 1, QueueLengthLimit: 3})
-	first := list("a", 1)
+	first := listBy("a", 1)
 	d.Classify(first)
 	require.NoError(t, d.Start(t.Context(), first))
 
 	waits := func(ctx context.Context, waiting int) (*Request, chan error) {
-		r, outcome := list("b", 1), make(chan error, 1)
+		r, outcome := listBy("b", 1), make(chan error, 1)
 		d.Classify(r)
 		go func() { outcome <- d.Start(ctx, r) }()
 		require.Eventually(t, func() bool {
@@ -121,7 +121,7 @@ func TestStart_WaitingIsBounded(t *testing.T) {
 	_, expired := waits(t.Context(), 2)
 	deadline, end := context.WithDeadline(t.Context(), time.Unix(1, 0)) // long ago
 	defer end()
-	late := list("b", 1)
+	late := listBy("b", 1)
 	d.Classify(late)
 	reason(t, TimedOut, d.Start(deadline, late))
 
@@ -136,7 +136,7 @@ func TestStart_WaitingIsBounded(t *testing.T) {
 
 	_, _ = waits(contextOf(t), 2)
 	_, _ = waits(contextOf(t), 3)
-	full := list("b", 1)
+	full := listBy("b", 1)
 	d.Classify(full)
 	reason(t, QueueFull, d.Start(t.Context(), full))
 
@@ -186,7 +186,7 @@ func (s *simulation) run(until time.Duration) {
 	for s.d.now() < until {
 		for _, f := range s.flows {
 			for len(f.requests) < f.at {
-				r, refused := begin(s.d, list(f.user, f.width))
+				r, refused := begin(s.d, listBy(f.user, f.width))
 				require.Nil(s.t, refused)
 				f.requests = append(f.requests, r)
 			}
@@ -220,7 +220,7 @@ func distinct(d *Dispatcher, l *level, n int) []string {
 	var users []string
 	taken := map[int]bool{}
 	for i := 0; len(users) < n; i++ {
-		r := list(fmt.Sprintf("user-%d", i), 1)
+		r := listBy(fmt.Sprintf("user-%d", i), 1)
 		d.Classify(r)
 		r.flow = r.User
 		h := deal(r.hash(), len(l.queues), int(l.queuing.HandSize))
@@ -325,7 +325,7 @@ func TestLevel_IsItsModel(t *testing.T) {
 				clock.Step(time.Duration(1+random.IntN(1e6)) * time.Microsecond)
 				switch n := random.IntN(100); {
 				case n < 50:
-					r, refused := begin(d, list(fmt.Sprint("u", random.IntN(6)), 1+random.IntN(4)))
+					r, refused := begin(d, listBy(fmt.Sprint("u", random.IntN(6)), 1+random.IntN(4)))
 					if refused != nil {
 						require.Equal(t, QueueFull, refused.Reason)
 						require.Equal(t, arrived, r.state)
@@ -426,12 +426,12 @@ func pick(random *rand.Rand, from map[*Request]bool) *Request {
 func TestConfigure_ALevelEndsWithItsLastRequest(t *testing.T) {
 	t.Parallel()
 	d, clock, l := only(t, 1, &flowv1.QueuingConfiguration{Queues: 4, HandSize: 1, QueueLengthLimit: 9})
-	first, _ := begin(d, list("a", 1))
-	second, _ := begin(d, list("a", 1))
+	first, _ := begin(d, listBy("a", 1))
+	second, _ := begin(d, listBy("a", 1))
 	d.Configure(nil, []*flowv1.FlowSchema{allOf(t, "all")})
 	require.Contains(t, d.levels, "all")
 	require.True(t, l.quiescing)
-	third := list("a", 1)
+	third := listBy("a", 1)
 	require.Equal(t, "catch-all", d.Classify(third).Schema, "the schema dangles")
 	d.Finish(first)
 	require.Equal(t, executing, second.state)
@@ -473,7 +473,7 @@ func TestConfigure_HoldsAtOnce(t *testing.T) {
 		return n
 	}
 	for range 8 {
-		r, refused := begin(d, list("a", 1))
+		r, refused := begin(d, listBy("a", 1))
 		require.Nil(t, refused)
 		all = append(all, r)
 	}
@@ -490,7 +490,7 @@ func TestConfigure_HoldsAtOnce(t *testing.T) {
 	reject := limited("low", 1, 0, nil)
 	reject.Spec.Limited.BorrowingLimitPercent = new(int32)
 	d.Configure([]*flowv1.PriorityLevelConfiguration{exemptLevel(), limited("catch-all", 99, 0, nil), reject}, schemas)
-	_, refused := begin(d, list("a", 1))
+	_, refused := begin(d, listBy("a", 1))
 	require.Equal(t, ConcurrencyLimit, refused.Reason)
 	for count(executing) > 0 {
 		for _, r := range all {
@@ -504,21 +504,21 @@ func TestWidth_IsAPartOfTheLevelAtMost(t *testing.T) {
 	t.Parallel()
 	d, _, l := only(t, 40, nil)
 	require.Equal(t, 6, l.widest) // 15 % of 40
-	r, _ := begin(d, list("a", 10))
+	r, _ := begin(d, listBy("a", 10))
 	require.Equal(t, 6, r.width)
-	r, _ = begin(d, list("a", 0))
+	r, _ = begin(d, listBy("a", 0))
 	require.Equal(t, 1, r.width)
 }
 
 func TestDumps_AndMetrics(t *testing.T) {
 	t.Parallel()
 	d, clock, _ := only(t, 1, &flowv1.QueuingConfiguration{Queues: 2, HandSize: 1, QueueLengthLimit: 9})
-	served := list("jane\nevil", 2)
+	served := listBy("jane\nevil", 2)
 	served.Version, served.Namespace = "v1", "default"
 	d.Classify(served)
 	require.NoError(t, d.Start(t.Context(), served))
 	clock.Step(time.Second)
-	waits, _ := begin(d, list("jane\nevil", 1))
+	waits, _ := begin(d, listBy("jane\nevil", 1))
 
 	text := func(dump func(w *strings.Builder) error) []string {
 		var b strings.Builder
