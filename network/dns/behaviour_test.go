@@ -77,13 +77,14 @@ func TestHandler_WaitsUntilItsCachesAreFilled(t *testing.T) {
 	require.Nil(t, rest, "no answer takes time once the index is filled")
 }
 
-// late is a context whose end is heard by those that wait for it before the functions are called that follow it, as may
-// be with any context. A function that is taken back by then is never called.
+// late is a context that closes its Done channel before it calls the functions registered by context.AfterFunc, as any
+// context may. A function whose stop is called in between never runs.
 type late struct{ context.Context }
 
 func (late) AfterFunc(func()) (stop func() bool) { return func() bool { return true } }
 
-func (late) Value(any) any { return nil } // what it is made of is not found, and AfterFunc is called
+// Value hides the context inside, which context.AfterFunc would otherwise use in place of the method above.
+func (late) Value(any) any { return nil }
 
 func TestServer_ClosesItsSocketsByItself(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -92,15 +91,8 @@ func (n *counter) requireKept(t *testing.T) {
 // TestFullDisk_OfOneMemberOfThree fills the disk of one member of etcd while a client writes: the member ends, the
 // others go on, and with space again it comes back and is as good as they are.
 func TestFullDisk_OfOneMemberOfThree(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("SKIPPED: a small disk can only be mounted by root")
-	}
 	t.Parallel()
-	disk := t.TempDir()
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=192m,mode=0700"); err != nil {
-		t.Skipf("SKIPPED: no small disk can be mounted here: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
+	disk := smallDisk(t)
 	members, clients := startMembers(t, [3]string{dataDir(t), dataDir(t), filepath.Join(disk, "data")})
 	dir := dataDir(t)
 	c := serving(t, start(t, "apiserver", "--data-dir", dir, "--secure-port", "0", "--etcd-servers", clients), dir)

@@ -82,16 +82,9 @@ func TestKilledEtcd_IsReconnectedTo(t *testing.T) {
 // TestFullDisk fills the disk under a control plane: writes are refused with a Status, reads
 // go on, nothing acknowledged is lost, and with space again writes go on.
 func TestFullDisk_IsSaidAndSurvived(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("SKIPPED: a small disk can only be mounted by root")
-	}
 	t.Parallel()
-	disk := t.TempDir()
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=192m,mode=0700"); err != nil {
-		t.Skipf("SKIPPED: no small disk can be mounted here: %v", err)
-	}
+	disk := smallDisk(t)
 	dir := filepath.Join(disk, "data")
-	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
 	c := up(t, dir, "--nodes", "0")
 	acknowledged := []string{"before"}
 	c.run(kubectlLite, "create", "configmap", "before")
@@ -135,6 +128,20 @@ func TestFullDisk_IsSaidAndSurvived(t *testing.T) {
 		require.Equal(t, http.StatusOK, code, tail(body, 500))
 	}
 	c.server.interrupt()
+}
+
+// smallDisk is a disk of 192 MiB. The test is skipped where none can be mounted.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("SKIPPED: a small disk can only be mounted by root")
+	}
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=192m,mode=0700"); err != nil {
+		t.Skipf("SKIPPED: no small disk can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
+	return disk
 }
 
 // fill takes all the space there is.
