@@ -3,6 +3,7 @@ package customresource
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -59,7 +60,8 @@ type SpecVersion struct {
 	SelectableFields         []apiextensionsv1.SelectableField                `json:"selectableFields"`
 }
 
-// Read reads a stored CustomResourceDefinition. The definition keeps the document, which must not change.
+// Read reads a stored CustomResourceDefinition. The definition keeps the document, which must not change. That none of
+// its versions is the stored one is an error.
 func Read(doc []byte) (*Definition, error) {
 	var parts struct {
 		Metadata struct {
@@ -76,6 +78,9 @@ func Read(doc []byte) (*Definition, error) {
 	// A stored document has each name once; to look for others would take half of the time.
 	if err := json.Unmarshal(doc, &parts, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, fmt.Errorf("reading a CustomResourceDefinition: %w", err)
+	}
+	if !slices.ContainsFunc(parts.Spec.Versions, func(v SpecVersion) bool { return v.Storage }) {
+		return nil, errors.New("reading a CustomResourceDefinition: spec.versions: none has storage: true")
 	}
 	m := parts.Metadata
 	d := &Definition{Name: m.Name, UID: m.UID, Annotations: m.Annotations, CreationTimestamp: m.CreationTimestamp,

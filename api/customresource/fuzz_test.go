@@ -11,9 +11,9 @@ import (
 
 // FuzzRead: a definition that can be read registers its kinds, whatever is in it: it may be stored by another release.
 func FuzzRead(f *testing.F) {
-	for _, text := range []string{widgets, "{}", "null", `{"spec":null}`, `{"spec":{"versions":[null,{}]}}`,
+	for _, text := range []string{widgets, "{}", "null", `{"spec":null}`, `{"spec":{"versions":[null,{"storage":true}]}}`,
 		`{"spec":{"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":null}}]}}`,
-		`{"spec":{"names":{"kind":"A"},"versions":[{"name":"v1","served":true,"additionalPrinterColumns":[{"jsonPath":"["}]}]}}`,
+		`{"spec":{"names":{"kind":"A"},"versions":[{"name":"v1","served":true,"storage":true,"additionalPrinterColumns":[{"jsonPath":"["}]}]}}`,
 	} {
 		f.Add(text)
 	}
