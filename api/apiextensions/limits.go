@@ -2,7 +2,6 @@ package apiextensions
 
 import (
 	"fmt"
-	"regexp/syntax"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
@@ -21,8 +20,7 @@ const (
 	// which the parser takes 60,000 a second. The largest definitions in use have 220 rules of 30 KiB.
 	maxRules    = 1_000
 	maxRuleText = 256 << 10
-	// maxPatterns limits the instructions of all compiled patterns: a repetition that takes a few bytes can be a
-	// thousand.
+	// maxPatterns limits the instructions of all compiled patterns together; bounds.MaxPattern limits each.
 	maxPatterns = 500_000
 )
 
@@ -104,20 +102,4 @@ func eachOf(list []apiextensionsv1.JSONSchemaProps, one *apiextensionsv1.JSONSch
 	if one != nil {
 		f(one)
 	}
-}
-
-// instructions is about the size of a compiled pattern.
-func instructions(re *syntax.Regexp) int {
-	const most = 100_000_000 // the product of nested repetitions stays a number
-	n := 1 + len(re.Rune)
-	if re.Op == syntax.OpCharClass { // one with a list of ranges
-		n = 1 + len(re.Rune)/8
-	}
-	for _, sub := range re.Sub {
-		n = min(n+instructions(sub), most)
-	}
-	if re.Op == syntax.OpRepeat {
-		n = min(n*max(1, re.Min, re.Max), most)
-	}
-	return n
 }

@@ -75,7 +75,7 @@ func hasAllSchemas(common *schema, each []*schema) bool {
 }
 
 func isStructural(root *node) bool {
-	patterns := 0
+	var patterns int64
 	return root.err == nil && len(validateStructure(root, nil, &patterns)) == 0
 }
 

@@ -10,6 +10,7 @@ import (
 	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // place is where in a resource a schema is.
@@ -26,11 +27,11 @@ const (
 type structure struct {
 	errs field.ErrorList
 	// patterns are the instructions of the definition's patterns.
-	patterns *int
+	patterns *int64
 }
 
 // validateStructure returns the errors, sorted as kube-apiserver sorts them.
-func validateStructure(root *node, at *field.Path, patterns *int) field.ErrorList {
+func validateStructure(root *node, at *field.Path, patterns *int64) field.ErrorList {
 	c := structure{patterns: patterns}
 	c.node(root, atRoot, at)
 	c.complete(root, root, at, at)
@@ -192,13 +193,16 @@ func (c *structure) junctors(s *node, skipAnyOf, skipAllOf bool, at *field.Path)
 }
 
 func (c *structure) pattern(pattern string, at *field.Path) {
-	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	size, err := bounds.CheckPattern(pattern)
+	if err == nil {
+		_, err = syntax.Parse(pattern, syntax.Perl)
+	}
 	if err != nil {
 		c.add(field.Invalid(at, pattern, fmt.Sprintf("must be a valid regular expression, but isn't: %v", err)))
 		return
 	}
 	before := *c.patterns
-	if *c.patterns += instructions(parsed); before <= maxPatterns && *c.patterns > maxPatterns {
+	if *c.patterns += size; before <= maxPatterns && *c.patterns > maxPatterns {
 		c.add(field.Forbidden(at, "the patterns of the definition take too much memory"))
 	}
 }

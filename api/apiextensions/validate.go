@@ -23,7 +23,7 @@ type validation struct {
 	schemas []*schema
 
 	defaultChecks structural.DefaultChecks
-	patterns      int // their instructions
+	patterns      int64 // their instructions
 }
 
 // options are what a definition is not refused for, if the stored one has it already.

@@ -69,11 +69,12 @@ func callCost(function, overload string, args []ref.Val, result ref.Val) (uint64
 			return 1, true
 		}
 		return read(args, 1), len(args) > 0
-	case "find", "findAll":
+	case "matches", "find", "findAll":
 		if len(args) < 2 {
 			return 0, false
 		}
-		return matching(sizeOf(args[0]), sizeOf(args[1])), true
+		source, ok := args[1].Value().(string)
+		return matching(sizeOf(args[0]), patternSize(source)), ok
 	case "validate":
 		return formatCost(args)
 	case "containsIP", "containsCIDR":

@@ -6,6 +6,8 @@ import (
 
 	celgo "github.com/google/cel-go/cel"
 	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common/env"
+	"github.com/google/cel-go/common/overloads"
 	"github.com/google/cel-go/ext"
 	"github.com/google/cel-go/interpreter"
 )
@@ -25,6 +27,8 @@ var (
 // are limited to those of 1.36.
 func baseEnvironment(stored bool) (*celgo.Env, error) {
 	options := []celgo.EnvOption{
+		celgo.StdLib(celgo.StdLibSubset(env.NewLibrarySubset().AddExcludedFunctions(
+			env.NewFunction(overloads.Matches)))), // which is regexLibrary's
 		celgo.HomogeneousAggregateLiterals(),
 		celgo.EagerlyValidateDeclarations(true),
 		celgo.DefaultUTCTimeZone(true),
@@ -34,7 +38,7 @@ func baseEnvironment(stored bool) (*celgo.Env, error) {
 		celgo.ASTValidators(
 			celgo.ValidateDurationLiterals(),
 			celgo.ValidateTimestampLiterals(),
-			celgo.ValidateRegexLiterals(),
+			patternLiterals{},
 			celgo.ValidateHomogeneousAggregateLiterals(),
 		),
 		celgo.Types(ipType, cidrType),
@@ -48,7 +52,7 @@ func baseEnvironment(stored bool) (*celgo.Env, error) {
 			options = append(options, celgo.Lib(l))
 		}
 	}
-	return celgo.NewEnv(append(options, celgo.Lib(limits{}))...)
+	return celgo.NewCustomEnv(append(options, celgo.Lib(limits{}))...)
 }
 
 // limits makes every program count and limit its cost.

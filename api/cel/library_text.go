@@ -2,94 +2,11 @@ package cel
 
 import (
 	"net/url"
-	"regexp"
 
 	celgo "github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
-	"github.com/google/cel-go/interpreter"
 )
-
-// The regular expression library, find and findAll, and the URL library.
-
-var regexLibrary = library{
-	name: "kubernetes.regex",
-	functions: map[string][]celgo.FunctionOpt{
-		"find": {member("string_find_string", args(celgo.StringType, celgo.StringType), celgo.StringType,
-			celgo.BinaryBinding(
-				func(text, pattern ref.Val) ref.Val { return find(nil, text, pattern) }))},
-		"findAll": {
-			member("string_find_all_string", args(celgo.StringType, celgo.StringType), stringList, celgo.BinaryBinding(
-				func(text, pattern ref.Val) ref.Val { return findAll(nil, text, pattern) })),
-			member("string_find_all_string_int", args(celgo.StringType, celgo.StringType, celgo.IntType), stringList,
-				celgo.FunctionBinding(
-					func(all ...ref.Val) ref.Val { return findAll(nil, all...) })),
-		},
-	},
-	// A literal pattern is compiled once, together with the expression.
-	program: []celgo.ProgramOption{celgo.OptimizeRegex(compiledOnce("find", find), compiledOnce("findAll", findAll))},
-}
-
-func compiledOnce(name string, f func(*regexp.Regexp, ...ref.Val) ref.Val) *interpreter.RegexOptimization {
-	return &interpreter.RegexOptimization{
-		Function: name, RegexIndex: 1,
-		Factory: func(c interpreter.InterpretableCall, pattern string) (interpreter.InterpretableCall, error) {
-			re, err := regexp.Compile(pattern)
-			if err != nil {
-				return nil, err
-			}
-			return interpreter.NewCall(c.ID(), c.Function(), c.OverloadID(), c.Args(), func(all ...ref.Val) ref.Val {
-				if len(all) < 2 {
-					return types.NoSuchOverloadErr()
-				}
-				return f(re, all...)
-			}), nil
-		},
-	}
-}
-
-// pattern returns the first two arguments. re is the compiled second one, if it is a literal.
-func pattern(re *regexp.Regexp, all []ref.Val) (string, *regexp.Regexp, ref.Val) {
-	text, ok := all[0].Value().(string)
-	if !ok {
-		return "", nil, types.MaybeNoSuchOverloadErr(all[0])
-	}
-	if re != nil {
-		return text, re, nil
-	}
-	source, ok := all[1].Value().(string)
-	if !ok {
-		return "", nil, types.MaybeNoSuchOverloadErr(all[1])
-	}
-	re, err := regexp.Compile(source)
-	if err != nil {
-		return "", nil, types.NewErr("Illegal regex: %v", err.Error())
-	}
-	return text, re, nil
-}
-
-func find(re *regexp.Regexp, all ...ref.Val) ref.Val {
-	text, re, failed := pattern(re, all)
-	if failed != nil {
-		return failed
-	}
-	return types.String(re.FindString(text))
-}
-
-func findAll(re *regexp.Regexp, all ...ref.Val) ref.Val {
-	text, re, failed := pattern(re, all)
-	if failed != nil {
-		return failed
-	}
-	most := int64(-1)
-	if len(all) == 3 {
-		var ok bool
-		if most, ok = all[2].Value().(int64); !ok {
-			return types.MaybeNoSuchOverloadErr(all[2])
-		}
-	}
-	return types.NewStringList(types.DefaultTypeAdapter, re.FindAllString(text, int(most)))
-}
 
 var urlLibrary = library{name: "kubernetes.urls", functions: map[string][]celgo.FunctionOpt{
 	"url":            {call("string_to_url", args(celgo.StringType), urlType, unary(parseURL))},

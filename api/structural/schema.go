@@ -25,12 +25,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/json"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // Schema is the compiled schema of a value. It is immutable, and so safe for concurrent use. A nil Schema
@@ -94,7 +95,7 @@ const (
 // checks are what a value must be besides its type; a schema without any has none.
 type checks struct {
 	format               string // "" if the format is not one of those that are checked
-	pattern              *regexp.Regexp
+	pattern              *bounds.Pattern
 	minLength, maxLength *int64
 
 	numbers *numbers
@@ -193,7 +194,7 @@ func (s *Schema) compileChecks(p *apiextensionsv1.JSONSchemaProps, depth int) er
 		minItems: p.MinItems, maxItems: p.MaxItems, minProperties: p.MinProperties, maxProperties: p.MaxProperties,
 		required: p.Required, numbers: newNumbers(p, s.types)}
 	if p.Pattern != "" {
-		pattern, err := regexp.Compile(p.Pattern)
+		pattern, err := bounds.CompilePattern(p.Pattern)
 		if err != nil {
 			return err
 		}

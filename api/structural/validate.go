@@ -96,8 +96,12 @@ func (v *checking) fail(make func(path string) error) {
 // in is where a value is, in kube-openapi's words: "spec.x in body must be …".
 const in = "body"
 
-// every is how many values are checked between two looks at the context.
-const every = 1024
+const (
+	// every is how many values are checked between two looks at the context.
+	every = 1024
+	// workPerStep is how much of a pattern's work counts as a step.
+	workPerStep = 100
+)
 
 // value checks a value by a schema. An error of a value that has not changed is left out.
 func (v *checking) value(s *Schema, value any, p *past) verdict {

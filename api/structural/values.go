@@ -12,6 +12,8 @@ import (
 	openapierrors "k8s.io/kube-openapi/pkg/validation/errors"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // formats are the formats of strings that are checked; others are ignored. They are written without dashes,
@@ -106,13 +108,28 @@ func (v *checking) length(c *checks, s string, d *verdict) {
 		fault = func(path string) error { return openapierrors.TooLong(path, in, *c.maxLength, s) }
 	case c.minLength != nil && int64(utf8.RuneCountInString(s)) < *c.minLength:
 		fault = func(path string) error { return openapierrors.TooShort(path, in, *c.minLength, s) }
-	case c.pattern != nil && !c.pattern.MatchString(s):
+	case c.pattern != nil && !v.match(c.pattern, s):
 		fault = func(path string) error { return openapierrors.FailedPattern(path, in, c.pattern.String(), s) }
 	default:
 		return
 	}
 	d.ok = false
 	v.fail(fault)
+}
+
+// match reports whether a string matches. It ends early when the context does.
+func (v *checking) match(p *bounds.Pattern, s string) bool {
+	if v.limit > 0 {
+		if v.steps += int(p.Work(s) / workPerStep); v.steps > v.limit {
+			v.err = errTooManySteps
+			return true
+		}
+	}
+	is, err := p.MatchContext(v.ctx, s)
+	if err != nil {
+		v.err = err
+	}
+	return is
 }
 
 // numbers are the bounds of a number.

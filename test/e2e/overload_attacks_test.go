@@ -101,6 +101,17 @@ func attacks() []attack {
 		{name: "a costly rule of a definition", method: "POST",
 			path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", contentType: asJSON, clients: 4,
 			body: costlyDefinition, codes: []int{422}},
+		{name: "a definition whose pattern is a gigabyte", method: "POST",
+			path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", contentType: asJSON, clients: 4,
+			body:  definitionOf(`{"type":"string","pattern":"` + strings.Repeat("(a{1000})", 30_000) + `"}`),
+			codes: []int{422, 429}},
+		{name: "a rule that compiles what clients send", method: "POST", path: attacked, contentType: asJSON, clients: 4,
+			body: costly(`"pattern":"` + strings.Repeat("(a{1000})", 30_000) + `"`), codes: []int{422, 429}},
+		{name: "a rule that matches what clients send", method: "POST", path: attacked, contentType: asJSON, clients: 4,
+			body:  costly(`"pattern":"(a{0,100}){0,10}b","text":"` + strings.Repeat("a", 900_000) + `"`),
+			codes: []int{422, 429}},
+		{name: "a rule that compares all with all", method: "POST", path: attacked, contentType: asJSON, clients: 4,
+			body: costly(fieldsOf(3_000)), codes: []int{422, 429}},
 		{name: "200 bodies that trickle", raw: trickle},
 		{name: "200 lists that nobody reads", raw: unread(200, many)},
 		{name: "200 watches of everything that nobody reads", raw: unread(200, many+"?watch=1&resourceVersion=0")},
@@ -118,11 +129,43 @@ func fieldsOf(n int) string {
 	return strings.TrimSuffix(b.String(), ",")
 }
 
-const costlyDefinition = `{"metadata":{"name":"boats.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
+var costlyDefinition = definitionOf(`{"type":"object","properties":{"a":{"type":"array","items":{"type":"string"}}},
+"x-kubernetes-validations":[{"rule":
+"self.a.all(x, self.a.all(y, self.a.all(z, x.matches('(a+)+b') && y + z != x)))"}]}`)
+
+// definitionOf defines a kind by the schema of its spec.
+func definitionOf(spec string) string {
+	return `{"metadata":{"name":"boats.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
 "names":{"plural":"boats","singular":"boat","kind":"Boat","listKind":"BoatList"},"versions":[{"name":"v1","served":true,
-"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"a":{
-"type":"array","items":{"type":"string"}}},"x-kubernetes-validations":[{"rule":
-"self.a.all(x, self.a.all(y, self.a.all(z, x.matches('(a+)+b') && y + z != x)))"}]}}}}}]}}`
+"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":` + spec + `}}}}]}}`
+}
+
+// costly is a ConfigMap for which costlyPolicy does what it can.
+func costly(data string) string {
+	return `{"metadata":{"generateName":"c-","labels":{"costly":"yes"}},"data":{` + data + `}}`
+}
+
+// costlyPolicy is what an administrator may well write, without a thought of what clients will send.
+const costlyPolicy = `{"metadata":{"name":"costly"},"spec":{"matchConstraints":{
+"objectSelector":{"matchLabels":{"costly":"yes"}},
+"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},
+"validations":[{"expression":"!has(object.data.pattern) || object.data.?text.orValue('').matches(object.data.pattern)"},
+{"expression":"object.data.all(a, object.data.all(b, a == b || object.data[a] != b))"}]}}`
+
+// applyCostlyPolicy returns when the policy is in force.
+func (c *confined) applyCostlyPolicy(t *testing.T) {
+	t.Helper()
+	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpol"
+	code, answer := c.do("POST", policies+"icies", asJSON, []byte(costlyPolicy))
+	require.Equal(t, 201, code, answer)
+	code, answer = c.do("POST", policies+"icybindings", asJSON,
+		[]byte(`{"metadata":{"name":"costly"},"spec":{"policyName":"costly","validationActions":["Deny"]}}`))
+	require.Equal(t, 201, code, answer)
+	eventually(t, time.Minute, "the policy is in force", func() bool {
+		code, _ := c.do("POST", attacked, asJSON, []byte(costly(`"pattern":"b"`)))
+		return code == 422
+	})
+}
 
 // attack lets one loose, and requires that it is answered, the server lives and the normal clients go on.
 func (c *confined) attack(t *testing.T, a attack, normal *calm) {

@@ -189,6 +189,7 @@ func TestOverload_IsAnsweredAndDisturbsNobody(t *testing.T) {
 	require.Equal(t, 201, code, answer)
 	code, answer = c.do("POST", attacked, asJSON, []byte(`{"metadata":{"name":"patched","annotations":{"a":"b"}}}`))
 	require.Equal(t, 201, code, answer)
+	c.applyCostlyPolicy(t)
 	began := time.Now()
 	c.fill(t, manyObjects)
 	t.Logf("%d objects in %v; %d MiB", manyObjects, time.Since(began).Round(time.Second), c.anonymous()>>20)
