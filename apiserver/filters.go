@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -100,10 +101,20 @@ func (s *Server) observe(next http.Handler) http.Handler {
 			inflight := s.metrics.InFlight(r.Method)
 			inflight.Inc()
 			defer inflight.Dec()
+			growStack()
 		}
 		defer func() { s.count(w, r, time.Since(w.start)) }()
 		next.ServeHTTP(w, r)
 	})
+}
+
+// growStack makes room at once for what a request will need. The goroutine of a request begins with a few KiB, and each
+// time that they are not enough its stack is copied, with all that is on it by then.
+//
+//go:noinline
+func growStack() {
+	var room [16 << 10]byte
+	runtime.KeepAlive(&room)
 }
 
 // plainPath has the router match the decoded path, whatever the client chose to escape: encodeURIComponent writes

@@ -16,9 +16,6 @@ import (
 // typeMeta begins an event that stands by itself. An event in a list has none.
 const typeMeta = `{"kind":"Event","apiVersion":"` + apiVersion + `",`
 
-// micro is metav1.RFC3339Micro.
-const micro = "2006-01-02T15:04:05.000000Z07:00"
-
 // append appends the event's members and the closing brace, in the order of Kubernetes' type. Without its bodies an
 // event says that it is truncated.
 func (e *event) append(b []byte, bodies bool) []byte {
@@ -154,8 +151,15 @@ func appendStrings(b []byte, list []string) []byte {
 	return append(b, ']')
 }
 
+// appendTime appends a time with its microseconds. Of package time's layouts those without are the quick ones.
 func appendTime(b []byte, t time.Time) []byte {
-	return append(t.UTC().AppendFormat(append(b, '"'), micro), '"')
+	t = t.UTC()
+	b = t.AppendFormat(append(b, '"'), time.RFC3339)
+	b[len(b)-1] = '.' // in place of Z
+	for micros, unit := t.Nanosecond()/1000, 100_000; unit > 0; unit /= 10 {
+		b = append(b, '0'+byte(micros/unit%10))
+	}
+	return append(b, `Z"`...)
 }
 
 const hex = "0123456789abcdef"

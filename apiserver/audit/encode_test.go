@@ -112,3 +112,12 @@ func TestSourceIPs(t *testing.T) {
 		require.Equal(t, c.want, sourceIPs(r), c)
 	}
 }
+
+func TestAppendTime_HasMicroseconds(t *testing.T) {
+	t.Parallel()
+	for nanoseconds, want := range map[int]string{0: ".000000Z", 999: ".000000Z", 1000: ".000001Z", 120_034_999: ".120034Z",
+		999_999_999: ".999999Z"} {
+		at := time.Date(2026, 2, 3, 4, 5, 6, nanoseconds, time.FixedZone("", 3600))
+		require.Equal(t, `"2026-02-03T03:05:06`+want+`"`, string(appendTime(nil, at)))
+	}
+}
