@@ -205,6 +205,9 @@ func (f *fieldSet) parse(doc string) (string, bool) {
 			doc, ok = strings.CutPrefix(doc, "{}")
 			continue
 		}
+		if len(name) < 2 || name[1] != ':' || strings.IndexByte(elementTypes, name[0]) < 0 {
+			break // the library leaves such an element out
+		}
 		part := f.begin(name)
 		doc, ok = part.parse(doc)
 		part.member = part.member || len(part.below) == 0
@@ -352,6 +355,9 @@ func htmlSafe(doc []byte) []byte {
 	return b.Bytes()
 }
 
+// elementTypes begin an element of a path: a field, an item's keys, an item's value, an item's index; in their order.
+const elementTypes = "fkvi"
+
 // compareElements orders elements as Kubernetes does: fields, items by their keys, items by
 // their value; numbers below strings.
 func compareElements(a, b string) int {
@@ -362,7 +368,7 @@ func compareElements(a, b string) int {
 		return compareItemElements(a, b)
 	}
 	if a[0] != b[0] {
-		return strings.IndexByte("fkvi", a[0]) - strings.IndexByte("fkvi", b[0])
+		return strings.IndexByte(elementTypes, a[0]) - strings.IndexByte(elementTypes, b[0])
 	}
 	if strings.IndexByte(a, '\\') >= 0 || strings.IndexByte(b, '\\') >= 0 {
 		return strings.Compare(unescape(a), unescape(b))
