@@ -2,6 +2,7 @@ package encoding
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -29,12 +30,18 @@ func CheckQuantities(doc []byte, into any) error {
 	}
 	w := quantityWalk{jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))}
-	return w.value(reflect.TypeOf(into), nil)
+	if err := w.value(reflect.TypeOf(into), nil); !errors.Is(err, errMalformed) {
+		return err
+	}
+	return nil
 }
 
 type quantityWalk struct{ from *jsontext.Decoder }
 
-// value reads one value. It stops at malformed JSON, which the decoder reports.
+// errMalformed ends a walk at malformed JSON, of which the decoder of the document tells.
+var errMalformed = errors.New("malformed JSON")
+
+// value reads one value.
 func (w quantityWalk) value(t reflect.Type, path *field.Path) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -44,7 +51,7 @@ func (w quantityWalk) value(t reflect.Type, path *field.Path) error {
 	case t == quantityType:
 		text, err := w.from.ReadValue()
 		if err != nil {
-			return nil
+			return errMalformed
 		}
 		return checkQuantity(strings.TrimSpace(strings.Trim(string(text), `"`)), path)
 	case reflect.PointerTo(t).Implements(unmarshalerType):
@@ -53,18 +60,33 @@ func (w quantityWalk) value(t reflect.Type, path *field.Path) error {
 	case kind == '[' && t.Kind() == reflect.Slice:
 		return w.list(t.Elem(), path)
 	}
-	_ = w.from.SkipValue()
+	return w.skip()
+}
+
+func (w quantityWalk) skip() error {
+	if w.from.SkipValue() != nil {
+		return errMalformed
+	}
 	return nil
 }
 
+// token reads the beginning or the end of an object or list, or a name.
+func (w quantityWalk) token() (jsontext.Token, error) {
+	token, err := w.from.ReadToken()
+	if err != nil {
+		err = errMalformed
+	}
+	return token, err
+}
+
 func (w quantityWalk) object(t reflect.Type, path *field.Path) error {
-	if _, err := w.from.ReadToken(); err != nil {
-		return nil
+	if _, err := w.token(); err != nil {
+		return err
 	}
 	for w.from.PeekKind() == '"' {
-		token, err := w.from.ReadToken()
+		token, err := w.token()
 		if err != nil {
-			return nil
+			return err
 		}
 		name := token.String()
 		switch {
@@ -74,19 +96,19 @@ func (w quantityWalk) object(t reflect.Type, path *field.Path) error {
 			at := JSONFields(reflect.PointerTo(t))[name]
 			err = w.value(t.FieldByIndex(at).Type, path.Child(name))
 		default:
-			_ = w.from.SkipValue()
+			err = w.skip()
 		}
 		if err != nil {
 			return err
 		}
 	}
-	_, _ = w.from.ReadToken()
-	return nil
+	_, err := w.token()
+	return err
 }
 
 func (w quantityWalk) list(t reflect.Type, path *field.Path) error {
-	if _, err := w.from.ReadToken(); err != nil {
-		return nil
+	if _, err := w.token(); err != nil {
+		return err
 	}
 	for i := 0; ; i++ {
 		if kind := w.from.PeekKind(); kind == ']' || kind == 0 {
@@ -96,8 +118,8 @@ func (w quantityWalk) list(t reflect.Type, path *field.Path) error {
 			return err
 		}
 	}
-	_, _ = w.from.ReadToken()
-	return nil
+	_, err := w.token()
+	return err
 }
 
 // checkQuantity checks the quantity at a path, and quotes only the beginning of a long one.
