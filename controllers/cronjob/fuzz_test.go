@@ -23,7 +23,8 @@ func (c *counted) Next(after time.Time) time.Time {
 // its times is the latest.
 func FuzzSchedule(f *testing.F) {
 	for _, text := range []string{"* * * * *", "*/5 0-6 1 1 *", "0 0 29 2 *", "0 0 31 2 *", "@every 1s", "@every 1000h",
-		"@yearly", "59 23 31 12 0", "TZ=Europe/Berlin 30 2 * 3,10 *", "CRON_TZ=UTC 0 0 * * *", "* * * 1 *"} {
+		"@yearly", "59 23 31 12 0", "TZ=Europe/Berlin 30 2 * 3,10 *", "CRON_TZ=UTC 0 0 * * *", "* * * 1 *",
+		"TZ="} {
 		f.Add(text, int64(3600), "")
 		f.Add(text, int64(10*365*24*3600), "America/New_York")
 	}
@@ -33,11 +34,6 @@ func FuzzSchedule(f *testing.F) {
 		if zone != "" {
 			spec.TimeZone = &zone
 		}
-		defer func() {
-			if r := recover(); r != nil && zone != "" {
-				panic(r)
-			} // the API server refuses the bare "TZ=…" at which the parser panics
-		}()
 		times, _, err := parse(spec)
 		if err != nil || ago < 0 || ago > 50*365*24*3600 {
 			return
