@@ -46,6 +46,13 @@ type auditedServer struct {
 // startAudited starts a server that audits by the rules of a policy, at once.
 func startAudited(t testing.TB, rules string, change ...func(*audit.Options)) *auditedServer {
 	t.Helper()
+	auditor, log := openAudit(t, rules, change...)
+	return &auditedServer{connect(t, servertest.Start(t, apiserver.Options{Audit: auditor}).Config), log}
+}
+
+// openAudit opens an audit log.
+func openAudit(t testing.TB, rules string, change ...func(*audit.Options)) (auditor *audit.Auditor, log string) {
+	t.Helper()
 	dir := t.TempDir()
 	o := audit.Defaults()
 	o.PolicyFile, o.Log.Path = filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
@@ -56,8 +63,7 @@ func startAudited(t testing.TB, rules string, change ...func(*audit.Options)) *a
 	auditor, err := audit.Open(o, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, auditor.Close()) })
-	s := connect(t, servertest.Start(t, apiserver.Options{Audit: auditor}).Config)
-	return &auditedServer{s, o.Log.Path}
+	return auditor, o.Log.Path
 }
 
 func writePolicy(t testing.TB, path, rules string) {

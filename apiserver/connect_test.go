@@ -24,8 +24,14 @@ import (
 // withKubelet is an API server with the pod "web" on a node whose agent is a kubelet.
 func withKubelet(t *testing.T) *server {
 	t.Helper()
+	return serverWithKubelet(t, apiserver.Options{})
+}
+
+func serverWithKubelet(t *testing.T, o apiserver.Options) *server {
+	t.Helper()
 	port, kubelet := proxytest.Serve(t, proxytest.Kubelet)
-	s := assemble(t, builtin.Kinds(), apiserver.Options{Kubelet: kubelet})
+	o.Kubelet = kubelet
+	s := assemble(t, builtin.Kinds(), o)
 	s.create("/api/v1/namespaces/default/serviceaccounts", m{"metadata": m{"name": "default"}})
 	s.create(nodes, m{"metadata": m{"name": "n"}, "status": m{
 		"addresses": []any{m{"type": "Hostname", "address": "nowhere.invalid"},
