@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 func cronJobs() *api.Resource {
@@ -140,7 +140,7 @@ func validateSchedule(spec *batchv1.CronJobSpec, path *field.Path) field.ErrorLi
 	if spec.Schedule == "" {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	if _, err := parseSchedule(spec.Schedule); err != nil {
+	if _, err := bounds.ParseSchedule(spec.Schedule); err != nil {
 		return field.ErrorList{field.Invalid(at, spec.Schedule, err.Error())}
 	}
 	return nil
@@ -170,16 +170,6 @@ func validateTimeZone(name *string, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path, *name, err.Error()))
 	}
 	return errs
-}
-
-// parseSchedule returns the cron parser's panic at a bare "TZ=…" as an error.
-func parseSchedule(text string) (schedule cron.Schedule, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("invalid schedule format: %v", r)
-		}
-	}()
-	return cron.ParseStandard(text)
 }
 
 func warnCronJob(c, old *batchv1.CronJob) []string {

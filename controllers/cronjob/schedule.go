@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/coxswain-dev/coxswain/bounds"
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
@@ -45,21 +46,11 @@ func parse(spec *batchv1.CronJobSpec) (times cron.Schedule, reason string, err e
 			text = "TZ=" + *zone + " " + text
 		}
 	}
-	times, err = parseStandard(text)
+	times, err = bounds.ParseSchedule(text)
 	if err != nil {
 		return nil, "UnparseableSchedule", fmt.Errorf("unparseable schedule: %q : %w", spec.Schedule, err)
 	}
 	return times, "", nil
-}
-
-// parseStandard is cron.ParseStandard, of which a panic, as at a bare "TZ=", is an error.
-func parseStandard(text string) (times cron.Schedule, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("invalid schedule format: %v", r)
-		}
-	}()
-	return cron.ParseStandard(text)
 }
 
 // due is the latest time that has come since the last run, or zero. Of several that were
