@@ -14,6 +14,7 @@ func FuzzStaticPods(f *testing.F) {
 		"", "{}", "null", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i}]}\n",
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: &a {containers: [*a]}\n",
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: web, annotations: null}\nspec: {overhead: {memory: 1e-999999999}}\n",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {overhead: {memory: 1e6999999999}}\n",
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","annotations":{"kubernetes.io/config.mirror":"x"}}}`,
 		"a: &a xxxxxxxx\nb: [*a, *a, *a, *a]\n",
 	} {

@@ -126,6 +126,9 @@ func readStaticPods(dir string) ([]*corev1.Pod, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", e.Name(), err)
 		}
+		if bounds.SuspectQuantity(document) { // which may keep the decoder busy for ever
+			return nil, fmt.Errorf("%s: a number has too many digits, or too large an exponent", e.Name())
+		}
 		if err := yaml.UnmarshalStrict(document, pod); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.Name(), err)
 		}
