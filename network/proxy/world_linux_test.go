@@ -73,8 +73,7 @@ func newWorld(t *testing.T) *world {
 	})
 	w.outside = &pod{world: w, namespace: namespace(t), v4: netip.MustParseAddr("203.0.113.2"),
 		v6: netip.MustParseAddr("2001:db8:1::2")}
-	w.in(w.node, func(h *netlink.Handle) error { return cable(h, "uplink", w.outside) })
-	w.in(w.outside.namespace, func(h *netlink.Handle) error { return podSide(h, w.outside) })
+	w.outside.connect("uplink")
 	w.in(w.node, func(h *netlink.Handle) error {
 		link, err := h.LinkByName("uplink")
 		if err != nil {
@@ -117,10 +116,24 @@ func (w *world) pod() *pod {
 	n := w.pods + 1
 	p := &pod{world: w, namespace: namespace(w), v4: netip.AddrFrom4([4]byte{10, 244, 0, byte(n)}),
 		v6: netip.MustParseAddr(fmt.Sprintf("fd00::%x", n))}
-	device := fmt.Sprintf("pod%d", n)
-	w.in(w.node, func(h *netlink.Handle) error { return cable(h, device, p) })
-	w.in(p.namespace, func(h *netlink.Handle) error { return podSide(h, p) })
+	p.connect(fmt.Sprintf("pod%d", n))
 	return p
+}
+
+// connect lays a cable from the node, and waits until both of its ends send.
+func (p *pod) connect(device string) {
+	p.Helper()
+	p.in(p.node, func(h *netlink.Handle) error { return cable(h, device, p) })
+	p.in(p.namespace, func(h *netlink.Handle) error { return podSide(h, p) })
+	for name, end := range map[string]*os.File{device: p.node, "eth0": p.namespace} {
+		p.in(end, func(h *netlink.Handle) error {
+			require.Eventually(p, func() bool {
+				link, err := h.LinkByName(name)
+				return err == nil && link.Attrs().OperState == netlink.OperUp
+			}, limit, tick)
+			return nil
+		})
+	}
 }
 
 func cable(h *netlink.Handle, device string, p *pod) error {
@@ -232,13 +245,12 @@ func (p *pod) serve(port int) *pod {
 	return p
 }
 
-// patience is how long a packet that is not answered is waited for.
 const (
 	limit = 20 * time.Second
 	tick  = time.Millisecond
+	// patience is how long a packet that is not answered is waited for.
+	patience = 300 * time.Millisecond
 )
-
-const patience = 300 * time.Millisecond
 
 // dial opens a connection from a namespace.
 func dial(from *os.File, network, to string) (c net.Conn, err error) {

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -8,9 +9,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // PodDevice is the name of a pod's own device, where nobody asks for another.
@@ -58,7 +61,25 @@ func (r *Router) ConnectPodBy(pod *os.File, device string, addresses ...netip.Ad
 	if err := r.routePod(inside, addresses); err != nil {
 		return Cable{}, err
 	}
-	return cableOf(inside, end), setUpPod(own, end, addresses)
+	if err := setUpPod(own, end, addresses); err != nil {
+		return Cable{}, err
+	}
+	return cableOf(inside, end), errors.Join(awaitUp(r.inside, inside), awaitUp(own, end))
+}
+
+// awaitUp returns when a device sends. The kernel's link watch has it do so a moment after both ends of its cable are
+// up. Packets of before are lost, and a lost answer of ARP delays a pod's first connection by a second. Since Linux 6.8
+// the reading alone hurries the link watch. No pod fails for a device that takes longer than a second.
+func awaitUp(h *netlink.Handle, device netlink.Link) error {
+	up := func(context.Context) (bool, error) {
+		now, err := h.LinkByIndex(device.Attrs().Index)
+		return err == nil && now.Attrs().OperState == netlink.OperUp, err
+	}
+	err := wait.PollUntilContextTimeout(context.Background(), time.Millisecond, time.Second, true, up)
+	if err != nil && !wait.Interrupted(err) {
+		return fmt.Errorf("device %s: %w", device.Attrs().Name, err)
+	}
+	return nil
 }
 
 // CheckPod reports what is missing of a pod's cable, and of the router's routes to the pod.

@@ -90,7 +90,24 @@ func (m machine) pod(r *router.Router, addresses ...string) machine {
 		all = append(all, netip.MustParseAddr(a))
 	}
 	m.do(func() error { return r.ConnectPod(p.File, all...) })
+	require.Empty(m.t, p.silent(), "what a pod sends first arrives")
 	return p
+}
+
+// silent are the devices that lead to another namespace and do not send yet. A list, unlike reading one device, does
+// not hurry the kernel's link watch.
+func (m machine) silent() (names []string) {
+	m.t.Helper()
+	m.do(func() error {
+		devices, err := netlink.LinkList()
+		for _, d := range devices {
+			if d.Type() == "veth" && d.Attrs().OperState != netlink.OperUp {
+				names = append(names, d.Attrs().Name)
+			}
+		}
+		return err
+	})
+	return names
 }
 
 // serve answers every TCP connection to port 80 with a word and the client's address.
