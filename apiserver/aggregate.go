@@ -57,8 +57,8 @@ func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	if text := hr.URL.Query().Get("fieldSelector"); text != "" {
-		selectFields(&a, text)
+	if hr.URL.RawQuery != "" {
+		addSelectors(&a, hr.URL.Query())
 	}
 	var seat flowcontrol.Request
 	defer s.leaveSeat(&seat)

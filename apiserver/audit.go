@@ -63,7 +63,7 @@ func (s *Server) beginAudit(w *response, r *http.Request, user *authn.User) *aud
 		if query.Flag(params, "watch") {
 			a.Verb = "watch"
 		}
-		selectFields(&a, params.Get("fieldSelector"))
+		addSelectors(&a, params)
 	}
 	record := s.Audit.Begin(r, &a, w.start, s.longRunning(r))
 	if record != nil {

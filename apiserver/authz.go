@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"net/url"
 
 	"github.com/go-chi/chi/v5"
 	"k8s.io/apimachinery/pkg/api/validation/path"
@@ -44,17 +45,20 @@ func attributesOf(r *request) authz.Attributes {
 	if r.isNamespace() {
 		a.Namespace = r.name // so that rights within a namespace are rights on it
 	}
-	if text := r.query.Get("fieldSelector"); text != "" {
-		selectFields(&a, text)
-	}
+	addSelectors(&a, r.query)
 	return a
 }
 
-// selectFields adds the field selector of a list to its attributes: a list that is narrowed to a name is a
-// request about that name. A deletecollection never is, so that a right to objects by their names does not
-// include it. The verb reports errors in the selector.
-func selectFields(a *authz.Attributes, text string) {
+// addSelectors adds the selectors of a list to its attributes: a list that is narrowed to a name is a request about
+// that name. A deletecollection never is, so that a right to objects by their names does not include it. The verb
+// reports errors in the selectors.
+func addSelectors(a *authz.Attributes, params url.Values) {
 	if a.Verb != "list" && a.Verb != "watch" && a.Verb != "deletecollection" {
+		return
+	}
+	a.Labels = params.Get("labelSelector")
+	text := params.Get("fieldSelector")
+	if text == "" {
 		return
 	}
 	selector, err := fields.ParseSelector(text)

@@ -138,6 +138,7 @@ func (r rights) Authorize(c cel.Check) (bool, string, error) {
 		if selector, err := fields.ParseSelector(c.FieldSelector); c.FieldSelector != "" && err == nil {
 			a.Fields = selector.Requirements()
 		}
+		a.Labels = c.LabelSelector
 	}
 	decision, reason, err := r.cluster.Decide(r.ctx, a)
 	return decision == authz.Allow, reason, err

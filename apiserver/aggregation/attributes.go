@@ -24,13 +24,27 @@ var streamed = []string{"attach", "exec", "log", "portforward", "proxy"}
 // namespaceParts are below a namespace, and are no resources of it.
 var namespaceParts = []string{"status", "finalize"}
 
+// maxParts is how many parts of a path say what it is about: apis, a group, a version, watch or proxy, namespaces, a
+// namespace, a resource, a name and a subresource.
+const maxParts = 9
+
+// appendParts appends the first parts of a path. The core group has the name "".
+func appendParts(parts []string, path string) []string {
+	for more := true; more && len(parts) < maxParts; {
+		var part string
+		part, path, more = strings.Cut(path, "/")
+		if parts = append(parts, part); len(parts) == 1 && part == "api" {
+			parts = append(parts, "")
+		}
+	}
+	return parts
+}
+
 // Attributes are those by which a request for another server is authorized. a.Path is set for /apis/GROUP/VERSION
 // itself, and for paths that are not below one.
 func Attributes(r *http.Request, user *authn.User) (authz.Attributes, error) {
-	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	if parts[0] == "api" { // the core group has no name
-		parts = slices.Insert(parts, 1, "")
-	}
+	var room [maxParts]string
+	parts := appendParts(room[:0], strings.Trim(r.URL.Path, "/"))
 	if len(parts) < 4 || parts[0] != "api" && parts[0] != "apis" { // apis, group, version
 		verb := strings.ToLower(r.Method)
 		if verb == "head" {

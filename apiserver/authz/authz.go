@@ -39,6 +39,8 @@ type Attributes struct {
 	Namespace, Name                       string
 	// Fields is the field selector of a list or a watch, if it has a valid one.
 	Fields fields.Requirements
+	// Labels is its label selector as the client wrote it. One that is not valid narrows nothing.
+	Labels string
 }
 
 // Decision is an authorizer's answer. The zero value leaves the decision to others; if none allows the

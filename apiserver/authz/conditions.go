@@ -43,7 +43,7 @@ var conditionsScope = sync.OnceValues(func() (*cel.Scope, error) {
 // conditions decide whether a webhook is asked.
 type conditions struct {
 	expressions []*cel.Expression
-	// selects reports whether one reads the field selector, which is otherwise not made for them.
+	// selects reports whether one reads a selector, which is otherwise not made for them.
 	selects bool
 }
 
@@ -74,7 +74,7 @@ func compileConditions(list []WebhookMatchCondition, root *field.Path) (c condit
 			continue
 		}
 		c.expressions = append(c.expressions, x)
-		c.selects = c.selects || x.SelectsField("fieldSelector")
+		c.selects = c.selects || x.SelectsField("fieldSelector") || x.SelectsField("labelSelector")
 	}
 	return c, errs
 }
@@ -124,10 +124,24 @@ func (c *conditions) document(spec *authorizationv1.SubjectAccessReviewSpec) map
 	if c.selects && on.FieldSelector != nil {
 		var list []map[string]any
 		for _, r := range on.FieldSelector.Requirements {
-			list = append(list, map[string]any{"key": r.Key, "operator": string(r.Operator), "values": r.Values})
+			list = append(list, requirementDocument(r.Key, string(r.Operator), r.Values))
 		}
 		resource["fieldSelector"] = map[string]any{"requirements": list}
 	}
+	if c.selects && on.LabelSelector != nil {
+		var list []map[string]any
+		for _, r := range on.LabelSelector.Requirements {
+			list = append(list, requirementDocument(r.Key, string(r.Operator), r.Values))
+		}
+		resource["labelSelector"] = map[string]any{"requirements": list}
+	}
 	doc["resourceAttributes"] = resource
 	return doc
+}
+
+func requirementDocument(key, operator string, values []string) map[string]any {
+	if values == nil {
+		values = []string{}
+	}
+	return map[string]any{"key": key, "operator": operator, "values": values}
 }

@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -267,6 +268,9 @@ func question(a *Attributes) *authorizationv1.SubjectAccessReview {
 	if len(a.Fields) > 0 {
 		review.Spec.ResourceAttributes.FieldSelector = fieldSelector(a.Fields)
 	}
+	if a.Labels != "" {
+		review.Spec.ResourceAttributes.LabelSelector = labelSelector(a.Labels)
+	}
 	return review
 }
 
@@ -281,4 +285,32 @@ func fieldSelector(list fields.Requirements) *authorizationv1.FieldSelectorAttri
 			Values: []string{r.Value}})
 	}
 	return s
+}
+
+// labelOperators are those that a review knows. It has none for greater and less.
+var labelOperators = map[selection.Operator]metav1.LabelSelectorOperator{
+	selection.Equals: metav1.LabelSelectorOpIn, selection.DoubleEquals: metav1.LabelSelectorOpIn,
+	selection.In: metav1.LabelSelectorOpIn, selection.NotEquals: metav1.LabelSelectorOpNotIn,
+	selection.NotIn: metav1.LabelSelectorOpNotIn, selection.Exists: metav1.LabelSelectorOpExists,
+	selection.DoesNotExist: metav1.LabelSelectorOpDoesNotExist,
+}
+
+// labelSelector has the requirements that a review knows: each of them narrows the request, so that one which is left
+// out does not make it look harmless. It is nil if there are none.
+func labelSelector(text string) *authorizationv1.LabelSelectorAttributes {
+	list, err := labels.ParseToRequirements(text)
+	if err != nil {
+		return nil
+	}
+	var known []metav1.LabelSelectorRequirement
+	for _, r := range list {
+		if operator, ok := labelOperators[r.Operator()]; ok {
+			known = append(known, metav1.LabelSelectorRequirement{Key: r.Key(), Operator: operator,
+				Values: r.ValuesUnsorted()})
+		}
+	}
+	if known == nil {
+		return nil
+	}
+	return &authorizationv1.LabelSelectorAttributes{Requirements: known}
 }

@@ -6,6 +6,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
@@ -68,7 +69,8 @@ func (r *Reviewer) access(ctx context.Context, user *authn.User, on *authorizati
 		*a = authz.Attributes{
 			User: user, Verb: on.Verb, Group: on.Group, Version: on.Version, Resource: on.Resource,
 			Subresource: on.Subresource,
-			Namespace:   on.Namespace, Name: on.Name, Fields: requirements(on.FieldSelector),
+			Namespace:   on.Namespace, Name: on.Name, Fields: fieldRequirements(on.FieldSelector),
+			Labels: labelSelector(on.LabelSelector),
 		}
 	}
 	decision, reason, err := r.Authorizer.Authorize(ctx, a)
@@ -99,9 +101,9 @@ func subjectUser(spec *authorizationv1.SubjectAccessReviewSpec) *authn.User {
 	return user
 }
 
-// requirements are those of a field selector that authorizers know; one that is not understood narrows
+// fieldRequirements are those of a field selector that authorizers know; one that is not understood narrows
 // nothing.
-func requirements(s *authorizationv1.FieldSelectorAttributes) (list fields.Requirements) {
+func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (list fields.Requirements) {
 	if s == nil {
 		return nil
 	}
@@ -122,4 +124,37 @@ func requirements(s *authorizationv1.FieldSelectorAttributes) (list fields.Requi
 		}
 	}
 	return list
+}
+
+// These bound the label selector of a review, in bytes and in requirements. A list has its selector in its URL, which
+// cannot be longer either.
+const (
+	maxSelector     = 64 << 10
+	maxRequirements = 1000
+)
+
+// labelSelector is a label selector as text. A requirement that is not understood narrows nothing, nor does a selector
+// of absurd size.
+func labelSelector(s *authorizationv1.LabelSelectorAttributes) string {
+	if s == nil || len(s.RawSelector) > maxSelector || len(s.Requirements) > maxRequirements {
+		return ""
+	}
+	if s.RawSelector != "" {
+		return s.RawSelector
+	}
+	var known labels.Requirements
+	for _, r := range s.Requirements {
+		one, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{r}})
+		if err != nil {
+			continue
+		}
+		requirements, _ := one.Requirements()
+		known = append(known, requirements...)
+	}
+	text := labels.NewSelector().Add(known...).String()
+	if len(text) > maxSelector {
+		return ""
+	}
+	return text
 }
