@@ -2,6 +2,7 @@ package authn_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"os"
@@ -405,4 +406,47 @@ func BenchmarkJWT(b *testing.B) {
 		measure(name+"/cached", func(int) string { return once })
 		measure(name+"/new", func(i int) string { return token(i + 1) })
 	}
+}
+
+// Metrics tell what was made of an issuer's tokens, and which keys it has, for as long as it is there.
+func TestJWT_MetricsTellOfEachIssuer(t *testing.T) {
+	t.Parallel()
+	p := startProvider(t)
+	a, file := configured(t, configHeader+"jwt:\n"+issuerOf(p, "{username: {claim: sub, prefix: \"\"}}", ""))
+	known(t, a, p.token(t, nil))
+	// metric has the series of a metric by the value of a label: their counts, or their values.
+	metric := func(name, label string) map[string]float64 {
+		t.Helper()
+		registry, series := prometheus.NewRegistry(), map[string]float64{}
+		registry.MustRegister(a.Metrics()...)
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, family := range families {
+			if family.GetName() != "apiserver_authentication_jwt_authenticator_"+name {
+				continue
+			}
+			for _, m := range family.Metric {
+				labels := map[string]string{}
+				for _, l := range m.Label {
+					labels[l.GetName()] = l.GetValue()
+				}
+				require.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(p.URL))), labels["jwt_issuer_hash"])
+				series[labels[label]] = m.Gauge.GetValue() + float64(m.Histogram.GetSampleCount())
+			}
+		}
+		return series
+	}
+	before := metric("latency_seconds", "result")
+	known(t, a, p.token(t, map[string]any{"jti": "2"}))
+	refused(t, a, p.token(t, map[string]any{"aud": "another"}), "audience")
+	refused(t, a, p.token(t, map[string]any{"iss": "https://nobody.example.com"}), "")
+	after := metric("latency_seconds", "result")
+	require.InDelta(t, before["success"]+1, after["success"], 0)
+	require.InDelta(t, before["failure"]+1, after["failure"], 0)
+	require.Positive(t, metric("jwks_fetch_last_timestamp_seconds", "result")["success"])
+	require.Len(t, metric("jwks_fetch_last_key_set_info", "hash"), 1)
+
+	require.NoError(t, os.WriteFile(file, []byte(configHeader+"jwt: []\n"), 0o600))
+	require.Eventually(t, func() bool { return reloads(t, a, "success") == 1 }, patience, tick)
+	require.Empty(t, metric("jwks_fetch_last_key_set_info", "hash"))
 }

@@ -37,7 +37,8 @@ type jwtConfig struct {
 
 // newJWTConfig checks the first configuration.
 func newJWTConfig(o ConfigOptions, ours []string, log *slog.Logger) (*jwtConfig, error) {
-	c := &jwtConfig{ours: ours, jwtTokens: jwtTokens{algs: o.SigningAlgs, log: log, now: time.Now}}
+	c := &jwtConfig{ours: ours, jwtTokens: jwtTokens{algs: o.SigningAlgs, metrics: newJWTMetrics(), log: log,
+		now: time.Now}}
 	if c.algs == nil {
 		c.algs = signingAlgs
 	}
@@ -52,7 +53,7 @@ func newJWTConfig(o ConfigOptions, ours []string, log *slog.Logger) (*jwtConfig,
 	c.anonymous = first.Anonymous
 	set := newIssuerSet()
 	for i, config := range first.JWT {
-		issuer := newJWTIssuer(config, compiled[i], c.algs, log)
+		issuer := newJWTIssuer(config, compiled[i], c.algs, c.metrics, log)
 		c.first = append(c.first, issuer)
 		set.byURL[config.Issuer.URL] = issuer
 	}
@@ -105,7 +106,7 @@ func (c *jwtConfig) apply(ctx context.Context, content []byte) error {
 	for i, is := range config.JWT {
 		issuer := old.byURL[is.Issuer.URL]
 		if issuer == nil || !reflect.DeepEqual(issuer.config, is) {
-			issuer = newJWTIssuer(is, compiled[i], c.algs, c.log)
+			issuer = newJWTIssuer(is, compiled[i], c.algs, c.metrics, c.log)
 			added = append(added, issuer)
 			c.start(ctx, issuer)
 		}
@@ -121,6 +122,9 @@ func (c *jwtConfig) apply(ctx context.Context, content []byte) error {
 	for url, issuer := range old.byURL {
 		if set.byURL[url] != issuer {
 			issuer.stop()
+		}
+		if set.byURL[url] == nil {
+			c.metrics.forget(issuer.hash)
 		}
 	}
 	return nil

@@ -15,6 +15,8 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/coxswain-dev/coxswain/apiserver/configfile"
 )
 
 // providerRetry is the pause before a provider that has not answered is asked again.
@@ -27,8 +29,11 @@ type jwtIssuer struct {
 	claimExpressions
 	client *providerClient
 	keys   *keySet
-	log    *slog.Logger
-	verify *oidc.IDTokenVerifier
+	// hash is that of its URL in metrics.
+	hash    string
+	metrics *jwtMetrics
+	log     *slog.Logger
+	verify  *oidc.IDTokenVerifier
 
 	keysAt atomic.Pointer[string] // where the provider has its keys
 	// answered is closed when the provider's keys are known.
@@ -39,11 +44,13 @@ type jwtIssuer struct {
 }
 
 // newJWTIssuer is for a valid configuration.
-func newJWTIssuer(config JWTAuthenticator, x *claimExpressions, algs []string, log *slog.Logger) *jwtIssuer {
+func newJWTIssuer(config JWTAuthenticator, x *claimExpressions, algs []string, metrics *jwtMetrics,
+	log *slog.Logger) *jwtIssuer {
 	i := &jwtIssuer{config: config, claimExpressions: *x, log: log, answered: make(chan struct{}),
-		failed: make(chan error, 1), client: newProviderClient(config.Issuer.CertificateAuthority)}
+		failed: make(chan error, 1), client: newProviderClient(config.Issuer.CertificateAuthority),
+		hash: configfile.HashOf([]byte(config.Issuer.URL)), metrics: metrics}
 	i.keys = newKeySet(func(ctx context.Context) ([]jose.JSONWebKey, error) {
-		return i.client.keys(ctx, *i.keysAt.Load())
+		return i.fetchKeys(ctx, *i.keysAt.Load())
 	}, algs)
 	// The library knows one audience; authenticate checks them.
 	i.verify = oidc.NewVerifier(config.Issuer.URL, i.keys,
@@ -95,13 +102,19 @@ func (i *jwtIssuer) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	keys, err := i.client.keys(ctx, at)
+	keys, err := i.fetchKeys(ctx, at)
 	if err != nil {
 		return err
 	}
 	i.keysAt.Store(&at)
 	i.keys.set(keys)
 	return nil
+}
+
+func (i *jwtIssuer) fetchKeys(ctx context.Context, at string) ([]jose.JSONWebKey, error) {
+	keys, hash, err := i.client.keys(ctx, at)
+	i.metrics.fetchedKeys(i.hash, hash, err)
+	return keys, err
 }
 
 // wait returns when the provider has answered, or why it has not.
@@ -123,32 +136,41 @@ func (i *jwtIssuer) authenticate(ctx context.Context, token string) (*User, time
 	default:
 		return nil, time.Time{}, errors.New("oidc: the issuer is not known yet")
 	}
+	claims, err := i.valid(ctx, token)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("oidc: %w", err)
+	}
+	if err := i.expand(ctx, claims); err != nil {
+		return nil, time.Time{}, fmt.Errorf("oidc: could not expand distributed claims: %w", err)
+	}
+	user, err := i.user(ctx, claims)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("oidc: %w", err)
+	}
+	return authenticated(user), claims.expiry, nil
+}
+
+// valid returns the claims of a token that the issuer has signed for one of its audiences.
+func (i *jwtIssuer) valid(ctx context.Context, token string) (*claimSet, error) {
 	id, err := i.verify.Verify(ctx, token)
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("oidc: verify token: %w", err)
+		return nil, fmt.Errorf("verify token: %w", err)
 	}
 	if !slices.ContainsFunc(i.config.Issuer.Audiences, func(a string) bool { return slices.Contains(id.Audience, a) }) {
-		return nil, time.Time{}, fmt.Errorf("oidc: expected audience in %q got %q", i.config.Issuer.Audiences,
-			id.Audience)
+		return nil, fmt.Errorf("expected audience in %q got %q", i.config.Issuer.Audiences, id.Audience)
 	}
-	claims := claimSet{}
+	claims := &claimSet{expiry: id.Expiry}
 	if err := id.Claims(&claims.raw); err != nil {
-		return nil, time.Time{}, errors.New("oidc: claims cannot be read")
+		return nil, errors.New("claims cannot be read")
 	}
-	if err := claims.check(); err != nil {
-		return nil, time.Time{}, fmt.Errorf("oidc: %w", err)
-	}
-	user, err := i.user(ctx, &claims)
-	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("oidc: %w", err)
-	}
-	return authenticated(user), id.Expiry, nil
+	return claims, claims.check()
 }
 
 // jwtTokens authenticates by the tokens of the issuers that are in force.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#json-web-token-authentication
 type jwtTokens struct {
 	algs    []string
+	metrics *jwtMetrics
 	log     *slog.Logger
 	now     func() time.Time
 	inForce atomic.Pointer[issuerSet]
@@ -185,7 +207,9 @@ func (t *jwtTokens) AuthenticateToken(ctx context.Context, token string, _ []str
 	if issuer == nil {
 		return nil, false, nil
 	}
+	began := time.Now()
 	user, expiry, err := issuer.authenticate(ctx, token)
+	t.metrics.authenticated(issuer.hash, time.Since(began), err)
 	if err != nil {
 		return nil, false, err
 	}

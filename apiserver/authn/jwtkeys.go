@@ -13,6 +13,8 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/coxswain-dev/coxswain/apiserver/configfile"
 )
 
 const (
@@ -141,28 +143,40 @@ func (k *keySet) verify(signed *jose.JSONWebSignature) ([]byte, bool) {
 // providerClient asks a provider. Its responses and redirections are bounded.
 type providerClient struct{ http.Client }
 
-// get reads a JSON document.
-func (c *providerClient) get(ctx context.Context, url string, into any) error {
+// fetch reads a document, for which it shows a token if there is one.
+func (c *providerClient) fetch(ctx context.Context, url, token string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	res, err := c.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, res.Status)
+		return nil, fmt.Errorf("%s answers %s", url, res.Status)
 	}
 	content, err := io.ReadAll(io.LimitReader(res.Body, maxProviderAnswer+1))
 	switch {
 	case err != nil:
-		return fmt.Errorf("reading %s: %w", url, err)
+		return nil, fmt.Errorf("reading %s: %w", url, err)
 	case len(content) > maxProviderAnswer:
-		return fmt.Errorf("%s answers more than %d bytes", url, maxProviderAnswer)
+		return nil, fmt.Errorf("%s answers more than %d bytes", url, maxProviderAnswer)
+	}
+	return content, nil
+}
+
+// get reads a JSON document.
+func (c *providerClient) get(ctx context.Context, url string, into any) error {
+	content, err := c.fetch(ctx, url, "")
+	if err != nil {
+		return err
 	}
 	if err := json.Unmarshal(content, into); err != nil {
 		return fmt.Errorf("the answer of %s: %w", url, err)
@@ -204,16 +218,21 @@ func (c *providerClient) keysURL(ctx context.Context, i *JWTIssuer) (string, err
 	return doc.JWKSURI, nil
 }
 
-// keys reads a JWKS document. Keys of a kind that is not known are left out (RFC 7517, section 5).
-func (c *providerClient) keys(ctx context.Context, url string) (keys []jose.JSONWebKey, err error) {
+// keys reads a JWKS document, and returns its hash as well. Keys of a kind that is not known are left out (RFC 7517,
+// section 5).
+func (c *providerClient) keys(ctx context.Context, url string) (keys []jose.JSONWebKey, hash string, err error) {
+	var doc json.RawMessage
+	if err := c.get(ctx, url, &doc); err != nil {
+		return nil, "", err
+	}
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := c.get(ctx, url, &set); err != nil {
-		return nil, err
+	if err := json.Unmarshal(doc, &set); err != nil {
+		return nil, "", fmt.Errorf("the answer of %s: %w", url, err)
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, fmt.Errorf("%s has more than %d keys", url, maxKeys)
+		return nil, "", fmt.Errorf("%s has more than %d keys", url, maxKeys)
 	}
 	for _, text := range set.Keys {
 		var key jose.JSONWebKey
@@ -221,5 +240,5 @@ func (c *providerClient) keys(ctx context.Context, url string) (keys []jose.JSON
 			keys = append(keys, key)
 		}
 	}
-	return keys, nil
+	return keys, configfile.HashOf(doc), nil
 }

@@ -136,13 +136,13 @@ func TestProviderClient_BoundsWhatAProviderAnswers(t *testing.T) {
 	require.ErrorContains(t, err, "which is not https")
 
 	keys = `{"keys": [` + strings.Repeat(`{},`, maxKeys) + `{}]}`
-	_, err = c.keys(t.Context(), provider.URL+"/keys")
+	_, _, err = c.keys(t.Context(), provider.URL+"/keys")
 	require.ErrorContains(t, err, "more than 256 keys")
 	key, _ := signed(t, "good")
 	text, err := key.MarshalJSON()
 	require.NoError(t, err)
 	keys = `{"keys": [{"kty": "new"}, {"kty": "oct", "k": "AAAA"}, ` + string(text) + `]}`
-	got, err := c.keys(t.Context(), provider.URL+"/keys")
+	got, _, err := c.keys(t.Context(), provider.URL+"/keys")
 	require.NoError(t, err)
 	require.Len(t, got, 1, "keys of another sort, and secret ones, are left out")
 	require.Equal(t, "good", got[0].KeyID)

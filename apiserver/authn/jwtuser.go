@@ -15,7 +15,8 @@ import (
 
 // claimSet is the claims of a valid token.
 type claimSet struct {
-	raw map[string]json.RawMessage
+	raw    map[string]json.RawMessage
+	expiry time.Time
 	// values are the claims for expressions, made when one needs them.
 	values map[string]any
 }

@@ -85,6 +85,7 @@ func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger)
 		}
 		a.tokens = append(a.tokens, a.forUs(config))
 		a.background = append(a.background, config.run)
+		a.metrics = append(a.metrics, config.metrics.collectors()...)
 		if config.file != nil {
 			a.metrics = append(a.metrics, config.file)
 		}

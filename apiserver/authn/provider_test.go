@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -33,6 +34,8 @@ type provider struct {
 	issuer string // that its configuration names, "" for its URL
 	path   string // of its configuration
 	extra  []any  // keys besides
+	// elsewhere are tokens with claims that other tokens have not, by their paths, for whom shows the token "ours".
+	elsewhere map[string]string
 }
 
 func startProvider(t testing.TB) *provider {
@@ -64,7 +67,12 @@ func (p *provider) serve(w http.ResponseWriter, r *http.Request) {
 		key := jose.JSONWebKey{Key: p.key.Public(), KeyID: p.id, Algorithm: "ES256", Use: "sig"}
 		answer = map[string]any{"keys": append([]any{key}, p.extra...)}
 	default:
-		w.WriteHeader(http.StatusNotFound)
+		token, ok := p.elsewhere[r.URL.Path]
+		if !ok || r.Header.Get("Authorization") != "Bearer ours" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_, _ = io.WriteString(w, token)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

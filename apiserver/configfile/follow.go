@@ -52,12 +52,13 @@ type refusal struct {
 
 // New describes a file whose content was read and is in force.
 func New(o Options) *Follower {
-	f := &Follower{Options: o, metrics: newMetrics(o.Name), inForce: hashOf(o.Initial)}
+	f := &Follower{Options: o, metrics: newMetrics(o.Name), inForce: HashOf(o.Initial)}
 	f.applied(f.inForce)
 	return f
 }
 
-func hashOf(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }
+// HashOf is how metrics tell of a content which one it is.
+func HashOf(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }
 
 // Run follows the file until ctx ends.
 func (f *Follower) Run(ctx context.Context) {
@@ -80,7 +81,7 @@ func (f *Follower) look(ctx context.Context) {
 		f.refuse(refusal{text: err.Error()})
 		return
 	}
-	hash := hashOf(content)
+	hash := HashOf(content)
 	last := f.refused
 	switch {
 	case hash == f.inForce: // also after a change that was taken back
@@ -141,11 +142,16 @@ type metrics struct {
 	config   *prometheus.GaugeVec
 }
 
+// ServerHash is the value of the label apiserver_id_hash: the hash of the server's host name.
+func ServerHash() string {
+	host, _ := os.Hostname() // it only tells servers apart
+	return HashOf([]byte(host))
+}
+
 func newMetrics(name string) metrics {
 	prefix := "apiserver_" + name + "_config_controller_"
-	host, _ := os.Hostname() // it only tells servers apart
 	return metrics{
-		server: hashOf([]byte(host)),
+		server: ServerHash(),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "automatic_reloads_total",
 			Help: "Total number of automatic reloads of " + name + " configuration split by status and apiserver " +
 				"identity."}, []string{"status", "apiserver_id_hash"}),
