@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,15 +69,6 @@ func (s *Server) beginAudit(w *response, r *http.Request, user *authn.User) *aud
 		w.Header()[audit.HeaderID] = []string{record.ID()}
 	}
 	return record
-}
-
-// timed begins a part of a request that is audited, which the returned function ends.
-func timed(record *audit.Request, p audit.Part) (done func()) {
-	if record == nil {
-		return func() {}
-	}
-	began := time.Now()
-	return func() { record.Took(p, time.Since(began)) }
 }
 
 // auditUnauthenticated records a request whose credential was refused.

@@ -94,7 +94,9 @@ func (s *Server) authorize(ctx context.Context, a authz.Attributes) error {
 
 // authorizeFor is authorize for the request itself, on whose record the decision is noted.
 func (s *Server) authorizeFor(ctx context.Context, a authz.Attributes, record *audit.Request) error {
+	timer := record.Begin(audit.Authorization)
 	decision, reason, err := s.authorizer.Authorize(ctx, &a)
+	timer.End()
 	if record != nil {
 		s.auditDecision(record, &a, decision, reason, err)
 	}

@@ -61,9 +61,9 @@ func (r *response) answered(code int) {
 
 func (r *response) Write(b []byte) (int, error) {
 	r.answered(http.StatusOK)
-	written := timed(r.audit, audit.ResponseWrite)
+	timer := r.audit.Begin(audit.ResponseWrite)
 	n, err := r.ResponseWriter.Write(b)
-	written()
+	timer.End()
 	r.bytes += int64(n)
 	return n, err
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -40,7 +41,9 @@ func (s *Server) writeObject(w http.ResponseWriter, r *request, code int, o *sto
 			return err
 		}
 	}
+	timer := r.audit.Begin(audit.Serialization)
 	body, err := form.Object(r.Context(), o)
+	timer.End()
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/conn"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/storage"
@@ -57,6 +58,7 @@ func (w *listWriter) write(b *encoding.ListBody) error {
 		chunk = gzipThreshold // from which size on it is compressed
 	}
 	var err error
+	timer := w.r.audit.Begin(audit.Serialization)
 	w.buf = b.AppendHead(make([]byte, 0, begin))
 	for i := range b.Len {
 		if w.buf, err = b.AppendItem(w.r.Context(), w.buf, i); err != nil {
@@ -65,11 +67,14 @@ func (w *listWriter) write(b *encoding.ListBody) error {
 		if len(w.buf) <= chunk {
 			continue
 		}
+		timer.End()
 		if w.send(max(b.Size, len(w.buf))) != nil || w.turn.take() != nil {
 			return nil // the client has gone
 		}
+		timer = w.r.audit.Begin(audit.Serialization)
 	}
 	w.buf = b.AppendTail(w.buf)
+	timer.End()
 	if w.body == nil {
 		h.Set("Content-Length", strconv.Itoa(len(w.buf)))
 	}

@@ -194,9 +194,9 @@ func (s *Server) commit(ctx context.Context, wr *write, w storage.Write, with ..
 	if wr.isDryRun() {
 		return storage.NewObject(w.Key, w.Expect, w.Value)
 	}
-	stored := timed(wr.audit, audit.Storage)
+	timer := wr.audit.Begin(audit.Storage)
 	result, err := s.Store.Commit(ctx, append([]storage.Write{w}, with...)...)
-	stored()
+	timer.End()
 	var refused *storage.Refusal
 	if errors.As(err, &refused) && refused.Write > 0 {
 		if with[refused.Write-1].Op == storage.Check {

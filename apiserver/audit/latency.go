@@ -7,15 +7,19 @@ type Part int
 
 // The parts. A request's time in storage is that of its writes: reads come from memory.
 const (
-	MutatingWebhooks Part = iota
-	ValidatingWebhooks
+	Authentication Part = iota
+	Authorization
 	Queue
+	MutatingWebhooks
+	ValidatingWebhooks
 	Storage
+	Serialization
 	ResponseWrite
 	parts
 )
 
-var latencyKeys = [parts]string{"mutating-webhook", "validating-webhook", "apf-queue-wait", "etcd", "response-write"}
+var latencyKeys = [parts]string{"authentication", "authorization", "apf-queue-wait", "mutating-webhook",
+	"validating-webhook", "etcd", "serialize-response-object", "response-write"}
 
 const (
 	latencyPrefix = "apiserver.latency.k8s.io/"
@@ -35,6 +39,28 @@ func (r *Request) Took(p Part, d time.Duration) {
 		r.took[p] = max(r.took[p], d)
 	} else {
 		r.took[p] += d
+	}
+}
+
+// Timer takes the time of a part of a request.
+type Timer struct {
+	of    *Request
+	part  Part
+	began time.Time
+}
+
+// Begin starts a part, which Timer.End ends.
+func (r *Request) Begin(p Part) Timer {
+	if r == nil {
+		return Timer{}
+	}
+	return Timer{r, p, time.Now()}
+}
+
+// End notes how long the part has taken.
+func (t Timer) End() {
+	if t.of != nil {
+		t.of.Took(t.part, time.Since(t.began))
 	}
 }
 

@@ -44,7 +44,8 @@ func TestRequest_SlowOnesSayWhatTookTheTime(t *testing.T) {
 	require.NoError(t, err)
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
 	require.Len(t, lines, 3)
-	require.Contains(t, lines[0], `"annotations":{"apiserver.latency.k8s.io/etcd":"1ms",`+
+	require.Contains(t, lines[0], `"annotations":{"apiserver.latency.k8s.io/authentication":"`)
+	require.Contains(t, lines[0], `"apiserver.latency.k8s.io/etcd":"1ms",`+
 		`"apiserver.latency.k8s.io/mutating-webhook":"300ms","apiserver.latency.k8s.io/total":"`)
 	require.Contains(t, lines[0], `"apiserver.latency.k8s.io/validating-webhook":"200ms"}`)
 	require.NotContains(t, lines[1]+lines[2], "latency")

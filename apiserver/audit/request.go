@@ -43,6 +43,7 @@ type Request struct {
 
 	mu       sync.Mutex
 	event    event
+	few      [4]annotation // room for the usual ones
 	answered bool
 	took     [parts]time.Duration
 }
@@ -82,8 +83,10 @@ func (a *Auditor) Begin(hr *http.Request, attributes *authz.Attributes, received
 		return nil
 	}
 	r := &Request{to: a, Decision: d, longRunning: longRunning}
+	r.took[Authentication] = time.Since(received)
 	r.event = event{level: d.Level, id: requestID(hr.Header), uri: hr.URL.RequestURI(), verb: attributes.Verb,
 		user: attributes.User, ips: sourceIPs(hr), agent: userAgent(hr), received: received}
+	r.event.annotations = r.few[:0]
 	if attributes.Path == "" {
 		r.event.object = object{resource: attributes.Resource, namespace: attributes.Namespace, name: attributes.Name,
 			group: attributes.Group, version: attributes.Version, subresource: attributes.Subresource}
