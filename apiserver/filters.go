@@ -24,6 +24,7 @@ import (
 // response records the outcome of a request for metrics, and what the error path needs.
 type response struct {
 	http.ResponseWriter
+	of      *http.Request
 	code    int
 	bytes   int64
 	request *request // once resolved
@@ -62,7 +63,9 @@ func (r *response) answered(code int) {
 func (r *response) Write(b []byte) (int, error) {
 	r.answered(http.StatusOK)
 	timer := r.audit.Begin(audit.ResponseWrite)
+	loan := r.lend(len(b))
 	n, err := r.ResponseWriter.Write(b)
+	loan.Return()
 	timer.End()
 	r.bytes += int64(n)
 	return n, err
@@ -95,7 +98,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 // that it became.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
-		w := &response{ResponseWriter: hw, start: time.Now(), memory: s.memory.Open()}
+		w := &response{ResponseWriter: hw, of: r, start: time.Now(), memory: s.memory.Open()}
 		defer w.memory.Close()
 		if !s.longRunning(r) {
 			inflight := s.metrics.InFlight(r.Method)

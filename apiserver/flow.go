@@ -91,7 +91,7 @@ func (s *Server) leaveSeat(seat *flowcontrol.Request) {
 }
 
 // seatStall is how long a request may wait, for its client or for memory, before it gives its seats back.
-const seatStall = 100 * time.Millisecond
+const seatStall = 25 * time.Millisecond
 
 // waiting is called before a request waits for its client or for memory, and what it returns afterwards. One that waits
 // for long gives its seats back: others need not wait for what it waits for.

@@ -102,7 +102,7 @@ type answer struct {
 	body   []byte
 }
 
-// do sends one request. A body may be a string, bytes or anything that JSON has; headers
+// do sends one request. A body may be a string, bytes, a reader or anything that JSON has; headers
 // are pairs of name and value.
 func (s *server) do(method, path string, body any, headers ...string) *answer {
 	s.t.Helper()
@@ -142,6 +142,8 @@ func reader(t testing.TB, body any) io.Reader {
 		return strings.NewReader(b)
 	case []byte:
 		return bytes.NewReader(b)
+	case io.Reader:
+		return b
 	}
 	text, err := json.Marshal(body)
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 )
@@ -30,7 +32,9 @@ const maxHeader = 64 << 10
 // could grow.
 func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
 	over := r.aside()
-	body, err := r.readAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := r.readAll(http.MaxBytesReader(w, r.Body, maxBody), func() {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+	})
 	if full := over(); err == nil {
 		err = full
 	}
@@ -56,9 +60,15 @@ func readBody(w http.ResponseWriter, r *request) ([]byte, error) {
 // maxAnnounced is how much room a request gets for a body that it has only announced. More is charged as it arrives.
 const maxAnnounced = freeMemory
 
-// readAll is io.ReadAll with room for the length that was announced, if one was.
-func (r *request) readAll(from io.Reader) ([]byte, error) {
-	body := make([]byte, 0, int(min(max(r.ContentLength, 0), maxAnnounced))+bytes.MinRead)
+// readAll is io.ReadAll with room for the length that was announced, if one was. giveWay ends reading.
+func (r *request) readAll(from io.Reader, giveWay func()) (body []byte, err error) {
+	body = make([]byte, 0, int(min(max(r.ContentLength, 0), maxAnnounced))+bytes.MinRead)
+	var loan *budget.Loan
+	defer func() {
+		if !loan.Return() {
+			body, err = nil, tooMany()
+		}
+	}()
 	for {
 		n, err := from.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -75,9 +85,14 @@ func (r *request) readAll(from io.Reader) ([]byte, error) {
 		if announced := r.ContentLength; announced > int64(cap(body)) {
 			room = min(room, int(announced)+bytes.MinRead)
 		}
+		if !loan.Return() {
+			return nil, tooMany()
+		}
+		loan = nil
 		if err := r.awaitMemory(int64(room)); err != nil {
 			return nil, err
 		}
+		loan = r.memory.Lend(lateAfter(room-len(body)), giveWay)
 		body = append(make([]byte, 0, room), body...)
 	}
 }

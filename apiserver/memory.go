@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/budget"
+	"github.com/coxswain-dev/coxswain/apiserver/conn"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -58,6 +60,29 @@ func (r *request) awaitMemory(n int64) error {
 		return tooMany()
 	}
 	return err
+}
+
+// A client that has memory of the budget wait for it must read or send at a pace, or else give way to requests that
+// wait for memory: each piece within clientPause, and the time that its bytes take at clientPace, in bytes per second.
+const (
+	clientPause = 3 * time.Second
+	clientPace  = 256 << 10
+)
+
+// lateAfter is when a client that begins to read or to send n bytes now is late.
+func lateAfter(n int) time.Time {
+	return time.Now().Add(clientPause + time.Duration(n)*time.Second/clientPace)
+}
+
+// lend lends what the request holds while its client is to read n bytes. A client that gives way is cut off.
+func (r *response) lend(n int) *budget.Loan {
+	if r.memory.Held() == 0 {
+		return nil
+	}
+	return r.memory.Lend(lateAfter(n), func() {
+		_ = http.NewResponseController(r.ResponseWriter).SetWriteDeadline(time.Now())
+		conn.Below(r.of).EndIfStuck()
+	})
 }
 
 // chargeWeight charges what decoding the body takes, of which some has been charged already. A body that would not fit

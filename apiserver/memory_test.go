@@ -1,10 +1,18 @@
 package apiserver_test
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,4 +41,131 @@ func TestMemory_WhatWouldNeverFitIsRefusedAndTheRestServed(t *testing.T) {
 	require.Contains(t, metrics, "\ncoxswain_request_memory_limit_bytes 4.194304e+06\n")
 	require.Contains(t, metrics, "\ncoxswain_request_memory_used_bytes 0\n")
 	require.Contains(t, metrics, "\ncoxswain_request_memory_refused_total 0\n")
+}
+
+// held is how many bytes of the budget of requests are in use.
+func (s *server) held() float64 {
+	s.t.Helper()
+	used := regexp.MustCompile(`\ncoxswain_request_memory_used_bytes (\S+)`)
+	n, err := strconv.ParseFloat(string(used.FindSubmatch(s.get("/metrics").body)[1]), 64)
+	require.NoError(s.t, err)
+	return n
+}
+
+// unhurried gives requests a minute for memory. On a busy machine a server takes long until a client that does not read
+// holds it up.
+const unhurried = 4 * time.Minute
+
+// A body that never ends holds all memory of requests. It gives way to one that is sent.
+func TestMemory_ABodyThatTricklesGivesWay(t *testing.T) {
+	t.Parallel()
+	for name, http2 := range protocols {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
+				Limits: apiserver.Limits{RequestMemory: 1 << 20}})
+			a.mayAll("jane", "slow")
+			slow := a.as("slow")
+			slow.http = httpClient(t, slow.config, http2)
+			body, rest := io.Pipe()
+			t.Cleanup(func() { _ = rest.Close() })
+			go func() { _, _ = io.WriteString(rest, `{"data":{"a":"`+strings.Repeat("x", 300_000)) }()
+			answers := make(chan *answer, 1)
+			go func() { answers <- slow.do(http.MethodPost, configMaps, body) }()
+			require.Eventually(t, func() bool { return a.held() > 0.95e6 }, patience, tick)
+			a.as("jane").do(http.MethodPost, configMaps, fmt.Sprintf(`{"metadata":{"name":"whole"},"data":{"a":"%s"}}`,
+				strings.Repeat("x", 100_000))).ok(http.StatusCreated)
+			refused := <-answers
+			refused.refused(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "")
+			require.Equal(t, "1", refused.header.Get("Retry-After"))
+			require.Eventually(t, func() bool { return a.held() == 0 }, patience, tick)
+		})
+	}
+}
+
+// unread is a connection from which a client reads little.
+type unread struct {
+	net.Conn
+	left atomic.Int64
+	gone chan struct{}
+	once sync.Once // closes gone
+}
+
+func dialUnread(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err == nil {
+		err = conn.(*net.TCPConn).SetReadBuffer(64 << 10) // the kernel must not read all of it either
+	}
+	u := &unread{Conn: conn, gone: make(chan struct{})}
+	u.left.Store(64 << 10)
+	return u, err
+}
+
+func (u *unread) Read(b []byte) (int, error) {
+	if u.left.Load() <= 0 {
+		<-u.gone
+		return 0, net.ErrClosed
+	}
+	n, err := u.Conn.Read(b)
+	u.left.Add(-int64(n))
+	return n, err
+}
+
+func (u *unread) Close() error {
+	u.once.Do(func() { close(u.gone) })
+	return u.Conn.Close()
+}
+
+// unreadList begins to list more than kernels buffer, and reads no more than the headers.
+func unreadList(t *testing.T, a *assembly, http2 bool) {
+	t.Helper()
+	a.mayAll("slow")
+	for i := range 32 {
+		a.create(configMaps, m{"metadata": m{"name": fmt.Sprint("c", i)}, "data": m{"a": strings.Repeat("x", 5e5)}})
+	}
+	slow := a.as("slow")
+	slow.http = httpClient(t, slow.config, http2)
+	slow.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn,
+		error) {
+		conn, err := dialUnread(ctx, network, address)
+		if err == nil {
+			t.Cleanup(func() { _ = conn.Close() }) // the transport closes it only while it is idle
+		}
+		return conn, err
+	}
+	res := slow.send(http.MethodGet, configMaps, nil, "Accept", asYAML, "Accept-Encoding", "identity")
+	t.Cleanup(func() { _ = res.Body.Close() })
+	require.Greater(t, a.held(), 3.5e6)
+}
+
+// An answer that nobody reads holds all memory of requests. It gives way to a body that is sent.
+func TestMemory_AnAnswerThatNobodyReadsGivesWay(t *testing.T) {
+	t.Parallel()
+	for name, http2 := range protocols {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
+				Limits: apiserver.Limits{RequestMemory: 4 << 20}})
+			a.mayAll("jane")
+			unreadList(t, a, http2)
+			a.as("jane").do(http.MethodPost, configMaps, fmt.Sprintf(`{"metadata":{"name":"new"},"data":{"a":"%s"}}`,
+				strings.Repeat("y", 1e5))).ok(http.StatusCreated)
+			require.Eventually(t, func() bool { return a.held() == 0 }, patience, tick)
+		})
+	}
+}
+
+// A connection from which nothing is read is ended, whether anybody waits or not. With HTTP/2 no deadline of a request
+// does that: the frame that would end its stream is stuck as well.
+func TestMemory_AnAnswerThatNobodyReadsEnds(t *testing.T) {
+	t.Parallel()
+	for name, http2 := range protocols {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: 6 * time.Second,
+				Limits: apiserver.Limits{RequestMemory: 4 << 20}})
+			unreadList(t, a, http2)
+			require.Eventually(t, func() bool { return a.held() == 0 }, patience, tick)
+		})
+	}
 }

@@ -92,7 +92,10 @@ func (w *listWriter) send(size int) error {
 		if size > listChunk {
 			connection := conn.Of(w.r.Request)
 			connection.Cork(conn.Answer)
-			w.done = append(w.done, func() { _ = connection.Uncork() })
+			w.done = append(w.done, func() {
+				defer observed(w.to).lend(conn.Answer).Return()
+				_ = connection.Uncork()
+			})
 		}
 	}
 	w.turn.leave()

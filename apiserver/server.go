@@ -394,8 +394,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 	stopWork := s.work(ctx, at)
 	defer stopWork()
 	served := make(chan error, 1)
+	open, over := context.WithCancel(context.WithoutCancel(ctx))
+	defer over()
 	clients := conn.NewListener(conn.LimitByMemory(conn.LimitPerClient(ln, s.Limits.ConnectionsPerClient, s.Log),
 		s.memory.Size, connectionMemory, s.Log))
+	go clients.EndStuck(open, max(s.RequestTimeout/2, time.Second))
 	go func() { served <- srv.ServeTLS(clients, "", "") }()
 	select {
 	case err := <-served:

@@ -73,7 +73,9 @@ func (w *streamWriter) send() error {
 		w.stalled.Begin()
 		w.connection.Cork(conn.Stream)
 		_, err := w.to.Write(w.buf)
+		loan := observed(w.to).lend(len(w.buf)) // the write had one of its own
 		w.err = errors.Join(err, w.control.Flush(), w.connection.Uncork())
+		loan.Return()
 		w.stalled.End()
 	}
 	w.buf = w.buf[:0]

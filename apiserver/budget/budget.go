@@ -1,6 +1,6 @@
 // Package budget counts the bytes that requests hold against what the process may hold: a Budget is a semaphore in
-// bytes (budget.go), and its size follows from the memory limit of the process and from what the store takes
-// (limit.go).
+// bytes (budget.go), whose holders give way when they are slow and others wait (loan.go), and its size follows from the
+// memory limit of the process and from what the store takes (limit.go).
 //
 // It knows neither HTTP nor storage: it is given numbers of bytes.
 package budget
@@ -30,6 +30,7 @@ type Budget struct {
 
 	mu      sync.Mutex
 	waiters list.List // of *waiter, the first comes first
+	loans   map[*Loan]struct{}
 
 	refused prometheus.Counter
 	metrics []prometheus.Collector
@@ -86,16 +87,9 @@ func (b *Budget) Acquire(ctx context.Context, n int64) (int64, error) {
 	b.queued.Store(true)
 	b.serveLocked()
 	b.mu.Unlock()
-	timer := time.NewTimer(b.wait)
-	defer timer.Stop()
-	var err error
-	select {
-	case <-w.ready:
+	err := b.await(ctx, at)
+	if err == nil {
 		return w.n, nil
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-timer.C:
-		err = ErrFull
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,6 +102,25 @@ func (b *Budget) Acquire(ctx context.Context, n int64) (int64, error) {
 	b.serveLocked()
 	b.refused.Inc()
 	return 0, err
+}
+
+// await waits for a waiter's bytes. The first of those that wait calls in the loans that are over.
+func (b *Budget) await(ctx context.Context, at *list.Element) error {
+	timer, look := time.NewTimer(b.wait), time.NewTicker(lookEvery)
+	defer timer.Stop()
+	defer look.Stop()
+	for {
+		b.callIn(at)
+		select {
+		case <-at.Value.(*waiter).ready:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+			return ErrFull
+		case <-look.C:
+		}
+	}
 }
 
 // TryAcquire is Acquire without waiting; false if n bytes are not free or others wait for theirs.

@@ -164,6 +164,22 @@ func TestGoLimit_LeavesRoomForPagesOfFiles(t *testing.T) {
 	require.EqualValues(t, 50<<20, sizeWithin(200<<20, 100<<20))
 }
 
+func TestFollow_TakesForOthersWhatRequestsHaveYetToAllocate(t *testing.T) {
+	t.Parallel()
+	const store = 110 << 20
+	others := othersNow(0, store, 0)
+	require.EqualValues(t, store, others)
+	for range 10 {
+		others = othersNow(others, store, 40<<20)
+	}
+	require.Greater(t, others, int64(store)*95/100, "requests have taken much and allocated nothing")
+	require.EqualValues(t, store+30<<20, othersNow(others, store+70<<20, 40<<20), "it rises at once")
+	for range 1000 {
+		others = othersNow(others, store/2, 0)
+	}
+	require.EqualValues(t, store/2, others, "half of the store was deleted")
+}
+
 func BenchmarkAccount(b *testing.B) {
 	for name, size := range map[string]int64{"no limit": 0, "limit": 1 << 40} {
 		budget := New(size, time.Second)
@@ -177,4 +193,46 @@ func BenchmarkAccount(b *testing.B) {
 			})
 		})
 	}
+}
+
+func TestLoan_IsCalledInWhenOthersWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := New(100, time.Minute)
+		holder, prompt, other := b.Open(), b.Open(), b.Open()
+		require.True(t, holder.Try(80))
+		ends := 0
+		loan := holder.Lend(time.Now().Add(time.Second), func() { ends++ })
+		time.Sleep(2 * time.Second)
+		require.True(t, other.Try(20), "nobody waits")
+		require.True(t, loan.Return())
+		require.Zero(t, ends, "nobody has waited")
+		other.Close()
+
+		loan = holder.Lend(time.Now().Add(time.Second), func() { ends++ })
+		require.True(t, prompt.Try(10))
+		in := prompt.Lend(time.Now().Add(time.Hour), func() { t.Error("it has time") })
+		go func() {
+			<-time.After(1500 * time.Millisecond)
+			assert.False(t, loan.Return())
+			holder.Close()
+		}()
+		began := time.Now()
+		require.NoError(t, other.Charge(t.Context(), 50))
+		require.Equal(t, 1500*time.Millisecond, time.Since(began))
+		require.Greater(t, ends, 1, "again until it is returned")
+		require.True(t, in.Return())
+		require.False(t, loan.Return(), "it stays so")
+		other.Close()
+		prompt.Close()
+		require.Zero(t, b.Used())
+		require.Empty(t, b.loans)
+	})
+}
+
+func TestLoan_OfNoBudgetIsNone(t *testing.T) {
+	t.Parallel()
+	a := New(0, time.Minute).Open()
+	require.True(t, a.Lend(time.Time{}, func() { t.Error("called") }).Return())
+	require.True(t, (*Account)(nil).Lend(time.Time{}, nil).Return())
 }

@@ -109,8 +109,9 @@ const (
 func (b *Budget) Follow(ctx context.Context, limit int64) {
 	tick := time.NewTicker(measured)
 	defer tick.Stop()
-	for {
-		b.Resize(sizeWithin(limit, liveHeap()-b.Used()))
+	for others := int64(0); ; {
+		others = othersNow(others, liveHeap(), b.Used())
+		b.Resize(sizeWithin(limit, others))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -118,6 +119,10 @@ func (b *Budget) Follow(ctx context.Context, limit int64) {
 		}
 	}
 }
+
+// othersNow estimates what is no request's of a live heap, from what it was estimated at before. It falls slowly: bytes
+// that requests have taken, and are yet to allocate, must not make it fall and let even more requests in.
+func othersNow(before, live, used int64) int64 { return max(live-used, before-before/256) }
 
 // sizeWithin is the size of a budget within a limit when what is no request's takes so much.
 func sizeWithin(limit, others int64) int64 { return max((limit-max(others, 0))/2, least) }

@@ -1,6 +1,6 @@
 // Package conn looks after connections below the meaning of a request: how many one client may open
 // (limit.go), how many system calls a write takes (cork.go), when a stream ends that its client does not read
-// (stall.go), and when an ended server's memory is freed (releasable.go).
+// (stall.go), and a connection (stuck.go), and when an ended server's memory is freed (releasable.go).
 //
 // A net.Listener comes in and goes out. No other package of this repository may be imported here.
 package conn
@@ -96,6 +96,8 @@ type Conn struct {
 	net.Conn
 	of     *Listener
 	active atomic.Bool // a request is in progress
+	// writes counts the beginnings and ends of writes: it is odd while one is in progress.
+	writes atomic.Uint64
 
 	mu   sync.Mutex
 	held *[]byte // nil unless corked
@@ -117,14 +119,14 @@ func (c *Conn) Write(b []byte) (int, error) {
 		return 0, c.err
 	}
 	if c.held == nil {
-		return c.Conn.Write(b)
+		return c.write(b)
 	}
 	if len(*c.held)+len(b) > cap(*c.held) {
 		if err := c.send(); err != nil {
 			return 0, err
 		}
 		if len(b) > cap(*c.held) {
-			return c.Conn.Write(b)
+			return c.write(b)
 		}
 	}
 	*c.held = append(*c.held, b...)
@@ -134,7 +136,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 // send writes the held bytes. c.mu is held.
 func (c *Conn) send() error {
 	if len(*c.held) > 0 && c.err == nil {
-		_, c.err = c.Conn.Write(*c.held)
+		_, c.err = c.write(*c.held)
 	}
 	*c.held = (*c.held)[:0]
 	return c.err
@@ -183,6 +185,11 @@ func Of(r *http.Request) *Conn {
 	if r.ProtoMajor != 1 {
 		return nil
 	}
+	return Below(r)
+}
+
+// Below returns the connection of a request, which it may share with others.
+func Below(r *http.Request) *Conn {
 	c, _ := r.Context().Value(corkKey{}).(*Conn)
 	return c
 }

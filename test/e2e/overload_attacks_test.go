@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -21,6 +23,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 // attack is a request that clients make again and again, each on a connection of its own.
@@ -114,6 +118,8 @@ func attacks() []attack {
 			body: costly(fieldsOf(3_000)), codes: []int{422, 429}},
 		{name: "200 bodies that trickle", raw: trickle},
 		{name: "200 lists that nobody reads", raw: unread(200, many)},
+		{name: "1,000 HTTP2 lists that nobody reads", raw: unreadHTTP2(200, 5, many, math.MaxInt32)},
+		{name: "1,000 HTTP2 lists without a window", raw: unreadHTTP2(200, 5, many, 0)},
 		{name: "200 watches of everything that nobody reads", raw: unread(200, many+"?watch=1&resourceVersion=0")},
 		{name: "5,000 watches that nobody reads", raw: unread(5_000,
 			"/api/v1/namespaces/calm/configmaps?watch=1&resourceVersion=0")},
@@ -242,13 +248,13 @@ func (c *confined) dial(ctx context.Context, i int, config *tls.Config, head str
 	return secure, nil
 }
 
-// hold opens connections, holds them until ctx ends or two seconds after the last, and closes them.
-func (c *confined) hold(t *testing.T, n int, head string) string {
+// hold opens connections, sends the head of a request on each, and closes them two seconds after the last.
+func (c *confined) hold(t *testing.T, n int, protocol, head string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	transport := c.fresh().Transport.(*http.Transport)
 	config := transport.TLSClientConfig.Clone()
-	config.NextProtos, config.ServerName = []string{"http/1.1"}, "127.0.0.1"
+	config.NextProtos, config.ServerName = []string{protocol}, "127.0.0.1"
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)
 	conns := make([]net.Conn, n)
 	var opening sync.WaitGroup
@@ -283,14 +289,39 @@ func headOf(method, path, more string) string {
 // unread makes requests whose answers are not read.
 func unread(n int, path string) func(context.Context, *testing.T, *confined) string {
 	return func(_ context.Context, t *testing.T, c *confined) string {
-		return c.hold(t, n, headOf("GET", path, ""))
+		return c.hold(t, n, "http/1.1", headOf("GET", path, ""))
+	}
+}
+
+// unreadHTTP2 makes requests on each of n connections whose answers are not read. window is how much the client says
+// that the server may send of each.
+func unreadHTTP2(n, requests int, path string, window uint32) func(context.Context, *testing.T, *confined) string {
+	return func(_ context.Context, t *testing.T, c *confined) string {
+		var fields, head bytes.Buffer
+		encoder := hpack.NewEncoder(&fields)
+		for _, f := range [][2]string{
+			{":method", "GET"}, {":scheme", "https"}, {":authority", "a"}, {":path", path},
+			{"impersonate-user", "system:serviceaccount:default:attacker"},
+			{"impersonate-group", "system:serviceaccounts"}, {"impersonate-group", "system:authenticated"},
+		} {
+			require.NoError(t, encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}))
+		}
+		head.WriteString(http2.ClientPreface)
+		framer := http2.NewFramer(&head, nil)
+		require.NoError(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
+		require.NoError(t, framer.WriteWindowUpdate(0, math.MaxInt32-65_535))
+		for i := range requests {
+			require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1),
+				BlockFragment: fields.Bytes(), EndStream: true, EndHeaders: true}))
+		}
+		return c.hold(t, n, "h2", head.String())
 	}
 }
 
 // trickle sends most of large bodies, and then nothing more.
 func trickle(_ context.Context, t *testing.T, c *confined) string {
-	return c.hold(t, 200, headOf("POST", attacked, "Content-Type: application/json\r\nContent-Length: 3000000\r\n")+
-		`{"data":{"a":"`+strings.Repeat("x", 400_000))
+	head := headOf("POST", attacked, "Content-Type: application/json\r\nContent-Length: 3000000\r\n")
+	return c.hold(t, 200, "http/1.1", head+`{"data":{"a":"`+strings.Repeat("x", 400_000))
 }
 
 // slowly holds connections that say nothing or a part of something.
