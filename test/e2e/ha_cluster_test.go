@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -155,45 +154,4 @@ func (h *haCluster) clientFor(ports ...string) kubernetes.Interface {
 	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: transport, Timeout: config.Timeout})
 	require.NoError(h.t, err)
 	return client
-}
-
-// holder is the service whose process holds a component's Lease.
-func (h *haCluster) holder(component, lease string) string {
-	h.t.Helper()
-	var service string
-	eventually(h.t, 30*time.Second, "a leader of "+component, func() bool {
-		for _, c := range h.each {
-			l, err := c.CoordinationV1().Leases("kube-system").Get(h.t.Context(), lease, metav1.GetOptions{})
-			if err != nil || l.Spec.HolderIdentity == nil {
-				continue
-			}
-			for name, id := range h.ids {
-				if strings.HasPrefix(name, component) && strings.HasPrefix(*l.Spec.HolderIdentity, id[:12]) {
-					service = name
-					return true
-				}
-			}
-		}
-		return false
-	})
-	return service
-}
-
-// etcdLeader is the member of etcd that leads, by its own metrics.
-func (h *haCluster) etcdLeader() string {
-	h.t.Helper()
-	var leader string
-	eventually(h.t, 30*time.Second, "a leader of etcd", func() bool {
-		for _, member := range []string{"etcd-1", "etcd-2", "etcd-3"} {
-			ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
-			out, err := h.try(ctx, "docker", "exec", h.ids[member], "/coxswain", "health", "http://127.0.0.1:2381/metrics")
-			cancel()
-			if err == nil && strings.Contains(out, "\netcd_server_is_leader 1") {
-				leader = member
-				return true
-			}
-		}
-		return false
-	})
-	return leader
 }

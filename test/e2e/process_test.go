@@ -123,14 +123,22 @@ func eventually(t *testing.T, limit time.Duration, what string, condition func()
 	}
 }
 
-// freePort is a port that nobody listened on a moment ago, for programs that cannot choose
-// one themselves.
+// givenPorts are those that freePort has returned.
+var givenPorts sync.Map
+
+// freePort is a port that nobody listened on a moment ago, for programs that cannot choose one themselves. None is
+// given twice: the kernel may offer one again before the program that it is for has taken it.
 func freePort(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+	for {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		port := strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+		require.NoError(t, ln.Close())
+		if _, given := givenPorts.LoadOrStore(port, true); !given {
+			return port
+		}
+	}
 }
 
 func tail(s string, n int) string {
