@@ -234,15 +234,15 @@ func drop[K comparable](m map[K]watcherSet, key K, w *Watcher) {
 
 // ring wakes the watchers that entry number n may concern.
 func (a *alarms) ring(sc *schema, e *entry, n uint64) {
-	a.all.ring(n)
+	a.all.ring(n, e.revision)
 	key := e.key()
 	if len(a.byNamespace) > 0 {
-		a.byNamespace[key.Namespace].ring(n)
+		a.byNamespace[key.Namespace].ring(n, e.revision)
 	}
 	if len(a.byName) > 0 {
-		a.byName[objectName{key.Namespace, key.Name}].ring(n)
+		a.byName[objectName{key.Namespace, key.Name}].ring(n, e.revision)
 		if key.Namespace != "" {
-			a.byName[objectName{"", key.Name}].ring(n)
+			a.byName[objectName{"", key.Name}].ring(n, e.revision)
 		}
 	}
 	if len(a.byIndex) == 0 {
@@ -251,28 +251,28 @@ func (a *alarms) ring(sc *schema, e *entry, n uint64) {
 	now, isNow := sc.indexValue(e.object)
 	was, wasThen := sc.indexValue(e.previous)
 	if isNow {
-		a.byIndex[now].ring(n)
+		a.byIndex[now].ring(n, e.revision)
 	}
 	if wasThen && was != now {
-		a.byIndex[was].ring(n)
+		a.byIndex[was].ring(n, e.revision)
 	}
 }
 
-// ringAll wakes every watcher for entry n.
-func (a *alarms) ringAll(n uint64) {
-	a.all.ring(n)
+// ringAll wakes every watcher for entry n, which is of a revision.
+func (a *alarms) ringAll(n uint64, revision int64) {
+	a.all.ring(n, revision)
 	for _, sets := range []map[string]watcherSet{a.byNamespace, a.byIndex} {
 		for _, ws := range sets {
-			ws.ring(n)
+			ws.ring(n, revision)
 		}
 	}
 	for _, ws := range a.byName {
-		ws.ring(n)
+		ws.ring(n, revision)
 	}
 }
 
-func (ws watcherSet) ring(n uint64) {
+func (ws watcherSet) ring(n uint64, revision int64) {
 	for w := range ws {
-		w.ring(n)
+		w.ring(n, revision)
 	}
 }

@@ -19,7 +19,7 @@ type Watcher struct {
 
 	// The collection's lock guards these. While idle, the watcher has returned all events of the log
 	// that concern it; the next entry that may concern it sets the cursor and wakes it. Other objects'
-	// changes therefore cannot make an idle watcher fall off the log.
+	// changes, and those that it has from history already, therefore cannot make an idle watcher fall off the log.
 	cursor     uint64
 	idle       bool
 	registered bool
@@ -41,9 +41,9 @@ type Watcher struct {
 // batchSize is about how many events Next returns; it never splits a revision.
 const batchSize = 256
 
-// ring wakes an idle watcher for entry n. The caller holds the collection's lock for writing.
-func (w *Watcher) ring(n uint64) {
-	if !w.idle {
+// ring wakes an idle watcher for entry n, which is of a revision. The caller holds the collection's lock for writing.
+func (w *Watcher) ring(n uint64, revision int64) {
+	if !w.idle || revision <= w.since {
 		return
 	}
 	w.idle, w.cursor = false, n
@@ -229,9 +229,7 @@ func (w *Watcher) fillFromLog() error {
 		if len(w.events) >= batchSize && e.revision != w.told {
 			return nil
 		}
-		if e.revision > w.since {
-			w.tell(sc, e)
-		}
+		w.tell(sc, e)
 		w.told = max(w.told, e.revision)
 	}
 	w.idle = true
