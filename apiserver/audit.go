@@ -64,7 +64,7 @@ func (s *Server) beginAudit(w *response, r *http.Request, user *authn.User) *aud
 		}
 		addSelectors(&a, params)
 	}
-	record := s.Audit.Begin(r, &a, w.start, s.longRunning(r))
+	record := s.Audit.Begin(r, &a, w.start, w.long)
 	if record != nil {
 		w.Header()[audit.HeaderID] = []string{record.ID()}
 	}

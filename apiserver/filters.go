@@ -35,6 +35,7 @@ type response struct {
 	start  time.Time
 	audit  *audit.Request // nil for one that is not audited
 	memory budget.Account
+	long   bool // it may go on for as long as the client likes
 }
 
 // observed returns the response that Server.observe has made, which Options.Middleware may have wrapped.
@@ -98,9 +99,9 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 // that it became.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
-		w := &response{ResponseWriter: hw, of: r, start: time.Now(), memory: s.memory.Open()}
+		w := &response{ResponseWriter: hw, of: r, start: time.Now(), memory: s.memory.Open(), long: s.longRunning(r)}
 		defer w.memory.Close()
-		if !s.longRunning(r) {
+		if !w.long {
 			inflight := s.metrics.InFlight(r.Method)
 			inflight.Inc()
 			defer inflight.Dec()
@@ -150,7 +151,7 @@ func (s *Server) limitBody(next http.Handler) http.Handler {
 // the timeout that the client asks for.
 func (s *Server) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.longRunning(r) {
+		if observed(w).long {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 			next.ServeHTTP(w, r)
 			return

@@ -14,7 +14,7 @@ import (
 // mend an overloaded server.
 func (s *Server) limitInflight(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.longRunning(r) || isHealthPath(r.URL.Path) {
+		if observed(w).long || isHealthPath(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
