@@ -95,18 +95,11 @@ func attempted(r *http.Request) string {
 }
 
 // auditDecision annotates a request with the decision about it.
-func (s *Server) auditDecision(record *audit.Request, a *authz.Attributes, decision authz.Decision, reason string,
-	err error) {
+func auditDecision(record *audit.Request, decision authz.Decision, reason string, err error) {
 	const key = "authorization.k8s.io/"
-	switch {
-	case record == nil:
-		return
-	case decision == authz.Allow:
+	if decision == authz.Allow {
 		record.Annotate(key+"decision", "allow")
-		if reason == "" && s.reviewer.RBAC != nil && !a.User.In(authn.GroupMasters) {
-			reason = s.reviewer.RBAC.AllowedBy(a)
-		}
-	default:
+	} else {
 		record.Annotate(key+"decision", "forbid")
 		if err != nil {
 			reason = "internal error"

@@ -29,9 +29,6 @@ func (s *Server) newAuthorizer(ctx context.Context) error {
 	s.registry.MustRegister(s.authorizers.Metrics()...)
 	s.escalation = authz.EscalationCheck{Authorizer: s.authorizer, RBAC: rbac, Memory: s.Store}
 	s.reviewer = review.Reviewer{Tokens: s.authn, Authorizer: s.authorizer, Clock: s.Clock}
-	if s.authorizers.Uses(authz.TypeRBAC) {
-		s.reviewer.RBAC = rbac
-	}
 	return nil
 }
 
@@ -98,7 +95,7 @@ func (s *Server) authorizeFor(ctx context.Context, a authz.Attributes, record *a
 	decision, reason, err := s.authorizer.Authorize(ctx, &a)
 	timer.End()
 	if record != nil {
-		s.auditDecision(record, &a, decision, reason, err)
+		auditDecision(record, decision, reason, err)
 	}
 	if decision == authz.Allow {
 		return nil

@@ -96,9 +96,6 @@ func (a *Authorizers) RulesFor(user *authn.User, namespace string) ([]rbacv1.Pol
 	return a.inForce.Load().RulesFor(user, namespace)
 }
 
-// Uses reports whether authorizers of a type are in force. For types other than Webhook it stays so.
-func (a *Authorizers) Uses(t string) bool { return slices.Contains(a.Configuration.Types(), t) }
-
 // apply puts a changed file in force. Answers of webhooks that are cached are forgotten.
 func (a *Authorizers) apply(_ context.Context, content []byte) error {
 	config, err := ParseConfig(content)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
@@ -29,7 +30,7 @@ type RBAC struct {
 	roles map[roleKey]*role
 	// bindings hold the subjects under which each is indexed.
 	bindings map[roleKey]*binding
-	bound    map[subject][]*binding
+	bound    map[subject][]party
 }
 
 // roleKey names a role or a binding; a ClusterRole's or ClusterRoleBinding's namespace is "".
@@ -54,11 +55,19 @@ type binding struct {
 	ref      roleKey
 	subjects []rbacv1.Subject
 	filed    []subject // the subjects in the index, each once
+	// reasons are why requests of a subject in filed are allowed: each made when it is first needed.
+	reasons []atomic.Pointer[string]
+}
+
+// party is one of the subjects of a binding, filed[at].
+type party struct {
+	*binding
+	at int
 }
 
 // NewRBAC returns an empty index.
 func NewRBAC() *RBAC {
-	return &RBAC{roles: map[roleKey]*role{}, bindings: map[roleKey]*binding{}, bound: map[subject][]*binding{}}
+	return &RBAC{roles: map[roleKey]*role{}, bindings: map[roleKey]*binding{}, bound: map[subject][]party{}}
 }
 
 // Changes is access to an index while no decisions are made.
@@ -124,11 +133,14 @@ func (c Changes) PutBinding(namespace, name string, ref rbacv1.RoleRef, subjects
 	b.role.users++
 	for i := range subjects {
 		at, ok := subjectOf(&subjects[i], namespace)
-		if ok && !slices.Contains(b.filed, at) {
-			b.filed = append(b.filed, at)
-			r.bound[at] = append(r.bound[at], b)
+		known := r.bound[at]
+		if !ok || len(known) > 0 && known[len(known)-1].binding == b {
+			continue
 		}
+		r.bound[at] = append(known, party{b, len(b.filed)})
+		b.filed = append(b.filed, at)
 	}
+	b.reasons = make([]atomic.Pointer[string], len(b.filed))
 	r.bindings[key] = b
 }
 
@@ -152,7 +164,7 @@ func (r *RBAC) takeBinding(key roleKey) {
 	}
 	delete(r.bindings, key)
 	for _, at := range b.filed {
-		rest := slices.DeleteFunc(r.bound[at], func(other *binding) bool { return other == b })
+		rest := slices.DeleteFunc(r.bound[at], func(p party) bool { return p.binding == b })
 		if len(rest) == 0 {
 			delete(r.bound, at)
 		} else {
@@ -199,7 +211,7 @@ func subjectOf(s *rbacv1.Subject, namespace string) (at subject, ok bool) {
 	return at, false
 }
 
-// Authorize implements Authorizer.
+// Authorize implements Authorizer. Where it allows, the reason names a binding that grants it.
 func (r *RBAC) Authorize(_ context.Context, a *Attributes) (Decision, string, error) {
 	if r.Refresh != nil {
 		r.Refresh()
@@ -207,27 +219,32 @@ func (r *RBAC) Authorize(_ context.Context, a *Attributes) (Decision, string, er
 	q := newQuery(a)
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if r.allows(a.User, "", &q) || a.Namespace != "" && r.allows(a.User, a.Namespace, &q) {
-		return Allow, "", nil
+	by, ok := r.allows(a.User, "", &q)
+	if !ok && a.Namespace != "" {
+		by, ok = r.allows(a.User, a.Namespace, &q)
+	}
+	if ok {
+		return Allow, by.reason(), nil
 	}
 	return NoOpinion, r.missing(a), nil
 }
 
-// allows checks the bindings of one namespace or, with "", those of the cluster.
-func (r *RBAC) allows(user *authn.User, namespace string, q *query) bool {
-	for _, b := range r.bound[subject{namespace: namespace, name: user.Name}] {
-		if b.role.rules != nil && b.role.rules.allow(q) {
-			return true
+// allows returns the first party to the bindings of one namespace or, with "", of the cluster by which a request is
+// allowed.
+func (r *RBAC) allows(user *authn.User, namespace string, q *query) (party, bool) {
+	for _, p := range r.bound[subject{namespace: namespace, name: user.Name}] {
+		if p.role.rules != nil && p.role.rules.allow(q) {
+			return p, true
 		}
 	}
 	for _, group := range user.Groups {
-		for _, b := range r.bound[subject{namespace: namespace, name: group, group: true}] {
-			if b.role.rules != nil && b.role.rules.allow(q) {
-				return true
+		for _, p := range r.bound[subject{namespace: namespace, name: group, group: true}] {
+			if p.role.rules != nil && p.role.rules.allow(q) {
+				return p, true
 			}
 		}
 	}
-	return false
+	return party{}, false
 }
 
 // missing reports the missing roles that the user is bound to.
@@ -275,12 +292,12 @@ func (r *RBAC) eachBinding(user *authn.User, namespace string, f func(*binding))
 		scopes = append(scopes, namespace)
 	}
 	for _, scope := range scopes {
-		for _, b := range r.bound[subject{namespace: scope, name: user.Name}] {
-			f(b)
+		for _, p := range r.bound[subject{namespace: scope, name: user.Name}] {
+			f(p.binding)
 		}
 		for _, group := range user.Groups {
-			for _, b := range r.bound[subject{namespace: scope, name: group, group: true}] {
-				f(b)
+			for _, p := range r.bound[subject{namespace: scope, name: group, group: true}] {
+				f(p.binding)
 			}
 		}
 	}
@@ -313,21 +330,19 @@ func (r *RBAC) RulesFor(user *authn.User, namespace string) (list []rbacv1.Polic
 	return list, false, err
 }
 
-// AllowedBy names the binding that allows a request, "" if none does.
-func (r *RBAC) AllowedBy(a *Attributes) (reason string) {
-	q := newQuery(a)
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	r.eachBinding(a.User, a.Namespace, func(b *binding) {
-		if reason == "" && b.role.rules != nil && b.role.rules.allow(&q) {
-			reason = "RBAC: allowed by " + b.describe(a.User)
-		}
-	})
-	return reason
+// reason says why a request of the subject is allowed.
+func (p party) reason() string {
+	kept := &p.reasons[p.at]
+	if text := kept.Load(); text != nil {
+		return *text
+	}
+	text := p.describe(p.filed[p.at])
+	kept.Store(&text)
+	return text
 }
 
-// describe names a binding and the one of its subjects that matches the user.
-func (b *binding) describe(user *authn.User) string {
+// describe names the binding, its role and one of its subjects.
+func (b *binding) describe(of subject) string {
 	kind, name := "ClusterRoleBinding", b.name.name
 	if b.name.namespace != "" {
 		kind, name = "RoleBinding", b.name.name+"/"+b.name.namespace
@@ -336,16 +351,15 @@ func (b *binding) describe(user *authn.User) string {
 	if b.ref.namespace != "" {
 		role = "Role"
 	}
-	text := fmt.Sprintf("%s %q of %s %q to ", kind, name, role, b.ref.name)
+	text := fmt.Sprintf("RBAC: allowed by %s %q of %s %q to ", kind, name, role, b.ref.name)
 	for _, s := range b.subjects {
-		at, _ := subjectOf(&s, b.name.namespace)
-		switch {
-		case at.group && !user.In(at.name) || !at.group && at.name != user.Name:
-		case s.Kind == rbacv1.ServiceAccountKind:
-			return text + fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+strings.Split(at.name, ":")[2])
-		default:
-			return text + fmt.Sprintf("%s %q", s.Kind, s.Name)
+		if at, _ := subjectOf(&s, b.name.namespace); at != of {
+			continue
 		}
+		if s.Kind == rbacv1.ServiceAccountKind {
+			return text + fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+strings.Split(of.name, ":")[2])
+		}
+		return text + fmt.Sprintf("%s %q", s.Kind, s.Name)
 	}
 	return text
 }

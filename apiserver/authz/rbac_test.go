@@ -213,6 +213,49 @@ func TestUnion_MastersAreAskedNothing(t *testing.T) {
 }
 
 // BenchmarkRBAC decides with the bootstrap policy and 5,000 bindings in 500 namespaces.
+// The reason names the binding and the subject by which the user was found, also when both have been replaced.
+func TestRBAC_SaysWhatAllows(t *testing.T) {
+	t.Parallel()
+	index := NewRBAC()
+	index.PutRole("", "view", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
+	subjects := subjectsOf([]string{"user:other", "user:jane", "user:jane", "group:team"})
+	index.PutBinding("", "all", ref("ClusterRole", "view"), subjects)
+	index.PutBinding("web", "robots", ref("ClusterRole", "view"),
+		[]rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "bot"}})
+	reason := func(u *authn.User, text string) string {
+		d, reason, err := index.Authorize(t.Context(), asking(u, text))
+		require.NoError(t, err)
+		require.Equal(t, Allow, d)
+		return reason
+	}
+	for range 2 { // it is kept
+		require.Equal(t, `RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "view" to User "jane"`,
+			reason(user("jane"), "get pods in web"))
+		require.Equal(t, `RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "view" to Group "team"`,
+			reason(user("joe", "team"), "get pods in web"))
+		require.Equal(t, `RBAC: allowed by RoleBinding "robots/web" of ClusterRole "view" to ServiceAccount "bot/web"`,
+			reason(user("system:serviceaccount:web:bot"), "get pods in web"))
+	}
+	index.DeleteBinding("", "all")
+	require.False(t, index.may(t, user("joe", "team"), "get pods in web"))
+	index.PutRole("", "read", []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
+	index.PutBinding("", "all", ref("ClusterRole", "read"), subjects[3:])
+	require.Equal(t, `RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "read" to Group "team"`,
+		reason(user("joe", "team"), "get pods in web"))
+}
+
+// BenchmarkRBAC_PutBinding replaces a binding with as many subjects as a body has room for.
+func BenchmarkRBAC_PutBinding(b *testing.B) {
+	index := NewRBAC()
+	var subjects []rbacv1.Subject
+	for i := range 50_000 {
+		subjects = append(subjects, rbacv1.Subject{Kind: rbacv1.UserKind, Name: fmt.Sprintf("u%05d", i)})
+	}
+	for b.Loop() {
+		index.PutBinding("", "all", ref("ClusterRole", "view"), subjects)
+	}
+}
+
 func BenchmarkRBAC(b *testing.B) {
 	index := NewRBAC()
 	for _, r := range Bootstrap().ClusterRoles {

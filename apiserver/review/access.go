@@ -81,9 +81,6 @@ func (r *Reviewer) access(ctx context.Context, user *authn.User, on *authorizati
 	}
 	status := authorizationv1.SubjectAccessReviewStatus{Allowed: decision == authz.Allow,
 		Denied: decision == authz.Deny, Reason: reason}
-	if status.Allowed && reason == "" && r.RBAC != nil {
-		status.Reason = r.RBAC.AllowedBy(a)
-	}
 	if err != nil {
 		status.EvaluationError = err.Error()
 	}

@@ -25,9 +25,7 @@ import (
 type Reviewer struct {
 	Tokens     authn.TokenAuthenticator
 	Authorizer *authz.Confirmed
-	// RBAC explains what it allows; nil where it is not among the authorizers.
-	RBAC  *authz.RBAC
-	Clock clock.PassiveClock
+	Clock      clock.PassiveClock
 }
 
 // reviewers answer the kinds that are registered as reviews. They are not part of the registrations, which are data:
