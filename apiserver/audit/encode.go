@@ -164,6 +164,14 @@ func appendTime(b []byte, t time.Time) []byte {
 
 const hex = "0123456789abcdef"
 
+// plain are the bytes that are themselves in a JSON string.
+var plain = func() (is [256]bool) {
+	for c := ' '; c < 0x7f; c++ {
+		is[c] = c != '"' && c != '\\'
+	}
+	return is
+}()
+
 // appendString appends a JSON string. Whatever ends a line or steers a terminal is escaped, so that a value that a
 // client chose cannot pretend to be another event.
 func appendString(b []byte, s string) []byte {
@@ -171,11 +179,11 @@ func appendString(b []byte, s string) []byte {
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
+		if plain[c] {
+			i++
+			continue
+		}
 		if c < utf8.RuneSelf {
-			if c >= ' ' && c != '"' && c != '\\' && c != 0x7f {
-				i++
-				continue
-			}
 			b = append(b, s[start:i]...)
 			switch c {
 			case '"', '\\':

@@ -109,7 +109,7 @@ func TestSourceIPs(t *testing.T) {
 		r := &http.Request{Header: http.Header{}, RemoteAddr: c.remote}
 		r.Header.Set("X-Forwarded-For", c.forwarded)
 		r.Header.Set("X-Real-Ip", c.real)
-		require.Equal(t, c.want, sourceIPs(r), c)
+		require.Equal(t, c.want, sourceIPs(nil, r), c)
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 // maxBuffered bounds the bytes of the events that wait and of those that are being written, whatever their number.
 const maxBuffered = 64 << 20
 
+// maxSpare is how large a buffer may be to be kept for another batch.
+const maxSpare = 1 << 20
+
 // queue buffers events in batches, and has each batch written when it is full or its time has come. It never blocks
 // whoever adds an event.
 type queue struct {
@@ -24,8 +27,9 @@ type queue struct {
 
 	mu     sync.Mutex
 	wait   []batch
-	events int // that wait
-	bytes  int // that wait or are being written
+	spare  []byte // of a batch that was written
+	events int    // that wait
+	bytes  int    // that wait or are being written
 	closed bool
 }
 
@@ -61,7 +65,8 @@ func (q *queue) put(line []byte) error {
 	}
 	last := len(q.wait) - 1
 	if last < 0 || q.full(&q.wait[last]) || int64(len(q.wait[last].lines)+len(line)) > q.maxBatch {
-		q.wait = append(q.wait, batch{begun: time.Now()})
+		q.wait = append(q.wait, batch{lines: q.spare[:0], begun: time.Now()})
+		q.spare = nil
 		last++
 	}
 	b := &q.wait[last]
@@ -98,6 +103,9 @@ func (q *queue) run(ctx context.Context) {
 		q.write(ctx, b.lines, b.events)
 		q.mu.Lock()
 		q.bytes -= len(b.lines)
+		if cap(b.lines) <= maxSpare {
+			q.spare = b.lines
+		}
 		q.mu.Unlock()
 	}
 }

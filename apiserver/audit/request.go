@@ -1,16 +1,18 @@
 package audit
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
@@ -44,6 +46,7 @@ type Request struct {
 	mu       sync.Mutex
 	event    event
 	few      [4]annotation // room for the usual ones
+	ip       [1]string     // and for the usual one
 	answered bool
 	took     [parts]time.Duration
 }
@@ -84,8 +87,8 @@ func (a *Auditor) Begin(hr *http.Request, attributes *authz.Attributes, received
 	}
 	r := &Request{to: a, Decision: d, longRunning: longRunning}
 	r.took[Authentication] = time.Since(received)
-	r.event = event{level: d.Level, id: requestID(hr.Header), uri: hr.URL.RequestURI(), verb: attributes.Verb,
-		user: attributes.User, ips: sourceIPs(hr), agent: userAgent(hr), received: received}
+	r.event = event{level: d.Level, id: requestID(hr.Header), uri: requestURI(hr), verb: attributes.Verb,
+		user: attributes.User, ips: sourceIPs(r.ip[:0], hr), agent: userAgent(hr), received: received}
 	r.event.annotations = r.few[:0]
 	if attributes.Path == "" {
 		r.event.object = object{resource: attributes.Resource, namespace: attributes.Namespace, name: attributes.Name,
@@ -99,9 +102,26 @@ func requestID(h http.Header) string {
 	id := h.Get(HeaderID)
 	odd := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '\\' }
 	if id == "" || len(id) > maxID || strings.ContainsFunc(id, odd) {
-		return string(uuid.NewUUID())
+		return newID()
 	}
 	return id
+}
+
+// newID is a random UUID (RFC 9562). Nothing depends on its not being guessed: a client may choose the ID itself.
+func newID() string {
+	var id uuid.UUID
+	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
+	binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	return id.String()
+}
+
+// requestURI is what the client asked for, as it spelled it.
+func requestURI(hr *http.Request) string {
+	if strings.HasPrefix(hr.RequestURI, "/") {
+		return hr.RequestURI
+	}
+	return hr.URL.RequestURI() // of a proxy's request, which is that of a whole URL, or of no client's
 }
 
 func userAgent(hr *http.Request) string {

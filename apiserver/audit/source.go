@@ -11,12 +11,11 @@ import (
 // maxSourceIPs is how many addresses an event has at most. The last ones stay: those that the client cannot choose.
 const maxSourceIPs = 32
 
-// sourceIPs are the addresses of X-Forwarded-For, then that of X-Real-Ip, then the connection's, each unless it is
+// sourceIPs appends the addresses of X-Forwarded-For, then that of X-Real-Ip, then the connection's, each unless it is
 // there already (k8s.io/apimachinery/pkg/util/net.SourceIPs). All but the last may have been made up.
-func sourceIPs(hr *http.Request) []string {
-	var ips []string
+func sourceIPs(ips []string, hr *http.Request) []string {
 	if chain := hr.Header.Get("X-Forwarded-For"); chain != "" {
-		ips = forwarded(chain)
+		ips = forwarded(ips, chain)
 	}
 	if real := hr.Header.Get("X-Real-Ip"); real != "" {
 		if ip, ok := parseIP(real); ok && !slices.Contains(ips, ip) {
@@ -33,8 +32,8 @@ func sourceIPs(hr *http.Request) []string {
 	return ips[max(len(ips)-maxSourceIPs, 0):]
 }
 
-// forwarded reads the end of a chain of addresses.
-func forwarded(chain string) (ips []string) {
+// forwarded appends the end of a chain of addresses.
+func forwarded(ips []string, chain string) []string {
 	for range maxSourceIPs {
 		at := strings.LastIndexByte(chain, ',')
 		if ip, ok := parseIP(chain[at+1:]); ok {
