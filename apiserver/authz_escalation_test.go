@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -162,4 +163,15 @@ func TestAccessReviews(t *testing.T) {
 	require.Contains(t, string(rules.body), `"/readyz"`)
 	require.Equal(t, true, review(s.as("system:node:a", "system:nodes"), "SelfSubjectRulesReview",
 		m{"namespace": "default"}).ok(http.StatusCreated).at("status", "incomplete"))
+
+	names := strings.Split(strings.Repeat("a-name-of-16-chr,", 75_000), ",")
+	for _, name := range []string{"a", "b", "c", "d"} {
+		long := role(name, []string{"get"}, []string{"pods"})
+		long["rules"].([]m)[0]["resourceNames"] = names
+		s.create("/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", long)
+		s.create(roleBindings, roleBinding(name, "Role", name, subject("User", "jim")))
+	}
+	rules = review(s.as("jim"), "SelfSubjectRulesReview", m{"namespace": "default"}).ok(http.StatusCreated)
+	require.Equal(t, true, rules.at("status", "incomplete"), "there are 5 MB of them")
+	require.Less(t, len(rules.body), 5<<20)
 }

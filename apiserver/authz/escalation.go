@@ -79,8 +79,9 @@ func (c *EscalationCheck) holds(ctx context.Context, by Grantor, wanted []rbacv1
 		return err
 	}
 	held, _, unsure := c.RBAC.RulesFor(by.User, by.Namespace)
-	if text := Escalation(by.User.Name, by.User.Groups, held, wanted, unsure); text != "" {
+	text, err := Escalation(ctx, by.User.Name, by.User.Groups, held, wanted, unsure)
+	if text != "" {
 		return errors.New(text)
 	}
-	return nil
+	return err
 }

@@ -1,6 +1,9 @@
 package authz_test
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,4 +78,23 @@ func TestEscalationCheck(t *testing.T) {
 	}
 	err := check.Binding(t.Context(), reader, rbacv1.RoleRef{Kind: "Role", Name: "none"})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
+}
+
+// A rule of two megabytes may stand for ten billion others.
+func TestEscalation_OfARuleWithLongLists(t *testing.T) {
+	t.Parallel()
+	huge := rbacv1.PolicyRule{Verbs: []string{"get"}}
+	for i := range 100_000 {
+		huge.APIGroups = append(huge.APIGroups, fmt.Sprintf("g%d", i))
+		huge.Resources = append(huge.Resources, fmt.Sprintf("r%d", i))
+	}
+	list := []rbacv1.PolicyRule{huge}
+	text, err := authz.Escalation(t.Context(), "u", nil, nil, list, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1001, strings.Count(text, "\n"), "1,000 of them and ...")
+	require.True(t, strings.HasSuffix(text, "\n..."))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = authz.Escalation(ctx, "u", nil, list, list, nil)
+	require.ErrorIs(t, err, context.Canceled)
 }

@@ -303,7 +303,7 @@ func (r *RBAC) eachBinding(user *authn.User, namespace string, f func(*binding))
 	}
 }
 
-// RulesFor implements Lister. The error names missing roles that bindings refer to.
+// RulesFor implements Lister, with the rules of each role once. The error names missing roles that bindings refer to.
 func (r *RBAC) RulesFor(user *authn.User, namespace string) (list []rbacv1.PolicyRule, incomplete bool, err error) {
 	if r.Refresh != nil {
 		r.Refresh()
@@ -311,16 +311,16 @@ func (r *RBAC) RulesFor(user *authn.User, namespace string) (list []rbacv1.Polic
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var missing []string
-	seen := map[*binding]bool{}
+	seen := map[*role]bool{} // however many bindings there are to it
 	r.eachBinding(user, namespace, func(b *binding) {
 		switch {
-		case seen[b]:
+		case seen[b.role]:
 			return
 		case b.role.rules == nil:
 			missing = append(missing, b.ref.notFound())
 			return
 		}
-		seen[b] = true
+		seen[b.role] = true
 		list = append(list, b.role.rules.list...)
 	})
 	if len(missing) > 0 {

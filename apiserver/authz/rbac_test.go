@@ -244,6 +244,26 @@ func TestRBAC_SaysWhatAllows(t *testing.T) {
 		reason(user("joe", "team"), "get pods in web"))
 }
 
+// A rule of many groups and resources is not indexed by their combinations.
+func TestRBAC_RulesWithLongLists(t *testing.T) {
+	t.Parallel()
+	index := NewRBAC()
+	rule := rbacv1.PolicyRule{Verbs: []string{"get"}}
+	for i := range 100_000 {
+		rule.APIGroups = append(rule.APIGroups, fmt.Sprintf("g%d", i))
+		rule.Resources = append(rule.Resources, fmt.Sprintf("r%d", i), fmt.Sprintf("r%d/log", i))
+	}
+	few := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
+	index.PutRole("", "long", []rbacv1.PolicyRule{rule, few})
+	index.PutBinding("", "long", ref("ClusterRole", "long"), subjectsOf([]string{"user:u"}))
+	for text, may := range map[string]bool{
+		"get g99999:r99999": true, "get g7:r8/log": true, "get pods": true, "get g7:pods": false,
+		"list g7:r8": false, "get r8": false, "get g7:r8/status": false,
+	} {
+		require.Equal(t, may, index.may(t, user("u"), text), text)
+	}
+}
+
 // BenchmarkRBAC_PutBinding replaces a binding with as many subjects as a body has room for.
 func BenchmarkRBAC_PutBinding(b *testing.B) {
 	index := NewRBAC()

@@ -94,7 +94,8 @@ func TestCovers(t *testing.T) {
 			`{NonResourceURLs:["/apis"], Verbs:["get"]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := Escalation("u", []string{"g", "h"}, list{test.held}, list{test.wanted}, nil)
+			text, err := Escalation(t.Context(), "u", []string{"g", "h"}, list{test.held}, list{test.wanted}, nil)
+			require.NoError(t, err)
 			if test.missing != "" {
 				test.missing = "user \"u\" (groups=[\"g\" \"h\"]) is attempting to grant RBAC permissions not " +
 					"currently held:\n" + test.missing

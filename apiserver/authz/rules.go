@@ -15,9 +15,10 @@ const all = "*"
 type rules struct {
 	list []rbacv1.PolicyRule
 	// byTarget are the rules that name a group and a resource; byResource those of all groups;
-	// wide those of all resources, or of one subresource of all.
+	// wide those of all resources, of one subresource of all, or of too many to index.
 	byTarget   map[target][]*grant
 	byResource map[string][]*grant
+	targets    int // in the two
 	wide       []*grant
 	paths      []*grant
 }
@@ -94,15 +95,22 @@ func arrange(list []rbacv1.PolicyRule) *rules {
 	return r
 }
 
+// maxTargets is how many combinations of a group and a resource are indexed of one role. Rules that would go beyond are
+// looked at one by one.
+const maxTargets = 8192
+
 func (r *rules) place(g *grant) {
-	if slices.Contains(g.Resources, all) || slices.ContainsFunc(g.Resources, func(s string) bool {
-		return strings.HasPrefix(s, "*/")
+	anyGroup := slices.Contains(g.APIGroups, all)
+	targets := len(g.APIGroups) * len(g.Resources)
+	if r.targets+targets > maxTargets || slices.ContainsFunc(g.Resources, func(s string) bool {
+		return s == all || strings.HasPrefix(s, "*/")
 	}) {
 		r.wide = append(r.wide, g)
 		return
 	}
+	r.targets += targets
 	for _, resource := range g.Resources {
-		if slices.Contains(g.APIGroups, all) {
+		if anyGroup {
 			if r.byResource == nil {
 				r.byResource = map[string][]*grant{}
 			}

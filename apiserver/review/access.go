@@ -4,6 +4,7 @@ import (
 	"context"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -45,7 +46,13 @@ func (r *Reviewer) selfRules(ctx context.Context, review *authorizationv1.SelfSu
 	if err != nil {
 		status.EvaluationError = err.Error()
 	}
-	for _, rule := range list {
+	size := 0
+	for i := range list {
+		rule := &list[i]
+		if size += sizeOf(rule); size > maxRules {
+			status.Incomplete = true
+			break
+		}
 		if len(rule.Resources) > 0 {
 			status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{Verbs: rule.Verbs,
 				APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames})
@@ -57,6 +64,18 @@ func (r *Reviewer) selfRules(ctx context.Context, review *authorizationv1.SelfSu
 	}
 	review.Status = status
 	return nil
+}
+
+// maxRules bounds the texts of a list of rights, in bytes. Kubernetes does not; a user may have roles of any number.
+const maxRules = 4 << 20
+
+func sizeOf(r *rbacv1.PolicyRule) (n int) {
+	for _, list := range [][]string{r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs} {
+		for _, text := range list {
+			n += len(text) + 1
+		}
+	}
+	return n
 }
 
 // access is the answer to whether a user may do something. A refusal is made sure of.
