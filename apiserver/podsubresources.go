@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/api"
+	apifield "github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/apiserver/pods"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 )
@@ -97,5 +98,5 @@ func checkBinding(res *api.Resource, b *corev1.Binding) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), b.Name, errs)
+	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), b.Name, apifield.Few(errs))
 }

@@ -246,5 +246,5 @@ func invalidObject(res *api.Resource, name string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(res.GVK().GroupKind(), name, errs[:min(len(errs), apifield.MaxErrors)])
+	return apierrors.NewInvalid(res.GVK().GroupKind(), name, apifield.Few(errs))
 }

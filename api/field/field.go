@@ -36,6 +36,22 @@ const MaxErrors = 100
 // Enough reports whether there are MaxErrors errors. A loop over a client's input ends there.
 func Enough(errs ErrorList) bool { return len(errs) >= MaxErrors }
 
+// maxText bounds what the errors of one answer say, in bytes: each may show a value of megabytes.
+const maxText = 1 << 20
+
+// Few returns the first of the errors, as many as an answer has: MaxErrors at most, and no more than maxText bytes of
+// them, unless the first has more.
+func Few(errs ErrorList) ErrorList {
+	errs = errs[:min(len(errs), MaxErrors)]
+	size := 0
+	for i, err := range errs {
+		if size += len(err.Field) + len(err.ErrorBody()); size > maxText {
+			return errs[:max(i, 1)]
+		}
+	}
+	return errs
+}
+
 // Path leads from the root of an object to a field. A nil Path is above the root.
 type Path struct {
 	parent *Path

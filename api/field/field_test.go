@@ -2,6 +2,7 @@ package field_test
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,6 +40,27 @@ func TestPath_ReadsAsApimachinerys(t *testing.T) {
 	var none *field.Path
 	require.Equal(t, "<nil>", none.String())
 	require.Equal(t, "spec", none.Child("spec").String())
+}
+
+func TestFew(t *testing.T) {
+	t.Parallel()
+	var errs field.ErrorList
+	add := func(n, size int) {
+		for range n {
+			errs = append(errs, field.Invalid(field.NewPath("spec"), strings.Repeat("x", size), "it is long"))
+		}
+	}
+	require.Empty(t, field.Few(errs))
+	add(1, 2<<20)
+	require.Len(t, field.Few(errs), 1, "there is always one")
+	add(1, 10)
+	require.Len(t, field.Few(errs), 1)
+	errs = nil
+	add(200, 100)
+	require.Len(t, field.Few(errs), field.MaxErrors)
+	errs = nil
+	add(200, 100<<10)
+	require.Len(t, field.Few(errs), 10)
 }
 
 // Not parallel: allocations are counted for the whole process.

@@ -45,7 +45,7 @@ func (a *Allocator) invalid(name string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(a.service.GVK().GroupKind(), name, errs[:min(len(errs), apifield.MaxErrors)])
+	return apierrors.NewInvalid(a.service.GVK().GroupKind(), name, apifield.Few(errs))
 }
 
 // allocateIPs gives the Service an address of each of its families.
