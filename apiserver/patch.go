@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
@@ -208,12 +208,15 @@ func applyJSONPatch(patch jsonpatch.Patch, doc []byte) (patched []byte, err erro
 }
 
 // strategic merges lists by the keys that the Go type's tags name.
-func strategic(r *request, doc, patch []byte) ([]byte, error) {
+func strategic(r *request, doc, changes []byte) ([]byte, error) {
 	var into any = r.res.New()
 	if r.subresource == "scale" {
 		into = encoding.NewScale()
 	}
-	patched, err := strategicpatch.StrategicMergePatch(doc, patch, into)
+	patched, err := patch.Strategic(doc, changes, into)
+	if errors.Is(err, patch.ErrTooLong) {
+		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
+	}
 	return patched, asBadPatch(err)
 }
 

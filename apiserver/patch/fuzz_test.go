@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
 // FuzzMergePatch holds merge patches to the library that kube-apiserver uses.
@@ -26,6 +28,30 @@ func FuzzMergePatch(f *testing.F) {
 		got, err := Merge(doc, patch)
 		require.NoError(t, err)
 		want, err := jsonpatch.MergePatch(doc, patch)
+		require.NoError(t, err)
+		require.JSONEq(t, string(want), string(got), "%s + %s", doc, patch)
+	})
+}
+
+// FuzzStrategic holds strategic merge patches to the library alone.
+func FuzzStrategic(f *testing.F) {
+	for _, seed := range [][2]string{
+		{`{"spec":{"containers":[{"name":"a","env":[{"name":"b"}]}]}}`, `{"spec":{"containers":[{"name":"a","env":null}]}}`},
+		{`{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}`,
+			`{"spec":{"$setElementOrder/containers":[{"name":"b"},{"name":"a"}],"containers":[{"name":"b","image":"c"}]}}`},
+		{`{"metadata":{"finalizers":["a","b"]}}`, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["a",{}]}}`},
+		{`{"spec":{"volumes":[{"name":"a","emptyDir":{}}]}}`,
+			`{"spec":{"volumes":[{"name":"a","$retainKeys":["name","secret"],"secret":{"secretName":"b"}}]}}`},
+		{`{"spec":{"containers":[{"name":"a"}]}}`, `{"spec":{"containers":[{"name":{}},{"$patch":"delete","name":"a"}]}}`},
+	} {
+		f.Add([]byte(seed[0]), []byte(seed[1]))
+	}
+	f.Fuzz(func(t *testing.T, doc, patch []byte) {
+		got, err := Strategic(doc, patch, &corev1.Pod{})
+		if err != nil {
+			return // or the library may panic
+		}
+		want, err := strategicpatch.StrategicMergePatch(doc, patch, &corev1.Pod{})
 		require.NoError(t, err)
 		require.JSONEq(t, string(want), string(got), "%s + %s", doc, patch)
 	})

@@ -1,8 +1,9 @@
 // Package patch applies patches to JSON documents and to decoded objects. It is pure functions: documents, patches and
 // objects come in and go out, and neither requests nor the server are known here.
 //
-// merge.go is RFC 7396; named.go patches and decodes only the members of an object that a patch names. JSON patches and
-// strategic merge patches are applied by the libraries for them (patch.go of package apiserver).
+// merge.go is RFC 7396, strategic.go bounds what the library for strategic merge patches does; named.go patches and
+// decodes only the members of an object that a patch names. JSON patches are applied by the library for them (patch.go
+// of package apiserver).
 package patch
 
 import (

@@ -44,6 +44,7 @@ const (
 	asApply    = "application/apply-patch+yaml"
 	mergePatch = "application/merge-patch+json"
 	jsonPatch  = "application/json-patch+json"
+	strategic  = "application/strategic-merge-patch+json"
 
 	attacked = "/api/v1/namespaces/attack/configmaps"
 	many     = "/api/v1/namespaces/many/configmaps"
@@ -86,6 +87,16 @@ func attacks() []attack {
 		{name: "a JSON patch of 10,000 operations", method: "PATCH", path: many + "/c1", contentType: jsonPatch,
 			clients: 4, body: `[{"op":"add","path":"/data/a","value":"b"}` + strings.Repeat(
 				`,{"op":"copy","from":"/data/text","path":"/data/a"}`, 9_999) + `]`, codes: []int{400, 413, 422, 200, 429}},
+		{name: "a strategic patch of 20,000 finalizers", method: "PATCH", path: many + "/c1", contentType: strategic,
+			clients: 4, body: `{"metadata":{"$setElementOrder/finalizers":[` + listOf(20_000) + `],"finalizers":[` +
+				listOf(20_000) + `]}}`, codes: []int{413, 429}},
+		{name: "a role of a billion rights", method: "POST", contentType: asJSON, clients: 4,
+			path: "/apis/rbac.authorization.k8s.io/v1/namespaces/attack/roles",
+			body: `{"metadata":{"name":"wide"},"rules":[{"verbs":["get"],"apiGroups":[` + listOf(32_000) +
+				`],"resources":[` + listOf(32_000) + `]}]}`, codes: []int{201, 409, 429}},
+		{name: "a quota of 60,000 scopes", method: "POST", path: "/api/v1/namespaces/attack/resourcequotas",
+			contentType: asJSON, clients: 4, body: `{"metadata":{"name":"x"},"spec":{"scopes":[` + listOf(60_000) + `]}}`,
+			codes: []int{422, 413, 429}},
 		{name: "a selector of 10,000 values", method: "GET", path: many + "?labelSelector=" +
 			url.QueryEscape("n in ("+strings.Repeat("x,", 10_000)+"y)"), clients: 4, codes: full},
 		{name: "a field selector of 2,500 terms", method: "GET", path: many + "?fieldSelector=" +
@@ -131,6 +142,15 @@ func fieldsOf(n int) string {
 	var b strings.Builder
 	for i := range n {
 		fmt.Fprintf(&b, `"k%d":"v",`, i)
+	}
+	return strings.TrimSuffix(b.String(), ",")
+}
+
+// listOf is the inside of a list of n texts.
+func listOf(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `"a.b/%d",`, i)
 	}
 	return strings.TrimSuffix(b.String(), ",")
 }
