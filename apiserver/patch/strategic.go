@@ -84,15 +84,42 @@ func pairsOfList(object map[string]any, key string, list []any, schema strategic
 		return 0 // the list is put in the place of the old one
 	}
 	n := all * all
-	by := map[any]map[string]any{}
+	by, seen, again := map[any]map[string]any{}, map[any]bool{}, 0
 	for _, element := range old {
 		if e, ok := element.(map[string]any); ok {
 			by[keyOf(e[meta.GetPatchMergeKey()])] = e
 		}
 	}
 	for _, element := range list {
-		if e, ok := element.(map[string]any); ok && n <= maxPairs {
-			n += pairs(by[keyOf(e[meta.GetPatchMergeKey()])], e, below)
+		e, ok := element.(map[string]any)
+		if !ok || n > maxPairs {
+			continue
+		}
+		key := keyOf(e[meta.GetPatchMergeKey()])
+		if seen[key] {
+			again++
+		}
+		seen[key] = true
+		n += pairs(by[key], e, below)
+	}
+	if again > 0 { // elements with the key of an earlier one are merged with that, whose lists grow
+		most := elements(list) + elements(old)
+		n += again * most * most
+	}
+	return n
+}
+
+// elements counts those of all lists in a value.
+func elements(value any) (n int) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, below := range value {
+			n += elements(below)
+		}
+	case []any:
+		n = len(value)
+		for _, below := range value {
+			n += elements(below)
 		}
 	}
 	return n

@@ -55,6 +55,10 @@ func TestStrategic_BoundsTheListsThatItMerges(t *testing.T) {
 		"scalars":      {m{"metadata": m{"finalizers": finalizers(9000)}}, m{"metadata": m{"finalizers": finalizers(1)}}, true},
 		"removed": {m{"metadata": m{"finalizers": finalizers(9000)}},
 			m{"metadata": m{"$deleteFromPrimitiveList/finalizers": finalizers(9000)}}, false},
+		"of one that is new": {template(m{}), m{"spec": m{"template": m{"spec": m{"containers": []m{
+			{"name": "n", "env": variables(3000, "a")}, {"name": "n", "env": variables(3000, "b")}}}}}}, true},
+		"few of one that is new": {template(m{}), m{"spec": m{"template": m{"spec": m{"containers": []m{
+			{"name": "n", "env": variables(300, "a")}, {"name": "n", "env": variables(300, "b")}}}}}}, false},
 		"another member": {template(m{"env": variables(9000, "a")}), template(m{"image": "i"}), false},
 		"a map":          {m{"metadata": m{"labels": m{"a": "b"}}}, m{"metadata": m{"labels": m{"a": nil}}}, false},
 	} {
