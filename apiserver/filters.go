@@ -35,6 +35,7 @@ type response struct {
 	start  time.Time
 	audit  *audit.Request // nil for one that is not audited
 	memory budget.Account
+	stream held
 	long   bool // it may go on for as long as the client likes
 }
 
@@ -101,6 +102,12 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
 		w := &response{ResponseWriter: hw, of: r, start: time.Now(), memory: s.memory.Open(), long: s.longRunning(r)}
 		defer w.memory.Close()
+		room := false
+		w.stream, room = s.enter(r)
+		defer w.stream.leave()
+		if !room {
+			panic(http.ErrAbortHandler) // resets the stream: an answer would take memory until it is read
+		}
 		if !w.long {
 			inflight := s.metrics.InFlight(r.Method)
 			inflight.Inc()
@@ -109,6 +116,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		}
 		defer func() { s.count(w, r, time.Since(w.start)) }()
 		next.ServeHTTP(w, r)
+		s.deliver(w)
 	})
 }
 
@@ -152,8 +160,10 @@ func (s *Server) limitBody(next http.Handler) http.Handler {
 func (s *Server) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if observed(w).long {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+			control := http.NewResponseController(w)
+			_ = control.SetWriteDeadline(time.Time{})
 			next.ServeHTTP(w, r)
+			_ = control.SetWriteDeadline(time.Now().Add(headerTimeout)) // for what is still to be sent
 			return
 		}
 		limit := s.RequestTimeout

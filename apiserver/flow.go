@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	flowv1 "k8s.io/api/flowcontrol/v1"
@@ -87,27 +86,6 @@ func (s *Server) takeSeat(w http.ResponseWriter, hr *http.Request, seat *flowcon
 func (s *Server) leaveSeat(seat *flowcontrol.Request) {
 	if s.flow != nil {
 		s.flow.Finish(seat)
-	}
-}
-
-// seatStall is how long a request may wait, for its client or for memory, before it gives its seats back.
-const seatStall = 25 * time.Millisecond
-
-// waiting is called before a request waits for its client or for memory, and what it returns afterwards. One that waits
-// for long gives its seats back: others need not wait for what it waits for.
-func (r *request) waiting() (over func()) {
-	if r.flow == nil || !r.seat.Executing() {
-		return func() {}
-	}
-	left := make(chan struct{})
-	stalled := time.AfterFunc(seatStall, func() {
-		defer close(left)
-		r.flow.Finish(r.seat)
-	})
-	return func() {
-		if !stalled.Stop() {
-			<-left
-		}
 	}
 }
 

@@ -53,14 +53,14 @@ func (s *Server) listed(r *request, q storage.ListRequest) (*storage.List, error
 
 // selectObjects reads a list, and charges the memory that it takes. Selecting among many objects ends with the request.
 func (s *Server) selectObjects(r *request, q storage.ListRequest) (*storage.List, error) {
-	turn := listTurn{s: s, r: r}
+	turn := turn{s: s, r: r}
 	if n := r.objects.Count(); n >= longList && (q.Scope.Match != nil || q.Limit == 0 || q.Limit >= longList) {
 		turn.needed = true
 		if err := r.charge(int64(n) * pointer); err != nil {
 			return nil, err
 		}
 	}
-	if err := turn.take(); err != nil {
+	if err := turn.take(r.Context()); err != nil {
 		return nil, err
 	}
 	defer turn.leave()

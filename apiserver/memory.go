@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/budget"
-	"github.com/coxswain-dev/coxswain/apiserver/conn"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -21,10 +19,12 @@ import (
 const freeMemory = 16 << 10
 
 // How many bytes are counted for a connection and for a watch while nothing is sent. All connections together may take
-// as much as the budget of requests, and so may all watches.
+// as much as the budget of requests, and so may all watches. beginningMemory is what a watch takes of the budget beside
+// that while it sends what it begins with: a batch of events, two chunks of them encoded, and buffers on their way.
 const (
 	connectionMemory = 48 << 10
 	watchMemory      = 16 << 10
+	beginningMemory  = 64 << 10
 )
 
 // newMemory returns the budget of requests in bytes. 0 follows the process's limit, a negative number is no limit.
@@ -79,10 +79,7 @@ func (r *response) lend(n int) *budget.Loan {
 	if r.memory.Held() == 0 {
 		return nil
 	}
-	return r.memory.Lend(lateAfter(n), func() {
-		_ = http.NewResponseController(r.ResponseWriter).SetWriteDeadline(time.Now())
-		conn.Below(r.of).EndIfStuck()
-	})
+	return r.memory.Lend(lateAfter(n), r.cutOff)
 }
 
 // chargeWeight charges what decoding the body takes, of which some has been charged already. A body that would not fit

@@ -96,6 +96,9 @@ func printable(r rune) rune {
 	return r
 }
 
+// httpBuffer is how much of an answer net/http takes before its client reads.
+const httpBuffer = 4 << 10
+
 // writeBody sends a body: JSON in the negotiated media type, and anything else as it is.
 func (s *Server) writeBody(w http.ResponseWriter, out encoding.Output, code int, body []byte) error {
 	body, end, err := out.Body(body)
@@ -109,6 +112,9 @@ func (s *Server) writeBody(w http.ResponseWriter, out encoding.Output, code int,
 	to, done := compressed(w, out, len(body))
 	defer done()
 	w.WriteHeader(code)
+	if len(body) > httpBuffer {
+		defer s.sending(w)()
+	}
 	_, _ = to.Write(body) // the client has gone; there is nobody to tell
 	if end != "" {
 		_, _ = io.WriteString(to, end)

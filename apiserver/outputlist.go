@@ -14,10 +14,10 @@ import (
 // writeList answers with a list. Its items are encoded while it is sent.
 func (s *Server) writeList(w http.ResponseWriter, r *request, l *storage.List) error {
 	form := s.form(r)
-	out := listWriter{s: s, to: w, r: r, turn: listTurn{s: s, r: r, begun: true,
+	out := listWriter{s: s, to: w, r: r, turn: turn{s: s, r: r, begun: true,
 		needed: len(l.Items) >= longList && !r.res.Remote}}
 	defer out.close()
-	if err := out.turn.take(); err != nil {
+	if err := out.turn.take(r.Context()); err != nil {
 		return err
 	}
 	body, err := form.List(r.Context(), l, r.whole)
@@ -38,7 +38,7 @@ const listChunk = 64 << 10
 // listWriter sends a list in chunks. It encodes a long one only while it has a turn.
 type listWriter struct {
 	s    *Server
-	turn listTurn
+	turn turn
 	to   http.ResponseWriter
 	r    *request
 	buf  []byte
@@ -68,7 +68,7 @@ func (w *listWriter) write(b *encoding.ListBody) error {
 			continue
 		}
 		timer.End()
-		if w.send(max(b.Size, len(w.buf))) != nil || w.turn.take() != nil {
+		if w.send(max(b.Size, len(w.buf))) != nil || w.turn.take(w.r.Context()) != nil {
 			return nil // the client has gone
 		}
 		timer = w.r.audit.Begin(audit.Serialization)
@@ -105,8 +105,8 @@ func (w *listWriter) send(size int) error {
 }
 
 func (w *listWriter) sendHeld() error {
-	if w.turn.needed {
-		defer w.r.waiting()()
+	if len(w.buf) > httpBuffer {
+		defer w.s.sending(w.to)()
 	}
 	_, err := w.body.Write(w.buf)
 	return err

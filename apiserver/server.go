@@ -161,7 +161,9 @@ type Server struct {
 	leaving atomic.Bool
 	refusal refusal
 	memory  *budget.Budget
-	// places are those in which long lists are selected and encoded.
+	// streams is how many bytes the requests of HTTP/2 connections take.
+	streams atomic.Int64
+	// places are those in which long lists, and what long watches begin with, are selected and encoded.
 	places *flowcontrol.Turns
 	// watching is how many watches there are.
 	watching atomic.Int64

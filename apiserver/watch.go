@@ -72,7 +72,16 @@ func (s *Server) watch(w http.ResponseWriter, r *request) error {
 	defer s.metrics.Open(open, -1)
 	frames := encoding.NewFramer(s.form(r))
 	frames.Match = match
-	return s.stream(ctx, w, r, frames, watcher, q.Bookmarks)
+	to := newStreamWriter(w, r, frames, s.RequestTimeout)
+	defer to.stalled.Stop()
+	to.bookmarks = q.Bookmarks
+	to.turn = turn{s: s, r: r, needed: r.objects.Count() >= longList && !r.res.Remote}
+	defer to.turn.leave()
+	if err := to.begin(ctx); err != nil {
+		return err
+	}
+	s.stream(ctx, to, watcher)
+	return nil
 }
 
 func (s *Server) watchRequest(r *request) (storage.WatchRequest, error) {
@@ -114,39 +123,36 @@ func (r *request) watchLimit() (time.Duration, error) {
 }
 
 // stream copies the watcher's events to the client. A batch of events is one write, unless it is long.
-func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, frames *encoding.Framer,
-	watcher *storage.Watcher, bookmarks bool) error {
-	to := newStreamWriter(w, r.Request, s.RequestTimeout)
-	defer to.stalled.Stop()
-	to.sending = r.waiting
+func (s *Server) stream(ctx context.Context, to *streamWriter, watcher *storage.Watcher) {
+	r := to.r
 	sent := s.metrics.Events(r.res.Group, r.res.Version, r.res.Plural)
-	beginStream(w, frames)
-	_ = to.control.Flush()
-	next := watcher.Poll // while there is something to begin with, for which the watch holds its seat
 	for {
-		events, err := next(ctx)
+		events, err := to.next(ctx, watcher)
 		within := ctx
 		if err != nil && r.kindEnded() { // the client still gets what was before the end
-			if last, _ := watcher.Poll(r.Context()); len(last) > 0 {
+			if last, _ := watcher.Poll(); len(last) > 0 {
 				events, err, within = last, nil, r.Context()
 			}
 		}
 		if err == nil && len(events) == 0 {
+			to.begun()
 			s.leaveSeat(r.seat)
-			next, to.sending = watcher.Next, nil
 			continue
 		}
 		if err == nil {
-			err = to.add(within, r, frames, events, bookmarks)
+			err = to.add(within, events)
 		}
 		if err != nil {
-			to.buf = s.appendEnd(to.buffer(), r, frames, watcher, bookmarks, err)
+			to.buf = s.appendEnd(to, watcher, err)
 		}
 		sent.Add(float64(len(events)))
 		if to.send() != nil || err != nil {
-			return nil
+			return
 		}
-		to.rest(r)
+		to.rest()
+		if to.beginning {
+			to.count(len(events))
+		}
 	}
 }
 
@@ -159,18 +165,18 @@ func beginStream(w http.ResponseWriter, frames *encoding.Framer) {
 
 // appendEnd says how the watch ended: with a last bookmark when its time was over, with an
 // ERROR event when it could not go on.
-func (s *Server) appendEnd(buf []byte, r *request, frames *encoding.Framer, watcher *storage.Watcher, bookmarks bool,
-	err error) []byte {
+func (s *Server) appendEnd(to *streamWriter, watcher *storage.Watcher, err error) []byte {
+	buf, ctx := to.buffer(), to.r.Context()
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		if bookmarks && r.Context().Err() == nil {
+		if to.bookmarks && ctx.Err() == nil {
 			last := watcher.Bookmark()
-			if with, err := frames.Append(r.Context(), buf, &last); err == nil {
+			if with, err := to.frames.Append(ctx, buf, &last); err == nil {
 				return with
 			}
 		}
 		return buf
 	}
-	return frames.AppendError(buf, statusOf(err, r))
+	return to.frames.AppendError(buf, statusOf(err, to.r))
 }
 
 // streamError answers a watch that cannot begin at the revision that the client names with

@@ -50,7 +50,7 @@ func newCollection(s *Store, name string) *Collection {
 		revision: s.base,
 		index:    map[string]*btree.BTreeG[*Object]{},
 		nodes:    btree.NewFreeListG[*Object](btree.DefaultFreeListSize),
-		log:      eventLog{maxEvents: s.options.LogEvents, maxBytes: s.options.LogBytes, floor: s.base},
+		log:      newEventLog(&s.options, s.base),
 	}
 	c.schema.Store(plainSchema)
 	return c

@@ -126,14 +126,13 @@ func (c *Collection) mend(ch change) (previous *Object, lost bool) {
 	return d.last, d.last == nil && ch.object == nil
 }
 
-// breakWatches ends every watch of the collection with ErrExpired that has not come to the revision yet, and those that
-// would begin before it: at it there was a change that no event describes, and clients have to list anew. The lock is
-// held for writing.
+// breakWatches ends every watch of the collection with ErrExpired, and those that would begin before the revision: at
+// it there was a change that no event describes, and clients have to list anew. The lock is held for writing.
 func (c *Collection) breakWatches(revision int64) {
 	fallen := c.log.restart(revision)
 	c.gap, c.revision, c.shared = revision, revision, nil
 	c.kept.clear()
-	c.alarms.ringAll(fallen, revision)
+	c.alarms.ringAll(fallen)
 }
 
 // DamagedIn returns the error of the first object of a scope that is there and cannot be read, nil if there is none.

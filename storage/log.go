@@ -59,8 +59,17 @@ type eventLog struct {
 	bytes       int64
 	maxEvents   int
 	maxBytes    int64
-	// floor is the revision after which the log is complete.
-	floor int64
+	// floor is the revision after which the log is complete, and dropped says that it has been before an entry that
+	// the log had.
+	floor   int64
+	dropped bool
+}
+
+// firstNumber leaves room for the entries that are recalled.
+const firstNumber = 1 << 32
+
+func newEventLog(o *Options, floor int64) eventLog {
+	return eventLog{first: firstNumber, next: firstNumber, maxEvents: o.LogEvents, maxBytes: o.LogBytes, floor: floor}
 }
 
 func (l *eventLog) len() int { return int(l.next - l.first) }
@@ -85,7 +94,7 @@ func (l *eventLog) append(e *entry) uint64 {
 
 func (l *eventLog) drop() {
 	slot := &l.ring[l.first&uint64(len(l.ring)-1)]
-	l.floor = (*slot).revision
+	l.floor, l.dropped = (*slot).revision, true
 	l.bytes -= (*slot).size()
 	*slot = nil
 	l.first++
@@ -97,7 +106,7 @@ func (l *eventLog) restart(revision int64) (fallen uint64) {
 	fallen = l.first
 	clear(l.ring)
 	l.next++
-	l.first, l.bytes, l.floor = l.next, 0, revision
+	l.first, l.bytes, l.floor, l.dropped = l.next, 0, revision, true
 	return fallen
 }
 

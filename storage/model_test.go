@@ -75,7 +75,6 @@ type follower struct {
 	scope      Scope
 	state      map[string]string
 	revision   int64
-	resumed    int
 }
 
 // follow reads until the watcher has returned everything up to the last revision.
@@ -83,16 +82,36 @@ func (f *follower) follow(ctx context.Context, last func() int64, random *rand.R
 	for {
 		w, err := f.collection.Watch(ctx, WatchRequest{From: f.revision, Scope: f.scope, Bookmarks: true,
 			BookmarkEvery: 1e6})
-		if err != nil {
+		if err == nil {
+			err = f.read(ctx, w, last, random)
+			w.Close()
+		}
+		if errors.Is(err, ErrExpired) {
+			err = f.list(ctx)
+		}
+		if err != nil && !errors.Is(err, errPause) {
 			return err
 		}
-		err = f.read(ctx, w, last, random)
-		w.Close()
-		if !errors.Is(err, ErrExpired) && !errors.Is(err, errPause) {
-			return err
+		if end := last(); end > 0 && f.revision >= end {
+			return nil
 		}
-		f.resumed++
 	}
+}
+
+// list begins anew, as clients do that have fallen off the log.
+func (f *follower) list(ctx context.Context) error {
+	l, err := f.collection.List(ctx, ListRequest{Scope: f.scope})
+	if err == nil && l.Revision < f.revision {
+		err = fmt.Errorf("a list at %d after a watch at %d", l.Revision, f.revision)
+	}
+	if err != nil {
+		return err
+	}
+	f.state, f.revision = map[string]string{}, l.Revision
+	for _, o := range l.Items {
+		f.state[o.Key.String()] = string(o.JSON)
+	}
+	return nil
 }
 
 var errPause = errors.New("the watcher goes away for a while")

@@ -42,6 +42,7 @@ type Store struct {
 	// followed is closed when etcd has opened the watch for the first time, or has failed to.
 	followed     chan struct{}
 	followedOnce sync.Once
+	recalling    chan struct{} // holds a token while history is read
 
 	ctx     context.Context // ends with the store
 	stop    context.CancelFunc
@@ -56,8 +57,11 @@ type Options struct {
 	// LogEvents and LogBytes bound each collection's event log. Zero: 16384 and 32 MiB.
 	LogEvents int
 	LogBytes  int64
-	// HistoryRetention is how far back Collection.Watch and exact reads can go: this long, and up to
-	// one CompactionInterval more. Zero: 1 h.
+	// RecallBytes is how large etcd's history may be to be read after a start, so that watches can go on from before
+	// it; 0 is no limit. Reading it takes memory, in etcd and here, that depends on what clients have written.
+	RecallBytes int64
+	// HistoryRetention is how far back exact reads can go, and Collection.Watch where the log does: this long, and up
+	// to one CompactionInterval more. Zero: 1 h.
 	HistoryRetention time.Duration
 	// CompactionInterval is how often older history is compacted, and how long a continue token is
 	// valid; no history is kept for a shorter time. Zero: 5 m; negative: history is never compacted,
@@ -119,7 +123,7 @@ func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
 			retention: o.HistoryRetention},
 		doubts:   make(chan struct{}, 1),
 		crowded:  make(chan struct{}, 1),
-		followed: make(chan struct{}),
+		followed: make(chan struct{}), recalling: make(chan struct{}, 1),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.question.ask = s.askRevision

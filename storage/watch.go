@@ -125,7 +125,11 @@ func (c *Collection) watch(ctx context.Context, r WatchRequest) (*Watcher, error
 	if w.joinLog(r.From) {
 		return w, nil
 	}
-	if err := w.beginWithHistory(ctx, r.From); err != nil {
+	err = c.recall(ctx, r.From)
+	if err == nil && !w.joinLog(r.From) {
+		err = fmt.Errorf("%w: %d, and memory begins later", ErrExpired, r.From)
+	}
+	if err != nil {
 		w.Close()
 		return nil, err
 	}
@@ -234,15 +238,15 @@ func drop[K comparable](m map[K]watcherSet, key K, w *Watcher) {
 
 // ring wakes the watchers that entry number n may concern.
 func (a *alarms) ring(sc *schema, e *entry, n uint64) {
-	a.all.ring(n, e.revision)
+	a.all.ring(n)
 	key := e.key()
 	if len(a.byNamespace) > 0 {
-		a.byNamespace[key.Namespace].ring(n, e.revision)
+		a.byNamespace[key.Namespace].ring(n)
 	}
 	if len(a.byName) > 0 {
-		a.byName[objectName{key.Namespace, key.Name}].ring(n, e.revision)
+		a.byName[objectName{key.Namespace, key.Name}].ring(n)
 		if key.Namespace != "" {
-			a.byName[objectName{"", key.Name}].ring(n, e.revision)
+			a.byName[objectName{"", key.Name}].ring(n)
 		}
 	}
 	if len(a.byIndex) == 0 {
@@ -251,28 +255,28 @@ func (a *alarms) ring(sc *schema, e *entry, n uint64) {
 	now, isNow := sc.indexValue(e.object)
 	was, wasThen := sc.indexValue(e.previous)
 	if isNow {
-		a.byIndex[now].ring(n, e.revision)
+		a.byIndex[now].ring(n)
 	}
 	if wasThen && was != now {
-		a.byIndex[was].ring(n, e.revision)
+		a.byIndex[was].ring(n)
 	}
 }
 
-// ringAll wakes every watcher for entry n, which is of a revision.
-func (a *alarms) ringAll(n uint64, revision int64) {
-	a.all.ring(n, revision)
+// ringAll wakes every watcher for entry n.
+func (a *alarms) ringAll(n uint64) {
+	a.all.ring(n)
 	for _, sets := range []map[string]watcherSet{a.byNamespace, a.byIndex} {
 		for _, ws := range sets {
-			ws.ring(n, revision)
+			ws.ring(n)
 		}
 	}
 	for _, ws := range a.byName {
-		ws.ring(n, revision)
+		ws.ring(n)
 	}
 }
 
-func (ws watcherSet) ring(n uint64, revision int64) {
+func (ws watcherSet) ring(n uint64) {
 	for w := range ws {
-		w.ring(n, revision)
+		w.ring(n)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -145,123 +143,32 @@ func TestWatch_StaysOnWhileObjectsAreNew(t *testing.T) {
 }
 
 // A watcher that resumes from any revision it has seen misses nothing and gets nothing twice, whether
-// the revision is in the log or only in etcd.
+// the revision is in the log or from before the store began.
 func TestWatch_Resumable(t *testing.T) {
 	t.Parallel()
-	for name, logEvents := range map[string]int{"from the log": 0, "from etcd": 4} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, pods := startPods(t, Options{LogEvents: logEvents})
-			start := s.Frontier()
-			w := watch(t, pods, WatchRequest{From: start})
-			var want []string
-			var revisions []int64
-			o := create(t, s, podKey("default", "a"), pod("default", "a", "", "app=x"))
-			for i := range 20 {
-				if i%7 == 6 {
-					remove(t, s, o)
-					o = create(t, s, podKey("default", "a"), pod("default", "a", ""))
-				}
-				create(t, s, Key{Collection: "core/nodes", Name: fmt.Sprintf("n%d", i)}, []byte(`{}`))
-				o = update(t, s, o, pod("default", "a", "", fmt.Sprintf("app=%d", i)))
-			}
-			for len(want) < 25 {
-				batch, err := w.Next(testContext(t))
-				if err != nil { // with a short log; etcd has it all
-					require.ErrorIs(t, err, ErrExpired)
-					w = watch(t, pods, WatchRequest{From: start})
-					continue
-				}
-				for _, e := range batch {
-					want, revisions, start = append(want, brief(e)), append(revisions, e.Revision), e.Revision
-				}
-			}
-			_, err := s.Revision(testContext(t))
-			require.NoError(t, err, "memory may be behind etcd, and its log may still turn")
-			for i, revision := range revisions[:len(revisions)-1] {
-				again := watch(t, pods, WatchRequest{From: revision})
-				require.Equal(t, want[i+1:], briefs(take(t, again, len(want)-i-1)))
-				again.Close()
-			}
-		})
-	}
-}
-
-// lateBackend is an etcd whose first watch, which is a store's own, says nothing while it is held.
-type lateBackend struct {
-	Backend
-	held    sync.Mutex
-	watches atomic.Int64
-}
-
-func (l *lateBackend) Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch {
-	inner := l.Backend.Watch(ctx, r)
-	if l.watches.Add(1) > 1 {
-		return inner
-	}
-	out := make(chan WatchBatch)
-	go func() {
-		defer close(out)
-		for batch := range inner {
-			l.held.Lock()
-			select {
-			case out <- batch:
-			case <-ctx.Done():
-			}
-			l.held.Unlock()
-		}
-	}()
-	return out
-}
-
-// A watcher that has its events from etcd's history may be ahead of memory. That memory then catches up is nothing that
-// it could be too slow for.
-func TestWatch_ThatIsAheadOfMemoryDoesNotFallOffWhenMemoryCatchesUp(t *testing.T) {
-	t.Parallel()
-	ctx := testContext(t)
-	b := &lateBackend{Backend: startBackend(t)}
-	late := openStore(t, b, Options{LogEvents: 2})
-	pods := late.Collection(podsName, podOptions)
-	s := openStore(t, b, Options{})
-	first := create(t, s, podKey("default", "a"), pod("default", "a", ""))
-	o := first
-	for range 4 {
-		o = update(t, s, o, pod("default", "a", ""))
-	}
-	_, err := late.Revision(ctx)
-	require.NoError(t, err)
-	b.held.Lock()
-	release := sync.OnceFunc(b.held.Unlock)
-	defer release()
-	for range 8 {
-		o = update(t, s, o, pod("default", "a", ""))
-	}
-	w := watch(t, pods, WatchRequest{From: first.Revision})
-	take(t, w, 12)
-	require.Less(t, late.Frontier(), o.Revision)
-	release()
-	_, err = late.Revision(ctx)
-	require.NoError(t, err)
-	update(t, s, o, pod("default", "a", ""))
-	take(t, w, 1)
-}
-
-func TestWatch_HistoryThatIsCompactedIsExpired(t *testing.T) {
-	t.Parallel()
 	b := startBackend(t)
-	s := openStore(t, b, Options{LogEvents: 2})
+	s := openStore(t, b, Options{})
 	pods := s.Collection(podsName, podOptions)
-	o := create(t, s, podKey("default", "a"), pod("default", "a", ""))
-	first := o.Revision
-	for range 8 {
-		o = update(t, s, o, pod("default", "a", ""))
+	w := watch(t, pods, WatchRequest{From: s.Frontier()})
+	o := create(t, s, podKey("default", "a"), pod("default", "a", "", "app=x"))
+	for i := range 20 {
+		if i%7 == 6 {
+			remove(t, s, o)
+			o = create(t, s, podKey("default", "a"), pod("default", "a", ""))
+		}
+		create(t, s, Key{Collection: "core/nodes", Name: fmt.Sprintf("n%d", i)}, []byte(`{}`))
+		o = update(t, s, o, pod("default", "a", "", fmt.Sprintf("app=%d", i)))
 	}
-	_, err := s.Revision(testContext(t))
-	require.NoError(t, err)
-	take(t, watch(t, pods, WatchRequest{From: first}), 8)
-	require.NoError(t, b.Compact(testContext(t), o.Revision))
-	_, err = pods.Watch(testContext(t), WatchRequest{From: first})
-	require.ErrorIs(t, err, ErrExpired)
+	events := take(t, w, 25)
+	want := briefs(events)
+	late := openStore(t, b, Options{}).Collection(podsName, podOptions)
+	for name, of := range map[string]*Collection{"from the log": pods, "from before the store began": late} {
+		for i, e := range events[:len(events)-1] {
+			again := watch(t, of, WatchRequest{From: e.Revision})
+			require.Equal(t, want[i+1:], briefs(take(t, again, len(want)-i-1)), name)
+			again.Close()
+		}
+	}
 }
 
 func TestWatch_Bookmarkable(t *testing.T) {
@@ -380,7 +287,7 @@ func TestWatch_SendsABookmarkWhenAsked(t *testing.T) {
 	require.Equal(t, Event{Type: Bookmark, Revision: revision}, got[1])
 	require.Equal(t, Event{Type: Bookmark, Revision: revision}, take(t, elsewhere, 1)[0])
 	require.Equal(t, Added, take(t, not, 1)[0].Type)
-	events, err := not.Poll(testContext(t))
+	events, err := not.Poll()
 	require.NoError(t, err)
 	require.Empty(t, events)
 }

@@ -11,7 +11,7 @@ import (
 
 // Watcher is a cursor in a collection's log. It is for one goroutine.
 //
-// It reads from the objects of a snapshot, or from etcd's history before the log; then from the log.
+// It reads from the objects of a snapshot, and then from the log; or from the log alone.
 type Watcher struct {
 	collection *Collection
 	scope      Scope
@@ -19,18 +19,16 @@ type Watcher struct {
 
 	// The collection's lock guards these. While idle, the watcher has returned all events of the log
 	// that concern it; the next entry that may concern it sets the cursor and wakes it. Other objects'
-	// changes, and those that it has from history already, therefore cannot make an idle watcher fall off the log.
+	// changes therefore cannot make an idle watcher fall off the log.
 	cursor     uint64
 	idle       bool
 	registered bool
-	since      int64 // entries up to this revision are none of its business
 
 	wake   chan struct{} // holds one token at most
 	events []Event       // the batch that Next returned last
 	told   int64         // the revision up to which it has returned everything
 
-	state   *stateReader
-	history *historyReader
+	state *stateReader
 
 	bookmarkEvery time.Duration
 	bookmarkDue   *time.Timer // nil without bookmarks
@@ -41,9 +39,9 @@ type Watcher struct {
 // batchSize is about how many events Next returns; it never splits a revision.
 const batchSize = 256
 
-// ring wakes an idle watcher for entry n, which is of a revision. The caller holds the collection's lock for writing.
-func (w *Watcher) ring(n uint64, revision int64) {
-	if !w.idle || revision <= w.since {
+// ring wakes an idle watcher for entry n. The caller holds the collection's lock for writing.
+func (w *Watcher) ring(n uint64) {
+	if !w.idle {
 		return
 	}
 	w.idle, w.cursor = false, n
@@ -68,14 +66,14 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 		if store.ctx.Err() != nil || w.closed {
 			return nil, errClosed
 		}
-		if err := w.fill(ctx); err != nil {
+		if err := w.fill(); err != nil {
 			return nil, err
 		}
 		if len(w.events) > 0 {
 			w.addBookmarkIfDue()
 			return w.events, nil
 		}
-		if w.state != nil || w.history != nil {
+		if w.state != nil {
 			continue
 		}
 		if w.bookmarkNow.Load() && w.isIdle() {
@@ -94,7 +92,7 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 }
 
 // Poll is Next without the waiting: it returns what there is, perhaps nothing.
-func (w *Watcher) Poll(ctx context.Context) ([]Event, error) {
+func (w *Watcher) Poll() ([]Event, error) {
 	clear(w.events)
 	w.events = w.events[:0]
 	select {
@@ -105,10 +103,10 @@ func (w *Watcher) Poll(ctx context.Context) ([]Event, error) {
 		if w.collection.store.ctx.Err() != nil || w.closed {
 			return nil, errClosed
 		}
-		if err := w.fill(ctx); err != nil {
+		if err := w.fill(); err != nil {
 			return nil, err
 		}
-		if len(w.events) > 0 || w.state == nil && w.history == nil {
+		if len(w.events) > 0 || w.state == nil {
 			return w.events, nil
 		}
 	}
@@ -118,14 +116,11 @@ func (w *Watcher) Poll(ctx context.Context) ([]Event, error) {
 // the other methods it may be called by any goroutine at any time.
 func (w *Watcher) Woken() bool { return len(w.wake) > 0 }
 
-// fill adds the events there are. It waits only for history.
-func (w *Watcher) fill(ctx context.Context) error {
-	switch {
-	case w.state != nil:
+// fill adds the events there are.
+func (w *Watcher) fill() error {
+	if w.state != nil {
 		w.fillFromState()
 		return nil
-	case w.history != nil:
-		return w.fillFromHistory(ctx)
 	}
 	return w.fillFromLog()
 }
@@ -145,7 +140,6 @@ func (w *Watcher) beginWithState(end bool) {
 	defer c.mu.Unlock()
 	s := c.cloneLocked()
 	w.state = &stateReader{tree: s.tree, revision: s.last, end: end}
-	w.since = s.last
 	w.idle = true
 	w.register()
 }
@@ -196,8 +190,7 @@ func (w *Watcher) joinLog(after int64) bool {
 	if after < c.log.floor {
 		return false
 	}
-	// History may be ahead of memory: entries that it has delivered already may still follow.
-	w.cursor, w.told, w.since = c.log.after(after), after, after
+	w.cursor, w.told = c.log.after(after), after
 	// Changes that do not concern the watcher must not make it fall off either.
 	sc := c.schema.Load()
 	for ; w.cursor < c.log.next; w.cursor++ {
@@ -257,7 +250,7 @@ func (w *Watcher) tell(sc *schema, e *entry) {
 // Bookmark returns a bookmark at the newest revision up to which this watcher has returned everything:
 // 0 amid the initial events, which come in the order of keys.
 func (w *Watcher) Bookmark() Event {
-	if w.state == nil && w.history == nil {
+	if w.state == nil {
 		c := w.collection
 		c.mu.RLock()
 		if w.idle {
@@ -310,7 +303,6 @@ func (w *Watcher) Close() {
 	if w.bookmarkDue != nil {
 		w.bookmarkDue.Stop()
 	}
-	w.endHistory()
 	c := w.collection
 	c.mu.Lock()
 	defer c.mu.Unlock()

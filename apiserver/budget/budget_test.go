@@ -236,3 +236,28 @@ func TestLoan_OfNoBudgetIsNone(t *testing.T) {
 	require.True(t, a.Lend(time.Time{}, func() { t.Error("called") }).Return())
 	require.True(t, (*Account)(nil).Lend(time.Time{}, nil).Return())
 }
+
+// Somebody who holds bytes anyway is counted. There is always room: whoever should have been done first makes it.
+func TestStall_CallsInWhoeverShouldHaveBeenDoneFirst(t *testing.T) {
+	t.Parallel()
+	b := New(100, time.Minute)
+	var called []string
+	stall := func(name string, until int) *Loan {
+		return b.Stall(40, time.Unix(int64(until), 0), func() { called = append(called, name) })
+	}
+	first, second := stall("first", 2), stall("second", 1)
+	require.Empty(t, called)
+	third := stall("third", 3)
+	require.Equal(t, []string{"second"}, called)
+	fourth := stall("fourth", 4)
+	require.Equal(t, []string{"second", "first"}, called, "each once")
+	require.EqualValues(t, 160, b.Used())
+	require.False(t, first.Return())
+	require.False(t, second.Return())
+	require.EqualValues(t, 80, b.Used())
+	require.True(t, third.Return())
+	require.True(t, third.Return())
+	require.True(t, fourth.Return())
+	require.Zero(t, b.Used())
+	require.True(t, New(0, time.Minute).Stall(40, time.Time{}, nil).Return(), "without a limit it is none")
+}

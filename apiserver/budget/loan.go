@@ -3,6 +3,7 @@ package budget
 import (
 	"container/list"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,12 +13,13 @@ const lookEvery = 100 * time.Millisecond
 // Loan marks an Account whose holder waits for somebody else, a client that sends a body say, and therefore keeps what
 // it has only until a time, or for as long as nobody else needs it. The nil Loan is none.
 type Loan struct {
-	of    *Budget
-	until time.Time
+	of       *Budget
+	until    time.Time
+	stalled  int64 // bytes that Return gives back
+	calledIn atomic.Bool
 
 	mu       sync.Mutex // held while end runs
 	end      func()
-	calledIn bool
 	returned bool
 }
 
@@ -38,6 +40,35 @@ func (a *Account) Lend(until time.Time, end func()) *Loan {
 	return l
 }
 
+// Stall takes n bytes for somebody who waits for somebody else and holds them anyway, until Return. If they are not
+// free, the loan that should have been returned first, which may be this one, is called in.
+func (b *Budget) Stall(n int64, until time.Time, end func()) *Loan {
+	if !b.Limited() {
+		return nil
+	}
+	a := b.Open()
+	a.Force(n)
+	l := a.Lend(until, end)
+	l.stalled = n
+	if b.Used() > b.Size() {
+		b.latest().callIn()
+	}
+	return l
+}
+
+// latest returns the loan that should have been returned first, of those that have not been called in; nil if there is
+// none.
+func (b *Budget) latest() (latest *Loan) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for l := range b.loans {
+		if !l.calledIn.Load() && (latest == nil || l.until.Before(latest.until)) {
+			latest = l
+		}
+	}
+	return latest
+}
+
 // Return ends the loan: the holder no longer waits, and its end neither runs nor will. It returns false if the loan has
 // been called in.
 func (l *Loan) Return() bool {
@@ -50,14 +81,19 @@ func (l *Loan) Return() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.returned = true
-	return !l.calledIn
+	l.of.Release(l.stalled)
+	l.stalled = 0
+	return !l.calledIn.Load()
 }
 
 func (l *Loan) callIn() {
+	if l == nil {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.returned {
-		l.calledIn = true
+		l.calledIn.Store(true)
 		l.end()
 	}
 }

@@ -103,7 +103,7 @@ func (p *policy) take(ctx context.Context) {
 
 func (p *policy) takeFrom(ctx context.Context, w *policyWatcher, c authz.Changes) error {
 	for {
-		events, err := w.watcher.Load().Poll(ctx)
+		events, err := w.watcher.Load().Poll()
 		if err != nil || len(events) == 0 {
 			return err
 		}

@@ -74,6 +74,13 @@ func (l *Listener) Busy() bool {
 	return false
 }
 
+// Neighbours is how many connections are open, this one included.
+func (c *Conn) Neighbours() int {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	return len(c.of.open)
+}
+
 // NoteState is for http.Server.ConnState. With HTTP/2, net/http calls it when a connection gets its first stream
 // and when its last one has been written completely.
 func NoteState(c net.Conn, state http.ConnState) {
@@ -96,6 +103,8 @@ type Conn struct {
 	net.Conn
 	of     *Listener
 	active atomic.Bool // a request is in progress
+	// Held is how many bytes the requests in progress take, as the server counts them.
+	Held atomic.Int64
 	// writes counts the beginnings and ends of writes: it is odd while one is in progress.
 	writes atomic.Uint64
 

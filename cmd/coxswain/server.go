@@ -361,8 +361,13 @@ func (f *serverFlags) openEtcd(ctx context.Context) (storage.Backend, error) {
 	})
 }
 
+// recallShare is the part of the process's memory that etcd's history may take to be read after a start: reading it
+// takes several times as much.
+const recallShare = 8
+
 func (f *serverFlags) storeOptions() storage.Options {
-	o := storage.Options{HistoryRetention: f.historyRetention, CompactionInterval: f.compactionInterval}
+	o := storage.Options{HistoryRetention: f.historyRetention, CompactionInterval: f.compactionInterval,
+		RecallBytes: budget.ProcessLimit() / recallShare}
 	if o.CompactionInterval == 0 {
 		o.CompactionInterval = -1
 	}

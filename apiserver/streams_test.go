@@ -1,0 +1,76 @@
+package apiserver_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"k8s.io/client-go/rest"
+
+	"github.com/coxswain-dev/coxswain/api/builtin"
+	"github.com/coxswain-dev/coxswain/apiserver"
+)
+
+// rawHTTP2 opens a connection that reads nothing of n answers to a GET.
+func rawHTTP2(t *testing.T, s *server, path string, n int) (*http2.Framer, *tls.Conn) {
+	t.Helper()
+	config, err := rest.TLSConfigFor(s.config)
+	require.NoError(t, err)
+	config.NextProtos = []string{"h2"}
+	at, err := url.Parse(s.config.Host)
+	require.NoError(t, err)
+	conn, err := tls.Dial("tcp", at.Host, config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	var fields, requests bytes.Buffer
+	encoder := hpack.NewEncoder(&fields)
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", at.Host}, {":path", path}} {
+		require.NoError(t, encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}))
+	}
+	requests.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&requests, conn)
+	require.NoError(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize}))
+	for i := range n {
+		require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1),
+			BlockFragment: fields.Bytes(), EndStream: true, EndHeaders: true}))
+	}
+	_, err = conn.Write(requests.Bytes())
+	require.NoError(t, err)
+	return framer, conn
+}
+
+// One connection may have as many requests as there is memory for, and no more; others may have theirs.
+func TestStreams_TakeNoMoreMemoryThanThereIs(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
+		Limits: apiserver.Limits{RequestMemory: 1 << 20}})
+	a.mayAll("jane", "many")
+	jane, many := a.as("jane"), a.as("many")
+	a.create(configMaps, configMap("a"))
+	const room = 21 // of 48 KiB each
+	framer, conn := rawHTTP2(t, many, configMaps+"?watch=1&resourceVersion=0", 3*room)
+	for reset := 0; reset < 2*room; {
+		frame, err := framer.ReadFrame()
+		require.NoError(t, err)
+		if _, is := frame.(*http2.RSTStreamFrame); is {
+			reset++
+		}
+	}
+	require.Greater(t, a.held(), 64e3, "they hold what they are to send")
+	jane.get(configMaps).ok(200)
+	require.NoError(t, conn.Close())
+	require.Eventually(t, func() bool { return a.held() == 0 }, patience, tick)
+	again, _ := rawHTTP2(t, many, configMaps+"?watch=1&resourceVersion=0", room)
+	for answered := 0; answered < 1; {
+		frame, err := again.ReadFrame()
+		require.NoError(t, err)
+		require.NotEqual(t, http2.FrameRSTStream, frame.Header().Type)
+		if frame.Header().Type == http2.FrameHeaders {
+			answered++
+		}
+	}
+}
