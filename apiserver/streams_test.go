@@ -60,7 +60,7 @@ func TestStreams_TakeNoMoreMemoryThanThereIs(t *testing.T) {
 			reset++
 		}
 	}
-	require.Greater(t, a.held(), 64e3, "they hold what they are to send")
+	require.Eventually(t, func() bool { return a.held() > 64e3 }, patience, tick, "they hold what they are to send")
 	jane.get(configMaps).ok(200)
 	require.NoError(t, conn.Close())
 	require.Eventually(t, func() bool { return a.held() == 0 }, patience, tick)
