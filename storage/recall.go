@@ -11,6 +11,8 @@ const (
 	shortRecall = 1024
 	// recallTimeout is how long etcd may take for it.
 	recallTimeout = 10 * time.Second
+	// weighEvery is how often the size of history is looked up at most.
+	weighEvery = time.Second
 )
 
 // recall makes the log go back to a revision, with what etcd knows of the time before the store began: clients of
@@ -38,8 +40,15 @@ func (c *Collection) recall(ctx context.Context, from int64) error {
 	if !complete || now-from > int64(s.options.LogEvents) {
 		return fmt.Errorf("%w: %d, and memory begins with %d", ErrExpired, from, begin)
 	}
-	if err := s.recallable(ctx); err != nil {
-		return fmt.Errorf("%w: %d, and memory begins with %d: %w", ErrExpired, from, begin, err)
+	if most := s.options.RecallBytes; most > 0 {
+		size, err := s.weighHistory(ctx)
+		if err != nil {
+			return err
+		}
+		if size > most {
+			return fmt.Errorf("%w: %d, and memory begins with %d: history takes up to %d bytes, and %d may be read",
+				ErrExpired, from, begin, size, most)
+		}
 	}
 	back := min(max(2*(now-from), shortRecall), int64(s.options.LogEvents))
 	r := &recollection{of: c, begin: max(now-back, s.compactor.oldest.Load()), end: begin, schema: c.schema.Load(),
@@ -57,33 +66,37 @@ func (c *Collection) logBegin() (begin int64, complete bool) {
 	return c.log.floor, !c.log.dropped
 }
 
-// recallable returns why etcd's history must not be read: a process with little memory might not survive it.
-func (s *Store) recallable(ctx context.Context) error {
-	most := s.options.RecallBytes
-	if most == 0 {
-		return nil
+// historyWeight is how many bytes etcd's history takes at most, as it was a moment ago.
+type historyWeight struct {
+	bytes int64
+	at    time.Time
+}
+
+// weighHistory returns how many bytes etcd's history takes at most. The caller holds the token of Store.recalling.
+func (s *Store) weighHistory(ctx context.Context) (int64, error) {
+	if time.Since(s.history.at) < weighEvery {
+		return s.history.bytes, nil
 	}
 	status, err := s.backend.Status(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	history := status.InUse
+	size := status.InUse
 	s.each(func(c *Collection) {
 		c.snapshot().tree.Ascend(func(o *Object) bool {
-			history -= int64(len(o.JSON))
+			size -= int64(len(o.JSON))
 			return true
 		})
 	})
-	if history > most {
-		return fmt.Errorf("etcd's history takes up to %d bytes, and %d may be read", history, most)
-	}
-	return nil
+	s.history = historyWeight{size, time.Now()}
+	return size, nil
 }
 
 // recollection is a part of a collection's history that is read from etcd: the changes after begin, up to end.
 type recollection struct {
 	of         *Collection
 	begin, end int64
+	broken     bool // begin is where it cannot be told what happened
 	schema     *schema
 	entries    []*entry
 	last       map[string]*Object // the states of the paths that the entries have led to so far
@@ -143,7 +156,7 @@ func (r *recollection) add(ch Change) {
 		return
 	}
 	if unreadable(ch.Before) != nil {
-		r.begin, r.entries = ch.Revision, nil
+		r.begin, r.entries, r.broken = ch.Revision, nil, true
 		return
 	}
 	e := &entry{revision: ch.Revision, previous: r.last[ch.Path]}
@@ -177,6 +190,7 @@ func (c *Collection) prepend(r *recollection) error {
 	for n := c.log.first; n < c.log.next; n++ {
 		log.append(c.log.at(n))
 	}
+	log.dropped = log.dropped || r.broken // either way, there is nothing more to recall
 	c.log = log
 	return nil
 }

@@ -43,6 +43,7 @@ type Store struct {
 	followed     chan struct{}
 	followedOnce sync.Once
 	recalling    chan struct{} // holds a token while history is read
+	history      historyWeight
 
 	ctx     context.Context // ends with the store
 	stop    context.CancelFunc

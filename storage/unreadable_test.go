@@ -275,7 +275,7 @@ func TestDamage_TheLogGoesBackToWhereItCanTellWhatHappened(t *testing.T) {
 	renewed := put(a.Key, string(pod("default", "a", "n2")))
 	later := create(t, first, podKey("default", "c"), pod("default", "c", ""))
 	second := openStore(t, l, Options{}).Collection(podsName, podOptions)
-	for _, from := range []int64{a.Revision, b.Revision} {
+	for _, from := range []int64{a.Revision, b.Revision, a.Revision} {
 		_, err := second.Watch(testContext(t), WatchRequest{From: from})
 		require.ErrorIs(t, err, ErrExpired)
 	}
