@@ -51,8 +51,9 @@ func (c *Collection) recall(ctx context.Context, from int64) error {
 		}
 	}
 	back := min(max(2*(now-from), shortRecall), int64(s.options.LogEvents))
-	r := &recollection{of: c, begin: max(now-back, s.compactor.oldest.Load()), end: begin, schema: c.schema.Load(),
-		last: map[string]*Object{}}
+	r := &recollection{of: c, from: max(now-back, s.compactor.oldest.Load(), 1), end: begin,
+		schema: c.schema.Load(), last: map[string]pastState{}}
+	r.begin = r.from
 	if err := r.read(); err != nil {
 		return err
 	}
@@ -92,21 +93,24 @@ func (s *Store) weighHistory(ctx context.Context) (int64, error) {
 	return size, nil
 }
 
-// recollection is a part of a collection's history that is read from etcd: the changes after begin, up to end.
+// recollection is a part of a collection's history that is read from etcd: the changes after from, up to end.
 type recollection struct {
-	of         *Collection
-	begin, end int64
-	broken     bool // begin is where it cannot be told what happened
-	schema     *schema
-	entries    []*entry
-	last       map[string]*Object // the states of the paths that the entries have led to so far
+	of        *Collection
+	from, end int64
+	schema    *schema
+	last      map[string]pastState // of the paths that have been changed so far
+	// entries are the changes after begin. That is later than from if it is broken: at begin it cannot be told what
+	// happened.
+	entries []*entry
+	begin   int64
+	broken  bool
 }
 
 // read ends with the store, and not with a request: others wait for the same.
 func (r *recollection) read() error {
 	s := r.of.store
 	ctx, cancel := context.WithTimeout(s.ctx, recallTimeout)
-	batches := s.backend.Watch(ctx, FollowRequest{From: r.begin + 1, Prefix: r.of.name + "/", Previous: true})
+	batches := s.backend.Watch(ctx, FollowRequest{From: r.begin + 1, Prefix: r.of.name + "/"})
 	defer func() {
 		cancel()
 		for range batches { // until the backend has let go of the watch
@@ -118,7 +122,9 @@ func (r *recollection) read() error {
 			return err
 		}
 		for _, ch := range batch.Changes {
-			r.add(ch)
+			if err := r.add(ctx, ch); err != nil {
+				return err
+			}
 		}
 		told = max(told, batch.Revision)
 	}
@@ -148,31 +154,56 @@ func (s *Store) nextBatch(ctx context.Context, batches <-chan WatchBatch) (Watch
 	}
 }
 
+// pastState is an object at a moment of the past: nil if there was none, or if its document cannot be read.
+type pastState struct {
+	object     *Object
+	unreadable bool
+}
+
 // add makes an entry of a change, unless readers could not see it. Where the state before cannot be read, such as after
 // a rotation of keys, the recollection begins anew: which event the change was depends on it.
-func (r *recollection) add(ch Change) {
-	after := KV{Path: ch.Path, Value: ch.Value, Revision: ch.Revision, Err: ch.Err}
-	if ch.Revision > r.end || unreadable(after) != nil {
-		return
+func (r *recollection) add(ctx context.Context, ch Change) error {
+	if ch.Revision > r.end {
+		return nil
 	}
-	if unreadable(ch.Before) != nil {
-		r.begin, r.entries, r.broken = ch.Revision, nil, true
-		return
-	}
-	e := &entry{revision: ch.Revision, previous: r.last[ch.Path]}
-	if e.previous == nil || e.previous.Revision != ch.Before.Revision {
-		e.previous = nil
-		if ch.Before.Revision != 0 {
-			e.previous = r.of.understandOld(r.schema, ch.Before)
+	before, known := r.last[ch.Path]
+	if !known {
+		var err error
+		if before, err = r.before(ctx, ch.Path); err != nil {
+			return err
 		}
 	}
-	if ch.Value != nil {
-		e.object = r.of.understandOld(r.schema, after)
-	}
-	r.last[ch.Path] = e.object
-	if e.object != nil || e.previous != nil {
+	after := r.state(KV{Path: ch.Path, Value: ch.Value, Revision: ch.Revision, Err: ch.Err})
+	r.last[ch.Path] = after
+	switch {
+	case after.unreadable: // which readers are not told
+	case before.unreadable:
+		r.begin, r.entries, r.broken = ch.Revision, nil, true
+	case after.object != nil || before.object != nil:
+		e := &entry{revision: ch.Revision, object: after.object, previous: before.object}
 		r.entries = append(r.entries, e)
 	}
+	return nil
+}
+
+// before reads what a path had before its first change. A watch of etcd would tell it for each, but an embedded etcd
+// may panic over such a watch when it is closed.
+func (r *recollection) before(ctx context.Context, path string) (pastState, error) {
+	result, err := r.of.store.backend.Range(ctx, RangeRequest{Prefix: path, Revision: r.from, Limit: 1})
+	if err != nil || len(result.KVs) == 0 || result.KVs[0].Path != path {
+		return pastState{}, err
+	}
+	return r.state(result.KVs[0]), nil
+}
+
+func (r *recollection) state(kv KV) pastState {
+	switch {
+	case unreadable(kv) != nil:
+		return pastState{unreadable: true}
+	case kv.Value == nil:
+		return pastState{}
+	}
+	return pastState{object: r.of.understandOld(r.schema, kv)}
 }
 
 // prepend puts a recollection before the log, as far as there is room for it.
@@ -183,7 +214,8 @@ func (c *Collection) prepend(r *recollection) error {
 		return fmt.Errorf("%w: the log has changed while history was read", ErrExpired)
 	}
 	first := c.log.first - uint64(len(r.entries))
-	log := eventLog{first: first, next: first, floor: r.begin, maxEvents: c.log.maxEvents, maxBytes: c.log.maxBytes}
+	log := newEventLog(&c.store.options, r.begin)
+	log.first, log.next = first, first
 	for _, e := range r.entries {
 		log.append(e)
 	}

@@ -19,7 +19,7 @@ type readingBackend struct {
 }
 
 func (b *readingBackend) Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch {
-	if r.Previous {
+	if r.Prefix != "" {
 		b.readings.Add(1)
 	}
 	return b.Backend.Watch(ctx, r)

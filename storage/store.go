@@ -155,6 +155,8 @@ func Open(ctx context.Context, b Backend, o Options) (*Store, error) {
 func (s *Store) Close() error {
 	s.stop()
 	s.running.Wait()
+	s.recalling <- struct{}{} // history is no longer read
+	<-s.recalling
 	s.question.close()
 	return nil
 }
