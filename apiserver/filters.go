@@ -35,7 +35,7 @@ type response struct {
 	start  time.Time
 	audit  *audit.Request // nil for one that is not audited
 	memory budget.Account
-	stream held
+	stream countedStream
 	long   bool // it may go on for as long as the client likes
 }
 

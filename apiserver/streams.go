@@ -10,42 +10,46 @@ import (
 // goroutine, and what net/http keeps.
 const streamMemory = 48 << 10
 
-// held is a request of an HTTP/2 connection, on a process with little memory. A connection may have very many, each of
-// which takes memory before it is known who sent it. All together may take as much as the budget of requests. Beyond
-// that, connections may have a fair share, so that one with few requests need not mind what others do.
-type held struct {
+// countedStream is a request of an HTTP/2 connection, on a process with little memory. A connection may have very many,
+// each of which takes memory before it is known who sent it. All together may take as much as the budget of requests.
+// Beyond that, connections may have a fair share, so that one with few requests need not mind what others do.
+type countedStream struct {
 	s    *Server
 	on   *conn.Conn
 	size int64 // 0 if it is not counted
 }
 
 // enter counts a request. It is false if there is no memory for it. leave must follow in any case.
-func (s *Server) enter(r *http.Request) (held, bool) {
+func (s *Server) enter(r *http.Request) (countedStream, bool) {
 	most := s.memory.Size()
 	if most == 0 || r.ProtoMajor < 2 {
-		return held{}, true
+		return countedStream{}, true
 	}
 	on := conn.Below(r)
 	if on == nil {
-		return held{}, true
+		return countedStream{}, true
 	}
-	h := held{s, on, streamMemory}
+	c := countedStream{s, on, streamMemory}
 	for name, values := range r.Header {
-		h.size += int64(len(name))
+		c.size += int64(len(name))
 		for _, value := range values {
-			h.size += int64(len(value))
+			c.size += int64(len(value))
 		}
 	}
-	h.size += int64(len(r.RequestURI))
-	all, its := s.streams.Add(h.size), on.Held.Add(h.size)
-	return h, all <= most || its <= most/int64(on.Neighbours())
+	c.size += int64(len(r.RequestURI))
+	all, its := s.streams.Add(c.size), on.Held.Add(c.size)
+	ok := all <= most || its <= most/int64(on.Neighbours())
+	if !ok {
+		s.memory.Refuse()
+	}
+	return c, ok
 }
 
 // leave counts the request no longer. It may be called twice.
-func (h *held) leave() {
-	if h.size > 0 {
-		h.s.streams.Add(-h.size)
-		h.on.Held.Add(-h.size)
-		h.size = 0
+func (c *countedStream) leave() {
+	if c.size > 0 {
+		c.s.streams.Add(-c.size)
+		c.on.Held.Add(-c.size)
+		c.size = 0
 	}
 }

@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"bytes"
 	"crypto/tls"
+	"fmt"
 	"net/url"
 	"testing"
 
@@ -62,6 +63,8 @@ func TestStreams_TakeNoMoreMemoryThanThereIs(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return a.held() > 64e3 }, patience, tick, "they hold what they are to send")
 	jane.get(configMaps).ok(200)
+	require.Contains(t, string(a.get("/metrics").ok(200).body),
+		fmt.Sprintf("\ncoxswain_request_memory_refused_total %d\n", 2*room))
 	require.NoError(t, conn.Close())
 	require.Eventually(t, func() bool { return a.held() == 0 }, patience, tick)
 	again, _ := rawHTTP2(t, many, configMaps+"?watch=1&resourceVersion=0", room)

@@ -68,7 +68,7 @@ func (w *streamWriter) begun() {
 	w.turn.leave()
 	w.beginning, w.turn.needed, w.kept = false, false, 0
 	w.r.memory.Close()
-	observed(w.to).stream.leave() // what it takes from now on is counted as a watch's
+	observed(w.to).stream.leave() // from now on it is counted as a watch
 }
 
 // next waits for events or, while the stream has something to begin with, returns what there is, which may be nothing.

@@ -62,7 +62,7 @@ func TestTurn_OnlySoManyOfOneUserWait(t *testing.T) {
 	require.Equal(t, int64(1), had.Load())
 }
 
-// What a watch begins with has its turns once it is long, and not before.
+// The beginning of a watch waits for turns if it is long.
 func TestTurn_TheBeginningOfAWatchWaitsForItsTurn(t *testing.T) {
 	t.Parallel()
 	s := &Server{places: flowcontrol.NewTurns(1)}

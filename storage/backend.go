@@ -94,8 +94,6 @@ type KV struct {
 type FollowRequest struct {
 	From   int64  // the first revision to deliver
 	Prefix string // path below the etcd prefix, "" for everything
-	// Previous asks for Change.Before.
-	Previous bool
 }
 
 // WatchBatch is the changes of one or more whole revisions, in order. Revision is the frontier after
@@ -113,7 +111,6 @@ type Change struct {
 	Value    []byte
 	Revision int64
 	Err      error // why the document cannot be decrypted
-	Before   KV    // with FollowRequest.Previous; Revision 0 when there was nothing
 }
 
 // Write is one part of a commit.

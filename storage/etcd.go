@@ -138,9 +138,6 @@ func (e *etcd) Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch {
 	ctx = metadata.AppendToOutgoingContext(ctx, streamKey, strconv.FormatInt(e.streams.Add(1), 10))
 	ctx = clientv3.WithRequireLeader(ctx)
 	options := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(r.From), clientv3.WithCreatedNotify()}
-	if r.Previous {
-		options = append(options, clientv3.WithPrevKV())
-	}
 	responses := e.client.Watch(ctx, e.prefix+r.Prefix, options...)
 	e.mu.Lock()
 	e.open[ctx] = struct{}{}
@@ -187,9 +184,6 @@ func (e *etcd) batch(response clientv3.WatchResponse, from int64) WatchBatch {
 		changes[i] = Change{Path: string(event.Kv.Key[len(e.prefix):]), Revision: event.Kv.ModRevision}
 		if event.Type == clientv3.EventTypePut {
 			changes[i].Value = event.Kv.Value
-		}
-		if event.PrevKv != nil {
-			changes[i].Before = e.kv(event.PrevKv)
 		}
 	}
 	return WatchBatch{Changes: changes, Revision: changes[len(changes)-1].Revision}

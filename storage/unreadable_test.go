@@ -64,7 +64,6 @@ func (l *locked) Watch(ctx context.Context, r FollowRequest) <-chan WatchBatch {
 				kv := KV{Value: c.Value}
 				l.open(&kv)
 				c.Value, c.Err = kv.Value, kv.Err
-				l.open(&c.Before)
 			}
 			select {
 			case opened <- batch:

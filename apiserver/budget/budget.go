@@ -123,6 +123,9 @@ func (b *Budget) await(ctx context.Context, at *list.Element) error {
 	}
 }
 
+// Refuse notes that somebody was refused who did not ask for bytes, because there are none.
+func (b *Budget) Refuse() { b.refused.Inc() }
+
 // TryAcquire is Acquire without waiting; false if n bytes are not free or others wait for theirs.
 func (b *Budget) TryAcquire(n int64) (int64, bool) {
 	if !b.Limited() {

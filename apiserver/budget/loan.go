@@ -51,22 +51,22 @@ func (b *Budget) Stall(n int64, until time.Time, end func()) *Loan {
 	l := a.Lend(until, end)
 	l.stalled = n
 	if b.Used() > b.Size() {
-		b.latest().callIn()
+		b.overdue().callIn()
 	}
 	return l
 }
 
-// latest returns the loan that should have been returned first, of those that have not been called in; nil if there is
+// overdue returns the loan that should have been returned first, of those that have not been called in; nil if there is
 // none.
-func (b *Budget) latest() (latest *Loan) {
+func (b *Budget) overdue() (first *Loan) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for l := range b.loans {
-		if !l.calledIn.Load() && (latest == nil || l.until.Before(latest.until)) {
-			latest = l
+		if !l.calledIn.Load() && (first == nil || l.until.Before(first.until)) {
+			first = l
 		}
 	}
-	return latest
+	return first
 }
 
 // Return ends the loan: the holder no longer waits, and its end neither runs nor will. It returns false if the loan has

@@ -217,7 +217,6 @@ func (b *Backend) openChange(ctx context.Context, t *table, c *storage.Change) {
 	now := storage.KV{Path: c.Path, Value: c.Value, Revision: c.Revision}
 	b.open(ctx, t, &now)
 	c.Value, c.Err = now.Value, now.Err
-	b.open(ctx, t, &c.Before)
 }
 
 // Check is a part of /readyz.

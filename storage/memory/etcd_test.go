@@ -155,8 +155,7 @@ func (p *pair) read() {
 }
 
 func (p *pair) watch() {
-	r := storage.FollowRequest{From: 1 + p.random.Int64N(p.now()+1), Previous: p.random.IntN(2) == 0,
-		Prefix: []string{"", "a/b/", "c/"}[p.random.IntN(3)]}
+	r := storage.FollowRequest{From: 1 + p.random.Int64N(p.now()+1), Prefix: []string{"", "a/b/", "c/"}[p.random.IntN(3)]}
 	p.watches = append(p.watches, watchPair{r, &log{batches: p.memory.Watch(p.ctx, r)},
 		&log{batches: p.etcd.Watch(p.ctx, r)}})
 }

@@ -96,7 +96,7 @@ func (b *Backend) batch(w *watch) (batch storage.WatchBatch, some bool) {
 	for _, r := range h.revisions[h.from(w.next):] {
 		for _, c := range r.changes {
 			if strings.HasPrefix(c.path(), w.Prefix) {
-				batch.Changes = append(batch.Changes, c.told(r.number, w.Previous && r.number > h.compacted))
+				batch.Changes = append(batch.Changes, c.told(r.number))
 				batch.Revision = r.number
 			}
 		}
@@ -116,13 +116,10 @@ func (b *Backend) batch(w *watch) (batch storage.WatchBatch, some bool) {
 }
 
 // told is a change as a watcher sees it.
-func (c *change) told(revision int64, previous bool) storage.Change {
+func (c *change) told(revision int64) storage.Change {
 	told := storage.Change{Path: c.path(), Revision: revision}
 	if c.after != nil {
 		told.Value = c.after.value
-	}
-	if previous {
-		told.Before = c.before.kv()
 	}
 	return told
 }
