@@ -115,7 +115,7 @@ func (r *request) width(a *authz.Attributes) int {
 		!(a.Verb == "watch" && query.Flag(r.query, "sendInitialEvents")) {
 		return 1
 	}
-	n := r.objects.Count()
+	n := r.objects.CountIn(r.namespace)
 	if limit, err := strconv.Atoi(r.query.Get("limit")); err == nil && limit > 0 && a.Verb == "list" &&
 		r.query.Get("labelSelector") == "" && r.query.Get("fieldSelector") == "" {
 		n = min(n, limit)

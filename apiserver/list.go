@@ -54,7 +54,7 @@ func (s *Server) listed(r *request, q storage.ListRequest) (*storage.List, error
 // selectObjects reads a list, and charges the memory that it takes. Selecting among many objects ends with the request.
 func (s *Server) selectObjects(r *request, q storage.ListRequest) (*storage.List, error) {
 	turn := turn{s: s, r: r}
-	if n := r.objects.Count(); n >= longList && (q.Scope.Match != nil || q.Limit == 0 || q.Limit >= longList) {
+	if n := r.objects.Visits(&q); n >= longList {
 		turn.needed = true
 		if err := r.charge(int64(n) * pointer); err != nil {
 			return nil, err

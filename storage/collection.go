@@ -22,15 +22,17 @@ type Collection struct {
 	mu sync.RWMutex
 	// tree holds the objects as of revision, as far as memory has them.
 	tree     *btree.BTreeG[*Object]
+	tallies  tallies
 	revision int64 // of the last change of this collection
 	// shared is a clone of tree that readers may keep. It is made when the first reader
 	// after a change asks for it; from then on writers copy the nodes they touch.
-	shared *btree.BTreeG[*Object]
-	index  map[string]*btree.BTreeG[*Object] // by the value of the indexed field
-	nodes  *btree.FreeListG[*Object]         // of the index's trees
-	log    eventLog
-	alarms alarms
-	kept   keptSnapshots
+	shared        *btree.BTreeG[*Object]
+	sharedTallies tallies                           // to tallies what shared is to tree
+	index         map[string]*btree.BTreeG[*Object] // by the value of the indexed field
+	nodes         *btree.FreeListG[*Object]         // of the index's trees
+	log           eventLog
+	alarms        alarms
+	kept          keptSnapshots
 	// damaged are the documents that cannot be read, nil while there are none, and sharedDamaged is to them what shared
 	// is to tree.
 	damaged, sharedDamaged *btree.BTreeG[*damage]
@@ -47,6 +49,7 @@ func newCollection(s *Store, name string) *Collection {
 	c := &Collection{
 		store: s, name: name,
 		tree:     btree.NewG(treeDegree, before),
+		tallies:  newTallies(),
 		revision: s.base,
 		index:    map[string]*btree.BTreeG[*Object]{},
 		nodes:    btree.NewFreeListG[*Object](btree.DefaultFreeListSize),
@@ -110,6 +113,13 @@ func (c *Collection) Count() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.countLocked()
+}
+
+// CountIn is how many readable objects a namespace has now, "" for all.
+func (c *Collection) CountIn(namespace string) int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return snapshot{tree: c.tree, tallies: c.tallies}.count(namespace)
 }
 
 func (c *Collection) countLocked() int {
@@ -181,7 +191,7 @@ func (c *Collection) load(ch change) {
 		c.setDamaged(ch)
 		return
 	}
-	c.tree.ReplaceOrInsert(ch.object)
+	c.put(ch.object)
 	c.indexPut(ch.object)
 }
 
@@ -203,9 +213,9 @@ func (c *Collection) apply(changes []change) {
 			c.setDamaged(ch)
 			continue
 		case ch.object != nil:
-			e.previous, _ = c.tree.ReplaceOrInsert(ch.object)
+			e.previous = c.put(ch.object)
 		default:
-			e.previous, _ = c.tree.Delete(&Object{Key: ch.key})
+			e.previous = c.remove(ch.key)
 		}
 		if e.previous == nil {
 			var lost bool
@@ -259,6 +269,7 @@ func (sc *schema) indexValue(o *Object) (string, bool) {
 // snapshot is an immutable state of the collection: the state at every revision from first to last.
 type snapshot struct {
 	tree        *btree.BTreeG[*Object]
+	tallies     tallies
 	damaged     *btree.BTreeG[*damage]
 	first, last int64
 }
@@ -278,7 +289,7 @@ func (c *Collection) snapshot() snapshot {
 // cloneLocked makes the shared clone if there is none. The caller holds the lock for writing.
 func (c *Collection) cloneLocked() snapshot {
 	if c.shared == nil {
-		c.shared, c.sharedDamaged = c.tree.Clone(), nil
+		c.shared, c.sharedTallies, c.sharedDamaged = c.tree.Clone(), tallies{c.tallies.Clone()}, nil
 		if c.damaged != nil {
 			c.sharedDamaged = c.damaged.Clone()
 		}
@@ -287,7 +298,16 @@ func (c *Collection) cloneLocked() snapshot {
 }
 
 func (c *Collection) snapshotLocked() snapshot {
-	return snapshot{tree: c.shared, damaged: c.sharedDamaged, first: c.revision, last: c.reachedLocked()}
+	return snapshot{tree: c.shared, tallies: c.sharedTallies, damaged: c.sharedDamaged, first: c.revision,
+		last: c.reachedLocked()}
+}
+
+// count is how many readable objects a namespace has, "" for all.
+func (s snapshot) count(namespace string) int {
+	if namespace == "" {
+		return s.tree.Len()
+	}
+	return s.tallies.of(namespace)
 }
 
 // reachedLocked is the newest revision up to which this collection has every change. The

@@ -101,7 +101,7 @@ func (c *Collection) setDamaged(ch change) {
 		c.damaged = newDamages()
 	}
 	d := &damage{Damaged: Damaged{Key: ch.key, Revision: ch.revision, Err: ch.damage}}
-	d.last, _ = c.tree.Delete(&Object{Key: ch.key})
+	d.last = c.remove(ch.key)
 	c.indexDelete(d.last)
 	if old, ok := c.damaged.ReplaceOrInsert(d); ok && d.last == nil {
 		d.last = old.last

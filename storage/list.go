@@ -45,9 +45,6 @@ func (s *Scope) covers(sc *schema, o *Object) bool {
 // isRange reports that everything in the collection or in the namespace is in scope.
 func (s *Scope) isRange() bool { return s.Name == "" && s.IndexValue == "" && s.Match == nil }
 
-// isWide reports that everything is in scope.
-func (s *Scope) isWide() bool { return s.Namespace == "" && s.isRange() }
-
 // ListRequest is one LIST.
 type ListRequest struct {
 	Scope Scope
@@ -71,8 +68,35 @@ type List struct {
 	// older than Options.CompactionInterval, or its revision than the history.
 	Continue string
 	// Remaining is the number of items after this page; nil when there are none, and when the number is
-	// unknown because the scope is narrower than a namespace.
+	// unknown because the scope is narrower than a namespace. In a list that a *StaleToken has continued it is how many
+	// there were in the state that is gone: an estimate, which is all that the API promises.
 	Remaining *int64
+}
+
+// Visits is how many objects a list will look at, at most. It is cheap.
+func (c *Collection) Visits(r *ListRequest) int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	past := r.Continue != "" || r.At.Exact && r.At.Revision > 0 && !r.At.Any
+	n := c.tree.Len()
+	switch {
+	case r.Scope.Namespace != "" && r.Scope.Name != "":
+		return 1
+	case past: // when there may have been more in the namespace, or of the index value, than now
+	case r.Scope.IndexValue != "":
+		switch t := c.index[r.Scope.IndexValue]; {
+		case t == nil:
+			return 0
+		case r.Limit <= 0 || int64(t.Len()) <= r.Limit:
+			return t.Len()
+		}
+	case r.Scope.Namespace != "":
+		n = c.tallies.of(r.Scope.Namespace)
+	}
+	if r.Scope.isRange() && r.Limit > 0 {
+		n = int(min(int64(n), r.Limit))
+	}
+	return n
 }
 
 // List reads objects in key order. A Continue that this package did not make is ErrBadToken; with one,
@@ -113,15 +137,15 @@ func (c *Collection) listOn(ctx context.Context, r ListRequest) (*List, error) {
 			return nil, err
 		}
 		s := c.snapshot()
-		return c.page(s, r, s.last, place{Start: token.Start})
+		return c.page(s, r, s.last, place{Start: token.Start, Rest: token.Rest})
 	}
 	var list *List
 	if err = c.store.outlived(token.place); err == nil {
 		list, err = c.listAt(ctx, r, token.Revision, token.place)
 	}
 	if errors.Is(err, ErrExpired) {
-		return nil, &StaleToken{Continue: continueToken{Revision: newest, place: place{Start: token.Start}}.String(),
-			err: err}
+		onward := continueToken{Revision: newest, place: place{Start: token.Start, Rest: token.Rest}}
+		return nil, &StaleToken{Continue: onward.String(), err: err}
 	}
 	return list, err
 }
@@ -194,26 +218,22 @@ func (c *Collection) listAt(ctx context.Context, r ListRequest, revision int64, 
 func (c *Collection) page(s snapshot, r ListRequest, revision int64, from place) (*List, error) {
 	sc := c.schema.Load()
 	list := &List{Revision: revision}
-	if r.Scope.isWide() && from.Start == "" {
-		if r.Limit <= 0 {
-			list.Items = s.all()
-			return list, r.damaged(s.damaged, "", "")
-		}
-		from.Rest = int64(s.tree.Len())
+	if r.Scope.isRange() && r.Scope.Namespace == "" && from.Start == "" && r.Limit <= 0 {
+		list.Items = s.all()
+		return list, r.damaged(s.damaged, "", "")
 	}
-	countable, following := r.Scope.isRange(), int64(0)
+	more := false
 	c.indexed(s, r.Scope.IndexValue).ascend(r.Scope, from.Start, func(o *Object) bool {
 		if !r.Scope.holds(sc, o) {
 			return true
 		}
-		if r.Limit <= 0 || int64(len(list.Items)) < r.Limit {
-			list.Items = append(list.Items, o)
-			return true
+		if more = r.Limit > 0 && int64(len(list.Items)) == r.Limit; more {
+			return false
 		}
-		following++
-		return countable && from.Rest == 0
+		list.Items = append(list.Items, o)
+		return true
 	})
-	if following == 0 {
+	if !more {
 		return list, r.damaged(s.damaged, from.Start, "")
 	}
 	last := list.Items[len(list.Items)-1].Key
@@ -221,12 +241,12 @@ func (c *Collection) page(s snapshot, r ListRequest, revision int64, from place)
 		return nil, err
 	}
 	c.keep(s)
-	if known := from.Rest - int64(len(list.Items)); known > 0 {
-		following = known
+	if r.Scope.isRange() && from.Start == "" {
+		from.Rest = int64(s.count(r.Scope.Namespace))
 	}
 	next := continueToken{Revision: revision, place: c.store.after(from, last)}
-	if countable {
-		list.Remaining, next.Rest = &following, following
+	if rest := from.Rest - int64(len(list.Items)); rest > 0 && r.Scope.isRange() {
+		list.Remaining, next.Rest = &rest, rest
 	}
 	list.Continue = next.String()
 	return list, nil
@@ -359,7 +379,7 @@ func (c *Collection) understandOld(sc *schema, kv KV) *Object {
 // place is where a page begins.
 type place struct {
 	Start string `json:"start"` // the first path to read, below the collection; "" for all
-	// Rest is the number of objects from there on at the token's revision; 0 if they were not counted.
+	// Rest is the number of objects from there on at the revision of the first page; 0 if it is not known.
 	// Counting them for every page would make the cost of a list grow with the square of its length. It
 	// is only ever reported to clients, because they could change it.
 	Rest int64 `json:"rest,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -102,6 +103,10 @@ func attacks() []attack {
 		{name: "a field selector of 2,500 terms", method: "GET", path: many + "?fieldSelector=" +
 			strings.Repeat("metadata.name!=c1,", 2_500) + "metadata.name!=c2", clients: 4, codes: []int{200, 400, 429}},
 		{name: "pages of one", method: "GET", path: many + "?limit=1", clients: 8, codes: full},
+		{name: "a page from anywhere on", method: "GET", path: many + "?limit=1&continue=" +
+			base64.RawURLEncoding.EncodeToString([]byte(`{"rv":-1,"start":"many/c1"}`)), clients: 50, codes: full},
+		{name: "a page of a name in any namespace", method: "GET",
+			path: "/api/v1/configmaps?limit=10&fieldSelector=metadata.name=none", clients: 50, codes: full},
 		{name: "a limit without end", method: "GET", path: many + "?limit=9223372036854775807", clients: 20,
 			codes: full},
 		{name: "a made-up continue token", method: "GET", path: many + "?continue=" + strings.Repeat("A", 50_000),
@@ -137,7 +142,7 @@ func attacks() []attack {
 			raw: unreadHTTP2(120, 42, many+"?watch=1&resourceVersion=0", math.MaxInt32)},
 		{name: "5,000 HTTP2 watches without a window", raw: unreadHTTP2(120, 42, many+"?watch=1&resourceVersion=0", 0)},
 		{name: "5,000 HTTP2 answers that nobody reads", raw: unreadHTTP2(120, 42, "/version", 0)},
-		{name: "5,000 HTTP2 pages that nobody reads", raw: unreadHTTP2(120, 42, "/api/v1/configmaps?limit=10", 0)},
+		{name: "5,000 HTTP2 pages that nobody reads", raw: unreadHTTP2(120, 42, many+"?limit=10", 0)},
 		{name: "5,000 watches that nobody reads", raw: unread(5_000,
 			"/api/v1/namespaces/calm/configmaps?watch=1&resourceVersion=0")},
 		{name: "10,000 slow connections", raw: slowly},
