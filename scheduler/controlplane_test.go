@@ -3,6 +3,7 @@ package scheduler_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -141,6 +142,36 @@ func TestRun_SeveralSchedulersBindEveryPodOnce(t *testing.T) {
 	lease, err := client.CoordinationV1().Leases("kube-system").Get(ctx, "kube-scheduler", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Contains(t, []string{"s0", "s1"}, *lease.Spec.HolderIdentity)
+}
+
+// Pods are scheduled one after the other. One that would take seconds to compare with all others is not scheduled, and
+// its author is told why.
+func TestRun_RefusesAPodThatSaysTooMuchAboutItsPlace(t *testing.T) {
+	t.Parallel()
+	client := kubernetes.NewForConfigOrDie(testenv.Start(t, testenv.WithNodes(0), testenv.WithControllers()))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	createNodes(ctx, t, client, 1)
+	picky := smallPod("picky", "1")
+	picky.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: slices.Repeat([]corev1.PodAffinityTerm{{TopologyKey: "zone",
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}}}, 101)}}
+	_, err := client.CoreV1().Pods("default").Create(ctx, picky, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = watchtools.UntilWithSync(ctx, podsOf(client), &corev1.Pod{}, nil, func(e watch.Event) (bool, error) {
+		for _, c := range e.Object.(*corev1.Pod).Status.Conditions {
+			if c.Type == corev1.PodScheduled {
+				require.Equal(t, "0/1 nodes are available: the pod's affinity, spread constraints, tolerations and ports "+
+					"weigh 10120; at most 10000 are considered.", c.Message, "101 terms, and the usual two tolerations")
+				return c.Status == corev1.ConditionFalse && c.Reason == "Unschedulable", nil
+			}
+		}
+		return false, nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, client.CoreV1().Pods("default").Delete(ctx, "picky", metav1.DeleteOptions{}))
+	createPods(ctx, t, client, 1, "1")
+	awaitBound(ctx, t, client, 1)
 }
 
 func TestRun_TellsAUserWhyAPodWaits(t *testing.T) {

@@ -41,8 +41,13 @@ func (p *profile) place(ctx context.Context, state *framework.CycleState, pod *f
 	if diagnosis.Total == 0 {
 		return "", &unplaceable{diagnosis: diagnosis}
 	}
-	err := p.find(state, pod, nodes, diagnosis)
-	if err != nil {
+	if pod.Constraints > framework.MaxConstraints { // no event can help it: it will not have less to say
+		diagnosis.PreFilterMessage = fmt.Sprintf("the pod's affinity, spread constraints, tolerations and ports weigh "+
+			"%d; at most %d are considered", pod.Constraints, framework.MaxConstraints)
+		diagnosis.Plugins["Constraints"] = struct{}{}
+		return "", &unplaceable{diagnosis: diagnosis}
+	}
+	if err := p.find(state, pod, nodes, diagnosis); err != nil {
 		return "", err
 	}
 	if len(p.feasible) == 0 {

@@ -18,7 +18,10 @@ type PodInfo struct {
 	// Claims are the PersistentVolumeClaims that the pod uses, as "namespace/name", those of its
 	// ephemeral volumes included.
 	Claims []string
-	// The terms of spec.affinity.podAffinity and podAntiAffinity.
+	// Constraints is the weight of all that the pod says about where it may run.
+	Constraints int
+	// The terms of spec.affinity.podAffinity and podAntiAffinity; none if Constraints is more than MaxConstraints.
+	// Such a pod is not scheduled. Where it runs all the same, for its spec.nodeName, it does not keep others away.
 	RequiredAffinity, RequiredAntiAffinity   []AffinityTerm
 	PreferredAffinity, PreferredAntiAffinity []WeightedAffinityTerm
 }
@@ -27,7 +30,8 @@ type PodInfo struct {
 func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	requests, scored := podRequests(pod)
 	p := &PodInfo{Pod: pod, Requests: requests, Scored: scored, HostPorts: hostPorts(pod), Claims: claims(pod)}
-	if a := pod.Spec.Affinity; a != nil {
+	p.Constraints = constraintsOf(&pod.Spec, len(p.HostPorts))
+	if a := pod.Spec.Affinity; a != nil && p.Constraints <= MaxConstraints {
 		if pa := a.PodAffinity; pa != nil {
 			p.RequiredAffinity = newTerms(pod, pa.RequiredDuringSchedulingIgnoredDuringExecution)
 			p.PreferredAffinity = newWeightedTerms(pod, pa.PreferredDuringSchedulingIgnoredDuringExecution)

@@ -107,7 +107,7 @@ func (s *podAffinityState) countExisting(pod, other *framework.PodInfo, node *co
 
 func (s *podAffinityState) countOwn(other *framework.PodInfo, node *corev1.Node, sign int) {
 	// Affinity wants a pod that matches all terms, anti-affinity none that matches any.
-	if len(s.affinityTerms) > 0 && matchesAll(s.affinityTerms, other.Pod) {
+	if len(s.affinityTerms) > 0 && matchesAll(s.affinityTerms, other.Pod, nil) {
 		for i := range s.affinityTerms {
 			s.affinity.add(node, s.affinityTerms[i].TopologyKey, sign)
 		}
@@ -119,9 +119,11 @@ func (s *podAffinityState) countOwn(other *framework.PodInfo, node *corev1.Node,
 	}
 }
 
-func matchesAll(terms []framework.AffinityTerm, pod *corev1.Pod) bool {
+// matchesAll reports whether all terms select a pod in a namespace with these labels, which need not be known if the
+// terms' namespaces are resolved.
+func matchesAll(terms []framework.AffinityTerm, pod *corev1.Pod, namespace labels.Set) bool {
 	for i := range terms {
-		if !terms[i].Matches(pod, nil) {
+		if !terms[i].Matches(pod, namespace) {
 			return false
 		}
 	}
@@ -217,7 +219,7 @@ func (s *podAffinityState) affinityHolds(pod *framework.PodInfo, node *corev1.No
 		}
 		there = there && s.affinity[topologyPair{key, value}] > 0
 	}
-	return there || len(s.affinity) == 0 && matchesAll(s.affinityTerms, pod.Pod)
+	return there || len(s.affinity) == 0 && matchesAll(s.affinityTerms, pod.Pod, nil)
 }
 
 func (s *podAffinityState) antiAffinityHolds(node *corev1.Node) bool {
@@ -275,30 +277,36 @@ func (p *InterPodAffinity) EventsToRegister() []framework.EventHint {
 // podHelps reports whether a pod that matches the affinity has appeared, or whether one that excluded
 // the pod has gone or changed.
 func (p *InterPodAffinity) podHelps(pod *framework.PodInfo, change *framework.Change) bool {
-	if now, ok := change.New.(*framework.PodInfo); ok {
-		if terms := p.resolved(pod.RequiredAffinity); len(terms) > 0 && matchesAll(terms, now.Pod) {
-			return true
-		}
+	if now, ok := change.New.(*framework.PodInfo); ok && p.attracts(pod, now) {
+		return true
 	}
 	old, ok := change.Old.(*framework.PodInfo)
 	if !ok {
 		return false
 	}
-	for _, t := range p.resolved(pod.RequiredAntiAffinity) {
-		if t.Matches(old.Pod, nil) {
-			return true
-		}
-	}
-	namespace := p.namespaceLabels(pod.Pod.Namespace)
-	for i := range old.RequiredAntiAffinity {
-		if old.RequiredAntiAffinity[i].Matches(pod.Pod, namespace) {
-			return true
-		}
-	}
 	// A pod that matched the affinity in another domain may have kept this one from being the first of
 	// its group.
-	terms := p.resolved(pod.RequiredAffinity)
-	return change.New == nil && len(terms) > 0 && matchesAll(terms, old.Pod)
+	return p.repels(pod, old) || p.repels(old, pod) || change.New == nil && p.attracts(pod, old)
+}
+
+// attracts reports whether the pod has an affinity, all terms of which select the other one.
+func (p *InterPodAffinity) attracts(pod, other *framework.PodInfo) bool {
+	terms := pod.RequiredAffinity
+	return len(terms) > 0 && matchesAll(terms, other.Pod, p.namespaceLabels(other.Pod.Namespace))
+}
+
+// repels reports whether a term of the pod's anti-affinity selects the other one.
+func (p *InterPodAffinity) repels(pod, other *framework.PodInfo) bool {
+	if len(pod.RequiredAntiAffinity) == 0 {
+		return false
+	}
+	namespace := p.namespaceLabels(other.Pod.Namespace)
+	for i := range pod.RequiredAntiAffinity {
+		if pod.RequiredAntiAffinity[i].Matches(other.Pod, namespace) {
+			return true
+		}
+	}
+	return false
 }
 
 func nodeHasTopology(pod *framework.PodInfo, node *framework.NodeInfo) bool {
