@@ -54,8 +54,8 @@ func (p *runtimeClass) Mutate(ctx context.Context, a *Attributes) error {
 		pod.Spec.NodeSelector = map[string]string{}
 	}
 	maps.Copy(pod.Spec.NodeSelector, class.Scheduling.NodeSelector)
-	pod.Spec.Tolerations = mergeTolerations(pod.Spec.Tolerations, class.Scheduling.Tolerations)
-	return nil
+	pod.Spec.Tolerations, err = mergeTolerations(ctx, pod.Spec.Tolerations, class.Scheduling.Tolerations)
+	return err
 }
 
 var errOverhead = errors.New("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")

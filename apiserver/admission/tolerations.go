@@ -53,7 +53,7 @@ type extendedResourceToleration struct{}
 
 func newExtendedResourceToleration(*Env) (Plugin, error) { return extendedResourceToleration{}, nil }
 
-func (extendedResourceToleration) Mutate(_ context.Context, a *Attributes) error {
+func (extendedResourceToleration) Mutate(ctx context.Context, a *Attributes) error {
 	pod := a.Object.(*corev1.Pod)
 	asked := utilsets.New[string]()
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
@@ -66,6 +66,9 @@ func (extendedResourceToleration) Mutate(_ context.Context, a *Attributes) error
 		}
 	}
 	for _, name := range utilsets.List(asked) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		wanted := corev1.Toleration{Key: name, Operator: corev1.TolerationOpExists}
 		if !slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return covers(t, wanted) }) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, wanted)
@@ -116,8 +119,8 @@ func (p *podTolerationRestriction) Mutate(ctx context.Context, a *Attributes) er
 			Effect: corev1.TaintEffectNoSchedule,
 		})
 	}
-	pod.Spec.Tolerations = mergeTolerations(added, pod.Spec.Tolerations)
-	return nil
+	pod.Spec.Tolerations, err = mergeTolerations(ctx, added, pod.Spec.Tolerations)
+	return err
 }
 
 func (p *podTolerationRestriction) Validate(ctx context.Context, a *Attributes) error {
@@ -126,6 +129,9 @@ func (p *podTolerationRestriction) Validate(ctx context.Context, a *Attributes) 
 		return err
 	}
 	for _, t := range a.Object.(*corev1.Pod).Spec.Tolerations {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if !slices.ContainsFunc(allowed, func(by corev1.Toleration) bool { return covers(by, t) }) {
 			return Forbid(a, errors.New("pod tolerations (possibly merged with namespace default tolerations) "+
 				"conflict with its namespace whitelist"))
@@ -155,11 +161,15 @@ func (p *podTolerationRestriction) of(ctx context.Context, a *Attributes, annota
 }
 
 // mergeTolerations returns the first list, and the tolerations of the second that it does not cover,
-// without those that another one covers.
-func mergeTolerations(first, second []corev1.Toleration) []corev1.Toleration {
+// without those that another one covers. There may be many, each of which is compared with all others: that ends
+// with ctx.
+func mergeTolerations(ctx context.Context, first, second []corev1.Toleration) ([]corev1.Toleration, error) {
 	all := slices.Concat(first, second)
 	var merged []corev1.Toleration
 	for i, t := range all {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if slices.ContainsFunc(merged, func(by corev1.Toleration) bool { return covers(by, t) }) {
 			continue
 		}
@@ -170,7 +180,7 @@ func mergeTolerations(first, second []corev1.Toleration) []corev1.Toleration {
 		}
 		merged = append(merged, t)
 	}
-	return merged
+	return merged, nil
 }
 
 // covers reports whether by tolerates every taint that t does, and for at least as long.
