@@ -15,15 +15,18 @@ import (
 	"encoding/pem"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
@@ -427,4 +430,36 @@ func TestSigningRequest_ValidateRefuses(t *testing.T) {
 		"Required status.conditions[2].type", "Required status.conditions[2].status",
 		"Forbidden status.certificate", "Forbidden status.conditions", "Forbidden status.conditions"},
 		kindtest.Refusals(r.Status.Validate(changed, issued)))
+}
+
+func TestSigningRequest_TouchSetsTheTimesThatAreLeftOut(t *testing.T) {
+	t.Parallel()
+	kind := kindtest.Of(t, "CertificateSigningRequest")
+	at := func(minute int) metav1.Time { return metav1.NewTime(time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC)) }
+	of := func(conditions ...certificatesv1.CertificateSigningRequestCondition) api.Object {
+		return &certificatesv1.CertificateSigningRequest{
+			Status: certificatesv1.CertificateSigningRequestStatus{Conditions: conditions}}
+	}
+	condition := func(kind, status string, updated, since metav1.Time) certificatesv1.CertificateSigningRequestCondition {
+		return certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.RequestConditionType(kind),
+			Status: corev1.ConditionStatus(status), LastUpdateTime: updated, LastTransitionTime: since}
+	}
+	unset := metav1.Time{}
+	old := of(condition("a", "True", at(1), at(1)), condition("b", "True", at(1), at(1)),
+		condition("c", "True", at(1), unset), condition("d", "True", at(1), at(1)), condition("d", "True", at(1), at(2)))
+	now := of(condition("a", "True", unset, unset), condition("b", "False", at(3), unset),
+		condition("c", "True", unset, unset), condition("d", "True", unset, unset), condition("e", "True", unset, at(3)))
+	kind.Touch(now, old, at(9))
+	require.Equal(t, of(condition("a", "True", at(9), at(1)), condition("b", "False", at(3), at(9)),
+		condition("c", "True", at(9), at(9)), condition("d", "True", at(9), at(2)), condition("e", "True", at(9), at(3))),
+		now)
+
+	// As many as a body has room for: comparing each with each would take minutes.
+	var many, were []certificatesv1.CertificateSigningRequestCondition
+	for i := range 200_000 {
+		were = append(were, condition(strconv.Itoa(i), "True", at(1), at(1)))
+		many = append(many, condition(strconv.Itoa(i), "False", at(1), unset))
+	}
+	kind.Touch(of(many...), of(were...), at(9))
+	require.Equal(t, at(9), many[0].LastTransitionTime)
 }

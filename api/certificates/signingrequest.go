@@ -43,11 +43,8 @@ func certificateSigningRequests() *api.Resource {
 			}
 		},
 		Touch: func(obj, old api.Object, now metav1.Time) {
-			was := old.(*certificatesv1.CertificateSigningRequest).Status.Conditions
-			conditions := obj.(*certificatesv1.CertificateSigningRequest).Status.Conditions
-			for i := range conditions {
-				touchCondition(&conditions[i], was, now)
-			}
+			touchConditions(obj.(*certificatesv1.CertificateSigningRequest).Status.Conditions,
+				old.(*certificatesv1.CertificateSigningRequest).Status.Conditions, now)
 		},
 		ValidateName: validate.SegmentName,
 		Validate:     api.Check(validateSigningRequest),
@@ -92,19 +89,29 @@ func certificateSigningRequests() *api.Resource {
 	}
 }
 
-// touchCondition sets the times that a write left out of a condition.
-func touchCondition(c *certificatesv1.CertificateSigningRequestCondition,
-	was []certificatesv1.CertificateSigningRequestCondition, now metav1.Time) {
-	if c.LastUpdateTime.IsZero() {
-		c.LastUpdateTime = now
+// touchConditions sets the times that a write left out of conditions.
+func touchConditions(conditions, was []certificatesv1.CertificateSigningRequestCondition, now metav1.Time) {
+	type state struct {
+		kind   certificatesv1.RequestConditionType
+		status corev1.ConditionStatus
 	}
-	if !c.LastTransitionTime.IsZero() {
-		return
+	since := make(map[state]metav1.Time, len(was))
+	for _, c := range was {
+		if !c.LastTransitionTime.IsZero() {
+			since[state{c.Type, c.Status}] = c.LastTransitionTime
+		}
 	}
-	c.LastTransitionTime = now
-	for _, old := range was {
-		if old.Type == c.Type && old.Status == c.Status && !old.LastTransitionTime.IsZero() {
-			c.LastTransitionTime = old.LastTransitionTime
+	for i := range conditions {
+		c := &conditions[i]
+		if c.LastUpdateTime.IsZero() {
+			c.LastUpdateTime = now
+		}
+		if !c.LastTransitionTime.IsZero() {
+			continue
+		}
+		c.LastTransitionTime = now
+		if before, ok := since[state{c.Type, c.Status}]; ok {
+			c.LastTransitionTime = before
 		}
 	}
 }

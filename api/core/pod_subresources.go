@@ -6,10 +6,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/kubectl/pkg/util/qos"
 
 	"github.com/coxswain-dev/coxswain/api/field"
+	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
 // validateEphemeralUpdate allows ephemeral containers to be added, but not to be changed or removed.
@@ -33,7 +33,7 @@ func validateEphemeralUpdate(p, old *corev1.Pod) field.ErrorList {
 				"\" may not be removed\n"))
 		case !equality.Semantic.DeepEqual(was, &p.Spec.EphemeralContainers[at]):
 			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be "+
-				"changed\n%v", was.Name, diff.Diff(was, &p.Spec.EphemeralContainers[at]))))
+				"changed\n%v", was.Name, validate.Diff(was, &p.Spec.EphemeralContainers[at]))))
 		}
 	}
 	return errs

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api/field"
@@ -278,7 +277,7 @@ func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.Error
 	}
 	if !equality.Semantic.DeepEqual(is, was) {
 		errs = append(errs, field.Forbidden(path.Child("persistentvolumesource"),
-			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(was, is))))
+			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", validate.Diff(was, is))))
 	}
 	errs = append(errs, validate.Unchanged(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
 	if old.Spec.NodeAffinity != nil && !equality.Semantic.DeepEqual(v.Spec.NodeAffinity, old.Spec.NodeAffinity) {
@@ -386,7 +385,7 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	if !equality.Semantic.DeepEqual(rest, was) {
 		errs = append(errs, field.Forbidden(path,
 			fmt.Sprintf("spec is immutable after creation except resources.requests and volumeAttributesClassName "+
-				"for bound claims\n%v", diff.Diff(was, rest))))
+				"for bound claims\n%v", validate.Diff(was, rest))))
 	}
 	is, before, capacity := c.Spec.Resources.Requests[corev1.ResourceStorage],
 		old.Spec.Resources.Requests[corev1.ResourceStorage], old.Status.Capacity[corev1.ResourceStorage]

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api/equal"
@@ -143,7 +142,7 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	if !equality.Semantic.DeepEqual(rest, &old.Spec) {
 		errs = append(errs,
 			field.Forbidden(path, fmt.Sprintf("pod updates may not change fields other than %s\n%v", podUpdatable,
-				diff.Diff(&old.Spec, rest))))
+				validate.Diff(&old.Spec, rest))))
 	}
 	return errs
 }

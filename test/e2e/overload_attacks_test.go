@@ -91,6 +91,8 @@ func attacks() []attack {
 		{name: "a strategic patch of 20,000 finalizers", method: "PATCH", path: many + "/c1", contentType: strategic,
 			clients: 4, body: `{"metadata":{"$setElementOrder/finalizers":[` + listOf(20_000) + `],"finalizers":[` +
 				listOf(20_000) + `]}}`, codes: []int{413, 429}},
+		{name: "a pod's update that changes 10,000 fields", method: "PUT", path: attackPods + "/variables",
+			contentType: asJSON, clients: 4, body: podOfVariables("b"), codes: []int{422, 429}},
 		{name: "a role of a billion rights", method: "POST", contentType: asJSON, clients: 4,
 			path: "/apis/rbac.authorization.k8s.io/v1/namespaces/attack/roles",
 			body: `{"metadata":{"name":"wide"},"rules":[{"verbs":["get"],"apiGroups":[` + listOf(32_000) +
@@ -147,6 +149,16 @@ func attacks() []attack {
 			"/api/v1/namespaces/calm/configmaps?watch=1&resourceVersion=0")},
 		{name: "10,000 slow connections", raw: slowly},
 	}
+}
+
+// podOfVariables is a pod with 10,000 environment variables of one value, few of which are alike.
+func podOfVariables(value string) string {
+	var b strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&b, `{"name":"k%d","value":"%s%d"},`, i/100, value, i)
+	}
+	return `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"variables"},"spec":{"containers":[{"name":"a",` +
+		`"image":"b","env":[` + strings.TrimSuffix(b.String(), ",") + `]}]}}`
 }
 
 func fieldsOf(n int) string {

@@ -189,6 +189,8 @@ func TestOverload_IsAnsweredAndDisturbsNobody(t *testing.T) {
 	require.Equal(t, 201, code, answer)
 	code, answer = c.do("POST", attacked, asJSON, []byte(`{"metadata":{"name":"patched","annotations":{"a":"b"}}}`))
 	require.Equal(t, 201, code, answer)
+	code, answer = c.do("POST", "/api/v1/namespaces/attack/pods", asJSON, []byte(podOfVariables("a")))
+	require.Equal(t, 201, code, answer)
 	c.applyCostlyPolicy(t)
 	began := time.Now()
 	c.fill(t, manyObjects)
