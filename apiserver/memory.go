@@ -82,15 +82,22 @@ func (r *response) lend(n int) *budget.Loan {
 	return r.memory.Lend(lateAfter(n), r.cutOff)
 }
 
-// chargeWeight charges what decoding the body takes, of which some has been charged already. A body that would not fit
-// if it were alone is refused.
+// chargeWeight charges what decoding the body takes, of which some has been charged already, and what the object takes
+// that the body is to change: in one step, since somebody who holds a part of what they need while they wait for the
+// rest keeps others waiting. A body that would not fit if it were alone is refused.
 func (r *request) chargeWeight(weight int64) error {
 	if size := r.memory.Size(); size > 0 && weight > size {
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
 			"decoding the body would take about %d bytes of memory, and all requests together may use %d", weight,
 			size))
 	}
-	return r.charge(weight - r.memory.Held())
+	if r.objects != nil && r.name != "" && (r.verb == "update" || r.verb == "patch") {
+		current, err := r.objects.Get(r.Context(), r.namespace, r.name, storage.At{Any: true})
+		if err == nil {
+			r.ahead = encoding.ObjectWeight * int64(len(current.JSON))
+		}
+	}
+	return r.charge(weight + r.ahead - r.memory.Held())
 }
 
 // chargeProtobuf is chargeWeight for a body in protobuf. One that is nested too deeply is refused.
@@ -105,9 +112,9 @@ func (r *request) chargeProtobuf(body []byte, into any) error {
 	return r.chargeWeight(weight)
 }
 
-// chargeObject charges what a write does to a stored object.
+// chargeObject charges what a write does to a stored object, unless it has been charged with the body.
 func (r *request) chargeObject(o *storage.Object) error {
-	return r.charge(encoding.ObjectWeight * int64(len(o.JSON)))
+	return r.charge(encoding.ObjectWeight*int64(len(o.JSON)) - r.ahead)
 }
 
 // gzipMemory is what a compressor takes.

@@ -43,6 +43,28 @@ func TestMemory_WhatWouldNeverFitIsRefusedAndTheRestServed(t *testing.T) {
 	require.Contains(t, metrics, "\ncoxswain_request_memory_refused_total 0\n")
 }
 
+// An update needs memory for its body and for the object. Each of several would wait for the rest for ever if it held
+// the first while others hold theirs.
+func TestMemory_UpdatesOfLargeObjectsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
+		Limits: apiserver.Limits{RequestMemory: 3 << 20}})
+	a.mayAll("jane")
+	var updating sync.WaitGroup
+	for client := range 6 {
+		jane, name := a.as("jane"), fmt.Sprint("c", client)
+		large := func(text string) m { return with(configMap(name), "annotations", m{"a": strings.Repeat(text, 100_000)}) }
+		jane.do(http.MethodPost, configMaps, large("x")).ok(http.StatusCreated)
+		updating.Go(func() {
+			for i := range 20 {
+				jane.put(configMaps+"/"+name, large(strconv.Itoa(i%10))).ok(http.StatusOK)
+			}
+		})
+	}
+	updating.Wait()
+	require.Contains(t, string(a.get("/metrics").ok(http.StatusOK).body), "\ncoxswain_request_memory_refused_total 0\n")
+}
+
 // held is how many bytes of the budget of requests are in use.
 func (s *server) held() float64 {
 	s.t.Helper()

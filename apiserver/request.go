@@ -46,6 +46,8 @@ type request struct {
 	audit *audit.Request
 	// memory is what the request has taken of the budget; nil for one of the server itself.
 	memory *budget.Account
+	// ahead is what has been charged of the stored object before it was read.
+	ahead int64
 }
 
 // user is the caller.

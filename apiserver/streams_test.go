@@ -52,7 +52,7 @@ func TestStreams_TakeNoMoreMemoryThanThereIs(t *testing.T) {
 	a.mayAll("jane", "many")
 	jane, many := a.as("jane"), a.as("many")
 	a.create(configMaps, configMap("a"))
-	const room = 21 // of 48 KiB each
+	const room = 10 // of 48 KiB each, in half the budget
 	framer, conn := rawHTTP2(t, many, configMaps+"?watch=1&resourceVersion=0", 3*room)
 	for reset := 0; reset < 2*room; {
 		frame, err := framer.ReadFrame()

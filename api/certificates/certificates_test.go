@@ -440,8 +440,9 @@ func TestSigningRequest_TouchSetsTheTimesThatAreLeftOut(t *testing.T) {
 		return &certificatesv1.CertificateSigningRequest{
 			Status: certificatesv1.CertificateSigningRequestStatus{Conditions: conditions}}
 	}
-	condition := func(kind, status string, updated, since metav1.Time) certificatesv1.CertificateSigningRequestCondition {
-		return certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.RequestConditionType(kind),
+	type conditionOf = certificatesv1.CertificateSigningRequestCondition
+	condition := func(kind, status string, updated, since metav1.Time) conditionOf {
+		return conditionOf{Type: certificatesv1.RequestConditionType(kind),
 			Status: corev1.ConditionStatus(status), LastUpdateTime: updated, LastTransitionTime: since}
 	}
 	unset := metav1.Time{}
@@ -455,7 +456,7 @@ func TestSigningRequest_TouchSetsTheTimesThatAreLeftOut(t *testing.T) {
 		now)
 
 	// As many as a body has room for: comparing each with each would take minutes.
-	var many, were []certificatesv1.CertificateSigningRequestCondition
+	var many, were []conditionOf
 	for i := range 200_000 {
 		were = append(were, condition(strconv.Itoa(i), "True", at(1), at(1)))
 		many = append(many, condition(strconv.Itoa(i), "False", at(1), unset))

@@ -30,6 +30,7 @@ type Budget struct {
 
 	mu      sync.Mutex
 	waiters list.List // of *waiter, the first comes first
+	stuck   int64     // what they hold already
 	loans   map[*Loan]struct{}
 
 	refused prometheus.Counter
@@ -37,8 +38,9 @@ type Budget struct {
 }
 
 type waiter struct {
-	n     int64
-	ready chan struct{} // closed once it has its bytes
+	n, held int64
+	ready   chan struct{} // closed once it has its bytes, or will not get them
+	refused bool
 }
 
 // New returns a Budget of so many bytes, 0 for no limit. Bytes that do not become free within wait are refused.
@@ -64,44 +66,44 @@ func (b *Budget) Used() int64 { return b.used.Load() }
 // Limited reports whether there is a limit.
 func (b *Budget) Limited() bool { return b != nil && b.size.Load() > 0 }
 
-// share is what a request that wants n bytes is charged: one that is larger than everything takes everything.
-func (b *Budget) share(n int64) int64 {
-	if size := b.size.Load(); size > 0 {
-		return min(n, size)
-	}
-	return n
-}
-
-// Acquire takes n bytes, and waits until they are free. It returns how many Release must give back: fewer than n if
-// there will never be as many. The error is ErrFull or the context's.
-func (b *Budget) Acquire(ctx context.Context, n int64) (int64, error) {
+// acquire takes n bytes for somebody who holds some already, and waits until they are free. It returns how many Release
+// must give back: fewer than n if there will never be as many. The error is ErrFull or the context's.
+func (b *Budget) acquire(ctx context.Context, n, held int64) (int64, error) {
 	if !b.Limited() || n <= 0 {
 		return 0, nil
 	}
-	if taken, ok := b.TryAcquire(n); ok {
+	if taken, ok := b.tryAcquire(n, held); ok {
 		return taken, nil
 	}
 	b.mu.Lock()
-	w := &waiter{n: n, ready: make(chan struct{})}
+	w := &waiter{n: n, held: held, ready: make(chan struct{})}
 	at := b.waiters.PushBack(w)
+	b.stuck += held
 	b.queued.Store(true)
 	b.serveLocked()
 	b.mu.Unlock()
 	err := b.await(ctx, at)
-	if err == nil {
-		return w.n, nil
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case <-w.ready: // at the last moment
-		return w.n, nil
+	case <-w.ready: // even if at the last moment
+		if !w.refused {
+			return w.n, nil
+		}
+		err = ErrFull
 	default:
+		b.dismiss(at)
+		b.serveLocked()
 	}
-	b.waiters.Remove(at)
-	b.serveLocked()
 	b.refused.Inc()
 	return 0, err
+}
+
+// dismiss lets somebody wait no longer. b.mu is held.
+func (b *Budget) dismiss(at *list.Element) *waiter {
+	w := b.waiters.Remove(at).(*waiter)
+	b.stuck -= w.held
+	return w
 }
 
 // await waits for a waiter's bytes. The first of those that wait calls in the loans that are over.
@@ -126,27 +128,31 @@ func (b *Budget) await(ctx context.Context, at *list.Element) error {
 // Refuse notes that somebody was refused who did not ask for bytes, because there are none.
 func (b *Budget) Refuse() { b.refused.Inc() }
 
-// TryAcquire is Acquire without waiting; false if n bytes are not free or others wait for theirs.
-func (b *Budget) TryAcquire(n int64) (int64, bool) {
+// tryAcquire is acquire without waiting; false if n bytes are not free or others wait for theirs.
+func (b *Budget) tryAcquire(n, held int64) (int64, bool) {
 	if !b.Limited() {
 		return 0, true
 	}
 	if b.queued.Load() {
 		return 0, false
 	}
-	return b.take(n)
+	return b.take(n, held)
 }
 
-func (b *Budget) take(n int64) (int64, bool) {
-	n = b.share(n)
-	if size := b.size.Load(); b.used.Add(n) <= size || size == 0 {
+// take takes n bytes for somebody who holds some already. One who needs more than there are gets all of them.
+func (b *Budget) take(n, held int64) (int64, bool) {
+	size := b.size.Load()
+	if size > 0 {
+		n = min(n, max(size-held, 0))
+	}
+	if b.used.Add(n) <= size || size == 0 {
 		return n, true
 	}
 	b.used.Add(-n)
 	return 0, false
 }
 
-// Release gives bytes back that Acquire or TryAcquire has taken.
+// Release gives bytes back that were taken.
 func (b *Budget) Release(n int64) {
 	if n == 0 {
 		return
@@ -167,15 +173,32 @@ func (b *Budget) serve() {
 func (b *Budget) serveLocked() {
 	for first := b.waiters.Front(); first != nil; first = b.waiters.Front() {
 		w := first.Value.(*waiter)
-		n, ok := b.take(w.n)
+		n, ok := b.take(w.n, w.held)
 		if !ok {
+			b.unlock()
 			return
 		}
-		b.waiters.Remove(first)
 		w.n = n
-		close(w.ready)
+		close(b.dismiss(first).ready)
 	}
 	b.queued.Store(false)
+}
+
+// unlock refuses one of those that wait if all that is in use is held by those that wait, so that none of them could
+// ever go on: the last of those that hold most. b.mu is held.
+func (b *Budget) unlock() {
+	if b.stuck == 0 || b.used.Load() > b.stuck {
+		return
+	}
+	most := b.waiters.Front()
+	for at := most; at != nil; at = at.Next() {
+		if at.Value.(*waiter).held >= most.Value.(*waiter).held {
+			most = at
+		}
+	}
+	w := b.dismiss(most)
+	w.refused = true
+	close(w.ready)
 }
 
 // Account is what one request has taken of a Budget. It is for one goroutine; the nil Account takes nothing.
@@ -187,12 +210,13 @@ type Account struct {
 // Open returns an Account without bytes. Close gives back what it takes.
 func (b *Budget) Open() Account { return Account{of: b} }
 
-// Charge takes n more bytes, for which it waits as Acquire does.
+// Charge takes n more bytes, and waits until they are free: fewer if there will never be as many. The error is ErrFull
+// or the context's.
 func (a *Account) Charge(ctx context.Context, n int64) error {
 	if a == nil || !a.of.Limited() {
 		return nil
 	}
-	taken, err := a.of.Acquire(ctx, n)
+	taken, err := a.of.acquire(ctx, n, a.held)
 	a.held += taken
 	return err
 }
@@ -210,7 +234,7 @@ func (a *Account) Try(n int64) bool {
 	if a == nil || !a.of.Limited() {
 		return true
 	}
-	taken, ok := a.of.TryAcquire(n)
+	taken, ok := a.of.tryAcquire(n, a.held)
 	a.held += taken
 	return ok
 }

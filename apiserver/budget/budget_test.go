@@ -68,6 +68,78 @@ func TestBudget_WhatIsLargerThanAllOfItRunsAlone(t *testing.T) {
 	require.Zero(t, b.Used())
 }
 
+// Each holds a part and waits for more, which the others hold: nobody would ever go on.
+func TestBudget_RefusesOneOfThoseThatWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := New(100, time.Hour)
+		held := []int64{20, 40, 40}
+		accounts := make([]Account, len(held))
+		results := make([]error, len(held))
+		for i, n := range held {
+			accounts[i] = b.Open()
+			require.True(t, accounts[i].Try(n))
+		}
+		began := time.Now()
+		var waiting sync.WaitGroup
+		for i := range accounts {
+			waiting.Go(func() {
+				results[i] = accounts[i].Charge(t.Context(), 40)
+				accounts[i].Close()
+			})
+			synctest.Wait()
+		}
+		waiting.Wait()
+		require.Equal(t, []error{nil, nil, ErrFull}, results, "the last of those that hold most")
+		require.Zero(t, time.Since(began))
+		require.Zero(t, b.Used())
+		require.Zero(t, b.stuck)
+		require.Zero(t, b.waiting())
+	})
+}
+
+// Somebody who does something with what they hold will give it back, and so may what is forced.
+func TestBudget_RefusesNobodyWhileSomebodyIsAtWork(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := New(100, time.Hour)
+		busy, first, second := b.Open(), b.Open(), b.Open()
+		require.True(t, busy.Try(1))
+		require.True(t, first.Try(50))
+		require.True(t, second.Try(49))
+		var order []string
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			assert.NoError(t, first.Charge(t.Context(), 1))
+			order = append(order, "first")
+			first.Close()
+		})
+		synctest.Wait()
+		waiting.Go(func() {
+			assert.NoError(t, second.Charge(t.Context(), 10))
+			order = append(order, "second")
+			second.Close()
+		})
+		synctest.Wait()
+		require.Empty(t, order)
+		busy.Close()
+		waiting.Wait()
+		require.Equal(t, []string{"first", "second"}, order)
+		require.Zero(t, b.stuck)
+	})
+}
+
+func TestBudget_WhoeverHoldsSomeAndNeedsMoreThanAllGetsAll(t *testing.T) {
+	t.Parallel()
+	b := New(100, time.Hour)
+	a := b.Open()
+	require.True(t, a.Try(30))
+	require.NoError(t, a.Charge(t.Context(), 90))
+	require.EqualValues(t, 100, b.Used())
+	a.Close()
+	require.Zero(t, b.Used())
+}
+
 func TestBudget_GrowsForThoseThatWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
