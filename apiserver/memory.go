@@ -84,20 +84,23 @@ func (r *response) lend(n int) *budget.Loan {
 
 // chargeWeight charges what decoding the body takes, of which some has been charged already, and what the object takes
 // that the body is to change: in one step, since somebody who holds a part of what they need while they wait for the
-// rest keeps others waiting. A body that would not fit if it were alone is refused.
+// rest keeps others waiting. A request that would not fit if it were alone is refused.
 func (r *request) chargeWeight(weight int64) error {
-	if size := r.memory.Size(); size > 0 && weight > size {
-		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
-			"decoding the body would take about %d bytes of memory, and all requests together may use %d", weight,
-			size))
-	}
+	what := "the body"
 	if r.objects != nil && r.name != "" && (r.verb == "update" || r.verb == "patch") {
 		current, err := r.objects.Get(r.Context(), r.namespace, r.name, storage.At{Any: true})
 		if err == nil {
 			r.ahead = encoding.ObjectWeight * int64(len(current.JSON))
+			what += " and the object that it changes"
 		}
 	}
-	return r.charge(weight + r.ahead - r.memory.Held())
+	weight += r.ahead
+	if size := r.memory.Size(); size > 0 && weight > size {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+			"decoding %s would take about %d bytes of memory, and all requests together may use %d", what, weight,
+			size))
+	}
+	return r.charge(weight - r.memory.Held())
 }
 
 // chargeProtobuf is chargeWeight for a body in protobuf. One that is nested too deeply is refused.

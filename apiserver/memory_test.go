@@ -29,6 +29,11 @@ func TestMemory_WhatWouldNeverFitIsRefusedAndTheRestServed(t *testing.T) {
 	many := `{"metadata":{"name":"many"},"spec":{"containers":[{}` + strings.Repeat(",{}", 20_000) + `]}}`
 	jane.do(http.MethodPost, pods, many).refused(http.StatusRequestEntityTooLarge,
 		metav1.StatusReasonRequestEntityTooLarge, "decoding the body would take about")
+	large := with(configMap("large"), "annotations", m{"a": strings.Repeat("x", 250_000)})
+	jane.do(http.MethodPost, configMaps, large).ok(http.StatusCreated)
+	jane.put(configMaps+"/large", large).refused(http.StatusRequestEntityTooLarge,
+		metav1.StatusReasonRequestEntityTooLarge, "decoding the body and the object that it changes would take about")
+	jane.delete(configMaps+"/large", nil).ok(http.StatusOK)
 	for i := range 30 {
 		jane.do(http.MethodPost, configMaps, fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"a":"%s"}}`, i,
 			strings.Repeat("x", 200_000))).ok(http.StatusCreated)
