@@ -58,7 +58,9 @@ func TestMemory_UpdatesOfLargeObjectsDoNotWaitForEachOther(t *testing.T) {
 	var updating sync.WaitGroup
 	for client := range 6 {
 		jane, name := a.as("jane"), fmt.Sprint("c", client)
-		large := func(text string) m { return with(configMap(name), "annotations", m{"a": strings.Repeat(text, 100_000)}) }
+		large := func(text string) m {
+			return with(configMap(name), "annotations", m{"a": strings.Repeat(text, 100_000)})
+		}
 		jane.do(http.MethodPost, configMaps, large("x")).ok(http.StatusCreated)
 		updating.Go(func() {
 			for i := range 20 {
