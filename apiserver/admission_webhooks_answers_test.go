@@ -68,13 +68,14 @@ func cut(w http.ResponseWriter, _ *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// hang answers when the client has left; trickle begins an answer and then hangs.
+// hang answers when the client has left; trickle begins an answer, which must not look complete when it has.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 func trickle(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(`{"kind":`))
 	_ = http.NewResponseController(w).Flush()
 	<-r.Context().Done()
+	panic(http.ErrAbortHandler)
 }
 
 const calling = "Internal error occurred: failed calling webhook %q: "
