@@ -72,7 +72,7 @@ func (b *Budget) acquire(ctx context.Context, n, held int64) (int64, error) {
 	if !b.Limited() || n <= 0 {
 		return 0, nil
 	}
-	if taken, ok := b.tryAcquire(n, held); ok {
+	if taken, ok := b.tryAcquire(n); ok {
 		return taken, nil
 	}
 	b.mu.Lock()
@@ -129,21 +129,22 @@ func (b *Budget) await(ctx context.Context, at *list.Element) error {
 func (b *Budget) Refuse() { b.refused.Inc() }
 
 // tryAcquire is acquire without waiting; false if n bytes are not free or others wait for theirs.
-func (b *Budget) tryAcquire(n, held int64) (int64, bool) {
+func (b *Budget) tryAcquire(n int64) (int64, bool) {
 	if !b.Limited() {
 		return 0, true
 	}
 	if b.queued.Load() {
 		return 0, false
 	}
-	return b.take(n, held)
+	return b.take(n)
 }
 
-// take takes n bytes for somebody who holds some already. One who needs more than there are gets all of them.
-func (b *Budget) take(n, held int64) (int64, bool) {
+// take takes n bytes if they are free. One who wants more than there are gets all of them, if nobody has any: whoever
+// holds some already must not come to more than all.
+func (b *Budget) take(n int64) (int64, bool) {
 	size := b.size.Load()
 	if size > 0 {
-		n = min(n, max(size-held, 0))
+		n = min(n, size)
 	}
 	if b.used.Add(n) <= size || size == 0 {
 		return n, true
@@ -173,7 +174,7 @@ func (b *Budget) serve() {
 func (b *Budget) serveLocked() {
 	for first := b.waiters.Front(); first != nil; first = b.waiters.Front() {
 		w := first.Value.(*waiter)
-		n, ok := b.take(w.n, w.held)
+		n, ok := b.take(w.n)
 		if !ok {
 			b.unlock()
 			return
@@ -234,7 +235,7 @@ func (a *Account) Try(n int64) bool {
 	if a == nil || !a.of.Limited() {
 		return true
 	}
-	taken, ok := a.of.tryAcquire(n, a.held)
+	taken, ok := a.of.tryAcquire(n)
 	a.held += taken
 	return ok
 }

@@ -129,15 +129,20 @@ func TestBudget_RefusesNobodyWhileSomebodyIsAtWork(t *testing.T) {
 	})
 }
 
-func TestBudget_WhoeverHoldsSomeAndNeedsMoreThanAllGetsAll(t *testing.T) {
+func TestBudget_WhoeverHoldsSomeAndNeedsMoreThanAllIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	b := New(100, time.Hour)
-	a := b.Open()
-	require.True(t, a.Try(30))
-	require.NoError(t, a.Charge(t.Context(), 90))
-	require.EqualValues(t, 100, b.Used())
-	a.Close()
-	require.Zero(t, b.Used())
+	synctest.Test(t, func(t *testing.T) {
+		b := New(100, time.Hour)
+		a := b.Open()
+		require.True(t, a.Try(30))
+		require.False(t, a.Try(90))
+		began := time.Now()
+		require.ErrorIs(t, a.Charge(t.Context(), 90), ErrFull)
+		require.Zero(t, time.Since(began))
+		require.EqualValues(t, 30, b.Used())
+		a.Close()
+		require.Zero(t, b.Used())
+	})
 }
 
 func TestBudget_GrowsForThoseThatWait(t *testing.T) {
