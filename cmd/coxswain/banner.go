@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/node"
@@ -74,8 +77,11 @@ func countedNodes(nodes int) string {
 	return fmt.Sprintf("%d Nodes", nodes)
 }
 
-// show prints the banner. state describes the Nodes.
+// show prints the banner, and tells systemd that the unit has started. state describes the Nodes.
 func (b banner) show(w io.Writer, state string) {
+	if _, err := daemon.SdNotify(true, daemon.SdNotifyReady); err != nil {
+		slog.Warn("systemd was not told that the server is ready", "error", err)
+	}
 	dir, err := filepath.Abs(b.dir)
 	if err != nil {
 		dir = b.dir
