@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCompose builds the image from the binaries under test, brings up a control plane of
-// containers, gives the tour on it, takes it down and up again, and leaves nothing.
+// TestCompose builds the image from the binaries under test, brings up a control plane of containers, gives the tour on
+// it, takes it down and up again with controllers that sign, and leaves nothing.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	compose := composeCommand(t)
@@ -36,10 +36,10 @@ func TestCompose(t *testing.T) {
 		require.NoError(t, cmd.Run(), "%s %v:\n%s%s", name, args, &out, &errs)
 		return out.String()
 	}
+	files := []string{"-f", "../../deploy/compose.yaml"}
 	do := func(ctx context.Context, args ...string) string {
 		t.Helper()
-		args = append(append(compose[1:len(compose):len(compose)], "-f", "../../deploy/compose.yaml"), args...)
-		return run(ctx, compose[0], args...)
+		return run(ctx, compose[0], slices.Concat(compose[1:], files, args)...)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -81,8 +81,19 @@ func TestCompose(t *testing.T) {
 	}
 
 	do(t.Context(), "down", "--timeout", "10")
+	files = append(files, "-f", "../../deploy/compose.signing.yaml")
 	do(t.Context(), "up", "--detach")
-	connected().run(kubectlLite, "get", "configmap", "kept")
+	c = connected()
+	c.run(kubectlLite, "get", "configmap", "kept")
+	require.NoError(t, os.WriteFile(kubeconfig+".secret", []byte(`{"apiVersion": "v1", "kind": "Secret",
+		"type": "kubernetes.io/service-account-token",
+		"metadata": {"name": "token", "annotations": {"kubernetes.io/service-account.name": "default"}}}`), 0o600))
+	c.run(kubectlLite, "create", "-f", kubeconfig+".secret")
+	eventually(t, time.Minute, "the controllers sign a token, and the node's certificate, which is verified", func() bool {
+		token := c.run(kubectlLite, "get", "secret", "token", "-o", "jsonpath={.data.token}")
+		health, _, _ := c.try(kubectlLite, "get", "--raw", "/api/v1/nodes/node-0/proxy/healthz")
+		return token != "" && strings.TrimSpace(health) == "ok"
+	})
 }
 
 // privateFiles are the files of a component's archive, but for its data. Each must be for one user alone, and
