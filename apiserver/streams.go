@@ -11,8 +11,8 @@ import (
 const streamMemory = 48 << 10
 
 // countedStream is a request of an HTTP/2 connection, on a process with little memory. A connection may have very many,
-// each of which takes memory before it is known who sent it. All together may take half as much as the budget of
-// requests: more make the garbage collector keep the processors from everybody. Beyond that, connections may have a
+// each of which takes memory before it is known who sent it. All together may take a quarter of what the budget of
+// requests has: more make the garbage collector keep the processors from everybody. Beyond that, connections may have a
 // fair share, so that one with few requests need not mind what others do.
 type countedStream struct {
 	s    *Server
@@ -22,7 +22,7 @@ type countedStream struct {
 
 // enter counts a request. It is false if there is no memory for it. leave must follow in any case.
 func (s *Server) enter(r *http.Request) (countedStream, bool) {
-	most := s.memory.Size() / 2
+	most := s.memory.Size() / 4
 	if most == 0 || r.ProtoMajor < 2 {
 		return countedStream{}, true
 	}

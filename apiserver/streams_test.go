@@ -48,11 +48,11 @@ func rawHTTP2(t *testing.T, s *server, path string, n int) (*http2.Framer, *tls.
 func TestStreams_TakeNoMoreMemoryThanThereIs(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
-		Limits: apiserver.Limits{RequestMemory: 1 << 20}})
+		Limits: apiserver.Limits{RequestMemory: 2 << 20}})
 	a.mayAll("jane", "many")
 	jane, many := a.as("jane"), a.as("many")
 	a.create(configMaps, configMap("a"))
-	const room = 10 // of 48 KiB each, in half the budget
+	const room = 10 // of 48 KiB each, in a quarter of the budget
 	framer, conn := rawHTTP2(t, many, configMaps+"?watch=1&resourceVersion=0", 3*room)
 	for reset := 0; reset < 2*room; {
 		frame, err := framer.ReadFrame()
