@@ -71,7 +71,7 @@ func TestSystemd_Parts(t *testing.T) {
 	}
 	m.powerOff()
 	m.powerOn()
-	m.run(m.kubectl + "rollout status --timeout=60s deployment first")
+	m.eventuallyRuns("the first pods are there", m.kubectl+"rollout status --timeout=10s deployment first")
 	m.rollsOut("second")
 
 	dropIn := "coxswain@controllers.service.d/signing.conf"
@@ -81,6 +81,17 @@ func TestSystemd_Parts(t *testing.T) {
 		 "annotations": {"kubernetes.io/service-account.name": "default"}}}
 		END`)
 	m.eventuallyRuns("the controllers sign a token", m.kubectl+"get secret token -o jsonpath={.data.token} | grep .")
+
+	// Certificates for another name: the others are restarted with those that they are in.
+	m.run(`mkdir /etc/systemd/system/coxswain-certs.service.d
+		cat > /etc/systemd/system/coxswain-certs.service.d/names.conf <<-'END'
+		[Service]
+		ExecStart=
+		ExecStart=/usr/local/bin/coxswain certs --data-dir ${STATE_DIRECTORY} --nodes 1 --tls-san other.example.com
+		END
+		systemctl daemon-reload && systemctl restart coxswain-certs`)
+	m.eventuallyRuns("the server has the other name", m.kubectl+"--tls-server-name other.example.com get nodes")
+	m.rollsOut("third")
 }
 
 // TestSystemd_ThreeMachines installs three of everything as docs/operations.md says. The loss of any one machine ends
