@@ -155,7 +155,8 @@ const threeMachines = `
 // rollsOut makes a Deployment and requires that its pods run within a minute.
 func (m *machine) rollsOut(name string) {
 	m.t.Helper()
-	m.eventuallyRuns("a Deployment is made", m.kubectl+"create deployment "+name+" --image=example --replicas=2")
+	m.eventuallyRuns("a Deployment is made", m.kubectl+"get deployment "+name+" || "+
+		m.kubectl+"create deployment "+name+" --image=example --replicas=2")
 	m.run(m.kubectl + "rollout status --timeout=60s deployment " + name)
 }
 
