@@ -181,16 +181,21 @@ func (d *deletions) add(warnings []string, err error) {
 
 // deleteListed deletes the objects of a list, and returns the first error.
 func (s *Server) deleteListed(r *request, options *metav1.DeleteOptions, objects []*storage.Object) ([]string, error) {
-	work := make(chan *storage.Object)
+	work := make(chan *request)
 	done := make(chan deletions, deleteWorkers)
 	for range deleteWorkers {
-		go func() { done <- s.deleteAll(r, options, work) }()
+		go func() { done <- s.deleteAll(options, work) }()
 	}
+	var all deletions
 	for _, o := range objects {
-		work <- o
+		one, err := s.deletionOf(r, o)
+		if err != nil {
+			all.add(nil, err)
+			break
+		}
+		work <- one
 	}
 	close(work)
-	var all deletions
 	for range deleteWorkers {
 		one := <-done
 		all.add(one.warnings, one.err)
@@ -198,11 +203,29 @@ func (s *Server) deleteListed(r *request, options *metav1.DeleteOptions, objects
 	return all.warnings, all.err
 }
 
+// deletionOf is the deletion of one object of a collection as a request of its own, which has the memory that it takes.
+// Only here is that waited for, one object after the other: an Account is for one goroutine, and so are the seats,
+// which a request gives back while it waits.
+func (s *Server) deletionOf(r *request, o *storage.Object) (*request, error) {
+	one := *r
+	one.namespace, one.name = o.Key.Namespace, o.Key.Name
+	if r.memory != nil {
+		memory := s.memory.Open()
+		one.memory, one.ahead = &memory, encoding.ObjectWeight*int64(len(o.JSON))
+		if err := one.charge(one.ahead); err != nil {
+			return nil, err
+		}
+	}
+	one.flow = nil
+	return &one, nil
+}
+
 // deleteAll deletes the objects that come in. One that is gone already is no error.
-func (s *Server) deleteAll(r *request, options *metav1.DeleteOptions, work <-chan *storage.Object) deletions {
+func (s *Server) deleteAll(options *metav1.DeleteOptions, work <-chan *request) deletions {
 	var all deletions
-	for o := range work {
-		warnings, err := s.deleteOne(r, options, o)
+	for one := range work {
+		warnings, err := s.deleteOne(one, options)
+		one.memory.Close()
 		if errors.Is(err, storage.ErrNotFound) {
 			err = nil
 		}
@@ -211,19 +234,16 @@ func (s *Server) deleteAll(r *request, options *metav1.DeleteOptions, work <-cha
 	return all
 }
 
-// deleteOne deletes one object of a collection. It runs outside of the request's goroutine,
-// where a panic would end the server.
-func (s *Server) deleteOne(r *request, options *metav1.DeleteOptions, o *storage.Object) (warnings []string,
-	err error) {
+// deleteOne deletes one object. It runs outside of a request's goroutine, where a panic would end the server.
+func (s *Server) deleteOne(one *request, options *metav1.DeleteOptions) (warnings []string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.Log.Error("panic while deleting", "key", o.Key.String(), "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic while deleting %s", o.Key)
+			s.Log.Error("panic while deleting", "name", one.name, "namespace", one.namespace, "panic", p,
+				"stack", string(debug.Stack()))
+			err = fmt.Errorf("panic while deleting %s", one.name)
 		}
 	}()
-	one := *r
-	one.namespace, one.name = o.Key.Namespace, o.Key.Name
-	wr := newDelete(&one, options)
-	_, _, err = s.deleteObject(r.Context(), wr, options)
+	wr := newDelete(one, options)
+	_, _, err = s.deleteObject(one.Context(), wr, options)
 	return wr.warnings, err
 }

@@ -73,9 +73,10 @@ func (o expired) Delete(ctx context.Context, res *api.Resource, stored *storage.
 	if err != nil {
 		return err
 	}
-	r := &request{Request: hr, verb: "delete", res: res, objects: o.s.collection(res), query: url.Values{}}
+	r := &request{Request: hr, verb: "delete", res: res, objects: o.s.collection(res), query: url.Values{},
+		namespace: stored.Key.Namespace, name: stored.Key.Name}
 	uid, revision := types.UID(stored.UID), strconv.FormatInt(stored.Revision, 10)
 	_, err = o.s.deleteOne(r, &metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &revision}}, stored)
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &revision}})
 	return err
 }

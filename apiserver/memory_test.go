@@ -72,6 +72,29 @@ func TestMemory_UpdatesOfLargeObjectsDoNotWaitForEachOther(t *testing.T) {
 	require.Contains(t, string(a.get("/metrics").ok(http.StatusOK).body), "\ncoxswain_request_memory_refused_total 0\n")
 }
 
+// Objects of a collection are deleted several at once, each with memory of its own: together they take more than there
+// is, and nothing is left of it.
+func TestMemory_ACollectionOfLargeObjectsIsDeleted(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
+		Limits: apiserver.Limits{RequestMemory: 4 << 20}})
+	a.mayAll("jane")
+	jane := a.as("jane")
+	for round := range 5 {
+		for i := range 32 {
+			jane.do(http.MethodPost, configMaps, with(configMap(fmt.Sprintf("c%d-%d", round, i)), "annotations",
+				m{"a": strings.Repeat("x", 40_000)})).ok(http.StatusCreated)
+		}
+		jane.delete(configMaps, nil).ok(http.StatusOK)
+		require.Zero(t, a.held())
+	}
+	metrics := string(a.get("/metrics").ok(http.StatusOK).body)
+	require.Contains(t, metrics, "\ncoxswain_request_memory_refused_total 0\n")
+	require.Contains(t, metrics, "apiserver_flowcontrol_current_executing_seats{flow_schema=\"global-default\","+
+		"priority_level=\"global-default\"} 0\n")
+	require.NotContains(t, string(jane.get(configMaps).ok(http.StatusOK).body), "xxxxx")
+}
+
 // held is how many bytes of the budget of requests are in use.
 func (s *server) held() float64 {
 	s.t.Helper()

@@ -35,8 +35,9 @@ type Server struct {
 	Ended <-chan struct{}
 }
 
-// Start starts a server. Without a Store it has one of its own, and without a Registry all built-in kinds. When Start
-// returns, the server has written what every cluster has.
+// Start starts a server. Without a Store it has one of its own, and without a Registry all built-in kinds. It counts
+// the memory of requests, as one on a machine with little does. When Start returns, the server has written what every
+// cluster has.
 func Start(t testing.TB, o apiserver.Options) *Server {
 	t.Helper()
 	if o.Clock == nil {
@@ -50,6 +51,9 @@ func Start(t testing.TB, o apiserver.Options) *Server {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Limits.RequestMemory == 0 {
+		o.Limits.RequestMemory = 1 << 30
 	}
 	ca, err := pki.NewCAByClock("coxswain", o.Clock.Now())
 	require.NoError(t, err)
