@@ -117,12 +117,18 @@ func privateFiles(t *testing.T, archive string) []string {
 	}
 }
 
-// composeCommand is how compose is called here; without docker the test is skipped.
-func composeCommand(t *testing.T) []string {
+// needDocker skips the test where docker does not respond.
+func needDocker(t *testing.T) {
 	t.Helper()
 	if out, err := exec.Command("docker", "info").CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: docker does not respond here: %v: %s", err, tail(string(out), 200))
 	}
+}
+
+// composeCommand is how compose is called here; without docker the test is skipped.
+func composeCommand(t *testing.T) []string {
+	t.Helper()
+	needDocker(t)
 	if exec.Command("docker", "compose", "version").Run() == nil {
 		return []string{"docker", "compose"}
 	}

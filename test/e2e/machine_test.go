@@ -35,14 +35,12 @@ type machine struct {
 // newDatacenter makes a network and the image of its machines. Both are gone at the end of the test.
 func newDatacenter(t *testing.T) *datacenter {
 	t.Helper()
-	if out, err := exec.Command("docker", "info").CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: docker does not respond here: %v: %s", err, tail(string(out), 200))
-	}
+	needDocker(t)
 	if _, err := os.Stat(systemd); err != nil {
-		t.Skipf("SKIPPED: no systemd to boot here: %v", err)
+		t.Skipf("SKIPPED: systemd is not installed here: %v", err)
 	}
 	if to, err := os.Readlink("/lib"); err != nil || to != "usr/lib" {
-		t.Skip("SKIPPED: /lib is not in /usr here, which machines get as a whole")
+		t.Skip("SKIPPED: systemd cannot run from /usr alone here: /lib is no link to usr/lib")
 	}
 	d := &datacenter{t, "coxswain-machines-" + freePort(t)}
 	image := exec.Command("docker", "import", "-", d.name)

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSystemd_OneProcess installs coxswain.service on a machine as the comment in it says. It is killed, stopped, and
-// its machine loses power.
+// TestSystemd_OneProcess installs coxswain.service on a machine as the comment in it says. The test kills the process,
+// stops the unit, and cuts the machine's power.
 func TestSystemd_OneProcess(t *testing.T) {
 	t.Parallel()
 	m := newDatacenter(t).boot("one")
@@ -38,7 +38,8 @@ func TestSystemd_OneProcess(t *testing.T) {
 }
 
 // TestSystemd_Parts installs the parts as units of their own, as the comment in coxswain-apiserver.service says. Each
-// is another user, who sees nothing of the others. Each is killed, and the machine loses power.
+// part runs as a user of its own, who cannot read the files of the others. The test kills each part, and cuts the
+// machine's power.
 func TestSystemd_Parts(t *testing.T) {
 	t.Parallel()
 	m := newDatacenter(t).boot("parts")
@@ -59,6 +60,7 @@ func TestSystemd_Parts(t *testing.T) {
 			require.Equal(t, unit == of, err == nil, "%s reads %s of %s", unit, file, of)
 		}
 	}
+	m.run("test -s /var/lib/coxswain-pki/pki/ca.key")
 	_, err := m.try("nsenter --target " + m.property("coxswain@controllers", "MainPID") + " --mount --setuid " +
 		m.property("coxswain@controllers", "UID") + " cat /var/lib/coxswain-pki/pki/ca.key")
 	require.Error(t, err, "the controllers read the CA's key")
@@ -94,8 +96,8 @@ func TestSystemd_Parts(t *testing.T) {
 	m.rollsOut("third")
 }
 
-// TestSystemd_ThreeMachines installs three of everything as docs/operations.md says. The loss of any one machine ends
-// nothing, and it takes its place again by itself.
+// TestSystemd_ThreeMachines installs three of everything as docs/operations.md says. Either machine with controllers
+// may be lost, and takes its place again by itself.
 func TestSystemd_ThreeMachines(t *testing.T) {
 	t.Parallel()
 	d := newDatacenter(t)
