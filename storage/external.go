@@ -22,12 +22,11 @@ type ExternalOptions struct {
 	Log                       *slog.Logger  // slog.Default when nil
 }
 
-// A connection on which nothing was heard for keepAliveTime is probed, and given up after
-// keepAliveTimeout more, so that a server that vanished without a word is noticed.
-const (
-	keepAliveTime    = 10 * time.Second // the least that gRPC takes
-	keepAliveTimeout = 3 * time.Second
-)
+// A silent connection is probed after keepAliveTime and closed keepAliveTimeout later, so that a server that vanished
+// is noticed. Tests change keepAliveTime before any of them runs.
+const keepAliveTimeout = 3 * time.Second
+
+var keepAliveTime = 10 * time.Second // the least that gRPC takes
 
 // DialExternal connects to an etcd cluster. It returns without waiting for the cluster.
 func DialExternal(o ExternalOptions) (Backend, error) {

@@ -88,6 +88,9 @@ func (h *hanging) copy(to io.Writer, from io.Reader) {
 	}
 }
 
+// gRPC's own probes come too late for every test, so that only what is tested here can notice a member that hangs.
+func init() { keepAliveTime = time.Hour }
+
 // Requests go round all members, and those to one that hangs fail soon; later ones avoid it.
 func TestExternal_LeavesAMemberThatHangs(t *testing.T) {
 	t.Parallel()
@@ -108,7 +111,6 @@ func TestExternal_LeavesAMemberThatHangs(t *testing.T) {
 	}, patience, 5*time.Millisecond)
 
 	one.stop()
-	began := time.Now()
 	good := 0
 	for i := 0; good < 20; i++ {
 		_, err := s.Commit(testContext(t), Write{Op: Update, Key: podKey("default", "before"),
@@ -120,7 +122,6 @@ func TestExternal_LeavesAMemberThatHangs(t *testing.T) {
 		}
 		good++
 	}
-	require.Less(t, time.Since(began), keepAliveTime, "noticed long before gRPC does")
 }
 
 func TestMemberConn_KeepsAMemberThatHasNothingToSend(t *testing.T) {
