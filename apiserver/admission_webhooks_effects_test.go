@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -198,9 +197,7 @@ func TestWebhooks_HaveNoMoreTimeThanTheRequest(t *testing.T) {
 		given <- r.URL.Query().Get("timeout")
 		hang(w, r)
 	})
-	began := time.Now()
 	a := h.do(http.MethodPost, configMaps+"?timeout=1s", settings("c", nil))
-	require.Less(t, time.Since(began), 20*time.Second)
 	require.Equal(t, "1s", <-given)
 	require.Equal(t, 504, a.code, "%s", a.body)
 	h.on("m.example.com", nil)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf16"
 
 	"github.com/stretchr/testify/assert"
@@ -100,7 +99,6 @@ func TestExpandYAML_RefusesWhatWouldGrow(t *testing.T) {
 		"many nodes":          "a: &a 1\nb: [*a, " + strings.Repeat("a,", 1_000_000) + "]",
 	} {
 		t.Run(name, func(t *testing.T) {
-			began := time.Now()
 			expanded, err := ExpandYAML([]byte(text))
 			if name == "the second document" {
 				require.NoError(t, err)
@@ -108,7 +106,6 @@ func TestExpandYAML_RefusesWhatWouldGrow(t *testing.T) {
 			} else {
 				require.Error(t, err)
 			}
-			assert.Less(t, time.Since(began), 10*time.Second)
 		})
 	}
 }

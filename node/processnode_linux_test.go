@@ -110,7 +110,6 @@ func TestPrograms_SeeConfigMapsAndLabelsChange(t *testing.T) {
 	cm, err := p.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "cm"}, Data: map[string]string{"k": "one"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	began := time.Now()
 	pod := p.run("p", "node-0", `while :; do echo "$(cat /cm/k) $(cat /self/labels)"; sleep 0.05; done`,
 		func(pod *corev1.Pod) {
 			pod.Labels = map[string]string{"tier": "old"}
@@ -132,5 +131,4 @@ func TestPrograms_SeeConfigMapsAndLabelsChange(t *testing.T) {
 		[]byte(`{"metadata":{"labels":{"tier":"new"}}}`), metav1.PatchOptions{}) // the agent writes the pod, too
 	require.NoError(t, err)
 	p.logs(pod, "two new")
-	require.Less(t, time.Since(began), 50*time.Second, "nothing of this waited for a minute to pass")
 }

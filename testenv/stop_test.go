@@ -33,11 +33,18 @@ func startWatched(t *testing.T, opts ...testenv.Option) (watching watch.Interfac
 	return watching, stop
 }
 
-// A client's connection that is idle, or has a watch, keeps nobody waiting. net/http gives it a second.
+// TestStop_DoesNotWaitForClients compares servers that clients watch with servers that nothing is connected to:
+// net/http by itself waits a second for the clients' connections.
 func TestStop_DoesNotWaitForClients(t *testing.T) {
 	t.Parallel()
-	best := time.Hour
+	alone, watched := time.Hour, time.Hour
 	for range 5 {
+		_, stop, err := testenv.New(testenv.APIServerOnly())
+		require.NoError(t, err)
+		start := time.Now()
+		require.NoError(t, stop())
+		alone = min(alone, time.Since(start))
+
 		config, stop, err := testenv.New(testenv.APIServerOnly())
 		require.NoError(t, err)
 		_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
@@ -45,14 +52,14 @@ func TestStop_DoesNotWaitForClients(t *testing.T) {
 		watching, err := kubernetes.NewForConfigOrDie(testenv.User(t, config, "jane", "system:masters")).CoreV1().Pods(
 			"").Watch(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		start := time.Now()
+		start = time.Now()
 		require.NoError(t, stop())
-		best = min(best, time.Since(start))
+		watched = min(watched, time.Since(start))
 		for e := range watching.ResultChan() {
 			require.NotEqual(t, watch.Error, e.Type, "the watch ends in order: %v", e.Object)
 		}
 	}
-	require.Less(t, best, 500*time.Millisecond)
+	require.Less(t, watched, alone+500*time.Millisecond)
 }
 
 // No other test runs meanwhile: what is counted is the process's.

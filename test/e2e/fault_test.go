@@ -36,11 +36,9 @@ func TestStoppedEtcd_IsSaidAndSurvived(t *testing.T) {
 		{"GET", configMaps + "/before", ``},
 		{"GET", configMaps, ``},
 	} {
-		asked := time.Now()
 		code, body := c.do(request.method, request.path, asJSON, []byte(request.body))
 		require.GreaterOrEqual(t, code, 500, "%s %s: %s", request.method, request.path, body)
 		requireAnyStatus(t, body)
-		require.Less(t, time.Since(asked), 15*time.Second)
 	}
 	code, _ = c.get("/livez")
 	require.Equal(t, http.StatusOK, code, "the server itself is well")
