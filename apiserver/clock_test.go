@@ -35,6 +35,7 @@ func TestClock_IsMovedByARequest(t *testing.T) {
 		"back": m{"advance": "-1h"}, "back to": m{"to": "2030-05-02T00:00:00Z"}, "not JSON": "advance",
 	} {
 		t.Run(name, func(t *testing.T) {
+			s.subtest(t)
 			s.do(http.MethodPost, path, body).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "")
 		})
 	}

@@ -128,6 +128,7 @@ func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 			obj: m{"metadata": m{"name": "q"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			a.subtest(t)
 			object := a.create(c.at, withTTL(c.obj, "10h")).object()
 			path, stored := c.at+"/"+object.GetName(), c.stored+"/"+object.GetName()
 			if name == "Namespace" {
@@ -204,6 +205,7 @@ func TestExpiry_OfWhatIsWrittenMeanwhile(t *testing.T) {
 		"deleted":   {func(path string) *answer { return a.delete(path, nil) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			a.subtest(t)
 			path := configMaps + "/" + strings.ReplaceAll(name, " ", "-")
 			stored := "core/configmaps/default/" + strings.ReplaceAll(name, " ", "-")
 			uid := a.create(configMaps, withTTL(configMap(strings.ReplaceAll(name, " ", "-")), "10h")).object().GetUID()

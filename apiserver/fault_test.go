@@ -188,6 +188,7 @@ func TestFault_WritesThatEtcdRefusesAreNotAcknowledged(t *testing.T) {
 	} {
 		for verb, write := range a.writes() {
 			t.Run(name+" "+verb, func(t *testing.T) {
+				a.subtest(t)
 				a.backend.set(failing(fmt.Errorf("injected: %w", c.err)), nil)
 				write().refused(c.code, c.reason, "")
 				a.backend.set(nil, nil)

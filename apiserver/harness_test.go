@@ -87,6 +87,13 @@ func httpClient(t testing.TB, config *rest.Config, http2 bool) *http.Client {
 	}}
 }
 
+// subtest reports failures to a subtest until it has ended. The subtest must not run in parallel with its siblings.
+func (s *server) subtest(t *testing.T) {
+	parent := s.t
+	s.t = t
+	t.Cleanup(func() { s.t = parent })
+}
+
 func (s *server) typed() *kubernetes.Clientset {
 	s.t.Helper()
 	client, err := kubernetes.NewForConfigAndClient(s.config, s.http)

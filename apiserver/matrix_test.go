@@ -144,6 +144,7 @@ func TestMatrix_RolesGiveWhatTheirNamesPromise(t *testing.T) {
 		{role: "admin", verb: "create", resource: "tokenreviews.authentication.k8s.io", cluster: true},
 	} {
 		t.Run(fmt.Sprint(c.role, " ", c.verb, " ", c.resource, " ", c.cluster), func(t *testing.T) {
+			a.subtest(t)
 			user := "of-" + c.role
 			a.do(http.MethodPost, roleBindings, roleBinding(user, "ClusterRole", c.role, subject("User", user)))
 			attributes := m{"verb": c.verb, "namespace": "default"}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -168,26 +169,30 @@ func (u *unread) Close() error {
 	return u.Conn.Close()
 }
 
-// unreadList begins to list more than kernels buffer, and reads no more than the headers.
-func unreadList(t *testing.T, a *assembly, http2 bool) {
+// listSize is less than unreadList's answer has, and more than kernels buffer.
+const listSize = 32 * 5e5
+
+// unreadList begins to list more than kernels buffer, and reads no more than the headers. It returns the connection.
+func unreadList(t *testing.T, a *assembly, http2 bool) *unread {
 	t.Helper()
 	a.mayAll("slow")
 	for i := range 32 {
 		a.create(configMaps, m{"metadata": m{"name": fmt.Sprint("c", i)}, "data": m{"a": strings.Repeat("x", 5e5)}})
 	}
-	slow := a.as("slow")
+	slow, dialed := a.as("slow"), make(chan *unread, 8)
 	slow.http = httpClient(t, slow.config, http2)
 	slow.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn,
 		error) {
 		conn, err := dialUnread(ctx, network, address)
 		if err == nil {
+			dialed <- conn.(*unread)
 			t.Cleanup(func() { _ = conn.Close() }) // the transport closes it only while it is idle
 		}
 		return conn, err
 	}
 	res := slow.send(http.MethodGet, configMaps, nil, "Accept", asYAML, "Accept-Encoding", "identity")
 	t.Cleanup(func() { _ = res.Body.Close() })
-	require.Greater(t, a.held(), 3.5e6)
+	return <-dialed
 }
 
 // An answer that nobody reads holds all memory of requests. It gives way to a body that is sent.
@@ -200,6 +205,7 @@ func TestMemory_AnAnswerThatNobodyReadsGivesWay(t *testing.T) {
 				Limits: apiserver.Limits{RequestMemory: 4 << 20}})
 			a.mayAll("jane")
 			unreadList(t, a, http2)
+			require.Greater(t, a.held(), 3.5e6)
 			a.as("jane").do(http.MethodPost, configMaps, fmt.Sprintf(`{"metadata":{"name":"new"},"data":{"a":"%s"}}`,
 				strings.Repeat("y", 1e5))).ok(http.StatusCreated)
 			require.Eventually(t, func() bool { return a.held() == 0 }, patience, tick)
@@ -216,8 +222,12 @@ func TestMemory_AnAnswerThatNobodyReadsEnds(t *testing.T) {
 			t.Parallel()
 			a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: 6 * time.Second,
 				Limits: apiserver.Limits{RequestMemory: 4 << 20}})
-			unreadList(t, a, http2)
+			conn := unreadList(t, a, http2)
 			require.Eventually(t, func() bool { return a.held() == 0 }, patience, tick)
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+			received, err := io.Copy(io.Discard, conn.Conn)
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the connection is closed")
+			require.Less(t, received, int64(listSize), "what was not read was not sent")
 		})
 	}
 }
