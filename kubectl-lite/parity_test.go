@@ -209,7 +209,7 @@ var unstable = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ [-+]\d{4}`), "TIME"},
 	{regexp.MustCompile(`since: "\d{4}-\d\d-\d\d"`), "since: DATE"}, // in a ConfigMap of the server's own
 	{regexp.MustCompile(`Unable to read directory "[^"]*" from your PATH: .*\n`), ""},
-	{regexp.MustCompile(`/tmp/(LIVE|MERGED)-\d+`), "/tmp/$1"},
+	{regexp.MustCompile(regexp.QuoteMeta(filepath.Clean(os.TempDir())) + `/(LIVE|MERGED)-\d+`), "/tmp/$1"},
 	{regexp.MustCompile(`(?s)-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----`), "CERTIFICATE"},
 	{regexp.MustCompile(`"?resourceVersion"?: "\d+"`), "REVISION"},
 	{regexp.MustCompile(`\b(\d+(\.\d+)?m?s|[2-9]m(\d+s)?)\b`), "AGE"},
