@@ -1,12 +1,15 @@
-// Lint runs the analyzers of go vet and of staticcheck in one program. Each by itself type-checks all that is imported
-// and computes what it needs to know of it, which takes most of its time: here that is done once.
+// Lint runs the analyzers of go vet and of staticcheck in one program, which go vet calls for each package:
 //
-//	go run . -tags e2e ./...
+//	go vet -vettool=.tools/lint -tags e2e ./...
+//
+// go vet keeps each package's report in Go's build cache by the content of the package and of all that it imports, so
+// that a change costs the analysis of what it touches, in whichever folder the clone is.
 package main
 
 import (
-	"os"
+	"go/token"
 
+	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/analysis/passes/appends"
 	"golang.org/x/tools/go/analysis/passes/asmdecl"
 	"golang.org/x/tools/go/analysis/passes/assign"
@@ -42,29 +45,57 @@ import (
 	"golang.org/x/tools/go/analysis/passes/unsafeptr"
 	"golang.org/x/tools/go/analysis/passes/unusedresult"
 	"golang.org/x/tools/go/analysis/passes/waitgroup"
-	"honnef.co/go/tools/lintcmd"
-	"honnef.co/go/tools/lintcmd/version"
+	"golang.org/x/tools/go/analysis/unitchecker"
+	"honnef.co/go/tools/analysis/lint"
 	"honnef.co/go/tools/simple"
 	"honnef.co/go/tools/staticcheck"
 	"honnef.co/go/tools/stylecheck"
 	"honnef.co/go/tools/unused"
 )
 
+// errorStrings is left out: error messages are part of the Kubernetes API and of kubectl's output, and are spelled as
+// there, capitals and full stops included.
+const errorStrings = "ST1005"
+
 func main() {
-	lint := lintcmd.NewCommand("lint")
-	lint.SetVersion(version.Version, version.MachineVersion)
-	lint.ParseFlags(os.Args[1:])
-	lint.AddAnalyzers(simple.Analyzers...)
-	lint.AddAnalyzers(staticcheck.Analyzers...)
-	lint.AddAnalyzers(stylecheck.Analyzers...)
-	lint.AddAnalyzers(unused.Analyzer)
-	lint.AddBareAnalyzers( // those of cmd/vet
+	analyzers := []*analysis.Analyzer{ // those of cmd/vet
 		appends.Analyzer, asmdecl.Analyzer, assign.Analyzer, atomic.Analyzer, bools.Analyzer, buildtag.Analyzer,
 		cgocall.Analyzer, composite.Analyzer, copylock.Analyzer, defers.Analyzer, directive.Analyzer, errorsas.Analyzer,
 		framepointer.Analyzer, httpresponse.Analyzer, hostport.Analyzer, ifaceassert.Analyzer, loopclosure.Analyzer,
 		lostcancel.Analyzer, nilfunc.Analyzer, printf.Analyzer, shift.Analyzer, sigchanyzer.Analyzer, slog.Analyzer,
 		stdmethods.Analyzer, stdversion.Analyzer, stringintconv.Analyzer, structtag.Analyzer, tests.Analyzer,
 		testinggoroutine.Analyzer, timeformat.Analyzer, unmarshal.Analyzer, unreachable.Analyzer, unsafeptr.Analyzer,
-		unusedresult.Analyzer, waitgroup.Analyzer)
-	lint.Run()
+		unusedresult.Analyzer, waitgroup.Analyzer, unusedCode,
+	}
+	for _, list := range [][]*lint.Analyzer{simple.Analyzers, staticcheck.Analyzers, stylecheck.Analyzers} {
+		for _, a := range list {
+			if !a.Doc.NonDefault && a.Analyzer.Name != errorStrings {
+				analyzers = append(analyzers, a.Analyzer)
+			}
+		}
+	}
+	unitchecker.Main(analyzers...)
+}
+
+// unusedCode reports what staticcheck's own command reports of its analyzer U1000, which only collects. go vet has it
+// analyze a package together with its tests, so that what only they use is used.
+var unusedCode = &analysis.Analyzer{
+	Name: "unused", Doc: "check for unused code",
+	Requires: []*analysis.Analyzer{unused.Analyzer.Analyzer},
+	Run: func(pass *analysis.Pass) (any, error) {
+		for _, object := range pass.ResultOf[unused.Analyzer.Analyzer].(unused.Result).Unused {
+			pass.Reportf(position(pass, object.Position), "%s %s is unused (U1000)", object.Kind, object.Name)
+		}
+		return nil, nil
+	},
+}
+
+// position returns the place of p in the files of the pass.
+func position(pass *analysis.Pass, p token.Position) token.Pos {
+	for _, file := range pass.Files {
+		if f := pass.Fset.File(file.FileStart); f.Name() == p.Filename {
+			return f.Pos(p.Offset)
+		}
+	}
+	return token.NoPos
 }
