@@ -5,19 +5,27 @@ VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 # The shipped binaries are static and the same wherever they are built.
 GOBUILD := go build -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserver.Version=v1.37.2+coxswain.$(VERSION)"
 
-# All that needs no race detector is compiled with the same flags: the binaries and the black-box tests then
-# share one build of every package, which is most of what they take on a fresh machine. So do lint and the tests
-# with the race detector. go test vets nothing: for that it would look at every package that is imported, and
-# make lint has done so. Nobody debugs these builds, and without DWARF an eighth of the compiler's work is left out.
-FASTER := -vet=off -gcflags=all=-dwarf=false
-build e2e parity kubectl helm extensions operator upstream platforms bench soak fuzz lint size: export CGO_ENABLED := 0
-build e2e parity kubectl helm extensions operator upstream platforms bench soak fuzz lint size: export GOFLAGS := $(GOFLAGS) -trimpath $(FASTER)
+# Every target compiles with the same flags, so that Go's cache holds each package once: plain for binaries, tests and
+# lint, and once more with the race detector. With -trimpath the cache serves every clone, wherever it is. go test runs
+# no vet, since make lint does. No debugger reads these builds, and without DWARF the compiler has an eighth less to do.
+FLAGS := -trimpath -vet=off -gcflags=all=-dwarf=false
+build up demo test race flaky mutants e2e parity kubectl helm extensions operator upstream platforms bench soak \
+	compat slow fuzz lint size nightly: export GOFLAGS := $(GOFLAGS) $(FLAGS)
+build up demo test e2e parity kubectl helm extensions operator upstream platforms bench soak compat slow fuzz lint \
+	size nightly: export CGO_ENABLED := 0
 
 # The race detector needs a C compiler; without one the tests run all the same.
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
+WITH_RACE := CGO_ENABLED=$(if $(RACE),1,0)
 
-# ASTESTS has lint compile what it looks at as make test does.
-ASTESTS := CGO_ENABLED=$(if $(RACE),1,0) GOFLAGS="$(RACE) $(FASTER)"
+# gotest runs tests: $(call gotest,name,flags,packages). With RESULTS, a folder, it keeps their times there, and what
+# failed runs once more by itself: what passes then is reported as flaky.
+ifdef RESULTS
+gotest = $(CURDIR)/.tools/gotestsum --format standard-quiet --hide-summary skipped --jsonfile-timing-events $(RESULTS)/$(1).json \
+	--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-report $(RESULTS)/$(1).flaky --packages "$(3)" -- $(2)
+else
+gotest = go test $(2) $(3)
+endif
 
 .DEFAULT_GOAL := help
 
@@ -42,24 +50,49 @@ assets: build ## bin/assets: etcd, kube-apiserver and kubectl for suites that us
 demo: build ## run the tour of examples/ on a control plane of its own, then end it
 	@COXSWAIN=bin/coxswain KUBECTL="$(KUBECTL)" sh examples/demo.sh
 
-.PHONY: test
-test: ## unit and integration tests, with the race detector; what make lint tests is left out
-	go test $(RACE) $(FASTER) -timeout 20m $$(go list ./... | grep -v '/coxswain/test$$')
+# RACED are the packages that share memory between goroutines, those that take longest first; a test of make lint keeps
+# the list complete.
+RACED := $(addprefix ./,$(shell sed '/^\#/d' test/raced.txt))
 
-# COUNT is how often; FLAKY is what lives by clocks and watches, where a test may hang on the order of two events.
+# WALKS are tests that put every kind, field or command through the same code, one after the other. The race detector
+# makes them ten times slower and sees nothing in the last case that it did not see in the first: they run without it.
+WALKED := ./apiserver ./apiserver/fieldmanager ./api/openapi ./kubectl-lite
+WALKS := ^(TestParity|TestSubresource_EachWriteChangesItsOwnPartOnly|TestPatchNamed_IsTheLongWay|$\
+	TestAdmission_EachPluginActsWhereItRunsAndOnlyThere|TestGzip_RequestBodiesAreNotUnpacked|$\
+	TestDocuments_DescribeEveryKindOfKubernetes|TestCustomOwnership_IsTheLibrarys|TestClients_EveryKindAndVerb)$$
+
+.PHONY: test
+test: $(if $(RESULTS),.tools/gotestsum) ## unit and integration tests, those of concurrent packages with the race detector; make lint has the rest
+	@echo "the packages of test/raced.txt, with the race detector:"
+	@$(WITH_RACE) $(call gotest,raced,$(RACE) -timeout 20m -skip '$(WALKS)',$(RACED))
+	@echo "their walks, and all other packages:"
+	@$(call gotest,walks,-timeout 20m -run '$(WALKS)',$(WALKED))
+	@$(call gotest,plain,-timeout 20m,$$(go list ./... | grep -vxF -e $$(go list -m)/test $$(go list $(RACED) | sed 's/^/-e /')))
+
+.PHONY: race
+race: ## all tests with the race detector
+	$(WITH_RACE) go test $(RACE) -timeout 60m $$(go list ./... | grep -v '/coxswain/test$$')
+
+# COUNT is how often; FLAKY are the packages.
 COUNT ?= 10
-FLAKY ?= ./controllers/... ./scheduler/... ./node/... ./storage/... ./apiserver/...
+FLAKY ?= ./...
 
 .PHONY: flaky
 flaky: ## look for tests that fail by chance: each COUNT times, with the race detector, beside as many busy loops as cores
 	@for i in $$(seq $$(getconf _NPROCESSORS_ONLN)); do sh -c 'while :; do :; done' & load="$$load $$!"; done; \
 		trap "kill $$load" EXIT; trap 'exit 130' INT TERM; \
-		go test $(RACE) -count=$(COUNT) -timeout 4h $(FLAKY)
+		$(WITH_RACE) go test $(RACE) -count=$(COUNT) -timeout 4h $(FLAKY)
 
 .PHONY: e2e
-e2e: build parity helm extensions operator upstream ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
-	KUBECONFIG= COXSWAIN_BIN=$(CURDIR)/bin EXTENSIONS=$(CURDIR)/.tools HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))" \
-		go test -tags e2e -p 1 -count=1 -timeout 30m -v ./test/...
+e2e: build parity helm extensions operator $(if $(RESULTS),.tools/gotestsum) ## black-box tests: real kubectl and Helm, curl, kill -9, external etcd, compose
+	$(E2E_ENV) $(call gotest,e2e,-tags e2e -p 3 -parallel 6 -count=1 -timeout 30m -skip '$(SLOW)',$(E2E))
+
+# The packages of black-box tests run beside each other, and many tests of each, since they mostly wait. SLOW are left to
+# make nightly: tests that measure, which nothing may run beside, and one that waits for minutes.
+E2E ?= ./test/e2e ./test/network ./test/conformance ./test/modes ./test/linearizability
+SLOW := ^(TestOverload_|TestHA$$|TestKills_)
+E2E_ENV = KUBECONFIG= COXSWAIN_BIN=$(CURDIR)/bin EXTENSIONS=$(CURDIR)/.tools HELM="$(or $(HELM),$(CURDIR)/.tools/helm)" \
+	KUBECTL="$(or $(KUBECTL),$(shell command -v kubectl || echo $(CURDIR)/.tools/kubectl))"
 
 # FUZZTIME is how long each target is fuzzed; FUZZ chooses packages.
 FUZZTIME ?= 10s
@@ -74,30 +107,56 @@ parity: kubectl ## check the recording of kubectl that kubectl-lite is tested ag
 	KUBECTL=$(CURDIR)/.tools/kubectl go test -tags e2e -count=1 -v -run TestParity_Recording ./kubectl-lite $(ARGS)
 
 .PHONY: soak
-soak: build ## an hour of faults: 100 kills, pauses and cut-offs, and informers of every client-go release
+soak: build ## 100 kills, pauses and cut-offs of servers under load; what clients saw is checked against a model
 	COXSWAIN_SOAK=100 COXSWAIN_BIN=$(CURDIR)/bin go test -tags e2e -count=1 -timeout 60m -v ./test/linearizability
-	COMPAT_CLIENT_GO=v0.32.0,v0.33.0,v0.34.0,v0.35.0,v0.36.0,v0.37.2 go test -tags e2e -count=1 -timeout 60m -v ./test/compat
 
-# The real kubectl, always the release of test/kubectl/go.mod: another's output may differ.
+# CLIENT_GO are the releases of client-go whose informers are built and compared. Each takes a minute or two to compile.
+CLIENT_GO ?= v0.32.0,v0.33.0,v0.34.0,v0.35.0,v0.36.0,v0.37.2
+
+.PHONY: compat
+compat: ## informers of earlier releases of client-go see what today's sees
+	COMPAT_CLIENT_GO=$(CLIENT_GO) go test -tags e2e -count=1 -timeout 60m -v ./test/compat
+
+.PHONY: slow
+slow: build kubectl ## the black-box tests that make e2e leaves out: attacks of minutes, and what they do to other clients
+	$(E2E_ENV) go test -tags e2e -p 1 -count=1 -timeout 60m -v -run '$(SLOW)' $(E2E)
+
+# NIGHTLY are the targets of make nightly. One that fails does not keep the next from running.
+NIGHTLY ?= lint race e2e slow soak compat upstream platforms mutants fuzz flaky
+
+.PHONY: nightly
+nightly: ## everything that is too slow for each change; takes hours, goes on after a failure and lists what failed
+	@for target in $(NIGHTLY); do echo "=== make $$target"; $(MAKE) $$target || failed="$$failed $$target"; done; \
+		test -z "$$failed" || { echo "FAILED:$$failed"; exit 1; }
+
+# Programs of other projects, each of the release in its go.mod since another's output may differ. They are built once
+# for all clones: .ci/tool keeps them by the content of their module.
+TOOL := sh .ci/tool
+
 .PHONY: kubectl
 kubectl:
-	cd test/kubectl && go build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2" -o ../../.tools/kubectl .
+	@$(TOOL) test/kubectl -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2" .
 
-# The real Helm, always the release of test/helm/go.mod: another's output may differ.
 .PHONY: helm
 helm:
-	@test -n "$(HELM)" || test -x .tools/helm || { set -x; \
-		cd test/helm && go build -ldflags "-s -w" -o ../../.tools/helm helm.sh/helm/v3/cmd/helm; }
+	@test -n "$(HELM)" || $(TOOL) test/helm -ldflags "-s -w" tool
 
-# API servers of others, of the releases of test/extensions/go.mod. The first build takes minutes.
 .PHONY: extensions
-extensions: ## Kubernetes' sample-apiserver, metrics-server, and an adapter of external metrics
-	cd test/extensions && go build -ldflags "-s -w" -o ../../.tools/ tool ./adapter
+extensions: ## Kubernetes' sample-apiserver, metrics-server, and an adapter of external metrics; the first build takes minutes
+	@$(TOOL) test/extensions -ldflags "-s -w" tool ./adapter
 
-# The example is a module of its own, as an operator is; ./... of this one leaves it out.
+.PHONY: .tools/lint .tools/gotestsum
+.tools/lint .tools/gotestsum:
+	@$(TOOL) test/lint . tool
+
+# The example is a module of its own, as an operator is; ./... of this one leaves it out. In a workspace with this module
+# it shares what is compiled already.
+operator: export GOWORK := $(CURDIR)/.tools/go.work
+
 .PHONY: operator
 operator: assets .tools/lint ## check examples/operator, and test it three ways: testenv, envtest with our assets, from Python
-	cd examples/operator && $(ASTESTS) ../../.tools/lint ./... && go test -count=1 ./...
+	@printf 'go 1.26.0\n\nuse (\n\t..\n\t../examples/operator\n)\n' >$(GOWORK)
+	cd examples/operator && go vet -vettool=$(CURDIR)/.tools/lint ./... && go test -count=1 ./...
 	cd examples/operator && KUBEBUILDER_ASSETS=$(CURDIR)/bin/assets COXSWAIN_ASSETS=full go test -count=1 ./...
 	cd examples/operator && go build -o ../../.tools/operator .
 	@if command -v python3 >/dev/null; then set -x; cd examples/operator && \
@@ -133,12 +192,8 @@ bench: build ## the load generator on servers of its own (BENCH has its flags), 
 .PHONY: lint
 lint: .tools/lint ## gofmt, the analyzers of go vet and staticcheck, and the floors of the architecture
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -l:"; echo "$$unformatted"; exit 1; }
-	$(ASTESTS) .tools/lint -tags e2e ./...
+	go vet -vettool=$(CURDIR)/.tools/lint -tags e2e ./...
 	go test -count=1 ./test
-
-.PHONY: .tools/lint
-.tools/lint:
-	cd test/lint && go build -o ../../.tools/lint .
 
 .PHONY: size
 size: build ## what each binary weighs, and what each direct dependency adds
