@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -193,6 +194,38 @@ func TestNode_EvictsForWantOfMemoryUntilThereIsEnough(t *testing.T) {
 	})
 	require.True(t, ready(c.pod("modest")), "who keeps to its requests stays")
 	require.True(t, ready(c.pod("vital")), "who is critical stays")
+}
+
+// Critical pods come first in rank here, as they have requested nothing: they stay, and the next one goes.
+func TestNode_EvictsNoCriticalPod(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	manifest(t, dir, simulated.AnnotationMemory+": 1Gi")
+	c := startCluster(t, Options{StaticPodPath: dir,
+		Capacity: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("4Gi")}})
+	withPriority := func(name string, priority int32) *corev1.Pod {
+		pod := boundPod(name, "node-0", simulated.AnnotationMemory, "1Gi")
+		pod.Spec.Priority = &priority
+		return pod
+	}
+	c.create(withPriority("vital", systemCriticalPriority))
+	nearly := withPriority("nearly", systemCriticalPriority-1)
+	nearly.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
+	c.create(nearly)
+	names := []string{"vital", "nearly", "web-node-0"}
+	for _, name := range names {
+		c.later(time.Second, name+" runs", func() bool { return ready(c.pod(name)) })
+	}
+	c.annotateNode(`"sim.coxswain.dev/memory":"1000Mi"`)
+	c.later(brief, "a pod goes", func() bool {
+		return slices.ContainsFunc(names, func(name string) bool { return c.pod(name).Status.Phase == corev1.PodFailed })
+	})
+	require.Equal(t, "Evicted", c.pod("nearly").Status.Reason)
+	c.later(30*time.Second, "it passes", func() bool {
+		return nodeCondition(c.node(), corev1.NodeMemoryPressure).Status == corev1.ConditionFalse
+	})
+	require.True(t, ready(c.pod("vital")), "its priority is that of a critical pod")
+	require.True(t, ready(c.pod("web-node-0")), "it is static")
 }
 
 func TestNode_EvictsForWantOfDiskAndProcesses(t *testing.T) {
