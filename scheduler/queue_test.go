@@ -61,6 +61,20 @@ func TestQueue_HighestPriorityThenFirstCome(t *testing.T) {
 	}
 }
 
+func TestQueue_MovesAPodWhosePriorityChanges(t *testing.T) {
+	t.Parallel()
+	q, _ := testQueue()
+	high := int32(10)
+	urgent := testPod("late", "1")
+	urgent.Spec.Priority = &high
+	for _, name := range []string{"first", "late"} {
+		q.set(framework.NewPodInfo(testPod(name, "1")), nil)
+	}
+	q.set(framework.NewPodInfo(urgent), nil)
+	require.Equal(t, "late", q.pop().info.Pod.Name)
+	require.Equal(t, "first", q.pop().info.Pod.Name)
+}
+
 func TestQueue_BacksOffFromOneToTenSeconds(t *testing.T) {
 	t.Parallel()
 	q, c := testQueue()
@@ -129,6 +143,30 @@ func TestQueue_MissesNoEventWhileAPodIsInFlight(t *testing.T) {
 	q.failed(a, byRooms)
 	require.Equal(t, 1, q.counts()[backoff])
 	require.Zero(t, q.changesKept())
+}
+
+// What changes of the pod itself while it is tried counts as well: it may be what the plugin has waited for.
+func TestQueue_MissesNoChangeOfThePodItselfWhileItIsInFlight(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change *framework.Change
+		want   place
+	}{
+		"of what plugins read": {podDeleted, backoff},
+		"that helps nobody":    {nodeAdded, unschedulable},
+		"of its status":        {nil, unschedulable},
+	} {
+		q, _ := testQueue()
+		q.set(framework.NewPodInfo(testPod("p", "1")), nil)
+		a := q.pop()
+		is := framework.NewPodInfo(testPod("p", "2"))
+		q.set(is, tt.change)
+		q.failed(a, byRooms)
+		require.Equal(t, 1, q.counts()[tt.want], name)
+		require.Zero(t, q.changesKept(), name)
+		q.happened(podDeleted)
+		require.Same(t, is, q.pop().info, "the next attempt is at the pod as it is now")
+	}
 }
 
 func TestQueue_KeepsChangesOnlyForTheAttemptsThatBeganBefore(t *testing.T) {

@@ -119,3 +119,41 @@ func TestNominatedPods_KeepTheirRoom(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, s.nominator.none())
 }
+
+// A nomination is a hint: plugins that have narrowed the nodes to others are followed, and so are filters.
+func TestNominatedPods_GoWhereTheyAreAllowed(t *testing.T) {
+	t.Parallel()
+	s := testScheduler(t, nil)
+	for _, name := range []string{"a", "b", "c"} {
+		s.cache.setNode(testNode(name, "4", "110"))
+	}
+	only := func(nodes ...string) *framework.PodInfo {
+		pod := testPod("p", "1")
+		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+					{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: nodes}}}},
+			}}}
+		return framework.NewPodInfo(pod)
+	}
+	for _, tt := range []struct {
+		nominated string
+		pod       *framework.PodInfo
+		want      string
+	}{
+		{"c", framework.NewPodInfo(testPod("p", "1")), "c"},
+		{"b", only("b"), "b"},
+		{"a", only("b"), "b"},
+		{"gone", only("b"), "b"},
+	} {
+		s.nominator.set(tt.pod, tt.nominated)
+		node, err := s.place(tt.pod)
+		require.NoError(t, err)
+		require.Equal(t, tt.want, node, "nominated for %s", tt.nominated)
+	}
+	s.cache.assume(framework.NewPodInfo(testPod("large", "4")), "a")
+	s.nominator.set(framework.NewPodInfo(testPod("p", "1")), "a")
+	node, err := s.place(framework.NewPodInfo(testPod("p", "1")))
+	require.NoError(t, err)
+	require.NotEqual(t, "a", node, "it has no room any more")
+}
