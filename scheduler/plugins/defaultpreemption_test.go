@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
@@ -146,4 +148,61 @@ func TestDefaultPreemption_DeletesTheVictimsAndSaysSo(t *testing.T) {
 		marked = marked || action.GetVerb() == "patch" && action.GetSubresource() == "status"
 	}
 	require.True(t, marked, "the victim is told why it goes before it goes")
+}
+
+// A pod that waits for room on the node looks for another, unless it matters as much as the preemptor.
+func TestDefaultPreemption_RemovesTheNominationsThatItMakesVoid(t *testing.T) {
+	t.Parallel()
+	p, victim := ranked("p", 10, "3", 0), ranked("victim", 0, "4", 1)
+	waits := func(name string, priority int32, node string) *corev1.Pod {
+		pod := ranked(name, priority, "1", 0)
+		pod.Status.NominatedNodeName = node
+		return pod
+	}
+	objects, infos := []runtime.Object{victim}, []*framework.PodInfo(nil)
+	for _, pod := range []*corev1.Pod{waits("lower", 9, "a"), waits("equal", 10, "a"), waits("higher", 11, "a"),
+		waits("unwritten", 9, "")} {
+		objects, infos = append(objects, pod), append(infos, framework.NewPodInfo(pod))
+	}
+	h, result, status := preemption(t, p, nodeList{fourCores("a", victim)}, objects...)
+	require.NoError(t, status.Err())
+	h.nominated = infos
+	require.NoError(t, result.Then(t.Context()))
+	for name, want := range map[string]string{"lower": "", "equal": "a", "higher": "a", "unwritten": ""} {
+		pod, err := h.client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, want, pod.Status.NominatedNodeName, name)
+	}
+	var patched []string
+	for _, action := range h.client.Actions() {
+		if patch, ok := action.(clienttesting.PatchAction); ok {
+			patched = append(patched, patch.GetName())
+		}
+	}
+	require.Equal(t, []string{"victim", "lower"}, patched, "no other status is written")
+}
+
+// A pod that has taken a victim's name meanwhile is not the one that was chosen: each request names the UID.
+func TestDefaultPreemption_DeletesNoPodOfAnotherUID(t *testing.T) {
+	t.Parallel()
+	victim, going := ranked("victim", 0, "2", 1), ranked("going", 0, "2", 1)
+	going.DeletionTimestamp = &metav1.Time{}
+	h, result, status := preemption(t, ranked("p", 10, "4", 0), nodeList{fourCores("a", victim, going)}, victim)
+	require.NoError(t, status.Err())
+	require.NoError(t, result.Then(t.Context()))
+	var requests []string
+	for _, action := range h.client.Actions() {
+		switch a := action.(type) {
+		case clienttesting.PatchAction:
+			var patch corev1.Pod
+			require.NoError(t, json.Unmarshal(a.GetPatch(), &patch))
+			requests = append(requests, "patch "+a.GetName()+" "+string(patch.UID))
+		case clienttesting.DeleteActionImpl:
+			require.NotNil(t, a.DeleteOptions.Preconditions)
+			requests = append(requests, "delete "+a.GetName()+" "+string(*a.DeleteOptions.Preconditions.UID))
+		}
+	}
+	uid := string(victim.UID)
+	require.NotEmpty(t, uid)
+	require.Equal(t, []string{"patch victim " + uid, "delete victim " + uid}, requests, "the other one is going already")
 }
