@@ -146,6 +146,18 @@ func TestBearer_OnlyItsScheme(t *testing.T) {
 	require.False(t, ok)
 }
 
+// A token that was accepted is not passed on to another server, or into a log. One that was not is left to others.
+func TestBearer_TakesAnAcceptedTokenOutOfTheRequest(t *testing.T) {
+	t.Parallel()
+	a := authenticate(t, authn.Options{TokenFile: write(t, "tokens.csv", "secret,jane,42\n")}, objects{})
+	for header, left := range map[string]string{"Bearer secret": "", "Bearer other": "Bearer other",
+		"Basic c2VjcmV0": "Basic c2VjcmV0"} {
+		r := request(header)
+		_, _, _ = a.Authenticate(r)
+		require.Equal(t, left, r.Header.Get("Authorization"), header)
+	}
+}
+
 func TestBootstrapToken_IsGoodWhileItsSecretSaysSo(t *testing.T) {
 	t.Parallel()
 	secret := func(change func(map[string][]byte)) objects {

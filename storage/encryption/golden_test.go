@@ -135,6 +135,32 @@ func TestSeal_EveryProviderReadsWhatItWrites(t *testing.T) {
 	}
 }
 
+// Equal documents must not look equal in etcd, and a nonce that repeats gives the key of AES-GCM away.
+func TestSeal_NoTwoDocumentsAreStoredAlike(t *testing.T) {
+	t.Parallel()
+	document := []byte(strings.Repeat("x", 100))
+	for _, name := range []string{"aesgcm", "aescbc", "secretbox"} {
+		below, file := etcd(t), configFile(t)
+		configure(t, file, strings.ReplaceAll(gcmKeys("key1", key1), "aesgcm", name))
+		b := open(t, below, Options{File: file})
+		nonces := map[string]bool{}
+		for range 10 {
+			put(t, b, secretKey("a"), document)
+			stored := get(t, below, secretKey("a")).Value
+			sealed := stored[len("k8s:enc:"+name+":v1:key1:"):]
+			nonces[string(sealed[:12])] = true // that of AES-GCM; the others are longer
+		}
+		require.Len(t, nonces, 10, name)
+	}
+	seed, stored := seeded{[]byte(strings.Repeat("s", seedSize))}, map[string]bool{}
+	for range 10 {
+		sealed, err := seed.append(nil, document, []byte("place"))
+		require.NoError(t, err)
+		stored[string(sealed[:seedSize])] = true
+	}
+	require.Len(t, stored, 10, "each document has a key of its own")
+}
+
 func FuzzEnvelope(f *testing.F) {
 	g := readGolden(f)
 	for _, name := range []string{"kms", "kms-old"} {
