@@ -120,40 +120,43 @@ func TestNominatedPods_KeepTheirRoom(t *testing.T) {
 	require.True(t, s.nominator.none())
 }
 
-// A nomination is a hint: plugins that have narrowed the nodes to others are followed, and so are filters.
+// narrow is a plugin that narrows the nodes, and filters none.
+type narrow []string
+
+func (narrow) Name() string { return "Narrow" }
+
+func (n narrow) PreFilter(*framework.CycleState, *framework.PodInfo, framework.Snapshot) (*framework.PreFilterResult,
+	*framework.Status) {
+	names := map[string]struct{}{}
+	for _, name := range n {
+		names[name] = struct{}{}
+	}
+	return &framework.PreFilterResult{NodeNames: names}, nil
+}
+
+// A nomination is a hint: it is not followed to a node that a plugin has excluded, or that has no room any more.
 func TestNominatedPods_GoWhereTheyAreAllowed(t *testing.T) {
 	t.Parallel()
 	s := testScheduler(t, nil)
 	for _, name := range []string{"a", "b", "c"} {
 		s.cache.setNode(testNode(name, "4", "110"))
 	}
-	only := func(nodes ...string) *framework.PodInfo {
-		pod := testPod("p", "1")
-		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-					{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: nodes}}}},
-			}}}
-		return framework.NewPodInfo(pod)
-	}
-	for _, tt := range []struct {
-		nominated string
-		pod       *framework.PodInfo
-		want      string
-	}{
-		{"c", framework.NewPodInfo(testPod("p", "1")), "c"},
-		{"b", only("b"), "b"},
-		{"a", only("b"), "b"},
-		{"gone", only("b"), "b"},
-	} {
-		s.nominator.set(tt.pod, tt.nominated)
-		node, err := s.place(tt.pod)
+	pod := framework.NewPodInfo(testPod("p", "1"))
+	nominated := func(name string) string {
+		t.Helper()
+		s.nominator.set(pod, name)
+		node, err := s.place(pod)
 		require.NoError(t, err)
-		require.Equal(t, tt.want, node, "nominated for %s", tt.nominated)
+		return node
 	}
+	require.Equal(t, "a", nominated("a"))
+	require.Equal(t, "c", nominated("c"))
 	s.cache.assume(framework.NewPodInfo(testPod("large", "4")), "a")
-	s.nominator.set(framework.NewPodInfo(testPod("p", "1")), "a")
-	node, err := s.place(framework.NewPodInfo(testPod("p", "1")))
-	require.NoError(t, err)
-	require.NotEqual(t, "a", node, "it has no room any more")
+	require.NotEqual(t, "a", nominated("a"))
+
+	p := s.profiles["default-scheduler"]
+	p.preFilter = append(p.preFilter, step[framework.PreFilterPlugin]{plugin: narrow{"b"}})
+	for _, name := range []string{"a", "b", "c", "gone"} {
+		require.Equal(t, "b", nominated(name), "nominated for %s", name)
+	}
 }
