@@ -11,8 +11,8 @@ GOBUILD := go build -ldflags "-s -w -X github.com/coxswain-dev/coxswain/apiserve
 FLAGS := -trimpath -vet=off -gcflags=all=-dwarf=false
 build up demo test race flaky mutants e2e parity kubectl helm extensions operator upstream platforms bench soak \
 	compat slow fuzz lint size nightly: export GOFLAGS := $(GOFLAGS) $(FLAGS)
-build up demo test e2e parity kubectl helm extensions operator upstream platforms bench soak compat slow fuzz lint \
-	size nightly: export CGO_ENABLED := 0
+build up demo test e2e parity kubectl helm extensions operator upstream platforms bench soak compat slow fuzz mutants \
+	lint size nightly: export CGO_ENABLED := 0
 
 # The race detector needs a C compiler; without one the tests run all the same.
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
@@ -105,6 +105,11 @@ fuzz: ## fuzz every target for FUZZTIME each, one per core at once (FUZZ=./apise
 .PHONY: parity
 parity: kubectl ## check the recording of kubectl that kubectl-lite is tested against (ARGS=-record renews it)
 	KUBECTL=$(CURDIR)/.tools/kubectl go test -tags e2e -count=1 -v -run TestParity_Recording ./kubectl-lite $(ARGS)
+
+# MUTANTS chooses some, by parts of their names or files.
+.PHONY: mutants
+mutants: ## break the code in chosen places, one at a time, and check that a test fails each time (MUTANTS chooses)
+	go run ./test/mutants $(MUTANTS)
 
 .PHONY: soak
 soak: build ## 100 kills, pauses and cut-offs of servers under load; what clients saw is checked against a model
