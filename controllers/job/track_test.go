@@ -1,0 +1,150 @@
+package job
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+// tracking is one sync of a Job whose pods a and b have ended, and every state that was written on the way.
+type tracking struct {
+	*sync
+	server *fake.Clientset
+	refuse func(verb, resource, name string) bool
+	wrote  []string
+}
+
+var errRefused = errors.New("refused")
+
+func newTracking(t *testing.T) *tracking {
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pi", UID: "pi-1"}}
+	j.Spec.Parallelism, j.Spec.Completions = new(int32(2)), new(int32(5))
+	ended := func(name string, phase corev1.PodPhase) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name),
+			Finalizers: []string{batchv1.JobTrackingFinalizer}}, Status: corev1.PodStatus{Phase: phase}}
+	}
+	pods := []*corev1.Pod{ended("a", corev1.PodSucceeded), ended("b", corev1.PodFailed)}
+	tr := &tracking{server: fake.NewClientset(j, pods[0], pods[1]),
+		refuse: func(string, string, string) bool { return false }}
+	tr.server.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		name := ""
+		switch a := action.(type) {
+		case clienttesting.PatchAction:
+			name = a.GetName()
+		case clienttesting.UpdateAction:
+			j := a.GetObject().(*batchv1.Job)
+			name = j.Name
+		}
+		if tr.refuse(action.GetVerb(), action.GetResource().Resource, name) {
+			return true, nil, errRefused
+		}
+		switch a := action.(type) {
+		case clienttesting.PatchAction:
+			tr.wrote = append(tr.wrote, "release "+name)
+		case clienttesting.UpdateAction:
+			tr.wrote = append(tr.wrote, describeCounts(a.GetObject().(*batchv1.Job)))
+		}
+		return false, nil, nil
+	})
+	clock := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
+	tr.sync = &sync{key: "default/pi", job: j.DeepCopy(), was: j.Status.DeepCopy(), pods: pods, now: clock.Now(),
+		jobs: &jobs{client: tr.server, clock: clock, recorder: &record.FakeRecorder{},
+			Memory: controller.NewMemory(clock, controller.MaxFailureDelay)}}
+	return tr
+}
+
+// describeCounts is what the status says of pods: those on the list, and the counters.
+func describeCounts(j *batchv1.Job) string {
+	u := j.Status.UncountedTerminatedPods
+	text := "status"
+	for _, uid := range slices.Concat(u.Succeeded, u.Failed) {
+		text += " " + string(uid)
+	}
+	return text + " " + string(rune('0'+j.Status.Succeeded)) + "/" + string(rune('0'+j.Status.Failed))
+}
+
+// sorted orders the finalizers that were removed at once.
+func (tr *tracking) sorted() []string {
+	wrote := slices.Clone(tr.wrote)
+	for i := 0; i+1 < len(wrote); i++ {
+		if wrote[i] == "release b" && wrote[i+1] == "release a" {
+			wrote[i], wrote[i+1] = wrote[i+1], wrote[i]
+		}
+	}
+	return wrote
+}
+
+func (tr *tracking) finalizers(t *testing.T, name string) []string {
+	pod, err := tr.server.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return pod.Finalizers
+}
+
+// TestTrack_NotesThenReleasesThenCounts is the order by which a pod is counted once, whatever is killed in between.
+func TestTrack_NotesThenReleasesThenCounts(t *testing.T) {
+	t.Parallel()
+	tr := newTracking(t)
+	require.NoError(t, tr.track(t.Context()))
+	require.Equal(t, []string{"status a b 0/0", "release a", "release b", "status 1/1"}, tr.sorted())
+	require.Empty(t, tr.finalizers(t, "a"))
+	require.Empty(t, tr.finalizers(t, "b"))
+}
+
+func TestTrack_ReleasesNothingThatIsNotNoted(t *testing.T) {
+	t.Parallel()
+	tr := newTracking(t)
+	tr.refuse = func(verb, _, _ string) bool { return verb == "update" }
+	require.ErrorIs(t, tr.track(t.Context()), errRefused)
+	require.Empty(t, tr.wrote)
+	require.NotEmpty(t, tr.finalizers(t, "a"))
+	require.NotEmpty(t, tr.finalizers(t, "b"))
+}
+
+func TestTrack_CountsNothingThatIsNotReleased(t *testing.T) {
+	t.Parallel()
+	tr := newTracking(t)
+	tr.refuse = func(verb, _, name string) bool { return verb == "patch" && name == "b" }
+	require.ErrorIs(t, tr.track(t.Context()), errRefused)
+	require.Equal(t, []string{"status a b 0/0", "release a", "status b 1/0"}, tr.wrote)
+	require.NotEmpty(t, tr.finalizers(t, "b"))
+}
+
+// TestTrack_GoesOnWhereAnotherStopped begins with what a controller leaves that is killed in the middle.
+func TestTrack_GoesOnWhereAnotherStopped(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		released []string
+		want     []string
+	}{
+		"before any is released":  {nil, []string{"release a", "release b", "status 1/1"}},
+		"when one is released":    {[]string{"a"}, []string{"status b 1/0", "release b", "status 1/1"}},
+		"before they are counted": {[]string{"a", "b"}, []string{"status 1/1"}},
+	} {
+		tr := newTracking(t)
+		noted := &batchv1.UncountedTerminatedPods{Succeeded: []types.UID{"a"}, Failed: []types.UID{"b"}}
+		tr.job.Status.UncountedTerminatedPods, tr.was.UncountedTerminatedPods = noted, noted.DeepCopy()
+		tr.job.Status.Active, tr.job.Status.Ready, tr.job.Status.Terminating = 0, new(int32), new(int32)
+		tr.was = tr.job.Status.DeepCopy()
+		for _, pod := range tr.pods {
+			if slices.Contains(c.released, pod.Name) {
+				pod.Finalizers = nil
+			}
+		}
+		require.NoError(t, tr.track(t.Context()), name)
+		require.Equal(t, c.want, tr.sorted(), name)
+	}
+}
