@@ -28,6 +28,7 @@ type world struct {
 	client    *fake.Clientset
 	informers *informer.Factory
 	dead      map[string]bool
+	behind    time.Duration // how far the Nodes' clocks are behind
 }
 
 // newWorld has so many Nodes in each zone: "a" has a-0, a-1 and so on.
@@ -61,7 +62,7 @@ func (w *world) create(name, zone string) {
 
 func (w *world) ready(node *corev1.Node) {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
-		LastHeartbeatTime: metav1.NewTime(w.Now())}}
+		LastHeartbeatTime: metav1.NewTime(w.Now().Add(-w.behind))}}
 }
 
 // pass lets rounds be made for d, a period apart, in which all Nodes renew their Leases but the dead.
@@ -83,7 +84,7 @@ func (w *world) runRound() {
 	for _, node := range list.Items {
 		require.NoError(w, nodes.Add(&node))
 		if !w.dead[node.Name] {
-			now := metav1.NewMicroTime(w.Now())
+			now := metav1.NewMicroTime(w.Now().Add(-w.behind))
 			require.NoError(w,
 				leases.Add(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node.Name,
 					Namespace: corev1.NamespaceNodeLease},
@@ -291,4 +292,46 @@ func TestRound_DoesNotCountNodesThatAreExcluded(t *testing.T) {
 	w.die("spot-0", "spot-1", "spot-2", "spot-3", "spot-4", "spot-5")
 	w.pass(3 * time.Minute)
 	require.Len(t, w.given(corev1.TaintNodeUnreachable), 6)
+}
+
+func TestRound_HearsANodeWhoseClockStepsBack(t *testing.T) {
+	for _, behind := range []time.Duration{time.Hour, -time.Hour} {
+		w := newWorld(t, map[string]int{"a": 3})
+		w.runRound()
+		w.behind = behind
+		w.pass(10 * time.Minute)
+		w.behind = 0
+		w.pass(10 * time.Minute)
+		require.Empty(t, w.silent())
+	}
+}
+
+// The agents post their status and renew no Leases, which makes a heartbeat too.
+func TestRound_HearsAnAgentWhoseClockStepsBackByItsStatus(t *testing.T) {
+	for _, behind := range []time.Duration{time.Hour, -time.Hour} {
+		w := newWorld(t, map[string]int{"a": 3})
+		w.die("a-0", "a-1", "a-2")
+		w.runRound()
+		for _, w.behind = range []time.Duration{behind, 0} {
+			for range 10 {
+				w.revive("a-0", "a-1", "a-2")
+				w.die("a-0", "a-1", "a-2")
+				w.pass(w.settings.MonitorGracePeriod - w.settings.MonitorPeriod)
+				require.Empty(t, w.silent())
+			}
+		}
+	}
+}
+
+func TestRound_HearsNothingOfALeaseThatNamesNoTimeOrDoesNotChange(t *testing.T) {
+	w := newWorld(t, map[string]int{"a": 3})
+	w.runRound()
+	w.die("a-0", "a-1")
+	for name, renewed := range map[string]*metav1.MicroTime{"a-0": nil, "a-1": new(metav1.NewMicroTime(w.Now()))} {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease},
+			Spec: coordinationv1.LeaseSpec{RenewTime: renewed}}
+		require.NoError(t, w.informers.Coordination().V1().Leases().Informer().GetIndexer().Add(lease))
+	}
+	w.pass(w.settings.MonitorGracePeriod + 2*w.settings.MonitorPeriod)
+	require.Equal(t, []string{"a-0", "a-1"}, w.silent())
 }
