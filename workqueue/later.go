@@ -10,6 +10,7 @@ import (
 // later holds keys that wait for a time. It has one timer, for the earliest. Its user guards it with a lock.
 type later[K comparable] struct {
 	clock   clock.WithDelayedExecution
+	recheck time.Duration // the timer runs no longer than this before the clock is read again; 0 is no limit
 	waiting heapOf[K]
 	entries map[K]*entry[K]
 	timer   clock.Timer
@@ -26,9 +27,8 @@ func newLater[K comparable](c clock.WithDelayedExecution) *later[K] {
 	return &later[K]{clock: c, entries: map[K]*entry[K]{}}
 }
 
-// add has a key wait for d, and reports whether it did not wait for an earlier time already.
-func (l *later[K]) add(key K, d time.Duration) bool {
-	at := l.clock.Now().Add(d)
+// add has a key wait for a time, and reports whether it did not wait for an earlier time already.
+func (l *later[K]) add(key K, at time.Time) bool {
 	e := l.entries[key]
 	switch {
 	case e == nil:
@@ -68,7 +68,11 @@ func (l *later[K]) arm(ring func()) (due []K) {
 		next := l.waiting[0].at
 		if !next.Equal(l.armed) {
 			l.disarm()
-			l.armed, l.timer = next, l.clock.AfterFunc(next.Sub(l.clock.Now()), ring)
+			wait := next.Sub(l.clock.Now())
+			if l.recheck > 0 {
+				wait = min(wait, l.recheck)
+			}
+			l.armed, l.timer = next, l.clock.AfterFunc(wait, ring)
 		}
 		if l.clock.Now().Before(next) {
 			return due

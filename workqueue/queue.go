@@ -12,8 +12,13 @@ import (
 	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
-// soon is within which time a retry still counts as work that is left.
-const soon = time.Second
+const (
+	// soon is within which time a retry still counts as work that is left.
+	soon = time.Second
+	// recheck is how often the wall clock is read while a key waits for a moment: a timer does not notice that the clock
+	// was set.
+	recheck = 10 * time.Second
+)
 
 // Options configure a queue.
 type Options struct {
@@ -23,7 +28,7 @@ type Options struct {
 	Workers int
 	// MinRetry is the delay before the first retry of a key, and MaxRetry what it doubles to.
 	MinRetry, MaxRetry time.Duration
-	// Clock is that of AddAfter and AddPeriodic. It has to be a clock.WithDelayedExecution, as those of
+	// Clock is that of AddAfter, AddAt and AddPeriodic. It has to be a clock.WithDelayedExecution, as those of
 	// k8s.io/utils/clock are.
 	Clock clock.WithTicker
 	// Metrics may be nil.
@@ -46,6 +51,7 @@ type Queue[K comparable] struct {
 	working map[K]time.Time // since when
 	failed  map[K]int       // how often in a row
 	delayed *later[K]       // by Options.Clock
+	moments *later[K]       // by Options.Clock's wall time: no time in it has a reading of the monotonic clock
 	period  *later[K]       // by Options.Clock, as periodic work
 	retried *later[K]       // by real time
 	rings   atomic.Int64    // timers that have fired and whose keys are not added yet
@@ -62,6 +68,10 @@ func newQueue[K comparable](o Options, real clock.WithDelayedExecution, work fun
 		Options: o, work: work, queued: map[K]time.Time{}, working: map[K]time.Time{}, failed: map[K]int{},
 	}
 	q.delayed, q.retried = newLater[K](o.Clock.(clock.WithDelayedExecution)), newLater[K](real)
+	q.moments = newLater[K](q.delayed.clock)
+	if !virtualtime.IsManual(o.Clock) {
+		q.moments.recheck = recheck
+	}
 	q.period = newLater[K](virtualtime.Periodic(o.Clock).(clock.WithDelayedExecution))
 	if o.Metrics != nil {
 		q.metrics = o.Metrics.of(o.Name)
@@ -95,6 +105,7 @@ func (q *Queue[K]) stop() {
 	q.metrics.dropped(len(q.ready))
 	q.ready = nil
 	q.delayed.stop()
+	q.moments.stop()
 	q.period.stop()
 	q.retried.stop()
 }
@@ -116,6 +127,20 @@ func (q *Queue[K]) AddAfter(key K, d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wait(q.delayed, key, d)
+}
+
+// AddAt adds a key when the wall time of the queue's clock has reached a moment, also if that clock is set forwards or
+// back meanwhile; the key may then come ten seconds late. Of several moments for a key the earliest counts. AddAt ignores
+// any reading of the monotonic clock in t: a caller that compares t with the time must do so as well.
+func (q *Queue[K]) AddAt(key K, t time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t = t.Round(0)
+	if !t.After(q.Clock.Now()) {
+		q.add(key)
+		return
+	}
+	q.waitUntil(q.moments, key, t)
 }
 
 // AddPeriodic is AddAfter for a key that comes again and again, mostly to find nothing to do. A clock that is moved by
@@ -207,9 +232,14 @@ func (q *Queue[K]) employ() {
 	}
 }
 
-// wait adds a key at a later time.
+// wait adds a key when d has passed.
 func (q *Queue[K]) wait(l *later[K], key K, d time.Duration) {
-	if !q.stopped && l.add(key, d) {
+	q.waitUntil(l, key, l.clock.Now().Add(d))
+}
+
+// waitUntil adds a key at a later time.
+func (q *Queue[K]) waitUntil(l *later[K], key K, at time.Time) {
+	if !q.stopped && l.add(key, at) {
 		q.arm(l)
 	}
 }
@@ -229,6 +259,7 @@ func (q *Queue[K]) ring(l *later[K]) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if !q.stopped {
+			l.disarm() // the timer has fired, maybe before its key is due
 			q.arm(l)
 		}
 	}()

@@ -17,6 +17,8 @@ import (
 	clientgo "k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -135,6 +137,141 @@ func TestAddAfter_GoesByItsClockAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return b.Busy() == "" }, time.Minute, time.Millisecond)
 	require.Empty(t, b.begun, "the earliest of its times counted")
 	require.False(t, b.clock.HasWaiters())
+}
+
+// walled is a clock whose wall time the test sets while its timers go on as before.
+type walled struct {
+	*testingclock.FakeClock
+	ahead atomic.Int64
+}
+
+func (w *walled) Now() time.Time { return w.FakeClock.Now().Add(time.Duration(w.ahead.Load())) }
+
+// newWalled is a queue whose keys are reported, on such a clock.
+func newWalled(t *testing.T) (q *Queue[string], c *walled, done chan string) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	c, done = &walled{FakeClock: testingclock.NewFakeClock(now)}, make(chan string, 100)
+	q = New(Options{Clock: c}, func(_ context.Context, key string) { done <- key })
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); q.Wait() })
+	q.Start(ctx)
+	return q, c, done
+}
+
+// came returns the key that has been worked on, once the queue is at rest.
+func came(t *testing.T, q *Queue[string], done chan string) string {
+	t.Helper()
+	require.Eventually(t, func() bool { return q.Busy() == "" }, time.Minute, 10*time.Microsecond)
+	require.NotEmpty(t, done)
+	return <-done
+}
+
+// pass lets time pass in steps, after each of which all timers have been handled.
+func (w *walled) pass(t *testing.T, q *Queue[string], d time.Duration) {
+	t.Helper()
+	for ; d > 0; d -= time.Second {
+		w.Step(time.Second)
+		for q.Busy() != "" {
+			runtime.Gosched()
+		}
+	}
+}
+
+func TestAddAt_ComesWhenTheMomentHasCome(t *testing.T) {
+	t.Parallel()
+	q, c, done := newWalled(t)
+	q.AddAt("past", c.Now().Add(-time.Hour))
+	require.Equal(t, "past", came(t, q, done))
+	q.AddAt("now", c.Now())
+	require.Equal(t, "now", came(t, q, done))
+	moment := c.Now().Add(time.Minute)
+	q.AddAt("later", moment.Add(time.Minute))
+	q.AddAt("later", moment)
+	q.AddAt("later", moment.Add(time.Hour))
+	c.pass(t, q, 59*time.Second)
+	require.Empty(t, done)
+	c.pass(t, q, time.Second)
+	require.Equal(t, "later", came(t, q, done))
+	c.pass(t, q, time.Hour+time.Minute)
+	require.Empty(t, done, "the earliest of its moments counted")
+	require.False(t, c.HasWaiters())
+}
+
+func TestAddAt_ComesSoonWhenTheWallClockIsSetForwards(t *testing.T) {
+	t.Parallel()
+	q, c, done := newWalled(t)
+	q.AddAt("soon", c.Now().Add(time.Hour))
+	q.AddAt("later", c.Now().Add(3*time.Hour))
+	c.pass(t, q, time.Minute)
+	c.ahead.Store(int64(2 * time.Hour))
+	c.pass(t, q, recheck)
+	require.Equal(t, "soon", came(t, q, done))
+	require.Empty(t, done)
+	c.pass(t, q, 58*time.Minute)
+	require.Empty(t, done)
+	c.pass(t, q, time.Minute)
+	require.Equal(t, "later", came(t, q, done))
+}
+
+func TestAddAt_WaitsForTheMomentWhenTheWallClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	q, c, done := newWalled(t)
+	q.AddAt("moment", c.Now().Add(time.Minute))
+	c.ahead.Store(int64(-time.Hour))
+	c.pass(t, q, time.Minute)
+	require.Empty(t, done)
+	c.pass(t, q, time.Hour-time.Second)
+	require.Empty(t, done)
+	c.pass(t, q, time.Second)
+	require.Equal(t, "moment", came(t, q, done))
+}
+
+func TestAddAt_ComesInTimeWhenTheWallClockIsSetBackAndForthAgain(t *testing.T) {
+	t.Parallel()
+	q, c, done := newWalled(t)
+	q.AddAt("moment", c.Now().Add(time.Hour))
+	for _, ahead := range []time.Duration{-time.Hour, time.Hour / 2, -10 * time.Hour, 0} {
+		c.ahead.Store(int64(ahead))
+		c.pass(t, q, time.Minute)
+		require.Empty(t, done)
+	}
+	c.pass(t, q, 56*time.Minute-time.Second)
+	require.Empty(t, done)
+	c.pass(t, q, time.Second)
+	require.Equal(t, "moment", came(t, q, done))
+}
+
+// TestAddAt_ReadsTheMachinesClock has moments with a reading of the monotonic clock, which is not looked at.
+func TestAddAt_ReadsTheMachinesClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		done := make(chan time.Time, 1)
+		q := New(Options{Clock: clock.RealClock{}}, func(context.Context, string) { done <- time.Now() })
+		ctx, cancel := context.WithCancel(t.Context())
+		q.Start(ctx)
+		moment := time.Now().Add(time.Hour + time.Millisecond)
+		q.AddAt("a", moment)
+		require.True(t, moment.Equal(<-done))
+		q.AddAt("a", time.Now().Add(time.Hour))
+		cancel()
+		q.Wait()
+	})
+}
+
+// TestAddAt_StopsAManualClockOnce moves a clock by hand: it stops at the moment, and at no other on the way.
+func TestAddAt_StopsAManualClockOnce(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC)
+	c, done := virtualtime.New(start), make(chan time.Time, 10)
+	stops := 0
+	c.AddRest(func(context.Context) error { stops++; return nil })
+	q := New(Options{Clock: c}, func(context.Context, string) { done <- c.Now() })
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); q.Wait() })
+	q.Start(ctx)
+	q.AddAt("a", start.Add(365*24*time.Hour))
+	require.NoError(t, c.Advance(t.Context(), 366*24*time.Hour))
+	require.Equal(t, start.Add(365*24*time.Hour), <-done)
+	require.Equal(t, 2, stops, "before the first step, and at the moment")
 }
 
 func TestRetry_GoesByRealTimeAndDoubles(t *testing.T) {

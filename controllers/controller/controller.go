@@ -197,6 +197,11 @@ func (c *Controller) EnqueueObject(obj metav1.Object) { c.queue.Add(KeyOf(obj)) 
 // EnqueueAfter requests a reconciliation when d has passed on the Env's clock.
 func (c *Controller) EnqueueAfter(key string, d time.Duration) { c.queue.AddAfter(key, d) }
 
+// EnqueueAt requests a reconciliation when the wall time of the Env's clock has reached a moment, also if that clock is
+// set forwards or back meanwhile (see workqueue.Queue.AddAt). It is for moments that follow from the times of objects;
+// EnqueueAfter is for a duration from now.
+func (c *Controller) EnqueueAt(key string, t time.Time) { c.queue.AddAt(key, t) }
+
 // EnqueuePeriodic is EnqueueAfter for a key that comes again and again, mostly to find nothing to do. A clock that is
 // moved by hand does not stop for it.
 func (c *Controller) EnqueuePeriodic(key string, d time.Duration) { c.queue.AddPeriodic(key, d) }
