@@ -154,21 +154,31 @@ func TestApproving_ApprovesANodesOwnRequest(t *testing.T) {
 func TestApproving_RefusesAServingCertificate(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*attempt){
-		"for an address of another Node":           func(a *attempt) { a.ips = []string{"10.0.0.2"} },
-		"for an address beside its own":            func(a *attempt) { a.ips = append(a.ips, "10.96.0.1") },
-		"for an address alone that is no Node's":   func(a *attempt) { a.names, a.ips = nil, []string{"10.96.0.1"} },
-		"for the name of another Node":             func(a *attempt) { a.names = []string{"b"} },
-		"for a name beside its own":                func(a *attempt) { a.names = append(a.names, "kubernetes.default.svc") },
-		"for no name and no address":               func(a *attempt) { a.names, a.ips = nil, nil },
-		"for an email address":                     func(a *attempt) { a.emails = []string{"a@example.com"} },
-		"for a URI":                                func(a *attempt) { a.uris = []string{"spiffe://cluster/a"} },
-		"of another Node":                          func(a *attempt) { a.user = "system:node:b" },
-		"by the Node's name outside of its group":  func(a *attempt) { a.groups = []string{"system:authenticated"} },
-		"in the Nodes' group under another name":   func(a *attempt) { a.user = "jane" },
-		"of a Node that does not exist":            func(a *attempt) { a.user, a.subject.CommonName = "system:node:c", "system:node:c" },
-		"by a right to client certificates":        func(a *attempt) { a.user, a.rights = "jane", []string{"nodeclient", "selfnodeclient"} },
-		"by a right, for an address of another":    func(a *attempt) { a.rights, a.ips = []string{"nodeserver"}, []string{"10.0.0.2"} },
-		"whose subject is in another organization": func(a *attempt) { a.subject.Organization = []string{"system:masters"} },
+		"for an address of another Node":         func(a *attempt) { a.ips = []string{"10.0.0.2"} },
+		"for an address beside its own":          func(a *attempt) { a.ips = append(a.ips, "10.96.0.1") },
+		"for an address alone that is no Node's": func(a *attempt) { a.names, a.ips = nil, []string{"10.96.0.1"} },
+		"for the name of another Node":           func(a *attempt) { a.names = []string{"b"} },
+		"for a name beside its own": func(a *attempt) {
+			a.names = append(a.names, "kubernetes.default.svc")
+		},
+		"for no name and no address":              func(a *attempt) { a.names, a.ips = nil, nil },
+		"for an email address":                    func(a *attempt) { a.emails = []string{"a@example.com"} },
+		"for a URI":                               func(a *attempt) { a.uris = []string{"spiffe://cluster/a"} },
+		"of another Node":                         func(a *attempt) { a.user = "system:node:b" },
+		"by the Node's name outside of its group": func(a *attempt) { a.groups = []string{"system:authenticated"} },
+		"in the Nodes' group under another name":  func(a *attempt) { a.user = "jane" },
+		"of a Node that does not exist": func(a *attempt) {
+			a.user, a.subject.CommonName = "system:node:c", "system:node:c"
+		},
+		"by a right to client certificates": func(a *attempt) {
+			a.user, a.rights = "jane", []string{"nodeclient", "selfnodeclient"}
+		},
+		"by a right, for an address of another": func(a *attempt) {
+			a.rights, a.ips = []string{"nodeserver"}, []string{"10.0.0.2"}
+		},
+		"whose subject is in another organization": func(a *attempt) {
+			a.subject.Organization = []string{"system:masters"}
+		},
 		"whose subject is in two organizations": func(a *attempt) {
 			a.subject.Organization = []string{"system:nodes", "system:masters"}
 		},
@@ -190,18 +200,30 @@ func TestApproving_RefusesAClientCertificate(t *testing.T) {
 		"of another Node, by the right to one's own": func(a *attempt) {
 			a.user = "system:node:b"
 		},
-		"by a right to serving certificates":       func(a *attempt) { a.rights = []string{"nodeserver"} },
-		"for an address":                           func(a *attempt) { a.ips = []string{"10.0.0.1"} },
-		"for a name":                               func(a *attempt) { a.names = []string{"a"} },
-		"whose subject is in another organization": func(a *attempt) { a.subject.Organization = []string{"system:masters"} },
-		"whose subject is no Node":                 func(a *attempt) { a.user, a.subject.CommonName = "jane", "jane" },
-		"whose subject is a Node without a name":   func(a *attempt) { a.user, a.subject.CommonName = "system:node:", "system:node:" },
-		"that is for servers too":                  func(a *attempt) { a.usages = append(a.usages, certificatesv1.UsageServerAuth) },
-		"that was denied":                          func(a *attempt) { a.existing = condition(certificatesv1.CertificateDenied) },
-		"that has been approved":                   func(a *attempt) { a.existing = condition(certificatesv1.CertificateApproved) },
-		"that has been issued":                     func(a *attempt) { a.issued = true },
-		"of the signer for users":                  func(a *attempt) { a.signer = certificatesv1.KubeAPIServerClientSignerName },
-		"of a signer of others":                    func(a *attempt) { a.signer = "example.com/signer" },
+		"by a right to serving certificates": func(a *attempt) { a.rights = []string{"nodeserver"} },
+		"for an address":                     func(a *attempt) { a.ips = []string{"10.0.0.1"} },
+		"for a name":                         func(a *attempt) { a.names = []string{"a"} },
+		"whose subject is in another organization": func(a *attempt) {
+			a.subject.Organization = []string{"system:masters"}
+		},
+		"whose subject is no Node": func(a *attempt) { a.user, a.subject.CommonName = "jane", "jane" },
+		"whose subject is a Node without a name": func(a *attempt) {
+			a.user, a.subject.CommonName = "system:node:", "system:node:"
+		},
+		"that is for servers too": func(a *attempt) {
+			a.usages = append(a.usages, certificatesv1.UsageServerAuth)
+		},
+		"that was denied": func(a *attempt) {
+			a.existing = condition(certificatesv1.CertificateDenied)
+		},
+		"that has been approved": func(a *attempt) {
+			a.existing = condition(certificatesv1.CertificateApproved)
+		},
+		"that has been issued": func(a *attempt) { a.issued = true },
+		"of the signer for users": func(a *attempt) {
+			a.signer = certificatesv1.KubeAPIServerClientSignerName
+		},
+		"of a signer of others": func(a *attempt) { a.signer = "example.com/signer" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
