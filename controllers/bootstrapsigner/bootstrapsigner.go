@@ -95,7 +95,7 @@ func (s *signer) reconcile(ctx context.Context, name string) error {
 			return err
 		}
 		if end, expires := bootstraptoken.Expiration(secret); expires {
-			s.EnqueueAfter(name, end.Sub(now))
+			s.EnqueueAt(name, end)
 		}
 	}
 	if maps.Equal(want, info.Data) {

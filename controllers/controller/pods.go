@@ -58,18 +58,20 @@ func PodEnded(pod *corev1.Pod) bool {
 }
 
 // PodAvailable reports whether the pod has been ready for minReadySeconds at now. Where it is
-// ready but has not been so for long enough, wait is the time still missing.
-func PodAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) (available bool, wait time.Duration) {
+// ready but has not been so for long enough, from is when it will have been; otherwise from is zero.
+func PodAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) (available bool, from time.Time) {
 	c := PodCondition(pod, corev1.PodReady)
 	if c == nil || c.Status != corev1.ConditionTrue {
-		return false, 0
+		return false, time.Time{}
 	}
 	if minReadySeconds == 0 {
-		return true, 0
+		return true, time.Time{}
 	}
 	if c.LastTransitionTime.IsZero() {
-		return false, 0
+		return false, time.Time{}
 	}
-	wait = c.LastTransitionTime.Add(time.Duration(minReadySeconds) * time.Second).Sub(now)
-	return wait <= 0, max(wait, 0)
+	if from = c.LastTransitionTime.Add(time.Duration(minReadySeconds) * time.Second); from.After(now) {
+		return false, from
+	}
+	return true, time.Time{}
 }

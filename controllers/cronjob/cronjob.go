@@ -186,7 +186,7 @@ func (s *sync) runDue(ctx context.Context) error {
 		return nil // only a change of the CronJob can mend or resume it
 	}
 	if next := times.Next(s.now); !next.IsZero() { // the 31st of February never comes
-		s.EnqueueAfter(s.key, max(0, next.Sub(s.now))+margin)
+		s.EnqueueAt(s.key, next)
 	}
 	due := s.due(times)
 	if due.IsZero() {

@@ -13,12 +13,8 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-const (
-	// margin is how much later than its time a run is started, so that the time has surely come.
-	margin = 100 * time.Millisecond
-	// tooMany missed times are reported: the clock may be wrong, or the controller was away for long.
-	tooMany = 100
-)
+// tooMany missed times are reported: the clock may be wrong, or the controller was away for long.
+const tooMany = 100
 
 // schedule parses the CronJob's schedule. If that fails, an event is recorded and ok is false.
 func (s *sync) schedule() (times cron.Schedule, ok bool) {

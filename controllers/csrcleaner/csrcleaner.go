@@ -26,8 +26,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 	var c *controller.Controller
 	c = csr.New(env, "certificatesigningrequest-cleaner-controller",
 		func(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
-			if left := deadline(r).Sub(env.Clock.Now()); left > 0 {
-				c.EnqueueAfter(r.Name, left+time.Millisecond)
+			if end := deadline(r); end.After(env.Clock.Now()) {
+				c.EnqueueAt(r.Name, end)
 				return nil
 			}
 			return env.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, r.Name, metav1.DeleteOptions{

@@ -47,11 +47,11 @@ func (s *sync) count() {
 		pod := slices.MinFunc(here, s.boundThenOlderFirst)
 		if controller.PodReady(pod) {
 			status.NumberReady++
-			ok, wait := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
+			ok, from := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
 			if ok {
 				status.NumberAvailable++
-			} else if wait > 0 {
-				s.EnqueueAfter(s.key, wait)
+			} else if !from.IsZero() {
+				s.EnqueueAt(s.key, from)
 			}
 		}
 		if s.isCurrent(pod) {

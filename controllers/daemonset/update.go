@@ -15,9 +15,9 @@ func (s *sync) isCurrent(pod *corev1.Pod) bool { return pod.Labels[hashLabel] ==
 // available reports whether a pod has been ready for minReadySeconds, and comes back when one that is ready will
 // have been.
 func (s *sync) available(pod *corev1.Pod) bool {
-	ok, wait := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
-	if wait > 0 {
-		s.EnqueueAfter(s.key, wait)
+	ok, from := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
+	if !from.IsZero() {
+		s.EnqueueAt(s.key, from)
 	}
 	return ok && pod.DeletionTimestamp == nil
 }

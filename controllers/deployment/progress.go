@@ -210,9 +210,12 @@ func (r *rollout) lookAtDeadline(s appsv1.DeploymentStatus) {
 	if c == nil || c.Reason == progressDeadlineExceeded || complete(r.d, s) {
 		return
 	}
-	after := c.LastUpdateTime.Add(r.deadline()).Sub(r.clock.Now())
+	deadline := c.LastUpdateTime.Add(r.deadline())
+	if now := r.clock.Now(); deadline.Before(now) {
+		deadline = now
+	}
 	// Conditions are written in whole seconds.
-	r.EnqueueAfter(controller.KeyOf(r.d), max(after, 0)+time.Second)
+	r.EnqueueAt(controller.KeyOf(r.d), deadline.Add(time.Second))
 }
 
 // syncPausedCondition keeps the progress deadline from running while a rollout is paused.

@@ -142,8 +142,8 @@ func (b *budgets) settle(ctx context.Context, key string, pdb *policyv1.PodDisru
 	}
 	now := b.clock.Now()
 	evicted, recheck := b.evicted(pdb, pods, now)
-	if recheck > 0 {
-		b.EnqueueAfter(key, recheck)
+	if !recheck.IsZero() {
+		b.EnqueueAt(key, recheck)
 	}
 	status := pdb.Status.DeepCopy()
 	status.ObservedGeneration = pdb.Generation
@@ -192,16 +192,16 @@ func (b *budgets) update(ctx context.Context, pdb *policyv1.PodDisruptionBudget,
 }
 
 // evicted are the pods whose eviction was granted and whose deletion does not show yet, and
-// how long until the first of them counts as not evicted after all.
+// when the first of them counts as not evicted after all (zero: there are none).
 func (b *budgets) evicted(pdb *policyv1.PodDisruptionBudget, pods []*corev1.Pod,
-	now time.Time) (still map[string]metav1.Time, recheck time.Duration) {
+	now time.Time) (still map[string]metav1.Time, recheck time.Time) {
 	for _, pod := range pods {
 		since, ok := pdb.Status.DisruptedPods[pod.Name]
 		if !ok || pod.DeletionTimestamp != nil {
 			continue
 		}
-		left := since.Add(deletionTimeout).Sub(now)
-		if left <= 0 {
+		end := since.Add(deletionTimeout)
+		if !end.After(now) {
 			b.recorder.Eventf(pod, corev1.EventTypeWarning, "NotDeleted",
 				"Pod was expected by PDB %s/%s to be deleted but it wasn't", pdb.Namespace, pdb.Name)
 			continue
@@ -210,8 +210,8 @@ func (b *budgets) evicted(pdb *policyv1.PodDisruptionBudget, pods []*corev1.Pod,
 			still = map[string]metav1.Time{}
 		}
 		still[pod.Name] = since
-		if recheck == 0 || left < recheck {
-			recheck = left
+		if recheck.IsZero() || end.Before(recheck) {
+			recheck = end
 		}
 	}
 	return still, recheck

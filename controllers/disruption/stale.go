@@ -38,7 +38,7 @@ func target(pod *corev1.Pod) *corev1.PodCondition {
 // watchTarget enqueues the pod for when its condition will be stale.
 func (b *budgets) watchTarget(pod *corev1.Pod) {
 	if c := target(pod); c != nil {
-		b.EnqueueAfter(podKey+controller.KeyOf(pod), c.LastTransitionTime.Add(staleAfter).Sub(b.clock.Now()))
+		b.EnqueueAt(podKey+controller.KeyOf(pod), c.LastTransitionTime.Add(staleAfter))
 	}
 }
 
@@ -58,8 +58,8 @@ func (b *budgets) reconcilePod(ctx context.Context, key string) error {
 	if c == nil {
 		return nil
 	}
-	if left := c.LastTransitionTime.Add(staleAfter).Sub(b.clock.Now()); left > 0 {
-		b.EnqueueAfter(key, left)
+	if end := c.LastTransitionTime.Add(staleAfter); end.After(b.clock.Now()) {
+		b.EnqueueAt(key, end)
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{

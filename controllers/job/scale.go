@@ -137,8 +137,8 @@ func (s *sync) create(ctx context.Context, n int) error {
 	}
 	perIndex := s.job.Spec.BackoffLimitPerIndex != nil
 	if !perIndex {
-		if wait := s.backoff(); wait > 0 {
-			s.EnqueueAfter(s.key, wait)
+		if end := s.backoff(); end.After(s.now) {
+			s.EnqueueAt(s.key, end)
 			return nil
 		}
 	} else if allowed, wait := s.Failures.Allow(s.key, n, s.pods); wait > 0 {
@@ -167,8 +167,8 @@ func (s *sync) create(ctx context.Context, n int) error {
 	return err
 }
 
-// backoff is how long the next pod must wait: failures since the last success count.
-func (s *sync) backoff() time.Duration {
+// backoff is until when the next pod must wait: failures since the last success count.
+func (s *sync) backoff() time.Time {
 	var success, last time.Time
 	var failures []time.Time
 	for _, pod := range s.pods {
@@ -190,19 +190,19 @@ func (s *sync) backoff() time.Duration {
 			last = at
 		}
 	}
-	return s.remaining(n, last)
+	return delayed(n, last)
 }
 
-// remaining is what is left of the delay after n failures, the last of them at a moment.
-func (s *sync) remaining(n int, last time.Time) time.Duration {
+// delayed is the end of the delay after n failures, the last of them at a moment. There is none after no failure.
+func delayed(n int, last time.Time) time.Time {
 	if n == 0 {
-		return 0
+		return time.Time{}
 	}
 	delay := failureBackoff
 	for i := 1; i < n && delay < maxFailureBackoff; i++ {
 		delay *= 2
 	}
-	return max(0, last.Add(min(delay, maxFailureBackoff)).Sub(s.now))
+	return last.Add(min(delay, maxFailureBackoff))
 }
 
 // pendingIndexes are the first n indexes that have no pod, are not done, and need not wait.
@@ -214,7 +214,7 @@ func (s *sync) pendingIndexes(n int) []int {
 		}
 	}
 	var pending []int
-	var soonest time.Duration
+	var soonest time.Time
 	for i := range joined(slices.Concat(s.done, s.lost)).absent(s.completions()) {
 		if len(pending) == n {
 			break
@@ -223,17 +223,17 @@ func (s *sync) pendingIndexes(n int) []int {
 			continue
 		}
 		if pod := s.latest[i]; pod != nil && s.job.Spec.BackoffLimitPerIndex != nil {
-			if wait := s.remaining(failuresOf(pod)+ignoredFailuresOf(pod)+1, endOf(pod)); wait > 0 {
-				if soonest == 0 || wait < soonest {
-					soonest = wait
+			if end := delayed(failuresOf(pod)+ignoredFailuresOf(pod)+1, endOf(pod)); end.After(s.now) {
+				if soonest.IsZero() || end.Before(soonest) {
+					soonest = end
 				}
 				continue
 			}
 		}
 		pending = append(pending, i)
 	}
-	if soonest > 0 {
-		s.EnqueueAfter(s.key, soonest)
+	if !soonest.IsZero() {
+		s.EnqueueAt(s.key, soonest)
 	}
 	return pending
 }

@@ -94,11 +94,12 @@ func (s *sync) pastDeadline() bool {
 	if seconds == nil || start == nil || suspended(s.job) || s.resumes() {
 		return false
 	}
-	left := start.Add(controller.Seconds(*seconds)).Sub(s.now)
-	if left > 0 {
-		s.EnqueueAfter(s.key, left)
+	deadline := start.Add(controller.Seconds(*seconds))
+	if deadline.After(s.now) {
+		s.EnqueueAt(s.key, deadline)
+		return false
 	}
-	return left <= 0
+	return true
 }
 
 // resumes reports whether this sync is the first after a suspension, which starts the deadline anew.
@@ -161,7 +162,7 @@ func (s *sync) suspension() {
 		s.recorder.Event(s.job, corev1.EventTypeNormal, "Resumed", "Job resumed")
 		s.job.Status.StartTime = new(metav1.NewTime(s.now))
 		if seconds := s.job.Spec.ActiveDeadlineSeconds; seconds != nil {
-			s.EnqueueAfter(s.key, controller.Seconds(*seconds))
+			s.EnqueueAt(s.key, s.now.Add(controller.Seconds(*seconds)))
 		}
 	}
 }

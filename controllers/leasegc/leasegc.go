@@ -77,8 +77,8 @@ func (l *leases) reconcile(ctx context.Context, key string) error {
 	if err != nil || lease.DeletionTimestamp != nil {
 		return err
 	}
-	if left := end(lease).Sub(l.env.Clock.Now()); left > 0 {
-		l.EnqueueAfter(key, left)
+	if end := end(lease); end.After(l.env.Clock.Now()) {
+		l.EnqueueAt(key, end)
 		return nil
 	}
 	if namespace == corev1.NamespaceNodeLease {

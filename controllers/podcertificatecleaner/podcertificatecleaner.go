@@ -29,8 +29,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		}
 		r, err := lister.PodCertificateRequests(namespace).Get(name)
 		if err == nil && r.DeletionTimestamp == nil {
-			if left := r.CreationTimestamp.Add(kept).Sub(env.Clock.Now()); left > 0 {
-				c.EnqueueAfter(key, left+time.Millisecond)
+			if end := r.CreationTimestamp.Add(kept); end.After(env.Clock.Now()) {
+				c.EnqueueAt(key, end)
 				return nil
 			}
 			err = env.Client.CertificatesV1().PodCertificateRequests(namespace).Delete(ctx, name, metav1.DeleteOptions{

@@ -27,8 +27,8 @@ func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.R
 	if r.source.Kind().Group == "" {
 		status.TerminatingReplicas = nil // ReplicationControllers have no such field
 	}
-	if look > 0 {
-		r.EnqueueAfter(key, look)
+	if !look.IsZero() {
+		r.EnqueueAt(key, look)
 	}
 	if equality.Semantic.DeepEqual(rs.Status, status) {
 		return nil
@@ -38,10 +38,10 @@ func (r *replicaSets) updateStatus(ctx context.Context, key string, rs *appsv1.R
 	return r.source.UpdateStatus(ctx, updated)
 }
 
-// count returns rs's status as its pods show it, and how long until one that is ready
-// becomes available (0: none is waiting).
+// count returns rs's status as its pods show it, and when the next one that is ready
+// becomes available (zero: none is waiting).
 func count(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int32,
-	now metav1.Time) (status appsv1.ReplicaSetStatus, look time.Duration) {
+	now metav1.Time) (status appsv1.ReplicaSetStatus, look time.Time) {
 	status = *rs.Status.DeepCopy()
 	status.ObservedGeneration = rs.Generation
 	status.Replicas = int32(len(active))
@@ -56,11 +56,11 @@ func count(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int32,
 			continue
 		}
 		status.ReadyReplicas++
-		available, wait := controller.PodAvailable(pod, rs.Spec.MinReadySeconds, now.Time)
+		available, from := controller.PodAvailable(pod, rs.Spec.MinReadySeconds, now.Time)
 		if available {
 			status.AvailableReplicas++
-		} else if wait > 0 && (look == 0 || wait < look) {
-			look = wait
+		} else if !from.IsZero() && (look.IsZero() || from.Before(look)) {
+			look = from
 		}
 	}
 	return status, look

@@ -171,9 +171,9 @@ func (s *sync) available(pod *corev1.Pod) bool {
 	if !healthy(pod) {
 		return false
 	}
-	ok, wait := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
-	if wait > 0 {
-		s.EnqueueAfter(s.key, wait)
+	ok, from := controller.PodAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
+	if !from.IsZero() {
+		s.EnqueueAt(s.key, from)
 	}
 	return ok
 }

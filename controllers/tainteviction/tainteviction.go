@@ -97,7 +97,7 @@ func (e *evictions) nodeChanged(node *corev1.Node, before, after []corev1.Taint)
 		return
 	}
 	e.mu.Lock()
-	now := e.clock.Now()
+	now := e.now()
 	for _, t := range before {
 		if !slices.ContainsFunc(after, func(u corev1.Taint) bool { return t.Key == u.Key && t.Value == u.Value }) {
 			delete(e.seen, seenTaint{node.Name, t.Key, t.Value})
@@ -152,7 +152,7 @@ func (e *evictions) reconcile(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	now := e.clock.Now()
+	now := e.now()
 	at, goes := e.deadline(node, pod, now)
 	switch {
 	case !goes:
@@ -164,12 +164,15 @@ func (e *evictions) reconcile(ctx context.Context, key string) error {
 		e.mu.Lock()
 		e.waiting[key] = true
 		e.mu.Unlock()
-		e.EnqueueAfter(key, at.Sub(now))
+		e.EnqueueAt(key, at)
 		return nil
 	}
 	e.spare(key)
 	return e.evict(ctx, pod, now)
 }
+
+// now is the wall time, by which deadlines go: most follow from the times of taints and pods.
+func (e *evictions) now() time.Time { return e.clock.Now().Round(0) }
 
 // spare reports whether an eviction of the pod had been announced.
 func (e *evictions) spare(key string) bool {

@@ -4,7 +4,6 @@ package tokencleaner
 
 import (
 	"context"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,9 +30,8 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		if !expires {
 			return nil
 		}
-		if left := end.Sub(env.Clock.Now()); left > 0 {
-			// Rounded up: the clock of the queue may be a little ahead.
-			c.EnqueueAfter(name, left+time.Millisecond)
+		if end.After(env.Clock.Now()) {
+			c.EnqueueAt(name, end)
 			return nil
 		}
 		err = env.Client.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, name, metav1.DeleteOptions{

@@ -92,9 +92,9 @@ func (t *ttl) due(key string, j *batchv1.Job) bool {
 	if !ok {
 		return false
 	}
-	left := at.Sub(t.clock.Now())
-	if left > 0 {
-		t.EnqueueAfter(key, left)
+	if at.After(t.clock.Now()) {
+		t.EnqueueAt(key, at)
+		return false
 	}
-	return left <= 0
+	return true
 }
