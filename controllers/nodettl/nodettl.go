@@ -94,7 +94,8 @@ func (t *ttl) reconcile(ctx context.Context, name string) error {
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"annotations": map[string]string{corev1.ObjectTTLAnnotationKey: wanted}},
+		"metadata": map[string]any{"uid": n.UID,
+			"annotations": map[string]string{corev1.ObjectTTLAnnotationKey: wanted}},
 	})
 	if err != nil {
 		return err
