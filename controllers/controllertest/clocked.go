@@ -14,6 +14,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
+	"github.com/coxswain-dev/coxswain/quiescence"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
@@ -24,6 +25,7 @@ type Clocked struct {
 	Settings controllers.Settings // for the next Restart
 	names    []string
 	stop     func()
+	work     *quiescence.Group // that the controllers have left
 }
 
 // NewClocked runs the named controllers and so many simulated nodes, with a scheduler where there are any.
@@ -52,13 +54,15 @@ func NewClockedWith(t testing.TB, settings controllers.Settings, names ...string
 
 // ClockedAt is the cluster of a configuration. Restart starts the named controllers.
 func ClockedAt(t testing.TB, config *rest.Config, names ...string) *Clocked {
-	return &Clocked{Cluster: At(t, config), FakeClock: clocktesting.NewFakeClock(metav1.Now().Time), names: names}
+	return &Clocked{Cluster: At(t, config), FakeClock: clocktesting.NewFakeClock(metav1.Now().Time), names: names,
+		work: &quiescence.Group{}}
 }
 
 // Restart stops the controllers wherever they are and starts others, which know nothing.
 func (c *Clocked) Restart() {
 	c.StopControllers()
-	c.stop = c.StartControllers(controllers.Options{Controllers: c.names, Clock: c.FakeClock, Settings: c.Settings})
+	c.stop = c.StartControllers(controllers.Options{Controllers: c.names, Clock: c.FakeClock, Settings: c.Settings,
+		Quiescence: c.work})
 }
 
 // StopControllers stops the controllers, if they run, and waits for them.
@@ -110,5 +114,19 @@ func (c *Clocked) Passing(step time.Duration, what string, f func() bool) {
 		}
 		c.Step(step)
 		return false
+	})
+}
+
+// AwaitRest waits, while time passes in small steps, until the controllers have had no work for a while. It does not wait
+// for watches that are held.
+func (c *Clocked) AwaitRest() {
+	c.Helper()
+	idle := 0
+	c.Reaches("the controllers have nothing to do", func() bool {
+		idle++
+		if len(c.work.Busy(0)) > 0 {
+			idle = 0
+		}
+		return idle == 10
 	})
 }

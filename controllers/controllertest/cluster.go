@@ -18,7 +18,9 @@
 //	clocked.go    Clocked: the same in time that is moved by hand
 //	node.go       nodes that the test plays itself, and their pods
 //	identity.go   each controller acts as itself; Signing has the control plane's keys
-//	faults.go     Faults: refused writes and late caches
+//	faults.go     Faults: refused writes, late caches, and caches that stand still
+//	namesake.go   Replace: another object of the same name
+//	fakeenv/      one controller on client-go's clientset for tests
 //	extensions.go Extensions: groups of other servers that are away
 //	history.go    every state that was ever stored, in order
 //	walk.go       Walk: random changes, restarts and kills while a promise is checked

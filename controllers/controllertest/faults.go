@@ -15,16 +15,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Faults stand between the controllers and the API server: they refuse requests at will and bring watch events late,
-// which a server that is well does not do. The zero value does neither.
+// Faults stand between the controllers and the API server: they refuse requests at will and bring watch events late
+// or not at all, which a server that is well does not do. The zero value does none of it.
 type Faults struct {
 	// Late is how long a piece of a watch is held back at most: caches are as stale. It is set before the controllers
 	// start.
 	Late time.Duration
 
-	mu     sync.Mutex
-	refuse func(verb, plural string) bool
-	writes map[string]int // by verb and resource
+	mu       sync.Mutex
+	refuse   func(verb, plural string) bool
+	writes   map[string]int           // by verb and resource, when they are sent
+	answered map[string]int           // the same of all requests but watches, when the answer is there
+	held     map[string]chan struct{} // by resource: closed when its watches may go on
 }
 
 // Between returns a configuration whose requests pass the faults.
@@ -56,10 +58,58 @@ func (f *faultyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 			Body:   io.NopCloser(bytes.NewReader(status)), Request: r}, err
 	}
 	response, err := f.next.RoundTrip(r)
-	if err == nil && f.Late > 0 && r.URL.Query().Has("watch") {
-		response.Body = lateBody{response.Body, f.Late}
+	if !r.URL.Query().Has("watch") {
+		f.answer(r)
+	} else if err == nil {
+		response.Body = &lateBody{ReadCloser: response.Body, Faults: f.Faults, plural: Plural(r.URL.Path),
+			closed: make(chan struct{})}
 	}
 	return response, err
+}
+
+// Hold keeps back all that watches of the resources bring from now on, as if a cache were far behind, until release is
+// called or the test ends the watch.
+func (f *Faults) Hold(plurals ...string) (release func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	gate := make(chan struct{})
+	if f.held == nil {
+		f.held = map[string]chan struct{}{}
+	}
+	for _, plural := range plurals {
+		f.held[plural] = gate
+	}
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, plural := range plurals {
+			delete(f.held, plural)
+		}
+		close(gate)
+	}
+}
+
+// gate is closed when the watches of a resource may go on; nil where they are not held.
+func (f *Faults) gate(plural string) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held[plural]
+}
+
+func (f *Faults) answer(r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.answered == nil {
+		f.answered = map[string]int{}
+	}
+	f.answered[r.Method+" "+Plural(r.URL.Path)]++
+}
+
+// Answered is how many requests of a verb and a resource the API server has answered, watches not counted.
+func (f *Faults) Answered(verb, plural string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.answered[verb+" "+plural]
 }
 
 // RefuseNext has the next n writes of a verb (an HTTP method) and a resource refused, as if a quota were exceeded.
@@ -100,20 +150,42 @@ func Plural(path string) string {
 	if parts[0] == "apis" {
 		parts = parts[1:]
 	}
-	parts = parts[2:]
+	parts = parts[min(2, len(parts)):]
+	if len(parts) == 0 {
+		return "" // of discovery
+	}
 	if len(parts) > 2 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize" {
 		parts = parts[2:]
 	}
 	return parts[0]
 }
 
+// lateBody is a watch that is late, and held while its resource is.
 type lateBody struct {
 	io.ReadCloser
-	late time.Duration
+	*Faults
+	plural string
+	closed chan struct{}
+	once   sync.Once
 }
 
-func (b lateBody) Read(p []byte) (int, error) {
+// Read implements io.Reader.
+func (b *lateBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	<-time.After(rand.N(b.late))
+	if b.Late > 0 {
+		<-time.After(rand.N(b.Late))
+	}
+	if gate := b.gate(b.plural); gate != nil {
+		select {
+		case <-gate:
+		case <-b.closed:
+		}
+	}
 	return n, err
+}
+
+// Close implements io.Closer.
+func (b *lateBody) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return b.ReadCloser.Close()
 }

@@ -86,6 +86,14 @@ func (r *rightsTransport) RoundTrip(request *http.Request) (*http.Response, erro
 // NewSigning runs the named controllers with the keys of the control plane, in time that is moved by hand. It is
 // always an API server of the test's own.
 func NewSigning(t testing.TB, names ...string) *Clocked {
+	c := NewIdle(t, names...)
+	c.Restart()
+	return c
+}
+
+// NewIdle is NewSigning before any controller runs: the first Restart starts the named ones, whose caches then have all
+// objects that the test has made.
+func NewIdle(t testing.TB, names ...string) *Clocked {
 	if os.Getenv(testenv.ExternalVariable) != "" {
 		t.Skipf("not run against the server that %s names: the controllers sign with the control plane's own keys",
 			testenv.ExternalVariable)
@@ -93,7 +101,6 @@ func NewSigning(t testing.TB, names ...string) *Clocked {
 	config := testenv.Start(t, testenv.APIServerOnly())
 	c := ClockedAt(t, config, names...)
 	c.Settings = testenv.ControllerSettings(t, config)
-	c.Restart()
 	return c
 }
 
