@@ -97,8 +97,8 @@ func (s *Server) authorizeFor(ctx context.Context, a authz.Attributes, record *a
 	if record != nil {
 		auditDecision(record, decision, reason, err)
 	}
-	if decision == authz.Allow {
-		return nil
+	if decision == authz.Allow || ctx.Err() != nil {
+		return ctx.Err() // a request that has ended reads nothing, whatever it may read
 	}
 	if err != nil {
 		s.Log.Warn("an authorizer failed", "user", a.User.Name, "error", err)

@@ -3,10 +3,12 @@ package apiserver_test
 import (
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -169,6 +171,43 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 		o.about[len(o.about)-1].NonResourceAttributes)
 	o.mu.Unlock()
 	require.Zero(t, o.questions("admin"))
+}
+
+// TestAuthorizationWebhook_ClientsTimeoutDoesNotTurnItOff has a webhook that denies what RBAC would allow, and leaves the
+// decision to RBAC when it fails. A client that asks for less time than the webhook takes must not get past it.
+func TestAuthorizationWebhook_ClientsTimeoutDoesNotTurnItOff(t *testing.T) {
+	t.Parallel()
+	o := startOpinions(t)
+	o.says(authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "never"})
+	a := assemble(t, builtin.Kinds(), apiserver.Options{Authorization: o.asked(t,
+		clocktesting.NewFakePassiveClock(time.Now()),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.Certificate().Raw}), "Webhook", "RBAC")})
+	a.create(secrets, m{"metadata": m{"name": "x"}, "stringData": m{"k": "hidden"}})
+	for i, c := range []struct{ method, path string }{
+		{http.MethodGet, secrets + "/x?timeout=1ns&resourceVersion=0"}, {http.MethodGet, secrets + "/x?timeout=1ns"},
+		{http.MethodGet, secrets + "?timeout=1ns&resourceVersion=0"}, {http.MethodGet, "/metrics?timeout=1ns"},
+		{http.MethodGet, "/openapi/v2?timeout=1ns"}, {http.MethodGet, "/apis/apps/v1?timeout=1ns"},
+		{http.MethodPost, secrets + "?timeout=1ns&dryRun=All"}, {http.MethodDelete, secrets + "/x?timeout=1ns"},
+	} {
+		name := fmt.Sprint("jane-", i)
+		a.create(clusterRoleBindings, clusterRoleBinding(name, "cluster-admin", subject("User", name)))
+		answer := a.as(name).do(c.method, c.path, nil)
+		require.Equal(t, http.StatusGatewayTimeout, answer.code, "%s %s: %s", c.method, c.path, answer.body)
+		require.NotContains(t, string(answer.body), "hidden")
+		require.Equal(t, 1, o.questions(name), "the webhook was called in spite of the timeout")
+	}
+	a.get(secrets + "/x").ok(http.StatusOK)
+}
+
+func TestRequest_ThatHasEndedReadsNothing(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.create(secrets, m{"metadata": m{"name": "x"}})
+	for _, path := range []string{secrets + "/x", secrets, secrets + "/x?resourceVersion=0", "/api", "/version", "/metrics",
+		"/openapi/v3", "/readyz"} {
+		answer := s.get(path + map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "timeout=1ns")
+		require.Equal(t, http.StatusGatewayTimeout, answer.code, "%s: %s", path, answer.body)
+	}
 }
 
 func TestAuthorizationWebhook_OneWithoutOurTrustIsNotAsked(t *testing.T) {

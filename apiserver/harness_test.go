@@ -37,6 +37,7 @@ const (
 	configMaps  = "/api/v1/namespaces/default/configmaps"
 	deployments = "/apis/apps/v1/namespaces/default/deployments"
 	namespaces  = "/api/v1/namespaces"
+	secrets     = "/api/v1/namespaces/default/secrets"
 	nodes       = "/api/v1/nodes"
 
 	mergePatch     = "application/merge-patch+json"

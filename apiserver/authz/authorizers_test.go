@@ -236,6 +236,19 @@ func TestAuthorizers_FailurePolicies(t *testing.T) {
 	require.InDelta(t, 1, counters(t, a)["webhook_evaluations_total/w/timeout"], 0)
 }
 
+func TestAuthorizers_RequestsThatAreCanceledAreDenied(t *testing.T) {
+	t.Parallel()
+	o := startOracle(t, nil)
+	o.hang = make(chan struct{})
+	defer close(o.hang)
+	a, _ := configured(t, header+o.entry("w", abstained)+"- {type: AlwaysAllow, name: alwaysallow}\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d, _, err := a.Authorize(ctx, &authz.Attributes{User: jane, Verb: "get", Path: "/"})
+	require.Equal(t, authz.Deny, d)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 func TestAuthorizers_OlderReviewsAndCaching(t *testing.T) {
 	t.Parallel()
 	o := startOracle(t, map[string]any{"allowed": true})

@@ -85,8 +85,32 @@ func newWebhook(o webhookOptions) (*webhookAuthorizer, error) {
 	return w, nil
 }
 
-// Authorize implements Authorizer.
-func (w *webhookAuthorizer) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
+// Authorize implements Authorizer. The call has the webhook's own time limit and not the deadline of the request, since
+// the client chooses that: a client that a webhook would deny must not be able to turn the webhook's answer into an
+// error. If the client goes away meanwhile, the call ends and the request is denied.
+func (w *webhookAuthorizer) Authorize(request context.Context, a *Attributes) (Decision, string, error) {
+	ctx, cancel := withoutDeadline(request)
+	defer cancel()
+	decision, reason, err := w.review(ctx, a)
+	if ctx.Err() != nil {
+		return Deny, "", fmt.Errorf("authorization webhook %s: %w", w.name, ctx.Err())
+	}
+	return decision, reason, err
+}
+
+// withoutDeadline returns a context that ends when the request is canceled, but not when its deadline passes.
+func withoutDeadline(request context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(request))
+	stop := context.AfterFunc(request, func() {
+		if errors.Is(request.Err(), context.Canceled) {
+			cancel()
+		}
+	})
+	return ctx, func() { stop(); cancel() }
+}
+
+// review asks the server where its conditions are met. Without an answer, the decision is onError.
+func (w *webhookAuthorizer) review(ctx context.Context, a *Attributes) (Decision, string, error) {
 	review := question(a)
 	if len(w.conditions.expressions) > 0 {
 		ask, err := w.matches(ctx, &review.Spec)
