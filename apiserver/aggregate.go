@@ -62,7 +62,7 @@ func (s *Server) passOn(w http.ResponseWriter, hr *http.Request, to *aggregation
 	}
 	var seat flowcontrol.Request
 	defer s.leaveSeat(&seat)
-	observed(w).labels, observed(w).seat = aggregatedLabels(&a, hr, to), &seat
+	observed(w).labels = aggregatedLabels(&a, hr, to)
 	if !aggregation.Connects(&a) {
 		if err := s.takeSeat(w, hr, &seat, &a, 1); err != nil {
 			return err

@@ -24,19 +24,21 @@ import (
 // response records the outcome of a request for metrics, and what the error path needs.
 type response struct {
 	http.ResponseWriter
+	server  *Server
 	of      *http.Request
 	code    int
 	bytes   int64
-	request *request // once resolved
-	dryRun  bool     // said in the body
-	// labels and seat are those of a request that was passed on to an aggregated server.
-	labels *metrics.Request
-	seat   *flowcontrol.Request
-	start  time.Time
-	audit  *audit.Request // nil for one that is not audited
-	memory budget.Account
-	stream countedStream
-	long   bool // it may go on for as long as the client likes
+	request *request         // once resolved
+	dryRun  bool             // said in the body
+	labels  *metrics.Request // of a request that was passed on to an aggregated server
+	// seat is nil until the request has asked for seats. sending is set while Server.sending watches over writes.
+	seat    *flowcontrol.Request
+	sending bool
+	start   time.Time
+	audit   *audit.Request // nil for one that is not audited
+	memory  budget.Account
+	stream  countedStream
+	long    bool // it may go on for as long as the client likes
 }
 
 // observed returns the response that Server.observe has made, which Options.Middleware may have wrapped.
@@ -66,6 +68,9 @@ func (r *response) Write(b []byte) (int, error) {
 	r.answered(http.StatusOK)
 	timer := r.audit.Begin(audit.ResponseWrite)
 	loan := r.lend(len(b))
+	if !r.sending && r.bytes+int64(len(b)) > httpBuffer && r.seat != nil && r.seat.Executing() {
+		defer r.server.sending(r)()
+	}
 	n, err := r.ResponseWriter.Write(b)
 	loan.Return()
 	timer.End()
@@ -100,7 +105,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 // that it became.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
-		w := &response{ResponseWriter: hw, of: r, start: time.Now(), memory: s.memory.Open(), long: s.longRunning(r)}
+		w := &response{ResponseWriter: hw, server: s, of: r, start: time.Now(), memory: s.memory.Open(), long: s.longRunning(r)}
 		defer w.memory.Close()
 		room := false
 		w.stream, room = s.enter(r)
@@ -195,12 +200,28 @@ func (s *Server) longRunning(r *http.Request) bool {
 	return longRunning(r)
 }
 
-// longRunning is Server.longRunning for requests that this server answers itself.
+// longRunning is Server.longRunning for requests that this server answers itself: watches, subresources that connect,
+// and a few paths. The parameter "watch" of any other request means nothing.
 func longRunning(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "watch") &&
-		query.Flag(r.URL.Query(), "watch") ||
+		isCollectionPath(r.URL.Path) && query.Flag(r.URL.Query(), "watch") ||
 		r.Method == http.MethodGet && isWatchPath(r.URL.Path) ||
 		proxy.Connects(r.URL.Path) || isLongPath(r.URL.Path)
+}
+
+// isCollectionPath reports whether a path is that of a collection of objects, which a client can watch:
+// /api/v1/nodes, /apis/apps/v1/namespaces/default/deployments.
+func isCollectionPath(path string) bool {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case len(parts) > 2 && parts[0] == "api":
+		parts = parts[2:]
+	case len(parts) > 3 && parts[0] == "apis":
+		parts = parts[3:]
+	default:
+		return false
+	}
+	return len(parts) == 1 || len(parts) == 3 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize"
 }
 
 // isLongPath reports whether a path is one that is not about objects and may take as long as the client likes: a

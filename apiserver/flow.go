@@ -60,6 +60,7 @@ var (
 // takeSeat waits until the request may be served with a number of seats. The caller calls leaveSeat in any case.
 func (s *Server) takeSeat(w http.ResponseWriter, hr *http.Request, seat *flowcontrol.Request, a *authz.Attributes,
 	width int) error {
+	observed(w).seat = seat
 	if s.flow == nil {
 		return nil
 	}

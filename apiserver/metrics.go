@@ -29,11 +29,11 @@ func (s *Server) count(w *response, r *http.Request, took time.Duration) {
 		labels.DryRun = "All"
 	}
 	waited := time.Duration(0)
-	switch {
-	case w.request != nil:
-		waited = w.request.seat.Waited()
-	case w.labels != nil:
-		labels, waited = *w.labels, w.seat.Waited()
+	if w.seat != nil {
+		waited = w.seat.Waited()
+	}
+	if w.labels != nil {
+		labels = *w.labels
 	}
 	s.metrics.Done(labels, w.code, took, waited, w.bytes)
 }

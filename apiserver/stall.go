@@ -39,24 +39,26 @@ func (r *request) waiting() (over func()) {
 	return afterStall(func() { r.flow.Finish(r.seat) })
 }
 
-// sending is called before a client is to read what it may not want to, and what it returns afterwards. If that takes
-// long, the request gives its seats back, if it has any, and what it holds is counted: when there is no memory for it,
-// the client that has kept others waiting longest is cut off.
+// sending is called before writes that wait for the client to read, and the function that it returns afterwards. If
+// they take long, the request gives back its seats, whichever route it took, and what it holds is counted: when there is
+// no memory for it, the client that has kept others waiting longest is cut off. Calls may nest; the outermost counts.
 func (s *Server) sending(w http.ResponseWriter) (sent func()) {
-	if s.flow == nil && !s.memory.Limited() {
+	to := observed(w)
+	if to.sending || s.flow == nil && !s.memory.Limited() {
 		return func() {}
 	}
-	to := observed(w)
+	to.sending = true
 	var loan *budget.Loan
 	over := afterStall(func() {
-		if r := to.request; r != nil && r.flow != nil && r.seat.Executing() {
-			r.flow.Finish(r.seat)
+		if to.seat != nil && to.seat.Executing() {
+			s.leaveSeat(to.seat)
 		}
 		loan = s.memory.Stall(stalledMemory, lateAfter(0), to.cutOff)
 	})
 	return func() {
 		over()
 		loan.Return()
+		to.sending = false
 	}
 }
 

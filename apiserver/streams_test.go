@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
@@ -75,5 +77,55 @@ func TestStreams_TakeNoMoreMemoryThanThereIs(t *testing.T) {
 		if frame.Header().Type == http2.FrameHeaders {
 			answered++
 		}
+	}
+}
+
+// largePaths answer with more than net/http buffers. None of them is a watch, whatever its parameters say.
+var largePaths = []string{"/openapi/v2", "/openapi/v2?watch=1", "/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1?watch=true",
+	"/metrics", "/metrics?watch=1", "/apis/apps/v1?watch=1", secrets + "/large", secrets + "/large?watch=1",
+	secrets, "/api/v1/namespaces/default/status?watch=1"}
+
+func startUnread(t *testing.T, o apiserver.Options) *assembly {
+	a := assemble(t, builtin.Kinds(), o)
+	a.mayAll("jane", "many")
+	a.create(secrets, m{"metadata": m{"name": "large"}, "stringData": m{"k": strings.Repeat("x", 20_000)}})
+	a.patch("/api/v1/namespaces/default", mergePatch, m{"metadata": m{"annotations": m{"a": strings.Repeat("x", 20_000)}}}).
+		ok(200)
+	return a
+}
+
+// An answer that its client does not read keeps no seat, whichever path it is of: seats are for everyone.
+func TestStreams_UnreadAnswersGiveTheirSeatsBack(t *testing.T) {
+	t.Parallel()
+	a := startUnread(t, apiserver.Options{RequestTimeout: unhurried, Limits: apiserver.Limits{RequestsInFlight: 2}})
+	jane, many := a.as("jane"), a.as("many")
+	for _, path := range largePaths {
+		framer, conn := rawHTTP2(t, many, path, 8)
+		for answered := 0; answered < 8; { // all of them, since each gives its seat to the next
+			frame, err := framer.ReadFrame()
+			require.NoError(t, err, path)
+			if frame.Header().Type == http2.FrameHeaders {
+				answered++
+			}
+		}
+		jane.get(configMaps).ok(200)
+		require.NoError(t, conn.Close())
+	}
+}
+
+func TestStreams_UnreadAnswersEnd(t *testing.T) {
+	t.Parallel()
+	a := startUnread(t, apiserver.Options{RequestTimeout: 2 * time.Second})
+	for _, path := range largePaths {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			framer, _ := rawHTTP2(t, a.as("many").within(t), path, 1)
+			for {
+				frame, err := framer.ReadFrame()
+				if err != nil || frame.Header().Type == http2.FrameRSTStream || frame.Header().Type == http2.FrameGoAway {
+					return // the test's own time-out ends it where nothing does
+				}
+			}
+		})
 	}
 }
