@@ -144,6 +144,7 @@ type Server struct {
 	controlPlane *controlplane.ControlPlane
 	services     *servicealloc.Allocator
 	proxy        *proxy.Proxy
+	elsewhere    *elsewhere
 	lifetimes    *ttl.Lifetimes
 	definitions  *definitions.Definitions // nil if there are none
 	webhooks     *webhook.Client
@@ -208,7 +209,10 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.cluster = cluster.New(cluster.Options{Store: o.Store, Registry: o.Registry, Objects: ownObjects{s},
 		Authorizer: s.authorizer, Appliers: &s.appliers, Log: o.Log})
 	s.drain, s.beginDrain = context.WithCancel(context.Background())
-	s.proxy = proxy.New(s.drain, o.Kubelet, proxyObjects{s}, s.debugLog())
+	s.elsewhere = newElsewhere(o.Kubelet.Dial)
+	kubelet := o.Kubelet
+	kubelet.Dial = s.elsewhere.Dial
+	s.proxy = proxy.New(s.drain, kubelet, proxyObjects{s}, s.debugLog())
 	s.controlPlane, err = controlplane.New(controlplane.Options{Store: o.Store, Registry: o.Registry,
 		Objects:  ownObjects{s},
 		Services: s.services, ServiceCIDRs: s.services.CIDRs, AdvertiseAddress: o.AdvertiseAddress,
@@ -217,6 +221,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Authentication.KubeletClient = o.Kubelet.Certificate
 	if s.authn, err = authn.New(o.Authentication, cluster.Credentials{Cluster: s.cluster}, o.Clock,
 		o.Log); err != nil {
 		return nil, err
@@ -387,6 +392,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		// Bodies that nobody reads yet, because their requests wait, are held in memory.
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReceiveBufferPerConnection: 128 << 10,
 			MaxReceiveBufferPerStream: 64 << 10},
+	}
+	if own, ok := ln.Addr().(*net.TCPAddr); ok {
+		s.elsewhere.listener.Store(own)
 	}
 	srv.RegisterOnShutdown(s.beginDrain)
 	defer s.proxy.Close()

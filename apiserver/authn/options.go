@@ -2,6 +2,7 @@ package authn
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -14,6 +15,9 @@ import (
 type Options struct {
 	// ClientCAs sign the certificates of clients.
 	ClientCAs CAs
+	// KubeletClient is the certificate that the server presents to nodes; nil for none. It is no credential here, so that
+	// a node cannot make the server act on an API server.
+	KubeletClient *tls.Certificate
 	// RequestHeader believes front proxies; nil believes none.
 	RequestHeader *RequestHeader
 	// TokenFile has tokens and their users; "" for none.
@@ -59,7 +63,8 @@ func New(o Options, objects Objects, clock clock.PassiveClock, log *slog.Logger)
 		a.proxied = a.proxied.with(o.RequestHeader.Headers)
 	}
 	if o.ClientCAs != nil {
-		a.requests = append(a.requests, ClientCertificates{CAs: o.ClientCAs, Clock: clock})
+		a.requests = append(a.requests, ClientCertificates{CAs: o.ClientCAs, Clock: clock,
+			Refused: o.KubeletClient})
 	}
 	if o.TokenFile != "" {
 		file, err := openTokenFile(o.TokenFile, log)

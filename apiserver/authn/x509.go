@@ -1,7 +1,9 @@
 package authn
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -47,30 +49,49 @@ type ClientCertificates struct {
 	CAs CAs
 	// Clock is what the validity of certificates goes by.
 	Clock clock.PassiveClock
+	// Refused is a certificate whose key is no credential; nil for none.
+	Refused *tls.Certificate
 }
+
+// KubeletClient is the user of API servers in requests to nodes. Nodes choose where such requests go, so that no API
+// server accepts it.
+const KubeletClient = "kube-apiserver-kubelet-client"
 
 // Authenticate verifies the chain once for each connection and set of CAs.
 func (c ClientCertificates) Authenticate(r *http.Request) (*User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
 	}
-	user, err := connectionOf(r).client.current(c.CAs.Pool(), c.Clock.Now(), r.TLS.PeerCertificates, userOf)
+	user, err := connectionOf(r).client.current(c.CAs.Pool(), c.Clock.Now(), r.TLS.PeerCertificates, c.userOf)
 	return user, err == nil, err
 }
 
 var (
 	errBadCertificate = errors.New("client certificate is not valid")
 	errBadProxy       = errors.New("the client certificate is not a front proxy's")
+	errKubeletClient  = errors.New("the client certificate is an API server's, for requests to nodes")
 	errExpired        = errors.New("client certificate has expired")
 )
 
 // userOf verifies a user's certificate.
-func userOf(cas *x509.CertPool, now time.Time, chain []*x509.Certificate) (*User, error) {
+func (c ClientCertificates) userOf(cas *x509.CertPool, now time.Time, chain []*x509.Certificate) (*User, error) {
 	subject := chain[0].Subject
 	if verifyChain(cas, now, chain) != nil || subject.CommonName == "" {
 		return nil, errBadCertificate
 	}
+	if subject.CommonName == KubeletClient || c.refuses(chain[0]) {
+		return nil, errKubeletClient
+	}
 	return authenticated(&User{Name: subject.CommonName, Groups: slices.Clone(subject.Organization)}), nil
+}
+
+// refuses reports whether a certificate has the key of the refused one.
+func (c ClientCertificates) refuses(leaf *x509.Certificate) bool {
+	if c.Refused == nil || len(c.Refused.Certificate) == 0 {
+		return false
+	}
+	refused, err := x509.ParseCertificate(c.Refused.Certificate[0])
+	return err != nil || bytes.Equal(refused.RawSubjectPublicKeyInfo, leaf.RawSubjectPublicKeyInfo)
 }
 
 func verifyChain(cas *x509.CertPool, now time.Time, chain []*x509.Certificate) error {

@@ -8,6 +8,8 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
 // The roles and bindings of every cluster, as Kubernetes v1.37 has them with its default features.
@@ -28,7 +30,7 @@ type Policy struct {
 const ClusterAdmins = "coxswain:cluster-admins"
 
 // KubeletClient is the API server's user in requests to kubelets.
-const KubeletClient = "kube-apiserver-kubelet-client"
+const KubeletClient = authn.KubeletClient
 
 // Bootstrap is the policy that every cluster has. The rules of aggregated roles are filled in, so that
 // they also hold if no controller fills them in.

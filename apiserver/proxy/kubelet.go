@@ -42,8 +42,8 @@ var DefaultKubeletAddressTypes = []corev1.NodeAddressType{
 // nodeHeader names the node to an agent that serves several. A kubelet serves one and ignores it.
 const nodeHeader = "Coxswain-Node"
 
-// dialTimeout is how long a node, a pod or a service may take to accept a connection.
-const dialTimeout = 30 * time.Second
+// DialTimeout is how long a node, a pod or a service may take to accept a connection.
+const DialTimeout = 30 * time.Second
 
 // unverified returns a transport to nodes that accepts any certificate (PodLogOptions.insecureSkipTLSVerifyBackend).
 func (px *Proxy) unverified() *http.Transport {

@@ -63,14 +63,14 @@ func New(ctx context.Context, o KubeletOptions, objects Objects, log *log.Logger
 		o.AddressTypes = DefaultKubeletAddressTypes
 	}
 	if o.Dial == nil {
-		o.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+		o.Dial = (&net.Dialer{Timeout: DialTimeout}).DialContext
 	}
 	transport := func(tc *tls.Config) *http.Transport {
 		protocols := &http.Protocols{}
 		protocols.SetHTTP1(true)
 		return &http.Transport{
 			DialContext: o.Dial, TLSClientConfig: tc, Protocols: protocols,
-			TLSHandshakeTimeout: dialTimeout, DisableCompression: true, MaxIdleConnsPerHost: 2,
+			TLSHandshakeTimeout: DialTimeout, DisableCompression: true, MaxIdleConnsPerHost: 2,
 			IdleConnTimeout: time.Minute,
 		}
 	}
