@@ -126,6 +126,9 @@ type Write struct {
 	TTL time.Duration
 	// KeepTTL leaves the time to live of an Update's document as it is, in place of TTL.
 	KeepTTL bool
+	// Ending marks the document of an object that is being deleted: a full disk takes some of them, because they
+	// lead to deletions. It holds for the whole commit.
+	Ending bool
 }
 
 // AnyRevision, as Write.Expect of an Update or a Delete, compares nothing: the document is written or

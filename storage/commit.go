@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -18,10 +17,8 @@ func (e *etcd) Commit(ctx context.Context, writes []Write) (*Outcome, error) {
 	if err := e.connected(ctx); err != nil {
 		return nil, writeError(err)
 	}
-	if slices.ContainsFunc(writes, func(w Write) bool { return w.Op != Delete }) {
-		if err := e.disk.full(); err != nil {
-			return nil, err
-		}
+	if err := e.disk.admit(writes); err != nil {
+		return nil, err
 	}
 	outcome, err := e.commit(ctx, writes)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {

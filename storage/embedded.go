@@ -94,7 +94,7 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
 	b := newEtcd(client, o.Prefix)
 	b.server, b.disk = server, diskOf(dir)
 	if o.Unsafe {
-		b.disk.database = "" // data that may be lost needs no reserve
+		b.disk.database, b.disk.reserve = "", "" // data that may be lost needs no reserve
 	}
 	if err := b.disk.full(); err != nil {
 		o.Log.Warn("no document can be written", "error", err)

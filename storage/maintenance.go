@@ -45,6 +45,12 @@ func (s *Status) Has(a Alarm) bool {
 	return false
 }
 
+// crowded reports that making room may help: the quota is reached, or the disk is full and the database is
+// large enough to matter.
+func (s *Status) crowded() bool {
+	return s.Has(NoSpace) || s.DiskFull && s.Size > diskReserve
+}
+
 // trouble returns nil while etcd can be read. An etcd at its quota can: were all API servers on it not ready, load
 // balancers would have none left, and nobody could delete. kube-apiserver is ready then, too.
 func (s *Status) trouble() error {
@@ -100,6 +106,13 @@ func (e *etcd) Defragment(ctx context.Context) error {
 	if e.inProcess() {
 		// v3client's own method reports to a health service that an etcd without listeners does not
 		// have.
+		status, err := e.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if err := e.disk.roomToCopy(status.InUse); err != nil {
+			return fmt.Errorf("defragment: %w", err)
+		}
 		if err := e.server.Server.Backend().Defrag(); err != nil {
 			return fmt.Errorf("defragment: %w", err)
 		}

@@ -88,16 +88,19 @@ func (s *Store) makeRoomIfNeeded() {
 	s.try("make room in etcd", s.makeRoom)
 }
 
-// makeRoom makes an embedded etcd that has reached its quota accept writes again. It has no listener
-// that etcdctl could do this through. History is dropped first, whatever its retention: accepting
-// writes is worth more.
+// makeRoom makes an embedded etcd that has reached its quota, or has filled its disk, accept writes again.
+// It has no listener that etcdctl could do this through. History is dropped first, whatever its retention:
+// accepting writes is worth more.
 func (s *Store) makeRoom(ctx context.Context) error {
 	status, err := s.backend.Status(ctx)
-	if err != nil || !status.Embedded || !status.Has(NoSpace) {
+	if err != nil || !status.Embedded || !status.crowded() {
 		return err
 	}
 	if err := s.backend.Compact(ctx, status.Revision); err != nil && !errors.Is(err, ErrExpired) {
 		return err
+	}
+	if !status.Has(NoSpace) {
+		return s.defragment(ctx)
 	}
 	if err := s.backend.Defragment(ctx); err != nil {
 		return err

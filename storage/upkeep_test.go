@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -316,6 +318,15 @@ func TestReady_TellsOfACorruptEtcd(t *testing.T) {
 	require.NotErrorIs(t, err, ErrUnknownOutcome)
 }
 
+// diskWith gives the backend a disk with so many free bytes, which may be changed.
+func diskWith(b Backend, bytes uint64) *atomic.Uint64 {
+	var free atomic.Uint64
+	free.Store(bytes)
+	b.(*etcd).disk.free = func() (uint64, error) { return free.Load(), nil }
+	b.(*etcd).disk.roomUntil.Store(0)
+	return &free
+}
+
 func TestCommit_AFullDiskTakesOnlyDeletions(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -323,9 +334,7 @@ func TestCommit_AFullDiskTakesOnlyDeletions(t *testing.T) {
 	s := openStore(t, b, Options{})
 	o := create(t, s, podKey("default", "a"), pod("default", "a", ""))
 	require.NoError(t, s.Ready(ctx))
-	var free atomic.Uint64
-	b.(*etcd).disk.free = func() (uint64, error) { return free.Load(), nil }
-	b.(*etcd).disk.roomUntil.Store(0)
+	free := diskWith(b, 0)
 	another := Write{Op: Create, Key: podKey("default", "b"), Value: []byte(`{}`)}
 	_, err := s.Commit(ctx, another)
 	require.ErrorIs(t, err, ErrNoSpace)
@@ -335,6 +344,110 @@ func TestCommit_AFullDiskTakesOnlyDeletions(t *testing.T) {
 	_, err = s.Commit(ctx, another)
 	require.NoError(t, err)
 	require.NoError(t, s.Ready(ctx))
+}
+
+// Graceful deletion writes the object before it deletes it.
+func TestCommit_AFullDiskTakesSomeDocumentsOfEndingObjects(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := startBackend(t)
+	s := openStore(t, b, Options{})
+	o := create(t, s, podKey("default", "a"), pod("default", "a", ""))
+	quota := create(t, s, podKey("default", "b"), pod("default", "b", ""))
+	free := diskWith(b, 0)
+	big := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", endingReserve/4))
+	mark := func() error {
+		result, err := s.Commit(ctx, Write{Op: Update, Key: o.Key, Value: big, Expect: o.Revision, Ending: true})
+		if err == nil {
+			o = result.Objects[0]
+		}
+		return err
+	}
+	for range 2 {
+		for range 3 {
+			require.NoError(t, mark())
+		}
+		require.ErrorIs(t, mark(), ErrNoSpace, "the log has a segment ahead, and no more")
+		result, err := s.Commit(ctx,
+			Write{Op: Update, Key: o.Key, Value: []byte(`{"metadata":{}}`), Expect: o.Revision, Ending: true},
+			Write{Op: Update, Key: quota.Key, Value: []byte(`{"metadata":{}}`), Expect: quota.Revision})
+		require.NoError(t, err, "a small one fits, and so does what is written with it")
+		o, quota = result.Objects[0], result.Objects[1]
+		_, err = s.Commit(ctx, Write{Op: Update, Key: quota.Key, Value: []byte(`{}`), Expect: quota.Revision})
+		require.ErrorIs(t, err, ErrNoSpace)
+		free.Store(1 << 40)
+		o = update(t, s, o, []byte(`{"metadata":{}}`))
+		free.Store(0)
+		b.(*etcd).disk.roomUntil.Store(0)
+	}
+	remove(t, s, o)
+}
+
+// etcd exits when it cannot save a snapshot.
+func TestDisk_GivesBlocksBackWhenNoneIsFree(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "member", "snap"), 0o700))
+	d := diskOf(dir)
+	free := uint64(1 << 40)
+	d.free = func() (uint64, error) { return free, nil }
+	blocks := func() int64 {
+		info, err := os.Stat(filepath.Join(dir, reserveFile))
+		require.NoError(t, err)
+		return info.Size()
+	}
+	deletion := []Write{{Op: Delete}}
+	for range 2 {
+		d.roomUntil.Store(0)
+		require.NoError(t, d.admit(deletion))
+		require.EqualValues(t, reserveSize, blocks())
+		d.roomUntil.Store(0)
+		free = diskReserve - 1
+		require.NoError(t, d.admit(deletion))
+		require.EqualValues(t, reserveSize, blocks(), "there is space left")
+		free = 0
+		require.NoError(t, d.admit(deletion))
+		require.EqualValues(t, reserveSize-reservePiece, blocks())
+		for range 100 {
+			require.NoError(t, d.admit(deletion))
+		}
+		require.Zero(t, blocks())
+		free = 1 << 40
+	}
+}
+
+func TestUpkeep_GivesADiskBackWhatDeletionsHaveFreed(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	b := startBackend(t)
+	fake := clocktesting.NewFakeClock(noon)
+	s := openStore(t, b, Options{Clock: fake})
+	big := fmt.Appendf(nil, `{"metadata":{},"data":%q}`, strings.Repeat("x", 1<<20))
+	var objects []*Object
+	for i := range 30 {
+		objects = append(objects, create(t, s, podKey("default", fmt.Sprint(i)), big))
+	}
+	for _, o := range objects {
+		remove(t, s, o)
+	}
+	size := func() int64 {
+		status, err := b.Status(ctx)
+		require.NoError(t, err)
+		return status.Size
+	}
+	require.Greater(t, size(), int64(diskReserve))
+	free := diskWith(b, 0)
+	another := Write{Op: Create, Key: podKey("default", "a"), Value: []byte(`{}`)}
+	_, err := s.Commit(ctx, another)
+	require.ErrorIs(t, err, ErrNoSpace)
+	require.ErrorIs(t, b.Defragment(ctx), ErrNoSpace, "it takes a copy of the database")
+	free.Store(diskReserve - 1)
+	require.Eventually(t, func() bool {
+		fake.Step(roomEvery)
+		_, err := s.Commit(ctx, another)
+		require.ErrorIs(t, err, ErrNoSpace)
+		return size() < 1<<20
+	}, patience, 10*time.Millisecond)
 }
 
 func TestUpkeep_DefragmentsOnSchedule(t *testing.T) {
