@@ -111,8 +111,31 @@ func (s *Server) bodyOptions(r *request, body []byte, o *metav1.DeleteOptions) e
 	return nil
 }
 
-// deleteObject deletes the write's object, or marks it. gone says which.
+// withoutGrace is the warning about an object for whose grace period there was no space.
+const withoutGrace = "etcd is out of space: the object was deleted at once, without a grace period"
+
+// deleteObject deletes the write's object, or marks it. gone says which. If etcd has no space for the mark, and the
+// object waits for its grace period alone, it is deleted at once: otherwise no pod could be deleted to make space.
 func (s *Server) deleteObject(ctx context.Context, wr *write, options *metav1.DeleteOptions) (
+	o *storage.Object, gone bool, err error) {
+	o, gone, err = s.tryDelete(ctx, wr, options)
+	if !errors.Is(err, storage.ErrNoSpace) || gone {
+		return o, gone, err
+	}
+	atOnce := *options
+	atOnce.GracePeriodSeconds = new(int64)
+	o, gone, full := s.tryDelete(ctx, wr, &atOnce)
+	if errors.Is(full, storage.ErrNoSpace) {
+		return nil, false, err
+	}
+	if full == nil && gone {
+		wr.warnings = append(wr.warnings, withoutGrace)
+	}
+	return o, gone, full
+}
+
+// tryDelete deletes the write's object, or marks it.
+func (s *Server) tryDelete(ctx context.Context, wr *write, options *metav1.DeleteOptions) (
 	o *storage.Object, gone bool, err error) {
 	o, err = s.modify(ctx, wr, func(old api.Object) (api.Object, error) {
 		gone = false

@@ -261,6 +261,45 @@ func TestFault_EtcdThatDoesNotAnswer(t *testing.T) {
 	require.Equal(t, []string{"a"}, a.get(configMaps).names())
 }
 
+// An etcd at its quota takes deletions only. A graceful one begins with a document.
+func TestFault_AFullEtcdDeletesAtOnceWhatWouldWaitForItsGracePeriod(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
+	a.create(accounts, m{"metadata": m{"name": "default"}})
+	for _, name := range []string{"a", "b", "c", "dry", "held", "ended"} {
+		p := pod(name)
+		p["spec"].(m)["nodeName"] = "n"
+		if name == "held" {
+			p["metadata"].(m)["finalizers"] = []string{"example.com/hold"}
+		}
+		a.create(pods, p)
+	}
+	a.delete(pods+"/ended", nil).ok(http.StatusOK)
+	a.backend.set(func(ctx context.Context, writes []storage.Write) (*storage.Outcome, error) {
+		for _, w := range writes {
+			if w.Op == storage.Create || w.Op == storage.Update {
+				return nil, storage.ErrNoSpace
+			}
+		}
+		return a.backend.Backend.Commit(ctx, writes)
+	}, nil)
+	gone := a.delete(pods+"/a", nil).ok(http.StatusOK)
+	require.Contains(t, gone.header.Get("Warning"), "deleted at once, without a grace period")
+	a.gone(pods + "/a")
+	a.delete(pods+"/b?gracePeriodSeconds=60", nil).ok(http.StatusOK)
+	a.gone(pods + "/b")
+	a.delete(pods+"/c", m{"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": m{"uid": "another"}}).refused(
+		http.StatusConflict, metav1.StatusReasonConflict, "UID")
+	a.delete(pods+"/dry?dryRun=All", nil).ok(http.StatusOK)
+	a.delete(pods+"/held", nil).refused(http.StatusInsufficientStorage, metav1.StatusReasonInternalError,
+		"etcd is out of space")
+	require.Empty(t, a.get(pods+"/held").ok(http.StatusOK).object().GetDeletionTimestamp())
+	a.delete(pods+"/ended?gracePeriodSeconds=0", nil).ok(http.StatusOK)
+	require.Equal(t, []string{"c", "dry", "held"}, a.get(pods).names())
+	a.delete(pods+"?fieldSelector=metadata.name!%3Dheld", nil).ok(http.StatusOK)
+	require.Equal(t, []string{"held"}, a.get(pods).names())
+}
+
 func TestFault_EtcdThatHangsIsATimeout(t *testing.T) {
 	t.Parallel()
 	a := assemble(t, builtin.Kinds(), apiserver.Options{})

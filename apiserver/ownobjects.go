@@ -62,7 +62,8 @@ func (o ownObjects) Update(res *api.Resource, stored *storage.Object, subresourc
 	}
 	obj.SetManagedFields(owners)
 	doc, err := encoding.Encode(res, obj)
-	return []storage.Write{{Op: storage.Update, Key: stored.Key, Value: doc, Expect: stored.Revision}}, err
+	return []storage.Write{{Op: storage.Update, Key: stored.Key, Value: doc, Expect: stored.Revision,
+		Ending: obj.GetDeletionTimestamp() != nil}}, err
 }
 
 // writer is the server as a field manager.

@@ -162,7 +162,8 @@ func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object
 		}
 		return storage.NewObject(current.Key, removed.Revision, doc)
 	}
-	w := storage.Write{Op: storage.Update, Key: current.Key, Value: doc, Expect: current.Revision, TTL: life.Lease}
+	w := storage.Write{Op: storage.Update, Key: current.Key, Value: doc, Expect: current.Revision, TTL: life.Lease,
+		Ending: obj.GetDeletionTimestamp() != nil}
 	with := append(reserves, life.Writes...)
 	return s.withQuota(ctx, wr, obj, old, func(quotas []storage.Write) (*storage.Object, error) {
 		return s.commit(ctx, wr, w, append(with, quotas...)...)
