@@ -1,6 +1,10 @@
 package apiserver
 
-import "time"
+import (
+	"time"
+
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+)
 
 // Limits keep one client, or many, from taking all that the server has. 0 is the default, a
 // negative number no limit.
@@ -23,6 +27,14 @@ type Limits struct {
 	// such limit.
 	RequestMemory int64
 }
+
+// LeastRequestMemory is the least budget of requests, in bytes. Any object that etcd takes can be replaced within it:
+// both the body, of a megabyte and a half, and the stored object are decoded. Watches and connections have limits of
+// the same size; those of a control plane fit several times.
+const LeastRequestMemory = (encoding.ObjectWeight+encoding.BodyWeight)*largestObject + 1<<20
+
+// largestObject is the most that etcd takes in a request.
+const largestObject = 3 << 19
 
 // headerTimeout is how long a client may take for its TLS handshake, and for the headers of
 // a request.

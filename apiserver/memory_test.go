@@ -49,6 +49,28 @@ func TestMemory_WhatWouldNeverFitIsRefusedAndTheRestServed(t *testing.T) {
 	require.Contains(t, metrics, "\ncoxswain_request_memory_refused_total 0\n")
 }
 
+// What etcd takes can be created and replaced with the least budget, and no more than created with a smaller one.
+func TestMemory_TheLeastBudgetReplacesTheLargestObject(t *testing.T) {
+	t.Parallel()
+	for size, code := range map[int64]int{apiserver.LeastRequestMemory: http.StatusOK,
+		apiserver.LeastRequestMemory - 3<<20: http.StatusRequestEntityTooLarge} {
+		a := assemble(t, builtin.Kinds(), apiserver.Options{Limits: apiserver.Limits{RequestMemory: size}})
+		a.mayAll("jane")
+		jane := a.as("jane")
+		large := deployment("large", 0)
+		large["spec"].(m)["template"].(m)["spec"].(m)["containers"] = []any{m{"name": "main", "image": "nginx",
+			"env": []any{m{"name": "LARGE", "value": strings.Repeat("x", 3<<19-8<<10)}}}}
+		jane.do(http.MethodPost, deployments, large).ok(http.StatusCreated)
+		large["metadata"].(m)["labels"] = m{"a": "b"}
+		jane.put(deployments+"/large", large).ok(code)
+		jane.do(http.MethodPatch, deployments+"/large", `{"metadata":{"labels":{"c":"d"}}}`, "Content-Type",
+			mergePatch).ok(http.StatusOK)
+		jane.do(http.MethodGet, deployments, "", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").ok(
+			http.StatusOK)
+		jane.delete(deployments+"/large", nil).ok(http.StatusOK)
+	}
+}
+
 // An update needs memory for its body and for the object. Each of several would wait for the rest for ever if it held
 // the first while others hold theirs.
 func TestMemory_UpdatesOfLargeObjectsDoNotWaitForEachOther(t *testing.T) {

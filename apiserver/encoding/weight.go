@@ -22,6 +22,8 @@ const (
 	nodeWeight = 768
 	// protobufWeight is for each byte of protobuf, of which two may be a string.
 	protobufWeight = 10
+	// BodyWeight is what decoding a body in JSON takes for each of its bytes, beside its values.
+	BodyWeight = 6
 	// ObjectWeight is what decoding, changing and encoding a stored object takes for each of its bytes.
 	ObjectWeight = 12
 )
@@ -37,7 +39,7 @@ func Weight(media string, body []byte) int64 {
 	case strings.Contains(media, "yaml"):
 		return 8*size + yamlWeight(body)
 	}
-	return 6*size + jsonWeight(body)
+	return BodyWeight*size + jsonWeight(body)
 }
 
 // jsonWeight counts values outside of strings.

@@ -184,8 +184,8 @@ func (f *limitFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&f.connections, "max-connections-per-client", 4096,
 		"how many connections one IP address may have; 0 is no limit")
 	fs.Var(&f.memory, "max-request-memory", "how many bytes requests may hold together beside the stored objects, "+
-		"such as 64Mi; those that do not fit wait or are answered 429. By default, or with 0, a half of what the "+
-		"memory limit (GOMEMLIMIT or the cgroup's) leaves, and no limit without one")
+		"such as 64Mi, and 28Mi at least; those that do not fit wait or are answered 429. By default, or with 0, a "+
+		"half of what the memory limit (GOMEMLIMIT or the cgroup's) leaves, and no limit without one")
 	fs.IntVar(&f.watches, "max-watches-per-user", 10_000, "how many watches one user may have; 0 is no limit")
 }
 

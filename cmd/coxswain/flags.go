@@ -9,7 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/coxswain-dev/coxswain/apiserver"
 )
 
 // Flags are checked here for values that are useless for every subcommand, by their types and, for
@@ -27,6 +30,8 @@ var forms = map[string]func(string) error{
 	"secure-port":          isPort, "port": isPort,
 	"node-prefix":  isNodePrefix,
 	"etcd-servers": isServer,
+
+	"max-request-memory": isRequestMemory,
 }
 
 // checkFlags rejects useless values, with the flag's name.
@@ -118,6 +123,19 @@ func isServer(text string) error {
 	}
 	if host == "" || strings.ContainsAny(host, " \t") {
 		return fmt.Errorf("%q is not the URL of a server", text)
+	}
+	return nil
+}
+
+// isRequestMemory accepts a budget of requests that every object fits into.
+func isRequestMemory(text string) error {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return err
+	}
+	if n := q.Value(); n != 0 && n < apiserver.LeastRequestMemory {
+		return fmt.Errorf("%s is less than %dMi, which replacing an object of the largest size takes; 0 goes by the "+
+			"memory limit", text, apiserver.LeastRequestMemory>>20)
 	}
 	return nil
 }

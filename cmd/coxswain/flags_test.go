@@ -63,6 +63,7 @@ func TestFlags_AreRefusedByName(t *testing.T) {
 		{"controllers", "--concurrent-job-syncs", "-1"},
 		{"apiserver", "--etcd-servers", "https://"}, {"certs", "check-expiration", "--fail-within", "-1h"},
 		{"health", "--timeout", "-1s", "http://127.0.0.1:1"},
+		{"up", "--max-request-memory", "1Mi"}, {"apiserver", "--max-request-memory", "-64Mi"},
 	} {
 		named := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--") })
 		flag, _, _ := strings.Cut(args[named], "=")
@@ -80,4 +81,17 @@ func TestFlags_AreRefusedByName(t *testing.T) {
 		require.NoError(t, run(args...), args)
 	}
 	require.NoError(t, isHost("*.example.com"))
+}
+
+func TestFlags_NameTheLeastMemoryOfRequests(t *testing.T) {
+	t.Parallel()
+	for text, refused := range map[string]bool{"1Mi": true, "27Mi": true, "-64Mi": true, "1": true, "28Mi": false,
+		"64Mi": false, "0": false} {
+		err := isRequestMemory(text)
+		if refused {
+			require.ErrorContains(t, err, text+" is less than 28Mi")
+		} else {
+			require.NoError(t, err, text)
+		}
+	}
 }
