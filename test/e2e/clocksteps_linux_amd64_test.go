@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coxswain-dev/coxswain/test/wallclock"
 )
 
 // graceOfNodes is how long a node may be silent here. It says that it is there every ten seconds.
@@ -44,15 +46,18 @@ func TestClocks_StepByAnHourAndBack(t *testing.T) {
 	c.nodesReady(3)
 	c.newPodRuns("before")
 	seen := c.watchSteady()
-	var clocks []*wallClock
+	var clocks []*wallclock.Clock
 	for _, part := range parts {
-		clocks = append(clocks, wallClockOf(t, part.p))
+		clock, err := wallclock.Of(part.p.cmd.Process.Pid)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = clock.Close() })
+		clocks = append(clocks, clock)
 	}
 	n := 0
-	step := func(what string, ahead time.Duration, stepped ...*wallClock) {
+	step := func(what string, ahead time.Duration, stepped ...*wallclock.Clock) {
 		t.Helper()
 		for _, clock := range stepped {
-			clock.step(ahead)
+			require.NoError(t, clock.Step(ahead))
 		}
 		n++
 		from := time.Now()

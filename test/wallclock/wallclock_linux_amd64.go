@@ -1,6 +1,4 @@
-//go:build e2e
-
-package e2e
+package wallclock
 
 import (
 	"bufio"
@@ -12,21 +10,15 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
-// wallClock is the wall clock of a running coxswain, which a test can step without it being restarted or built in any
-// other way. Go reads the time by a function that the kernel maps into each process (vdso(7)) and keeps its address in
-// a variable. Here the variable gets the address of code that calls that function and adds to what it returns; the time
-// that only goes on (CLOCK_MONOTONIC) stays as it is, as on a machine whose clock is set.
-type wallClock struct {
-	t      *testing.T
-	p      *process
+// Clock is the wall clock of a running coxswain. Go reads the time by a function that the kernel maps into each
+// process (vdso(7)), and keeps its address in a variable. Of sets that variable to the address of code that calls the
+// function and adds seconds to its result. CLOCK_MONOTONIC stays as it is, as on a machine whose clock is set.
+type Clock struct {
 	memory *os.File
-	ahead  int64 // where the seconds are that are added
+	ahead  int64 // the address of the seconds that are added
 }
 
 // clockCode is called as clock_gettime(edi, rsi). The first blank is the address of the kernel's function, the second
@@ -61,44 +53,61 @@ type mapping struct {
 	access, name     string
 }
 
-func wallClockOf(t *testing.T, p *process) *wallClock {
-	t.Helper()
-	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.cmd.Process.Pid), os.O_RDWR, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = memory.Close() })
-	c := &wallClock{t: t, p: p, memory: memory}
-	mappings, err := mappingsOf(p.cmd.Process.Pid)
-	require.NoError(t, err)
-	kernels, err := c.kernelFunction(mappings)
-	require.NoError(t, err)
-	variable, err := c.variable(mappings, kernels)
-	require.NoError(t, err)
+// Of takes over the wall clock of a process, which is stopped for a moment. Close the clock at the end.
+func Of(pid int) (c *Clock, err error) {
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	c = &Clock{memory: memory}
+	defer func() {
+		if err != nil {
+			_ = c.Close()
+		}
+	}()
+	mappings, err := mappingsOf(pid)
+	if err != nil {
+		return nil, err
+	}
+	function, err := c.kernelFunction(mappings)
+	if err != nil {
+		return nil, err
+	}
+	variable, err := c.variable(mappings, function)
+	if err != nil {
+		return nil, err
+	}
 	code, err := c.room(mappings)
-	require.NoError(t, err)
-
+	if err != nil {
+		return nil, err
+	}
 	c.ahead = code + clockCodeAdds
 	text := bytes.Clone(clockCode)
-	binary.LittleEndian.PutUint64(text[clockCodeCalls:], uint64(kernels))
-	p.signal(syscall.SIGSTOP)
-	defer p.signal(syscall.SIGCONT)
-	c.write(code, text)
-	c.write(variable, binary.LittleEndian.AppendUint64(nil, uint64(code)))
-	return c
+	binary.LittleEndian.PutUint64(text[clockCodeCalls:], uint64(function))
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, syscall.Kill(pid, syscall.SIGCONT)) }()
+	if err := c.write(code, text); err != nil {
+		return nil, err
+	}
+	return c, c.write(variable, binary.LittleEndian.AppendUint64(nil, uint64(code)))
 }
 
-// step sets how far the clock is ahead of this machine's.
-func (c *wallClock) step(ahead time.Duration) {
-	c.t.Helper()
-	c.write(c.ahead, binary.LittleEndian.AppendUint64(nil, uint64(ahead/time.Second)))
+// Step sets how far the clock is ahead of the machine's, in whole seconds.
+func (c *Clock) Step(ahead time.Duration) error {
+	return c.write(c.ahead, binary.LittleEndian.AppendUint64(nil, uint64(ahead/time.Second)))
 }
 
-func (c *wallClock) write(at int64, content []byte) {
-	c.t.Helper()
+// Close lets go of the process. Its clock stays as it is.
+func (c *Clock) Close() error { return c.memory.Close() }
+
+func (c *Clock) write(at int64, content []byte) error {
 	_, err := c.memory.WriteAt(content, at)
-	require.NoError(c.t, err)
+	return err
 }
 
-func (c *wallClock) read(from, to int64) ([]byte, error) {
+func (c *Clock) read(from, to int64) ([]byte, error) {
 	content := make([]byte, to-from)
 	_, err := c.memory.ReadAt(content, from)
 	return content, err
@@ -129,7 +138,7 @@ func mappingsOf(pid int) (all []mapping, err error) {
 }
 
 // kernelFunction is the address of the kernel's function.
-func (c *wallClock) kernelFunction(mappings []mapping) (int64, error) {
+func (c *Clock) kernelFunction(mappings []mapping) (int64, error) {
 	for _, m := range mappings {
 		if m.name != "[vdso]" {
 			continue
@@ -156,7 +165,7 @@ func (c *wallClock) kernelFunction(mappings []mapping) (int64, error) {
 }
 
 // variable is the address of the only variable of the program that has a value.
-func (c *wallClock) variable(mappings []mapping, value int64) (int64, error) {
+func (c *Clock) variable(mappings []mapping, value int64) (int64, error) {
 	wanted := binary.LittleEndian.AppendUint64(nil, uint64(value))
 	var found []int64
 	end := int64(0) // of the program and of what follows it without a gap
@@ -185,7 +194,7 @@ func (c *wallClock) variable(mappings []mapping, value int64) (int64, error) {
 }
 
 // room is an address at which there is room for the code: between the headers of the program and its first function.
-func (c *wallClock) room(mappings []mapping) (int64, error) {
+func (c *Clock) room(mappings []mapping) (int64, error) {
 	m := mappings[0]
 	if m.offset != 0 || !strings.HasPrefix(m.access, "r-x") {
 		return 0, fmt.Errorf("the program begins with %+v", m)
