@@ -9,6 +9,24 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
+// ValidateMetadata returns the errors in the metadata of an object that is about to be created (old is nil) or
+// updated: apimachinery's rules for all kinds, the kind's rule for names, and for most built-in kinds that a
+// finalizer has a domain.
+func (r *Resource) ValidateMetadata(obj, old Object) field.ErrorList {
+	path, validateName := field.NewPath("metadata").Plain(), r.ValidateName
+	if r.GenericMetadata && old != nil {
+		validateName = validate.SegmentName
+	}
+	errs := ValidateObjectMeta(obj, r.Namespaced, validateName, path)
+	if !r.GenericMetadata {
+		errs = append(errs, standardFinalizers(obj, path)...)
+	}
+	if old != nil {
+		errs = append(errs, ValidateObjectMetaUpdate(obj, old, path)...)
+	}
+	return errs
+}
+
 // ValidateObjectMeta checks the metadata of an object of any kind: the form of name and generateName (nil
 // validateName means a DNS-1123 subdomain), the presence or absence of a namespace, labels, annotations
 // (256 KiB together), owner references, finalizers and managed fields. path is "metadata" for an object at
@@ -19,10 +37,9 @@ func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(n
 		validateName = naming.NameIsDNSSubdomain
 	}
 	if soundName(meta, namespaced, validateName) && soundDetails(meta) && soundFinalizers(meta.GetFinalizers()) {
-		return standardFinalizers(meta, path)
+		return nil
 	}
-	errs := validation.ValidateObjectMetaAccessor(meta, namespaced, validateName, path)
-	return append(errs, standardFinalizers(meta, path)...)
+	return validation.ValidateObjectMetaAccessor(meta, namespaced, validateName, path)
 }
 
 // ValidateObjectMetaUpdate checks the metadata that an update may not change: name, namespace, uid,

@@ -99,6 +99,10 @@ type Resource struct {
 	// ValidateName returns why a name is not allowed; nil means a DNS-1123 subdomain (apimachinery's
 	// NameIsDNSSubdomain). prefix is true for generateName.
 	ValidateName func(name string, prefix bool) []string
+	// GenericMetadata holds objects' metadata to the rules for all kinds alone, as Kubernetes does for custom
+	// resources and a few built-in kinds: a finalizer needs no domain, and the name, which an update cannot
+	// change, must then only be a segment of a path.
+	GenericMetadata bool
 	// References are the fields in which the kind's objects name others; nil has owner references alone.
 	References *References
 	// Permit returns what the caller may not write; nil permits all that is valid.

@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -156,4 +157,50 @@ func TestCustom_WatchesShowTheVersionAskedFor(t *testing.T) {
 		require.Equal(t, version, mark.Object.GetAPIVersion())
 		require.Equal(t, "Valve", mark.Object.GetKind())
 	}
+}
+
+// Controllers' finalizers often have no slash (finalizers.fluxcd.io): custom resources have them with a warning.
+func TestCustom_FinalizersNeedNoPath(t *testing.T) {
+	t.Parallel()
+	s := startValves(t)
+	const (
+		flux   = "finalizers.fluxcd.io"
+		dotted = `299 - "metadata.finalizers: \"%s\": prefer a domain-qualified finalizer name including a path (/) to ` +
+			`avoid accidental conflicts with other finalizer writers"`
+		plain = `299 - "metadata.finalizers: \"mine\": prefer a domain-qualified finalizer name to avoid accidental ` +
+			`conflicts with other finalizer writers"`
+	)
+	about := func(name string) []string { return []string{fmt.Sprintf(dotted, name)} }
+	held := valve("held", m{"size": 1})
+	held["metadata"] = m{"name": "held", "finalizers": []string{flux, "example.com/a", "kubernetes"}}
+	made := s.create(valves, held)
+	require.Equal(t, about(flux), made.header["Warning"])
+
+	stored := made.object().Object
+	stored["metadata"].(m)["labels"] = m{"a": "b"}
+	put := s.put(valves+"/held", stored).ok(http.StatusOK)
+	require.Empty(t, put.header["Warning"], "it had the finalizer before")
+	status := s.patch(valves+"/held/status", mergePatch, `{"metadata":{"finalizers":["b.c"]},"status":{"replicas":1}}`)
+	require.Empty(t, status.ok(http.StatusOK).header["Warning"])
+	require.Equal(t, []any{flux, "example.com/a", "kubernetes"}, status.at("metadata", "finalizers"))
+
+	patched := s.patch(valves+"/held", mergePatch, `{"metadata":{"finalizers":["mine","finalizers.fluxcd.io"]}}`)
+	require.Equal(t, []string{plain}, patched.ok(http.StatusOK).header["Warning"])
+	applied := s.do(http.MethodPatch, valves+"/held?fieldManager=argo", m{"apiVersion": "example.org/v2", "kind": "Valve",
+		"metadata": m{"finalizers": []string{"resources-finalizer.argocd.argoproj.io"}}}, "Content-Type", applyPatch)
+	require.Equal(t, about("resources-finalizer.argocd.argoproj.io"), applied.ok(http.StatusOK).header["Warning"])
+	older := s.patch(oldValves+"/held", mergePatch, `{"metadata":{"finalizers":["x.y"]}}`).ok(http.StatusOK)
+	require.Contains(t, older.header["Warning"], about("x.y")[0])
+
+	for _, wrong := range []string{"a b", "a/b/c", "-x", "example.com/"} {
+		s.patch(valves+"/held", mergePatch, m{"metadata": m{"finalizers": []string{wrong}}}).
+			refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "metadata.finalizers: Invalid value")
+	}
+	// A definition's own metadata has the same rule, without the warning.
+	crd := s.patch("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/valves.example.org", mergePatch,
+		m{"metadata": m{"finalizers": []string{flux}}}).ok(http.StatusOK)
+	require.Empty(t, crd.header["Warning"])
+	s.patch("/api/v1/namespaces/default", mergePatch, m{"metadata": m{"finalizers": []string{flux}}}).
+		refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+			"name is neither a standard finalizer name nor is it fully qualified")
 }

@@ -25,11 +25,12 @@ import (
 func validatingPolicies() *api.Resource {
 	return &api.Resource{
 		Group: admissionGroup, Version: "v1", Kind: "ValidatingAdmissionPolicy", Plural: "validatingadmissionpolicies",
-		Governs:     true,
-		Categories:  []string{"api-extensions"},
-		New:         func() api.Object { return &admissionv1.ValidatingAdmissionPolicy{} },
-		NewList:     func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyList{} },
-		Conditional: true,
+		Governs:         true,
+		Categories:      []string{"api-extensions"},
+		New:             func() api.Object { return &admissionv1.ValidatingAdmissionPolicy{} },
+		NewList:         func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyList{} },
+		Conditional:     true,
+		GenericMetadata: true,
 
 		Default: api.Typed(func(p *admissionv1.ValidatingAdmissionPolicy) {
 			defaults.SetPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
@@ -319,12 +320,13 @@ func validatePolicyStatus(p, _ *admissionv1.ValidatingAdmissionPolicy) field.Err
 func validatingPolicyBindings() *api.Resource {
 	return &api.Resource{
 		Group: admissionGroup, Version: "v1", Kind: "ValidatingAdmissionPolicyBinding",
-		Plural:      "validatingadmissionpolicybindings",
-		Governs:     true,
-		Categories:  []string{"api-extensions"},
-		New:         func() api.Object { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
-		NewList:     func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyBindingList{} },
-		Conditional: true,
+		Plural:          "validatingadmissionpolicybindings",
+		Governs:         true,
+		Categories:      []string{"api-extensions"},
+		New:             func() api.Object { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
+		NewList:         func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyBindingList{} },
+		Conditional:     true,
+		GenericMetadata: true,
 
 		Default: api.Typed(func(b *admissionv1.ValidatingAdmissionPolicyBinding) {
 			defaultMatch(b.Spec.MatchResources)
@@ -408,11 +410,12 @@ func validateParamRef(ref *admissionv1.ParamRef, path *field.Path) field.ErrorLi
 func mutatingPolicies() *api.Resource {
 	return &api.Resource{
 		Group: admissionGroup, Version: "v1", Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies",
-		Governs:     true,
-		Categories:  []string{"api-extensions"},
-		New:         func() api.Object { return &admissionv1.MutatingAdmissionPolicy{} },
-		NewList:     func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyList{} },
-		Conditional: true,
+		Governs:         true,
+		Categories:      []string{"api-extensions"},
+		New:             func() api.Object { return &admissionv1.MutatingAdmissionPolicy{} },
+		NewList:         func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyList{} },
+		Conditional:     true,
+		GenericMetadata: true,
 
 		Default: api.Typed(func(p *admissionv1.MutatingAdmissionPolicy) {
 			defaults.SetPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
@@ -516,12 +519,13 @@ func validateMutation(m *admissionv1.Mutation, path *field.Path) field.ErrorList
 func mutatingPolicyBindings() *api.Resource {
 	return &api.Resource{
 		Group: admissionGroup, Version: "v1", Kind: "MutatingAdmissionPolicyBinding",
-		Plural:      "mutatingadmissionpolicybindings",
-		Governs:     true,
-		Categories:  []string{"api-extensions"},
-		New:         func() api.Object { return &admissionv1.MutatingAdmissionPolicyBinding{} },
-		NewList:     func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyBindingList{} },
-		Conditional: true,
+		Plural:          "mutatingadmissionpolicybindings",
+		Governs:         true,
+		Categories:      []string{"api-extensions"},
+		New:             func() api.Object { return &admissionv1.MutatingAdmissionPolicyBinding{} },
+		NewList:         func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyBindingList{} },
+		Conditional:     true,
+		GenericMetadata: true,
 
 		Default: api.Typed(func(b *admissionv1.MutatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) }),
 		Validate: api.Check(func(b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {

@@ -24,12 +24,13 @@ const admissionGroup = admissionv1.GroupName
 func mutatingWebhooks() *api.Resource {
 	return &api.Resource{
 		Group: admissionGroup, Version: "v1", Kind: "MutatingWebhookConfiguration",
-		Plural:      "mutatingwebhookconfigurations",
-		Categories:  []string{"api-extensions"},
-		New:         func() api.Object { return &admissionv1.MutatingWebhookConfiguration{} },
-		NewList:     func() runtime.Object { return &admissionv1.MutatingWebhookConfigurationList{} },
-		Conditional: true,
-		Governs:     true,
+		Plural:          "mutatingwebhookconfigurations",
+		Categories:      []string{"api-extensions"},
+		New:             func() api.Object { return &admissionv1.MutatingWebhookConfiguration{} },
+		NewList:         func() runtime.Object { return &admissionv1.MutatingWebhookConfigurationList{} },
+		Conditional:     true,
+		GenericMetadata: true,
+		Governs:         true,
 
 		Default: api.Typed(func(c *admissionv1.MutatingWebhookConfiguration) {
 			for i := range c.Webhooks {
@@ -67,12 +68,13 @@ func mutatingWebhooks() *api.Resource {
 func validatingWebhooks() *api.Resource {
 	return &api.Resource{
 		Group: admissionGroup, Version: "v1", Kind: "ValidatingWebhookConfiguration",
-		Plural:      "validatingwebhookconfigurations",
-		Categories:  []string{"api-extensions"},
-		New:         func() api.Object { return &admissionv1.ValidatingWebhookConfiguration{} },
-		NewList:     func() runtime.Object { return &admissionv1.ValidatingWebhookConfigurationList{} },
-		Conditional: true,
-		Governs:     true,
+		Plural:          "validatingwebhookconfigurations",
+		Categories:      []string{"api-extensions"},
+		New:             func() api.Object { return &admissionv1.ValidatingWebhookConfiguration{} },
+		NewList:         func() runtime.Object { return &admissionv1.ValidatingWebhookConfigurationList{} },
+		Conditional:     true,
+		GenericMetadata: true,
+		Governs:         true,
 
 		Default: api.Typed(func(c *admissionv1.ValidatingWebhookConfiguration) {
 			for i := range c.Webhooks {

@@ -7,7 +7,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
-	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
 func setDefaults(crd *definition) {
@@ -42,8 +41,8 @@ func storeVersion(crd *definition) {
 // terminate begins the deletion of a definition, which the finalizer keeps until its objects are deleted. The
 // condition's time is that of the deletion.
 func terminate(crd *definition) {
-	if !slices.Contains(crd.Finalizers, validate.CustomResourceCleanup) {
-		crd.Finalizers = append(crd.Finalizers, validate.CustomResourceCleanup)
+	if !slices.Contains(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) {
+		crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
 	}
 	condition := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.Terminating,
 		Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionPending",

@@ -17,12 +17,13 @@ type definition = apiextensionsv1.CustomResourceDefinition
 func customResourceDefinitions() *api.Resource {
 	return &api.Resource{
 		Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition",
-		Plural:      "customresourcedefinitions",
-		ShortNames:  []string{"crd", "crds"},
-		Categories:  []string{"api-extensions"},
-		New:         func() api.Object { return &definition{} },
-		NewList:     func() runtime.Object { return &apiextensionsv1.CustomResourceDefinitionList{} },
-		Conditional: true,
+		Plural:          "customresourcedefinitions",
+		ShortNames:      []string{"crd", "crds"},
+		Categories:      []string{"api-extensions"},
+		New:             func() api.Object { return &definition{} },
+		NewList:         func() runtime.Object { return &apiextensionsv1.CustomResourceDefinitionList{} },
+		Conditional:     true,
+		GenericMetadata: true,
 
 		Default:       api.Typed(setDefaults),
 		PrepareCreate: api.Typed(storeVersion),

@@ -63,7 +63,7 @@ func TestTerminate_KeepsTheDefinitionForItsObjects(t *testing.T) {
 		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"}},
 		crd.Status.Conditions)
 	// The finalizer has no domain of its own; an update of the definition may keep it nevertheless.
-	require.Empty(t, api.ValidateObjectMeta(crd, false, nil, nil))
+	require.Empty(t, kind().ValidateMetadata(crd, nil))
 }
 
 func TestStatus_ValidatesAcceptedNames(t *testing.T) {

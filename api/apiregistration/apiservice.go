@@ -30,11 +30,12 @@ const (
 func apiServices() *api.Resource {
 	return &api.Resource{
 		Group: apiregistrationv1.GroupName, Version: "v1", Kind: "APIService",
-		Plural:      "apiservices",
-		Categories:  []string{"api-extensions"},
-		New:         func() api.Object { return &apiService{} },
-		NewList:     func() runtime.Object { return &apiregistrationv1.APIServiceList{} },
-		Conditional: true,
+		Plural:          "apiservices",
+		Categories:      []string{"api-extensions"},
+		New:             func() api.Object { return &apiService{} },
+		NewList:         func() runtime.Object { return &apiregistrationv1.APIServiceList{} },
+		Conditional:     true,
+		GenericMetadata: true,
 
 		Default: api.Typed(func(s *apiService) {
 			if s.Spec.Service != nil {

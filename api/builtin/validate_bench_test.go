@@ -176,19 +176,15 @@ func benchmarkChecks(b *testing.B, check func() field.ErrorList) {
 
 // validateWrite calls what the server calls for a write; old is nil for a create.
 func validateWrite(r *api.Resource, obj, old api.Object) field.ErrorList {
-	path := field.NewPath("metadata")
-	errs := api.ValidateObjectMeta(obj, r.Namespaced, r.ValidateName, path)
+	errs := r.ValidateMetadata(obj, old)
 	if r.Validate != nil {
 		errs = append(errs, r.Validate(obj)...)
 	}
 	if old == nil && r.ValidateCreate != nil {
 		errs = append(errs, r.ValidateCreate(obj)...)
 	}
-	if old != nil {
-		errs = append(errs, api.ValidateObjectMetaUpdate(obj, old, path)...)
-		if r.ValidateUpdate != nil {
-			errs = append(errs, r.ValidateUpdate(obj, old)...)
-		}
+	if old != nil && r.ValidateUpdate != nil {
+		errs = append(errs, r.ValidateUpdate(obj, old)...)
 	}
 	return errs
 }

@@ -15,11 +15,12 @@ import (
 func leases() *api.Resource {
 	return &api.Resource{
 		Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Plural: "leases", Namespaced: true,
-		New:            func() api.Object { return &coordinationv1.Lease{} },
-		NewList:        func() runtime.Object { return &coordinationv1.LeaseList{} },
-		CreateOnUpdate: true,
-		Conditional:    true,
-		Validate:       api.Check(validateLease),
+		New:             func() api.Object { return &coordinationv1.Lease{} },
+		NewList:         func() runtime.Object { return &coordinationv1.LeaseList{} },
+		CreateOnUpdate:  true,
+		Conditional:     true,
+		GenericMetadata: true,
+		Validate:        api.Check(validateLease),
 
 		Columns: []metav1.TableColumnDefinition{
 			table.Name,

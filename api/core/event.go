@@ -25,7 +25,9 @@ func events() *api.Resource {
 		NewList:        func() runtime.Object { return &corev1.EventList{} },
 		CreateOnUpdate: true,
 
-		Validate: api.Check(validateEvent),
+		GenericMetadata: true,
+		ValidateName:    validate.SegmentName,
+		Validate:        api.Check(validateEvent),
 		Fields: []string{
 			"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
 			"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",

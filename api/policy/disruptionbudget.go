@@ -16,12 +16,14 @@ import (
 func podDisruptionBudgets() *api.Resource {
 	return &api.Resource{
 		Group: "policy", Version: "v1", Kind: "PodDisruptionBudget", Plural: "poddisruptionbudgets", Namespaced: true,
-		ShortNames:  []string{"pdb"},
-		New:         func() api.Object { return &policyv1.PodDisruptionBudget{} },
-		NewList:     func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} },
-		Conditional: true,
+		ShortNames:      []string{"pdb"},
+		New:             func() api.Object { return &policyv1.PodDisruptionBudget{} },
+		NewList:         func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} },
+		Conditional:     true,
+		GenericMetadata: true,
 
-		Validate: api.Check(validateDisruptionBudget),
+		ValidateName: validate.SegmentName,
+		Validate:     api.Check(validateDisruptionBudget),
 		Status: api.StatusOf(
 			func(b *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &b.Status },
 			(*policyv1.PodDisruptionBudgetStatus).DeepCopy,

@@ -17,26 +17,20 @@ func ValidateMetadata(res *api.Resource, obj, old api.Object) field.ErrorList {
 		equal.Semantic(obj.GetOwnerReferences(), old.GetOwnerReferences()) {
 		return nil
 	}
-	path := field.NewPath("metadata")
-	errs := api.ValidateObjectMeta(obj, res.Namespaced, res.ValidateName, path)
-	return append(errs, api.ValidateObjectMetaUpdate(obj, old, path)...)
+	return res.ValidateMetadata(obj, old)
 }
 
 // Validate returns the registration's errors in an object that is about to be created (old is nil) or updated.
 func Validate(res *api.Resource, obj, old api.Object) field.ErrorList {
-	path := field.NewPath("metadata")
-	errs := api.ValidateObjectMeta(obj, res.Namespaced, res.ValidateName, path)
+	errs := res.ValidateMetadata(obj, old)
 	if res.Validate != nil {
 		errs = append(errs, res.Validate(obj)...)
 	}
 	if old == nil && res.ValidateCreate != nil {
 		errs = append(errs, res.ValidateCreate(obj)...)
 	}
-	if old != nil {
-		errs = append(errs, api.ValidateObjectMetaUpdate(obj, old, path)...)
-		if res.ValidateUpdate != nil {
-			errs = append(errs, res.ValidateUpdate(obj, old)...)
-		}
+	if old != nil && res.ValidateUpdate != nil {
+		errs = append(errs, res.ValidateUpdate(obj, old)...)
 	}
 	return res.ValidateReferences(errs, obj, old)
 }

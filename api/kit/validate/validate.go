@@ -32,13 +32,9 @@ func Finalizer(name string, path *field.Path) field.ErrorList {
 		"name is neither a standard finalizer name nor is it fully qualified")}
 }
 
-// CustomResourceCleanup is the finalizer that keeps a CustomResourceDefinition until its objects are gone.
-const CustomResourceCleanup = "customresourcecleanup.apiextensions.k8s.io"
-
 func IsStandardFinalizer(name string) bool {
 	switch name {
-	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents,
-		CustomResourceCleanup:
+	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
 		return true
 	}
 	return strings.Contains(name, "/")
