@@ -187,7 +187,7 @@ func (s *session) resourceOf(ctx context.Context, name corev1.ResourceName, cont
 		return fail(fmt.Errorf("unable to get metrics for resource %s: %w", name, err))
 	}
 	if target.AverageValue != nil {
-		out, err := s.byAverage(pods, metrics, name, target.AverageValue.MilliValue())
+		out, err := s.byAverage(pods, metrics, name, milli(*target.AverageValue))
 		if err != nil {
 			return fail(err)
 		}
@@ -215,7 +215,7 @@ func (s *session) ofPodsMetric(ctx context.Context, spec *autoscalingv2.MetricSp
 	if err != nil {
 		return proposal{}, fmt.Errorf("unable to get metric %s: %w", m.Metric.Name, err)
 	}
-	out, err := s.byAverage(pods, metrics, "", m.Target.AverageValue.MilliValue())
+	out, err := s.byAverage(pods, metrics, "", milli(*m.Target.AverageValue))
 	if err != nil {
 		return proposal{}, err
 	}
@@ -289,10 +289,10 @@ func (s *session) compare(source string, value int64, target autoscalingv2.Metri
 	out outcome, current autoscalingv2.MetricValueStatus, err error) {
 	switch {
 	case target.Type == autoscalingv2.ValueMetricType && target.Value != nil:
-		out, err = s.byValue(value, target.Value.MilliValue())
+		out, err = s.byValue(value, milli(*target.Value))
 		current.Value = quantity(out.value)
 	case target.Type == autoscalingv2.AverageValueMetricType && target.AverageValue != nil:
-		out = s.byShare(value, target.AverageValue.MilliValue())
+		out = s.byShare(value, milli(*target.AverageValue))
 		current.AverageValue = quantity(out.value)
 	default:
 		err = fmt.Errorf("invalid %s metric source: neither a value target nor an average value target was set", source)

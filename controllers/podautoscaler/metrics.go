@@ -117,7 +117,7 @@ func (m *metricsClient) resource(ctx context.Context, namespace string, selector
 			}
 			usage, ok := c.Usage[name]
 			complete, seen = complete && ok, true
-			sum = plus(sum, usage.MilliValue())
+			sum = plus(sum, milli(usage))
 		}
 		if complete && seen && len(pod.Containers) > 0 {
 			found[pod.Name] = podMetric{sum, pod.Timestamp.Time, pod.Window.Duration}
@@ -215,7 +215,7 @@ func (m *metricsClient) pods(ctx context.Context, namespace string, selector lab
 				window = time.Duration(*seconds) * time.Second
 			}
 		}
-		found[item.DescribedObject.Name] = podMetric{item.Value.MilliValue(), item.Timestamp.Time, window}
+		found[item.DescribedObject.Name] = podMetric{milli(item.Value), item.Timestamp.Time, window}
 	}
 	return found, nil
 }
@@ -236,7 +236,7 @@ func (m *metricsClient) object(ctx context.Context, namespace, resource, name st
 		return 0, fmt.Errorf("unable to fetch metrics from custom metrics API: the custom metrics API server returned "+
 			"%d results when we asked for exactly one", n)
 	}
-	return list.Items[0].Value.MilliValue(), nil
+	return milli(list.Items[0].Value), nil
 }
 
 // external are the values of a metric that belongs to no object, in thousandths.
@@ -259,7 +259,7 @@ func (m *metricsClient) external(ctx context.Context, namespace string, metric a
 		return 0, fmt.Errorf("%w from external metrics API", errNoMetrics)
 	}
 	for i := range list.Items {
-		sum = plus(sum, list.Items[i].Value.MilliValue())
+		sum = plus(sum, milli(list.Items[i].Value))
 	}
 	return sum, nil
 }

@@ -90,7 +90,7 @@ func requests(pods []*corev1.Pod, container string, resource corev1.ResourceName
 	for _, pod := range pods {
 		if pod.Spec.Resources != nil && container == "" {
 			if q, ok := pod.Spec.Resources.Requests[resource]; ok { // of the pod as a whole
-				all[pod.Name] = q.MilliValue()
+				all[pod.Name] = milli(q)
 				continue
 			}
 		}
@@ -103,7 +103,7 @@ func requests(pods []*corev1.Pod, container string, resource corev1.ResourceName
 			if !ok {
 				return nil, fmt.Errorf("missing request for %s in container %s of Pod %s", resource, c.Name, pod.Name)
 			}
-			sum = plus(sum, q.MilliValue())
+			sum = plus(sum, milli(q))
 		}
 		all[pod.Name] = sum
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // tolerance is how far from 1 the ratio of a metric to its target may be before the scale follows.
@@ -106,6 +107,19 @@ func plus(a, b int64) int64 {
 	return a + b
 }
 
+// milli is a quantity in thousandths, or the nearest number that there is. Quantity's own conversion returns arbitrary
+// numbers for what is out of range, even 0.
+func milli(q resource.Quantity) int64 {
+	const most = math.MaxInt64 / 1000
+	switch units := q.AsApproximateFloat64(); {
+	case units >= most:
+		return math.MaxInt64
+	case units <= -most:
+		return -math.MaxInt64
+	}
+	return q.MilliValue()
+}
+
 // percent is how many percent one amount is of another. A pod may use a million times what it requests.
 func percent(used, of int64) int32 {
 	if used > math.MaxInt64/100 {
@@ -183,16 +197,16 @@ func (s *session) byValue(value, target int64) (outcome, error) {
 	return outcome{replicas: ceil(ratio * float64(ready)), value: value}, nil
 }
 
-// byShare is for a target that each pod's share of the metric is compared with.
+// byShare is for a target that each pod's share of the metric is compared with. The pods that there are have shares;
+// if those are on target the scale stays as it was asked for, which may be less: a rollout's surge is not kept.
 func (s *session) byShare(value, target int64) outcome {
-	replicas := s.target.Status.Replicas
-	ratio := float64(value) / (float64(target) * float64(replicas))
-	if !s.tolerance().holds(ratio) {
-		replicas = ceil(float64(value) / float64(target))
+	out := outcome{replicas: s.target.Spec.Replicas, value: value}
+	sharing := float64(s.target.Status.Replicas)
+	if !s.tolerance().holds(float64(value) / (float64(target) * sharing)) {
+		out.replicas = ceil(float64(value) / float64(target))
 	}
-	out := outcome{replicas: replicas, value: value}
-	if n := s.target.Status.Replicas; n > 0 {
-		out.value = int64(math.Ceil(float64(value) / float64(n)))
+	if sharing > 0 {
+		out.value = int64(math.Ceil(float64(value) / sharing))
 	}
 	return out
 }

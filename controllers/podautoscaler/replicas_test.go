@@ -2,6 +2,7 @@ package podautoscaler
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -185,6 +186,42 @@ func TestByValueAndByShare(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.whole, out.replicas, "value: %+v", c)
 		require.Equal(t, c.average, s.byShare(c.value, c.target).replicas, "average: %+v", c)
+	}
+}
+
+// A rollout of two has a third pod for a while. Metrics on target leave the scale at two, whatever their type.
+func TestTolerance_KeepsTheScaleThatWasAskedFor(t *testing.T) {
+	pods := []*corev1.Pod{pod(0, nil), pod(1, nil), pod(2, nil)}
+	each := func() podMetrics { return podMetrics{"p0": {value: 510}, "p1": {value: 510}, "p2": {value: 510}} }
+	for _, spec := range []int32{2, 4} {
+		s := newSession(spec, pods)
+		s.target.Status.Replicas = 3
+		share := s.byShare(31000, 10000)
+		require.Equal(t, spec, share.replicas)
+		require.EqualValues(t, 10334, share.value, "of the pods that there are")
+		value, err := s.byValue(10500, 10000)
+		require.NoError(t, err)
+		require.Equal(t, spec, value.replicas)
+		average, err := s.byAverage(pods, each(), "", 500)
+		require.NoError(t, err)
+		require.Equal(t, spec, average.replicas)
+		utilization, err := s.byUtilization(pods, each(), corev1.ResourceCPU, "", 50)
+		require.NoError(t, err)
+		require.Equal(t, spec, utilization.replicas)
+
+		require.EqualValues(t, 5, s.byShare(50000, 10000).replicas, "off target it follows the metric")
+		require.EqualValues(t, 1, s.byShare(10000, 10000).replicas)
+		require.EqualValues(t, 0, s.byShare(0, 10000).replicas)
+	}
+	s := newSession(2, pods)
+	s.target.Status.Replicas = 0
+	require.EqualValues(t, 3, s.byShare(30000, 10000).replicas, "no pod has a share")
+}
+
+func TestMilli_StaysAtTheNearestNumber(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "1": 1000, "1500m": 1500, "-2": -2000, "9P": 9_000_000_000_000_000_000,
+		"10P": math.MaxInt64, "4e21": math.MaxInt64, "1e999": math.MaxInt64, "-4e21": -math.MaxInt64} {
+		require.Equal(t, want, milli(resource.MustParse(text)), text)
 	}
 }
 
