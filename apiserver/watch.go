@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -109,17 +110,17 @@ func (s *Server) watchRequest(r *request) (storage.WatchRequest, error) {
 
 func (r *request) watchLimit() (time.Duration, error) {
 	text := r.query.Get("timeoutSeconds")
-	if text == "" {
-		return minWatch + rand.N(minWatch), nil
+	seconds, err := int64(0), error(nil)
+	if text != "" {
+		seconds, err = strconv.ParseInt(text, 10, 64)
 	}
-	seconds, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || seconds < 0 {
+	switch {
+	case err != nil || seconds < 0:
 		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid timeoutSeconds %q", text))
-	}
-	if seconds == 0 {
+	case seconds == 0:
 		return minWatch + rand.N(minWatch), nil
 	}
-	return time.Duration(seconds) * time.Second, nil
+	return time.Duration(min(seconds, math.MaxInt64/int64(time.Second))) * time.Second, nil
 }
 
 // stream copies the watcher's events to the client. A batch of events is one write, unless it is long.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -179,6 +180,44 @@ func TestWatch_SendInitialEventsEndsThemWithABookmark(t *testing.T) {
 	w.expect("ADDED", "c")
 }
 
+// A bookmark of a Table is a Table of one row. The row's object carries what the bookmark carries.
+func TestWatch_TablesMarkTheEndOfTheInitialEvents(t *testing.T) {
+	t.Parallel()
+	s := startValves(t)
+	s.create(configMaps, configMap("a"))
+	const query = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	for path, kind := range map[string]string{configMaps: "ConfigMap", valves: "Valve", oldValves: "Valve",
+		"/apis/autoscaling/v1/horizontalpodautoscalers":           "HorizontalPodAutoscaler",
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions": "CustomResourceDefinition"} {
+		for include, want := range map[string]string{"": "PartialObjectMetadata", "Metadata": "PartialObjectMetadata",
+			"Object": kind, "None": "PartialObjectMetadata"} {
+			w := s.watch(path+query+"&includeObject="+include, "Accept", asTable)
+			e, _ := w.next()
+			columns := e.Object.Object["columnDefinitions"]
+			require.NotEmpty(t, columns, "the first Table has them")
+			for ; e.Type == "ADDED"; e, _ = w.next() {
+			}
+			require.Equal(t, "BOOKMARK", e.Type)
+			require.Equal(t, "Table", e.Object.GetKind())
+			rows := e.Object.Object["rows"].([]any)
+			require.Len(t, rows, 1)
+			row := rows[0].(m)
+			require.Len(t, row["cells"], len(columns.([]any)))
+			object := &unstructured.Unstructured{Object: row["object"].(m)}
+			require.Equal(t, want, object.GetKind(), "%s %s", path, include)
+			require.Equal(t, map[string]string{metav1.InitialEventsAnnotationKey: "true"}, object.GetAnnotations())
+			require.Equal(t, e.Object.GetResourceVersion(), object.GetResourceVersion())
+		}
+	}
+	// Any other bookmark, such as the last one of a watch, has no mark.
+	w := s.watch(configMaps+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=1&includeObject=None", "Accept", asTable)
+	e, _ := w.next()
+	for ; e.Type == "ADDED"; e, _ = w.next() {
+	}
+	require.Equal(t, "BOOKMARK", e.Type)
+	require.Nil(t, e.Object.Object["rows"].([]any)[0].(m)["object"])
+}
+
 func TestWatch_TablesAndMetadata(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -219,6 +258,14 @@ func TestWatch_RefusesBadParameters(t *testing.T) {
 		"timeoutSeconds=-1"} {
 		s.get(configMaps+"?watch=1&"+query).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "invalid")
 	}
+	for _, value := range []string{"x", "", "1.5", "99999999999999999999"} {
+		for _, verb := range []string{http.MethodGet, http.MethodDelete} {
+			s.do(verb, configMaps+"?timeoutSeconds="+value, nil).refused(http.StatusBadRequest,
+				metav1.StatusReasonBadRequest, "strconv.ParseInt")
+		}
+	}
+	s.get(configMaps + "?timeoutSeconds=5").ok(http.StatusOK)
+	s.delete(configMaps+"?timeoutSeconds=5", nil).ok(http.StatusOK)
 	s.get(configMaps+"?watch=1", "Accept", "image/png").refused(http.StatusNotAcceptable,
 		metav1.StatusReasonNotAcceptable, "application/json")
 }

@@ -104,27 +104,40 @@ func (f *Framer) Append(ctx context.Context, buf []byte, e *storage.Event) ([]by
 }
 
 func (f *Framer) object(ctx context.Context, e *storage.Event) ([]byte, error) {
-	table, bookmark := f.form.View == ViewTable, e.Type == storage.Bookmark
-	switch {
-	case table && bookmark:
-		return f.form.table(ctx, nil,
-			metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, false)
-	case table:
-		columns := f.columns
-		f.columns = false
-		return f.form.table(ctx, []*storage.Object{e.Object},
-			metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, columns)
-	case bookmark:
-		o, err := storage.NewObject(storage.Key{}, e.Revision, f.bookmark(e))
-		if err != nil {
-			return nil, err
-		}
-		if f.form.Resource.Schema != 0 {
-			return f.form.encode(o) // a schema would add defaults
-		}
-		return f.form.Object(ctx, o)
+	if f.form.View == ViewTable {
+		return f.table(ctx, e)
 	}
-	return f.form.Object(ctx, e.Object)
+	if e.Type != storage.Bookmark {
+		return f.form.Object(ctx, e.Object)
+	}
+	o, err := storage.NewObject(storage.Key{}, e.Revision, f.bookmark(e))
+	if err != nil {
+		return nil, err
+	}
+	if f.form.Resource.Schema != 0 {
+		return f.form.encode(o) // a schema would add defaults
+	}
+	return f.form.Object(ctx, o)
+}
+
+// table returns a Table with one row. That of a bookmark has what the bookmark has.
+func (f *Framer) table(ctx context.Context, e *storage.Event) ([]byte, error) {
+	meta, columns := metav1.ListMeta{ResourceVersion: strconv.FormatInt(e.Revision, 10)}, f.columns
+	f.columns = false
+	if e.Type != storage.Bookmark {
+		return f.form.table(ctx, []*storage.Object{e.Object}, meta, columns)
+	}
+	o, err := storage.NewObject(storage.Key{}, e.Revision, f.bookmark(e))
+	if err != nil {
+		return nil, err
+	}
+	b, err := f.form.tableOf(1, meta, columns, func(context.Context, int) (metav1.TableRow, error) {
+		return f.form.bookmarkRow(o, e.InitialEventsEnd), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.whole(ctx)
 }
 
 // bookmark returns an object of the kind with only a resourceVersion (KEP-956), and the annotation that ends a

@@ -34,6 +34,14 @@ func (f *Form) table(ctx context.Context, objects []*storage.Object, m metav1.Li
 // have been converted.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables
 func (f *Form) tableList(objects []*storage.Object, m metav1.ListMeta, columns bool) (*ListBody, error) {
+	return f.tableOf(len(objects), m, columns, func(ctx context.Context, i int) (metav1.TableRow, error) {
+		return f.row(ctx, objects[i])
+	})
+}
+
+// tableOf is a Table of n rows.
+func (f *Form) tableOf(n int, m metav1.ListMeta, columns bool,
+	row func(ctx context.Context, i int) (metav1.TableRow, error)) (*ListBody, error) {
 	t := metav1.Table{
 		TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"},
 		ListMeta: m,
@@ -50,14 +58,14 @@ func (f *Form) tableList(objects []*storage.Object, m metav1.ListMeta, columns b
 		return nil, fmt.Errorf("encoding a table: %w", err)
 	}
 	const tail = "]}" // rows are the last member
-	return &ListBody{Len: len(objects), Size: -1, head: bytes.TrimSuffix(head, []byte(tail)), between: []byte{','},
+	return &ListBody{Len: n, Size: -1, head: bytes.TrimSuffix(head, []byte(tail)), between: []byte{','},
 		tail: []byte(tail),
 		item: func(ctx context.Context, buf []byte, i int) ([]byte, error) {
-			row, err := f.row(ctx, objects[i])
+			r, err := row(ctx, i)
 			if err != nil {
 				return buf, err
 			}
-			doc, err := json.Marshal(&row)
+			doc, err := json.Marshal(&r)
 			if err != nil {
 				return buf, fmt.Errorf("encoding a table: %w", err)
 			}
@@ -95,4 +103,17 @@ func (f *Form) row(ctx context.Context, o *storage.Object) (metav1.TableRow, err
 		row.Object = runtime.RawExtension{Raw: partialOf(o)}
 	}
 	return row, nil
+}
+
+// bookmarkRow is the row of a bookmark: that of an object of the kind with nothing but its metadata. The end of the
+// initial events is marked in it even if the client wants no objects in rows.
+func (f *Form) bookmarkRow(o *storage.Object, initialEventsEnd bool) metav1.TableRow {
+	row := metav1.TableRow{Cells: f.Resource.CellsAt(f.Clock.Now(), Own(f.Resource).New())}
+	switch {
+	case f.IncludeObject == metav1.IncludeObject:
+		row.Object = runtime.RawExtension{Raw: o.JSON}
+	case f.IncludeObject != metav1.IncludeNone || initialEventsEnd:
+		row.Object = runtime.RawExtension{Raw: partialOf(o)}
+	}
+	return row
 }

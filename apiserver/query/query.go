@@ -73,8 +73,11 @@ func At(q url.Values, limit int64) (storage.At, error) {
 	return storage.At{Revision: revision}, nil
 }
 
-// CheckList rejects contradictory parameters of a LIST or WATCH.
+// CheckList rejects malformed and contradictory parameters of a LIST, a WATCH or the deletion of a collection.
 func CheckList(q url.Values, watch bool) error {
+	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &metav1.ListOptions{}, nil); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
 	o := &internalversion.ListOptions{
 		Watch:                watch,
 		ResourceVersion:      q.Get("resourceVersion"),
