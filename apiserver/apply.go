@@ -72,7 +72,10 @@ func applyConfiguration(r *request, body []byte) (config *unstructured.Unstructu
 	if err := encoding.CheckDepth(doc); err != nil {
 		return nil, nil, err
 	}
-	if err := encoding.CheckQuantities(doc, r.res.New()); err != nil {
+	if err := encoding.CheckSentQuantities(doc, r.res.New()); err != nil {
+		if invalid := encoding.Invalid(err, r.res.GVK(), r.name); invalid != nil {
+			return nil, nil, invalid
+		}
 		return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
 	config = &unstructured.Unstructured{}

@@ -102,6 +102,66 @@ func TestQuantities_ThatWouldNeverEndAreRefusedInPatches(t *testing.T) {
 	}
 }
 
+// apimachinery writes multiples of 10^21 with a suffix as if they were 1, 2, 3. Such a quantity must not be stored.
+func TestQuantities_BeyondSuffixesAreRefusedOrKept(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const quotas = "/api/v1/namespaces/default/resourcequotas"
+	const quota = `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"%s"},"spec":{"hard":{"requests.memory":%s}}}`
+	const at, why = "spec.hard[requests.memory]: Invalid value: ", "multiples of 10^21 must be written with an exponent"
+	lost := []string{`"1000E"`, `"-7000E"`, `"+0001000.000E"`, `"1000000P"`, `"3000000000000000000k"`,
+		`"1000000000000000000000"`, `1000000000000000000000`, `" 2000E "`}
+	for i, text := range lost {
+		doc := fmt.Sprintf(quota, fmt.Sprint("lost-", i), text)
+		status := s.do(http.MethodPost, quotas, doc).refused(422, metav1.StatusReasonInvalid, at)
+		require.Contains(t, status.Message, why)
+		require.Equal(t, "spec.hard[requests.memory]", status.Details.Causes[0].Field)
+		if text[0] != '"' {
+			continue // YAML makes 1e+21 of that
+		}
+		s.do(http.MethodPost, quotas, doc, "Content-Type", "application/yaml").refused(422, metav1.StatusReasonInvalid, at)
+		s.patch(fmt.Sprint(quotas, "/lost-", i, "?fieldManager=me"), applyPatch, doc).
+			refused(422, metav1.StatusReasonInvalid, at)
+	}
+	for text, want := range map[string]string{`"1200E"`: "1200E", `"1e21"`: "1e21", `"2E+21"`: "2E+21", `1e22`: "10e21",
+		`"999E"`: "999E", `"1000000T"`: "1E", `"1024Ei"`: "9223372036854775807", `"7000e18"`: "7e21"} {
+		doc := fmt.Sprintf(quota, "kept", text)
+		require.Equal(t, want, s.do(http.MethodPost, quotas+"?dryRun=All", doc).ok(201).at("spec", "hard", "requests.memory"))
+	}
+
+	typed := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "binary"}, Spec: corev1.ResourceQuotaSpec{
+		Hard: corev1.ResourceList{"requests.memory": resource.MustParse("12345")}}}
+	raw, err := typed.Marshal()
+	require.NoError(t, err)
+	u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},
+		Raw: []byte(strings.Replace(string(raw), "12345", "1000E", 1))}
+	wrapped, err := u.Marshal()
+	require.NoError(t, err)
+	s.do(http.MethodPost, quotas, append([]byte("k8s\x00"), wrapped...), "Content-Type",
+		"application/vnd.kubernetes.protobuf").refused(422, metav1.StatusReasonInvalid, at)
+	binary, err := cbor.Marshal(m{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": m{"name": "binary"},
+		"spec": m{"hard": m{"requests.memory": "1000E"}}})
+	require.NoError(t, err)
+	s.do(http.MethodPost, quotas, binary, "Content-Type", "application/cbor").refused(422, metav1.StatusReasonInvalid, at)
+
+	s.create(nodes, m{"metadata": m{"name": "n1"}})
+	for kind, patch := range map[string]string{
+		mergePatch:     `{"status":{"capacity":{"example.com/x":"5000E"}}}`,
+		strategicPatch: `{"status":{"capacity":{"example.com/x":"5000\u0045"}}}`,
+		jsonPatch:      `[{"op":"add","path":"/status/capacity","value":{"example.com/x":"5000E"}}]`,
+	} {
+		s.do(http.MethodPatch, nodes+"/n1/status", patch, "Content-Type", kind).
+			refused(422, metav1.StatusReasonInvalid, "status.capacity[example.com/x]: Invalid value")
+	}
+	kept := s.patch(nodes+"/n1/status", mergePatch, `{"status":{"capacity":{"example.com/x":"5e21"}}}`).ok(200)
+	require.Equal(t, "5e21", kept.at("status", "capacity", "example.com/x"))
+	// Sums that the server makes may leave the range of suffixes.
+	sum := s.do(http.MethodPost, pods+"?dryRun=All", `{"metadata":{"name":"p"},"spec":{"resources":{"limits":{"memory":"4e21"}},`+
+		`"containers":[{"name":"a","image":"i","resources":{"requests":{"memory":"600E"}}},`+
+		`{"name":"b","image":"i","resources":{"requests":{"memory":"400E"}}}]}}`).ok(201)
+	require.Equal(t, "1e21", sum.at("spec", "resources", "requests", "memory"))
+}
+
 func TestQuantities_AreOnlyWhatTheTypeSays(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -167,6 +167,9 @@ func decodeInto(r *request, want schema.GroupVersionKind, body []byte, strict []
 			return nil, err
 		}
 	}
+	if invalid := encoding.Invalid(err, want, r.name); invalid != nil {
+		return nil, invalid
+	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind,
 			want.Version, want.Kind, err))

@@ -231,6 +231,9 @@ func asBadPatch(err error) error {
 // Invalid, not a bad request.
 func decodePatched(wr *write, p *sentPatch, want schema.GroupVersionKind, doc []byte, into runtime.Object) error {
 	strict, err := encoding.UnmarshalStrict(doc, into)
+	if invalid := encoding.Invalid(err, want, wr.request.name); invalid != nil {
+		return invalid
+	}
 	if err == nil && into.GetObjectKind().GroupVersionKind() != want {
 		err = encoding.CheckKind(want, doc)
 	}

@@ -1,7 +1,9 @@
 package bounds
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -57,8 +59,43 @@ func CheckQuantity(text string) error {
 	return nil
 }
 
-// SuspectQuantity reports whether a document contains anything that CheckQuantity might reject: a JSON
-// string or number with a long exponent, or with very many digits. It reads every fourth byte.
+// Suffixes end at E, 10^18. resource.Quantity writes a multiple of 10^21 that was given with a suffix, or as digits
+// alone, without the rest of its scale: 2000E becomes 2. With an exponent it is written as it is: 2e21.
+
+// CheckWritable rejects what CheckQuantity rejects, and a quantity that a decoder reads but does not write again.
+func CheckWritable(text string) error {
+	if err := CheckQuantity(text); err != nil {
+		return err
+	}
+	if q, err := resource.ParseQuantity(text); err == nil && !writable(q) {
+		return errors.New("multiples of 10^21 must be written with an exponent, such as 1e21")
+	}
+	return nil
+}
+
+// Writable returns a quantity of the same value whose text has that value as well. Sums need it, which may leave the
+// range of suffixes.
+func Writable(q resource.Quantity) resource.Quantity {
+	if writable(q) {
+		return q
+	}
+	q = q.DeepCopy()
+	return *resource.NewDecimalQuantity(*q.AsDec(), resource.DecimalExponent)
+}
+
+// writable reports whether the text of a quantity has its value. Everything that fits an int64 does.
+func writable(q resource.Quantity) bool {
+	if math.Abs(q.AsApproximateFloat64()) < 1<<62 {
+		return true
+	}
+	number, suffix := q.CanonicalizeBytes(nil)
+	written, err := resource.ParseQuantity(string(number) + string(suffix))
+	return err == nil && written.Cmp(q) == 0
+}
+
+// SuspectQuantity reports whether a document contains anything that CheckQuantity or CheckWritable might reject: a
+// JSON string or number with a long exponent, with a suffix that makes it 10^21 or more, or with very many digits.
+// It reads every fourth byte.
 func SuspectQuantity(document []byte) bool { return suspect(document, true) }
 
 // SuspectQuantityIn is SuspectQuantity for bytes in which strings are not delimited, such as protobuf.
@@ -76,7 +113,8 @@ func suspect(document []byte, delimited bool) bool {
 		for end < len(document) && digit(document[end]) {
 			end++
 		}
-		if end-start >= maxDigits/2 || end-start >= longExponent && hasExponent(document, start, end, delimited) {
+		if end-start >= maxDigits/2 || end-start >= longExponent &&
+			(hasExponent(document, start, end, delimited) || isHuge(document, start, end, delimited)) {
 			return true
 		}
 		i = end
@@ -101,10 +139,36 @@ func hasExponent(document []byte, start, end int, delimited bool) bool {
 	for at >= 0 && numeral(document[at]) {
 		at--
 	}
-	if at >= 0 && (document[at] == '+' || document[at] == '-') {
-		at--
+	return stands(document, at+1, end)
+}
+
+// unwritable is how many digits a number of 10^21 has at least.
+const unwritable = 22
+
+// isHuge reports whether the digits from start to end begin a number of 10^21 or more, with its fraction and
+// suffix, that is a whole string or value.
+func isHuge(document []byte, start, end int, delimited bool) bool {
+	digits := end - start
+	if end < len(document) && document[end] == '.' {
+		for end++; end < len(document) && digit(document[end]); end++ {
+		}
 	}
-	return (at < 0 || delimits(document[at])) && (end == len(document) || delimits(document[end]))
+	if end < len(document) {
+		if power := strings.IndexByte("kMGTPE", document[end]) + 1; power > 0 {
+			digits += 3 * power
+			end++
+		}
+	}
+	return digits >= unwritable && (!delimited || stands(document, start, end))
+}
+
+// stands reports whether the number from start to end, which may have a sign before it, is delimited.
+func stands(document []byte, start, end int) bool {
+	before := start - 1
+	if before >= 0 && (document[before] == '+' || document[before] == '-') {
+		before--
+	}
+	return (before < 0 || delimits(document[before])) && (end == len(document) || delimits(document[end]))
 }
 
 // delimits reports whether a byte can stand beside the text of a JSON string or number, or in white space

@@ -2,6 +2,8 @@ package kubectllite
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -23,6 +25,8 @@ import (
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	"k8s.io/kubectl/pkg/cmd/run"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 // mounted makes a command of kubectl's own.
@@ -75,7 +79,7 @@ func adapt(cmd *cobra.Command, out *formattedWriter) {
 	}
 	if run := cmd.Run; run != nil {
 		cmd.Run, cmd.RunE = nil, func(cmd *cobra.Command, args []string) error {
-			if err := checkFilesOf(cmd); err != nil {
+			if err := errors.Join(checkFilesOf(cmd), checkQuantitiesOf(cmd)); err != nil {
 				return err
 			}
 			out.follow(cmd)
@@ -101,6 +105,26 @@ func checkFilesOf(cmd *cobra.Command) error {
 	recursive, _ := cmd.Flags().GetBool("recursive")
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "-" || isURL(name) })
 	return checkFiles(names, recursive)
+}
+
+// quantityFlags are the flags of kubectl's commands that are quantities, or lists of names and quantities.
+var quantityFlags = []string{"hard", "limits", "requests", "cpu", "memory"}
+
+// checkQuantitiesOf refuses quantities that the command would read for ever, or send with another value.
+func checkQuantitiesOf(cmd *cobra.Command) error {
+	for _, name := range quantityFlags {
+		flag := cmd.Flags().Lookup(name)
+		if flag == nil || flag.Value.Type() != "string" {
+			continue
+		}
+		for item := range strings.SplitSeq(flag.Value.String(), ",") {
+			text := item[strings.LastIndex(item, "=")+1:]
+			if err := bounds.CheckWritable(text); err != nil {
+				return fmt.Errorf("invalid argument %q for --%s: %w", item, name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // boundDownloads bounds the URLs of -f, which cli-runtime reads with the default client.

@@ -2,7 +2,7 @@
 // object counts, the amounts, and whether the object is in the quota's scope.
 //
 // Admission charges by these rules and the resourcequota controller recounts by them, so they are shared.
-// The package has pure functions of objects alone, and imports nothing of ours.
+// The package has pure functions of objects alone.
 // https://kubernetes.io/docs/concepts/policy/resource-quotas/
 package quota
 
@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coxswain-dev/coxswain/bounds"
 )
 
 var (
@@ -86,7 +88,7 @@ func Add(a, b corev1.ResourceList) corev1.ResourceList {
 	for name, quantity := range b {
 		have := sum[name].DeepCopy()
 		have.Add(quantity)
-		sum[name] = have
+		sum[name] = bounds.Writable(have) // it is written to the quota's status
 	}
 	return sum
 }

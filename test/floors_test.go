@@ -24,7 +24,7 @@ var floors = map[string][]string{
 	"api":          {"bounds"},
 	"series":       {},
 	"storage":      {"series"},
-	"quota":        {},
+	"quota":        {"bounds"},
 	"events":       {},
 	"delegated":    {},
 	"bounds":       {},

@@ -158,8 +158,8 @@ func fromAutoscalerV1Status(h *autoscalingv1.HorizontalPodAutoscaler, out *autos
 	}
 }
 
-// carried decodes an annotation and reports whether it held anything. An annotation with a quantity of a
-// huge exponent is ignored.
+// carried decodes an annotation and reports whether it held anything. An annotation with a quantity out of
+// bounds is ignored, as is one that cannot be decoded.
 func carried(h *autoscalingv1.HorizontalPodAutoscaler, annotation string, into any) bool {
 	text, ok := h.Annotations[annotation]
 	return ok && !bounds.SuspectQuantity([]byte(text)) && json.Unmarshal([]byte(text), into) == nil

@@ -240,8 +240,8 @@ func validateCapacity(capacity corev1.ResourceList, path *field.Path) field.Erro
 			break
 		}
 		q, at := capacity[name], path.Key(string(name))
-		if q.Value() < 0 {
-			errs = append(errs, field.Invalid(at, q.Value(), "must be a valid resource quantity"))
+		if q.Sign() < 0 {
+			errs = append(errs, field.Invalid(at, q.String(), "must be a valid resource quantity"))
 		}
 		if q.Sign() <= 0 {
 			errs = append(errs, field.Invalid(at, q.String(), "must be greater than zero"))
@@ -419,8 +419,8 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		if q := c.Status.Capacity[name]; q.Value() < 0 {
-			errs = append(errs, field.Invalid(path.Child("capacity").Key(string(name)), q.Value(),
+		if q := c.Status.Capacity[name]; q.Sign() < 0 {
+			errs = append(errs, field.Invalid(path.Child("capacity").Key(string(name)), q.String(),
 				"must be a valid resource quantity"))
 		}
 	}
@@ -446,8 +446,8 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 		at := path.Child("allocatedResources")
 		if bad := storageOnly(name, at); len(bad) > 0 {
 			errs = append(errs, bad...)
-		} else if q := c.Status.AllocatedResources[name]; q.Value() < 0 {
-			errs = append(errs, field.Invalid(at.Key(string(name)), q.Value(), "must be a valid resource quantity"))
+		} else if q := c.Status.AllocatedResources[name]; q.Sign() < 0 {
+			errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), "must be a valid resource quantity"))
 		}
 	}
 	return errs

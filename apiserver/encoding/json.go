@@ -47,12 +47,12 @@ func UnmarshalNew(doc []byte, into any) error {
 }
 
 // UnmarshalStrict decodes JSON into a zero struct. strict lists the fields that are unknown or repeated; they do not
-// make it fail.
+// make it fail. An error may be one for Invalid.
 func UnmarshalStrict(doc []byte, into any) (strict []error, err error) {
 	if s, ok := into.(Schemaed); ok {
 		return s.DecodeStrict(doc)
 	}
-	if err := CheckQuantities(doc, into); err != nil {
+	if err := CheckSentQuantities(doc, into); err != nil {
 		return nil, err
 	}
 	if UnmarshalKnown(doc, into) {
@@ -65,7 +65,7 @@ func UnmarshalStrict(doc []byte, into any) (strict []error, err error) {
 // UnmarshalKnown decodes JSON on top of a struct. If a field is unknown, repeated or wrong it returns false and leaves
 // the struct half decoded.
 func UnmarshalKnown(doc []byte, into any) bool {
-	return CheckQuantities(doc, into) == nil && json.Unmarshal(doc, into, known) == nil
+	return CheckSentQuantities(doc, into) == nil && json.Unmarshal(doc, into, known) == nil
 }
 
 var known = json.RejectUnknownMembers(true)

@@ -98,6 +98,9 @@ func DecodeProtobuf(want schema.GroupVersionKind, body []byte, into ProtoUnmarsh
 		return WrongKind(want, u.APIVersion, u.Kind)
 	}
 	if err := checkProtobufQuantities(u.Raw, into); err != nil {
+		if invalid := Invalid(err, want, ""); invalid != nil {
+			return invalid
+		}
 		return apierrors.NewBadRequest(fmt.Sprintf("decoding protobuf: %v", err))
 	}
 	if err := into.Unmarshal(u.Raw); err != nil {

@@ -11,24 +11,45 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/protobuf/encoding/protowire"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coxswain-dev/coxswain/bounds"
 )
 
-// A quantity with a huge exponent keeps apimachinery's decoder busy forever, and the decoder belongs to the type. A
-// document that contains such a text is therefore walked along its Go type before it is decoded: the text is an
-// error where a quantity is expected, and like any other elsewhere.
+// A quantity with a huge exponent keeps apimachinery's decoder busy forever, and one of 10^21 or more may lose its
+// scale when it is encoded again; both belong to the type. A document that contains such a text is therefore walked
+// along its Go type before it is decoded: the text is an error where a quantity is expected, and like any other
+// elsewhere.
 
 var quantityType = reflect.TypeFor[resource.Quantity]()
 
 // CheckQuantities rejects JSON for the value that a pointer points to if one of its quantities is absurd.
-func CheckQuantities(doc []byte, into any) error {
+func CheckQuantities(doc []byte, into any) error { return checkQuantities(doc, into, checkQuantity) }
+
+// CheckSentQuantities also rejects a quantity that could not be encoded again, with a *field.Error. It is for what
+// clients send.
+func CheckSentQuantities(doc []byte, into any) error {
+	return checkQuantities(doc, into, checkSentQuantity)
+}
+
+// Invalid returns the answer to an error of CheckSentQuantities that is about a value, and nil for another error. An
+// object that cannot be decoded at all is a bad request.
+func Invalid(err error, kind schema.GroupVersionKind, name string) error {
+	var invalid *field.Error
+	if !errors.As(err, &invalid) {
+		return nil
+	}
+	return apierrors.NewInvalid(kind.GroupKind(), name, field.ErrorList{invalid})
+}
+
+func checkQuantities(doc []byte, into any, check func(text string, path *field.Path) error) error {
 	if !bounds.SuspectQuantity(doc) {
 		return nil
 	}
-	w := quantityWalk{jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true),
+	w := quantityWalk{check, jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))}
 	if err := w.value(reflect.TypeOf(into), nil); !errors.Is(err, errMalformed) {
 		return err
@@ -36,7 +57,10 @@ func CheckQuantities(doc []byte, into any) error {
 	return nil
 }
 
-type quantityWalk struct{ from *jsontext.Decoder }
+type quantityWalk struct {
+	check func(text string, path *field.Path) error
+	from  *jsontext.Decoder
+}
 
 // errMalformed ends a walk at malformed JSON, of which the decoder of the document tells.
 var errMalformed = errors.New("malformed JSON")
@@ -53,7 +77,7 @@ func (w quantityWalk) value(t reflect.Type, path *field.Path) error {
 		if err != nil {
 			return errMalformed
 		}
-		return checkQuantity(strings.TrimSpace(strings.Trim(string(text), `"`)), path)
+		return w.check(strings.TrimSpace(strings.Trim(string(text), `"`)), path)
 	case reflect.PointerTo(t).Implements(unmarshalerType):
 	case kind == '{' && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map):
 		return w.object(t, path)
@@ -134,7 +158,17 @@ func checkQuantity(text string, path *field.Path) error {
 	return fmt.Errorf("%s: Invalid value: %q: %w", path, text, err)
 }
 
-// checkProtobufQuantities is CheckQuantities for a protobuf message.
+func checkSentQuantity(text string, path *field.Path) error {
+	if err := checkQuantity(text, path); err != nil {
+		return err
+	}
+	if err := bounds.CheckWritable(text); err != nil {
+		return field.Invalid(path, text, err.Error())
+	}
+	return nil
+}
+
+// checkProtobufQuantities is CheckSentQuantities for a protobuf message.
 func checkProtobufQuantities(message []byte, into any) error {
 	if !bounds.SuspectQuantityIn(message) {
 		return nil
@@ -162,7 +196,7 @@ func protobufQuantities(message []byte, t reflect.Type, path *field.Path) error 
 		value, _ = protowire.ConsumeBytes(value)
 		if t == quantityType {
 			if number == 1 {
-				if err := checkQuantity(string(value), path); err != nil {
+				if err := checkSentQuantity(string(value), path); err != nil {
 					return err
 				}
 			}
