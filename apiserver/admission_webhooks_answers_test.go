@@ -204,7 +204,7 @@ var badPatches = []struct {
 		"the namespace of the provided object does not match the namespace sent on the request"},
 	{"a bad label", `[{"op":"add","path":"/metadata/labels/n","value":"?"}]`, 422, "Invalid", "metadata.labels: Invalid value"},
 	{"a bad key", `[{"op":"add","path":"/data","value":{"?":"x"}}]`, 422, "Invalid", "data[?]: Invalid value"},
-	{"a revision", `[{"op":"add","path":"/metadata/resourceVersion","value":"7"}]`, 500, "",
+	{"a revision", `[{"op":"add","path":"/metadata/resourceVersion","value":"7"}]`, 400, "BadRequest",
 		"resourceVersion should not be set on objects to be created"},
 }
 

@@ -192,7 +192,13 @@ func (s *Server) merge(wr *write, old api.Object, config *unstructured.Unstructu
 	}
 	merged, err := manager.Apply(old, config.DeepCopy(), wr.query.Get("fieldManager"), wr.query.Get("force") != "" &&
 		query.Flag(wr.query, "force"))
-	if err != nil {
+	var answer apierrors.APIStatus
+	switch {
+	case errors.As(err, &answer):
+		return nil, err
+	case err != nil && s.isUnfit(manager, wr, old, config):
+		return nil, apierrors.NewBadRequest(err.Error())
+	case err != nil:
 		return nil, asApplyError(err)
 	}
 	obj := merged.(api.Object)
@@ -200,18 +206,53 @@ func (s *Server) merge(wr *write, old api.Object, config *unstructured.Unstructu
 	return obj, nil
 }
 
-// asApplyError is for a configuration that does not fit the kind's schema: kube-apiserver
-// answers that with an error of no reason.
-func asApplyError(err error) error {
-	var asStatus apierrors.APIStatus
-	if errors.As(err, &asStatus) {
-		return err
+// isUnfit reports whether a configuration cannot be applied to an empty object either: it has fields that the kind
+// does not have, values of wrong types, or elements twice. kube-apiserver answers 500; the client is at fault.
+func (s *Server) isUnfit(manager *managedfields.FieldManager, wr *write, old api.Object,
+	config *unstructured.Unstructured) bool {
+	var err error
+	scale, isScale := old.(*autoscalingv1.Scale)
+	switch {
+	case isScale:
+		_, err = manager.Apply(&autoscalingv1.Scale{TypeMeta: scale.TypeMeta}, config.DeepCopy(), "any", true)
+	case wr.res.Remote: // the other server may be at fault
+		_, err = s.appliers.Types(s.Registry).ObjectToTyped(config)
+	default:
+		_, err = manager.Apply(fieldmanager.Fresh(encoding.Own(wr.res)), config.DeepCopy(), "any", true)
 	}
+	return err != nil
+}
+
+// asApplyError is for a stored object that the library cannot apply to: an error of no reason, as in kube-apiserver.
+func asApplyError(err error) error {
 	return status.Error(http.StatusInternalServerError, metav1.StatusReasonUnknown, err.Error())
+}
+
+// checkScaleFields refuses fields that a Scale does not have, and values of wrong types: a Scale is applied without a
+// schema.
+func checkScaleFields(config *unstructured.Unstructured) error {
+	if config.GetKind() != "Scale" {
+		return nil // refused by kind, where it is applied
+	}
+	doc, err := config.MarshalJSON()
+	if err != nil {
+		return apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
+	unknown, err := encoding.UnmarshalStrict(doc, &autoscalingv1.Scale{})
+	if err == nil && len(unknown) > 0 {
+		err = errors.New(encoding.JoinErrors(unknown))
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("failed to create typed patch object: %v", err))
+	}
+	return nil
 }
 
 // applyScale applies a Scale. Its one field is the object's replicas, and so are its owners.
 func (s *Server) applyScale(w http.ResponseWriter, wr *write, config *unstructured.Unstructured) error {
+	if err := checkScaleFields(config); err != nil {
+		return err
+	}
 	paths := fieldmanager.ReplicasPaths(s.Registry.Snapshot(), wr.res)
 	written, err := s.modify(wr.Context(), wr, func(old api.Object) (api.Object, error) {
 		owners := managedfields.NewScaleHandler(old.GetManagedFields(), wr.res.GroupVersion(), paths)

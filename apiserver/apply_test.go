@@ -236,7 +236,7 @@ func TestApply_RefusesWhatDoesNotFit(t *testing.T) {
 	s.patch(path+"?fieldManager=m&fieldValidation=Strict", applyPatch,
 		"{apiVersion: v1, kind: ConfigMap, data: {a: b, a: c}}").refused(400, bad, "error strict decoding patch")
 	s.patch(path+"?fieldManager=m", applyPatch, "{apiVersion: v1, kind: ConfigMap, date: {}}").
-		refused(500, metav1.StatusReasonUnknown, ".date: field not declared in schema")
+		refused(400, bad, ".date: field not declared in schema")
 	s.gone(path)
 	s.patch(path+"?fieldManager=m", applyPatch, config("")).ok(http.StatusCreated)
 	s.patch(path+"?fieldManager=m", applyPatch, config(", name: d")).refused(400, bad,
@@ -245,6 +245,54 @@ func TestApply_RefusesWhatDoesNotFit(t *testing.T) {
 		"the object has been modified")
 	s.patch(path+"?force=true", mergePatch, "{}").refused(422, invalid,
 		"force: Forbidden: may not be specified for non-apply patch")
+}
+
+// What is wrong with a configuration is the client's fault, whether the object is there or not.
+func TestApply_RefusesABadConfigurationAsABadRequest(t *testing.T) {
+	t.Parallel()
+	s := startValves(t)
+	s.create(deployments, deployment("there", 1))
+	container := func(fields string) string {
+		return `spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{` +
+			`name: c, image: i, ` + fields + `}]}}}`
+	}
+	for name, c := range map[string]struct{ body, words string }{
+		"an element twice":   {container("env: [{name: X, value: a}, {name: X, value: b}]"), "duplicate entries for key"},
+		"a port twice":       {container("ports: [{containerPort: 80}, {containerPort: 80, protocol: TCP}]"), "duplicate entries"},
+		"a finalizer twice":  {"metadata: {finalizers: [a.io/b, a.io/b]}", "duplicate entries"},
+		"an unknown field":   {"spec: {replica: 1}", ".spec.replica: field not declared in schema"},
+		"a text for a count": {"spec: {replicas: two}", ".spec.replicas"},
+		"a list for a map":   {"spec: []", ".spec"},
+		"a count too large":  {"spec: {replicas: 99999999999}", "99999999999"},
+		"not a quantity":     {container("resources: {limits: {cpu: much}}"), "quantities must match"},
+		"not a time":         {container("") + "\nmetadata: {creationTimestamp: now}", "now"},
+	} {
+		for _, object := range []string{"there", "new"} {
+			s.patch(deployments+"/"+object+"?fieldManager=m&force=true", applyPatch,
+				"apiVersion: apps/v1\nkind: Deployment\n"+c.body).refused(400, metav1.StatusReasonBadRequest, c.words)
+			require.NotEmpty(t, name)
+		}
+	}
+	for body, words := range map[string]string{"spec: {replica: 1}": `unknown field "spec.replica"`,
+		"spec: {replicas: one}": "replicas", "spec: []": "spec"} {
+		s.patch(deployments+"/there/scale?fieldManager=m", applyPatch, "apiVersion: autoscaling/v1\nkind: Scale\n"+body).
+			refused(400, metav1.StatusReasonBadRequest, words)
+	}
+	s.patch(deployments+"/there/status?fieldManager=m", applyPatch,
+		"apiVersion: apps/v1\nkind: Deployment\nstatus: {replicas: many}").refused(400, metav1.StatusReasonBadRequest,
+		".status.replicas")
+	for _, object := range []string{"main", "new"} {
+		s.patch(valves+"/"+object+"?fieldManager=m&force=true", applyPatch,
+			"apiVersion: example.org/v2\nkind: Valve\nspec: {size: [1]}").refused(400, metav1.StatusReasonBadRequest,
+			".spec.size")
+	}
+	// An object that has an element twice can still be applied to.
+	doubled := deployment("doubled", 1)
+	doubled["spec"].(m)["template"].(m)["spec"].(m)["containers"].([]any)[0].(m)["env"] = []any{
+		m{"name": "X", "value": "a"}, m{"name": "X", "value": "b"}}
+	s.create(deployments, doubled)
+	s.patch(deployments+"/doubled?fieldManager=m", applyPatch,
+		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {labels: {a: b}}").ok(http.StatusOK)
 }
 
 func TestApply_DryRunLeavesNoTrace(t *testing.T) {

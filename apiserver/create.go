@@ -8,12 +8,11 @@ import (
 	"slices"
 	"strconv"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
-	"github.com/coxswain-dev/coxswain/apiserver/status"
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -65,7 +64,8 @@ func (s *Server) createObject(ctx context.Context, wr *write, obj api.Object) (*
 }
 
 // insert commits a new object. A dry run checks that the name is free. An object that names a revision is refused here,
-// after all other checks and not in a dry run, because kube-apiserver leaves that to its storage.
+// after all other checks and not in a dry run, because kube-apiserver leaves that to its storage. It answers 500 there;
+// the client is at fault.
 func (s *Server) insert(ctx context.Context, wr *write, obj api.Object) (*storage.Object, error) {
 	wr.name = obj.GetName()
 	life, err := s.lifetime(ctx, wr, obj, nil)
@@ -81,8 +81,7 @@ func (s *Server) insert(ctx context.Context, wr *write, obj api.Object) (*storag
 			return nil, err
 		}
 	} else if revision, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && revision != 0 {
-		return nil, status.Error(http.StatusInternalServerError, metav1.StatusReasonUnknown,
-			"resourceVersion should not be set on objects to be created")
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	obj, reserves, err := s.services.Allocate(ctx, obj, nil)
 	if err != nil {

@@ -299,7 +299,7 @@ func TestCreate_WithARevisionIsRefusedByTheStorage(t *testing.T) {
 	s := start(t)
 	const words = "resourceVersion should not be set on objects to be created"
 	doc := with(configMap("a"), "resourceVersion", "5")
-	s.do(http.MethodPost, configMaps, doc).refused(http.StatusInternalServerError, metav1.StatusReasonUnknown, words)
+	s.do(http.MethodPost, configMaps, doc).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, words)
 	s.gone(configMaps + "/a")
 	s.do(http.MethodPost, configMaps+"?dryRun=All", doc).ok(http.StatusCreated)
 	s.gone(configMaps + "/a")
@@ -308,7 +308,7 @@ func TestCreate_WithARevisionIsRefusedByTheStorage(t *testing.T) {
 		"metadata.name")
 	s.create(configMaps, with(configMap("zero"), "resourceVersion", "0"))
 	s.do(http.MethodPost, configMaps, with(configMap("zero"), "resourceVersion", "5")).refused(
-		http.StatusInternalServerError, metav1.StatusReasonUnknown, words)
+		http.StatusBadRequest, metav1.StatusReasonBadRequest, words)
 	s.do(http.MethodPost, configMaps+"?dryRun=All", with(configMap("zero"), "resourceVersion", "5")).refused(
 		http.StatusConflict, metav1.StatusReasonAlreadyExists, "")
 }

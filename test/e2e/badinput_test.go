@@ -111,10 +111,9 @@ var badInput = []struct {
 	{"a stale resourceVersion in a delete", "DELETE", configMaps + "/kept", asJSON,
 		`{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"1"}}`, 409,
 		metav1.StatusReasonConflict, "ResourceVersion"},
-	// as there
 	{"a resourceVersion on create", "POST", configMaps, asJSON,
-		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","resourceVersion":"1"}}`, 500,
-		metav1.StatusReasonUnknown, "resourceVersion should not be set on objects to be created"},
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","resourceVersion":"1"}}`, 400,
+		metav1.StatusReasonBadRequest, "resourceVersion should not be set on objects to be created"},
 	{"twice the same", "POST", configMaps, asJSON, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kept"}}`,
 		409, metav1.StatusReasonAlreadyExists, `"kept" already exists`},
 	{"not there", "GET", configMaps + "/x", "", "", 404, metav1.StatusReasonNotFound, `configmaps "x" not found`},
