@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/kubectl/pkg/cmd/apply"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
@@ -36,11 +37,13 @@ type applyOptions struct {
 	serverSide     bool
 	forceConflicts bool
 	subresource    string
+	record         *genericclioptions.RecordFlags
+	recorder       genericclioptions.Recorder
 	prune          pruning
 }
 
 func newApply(s *session) *cobra.Command {
-	o := &applyOptions{session: s}
+	o := &applyOptions{session: s, record: genericclioptions.NewRecordFlags()}
 	cmd := &cobra.Command{
 		Use:   "apply (-f FILENAME | -k DIRECTORY)",
 		Short: "Apply a configuration to a resource by file name or stdin",
@@ -63,6 +66,10 @@ func newApply(s *session) *cobra.Command {
 	o.deletion.addFlags(cmd)
 	cmd.Flags().BoolVar(&o.overwrite, "overwrite", true, "Automatically resolve conflicts between the modified "+
 		"and live configuration by using values from the modified configuration")
+	// Patches of built-in kinds are made by their Go types, which have what the server's schema has.
+	cmd.Flags().Bool("openapi-patch", true, "If true, use openapi to calculate diff when the openapi presents and "+
+		"the resource can be found in the openapi spec. Otherwise, fall back to use baked-in types.")
+	o.record.AddFlags(cmd)
 	cmdutil.AddValidateFlags(cmd)
 	cmdutil.AddServerSideApplyFlags(cmd)
 	cmdutil.AddFilenameOptionFlags(cmd, &o.files, "that contains the configuration to apply")
@@ -80,6 +87,10 @@ func newApply(s *session) *cobra.Command {
 
 func (o *applyOptions) complete(cmd *cobra.Command) (err error) {
 	if err := o.writing.complete(cmd); err != nil {
+		return err
+	}
+	o.record.Complete(cmd)
+	if o.recorder, err = o.record.ToRecorder(); err != nil {
 		return err
 	}
 	o.serverSide, o.forceConflicts = cmdutil.GetServerSideApplyFlag(cmd), cmdutil.GetForceConflictsFlag(cmd)
@@ -182,6 +193,9 @@ func (o *applyOptions) showTogether(objs []runtime.Object) error {
 func (o *applyOptions) apply(ctx context.Context, info *resource.Info) (done string, err error) {
 	if accessor, err := meta.Accessor(info.Object); err == nil && info.Name == "" && accessor.GetGenerateName() != "" {
 		return "", fmt.Errorf("from %s: cannot use generate name with apply", accessor.GetGenerateName())
+	}
+	if err := o.recorder.Record(info.Object); err != nil {
+		return "", fmt.Errorf("record the command in %s: %w", info.ObjectName(), err)
 	}
 	if o.serverSide {
 		return "serverside-applied", o.applyOnServer(info)

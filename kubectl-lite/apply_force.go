@@ -21,7 +21,6 @@ type deletion struct {
 	cascade string
 	grace   int
 	force   bool
-	wait    bool
 	timeout time.Duration
 
 	propagation metav1.DeletionPropagation
@@ -39,8 +38,8 @@ func (d *deletion) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&d.force, "force", false, "If true, immediately remove resources from API and bypass graceful "+
 		"deletion. Note that immediate deletion of some resources may result in inconsistency or data loss and "+
 		"requires confirmation.")
-	flags.BoolVar(&d.wait, "wait", true,
-		"If true, wait for resources to be gone before returning. This waits for finalizers.")
+	// As in kubectl, --force waits in any case: it makes the object again.
+	flags.Bool("wait", false, "If true, wait for resources to be gone before returning. This waits for finalizers.")
 	flags.DurationVar(&d.timeout, "timeout", 0, "The length of time to wait before giving up on a delete, zero "+
 		"means determine a timeout from the size of the object")
 }

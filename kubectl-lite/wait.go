@@ -30,7 +30,7 @@ type waitOptions struct {
 }
 
 func newWait(s *session) *cobra.Command {
-	o := &waitOptions{session: s}
+	o := &waitOptions{session: s, files: resource.FilenameOptions{Recursive: true}}
 	cmd := &cobra.Command{
 		Use: "wait ([-f FILENAME] | resource.group/resource.name | resource.group [(-l label | --all)]) " +
 			"[--for=create|--for=delete|--for condition=available|--for=jsonpath='{}'[=value]]",
@@ -43,10 +43,11 @@ func newWait(s *session) *cobra.Command {
 	}
 	o.addPrintFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.until, "for", nil, "The condition to wait on: "+
+	flags.StringArrayVar(&o.until, "for", nil, "The condition to wait on: "+
 		"[create|delete|condition=condition-name[=condition-value]|jsonpath='{JSONPath expression}'=[JSONPath "+
 		"value]]. The default condition-value is true. Condition values are compared after Unicode simple case "+
-		"folding, which is a more general form of case-insensitivity.")
+		"folding, which is a more general form of case-insensitivity. Multiple conditions are supported and AND'ed "+
+		"to each other in a sequential order. If --for=create is passed, it is always waited first.")
 	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "The length of time to wait before giving up.  Zero "+
 		"means check once and don't wait, negative means wait for a week.")
 	flags.BoolVar(&o.all, "all", false, "Select all resources in the namespace of the specified resource types")
@@ -77,15 +78,16 @@ func (o *waitOptions) run(ctx context.Context, args []string) error {
 		creating = creating || strings.EqualFold(text, "create")
 		deleting = deleting || strings.EqualFold(text, "delete")
 	}
-	switch {
-	case o.timeout < 0:
+	if o.timeout < 0 {
 		o.timeout = 168 * time.Hour
 	}
 	deadline := time.Now().Add(o.timeout)
-	infos, err := o.find(args, deleting)
 	if creating && o.timeout > 0 {
-		infos, err = o.untilFound(ctx, args, deadline)
+		if err := o.untilFound(ctx, args, deadline); err != nil {
+			return err
+		}
 	}
+	infos, err := o.find(args, deleting)
 	if len(infos) == 0 {
 		if err != nil || deleting {
 			return err
@@ -94,7 +96,7 @@ func (o *waitOptions) run(ctx context.Context, args []string) error {
 	}
 	var errs []error // one for each object, even where they read the same
 	for _, info := range infos {
-		errs = append(errs, o.await(ctx, info, all, deadline))
+		errs = append(errs, o.awaitAll(ctx, info, all, deadline))
 	}
 	errs = append(errs, err) // an object that was not found does not keep the others from being waited for
 	if all := utilerrors.NewAggregate(errs); all != nil {
@@ -121,20 +123,28 @@ func (o *waitOptions) find(args []string, mayBeGone bool) ([]*resource.Info, err
 	return found.Infos()
 }
 
-// untilFound looks for the objects again and again: one that does not exist yet has no kind or namespace to watch by.
-func (o *waitOptions) untilFound(ctx context.Context, args []string,
-	deadline time.Time) (infos []*resource.Info, err error) {
+// untilFound looks for the objects again and again, until all that are named exist: one that does not has no kind or
+// namespace to watch by.
+func (o *waitOptions) untilFound(ctx context.Context, args []string, deadline time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	err = wait.PollUntilContextCancel(ctx, 250*time.Millisecond, true, func(context.Context) (bool, error) {
-		found, err := o.find(args, true)
-		infos = found
-		return len(found) > 0, err
-	})
-	return infos, timedOut(err)
+	return timedOut(wait.PollUntilContextCancel(ctx, 250*time.Millisecond, true, func(context.Context) (bool, error) {
+		found, err := o.find(args, false)
+		return err == nil && len(found) > 0, utilerrors.FilterOut(err, apierrors.IsNotFound)
+	}))
 }
 
-func (o *waitOptions) await(ctx context.Context, info *resource.Info, all []expectation, deadline time.Time) error {
+// awaitAll waits for one condition after the other.
+func (o *waitOptions) awaitAll(ctx context.Context, info *resource.Info, all []expectation, deadline time.Time) error {
+	for _, expect := range all {
+		if err := o.await(ctx, info, expect, deadline); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *waitOptions) await(ctx context.Context, info *resource.Info, expect expectation, deadline time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	client, err := o.objectClient(info)
@@ -150,12 +160,7 @@ func (o *waitOptions) await(ctx context.Context, info *resource.Info, all []expe
 		if obj != nil {
 			latest = obj
 		}
-		for _, expect := range all {
-			if ok, err := expect(obj); !ok || err != nil {
-				return false, err
-			}
-		}
-		return true, nil
+		return expect(obj)
 	}
 	if obj, ok := info.Object.(*unstructured.Unstructured); ok {
 		if done, err := met(obj); done || err != nil {
@@ -190,13 +195,13 @@ func parseExpectation(text string) (expectation, error) {
 		return func(obj *unstructured.Unstructured) (bool, error) { return obj == nil, nil }, nil
 	case lower == "create":
 		return func(obj *unstructured.Unstructured) (bool, error) { return obj != nil, nil }, nil
-	case strings.HasPrefix(lower, "condition="):
+	case strings.HasPrefix(text, "condition="):
 		name, value, given := strings.Cut(text[len("condition="):], "=")
 		if !given {
 			value = "true"
 		}
 		return orGone(conditionIs(name, value)), nil
-	case strings.HasPrefix(lower, "jsonpath="):
+	case strings.HasPrefix(text, "jsonpath="):
 		expect, err := jsonPathIs(text[len("jsonpath="):])
 		return orGone(expect), err
 	}
@@ -241,24 +246,34 @@ func conditionIs(name, value string) expectation {
 	}
 }
 
+// splitOnce splits a text at its only single "=". In filters "==" compares.
+func splitOnce(text string) (path, value string, compare bool, err error) {
+	const stand = "\x00" // in no path
+	path, value, compare = strings.Cut(strings.ReplaceAll(text, "==", stand), "=")
+	if strings.Contains(value, "=") {
+		return "", "", false, errors.New("jsonpath wait format must be --for=jsonpath='{.status.readyReplicas}'=3 or " +
+			"--for=jsonpath='{.status.readyReplicas}'")
+	}
+	return strings.ReplaceAll(path, stand, "=="), strings.ReplaceAll(value, stand, "=="), compare, nil
+}
+
 // jsonPathIs reads "{.path}=value" or "{.path}", which waits for any value.
 func jsonPathIs(text string) (expectation, error) {
-	text = strings.Trim(text, `'"`)
-	path, value, compare := text, "", false
-	if end := strings.LastIndex(text, "}"); end >= 0 {
-		path = text[:end+1]
-		value, compare = strings.CutPrefix(text[end+1:], "=")
-	} else {
-		path, value, compare = strings.Cut(text, "=")
+	path, value, compare, err := splitOnce(text)
+	if err != nil {
+		return nil, err
+	}
+	relaxed, err := relaxedJSONPath(path)
+	if err != nil {
+		return nil, err
 	}
 	value = strings.Trim(value, `'"`)
 	if compare && value == "" {
 		return nil, errors.New(
 			"jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3")
 	}
-	relaxed, err := relaxedJSONPath(path)
-	if err != nil {
-		return nil, err
+	if relaxed == "" {
+		return nil, errors.New("jsonpath expression cannot be empty")
 	}
 	parser := jsonpath.New("wait").AllowMissingKeys(true)
 	if err := parser.Parse(relaxed); err != nil {
@@ -269,9 +284,19 @@ func jsonPathIs(text string) (expectation, error) {
 		if err != nil || len(found) == 0 || len(found[0]) == 0 {
 			return false, err
 		}
-		if len(found) > 1 || len(found[0]) > 1 {
+		switch {
+		case len(found) > 1:
+			return false, errors.New("given jsonpath expression matches more than one list")
+		case len(found[0]) > 1:
 			return false, errors.New("given jsonpath expression matches more than one value")
+		case !compare:
+			return true, nil
 		}
-		return !compare || fmt.Sprint(found[0][0].Interface()) == value, nil
+		switch got := found[0][0].Interface().(type) {
+		case map[string]any, []any:
+			return false, errors.New("jsonpath leads to a nested object or list which is not supported")
+		default:
+			return strings.TrimSpace(fmt.Sprint(got)) == strings.TrimSpace(value), nil
+		}
 	}, nil
 }
