@@ -73,6 +73,9 @@ type Resource struct {
 	Convert func(ctx context.Context, objs []Object) ([]Object, error)
 	// Remote reports that another server does so. It is asked about many objects at once.
 	Remote bool
+	// Unserved, of such a kind's stored registration, has the kind's versions that are not served. They are not in the
+	// registry. Objects may have been written in them, and have managers of fields there.
+	Unserved []*Resource
 
 	// Default sets fields that the client left out, as Kubernetes does. It must be idempotent.
 	Default func(obj Object)

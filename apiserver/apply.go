@@ -253,9 +253,8 @@ func (s *Server) applyScale(w http.ResponseWriter, wr *write, config *unstructur
 	if err := checkScaleFields(config); err != nil {
 		return err
 	}
-	paths := fieldmanager.ReplicasPaths(s.Registry.Snapshot(), wr.res)
 	written, err := s.modify(wr.Context(), wr, func(old api.Object) (api.Object, error) {
-		owners := managedfields.NewScaleHandler(old.GetManagedFields(), wr.res.GroupVersion(), paths)
+		owners := fieldmanager.OwnersOfScale(s.Registry.Snapshot(), wr.res, old)
 		live := encoding.ScaleOf(wr.res, old)
 		var err error
 		if live.ManagedFields, err = owners.ToSubresource(); err != nil {
@@ -269,11 +268,11 @@ func (s *Server) applyScale(w http.ResponseWriter, wr *write, config *unstructur
 		if err != nil {
 			return nil, err
 		}
-		entries, err := owners.ToParent(merged.GetManagedFields())
+		entries, err := fieldmanager.OwnersByScale(owners, merged.GetManagedFields())
 		if err != nil {
 			return nil, asApplyError(err)
 		}
-		obj.SetManagedFields(fieldmanager.StampNew(entries, s.now()))
+		obj.SetManagedFields(entries)
 		fieldmanager.KeepTimes(obj, old)
 		return obj, nil
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
+	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
 	"github.com/coxswain-dev/coxswain/apiserver/strategy"
 	"github.com/coxswain-dev/coxswain/storage"
 )
@@ -82,11 +83,19 @@ func (s *Server) updateScale(w http.ResponseWriter, r *request, read scaleReader
 		if err := read(wr, doc, scale); err != nil {
 			return nil, err
 		}
+		was := encoding.ScaleOf(r.res, old)
 		obj, err := s.scaled(wr, old, scale)
 		if err != nil {
 			return nil, err
 		}
-		return obj, s.own(wr, obj, old, nil)
+		entries, err := fieldmanager.UpdateScale(fieldmanager.OwnersOfScale(s.Registry.Snapshot(), r.res, old),
+			was, scale, s.writer(r))
+		if err != nil {
+			return nil, err
+		}
+		obj.SetManagedFields(entries)
+		fieldmanager.KeepTimes(obj, old)
+		return obj, nil
 	})
 	if err != nil {
 		return err

@@ -84,7 +84,7 @@ func hasUnprunedDefaults(s *schema) bool {
 		return false
 	}
 	compiled, err := structural.New(s.source)
-	return err == nil && !compiled.PrunedDefaults()
+	return err == nil && compiled.PruneDefaults()
 }
 
 func hasReviewOrNone(versions []string) bool {

@@ -28,6 +28,25 @@ func (k *kind) remote() bool {
 // are in the version already as they are.
 func (v *Version) Convert(ctx context.Context, objs []api.Object) ([]api.Object, error) {
 	var at []int
+	converted, err := v.ConvertWhole(ctx, objs)
+	if err != nil {
+		return nil, err
+	}
+	for i, obj := range converted {
+		if obj == objs[i] {
+			continue
+		}
+		schema, err := v.Schema()
+		if err != nil {
+			return nil, err
+		}
+		obj.(*Object).coerce(schema)
+	}
+	return converted, nil
+}
+
+// ConvertWhole converts like Convert, but keeps fields that the version's schema does not know.
+func (v *Version) ConvertWhole(ctx context.Context, objs []api.Object) ([]api.Object, error) {
 	for i, obj := range objs {
 		if o := obj.(*Object); o.APIVersion != v.APIVersion() {
 			at = append(at, i)
@@ -36,17 +55,12 @@ func (v *Version) Convert(ctx context.Context, objs []api.Object) ([]api.Object,
 	if len(at) == 0 || v.kind.remote() && v.kind.converter == nil {
 		return objs, nil
 	}
-	schema, err := v.Schema()
-	if err != nil {
-		return nil, err
-	}
 	converted, err := v.others(ctx, objs, at)
 	if err != nil {
 		return nil, err
 	}
 	objs = slices.Clone(objs)
 	for i, o := range converted {
-		o.coerce(schema)
 		objs[at[i]] = o
 	}
 	return objs, nil

@@ -83,7 +83,8 @@ func (k *kind) version(apiVersion string) *Version {
 }
 
 // Kinds returns the definition's registrations, one for each version that is served, and that of the version that is
-// stored, which need not be among them. Its names must have been accepted. state is what they have as Definition.
+// stored, which need not be among them. The latter has all other versions as Unserved. The definition's names must have
+// been accepted. state is what the registrations have as Definition.
 func (d *Definition) Kinds(state *api.Definition) (served []*api.Resource, stored *api.Resource) {
 	return d.kinds(state, d.Converter)
 }
@@ -97,7 +98,7 @@ func (d *Definition) AsStored() *api.Resource {
 
 func (d *Definition) kinds(state *api.Definition, c Converter) (served []*api.Resource, stored *api.Resource) {
 	k := &kind{definition: d, converter: c}
-	var views []*api.Resource
+	var views, unserved []*api.Resource
 	for i := range d.Spec.Versions {
 		spec := &d.Spec.Versions[i]
 		v := &Version{ID: lastID.Add(1), kind: k, spec: spec}
@@ -106,20 +107,24 @@ func (d *Definition) kinds(state *api.Definition, c Converter) (served []*api.Re
 			v.scale = newScale(s.Scale)
 		}
 		k.versions = append(k.versions, v)
-		if !spec.Served && !spec.Storage { // objects may be stored in it
-			continue
-		}
 		r := v.resource()
 		r.Definition = state
 		if spec.Served {
 			served = append(served, r)
 		}
-		if spec.Storage {
+		switch {
+		case spec.Storage:
 			stored = r
-		} else {
+		case spec.Served:
 			views = append(views, r)
+		default:
+			unserved = append(unserved, r)
 		}
 	}
+	for _, r := range unserved {
+		r.View = &api.View{Of: stored}
+	}
+	stored.Unserved = unserved
 	for _, r := range views {
 		r.View = &api.View{Of: stored}
 		for _, path := range r.Fields {
@@ -145,6 +150,9 @@ func (v *Version) compile() (*structural.Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the server could not properly serve the CR schema: %s in %s: %w", d.Name, v.spec.Name,
 			err)
+	}
+	if !d.Spec.PreserveUnknownFields {
+		schema.PruneDefaults()
 	}
 	return schema, nil
 }

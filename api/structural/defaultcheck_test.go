@@ -1,6 +1,7 @@
 package structural
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -84,20 +85,38 @@ func TestValidateDefaults_EndWithTheBudget(t *testing.T) {
 	require.Contains(t, s.ValidateDefaults(nil, &c)[0].Detail, "running out of cost budget")
 }
 
-func TestPrunedDefaults(t *testing.T) {
+func TestPruneDefaults_RemovesWhatAnObjectWouldLose(t *testing.T) {
 	t.Parallel()
-	for schema, want := range map[string]bool{
-		`{type: object}`: true,
-		`{type: object, properties: {a: {type: object, default: {}}}}`:                                        true,
-		`{type: object, properties: {a: {type: object, default: {b: 1}}}}`:                                    false,
-		`{type: object, properties: {a: {type: array, items: {type: object, default: {b: 1}}}}}`:              false,
-		`{type: object, additionalProperties: {type: object, default: {b: 1}}}`:                               false,
-		`{type: object, properties: {metadata: {type: object, properties: {x: {type: string, default: a}}}}}`: false,
-		`{type: object, default: a}`: true, // it can't be told
+	const embedded = `x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true`
+	for schema, want := range map[string]struct {
+		changed bool
+		obj     string // with defaults
+	}{
+		`{type: object}`: {false, `{}`},
+		`{type: object, properties: {a: {type: object, default: {}}}}`:                           {false, `{"a":{}}`},
+		`{type: object, properties: {a: {type: object, default: {b: 1}}}}`:                       {true, `{"a":{}}`},
+		`{type: object, properties: {a: {type: array, items: {type: object, default: {b: 1}}}}}`: {true, `{}`},
+		`{type: object, additionalProperties: {type: object, default: {b: 1}}}`:                  {true, `{}`},
+		`{type: object, properties: {a: {type: object, default: {b: 1}}, c: {type: object, default: {d: {e: f}},
+			properties: {d: {type: object, properties: {g: {type: string, default: h}}}}}}}`: {true,
+			`{"a":{},"c":{"d":{"g":"h"}}}`},
+		`{type: object, properties: {metadata: {type: object, properties: {x: {type: string, default: a}}}}}`: {true, `{}`},
+		`{type: object, properties: {a: {type: object, ` + embedded + `, default: {apiVersion: v1, kind: Pod,
+			spec: {x: 1}, metadata: {name: p, odd: 1, labels: {a: b}}}}}}`: {true,
+			`{"a":{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"a":"b"},"name":"p"},"spec":{"x":1}}}`},
+		`{type: object, properties: {a: {type: object, default: {}, ` + embedded + `, properties: {metadata: {type: object,
+			default: {}, properties: {odd: {type: string, default: x}}}}}}}`: {true, `{"a":{"metadata":{}}}`},
+		`{type: object, default: a}`: {false, `{}`}, // it can't be told
 	} {
 		s, err := New(properties(t, schema))
 		require.NoError(t, err)
-		require.Equal(t, want, s.PrunedDefaults(), schema)
+		require.Equal(t, want.changed, s.PruneDefaults(), schema)
+		require.False(t, s.PruneDefaults(), schema)
+		obj := map[string]any{}
+		s.Default(obj)
+		doc, err := json.Marshal(obj)
+		require.NoError(t, err)
+		require.JSONEq(t, want.obj, string(doc), schema)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
@@ -248,6 +249,20 @@ func TestHangingWebhook_HoldsUpNobodyElse(t *testing.T) {
 
 	code, body := c.raw(ctx, http.MethodGet, fmt.Sprintf(path, "v1")+"/a?timeout=300ms", "application/json")
 	require.Contains(t, []int{http.StatusInternalServerError, http.StatusGatewayTimeout}, code, body)
+}
+
+// A write in the stored version needs the webhook for the owners in another one alone, and keeps them as they are.
+func TestFailingWebhook_LeavesTheOwnersOfAWriteThatNeedsNoMore(t *testing.T) {
+	t.Parallel()
+	c := serve(t, apiserver.Options{})
+	made := c.create("v1", "a", object{"host": "h", "port": int64(1)})
+	code(http.StatusInternalServerError)(c.hook)
+	patched, err := c.in(v2).Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"address":"g:2"}}`),
+		metav1.PatchOptions{FieldManager: "other"})
+	require.NoError(t, err)
+	require.Equal(t, object{"address": "g:2"}, patched.Object["spec"])
+	require.Equal(t, made.GetManagedFields(), patched.GetManagedFields())
+	require.Equal(t, "example.com/v1", patched.GetManagedFields()[0].APIVersion)
 }
 
 // A watch that cannot go on ends with an error event; others do not notice.

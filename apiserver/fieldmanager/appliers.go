@@ -6,10 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	definitions "k8s.io/apiextensions-apiserver/pkg/client/applyconfiguration"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
@@ -130,12 +128,8 @@ func (a *Appliers) drop(kinds *api.Snapshot) {
 }
 
 func newApplier(served []*api.Resource, res *api.Resource) *applier {
-	k := &applier{versions: served, served: len(served), managers: map[applied]*managedfields.FieldManager{}}
-	for _, other := range []*api.Resource{res.Stored(), res} {
-		if !slices.Contains(k.versions, other) {
-			k.versions = append(k.versions, other)
-		}
-	}
+	k := &applier{versions: allVersions(served, res), served: len(served),
+		managers: map[applied]*managedfields.FieldManager{}}
 	k.types = sync.OnceValues(func() (managedfields.TypeConverter, error) {
 		if (kindOf{Resource: res}).isCustom() {
 			return newCustomTypes(k.versions)
@@ -208,31 +202,6 @@ func newFieldManager(types managedfields.TypeConverter, kind kindOf,
 	}
 	hub := encoding.Own(kind.Resource).GroupVersion()
 	return create(types, kind, kind, kind, kind.GVK(), hub, subresource, filters)
-}
-
-// scaleKind is the part of a registration that applying a Scale needs.
-var scaleKind = &api.Resource{
-	Group: "autoscaling", Version: "v1", Kind: "Scale", Plural: "scales", Namespaced: true,
-	New: func() api.Object {
-		return &autoscalingv1.Scale{TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: "autoscaling/v1"}}
-	},
-	NewList: func() runtime.Object { return &metav1.List{} },
-}
-
-// ReplicasPaths returns the path of the replicas that a Scale shows, for each version of a kind; nil for one that has
-// no /scale.
-func ReplicasPaths(kinds *api.Snapshot, res *api.Resource) managedfields.ResourcePathMappings {
-	paths := managedfields.ResourcePathMappings{}
-	for _, version := range Versions(kinds, res) {
-		var path fieldpath.Path
-		if version.Scale != nil {
-			for _, name := range version.Scale.ReplicasPath() {
-				path = append(path, fieldpath.FieldNameElement(name))
-			}
-		}
-		paths[version.GroupVersion().String()] = path
-	}
-	return paths
 }
 
 // unreachable returns, for each version, a filter of the fields that a write to the subresource cannot change and

@@ -199,11 +199,57 @@ func TestUpdate_TracksEachVersion(t *testing.T) {
 	require.Equal(t, `{"f:spec":{"f:labels":{"f:b":{}}}}`, fieldsOfManager(entries, "one"))
 	require.Equal(t, `{"f:spec":{".":{},"f:replicas":{}}}`, fieldsOfManager(entries, "two"))
 
-	now.SetManagedFields(entries)
-	entries, err = Update(t.Context(), api.NewRegistry(v1).Snapshot(), v1, widget(t, v1, `"spec":{"replicas":2}}`), now, nil,
-		writerOf(v1, "one"))
+	// A version that is not served any more is tracked as well; nothing is where one is gone.
+	for versions, want := range map[int]string{2: `{"f:spec":{}}`, 1: `{"f:spec":{".":{},"f:replicas":{}}}`} {
+		crd := definitionOf([]*props{specOf(t, granularSpec), specOf(t, atomic)}[:versions], true, true)
+		for i := range crd.Spec.Versions[1:] {
+			crd.Spec.Versions[1+i].Served = false
+		}
+		v1 := served(t, crd)[0]
+		was := widget(t, v1, `"spec":{"replicas":1,"labels":{"a":"1","b":"3"}}}`)
+		was.SetManagedFields(entries)
+		after, err := Update(t.Context(), api.NewRegistry(v1).Snapshot(), v1,
+			widget(t, v1, `"spec":{"replicas":2,"labels":{"a":"1","b":"3"}}}`), was, nil, writerOf(v1, "one"))
+		require.NoError(t, err)
+		require.Equal(t, want, fieldsOfManager(after, "two"))
+	}
+}
+
+// Of what is known in one version alone, the managers of the other can't be followed.
+func TestUpdate_LeavesWhatAnotherVersionDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	kinds := widgets(t, granularSpec, `{"type":"object","properties":{"replicas":{"type":"integer"}}}`)
+	v1, v2 := kinds[0], kinds[1]
+	snapshot := api.NewRegistry(kinds...).Snapshot()
+	was := widget(t, v1, `"spec":{"replicas":1}}`)
+	was.SetManagedFields(Create(v2, shownIn(t, v2, was), writerOf(v2, "two")))
+	now := widget(t, v1, `"spec":{"replicas":1,"a0":5}}`)
+	entries, err := Update(t.Context(), snapshot, v1, now, was, nil, writerOf(v1, "one"))
 	require.NoError(t, err)
-	require.Empty(t, fieldsOfManager(entries, "two"), "of a version that is no longer served")
+	require.Equal(t, was.GetManagedFields(), entries)
+
+	library, err := new(Appliers).Of(t.Context(), api.NewRegistry(kinds...), v1, "")
+	require.NoError(t, err)
+	now.SetManagedFields(entries)
+	_, err = library.Apply(now, patch(t, v1, `{"spec":{"a0":5}}`), "one", false)
+	require.ErrorContains(t, err, ".spec.a0: field not declared in schema")
+}
+
+func TestAppliers_FailForAVersionThatIsGone(t *testing.T) {
+	t.Parallel()
+	kinds := widgets(t, granularSpec)
+	for apiVersion, want := range map[string]string{
+		"example.com/v9": "request to convert CR to an invalid group/version: example.com/v9",
+		"apps/v1":        `example.com/v1, Kind=Widget is unstructured and is not suitable for converting to "apps/v1"`,
+	} {
+		live := widget(t, kinds[0], `"spec":{"replicas":1}}`)
+		live.SetManagedFields(Create(kinds[0], live, writerOf(kinds[0], "two")))
+		live.ManagedFields[0].APIVersion = apiVersion
+		library, err := new(Appliers).Of(t.Context(), api.NewRegistry(kinds...), kinds[0], "")
+		require.NoError(t, err)
+		_, err = library.Apply(live, patch(t, kinds[0], `{"spec":{"a0":5}}`), "one", true)
+		require.EqualError(t, err, want)
+	}
 }
 
 // A definition that makes a map atomic gives the whole map to those who had parts of it.
@@ -295,11 +341,11 @@ func TestReplicasPaths_FollowVersions(t *testing.T) {
 	kinds := widgets(t, granularSpec, granularSpec)
 	kinds[1].Scale = nil
 	require.Equal(t, managedfields.ResourcePathMappings{"example.com/v1": fieldpath.MakePathOrDie("spec", "a0"),
-		"example.com/v2": nil}, ReplicasPaths(api.NewRegistry(kinds...).Snapshot(), kinds[0]))
+		"example.com/v2": nil}, replicasPaths(api.NewRegistry(kinds...).Snapshot(), kinds[0]))
 	for _, res := range builtin.Kinds() {
 		if res.Plural == "deployments" {
 			require.Equal(t, managedfields.ResourcePathMappings{"apps/v1": fieldpath.MakePathOrDie("spec", "replicas")},
-				ReplicasPaths(api.NewRegistry(res).Snapshot(), res))
+				replicasPaths(api.NewRegistry(res).Snapshot(), res))
 		}
 	}
 }

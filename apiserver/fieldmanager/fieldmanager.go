@@ -15,7 +15,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -109,13 +108,13 @@ func Update(ctx context.Context, kinds *api.Snapshot, res *api.Resource, obj, ol
 	if _, isCustom := obj.(*customresource.Object); isCustom {
 		var err error
 		if entries, err = reconcile(entries, find); err != nil {
-			return nil, err
+			return untracked(ctx, old)
 		}
 	}
 	if len(versions) == 1 && encoding.Own(res) == res {
 		changed, err := changesOf(res, old, obj, w, false)
 		if err != nil {
-			return untracked(old, err)
+			return untracked(ctx, old)
 		}
 		defer changed.release()
 		return own(entries, changed, nil, w), nil
@@ -123,23 +122,27 @@ func Update(ctx context.Context, kinds *api.Snapshot, res *api.Resource, obj, ol
 	changed := map[string]*fieldSet{}
 	for _, version := range versions {
 		shownIn := find(version)
-		if shownIn == nil {
-			continue // of a version that is no longer served
+		switch {
+		case shownIn == nil && res.Convert != nil:
+			return untracked(ctx, old)
+		case shownIn == nil:
+			continue // of a version that is gone
 		}
 		var err error
 		if changed[version], err = changesIn(ctx, shownIn, old, obj, w); err != nil {
-			return untracked(old, err)
+			return untracked(ctx, old)
 		}
 	}
 	return own(entries, changed[w.APIVersion], changed, w), nil
 }
 
-// untracked is the answer to an update with which the managedFields can't keep up: as in kube-apiserver, they stay.
-func untracked(old api.Object, err error) ([]metav1.ManagedFieldsEntry, error) {
-	if errors.Is(err, errUntracked) {
-		return old.GetManagedFields(), nil
+// untracked returns the managedFields of an update that they can't follow: as in kube-apiserver, they stay. It returns
+// an error if the request has ended meanwhile.
+func untracked(ctx context.Context, old api.Object) ([]metav1.ManagedFieldsEntry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	return nil, err
+	return old.GetManagedFields(), nil
 }
 
 // changesIn returns the changes of a write as a version has them.
@@ -165,7 +168,7 @@ func changesIn(ctx context.Context, shownIn *api.Resource, old, obj api.Object, 
 // bothIn returns two objects in a version.
 func bothIn(ctx context.Context, shownIn *api.Resource, old, obj api.Object) (was, is api.Object, err error) {
 	if shownIn.Convert != nil { // in one step for both
-		both, err := shownIn.Convert(ctx, []api.Object{old, obj})
+		both, err := convertWhole(ctx, shownIn, old, obj)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -178,13 +181,15 @@ func bothIn(ctx context.Context, shownIn *api.Resource, old, obj api.Object) (wa
 	return was, is, err
 }
 
-// versionOf returns the registration of a kind's version: one that is served, or the one in which objects are stored.
+// versionOf returns the registration of a kind's version, served or not.
 func versionOf(kinds *api.Snapshot, res *api.Resource, apiVersion string) *api.Resource {
 	if found := kinds.Version(res, apiVersion); found != nil {
 		return found
 	}
-	if stored := res.Stored(); stored.GroupVersion().String() == apiVersion {
-		return stored
+	for _, other := range append([]*api.Resource{res.Stored()}, res.Stored().Unserved...) {
+		if other.GroupVersion().String() == apiVersion {
+			return other
+		}
 	}
 	return nil
 }
@@ -202,7 +207,7 @@ func versionsOf(entries []metav1.ManagedFieldsEntry, writers string) []string {
 
 // changesOf returns the changes of a write, in one version. A write to the object itself does not change its status.
 // other reports that the version is not the writer's: there, Kubernetes' library does not leave out the status of a
-// custom resource, and refuses items that occur twice.
+// custom resource, and refuses fields that the version does not know and items that occur twice.
 func changesOf(res *api.Resource, old, obj api.Object, w Writer, other bool) (*fieldSet, error) {
 	if custom, ok := obj.(*customresource.Object); ok {
 		var beside []string

@@ -15,11 +15,22 @@ import (
 )
 
 // Versions returns the registrations of all served versions of a kind.
-func Versions(kinds *api.Snapshot, of *api.Resource) []*api.Resource {
+func Versions(kinds *api.Snapshot, kind *api.Resource) []*api.Resource {
 	var all []*api.Resource
 	for _, res := range kinds.Resources {
-		if res.Stored() == of.Stored() {
+		if res.Stored() == kind.Stored() {
 			all = append(all, res)
+		}
+	}
+	return all
+}
+
+// allVersions adds to the served versions of a kind its others, in which objects may have been written as well.
+func allVersions(served []*api.Resource, res *api.Resource) []*api.Resource {
+	all := slices.Clone(served)
+	for _, other := range append([]*api.Resource{res.Stored(), res}, res.Stored().Unserved...) {
+		if !slices.Contains(all, other) {
+			all = append(all, other)
 		}
 	}
 	return all
@@ -36,7 +47,7 @@ func Fresh(res *api.Resource) api.Object {
 // kind.
 type kindOf struct {
 	*api.Resource
-	// versions are those that are served, and the one in which objects are stored.
+	// versions are all that the kind has, served or not.
 	versions []*api.Resource
 	// ctx is the request's for which objects are converted, nil where that needs none.
 	ctx context.Context
@@ -45,10 +56,14 @@ type kindOf struct {
 // isCustom reports whether a definition defines the kind.
 func (k kindOf) isCustom() bool { return k.Schema != 0 }
 
-// version returns the registration of a kind, if it is a version of this one.
+// version returns the registration of a kind, if it is a version of this one. The library forgets the managers of a
+// built-in kind's versions that are gone, and fails for those of a custom kind.
 func (k kindOf) version(gvk schema.GroupVersionKind) (*api.Resource, error) {
 	i := slices.IndexFunc(k.versions, func(res *api.Resource) bool { return res.GVK() == gvk })
-	if i < 0 {
+	switch {
+	case i < 0 && k.isCustom():
+		return nil, fmt.Errorf("request to convert CR to an invalid group/version: %s", gvk.GroupVersion())
+	case i < 0:
 		return nil, runtime.NewNotRegisteredErrForKind("Coxswain", gvk)
 	}
 	return k.versions[i], nil
@@ -85,7 +100,10 @@ func (k kindOf) ConvertToVersion(in runtime.Object, target runtime.GroupVersione
 	for _, res := range k.versions {
 		all = append(all, res.GVK())
 	}
-	gvk, _ := target.KindForGroupVersionKinds(all)
+	gvk, ok := target.KindForGroupVersionKinds(all)
+	if !ok && k.isCustom() {
+		return nil, fmt.Errorf("%v is unstructured and is not suitable for converting to %q", from.GVK(), target)
+	}
 	to, err := k.version(gvk)
 	if err != nil {
 		return nil, err
@@ -97,12 +115,23 @@ func (k kindOf) ConvertToVersion(in runtime.Object, target runtime.GroupVersione
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if to.Convert == nil {
-		if obj, err = encoding.ConvertFrom(from, obj); err != nil {
+	if k.isCustom() {
+		converted, err := convertWhole(ctx, to, obj)
+		if err != nil {
 			return nil, err
 		}
+		return converted[0], nil
+	}
+	if obj, err = encoding.ConvertFrom(from, obj); err != nil {
+		return nil, err
 	}
 	return encoding.ConvertTo(ctx, to, obj)
+}
+
+// convertWhole converts custom resources to another version as the library does in kube-apiserver: they keep fields
+// that the version does not know. It then fails to take them apart.
+func convertWhole(ctx context.Context, to *api.Resource, objs ...api.Object) ([]api.Object, error) {
+	return to.New().(*customresource.Object).Version().ConvertWhole(ctx, objs)
 }
 
 // Convert implements runtime.ObjectConvertor: it makes an object of its content.

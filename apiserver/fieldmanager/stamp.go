@@ -24,17 +24,6 @@ func Stamp(entries, before []metav1.ManagedFieldsEntry, now metav1.Time) []metav
 	return entries
 }
 
-// StampNew sets the time of entries that have none.
-func StampNew(entries []metav1.ManagedFieldsEntry, now metav1.Time) []metav1.ManagedFieldsEntry {
-	for i := range entries {
-		if entries[i].Time == nil {
-			entries[i].Time = &now
-		}
-	}
-	sortEntries(entries)
-	return entries
-}
-
 // KeepTimes keeps the old managedFields if an apply has changed nothing but their times.
 func KeepTimes(obj, old api.Object) {
 	entries := obj.GetManagedFields()
