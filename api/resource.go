@@ -139,8 +139,11 @@ type Resource struct {
 	NoVerbs []string
 
 	// DeleteGrace returns the grace period of a delete in seconds, from the object and the period that the
-	// client asked for (nil if none). If DeleteGrace is nil, the kind is deleted at once.
+	// client asked for (nil if none). If DeleteGrace is nil, the kind is deleted at once. Otherwise an object is always
+	// marked as being deleted first, even if it has no grace period.
 	DeleteGrace func(obj Object, asked *int64) int64
+	// ReturnDeleted makes a delete answer with the object that is gone, rather than with a Status.
+	ReturnDeleted bool
 	// Governs reports whether authorization, flow control or admission judges other requests by objects of the
 	// kind. A write of one is answered when memory has it, so that it holds for the client's next request.
 	Governs bool

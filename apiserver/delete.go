@@ -21,7 +21,7 @@ import (
 )
 
 // delete answers a DELETE. An object that must wait (a grace period, finalizers) is marked
-// and returned; one that need not is deleted, and the answer is a Status.
+// and returned; one that need not is deleted, and the answer is a Status or, for some kinds, the object.
 // https://kubernetes.io/docs/concepts/architecture/garbage-collection/
 func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	options, err := s.deleteOptions(w, r)
@@ -36,9 +36,9 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if !gone {
+	if !gone || r.res.Stored().ReturnDeleted {
 		code := http.StatusOK
-		if options.OrphanDependents != nil && !*options.OrphanDependents {
+		if !gone && options.OrphanDependents != nil && !*options.OrphanDependents {
 			code = http.StatusAccepted // as ever, for this option alone
 		}
 		return s.writeWritten(w, wr, code, o)
@@ -118,13 +118,13 @@ const withoutGrace = "etcd is out of space: the object was deleted at once, with
 // object waits for its grace period alone, it is deleted at once: otherwise no pod could be deleted to make space.
 func (s *Server) deleteObject(ctx context.Context, wr *write, options *metav1.DeleteOptions) (
 	o *storage.Object, gone bool, err error) {
-	o, gone, err = s.tryDelete(ctx, wr, options)
-	if !errors.Is(err, storage.ErrNoSpace) || gone {
+	o, gone, err = s.markAndDelete(ctx, wr, options, true)
+	if !errors.Is(err, storage.ErrNoSpace) {
 		return o, gone, err
 	}
 	atOnce := *options
 	atOnce.GracePeriodSeconds = new(int64)
-	o, gone, full := s.tryDelete(ctx, wr, &atOnce)
+	o, gone, full := s.markAndDelete(ctx, wr, &atOnce, false)
 	if errors.Is(full, storage.ErrNoSpace) {
 		return nil, false, err
 	}
@@ -134,9 +134,12 @@ func (s *Server) deleteObject(ctx context.Context, wr *write, options *metav1.De
 	return o, gone, full
 }
 
-// tryDelete deletes the write's object, or marks it.
-func (s *Server) tryDelete(ctx context.Context, wr *write, options *metav1.DeleteOptions) (
+// markAndDelete deletes the write's object, or marks it. gone says which. With markFirst an object of a kind with
+// graceful deletion is marked and then removed, by two transactions, so that its watchers see both. If the second one
+// fails, the next delete or update removes the object.
+func (s *Server) markAndDelete(ctx context.Context, wr *write, options *metav1.DeleteOptions, markFirst bool) (
 	o *storage.Object, gone bool, err error) {
+	var marked api.Object
 	o, err = s.modify(ctx, wr, func(old api.Object) (api.Object, error) {
 		gone = false
 		if err := strategy.CheckPreconditions(wr.res, old, options.Preconditions); err != nil {
@@ -145,14 +148,37 @@ func (s *Server) tryDelete(ctx context.Context, wr *write, options *metav1.Delet
 		if err := s.admitDelete(ctx, wr, old); err != nil {
 			return nil, err
 		}
-		marked := strategy.BeforeDelete(wr.res, old, options, s.Clock.Now())
+		marked = strategy.BeforeDelete(wr.res, old, options, s.Clock.Now())
 		gone = strategy.Ended(wr.res, marked)
-		if gone {
+		wr.marks = markFirst && gone && strategy.IsGraceful(wr.res, old)
+		if gone && !wr.marks {
 			return nil, nil
 		}
 		return marked, nil
 	})
+	if err == nil && wr.marks && !wr.isDryRun() {
+		o, err = s.removeMarked(ctx, wr, o, marked)
+	}
 	return o, gone, err
+}
+
+// removeMarked removes an object that has just been marked and stored as obj. One that another writer has removed
+// meanwhile is returned as it was.
+func (s *Server) removeMarked(ctx context.Context, wr *write, stored *storage.Object, obj api.Object) (
+	*storage.Object, error) {
+	removed, err := s.remove(ctx, wr, stored, obj)
+	if errors.As(err, new(*storage.Conflict)) || errors.Is(err, errLostRace) {
+		removed, err = s.modify(ctx, wr, func(now api.Object) (api.Object, error) {
+			if now.GetUID() != obj.GetUID() {
+				return nil, storage.ErrNotFound
+			}
+			return nil, nil
+		})
+	}
+	if errors.Is(err, storage.ErrNotFound) {
+		return stored, nil
+	}
+	return removed, err
 }
 
 // deleteWorkers is how many objects of a collection are deleted at once.

@@ -49,6 +49,8 @@ type write struct {
 	attributes admission.Attributes
 	// ownedEarly says that owners are final, generated that the server has chosen the new object's name.
 	ownedEarly, generated bool
+	// marks says that a deletion writes the object once more, although nothing keeps it.
+	marks bool
 	// unchanged says that the object is stored already as the write would leave it.
 	unchanged bool
 }
@@ -67,7 +69,7 @@ func (wr *write) on(err error) error {
 // begin begins an attempt.
 func (wr *write) begin(stored *storage.Object) {
 	wr.stored, wr.warnings = stored, slices.Clip(wr.decoding)
-	wr.ownedEarly, wr.generated, wr.unchanged, wr.part = false, false, false, nil
+	wr.ownedEarly, wr.generated, wr.marks, wr.unchanged, wr.part = false, false, false, false, nil
 }
 
 // isDryRun reports whether the write must leave no trace.
@@ -155,7 +157,7 @@ func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object
 			return current, err
 		}
 	}
-	if strategy.Ended(wr.res, obj) { // its last finalizer was taken away
+	if strategy.Ended(wr.res, obj) && !wr.marks { // its last finalizer was taken away
 		removed, err := s.remove(ctx, wr, current, old)
 		if err != nil {
 			return nil, err

@@ -205,7 +205,7 @@ func frozen[V string | []byte](value, old map[string]V, name string) field.Error
 
 func serviceAccounts() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "ServiceAccount", Plural: "serviceaccounts", Namespaced: true,
+		Version: "v1", Kind: "ServiceAccount", Plural: "serviceaccounts", Namespaced: true, ReturnDeleted: true,
 		BindsTokens: true,
 		ShortNames:  []string{"sa"},
 		New:         func() api.Object { return &corev1.ServiceAccount{} },

@@ -13,7 +13,7 @@ import (
 
 func pods() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "Pod", Plural: "pods", Namespaced: true,
+		Version: "v1", Kind: "Pod", Plural: "pods", Namespaced: true, ReturnDeleted: true,
 		BindsTokens: true,
 		ShortNames:  []string{"po"},
 		Categories:  []string{"all"},

@@ -17,7 +17,7 @@ import (
 
 func resourceQuotas() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "ResourceQuota", Plural: "resourcequotas", Namespaced: true,
+		Version: "v1", Kind: "ResourceQuota", Plural: "resourcequotas", Namespaced: true, ReturnDeleted: true,
 		ShortNames: []string{"quota"},
 		New:        func() api.Object { return &corev1.ResourceQuota{} },
 		NewList:    func() runtime.Object { return &corev1.ResourceQuotaList{} },

@@ -106,7 +106,7 @@ func validateReplicationController(r *corev1.ReplicationController) field.ErrorL
 
 func podTemplates() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "PodTemplate", Plural: "podtemplates", Namespaced: true,
+		Version: "v1", Kind: "PodTemplate", Plural: "podtemplates", Namespaced: true, ReturnDeleted: true,
 		New:     func() api.Object { return &corev1.PodTemplate{} },
 		NewList: func() runtime.Object { return &corev1.PodTemplateList{} },
 

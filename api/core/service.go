@@ -19,7 +19,7 @@ import (
 
 func services() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "Service", Plural: "services", Namespaced: true,
+		Version: "v1", Kind: "Service", Plural: "services", Namespaced: true, ReturnDeleted: true,
 		ShortNames:     []string{"svc"},
 		Categories:     []string{"all"},
 		New:            func() api.Object { return &corev1.Service{} },

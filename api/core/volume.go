@@ -16,7 +16,7 @@ import (
 
 func persistentVolumes() *api.Resource {
 	return &api.Resource{
-		Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes",
+		Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes", ReturnDeleted: true,
 		ShortNames: []string{"pv"},
 		New:        func() api.Object { return &corev1.PersistentVolume{} },
 		NewList:    func() runtime.Object { return &corev1.PersistentVolumeList{} },
@@ -128,9 +128,10 @@ func defaultPersistentVolume(v *corev1.PersistentVolume) {
 func persistentVolumeClaims() *api.Resource {
 	return &api.Resource{
 		Version: "v1", Kind: "PersistentVolumeClaim", Plural: "persistentvolumeclaims", Namespaced: true,
-		ShortNames: []string{"pvc"},
-		New:        func() api.Object { return &corev1.PersistentVolumeClaim{} },
-		NewList:    func() runtime.Object { return &corev1.PersistentVolumeClaimList{} },
+		ReturnDeleted: true,
+		ShortNames:    []string{"pvc"},
+		New:           func() api.Object { return &corev1.PersistentVolumeClaim{} },
+		NewList:       func() runtime.Object { return &corev1.PersistentVolumeClaimList{} },
 
 		Default: api.Typed(func(c *corev1.PersistentVolumeClaim) {
 			defaults.Set(&c.Status.Phase, corev1.ClaimPending)

@@ -202,6 +202,9 @@ func (b *pathBuilder) item(r *api.Resource, scope, at string, params []parameter
 		op := b.operation("delete", "delete", "delete"+name, "delete "+article(r.Kind), r.GVK())
 		op.params, op.codes = b.query.delete, []int{200, 202}
 		op.body, op.result = b.options, b.status
+		if r.Stored().ReturnDeleted {
+			op.result = object
+		}
 		p.operations = append(p.operations, op)
 	}
 	b.append(p)

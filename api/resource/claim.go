@@ -27,8 +27,9 @@ const resourceGroup = resourcev1.GroupName
 func resourceClaims() *api.Resource {
 	return &api.Resource{
 		Group: resourceGroup, Version: "v1", Kind: "ResourceClaim", Plural: "resourceclaims", Namespaced: true,
-		New:     func() api.Object { return &resourcev1.ResourceClaim{} },
-		NewList: func() runtime.Object { return &resourcev1.ResourceClaimList{} },
+		ReturnDeleted: true,
+		New:           func() api.Object { return &resourcev1.ResourceClaim{} },
+		NewList:       func() runtime.Object { return &resourcev1.ResourceClaimList{} },
 
 		Default: api.Typed(func(c *resourcev1.ResourceClaim) {
 			defaultDeviceRequests(c.Spec.Devices.Requests)
@@ -88,9 +89,9 @@ func claimState(c *resourcev1.ResourceClaim) string {
 func resourceClaimTemplates() *api.Resource {
 	return &api.Resource{
 		Group: resourceGroup, Version: "v1", Kind: "ResourceClaimTemplate", Plural: "resourceclaimtemplates",
-		Namespaced: true,
-		New:        func() api.Object { return &resourcev1.ResourceClaimTemplate{} },
-		NewList:    func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} },
+		Namespaced: true, ReturnDeleted: true,
+		New:     func() api.Object { return &resourcev1.ResourceClaimTemplate{} },
+		NewList: func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} },
 
 		Default: api.Typed(func(t *resourcev1.ResourceClaimTemplate) {
 			defaultDeviceRequests(t.Spec.Spec.Devices.Requests)

@@ -17,7 +17,7 @@ import (
 
 func deviceClasses() *api.Resource {
 	return &api.Resource{
-		Group: resourceGroup, Version: "v1", Kind: "DeviceClass", Plural: "deviceclasses",
+		Group: resourceGroup, Version: "v1", Kind: "DeviceClass", Plural: "deviceclasses", ReturnDeleted: true,
 		New:     func() api.Object { return &resourcev1.DeviceClass{} },
 		NewList: func() runtime.Object { return &resourcev1.DeviceClassList{} },
 
@@ -34,8 +34,9 @@ func deviceClasses() *api.Resource {
 func resourceSlices(now func() time.Time) *api.Resource {
 	return &api.Resource{
 		Group: resourceGroup, Version: "v1", Kind: "ResourceSlice", Plural: "resourceslices",
-		New:     func() api.Object { return &resourcev1.ResourceSlice{} },
-		NewList: func() runtime.Object { return &resourcev1.ResourceSliceList{} },
+		ReturnDeleted: true,
+		New:           func() api.Object { return &resourcev1.ResourceSlice{} },
+		NewList:       func() runtime.Object { return &resourcev1.ResourceSliceList{} },
 
 		Default: api.Typed(func(s *resourcev1.ResourceSlice) {
 			for i := range s.Spec.Devices {
@@ -82,8 +83,9 @@ func defaultTaintTime(t *resourcev1.DeviceTaint, now func() time.Time) {
 func deviceTaintRules(now func() time.Time) *api.Resource {
 	return &api.Resource{
 		Group: resourceGroup, Version: "v1", Kind: "DeviceTaintRule", Plural: "devicetaintrules",
-		New:     func() api.Object { return &resourcev1.DeviceTaintRule{} },
-		NewList: func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} },
+		ReturnDeleted: true,
+		New:           func() api.Object { return &resourcev1.DeviceTaintRule{} },
+		NewList:       func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} },
 
 		Default: api.Typed(func(r *resourcev1.DeviceTaintRule) { defaultTaintTime(&r.Spec.Taint, now) }),
 		// A new effect starts the eviction of pods anew.

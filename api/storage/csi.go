@@ -18,7 +18,7 @@ import (
 
 func csiDrivers() *api.Resource {
 	return &api.Resource{
-		Group: storageGroup, Version: "v1", Kind: "CSIDriver", Plural: "csidrivers",
+		Group: storageGroup, Version: "v1", Kind: "CSIDriver", Plural: "csidrivers", ReturnDeleted: true,
 		New:         func() api.Object { return &storagev1.CSIDriver{} },
 		NewList:     func() runtime.Object { return &storagev1.CSIDriverList{} },
 		Conditional: true,
@@ -98,7 +98,7 @@ func csiDrivers() *api.Resource {
 
 func csiNodes() *api.Resource {
 	return &api.Resource{
-		Group: storageGroup, Version: "v1", Kind: "CSINode", Plural: "csinodes",
+		Group: storageGroup, Version: "v1", Kind: "CSINode", Plural: "csinodes", ReturnDeleted: true,
 		New:         func() api.Object { return &storagev1.CSINode{} },
 		NewList:     func() runtime.Object { return &storagev1.CSINodeList{} },
 		Conditional: true,

@@ -27,7 +27,7 @@ const storageGroup = storagev1.GroupName
 
 func storageClasses() *api.Resource {
 	return &api.Resource{
-		Group: storageGroup, Version: "v1", Kind: "StorageClass", Plural: "storageclasses",
+		Group: storageGroup, Version: "v1", Kind: "StorageClass", Plural: "storageclasses", ReturnDeleted: true,
 		Governs:    true,
 		ShortNames: []string{"sc"},
 		New:        func() api.Object { return &storagev1.StorageClass{} },
@@ -189,9 +189,10 @@ func validateStorageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList 
 func volumeAttachments() *api.Resource {
 	return &api.Resource{
 		Group: storageGroup, Version: "v1", Kind: "VolumeAttachment", Plural: "volumeattachments",
-		New:         func() api.Object { return &storagev1.VolumeAttachment{} },
-		NewList:     func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
-		Conditional: true,
+		ReturnDeleted: true,
+		New:           func() api.Object { return &storagev1.VolumeAttachment{} },
+		NewList:       func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
+		Conditional:   true,
 
 		Validate: api.Check(validateAttachment),
 		ValidateUpdate: api.CheckUpdate(func(a, old *storagev1.VolumeAttachment) field.ErrorList {
@@ -302,9 +303,10 @@ func validateAttachmentStatus(a, _ *storagev1.VolumeAttachment) field.ErrorList 
 func volumeAttributesClasses() *api.Resource {
 	return &api.Resource{
 		Group: storageGroup, Version: "v1", Kind: "VolumeAttributesClass", Plural: "volumeattributesclasses",
-		ShortNames: []string{"vac"},
-		New:        func() api.Object { return &storagev1.VolumeAttributesClass{} },
-		NewList:    func() runtime.Object { return &storagev1.VolumeAttributesClassList{} },
+		ReturnDeleted: true,
+		ShortNames:    []string{"vac"},
+		New:           func() api.Object { return &storagev1.VolumeAttributesClass{} },
+		NewList:       func() runtime.Object { return &storagev1.VolumeAttributesClassList{} },
 
 		Validate: api.Check(func(c *storagev1.VolumeAttributesClass) field.ErrorList {
 			errs := validate.RequiredQualifiedName(strings.ToLower(c.DriverName), field.NewPath("driverName"))

@@ -40,16 +40,16 @@ func BeforeDelete(res *api.Resource, old api.Object, options *metav1.DeleteOptio
 		res.Terminate(obj)
 		return obj
 	}
+	if hasGraceLeft(res, old) && !shorten(obj, options.GracePeriodSeconds, now) {
+		return obj
+	}
 	propagate(res, obj, options)
+	if obj.GetDeletionTimestamp() != nil {
+		return obj
+	}
 	var grace int64
 	if res.DeleteGrace != nil {
 		grace = res.DeleteGrace(obj, options.GracePeriodSeconds)
-	}
-	if obj.GetDeletionTimestamp() != nil {
-		if options.GracePeriodSeconds != nil {
-			shorten(obj, grace, now)
-		}
-		return obj
 	}
 	at := metav1.NewTime(now.Add(graceOf(grace))).Rfc3339Copy()
 	obj.SetDeletionTimestamp(&at)
@@ -70,20 +70,41 @@ func graceOf(seconds int64) time.Duration {
 	return time.Duration(max(-most, min(seconds, most))) * time.Second
 }
 
-// shorten applies a second delete to an object that is being deleted: the grace period may
-// become shorter, never longer.
-func shorten(obj api.Object, grace int64, now time.Time) {
-	have := obj.GetDeletionGracePeriodSeconds()
-	if have == nil || grace >= *have {
-		return
+// IsGraceful reports whether a delete of the object begins or shortens its grace period. Such a delete is written before
+// the object is removed, so that watchers see that it is being deleted.
+func IsGraceful(res *api.Resource, old api.Object) bool {
+	return res.DeleteGrace != nil && (old.GetDeletionTimestamp() == nil || hasGraceLeft(res, old))
+}
+
+// hasGraceLeft reports whether the object is being deleted and has a grace period.
+func hasGraceLeft(res *api.Resource, obj api.Object) bool {
+	grace := obj.GetDeletionGracePeriodSeconds()
+	return res.DeleteGrace != nil && obj.GetDeletionTimestamp() != nil && grace != nil && *grace > 0
+}
+
+// shorten applies a second delete to an object that is being deleted, and reports whether it makes a difference: the
+// grace period may become shorter, never longer. A period that has passed already becomes a second: as before, the
+// node deletes the object in the end. Only a period of 0 deletes it now.
+func shorten(obj api.Object, asked *int64, now time.Time) bool {
+	have := *obj.GetDeletionGracePeriodSeconds()
+	if asked == nil {
+		return false
 	}
-	began := obj.GetDeletionTimestamp().Add(-graceOf(*have))
-	at := metav1.NewTime(began.Add(graceOf(grace))).Rfc3339Copy()
-	if at.Time.Before(now) {
-		at = metav1.NewTime(now).Rfc3339Copy()
+	grace := *asked
+	if grace < 0 {
+		grace = 1
 	}
-	obj.SetDeletionTimestamp(&at)
+	if grace >= have {
+		return false
+	}
+	began := obj.GetDeletionTimestamp().Add(-graceOf(have))
+	end := metav1.NewTime(began.Add(graceOf(grace))).Rfc3339Copy()
+	if end.Time.Before(now) {
+		end, grace = metav1.NewTime(now).Rfc3339Copy(), min(grace, 1)
+	}
+	obj.SetDeletionTimestamp(&end)
 	obj.SetDeletionGracePeriodSeconds(&grace)
+	return true
 }
 
 // propagate sets the finalizers that carry the policy to the garbage collector.

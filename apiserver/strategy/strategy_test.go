@@ -118,9 +118,19 @@ func TestBeforeDelete_GracePeriodsBecomeShorterAlone(t *testing.T) {
 	require.Equal(t, marked, strategy.BeforeDelete(res, marked, asked(60), later))
 	shorter := strategy.BeforeDelete(res, marked, asked(10), later)
 	require.Equal(t, now.Add(10*time.Second), shorter.GetDeletionTimestamp().UTC(), "it counts from the first")
+	late := strategy.BeforeDelete(res, marked, asked(3), later)
+	require.Equal(t, later, late.GetDeletionTimestamp().UTC())
+	require.EqualValues(t, 1, *late.GetDeletionGracePeriodSeconds(), "what has passed does not delete it")
+	require.EqualValues(t, 1, *strategy.BeforeDelete(res, marked, asked(-5), now).GetDeletionGracePeriodSeconds())
+	foreground := &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}
+	require.Equal(t, marked, strategy.BeforeDelete(res, marked, foreground, later), "finalizers are settled by then")
 	over := strategy.BeforeDelete(res, marked, asked(0), later)
 	require.Equal(t, later, over.GetDeletionTimestamp().UTC(), "it does not end in the past")
 	require.True(t, strategy.Ended(res, over))
+	require.True(t, strategy.IsGraceful(res, stored()))
+	require.True(t, strategy.IsGraceful(res, marked))
+	require.False(t, strategy.IsGraceful(res, over), "it is marked already")
+	require.False(t, strategy.IsGraceful(deployments(), stored()))
 
 	for _, seconds := range []int64{math.MaxInt64, math.MinInt64} {
 		require.NotPanics(t, func() { strategy.BeforeDelete(res, stored(), asked(seconds), now) })
