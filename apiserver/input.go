@@ -15,8 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/customresource"
 	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
@@ -128,8 +130,8 @@ func (s *Server) readObject(w http.ResponseWriter, r *request) (obj api.Object, 
 // readInto reads the request's body as any type of a known kind.
 func (s *Server) readInto(w http.ResponseWriter, r *request, want schema.GroupVersionKind, into runtime.Object) (
 	warnings []string, err error) {
-	if media := r.contentType(); r.res.Schema != 0 && media != "" && !slices.Contains(encoding.TextTypes, media) {
-		return nil, encoding.UnsupportedMedia(encoding.TextTypes)
+	if media := r.contentType(); r.res.Schema != 0 && media != "" && !slices.Contains(encoding.CustomTypes, media) {
+		return nil, encoding.UnsupportedMedia(encoding.CustomTypes)
 	}
 	body, err := readBody(w, r)
 	if err != nil {
@@ -161,6 +163,11 @@ func decodeInto(r *request, want schema.GroupVersionKind, body []byte, strict []
 		return nil, apierrors.NewBadRequest("the request has no body")
 	}
 	unknown, err := encoding.UnmarshalStrict(body, into)
+	if custom, ok := into.(*customresource.Object); ok && err == nil {
+		if err := checkCustomKind(r, custom, body); err != nil {
+			return nil, err
+		}
+	}
 	if err != nil || into.GetObjectKind().GroupVersionKind() != want {
 		// The body names another kind or none, or the decoder did not get that far.
 		if err := encoding.CheckKind(want, body); err != nil {
@@ -184,4 +191,26 @@ func decodeInto(r *request, want schema.GroupVersionKind, body []byte, strict []
 		r.auditObject(into, body)
 	}
 	return warnings, nil
+}
+
+// checkCustomKind rejects a custom resource whose body lacks a kind, has another one, or has a version that can't be
+// converted. The body of a built-in kind may leave them out. CheckKind rejects the other versions of the same kind.
+func checkCustomKind(r *request, obj *customresource.Object, body []byte) error {
+	is, want := obj.GroupVersionKind(), r.res.GVK()
+	var fault error
+	switch {
+	case is.Kind == "":
+		is, fault = want, runtime.NewMissingKindErr(string(body))
+	default:
+		fault = obj.Version().CheckConversion(is)
+	}
+	switch {
+	case fault != nil:
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", is.Kind, is.Version,
+			want.Kind, fault))
+	case is.Kind != want.Kind && is.GroupVersion() == want.GroupVersion():
+		return apierrors.NewInvalid(is.GroupKind(), obj.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("kind"), is.Kind, "must be "+want.Kind)})
+	}
+	return nil
 }

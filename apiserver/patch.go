@@ -117,6 +117,7 @@ var patchTypes = []string{
 // schemaPatchTypes are those for kinds without a Go type, whose tags a strategic merge goes by.
 var schemaPatchTypes = []string{
 	string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType),
+	string(types.ApplyCBORPatchType),
 }
 
 func patchTypesOf(res *api.Resource) []string {

@@ -171,10 +171,11 @@ func (s *Server) resolve(r *request) error {
 	if r.res = s.served(r.Context(), gvr); r.res == nil {
 		return notFoundPath()
 	}
-	// A namespaced kind can be listed and watched over all namespaces, and nothing else.
+	// A namespaced kind can be listed and watched over all namespaces, and nothing else. kube-apiserver has routes of
+	// their own for built-in kinds alone.
 	if r.res.Namespaced != (r.namespace != "") &&
 		(!r.res.Namespaced || r.verb != "list" && (r.verb != "watch" || r.name != "")) {
-		if r.res.Namespaced && r.name == "" {
+		if r.res.Namespaced && r.name == "" && r.res.Schema == 0 {
 			return apierrors.NewMethodNotSupported(r.res.GroupResource(), r.verb)
 		}
 		return notFoundPath()

@@ -211,7 +211,7 @@ func (s *Server) commit(ctx context.Context, wr *write, w storage.Write, with ..
 		return nil, err
 	}
 	kind := wr.res.Stored()
-	if kind.Schema != 0 && w.Op != storage.Delete {
+	if kind == wr.res && kind.Schema != 0 && w.Op != storage.Delete {
 		result.Objects[0].SetMark(kind.Schema) // it was decoded by the schema, defaulted and encoded here
 	}
 	if kind.Governs && !(wr.isNamespace() && w.Op == storage.Create) || w.Op == storage.Delete && kind.BindsTokens {

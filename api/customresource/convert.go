@@ -7,6 +7,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
 )
@@ -27,7 +28,6 @@ func (k *kind) remote() bool {
 // Convert brings objects of the kind to the version, in their order. It does not change them, and returns those that
 // are in the version already as they are.
 func (v *Version) Convert(ctx context.Context, objs []api.Object) ([]api.Object, error) {
-	var at []int
 	converted, err := v.ConvertWhole(ctx, objs)
 	if err != nil {
 		return nil, err
@@ -47,6 +47,7 @@ func (v *Version) Convert(ctx context.Context, objs []api.Object) ([]api.Object,
 
 // ConvertWhole converts like Convert, but keeps fields that the version's schema does not know.
 func (v *Version) ConvertWhole(ctx context.Context, objs []api.Object) ([]api.Object, error) {
+	var at []int
 	for i, obj := range objs {
 		if o := obj.(*Object); o.APIVersion != v.APIVersion() {
 			at = append(at, i)
@@ -64,6 +65,17 @@ func (v *Version) ConvertWhole(ctx context.Context, objs []api.Object) ([]api.Ob
 		objs[at[i]] = o
 	}
 	return objs, nil
+}
+
+// CheckConversion returns why objects of a kind can't be converted to the version, in kube-apiserver's words.
+func (v *Version) CheckConversion(kind schema.GroupVersionKind) error {
+	switch {
+	case kind.Group != v.kind.definition.Spec.Group:
+		return fmt.Errorf("%v is unstructured and is not suitable for converting to %q", kind, v.APIVersion())
+	case v.kind.version(kind.GroupVersion().String()) == nil:
+		return fmt.Errorf("request to convert CR from an invalid group/version: %s", kind.GroupVersion())
+	}
+	return nil
 }
 
 // others converts the objects at some places, which are in other versions.

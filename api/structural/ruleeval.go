@@ -20,6 +20,9 @@ import (
 // RuleBudget limits the cost of all rules for one object, in the units of cel.PerCallLimit: about a second.
 const RuleBudget = 10_000_000
 
+// HasRules reports whether the schema has rules that are evaluated.
+func (s *Schema) HasRules() bool { return s != nil && s.rules != nil }
+
 // ValidateRules evaluates the rules (x-kubernetes-validations) for an object; old is nil unless it is updated. A rule
 // that fails for a value that has not changed is a warning instead of an error, unless it reads oldSelf. It ends
 // early when ctx does, with ctx's error.

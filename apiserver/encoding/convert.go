@@ -192,13 +192,9 @@ func Encode(res *api.Resource, obj api.Object) ([]byte, error) {
 func EncodeIn(ctx context.Context, buffer *bytes.Buffer, res *api.Resource, obj api.Object) ([]byte, error) {
 	obj.SetResourceVersion("")
 	if stored := res.Stored(); stored.Convert != nil {
-		was := obj
 		var err error
-		if obj, err = ConvertTo(ctx, stored, obj); err != nil {
+		if obj, err = ConvertTo(ctx, stored, obj); err != nil { // its readers get the stored version's defaults
 			return nil, err
-		}
-		if obj != was {
-			stored.Default(obj) // here rather than by each reader
 		}
 	}
 	return encode(buffer, res, obj)

@@ -28,8 +28,8 @@ const (
 // MediaTypes are the media types of objects, in the order of the server's preference.
 var MediaTypes = []string{MediaJSON, MediaYAML, MediaProtobuf, MediaCBOR}
 
-// TextTypes are those of a kind that is not built in.
-var TextTypes = []string{MediaJSON, MediaYAML}
+// CustomTypes are those that a client may send of a kind that is not built in.
+var CustomTypes = []string{MediaJSON, MediaYAML, MediaCBOR}
 
 // streamTypes are the media types of watches.
 var streamTypes = []string{MediaJSON + ";stream=watch", MediaProtobuf + ";stream=watch", mediaCBORSequence}
@@ -92,27 +92,13 @@ func Negotiate(q Question) (Output, error) {
 			return out, checkView(clause.Params["as"], q)
 		}
 	}
-	return out, notAcceptable(mediaTypes(q.Resource))
-}
-
-// mediaTypes are those of a kind's objects, or of parts of them.
-func mediaTypes(res *api.Resource) []string {
-	if res.Schema != 0 {
-		return MediaTypes[:len(MediaTypes)-1] // without CBOR
-	}
-	return MediaTypes
+	return out, notAcceptable(MediaTypes)
 }
 
 // speaks reports whether a view of the kind's objects has a form in the media type. The objects of a kind without a Go
 // type of its own have none in protobuf.
 func speaks(res *api.Resource, media string, v View) bool {
-	switch media {
-	case MediaProtobuf:
-		return v == ViewPartial || speaksProtobuf(res)
-	case MediaCBOR:
-		return res.Schema == 0
-	}
-	return true
+	return media != MediaProtobuf || v == ViewPartial || speaksProtobuf(res)
 }
 
 // NegotiateStatus chooses the media type of a Status, which has no other views.
