@@ -54,8 +54,8 @@ func (v *validation) clientConfig(c *internal.WebhookClientConfig, at *field.Pat
 	default:
 		errs = append(errs, validateService(c.Service, at.Child("service"))...)
 	}
-	if len(c.CABundle) > 0 && !v.anyCABundle {
-		if err := checkCABundle(c.CABundle); err != nil {
+	if !v.anyCABundle {
+		if err := CheckCABundle(c.CABundle); err != nil {
 			errs = append(errs, field.Invalid(at.Child("caBundle"), c.CABundle, err.Error()))
 		}
 	}
@@ -101,9 +101,10 @@ func validateURLPath(path string, at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// checkCABundle returns why a client could not take the bundle for its certificate authorities.
-func checkCABundle(bundle []byte) error {
-	if x509.NewCertPool().AppendCertsFromPEM(bundle) {
+// CheckCABundle returns why a client could not take the bundle for its certificate authorities. An empty bundle means
+// the machine's own.
+func CheckCABundle(bundle []byte) error {
+	if len(bundle) == 0 || x509.NewCertPool().AppendCertsFromPEM(bundle) {
 		return nil
 	}
 	const detail = "unable to load root certificates: "

@@ -205,6 +205,7 @@ func (e *defined) light() *apiextensionsv1.CustomResourceDefinition {
 	crd.Name, crd.Annotations = e.Name, e.Annotations
 	crd.Spec.Group, crd.Spec.Names, crd.Spec.PreserveUnknownFields = e.Spec.Group, e.Spec.Names,
 		e.Spec.PreserveUnknownFields
+	crd.Spec.Conversion = e.Spec.Conversion
 	e.Status.DeepCopyInto(&crd.Status)
 	return crd
 }

@@ -283,6 +283,32 @@ func TestDefinition_NamesAreTakenOnce(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestDefinition_NeedsAUsableCABundleToBeEstablished(t *testing.T) {
+	t.Parallel()
+	client, ctx := serve(t, apiserver.Options{}), t.Context()
+	url := "https://127.0.0.1:1/convert"
+	crd, err := client.Resource(definitions).Create(ctx, definition(func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter,
+			Webhook: &apiextensionsv1.WebhookConversion{ConversionReviewVersions: []string{"v1"},
+				ClientConfig: &apiextensionsv1.WebhookClientConfig{URL: &url, CABundle: []byte("no certificate")}}}
+	}), metav1.CreateOptions{})
+	require.NoError(t, err)
+	c := awaitCondition(t, client, crd.GetName(), "Established", "False")
+	require.Equal(t, "InvalidCABundle", c["reason"])
+	require.Equal(t, "The conversion webhook CABundle is invalid", c["message"])
+	awaitCondition(t, client, crd.GetName(), "NamesAccepted", "True")
+	_, err = client.Resource(widgets).Namespace("default").List(ctx, metav1.ListOptions{})
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+
+	_, err = client.Resource(definitions).Patch(ctx, crd.GetName(), types.MergePatchType,
+		[]byte(`{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":null}}}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	awaitCondition(t, client, crd.GetName(), "Established", "True")
+	_, err = client.Resource(definitions).Patch(ctx, crd.GetName(), types.MergePatchType,
+		[]byte(`{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":"bm90aGluZw=="}}}}}`), metav1.PatchOptions{})
+	require.True(t, apierrors.IsInvalid(err), "%v", err)
+}
+
 // Two servers agree: what one of them tells of, the other one serves.
 func TestDefinition_IsServedByEveryServer(t *testing.T) {
 	t.Parallel()

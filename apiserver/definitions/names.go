@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/apiextensions"
 	"github.com/coxswain-dev/coxswain/api/customresource"
 )
 
@@ -83,6 +84,7 @@ func (d *Definitions) taken(of *customresource.Definition) *names {
 // settle sets the names and the conditions of a definition, whose group has taken names.
 func settle(crd *apiextensionsv1.CustomResourceDefinition, taken *names) {
 	settleNames(crd, taken)
+	establish(crd)
 	if crd.Spec.PreserveUnknownFields {
 		apihelpers.SetCRDCondition(crd, condition(apiextensionsv1.NonStructuralSchema, true, "Violations",
 			"spec.preserveUnknownFields: Invalid value: true: must be false"))
@@ -126,15 +128,28 @@ func settleNames(crd *apiextensionsv1.CustomResourceDefinition, taken *names) {
 	accept("ListKindConflict", want.ListKind, &have.ListKind, taken.kinds)
 	have.Categories = want.Categories
 	apihelpers.SetCRDCondition(crd, accepted)
+}
+
+// establish decides, once and for all, whether the kind is served.
+func establish(crd *apiextensionsv1.CustomResourceDefinition) {
+	established := condition(apiextensionsv1.Established, true, "InitialNamesAccepted",
+		"the initial names have been accepted")
 	switch {
-	case apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established): // once and for all
-	case accepted.Status == apiextensionsv1.ConditionTrue:
-		apihelpers.SetCRDCondition(crd, condition(apiextensionsv1.Established, true, "InitialNamesAccepted",
-			"the initial names have been accepted"))
-	default:
-		apihelpers.SetCRDCondition(crd, condition(apiextensionsv1.Established, false, "NotAccepted",
-			"not all names are accepted"))
+	case apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established):
+		return
+	case !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted):
+		established = condition(apiextensionsv1.Established, false, "NotAccepted", "not all names are accepted")
+	case !isCABundleValid(crd.Spec.Conversion):
+		established = condition(apiextensionsv1.Established, false, "InvalidCABundle",
+			"The conversion webhook CABundle is invalid")
 	}
+	apihelpers.SetCRDCondition(crd, established)
+}
+
+// isCABundleValid reports whether the conversion webhook, if there is one, has certificate authorities to go by.
+func isCABundleValid(c *apiextensionsv1.CustomResourceConversion) bool {
+	return c == nil || c.Webhook == nil || c.Webhook.ClientConfig == nil ||
+		apiextensions.CheckCABundle(c.Webhook.ClientConfig.CABundle) == nil
 }
 
 // conflicting says which of the short names another kind has, "" if none.
