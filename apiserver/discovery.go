@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/go-chi/chi/v5"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -36,7 +37,7 @@ func (s *Server) serveLegacyVersions(w http.ResponseWriter, r *http.Request) err
 	if media := encoding.NegotiateDiscovery(r.Header.Get("Accept")); media != "" {
 		return s.writeAggregated(w, r, media, discovery.AggregatedCore(snapshot))
 	}
-	return s.writeJSON(w, &request{Request: r}, http.StatusOK, discovery.Versions(snapshot, r.Host))
+	return s.writeDiscovery(w, r, discovery.Versions(snapshot, r.Host))
 }
 
 func (s *Server) serveGroups(w http.ResponseWriter, r *http.Request) error {
@@ -46,8 +47,7 @@ func (s *Server) serveGroups(w http.ResponseWriter, r *http.Request) error {
 		return s.writeAggregated(w, r, media,
 			discovery.AggregatedGroups(snapshot, s.aggregation.Registrations(), external))
 	}
-	return s.writeJSON(w, &request{Request: r}, http.StatusOK,
-		discovery.Groups(snapshot, s.aggregation.Registrations()))
+	return s.writeDiscovery(w, r, discovery.Groups(snapshot, s.aggregation.Registrations()))
 }
 
 func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) error {
@@ -55,7 +55,7 @@ func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) error {
 	if group == nil {
 		return notFoundPath()
 	}
-	return s.writeJSON(w, &request{Request: r}, http.StatusOK, group)
+	return s.writeDiscovery(w, r, group)
 }
 
 func (s *Server) serveResources(w http.ResponseWriter, r *http.Request) error {
@@ -64,7 +64,22 @@ func (s *Server) serveResources(w http.ResponseWriter, r *http.Request) error {
 	if list == nil || gv.Group == "" && strings.HasPrefix(r.URL.Path, "/apis/") {
 		return notFoundPath()
 	}
-	return s.writeJSON(w, &request{Request: r}, http.StatusOK, list)
+	return s.writeDiscovery(w, r, list)
+}
+
+// writeDiscovery answers with a document in the media type that the client prefers.
+func (s *Server) writeDiscovery(w http.ResponseWriter, r *http.Request, doc runtime.Object) error {
+	media, err := encoding.NegotiateDocument(r.Header.Get("Accept"))
+	if err != nil {
+		return err
+	}
+	out := encoding.Output{Media: media, Gzip: encoding.AcceptsGzip(r.Header),
+		Pretty: wantsPretty(&request{Request: r})}
+	body, err := out.Value("v1", doc.GetObjectKind().GroupVersionKind().Kind, doc)
+	if err != nil {
+		return fmt.Errorf("encoding discovery: %w", err)
+	}
+	return s.writeBody(w, out, http.StatusOK, body)
 }
 
 func (s *Server) writeAggregated(w http.ResponseWriter, r *http.Request, media string, list any) error {

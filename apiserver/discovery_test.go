@@ -1,13 +1,17 @@
 package apiserver_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/yaml"
 
 	"github.com/coxswain-dev/coxswain/api/builtin"
 )
@@ -107,4 +111,45 @@ func TestDiscovery_RootAndVersion(t *testing.T) {
 		require.Contains(t, text, "check passed\n")
 	}
 	s.get("/readyz/nothing").ok(http.StatusNotFound)
+}
+
+func TestDiscovery_SpeaksWhatTheClientAccepts(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for path, into := range map[string]interface {
+		runtime.Object
+		Unmarshal([]byte) error
+	}{"/api": &metav1.APIVersions{}, "/apis": &metav1.APIGroupList{}, "/apis/apps": &metav1.APIGroup{},
+		"/api/v1": &metav1.APIResourceList{}, "/apis/apps/v1": &metav1.APIResourceList{}} {
+		plain := s.get(path).ok(http.StatusOK)
+		require.Equal(t, "application/json", plain.header.Get("Content-Type"), path)
+		asYAML := s.get(path, "Accept", asYAML).ok(http.StatusOK)
+		require.Equal(t, "application/yaml", asYAML.header.Get("Content-Type"), path)
+		doc, err := yaml.YAMLToJSON(asYAML.body)
+		require.NoError(t, err, path)
+		require.JSONEq(t, string(plain.body), string(doc), path)
+
+		binary := s.get(path, "Accept", protobuf).ok(http.StatusOK)
+		require.Equal(t, protobuf, binary.header.Get("Content-Type"), path)
+		var wrapped runtime.Unknown
+		require.NoError(t, wrapped.Unmarshal(binary.body[len("k8s\x00"):]), path)
+		require.Equal(t, plain.at("kind"), wrapped.Kind, path)
+		require.NoError(t, into.Unmarshal(wrapped.Raw), path)
+
+		s.get(path, "Accept", "text/plain").refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+			"only the following media types are accepted: application/json")
+		s.get(path, "Accept", "text/html, */*;q=0.8").ok(http.StatusOK)
+	}
+}
+
+func TestDiscovery_ListsTheStatusOfCustomResourcesFirst(t *testing.T) {
+	t.Parallel()
+	s := startValves(t)
+	var list metav1.APIResourceList
+	require.NoError(t, json.Unmarshal(s.get("/apis/example.org/v2").ok(http.StatusOK).body, &list))
+	var names []string
+	for _, r := range list.APIResources {
+		names = append(names, r.Name)
+	}
+	require.Equal(t, []string{"valves", "valves/status", "valves/scale"}, names)
 }

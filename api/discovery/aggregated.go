@@ -77,7 +77,7 @@ func versionOf(s *api.Snapshot, gv schema.GroupVersion) apidiscoveryv2.APIVersio
 		if r.Namespaced {
 			entry.Scope = apidiscoveryv2.ScopeNamespace
 		}
-		for _, sub := range r.AllSubresources() {
+		for _, sub := range subresources(r) {
 			entry.Subresources = append(entry.Subresources, apidiscoveryv2.APISubresourceDiscovery{
 				Subresource:  sub.Name,
 				ResponseKind: &metav1.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind},

@@ -32,7 +32,7 @@ func Resources(s *api.Snapshot, gv schema.GroupVersion) *metav1.APIResourceList 
 			Verbs: verbs(r), ShortNames: r.ShortNames, Categories: r.Categories,
 			StorageVersionHash: storageVersionHash(r),
 		})
-		for _, sub := range r.AllSubresources() {
+		for _, sub := range subresources(r) {
 			entry := metav1.APIResource{
 				Name: r.Plural + "/" + sub.Name, Namespaced: r.Namespaced, Kind: sub.Kind,
 				Verbs: slices.Sorted(slices.Values(sub.Verbs)),
@@ -44,6 +44,15 @@ func Resources(s *api.Snapshot, gv schema.GroupVersion) *metav1.APIResourceList 
 		}
 	}
 	return list
+}
+
+// subresources returns a resource's subresources in kube-apiserver's order: of a custom resource, /status comes first.
+func subresources(r *api.Resource) []api.Subresource {
+	all := r.AllSubresources()
+	if r.Schema != 0 {
+		slices.Reverse(all)
+	}
+	return all
 }
 
 // resourcesOf are the resources of a group and version, sorted by name.

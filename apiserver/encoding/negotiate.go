@@ -103,14 +103,26 @@ func speaks(res *api.Resource, media string, v View) bool {
 
 // NegotiateStatus chooses the media type of a Status, which has no other views.
 func NegotiateStatus(accept string) string {
+	media, err := NegotiateDocument(accept)
+	if err != nil {
+		return MediaJSON
+	}
+	return media
+}
+
+// NegotiateDocument chooses the media type of an answer that has no other views, such as a list of resources.
+func NegotiateDocument(accept string) (string, error) {
+	if accept == "" {
+		return MediaJSON, nil
+	}
 	for _, clause := range goautoneg.ParseAccept(accept) {
 		for _, media := range MediaTypes {
 			if v, ok := viewOf(clause.Params, media); ok && v == ViewObject && covers(clause, media) {
-				return media
+				return media, nil
 			}
 		}
 	}
-	return MediaJSON
+	return "", notAcceptable(MediaTypes)
 }
 
 // NegotiateDiscovery returns the media type of a discovery document if the client asks for the aggregated form,
