@@ -1,9 +1,11 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,15 +35,16 @@ type etcd struct {
 	open    map[context.Context]struct{} // the contexts of open watches
 }
 
-const defaultPrefix = "/registry"
+// KeyPrefix is what all keys in etcd begin with, for a prefix that need not have slashes around it; "" is "/registry".
+func KeyPrefix(prefix string) string {
+	prefix = strings.TrimRight(path.Join("/", cmp.Or(prefix, "/registry")), "/")
+	return prefix + "/"
+}
 
 func newEtcd(client *clientv3.Client, prefix string) *etcd {
-	if prefix == "" {
-		prefix = defaultPrefix
-	}
 	return &etcd{
 		client: client,
-		prefix: strings.TrimRight(prefix, "/") + "/",
+		prefix: KeyPrefix(prefix),
 		leases: newLeases(client),
 		open:   map[context.Context]struct{}{},
 	}

@@ -129,6 +129,14 @@ func TestExternal_TwoStoresSeeEachOthersWrites(t *testing.T) {
 }
 
 // Revisions of others, outside of the prefix, are reached through progress reports.
+func TestKeyPrefix_HasSlashesAround(t *testing.T) {
+	t.Parallel()
+	for prefix, want := range map[string]string{"": "/registry/", "foo": "/foo/", "/foo": "/foo/", "/foo/": "/foo/",
+		"a/b//": "/a/b/", "/": "/"} {
+		require.Equal(t, want, KeyPrefix(prefix), prefix)
+	}
+}
+
 func TestExternal_SharesEtcdWithOthers(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)

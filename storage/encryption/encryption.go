@@ -66,9 +66,6 @@ type Backend struct {
 // New reads the configuration and wraps a backend, which is closed with it. A configuration that is not valid is an
 // error. A plugin that does not answer is none: Follow goes on asking it.
 func New(ctx context.Context, below storage.Backend, o Options) (*Backend, error) {
-	if o.Prefix == "" {
-		o.Prefix = "/registry"
-	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
@@ -76,7 +73,7 @@ func New(ctx context.Context, below storage.Backend, o Options) (*Backend, error
 		o.Log = slog.Default()
 	}
 	registry := prometheus.NewRegistry()
-	b := &Backend{Backend: below, options: o, prefix: strings.TrimRight(o.Prefix, "/") + "/",
+	b := &Backend{Backend: below, options: o, prefix: storage.KeyPrefix(o.Prefix),
 		metrics: newMetrics(vectors{registry}, o.Server), Metrics: registry}
 	config, hash, err := b.readFile()
 	if err != nil {
