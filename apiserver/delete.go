@@ -122,13 +122,13 @@ func (s *Server) deleteObject(ctx context.Context, wr *write, options *metav1.De
 	if !errors.Is(err, storage.ErrNoSpace) {
 		return o, gone, err
 	}
-	atOnce := *options
+	atOnce, graceful := *options, !gone
 	atOnce.GracePeriodSeconds = new(int64)
 	o, gone, full := s.markAndDelete(ctx, wr, &atOnce, false)
 	if errors.Is(full, storage.ErrNoSpace) {
 		return nil, false, err
 	}
-	if full == nil && gone {
+	if full == nil && gone && graceful {
 		wr.warnings = append(wr.warnings, withoutGrace)
 	}
 	return o, gone, full
