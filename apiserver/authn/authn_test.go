@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -184,9 +185,12 @@ func TestBootstrapToken_IsGoodWhileItsSecretSaysSo(t *testing.T) {
 	}
 	wrongType := secret(nil)
 	wrongType["kube-system/bootstrap-token-abcdef"].Type = corev1.SecretTypeOpaque
+	ending := secret(nil)
+	ending["kube-system/bootstrap-token-abcdef"].DeletionTimestamp = &metav1.Time{Time: now}
 	for name, of := range map[string]objects{
 		"no secret":       {},
 		"wrong type":      wrongType,
+		"being deleted":   ending,
 		"wrong secret":    set("token-secret", "fedcba9876543210"),
 		"wrong ID":        set("token-id", "fedcba"),
 		"expired":         set("expiration", now.Format(time.RFC3339)),
