@@ -3,11 +3,13 @@ package storage
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 )
 
@@ -78,6 +80,40 @@ func TestEmbedded_WritesNothingThatOthersMayRead(t *testing.T) {
 			return nil
 		}))
 		require.NoError(t, os.WriteFile(old, nil, 0o644)) // as an earlier release left them
+	}
+}
+
+// fsyncs is how often etcds of this process have forced their logs to the disk.
+func fsyncs(t *testing.T) uint64 {
+	t.Helper()
+	families, err := prometheus.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		if family.GetName() == "etcd_disk_wal_fsync_duration_seconds" {
+			return family.Metric[0].Histogram.GetSampleCount()
+		}
+	}
+	t.Fatal("etcd does not count its calls of fsync")
+	return 0
+}
+
+// The count is that of the whole process: the test runs while no other one does.
+func TestEmbedded_ForcesACommitToTheDiskUnlessUnsafe(t *testing.T) {
+	for _, unsafe := range []bool{false, true} {
+		b, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: t.TempDir(), Unsafe: unsafe})
+		require.NoError(t, err)
+		s := openStore(t, b, Options{})
+		before := fsyncs(t)
+		for i := range 3 {
+			create(t, s, podKey("default", fmt.Sprint(i)), pod("default", fmt.Sprint(i), ""))
+		}
+		if count := fsyncs(t) - before; unsafe {
+			require.Zero(t, count)
+		} else {
+			require.GreaterOrEqual(t, count, uint64(3), "one for each commit")
+		}
+		require.NoError(t, s.Close())
+		require.NoError(t, b.Close())
 	}
 }
 
