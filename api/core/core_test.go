@@ -62,6 +62,42 @@ func TestService_ValidateRefuses(t *testing.T) {
 	})
 }
 
+const balancedService = `
+metadata: {name: web, namespace: default}
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.7
+  clusterIPs: [10.96.0.7]
+  ipFamilies: [IPv4]
+  ipFamilyPolicy: SingleStack
+  externalTrafficPolicy: Local
+  internalTrafficPolicy: Cluster
+  allocateLoadBalancerNodePorts: true
+  loadBalancerClass: example.com/lb
+  healthCheckNodePort: 30000
+  ports:
+  - {name: http, port: 80, nodePort: 30080}
+`
+
+func TestService_UpdateFixesWhatABalancerGoesBy(t *testing.T) {
+	t.Parallel()
+	const family, ip = "ipFamilies: [IPv4]", "clusterIP: 10.96.0.7\n  clusterIPs: [10.96.0.7]"
+	kindtest.Create(t, "Service", balancedService, nil)
+	kindtest.Update(t, "Service", balancedService, []kindtest.Case{
+		{"nothing", nil, nil},
+		{"health check port", []string{"30000", "30001"}, []string{"Forbidden spec.healthCheckNodePort"}},
+		{"health check port left out", []string{"  healthCheckNodePort: 30000\n", ""}, nil},
+		{"no health check", []string{"Policy: Local", "Policy: Cluster", "  healthCheckNodePort: 30000\n", ""}, nil},
+		{"class", []string{"example.com/lb", "example.com/other"}, []string{"Invalid spec.loadBalancerClass"}},
+		{"no class", []string{"  loadBalancerClass: example.com/lb\n", ""}, []string{"Invalid spec.loadBalancerClass"}},
+		{"another type", []string{"type: LoadBalancer", "type: NodePort", "  loadBalancerClass: example.com/lb\n", "",
+			"  allocateLoadBalancerNodePorts: true\n", "", "  healthCheckNodePort: 30000\n", ""}, nil},
+		{"family", []string{family, "ipFamilies: [IPv6]", ip, "clusterIP: fd00::7\n  clusterIPs: ['fd00::7']"},
+			[]string{"Invalid spec.clusterIPs[0]", "Invalid spec.ipFamilies[0]"}},
+		{"second family", []string{family, "ipFamilies: [IPv4, IPv6]", "SingleStack", "PreferDualStack"}, nil},
+	})
+}
+
 func TestService_UpdateKeepsWhatWasAllocated(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, "Service")
