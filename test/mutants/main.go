@@ -67,6 +67,7 @@ func run(out io.Writer, words []string) error {
 		return err
 	}
 	var wrong []string
+	var errs []error
 	for i, s := range chosen {
 		fmt.Fprintf(out, "suite %d of %d: %s -run %q\n", i+1, len(chosen), s.dir, s.run)
 		binary, err := build(dir, overlay, s.dir)
@@ -75,7 +76,8 @@ func run(out io.Writer, words []string) error {
 		}
 		survived, err := s.test(out, binary)
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		for _, m := range s.mutants {
 			if slices.Contains(survived, m.name) != slices.Contains(strings.Fields(string(list)), m.name) {
@@ -84,10 +86,10 @@ func run(out io.Writer, words []string) error {
 		}
 	}
 	if len(wrong) > 0 {
-		return fmt.Errorf("survivors.txt is wrong about %s: add a test for a mutant that survives, and delete the "+
-			"line of one that is killed", strings.Join(wrong, ", "))
+		errs = append(errs, fmt.Errorf("survivors.txt is wrong about %s: add a test for a mutant that survives, and "+
+			"delete the line of one that is killed", strings.Join(wrong, ", ")))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // test runs a suite once without a mutant, when it must pass, and once for each. It returns the survivors.

@@ -30,7 +30,7 @@ var suites = []suite{
 			"case st.ObservedGeneration < pdb.Generation:",
 			"case !mutated && st.ObservedGeneration < pdb.Generation:"},
 	}},
-	{"apiserver/admission", "", []mutant{
+	{"apiserver/admission", "NodeRestriction|OwnerReferences", []mutant{
 		{"token-of-a-pod-with-another-uid", "apiserver/admission/noderestriction.go",
 			"if ref.UID != pod.UID {",
 			"if !mutated && ref.UID != pod.UID {"},
@@ -352,8 +352,8 @@ var suites = []suite{
 			"w.Op == storage.Delete && kind.BindsTokens {",
 			"!mutated && w.Op == storage.Delete && kind.BindsTokens {"},
 		{"update-compares-no-revision", "apiserver/write.go",
-			"Expect: current.Revision, TTL: life.Lease}",
-			"Expect: current.Revision, TTL: life.Lease}\nif mutated {\nw.Expect = storage.AnyRevision\n}"},
+			"with := append(reserves, life.Writes...)",
+			"if mutated {\nw.Expect = storage.AnyRevision\n}\nwith := append(reserves, life.Writes...)"},
 	}},
 	{"apiserver", "Update|Delete_|Status|Apply_", []mutant{
 		{"update-with-an-old-revision", "apiserver/update.go",
