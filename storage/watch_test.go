@@ -196,6 +196,22 @@ func TestWatch_Bookmarkable(t *testing.T) {
 	}
 }
 
+// The initial events come in the order of names: no revision is complete before the last of them.
+func TestWatch_SendsNoBookmarkAmidTheInitialEvents(t *testing.T) {
+	t.Parallel()
+	s, pods := startPods(t, Options{})
+	const objects = batchSize + 1
+	for i := range objects {
+		create(t, s, podKey("default", fmt.Sprintf("p%03d", i)), pod("default", "p", ""))
+	}
+	w := watch(t, pods, WatchRequest{InitialEvents: true, Bookmarks: true, BookmarkEvery: time.Nanosecond})
+	events := take(t, w, objects+1) // a bookmark is due with each batch
+	for _, e := range events[:objects] {
+		require.Equal(t, Added, e.Type)
+	}
+	require.True(t, events[objects].InitialEventsEnd)
+}
+
 // A bookmark never runs ahead of an event that was not delivered yet.
 func TestWatch_BookmarkStaysBehindUntoldEvents(t *testing.T) {
 	t.Parallel()
