@@ -247,7 +247,7 @@ func TestApply_RefusesWhatDoesNotFit(t *testing.T) {
 		"force: Forbidden: may not be specified for non-apply patch")
 }
 
-// What is wrong with a configuration is the client's fault, whether the object is there or not.
+// A faulty configuration is the client's fault, whether the object exists or not.
 func TestApply_RefusesABadConfigurationAsABadRequest(t *testing.T) {
 	t.Parallel()
 	s := startValves(t)

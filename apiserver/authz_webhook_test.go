@@ -173,8 +173,8 @@ func TestAuthorizationWebhook_DecidesRemembersAndFailsClosed(t *testing.T) {
 	require.Zero(t, o.questions("admin"))
 }
 
-// TestAuthorizationWebhook_ClientsTimeoutDoesNotTurnItOff has a webhook that denies what RBAC would allow, and leaves the
-// decision to RBAC when it fails. A client that asks for less time than the webhook takes must not get past it.
+// TestAuthorizationWebhook_ClientsTimeoutDoesNotTurnItOff has a webhook that denies what RBAC would allow, and leaves
+// the decision to RBAC when it fails. A client that asks for less time than the webhook takes must not get past it.
 func TestAuthorizationWebhook_ClientsTimeoutDoesNotTurnItOff(t *testing.T) {
 	t.Parallel()
 	o := startOpinions(t)

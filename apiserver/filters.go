@@ -105,7 +105,8 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 // that it became.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(hw http.ResponseWriter, r *http.Request) {
-		w := &response{ResponseWriter: hw, server: s, of: r, start: time.Now(), memory: s.memory.Open(), long: s.longRunning(r)}
+		w := &response{ResponseWriter: hw, server: s, of: r, start: time.Now(), memory: s.memory.Open(),
+			long: s.longRunning(r)}
 		defer w.memory.Close()
 		room := false
 		w.stream, room = s.enter(r)
@@ -221,7 +222,8 @@ func isCollectionPath(path string) bool {
 	default:
 		return false
 	}
-	return len(parts) == 1 || len(parts) == 3 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize"
+	return len(parts) == 1 ||
+		len(parts) == 3 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize"
 }
 
 // isLongPath reports whether a path is one that is not about objects and may take as long as the client likes: a

@@ -206,8 +206,8 @@ func checkCustomKind(r *request, obj *customresource.Object, body []byte) error 
 	}
 	switch {
 	case fault != nil:
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", is.Kind, is.Version,
-			want.Kind, fault))
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", is.Kind,
+			is.Version, want.Kind, fault))
 	case is.Kind != want.Kind && is.GroupVersion() == want.GroupVersion():
 		return apierrors.NewInvalid(is.GroupKind(), obj.GetName(), field.ErrorList{
 			field.Invalid(field.NewPath("kind"), is.Kind, "must be "+want.Kind)})

@@ -40,8 +40,9 @@ func (r *request) waiting() (over func()) {
 }
 
 // sending is called before writes that wait for the client to read, and the function that it returns afterwards. If
-// they take long, the request gives back its seats, whichever route it took, and what it holds is counted: when there is
-// no memory for it, the client that has kept others waiting longest is cut off. Calls may nest; the outermost counts.
+// they take long, the request gives back its seats, whichever route it took, and what it holds is counted: when there
+// is no memory for it, the client that has kept others waiting longest is cut off. Of nested calls only the outermost
+// counts.
 func (s *Server) sending(w http.ResponseWriter) (sent func()) {
 	to := observed(w)
 	if to.sending || s.flow == nil && !s.memory.Limited() {

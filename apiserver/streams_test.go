@@ -122,7 +122,8 @@ func TestStreams_UnreadAnswersEnd(t *testing.T) {
 			framer, _ := rawHTTP2(t, a.as("many").within(t), path, 1)
 			for {
 				frame, err := framer.ReadFrame()
-				if err != nil || frame.Header().Type == http2.FrameRSTStream || frame.Header().Type == http2.FrameGoAway {
+				if err != nil || frame.Header().Type == http2.FrameRSTStream ||
+					frame.Header().Type == http2.FrameGoAway {
 					return // the test's own time-out ends it where nothing does
 				}
 			}

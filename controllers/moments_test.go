@@ -124,7 +124,8 @@ func availabilityMoments() map[string]moment {
 		}},
 		"deployment": {deployment.New, func(now time.Time) []runtime.Object {
 			return []runtime.Object{&appsv1.Deployment{ObjectMeta: made("web", now), Spec: appsv1.DeploymentSpec{
-				Replicas: new(int32(1)), ProgressDeadlineSeconds: new(hour - 1), Selector: selected(), Template: podSpec(),
+				Replicas: new(int32(1)), ProgressDeadlineSeconds: new(hour - 1), Selector: selected(),
+				Template: podSpec(),
 				Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType,
 					RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromInt32(1)),
 						MaxUnavailable: new(intstr.FromInt32(0))}}}}}
@@ -171,13 +172,15 @@ func endMoments() map[string]moment {
 		}, wrote("delete", "podcertificaterequests")},
 		"tainteviction": {tainteviction.New, func(now time.Time) []runtime.Object {
 			pod := readyPod("p", now, nil, "")
-			pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(hour))}}
+			pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists,
+				TolerationSeconds: new(int64(hour))}}
 			return []runtime.Object{pod, readyNode(corev1.Taint{Key: "example.com/out",
 				Effect: corev1.TaintEffectNoExecute, TimeAdded: new(metav1.NewTime(now))})}
 		}, wrote("delete", "pods")},
 		"tainteviction, the taint has no time": {tainteviction.New, func(now time.Time) []runtime.Object {
 			pod := readyPod("p", now, nil, "")
-			pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(hour))}}
+			pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists,
+				TolerationSeconds: new(int64(hour))}}
 			return []runtime.Object{pod, readyNode(corev1.Taint{Key: "example.com/out", Effect: corev1.TaintEffectNoExecute})}
 		}, wrote("delete", "pods")},
 		"disruption, a pod that was not deleted": {disruption.New, func(now time.Time) []runtime.Object {

@@ -54,8 +54,8 @@ var exempt = map[string]string{
 	"bootstrap-signer-controller":                                    "it updates by resourceVersion",
 }
 
-// TestControllers_LeaveANamesakeAlone runs each controller on a cache that shows an object after another of the same name
-// has replaced it, and gives the controller a reason to delete or change what it sees.
+// TestControllers_LeaveANamesakeAlone runs each controller on a cache that shows an object after another of the same
+// name has replaced it, and gives the controller a reason to delete or change what it sees.
 func TestControllers_LeaveANamesakeAlone(t *testing.T) {
 	t.Parallel()
 	covered := map[string]bool{}

@@ -218,7 +218,8 @@ func TestNode_EvictsNoCriticalPod(t *testing.T) {
 	}
 	c.annotateNode(`"sim.coxswain.dev/memory":"1000Mi"`)
 	c.later(brief, "a pod goes", func() bool {
-		return slices.ContainsFunc(names, func(name string) bool { return c.pod(name).Status.Phase == corev1.PodFailed })
+		return slices.ContainsFunc(names,
+			func(name string) bool { return c.pod(name).Status.Phase == corev1.PodFailed })
 	})
 	require.Equal(t, "Evicted", c.pod("nearly").Status.Reason)
 	c.later(30*time.Second, "it passes", func() bool {

@@ -16,7 +16,7 @@ import (
 // narrow are the subresources of a Node that stand for less than all of its endpoint.
 var narrow = []string{"checkpoint", "configz", "healthz", "log", "metrics", "pods", "stats", "statusz"}
 
-// Each right opens its own paths only. Whatever runs a program in a container, or reads from one, takes nodes/proxy.
+// Each right opens its own paths only. Running a program in a container, or reading from one, takes nodes/proxy.
 func TestGuard_OpensEachPathToItsOwnRight(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string][]string{

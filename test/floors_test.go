@@ -196,8 +196,8 @@ func forTests(file string) bool {
 	return strings.HasSuffix(file, "_test.go") || topFolder(file) == "testenv" || isForTests(path.Dir(file))
 }
 
-// isForTests reports whether a package is for tests by its name, as net/http/httptest is.
-func isForTests(pkg string) bool { return strings.HasSuffix(pkg, "test") }
+// isForTests reports whether a package is for tests by its name, as net/http/httptest is, or by that of a folder above.
+func isForTests(pkg string) bool { return strings.Contains(pkg+"/", "test/") }
 
 // groupMay reports whether a package of api may import another one: the groups stand on the kit and on core, and the
 // definitions of custom resources on their schemas.

@@ -15,8 +15,8 @@ import (
 const (
 	// soon is within which time a retry still counts as work that is left.
 	soon = time.Second
-	// recheck is how often the wall clock is read while a key waits for a moment: a timer does not notice that the clock
-	// was set.
+	// recheck is how often the wall clock is read while a key waits for a moment: a timer does not notice that the
+	// clock was set.
 	recheck = 10 * time.Second
 )
 
@@ -130,8 +130,8 @@ func (q *Queue[K]) AddAfter(key K, d time.Duration) {
 }
 
 // AddAt adds a key when the wall time of the queue's clock has reached a moment, also if that clock is set forwards or
-// back meanwhile; the key may then come ten seconds late. Of several moments for a key the earliest counts. AddAt ignores
-// any reading of the monotonic clock in t: a caller that compares t with the time must do so as well.
+// back meanwhile; the key may then come ten seconds late. Of several moments for a key the earliest counts. AddAt
+// ignores any reading of the monotonic clock in t: a caller that compares t with the time must do so as well.
 func (q *Queue[K]) AddAt(key K, t time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

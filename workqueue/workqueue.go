@@ -9,10 +9,10 @@
 //     test has fifty queues with two hundred workers, and they are idle most of the time. This queue starts a worker
 //     when a key comes, up to a limit, and the worker ends when no key is left. Keys that are delayed wait in a heap,
 //     which has one timer.
-//   - There are three sorts of delay. AddAfter waits for a duration from now, and AddAt for a moment that an object names
-//     ("one hour after the Job has finished"), also if the machine's clock is set meanwhile. Both go by a clock that is
-//     passed in, and which a test may move by hand. Retry is about a server that did not answer, or a cache that was
-//     behind: it goes by real time, wherever the other clock stands.
+//   - There are three sorts of delay. AddAfter waits for a duration from now, and AddAt for a moment that an object
+//     names ("one hour after the Job has finished"), also if the machine's clock is set meanwhile. Both go by a clock
+//     that is passed in, and which a test may move by hand. Retry is about a server that did not answer, or a cache
+//     that was behind: it goes by real time, wherever the other clock stands.
 //   - It reports whether work is left (Busy), delays that have passed included.
 //
 // The files:

@@ -55,7 +55,7 @@ func (v *validation) clientConfig(c *internal.WebhookClientConfig, at *field.Pat
 		errs = append(errs, validateService(c.Service, at.Child("service"))...)
 	}
 	if !v.anyCABundle {
-		if err := CheckCABundle(c.CABundle); err != nil {
+		if err := checkCABundle(c.CABundle); err != nil {
 			errs = append(errs, field.Invalid(at.Child("caBundle"), c.CABundle, err.Error()))
 		}
 	}
@@ -101,9 +101,9 @@ func validateURLPath(path string, at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// CheckCABundle returns why a client could not take the bundle for its certificate authorities. An empty bundle means
+// checkCABundle returns why a client could not take the bundle for its certificate authorities. An empty bundle means
 // the machine's own.
-func CheckCABundle(bundle []byte) error {
+func checkCABundle(bundle []byte) error {
 	if len(bundle) == 0 || x509.NewCertPool().AppendCertsFromPEM(bundle) {
 		return nil
 	}

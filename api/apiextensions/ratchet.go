@@ -92,7 +92,7 @@ func hasReviewOrNone(versions []string) bool {
 }
 
 func hasBadCABundle(c *internal.CustomResourceConversion) bool {
-	return c != nil && c.WebhookClientConfig != nil && CheckCABundle(c.WebhookClientConfig.CABundle) != nil
+	return c != nil && c.WebhookClientConfig != nil && checkCABundle(c.WebhookClientConfig.CABundle) != nil
 }
 
 // tooManyFields has the versions that have too many selectable fields, and have not changed them.

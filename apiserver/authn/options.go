@@ -15,8 +15,8 @@ import (
 type Options struct {
 	// ClientCAs sign the certificates of clients.
 	ClientCAs CAs
-	// KubeletClient is the certificate that the server presents to nodes; nil for none. It is no credential here, so that
-	// a node cannot make the server act on an API server.
+	// KubeletClient is the certificate that the server presents to nodes; nil for none. It is no credential here, so
+	// that a node cannot make the server act on an API server.
 	KubeletClient *tls.Certificate
 	// RequestHeader believes front proxies; nil believes none.
 	RequestHeader *RequestHeader

@@ -287,11 +287,12 @@ func TestDefinition_NeedsAUsableCABundleToBeEstablished(t *testing.T) {
 	t.Parallel()
 	client, ctx := serve(t, apiserver.Options{}), t.Context()
 	url := "https://127.0.0.1:1/convert"
-	crd, err := client.Resource(definitions).Create(ctx, definition(func(crd *apiextensionsv1.CustomResourceDefinition) {
+	broken := definition(func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter,
 			Webhook: &apiextensionsv1.WebhookConversion{ConversionReviewVersions: []string{"v1"},
 				ClientConfig: &apiextensionsv1.WebhookClientConfig{URL: &url, CABundle: []byte("no certificate")}}}
-	}), metav1.CreateOptions{})
+	})
+	crd, err := client.Resource(definitions).Create(ctx, broken, metav1.CreateOptions{})
 	require.NoError(t, err)
 	c := awaitCondition(t, client, crd.GetName(), "Established", "False")
 	require.Equal(t, "InvalidCABundle", c["reason"])

@@ -1,6 +1,7 @@
 package definitions
 
 import (
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"reflect"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/api"
-	"github.com/coxswain-dev/coxswain/api/apiextensions"
 	"github.com/coxswain-dev/coxswain/api/customresource"
 )
 
@@ -148,8 +148,11 @@ func establish(crd *apiextensionsv1.CustomResourceDefinition) {
 
 // isCABundleValid reports whether the conversion webhook, if there is one, has certificate authorities to go by.
 func isCABundleValid(c *apiextensionsv1.CustomResourceConversion) bool {
-	return c == nil || c.Webhook == nil || c.Webhook.ClientConfig == nil ||
-		apiextensions.CheckCABundle(c.Webhook.ClientConfig.CABundle) == nil
+	if c == nil || c.Webhook == nil || c.Webhook.ClientConfig == nil {
+		return true
+	}
+	bundle := c.Webhook.ClientConfig.CABundle
+	return len(bundle) == 0 || x509.NewCertPool().AppendCertsFromPEM(bundle)
 }
 
 // conflicting says which of the short names another kind has, "" if none.

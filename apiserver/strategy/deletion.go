@@ -70,8 +70,8 @@ func graceOf(seconds int64) time.Duration {
 	return time.Duration(max(-most, min(seconds, most))) * time.Second
 }
 
-// IsGraceful reports whether a delete of the object begins or shortens its grace period. Such a delete is written before
-// the object is removed, so that watchers see that it is being deleted.
+// IsGraceful reports whether a delete of the object begins or shortens its grace period. Such a delete is written
+// before the object is removed, so that watchers see that it is being deleted.
 func IsGraceful(res *api.Resource, old api.Object) bool {
 	return res.DeleteGrace != nil && (old.GetDeletionTimestamp() == nil || hasGraceLeft(res, old))
 }

@@ -117,8 +117,8 @@ func (c *Clocked) Passing(step time.Duration, what string, f func() bool) {
 	})
 }
 
-// AwaitRest waits, while time passes in small steps, until the controllers have had no work for a while. It does not wait
-// for watches that are held.
+// AwaitRest waits, while time passes in small steps, until the controllers have had no work for a while. It does not
+// wait for watches that are held.
 func (c *Clocked) AwaitRest() {
 	c.Helper()
 	idle := 0

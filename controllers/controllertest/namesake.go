@@ -19,7 +19,7 @@ type Objects[T metav1.Object] interface {
 }
 
 // Replace deletes an object, with its finalizers, and makes another of its name. The function it returns describes how
-// the other has changed since, or returns "". A cache whose watch is held (Faults.Hold) shows the first one all the time.
+// the other has changed since, or returns "". A cache whose watch is held (Faults.Hold) goes on showing the first one.
 func Replace[T metav1.Object](c *Cluster, objects Objects[T], other T) (touched func() string) {
 	c.Helper()
 	name := other.GetName()

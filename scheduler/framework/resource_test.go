@@ -75,8 +75,8 @@ func TestNodeInfo_PortsAreFreeWhereNoOtherHasThem(t *testing.T) {
 	}
 }
 
-// TestNodeInfo_PortsCostTheirNumber compares ten times as many ports with one: a pod can have tens of thousands of them,
-// and each node is checked for them. If each pair were compared, the check would take a hundred times as long.
+// TestNodeInfo_PortsCostTheirNumber compares the cost of ten times as many ports: a pod can have tens of thousands of
+// them, and each node is checked for them. If each pair were compared, the check would take a hundred times as long.
 func TestNodeInfo_PortsCostTheirNumber(t *testing.T) {
 	t.Parallel()
 	many := func(ip string, count int32) *corev1.Pod {

@@ -54,8 +54,8 @@ import (
 	"honnef.co/go/tools/unused"
 )
 
-// omitted are two checks. ST1005: error messages are part of the Kubernetes API and of kubectl's output, and are spelled
-// as there, capitals and full stops included. SA1019: an API server serves what is deprecated.
+// omitted are two checks. ST1005: error messages are part of the Kubernetes API and of kubectl's output, and are
+// spelled as there, capitals and full stops included. SA1019: an API server serves what is deprecated.
 var omitted = []string{"ST1005", "SA1019"}
 
 func main() {

@@ -139,9 +139,10 @@ func (c *cluster) webhook(namespace string) {
 	_, err := hooks.Create(c.t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name:                    "refuser.modes.example.com",
-			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &hook.url, CABundle: hook.ca},
-			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+			Name:         "refuser.modes.example.com",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &hook.url, CABundle: hook.ca},
+			NamespaceSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
 			SideEffects:             &none,
 			AdmissionReviewVersions: []string{"v1"},
 			Rules: []admissionregistrationv1.RuleWithOperations{{

@@ -31,8 +31,8 @@ const variable = "COXSWAIN_MUTANT"
 // timeout ends a test binary that hangs, which is a way of failing.
 const timeout = 3 * time.Minute
 
-// A mutant replaces a text that occurs once in a file. In the new text the word "mutated" is true when this mutant is in
-// effect, and unless(mutated, x) is x or, when it is in effect, the zero value.
+// A mutant replaces a text that occurs once in a file. In the new text the word "mutated" is true when this mutant is
+// in effect, and unless(mutated, x) is x or, when it is in effect, the zero value.
 type mutant struct{ name, file, original, text string }
 
 // suite is a package and a pattern of its tests, "" for all. They must notice each of the mutants.
@@ -192,7 +192,8 @@ func writeOverlay(dir string, suites []suite) (string, error) {
 		if text, err = mutate(text, files[file]); err != nil {
 			return "", fmt.Errorf("%s: %w", file, err)
 		}
-		if err := errors.Join(add(file, text), add(path.Join(path.Dir(file), "mutated.go"), selector(text))); err != nil {
+		switches := path.Join(path.Dir(file), "mutated.go")
+		if err := errors.Join(add(file, text), add(switches, selector(text))); err != nil {
 			return "", err
 		}
 	}

@@ -2,7 +2,7 @@
 // only.
 //
 // Such a clientset knows no preconditions, validation or rights, and gives no resourceVersions: tests of these need the
-// API server of package controllertest. Tests with an Env take milliseconds, and may be in the controller's own package:
+// API server of package controllertest. Tests with an Env take milliseconds, and may be in the controller's package:
 //
 //	e := fakeenv.New(t, secret)
 //	e.Start(New)
