@@ -207,7 +207,7 @@ var suites = []suite{
 			"r.Spec.Username == request.Subject.CommonName},",
 			"mutated || r.Spec.Username == request.Subject.CommonName},"},
 	}},
-	{"controllers/garbagecollector", "", []mutant{
+	{"controllers/garbagecollector", "Writes_|OwnersMustBe|Background", []mutant{
 		{"owner-whose-name-another-has", "controllers/garbagecollector/garbagecollector.go",
 			"case owner == nil || !owner.isNamedBy(ref, n):",
 			"case owner == nil || !mutated && !owner.isNamedBy(ref, n):"},
