@@ -245,6 +245,8 @@ func TestMemory_AnAnswerThatNobodyReadsEnds(t *testing.T) {
 			a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: 6 * time.Second,
 				Limits: apiserver.Limits{RequestMemory: 4 << 20}})
 			conn := unreadList(t, a, http2)
+			ended := regexp.MustCompile(`apiserver_request_total{.*resource="configmaps".*verb="LIST".*} 1`)
+			require.Eventually(t, func() bool { return ended.Match(a.get("/metrics").body) }, patience, tick)
 			require.Eventually(t, func() bool { return a.held() == 0 }, patience, tick)
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 			received, err := io.Copy(io.Discard, conn.Conn)

@@ -110,7 +110,7 @@ func TestList_SemanticsOfResourceVersionMatchLimitAndContinue(t *testing.T) {
 		"continue=TOKEN&resourceVersion=ONE&limit=1": "specifying resource version is not allowed when using continue",
 		"continue=bogus!":                            "continue key is not valid",
 		"continue=eyJydiI6MX":                        "continue key is not valid",
-		"limit=abc":                                  "limit",
+		"limit=abc":                                  `parsing "abc": invalid syntax`,
 		"resourceVersion=abc":                        "resourceVersion",
 		"resourceVersion=-5":                         "resourceVersion",
 	} {
