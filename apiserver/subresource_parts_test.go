@@ -394,6 +394,9 @@ func (k *partsTest) write(through, way, of string) {
 		body = m{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": body["metadata"],
 			"status": m{"replicas": 77, "selector": "a=b"},
 			"spec":   m{"replicas": 100 + k.writes, "selector": m{"matchLabels": m{"a": "b"}}}}
+		if strings.HasPrefix(way, "application/apply-patch") { // which has fields of a Scale alone
+			body["spec"] = m{"replicas": 100 + k.writes}
+		}
 	}
 	if through == of && of == mainPart {
 		body = k.changed(nothing) // but for its label: not all that is random may be changed together
