@@ -211,7 +211,7 @@ var unstable = []struct {
 	{regexp.MustCompile(`Unable to read directory "[^"]*" from your PATH: .*\n`), ""},
 	{regexp.MustCompile(regexp.QuoteMeta(filepath.Clean(os.TempDir())) + `/(LIVE|MERGED)-\d+`), "/tmp/$1"},
 	{regexp.MustCompile(`(?s)-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----`), "CERTIFICATE"},
-	{regexp.MustCompile(`"?resourceVersion"?: "\d+"`), "REVISION"},
+	{regexp.MustCompile(`"?resourceVersion"?: ?"\d+"`), "REVISION"},
 	{regexp.MustCompile(`\b(\d+(\.\d+)?m?s|[2-9]m(\d+s)?)\b`), "AGE"},
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "SERVER"},
 	{regexp.MustCompile(`\b10\.\d+\.\d+\.\d+\b`), "IP"},
