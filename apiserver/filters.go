@@ -69,7 +69,7 @@ func (r *response) Write(b []byte) (int, error) {
 	timer := r.audit.Begin(audit.ResponseWrite)
 	loan := r.lend(len(b))
 	if !r.sending && r.bytes+int64(len(b)) > httpBuffer && r.seat != nil && r.seat.Executing() {
-		defer r.server.sending(r)()
+		defer afterStall(func() { r.server.leaveSeat(r.seat) })()
 	}
 	n, err := r.ResponseWriter.Write(b)
 	loan.Return()
