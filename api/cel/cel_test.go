@@ -35,19 +35,22 @@ func (a answers) Authorize(c cel.Check) (bool, string, error) {
 	return slices.Contains(a, strings.Join(strings.Fields(question), " ")), "asked " + c.Verb, nil
 }
 
-var bindings = cel.Bindings{
-	Object: document(doc{"apiVersion": "apps/v1", "kind": "Deployment",
-		"metadata": doc{"name": "web", "labels": doc{"a": "b"}}, "spec": doc{"replicas": int64(3), "ratio": 0.5,
-			"list": []any{"x", "y"}}}),
-	OldObject: nil,
-	Request: document(doc{"operation": "CREATE", "name": "web", "dryRun": false,
-		"userInfo": doc{"username": "me", "groups": []string{"g"}}}),
-	Params:    document(doc{"most": int64(5)}),
-	Namespace: document(doc{"metadata": doc{"name": "default"}}),
-	Authorizer: answers{"me get /metrics", "me list apps deployments status default web a=b c=d",
-		"me create apps deployments default web",
-		"system:serviceaccount:default:sa get pods"},
-	Resource: cel.Resource{Group: "apps", Resource: "deployments", Namespace: "default", Name: "web"},
+// bindings returns documents of its own to each evaluation: they are not safe for concurrent use.
+func bindings() cel.Bindings {
+	return cel.Bindings{
+		Object: document(doc{"apiVersion": "apps/v1", "kind": "Deployment",
+			"metadata": doc{"name": "web", "labels": doc{"a": "b"}}, "spec": doc{"replicas": int64(3), "ratio": 0.5,
+				"list": []any{"x", "y"}}}),
+		OldObject: nil,
+		Request: document(doc{"operation": "CREATE", "name": "web", "dryRun": false,
+			"userInfo": doc{"username": "me", "groups": []string{"g"}}}),
+		Params:    document(doc{"most": int64(5)}),
+		Namespace: document(doc{"metadata": doc{"name": "default"}}),
+		Authorizer: answers{"me get /metrics", "me list apps deployments status default web a=b c=d",
+			"me create apps deployments default web",
+			"system:serviceaccount:default:sa get pods"},
+		Resource: cel.Resource{Group: "apps", Resource: "deployments", Namespace: "default", Name: "web"},
+	}
 }
 
 var everything = cel.Declarations{Params: true, Authorizer: true, Patch: true}
@@ -59,7 +62,7 @@ func evaluate(t testing.TB, source string, d cel.Declarations) (any, error) {
 		return nil, x.Err
 	}
 	budget := int64(cel.PolicyBudget)
-	result, err := cel.NewEvaluator(bindings, nil).Evaluate(t.Context(), x, &budget)
+	result, err := cel.NewEvaluator(bindings(), nil).Evaluate(t.Context(), x, &budget)
 	require.NoError(t, err)
 	return result.Plain()
 }
@@ -241,7 +244,7 @@ func TestCompile_Errors(t *testing.T) {
 		x := cel.NewCompiler(false).Compile(c.source, c.want, c.in)
 		require.ErrorContains(t, x.Err, c.says, "%.100s", c.source)
 		budget := int64(10)
-		result, err := cel.NewEvaluator(bindings, nil).Evaluate(t.Context(), x, &budget)
+		result, err := cel.NewEvaluator(bindings(), nil).Evaluate(t.Context(), x, &budget)
 		require.NoError(t, err)
 		require.ErrorContains(t, result.Err, "compilation error: ")
 	}
@@ -264,7 +267,7 @@ func TestVariables_AreTypedLazyAndKept(t *testing.T) {
 	require.ErrorContains(t, c.Compile("variables.list == ['a']", cel.Bool, everything).Err,
 		"found no matching overload")
 
-	e := cel.NewEvaluator(bindings, c.Variables())
+	e := cel.NewEvaluator(bindings(), c.Variables())
 	budget := int64(cel.PolicyBudget)
 	for source, want := range map[string]bool{
 		"variables.n == 4 && variables.text == 'ab' && variables.list.sum() == 3": true,
@@ -281,7 +284,7 @@ func TestVariables_AreTypedLazyAndKept(t *testing.T) {
 	// A variable has its cost when it is first read.
 	require.NoError(t, c.Define("dear", "lists.range(1000).map(x, x + 1).size()", everything).Err)
 	x := c.Compile("variables.dear == 1000", cel.Bool, everything)
-	e, budget = cel.NewEvaluator(bindings, c.Variables()), cel.PolicyBudget
+	e, budget = cel.NewEvaluator(bindings(), c.Variables()), cel.PolicyBudget
 	_, err = e.Evaluate(t.Context(), x, &budget)
 	require.NoError(t, err)
 	first := cel.PolicyBudget - budget
@@ -290,7 +293,7 @@ func TestVariables_AreTypedLazyAndKept(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, cel.PolicyBudget-budget-first, int64(10))
 	budget = 100
-	_, err = cel.NewEvaluator(bindings, c.Variables()).Evaluate(t.Context(), x, &budget)
+	_, err = cel.NewEvaluator(bindings(), c.Variables()).Evaluate(t.Context(), x, &budget)
 	require.ErrorIs(t, err, cel.ErrBudget)
 }
 
@@ -301,7 +304,7 @@ func TestEvaluate_EndsWithTheRequest(t *testing.T) {
 	x := cel.NewCompiler(false).Compile("lists.range(10000).all(x, x >= 0)", cel.Bool, cel.Declarations{})
 	require.NoError(t, x.Err)
 	budget := int64(cel.PolicyBudget)
-	result, err := cel.NewEvaluator(bindings, nil).Evaluate(ctx, x, &budget)
+	result, err := cel.NewEvaluator(bindings(), nil).Evaluate(ctx, x, &budget)
 	require.NoError(t, err)
 	require.ErrorContains(t, result.Err, "operation interrupted")
 }
@@ -313,7 +316,7 @@ func TestMutations_AreDocuments(t *testing.T) {
 		x := c.Compile(source, want, everything)
 		require.NoError(t, x.Err)
 		budget := int64(cel.PolicyBudget)
-		result, err := cel.NewEvaluator(bindings, nil).Evaluate(t.Context(), x, &budget)
+		result, err := cel.NewEvaluator(bindings(), nil).Evaluate(t.Context(), x, &budget)
 		require.NoError(t, err)
 		require.NoError(t, result.Err)
 		return result
@@ -341,7 +344,7 @@ func ExampleCompiler() {
 	c.Define("limit", "object.metadata.name == 'web' ? 5 : 1", cel.Declarations{})
 	x := c.Compile("object.spec.replicas <= variables.limit", cel.Bool, cel.Declarations{})
 	budget := int64(cel.PolicyBudget)
-	result, err := cel.NewEvaluator(bindings, c.Variables()).Evaluate(context.Background(), x, &budget)
+	result, err := cel.NewEvaluator(bindings(), c.Variables()).Evaluate(context.Background(), x, &budget)
 	fmt.Println(result.True(), err)
 	fmt.Println(c.Compile("object.spec.replicas", cel.Bool, cel.Declarations{}).Err)
 	// Output:
@@ -353,7 +356,7 @@ func BenchmarkEvaluate(b *testing.B) {
 	x := cel.NewCompiler(false).Compile("object.spec.replicas <= 5", cel.Bool, cel.Declarations{})
 	for b.Loop() {
 		budget := int64(cel.PolicyBudget)
-		if result, err := cel.NewEvaluator(bindings, nil).Evaluate(b.Context(), x, &budget); err != nil ||
+		if result, err := cel.NewEvaluator(bindings(), nil).Evaluate(b.Context(), x, &budget); err != nil ||
 			!result.True() {
 			b.Fatal(result.Err, err)
 		}
@@ -390,7 +393,7 @@ func FuzzExpression(f *testing.F) {
 		for _, d := range []cel.Declarations{everything, {Stored: true}} {
 			x := c.Compile(source, cel.Any, d)
 			budget := int64(cel.PolicyBudget)
-			result, err := cel.NewEvaluator(bindings, c.Variables()).Evaluate(t.Context(), x, &budget)
+			result, err := cel.NewEvaluator(bindings(), c.Variables()).Evaluate(t.Context(), x, &budget)
 			if err != nil || result.Err != nil {
 				continue
 			}
