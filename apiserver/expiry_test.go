@@ -170,7 +170,10 @@ func TestExpiry_WhatAPolicyRefusesIsTriedAgain(t *testing.T) {
 	a.end("core/configmaps/default/a")
 	require.Eventually(t, func() bool { return refusals() == 1 }, patience, tick)
 	require.Contains(t, a.log.String(), "ValidatingAdmissionPolicy")
-	require.Contains(t, string(a.get("/metrics").body), "coxswain_ttl_overdue_objects 1\n")
+	reports := func(metric string) func() bool { // which is counted after the log and after the deletion
+		return func() bool { return strings.Contains(string(a.get("/metrics").body), metric) }
+	}
+	require.Eventually(t, reports("coxswain_ttl_overdue_objects 1\n"), patience, tick)
 	for n := 2; n < 4; n++ {
 		require.Eventually(t, func() bool {
 			clock.Step(time.Second)
@@ -184,7 +187,7 @@ func TestExpiry_WhatAPolicyRefusesIsTriedAgain(t *testing.T) {
 	a.get(configMaps + "/a").ok(http.StatusOK)
 	a.end("core/configmaps/default/a")
 	a.begunDeletion(configMaps + "/a")
-	require.Contains(t, string(a.get("/metrics").body), `coxswain_ttl_deletions_total{result="deleted"} 1`)
+	require.Eventually(t, reports(`coxswain_ttl_deletions_total{result="deleted"} 1`), patience, tick)
 }
 
 // A write that renews the time at the last moment is not overtaken by the deletion.
