@@ -55,13 +55,18 @@ func (a *assembly) end(paths ...string) {
 	require.NoError(a.t, err)
 }
 
-// begunDeletion waits until an object is gone, or its deletion has begun, and returns what is left of it.
+// begunDeletion waits until an object is gone, or its deletion has begun, and returns what is left of it. A pod without
+// a grace period is marked, and gone in the next moment.
 func (s *server) begunDeletion(path string) (left *answer) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		left = s.get(path)
-		return left.code == http.StatusNotFound || left.code == http.StatusOK &&
-			left.object().GetDeletionTimestamp() != nil
+		if left.code != http.StatusOK {
+			return left.code == http.StatusNotFound
+		}
+		obj := left.object()
+		grace := obj.GetDeletionGracePeriodSeconds()
+		return obj.GetDeletionTimestamp() != nil && (obj.GetKind() != "Pod" || grace == nil || *grace > 0)
 	}, patience, tick, path)
 	if left.code == http.StatusNotFound {
 		return nil
@@ -150,7 +155,9 @@ func TestExpiry_IsADeleteOfEachKind(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return strings.Contains(a.log.String(), `key=rbac.authorization.k8s.io/clusterroles/a:b`)
 	}, patience, tick)
-	require.Contains(t, string(a.get("/metrics").body), "coxswain_ttl_objects 0\n")
+	require.Eventually(t, func() bool {
+		return strings.Contains(string(a.get("/metrics").body), "coxswain_ttl_objects 0\n")
+	}, patience, tick)
 }
 
 // Admission policies see who deletes, and may refuse it; what was refused is tried again, ever later. The clock is the
