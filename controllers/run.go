@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -89,6 +91,10 @@ func (o Options) withDefaults() Options {
 // Requests are not rate-limited by the client unless config.QPS is set.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
 	o = o.withDefaults()
+	if u, err := url.Parse(config.Host); err == nil && u.Hostname() != "" {
+		names := &o.Settings.Signing.APIServerNames
+		*names = append(slices.Clone(*names), u.Hostname())
+	}
 	enabled, err := selectControllers(o.Controllers)
 	if err != nil {
 		return err

@@ -58,7 +58,7 @@ func (a *agent) createNode(ctx context.Context, n *hostedNode) error {
 		return err
 	}
 	_, err = n.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: a.labels(n.name)},
+		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: a.labels(n.name), Annotations: a.annotations(n.name)},
 		Spec:       corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
 		Status:     a.nodeStatus(n, &corev1.NodeStatus{}, a.Clock.Now()),
 	}, metav1.CreateOptions{})
@@ -81,17 +81,29 @@ func (a *agent) arrived(n *hostedNode) {
 	}
 }
 
-// adoptNode adds the labels and the pod CIDR that a Node lacks.
-func (a *agent) adoptNode(ctx context.Context, n *hostedNode, node *corev1.Node) (*corev1.Node, error) {
-	labels := map[string]string{}
-	for key, value := range a.labels(n.name) {
-		if node.Labels[key] != value {
-			labels[key] = value
-		}
+// agentAnnotation names the Node whose serving certificate an agent of several Nodes presents. It is a Node's consent
+// that this certificate is for its address, too: nothing but its own agent and administrators can write it.
+const agentAnnotation = "coxswain.dev/agent"
+
+// annotations are those of a Node; nil if there are none.
+func (a *agent) annotations(name string) map[string]string {
+	if name == a.Names[0] || !a.ServerTLSBootstrap || a.certified() {
+		return nil
 	}
-	change := map[string]any{}
-	if len(labels) > 0 {
-		change["metadata"] = map[string]any{"labels": labels}
+	return map[string]string{agentAnnotation: a.Names[0]}
+}
+
+// adoptNode adds the labels, the annotations and the pod CIDR that a Node lacks.
+func (a *agent) adoptNode(ctx context.Context, n *hostedNode, node *corev1.Node) (*corev1.Node, error) {
+	metadata, change := map[string]any{}, map[string]any{}
+	if labels := differing(node.Labels, a.labels(n.name)); len(labels) > 0 {
+		metadata["labels"] = labels
+	}
+	if annotations := differing(node.Annotations, a.annotations(n.name)); len(annotations) > 0 {
+		metadata["annotations"] = annotations
+	}
+	if len(metadata) > 0 {
+		change["metadata"] = metadata
 	}
 	if node.Spec.PodCIDR == "" {
 		cidr, err := a.cidrs.choose(n.name)
@@ -108,6 +120,17 @@ func (a *agent) adoptNode(ctx context.Context, n *hostedNode, node *corev1.Node)
 		return nil, err
 	}
 	return n.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+}
+
+// differing returns the entries of wanted that have does not have.
+func differing(have, wanted map[string]string) map[string]string {
+	missing := map[string]string{}
+	for key, value := range wanted {
+		if have[key] != value {
+			missing[key] = value
+		}
+	}
+	return missing
 }
 
 // reportNode writes the status if it has changed or it is time.

@@ -66,14 +66,20 @@ func (o *options) believe(a *authn.Options) (pki.Certificate, error) {
 	return ca.ClientCertificate(frontProxy), nil
 }
 
-// signing is what the controllers sign with: the control plane's own CA and key.
-func signing(ca *pki.CA, issuer *authn.Issuer) (s controllers.Settings, err error) {
-	key, err := ca.KeyPEM()
+// signing is what the controllers sign with: the control plane's own CAs and key.
+func (o *options) signing(ca *pki.CA, issuer *authn.Issuer) (s controllers.Settings, err error) {
+	nodes, err := o.newCA("kubelet-serving-ca")
 	if err != nil {
 		return s, err
 	}
 	s.RootCA = ca.PEM()
-	s.Signing.Default = controller.KeyPair{Cert: ca.PEM(), Key: key}
+	for into, from := range map[*controller.KeyPair]*pki.CA{&s.Signing.Default: ca, &s.Signing.KubeletServing: nodes} {
+		key, err := from.KeyPEM()
+		if err != nil {
+			return s, err
+		}
+		*into = controller.KeyPair{Cert: from.PEM(), Key: key}
+	}
 	s.ServiceAccountKey, err = pki.KeyPEM(issuer.SigningKey)
 	return s, err
 }

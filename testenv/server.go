@@ -94,7 +94,7 @@ func (s *server) close() {
 
 // users makes the server's users.
 func (s *server) users() (*users, error) {
-	settings, err := signing(s.ca, s.authentication.ServiceAccounts)
+	settings, err := s.signing(s.ca, s.authentication.ServiceAccounts)
 	return &users{ca: s.ca, host: "https://" + s.port.address(), direct: &s.direct, settings: settings}, err
 }
 

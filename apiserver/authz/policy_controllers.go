@@ -229,7 +229,9 @@ var controllerRoles = map[string][]rbacv1.PolicyRule{
 		on("approve", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-client-kubelet"),
 		// Not of Kubernetes, where only people approve serving certificates.
 		on("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),
-		on("get", "core", "nodes"),
+		on(read, "core", "nodes services"),
+		on(read, "networking.k8s.io", "servicecidrs"),
+		on(read, "discovery.k8s.io", "endpointslices"),
 		on("sign", "certificates.k8s.io", "signers", "kubernetes.io/legacy-unknown",
 			"kubernetes.io/kube-apiserver-client",
 			"kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"),
@@ -263,7 +265,8 @@ var controllerRoles = map[string][]rbacv1.PolicyRule{
 		eventsRule,
 	},
 	"kube-apiserver-serving-clustertrustbundle-publisher": {
-		on("attest", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-serving"),
+		on("attest", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-serving",
+			"kubernetes.io/kubelet-serving"), // the second is not of Kubernetes
 		on("create update delete list watch", "certificates.k8s.io", "clustertrustbundles"),
 		eventsRule,
 	},

@@ -26,7 +26,7 @@ func (i instance) or(component string) string {
 // service accounts' tokens are common to all.
 func (i instance) source(file string) string {
 	switch base := path.Base(file); {
-	case i == "", strings.HasSuffix(base, "ca.crt"), base == "ca.key", base == "sa.key":
+	case i == "", strings.HasSuffix(base, "ca.crt"), strings.HasSuffix(base, "ca.key"), base == "sa.key":
 		return file
 	case strings.HasSuffix(base, kubeconfigEnding):
 		return string(i) + kubeconfigEnding

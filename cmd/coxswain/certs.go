@@ -26,8 +26,9 @@ import (
 )
 
 // `coxswain certs` makes the credentials with which the parts of a control plane on several machines authenticate
-// each other: three CAs (etcd has its own, because its clients may read and write everything, and front proxies
-// have, because theirs may be any user), certificates with their keys, the key that signs service accounts' tokens,
+// each other: four CAs (etcd has its own, because its clients may read and write everything; front proxies have,
+// because theirs may be any user; nodes' serving certificates have, because no client of the API server may take a node
+// for it), certificates with their keys, the key that signs service accounts' tokens,
 // and kubeconfigs. The names below pki/ are kubeadm's.
 
 // certsFlags select the credentials to make.
@@ -108,7 +109,8 @@ are replaced with --renew only, and what is left of a CA or of that key never is
 	cmd.Flags().StringToStringVar(&f.components.owners, "component-owner", nil, "IDs of the users, and of their "+
 		"groups, that own these folders, such as etcd=2379,apiserver=6443; default this user")
 	cmd.Flags().BoolVar(&f.components.signing, "component-signing", false, "give the controllers the keys of the "+
-		"CA and of the service accounts too, with which they sign certificates and tokens in Secrets")
+		"CA, of that of nodes' serving certificates and of the service accounts too, with which they sign certificates "+
+		"and tokens in Secrets")
 	cmd.AddCommand(f.newRenew(), f.newCheckExpiration())
 	return cmd
 }
@@ -170,6 +172,8 @@ const (
 	clusterCA    = "ca"
 	etcdCA       = "etcd/ca"
 	frontProxyCA = "front-proxy-ca"
+	// kubeletServingCA signs the nodes' serving certificates.
+	kubeletServingCA = "kubelet-serving-ca"
 
 	// frontProxyClient is the user of the certificate by which extension servers recognize the API server, and the
 	// name of its file.
@@ -177,7 +181,8 @@ const (
 )
 
 // caNames are the common names of the CAs.
-var caNames = map[string]string{clusterCA: "coxswain", etcdCA: "coxswain-etcd", frontProxyCA: frontProxyCA}
+var caNames = map[string]string{clusterCA: "coxswain", etcdCA: "coxswain-etcd", frontProxyCA: frontProxyCA,
+	kubeletServingCA: kubeletServingCA}
 
 // credentials returns everything that the flags ask for.
 func (f *certsFlags) credentials() ([]credential, error) {
@@ -406,7 +411,7 @@ func (f *certsFlags) checkExpiration(out io.Writer, within time.Duration) error 
 	}
 	fmt.Fprintln(table, "\t\t\t")
 	fmt.Fprintln(table, "CERTIFICATE AUTHORITY\tEXPIRES\tRESIDUAL TIME\t")
-	for _, name := range []string{clusterCA, etcdCA, frontProxyCA} {
+	for _, name := range []string{clusterCA, etcdCA, frontProxyCA, kubeletServingCA} {
 		if ca, err := readCertificate(f.pki(name) + ".crt"); err == nil {
 			row(name, "", ca)
 		}

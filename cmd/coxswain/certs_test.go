@@ -88,7 +88,7 @@ func TestCerts_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 		"pki/apiserver-kubelet-client.crt",
 		"pki/apiserver-etcd-client.crt", "pki/etcd/ca.crt", "pki/etcd/ca.key", "pki/etcd/server.crt",
 		"pki/etcd/peer.key", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key", "pki/front-proxy-client.crt",
-		"pki/front-proxy-client.key",
+		"pki/front-proxy-client.key", "pki/kubelet-serving-ca.crt", "pki/kubelet-serving-ca.key",
 		"admin.kubeconfig", "controllers.kubeconfig", "scheduler.kubeconfig", "network.kubeconfig",
 		"dns.kubeconfig", "ingress.kubeconfig", "node.kubeconfig", "rack-2.kubeconfig",
 	} {
@@ -154,7 +154,7 @@ func TestCerts_RenewsAllButTheAuthoritiesAndTheAccountsKey(t *testing.T) {
 	third := contents(t, dir)
 	require.Len(t, third, len(first), "no file has been added")
 	kept := map[string]bool{"ca.crt": true, "ca.key": true, "sa.key": true, "sa.pub": true, "front-proxy-ca.crt": true,
-		"front-proxy-ca.key": true}
+		"front-proxy-ca.key": true, "kubelet-serving-ca.crt": true, "kubelet-serving-ca.key": true}
 	for name := range first {
 		require.Equal(t, kept[filepath.Base(name)], second[name] == third[name], name)
 	}
@@ -199,7 +199,7 @@ func TestCerts_ChecksExpiration(t *testing.T) {
 func TestCerts_ReplacesNothingThatOthersTrust(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"ca.key", "ca.crt", "etcd/ca.key", "etcd/ca.crt", "front-proxy-ca.key",
-		"front-proxy-ca.crt", "sa.key"} {
+		"front-proxy-ca.crt", "kubelet-serving-ca.key", "kubelet-serving-ca.crt", "sa.key"} {
 		dir := filepath.Join(t.TempDir(), "data")
 		mustCerts(t, dir)
 		gone := filepath.Join(dir, "pki", filepath.FromSlash(name))
@@ -280,7 +280,7 @@ func TestCerts_GiveEachComponentWhatItNeedsAndNothingElse(t *testing.T) {
 		"apiserver/apiserver-kubelet-client.crt", "apiserver/apiserver-kubelet-client.key",
 		"apiserver/apiserver.crt", "apiserver/apiserver.key", "apiserver/ca.crt", "apiserver/etcd/ca.crt",
 		"apiserver/front-proxy-ca.crt", "apiserver/front-proxy-client.crt", "apiserver/front-proxy-client.key",
-		"apiserver/sa.key",
+		"apiserver/kubelet-serving-ca.crt", "apiserver/sa.key",
 		"controllers/ca.crt", "controllers/controllers.kubeconfig",
 		"etcd/etcd/ca.crt", "etcd/etcd/peer.crt", "etcd/etcd/peer.key", "etcd/etcd/server.crt", "etcd/etcd/server.key",
 		"rack/rack.kubeconfig", "scheduler/scheduler.kubeconfig",
@@ -289,7 +289,7 @@ func TestCerts_GiveEachComponentWhatItNeedsAndNothingElse(t *testing.T) {
 	whole, part := contents(t, dir), contents(t, parts)
 	require.Equal(t, whole[filepath.Join("pki", "sa.key")], part[filepath.Join("apiserver", "sa.key")])
 	mustCerts(t, dir, append(args, "--renew", "--component-signing")...)
-	require.Equal(t, len(least)+2, len(names()))
+	require.Equal(t, len(least)+4, len(names()))
 	require.Contains(t, names(), "controllers/ca.key")
 	require.Equal(t, contents(t, dir)["admin.kubeconfig"],
 		contents(t, parts)[filepath.Join("admin", "admin.kubeconfig")])

@@ -337,7 +337,7 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 }
 
 // tlsConfig returns the TLS configuration of the agent's endpoint: with the certificate that the flags
-// name, or one of the cluster's CA if that is in this process. Otherwise the agent makes or requests
+// name, or one of the CA of nodes if that is in this process. Otherwise the agent makes or requests
 // one.
 func (f *nodeFlags) tlsConfig(as identities) (*tls.Config, error) {
 	tc := &tls.Config{MinVersion: tls.VersionTLS12}

@@ -85,8 +85,7 @@ type identities struct {
 	network    func() (*rest.Config, error)
 	// dns and publisher are there where the API server is in this process.
 	dns, publisher func() (*rest.Config, error)
-	// serving makes a serving certificate of the cluster's CA for hosts; nil if that CA is not
-	// available.
+	// serving makes a serving certificate of a node for hosts; nil if the CA of these is not in this process.
 	serving func(hosts ...string) (pki.Certificate, error)
 }
 
@@ -113,7 +112,7 @@ func (r *running) identities(main identity) (identities, error) {
 		network:    func() (*rest.Config, error) { return r.certify(networkIdentity) },
 		dns:        func() (*rest.Config, error) { return r.certify(dnsIdentity) },
 		publisher:  func() (*rest.Config, error) { return r.certify(publisherIdentity) },
-		serving:    r.own.cluster.Serving,
+		serving:    r.own.servingOfNode,
 	}
 	if main.user == fleetIdentity.user {
 		ids.node = nil // one identity for all Nodes

@@ -23,7 +23,8 @@ type kubeletFlags struct {
 func (f *kubeletFlags) add(fs *pflag.FlagSet) {
 	f.changed = fs.Changed
 	fs.StringVar(&f.caFile, "kubelet-certificate-authority", "",
-		"CAs of the nodes' serving certificates; set to nothing, these are not verified (default our own CA)")
+		"CAs of the nodes' serving certificates; set to nothing, these are not verified (default our own, "+
+			"pki/kubelet-serving-ca.crt and, for certificates of earlier versions, pki/ca.crt)")
 	fs.StringVar(&f.certFile, "kubelet-client-certificate", "",
 		"client certificate for requests to nodes in place of one from our own CA")
 	fs.StringVar(&f.keyFile, "kubelet-client-key", "", "key of --kubelet-client-certificate")
@@ -34,7 +35,7 @@ func (f *kubeletFlags) add(fs *pflag.FlagSet) {
 		"which types of a node's addresses to connect to, the preferred first")
 }
 
-func (f *kubeletFlags) options(ca *pki.CA) (proxy.KubeletOptions, error) {
+func (f *kubeletFlags) options(own *authorities) (proxy.KubeletOptions, error) {
 	var o proxy.KubeletOptions
 	for _, t := range f.addressTypes {
 		o.AddressTypes = append(o.AddressTypes, corev1.NodeAddressType(t))
@@ -49,9 +50,14 @@ func (f *kubeletFlags) options(ca *pki.CA) (proxy.KubeletOptions, error) {
 			return o, fmt.Errorf("--kubelet-certificate-authority: %s has no certificates", f.caFile)
 		}
 	case !f.changed("kubelet-certificate-authority"):
+		ca, err := own.kubeletServing()
+		if err != nil {
+			return o, err
+		}
 		o.CAs = ca.Pool()
+		o.CAs.AddCert(own.cluster.Certificate()) // of nodes that got theirs from an earlier version
 	}
-	cert, err := f.certificate(ca)
+	cert, err := f.certificate(own.cluster)
 	o.Certificate = &cert
 	return o, err
 }

@@ -268,7 +268,7 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 	if err != nil {
 		return err
 	}
-	kubelet, err := f.kubelet.options(own.cluster)
+	kubelet, err := f.kubelet.options(own)
 	if err != nil {
 		return err
 	}

@@ -79,21 +79,35 @@ func (f *serverFlags) signingInMemory(own *authorities) (s signingFlags, err err
 			return s, err
 		}
 	}
-	key, err := own.cluster.KeyPEM()
-	s.signing.Default = controller.KeyPair{Cert: own.cluster.PEM(), Key: key}
-	return s, err
+	s.signing = controller.SigningSettings{APIServerNames: f.certificateHosts()}
+	nodes, err := own.kubeletServing()
+	if err != nil {
+		return s, err
+	}
+	for into, ca := range map[*controller.KeyPair]*pki.CA{&s.signing.Default: own.cluster,
+		&s.signing.KubeletServing: nodes} {
+		key, err := ca.KeyPEM()
+		if err != nil {
+			return s, err
+		}
+		*into = controller.KeyPair{Cert: ca.PEM(), Key: key}
+	}
+	return s, nil
 }
 
 // signing returns the keys of the server in this process, as the files of its data directory.
-func (f *serverFlags) signing() signingFlags {
+func (f *serverFlags) signing(own *authorities) (signingFlags, error) {
+	if _, err := own.kubeletServing(); err != nil { // which makes the files
+		return signingFlags{}, err
+	}
 	in := func(name string) string { return filepath.Join(f.dataDir, "pki", name) }
+	pair := func(ca string) controller.KeyPair {
+		return controller.KeyPair{CertFile: in(ca + ".crt"), KeyFile: in(ca + ".key")}
+	}
 	key := f.authn.signingKeyFile
 	if key == "" {
 		key = in("sa.key")
 	}
-	return signingFlags{
-		serviceAccountKey: key,
-		signing: controller.SigningSettings{Default: controller.KeyPair{CertFile: in("ca.crt"),
-			KeyFile: in("ca.key")}},
-	}
+	return signingFlags{serviceAccountKey: key, signing: controller.SigningSettings{Default: pair(clusterCA),
+		KubeletServing: pair(kubeletServingCA), APIServerNames: f.certificateHosts()}}, nil
 }

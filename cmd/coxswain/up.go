@@ -69,7 +69,9 @@ func (r *running) settle(f *serverFlags, n *nodeFlags, c *controllersFlags) (err
 	if err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	c.signing = f.signing()
+	if c.signing, err = f.signing(r.own); err != nil {
+		return err
+	}
 	c.settings.Storage.NodeLocalRoot = filepath.Join(dir, "volumes")
 	n.volumes = []string{c.settings.Storage.NodeLocalRoot}
 	return nil

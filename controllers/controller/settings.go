@@ -1,9 +1,7 @@
 package controller
 
 import (
-	"fmt"
 	"net/netip"
-	"os"
 	"time"
 )
 
@@ -151,40 +149,4 @@ func orDefault[T comparable](v *T, value T) {
 	if *v == zero {
 		*v = value
 	}
-}
-
-// SigningSettings are the CAs that sign what CertificateSigningRequests ask for. A signer without
-// one of its own uses Default; one without either signs nothing.
-type SigningSettings struct {
-	// Default is --cluster-signing-cert-file and -key-file.
-	Default KeyPair
-	// The others are --cluster-signing-kubelet-serving-…, -kubelet-client-…, -kube-apiserver-client-…
-	// and -legacy-unknown-….
-	KubeletServing, KubeletClient, KubeAPIServerClient, LegacyUnknown KeyPair
-	// Duration is --cluster-signing-duration: how long certificates are valid at most (a year).
-	Duration time.Duration
-}
-
-// KeyPair is a certificate and its private key in PEM: in memory or, where that is empty, in files,
-// which are read each time.
-type KeyPair struct {
-	Cert, Key         []byte
-	CertFile, KeyFile string
-}
-
-// Empty reports whether nothing is set.
-func (p KeyPair) Empty() bool { return len(p.Cert) == 0 && p.CertFile == "" }
-
-// Load returns the certificate and the key.
-func (p KeyPair) Load() (cert, key []byte, err error) {
-	if len(p.Cert) > 0 {
-		return p.Cert, p.Key, nil
-	}
-	if cert, err = os.ReadFile(p.CertFile); err != nil {
-		return nil, nil, fmt.Errorf("reading a certificate: %w", err)
-	}
-	if key, err = os.ReadFile(p.KeyFile); err != nil {
-		return nil, nil, fmt.Errorf("reading a private key: %w", err)
-	}
-	return cert, key, nil
 }

@@ -279,8 +279,16 @@ func TestCertificates_ANodesServingCertificateIsForItsOwnAddresses(t *testing.T)
 	ask(itself, "others", "a", "kubernetes.default.svc")
 	ask(itself, "own", "a")
 	require.Equal(t, []string{"a"}, c.issued("own").DNSNames)
-	require.Empty(t, c.csr("others").Status.Conditions)
+	require.Equal(t, certificatesv1.CertificateDenied, c.csr("others").Status.Conditions[0].Type)
 	require.Empty(t, c.csr("anybody").Status.Conditions, "but for the node itself, people approve")
+	clients := x509.NewCertPool()
+	clients.AppendCertsFromPEM(c.Config.CAData)
+	_, err = c.issued("own").Verify(x509.VerifyOptions{Roots: clients, CurrentTime: c.Now(), DNSName: "a"})
+	require.ErrorAs(t, err, &x509.UnknownAuthorityError{}, "no client of the API server takes a node for it")
+	kubelets := x509.NewCertPool()
+	kubelets.AppendCertsFromPEM(c.Settings.Signing.KubeletServing.Cert)
+	_, err = c.issued("own").Verify(x509.VerifyOptions{Roots: kubelets, CurrentTime: c.Now(), DNSName: "a"})
+	require.NoError(t, err)
 }
 
 func TestCertificates_RequestsAreForgotten(t *testing.T) {

@@ -1,35 +1,48 @@
 // Package csrapproving approves the client certificates that kubelets ask for, if the requester has
 // the right to: certificatesigningrequests/selfnodeclient for one of its own name, …/nodeclient for
-// any node's. It also approves the serving certificates that nodes ask for, for names and addresses that
-// their Nodes have, of a node for itself or of users with the right to …/nodeserver. Kubernetes leaves those to
-// people and to controllers of clouds. All other requests are people's to approve.
+// any node's. It also approves the serving certificates that nodes ask for, of a node for itself or of users with the
+// right to …/nodeserver, where a CA of their own signs them: for names and addresses that their Nodes have and that
+// nothing else has. Kubernetes leaves those to people and to controllers of clouds. All other requests are people's to
+// approve.
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/#approval
 package csrapproving
 
 import (
 	"context"
-	"crypto/x509"
 	"fmt"
 	"slices"
-	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 	"github.com/coxswain-dev/coxswain/controllers/csr"
 )
 
-type approver struct{ client kubernetes.Interface }
+type approver struct {
+	client  kubernetes.Interface
+	clock   clock.PassiveClock
+	events  record.EventRecorder
+	cluster claims
+	// servingAlone reports whether a CA of its own signs serving certificates.
+	servingAlone func() (bool, error)
+}
+
+const name = "certificatesigningrequest-approving-controller"
 
 // New returns the controller. Its keys are CertificateSigningRequests.
 func New(env *controller.Env) (*controller.Controller, error) {
-	a := &approver{client: env.Client}
-	return csr.New(env, "certificatesigningrequest-approving-controller", a.reconcile), nil
+	signing, root := env.Settings.Signing, env.RootCA
+	a := &approver{client: env.Client, clock: env.Clock, events: env.Recorder(name),
+		servingAlone: func() (bool, error) { return signing.KubeletServingAlone(root) }}
+	c := csr.New(env, name, a.reconcile)
+	a.cluster = newClaims(env, c)
+	return c, nil
 }
 
 func (a *approver) reconcile(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
@@ -71,41 +84,6 @@ func (a *approver) reconcile(ctx context.Context, r *certificatesv1.CertificateS
 // signers are those whose requests are considered.
 var signers = []string{certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName}
 
-// serving approves a serving certificate for the names and addresses in the Node's status.
-func (a *approver) serving(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
-	request *x509.CertificateRequest) error {
-	self := r.Spec.Username == request.Subject.CommonName && slices.Contains(r.Spec.Groups, "system:nodes")
-	if !self {
-		allowed, err := a.may(ctx, r, "nodeserver")
-		if err != nil {
-			return err
-		}
-		if !allowed {
-			return nil // people may know better
-		}
-	}
-	node, err := a.client.CoreV1().Nodes().Get(ctx, strings.TrimPrefix(request.Subject.CommonName, "system:node:"),
-		metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
-	if err != nil || !addressed(node, request) {
-		return fmt.Errorf("%w: %q is for names or addresses that its Node does not have", controller.ErrRequeue, r.Name)
-	}
-	return a.approve(ctx, r, "Auto approving kubelet serving certificate for the names and addresses of the Node.")
-}
-
-// addressed reports that all names and addresses of a request are in the Node's status.
-func addressed(node *corev1.Node, request *x509.CertificateRequest) bool {
-	names := slices.Clone(request.DNSNames)
-	for _, ip := range request.IPAddresses {
-		names = append(names, ip.String())
-	}
-	return !slices.ContainsFunc(names, func(name string) bool {
-		return !slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == name })
-	})
-}
-
 // may asks the API server whether the requester of the certificate has the right.
 func (a *approver) may(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
 	subresource string) (bool, error) {
@@ -129,11 +107,20 @@ func (a *approver) may(ctx context.Context, r *certificatesv1.CertificateSigning
 }
 
 func (a *approver) approve(ctx context.Context, r *certificatesv1.CertificateSigningRequest, message string) error {
+	return a.decide(ctx, r, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Reason: "AutoApproved", Message: message})
+}
+
+func (a *approver) deny(ctx context.Context, r *certificatesv1.CertificateSigningRequest, message string) error {
+	return a.decide(ctx, r, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateDenied, Reason: "AutoDenied", Message: message})
+}
+
+func (a *approver) decide(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
+	decision certificatesv1.CertificateSigningRequestCondition) error {
+	decision.Status = corev1.ConditionTrue
 	r = r.DeepCopy()
-	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved",
-		Message: message,
-	})
+	r.Status.Conditions = append(r.Status.Conditions, decision)
 	_, err := a.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, r,
 		metav1.UpdateOptions{})
 	return err

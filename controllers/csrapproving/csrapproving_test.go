@@ -7,21 +7,28 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
+	"math/big"
 	"net"
 	"net/url"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/controllers/csr"
+	"github.com/coxswain-dev/coxswain/controllers/controllertest/fakeenv"
 )
 
 const nodeA = "system:node:a"
@@ -94,12 +101,70 @@ func (a attempt) object(t *testing.T) *certificatesv1.CertificateSigningRequest 
 	return r
 }
 
-// approved reconciles the request and reports whether it became approved. The API server has the Nodes a and b.
-func (a attempt) approved(t *testing.T) bool {
+// outcome is what becomes of a request: Approved, Denied or, if it is left to people, "".
+type outcome struct {
+	decision certificatesv1.RequestConditionType
+	message  string
+	events   []string
+}
+
+// state has the Nodes a and b and two Services, as changed.
+type state struct {
+	nodes    []*corev1.Node
+	services []*corev1.Service
+	age      time.Duration // of the request
+	signing  controller.SigningSettings
+}
+
+func newCluster(change ...func(*state)) *state {
+	keys := testKeys()
+	c := &state{nodes: []*corev1.Node{node("a", "10.0.0.1", "fd00::1"), node("b", "10.0.0.2")},
+		services: []*corev1.Service{service("web", "10.96.0.9"), service("outside", "172.30.0.9")},
+		signing:  controller.SigningSettings{Default: keys[0], KubeletServing: keys[1], APIServerNames: []string{"api.example.org"}}}
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+// outcome lets the controller see the request.
+func (c *state) outcome(t *testing.T, a attempt) outcome {
 	r := a.object(t)
-	server := fake.NewClientset(r, node("a", "10.0.0.1", "fd00::1"), node("b", "10.0.0.2"))
-	server.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object,
-		error) {
+	objects := []runtime.Object{r,
+		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16", "fd96::/112"}}},
+		&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.6"}}}},
+	}
+	for _, n := range c.nodes {
+		objects = append(objects, n)
+	}
+	for _, s := range c.services {
+		objects = append(objects, s)
+	}
+	e := fakeenv.New(t, objects...)
+	r.CreationTimestamp = metav1.NewTime(e.Clock.Now().Add(-c.age))
+	require.NoError(t, e.Fake.Tracker().Update(certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"),
+		r, ""))
+	e.Settings.Signing, e.RootCA = c.signing, testKeys()[0].Cert
+	e.Fake.PrependReactor("create", "subjectaccessreviews", a.review(t))
+	e.Start(New)
+	after, err := e.Client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), r.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(after.Status.Conditions), len(a.existing))
+	o := outcome{events: e.Events()}
+	if len(after.Status.Conditions) > len(a.existing) {
+		decision := after.Status.Conditions[len(a.existing)]
+		require.Equal(t, corev1.ConditionTrue, decision.Status)
+		o.decision, o.message = decision.Type, decision.Message
+	}
+	return o
+}
+
+// review answers the controller's questions about the requester's rights.
+func (a attempt) review(t *testing.T) clienttesting.ReactionFunc {
+	return func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
 		asked := review.Spec.ResourceAttributes
 		for _, right := range a.rights {
@@ -112,14 +177,35 @@ func (a attempt) approved(t *testing.T) bool {
 		require.Equal(t, "user-uid", review.Spec.UID)
 		require.Equal(t, authorizationv1.ExtraValue{"a test"}, review.Spec.Extra["example.com/from"])
 		return true, review, nil
-	})
-	if err := (&approver{server}).reconcile(t.Context(), r); err != nil {
-		require.ErrorIs(t, err, controller.ErrRequeue)
 	}
-	after, err := server.CertificatesV1().CertificateSigningRequests().Get(t.Context(), r.Name, metav1.GetOptions{})
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(after.Status.Conditions), len(a.existing))
-	return len(after.Status.Conditions) > len(a.existing) && csr.Has(after, certificatesv1.CertificateApproved) != nil
+}
+
+func (a attempt) approved(t *testing.T) bool {
+	return newCluster().outcome(t, a).decision == certificatesv1.CertificateApproved
+}
+
+// testKeys are the cluster's CA and that of nodes' serving certificates.
+var testKeys = sync.OnceValue(func() (pairs [2]controller.KeyPair) {
+	for i := range pairs {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			panic(err)
+		}
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true,
+			NotAfter: time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			panic(err)
+		}
+		pairs[i] = controller.KeyPair{Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+			Key: []byte("a key")}
+	}
+	return pairs
+})
+
+func service(name string, addresses ...string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ServiceSpec{ClusterIP: addresses[0], ClusterIPs: addresses}}
 }
 
 func node(name string, ips ...string) *corev1.Node {
@@ -154,13 +240,11 @@ func TestApproving_ApprovesANodesOwnRequest(t *testing.T) {
 func TestApproving_RefusesAServingCertificate(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*attempt){
-		"for an address of another Node":         func(a *attempt) { a.ips = []string{"10.0.0.2"} },
-		"for an address beside its own":          func(a *attempt) { a.ips = append(a.ips, "10.96.0.1") },
-		"for an address alone that is no Node's": func(a *attempt) { a.names, a.ips = nil, []string{"10.96.0.1"} },
-		"for the name of another Node":           func(a *attempt) { a.names = []string{"b"} },
-		"for a name beside its own": func(a *attempt) {
-			a.names = append(a.names, "kubernetes.default.svc")
-		},
+		"for an address of another Node":          func(a *attempt) { a.ips = []string{"10.0.0.2"} },
+		"for an address beside its own":           func(a *attempt) { a.ips = append(a.ips, "10.0.0.7") },
+		"for an address alone that is no Node's":  func(a *attempt) { a.names, a.ips = nil, []string{"10.0.0.7"} },
+		"for the name of another Node":            func(a *attempt) { a.names = []string{"b"} },
+		"for a name beside its own":               func(a *attempt) { a.names = append(a.names, "c") },
 		"for no name and no address":              func(a *attempt) { a.names, a.ips = nil, nil },
 		"for an email address":                    func(a *attempt) { a.emails = []string{"a@example.com"} },
 		"for a URI":                               func(a *attempt) { a.uris = []string{"spiffe://cluster/a"} },
@@ -188,9 +272,153 @@ func TestApproving_RefusesAServingCertificate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.False(t, serving(change).approved(t))
+			require.Empty(t, newCluster().outcome(t, serving(change)).decision, "people may know better")
 		})
 	}
+}
+
+// TestApproving_DeniesWhatNoNodeMayBe has a node that writes into its status what it asks for.
+func TestApproving_DeniesWhatNoNodeMayBe(t *testing.T) {
+	t.Parallel()
+	for claim, words := range map[string]string{
+		"kubernetes":                           "API server",
+		"kubernetes.default":                   "API server",
+		"Kubernetes.Default.":                  "API server",
+		"kubernetes.default.svc":               "Services",
+		"kubernetes.default.svc.cluster.local": "Services",
+		"hook.x.svc":                           "Services",
+		"hook.x.svc.example.org":               "Services",
+		"10-0-0-1.x.pod.cluster.local":         "Services or pods",
+		"anything.cluster.local":               "Services or pods",
+		"localhost":                            "every machine",
+		"a.localhost":                          "every machine",
+		"*.example.org":                        "many names",
+		"10.96.0.1":                            "address of Services",
+		"::ffff:10.96.0.1":                     "address of Services",
+		"fd96::a":                              "address of Services",
+		"0.0.0.0":                              "no machine",
+		"::":                                   "no machine",
+		"224.0.0.1":                            "no machine",
+		"ff02::1":                              "no machine",
+		"255.255.255.255":                      "no machine",
+		"169.254.169.254":                      "link-local",
+		"fe80::1":                              "link-local",
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			o := newCluster(claiming("a", claim)).outcome(t, serving(asking(claim)))
+			require.Equal(t, certificatesv1.CertificateDenied, o.decision)
+			require.Contains(t, o.message, words)
+		})
+	}
+}
+
+// TestApproving_LeavesToPeopleWhatOthersHave has a node that writes into its status what it asks for.
+func TestApproving_LeavesToPeopleWhatOthersHave(t *testing.T) {
+	t.Parallel()
+	for claim, words := range map[string]string{
+		"10.0.0.2":        "also of Node b",
+		"b":               "also of Node b",
+		"B.":              "also of Node b",
+		"172.30.0.9":      "also of Service default/outside",
+		"203.0.113.1":     "also of Service default/external",
+		"203.0.113.2":     "also of Service default/external",
+		"203.0.113.3":     "also of Service default/external",
+		"lb.example.org":  "also of Service default/external",
+		"10.0.0.6":        "address of an API server",
+		"api.example.org": "address of an API server",
+		"127.0.0.1":       "address of an API server",
+		"127.1.2.3":       "address of an API server",
+		"::1":             "address of an API server",
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			o := newCluster(claiming("a", claim), withExternalService, aged(time.Minute)).outcome(t, serving(asking(claim)))
+			require.Empty(t, o.decision)
+			require.NotEmpty(t, o.events)
+			require.Contains(t, o.events[0], "Warning NotApproved Not approved automatically: ")
+			require.Contains(t, o.events[0], words)
+		})
+	}
+}
+
+func TestApproving_ANodeOnTheMachineOfAnAPIServerIsWhatAnAdministratorSays(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []string{"10.0.0.6", "127.0.0.1", "::1", "api.example.org"} {
+		c := newCluster(claiming("a", claim))
+		c.nodes[0].Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
+		require.Equal(t, certificatesv1.CertificateApproved, c.outcome(t, serving(asking(claim))).decision, claim)
+	}
+}
+
+func TestApproving_NodesOfOneAgentShareItsAddress(t *testing.T) {
+	t.Parallel()
+	c := newCluster(claiming("b", "10.0.0.1"))
+	require.Empty(t, c.outcome(t, serving(func(*attempt) {})).decision)
+	c.nodes[1].Annotations = map[string]string{"coxswain.dev/agent": "a"}
+	require.Equal(t, certificatesv1.CertificateApproved, c.outcome(t, serving(func(*attempt) {})).decision)
+	c.nodes[0].Annotations, c.nodes[1].Annotations = c.nodes[1].Annotations, nil
+	require.Empty(t, c.outcome(t, serving(func(*attempt) {})).decision, "the one that asks cannot consent for the other")
+}
+
+func TestApproving_LooksAgainForAWhile(t *testing.T) {
+	t.Parallel()
+	foreign := serving(func(a *attempt) { a.ips = []string{"10.0.0.7"} })
+	require.Empty(t, newCluster().outcome(t, foreign).events, "its Node's status may be on its way")
+	for age, again := range map[time.Duration]bool{0: true, undecidedFor - time.Second: true, undecidedFor: false} {
+		a := &approver{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)), events: &record.FakeRecorder{}}
+		r := foreign.object(t)
+		r.CreationTimestamp = metav1.NewTime(a.clock.Now().Add(-age))
+		err := a.undecided(r, "doubt")
+		require.Equal(t, again, errors.Is(err, controller.ErrRequeue), age)
+		require.Equal(t, again, err != nil, age)
+	}
+}
+
+func TestApproving_ServingCertificatesOfAnyOtherCAAreForPeopleToApprove(t *testing.T) {
+	t.Parallel()
+	cluster, nodes := testKeys()[0], testKeys()[1]
+	for name, signing := range map[string]controller.SigningSettings{
+		"that of the cluster":              {Default: cluster},
+		"none":                             {},
+		"that of the cluster, named again": {KubeletServing: cluster},
+		"one that signs for kubelets too":  {KubeletServing: nodes, KubeletClient: nodes},
+		"one that signs anything":          {Default: cluster, KubeletServing: nodes, LegacyUnknown: nodes},
+	} {
+		c := newCluster(func(c *state) { c.signing = signing })
+		require.Empty(t, c.outcome(t, serving(func(*attempt) {})).decision, name)
+	}
+}
+
+// claiming has a Node write a name or an address into its status.
+func claiming(name, claim string) func(*state) {
+	return func(c *state) {
+		for _, n := range c.nodes {
+			if n.Name == name {
+				n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: claim})
+			}
+		}
+	}
+}
+
+func asking(claim string) func(*attempt) {
+	return func(a *attempt) {
+		a.names, a.ips = nil, nil
+		if net.ParseIP(claim) != nil {
+			a.ips = []string{claim}
+		} else {
+			a.names = []string{claim}
+		}
+	}
+}
+
+func aged(d time.Duration) func(*state) { return func(c *state) { c.age = d } }
+
+func withExternalService(c *state) {
+	s := service("external", corev1.ClusterIPNone)
+	s.Spec.ExternalIPs, s.Spec.LoadBalancerIP = []string{"203.0.113.1"}, "203.0.113.2"
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.3"}, {Hostname: "lb.example.org"}}
+	c.services = append(c.services, s)
 }
 
 func TestApproving_RefusesAClientCertificate(t *testing.T) {

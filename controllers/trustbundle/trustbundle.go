@@ -1,6 +1,7 @@
 // Package trustbundle keeps one ClusterTrustBundle of the signer kubernetes.io/kube-apiserver-serving: the
-// certificates that authenticate the API server. Its name contains a hash of them, so that its readers notice
-// when they change.
+// certificates that authenticate the API server; and one of kubernetes.io/kubelet-serving: the CA of nodes' serving
+// certificates, where it signs nothing else. A bundle's name contains a hash of the certificates, so that its readers
+// notice when they change.
 package trustbundle
 
 import (
@@ -19,43 +20,57 @@ import (
 	"github.com/coxswain-dev/coxswain/controllers/controller"
 )
 
-const signer = "kubernetes.io/kube-apiserver-serving"
+const serverSigner = "kubernetes.io/kube-apiserver-serving"
 
 type publisher struct {
-	client  kubernetes.Interface
-	bundles certificateslisters.ClusterTrustBundleLister
-	name    string
-	pem     string
+	client    kubernetes.Interface
+	bundles   certificateslisters.ClusterTrustBundleLister
+	published map[string][]byte // PEM, by signer
 }
 
-// New returns the controller. It has one key, the signer. Where the API server is known by no certificates of its own,
-// there is nothing to publish, and it does nothing.
+// New returns the controller. Its keys are the signers. Where the API server is known by no certificates of its own, and
+// nodes' serving certificates have no CA of their own, there is nothing to publish, and it does nothing.
 func New(env *controller.Env) (*controller.Controller, error) {
 	bundles := env.Informers.Certificates().V1().ClusterTrustBundles()
-	p := &publisher{client: env.Client, bundles: bundles.Lister(), name: nameOf(env.RootCA), pem: string(env.RootCA)}
+	p := &publisher{client: env.Client, bundles: bundles.Lister(), published: map[string][]byte{}}
 	c := controller.New(env, "kube-apiserver-serving-clustertrustbundle-publisher", p.reconcile)
-	if len(env.RootCA) == 0 {
+	if len(env.RootCA) > 0 {
+		p.published[serverSigner] = env.RootCA
+	}
+	alone, err := env.Settings.Signing.KubeletServingAlone(env.RootCA)
+	if err != nil {
+		return nil, err
+	}
+	if alone {
+		if p.published[certificatesv1.KubeletServingSignerName], _, err = env.Settings.Signing.KubeletServing.Load(); err != nil {
+			return nil, err
+		}
+	}
+	if len(p.published) == 0 {
 		return c, nil
 	}
 	changed := func(b *certificatesv1.ClusterTrustBundle) {
-		if b.Spec.SignerName == signer {
-			c.Enqueue(signer)
+		if p.published[b.Spec.SignerName] != nil {
+			c.Enqueue(b.Spec.SignerName)
 		}
 	}
 	controller.Watch(c, bundles.Informer(), controller.Handler[*certificatesv1.ClusterTrustBundle]{
 		Add: changed, Update: func(_, b *certificatesv1.ClusterTrustBundle) { changed(b) }, Delete: changed,
 	})
-	c.Enqueue(signer)
+	for signer := range p.published {
+		c.Enqueue(signer)
+	}
 	return c, nil
 }
 
-func nameOf(pem []byte) string {
+func nameOf(signer string, pem []byte) string {
 	sum := sha256.Sum256(pem)
 	return fmt.Sprintf("%s:%x", strings.ReplaceAll(signer, "/", ":"), sum[:12])
 }
 
-func (p *publisher) reconcile(ctx context.Context, _ string) error {
-	if err := p.publish(ctx); err != nil {
+func (p *publisher) reconcile(ctx context.Context, signer string) error {
+	name := nameOf(signer, p.published[signer])
+	if err := p.publish(ctx, signer, name); err != nil {
 		return err
 	}
 	// Others go after the new one is there: nobody is without.
@@ -64,7 +79,7 @@ func (p *publisher) reconcile(ctx context.Context, _ string) error {
 		return err
 	}
 	for _, b := range all {
-		if b.Spec.SignerName != signer || b.Name == p.name || b.DeletionTimestamp != nil {
+		if b.Spec.SignerName != signer || b.Name == name || b.DeletionTimestamp != nil {
 			continue
 		}
 		err := p.client.CertificatesV1().ClusterTrustBundles().Delete(ctx, b.Name,
@@ -76,23 +91,24 @@ func (p *publisher) reconcile(ctx context.Context, _ string) error {
 	return nil
 }
 
-func (p *publisher) publish(ctx context.Context) error {
-	b, err := p.bundles.Get(p.name)
+func (p *publisher) publish(ctx context.Context, signer, name string) error {
+	pem := string(p.published[signer])
+	b, err := p.bundles.Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
 		_, err = p.client.CertificatesV1().ClusterTrustBundles().Create(ctx, &certificatesv1.ClusterTrustBundle{
-			ObjectMeta: metav1.ObjectMeta{Name: p.name},
-			Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: p.pem},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: pem},
 		}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) { // the cache will show it too
 			return nil
 		}
 		return err
-	case err != nil || b.Spec.TrustBundle == p.pem:
+	case err != nil || b.Spec.TrustBundle == pem:
 		return err
 	}
 	b = b.DeepCopy()
-	b.Spec.TrustBundle = p.pem
+	b.Spec.TrustBundle = pem
 	_, err = p.client.CertificatesV1().ClusterTrustBundles().Update(ctx, b, metav1.UpdateOptions{})
 	return err
 }

@@ -47,3 +47,17 @@ func TestTrustBundle_OfTheServerIsPublished(t *testing.T) {
 	require.NoError(t, bundles.Delete(c.Context(), name, metav1.DeleteOptions{}))
 	c.Reaches("it is back", as)
 }
+
+func TestTrustBundle_OfTheNodesServingCertificatesIsPublished(t *testing.T) {
+	t.Parallel()
+	c := controllertest.NewSigning(t, "kube-apiserver-serving-clustertrustbundle-publisher-controller")
+	const signer = "kubernetes.io/kubelet-serving"
+	c.Reaches("it is there", func() bool {
+		list, err := c.Client.CertificatesV1().ClusterTrustBundles().List(c.Context(),
+			metav1.ListOptions{FieldSelector: "spec.signerName=" + signer})
+		require.NoError(t, err)
+		return len(list.Items) == 1 &&
+			list.Items[0].Spec.TrustBundle == string(c.Settings.Signing.KubeletServing.Cert)
+	})
+	require.NotEqual(t, c.Config.CAData, c.Settings.Signing.KubeletServing.Cert)
+}

@@ -168,9 +168,14 @@ func TestNode_ShutsDownGracefully(t *testing.T) {
 	needNamespaces(t)
 	dir := dataDir(t)
 	c := serving(t, start(t, "apiserver", "--data-dir", dir, "--secure-port", "0", "--nodes", "1"), dir)
-	// They sign the agent's serving certificate, without which the API server does not ask it for logs.
-	c.component("controllers", "--cluster-signing-cert-file", filepath.Join(dir, "pki", "ca.crt"),
-		"--cluster-signing-key-file", filepath.Join(dir, "pki", "ca.key"))
+	// They sign the agent's serving certificate, without which the API server does not ask it for logs. It is for an
+	// address of the API server's machine, which takes an administrator's word.
+	c.component("controllers", "--cluster-signing-kubelet-serving-cert-file",
+		filepath.Join(dir, "pki", "kubelet-serving-ca.crt"), "--cluster-signing-kubelet-serving-key-file",
+		filepath.Join(dir, "pki", "kubelet-serving-ca.key"))
+	_, err := c.kubectlWith(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-0",
+		"labels": {"node-role.kubernetes.io/control-plane": ""}}}`, "create", "-f", "-")
+	require.NoError(t, err)
 	c.component("scheduler")
 	root := filepath.Join(dir, "node")
 	agent := func() *process {

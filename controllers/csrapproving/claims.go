@@ -1,0 +1,175 @@
+package csrapproving
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
+
+	"github.com/coxswain-dev/coxswain/controllers/controller"
+)
+
+const (
+	// controlPlaneLabel is how an administrator marks a Node that is on the machine of an API server, and so has that
+	// server's addresses. Nodes may not set it (NodeRestriction).
+	controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+	// agentAnnotation names the Node whose serving certificate the Node's agent presents, where one agent runs several
+	// Nodes at one address. Nothing but the Node's own agent and administrators can write it, so it is the Node's consent.
+	agentAnnotation = "coxswain.dev/agent"
+	// clusterDomain is what --cluster-domain is by default.
+	clusterDomain = "cluster.local"
+)
+
+// claims are the names and addresses that others in the cluster have.
+type claims struct {
+	nodes    corelisters.NodeLister
+	services corelisters.ServiceLister
+	ranges   networkinglisters.ServiceCIDRLister
+	slices   discoverylisters.EndpointSliceLister
+	servers  []host // API servers
+}
+
+func newClaims(env *controller.Env, c *controller.Controller) claims {
+	core, ranges := env.Informers.Core().V1(), env.Informers.Networking().V1().ServiceCIDRs()
+	endpoints := env.Informers.Discovery().V1().EndpointSlices()
+	s := claims{nodes: core.Nodes().Lister(), services: core.Services().Lister(), ranges: ranges.Lister(),
+		slices: endpoints.Lister()}
+	for _, name := range env.Settings.Signing.APIServerNames {
+		s.servers = append(s.servers, hostOf(name))
+	}
+	c.NeedsSync(core.Nodes().Informer().HasSyncedChecker())
+	c.NeedsSync(core.Services().Informer().HasSyncedChecker())
+	c.NeedsSync(ranges.Informer().HasSyncedChecker())
+	c.NeedsSync(endpoints.Informer().HasSyncedChecker())
+	return s
+}
+
+// forbidden returns what no node may have a certificate for, whatever people or its status say; "" if there is nothing.
+func (s claims) forbidden(hosts []host) (string, error) {
+	cidrs, err := s.ranges.List(labels.Everything())
+	if err != nil {
+		return "", err
+	}
+	var ranges []netip.Prefix
+	for _, c := range cidrs {
+		for _, text := range c.Spec.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				ranges = append(ranges, p)
+			}
+		}
+	}
+	for _, h := range hosts {
+		what := forbiddenName(h.name)
+		if h.address.IsValid() {
+			what = forbiddenAddress(h.address, ranges)
+		}
+		if what != "" {
+			return fmt.Sprintf("%s, %s", h, what), nil
+		}
+	}
+	return "", nil
+}
+
+func forbiddenAddress(a netip.Addr, ranges []netip.Prefix) string {
+	switch {
+	case a.IsUnspecified(), a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "which is the address of no machine"
+	case a.IsLinkLocalUnicast():
+		return "which is a link-local address"
+	case slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) }):
+		return "which is an address of Services"
+	}
+	return ""
+}
+
+func forbiddenName(name string) string {
+	parts := strings.Split(name, ".")
+	switch {
+	case strings.Contains(name, "*"):
+		return "which stands for many names"
+	case parts[len(parts)-1] == "localhost":
+		return "which is a name of every machine"
+	case name == "kubernetes", name == "kubernetes.default":
+		return "which is a name of the API server"
+	case len(parts) > 2 && (slices.Contains(parts[2:], "svc") || slices.Contains(parts[2:], "pod")),
+		name == clusterDomain, strings.HasSuffix(name, "."+clusterDomain):
+		return "which is a name of Services or pods"
+	}
+	return ""
+}
+
+// ofAnotherNode returns which other Node has one of the hosts too, "" if none has. It may be this one that lies.
+func (s claims) ofAnotherNode(node *corev1.Node, hosts []host) (string, error) {
+	nodes, err := s.nodes.List(labels.Everything())
+	if err != nil {
+		return "", err
+	}
+	for _, other := range nodes {
+		if other.Name == node.Name || other.Annotations[agentAnnotation] == node.Name {
+			continue
+		}
+		for _, a := range append(addressesOf(other), hostOf(other.Name)) {
+			if slices.Contains(hosts, a) {
+				return fmt.Sprintf("%s is also of Node %s", a, other.Name), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// ofAService returns which Service has one of the hosts, "" if none has.
+func (s claims) ofAService(hosts []host) (string, error) {
+	services, err := s.services.List(labels.Everything())
+	if err != nil {
+		return "", err
+	}
+	for _, service := range services {
+		for _, a := range serviceAddresses(service) {
+			if slices.Contains(hosts, hostOf(a)) {
+				return fmt.Sprintf("%s is also of Service %s/%s", a, service.Namespace, service.Name), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+func serviceAddresses(service *corev1.Service) []string {
+	all := slices.Concat(service.Spec.ClusterIPs, service.Spec.ExternalIPs,
+		[]string{service.Spec.ClusterIP, service.Spec.LoadBalancerIP})
+	for _, in := range service.Status.LoadBalancer.Ingress {
+		all = append(all, in.IP, in.Hostname)
+	}
+	return slices.DeleteFunc(all, func(a string) bool { return a == "" || a == corev1.ClusterIPNone })
+}
+
+// ofAnAPIServer returns which host is an API server's, "" if none is. Loopback addresses are: clients on the API server's
+// machine reach it there.
+func (s claims) ofAnAPIServer(hosts []host) (string, error) {
+	servers := slices.Clone(s.servers)
+	endpoints, err := s.slices.EndpointSlices(corev1.NamespaceDefault).List(
+		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: "kubernetes"}))
+	if err != nil {
+		return "", err
+	}
+	for _, slice := range endpoints {
+		for _, e := range slice.Endpoints {
+			for _, a := range e.Addresses {
+				servers = append(servers, hostOf(a))
+			}
+		}
+	}
+	for _, h := range hosts {
+		if h.address.IsLoopback() || slices.Contains(servers, h) {
+			return fmt.Sprintf("%s is an address of an API server, and the Node does not have the label %s, by which an "+
+				"administrator says that it is on the same machine", h, controlPlaneLabel), nil
+		}
+	}
+	return "", nil
+}
