@@ -354,8 +354,9 @@ func TestNodeRestriction_IsOnByDefaultAndHolds(t *testing.T) {
 		s.create(nodes, m{"metadata": m{"name": name}})
 	}
 	s.create(accounts, m{"metadata": m{"name": "robot"}})
-	s.create(pods, podOf("mine", m{"nodeName": "node-a", "serviceAccountName": "robot"}))
-	s.create(pods, podOf("theirs", m{"nodeName": "node-b", "serviceAccountName": "robot"}))
+	withToken := []m{{"name": "token", "projected": m{"sources": []m{{"serviceAccountToken": m{"path": "token"}}}}}}
+	s.create(pods, podOf("mine", m{"nodeName": "node-a", "serviceAccountName": "robot", "volumes": withToken}))
+	s.create(pods, podOf("theirs", m{"nodeName": "node-b", "serviceAccountName": "robot", "volumes": withToken}))
 	a := s.as("system:node:node-a", "system:nodes")
 	refused := func(answer *answer, words string) {
 		t.Helper()
@@ -373,14 +374,19 @@ func TestNodeRestriction_IsOnByDefaultAndHolds(t *testing.T) {
 	refused(a.delete(pods+"/theirs", m{"gracePeriodSeconds": 0}), "theirs")
 	refused(a.do(http.MethodPost, pods, podOf("new", m{"nodeName": "node-a"})), "mirror")
 
-	token := func(pod string) *answer {
+	token := func(pod string, audiences ...string) *answer {
 		bound := s.get(pods + "/" + pod).object()
 		return a.do(http.MethodPost, accounts+"/robot/token",
-			m{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": m{
+			m{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": m{"audiences": audiences,
 				"boundObjectRef": m{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": bound.GetUID()},
 			}})
 	}
 	token("mine").ok(http.StatusCreated)
+	refused(token("mine", "bank"), `audience "bank" not found in pod spec volume, system:node:node-a is not authorized`)
+	s.grant("system:node:node-a", "bank", m{"apiGroups": []string{""}, "resources": []string{"bank"},
+		"resourceNames": []string{"robot"}, "verbs": []string{"request-serviceaccounts-token-audience"}})
+	token("mine", "bank").ok(http.StatusCreated)
+	refused(token("mine", "bank", "vault"), "node may only request 0 or 1 audiences")
 	refused(token("theirs"), "")
 	refused(a.do(http.MethodPost, accounts+"/robot/token",
 		m{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": m{}}), "")

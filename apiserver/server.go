@@ -228,6 +228,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	s.webhooks = webhook.New(webhook.Options{Objects: proxyObjects{s}, Dial: o.Kubelet.Dial})
 	o.Admission.Webhooks, o.Admission.Clock = s.webhooks, o.Clock
+	if issuer := o.Authentication.ServiceAccounts; issuer != nil {
+		o.Admission.TokenAudiences = issuer.Audiences
+	}
 	if s.admission, err = admission.NewChain(s.cluster, o.Admission); err != nil {
 		return nil, err
 	}

@@ -32,6 +32,8 @@ type Options struct {
 	Webhooks *webhook.Client
 	// Clock tells the time that quotas go by.
 	Clock clock.PassiveClock
+	// TokenAudiences are those of a service account's token whose request names none: the API server's own.
+	TokenAudiences []string
 }
 
 // Names returns the plugins that the options select, in the order of the table. An unknown name, or one

@@ -108,6 +108,9 @@ var (
 	serviceAccounts = schema.GroupResource{Resource: "serviceaccounts"}
 	priorityClasses = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}
 	runtimeClasses  = schema.GroupResource{Group: "node.k8s.io", Resource: "runtimeclasses"}
+	claims          = schema.GroupResource{Resource: "persistentvolumeclaims"}
+	volumes         = schema.GroupResource{Resource: "persistentvolumes"}
+	csiDrivers      = schema.GroupResource{Group: "storage.k8s.io", Resource: "csidrivers"}
 	storageClasses  = schema.GroupResource{Group: "storage.k8s.io", Resource: "storageclasses"}
 	ingressClasses  = schema.GroupResource{Group: "networking.k8s.io", Resource: "ingressclasses"}
 )

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,9 +20,15 @@ import (
 // nodeRestriction limits users system:node:NAME of the group system:nodes to their own objects, within
 // the rights that authorization grants every node.
 // https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
-type nodeRestriction struct{ cluster Cluster }
+type nodeRestriction struct {
+	cluster Cluster
+	// tokenAudiences are Options.TokenAudiences.
+	tokenAudiences []string
+}
 
-func newNodeRestriction(env *Env) (Plugin, error) { return &nodeRestriction{env.Cluster}, nil }
+func newNodeRestriction(env *Env) (Plugin, error) {
+	return &nodeRestriction{env.Cluster, env.Options.TokenAudiences}, nil
+}
 
 // nodeOf returns the name of the node whose agent the user is; isNode without a name is an agent whose
 // user name has none.
@@ -166,6 +171,9 @@ func restrictPodStatus(node string, pod, old *corev1.Pod) error {
 		return fmt.Errorf("node %q cannot update labels through pod status", node)
 	case !equality.Semantic.DeepEqual(pod.Status.ResourceClaimStatuses, old.Status.ResourceClaimStatuses):
 		return fmt.Errorf("node %q cannot update resource claim statues", node)
+	case !equality.Semantic.DeepEqual(pod.Status.ExtendedResourceClaimStatus, old.Status.ExtendedResourceClaimStatus):
+		// The Node authorizer takes the claim that it names for one that the node may read.
+		return fmt.Errorf("node %q cannot update extended resource claim status", node)
 	}
 	return nil
 }
@@ -254,33 +262,6 @@ func restrictClaim(node string, a *Attributes) error {
 	if !equality.Semantic.DeepEqual(was, is) {
 		return fmt.Errorf("node %q is not allowed to update fields other than status.quantity, status.conditions, "+
 			"status.allocatedResourceStatuses and status.allocatedResources", node)
-	}
-	return nil
-}
-
-// token lets a node request tokens for the pods that it runs.
-func (p *nodeRestriction) token(ctx context.Context, node string, a *Attributes) error {
-	request, ok := a.Object.(*authenticationv1.TokenRequest)
-	if !ok {
-		return fmt.Errorf("unexpected type %T", a.Object)
-	}
-	ref := request.Spec.BoundObjectRef
-	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "" {
-		return errors.New("node requested token not bound to a pod")
-	}
-	if ref.UID == "" {
-		return errors.New("node requested token with a pod binding without a uid")
-	}
-	pod, err := get[*corev1.Pod](ctx, p.cluster, pods, a.Namespace, ref.Name)
-	if err != nil {
-		return notFound(err, pods, ref.Name)
-	}
-	if ref.UID != pod.UID {
-		return fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The "+
-			"object might have been deleted and then recreated", ref.UID)
-	}
-	if pod.Spec.NodeName != node {
-		return errors.New("node requested token bound to a pod scheduled on a different node")
 	}
 	return nil
 }

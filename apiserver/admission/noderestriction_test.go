@@ -3,7 +3,6 @@ package admission
 import (
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -52,7 +51,17 @@ func mounting(v corev1.VolumeSource) *corev1.Pod {
 func nodeWorld() *world {
 	return newWorld(&corev1.Node{ObjectMeta: clusterMeta("node-a")},
 		&corev1.Node{ObjectMeta: clusterMeta("node-b")},
-		&corev1.ServiceAccount{ObjectMeta: meta("robot")}, podOn("node-a", "mine"), podOn("node-b", "theirs"))
+		&corev1.ServiceAccount{ObjectMeta: meta("robot")}, podOn("node-a", "mine", withToken("")),
+		podOn("node-b", "theirs", withToken("")))
+}
+
+// withToken gives a pod a volume with a token for an audience.
+func withToken(audience string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "token", VolumeSource: corev1.VolumeSource{
+			Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+				ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: audience}}}}}})
+	}
 }
 
 func TestNodeRestriction_IsAboutUsersOfNodes(t *testing.T) {
@@ -140,6 +149,10 @@ func TestNodeRestriction_OfPods(t *testing.T) {
 		{name: "a status with a device", words: "cannot update resource claim statues",
 			write: changed(func(p *corev1.Pod) {
 				p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu"}}
+			})},
+		{name: "a status with an extended resource's claim", words: "cannot update extended resource claim status",
+			write: changed(func(p *corev1.Pod) {
+				p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "gpu"}
 			})},
 		{name: "a status that is created", write: creates(mine).on("status"),
 			words: `unexpected pod subresource "status"`},
@@ -246,48 +259,6 @@ func TestNodeRestriction_OfClaims(t *testing.T) {
 			write: changed(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })},
 		{name: "a label", words: "is not allowed to update fields other than status.quantity",
 			write: changed(func(c *corev1.PersistentVolumeClaim) { c.Labels = map[string]string{"a": "b"} })},
-	}))
-}
-
-func TestNodeRestriction_OfTokens(t *testing.T) {
-	t.Parallel()
-	token := func(change func(*authenticationv1.TokenRequest)) *Attributes {
-		r := &authenticationv1.TokenRequest{ObjectMeta: meta("robot")}
-		r.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod",
-			Name: "mine",
-			UID:  "mine"}
-		change(r)
-		return creates(r).on("token")
-	}
-	bound := func(change func(*authenticationv1.BoundObjectReference)) *Attributes {
-		return token(func(r *authenticationv1.TokenRequest) { change(r.Spec.BoundObjectRef) })
-	}
-	const unbound = "node requested token not bound to a pod"
-	nodeWorld().decides(t, "NodeRestriction", "", byNode([]decision{
-		{name: "for its pod", write: bound(func(*authenticationv1.BoundObjectReference) {})},
-		{name: "another object", write: creates(&corev1.ServiceAccount{ObjectMeta: meta("robot")}).on("token"),
-			words: "unexpected type *v1.ServiceAccount"},
-		{name: "for nothing", words: unbound,
-			write: token(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef = nil })},
-		{name: "for another API version", words: unbound,
-			write: bound(func(r *authenticationv1.BoundObjectReference) { r.APIVersion = "v2" })},
-		{name: "for another kind", words: unbound,
-			write: bound(func(r *authenticationv1.BoundObjectReference) { r.Kind = "Secret" })},
-		{name: "for a pod without a name", words: unbound,
-			write: bound(func(r *authenticationv1.BoundObjectReference) { r.Name = "" })},
-		{name: "for a pod without a UID", words: "with a pod binding without a uid",
-			write: bound(func(r *authenticationv1.BoundObjectReference) { r.UID = "" })},
-		{name: "for a pod that does not exist", words: `pods "none" not found`,
-			reason: metav1.StatusReasonNotFound,
-			write:  bound(func(r *authenticationv1.BoundObjectReference) { r.Name = "none" })},
-		{name: "for an earlier pod of the name",
-			words: "the UID in the bound object reference (earlier) does not match",
-			write: bound(func(r *authenticationv1.BoundObjectReference) { r.UID = "earlier" })},
-		{name: "for another node's pod", words: "bound to a pod scheduled on a different node",
-			write: bound(func(r *authenticationv1.BoundObjectReference) {
-				r.Name, r.UID = "theirs",
-					"theirs"
-			})},
 	}))
 }
 

@@ -42,7 +42,9 @@ type world struct {
 	// fresh are the objects as etcd has them; nil if memory is as new.
 	fresh []api.Object
 	err   error // of every read
-	made  []string
+	// tokenAudiences are Options.TokenAudiences.
+	tokenAudiences []string
+	made           []string
 }
 
 // newWorld has the namespaces default and closing, which is being deleted, and these objects.
@@ -146,6 +148,8 @@ func resourceOf(obj api.Object) schema.GroupVersionResource {
 		return coordinationv1.SchemeGroupVersion.WithResource("leases")
 	case *storagev1.CSINode:
 		return storagev1.SchemeGroupVersion.WithResource("csinodes")
+	case *storagev1.CSIDriver:
+		return storagev1.SchemeGroupVersion.WithResource("csidrivers")
 	case *storagev1.StorageClass:
 		return storagev1.SchemeGroupVersion.WithResource("storageclasses")
 	case *networkingv1.Ingress:
@@ -217,7 +221,8 @@ func (w *world) plugin(t testing.TB, name, config string) Plugin {
 	require.GreaterOrEqual(t, i, 0, name)
 	env := &Env{Cluster: w, Metrics: newPluginMetrics(), Calls: calls.NewLog(),
 		Options: Options{Clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)),
-			Config: Config{name: json.RawMessage(config)}}}
+			TokenAudiences: w.tokenAudiences,
+			Config:         Config{name: json.RawMessage(config)}}}
 	p, err := Table[i].New(env)
 	require.NoError(t, err)
 	return p

@@ -62,7 +62,7 @@ func (t *Tokens) Prepare(ctx context.Context, namespace, name string, req *authe
 	if err != nil {
 		return nil, err
 	}
-	if err := t.complete(namespace, name, req); err != nil {
+	if err := t.complete(account, req); err != nil {
 		return nil, err
 	}
 	now := t.Clock.Now()
@@ -74,7 +74,7 @@ func (t *Tokens) Prepare(ctx context.Context, namespace, name string, req *authe
 // Sign puts the token into the request's status. Admission may have changed the request since Prepare.
 func (p *PendingToken) Sign(ctx context.Context) (warnings []string, err error) {
 	t, req := p.tokens, p.req
-	if err := t.complete(p.token.Account.Namespace, p.token.Account.Name, req); err != nil {
+	if err := t.complete(p.token.Account, req); err != nil {
 		return nil, err
 	}
 	p.token.Audiences = req.Spec.Audiences
@@ -95,7 +95,7 @@ func (p *PendingToken) Sign(ctx context.Context) (warnings []string, err error) 
 }
 
 // complete sets the defaults of a request for a token of that account, and validates it.
-func (t *Tokens) complete(namespace, name string, req *authenticationv1.TokenRequest) error {
+func (t *Tokens) complete(account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error {
 	var errs field.ErrorList
 	for _, f := range []struct {
 		name      string
@@ -103,8 +103,8 @@ func (t *Tokens) complete(namespace, name string, req *authenticationv1.TokenReq
 		mustBe    string
 		complaint string
 	}{
-		{"name", &req.Name, name, "must match the service account name if specified"},
-		{"namespace", &req.Namespace, namespace, "must match the service account namespace if specified"},
+		{"name", &req.Name, account.Name, "must match the service account name if specified"},
+		{"namespace", &req.Namespace, account.Namespace, "must match the service account namespace if specified"},
 	} {
 		if *f.is != "" && *f.is != f.mustBe {
 			errs = append(errs, field.Invalid(field.NewPath("metadata", f.name), *f.is, f.complaint))
@@ -112,8 +112,15 @@ func (t *Tokens) complete(namespace, name string, req *authenticationv1.TokenReq
 		*f.is = f.mustBe
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(TokenRequestKind.GroupKind(), name, errs)
+		return apierrors.NewInvalid(TokenRequestKind.GroupKind(), account.Name, errs)
 	}
+	if req.UID != "" && req.UID != account.UID { // of an earlier account of the name
+		kind := schema.GroupResource{Group: TokenRequestKind.Group, Resource: TokenRequestKind.Kind}
+		return apierrors.NewConflict(kind, account.Name, fmt.Errorf(
+			"the UID in the token request (%s) does not match the UID of the service account (%s)", req.UID,
+			account.UID))
+	}
+	req.UID = account.UID
 	if len(req.Spec.Audiences) == 0 {
 		req.Spec.Audiences = slices.Clone(t.Issuer.Audiences)
 	}

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/api"
@@ -56,6 +57,7 @@ func TestTokens_ArePreparedAndSigned(t *testing.T) {
 	type spec = authenticationv1.TokenRequestSpec
 	for name, c := range map[string]struct {
 		account string
+		uid     types.UID
 		spec    spec
 		seconds int64
 		warned  string
@@ -65,8 +67,12 @@ func TestTokens_ArePreparedAndSigned(t *testing.T) {
 		"a pod":    {spec: spec{BoundObjectRef: to("Pod", "mine")}, seconds: 3600},
 		"shortened": {spec: spec{ExpirationSeconds: new(int64(8000))}, seconds: 7200,
 			warned: "shortened to 7200 seconds"},
-		"too short":  {spec: spec{ExpirationSeconds: new(int64(599))}, refused: "less than 10 minutes"},
-		"too long":   {spec: spec{ExpirationSeconds: new(int64(1<<32 + 1))}, refused: "larger than 2^32"},
+		"too short":         {spec: spec{ExpirationSeconds: new(int64(599))}, refused: "less than 10 minutes"},
+		"too long":          {spec: spec{ExpirationSeconds: new(int64(1<<32 + 1))}, refused: "larger than 2^32"},
+		"the account's UID": {uid: "uid", seconds: 3600},
+		"the UID of an earlier account of the name": {uid: "earlier", refused: `Operation cannot be fulfilled on ` +
+			`TokenRequest.authentication.k8s.io "robot": the UID in the token request (earlier) does not match the UID ` +
+			`of the service account (uid)`},
 		"no account": {account: "nobody", refused: "not found"},
 		"no pod":     {spec: spec{BoundObjectRef: to("Pod", "none")}, refused: "not found"},
 		"a pod of another account": {spec: spec{BoundObjectRef: to("Pod", "theirs")},
@@ -80,7 +86,7 @@ func TestTokens_ArePreparedAndSigned(t *testing.T) {
 		if account == "" {
 			account = "robot"
 		}
-		req := &authenticationv1.TokenRequest{Spec: c.spec}
+		req := &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: c.uid}, Spec: c.spec}
 		pending, err := tokens.Prepare(t.Context(), "default", account, req)
 		var warnings []string
 		if err == nil {
@@ -93,6 +99,7 @@ func TestTokens_ArePreparedAndSigned(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err, name)
+		require.Equal(t, types.UID("uid"), req.UID, name)
 		require.Equal(t, c.seconds, *req.Spec.ExpirationSeconds, name)
 		require.Equal(t, now.Now().Unix()+c.seconds, req.Status.ExpirationTimestamp.Unix(), name)
 		require.NotEmpty(t, req.Status.Token, name)

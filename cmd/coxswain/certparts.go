@@ -17,8 +17,8 @@ import (
 var componentFiles = map[string][]string{
 	"etcd": {"pki/etcd/ca.crt", "pki/etcd/server.crt", "pki/etcd/server.key", "pki/etcd/peer.crt", "pki/etcd/peer.key"},
 	"apiserver": {"pki/ca.crt", "pki/apiserver.crt", "pki/apiserver.key", "pki/apiserver-kubelet-client.crt",
-		"pki/apiserver-kubelet-client.key", "pki/kubelet-serving-ca.crt", "pki/front-proxy-ca.crt", "pki/front-proxy-client.crt",
-		"pki/front-proxy-client.key",
+		"pki/apiserver-kubelet-client.key", "pki/kubelet-serving-ca.crt", "pki/front-proxy-ca.crt",
+		"pki/front-proxy-client.crt", "pki/front-proxy-client.key",
 		"pki/etcd/ca.crt", "pki/apiserver-etcd-client.crt", "pki/apiserver-etcd-client.key", "pki/sa.key"},
 	"controllers": {"controllers.kubeconfig", "pki/ca.crt"},
 	"scheduler":   {"scheduler.kubeconfig"},
@@ -27,7 +27,8 @@ var componentFiles = map[string][]string{
 
 // signingFiles are the additional files of controllers that sign certificates and tokens: their holder
 // can sign anything.
-var signingFiles = []string{"pki/ca.key", "pki/kubelet-serving-ca.crt", "pki/kubelet-serving-ca.key", "pki/sa.key"}
+var signingFiles = []string{"pki/ca.key", "pki/kubelet-serving-ca.crt", "pki/kubelet-serving-ca.key",
+	"pki/sa.key"}
 
 // componentFlags set the folder of each component's own files, and the user as which it runs.
 type componentFlags struct {

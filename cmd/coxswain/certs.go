@@ -109,8 +109,8 @@ are replaced with --renew only, and what is left of a CA or of that key never is
 	cmd.Flags().StringToStringVar(&f.components.owners, "component-owner", nil, "IDs of the users, and of their "+
 		"groups, that own these folders, such as etcd=2379,apiserver=6443; default this user")
 	cmd.Flags().BoolVar(&f.components.signing, "component-signing", false, "give the controllers the keys of the "+
-		"CA, of that of nodes' serving certificates and of the service accounts too, with which they sign certificates "+
-		"and tokens in Secrets")
+		"CA, of that of nodes' serving certificates and of the service accounts too, with which they sign "+
+		"certificates and tokens in Secrets")
 	cmd.AddCommand(f.newRenew(), f.newCheckExpiration())
 	return cmd
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKubelet_NodesCertificatesAreGoodForTheAPIServerAlone has a data directory of an earlier version, without the CA of
-// nodes' serving certificates.
+// TestKubelet_NodesCertificatesAreGoodForTheAPIServerAlone has a data directory of an earlier version, without the CA
+// of nodes' serving certificates.
 func TestKubelet_NodesCertificatesAreGoodForTheAPIServerAlone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")

@@ -24,9 +24,9 @@ type SigningSettings struct {
 	APIServerNames []string
 }
 
-// KubeletServingAlone reports whether nodes' serving certificates are signed by a CA that signs nothing else and is none
-// of the root certificates, by which clients recognize the API server. Otherwise a node's certificate is as good to these
-// clients as the API server's own.
+// KubeletServingAlone reports whether nodes' serving certificates are signed by a CA that signs nothing else and is
+// none of the root certificates, by which clients recognize the API server. Otherwise a node's certificate is as good
+// to these clients as the API server's own.
 func (s SigningSettings) KubeletServingAlone(root []byte) (bool, error) {
 	if s.KubeletServing.Empty() {
 		return false, nil

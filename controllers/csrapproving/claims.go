@@ -21,7 +21,7 @@ const (
 	// server's addresses. Nodes may not set it (NodeRestriction).
 	controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 	// agentAnnotation names the Node whose serving certificate the Node's agent presents, where one agent runs several
-	// Nodes at one address. Nothing but the Node's own agent and administrators can write it, so it is the Node's consent.
+	// Nodes at one address. Nothing but the Node's own agent and administrators can write it: it is the Node's consent.
 	agentAnnotation = "coxswain.dev/agent"
 	// clusterDomain is what --cluster-domain is by default.
 	clusterDomain = "cluster.local"
@@ -149,8 +149,8 @@ func serviceAddresses(service *corev1.Service) []string {
 	return slices.DeleteFunc(all, func(a string) bool { return a == "" || a == corev1.ClusterIPNone })
 }
 
-// ofAnAPIServer returns which host is an API server's, "" if none is. Loopback addresses are: clients on the API server's
-// machine reach it there.
+// ofAnAPIServer returns which host is an API server's, "" if none is. Loopback addresses are: clients on the API
+// server's machine reach it there.
 func (s claims) ofAnAPIServer(hosts []host) (string, error) {
 	servers := slices.Clone(s.servers)
 	endpoints, err := s.slices.EndpointSlices(corev1.NamespaceDefault).List(
@@ -167,8 +167,8 @@ func (s claims) ofAnAPIServer(hosts []host) (string, error) {
 	}
 	for _, h := range hosts {
 		if h.address.IsLoopback() || slices.Contains(servers, h) {
-			return fmt.Sprintf("%s is an address of an API server, and the Node does not have the label %s, by which an "+
-				"administrator says that it is on the same machine", h, controlPlaneLabel), nil
+			return fmt.Sprintf("%s is an address of an API server, and the Node does not have the label %s, by which "+
+				"an administrator says that it is on the same machine", h, controlPlaneLabel), nil
 		}
 	}
 	return "", nil

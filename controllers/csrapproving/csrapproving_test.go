@@ -120,7 +120,8 @@ func newCluster(change ...func(*state)) *state {
 	keys := testKeys()
 	c := &state{nodes: []*corev1.Node{node("a", "10.0.0.1", "fd00::1"), node("b", "10.0.0.2")},
 		services: []*corev1.Service{service("web", "10.96.0.9"), service("outside", "172.30.0.9")},
-		signing:  controller.SigningSettings{Default: keys[0], KubeletServing: keys[1], APIServerNames: []string{"api.example.org"}}}
+		signing: controller.SigningSettings{Default: keys[0], KubeletServing: keys[1],
+			APIServerNames: []string{"api.example.org"}}}
 	for _, f := range change {
 		f(c)
 	}
@@ -145,8 +146,8 @@ func (c *state) outcome(t *testing.T, a attempt) outcome {
 	}
 	e := fakeenv.New(t, objects...)
 	r.CreationTimestamp = metav1.NewTime(e.Clock.Now().Add(-c.age))
-	require.NoError(t, e.Fake.Tracker().Update(certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"),
-		r, ""))
+	requests := certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests")
+	require.NoError(t, e.Fake.Tracker().Update(requests, r, ""))
 	e.Settings.Signing, e.RootCA = c.signing, testKeys()[0].Cert
 	e.Fake.PrependReactor("create", "subjectaccessreviews", a.review(t))
 	e.Start(New)
@@ -333,7 +334,8 @@ func TestApproving_LeavesToPeopleWhatOthersHave(t *testing.T) {
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
-			o := newCluster(claiming("a", claim), withExternalService, aged(time.Minute)).outcome(t, serving(asking(claim)))
+			c := newCluster(claiming("a", claim), withExternalService, aged(time.Minute))
+			o := c.outcome(t, serving(asking(claim)))
 			require.Empty(t, o.decision)
 			require.NotEmpty(t, o.events)
 			require.Contains(t, o.events[0], "Warning NotApproved Not approved automatically: ")
@@ -395,7 +397,8 @@ func claiming(name, claim string) func(*state) {
 	return func(c *state) {
 		for _, n := range c.nodes {
 			if n.Name == name {
-				n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: claim})
+				n.Status.Addresses = append(n.Status.Addresses,
+					corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: claim})
 			}
 		}
 	}

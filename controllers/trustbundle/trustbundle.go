@@ -28,8 +28,8 @@ type publisher struct {
 	published map[string][]byte // PEM, by signer
 }
 
-// New returns the controller. Its keys are the signers. Where the API server is known by no certificates of its own, and
-// nodes' serving certificates have no CA of their own, there is nothing to publish, and it does nothing.
+// New returns the controller. Its keys are the signers. Where the API server is known by no certificates of its own,
+// and nodes' serving certificates have no CA of their own, there is nothing to publish, and it does nothing.
 func New(env *controller.Env) (*controller.Controller, error) {
 	bundles := env.Informers.Certificates().V1().ClusterTrustBundles()
 	p := &publisher{client: env.Client, bundles: bundles.Lister(), published: map[string][]byte{}}
@@ -42,9 +42,11 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		return nil, err
 	}
 	if alone {
-		if p.published[certificatesv1.KubeletServingSignerName], _, err = env.Settings.Signing.KubeletServing.Load(); err != nil {
+		ca, _, err := env.Settings.Signing.KubeletServing.Load()
+		if err != nil {
 			return nil, err
 		}
+		p.published[certificatesv1.KubeletServingSignerName] = ca
 	}
 	if len(p.published) == 0 {
 		return c, nil
