@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -256,6 +258,31 @@ func TestCIDRs_DoNotOverlapWithThoseOfOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "10.244.8.0/22", second)
 	require.Equal(t, 24, newCIDRs(110).bits)
+}
+
+func TestCIDRs_PassOverWhatAnotherNodeHas(t *testing.T) {
+	t.Parallel()
+	a := &agent{cidrs: newCIDRs(110)}
+	refused := func(words string) error {
+		return apierrors.NewForbidden(corev1.Resource("nodes"), "node-0", errors.New(words))
+	}
+	for _, c := range []struct {
+		err  error
+		next string
+	}{
+		{nil, "10.244.0.0/24"},
+		{refused("is not allowed to modify taints"), "10.244.0.0/24"},
+		{errors.New("spec.podCIDRs: no connection"), "10.244.0.0/24"},
+		{refused("spec.podCIDRs: 10.244.0.0/24 overlaps with the range of another Node"), "10.244.1.0/24"},
+		{refused("spec.podCIDRs: 10.244.1.0/24 overlaps with the range of another Node"), "10.244.2.0/24"},
+	} {
+		cidr, err := a.cidrs.choose("node-0")
+		require.NoError(t, err)
+		a.passOver(cidr, c.err)
+		next, err := a.cidrs.choose("node-0")
+		require.NoError(t, err)
+		require.Equal(t, c.next, next)
+	}
 }
 
 func TestCIDRs_AvoidTheMachinesNetworks(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,12 +63,21 @@ func (a *agent) createNode(ctx context.Context, n *hostedNode) error {
 		Spec:       corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
 		Status:     a.nodeStatus(n, &corev1.NodeStatus{}, a.Clock.Now()),
 	}, metav1.CreateOptions{})
+	a.passOver(cidr, err)
 	if err != nil && !apierrors.IsAlreadyExists(err) { // which the informer has yet to show
 		return fmt.Errorf("create node %s: %w", n.name, err)
 	}
 	a.arrived(n)
 	a.Log.Info("node registered", "node", n.name)
 	return nil
+}
+
+// passOver notes a range that the API server did not let a Node have, since it overlaps with another's that this agent
+// does not see. The next attempt is with the next range.
+func (a *agent) passOver(cidr string, err error) {
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "spec.podCIDRs") {
+		a.cidrs.note("another Node", cidr)
+	}
 }
 
 // arrived notes that a Node exists. Only one worker at a time has the node in hand.
@@ -95,7 +105,7 @@ func (a *agent) annotations(name string) map[string]string {
 
 // adoptNode adds the labels, the annotations and the pod CIDR that a Node lacks.
 func (a *agent) adoptNode(ctx context.Context, n *hostedNode, node *corev1.Node) (*corev1.Node, error) {
-	metadata, change := map[string]any{}, map[string]any{}
+	metadata, change, cidr := map[string]any{}, map[string]any{}, ""
 	if labels := differing(node.Labels, a.labels(n.name)); len(labels) > 0 {
 		metadata["labels"] = labels
 	}
@@ -106,8 +116,8 @@ func (a *agent) adoptNode(ctx context.Context, n *hostedNode, node *corev1.Node)
 		change["metadata"] = metadata
 	}
 	if node.Spec.PodCIDR == "" {
-		cidr, err := a.cidrs.choose(n.name)
-		if err != nil {
+		var err error
+		if cidr, err = a.cidrs.choose(n.name); err != nil {
 			return nil, err
 		}
 		change["spec"] = map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}}
@@ -119,7 +129,10 @@ func (a *agent) adoptNode(ctx context.Context, n *hostedNode, node *corev1.Node)
 	if err != nil {
 		return nil, err
 	}
-	return n.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	node, err = n.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
+	a.passOver(cidr, err)
+	return node, err
 }
 
 // differing returns the entries of wanted that have does not have.

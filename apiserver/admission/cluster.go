@@ -26,6 +26,8 @@ type Cluster interface {
 	// List reads the objects of a namespace, or of all with "". With fresh they are as new as etcd;
 	// otherwise they are as memory holds them.
 	List(ctx context.Context, resource schema.GroupResource, namespace string, fresh bool) ([]api.Object, error)
+	// Mentioning reads the objects of all namespaces whose documents contain a text, as memory holds them.
+	Mentioning(ctx context.Context, resource schema.GroupResource, text string) ([]api.Object, error)
 	// CreateNamespace creates a namespace. It is not an error if the namespace exists.
 	CreateNamespace(ctx context.Context, ns *corev1.Namespace) error
 	// Kind finds the resource of a kind that is served.
@@ -108,6 +110,7 @@ var (
 	serviceAccounts = schema.GroupResource{Resource: "serviceaccounts"}
 	priorityClasses = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}
 	runtimeClasses  = schema.GroupResource{Group: "node.k8s.io", Resource: "runtimeclasses"}
+	serviceCIDRs    = schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
 	claims          = schema.GroupResource{Resource: "persistentvolumeclaims"}
 	volumes         = schema.GroupResource{Resource: "persistentvolumes"}
 	csiDrivers      = schema.GroupResource{Group: "storage.k8s.io", Resource: "csidrivers"}

@@ -8,12 +8,14 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilsets "k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
+	"github.com/coxswain-dev/coxswain/apiserver/admission/nodewrites"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 )
 
@@ -53,7 +55,7 @@ func (p *nodeRestriction) Validate(ctx context.Context, a *Attributes) error {
 	case "pods":
 		err = p.pod(ctx, node, a)
 	case "nodes":
-		err = restrictNode(node, a)
+		err = p.node(ctx, node, a)
 	case "persistentvolumeclaims":
 		err = restrictClaim(node, a)
 	case "serviceaccounts":
@@ -99,7 +101,7 @@ func (p *nodeRestriction) pod(ctx context.Context, node string, a *Attributes) e
 	case a.Subresource == "":
 		return fmt.Errorf("unexpected operation %q, node %q can only create and delete mirror pods", a.Operation, node)
 	case a.Subresource == "status" && a.Operation == Update:
-		return restrictPodStatus(node, a.Object.(*corev1.Pod), a.Old.(*corev1.Pod))
+		return p.podStatus(ctx, node, a.Object.(*corev1.Pod), a.Old.(*corev1.Pod))
 	case a.Subresource == "eviction":
 		pod, err := get[*corev1.Pod](ctx, p.cluster, pods, a.Namespace, a.Name)
 		if err != nil {
@@ -163,7 +165,7 @@ func (p *nodeRestriction) ownedBy(ctx context.Context, node string, owners []met
 	return nil
 }
 
-func restrictPodStatus(node string, pod, old *corev1.Pod) error {
+func (p *nodeRestriction) podStatus(ctx context.Context, node string, pod, old *corev1.Pod) error {
 	switch {
 	case old.Spec.NodeName != node:
 		return fmt.Errorf("node %q can only update pod status for pods with spec.nodeName set to itself", node)
@@ -175,10 +177,10 @@ func restrictPodStatus(node string, pod, old *corev1.Pod) error {
 		// The Node authorizer takes the claim that it names for one that the node may read.
 		return fmt.Errorf("node %q cannot update extended resource claim status", node)
 	}
-	return nil
+	return nodewrites.OfPod(ctx, nodeCluster{p.cluster}, pod, old)
 }
 
-func restrictNode(node string, a *Attributes) error {
+func (p *nodeRestriction) node(ctx context.Context, node string, a *Attributes) error {
 	if name := objectName(a); name != node {
 		return fmt.Errorf("node %q is not allowed to modify node %q", node, name)
 	}
@@ -192,6 +194,7 @@ func restrictNode(node string, a *Attributes) error {
 			return fmt.Errorf("node %q is not allowed to set the following labels: %s", node,
 				strings.Join(labels, ", "))
 		}
+		return nodewrites.OfNode(ctx, nodeCluster{p.cluster}, is, &corev1.Node{})
 	case Update:
 		is, was := a.Object.(*corev1.Node), a.Old.(*corev1.Node)
 		switch {
@@ -205,6 +208,7 @@ func restrictNode(node string, a *Attributes) error {
 		if labels := forbiddenLabels(is.Labels, was.Labels); len(labels) > 0 {
 			return fmt.Errorf("is not allowed to modify labels: %s", strings.Join(labels, ", "))
 		}
+		return nodewrites.OfNode(ctx, nodeCluster{p.cluster}, is, was)
 	}
 	return nil
 }
@@ -274,4 +278,28 @@ func restrictLease(node string, a *Attributes) error {
 		return errors.New("can only access node lease with the same name as the requesting node")
 	}
 	return nil
+}
+
+// nodeCluster is the state that nodewrites' rows are about.
+type nodeCluster struct{ Cluster }
+
+func (c nodeCluster) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	node, err := get[*corev1.Node](ctx, c, nodes, "", name)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	return node, err
+}
+
+func (c nodeCluster) Nodes(ctx context.Context) ([]*corev1.Node, error) {
+	return list[*corev1.Node](ctx, c, nodes, "")
+}
+
+func (c nodeCluster) ServiceCIDRs(ctx context.Context) ([]*networkingv1.ServiceCIDR, error) {
+	return list[*networkingv1.ServiceCIDR](ctx, c, serviceCIDRs, "")
+}
+
+func (c nodeCluster) PodsMentioning(ctx context.Context, text string) ([]*corev1.Pod, error) {
+	found, err := c.Mentioning(ctx, pods, text)
+	return assert[*corev1.Pod](found), err
 }

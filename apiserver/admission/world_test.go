@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +92,14 @@ func (w *world) List(_ context.Context, resource schema.GroupResource, namespace
 	return found, w.err
 }
 
+func (w *world) Mentioning(ctx context.Context, resource schema.GroupResource, text string) ([]api.Object, error) {
+	all, err := w.List(ctx, resource, "", false)
+	return slices.DeleteFunc(all, func(obj api.Object) bool {
+		doc, err := json.Marshal(obj)
+		return err != nil || !strings.Contains(string(doc), text)
+	}), err
+}
+
 func (w *world) CreateNamespace(_ context.Context, ns *corev1.Namespace) error {
 	w.made = append(w.made, ns.Name)
 	return nil
@@ -154,6 +163,8 @@ func resourceOf(obj api.Object) schema.GroupVersionResource {
 		return storagev1.SchemeGroupVersion.WithResource("storageclasses")
 	case *networkingv1.Ingress:
 		return networkingv1.SchemeGroupVersion.WithResource("ingresses")
+	case *networkingv1.ServiceCIDR:
+		return networkingv1.SchemeGroupVersion.WithResource("servicecidrs")
 	case *networkingv1.IngressClass:
 		return networkingv1.SchemeGroupVersion.WithResource("ingressclasses")
 	case *nodev1.RuntimeClass:

@@ -21,6 +21,11 @@ type Nodes struct{ *Cluster }
 
 var _ authz.Cluster = Nodes{}
 
+// Mentioning implements admission.Cluster. Only objects whose bytes have the text are decoded.
+func (c *Cluster) Mentioning(ctx context.Context, resource schema.GroupResource, text string) ([]api.Object, error) {
+	return mentioning[api.Object](ctx, Nodes{c}, resource, storage.Scope{}, text)
+}
+
 // Pods implements authz.Cluster. Only pods whose bytes have the text are decoded.
 func (c Nodes) Pods(ctx context.Context, node, text string) ([]*corev1.Pod, error) {
 	return mentioning[*corev1.Pod](ctx, c, schema.GroupResource{Resource: "pods"}, storage.Scope{IndexValue: node},

@@ -1,0 +1,140 @@
+package nodewrites
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// parseClaimed reads an address that a node reports, in the form in which it is compared.
+func parseClaimed(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		return a, fmt.Errorf("%q is not an IP address", text)
+	}
+	return a.Unmap(), nil
+}
+
+// refuseRange refuses addresses that no machine and no pod has: those of Services, and those that mean something else
+// on each machine. Loopback addresses are for the caller to judge.
+func refuseRange(ctx context.Context, c Cluster, a netip.Addr) error {
+	switch {
+	case a.IsUnspecified(), a.IsMulticast(), a.IsLinkLocalUnicast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fmt.Errorf("%s is the address of no node and no pod", a)
+	}
+	ranges, err := c.ServiceCIDRs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range ranges {
+		if containsAny(r.Spec.CIDRs, a) {
+			return fmt.Errorf("%s is an address of Services", a)
+		}
+	}
+	return nil
+}
+
+func containsAny(cidrs []string, a netip.Addr) bool {
+	return slices.ContainsFunc(cidrs, func(text string) bool {
+		cidr, err := netip.ParsePrefix(text)
+		return err == nil && cidr.Contains(a)
+	})
+}
+
+// refusePodOfOthers refuses the address of a pod that is ready on another node. The address of a pod that is not may
+// have been given to another: its node may be gone.
+func refusePodOfOthers(ctx context.Context, c Cluster, node string, a netip.Addr, text string) error {
+	found, err := c.PodsMentioning(ctx, `"`+text+`"`)
+	if err != nil {
+		return err
+	}
+	for _, pod := range found {
+		if pod.Spec.NodeName == node || pod.Spec.HostNetwork || !isReady(pod) {
+			continue
+		}
+		for _, ip := range pod.Status.PodIPs {
+			if other, err := parseClaimed(ip.IP); err == nil && other == a {
+				return fmt.Errorf("%s is the address of a pod on another node", a)
+			}
+		}
+	}
+	return nil
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// refusePodAddress refuses an address of a pod or of its host that others may have. The node may use its own range and
+// its own addresses.
+func refusePodAddress(ctx context.Context, c Cluster, node, text string) error {
+	a, err := parseClaimed(text)
+	if err != nil {
+		return err
+	}
+	if err := refuseRange(ctx, c, a); err != nil {
+		return err
+	}
+	own, err := c.Node(ctx, node)
+	if err != nil {
+		return err
+	}
+	if own == nil {
+		own = &corev1.Node{}
+	}
+	if containsAny(own.Spec.PodCIDRs, a) || slices.ContainsFunc(own.Status.Addresses, func(n corev1.NodeAddress) bool {
+		other, err := parseClaimed(n.Address)
+		return err == nil && other == a
+	}) {
+		return nil
+	}
+	if a.IsLoopback() {
+		return fmt.Errorf("%s is a loopback address", a)
+	}
+	return refusePodOfOthers(ctx, c, node, a, text)
+}
+
+// refusePodCIDRs keeps a Node from taking the addresses of other Nodes' pods, which the pods' network routes to
+// whatever Node has the range.
+func refusePodCIDRs(ctx context.Context, c Cluster, now, old *corev1.Node) error {
+	if slices.Equal(now.Spec.PodCIDRs, old.Spec.PodCIDRs) {
+		return nil
+	}
+	others, err := c.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	ranges, err := c.ServiceCIDRs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, text := range now.Spec.PodCIDRs {
+		cidr, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue // which validation refuses
+		}
+		for _, r := range ranges {
+			if overlapsAny(r.Spec.CIDRs, cidr) {
+				return fmt.Errorf("spec.podCIDRs: %s overlaps with the range of Services", cidr)
+			}
+		}
+		for _, n := range others {
+			if n.Name != now.Name && overlapsAny(n.Spec.PodCIDRs, cidr) {
+				return fmt.Errorf("spec.podCIDRs: %s overlaps with the range of another Node", cidr)
+			}
+		}
+	}
+	return nil
+}
+
+func overlapsAny(cidrs []string, p netip.Prefix) bool {
+	return slices.ContainsFunc(cidrs, func(text string) bool {
+		cidr, err := netip.ParsePrefix(text)
+		return err == nil && cidr.Overlaps(p)
+	})
+}
