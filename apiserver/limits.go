@@ -3,6 +3,7 @@ package apiserver
 import (
 	"time"
 
+	"github.com/coxswain-dev/coxswain/apiserver/budget"
 	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 )
 
@@ -17,8 +18,14 @@ type Limits struct {
 	// and one for the others (--enable-priority-and-fairness=false). Watches are not counted then, and
 	// members of system:masters are never refused.
 	NoPriorityAndFairness bool
-	// ConnectionsPerClient is how many TCP connections one IP address may have: 4096.
+	// ConnectionsPerClient is how many TCP connections one IPv4 address or IPv6 network of 64 bits may have: 4096.
 	ConnectionsPerClient int
+	// StreamsPerConnection is how many requests one HTTP/2 connection may have under way
+	// (--http2-max-streams-per-connection): 100, as in kube-apiserver. It has no negative value.
+	StreamsPerConnection int
+	// StreamMemory is how many bytes the requests of HTTP/2 connections may take together where RequestMemory has no
+	// limit: a sixteenth of the machine's memory.
+	StreamMemory int64
 	// WatchesPerUser is how many watches one user may have that is not a member of
 	// system:masters: 10,000.
 	WatchesPerUser int
@@ -43,11 +50,14 @@ const headerTimeout = 10 * time.Second
 func (l Limits) withDefaults() Limits {
 	for at, otherwise := range map[*int]int{
 		&l.RequestsInFlight: 400, &l.MutatingRequestsInFlight: 200,
-		&l.ConnectionsPerClient: 4096, &l.WatchesPerUser: 10_000,
+		&l.ConnectionsPerClient: 4096, &l.StreamsPerConnection: 100, &l.WatchesPerUser: 10_000,
 	} {
 		if *at == 0 {
 			*at = otherwise
 		}
+	}
+	if l.StreamMemory == 0 {
+		l.StreamMemory = max(budget.MachineMemory()/streamShare, leastStreamMemory)
 	}
 	return l
 }

@@ -393,8 +393,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, tc *tls.Config) err
 		MaxHeaderBytes: maxHeader,
 		ErrorLog:       s.debugLog(),
 		// Bodies that nobody reads yet, because their requests wait, are held in memory.
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReceiveBufferPerConnection: 128 << 10,
-			MaxReceiveBufferPerStream: 64 << 10},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: s.Limits.StreamsPerConnection,
+			MaxReceiveBufferPerConnection: 128 << 10, MaxReceiveBufferPerStream: 64 << 10},
+		// net/http would answer "OPTIONS *" without authentication.
+		DisableGeneralOptionsHandler: true,
 	}
 	if own, ok := ln.Addr().(*net.TCPAddr); ok {
 		s.elsewhere.listener.Store(own)

@@ -1,9 +1,13 @@
 package apiserver_test
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -77,6 +81,118 @@ func TestStreams_TakeNoMoreMemoryThanThereIs(t *testing.T) {
 		if frame.Header().Type == http2.FrameHeaders {
 			answered++
 		}
+	}
+}
+
+// The machine has memory even where the process has no limit.
+func TestStreams_AreBoundedWithoutAMemoryLimit(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, builtin.Kinds(), apiserver.Options{RequestTimeout: unhurried,
+		Limits: apiserver.Limits{RequestMemory: -1, StreamMemory: 512 << 10}})
+	a.mayAll("jane", "many")
+	const room = 10 // of 48 KiB each
+	framer, conn := rawHTTP2(t, a.as("many"), configMaps+"?watch=1&resourceVersion=0", 5*room)
+	for reset := 0; reset < 4*room; {
+		frame, err := framer.ReadFrame()
+		require.NoError(t, err)
+		if frame.Header().Type == http2.FrameRSTStream {
+			reset++
+		}
+	}
+	a.as("jane").get(configMaps).ok(200)
+	require.NoError(t, conn.Close())
+}
+
+func TestStreams_OfOneConnectionAreAsManyAsConfigured(t *testing.T) {
+	t.Parallel()
+	for most, o := range map[uint32]apiserver.Limits{100: {}, 7: {StreamsPerConnection: 7}} {
+		a := assemble(t, builtin.Kinds(), apiserver.Options{Limits: o})
+		framer, _ := rawHTTP2(t, a.server, "/livez", 1)
+		for told := false; !told; {
+			frame, err := framer.ReadFrame()
+			require.NoError(t, err)
+			if settings, is := frame.(*http2.SettingsFrame); is && !settings.IsAck() {
+				value, ok := settings.Value(http2.SettingMaxConcurrentStreams)
+				require.True(t, ok)
+				require.Equal(t, most, value)
+				told = true
+			}
+		}
+	}
+}
+
+// As in Kubernetes (UnauthenticatedHTTP2DOSMitigation): HTTP/2 makes requests cheap for a client, which is for those
+// that are known.
+func TestHTTP2_UnknownClientsConnectAnewForEachRequest(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
+	nobody := rest.AnonymousClientConfig(a.config)
+	forged := rest.CopyConfig(nobody)
+	forged.BearerToken = "made-up"
+	for name, c := range map[string]struct {
+		config *rest.Config
+		path   string
+		code   int
+		ends   bool
+	}{
+		"anonymous":                {nobody, "/livez", 200, true},
+		"anonymous without rights": {nobody, secrets, 403, true},
+		"refused credential":       {forged, "/livez", 401, true},
+		"user":                     {a.config, "/livez", 200, false},
+		"user without rights":      {a.as("jane").config, secrets, 403, false},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.config.Host, "https://"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		tc, err := rest.TLSConfigFor(c.config)
+		require.NoError(t, err)
+		tc.NextProtos, tc.ServerName = []string{"h2"}, "127.0.0.1"
+		over, err := (&http2.Transport{}).NewClientConn(tls.Client(conn, tc))
+		require.NoError(t, err)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+c.path, nil)
+		require.NoError(t, err)
+		if c.config.BearerToken != "" {
+			r.Header.Set("Authorization", "Bearer "+c.config.BearerToken)
+		}
+		res, err := over.RoundTrip(r)
+		require.NoError(t, err, name)
+		_, err = io.Copy(io.Discard, res.Body)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, c.code, res.StatusCode, name)
+		if !c.ends {
+			require.NoError(t, over.Ping(t.Context()), name)
+			require.True(t, over.CanTakeNewRequest(), name)
+			continue
+		}
+		require.Eventually(t, func() bool { return over.State().Closed || over.State().Closing }, patience, tick, name)
+	}
+}
+
+// net/http answers it by itself, with 200 and nothing of who asked.
+func TestOptions_OfTheServerAreForKnownClients(t *testing.T) {
+	t.Parallel()
+	a := assemble(t, builtin.Kinds(), apiserver.Options{})
+	nobody := rest.AnonymousClientConfig(a.config)
+	for name, c := range map[string]struct {
+		config *rest.Config
+		header string
+		code   int
+	}{
+		"anonymous": {nobody, "", 403}, "refused credential": {nobody, "Authorization: Bearer made-up\r\n", 401},
+		"user without rights": {a.as("jane").config, "", 403}, "administrator": {a.config, "", 404},
+	} {
+		tc, err := rest.TLSConfigFor(c.config)
+		require.NoError(t, err)
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(c.config.Host, "https://"), tc)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = io.WriteString(conn, "OPTIONS * HTTP/1.1\r\nHost: a\r\n"+c.header+"\r\n")
+		require.NoError(t, err)
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err, name)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, c.code, res.StatusCode, name)
 	}
 }
 

@@ -131,11 +131,13 @@ var Healthy = []string{"/healthz", "/readyz", "/livez"}
 func (g *Guard) Protect(client kubernetes.Interface, open []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.ContainsFunc(open, func(pattern string) bool { return covers(pattern, r.URL.Path) }) {
+			endHTTP2(w, r)
 			next.ServeHTTP(w, r)
 			return
 		}
 		user, err := g.Authenticate(r, client)
 		if user == nil {
+			endHTTP2(w, r)
 			if err != nil {
 				slog.Warn("a token cannot be reviewed", "error", err)
 			}
@@ -157,6 +159,14 @@ func (g *Guard) Protect(client kubernetes.Interface, open []string, next http.Ha
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// endHTTP2 has an HTTP/2 connection end with the answer: a client without a credential must not keep it, as in
+// kube-apiserver (UnauthenticatedHTTP2DOSMitigation).
+func endHTTP2(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 {
+		w.Header().Set("Connection", "close")
+	}
 }
 
 // covers reports whether a path is the pattern or, where that ends with a star, begins with what is before it.

@@ -69,6 +69,21 @@ func TestProtect_AsksTheAPIServerWhoMayWhat(t *testing.T) {
 		get(t, server.URL+"/metrics", testenv.User(t, config, "prometheus", "system:monitoring"), ""))
 }
 
+// HTTP/2 makes requests cheap for the client: one that nobody knows connects anew for each.
+func TestProtect_EndsConnectionsOfUnknownClients(t *testing.T) {
+	t.Parallel()
+	guard := &delegated.Guard{Clock: testclock.NewFakeClock(time.Now())}
+	for _, path := range []string{"/metrics", "/healthz"} {
+		for major, want := range map[int]string{1: "", 2: "close"} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.ProtoMajor = major
+			w := httptest.NewRecorder()
+			guard.Protect(nil, delegated.Healthy, http.NotFoundHandler()).ServeHTTP(w, r)
+			require.Equal(t, want, w.Header().Get("Connection"), "HTTP/%d %s", major, path)
+		}
+	}
+}
+
 // Users whose groups run together are not taken for each other.
 func TestAllowed_RemembersEachAccessByItself(t *testing.T) {
 	t.Parallel()

@@ -161,6 +161,9 @@ func (e *endpoint) handle(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			e.Log.Warn("cannot authenticate a request", "err", err)
 		}
+		if r.ProtoMajor == 2 {
+			w.Header().Set("Connection", "close") // an unknown client connects anew for each request
+		}
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)
 		return
 	}

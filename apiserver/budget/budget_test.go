@@ -232,6 +232,14 @@ func TestCgroupLimit_IsTheLeastOnTheWayUp(t *testing.T) {
 	}
 }
 
+func TestMachineMemory_IsReadWhereTheKernelTells(t *testing.T) {
+	t.Parallel()
+	require.EqualValues(t, 2048<<10, machineMemory(fstest.MapFS{"proc/meminfo": {Data: []byte(
+		"MemTotal:           2048 kB\nMemFree:              12 kB\n")}}))
+	require.Zero(t, machineMemory(fstest.MapFS{}))
+	require.Zero(t, machineMemory(fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal: much kB")}}))
+}
+
 func TestGoLimit_LeavesRoomForPagesOfFiles(t *testing.T) {
 	t.Parallel()
 	require.EqualValues(t, 184<<20, goLimit(256<<20))

@@ -38,6 +38,20 @@ func ProcessLimit() int64 {
 	return 0
 }
 
+// MachineMemory is how many bytes of memory the machine has, 0 if that is not known.
+func MachineMemory() int64 { return machineMemory(os.DirFS("/")) }
+
+func machineMemory(root fs.FS) int64 {
+	content, _ := fs.ReadFile(root, "proc/meminfo") // Linux has it
+	for line := range strings.Lines(string(content)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "MemTotal:" {
+			kib, _ := strconv.ParseInt(fields[1], 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
+
 // goLimit is what Go's runtime may use of a cgroup's bytes: nine tenths of them, less in a small cgroup. The program's
 // own pages, and those of etcd's database that are being used, are counted as the cgroup's too.
 func goLimit(cgroup int64) int64 {

@@ -1,6 +1,7 @@
 // Package conn looks after connections below the meaning of a request: how many one client may open
-// (limit.go), how many system calls a write takes (cork.go), when a stream ends that its client does not read
-// (stall.go), and a connection (stuck.go), and when an ended server's memory is freed (releasable.go).
+// (limit.go), what is its share of HTTP/2 requests (share.go), how many system calls a write takes (cork.go), when a
+// stream ends that its client does not read (stall.go), and a connection (stuck.go), and when an ended server's memory
+// is freed (releasable.go).
 //
 // A net.Listener comes in and goes out. No other package of this repository may be imported here.
 package conn
@@ -9,6 +10,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 )
@@ -41,13 +43,14 @@ func corksOf(size int) *sync.Pool {
 // Listener accepts connections that can be corked, and keeps track of the open ones.
 type Listener struct {
 	net.Listener
-	mu   sync.Mutex
-	open map[*Conn]struct{}
+	mu      sync.Mutex
+	open    map[*Conn]struct{}
+	clients map[netip.Prefix]*client // those with connections
 }
 
 // NewListener wraps a listener of plain connections. TLS belongs on top of it.
 func NewListener(ln net.Listener) *Listener {
-	return &Listener{Listener: ln, open: map[*Conn]struct{}{}}
+	return &Listener{Listener: ln, open: map[*Conn]struct{}{}, clients: map[netip.Prefix]*client{}}
 }
 
 func (l *Listener) Accept() (net.Conn, error) {
@@ -55,9 +58,10 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &Conn{Conn: c, of: l}
+	conn := &Conn{Conn: c, of: l, address: ClientOf(c.RemoteAddr())}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	conn.client = l.enter(conn.address)
 	l.open[conn] = struct{}{}
 	return conn, nil
 }
@@ -72,13 +76,6 @@ func (l *Listener) Busy() bool {
 		}
 	}
 	return false
-}
-
-// Neighbours is how many connections are open, this one included.
-func (c *Conn) Neighbours() int {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	return len(c.of.open)
 }
 
 // NoteState is for http.Server.ConnState. With HTTP/2, net/http calls it when a connection gets its first stream
@@ -101,10 +98,12 @@ func corkedBelow(c net.Conn) *Conn {
 // Conn is a connection whose writes can be held back. A nil *Conn is valid and never corked.
 type Conn struct {
 	net.Conn
-	of     *Listener
-	active atomic.Bool // a request is in progress
-	// Held is how many bytes the requests in progress take, as the server counts them.
-	Held atomic.Int64
+	of      *Listener
+	address netip.Prefix
+	client  *client     // shared by the connections of one address
+	active  atomic.Bool // a request is in progress
+	// taken is how many bytes the requests in progress take, as the server counts them.
+	taken atomic.Int64
 	// writes counts the beginnings and ends of writes: it is odd while one is in progress.
 	writes atomic.Uint64
 
@@ -116,7 +115,7 @@ type Conn struct {
 
 func (c *Conn) Close() error {
 	c.of.mu.Lock()
-	delete(c.of.open, c)
+	c.of.leave(c)
 	c.of.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -5,24 +5,41 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 )
 
-// fairListener closes new connections of a client, identified by its IP address, that has the most it may have.
-type fairListener struct {
-	net.Listener
-	most int
-	log  *slog.Logger
-
-	mu   sync.Mutex
-	open map[netip.Addr]int
+// ClientOf returns the unit that clients are counted by: an IPv4 address, also one that is written as IPv6, or an IPv6
+// network of 64 bits. One customer of a provider has such a network at least, and every address in it.
+func ClientOf(address net.Addr) netip.Prefix {
+	var ip netip.Addr
+	if tcp, ok := address.(*net.TCPAddr); ok {
+		ip = tcp.AddrPort().Addr().Unmap().WithZone("")
+	}
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	client, _ := ip.Prefix(bits) // the zero Prefix, of an address without IP, counts as a client, too
+	return client
 }
 
-// LimitPerClient accepts at most so many open connections from one IP address; a negative number sets no limit.
+// fairListener closes new connections of a client that has the most it may have.
+type fairListener struct {
+	net.Listener
+	most    int
+	refused *refusals
+
+	mu   sync.Mutex
+	open map[netip.Prefix]int
+}
+
+// LimitPerClient accepts at most so many open connections from one client (ClientOf); a negative number sets no limit.
 func LimitPerClient(ln net.Listener, most int, log *slog.Logger) net.Listener {
 	if most < 0 {
 		return ln
 	}
-	return &fairListener{Listener: ln, most: most, log: log, open: map[netip.Addr]int{}}
+	return &fairListener{Listener: ln, most: most, open: map[netip.Prefix]int{},
+		refused: &refusals{log: log, message: "clients have too many connections", every: reportEvery}}
 }
 
 func (l *fairListener) Accept() (net.Conn, error) {
@@ -31,23 +48,16 @@ func (l *fairListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		client := addressOf(conn)
+		client := ClientOf(conn.RemoteAddr())
 		if l.take(client) {
 			return &fairConn{Conn: conn, leave: sync.OnceFunc(func() { l.leave(client) })}, nil
 		}
-		l.log.Warn("a client has too many connections", "client", client, "limit", l.most)
+		l.refused.add(client, l.most)
 		_ = conn.Close()
 	}
 }
 
-func addressOf(conn net.Conn) netip.Addr {
-	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		return tcp.AddrPort().Addr().Unmap()
-	}
-	return netip.Addr{}
-}
-
-func (l *fairListener) take(client netip.Addr) bool {
+func (l *fairListener) take(client netip.Prefix) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open[client] >= l.most {
@@ -57,7 +67,7 @@ func (l *fairListener) take(client netip.Addr) bool {
 	return true
 }
 
-func (l *fairListener) leave(client netip.Addr) {
+func (l *fairListener) leave(client netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open[client]--; l.open[client] == 0 {
@@ -73,4 +83,47 @@ type fairConn struct {
 func (c *fairConn) Close() error {
 	c.leave()
 	return c.Conn.Close()
+}
+
+// reportEvery is how often refused connections are logged at most.
+const reportEvery = 10 * time.Second
+
+// refusals logs that connections were refused: the first one, and then how many there were in each period. A client
+// can connect some ten thousand times a second, and must not choose how much is logged.
+type refusals struct {
+	log     *slog.Logger
+	message string
+	every   time.Duration
+
+	mu    sync.Mutex
+	count int         // since the last line
+	timer *time.Timer // set while a period lasts
+	last  []any       // attributes of the latest refusal
+}
+
+func (r *refusals) add(client netip.Prefix, limit int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count++
+	r.last = []any{"client", client.String(), "limit", limit}
+	if r.timer == nil {
+		r.report()
+	}
+}
+
+// report logs what has been counted and begins a period. r.mu is held.
+func (r *refusals) report() {
+	r.log.Warn(r.message, append(r.last, "refused", r.count)...)
+	r.count = 0
+	r.timer = time.AfterFunc(r.every, r.ended)
+}
+
+// ended ends a period. The next one begins at once if there is anything to log.
+func (r *refusals) ended() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timer = nil
+	if r.count > 0 {
+		r.report()
+	}
 }

@@ -67,7 +67,6 @@ var flags = []flag{
 	{name: "etcd-servers-overrides", as: []string{""}, refused: noOtherStores},
 	{name: "external-hostname"},
 	{name: "feature-gates"},
-	{name: "http2-max-streams-per-connection"},
 	{name: "kubelet-port"},
 	{name: "kubelet-read-only-port"},
 	{name: "kubelet-timeout"},

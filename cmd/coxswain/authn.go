@@ -168,9 +168,9 @@ func (f *authnFlags) issuer(own *authorities) (*authn.Issuer, error) {
 // limitFlags bound clients' use of the API server. On the command line 0 is no limit, as in
 // kube-apiserver.
 type limitFlags struct {
-	requests, mutating, connections, watches int
-	fairness                                 bool
-	memory                                   resource.QuantityValue
+	requests, mutating, connections, streams, watches int
+	fairness                                          bool
+	memory                                            resource.QuantityValue
 }
 
 func (f *limitFlags) add(fs *pflag.FlagSet) {
@@ -182,7 +182,9 @@ func (f *limitFlags) add(fs *pflag.FlagSet) {
 		"PriorityLevelConfigurations which requests are served, wait or are answered 429; otherwise by the two "+
 		"limits alone")
 	fs.IntVar(&f.connections, "max-connections-per-client", 4096,
-		"how many connections one IP address may have; 0 is no limit")
+		"how many connections one IPv4 address or IPv6 network of 64 bits may have; 0 is no limit")
+	fs.IntVar(&f.streams, "http2-max-streams-per-connection", 100,
+		"how many requests one HTTP/2 connection may have under way; 0 is the default")
 	fs.Var(&f.memory, "max-request-memory", "how many bytes requests may hold together beside the stored objects, "+
 		"such as 64Mi, and 28Mi at least; those that do not fit wait or are answered 429. By default, or with 0, a "+
 		"half of what the memory limit (GOMEMLIMIT or the cgroup's) leaves, and no limit without one")
@@ -200,6 +202,7 @@ func (f *limitFlags) limits() apiserver.Limits {
 		RequestsInFlight: unbounded(f.requests), MutatingRequestsInFlight: unbounded(f.mutating),
 		NoPriorityAndFairness: !f.fairness,
 		ConnectionsPerClient:  unbounded(f.connections), WatchesPerUser: unbounded(f.watches),
-		RequestMemory: f.memory.Value(),
+		StreamsPerConnection: max(f.streams, 0),
+		RequestMemory:        f.memory.Value(),
 	}
 }

@@ -134,9 +134,10 @@ func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, 
 	server := &http.Server{
 		Handler: guard.Protect(client, f.open, f.routes(metrics, more)), TLSConfig: tc,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,
-		MaxHeaderBytes: 64 << 10,
-		BaseContext:    func(net.Listener) context.Context { return ctx },
-		ErrorLog:       slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+		MaxHeaderBytes:               64 << 10,
+		BaseContext:                  func(net.Listener) context.Context { return ctx },
+		DisableGeneralOptionsHandler: true, // it answers without authentication
+		ErrorLog:                     slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
 	ended := make(chan struct{})
 	go func() {

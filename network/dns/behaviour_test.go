@@ -242,6 +242,20 @@ func TestShare_LeavesRoomForOthers(t *testing.T) {
 	require.True(t, s.take(c))
 }
 
+// A client with an IPv6 network has 2^64 addresses in it.
+func TestShare_CountsAnIPv6NetworkAsOneClient(t *testing.T) {
+	t.Parallel()
+	s := newShare(10, 1)
+	require.True(t, s.take(netip.MustParseAddr("2001:db8::1")))
+	require.False(t, s.take(netip.MustParseAddr("2001:db8::2")))
+	require.True(t, s.take(netip.MustParseAddr("2001:db8:0:1::1")))
+	require.True(t, s.take(netip.MustParseAddr("fe80::1%eth0")))
+	require.False(t, s.take(netip.MustParseAddr("fe80::1%eth1")))
+	require.True(t, s.take(netip.MustParseAddr("10.0.0.1")))
+	s.give(netip.MustParseAddr("2001:db8::3"))
+	require.True(t, s.take(netip.MustParseAddr("2001:db8::2")))
+}
+
 func TestPublish_LeavesAForeignServiceAlone(t *testing.T) {
 	t.Parallel()
 	config := apiServer(t)
