@@ -111,6 +111,10 @@ func scalingRules(rules *autoscalingv2.HPAScalingRules,
 	return rules
 }
 
+// maxMetrics limits the metrics of one autoscaler, each of which takes the controller a request or more every 15
+// seconds. Kubernetes has no such limit; autoscalers in use have a few.
+const maxMetrics = 100
+
 func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	at, spec := field.NewPath("spec"), &h.Spec
 	var errs field.ErrorList
@@ -126,6 +130,9 @@ func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 			"must be greater than or equal to `minReplicas`"))
 	}
 	errs = append(errs, validateReference(spec.ScaleTargetRef, at.Child("scaleTargetRef"))...)
+	if len(spec.Metrics) > maxMetrics {
+		return append(errs, field.TooMany(at.Child("metrics"), len(spec.Metrics), maxMetrics))
+	}
 	for i := range spec.Metrics {
 		if field.Enough(errs) {
 			break

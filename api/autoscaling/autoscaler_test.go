@@ -1,6 +1,7 @@
 package autoscaling_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/coxswain-dev/coxswain/api/kindtest"
@@ -14,8 +15,7 @@ spec:
   scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
   minReplicas: 1
   maxReplicas: 3
-  metrics:
-  - {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]
 `
 	const kind = "autoscaling/v2 HorizontalPodAutoscaler"
 	metric := func(text string) []string {
@@ -53,6 +53,8 @@ spec:
 			[]string{"Invalid spec.metrics[0].containerResource.name", "Invalid spec.metrics[0].containerResource.name",
 				"Invalid spec.metrics[0].containerResource.container",
 				"Invalid spec.metrics[0].containerResource.target.averageUtilization"}},
+		{"too many to ask for", metric("{type: Resource, resource: {name: cpu, target: {type: Utilization, " +
+			"averageUtilization: 50}}}" + strings.Repeat(", {type: External}", 100)), []string{"TooMany spec.metrics"}},
 		{"behavior", []string{"  metrics:", "  behavior: {scaleUp: {stabilizationWindowSeconds: 3601, " +
 			"selectPolicy: Best, policies: [{type: Some, value: 0, periodSeconds: 1801}]}}\n  metrics:"}, []string{
 			"Invalid spec.behavior.scaleUp.stabilizationWindowSeconds",

@@ -6,8 +6,8 @@
 // fate may depend on it are reconciled, one by one:
 //
 //   - An object none of whose owners exists any more is deleted. The graph may lag, so that
-//     it never proves the absence of an owner: the API server is asked. While discovery does
-//     not know the owner's kind, the object is left alone.
+//     it never proves the absence of an owner: the API server is asked (owners.go). While
+//     discovery does not know the owner's kind, the object is left alone.
 //   - An object that has lost some of its owners keeps only the references to the others.
 //   - An owner deleted in the foreground (finalizer "foregroundDeletion") waits until its
 //     dependents with blockOwnerDeletion are gone, and these are deleted in the foreground too.
@@ -28,7 +28,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,6 +54,9 @@ type collector struct {
 	unknown  *lru.Cache // of hashes of the kinds that have been logged as unknown
 	seed     maphash.Seed
 	recorder record.EventRecorder
+	// slow has objects with many owners to ask for, and inquiries what has been found of these.
+	slow      *controller.Controller
+	inquiries inquiries
 }
 
 // ownerAt is an owner as a dependent names it, with the namespace it would have to be in.
@@ -70,7 +72,11 @@ func New(env *controller.Env) (*controller.Controller, error) {
 		unknown: lru.New(rememberAbsent), seed: maphash.MakeSeed(),
 		recorder: env.Recorder("garbage-collector-controller"),
 	}
+	g.inquiries.of = map[types.UID]*inquiry{}
 	g.Controller = controller.New(env, "garbagecollector", g.reconcile)
+	g.slow = controller.New(env, "garbagecollector-owners", g.judgeSlowly)
+	g.AddRunnable(g.slow.Run)
+	g.AddProbe(g.slow.Busy)
 	g.monitors = newMonitors(env, g)
 	g.AddRunnable(g.monitors.run)
 	g.AddProbe(g.monitors.busy)
@@ -94,8 +100,12 @@ func (g *collector) observed(n *node) {
 
 // wakeOwnersLost wakes the owners that old named, and perhaps waits for, and n does not.
 func (g *collector) wakeOwnersLost(old, n *node) {
+	blocking := make(map[types.UID]bool, len(n.owners))
+	for _, ref := range slices.Backward(n.owners) { // of several references to one owner the first counts
+		blocking[ref.UID] = blocks(ref)
+	}
 	for _, ref := range old.owners {
-		if now := n.reference(ref.UID); now == nil || blocks(ref) && !blocks(*now) {
+		if still, named := blocking[ref.UID]; !named || blocks(ref) && !still {
 			g.wakeIfDeleting(ref.UID)
 		}
 	}
@@ -119,6 +129,7 @@ func (g *collector) gone(uid types.UID) {
 	for _, ref := range n.owners {
 		g.wakeIfDeleting(ref.UID)
 	}
+	g.inquiries.end(uid)
 }
 
 // kindsAdded wakes those that have been left alone since a kind of theirs was not known.
@@ -147,14 +158,24 @@ func (g *collector) reconcile(ctx context.Context, key string) error {
 
 // judge deletes n if it has no owner left, or takes the references to lost owners from it.
 func (g *collector) judge(ctx context.Context, n *node) error {
-	v, err := g.verdict(ctx, n)
+	v, ok, err := g.verdict(ctx, n)
+	if err == nil && ok {
+		err = g.act(ctx, n, v)
+	}
+	return g.unlessUnknown(n, err)
+}
+
+// unlessUnknown returns an error unless it is that a kind is not known: kindsAdded brings the object back then.
+func (g *collector) unlessUnknown(n *node, err error) error {
 	if unknown := (unknownKind{}); errors.As(err, &unknown) {
 		g.tellUnknown(n, unknown)
-		return nil // kindsAdded brings it back
+		return nil
 	}
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+// act does what the verdict on n's owners demands.
+func (g *collector) act(ctx context.Context, n *node, v verdict) error {
 	switch {
 	case len(v.solid) > 0 && len(v.lost)+len(v.waiting) > 0:
 		return ignoreGone(g.patchOwners(ctx, n, v.solid))
@@ -261,69 +282,6 @@ func without(refs []metav1.OwnerReference, uid types.UID) []metav1.OwnerReferenc
 		}
 	}
 	return kept
-}
-
-// verdict sorts n's owners.
-type verdict struct {
-	// solid exist, and n must live as long as one does. waiting exist and wait for n to be
-	// deleted. lost do not exist.
-	solid, waiting, lost []metav1.OwnerReference
-	// unseen is true if one of the solid is not in the graph yet.
-	unseen bool
-}
-
-func (g *collector) verdict(ctx context.Context, n *node) (v verdict, err error) {
-	for _, ref := range n.owners {
-		owner := g.graph.node(ref.UID)
-		switch {
-		case owner == nil || !owner.isNamedBy(ref, n):
-			if err := g.ask(ctx, n, ref, &v); err != nil {
-				return v, err
-			}
-		case owner.deleting && owner.foreground():
-			v.waiting = append(v.waiting, ref)
-		default:
-			v.solid = append(v.solid, ref)
-		}
-	}
-	return v, nil
-}
-
-// ask reads an owner from the API server, by the coordinates of n's reference.
-func (g *collector) ask(ctx context.Context, n *node, ref metav1.OwnerReference, v *verdict) error {
-	res, err := g.monitors.resourceOf(ref)
-	if err != nil {
-		return fmt.Errorf("owner of %s: %w", n, err)
-	}
-	at := ownerAt{ref.APIVersion, ref.Kind, "", ref.Name, ref.UID}
-	if res.namespaced {
-		if n.namespace == "" {
-			g.tellInvalid(n, ref)
-			v.solid = append(v.solid, ref) // it cannot be judged, so it is left alone
-			return nil
-		}
-		at.namespace = n.namespace
-	}
-	if _, known := g.absent.Get(at); known {
-		v.lost = append(v.lost, ref)
-		return nil
-	}
-	live, err := g.client.Resource(res.gvr).Namespace(at.namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err) || err == nil && live.UID != ref.UID:
-		g.absent.Add(at, nil)
-		if other := g.graph.node(ref.UID); other != nil && other.namespace != at.namespace {
-			g.tellInvalid(n, ref)
-		}
-		v.lost = append(v.lost, ref)
-	case err != nil:
-		return fmt.Errorf("owner of %s: %w", n, err)
-	case live.DeletionTimestamp != nil && has(live.Finalizers, metav1.FinalizerDeleteDependents):
-		v.waiting = append(v.waiting, ref)
-	default:
-		v.solid, v.unseen = append(v.solid, ref), true
-	}
-	return nil
 }
 
 // tellUnknown logs a kind once, however many objects name it.
