@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/api/cel"
 	"github.com/coxswain-dev/coxswain/apiserver/metrics"
 )
 
@@ -18,6 +19,9 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	objects := metrics.Objects{Registry: s.Registry,
 		Count: func(res *api.Resource) int { return s.collection(res).Count() }}
 	registry.MustRegister(s.metrics, s.conversions, objects, s.lifetimes, s.admission, s.Store.Collector(), s.memory,
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "coxswain_cel_compilations_total",
+			Help: "Number of CEL expressions that the process has begun to compile."},
+			func() float64 { return float64(cel.Compilations()) }),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }

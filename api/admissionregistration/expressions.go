@@ -15,14 +15,15 @@ import (
 // expressions compiles the expressions of one object and collects what is wrong with them. An expression
 // that the stored object already has is checked against what this server can read, a new one against what
 // every server of the previous release can read as well. Unchanged match conditions are not compiled again.
+// None is compiled before all have been counted (finish).
 type expressions struct {
 	*cel.Compiler
 	params bool
 	// known are the expressions of the object that is being replaced.
 	known sets.Set[string]
-	// compiled counts the object's expressions, including those of match conditions.
-	compiled *int
-	errs     field.ErrorList
+	// jobs compile the object's expressions, including those of match conditions, in their order.
+	jobs []func()
+	errs field.ErrorList
 }
 
 // maxExpressions limits the expressions of one object. Each takes up to half a millisecond to compile, here
@@ -31,18 +32,29 @@ type expressions struct {
 const maxExpressions = 1000
 
 func newExpressions(variables, params bool, known ...string) *expressions {
-	return &expressions{Compiler: cel.NewCompiler(variables), params: params, known: sets.New(known...),
-		compiled: new(int)}
+	return &expressions{Compiler: cel.NewCompiler(variables), params: params, known: sets.New(known...)}
 }
 
-// more reports whether another expression may be compiled. The first one too many is an error, and nothing
-// after it is compiled.
-func (e *expressions) more(at *field.Path) bool {
-	*e.compiled++
-	if *e.compiled == maxExpressions+1 {
-		e.errs = append(e.errs, field.TooMany(at, *e.compiled, maxExpressions))
+// add adds an expression that finish compiles. The first one too many is an error.
+func (e *expressions) add(at *field.Path, compile func()) {
+	e.jobs = append(e.jobs, compile)
+	if len(e.jobs) == maxExpressions+1 {
+		e.errs = append(e.errs, field.TooMany(at, len(e.jobs), maxExpressions))
 	}
-	return *e.compiled <= maxExpressions && !field.Enough(e.errs)
+}
+
+// finish compiles the expressions, unless there are too many, and returns what is wrong with them.
+func (e *expressions) finish() field.ErrorList {
+	if len(e.jobs) > maxExpressions {
+		return e.errs
+	}
+	for _, compile := range e.jobs {
+		if field.Enough(e.errs) {
+			break
+		}
+		compile()
+	}
+	return e.errs
 }
 
 func (e *expressions) declare(source string, d cel.Declarations) cel.Declarations {
@@ -50,12 +62,16 @@ func (e *expressions) declare(source string, d cel.Declarations) cel.Declaration
 	return d
 }
 
-// check compiles an expression. An empty one is reported elsewhere.
+// check adds an expression. An empty one is reported elsewhere.
 func (e *expressions) check(at *field.Path, source string, want cel.Result, d cel.Declarations) {
-	if strings.TrimSpace(source) == "" || !e.more(at) {
+	e.checkBy(e.Compiler, at, source, want, d)
+}
+
+func (e *expressions) checkBy(c *cel.Compiler, at *field.Path, source string, want cel.Result, d cel.Declarations) {
+	if strings.TrimSpace(source) == "" {
 		return
 	}
-	e.note(at, source, e.Compile(source, want, e.declare(source, d)))
+	e.add(at, func() { e.note(at, source, c.Compile(source, want, e.declare(source, d))) })
 }
 
 func (e *expressions) note(at *field.Path, source string, x *cel.Expression) {
@@ -66,13 +82,15 @@ func (e *expressions) note(at *field.Path, source string, x *cel.Expression) {
 
 var withAuthorizer = cel.Declarations{Authorizer: true}
 
-// checkConditions compiles match conditions, which have no variables.
+// checkConditions adds match conditions, which have no variables. A list that is too long is reported elsewhere.
 func (e *expressions) checkConditions(conditions []admissionv1.MatchCondition, at *field.Path) {
-	plain := &expressions{Compiler: cel.NewCompiler(false), params: e.params, known: e.known, compiled: e.compiled}
-	for i, c := range conditions {
-		plain.check(at.Index(i).Child("expression"), strings.TrimSpace(c.Expression), cel.Bool, withAuthorizer)
+	if len(conditions) > maxConditions {
+		return
 	}
-	e.errs = append(e.errs, plain.errs...)
+	plain := cel.NewCompiler(false)
+	for i, c := range conditions {
+		e.checkBy(plain, at.Index(i).Child("expression"), strings.TrimSpace(c.Expression), cel.Bool, withAuthorizer)
+	}
 }
 
 func (e *expressions) checkVariables(variables []admissionv1.Variable, at *field.Path) {
@@ -80,11 +98,10 @@ func (e *expressions) checkVariables(variables []admissionv1.Variable, at *field
 		if strings.TrimSpace(v.Expression) == "" || strings.TrimSpace(v.Name) == "" {
 			continue
 		}
-		if !e.more(at.Index(i)) {
-			return
-		}
-		e.note(at.Index(i).Child("expression"), v.Expression,
-			e.Define(v.Name, v.Expression, e.declare(v.Expression, withAuthorizer)))
+		e.add(at.Index(i), func() {
+			e.note(at.Index(i).Child("expression"), v.Expression,
+				e.Define(v.Name, v.Expression, e.declare(v.Expression, withAuthorizer)))
+		})
 	}
 }
 
@@ -111,7 +128,7 @@ func validateValidatingExpressions(p, old *admissionv1.ValidatingAdmissionPolicy
 				withAuthorizer)
 		}
 	}
-	return e.errs
+	return e.finish()
 }
 
 // validatingSources are all the expressions of a policy.
@@ -162,7 +179,7 @@ func validateMutatingExpressions(p, old *admissionv1.MutatingAdmissionPolicy) fi
 			e.check(at.Child("jsonPatch", "expression"), m.JSONPatch.Expression, cel.Patches, patching)
 		}
 	}
-	return e.errs
+	return e.finish()
 }
 
 func mutatingSources(p *admissionv1.MutatingAdmissionPolicy) []string {
@@ -196,7 +213,7 @@ func validateWebhookExpressions(hooks, old [][]admissionv1.MatchCondition) field
 	for i, conditions := range hooks {
 		e.checkConditions(conditions, field.NewPath("webhooks").Index(i).Child("matchConditions"))
 	}
-	return e.errs
+	return e.finish()
 }
 
 func mutatingConditions(c *admissionv1.MutatingWebhookConfiguration) [][]admissionv1.MatchCondition {

@@ -219,12 +219,14 @@ func validateReviewVersions(versions []string, path *field.Path) field.ErrorList
 	return errs
 }
 
+// maxConditions limits the match conditions of a webhook or policy, as in Kubernetes.
+const maxConditions = 64
+
 // validateMatchConditions checks all but the expressions, which expressions.go compiles.
 func validateMatchConditions(conditions []admissionv1.MatchCondition, path *field.Path) field.ErrorList {
-	const most = 64
 	var errs field.ErrorList
-	if len(conditions) > most {
-		errs = append(errs, field.TooMany(path, len(conditions), most))
+	if len(conditions) > maxConditions {
+		errs = append(errs, field.TooMany(path, len(conditions), maxConditions))
 	}
 	var before validate.Seen
 	for i, c := range conditions {

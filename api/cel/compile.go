@@ -75,6 +75,7 @@ func (c *Compiler) Compile(source string, want Result, d Declarations) *Expressi
 // compile also returns the checked syntax, nil if there is none.
 func compile(env *celgo.Env, source string, want Result) (*Expression, *celgo.Ast) {
 	e := &Expression{Source: source}
+	CountCompilation()
 	ast, issues := env.Compile(source)
 	if issues.Err() != nil {
 		e.Err = fmt.Errorf("compilation failed: %s", issues)

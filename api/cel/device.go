@@ -37,6 +37,7 @@ func CheckDeviceSelector(source string) error {
 	if err != nil {
 		return fmt.Errorf("unexpected error loading CEL environment: %w", err)
 	}
+	CountCompilation()
 	ast, issues := env.Compile(source)
 	if issues.Err() != nil {
 		return fmt.Errorf("compilation failed: %s", issues)

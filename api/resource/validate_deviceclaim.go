@@ -60,7 +60,38 @@ func (n requestNames) referAll(list []string, path *field.Path) field.ErrorList 
 		})
 }
 
+// maxSelectors limits the selectors of one claim. Kubernetes lets it have 8,192, 32 of each of 8 alternatives of 32
+// requests, which would take some nine seconds to compile. Claims in use have a few.
+const maxSelectors = 512
+
+// countSelectors counts the selectors of requests that would be compiled: those of lists within their own limits.
+func countSelectors(requests []resourcev1.DeviceRequest) (n int) {
+	if len(requests) > resourcev1.DeviceRequestsMaxSize {
+		return 0
+	}
+	count := func(selectors []resourcev1.DeviceSelector) {
+		if len(selectors) <= resourcev1.DeviceSelectorsMaxSize {
+			n += len(selectors)
+		}
+	}
+	for i := range requests {
+		if exactly := requests[i].Exactly; exactly != nil {
+			count(exactly.Selectors)
+		}
+		if alternatives := requests[i].FirstAvailable; len(alternatives) <= resourcev1.FirstAvailableDeviceRequestMaxSize {
+			for j := range alternatives {
+				count(alternatives[j].Selectors)
+			}
+		}
+	}
+	return n
+}
+
 func validateDeviceClaim(c *resourcev1.DeviceClaim, path *field.Path) field.ErrorList {
+	if n := countSelectors(c.Requests); n > maxSelectors {
+		return field.ErrorList{field.Forbidden(path.Child("requests"),
+			fmt.Sprintf("must not have more than %d selectors together, not %d", maxSelectors, n))}
+	}
 	names := requestNamesOf(c.Requests)
 	errs := atMostOnce(c.Requests, resourcev1.DeviceRequestsMaxSize, path.Child("requests"),
 		func(r *resourcev1.DeviceRequest) string { return r.Name }, validateDeviceRequest)

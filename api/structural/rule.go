@@ -223,6 +223,7 @@ func compileExpression(env *celgo.Env, source string, want *celgo.Type) (x expre
 	if want == celgo.StringType {
 		prefix, otherwise = "messageExpression ", errNotString
 	}
+	cel.CountCompilation()
 	checked, issues := env.Compile(source)
 	switch {
 	case issues.Err() != nil:
