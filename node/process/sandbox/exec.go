@@ -74,16 +74,16 @@ func (s *shim) startExec(run *shimRun, r *request) (cmd *exec.Cmd, names []strin
 		return nil, nil, nil, err
 	}
 	defer leave()
-	path, err := lookPath(r.Args[0], run.Env)
-	if err != nil {
-		return nil, nil, nil, err
-	}
 	dir := run.Dir
 	if dir == "" {
 		dir = "/"
 	}
 	if err := enterFolder(dir); err != nil { // the command begins where this thread is
 		return nil, nil, nil, fmt.Errorf("chdir to %q: %w", dir, err)
+	}
+	path, err := findProgram(r.Args[0], run.Env)
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	cmd = &exec.Cmd{Path: path, Args: r.Args, Env: run.Env, SysProcAttr: attr}
 	if r.TTY {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -52,6 +51,10 @@ func initMain() int {
 // become does not return but with an error.
 func become(conn *net.UnixConn, o *order) error {
 	c := &o.Container
+	program, err := os.Open("/proc/self/exe") // while no mount of the container's can lie over it
+	if err != nil {
+		return err
+	}
 	var own *ownCgroup
 	if o.InCgroup {
 		var err error
@@ -95,9 +98,9 @@ func become(conn *net.UnixConn, o *order) error {
 		return &StartError{fmt.Sprintf("chdir to cwd (%q) set in config.json failed: %v", dir, err)}
 	}
 	if len(c.Args) == 0 {
-		return pause(conn)
+		return becomePause(conn, program)
 	}
-	path, err := lookPath(c.Args[0], c.Env)
+	path, err := findProgram(c.Args[0], c.Env)
 	if err != nil {
 		return &StartError{err.Error()}
 	}
@@ -115,19 +118,6 @@ func enterFolder(dir string) error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	return unix.Fchdir(fd)
-}
-
-// pause stands for a program that is not there, until it is signalled.
-func pause(conn *net.UnixConn) error {
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
-	if err := send(conn, &response{}); err != nil {
-		return err
-	}
-	_ = conn.Close()
-	<-ended
-	os.Exit(0)
-	return nil
 }
 
 // takeTerminal makes a terminal this process' own, and sends its other end to the shim.

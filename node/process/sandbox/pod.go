@@ -81,8 +81,12 @@ func Start(s Config) (*Pod, error) {
 	if s.IP != "" {
 		flags |= unix.CLONE_NEWNET
 	}
+	program, err := ownProgram()
+	if err != nil {
+		return nil, err
+	}
 	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{shimName}, Dir: "/", Stderr: log,
+		Path: fmt.Sprintf("/proc/self/fd/%d", descriptor(program)), Args: []string{shimName}, Dir: "/", Stderr: log,
 		Env:         []string{"SANDBOX=" + string(sandbox), "GOMAXPROCS=2", "GOGC=50"},
 		ExtraFiles:  []*os.File{socket},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: flags},

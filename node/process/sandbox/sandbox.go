@@ -15,9 +15,11 @@
 //	sandbox.go   what a pod and a container are told to be
 //	pod.go       the agent's side: start, adopt, talk, remove
 //	protocol.go  what agent and shim say to each other
+//	program.go   our binary, as shims are started from it; containers' commands are found
 //	shim.go      the shim; exec.go: commands beside a container's own
 //	pids.go      containers that see each other's processes
 //	init.go      from a new process to the container's command
+//	pause.go     what stands for a command that is not there
 //	mounts.go    its files; places.go: those that it must not see
 //	network.go   pods on the router of this machine
 //	cgroup.go    limits and usage, v1 and v2; owncgroup.go: what a container sees of them

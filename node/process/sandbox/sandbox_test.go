@@ -17,8 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// idleVariable has this program, as a container's, do nothing until it is killed.
+const idleVariable = "SANDBOX_TEST_IDLE"
+
 func TestMain(m *testing.M) {
 	Main()
+	if os.Getenv(idleVariable) != "" {
+		_ = syscall.Pause()
+	}
 	os.Exit(m.Run())
 }
 

@@ -26,6 +26,7 @@ import (
 const (
 	shimName   = "coxswain-node-shim"
 	initName   = "coxswain-node-init"
+	pauseName  = "coxswain-node-pause"
 	reaperName = "coxswain-node-reaper"
 )
 
@@ -43,6 +44,8 @@ func Main() {
 		os.Exit(shimMain())
 	case initName:
 		os.Exit(initMain())
+	case pauseName:
+		os.Exit(pauseMain())
 	case reaperName:
 		os.Exit(reaperMain())
 	}
@@ -395,8 +398,6 @@ func (s *shim) instruct(conn *net.UnixConn, run *shimRun) (*os.File, error) {
 			return nil, errors.New(answer.Error)
 		case len(files) == 1:
 			terminal = files[0]
-		case answer.Files == nil: // a pause stays what it is
-			return terminal, nil
 		}
 	}
 }
