@@ -208,10 +208,7 @@ func (h *hostPorts) betweenPods() []expr.Any {
 		&expr.Masq{})
 }
 
-func throughCable(direction expr.MetaKey) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: direction, Register: unix.NFT_REG_1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte(machinePrefix)}}
-}
+func throughCable(direction expr.MetaKey) []expr.Any { return through(direction, machinePrefix) }
 
 // replace changes the maps to what a pod is to have. Ports that lead to pods that have gone are removed as well.
 func (h *hostPorts) replace(pod netip.Addr, ports []HostPort, connected func(netip.Addr) bool) error {

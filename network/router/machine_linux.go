@@ -72,14 +72,10 @@ func (r *Router) addNode(device string, subnets []netip.Prefix) error {
 	return r.forward6(subnets)
 }
 
-// forward6 has the router forward IPv6, where it has subnets of it, and drop what pods send from addresses of others.
-// The kernel has no such settings by netlink, and no reverse path filter for IPv6.
+// forward6 has the router forward IPv6, where it has subnets of it. The kernel has no such setting by netlink.
 func (r *Router) forward6(subnets []netip.Prefix) error {
 	if !slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.Addr().Is6() }) {
 		return nil
-	}
-	if err := filterSources(r.namespace); err != nil {
-		return fmt.Errorf("reverse path filter: %w", err)
 	}
 	return netns.Do(r.namespace, func() error {
 		return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0o644)

@@ -115,6 +115,9 @@ func (r *Router) openVXLAN(address netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	if err := guardUnderlay(under.Attrs().Name, address); err != nil {
+		return err
+	}
 	want := &netlink.Vxlan{
 		LinkAttrs: netlink.LinkAttrs{Name: vxlanDevice, MTU: under.Attrs().MTU - overhead(address),
 			HardwareAddr: hardwareAddress(address)},
@@ -240,7 +243,8 @@ func (r *Router) routeByVXLAN(all []Peer) error {
 			}
 		}
 	}
-	problems = append(problems, replaceRoutes(r.inside, routes), replaceRoutes(r.machine, onMachine))
+	problems = append(problems, replaceRoutes(r.inside, routes), replaceRoutes(r.machine, onMachine),
+		admitPeers(r.peers.local, all))
 	problems = append(problems, r.forget(device, unix.AF_BRIDGE, func(n netlink.Neigh) bool {
 		return machines[n.HardwareAddr.String()]
 	}))

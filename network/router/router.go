@@ -25,7 +25,8 @@
 //	hostports_linux.go   ports of the machine lead to single pods
 //	filter_linux.go      rules in the machine's packet filter
 //	device_linux.go      what the kernel keeps for each device
-//	sources_linux.go     pods send from their own addresses, in IPv6
+//	guard_linux.go       pods send from their own addresses, and no VXLAN
+//	underlay_linux.go    the machine takes VXLAN from its peers only
 //
 // The package knows nothing of Kubernetes.
 package router

@@ -95,8 +95,8 @@ func handle(namespace *os.File) (*netlink.Handle, error) {
 	return h, nil
 }
 
-// prepare gives the router its loopback device, which has the router's addresses. Addresses of scope host are no
-// sources of what it sends.
+// prepare gives the router its loopback device, which has the router's addresses, and its guard, before there are pods.
+// Addresses of scope host are no sources of what it sends.
 func (r *Router) prepare() error {
 	lo, err := r.inside.LinkByName("lo")
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *Router) prepare() error {
 	if err := r.inside.AddrReplace(lo, address); err != nil {
 		return fmt.Errorf("address of the router: %w", err)
 	}
-	return nil
+	return guard(r.namespace)
 }
 
 // Namespace is the router's, which is open as long as the Router is.
