@@ -148,3 +148,23 @@ func TestTrack_GoesOnWhereAnotherStopped(t *testing.T) {
 		require.Equal(t, c.want, tr.sorted(), name)
 	}
 }
+
+func TestFinish_WaitsForPodsThatAreStillTracked(t *testing.T) {
+	t.Parallel()
+	for verdict, final := range map[batchv1.JobConditionType]batchv1.JobConditionType{
+		batchv1.JobSuccessCriteriaMet: batchv1.JobComplete,
+		batchv1.JobFailureTarget:      batchv1.JobFailed,
+	} {
+		tr := newTracking(t)
+		tr.verdict = &batchv1.JobCondition{Type: verdict, Status: corev1.ConditionTrue}
+		tr.describe()
+		tr.finish()
+		require.Nil(t, condition(tr.job, final), "%s: neither pod is counted", verdict)
+		tr.pods[0].Finalizers = nil
+		tr.finish()
+		require.Nil(t, condition(tr.job, final), "%s: one pod is not counted", verdict)
+		tr.pods[1].Finalizers = nil
+		tr.finish()
+		require.NotNil(t, condition(tr.job, final), verdict)
+	}
+}
