@@ -23,7 +23,9 @@ var (
 		"leases. 'name' is the string used to identify the lease. Please make sure to group by name.", "name")
 )
 
-func init() { leaderelection.SetProvider(leaderMetrics{}) }
+// ReportLeaderElection has the leader elections of this process counted in Metrics. client-go takes one provider in the
+// life of a process, the first, so that it is for programs to call, at their start: a test's process may have another.
+func ReportLeaderElection() { leaderelection.SetProvider(leaderMetrics{}) }
 
 func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return registered(prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))

@@ -51,9 +51,12 @@ const (
 // at once. etcd's 64 MB would cost an idle control plane in memory-backed storage 128 MB.
 const walSegment = 8 << 20
 
-// The size is a variable of etcd's wal package, read by every server that runs in this
-// process, so that it can only be set before the first of them starts.
-func init() { wal.SegmentSizeBytes = walSegment }
+// UseSmallSegments makes the segments of the write-ahead log 8 MiB in place of etcd's 64. The size is a variable of
+// etcd's wal package, which every etcd of the process reads: StartEmbedded calls this, and a process that starts no
+// etcd keeps the variable as it is.
+func UseSmallSegments() { smallSegments() }
+
+var smallSegments = sync.OnceFunc(func() { wal.SegmentSizeBytes = walSegment })
 
 // StartEmbedded starts etcd in this process and returns when it serves. The server has no listener: it
 // is reached through function calls alone, so that any number of them can run in one process and nobody
@@ -86,6 +89,7 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (Backend, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	UseSmallSegments()
 	server, err := openEtcd(ctx, embeddedConfig(dir, o), o.Log)
 	if err != nil {
 		return nil, fmt.Errorf("storage: start etcd in %s: %w", dir, err)

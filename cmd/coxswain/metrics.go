@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	restmetrics "k8s.io/client-go/tools/metrics"
+
+	"github.com/coxswain-dev/coxswain/controllers"
 )
 
 // clientMetrics are those of all requests that this process makes of API servers, by Kubernetes' names.
@@ -24,6 +26,7 @@ func newOwnMetrics() *prometheus.Registry {
 }
 
 func init() {
+	controllers.ReportLeaderElection()
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
 		o := prometheus.HistogramOpts{Name: "rest_client_" + name, Help: help + " Broken down by verb and host.",
 			Buckets: buckets}
