@@ -48,6 +48,25 @@ func TestArchitecture_HopsAreFunctionsOfTheFilesBesideThem(t *testing.T) {
 	require.Greater(t, hops, 30)
 }
 
+// task is a row of a table of docs/changing.md: a task, a file and a declaration in it.
+var task = regexp.MustCompile("(?m)^\\| .* \\| `(.*)` \\| `(.*)` \\|$")
+
+// TestChanging_TasksLeadToWhatExists holds the table of tasks against the code.
+func TestChanging_TasksLeadToWhatExists(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/changing.md")
+	require.NoError(t, err)
+	tasks := task.FindAllStringSubmatch(string(text), -1)
+	require.Equal(t, strings.Count(string(text), "\n| ")-strings.Count(string(text), "\n| to change "), len(tasks),
+		"each row is a task")
+	require.GreaterOrEqual(t, len(tasks), 40)
+	for _, row := range tasks {
+		declared := map[string]bool{}
+		declarations(t, filepath.Join("..", row[1]), declared)
+		require.Contains(t, declared, row[2], row[1])
+	}
+}
+
 // declarations adds what a file declares: functions, methods as Type.method, variables.
 func declarations(t *testing.T, path string, to map[string]bool) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
