@@ -197,9 +197,9 @@ func (s *Server) merge(wr *write, old api.Object, config *unstructured.Unstructu
 	case errors.As(err, &answer):
 		return nil, err
 	case err != nil && s.isUnfit(manager, wr, old, config):
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, asBadPatch(wr.request, err)
 	case err != nil:
-		return nil, asApplyError(err)
+		return nil, asApplyError(wr.request, err)
 	}
 	obj := merged.(api.Object)
 	obj.SetManagedFields(fieldmanager.Stamp(obj.GetManagedFields(), old.GetManagedFields(), s.now()))
@@ -224,7 +224,10 @@ func (s *Server) isUnfit(manager *managedfields.FieldManager, wr *write, old api
 }
 
 // asApplyError is for a stored object that the library cannot apply to: an error of no reason, as in kube-apiserver.
-func asApplyError(err error) error {
+func asApplyError(r *request, err error) error {
+	if r.confidential() {
+		return asBadPatch(r, err)
+	}
 	return status.Error(http.StatusInternalServerError, metav1.StatusReasonUnknown, err.Error())
 }
 
@@ -258,7 +261,7 @@ func (s *Server) applyScale(w http.ResponseWriter, wr *write, config *unstructur
 		live := encoding.ScaleOf(wr.res, old)
 		var err error
 		if live.ManagedFields, err = owners.ToSubresource(); err != nil {
-			return nil, asApplyError(err)
+			return nil, asApplyError(wr.request, err)
 		}
 		merged, err := s.merge(wr, live, config)
 		if err != nil {
@@ -270,7 +273,7 @@ func (s *Server) applyScale(w http.ResponseWriter, wr *write, config *unstructur
 		}
 		entries, err := fieldmanager.OwnersByScale(owners, merged.GetManagedFields())
 		if err != nil {
-			return nil, asApplyError(err)
+			return nil, asApplyError(wr.request, err)
 		}
 		obj.SetManagedFields(entries)
 		fieldmanager.KeepTimes(obj, old)

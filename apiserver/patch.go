@@ -152,7 +152,7 @@ func readPatch(w http.ResponseWriter, r *request, kind types.PatchType) (*sentPa
 	if kind == types.MergePatchType {
 		p.apply = func(doc []byte) ([]byte, error) {
 			patched, err := patch.Merge(doc, body)
-			return patched, asBadPatch(err)
+			return patched, asBadPatch(r, err)
 		}
 		return p, nil
 	}
@@ -218,12 +218,16 @@ func strategic(r *request, doc, changes []byte) ([]byte, error) {
 	if errors.Is(err, patch.ErrTooLong) {
 		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
 	}
-	return patched, asBadPatch(err)
+	return patched, asBadPatch(r, err)
 }
 
-func asBadPatch(err error) error {
-	if err == nil {
+// asBadPatch is the answer to a patch that cannot be applied. The errors of a strategic merge quote it.
+func asBadPatch(r *request, err error) error {
+	switch {
+	case err == nil:
 		return nil
+	case r.confidential():
+		return apierrors.NewBadRequest("the patch cannot be applied to the object")
 	}
 	return apierrors.NewBadRequest(err.Error())
 }
@@ -245,12 +249,19 @@ func decodePatched(wr *write, p *sentPatch, want schema.GroupVersionKind, doc []
 		}
 		err = fmt.Errorf("strict decoding error: %s", encoding.JoinErrors(refused))
 	}
-	value := string(doc)
-	if p.strategic != nil { // the error shows the patch, not its result
+	return apierrors.NewInvalid(schema.GroupKind{}, "",
+		field.ErrorList{field.Invalid(field.NewPath("patch"), p.quoted(wr, doc), err.Error())})
+}
+
+// quoted is what an error shows of a patch or of the document that it has made: nothing if credentials are in it.
+func (p *sentPatch) quoted(wr *write, doc []byte) any {
+	switch {
+	case wr.confidential():
+		return field.OmitValueType{}
+	case p.strategic != nil: // the error shows the patch, not its result
 		var patch map[string]any
 		_ = encoding.Unmarshal(p.strategic, &patch) // it was read before
-		value = fmt.Sprintf("%+v", patch)
+		return fmt.Sprintf("%+v", patch)
 	}
-	return apierrors.NewInvalid(schema.GroupKind{}, "",
-		field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
+	return string(doc)
 }

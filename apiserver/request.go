@@ -56,6 +56,11 @@ func (r *request) user() *authn.User { return authn.UserFrom(r.Context()) }
 // isNamespace reports whether the request is on the Namespace kind.
 func (r *request) isNamespace() bool { return r.res.Group == "" && r.res.Kind == "Namespace" }
 
+// confidential reports whether the request and its answer carry credentials, which errors must not quote.
+func (r *request) confidential() bool {
+	return r.res != nil && audit.Confidential(r.res.Group, r.res.Plural, r.subresource)
+}
+
 // resource resolves the route's parameters to a registration, authorizes, and answers.
 func (s *Server) resource(verb string) http.HandlerFunc {
 	return func(w http.ResponseWriter, hr *http.Request) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -249,5 +250,21 @@ func invalidObject(res *api.Resource, name string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
+	if audit.Confidential(res.Group, res.Plural, "") {
+		errs = withoutValues(errs)
+	}
 	return apierrors.NewInvalid(res.GVK().GroupKind(), name, apifield.Few(errs))
+}
+
+// withoutValues omits the values that errors about an object with credentials would quote, except its metadata's.
+func withoutValues(errs field.ErrorList) field.ErrorList {
+	kept := make(field.ErrorList, len(errs))
+	for i, err := range errs {
+		if kept[i] = err; !strings.HasPrefix(err.Field, "metadata.") {
+			hidden := *err
+			hidden.BadValue = field.OmitValueType{}
+			kept[i] = &hidden
+		}
+	}
+	return kept
 }

@@ -149,6 +149,15 @@ func TestTimeline_TellsWhatChanged(t *testing.T) {
 	require.Contains(t, told, "~ data.token: *** (before) → *** (after)\n")
 	require.Regexp(t, `\nrevision \d+  deleted by unknown  after \d{4}-\S+ \S+ \(\S+ ago\)\n$`, told)
 
+	for _, value := range []string{"disguised", "camouflaged"} {
+		l.succeed(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: applied}\nstringData: {token: "+value+"}\n", "apply -f -")
+	}
+	told = l.succeed(t, "", "timeline secret applied")
+	require.Contains(t, told,
+		"~ metadata.annotations.kubectl.kubernetes.io/last-applied-configuration: *** (before) → *** (after)\n")
+	require.NotContains(t, told, "disguised")
+	require.NotContains(t, told, "camouflaged")
+
 	l.succeed(t, "", "create cm fast --from-literal=a=0")
 	for i := range 5 { // within a second, so that the manager's entry stays the same
 		l.succeed(t, "", fmt.Sprintf(`patch cm fast -p '{"data":{"a":"%d"}}' --field-manager=hasty`, i+1))

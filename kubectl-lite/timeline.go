@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -376,35 +378,40 @@ func entryKey(e metav1.ManagedFieldsEntry) string {
 }
 
 // maskSecrets replaces the values in two versions of a Secret, so that a reader sees that a value changed but
-// neither value.
+// neither value. kubectl apply keeps them in an annotation as well.
 func maskSecrets(before, after runtime.Object) (runtime.Object, runtime.Object) {
-	var old, now map[string]any
-	b, _ := before.(*unstructured.Unstructured)
-	a, _ := after.(*unstructured.Unstructured)
-	if b != nil {
-		b = b.DeepCopy()
-		before = b
-		old, _ = b.Object["data"].(map[string]any)
-	}
-	if a != nil {
-		a = a.DeepCopy()
-		after = a
-		now, _ = a.Object["data"].(map[string]any)
-	}
-	for key, value := range now {
-		if former, there := old[key]; there && former != value {
-			old[key], now[key] = "*** (before)", "*** (after)"
-			continue
+	b, a := before.(*unstructured.Unstructured).DeepCopy(), after.(*unstructured.Unstructured).DeepCopy()
+	for _, at := range [][]string{{"data"}, {"stringData"}} {
+		old, now := below(b.Object, at...), below(a.Object, at...)
+		for key := range union(old, now) {
+			mask(old, now, key)
 		}
+	}
+	mask(below(b.Object, "metadata", "annotations"), below(a.Object, "metadata", "annotations"),
+		corev1.LastAppliedConfigAnnotation)
+	return b, a
+}
+
+// below is a map in an object, or nil.
+func below(object map[string]any, path ...string) map[string]any {
+	for _, name := range path {
+		object, _ = object[name].(map[string]any)
+	}
+	return object
+}
+
+// mask replaces the values of a key in two maps by words that differ if the values do.
+func mask(old, now map[string]any, key string) {
+	former, was := old[key]
+	value, is := now[key]
+	if was && is && !reflect.DeepEqual(former, value) {
+		old[key], now[key] = "*** (before)", "*** (after)"
+		return
+	}
+	if was {
+		old[key] = "***"
+	}
+	if is {
 		now[key] = "***"
-		if _, there := old[key]; there {
-			old[key] = "***"
-		}
 	}
-	for key := range old {
-		if _, there := now[key]; !there {
-			old[key] = "***"
-		}
-	}
-	return before, after
 }

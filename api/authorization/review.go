@@ -2,6 +2,7 @@ package authorization
 
 import (
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/field"
@@ -82,14 +83,58 @@ func validateAccess(on *authorizationv1.ResourceAttributes, at *authorizationv1.
 	case on == nil && at == nil:
 		return field.ErrorList{field.Invalid(spec.Child("resourceAttributes"), on,
 			"exactly one of nonResourceAttributes or resourceAttributes must be specified")}
-	case on != nil && on.FieldSelector != nil && on.FieldSelector.RawSelector != "" &&
-		len(on.FieldSelector.Requirements) > 0:
-		return field.ErrorList{field.Invalid(spec.Child("resourceAttributes", "fieldSelector", "rawSelector"),
-			on.FieldSelector.RawSelector, "may not specified at the same time as requirements")}
-	case on != nil && on.LabelSelector != nil && on.LabelSelector.RawSelector != "" &&
-		len(on.LabelSelector.Requirements) > 0:
-		return field.ErrorList{field.Invalid(spec.Child("resourceAttributes", "labelSelector", "rawSelector"),
-			on.LabelSelector.RawSelector, "may not specified at the same time as requirements")}
+	case on != nil:
+		at := spec.Child("resourceAttributes")
+		return append(validateFieldSelector(on.FieldSelector, at.Child("fieldSelector")),
+			validateLabelSelector(on.LabelSelector, at.Child("labelSelector"))...)
+	}
+	return nil
+}
+
+// The requirements of selectors are as strict as in pkg/apis/authorization/validation of Kubernetes: an operator that
+// this server does not know is ignored by the authorizers, so that clients may be newer.
+
+func validateFieldSelector(s *authorizationv1.FieldSelectorAttributes, path *field.Path) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	errs := validateForms(s.RawSelector, len(s.Requirements), path)
+	o := metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+	for i := range s.Requirements {
+		if field.Enough(errs) {
+			break
+		}
+		errs = append(errs, metav1validation.ValidateFieldSelectorRequirement(s.Requirements[i], o,
+			path.Child("requirements").Index(i).Plain())...)
+	}
+	return errs
+}
+
+func validateLabelSelector(s *authorizationv1.LabelSelectorAttributes, path *field.Path) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	errs := validateForms(s.RawSelector, len(s.Requirements), path)
+	o := metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+	for i := range s.Requirements {
+		if field.Enough(errs) {
+			break
+		}
+		errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(s.Requirements[i], o,
+			path.Child("requirements").Index(i).Plain())...)
+	}
+	return errs
+}
+
+// validateForms requires one of the two forms of a selector.
+func validateForms(raw string, requirements int, path *field.Path) field.ErrorList {
+	switch {
+	case raw != "" && requirements > 0:
+		return field.ErrorList{field.Invalid(path.Child("rawSelector"), raw,
+			"may not specified at the same time as requirements")}
+	case raw == "" && requirements == 0:
+		return field.ErrorList{field.Required(path.Child("requirements"),
+			"when "+path.String()+" is specified, requirements or rawSelector is required")}
 	}
 	return nil
 }

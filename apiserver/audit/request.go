@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -293,6 +294,9 @@ func (r *Request) Status(s *metav1.Status) {
 	if s.Status != metav1.StatusSuccess {
 		noted.Details = s.Details
 	}
+	if !r.Bodies() && r.quotes(s) {
+		noted.Message, noted.Details = "", withoutMessages(s.Details)
+	}
 	var doc []byte
 	if r.Responses() {
 		doc, _ = json.Marshal(s) // of a type that has JSON
@@ -300,6 +304,30 @@ func (r *Request) Status(s *metav1.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.event.status, r.event.response = noted, doc
+}
+
+// quotes reports whether a Status may show a part of an object: an error that is about one quotes it, and what admission
+// says about a credential may.
+func (r *Request) quotes(s *metav1.Status) bool {
+	if s.Status == metav1.StatusSuccess {
+		return false
+	}
+	o := &r.event.object
+	return s.Reason == metav1.StatusReasonInvalid || s.Reason == metav1.StatusReasonBadRequest ||
+		Confidential(o.group, o.resource, o.subresource)
+}
+
+// withoutMessages leaves of the causes which fields they are about, and why.
+func withoutMessages(d *metav1.StatusDetails) *metav1.StatusDetails {
+	if d == nil {
+		return nil
+	}
+	kept := *d
+	kept.Causes = slices.Clone(d.Causes)
+	for i := range kept.Causes {
+		kept.Causes[i].Message = ""
+	}
+	return &kept
 }
 
 // RequestBody notes the body of a request on a resource, as JSON, if the policy records it.

@@ -94,7 +94,7 @@ func (p *Policy) Decide(a *authz.Attributes) Decision {
 			continue
 		}
 		d := r.Decision
-		if d.Level > LevelMetadata && confidential(a.Group, a.Resource, a.Subresource) && !r.names(a) {
+		if d.Level > LevelMetadata && Confidential(a.Group, a.Resource, a.Subresource) && !r.names(a) {
 			d.Level = LevelMetadata
 		}
 		return d
@@ -102,8 +102,8 @@ func (p *Policy) Decide(a *authz.Attributes) Decision {
 	return Decision{omit: p.omit}
 }
 
-// confidential reports whether requests and responses carry credentials.
-func confidential(group, resource, subresource string) bool {
+// Confidential reports whether requests and responses about a resource carry credentials.
+func Confidential(group, resource, subresource string) bool {
 	switch group {
 	case "":
 		return resource == "secrets" || resource == "serviceaccounts" && subresource == "token"
