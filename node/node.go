@@ -125,8 +125,9 @@ type Options struct {
 	ShutdownGracePeriod             time.Duration
 	ShutdownGracePeriodCriticalPods time.Duration
 	// OpenRouter opens the network of the process runtime's pods: the router in a network namespace that an earlier
-	// agent has left, or a new one where that is nil. A nil function opens one with a network of this machine alone.
-	OpenRouter func(namespace *os.File) (runtime.Router, error)
+	// agent has left, or a new one where that is nil. The router calls changed when its Problem has changed. A nil
+	// function opens one with a network of this machine alone, without NetworkPolicies.
+	OpenRouter func(namespace *os.File, changed func()) (runtime.Router, error)
 	// Address is the InternalIP of the Nodes and the host IP of their pods; 127.0.0.1 where empty.
 	Address string
 	// ListenAddress and Port are where the agent serves logs, streams and statistics to the API server, over TLS;

@@ -89,8 +89,12 @@ func (f *cniFlags) serve(ctx context.Context, as identities, host *cni.Host, nod
 	if err := f.installation().Configuration(); err != nil {
 		return fmt.Errorf("--cni-conf-dir: %w", err)
 	}
+	protected, err := network.protect(r, nil)
+	if err != nil {
+		return err
+	}
 	f.ready.Store(true)
-	network.run(ctx, r)
+	network.run(ctx, protected)
 	f.ready.Store(false)
 	return host.Withdraw()
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -33,7 +34,29 @@ type podNetwork struct {
 	as      identities
 
 	dir    string // of the agent
-	opened chan *router.Router
+	opened chan protectedRouter
+}
+
+// protectedRouter is a router whose pods have NetworkPolicies, where there is an enforcer.
+type protectedRouter struct {
+	*router.Router
+	policies *policy.Enforcer
+}
+
+// Protect implements runtime.Router.
+func (r protectedRouter) Protect(ctx context.Context, pod *corev1.Pod, addresses ...netip.Addr) error {
+	if r.policies == nil {
+		return nil
+	}
+	return r.policies.Protect(ctx, pod, addresses...)
+}
+
+// Problem implements runtime.Router.
+func (r protectedRouter) Problem() error {
+	if r.policies == nil {
+		return nil
+	}
+	return r.policies.Problem()
 }
 
 // newPodNetwork returns the network that the flags describe, of Nodes on a machine with an address.
@@ -64,7 +87,7 @@ func (f *nodeFlags) startNetwork(ctx context.Context, as identities, o *node.Opt
 	if err != nil {
 		return nil, err
 	}
-	n.dir, n.opened = f.dir, make(chan *router.Router, 1)
+	n.dir, n.opened = f.dir, make(chan protectedRouter, 1)
 	o.OpenRouter = n.open
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -78,17 +101,32 @@ func (f *nodeFlags) startNetwork(ctx context.Context, as identities, o *node.Opt
 }
 
 // open opens the router of an agent.
-func (n *podNetwork) open(namespace *os.File) (runtime.Router, error) {
+func (n *podNetwork) open(namespace *os.File, changed func()) (runtime.Router, error) {
 	r, err := n.openRouter(namespace)
 	if err != nil {
 		return nil, err
 	}
-	if err := n.publish(r); err != nil {
+	err = n.publish(r)
+	protected := protectedRouter{Router: r}
+	if err == nil {
+		protected, err = n.protect(r, changed)
+	}
+	if err != nil {
 		r.Close()
 		return nil, err
 	}
-	n.opened <- r
-	return r, nil
+	n.opened <- protected
+	return protected, nil
+}
+
+// protect gives the pods of a router NetworkPolicies, if this process is to enforce them.
+func (n *podNetwork) protect(r *router.Router, changed func()) (protectedRouter, error) {
+	if !n.proxy {
+		return protectedRouter{Router: r}, nil
+	}
+	e, err := policy.New(n.config, policy.Options{Namespace: r.Namespace(), Nodes: n.nodes, NodeAddresses: r.Machines,
+		Served: r.Own, Changed: changed})
+	return protectedRouter{r, e}, err
 }
 
 func (n *podNetwork) openRouter(namespace *os.File) (*router.Router, error) {
@@ -125,7 +163,8 @@ func (n *podNetwork) publish(r *router.Router) error {
 }
 
 // run runs the parts until ctx ends. One that fails leaves the others, and the agent, as they are.
-func (n *podNetwork) run(ctx context.Context, r *router.Router) {
+func (n *podNetwork) run(ctx context.Context, p protectedRouter) {
+	r := p.Router
 	var running sync.WaitGroup
 	part := func(name string, run func() error) {
 		running.Go(func() {
@@ -143,12 +182,13 @@ func (n *podNetwork) run(ctx context.Context, r *router.Router) {
 	})
 	if n.proxy {
 		part("proxy", func() error { return n.runProxy(ctx, r) })
+	}
+	if p.policies != nil {
 		part("policy", func() error {
 			if !hasNode(ctx, r) {
 				return nil
 			}
-			return policy.Run(ctx, n.config, policy.Options{Namespace: r.Namespace(), Nodes: n.nodes,
-				NodeAddresses: r.Machines, Served: r.Own()})
+			return p.policies.Run(ctx)
 		})
 	}
 	if n.dns {

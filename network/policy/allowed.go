@@ -63,22 +63,29 @@ func contains[T comparable](all []T, one T) bool {
 	return false
 }
 
-// podAt is the pod that has an address: the youngest of those that claim it.
+// podAt is the pod that has an address: the youngest of those that claim it, and of this machine's where there are any.
 func (c *Cluster) podAt(a netip.Addr) (at *Pod) {
+	local := map[string]bool{}
+	for _, n := range c.Nodes {
+		local[n] = true
+	}
 	for i := range c.Pods {
-		if p := &c.Pods[i]; contains(p.Addresses, a) && (at == nil || p.younger(at)) {
+		if p := &c.Pods[i]; contains(p.Addresses, a) && (at == nil || p.precedes(at, local)) {
 			at = p
 		}
 	}
 	return at
 }
 
-// younger orders the pods that claim an address.
-func (p *Pod) younger(than *Pod) bool {
-	if p.Created.Equal(than.Created) {
-		return p.String() > than.String()
+// precedes orders the pods that claim an address.
+func (p *Pod) precedes(other *Pod, local map[string]bool) bool {
+	switch {
+	case local[p.Node] != local[other.Node]:
+		return local[p.Node]
+	case p.Created.Equal(other.Created):
+		return p.String() > other.String()
 	}
-	return p.Created.After(than.Created)
+	return p.Created.After(other.Created)
 }
 
 func selects(s *metav1.LabelSelector, of map[string]string) bool {

@@ -17,7 +17,7 @@ import (
 
 // thousand has 100 namespaces with 10 pods and 10 policies each. A policy selects a pod, and lets another one of its
 // namespace and all of the next namespace reach a port.
-type thousand struct{ *enforcer }
+type thousand struct{ *Enforcer }
 
 func (t thousand) pod(i int) Pod {
 	app := fmt.Sprint("app-", i/100)

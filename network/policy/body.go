@@ -13,6 +13,7 @@ import (
 // policy is a NetworkPolicy.
 type policy struct {
 	name     types.NamespacedName
+	revision uint64 // of the object as it was last seen
 	id       int
 	space    *namespace
 	spec     networkingv1.NetworkPolicySpec

@@ -29,11 +29,13 @@ type Namespace struct {
 // Pod is a pod as policies see it. Pods of the host's network, and those that have finished, have none.
 type Pod struct {
 	types.NamespacedName
+	UID       types.UID
 	Labels    map[string]string
 	Node      string
 	Addresses []netip.Addr // none until the pod's network is there
 	Ports     []NamedPort
-	// Created decides between two pods of one address: it is the younger's, until that goes.
+	// Created decides between two pods of one address: it is the younger's, until that goes. Pods of this machine go
+	// before others, whose Nodes may claim what they like.
 	Created time.Time
 }
 
@@ -53,8 +55,8 @@ func podOf(p *corev1.Pod) (pod Pod, ok bool) {
 		return pod, false
 	}
 	pod = Pod{
-		NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name},
-		Labels:         p.Labels, Node: p.Spec.NodeName, Created: p.CreationTimestamp.Time,
+		NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, UID: p.UID,
+		Labels: p.Labels, Node: p.Spec.NodeName, Created: p.CreationTimestamp.Time,
 	}
 	for _, ip := range p.Status.PodIPs {
 		pod.addAddress(ip.IP)

@@ -68,7 +68,7 @@ type pod struct {
 	Pod
 	space *namespace
 	local bool
-	owned []netip.Addr // those of its addresses that no younger pod claims
+	owned []netip.Addr // those of its addresses that no pod before it claims
 	in    map[*selector]struct{}
 	group [len(directions)]*group // nil where no policy isolates it
 }
@@ -202,11 +202,11 @@ func (c *compiler) dropPod(name types.NamespacedName) bool {
 	return true
 }
 
-// claim has a pod own an address, or wait for it behind a younger pod.
+// claim has a pod own an address, or wait for it behind a pod of this machine or a younger one.
 func (c *compiler) claim(p *pod, a netip.Addr) {
 	all := c.claims[a]
 	at := 0
-	for at < len(all) && all[at].younger(&p.Pod) {
+	for at < len(all) && all[at].precedes(&p.Pod, c.nodes) {
 		at++
 	}
 	c.claims[a] = slices.Insert(all, at, p)
@@ -321,13 +321,14 @@ func (c *compiler) setPolicy(s *networkingv1.NetworkPolicy) bool {
 	name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 	p := c.policies[name]
 	if p == nil {
-		p = &policy{name: name, id: c.number(), space: c.space(name.Namespace)}
+		p = &policy{name: name, id: c.number(), space: c.space(name.Namespace),
+			revision: revisionOf(s)}
 		for _, d := range directions {
 			p.bodies[d] = &body{of: p, direction: d, chain: p.chain(d)}
 		}
 		p.space.policies++
 		c.policies[name] = p
-	} else if reflect.DeepEqual(p.spec, s.Spec) {
+	} else if p.revision = revisionOf(s); reflect.DeepEqual(p.spec, s.Spec) {
 		return false
 	}
 	p.spec, p.refused = s.Spec, false

@@ -3,10 +3,12 @@ package policy
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/virtualtime"
@@ -22,30 +24,40 @@ const (
 	firstPause, lastPause = 100 * time.Millisecond, 30 * time.Second
 )
 
-// enforcer brings the compiler's ruleset into the kernel. Informers change the compiler, and one goroutine writes.
-type enforcer struct {
-	options Options
-	clock   clock.WithTicker
-	kernel  kernel
-	metrics *metrics
-	changed chan struct{} // has room for one
+// Enforcer brings the policies of a cluster into the kernel. Informers change the compiler, and one goroutine writes.
+// All exported methods are safe for concurrent use.
+type Enforcer struct {
+	options     Options
+	clock       clock.WithTicker
+	client      kubernetes.Interface
+	connections *http.Client
+	kernel      kernel // nil before Run
+	metrics     *metrics
+	changed     chan struct{} // has room for one
+	listing     sync.Mutex    // held while a Protect lists policies, so that others find its list
 
 	mu       sync.Mutex // of what follows
 	compiler            // its methods are called under the lock
 	machine  map[string][]netip.Addr
+	gate
+	flows
 }
 
-func newEnforcer(k kernel, o Options) *enforcer {
-	return &enforcer{
+func newEnforcer(k kernel, o Options) *Enforcer {
+	return &Enforcer{
 		options: o, clock: o.Clock, kernel: k, metrics: newMetrics(), changed: make(chan struct{}, 1),
-		compiler: *newCompiler(o.Nodes), machine: map[string][]netip.Addr{},
+		compiler: *newCompiler(o.Nodes), machine: map[string][]netip.Addr{}, gate: newGate(o.Clock.Now()),
 	}
 }
 
 // change makes a change to the compiler, and wakes the writer if anything follows from it.
-func (e *enforcer) change(do func() bool) {
+func (e *Enforcer) change(do func() bool) {
 	e.mu.Lock()
 	some := do()
+	if some {
+		e.generation++
+	}
+	e.advance()
 	e.mu.Unlock()
 	if some {
 		select {
@@ -56,13 +68,15 @@ func (e *enforcer) change(do func() bool) {
 }
 
 // run writes changes until ctx ends.
-func (e *enforcer) run(ctx context.Context) {
+func (e *Enforcer) run(ctx context.Context) {
 	whole, pause := true, firstPause
 	again := virtualtime.Periodic(e.clock).NewTicker(resync)
 	defer again.Stop()
 	for {
 		wait := time.Duration(-1)
-		if err := e.sync(whole); err == nil {
+		err := e.sync(whole)
+		e.fail(err)
+		if err == nil {
 			whole, pause = false, firstPause
 		} else {
 			e.options.Log.Error("Network policies: the kernel did not take the rules; those before are enforced",
@@ -73,6 +87,7 @@ func (e *enforcer) run(ctx context.Context) {
 			select {
 			case <-e.changed:
 				wait = virtualtime.Pause(e.clock, collect)
+			case <-e.due():
 			case <-again.C():
 				e.change(e.forgive)
 				whole = true
@@ -85,8 +100,8 @@ func (e *enforcer) run(ctx context.Context) {
 	}
 }
 
-// sync writes what has changed, or all rules.
-func (e *enforcer) sync(whole bool) error {
+// sync writes what has changed, or all rules, and ends connections that they no longer allow.
+func (e *Enforcer) sync(whole bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	begin := e.clock.Now()
@@ -94,17 +109,25 @@ func (e *enforcer) sync(whole bool) error {
 	for _, addresses := range e.machine {
 		node = append(node[:len(node):len(node)], addresses...)
 	}
-	e.setMachine(node, e.options.Served)
+	e.setMachine(node, e.options.Served())
 	e.settle()
 	err := e.write(whole)
 	e.logFailures()
 	e.metrics.synced(whole, err, e.clock.Since(begin))
 	e.metrics.count(&e.compiler)
+	if err == nil {
+		e.recheck()
+	}
+	if err == nil && !e.unchecked {
+		e.written = e.generation
+		e.advance()
+	}
 	return err
 }
 
-func (e *enforcer) write(whole bool) error {
+func (e *Enforcer) write(whole bool) error {
 	changes := e.take()
+	e.unchecked = e.unchecked || whole || changes.restrict()
 	if !whole {
 		if changes.Empty() {
 			return nil
@@ -122,7 +145,7 @@ func (e *enforcer) write(whole bool) error {
 
 // replace writes all rules. A policy whose rules the kernel refuses must not keep the others from being enforced: it is
 // found, and from then on isolates the pods that it selects and allows nothing.
-func (e *enforcer) replace() error {
+func (e *Enforcer) replace() error {
 	defer e.take() // the kernel has them with all others, or is to be given them again
 	err := e.kernel.Replace(&e.Ruleset)
 	if err == nil {
@@ -146,7 +169,7 @@ func (e *enforcer) replace() error {
 
 // admit lets policies allow again what they allow, but for those whose rules the kernel refuses: it halves them until
 // each of those is alone.
-func (e *enforcer) admit(some []*policy) {
+func (e *Enforcer) admit(some []*policy) {
 	if len(some) == 0 {
 		return
 	}
@@ -162,7 +185,7 @@ func (e *enforcer) admit(some []*policy) {
 }
 
 // refuse sets whether policies allow nothing because the kernel has refused their rules.
-func (e *enforcer) refuse(some []*policy, refused bool) {
+func (e *Enforcer) refuse(some []*policy, refused bool) {
 	for _, p := range some {
 		p.refused = refused
 		for _, b := range p.bodies {
@@ -173,7 +196,7 @@ func (e *enforcer) refuse(some []*policy, refused bool) {
 }
 
 // forgive has the kernel asked once more about the policies that it has refused.
-func (e *enforcer) forgive() bool {
+func (e *Enforcer) forgive() bool {
 	var refused []*policy
 	for b := range e.failing {
 		if b.of.refused {
@@ -185,7 +208,7 @@ func (e *enforcer) forgive() bool {
 }
 
 // logFailures logs the policies that have become ones that allow nothing.
-func (e *enforcer) logFailures() {
+func (e *Enforcer) logFailures() {
 	logged := map[failure]bool{}
 	for _, f := range e.failed {
 		if b := e.bodyOf(f); b != nil && b.err == f.err && !logged[f] {
@@ -198,7 +221,7 @@ func (e *enforcer) logFailures() {
 	e.failed = nil
 }
 
-func (e *enforcer) bodyOf(f failure) *body {
+func (e *Enforcer) bodyOf(f failure) *body {
 	if p := e.policies[f.policy]; p != nil {
 		return p.bodies[f.direction]
 	}

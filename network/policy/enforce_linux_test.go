@@ -20,7 +20,7 @@ var errKernel = errors.New("refused by the test")
 
 // newTestEnforcer returns one without informers: it has pods of the labels app=0, app=1, … with a policy each that
 // allows ingress from all pods to its port 1000, 1001, …
-func newTestEnforcer(t *testing.T, pods int) (*enforcer, *mirror) {
+func newTestEnforcer(t *testing.T, pods int) (*Enforcer, *mirror) {
 	k := &mirror{}
 	o := Options{Nodes: []string{"here"}, Log: slog.New(slog.DiscardHandler)}
 	require.NoError(t, o.complete())

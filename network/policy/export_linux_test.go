@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"testing"
@@ -28,6 +29,11 @@ func (l *Lab) Router() *os.File { return l.l.router }
 // Reaches reports whether a connection from one address to another one is made.
 func (l *Lab) Reaches(from, to netip.Addr, port uint16) bool {
 	return l.l.reaches("tcp", from, to, port)
+}
+
+// Connect connects two addresses.
+func (l *Lab) Connect(from, to netip.Addr, port uint16, within time.Duration) (net.Conn, error) {
+	return l.l.connect("tcp", from, netip.AddrPortFrom(to, port), within)
 }
 
 // DropsSoon reports whether a connection is refused within a time, and how long it took until it was. Attempts are

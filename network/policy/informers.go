@@ -11,16 +11,16 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coxswain-dev/coxswain/informer"
 )
 
-// follow runs the enforcer on the objects of an API server until ctx ends.
-func (e *enforcer) follow(ctx context.Context, client kubernetes.Interface) error {
-	factory := informer.NewFactory(client, informer.Options{Transform: strip, Log: e.options.Log})
+// follow runs the enforcer on the objects of the API server until ctx ends.
+func (e *Enforcer) follow(ctx context.Context) error {
+	factory := informer.NewFactory(e.client, informer.Options{Transform: strip, Log: e.options.Log})
 	if len(e.options.Nodes) == 1 {
 		own := fields.OneTermEqualSelector("metadata.name", e.options.Nodes[0]).String()
 		factory.Restrict(&corev1.Node{}, func(o *metav1.ListOptions) { o.FieldSelector = own })
@@ -31,18 +31,26 @@ func (e *enforcer) follow(ctx context.Context, client kubernetes.Interface) erro
 	if err != nil {
 		return fmt.Errorf("network policy: informers: %w", err)
 	}
+	for _, watched := range []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("pods"),
+		corev1.SchemeGroupVersion.WithResource("namespaces"),
+		networkingv1.SchemeGroupVersion.WithResource("networkpolicies")} {
+		if i := factory.Existing(watched); i != nil {
+			i.OnError(e.refused)
+		}
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer factory.Shutdown()
 	defer cancel()
 	factory.StartWithContext(ctx)
 	if cache.WaitFor(ctx, "", synced...) {
+		e.known()
 		e.run(ctx)
 	}
 	return nil
 }
 
 // watch hands all changes of objects to the enforcer.
-func (e *enforcer) watch(pods, namespaces, nodes, policies cache.SharedIndexInformer) ([]cache.DoneChecker, error) {
+func (e *Enforcer) watch(pods, namespaces, nodes, policies cache.SharedIndexInformer) ([]cache.DoneChecker, error) {
 	var synced []cache.DoneChecker
 	var failed error
 	add := func(i cache.SharedIndexInformer, set, gone func(any) bool) {
@@ -60,7 +68,7 @@ func (e *enforcer) watch(pods, namespaces, nodes, policies cache.SharedIndexInfo
 		synced = append(synced, r.HasSyncedChecker())
 	}
 	add(pods, func(o any) bool { return e.podSet(o.(*corev1.Pod)) },
-		func(o any) bool { return e.dropPod(nameOf(o.(*corev1.Pod))) })
+		func(o any) bool { return e.podGone(o.(*corev1.Pod)) })
 	add(namespaces, func(o any) bool {
 		n := o.(*corev1.Namespace)
 		return e.setNamespace(Namespace{n.Name, n.Labels})
@@ -84,15 +92,25 @@ func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-func (e *enforcer) podSet(p *corev1.Pod) bool {
-	if pod, ok := podOf(p); ok {
-		return e.setPod(pod)
+// podSet notes a pod. The address that it was protected at holds, whatever its status says.
+func (e *Enforcer) podSet(p *corev1.Pod) bool {
+	pod, ok := podOf(p)
+	if !ok {
+		return e.podGone(p)
 	}
+	if given := e.given[pod.NamespacedName]; given.pod == pod.UID && given.addresses != nil {
+		pod.Addresses = given.addresses
+	}
+	return e.setPod(pod)
+}
+
+func (e *Enforcer) podGone(p *corev1.Pod) bool {
+	delete(e.given, nameOf(p))
 	return e.dropPod(nameOf(p))
 }
 
 // nodeSet notes the addresses of one of the machine's Nodes.
-func (e *enforcer) nodeSet(n *corev1.Node) bool {
+func (e *Enforcer) nodeSet(n *corev1.Node) bool {
 	if !slices.Contains(e.options.Nodes, n.Name) {
 		return false
 	}
@@ -109,7 +127,7 @@ func (e *enforcer) nodeSet(n *corev1.Node) bool {
 	return true
 }
 
-func (e *enforcer) nodeGone(n *corev1.Node) bool {
+func (e *Enforcer) nodeGone(n *corev1.Node) bool {
 	_, known := e.machine[n.Name]
 	delete(e.machine, n.Name)
 	return known

@@ -3,108 +3,7 @@ package policy
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 )
-
-// The interpreter does to a flow what the kernel does to the first packet of a connection.
-
-// allows runs a flow through the base chains.
-func (r *Ruleset) allows(f Flow) bool {
-	for _, h := range Hooks {
-		if h.Input != f.ToServer {
-			continue
-		}
-		if verdict, final := r.run(h.Chain, f, 0); final && verdict == Drop {
-			return false
-		}
-	}
-	return true
-}
-
-// run returns a chain's verdict; final is false where it has none.
-func (r *Ruleset) run(chain string, f Flow, depth int) (v Verdict, final bool) {
-	rules, ok := r.Chains[chain]
-	if !ok || depth > 15 {
-		panic("no chain " + chain)
-	}
-	for _, rule := range rules {
-		if !r.matches(&rule, f) {
-			continue
-		}
-		switch {
-		case rule.BySource != "" || rule.ByDestination != "":
-			name, address := rule.BySource, f.Source
-			if rule.ByDestination != "" {
-				name, address = rule.ByDestination, f.Destination
-			}
-			if to, ok := r.Sets[name].Elements[Element{First: address}]; ok {
-				return r.run(to, f, depth)
-			}
-		case rule.Verdict == Jump:
-			if v, final := r.run(rule.Chain, f, depth+1); final {
-				return v, true
-			}
-		default:
-			return rule.Verdict, true
-		}
-	}
-	return Accept, false
-}
-
-func (r *Ruleset) matches(rule *Rule, f Flow) bool {
-	if rule.Established {
-		return false
-	}
-	if rule.Source != "" && !r.Sets[rule.Source].holds(f.Source) ||
-		rule.Destination != "" && !r.Sets[rule.Destination].holds(f.Destination) {
-		return false
-	}
-	if rule.Selves != "" {
-		if _, in := r.Sets[rule.Selves].Elements[Element{First: f.Source}]; !in || f.Source != f.Destination {
-			return false
-		}
-	}
-	if rule.Protocol != "" && rule.Protocol != f.Protocol {
-		return false
-	}
-	if rule.Ports != (PortRange{}) && (f.Port < rule.Ports.First || f.Port > rule.Ports.Last) {
-		return false
-	}
-	if rule.PortSet != "" && !r.Sets[rule.PortSet].holdsPort(f.Port) {
-		return false
-	}
-	if rule.Endpoints != "" {
-		if _, in := r.Sets[rule.Endpoints].Elements[Element{First: f.Destination, Port: f.Port}]; !in {
-			return false
-		}
-	}
-	return true
-}
-
-func (s *Set) holds(a netip.Addr) bool {
-	if a.Is4() == s.V6 {
-		return false
-	}
-	if s.Kind == Addresses {
-		_, in := s.Elements[Element{First: a}]
-		return in
-	}
-	for e := range s.Elements {
-		if !a.Less(e.First) && !e.Last.Less(a) {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *Set) holdsPort(p uint16) bool {
-	for e := range s.Elements {
-		if e.Port <= p && p <= e.LastPort {
-			return true
-		}
-	}
-	return false
-}
 
 // mirror is a kernel that keeps what it is given, and refuses what the kernel would.
 type mirror struct {
@@ -114,6 +13,11 @@ type mirror struct {
 }
 
 func (m *mirror) Close() {}
+
+func (m *mirror) End(func(Flow) bool) (int, error) { return 0, nil }
+
+// allows reports what the rules say to a flow.
+func (r *Ruleset) allows(f Flow) bool { return newJudge(r).allows(f) }
 
 func (m *mirror) Replace(r *Ruleset) error {
 	if m.refuse != nil {

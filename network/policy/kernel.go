@@ -6,5 +6,7 @@ type kernel interface {
 	Replace(*Ruleset) error
 	// Apply makes changes to what it holds.
 	Apply(*Changes) error
+	// End ends the connections of the namespace that are denied, and returns their number.
+	End(denied func(Flow) bool) (int, error)
 	Close()
 }

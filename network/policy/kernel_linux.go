@@ -23,14 +23,17 @@ func table() *nftables.Table {
 func Cleanup(namespace *os.File) error { return nft.DeleteTable(namespace, table()) }
 
 // tables writes rulesets to the kernel.
-type tables struct{ conn *nft.Conn }
+type tables struct {
+	conn      *nft.Conn
+	namespace *os.File
+}
 
 func openKernel(namespace *os.File) (kernel, error) {
 	conn, err := nft.Open(namespace)
 	if err != nil {
 		return nil, err
 	}
-	return &tables{conn}, nil
+	return &tables{conn, namespace}, nil
 }
 
 // Close implements kernel. The rules stay.
@@ -202,6 +205,9 @@ func expressions(r *Rule) (e []expr.Any) {
 				Mask: binary.NativeEndian.AppendUint32(nil, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: first, Data: make([]byte, 4)})
 	}
+	if r.Midstream {
+		e = append(e, midstream()...)
+	}
 	if v6, one := familyOf(r); one {
 		e = append(e, &expr.Meta{Key: expr.MetaKeyNFPROTO, Register: first}, equal([]byte{protocolFamily(v6)}))
 		e = append(e, matchAddresses(r, v6)...)
@@ -220,6 +226,20 @@ func expressions(r *Rule) (e []expr.Any) {
 		e = append(e, &expr.Verdict{Kind: expr.VerdictAccept})
 	}
 	return e
+}
+
+// midstream matches TCP packets that are the first that the kernel knows of their connection, and no first packets: of
+// SYN, ACK, FIN and RST they have not just SYN.
+func midstream() []expr.Any {
+	const flags, syn, all = 13, 0x02, 0x17
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: first},
+		equal(binary.NativeEndian.AppendUint32(nil, expr.CtStateBitNEW)),
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: first}, equal([]byte{unix.IPPROTO_TCP}),
+		&expr.Payload{DestRegister: first, Base: expr.PayloadBaseTransportHeader, Offset: flags, Len: 1},
+		&expr.Bitwise{SourceRegister: first, DestRegister: first, Len: 1, Mask: []byte{all}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: first, Data: []byte{syn}},
+	}
 }
 
 func equal(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: first, Data: data} }

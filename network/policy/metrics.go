@@ -13,6 +13,7 @@ type metrics struct {
 	policies prometheus.Gauge
 	failing  prometheus.Gauge
 	pods     *prometheus.GaugeVec
+	ended    prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -37,11 +38,15 @@ func newMetrics() *metrics {
 			Name: "coxswain_network_policy_isolated_pods",
 			Help: "Pods of this machine that policies isolate, by direction.",
 		}, []string{"direction"}),
+		ended: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "coxswain_network_policy_ended_connections_total",
+			Help: "Connections that ended because a later change of policies, pods or namespaces denies them.",
+		}),
 	}
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.duration, m.failures, m.policies, m.failing, m.pods}
+	return []prometheus.Collector{m.duration, m.failures, m.policies, m.failing, m.pods, m.ended}
 }
 
 func (m *metrics) register(with prometheus.Registerer) error {

@@ -12,6 +12,8 @@
 //	ranges.go        blocks of addresses without their exceptions; ports
 //	ruleset.go       sets and chains as data        (changes.go: from one state to the next)
 //	kernel_linux.go  … and as transactions of nftables
+//	protect.go       a pod starts when its policies are in the kernel
+//	recheck.go       connections that policies no longer allow end    (flow.go: what the rules say to a flow)
 //	allowed.go       the API's documentation word by word, for single flows: what rules are tested against
 //	metrics.go       what dashboards ask for
 //
@@ -48,9 +50,11 @@ type Options struct {
 	// NodeAddresses, if not nil, returns the machine's own addresses as pods see them, besides those in the Nodes'
 	// status. They always reach the machine's pods and are reached by them. It is called often, and must be quick.
 	NodeAddresses func() []netip.Addr
-	// Served are addresses of the network namespace itself that pods reach only if their egress policies allow it, such
-	// as that of the cluster's DNS server.
-	Served []netip.Addr
+	// Served, if not nil, returns addresses of the network namespace itself that pods reach only if their egress policies
+	// allow it, such as that of the cluster's DNS server. It is called often, and must be quick.
+	Served func() []netip.Addr
+	// Changed, if not nil, is called when Problem may return something else.
+	Changed func()
 	// Clock is the enforcer's time. The real one where nil.
 	Clock clock.WithTicker
 	// Log receives the log lines; slog.Default where nil.
@@ -63,8 +67,15 @@ func (o *Options) complete() error {
 	if len(o.Nodes) == 0 {
 		return errors.New("no Nodes are named whose pods are protected")
 	}
+	none := func() []netip.Addr { return nil }
 	if o.NodeAddresses == nil {
-		o.NodeAddresses = func() []netip.Addr { return nil }
+		o.NodeAddresses = none
+	}
+	if o.Served == nil {
+		o.Served = none
+	}
+	if o.Changed == nil {
+		o.Changed = func() {}
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -75,37 +86,53 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Run enforces the cluster's policies until ctx ends, and then returns nil. The rules stay in the kernel, so that
-// nothing opens while an enforcer is started again; Cleanup removes them. Run returns early, with an error, if the
-// options are wrong or the machine has no nftables.
+// Run enforces the cluster's policies until ctx ends, and then returns nil: New and Enforcer.Run in one.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
+	e, err := New(config, o)
+	if err != nil {
+		return err
+	}
+	return e.Run(ctx)
+}
+
+// New returns an enforcer, which does nothing before Run. It fails if the options are wrong.
+func New(config *rest.Config, o Options) (*Enforcer, error) {
 	if err := o.complete(); err != nil {
-		return fmt.Errorf("network policy: %w", err)
+		return nil, fmt.Errorf("network policy: %w", err)
 	}
 	config = rest.CopyConfig(config)
 	if config.UserAgent == "" {
 		config.UserAgent = "coxswain-network-policy"
 	}
-	connections, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return fmt.Errorf("network policy: client: %w", err)
+	e := newEnforcer(nil, o)
+	var err error
+	if e.connections, err = rest.HTTPClientFor(config); err != nil {
+		return nil, fmt.Errorf("network policy: client: %w", err)
 	}
-	defer utilnet.CloseIdleConnectionsFor(connections.Transport)
-	client, err := kubernetes.NewForConfigAndClient(config, connections)
-	if err != nil {
-		return fmt.Errorf("network policy: client: %w", err)
+	if e.client, err = kubernetes.NewForConfigAndClient(config, e.connections); err != nil {
+		return nil, fmt.Errorf("network policy: client: %w", err)
 	}
-	k, err := openKernel(o.Namespace)
+	return e, nil
+}
+
+// Run enforces policies until ctx ends, and then returns nil. It is called once. The rules stay in the kernel, so that
+// nothing opens while an enforcer is started again; Cleanup removes them. Run returns early, with an error, if the
+// machine has no nftables.
+func (e *Enforcer) Run(ctx context.Context) error {
+	defer utilnet.CloseIdleConnectionsFor(e.connections.Transport)
+	k, err := openKernel(e.options.Namespace)
 	if err != nil {
-		return fmt.Errorf("network policy: %w", err)
+		err = fmt.Errorf("network policy: %w", err)
+		e.fail(err)
+		return err
 	}
 	defer k.Close()
-	e := newEnforcer(k, o)
-	if o.Metrics != nil {
-		if err := e.metrics.register(o.Metrics); err != nil {
+	e.kernel = k
+	if r := e.options.Metrics; r != nil {
+		if err := e.metrics.register(r); err != nil {
 			return fmt.Errorf("network policy: %w", err)
 		}
-		defer e.metrics.unregister(o.Metrics)
+		defer e.metrics.unregister(r)
 	}
-	return e.follow(ctx, client)
+	return e.follow(ctx)
 }

@@ -78,6 +78,7 @@ type PortRange struct{ First, Last uint16 }
 // Rule matches packets of which all is true that its fields say; a zero field says nothing.
 type Rule struct {
 	Established         bool   // of a connection that was accepted, or an error about one
+	Midstream           bool   // of a TCP connection that is not known, and does not begin
 	Source, Destination string // sets of Addresses or Blocks
 	Selves              string // a set of Selves
 	Protocol            corev1.Protocol
@@ -122,11 +123,12 @@ func newRuleset() Ruleset {
 			r.add(&Set{Name: d.String() + family, V6: v6, Kind: Verdicts, Comment: "isolated pods of this machine"})
 		}
 	}
-	r.Chains["egress"] = []Rule{{Established: true}, {Selves: "selves4"}, {Selves: "selves6"},
+	midstream := Rule{Midstream: true, Verdict: Drop} // else what has ended would be taken up, by either side
+	r.Chains["egress"] = []Rule{{Established: true}, midstream, {Selves: "selves4"}, {Selves: "selves6"},
 		{Destination: "node4"}, {Destination: "node6"}, {BySource: "egress4"}, {BySource: "egress6"}}
 	r.Chains["ingress"] = []Rule{{Established: true}, {Selves: "selves4"}, {Selves: "selves6"},
 		{Source: "node4"}, {Source: "node6"}, {ByDestination: "ingress4"}, {ByDestination: "ingress6"}}
-	r.Chains["served"] = []Rule{{Established: true},
+	r.Chains["served"] = []Rule{{Established: true}, midstream,
 		{Destination: "served4", BySource: "egress4"}, {Destination: "served6", BySource: "egress6"}}
 	return r
 }

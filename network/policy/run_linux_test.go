@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -98,4 +99,78 @@ func TestRun_EnforcesWhatTheAPIServerHas(t *testing.T) {
 func TestRun_NeedsNodes(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, policy.Run(t.Context(), &rest.Config{}, policy.Options{}), "no Nodes")
+}
+
+// unstarted is a pod of this machine without an address.
+func unstarted(t *testing.T, client kubernetes.Interface, name string) *corev1.Pod {
+	t.Helper()
+	pod, err := client.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}},
+		Spec:       corev1.PodSpec{NodeName: "here", Containers: []corev1.Container{{Name: "c", Image: "c"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return pod
+}
+
+func TestEnforcer_ProtectsAPodBeforeItStarts(t *testing.T) {
+	t.Parallel()
+	const pods = 12
+	lab, at := policy.NewLab(t, 80, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22)
+	config := testenv.Start(t, testenv.APIServerOnly())
+	client := kubernetes.NewForConfigOrDie(config)
+	e, err := policy.New(config, policy.Options{Namespace: lab.Router(), Nodes: []string{"here"},
+		Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	for i := range pods {
+		name := fmt.Sprint("pod-", i)
+		_, err := client.NetworkingV1().NetworkPolicies("default").Create(t.Context(), &networkingv1.NetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.NetworkPolicySpec{
+				PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		pod := unstarted(t, client, name)
+		require.NoError(t, e.Protect(t.Context(), pod, at[i]))
+		conn, err := lab.Connect(at[pods], at[i], 80, 50*time.Millisecond)
+		if err == nil {
+			_ = conn.Close()
+		}
+		require.Error(t, err, "%s is isolated from the first packet on", name)
+	}
+	pod, err := client.CoreV1().Pods("default").Get(t.Context(), "pod-0", metav1.GetOptions{})
+	require.NoError(t, err)
+	pod.Status.PodIP, pod.Status.PodIPs = "10.9.9.9", []corev1.PodIP{{IP: "10.9.9.9"}}
+	_, err = client.CoreV1().Pods("default").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, e.Protect(t.Context(), unstarted(t, client, "later"), at[pods]))
+	require.False(t, lab.Reaches(at[pods], at[0], 80), "a status does not take its address from it")
+}
+
+func TestEnforcer_ProtectsNoPodWithoutTheRightToSeePolicies(t *testing.T) {
+	t.Parallel()
+	lab, at := policy.NewLab(t, 80, 10)
+	config := testenv.Start(t, testenv.APIServerOnly())
+	pod := unstarted(t, kubernetes.NewForConfigOrDie(config), "web")
+	powerless := rest.CopyConfig(config)
+	powerless.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
+	changed := make(chan struct{}, 100)
+	e, err := policy.New(powerless, policy.Options{Namespace: lab.Router(), Nodes: []string{"here"},
+		Log: slog.New(slog.DiscardHandler), Changed: func() { changed <- struct{}{} }})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	require.ErrorContains(t, e.Protect(t.Context(), pod, at[0]), "forbidden")
+	<-changed
+	require.ErrorContains(t, e.Problem(), "network policies are not known")
+	require.ErrorContains(t, e.Problem(), "forbidden")
 }

@@ -1,10 +1,13 @@
 package process
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,24 +53,42 @@ func (n *nodeNetworks) of(node string) *nodeNetwork {
 	return n.byNode[node]
 }
 
-// connect puts a pod into its node's network. A pod that cannot be connected still has what it has of itself.
-func (r *Runtime) connect(pod *corev1.Pod, p *sandbox.Pod) {
+// connect puts a pod into its node's network, once its policies are in force there. An error means that they are not,
+// and that no container may start. A pod that cannot be connected still has what it has of itself, and one that an
+// earlier agent has connected keeps what it has.
+func (r *Runtime) connect(ctx context.Context, pod *corev1.Pod, p *sandbox.Pod) error {
 	if p.IP == "" {
-		return // it has the machine's
+		return nil // it has the machine's
 	}
 	network := r.openNetwork(pod.Spec.NodeName)
 	if network.err != nil {
-		return // the Node says so
+		return nil // the Node says so
+	}
+	if err := protect(ctx, network.router, pod, p.IP); err != nil {
+		if !p.Connected() {
+			return &runtime.SetUpError{Reason: "NetworkNotReady", Err: fmt.Errorf("network is not ready: %w", err)}
+		}
+		r.Log.Warn("a pod that is connected already goes on without its latest network policies", "pod",
+			pod.Namespace+"/"+pod.Name, "err", err)
 	}
 	if err := p.Connect(network.router); err != nil {
 		r.host.Event(pod, corev1.EventTypeWarning, "NetworkNotReady",
 			fmt.Sprintf("The pod is not connected to the node's network: %v", err))
-		return
+		return nil
 	}
 	if err := serveHostPorts(network.router, p.IP, hostPorts(pod)); err != nil {
 		r.host.Event(pod, corev1.EventTypeWarning, "NetworkNotReady",
 			fmt.Sprintf("The pod's host ports are not served: %v", err))
 	}
+	return nil
+}
+
+func protect(ctx context.Context, r runtime.Router, pod *corev1.Pod, ip string) error {
+	address, err := netip.ParseAddr(ip)
+	if err != nil {
+		return err
+	}
+	return r.Protect(ctx, pod, address)
 }
 
 // disconnect takes a pod's host ports back. The rest of its network goes with its namespace. The address must be the
@@ -154,7 +175,7 @@ func (r *Runtime) openNetwork(node string) *nodeNetwork {
 // agents there are.
 func (r *Runtime) makeNetwork(node string) (runtime.Router, error) {
 	if r.networks.router == nil {
-		made, err := r.OpenRouter(sandbox.RouterOf(r.shims()))
+		made, err := r.OpenRouter(sandbox.RouterOf(r.shims()), r.networkChanged)
 		if err != nil {
 			return nil, err
 		}
@@ -164,14 +185,33 @@ func (r *Runtime) makeNetwork(node string) (runtime.Router, error) {
 	return r.networks.router, r.networks.router.AddNode(device, r.host.Subnet(node))
 }
 
+// networkChanged has the Nodes say how the network is.
+func (r *Runtime) networkChanged() {
+	r.networks.mu.Lock()
+	nodes := slices.Collect(maps.Keys(r.networks.byNode))
+	r.networks.mu.Unlock()
+	for _, node := range nodes {
+		r.host.NodeChanged(node)
+	}
+}
+
 // openRouter opens a router of this machine alone.
-func openRouter(namespace *os.File) (runtime.Router, error) {
+func openRouter(namespace *os.File, _ func()) (runtime.Router, error) {
 	r, err := router.Open(namespace, router.Options{})
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	return unprotected{r}, nil
 }
+
+// unprotected is a router whose pods have no NetworkPolicies.
+type unprotected struct{ *router.Router }
+
+// Protect implements runtime.Router.
+func (unprotected) Protect(context.Context, *corev1.Pod, ...netip.Addr) error { return nil }
+
+// Problem implements runtime.Router.
+func (unprotected) Problem() error { return nil }
 
 // shims are those of all pods that there are folders of.
 func (r *Runtime) shims() []*sandbox.Pod {
@@ -183,7 +223,8 @@ func (r *Runtime) shims() []*sandbox.Pod {
 	return all
 }
 
-// Conditions are what the runtime has to report about a node.
+// Conditions are what the runtime has to report about a node. While its network is unavailable no more pods are sent to
+// it, except those that tolerate that.
 func (r *Runtime) Conditions(node string) []corev1.NodeCondition {
 	network := r.networks.of(node)
 	if network == nil {
@@ -193,9 +234,10 @@ func (r *Runtime) Conditions(node string) []corev1.NodeCondition {
 		Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse,
 		Reason: "PodsConnected", Message: "pods of this node reach each other and the node",
 	}
-	// not True, with which nothing would be scheduled here: programs that need no network run all the same
 	if network.err != nil {
-		c.Reason, c.Message = "PodsIsolated", "pods reach nobody: "+network.err.Error()
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "PodsIsolated", "pods reach nobody: "+network.err.Error()
+	} else if err := network.router.Problem(); err != nil {
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "NetworkNotReady", "no pod starts: "+err.Error()
 	}
 	return []corev1.NodeCondition{c}
 }

@@ -37,8 +37,9 @@ type Options struct {
 	// Address is that of pods in the machine's network.
 	Address string
 	// OpenRouter opens the network of the process runtime's pods: the router in a network namespace that an earlier
-	// agent has left, or a new one where that is nil. A nil function opens one with a network of this machine alone.
-	OpenRouter func(namespace *os.File) (runtime.Router, error)
+	// agent has left, or a new one where that is nil. The router calls changed when its Problem has changed. A nil
+	// function opens one with a network of this machine alone, without NetworkPolicies.
+	OpenRouter func(namespace *os.File, changed func()) (runtime.Router, error)
 	// ClusterDNS are the DNS servers of pods with the policy ClusterFirst, which without any have the machine's.
 	ClusterDNS []string
 	// ClusterDomain is the domain of the cluster's names.

@@ -158,7 +158,9 @@ func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, ip string) (again 
 	if p.Pod, err = sandbox.Start(r.sandbox(pod, ip)); err != nil {
 		return 0, failedSandbox(err)
 	}
-	r.connect(pod, p.Pod)
+	if err := r.connect(ctx, pod, p.Pod); err != nil {
+		return 0, err
+	}
 	if r.pod(pod.UID) == nil { // later they are the pod's own to change
 		if err := p.SetSysctls(sysctls(pod)); err != nil {
 			return 0, failedSandbox(err)

@@ -81,6 +81,10 @@ type Machine interface {
 type Router interface {
 	// AddNode gives a node its subnets. The device is the name of the node's on this machine.
 	AddNode(device string, subnets ...netip.Prefix) error
+	// Protect returns when a new pod's NetworkPolicies are in force at its addresses; before that it is not connected.
+	Protect(ctx context.Context, pod *corev1.Pod, addresses ...netip.Addr) error
+	// Problem is why new pods are not connected; nil where they are.
+	Problem() error
 	// ConnectPod connects the network namespace of a pod.
 	ConnectPod(pod *os.File, addresses ...netip.Addr) error
 	// ServeHostPorts has ports of the machine lead to a pod, and no others than these.

@@ -50,6 +50,19 @@ func (p *Pod) Connect(r Router) error {
 	return r.ConnectPod(own, ip)
 }
 
+// Connected reports whether the pod was connected to a router before.
+func (p *Pod) Connected() bool {
+	own, known, err := p.network(nil)
+	if err != nil {
+		return false
+	}
+	_ = own.Close()
+	if known != nil {
+		_ = known.Close()
+	}
+	return known != nil
+}
+
 // network exchanges namespaces with the shim: it gets the router's to hold, if there is one, and tells its own, and the
 // router's that it has.
 func (p *Pod) network(router *os.File) (own, known *os.File, err error) {
