@@ -59,7 +59,8 @@ RACED := $(addprefix ./,$(shell sed '/^\#/d' test/raced.txt))
 WALKED := ./apiserver ./apiserver/fieldmanager ./api/openapi ./kubectl-lite
 WALKS := ^(TestParity|TestSubresource_EachWriteChangesItsOwnPartOnly|TestPatchNamed_IsTheLongWay|$\
 	TestAdmission_EachPluginActsWhereItRunsAndOnlyThere|TestGzip_RequestBodiesAreNotUnpacked|$\
-	TestDocuments_DescribeEveryKindOfKubernetes|TestCustomOwnership_IsTheLibrarys|TestClients_EveryKindAndVerb)$$
+	TestDocuments_DescribeEveryKindOfKubernetes|TestCustomOwnership_IsTheLibrarys|TestClients_EveryKindAndVerb|$\
+	TestAttackMatrix_EveryIdentityGetsWhatItsRoleHasAndNothingElse)$$
 
 .PHONY: test
 test: $(if $(RESULTS),.tools/gotestsum) ## unit and integration tests, those of concurrent packages with the race detector; make lint has the rest

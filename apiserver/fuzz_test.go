@@ -34,7 +34,7 @@ func (a *answer) civil() {
 
 // within has the server answer to a fuzz target's current test.
 func (s *server) within(t testing.TB) *server {
-	return &server{t: t, config: s.config, http: s.http}
+	return &server{t: t, config: s.config, http: s.http, bearer: s.bearer}
 }
 
 func FuzzCreateBody(f *testing.F) {
