@@ -155,6 +155,14 @@ func (c *cgroups) resize(name string, l Limits) error {
 	return err
 }
 
+// Group makes the cgroup of a pod, or of several, with its limits, if it is not there, and otherwise sets them.
+func Group(name string, l Limits) error {
+	if err := findCgroups(cgroupRoot).create(name, l); err != nil && l.bind() {
+		return err
+	}
+	return nil
+}
+
 // Resize changes the limits of a container's cgroup while it runs.
 func Resize(cgroup string, l Limits) error { return findCgroups(cgroupRoot).resize(cgroup, l) }
 

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -69,11 +68,9 @@ func (s *shim) startExec(run *shimRun, r *request) (cmd *exec.Cmd, names []strin
 	}()
 	attr := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: run.UID, Gid: run.GID, Groups: run.Groups},
 		Setsid: true}
-	leave, err := s.enterContainer(run, attr)
-	if err != nil {
+	if err := enterContainer(run); err != nil {
 		return nil, nil, nil, err
 	}
-	defer leave()
 	dir := run.Dir
 	if dir == "" {
 		dir = "/"
@@ -125,47 +122,89 @@ func (s *shim) startExec(run *shimRun, r *request) (cmd *exec.Cmd, names []strin
 	if err := restrict(&run.Container); err != nil {
 		return nil, nil, files, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := startHeld(cmd, func(pid int) error { return s.admit(run, pid) }); err != nil {
 		return nil, nil, files, err
 	}
 	return cmd, names, files, nil
 }
 
-// enterContainer moves this thread, and thus the process that it will start, to where the container is.
-func (s *shim) enterContainer(run *shimRun, attr *syscall.SysProcAttr) (leave func(), err error) {
-	leave = func() {}
-	if s.cgroups.v2 {
-		if f, err := os.Open(s.cgroups.folders(run.Cgroup)[0]); err == nil {
-			attr.UseCgroupFD, attr.CgroupFD = true, int(f.Fd())
-			leave = func() { _ = f.Close() }
-		}
-	} else {
-		for _, dir := range s.cgroups.folders(run.Cgroup) {
-			if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte(strconv.Itoa(unix.Gettid())), 0); err != nil &&
-				run.Limits.bind() {
-				return leave, fmt.Errorf("cgroup: %w", err)
-			}
-		}
+// admit puts a process that was started beside a container's own under its limits.
+func (s *shim) admit(run *shimRun, pid int) error {
+	setOOMScore(fmt.Sprintf("/proc/%d", pid), run.OOMScore)
+	if err := s.cgroups.enter(run.Cgroup, pid); err != nil && run.Limits.bind() {
+		return err
 	}
+	return nil
+}
+
+// enterContainer moves this thread, and thus the process that it will start, into the container's namespaces.
+func enterContainer(run *shimRun) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil { // a thread can change its mounts only with files of its own
-		return leave, err
+		return err
 	}
-	spaces := map[string]int{"pid": unix.CLONE_NEWPID, "mnt": unix.CLONE_NEWNS}
-	var fds []*os.File
-	defer func() { closeAll(fds) }()
-	for _, name := range []string{"pid", "mnt"} {
-		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", run.pid, name))
+	spaces := []struct {
+		name string
+		flag int
+		file *os.File
+	}{{name: "cgroup", flag: unix.CLONE_NEWCGROUP}, {name: "pid", flag: unix.CLONE_NEWPID},
+		{name: "mnt", flag: unix.CLONE_NEWNS}}
+	for i := range spaces { // all of them while /proc is the machine's
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", run.pid, spaces[i].name))
+		if errors.Is(err, os.ErrNotExist) && spaces[i].name == "cgroup" {
+			continue // the kernel has none
+		}
 		if err != nil {
-			return leave, err
+			return err
 		}
-		fds = append(fds, f)
+		defer func() { _ = f.Close() }()
+		spaces[i].file = f
 	}
-	for i, name := range []string{"pid", "mnt"} {
-		if err := unix.Setns(int(fds[i].Fd()), spaces[name]); err != nil {
-			return leave, fmt.Errorf("enter %s namespace: %w", name, err)
+	for _, space := range spaces {
+		if space.file == nil {
+			continue
+		}
+		if err := unix.Setns(int(space.file.Fd()), space.flag); err != nil {
+			return fmt.Errorf("enter %s namespace: %w", space.name, err)
 		}
 	}
-	return leave, nil
+	return nil
+}
+
+// startHeld starts a command from this thread, and lets it run only when prepare has returned. prepare runs on another
+// thread, which sees the machine's files and not a container's. The command is held as a debugger does it, after it has
+// become its program and before the first instruction of that.
+func startHeld(cmd *exec.Cmd, prepare func(pid int) error) error {
+	cmd.SysProcAttr.Ptrace = true
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	pid := cmd.Process.Pid
+	prepared := make(chan error, 1)
+	err := waitStopped(pid)
+	if err == nil {
+		go func() { prepared <- prepare(pid) }()
+		err = <-prepared
+	}
+	if err == nil {
+		if err = unix.PtraceDetach(pid); errors.Is(err, unix.ESRCH) { // it was killed meanwhile
+			err = nil
+		}
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	return err
+}
+
+// waitStopped waits until a process stops or ends, and takes nothing away from who waits for its end.
+func waitStopped(pid int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // openTerminal makes a pseudo terminal of the container that this thread is in. Its other end comes from the

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -55,6 +56,7 @@ func become(conn *net.UnixConn, o *order) error {
 	if err != nil {
 		return err
 	}
+	setOOMScore("/proc/self", c.OOMScore) // while /proc is the machine's
 	var own *ownCgroup
 	if o.InCgroup {
 		var err error
@@ -62,7 +64,8 @@ func become(conn *net.UnixConn, o *order) error {
 			return err
 		}
 	}
-	if err := enterRoot(c, scratchDir(o.PodDir, c.Name, c.Run), own); err != nil {
+	folders, err := enterRoot(c, scratchDir(o.PodDir, c.Name, c.Run), own)
+	if err != nil {
 		return err
 	}
 	if c.TTY {
@@ -83,6 +86,12 @@ func become(conn *net.UnixConn, o *order) error {
 		if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NODEV, ""); err != nil {
 			return fmt.Errorf("readOnlyRootFilesystem: %w", err)
 		}
+		for _, fd := range folders { // whatever is mounted over them now
+			if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH,
+				&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+				return fmt.Errorf("readOnlyRootFilesystem: %w", err)
+			}
+		}
 	}
 	if err := restrict(c); err != nil {
 		return err
@@ -98,7 +107,7 @@ func become(conn *net.UnixConn, o *order) error {
 		return &StartError{fmt.Sprintf("chdir to cwd (%q) set in config.json failed: %v", dir, err)}
 	}
 	if len(c.Args) == 0 {
-		return becomePause(conn, program)
+		return becomePause(conn, program, c.StopSignal)
 	}
 	path, err := findProgram(c.Args[0], c.Env)
 	if err != nil {
@@ -162,7 +171,21 @@ func restrict(c *Container) error {
 			return fmt.Errorf("capability %d: %w", number, err)
 		}
 	}
+	if c.Seccomp {
+		return confine(c.Capabilities)
+	}
 	return nil
+}
+
+// setOOMScore says when the kernel is to kill a process, given its folder in /proc. An agent that is not allowed to
+// make some less likely than others leaves them all alike.
+func setOOMScore(proc string, score int32) {
+	f, err := os.OpenFile(proc+"/oom_score_adj", os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return
+	}
+	_, _ = f.WriteString(strconv.Itoa(int(score)))
+	_ = f.Close()
 }
 
 // setUser changes the user of this thread, for good.

@@ -18,84 +18,93 @@ import (
 
 // enterRoot makes the container's view of the files and moves into it: the host's root, with all that is written
 // kept apart in scratch, own /proc, /dev, /tmp and /run, and the mounts that were asked for. All of it belongs
-// to the mount namespace and goes with it.
-func enterRoot(c *Container, scratch string, cgroup *ownCgroup) error {
+// to the mount namespace and goes with it. It returns the mounts of the container's own folders.
+func enterRoot(c *Container, scratch string, cgroup *ownCgroup) (folders []int, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("private mounts: %w", err)
+		return nil, fmt.Errorf("private mounts: %w", err)
 	}
 	sources, places, err := openSources(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	root, own, err := overlay(scratch)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := addDisks(root, c.Hide); err != nil {
-		return err
+		return nil, err
 	}
 	ownFds := map[string]int{}
 	for target, dir := range own {
 		fd, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		ownFds[target] = fd
 	}
 	if err := unix.Chdir(root); err != nil {
-		return err
+		return nil, err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil { // the old root lies over the new one
-		return fmt.Errorf("pivot_root: %w", err)
+		return nil, fmt.Errorf("pivot_root: %w", err)
 	}
 	if err := os.Chdir("/"); err != nil { // which is below the old root, that "/" as a path does not see
-		return err
+		return nil, err
 	}
 	if err := systemMounts(c); err != nil {
-		return err
+		return nil, err
 	}
 	if err := cgroup.show(c.Privileged); err != nil {
-		return err
+		return nil, err
 	}
 	owned := map[uint64]bool{} // mounts of what the agent keeps for the container, in the folder that is hidden
 	for target, fd := range ownFds {
 		id, err := bind(fd, target, true, mountFlags{})
 		if err != nil {
-			return fmt.Errorf("%s: %w", target, err)
+			return nil, fmt.Errorf("%s: %w", target, err)
 		}
 		owned[id] = true
+		mount, err := unix.Open(target, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		folders = append(folders, mount)
 	}
 	// The container's mounts can hide /proc and /dev.
 	mountinfo, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = mountinfo.Close() }()
 	nothing, err := unix.Open("/dev/null", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = unix.Close(nothing) }()
 	usual, err := openDevices()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := hideInRoot(c.Hide, nothing); err != nil {
-		return err
+	hide := c.Hide
+	if !c.Privileged {
+		hide = slices.Concat(hide, maskedPaths)
+	}
+	if err := hideInRoot(hide, nothing); err != nil {
+		return nil, err
 	}
 	if err := bindAll(c, sources, owned); err != nil {
-		return err
+		return nil, err
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil { // only now: what is detached cannot be bound
-		return fmt.Errorf("old root: %w", err)
+		return nil, fmt.Errorf("old root: %w", err)
 	}
 	if err := os.Chdir("/"); err != nil {
-		return err
+		return nil, err
 	}
 	if err := cover(places, owned, mountinfo, nothing); err != nil {
-		return err
+		return nil, err
 	}
-	return shareDevices(mountinfo, usual)
+	return folders, shareDevices(mountinfo, usual)
 }
 
 // openDevices opens the devices that every container may use.
@@ -193,6 +202,10 @@ func bindAll(c *Container, sources []int, owned map[uint64]bool) error {
 		var flags mountFlags
 		if !c.Privileged {
 			flags.all = unix.MOUNT_ATTR_NODEV // the device of a disk shows what is on it, hidden or not
+		}
+		flags.all |= m.Flags
+		if m.ReadOnly && m.Recursive {
+			flags.all |= unix.MOUNT_ATTR_RDONLY
 		}
 		if m.ReadOnly {
 			flags.top = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
@@ -382,6 +395,12 @@ var devices = map[string]uint32{
 	"urandom": 1<<8 | 9, "tty": 5 << 8,
 }
 
+// maskedPaths show nothing to containers that are not privileged: procMount Default, as other runtimes have it.
+var maskedPaths = []string{
+	"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+	"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+}
+
 // systemMounts are /proc, /sys and /dev.
 func systemMounts(c *Container) error {
 	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
@@ -427,7 +446,7 @@ func systemMounts(c *Container) error {
 	if c.Privileged {
 		return nil
 	}
-	for _, path := range []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"} {
+	for _, path := range []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"} {
 		if _, err := os.Stat(path); err != nil {
 			continue
 		}

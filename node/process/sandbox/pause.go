@@ -3,7 +3,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -19,7 +18,7 @@ import (
 // in its other threads.
 
 // becomePause does not return but with an error. The pause closes the connection when it is ready for signals.
-func becomePause(conn *net.UnixConn, program *os.File) error {
+func becomePause(conn *net.UnixConn, program *os.File, stopSignal int) error {
 	f, err := conn.File()
 	if err != nil {
 		return err
@@ -29,20 +28,33 @@ func becomePause(conn *net.UnixConn, program *os.File) error {
 			return err
 		}
 	}
-	args := []string{pauseName, strconv.Itoa(descriptor(f)), strconv.Itoa(descriptor(program))}
+	args := []string{pauseName}
+	for _, number := range []int{stopSignal, descriptor(f), descriptor(program)} {
+		args = append(args, strconv.Itoa(number))
+	}
 	err = syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", descriptor(program)), args, []string{"GOMAXPROCS=1"})
 	return fmt.Errorf("run the agent's program as the container's user: %w", err)
 }
 
 // pauseMain is the process of a container without a command.
 func pauseMain() int {
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
-	for _, arg := range os.Args[1:] {
-		fd, err := strconv.Atoi(arg)
-		if err = errors.Join(err, unix.Close(fd)); err != nil {
+	var numbers [3]int // the signal to end at, and two descriptors
+	for i := range numbers {
+		if i+1 >= len(os.Args) {
 			return 1
 		}
+		var err error
+		if numbers[i], err = strconv.Atoi(os.Args[i+1]); err != nil {
+			return 1
+		}
+	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
+	if numbers[0] > 0 {
+		signal.Notify(ended, syscall.Signal(numbers[0]))
+	}
+	if unix.Close(numbers[1]) != nil || unix.Close(numbers[2]) != nil {
+		return 1
 	}
 	<-ended
 	return 0

@@ -128,7 +128,22 @@ func hiddenPlaces(paths []string, mounts []mounted) ([]hidden, error) {
 		h.device, h.inode = uint64(st.Dev), st.Ino
 		all = append(all, h)
 	}
-	return all, nil
+	return append(all, memoryWithin(paths, mounts)...), nil
+}
+
+// memoryWithin are the file systems in memory that are mounted in what is hidden, such as volumes of Secrets. They are
+// places of their own.
+func memoryWithin(paths []string, mounts []mounted) (all []hidden) {
+	for _, m := range mounts {
+		if m.kind != "tmpfs" || !under(m.at, paths) {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Stat(m.at, &st) == nil {
+			all = append(all, hidden{place: place{m.device, m.root}, device: uint64(st.Dev), inode: st.Ino})
+		}
+	}
+	return all
 }
 
 var errHidden = errors.New("it is in a folder or file of the node agent's that containers do not see")
@@ -183,11 +198,11 @@ func cover(places []hidden, own map[uint64]bool, mountinfo io.ReadSeeker, nothin
 		for _, h := range places {
 			target := m.at
 			switch {
-			case m.device != h.place.device:
+			case m.device != h.place.device || own[m.id] && under(m.root, []string{h.path}):
 				continue
 			case under(h.path, []string{m.root}):
 				target = filepath.Join(m.at, strings.TrimPrefix(h.path, strings.TrimSuffix(m.root, "/")))
-			case !under(m.root, []string{h.path}) || own[m.id]:
+			case !under(m.root, []string{h.path}):
 				continue
 			}
 			if err := coverOne(target, &h, under(h.path, []string{m.root}), nothing); err != nil {

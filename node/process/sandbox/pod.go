@@ -254,20 +254,25 @@ func (p *Pod) CloseStdin(name string, run int32) error {
 	return tell(p.Dir, &request{Op: opCloseStdin, Name: name, Run: run})
 }
 
-// Stop kills whatever of the pod runs, and its shim, and takes its cgroup away. Logs and exit records stay.
-func (p *Pod) Stop(cgroup string) error {
+// Stop kills whatever of the pod runs, and its shim, and takes its cgroup away, which is one of these. Logs and exit
+// records stay.
+func (p *Pod) Stop(cgroup ...string) error {
 	c := findCgroups(cgroupRoot)
 	if err := tell(p.Dir, &request{Op: opQuit}); err != nil && !errors.Is(err, ErrGone) {
 		return err
 	}
 	_ = os.Remove(filepath.Join(p.Dir, socketName))
-	c.kill(cgroup)
-	return c.remove(cgroup)
+	var failed error
+	for _, name := range cgroup {
+		c.kill(name)
+		failed = errors.Join(failed, c.remove(name))
+	}
+	return failed
 }
 
 // Remove is Stop, and takes the pod's folder away.
-func (p *Pod) Remove(cgroup string) error {
-	if err := p.Stop(cgroup); err != nil {
+func (p *Pod) Remove(cgroup ...string) error {
+	if err := p.Stop(cgroup...); err != nil {
 		return err
 	}
 	if err := unmountBelow(p.Dir); err != nil {
@@ -294,13 +299,18 @@ func unmountBelow(dir string) error {
 	return failed
 }
 
-// MountMemory mounts a file system in memory, of so many bytes at most where that is not 0, for an emptyDir.
+// MountMemory mounts a file system in memory, of so many bytes at most where that is not 0, which is never swapped
+// where the kernel can do that (Linux 6.4).
 func MountMemory(dir string, size int64) error {
 	options := "mode=0777"
 	if size > 0 {
 		options += fmt.Sprintf(",size=%d", size)
 	}
-	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
+	err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options+",noswap")
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
+	}
+	return err
 }
 
 // PIDs are how many processes and threads a cgroup has; 0 where that is not known.

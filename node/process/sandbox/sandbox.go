@@ -20,6 +20,7 @@
 //	pids.go      containers that see each other's processes
 //	init.go      from a new process to the container's command
 //	pause.go     what stands for a command that is not there
+//	seccomp.go   the calls of the kernel that it may make
 //	mounts.go    its files; places.go: those that it must not see
 //	network.go   pods on the router of this machine
 //	cgroup.go    limits and usage, v1 and v2; owncgroup.go: what a container sees of them
@@ -47,7 +48,7 @@ type Config struct {
 type Container struct {
 	Name string   `json:"name"`
 	Run  int32    `json:"run"`
-	Args []string `json:"args"` // none is a pause, which ends on SIGTERM
+	Args []string `json:"args"` // none is a pause, which ends on SIGTERM and StopSignal
 	Env  []string `json:"env"`
 	Dir  string   `json:"dir"` // its working directory; "" is /
 
@@ -59,7 +60,14 @@ type Container struct {
 	Privileged      bool  `json:"privileged,omitempty"`
 	NoNewPrivileges bool  `json:"noNewPrivileges,omitempty"`
 	ReadOnlyRoot    bool  `json:"readOnlyRoot,omitempty"`
-	HostPID         bool  `json:"hostPID,omitempty"`
+	// Seccomp gives it the profile RuntimeDefault, unless it is Privileged.
+	Seccomp bool `json:"seccomp,omitempty"`
+	// OOMScore is how soon the kernel kills its processes when the machine has no memory left
+	// (proc_pid_oom_score_adj(5)).
+	OOMScore int32 `json:"oomScore,omitempty"`
+	// StopSignal ends it; 0 is SIGTERM.
+	StopSignal int  `json:"stopSignal,omitempty"`
+	HostPID    bool `json:"hostPID,omitempty"`
 	// Target is the container whose PID namespace this one shares, where it is to see another's processes.
 	Target string `json:"target,omitempty"`
 
@@ -81,6 +89,11 @@ type Mount struct {
 	SubPath  string `json:"subPath,omitempty"` // within Source; it cannot lead out of it
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
+	// Recursive has ReadOnly hold for all that is mounted within Source.
+	Recursive bool `json:"recursive,omitempty"`
+	// Flags are more attributes of the mount, and of all that is mounted within Source: MOUNT_ATTR_… of
+	// mount_setattr(2).
+	Flags uint64 `json:"flags,omitempty"`
 	// Own marks a Source of the agent's, which may be below a hidden path. Where it is not set, users chose the path.
 	Own bool `json:"own,omitempty"`
 }
@@ -97,6 +110,12 @@ type Limits struct {
 // bind reports that there is something that a container must not exceed. Where there is not, it runs on a
 // machine without cgroups as well.
 func (l Limits) bind() bool { return l.CPUQuota > 0 || l.MemoryBytes > 0 || l.PodPIDs > 0 }
+
+// Loosest is what neither of two limits keeps anything from; where only one of them has a limit, that one's.
+func (l Limits) Loosest(other Limits) Limits {
+	return Limits{CPUShares: max(l.CPUShares, other.CPUShares), CPUQuota: max(l.CPUQuota, other.CPUQuota),
+		MemoryBytes: max(l.MemoryBytes, other.MemoryBytes), MemoryMin: max(l.MemoryMin, other.MemoryMin)}
+}
 
 // Exit is how a run ended.
 type Exit struct {
