@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
@@ -286,6 +287,10 @@ func (t *Target) get(ctx context.Context, a *corev1.HTTPGetAction) (code int, bo
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return t.Dial(ctx, host, port) },
 	}
+	if a.Protocol != nil && *a.Protocol == corev1.HTTPProtocolHTTP2 {
+		transport.Protocols = new(http.Protocols)
+		transport.Protocols.SetUnencryptedHTTP2(true)
+	}
 	client := &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		switch {
 		case r.URL.Hostname() != via[0].URL.Hostname():
@@ -306,8 +311,12 @@ func (t *Target) get(ctx context.Context, a *corev1.HTTPGetAction) (code int, bo
 
 // grpc asks by gRPC's health checking protocol.
 func (t *Target) grpc(ctx context.Context, a *corev1.GRPCAction) error {
+	security := insecure.NewCredentials()
+	if a.Mode != nil && *a.Mode == corev1.GRPCProbeModeTLS {
+		security = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
+	}
 	conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(t.PodIP, strconv.Itoa(int(a.Port))),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("kube-probe/1.37"),
+		grpc.WithTransportCredentials(security), grpc.WithUserAgent("kube-probe/1.37"),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return t.Dial(ctx, t.PodIP, uint16(a.Port))
 		}))

@@ -11,12 +11,14 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
@@ -314,4 +316,37 @@ func TestHook_RunsAHandlerToItsEnd(t *testing.T) {
 		require.NoError(t, at.Hook(ctx, sleep, clock.RealClock{}), "it is cut short")
 		require.Equal(t, 6*time.Second, time.Since(began))
 	})
+}
+
+func TestProbe_SpeaksHTTP2AndTLSWhereItIsAskedTo(t *testing.T) {
+	t.Parallel()
+	var protocol atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		protocol.Store(int32(r.ProtoMajor))
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	one := target()
+	for want, p := range map[int32]*corev1.HTTPProtocol{1: nil, 2: ptr.To(corev1.HTTPProtocolHTTP2)} {
+		action := &corev1.HTTPGetAction{Port: intstr.FromInt(portOf(t, server)), Protocol: p}
+		code, _, err := one.get(t.Context(), action)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, code)
+		require.Equal(t, want, protocol.Load())
+	}
+
+	secure := httptest.NewTLSServer(nil) // for its certificate
+	defer secure.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	health, checker := grpc.NewServer(grpc.Creds(credentials.NewTLS(secure.TLS))), health.NewServer()
+	healthpb.RegisterHealthServer(health, checker)
+	go func() { _ = health.Serve(listener) }()
+	defer health.Stop()
+	port := int32(listener.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, one.grpc(t.Context(), &corev1.GRPCAction{Port: port, Mode: ptr.To(corev1.GRPCProbeModeTLS)}))
+	require.Error(t, one.grpc(t.Context(), &corev1.GRPCAction{Port: port}))
 }

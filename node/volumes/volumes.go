@@ -33,7 +33,8 @@ import (
 // Volumes makes the volumes of pods, as folders of this machine. It is safe for concurrent use, for different pods.
 type Volumes struct {
 	Clock clock.PassiveClock
-	// Memory mounts a file system in memory of so many bytes.
+	// Memory mounts a file system in memory of so many bytes at most, for what must not be on a disk; where it is nil,
+	// all is on the disk.
 	Memory func(dir string, size int64) error
 	// Visible refuses paths of this machine that containers must not see; nil refuses none.
 	Visible func(path string) error
@@ -79,9 +80,11 @@ func (v *Volumes) one(ctx context.Context, e *environment.Environment, volume *c
 	case s.HostPath != nil:
 		return Source{Path: s.HostPath.Path}, v.hostPath(s.HostPath)
 	case s.PersistentVolumeClaim != nil:
-		return v.claim(ctx, e, s.PersistentVolumeClaim.ClaimName)
+		source, err := v.claim(ctx, e, s.PersistentVolumeClaim.ClaimName, nil)
+		source.ReadOnly = s.PersistentVolumeClaim.ReadOnly
+		return source, err
 	case s.Ephemeral != nil:
-		return v.claim(ctx, e, e.Pod.Name+"-"+volume.Name)
+		return v.claim(ctx, e, e.Pod.Name+"-"+volume.Name, e.Pod)
 	case s.EmptyDir != nil:
 		return Source{Path: dir, Own: true}, v.emptyDir(e.Pod, s.EmptyDir, dir)
 	}
@@ -89,10 +92,28 @@ func (v *Volumes) one(ctx context.Context, e *environment.Environment, volume *c
 	if err != nil {
 		return Source{}, err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := v.payloadFolder(dir, volume.ConfigMap == nil); err != nil {
 		return Source{}, err
 	}
 	return Source{Path: dir, Own: true, ReadOnly: true}, p.write(dir, FSGroup(e.Pod))
+}
+
+// payloadFolder makes the folder of a payload: what may be secret is in memory, and no disk ever has it.
+func (v *Volumes) payloadFolder(dir string, memory bool) error {
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // as it was made
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil || !memory || v.Memory == nil {
+		return err
+	}
+	if err := v.Memory(dir, 0); err != nil {
+		return errors.Join(err, os.Remove(dir))
+	}
+	return os.Chmod(dir, 0o755)
 }
 
 // hostPath is a path that a user chose.
@@ -159,11 +180,17 @@ func (v *Volumes) emptyDir(pod *corev1.Pod, s *corev1.EmptyDirVolumeSource, dir 
 		}
 	}
 	mode := fs.FileMode(0o777)
+	if s.Mode != nil {
+		mode = fs.FileMode(*s.Mode & 0o777)
+		if *s.Mode&0o1000 != 0 {
+			mode |= fs.ModeSticky
+		}
+	}
 	if gid := FSGroup(pod); gid != nil {
 		if err := os.Chown(dir, -1, int(*gid)); err != nil {
 			return err
 		}
-		mode |= fs.ModeSetgid
+		mode |= fs.ModeSetgid | 0o070
 	}
 	return os.Chmod(dir, mode)
 }
@@ -210,11 +237,17 @@ func hostPath(s *corev1.HostPathVolumeSource) error {
 	return nil
 }
 
-// claim is the folder behind a claim: of a PersistentVolume that is one on this machine.
-func (v *Volumes) claim(ctx context.Context, e *environment.Environment, name string) (Source, error) {
+// claim is the folder behind a claim: of a PersistentVolume that is one on this machine. owner, where it is not nil, is
+// the pod that the claim was made for: another of that name is none of its volumes.
+func (v *Volumes) claim(ctx context.Context, e *environment.Environment, name string, owner *corev1.Pod) (
+	Source, error) {
 	claim, err := e.Client.CoreV1().PersistentVolumeClaims(e.Pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return Source{}, err
+	}
+	if owner != nil && !metav1.IsControlledBy(claim, owner) {
+		return Source{}, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", claim.Namespace,
+			claim.Name, owner.Namespace, owner.Name)
 	}
 	if claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName == "" {
 		return Source{}, fmt.Errorf("claim %q is not bound", name)
@@ -241,6 +274,9 @@ func (v *Volumes) claim(ctx context.Context, e *environment.Environment, name st
 	}
 	if s := pv.Spec.HostPath; s != nil {
 		return source, claimedFolder(s, FSGroup(e.Pod))
+	}
+	if gid := FSGroup(e.Pod); gid != nil {
+		return source, setGroup(source.Path, int(*gid), onRootMismatch(e.Pod))
 	}
 	_, err = os.Stat(source.Path)
 	return source, err
