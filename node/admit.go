@@ -30,6 +30,7 @@ var refusals = []func(a *agent, n *hostedNode, pod *corev1.Pod) *refusal{
 	refuseAtShutdown,
 	refuseOtherSystem,
 	refuseSysctls,
+	refuseUnsupported,
 }
 
 // admit decides whether a pod that is bound to a node may run there; nil says that it may, and takes the room for it.
@@ -90,6 +91,16 @@ func refuseOtherSystem(_ *agent, _ *hostedNode, pod *corev1.Pod) *refusal {
 	return nil
 }
 
+// refuseUnsupported keeps pods away whose spec the runtime cannot honour.
+func refuseUnsupported(a *agent, _ *hostedNode, pod *corev1.Pod) *refusal {
+	if runtime, ok := a.runtime.(runtime.Admission); ok {
+		if why := runtime.Unsupported(pod); why != "" {
+			return &refusal{"PodFeatureUnsupported", why}
+		}
+	}
+	return nil
+}
+
 // takeRoom takes what the pod asks for.
 func (a *agent) takeRoom(n *hostedNode, pod *corev1.Pod, wanted *wanted) *refusal {
 	capacity := a.capacityFor(n, wanted)
@@ -123,15 +134,15 @@ func (a *agent) takeRoom(n *hostedNode, pod *corev1.Pod, wanted *wanted) *refusa
 
 // capacityFor is what a node has for a pod: with extended resources, also what others have put into its status.
 func (a *agent) capacityFor(n *hostedNode, w *wanted) corev1.ResourceList {
-	capacity := a.Capacity
+	capacity := a.allocatable
 	for name := range w.requests {
-		if has(a.Capacity, name) || !isExtended(name) {
+		if has(a.allocatable, name) || !isExtended(name) {
 			continue
 		}
 		if node, err := n.link.nodes.Get(n.name); err == nil {
-			capacity = maps.Clone(a.Capacity)
+			capacity = maps.Clone(a.allocatable)
 			for name, quantity := range node.Status.Allocatable {
-				if isExtended(name) && !has(a.Capacity, name) {
+				if isExtended(name) && !has(a.allocatable, name) {
 					capacity[name] = quantity
 				}
 			}

@@ -30,6 +30,7 @@ type agent struct {
 	runtime      runtime.Runtime
 	cidrs        *cidrs
 	nodes        map[string]*hostedNode // fixed
+	allocatable  corev1.ResourceList    // of each of them
 	missing      atomic.Int64           // of them, how many have yet to be registered
 	shuttingDown atomic.Bool
 	thresholds   []threshold // for eviction
@@ -55,7 +56,7 @@ type nodeTask struct {
 
 // String implements fmt.Stringer.
 func (t nodeTask) String() string {
-	return [...]string{"node " + t.node, "the lease of node " + t.node, "the pressure on node " + t.node}[t.kind]
+	return [...]string{"node ", "the lease of node ", "the pressure on node ", "the storage of node "}[t.kind] + t.node
 }
 
 type taskKind int
@@ -64,6 +65,7 @@ const (
 	syncNode taskKind = iota
 	renewLease
 	watchPressure
+	limitStorage
 )
 
 // nodeWorkers is how many tasks of n nodes are worked on at a time. On a server that is slow to answer, too
@@ -74,7 +76,7 @@ func nodeWorkers(n int) int { return min(2*n, min(max(4, n/8), 128)) }
 // newAgent is an agent whose nodes share one link, or have one each, in the order of their names.
 func newAgent(links []*link, o Options, newRuntime func(runtime.Host) (runtime.Runtime, error)) (*agent, error) {
 	a := &agent{
-		Options: o, links: links, started: o.Clock.Now(),
+		Options: o, links: links, started: o.Clock.Now(), allocatable: o.allocatable(),
 		cidrs: newCIDRs(o.MaxPods), nodes: map[string]*hostedNode{}, states: map[types.UID]*podState{},
 	}
 	for i, name := range o.Names {
@@ -205,6 +207,9 @@ func (a *agent) doNode(ctx context.Context, t nodeTask) error {
 	case watchPressure:
 		a.watchPressure(n)
 		return nil
+	case limitStorage:
+		a.limitStorage(n)
+		return nil
 	}
 	return a.syncNode(ctx, n)
 }
@@ -240,6 +245,9 @@ func (a *agent) nodeSeen(node *corev1.Node, appeared bool) {
 		a.nodeQueue.Add(nodeTask{node.Name, renewLease})
 		if len(a.thresholds) > 0 {
 			a.nodeQueue.Add(nodeTask{node.Name, watchPressure})
+		}
+		if _, ok := a.runtime.(runtime.Machine); ok {
+			a.nodeQueue.Add(nodeTask{node.Name, limitStorage})
 		}
 	}
 }

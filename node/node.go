@@ -17,9 +17,11 @@
 //	staticpods.go pods that the agent makes from a folder     (mirrors.go: the record by which it knows them)
 //	reclaim.go    folders of volumes that are no more
 //	admit.go      whether a pod that was bound to a node may run there
+//	reserved.go   what of a node no pod may have
 //	sysctls.go    … and which parameters of the kernel it may set
 //	resize.go     a running pod gets other resources
 //	eviction.go   which pod goes where a node is short of something (pressure.go, evictionconfig.go, observe.go)
+//	storage.go    … and which one where it takes more of the disk than it may
 //	shutdown.go   the orderly end of a node
 //	logs.go       which part of a log a client wants
 //
@@ -92,6 +94,9 @@ type Options struct {
 	// Hide are files and folders of this machine that no container may see, besides DataDir: by no path, and
 	// in no volume.
 	Hide []string
+	// Agents is a folder of this machine in which its agents tell each other what they hide from containers; none where
+	// empty.
+	Agents string
 	// VolumeRoots are the folders of this machine right below which volumes of the class of node-local
 	// folders are. Of a volume that is reclaimed the agent removes the folder there, and nothing anywhere
 	// else.
@@ -107,6 +112,8 @@ type Options struct {
 	MaxPods int
 	// Capacity replaces or adds to what each Node has; see DefaultCapacity.
 	Capacity corev1.ResourceList
+	// Reserved is what of the Capacity no pod may have: it is the machine's and the agent's.
+	Reserved corev1.ResourceList
 	// MaxPodPIDs is how many processes and threads a pod may have with the process runtime; as many as it
 	// likes where zero.
 	MaxPodPIDs int64
@@ -204,6 +211,9 @@ func (o *Options) complete() error {
 		capacity[name] = quantity
 	}
 	o.Capacity = capacity
+	if err := o.checkReserved(); err != nil {
+		return err
+	}
 	if o.Address == "" {
 		o.Address = "127.0.0.1"
 	}
@@ -266,9 +276,9 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 func (o *Options) newRuntime(h runtime.Host) (runtime.Runtime, error) {
 	if o.Runtime == Process {
 		return process.New(h, process.Options{
-			DataDir: o.DataDir, Hide: o.Hide, VolumeRoots: o.VolumeRoots, MaxPodPIDs: o.MaxPodPIDs,
+			DataDir: o.DataDir, Hide: o.Hide, Agents: o.Agents, VolumeRoots: o.VolumeRoots, MaxPodPIDs: o.MaxPodPIDs,
 			OpenRouter: o.OpenRouter, Address: o.Address, ClusterDNS: o.ClusterDNS, ClusterDomain: o.ClusterDomain,
-			Capacity: o.Capacity, Clock: o.Clock, Log: o.Log,
+			Capacity: o.Capacity, Allocatable: o.allocatable(), Reserved: o.Reserved, Clock: o.Clock, Log: o.Log,
 		})
 	}
 	return simulated.New(simulated.Options{StartDelay: o.StartDelay, Script: o.Script, Now: o.Clock.Now}), nil

@@ -74,7 +74,7 @@ var declaredFeatures = []string{"ExtendWebSocketsToKubelet"}
 // time at which they came to be what they are.
 func (a *agent) nodeStatus(n *hostedNode, old *corev1.NodeStatus, now time.Time) corev1.NodeStatus {
 	status := *old.DeepCopy()
-	setResources(&status, a.Capacity)
+	setResources(&status, a.Capacity, a.allocatable)
 	status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeInternalIP, Address: a.Address},
 		{Type: corev1.NodeHostName, Address: n.name},
@@ -103,8 +103,8 @@ func (a *agent) nodeStatus(n *hostedNode, old *corev1.NodeStatus, now time.Time)
 }
 
 // setResources writes what the agent knows of into a status, beside what others have put there, as the kubelet
-// does: what is in the capacity can be allocated, and an extended resource that is not cannot.
-func setResources(status *corev1.NodeStatus, own corev1.ResourceList) {
+// does: what is in the capacity and not reserved can be allocated, and an extended resource that is not cannot.
+func setResources(status *corev1.NodeStatus, own, ownAllocatable corev1.ResourceList) {
 	capacity, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
 	maps.Copy(capacity, status.Capacity)
 	maps.Copy(capacity, own)
@@ -114,6 +114,7 @@ func setResources(status *corev1.NodeStatus, own corev1.ResourceList) {
 		}
 	}
 	maps.Copy(allocatable, capacity)
+	maps.Copy(allocatable, ownAllocatable)
 	status.Capacity, status.Allocatable = capacity, allocatable
 }
 

@@ -472,6 +472,9 @@ func (p *podState) restarts(c *containerRun) bool {
 	if c.restart {
 		return true
 	}
+	if ruled(c.spec, c.ended.ExitCode) {
+		return true
+	}
 	policy := p.pod.Spec.RestartPolicy
 	if c.spec.RestartPolicy != nil {
 		policy = corev1.RestartPolicy(*c.spec.RestartPolicy)
@@ -484,6 +487,18 @@ func (p *podState) restarts(c *containerRun) bool {
 	default:
 		return true
 	}
+}
+
+// ruled reports that a container's restartPolicyRules restart it after an exit (KEP-5307). The first rule that matches
+// decides, and restarting is all that one can do here.
+func ruled(c *corev1.Container, code int32) bool {
+	return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
+		if r.Action != corev1.ContainerRestartRuleActionRestart || r.ExitCodes == nil {
+			return false
+		}
+		in := slices.Contains(r.ExitCodes.Values, code)
+		return in == (r.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
+	})
 }
 
 // ended reports that nothing of the pod's work runs or will run again.

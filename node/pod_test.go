@@ -368,3 +368,23 @@ func TestStatus_HasTwelveKilobytesOfTerminationMessages(t *testing.T) {
 	}
 	require.Len(t, p.app[0].ended.Message, 4096, "what the state machine has is as it was")
 }
+
+func TestPod_RestartsByTheRulesOfAContainer(t *testing.T) {
+	t.Parallel()
+	never := corev1.ContainerRestartPolicyNever
+	for code, restarts := range map[string]bool{"42": true, "43": false, "7": true, "0": false} {
+		pod := boundPod("p", "n", simulated.AnnotationExitCode, code)
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		pod.Spec.Containers[0].RestartPolicy = &never
+		rule := func(o corev1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) corev1.ContainerRestartRule {
+			return corev1.ContainerRestartRule{Action: corev1.ContainerRestartRuleActionRestart,
+				ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: o, Values: codes}}
+		}
+		pod.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{
+			rule(corev1.ContainerRestartRuleOnExitCodesOpIn, 42),
+			rule(corev1.ContainerRestartRuleOnExitCodesOpNotIn, 0, 43)}
+		p := stepped(pod, 0)
+		p.step(start)
+		require.Equal(t, restarts, p.status(start).Phase == corev1.PodRunning, code)
+	}
+}

@@ -100,13 +100,13 @@ func (a *agent) resizePod(n *hostedNode, p *podState) {
 		return
 	}
 	wanted := wantedBy(p.pod)
-	reason, s := corev1.PodReasonInfeasible, beyond(wanted.requests, a.Capacity)
+	reason, s := corev1.PodReasonInfeasible, beyond(wanted.requests, a.allocatable)
 	message := ""
 	if s != nil {
 		n.account.settle(p.pod.UID)
 		message = fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", s.resource,
 			s.requested, s.capacity)
-	} else if s = n.account.replace(runtime.KeyOf(p.pod), wanted, a.Capacity); s != nil {
+	} else if s = n.account.replace(runtime.KeyOf(p.pod), wanted, a.allocatable); s != nil {
 		reason = corev1.PodReasonDeferred
 		message = fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 			s.resource, s.requested, s.used, s.capacity)

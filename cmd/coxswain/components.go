@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
@@ -140,7 +141,8 @@ type nodeFlags struct {
 	clusterDNS    []string
 	clusterDomain string
 
-	pids          int64 // of each pod
+	pids          int64                // of each pod
+	reserved      [2]map[string]string // for Kubernetes' own parts and for the system
 	sysctls       []string
 	eviction      node.EvictionOptions
 	evictionGrace int
@@ -158,6 +160,9 @@ func (f *nodeFlags) add(fs *pflag.FlagSet, count int) {
 		"their commands on this machine with its files (docs/node.md)")
 	fs.Int64Var(&f.pids, "pod-max-pids", -1,
 		"how many processes and threads a pod may have with --runtime process; -1 for no limit")
+	fs.StringToStringVar(&f.reserved[0], "kube-reserved", nil, "what of a Node's cpu, memory and ephemeral-storage "+
+		"no pod may have because Kubernetes' own parts need it, such as cpu=200m,memory=500Mi")
+	fs.StringToStringVar(&f.reserved[1], "system-reserved", nil, "the same for what else runs on the machine")
 	fs.StringSliceVar(&f.sysctls, "allowed-unsafe-sysctls", nil,
 		"sysctls that pods may set besides the safe ones, or prefixes of their names followed by *, such as "+
 			"kernel.msg*,net.core.somaxconn")
@@ -272,6 +277,20 @@ func (f *nodeFlags) names() []string {
 	return names
 }
 
+// agentsFolder is where the agents of a machine tell each other which of their folders containers must not see.
+const agentsFolder = "/var/lib/coxswain/agents"
+
+// allReserved is what pods may not have.
+func (f *nodeFlags) allReserved() (corev1.ResourceList, error) {
+	all := corev1.ResourceList{}
+	for i, flag := range []string{"--kube-reserved", "--system-reserved"} {
+		if err := node.AddReserved(all, f.reserved[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+	}
+	return all, nil
+}
+
 func newNode() *cobra.Command {
 	f, p := &nodeFlags{}, &processFlags{}
 	cmd := &cobra.Command{
@@ -310,7 +329,15 @@ func (f *nodeFlags) run(ctx context.Context, as identities) error {
 	if err != nil {
 		return err
 	}
+	reserved, err := f.allReserved()
+	if err != nil {
+		return err
+	}
+	if f.runtime == node.Process {
+		preferToKeep(agentOOMScore)
+	}
 	o := node.Options{
+		Reserved: reserved, Agents: agentsFolder,
 		Count: f.count, Prefix: f.prefix, Runtime: f.runtime, StaticPodPath: f.static, DataDir: f.dir, Hide: f.hide,
 		VolumeRoots: f.volumes, Identity: as.node,
 		Address: f.address, ListenAddress: f.bind, Port: f.port, ClientCAs: clients, TLS: tc,

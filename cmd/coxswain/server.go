@@ -162,6 +162,7 @@ func newAPIServer() *cobra.Command {
 				return err
 			}
 			f.components = func(s *running) error { return s.writeComponents(n) }
+			preferToKeep(apiServerOOMScore)
 			return runServer(cmd.Context(), f, func(_ context.Context, s *running) error {
 				b := banner{running: s, started: started, served: time.Now(), commands: []string{"get namespaces"}}
 				b.show(cmd.OutOrStdout(), "")

@@ -37,6 +37,7 @@ func newUp() *cobra.Command {
 			if err := n.setDNS(f.serviceCIDRs); err != nil {
 				return err
 			}
+			preferToKeep(apiServerOOMScore)
 			f.debug = map[string]http.Handler{controllers.DebugPath: c.debug}
 			f.peers = map[string]string{"controller-manager": componentstatus.InProcess,
 				"scheduler": componentstatus.InProcess}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
@@ -32,13 +33,17 @@ func (r *Runtime) containerConfig(p *livePod, c *corev1.Container, run int32) (*
 	}
 	spec := &p.env.Pod.Spec
 	pc := &sandbox.Container{
-		Name: c.Name, Run: run, Args: argv, Env: withPath(env, name), Dir: c.WorkingDir,
-		TTY: c.TTY, Stdin: c.Stdin, StdinOnce: c.StdinOnce, HostPID: spec.HostPID, Hide: r.hide,
-		Cgroup: r.podCgroup(p.env.Pod.UID) + "/" + c.Name, Limits: limits(&c.Resources),
+		Name: c.Name, Run: run, Args: argv, Dir: c.WorkingDir,
+		TTY: c.TTY, Stdin: c.Stdin, StdinOnce: c.StdinOnce, HostPID: spec.HostPID, Hide: r.hidden(),
+		Cgroup: podCgroup(r.cgroup, p.env.Pod) + "/" + c.Name, Limits: limits(&c.Resources),
+		OOMScore:   oomScore(p.env.Pod, c, amount.Of(r.Capacity[corev1.ResourceMemory], 0)),
+		StopSignal: int(stopSignal(c)),
 	}
-	if err := setRights(pc, p.env.Pod, c); err != nil {
+	user, err := setRights(pc, p.env.Pod, c)
+	if err != nil {
 		return nil, err
 	}
+	pc.Env = withPath(env, name, user.home)
 	pc.Limits.PodPIDs = r.MaxPodPIDs
 	pc.Mounts, err = r.mounts(p, c, run, env)
 	return pc, err
@@ -54,10 +59,10 @@ func targetOf(pod *corev1.Pod, c *corev1.Container) string {
 	return ""
 }
 
-func withPath(env []string, hostname string) []string {
+func withPath(env []string, hostname, home string) []string {
 	for name, value := range map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": hostname,
-		"HOME": "/root",
+		"HOME": home,
 	} {
 		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
 			env = append(env, name+"="+value)
@@ -66,13 +71,16 @@ func withPath(env []string, hostname string) []string {
 	return env
 }
 
-// maxMilliShares are the cores, in thousandths, that come to the most shares which a cgroup takes, 262,144.
-const maxMilliShares = 256_000
+// maxMilliShares are the cores, in thousandths, that come to the most shares which a cgroup takes.
+const (
+	maxShares      = 262_144
+	maxMilliShares = 256_000
+)
 
 func limits(r *corev1.ResourceRequirements) sandbox.Limits {
-	l := sandbox.Limits{CPUShares: 2}
+	l := sandbox.Limits{CPUShares: leastShares}
 	if q, ok := r.Requests[corev1.ResourceCPU]; ok {
-		l.CPUShares = max(2, min(amount.Of(q, resource.Milli), maxMilliShares)*1024/1000)
+		l.CPUShares = max(leastShares, min(amount.Of(q, resource.Milli), maxMilliShares)*1024/1000)
 	}
 	if q, ok := r.Limits[corev1.ResourceCPU]; ok {
 		l.CPUQuota = amount.Of(q, resource.Milli) * 100
@@ -87,7 +95,7 @@ func limits(r *corev1.ResourceRequirements) sandbox.Limits {
 }
 
 // setRights is the security context: the container's, and where that does not say the pod's.
-func setRights(pc *sandbox.Container, pod *corev1.Pod, c *corev1.Container) error {
+func setRights(pc *sandbox.Container, pod *corev1.Pod, c *corev1.Container) (*account, error) {
 	ps, cs := pod.Spec.SecurityContext, c.SecurityContext
 	if ps == nil {
 		ps = &corev1.PodSecurityContext{}
@@ -100,17 +108,22 @@ func setRights(pc *sandbox.Container, pod *corev1.Pod, c *corev1.Container) erro
 	if user != nil {
 		pc.UID = uint32(*user)
 	}
+	entry := lookUp(pc.UID)
+	pc.GID = entry.gid
 	if group != nil {
 		pc.GID = uint32(*group)
 	}
 	if ptr.Deref(nonRoot, false) && pc.UID == 0 {
-		return runtime.ConfigError{Err: fmt.Errorf(
+		return nil, runtime.ConfigError{Err: fmt.Errorf(
 			"container has runAsNonRoot and image will run as root (pod: %q, container: %s)",
 			pod.Name, c.Name)}
 	}
 	groups := append([]int64{int64(pc.GID)}, ps.SupplementalGroups...)
 	if ps.FSGroup != nil {
 		groups = append(groups, *ps.FSGroup)
+	}
+	if p := ps.SupplementalGroupsPolicy; p == nil || *p == corev1.SupplementalGroupsPolicyMerge {
+		groups = append(groups, entry.groups...)
 	}
 	has := make(map[uint32]bool, len(groups))
 	for _, g := range groups {
@@ -123,7 +136,9 @@ func setRights(pc *sandbox.Container, pod *corev1.Pod, c *corev1.Container) erro
 	pc.NoNewPrivileges = cs.AllowPrivilegeEscalation != nil && !*cs.AllowPrivilegeEscalation
 	pc.ReadOnlyRoot = ptr.Deref(cs.ReadOnlyRootFilesystem, false)
 	pc.Capabilities = capabilities(cs.Capabilities)
-	return nil
+	profile := first(cs.SeccompProfile, ps.SeccompProfile)
+	pc.Seccomp = profile != nil && profile.Type == corev1.SeccompProfileTypeRuntimeDefault
+	return entry, nil
 }
 
 func first[T any](values ...*T) *T {
@@ -146,8 +161,8 @@ func capabilities(c *corev1.Capabilities) []int {
 	}
 	change := func(list []corev1.Capability, to bool) {
 		for _, one := range list {
-			name := strings.TrimPrefix(strings.ToUpper(string(one)), "CAP_")
-			if name != "ALL" {
+			name := capabilityName(one)
+			if name != allCapabilities {
 				names[name] = to
 				continue
 			}
@@ -198,8 +213,10 @@ func (r *Runtime) mounts(p *livePod, c *corev1.Container, run int32, env []strin
 				m.Name, c.Name, err)}
 		}
 		all = append(all, sandbox.Mount{
-			Source: source.Path, SubPath: sub, Target: m.MountPath, ReadOnly: m.ReadOnly ||
-				source.ReadOnly, Own: source.Own,
+			Source: source.Path, SubPath: sub, Target: m.MountPath, ReadOnly: m.ReadOnly || source.ReadOnly,
+			Recursive: ptr.Deref(m.RecursiveReadOnly, corev1.RecursiveReadOnlyDisabled) !=
+				corev1.RecursiveReadOnlyDisabled,
+			Flags: mountFlags(m.BindMountOptions), Own: source.Own,
 		})
 	}
 	message := r.messagePath(p, c.Name, run)
@@ -212,9 +229,10 @@ func (r *Runtime) mounts(p *livePod, c *corev1.Container, run int32, env []strin
 	if err := os.Chmod(message, 0o666); err != nil {
 		return nil, err
 	}
-	own := map[string]string{c.TerminationMessagePath: message, "/etc/resolv.conf": filepath.Join(p.Dir, "resolv.conf")}
+	own := map[string]string{c.TerminationMessagePath: message, "/etc/resolv.conf": filepath.Join(p.Dir, "resolv.conf"),
+		"/etc/hosts": filepath.Join(p.Dir, "hosts")}
 	if !p.env.Pod.Spec.HostNetwork {
-		own["/etc/hosts"], own["/etc/hostname"] = filepath.Join(p.Dir, "hosts"), filepath.Join(p.Dir, "hostname")
+		own["/etc/hostname"] = filepath.Join(p.Dir, "hostname")
 	}
 	for target, source := range own {
 		taken := slices.ContainsFunc(all, func(m sandbox.Mount) bool { return filepath.Clean(m.Target) == target })
@@ -223,6 +241,15 @@ func (r *Runtime) mounts(p *livePod, c *corev1.Container, run int32, env []strin
 		}
 	}
 	return all, nil
+}
+
+// mountFlags are the attributes of a mount that options stand for.
+func mountFlags(options []string) (flags uint64) {
+	for _, o := range options {
+		flags |= map[string]uint64{"noexec": unix.MOUNT_ATTR_NOEXEC, "nodev": unix.MOUNT_ATTR_NODEV,
+			"nosuid": unix.MOUNT_ATTR_NOSUID}[o]
+	}
+	return flags
 }
 
 // makeSubPath makes the folder within a volume that is to be mounted, where there is nothing of that name.
@@ -260,8 +287,13 @@ func (r *Runtime) writeNetworkFiles(pod *corev1.Pod, ip, dir string) error {
 	if err != nil {
 		return err
 	}
+	machineHosts, err := os.ReadFile("/etc/hosts")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	resolv, warnings := podResolver(pod, parseResolver(string(machine)), r.ClusterDNS, r.ClusterDomain)
-	for file, text := range map[string]string{"hosts": hosts(pod, ip, r.ClusterDomain), "hostname": name + "\n",
+	for file, text := range map[string]string{
+		"hosts": hosts(pod, ip, r.ClusterDomain, string(machineHosts)), "hostname": name + "\n",
 		"resolv.conf": resolv.String()} {
 		path := filepath.Join(dir, file)
 		if old, err := readContainerFile(path, int64(len(text))+1); err == nil && string(old) == text {

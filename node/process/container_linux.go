@@ -7,11 +7,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -45,6 +47,9 @@ func (r *Runtime) Start(pod *corev1.Pod, c *corev1.Container, run int32, now tim
 	if p == nil {
 		return nil, errors.New("the pod is not set up")
 	}
+	if why := unsupportedContainer(c); why != "" { // an ephemeral one, which no admission has seen
+		return nil, runtime.ConfigError{Err: errors.New(why)}
+	}
 	normal := func(reason, format string, args ...any) {
 		r.host.Event(pod, corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...))
 	}
@@ -62,6 +67,7 @@ func (r *Runtime) Start(pod *corev1.Pod, c *corev1.Container, run int32, now tim
 		return nil, err
 	}
 	normal("Started", "Container started")
+	p.note(c)
 	pc := r.container(p, pod, c, run)
 	r.running.Go(func() { pc.live(now) })
 	return pc, nil
@@ -82,6 +88,7 @@ func (r *Runtime) Adopt(pod *corev1.Pod, c *corev1.Container, status *corev1.Con
 		r.pods[pod.UID] = p
 	}
 	r.mu.Unlock()
+	p.note(c)
 	pc := r.container(p, pod, c, status.RestartCount)
 	pc.prober.Resume(status.Ready, ptr.Deref(status.Started, false))
 	r.running.Go(func() { pc.live(status.State.Running.StartedAt.Time) })
@@ -104,8 +111,12 @@ func (r *Runtime) container(p *livePod, pod *corev1.Pod, c *corev1.Container, ru
 		Event: func(kind, reason, message string) { r.host.Event(pod, kind, reason, message) },
 		Unhealthy: func(kind probe.Kind) {
 			grace := runtime.GracePeriod(pod)
-			if l := c.LivenessProbe; kind == probe.Liveness && l.TerminationGracePeriodSeconds != nil {
-				grace = amount.Seconds(*l.TerminationGracePeriodSeconds)
+			asked := c.LivenessProbe
+			if kind == probe.Startup {
+				asked = c.StartupProbe
+			}
+			if asked.TerminationGracePeriodSeconds != nil {
+				grace = amount.Seconds(*asked.TerminationGracePeriodSeconds)
 			}
 			pc.kill(fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name,
 				strings.ToLower(string(kind))), grace)
@@ -173,9 +184,20 @@ func (c *container) State(time.Time) runtime.State {
 	return runtime.State{Ready: ready && !c.stopping, Starting: !started}
 }
 
-// Resize writes new limits to the container's cgroup.
+// Resize writes new limits to the container's cgroup, and what they come to to the pod's, which is never less than that
+// of its containers.
 func (c *container) Resize(spec *corev1.Container) error {
-	return sandbox.Resize(c.runtime.podCgroup(c.key.UID)+"/"+spec.Name, limits(&spec.Resources))
+	group := podCgroup(c.runtime.cgroup, c.pod.env.Pod)
+	before := c.pod.limits()
+	c.pod.note(spec)
+	after := c.pod.limits()
+	if err := sandbox.Resize(group, before.Loosest(after)); err != nil {
+		return err
+	}
+	if err := sandbox.Resize(group+"/"+spec.Name, limits(&spec.Resources)); err != nil {
+		return err
+	}
+	return sandbox.Resize(group, after)
 }
 
 // kill ends the container for a reason that people will want to know.
@@ -184,7 +206,7 @@ func (c *container) kill(why string, grace time.Duration) {
 	c.Stop(time.Time{}, grace)
 }
 
-// Stop runs the preStop hook and asks the container to end by SIGTERM, both within grace, and then kills it.
+// Stop runs the preStop hook and asks the container to end by its stop signal, both within grace, and then kills it.
 func (c *container) Stop(_ time.Time, grace time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,7 +235,7 @@ func (c *container) end(grace time.Duration) {
 		case <-hooked:
 			hooked = nil
 			if grace > 0 {
-				c.signal(syscall.SIGTERM)
+				c.signal(stopSignal(c.Container))
 			}
 		case <-timer.C():
 			c.signal(syscall.SIGKILL)
@@ -223,6 +245,27 @@ func (c *container) end(grace time.Duration) {
 			return
 		}
 	}
+}
+
+// stopSignal is what asks a container to end.
+func stopSignal(c *corev1.Container) syscall.Signal {
+	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+		return syscall.SIGTERM
+	}
+	name := string(*c.Lifecycle.StopSignal)
+	if s := unix.SignalNum(name); s != 0 {
+		return s
+	}
+	const first, last = 34, 64 // real-time signals have no numbers but these
+	if n, ok := strings.CutPrefix(name, "SIGRTMIN"); ok {
+		more, _ := strconv.Atoi(n) // none is 0
+		return syscall.Signal(first + more)
+	}
+	if n, ok := strings.CutPrefix(name, "SIGRTMAX"); ok {
+		less, _ := strconv.Atoi(n) // none, or negative
+		return syscall.Signal(last + less)
+	}
+	return syscall.SIGTERM // validation lets nothing else through
 }
 
 func (c *container) signal(s syscall.Signal) {

@@ -186,9 +186,14 @@ func kernelHostname(pod *corev1.Pod, domain string) (string, error) {
 	return full, nil
 }
 
-// hosts is a pod's /etc/hosts, as the kubelet writes it.
-func hosts(pod *corev1.Pod, ip, domain string) string {
+// hosts is a pod's /etc/hosts, as the kubelet writes it: in the machine's network the machine's and the pod's aliases.
+func hosts(pod *corev1.Pod, ip, domain, machine string) string {
 	var b strings.Builder
+	if pod.Spec.HostNetwork {
+		b.WriteString("# Kubernetes-managed hosts file (host network).\n" + machine)
+		writeAliases(&b, pod)
+		return b.String()
+	}
 	b.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n" +
 		"::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\n" +
 		"fe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
@@ -200,11 +205,15 @@ func hosts(pod *corev1.Pod, ip, domain string) string {
 	default:
 		fmt.Fprintf(&b, "%s\t%s\n", ip, hostname(pod))
 	}
+	writeAliases(&b, pod)
+	return b.String()
+}
+
+func writeAliases(b *strings.Builder, pod *corev1.Pod) {
 	if len(pod.Spec.HostAliases) > 0 {
 		b.WriteString("\n# Entries added by HostAliases.\n")
 	}
 	for _, alias := range pod.Spec.HostAliases {
-		fmt.Fprintf(&b, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
+		fmt.Fprintf(b, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
 	}
-	return b.String()
 }

@@ -77,10 +77,10 @@ func TestHostname_IsThatOfSubdomainAndOverride(t *testing.T) {
 		return name
 	}
 	require.Equal(t, "a-0", name())
-	require.Contains(t, hosts(pod, "10.244.0.5", "cluster.local"), "\n10.244.0.5\ta-0\n")
+	require.Contains(t, hosts(pod, "10.244.0.5", "cluster.local", ""), "\n10.244.0.5\ta-0\n")
 	pod.Spec.Hostname, pod.Spec.Subdomain = "db", "sub"
 	require.Equal(t, "db", name())
-	require.Contains(t, hosts(pod, "10.244.0.5", "cluster.local"), "\n10.244.0.5\tdb.sub.ns.svc.cluster.local\tdb\n")
+	require.Contains(t, hosts(pod, "10.244.0.5", "cluster.local", ""), "\n10.244.0.5\tdb.sub.ns.svc.cluster.local\tdb\n")
 	pod.Spec.SetHostnameAsFQDN = ptr.To(true)
 	require.Equal(t, "db.sub.ns.svc.cluster.local", name())
 	pod.Spec.Subdomain = strings.Repeat("s", 50)
@@ -88,4 +88,18 @@ func TestHostname_IsThatOfSubdomainAndOverride(t *testing.T) {
 	require.ErrorContains(t, err, "is too long (64 characters is the max, 74 characters requested)")
 	pod.Spec.HostnameOverride = ptr.To("other.example")
 	require.Equal(t, "other.example", name())
+}
+
+func TestHosts_HaveAliasesInTheNetworkOfTheMachineToo(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-0"}}
+	pod.Spec.HostAliases = []corev1.HostAlias{{IP: "192.0.2.7", Hostnames: []string{"one", "other"}}}
+	const machine = "127.0.0.1\tlocalhost machine\n"
+	own := hosts(pod, "10.244.0.5", "cluster.local", machine)
+	require.NotContains(t, own, "machine")
+	require.Contains(t, own, "192.0.2.7\tone\tother\n")
+	pod.Spec.HostNetwork = true
+	require.Equal(t, "# Kubernetes-managed hosts file (host network).\n"+machine+
+		"\n# Entries added by HostAliases.\n192.0.2.7\tone\tother\n",
+		hosts(pod, "192.0.2.1", "cluster.local", machine))
 }

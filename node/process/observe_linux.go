@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coxswain-dev/coxswain/node/runtime"
@@ -56,6 +57,21 @@ const maxCounted = 1 << 20
 // DiskUse is what a pod has written to the disk: its logs, its containers' files, its volumes but those in memory.
 func (r *Runtime) DiskUse(pod types.UID) (bytes, inodes int64) {
 	return folderUse(r.podDir(pod), maxCounted)
+}
+
+// LocalStorage implements runtime.Machine.
+func (r *Runtime) LocalStorage(pod *corev1.Pod) runtime.LocalStorage {
+	s := runtime.LocalStorage{Containers: map[string]int64{}, Volumes: map[string]int64{}}
+	dir := r.podDir(pod.UID)
+	for _, c := range runtime.Containers(pod) {
+		s.Containers[c.Name], _ = folderUse(filepath.Join(dir, "containers", c.Name), maxCounted)
+	}
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault {
+			s.Volumes[v.Name], _ = folderUse(filepath.Join(dir, "volumes", v.Name), maxCounted)
+		}
+	}
+	return s
 }
 
 // folderUse is what a folder takes, as far as it has no more than so many files. It follows no symbolic

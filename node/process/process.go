@@ -5,6 +5,10 @@
 //
 //	runtime_linux.go    pods: set up, torn down, taken up again by a later agent
 //	container_linux.go  one run of a container, with its probes, hooks, streams and termination message
+//	cgroups_linux.go    what pods, classes of pods and all pods may take of the machine
+//	fields.go           which fields of a spec are honoured, and the refusal of the others
+//	hidden_linux.go     what this and other agents of the machine hide from containers
+//	users.go            what the machine says of a user
 //	config_linux.go     a container's spec as a sandbox.Container: rights, limits, mounts
 //	network_linux.go    nodes and pods on the router of this machine, and the Node's condition
 //	observe_linux.go    what is left of the machine, and what pods take of its disk
@@ -30,6 +34,8 @@ type Options struct {
 	DataDir string
 	// Hide are files and folders that no container may see, besides DataDir.
 	Hide []string
+	// Agents is a folder in which the agents of this machine tell each other what to hide, besides; none where empty.
+	Agents string
 	// VolumeRoots are the folders right below which the folders of claimed volumes are.
 	VolumeRoots []string
 	// MaxPodPIDs is how many processes and threads a pod may have; as many as it likes where zero.
@@ -44,8 +50,9 @@ type Options struct {
 	ClusterDNS []string
 	// ClusterDomain is the domain of the cluster's names.
 	ClusterDomain string
-	// Capacity is what a node has, which is the limit of containers that have none.
-	Capacity corev1.ResourceList
-	Clock    clock.WithTicker
-	Log      *slog.Logger
+	// Capacity is what a node has. Allocatable is what of it pods may have, which is the limit of containers that have
+	// none; Reserved is kept for the machine and the agent.
+	Capacity, Allocatable, Reserved corev1.ResourceList
+	Clock                           clock.WithTicker
+	Log                             *slog.Logger
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -55,6 +56,9 @@ type livePod struct {
 	*sandbox.Pod
 	env     *environment.Environment
 	volumes map[string]volumes.Source
+
+	mu        sync.Mutex
+	resources map[string]corev1.ResourceRequirements // of containers as they are now, by their names
 }
 
 // New takes up what an earlier runtime with the same DataDir has left, once it is asked to.
@@ -92,7 +96,10 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 		}
 		r.hide = append(r.hide, path)
 	}
-	r.volumes.Visible = func(path string) error { return sandbox.Visible(path, r.hide) }
+	r.volumes.Visible = func(path string) error { return sandbox.Visible(path, r.hidden()) }
+	if err := r.register(); err != nil {
+		return nil, err
+	}
 	for _, root := range o.VolumeRoots {
 		r.volumes.Roots = append(r.volumes.Roots, filepath.Clean(root))
 	}
@@ -106,12 +113,18 @@ func (r *Runtime) Close() {
 	r.cancel()
 	r.running.Wait()
 	r.networks.close()
+	for _, folder := range classFolders {
+		sandbox.RemoveEmpty(r.cgroup + folder)
+	}
 	sandbox.RemoveEmpty(r.cgroup)
 }
 
 func (*Runtime) Version() string { return "process://1.0.0" }
 
 func (*Runtime) Delay(*corev1.Pod) time.Duration { return 0 }
+
+// Unsupported implements runtime.Admission.
+func (*Runtime) Unsupported(pod *corev1.Pod) string { return unsupported(pod) }
 
 // Pull has nothing to do: a container's files are the host's.
 func (*Runtime) Pull(_ *corev1.Pod, c *corev1.Container) (string, error) {
@@ -121,8 +134,6 @@ func (*Runtime) Pull(_ *corev1.Pod, c *corev1.Container) (string, error) {
 func (r *Runtime) podDir(uid types.UID) string {
 	return filepath.Join(r.dir, "pods", string(uid))
 }
-
-func (r *Runtime) podCgroup(uid types.UID) string { return r.cgroup + "/pod" + string(uid) }
 
 func (r *Runtime) sandbox(pod *corev1.Pod, ip string) sandbox.Config {
 	name, _ := kernelHostname(pod, r.ClusterDomain) // has been written to the pod's files
@@ -155,6 +166,9 @@ func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, ip string) (again 
 	if err := r.writeNetworkFiles(pod, ip, dir); err != nil {
 		return 0, &runtime.SetUpError{Reason: "FailedCreatePodSandBox", Err: err}
 	}
+	if err := r.limitPod(p); err != nil {
+		return 0, failedSandbox(err)
+	}
 	if p.Pod, err = sandbox.Start(r.sandbox(pod, ip)); err != nil {
 		return 0, failedSandbox(err)
 	}
@@ -169,6 +183,7 @@ func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, ip string) (again 
 	r.mu.Lock()
 	r.pods[pod.UID] = p
 	r.mu.Unlock()
+	r.shareMachine()
 	if !r.objects.Complete(pod) {
 		return runtime.RefreshEvery, nil
 	}
@@ -176,6 +191,22 @@ func (r *Runtime) SetUp(ctx context.Context, pod *corev1.Pod, ip string) (again 
 		return max(runtime.RefreshPause, renewal.Sub(r.Clock.Now())), nil
 	}
 	return 0, nil
+}
+
+// limitPod gives a pod that is set up its cgroup, or one that is resized as a whole its new limits.
+func (r *Runtime) limitPod(p *livePod) error {
+	group := podCgroup(r.cgroup, p.env.Pod)
+	before := r.pod(p.env.Pod.UID)
+	if before == nil {
+		return sandbox.Group(group, podLimits(p.env.Pod))
+	}
+	before.mu.Lock()
+	p.resources = maps.Clone(before.resources)
+	before.mu.Unlock()
+	if p.env.Pod.Spec.Resources == nil {
+		return nil // a container that is resized resizes its pod
+	}
+	return sandbox.Resize(group, p.limits())
 }
 
 func sysctls(pod *corev1.Pod) []sandbox.Sysctl {
@@ -191,7 +222,7 @@ func sysctls(pod *corev1.Pod) []sandbox.Sysctl {
 
 func (r *Runtime) environment(pod *corev1.Pod) *environment.Environment {
 	return &environment.Environment{Client: r.host.Client(pod.Spec.NodeName), References: r.objects, Pod: pod,
-		Allocatable: r.Capacity}
+		Allocatable: r.Allocatable}
 }
 
 func (r *Runtime) pod(uid types.UID) *livePod {
@@ -220,7 +251,8 @@ func (r *Runtime) TearDown(pod *corev1.Pod) error {
 	if _, err := os.Stat(dir); err != nil {
 		return nil
 	}
-	return sandbox.Adopt(sandbox.Config{Dir: dir}).Stop(r.podCgroup(pod.UID))
+	defer r.shareMachine()
+	return sandbox.Adopt(sandbox.Config{Dir: dir}).Stop(podCgroup(r.cgroup, pod))
 }
 
 // Forget removes all that there is of a pod.
@@ -228,7 +260,7 @@ func (r *Runtime) Forget(uid types.UID) error {
 	r.mu.Lock()
 	delete(r.pods, uid)
 	for key := range r.samples {
-		if strings.HasPrefix(key, r.podCgroup(uid)+"/") {
+		if strings.Contains(key, "/pod"+string(uid)+"/") {
 			delete(r.samples, key)
 		}
 	}
@@ -238,7 +270,7 @@ func (r *Runtime) Forget(uid types.UID) error {
 	if _, err := os.Stat(dir); err != nil {
 		return nil
 	}
-	return sandbox.Adopt(sandbox.Config{Dir: dir}).Remove(r.podCgroup(uid))
+	return sandbox.Adopt(sandbox.Config{Dir: dir}).Remove(r.podCgroups(uid)...)
 }
 
 // Sweep forgets the pods of an earlier agent that are no more.
@@ -316,7 +348,7 @@ func (r *Runtime) rate(key string, seconds float64, started, now time.Time) floa
 }
 
 func (r *Runtime) Usage(pod *corev1.Pod, c *corev1.Container, started, now time.Time) (runtime.Usage, error) {
-	cgroup := r.podCgroup(pod.UID) + "/" + c.Name
+	cgroup := podCgroup(r.cgroup, pod) + "/" + c.Name
 	seconds, memory, err := sandbox.Usage(cgroup)
 	if err != nil {
 		return runtime.Usage{}, err

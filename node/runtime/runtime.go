@@ -1,7 +1,8 @@
 // Package runtime is the seam between the node agent and what runs containers.
 //
 // A Runtime runs containers. It knows nothing of restarts, order or phases: which container runs when is decided by the
-// agent's state machine. Machine is what a runtime adds whose containers are a load on this machine. Host is what a
+// agent's state machine. Machine is what a runtime adds whose containers are a load on this machine, Admission what one
+// adds that refuses pods. Host is what a
 // runtime may ask of the agent; it is given to the runtime's constructor.
 //
 //	runtime.go   the interfaces, and the values that cross them
@@ -75,6 +76,19 @@ type Machine interface {
 	Resources() Resources
 	// DiskUse is what a pod takes of the machine's disk.
 	DiskUse(pod types.UID) (bytes, inodes int64)
+	// LocalStorage is what the parts of a pod take of the machine's disk that have limits.
+	LocalStorage(pod *corev1.Pod) LocalStorage
+}
+
+// LocalStorage is in bytes on the disk: of the files and logs of containers, and of volumes of the kind emptyDir, by
+// their names, but those in memory.
+type LocalStorage struct{ Containers, Volumes map[string]int64 }
+
+// Admission is what a runtime adds that does not run every pod.
+type Admission interface {
+	// Unsupported returns what of a pod's spec the runtime cannot honour, for its status and Event; "" if nothing. Such
+	// a pod is refused: it must not run without what it asks for.
+	Unsupported(pod *corev1.Pod) string
 }
 
 // Router is the network of the pods of this machine: network/router has one. Its methods are safe for concurrent use.

@@ -1,0 +1,352 @@
+package process
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// shownBy names the test that shows that a field is honoured, or all fields of a type that are not named by themselves.
+var shownBy = map[string]string{
+	"PodSpec.volumes":                       "TestVolumes_FollowWhatTheyAreMadeFrom",
+	"PodSpec.initContainers":                "TestPod_RunsInitContainersThenSidecarsBesideTheWork",
+	"PodSpec.containers":                    "TestPrograms_AreWhatTheirSpecSays",
+	"PodSpec.ephemeralContainers":           "TestPod_RunsEphemeralContainersOnce",
+	"PodSpec.restartPolicy":                 "TestPod_RestartPolicyDecidesHowItEnds",
+	"PodSpec.terminationGracePeriodSeconds": "TestContainers_EndBySignalWithinTheirGracePeriod",
+	"PodSpec.activeDeadlineSeconds":         "TestPod_EndsAtItsDeadline",
+	"PodSpec.dnsPolicy":                     "TestResolvConf_FollowsThePolicy",
+	"PodSpec.serviceAccountName":            "TestVolumes_RenewTokensBeforeTheyExpire",
+	"PodSpec.hostNetwork":                   "TestPrograms_AreWhatTheirSpecSays",
+	"PodSpec.hostPID":                       "TestPrograms_AreWhatTheirSpecSays",
+	"PodSpec.hostIPC":                       "TestPrograms_AreWhatTheirSpecSays",
+	"PodSpec.shareProcessNamespace":         "TestPod_SharesItsPIDNamespace",
+	"PodSpec.securityContext":               "TestRights_AreTheContainersAndOtherwiseThePods",
+	"PodSpec.hostname":                      "TestHostname_IsThatOfSubdomainAndOverride",
+	"PodSpec.subdomain":                     "TestHostname_IsThatOfSubdomainAndOverride",
+	"PodSpec.setHostnameAsFQDN":             "TestHostname_IsThatOfSubdomainAndOverride",
+	"PodSpec.hostnameOverride":              "TestHostname_IsThatOfSubdomainAndOverride",
+	"PodSpec.hostAliases":                   "TestHosts_HaveAliasesInTheNetworkOfTheMachineToo",
+	"PodSpec.dnsConfig":                     "TestResolvConf_FollowsThePolicy",
+	"PodSpec.enableServiceLinks":            "TestEnvironment_IsMadeOfAllItsSources",
+	"PodSpec.hostUsers":                     "TestFields_RefuseValuesThatTheRuntimeCannotHonour",
+	"PodSpec.resources":                     "TestPodLimits_AreItsOwnOrThoseOfAllItsContainers",
+
+	"PodSecurityContext":                     "TestRights_AreTheContainersAndOtherwiseThePods",
+	"PodSecurityContext.fsGroup":             "TestVolumes_BelongToTheGroupOfThePod",
+	"PodSecurityContext.fsGroupChangePolicy": "TestVolumes_BelongToTheGroupOfThePod",
+	"PodSecurityContext.sysctls":             "TestPrograms_SetSysctlsOrSayWhyNot",
+	"PodSecurityContext.appArmorProfile":     "TestFields_RefuseValuesThatTheRuntimeCannotHonour",
+	"Sysctl":                                 "TestPrograms_SetSysctlsOrSayWhyNot",
+	"HostAlias":                              "TestHosts_HaveAliasesInTheNetworkOfTheMachineToo",
+	"PodDNSConfig":                           "TestResolvConf_FollowsThePolicy",
+	"PodDNSConfigOption":                     "TestResolvConf_FollowsThePolicy",
+	"SeccompProfile":                         "TestContainer_HasTheSeccompProfileInAllItsCommands",
+	"AppArmorProfile":                        "TestFields_RefuseValuesThatTheRuntimeCannotHonour",
+
+	"Container":                          "TestPrograms_AreWhatTheirSpecSays",
+	"Container.ports":                    "TestHostPorts_ConflictWhereTheyShareAnAddress",
+	"Container.envFrom":                  "TestEnvironment_IsMadeOfAllItsSources",
+	"Container.env":                      "TestEnvironment_IsMadeOfAllItsSources",
+	"Container.resources":                "TestPrograms_AreResizedInPlace",
+	"Container.resizePolicy":             "TestResize_RestartsWhereThePolicySaysSo",
+	"Container.restartPolicy":            "TestPod_RunsInitContainersThenSidecarsBesideTheWork",
+	"Container.restartPolicyRules":       "TestPod_RestartsByTheRulesOfAContainer",
+	"Container.livenessProbe":            "TestProber_FollowsThresholdsAndPeriods",
+	"Container.readinessProbe":           "TestProber_FollowsThresholdsAndPeriods",
+	"Container.startupProbe":             "TestProber_FollowsThresholdsAndPeriods",
+	"Container.terminationMessagePolicy": "TestLastLines_AreSoManyAndSoLongWhateverTheLog",
+	"Container.securityContext":          "TestRights_AreTheContainersAndOtherwiseThePods",
+	"Container.stdin":                    "TestPod_IsAdoptedAndAnswers",
+	"Container.stdinOnce":                "TestPod_IsAdoptedAndAnswers",
+	"Container.tty":                      "TestPod_IsAdoptedAndAnswers",
+	"EphemeralContainer":                 "TestPod_LetsADebuggerSeeItsTarget",
+	"ContainerPort":                      "TestHostPorts_ConflictWhereTheyShareAnAddress",
+
+	"EnvFromSource":         "TestEnvironment_IsMadeOfAllItsSources",
+	"ConfigMapEnvSource":    "TestEnvironment_IsMadeOfAllItsSources",
+	"SecretEnvSource":       "TestEnvironment_IsMadeOfAllItsSources",
+	"LocalObjectReference":  "TestEnvironment_IsMadeOfAllItsSources",
+	"EnvVar":                "TestEnvironment_IsMadeOfAllItsSources",
+	"EnvVarSource":          "TestEnvironment_IsMadeOfAllItsSources",
+	"ObjectFieldSelector":   "TestEnvironment_IsMadeOfAllItsSources",
+	"ResourceFieldSelector": "TestEnvironment_IsMadeOfAllItsSources",
+	"ConfigMapKeySelector":  "TestEnvironment_IsMadeOfAllItsSources",
+	"SecretKeySelector":     "TestEnvironment_IsMadeOfAllItsSources",
+
+	"ResourceRequirements":                   "TestPrograms_AreResizedInPlace",
+	"ContainerResizePolicy":                  "TestResize_RestartsWhereThePolicySaysSo",
+	"ContainerRestartRule":                   "TestPod_RestartsByTheRulesOfAContainer",
+	"ContainerRestartRuleOnExitCodes":        "TestPod_RestartsByTheRulesOfAContainer",
+	"VolumeMount":                            "TestPrograms_AreWhatTheirSpecSays",
+	"VolumeMount.recursiveReadOnly":          "TestContainer_MountsHaveTheirOptions",
+	"VolumeMount.bindMountOptions":           "TestContainer_MountsHaveTheirOptions",
+	"VolumeMount.mountPropagation":           "TestFields_RefuseValuesThatTheRuntimeCannotHonour",
+	"Probe":                                  "TestProber_FollowsThresholdsAndPeriods",
+	"Probe.terminationGracePeriodSeconds":    "TestContainers_EndBySignalWithinTheirGracePeriod",
+	"ProbeHandler":                           "TestProbe_OfACommandFailsWithItsOutput",
+	"Lifecycle":                              "TestHook_RunsAHandlerToItsEnd",
+	"Lifecycle.stopSignal":                   "TestContainers_EndBySignalWithinTheirGracePeriod",
+	"LifecycleHandler":                       "TestHook_RunsAHandlerToItsEnd",
+	"ExecAction":                             "TestProbe_OfACommandFailsWithItsOutput",
+	"HTTPGetAction":                          "TestProbe_OfHTTPSucceedsFrom200To399",
+	"HTTPGetAction.protocol":                 "TestProbe_SpeaksHTTP2AndTLSWhereItIsAskedTo",
+	"HTTPHeader":                             "TestProbe_OfHTTPSucceedsFrom200To399",
+	"TCPSocketAction":                        "TestProbe_OfTCPSucceedsWhereAPortIsOpen",
+	"GRPCAction":                             "TestProbe_OfGRPCAsksForAService",
+	"GRPCAction.mode":                        "TestProbe_SpeaksHTTP2AndTLSWhereItIsAskedTo",
+	"SleepAction":                            "TestHook_RunsAHandlerToItsEnd",
+	"SecurityContext":                        "TestRights_AreTheContainersAndOtherwiseThePods",
+	"SecurityContext.procMount":              "TestContainer_SeesNothingOfTheKernelThatIsMasked",
+	"SecurityContext.appArmorProfile":        "TestFields_RefuseValuesThatTheRuntimeCannotHonour",
+	"SecurityContext.readOnlyRootFilesystem": "TestContainer_WithAReadOnlyRootWritesToVolumesOnly",
+	"Capabilities":                           "TestRights_AreTheContainersAndOtherwiseThePods",
+
+	"Volume":                             "TestPrograms_AreWhatTheirSpecSays",
+	"VolumeSource":                       "TestVolumes_FollowWhatTheyAreMadeFrom",
+	"VolumeSource.ephemeral":             "TestVolumes_OfClaimsAreThePodsOwnAndReadOnlyWhereItSaysSo",
+	"VolumeSource.persistentVolumeClaim": "TestVolumes_OfClaimsAreThePodsOwnAndReadOnlyWhereItSaysSo",
+	"HostPathVolumeSource":               "TestVolumes_KeepHostPathsAwayFromWhatIsHidden",
+	"EmptyDirVolumeSource":               "TestVolumes_BelongToTheGroupOfThePod",
+	"EmptyDirVolumeSource.sizeLimit":     "TestStorage_PodsThatExceedTheirLimitsAreEvicted",
+	"SecretVolumeSource":                 "TestVolumes_FollowWhatTheyAreMadeFrom",
+	"ConfigMapVolumeSource":              "TestVolumes_FollowWhatTheyAreMadeFrom",
+	"DownwardAPIVolumeSource":            "TestVolumes_FollowWhatTheyAreMadeFrom",
+	"DownwardAPIVolumeFile":              "TestVolumes_FollowWhatTheyAreMadeFrom",
+	"KeyToPath":                          "TestVolumes_FollowWhatTheyAreMadeFrom",
+	"ProjectedVolumeSource":              "TestVolumes_RenewTokensBeforeTheyExpire",
+	"VolumeProjection":                   "TestVolumes_RenewTokensBeforeTheyExpire",
+	"SecretProjection":                   "TestVolumes_FollowWhatTheyAreMadeFrom",
+	"ConfigMapProjection":                "TestVolumes_FollowWhatTheyAreMadeFrom",
+	"DownwardAPIProjection":              "TestVolumes_FollowWhatTheyAreMadeFrom",
+	"ServiceAccountTokenProjection":      "TestVolumes_RenewTokensBeforeTheyExpire",
+	"PersistentVolumeClaimVolumeSource":  "TestVolumes_OfClaimsAreThePodsOwnAndReadOnlyWhereItSaysSo",
+}
+
+// refused are the fields that refuse a pod whatever their value.
+var refused = fields(map[string]string{
+	"PodSpec":               "runtimeClassName resourceClaims",
+	"PodSecurityContext":    "seLinuxOptions windowsOptions seLinuxChangePolicy",
+	"SecurityContext":       "seLinuxOptions windowsOptions",
+	"SeccompProfile":        "localhostProfile",
+	"AppArmorProfile":       "localhostProfile",
+	"Container":             "volumeDevices",
+	"EnvVarSource":          "fileKeyRef",
+	"ResourceRequirements":  "claims",
+	"LifecycleHandler":      "tcpSocket",
+	"ProjectedVolumeSource": "defaultUser", "ConfigMapVolumeSource": "defaultUser", "SecretVolumeSource": "defaultUser",
+	"DownwardAPIVolumeSource": "defaultUser", "DownwardAPIVolumeFile": "user", "KeyToPath": "user",
+	"ServiceAccountTokenProjection": "user",
+	"VolumeProjection":              "clusterTrustBundle podCertificate",
+	"VolumeSource": `gcePersistentDisk awsElasticBlockStore gitRepo nfs iscsi glusterfs rbd flexVolume cinder cephfs
+		flocker fc azureFile vsphereVolume quobyte azureDisk photonPersistentDisk portworxVolume scaleIO storageos csi
+		image`,
+})
+
+// fieldsOfSpec are all fields that a spec can have, each once, with the type that has it. It does not look into those
+// that are not the runtime's, or refused as a whole.
+func fieldsOfSpec(each func(owner reflect.Type, field reflect.StructField, key string)) {
+	seen := map[reflect.Type]bool{}
+	var walk func(reflect.Type)
+	walk = func(t reflect.Type) {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct || t.PkgPath() != corePackage || seen[t] {
+			return
+		}
+		seen[t] = true
+		for i := range t.NumField() {
+			f := t.Field(i)
+			key := fieldKey(t, &f)
+			if !f.Anonymous {
+				each(t, f, key)
+			}
+			if f.Anonymous || !elsewhere[key] && !refused[key] {
+				walk(f.Type)
+			}
+		}
+	}
+	walk(reflect.TypeFor[corev1.PodSpec]())
+}
+
+func TestFields_AreEachHonouredRefusedOrElsewhere(t *testing.T) {
+	t.Parallel()
+	known, all := testNames(t), fieldSet{}
+	fieldsOfSpec(func(owner reflect.Type, _ reflect.StructField, key string) {
+		all[key] = true
+		classes := 0
+		for _, in := range []fieldSet{honoured, elsewhere, refused} {
+			if in[key] {
+				classes++
+			}
+		}
+		require.Equal(t, 1, classes, "%s: a field is honoured, not the runtime's business, or refused", key)
+		if honoured[key] {
+			test := shownBy[key]
+			if test == "" {
+				test = shownBy[strings.Split(key, ".")[0]]
+			}
+			require.NotEmpty(t, test, "%s: a field that is honoured has a test that shows it", key)
+			require.True(t, known[test], "%s: there is no %s", key, test)
+		}
+	})
+	for _, class := range []fieldSet{honoured, elsewhere, refused} {
+		for key := range maps.Keys(class) {
+			require.True(t, all[key], "%s is no field of Kubernetes' any more", key)
+		}
+	}
+	for key := range refusedValues {
+		require.True(t, honoured[key], key)
+	}
+}
+
+// testNames are those of all tests of the node agent.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	names, pattern := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range pattern.FindAllSubmatch(text, -1) {
+			names[string(m[1])] = true
+		}
+		return err
+	}))
+	return names
+}
+
+// Each field that is refused is set in a spec by itself, in the first place where it can be.
+func TestFields_ThatAreRefusedRefuseThePod(t *testing.T) {
+	t.Parallel()
+	found := map[string]bool{}
+	fieldsOfSpec(func(owner reflect.Type, field reflect.StructField, key string) {
+		if !refused[key] {
+			return
+		}
+		found[key] = true
+		v := reflect.New(owner).Elem()
+		fill(v.FieldByName(field.Name))
+		var list []string
+		find(v, "spec", &list)
+		require.Equal(t, []string{"spec." + jsonName(&field)}, list, key)
+	})
+	require.Len(t, found, len(refused))
+	require.Empty(t, unsupported(&corev1.Pod{}))
+}
+
+// fill sets a value to something that is not zero.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int32, reflect.Int64, reflect.Int:
+		v.SetInt(1)
+	}
+}
+
+func TestFields_RefuseValuesThatTheRuntimeCannotHonour(t *testing.T) {
+	t.Parallel()
+	seccomp := func(kind corev1.SeccompProfileType) *corev1.SeccompProfile { return &corev1.SeccompProfile{Type: kind} }
+	for name, c := range map[string]struct {
+		change func(pod *corev1.Pod, c *corev1.Container)
+		want   string // the end of the refusal; "" is none
+	}{
+		"nothing": {func(*corev1.Pod, *corev1.Container) {}, ""},
+		"a user namespace": {func(p *corev1.Pod, _ *corev1.Container) { p.Spec.HostUsers = ptr.To(false) },
+			"spec.hostUsers: the process runtime makes no user namespaces: root would be the machine's"},
+		"the machine's users": {func(p *corev1.Pod, _ *corev1.Container) { p.Spec.HostUsers = ptr.To(true) }, ""},
+		"a file's profile": {func(p *corev1.Pod, _ *corev1.Container) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{
+				SeccompProfile: seccomp(corev1.SeccompProfileTypeLocalhost)}
+		}, "spec.securityContext.seccompProfile.type: the process runtime has no profiles of files"},
+		"the default profile": {func(_ *corev1.Pod, c *corev1.Container) {
+			c.SecurityContext = &corev1.SecurityContext{
+				SeccompProfile: seccomp(corev1.SeccompProfileTypeRuntimeDefault)}
+		}, ""},
+		"AppArmor": {func(_ *corev1.Pod, c *corev1.Container) {
+			c.SecurityContext = &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{
+				Type: corev1.AppArmorProfileTypeRuntimeDefault}}
+		}, "spec.containers[0].securityContext.appArmorProfile.type: Cannot enforce AppArmor: the process runtime does " +
+			"not use it"},
+		"no AppArmor": {func(_ *corev1.Pod, c *corev1.Container) {
+			c.SecurityContext = &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{
+				Type: corev1.AppArmorProfileTypeUnconfined}}
+		}, ""},
+		"AppArmor by annotation": {func(p *corev1.Pod, _ *corev1.Container) {
+			p.Annotations = map[string]string{corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": "localhost/x"}
+		}, "Cannot enforce AppArmor: the process runtime does not use it"},
+		"all of /proc": {func(_ *corev1.Pod, c *corev1.Container) {
+			c.SecurityContext = &corev1.SecurityContext{ProcMount: ptr.To(corev1.UnmaskedProcMount)}
+		}, "spec.containers[0].securityContext.procMount: the process runtime always masks /proc"},
+		"the usual of /proc": {func(_ *corev1.Pod, c *corev1.Container) {
+			c.SecurityContext = &corev1.SecurityContext{ProcMount: ptr.To(corev1.DefaultProcMount)}
+		}, ""},
+		"mount propagation": {func(_ *corev1.Pod, c *corev1.Container) {
+			c.VolumeMounts = []corev1.VolumeMount{{Name: "a"},
+				{Name: "v", MountPropagation: ptr.To(corev1.MountPropagationHostToContainer)}}
+		}, "spec.containers[0].volumeMounts[1].mountPropagation: the process runtime propagates no mounts"},
+		"no mount propagation": {func(_ *corev1.Pod, c *corev1.Container) {
+			c.VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPropagation: ptr.To(corev1.MountPropagationNone)}}
+		}, ""},
+		"huge pages": {func(p *corev1.Pod, _ *corev1.Container) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+				EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumHugePages}}}}
+		}, "spec.volumes[0].emptyDir.medium: the process runtime has no huge pages"},
+		"a rule for all containers": {func(_ *corev1.Pod, c *corev1.Container) {
+			c.RestartPolicyRules = []corev1.ContainerRestartRule{{
+				Action: corev1.ContainerRestartRuleActionRestartAllContainers}}
+		}, "spec.containers[0].restartPolicyRules[0].action: the process runtime restarts containers one by one"},
+		"a capability that there is not": {func(_ *corev1.Pod, c *corev1.Container) {
+			c.SecurityContext = &corev1.SecurityContext{Capabilities: &corev1.Capabilities{
+				Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_BIND_SERVICE", "NET_ADMINS"}}}
+		}, `spec.containers[0].securityContext.capabilities.add: unknown capability "NET_ADMINS"`},
+		"two": {func(p *corev1.Pod, c *corev1.Container) {
+			p.Spec.RuntimeClassName, p.Spec.HostUsers = ptr.To("kata"), ptr.To(false)
+		}, "spec.hostUsers: the process runtime makes no user namespaces: root would be the machine's; " +
+			"spec.runtimeClassName"},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+		c.change(pod, &pod.Spec.Containers[0])
+		why := unsupported(pod)
+		if c.want == "" {
+			require.Empty(t, why, name)
+			continue
+		}
+		require.True(t, strings.HasPrefix(why, "Pod requires node features that are not available: "), name)
+		require.True(t, strings.HasSuffix(why, c.want), "%s: %s", name, why)
+		if spec := pod.Spec.Containers[0]; strings.Contains(c.want, "containers[0]") {
+			require.NotEmpty(t, unsupportedContainer(&spec), "%s: also of an ephemeral container", name)
+			pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
+				EphemeralContainerCommon: corev1.EphemeralContainerCommon(spec)}}
+			pod.Spec.Containers = slices.Delete(pod.Spec.Containers, 0, 1)
+			require.Contains(t, unsupported(pod), "spec.ephemeralContainers[0].", name)
+		}
+	}
+}
