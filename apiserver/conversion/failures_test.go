@@ -36,8 +36,8 @@ var badAnswers = []struct {
 			_, _ = w.Write(bytes.Repeat([]byte(" "), 10<<20))
 		})
 	}, "the answer is too large: more than 8388608 bytes"},
-	{"an error", code(http.StatusInternalServerError), "the server answered 500 Internal Server Error"},
-	{"not found", code(http.StatusNotFound), "the server answered 404 Not Found"},
+	{"an error", code(http.StatusInternalServerError), `an error on the server ("unknown") has prevented the request`},
+	{"not found", code(http.StatusNotFound), "the server could not find the requested resource"},
 	{"no content", code(http.StatusNoContent), "the answer is not a ConversionReview"},
 	{"a redirect", func(h *hook) {
 		h.answers(func(w http.ResponseWriter, r *http.Request, asked review) {
@@ -47,7 +47,7 @@ var badAnswers = []struct {
 			}
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 		})
-	}, "the server answered 307 Temporary Redirect"},
+	}, "the server responded with the status code 307"},
 	{"a cut connection", func(h *hook) {
 		h.answers(func(http.ResponseWriter, *http.Request, review) { panic(http.ErrAbortHandler) })
 	}, "EOF"},

@@ -2,12 +2,18 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -168,10 +174,13 @@ type CodeError struct {
 	Body string // its beginning
 }
 
+// Error is the sentence that Kubernetes' clients have for the code, with what the server said.
 func (e *CodeError) Error() string {
-	text := fmt.Sprintf("the server answered %d %s", e.Code, http.StatusText(e.Code))
-	if e.Body != "" {
-		text += fmt.Sprintf(": %q", e.Body)
+	said := strings.TrimSpace(e.Body)
+	text := apierrors.NewGenericServerResponse(e.Code, http.MethodPost, schema.GroupResource{}, "",
+		cmp.Or(said, "unknown"), 0, true).ErrStatus.Message
+	if quoted := strconv.Quote(said); said != "" && text != said && !strings.Contains(text, quoted) {
+		text += ": " + quoted
 	}
 	return text
 }

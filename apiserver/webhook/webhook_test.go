@@ -147,8 +147,29 @@ func TestCall_BoundsAnswers(t *testing.T) {
 	require.Equal(t, http.StatusPermanentRedirect, failed.Code)
 	require.False(t, followed.Load())
 	_, err = call("/fails")
-	require.ErrorContains(t, err, `the server answered 502 Bad Gateway: "no\nno\n`)
+	require.ErrorContains(t, err, `an error on the server ("no\nno\n`)
 	require.Less(t, len(err.Error()), 600)
+}
+
+// TestCodeError_HasTheWordsOfKubernetesAndOfTheServer names what kube-apiserver's client says of a webhook's answer.
+// Where that leaves out what the webhook said, it follows.
+func TestCodeError_HasTheWordsOfKubernetesAndOfTheServer(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code       int
+		body, want string
+	}{
+		{422, "no v1\n", `the server rejected our request due to an error in our request: "no v1"`},
+		{422, "", "the server rejected our request due to an error in our request"},
+		{400, "bad\nrequest", `the server rejected our request for an unknown reason: "bad\nrequest"`},
+		{404, "", "the server could not find the requested resource"},
+		{403, "not you", "not you"},
+		{500, "ouch", `an error on the server ("ouch") has prevented the request from succeeding`},
+		{502, "", `an error on the server ("unknown") has prevented the request from succeeding`},
+		{503, "later", `the server is currently unable to handle the request: "later"`},
+	} {
+		require.Equal(t, c.want, (&CodeError{Code: c.code, Body: c.body}).Error())
+	}
 }
 
 func TestCall_EndsWithItsRequest(t *testing.T) {
