@@ -68,10 +68,6 @@ func (s *Server) createObject(ctx context.Context, wr *write, obj api.Object) (*
 // the client is at fault.
 func (s *Server) insert(ctx context.Context, wr *write, obj api.Object) (*storage.Object, error) {
 	wr.name = obj.GetName()
-	life, err := s.lifetime(ctx, wr, obj, nil)
-	if err != nil {
-		return nil, err
-	}
 	if wr.isDryRun() {
 		_, err := wr.objects.Get(ctx, wr.namespace, wr.name, storage.At{})
 		if err == nil {
@@ -87,9 +83,17 @@ func (s *Server) insert(ctx context.Context, wr *write, obj api.Object) (*storag
 	if err != nil {
 		return nil, err
 	}
+	stored, err := encoding.AsStored(ctx, wr.res, obj)
+	if err != nil {
+		return nil, err
+	}
+	life, err := s.lifetime(ctx, wr, stored, nil)
+	if err != nil {
+		return nil, err
+	}
 	buffer := documents.Get().(*bytes.Buffer)
 	defer releaseDocument(buffer)
-	doc, err := encoding.EncodeIn(ctx, buffer, wr.res, obj)
+	doc, err := encoding.EncodeStored(buffer, wr.res, stored)
 	if err != nil {
 		return nil, err
 	}

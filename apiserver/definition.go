@@ -93,6 +93,11 @@ func (o instances) DeleteAll(ctx context.Context, res *api.Resource) error {
 	if err != nil {
 		return fmt.Errorf("deleting all %s: %w", res.Plural, err)
 	}
+	if len(list.Items) == 0 {
+		return nil
+	}
+	r.audit = o.s.auditOwn(ctx, definitionUser, "deletecollection", res, "", "")
 	_, err = o.s.deleteListed(r, &metav1.DeleteOptions{}, list.Items)
+	o.s.concluded(r.audit, err)
 	return err
 }

@@ -15,11 +15,26 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/apiserver/authz"
+	"github.com/coxswain-dev/coxswain/apiserver/encoding"
 	"github.com/coxswain-dev/coxswain/apiserver/ttl"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// lifetime is the effect on an object's time to live of the change from old (nil on create) to obj.
+// storedForm is the stored object that was decoded to old, for its metadata: a conversion between the two may have
+// changed annotations.
+func storedForm(res *api.Resource, stored *storage.Object, old api.Object) (api.Object, error) {
+	if res.Stored().Convert == nil {
+		return old, nil
+	}
+	var meta metav1.PartialObjectMetadata
+	if err := encoding.Unmarshal(stored.JSON, &meta); err != nil {
+		return nil, fmt.Errorf("reading the metadata of %s: %w", stored.Key, err)
+	}
+	return &meta, nil
+}
+
+// lifetime is the effect on an object's time to live of the change from old (nil on create) to obj, both of them as
+// they are stored: the annotation of a conversion counts, and so do the rights of the user whose write it is part of.
 func (s *Server) lifetime(ctx context.Context, wr *write, obj, old api.Object) (ttl.Effect, error) {
 	if !ttl.Concerns(wr.res, obj, old) {
 		return ttl.Effect{}, nil
@@ -75,8 +90,10 @@ func (o expired) Delete(ctx context.Context, res *api.Resource, stored *storage.
 	}
 	r := &request{Request: hr, verb: "delete", res: res, objects: o.s.collection(res), query: url.Values{},
 		namespace: stored.Key.Namespace, name: stored.Key.Name}
+	r.audit = o.s.auditOwn(ctx, ttlUser, "delete", res, r.namespace, r.name)
 	uid, revision := types.UID(stored.UID), strconv.FormatInt(stored.Revision, 10)
 	_, err = o.s.deleteOne(r, &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &revision}})
+	o.s.concluded(r.audit, err)
 	return err
 }

@@ -16,10 +16,11 @@ const leastStreamMemory = 64 << 20
 // streamShare is the part of the machine's memory that they may take.
 const streamShare = 16
 
-// countedStream is a request of an HTTP/2 connection. A connection may have very many, each of which takes memory before
-// it is known who sent it. All together may take a quarter of what the budget of requests has: more make the garbage
-// collector keep the processors from everybody. Without a budget they may take Limits.StreamMemory. Beyond that, clients
-// and their connections may have a fair share, so that one with few requests need not mind what others do.
+// countedStream is a request of an HTTP/2 connection. A connection may have very many, each of which takes memory
+// before it is known who sent it. All together may take a quarter of what the budget of requests has: more make the
+// garbage collector keep the processors from everybody. Without a budget they may take Limits.StreamMemory. Beyond
+// that, clients and their connections may have a fair share, so that one with few requests need not mind what
+// others do.
 type countedStream struct {
 	s    *Server
 	on   *conn.Conn

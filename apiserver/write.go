@@ -141,13 +141,21 @@ func (s *Server) attempt(ctx context.Context, wr *write, current *storage.Object
 	if err != nil {
 		return nil, err
 	}
-	buffer := documents.Get().(*bytes.Buffer)
-	defer releaseDocument(buffer)
-	doc, err := encoding.EncodeIn(ctx, buffer, wr.res, obj)
+	stored, err := encoding.AsStored(ctx, wr.res, obj)
 	if err != nil {
 		return nil, err
 	}
-	life, err := s.lifetime(ctx, wr, obj, old)
+	buffer := documents.Get().(*bytes.Buffer)
+	defer releaseDocument(buffer)
+	doc, err := encoding.EncodeStored(buffer, wr.res, stored)
+	if err != nil {
+		return nil, err
+	}
+	before, err := storedForm(wr.res, current, old)
+	if err != nil {
+		return nil, err
+	}
+	life, err := s.lifetime(ctx, wr, stored, before)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +191,11 @@ func (s *Server) remove(ctx context.Context, wr *write, current *storage.Object,
 	if err != nil {
 		return nil, err
 	}
-	with := append(reserves, ttl.End(wr.res, wr.key(wr.name), old)...)
+	before, err := storedForm(wr.res, current, old)
+	if err != nil {
+		return nil, err
+	}
+	with := append(reserves, ttl.End(wr.res, wr.key(wr.name), before)...)
 	return s.commit(ctx, wr, storage.Write{Op: storage.Delete, Key: current.Key, Expect: current.Revision}, with...)
 }
 

@@ -14,8 +14,8 @@ func TestAccessReviews_ValidateRefusesSelectors(t *testing.T) {
 		const sound = "fieldSelector: {requirements: [{key: a, operator: In, values: [b]}]}, " +
 			"labelSelector: {requirements: [{key: a, operator: Newer}]}"
 		with := func(replacement string) []string { return []string{sound, replacement} }
-		review := "metadata: {namespace: ns}\nspec: {resourceAttributes: {namespace: ns, verb: list, resource: pods, " + sound + "}" +
-			subject + "}"
+		review := "metadata: {namespace: ns}\nspec: {resourceAttributes: {namespace: ns, verb: list, resource: pods, " +
+			sound + "}" + subject + "}"
 		const on = " spec.resourceAttributes."
 		kindtest.Create(t, kind, review, []kindtest.Case{
 			{"nothing in them", with("fieldSelector: {}, labelSelector: {}"),

@@ -43,6 +43,8 @@ type Objects interface {
 	// Update is the write, if one is needed, by which a stored object becomes what change makes of it.
 	Update(res *api.Resource, stored *storage.Object, subresource string, change func(api.Object)) (
 		[]storage.Write, error)
+	// Commit makes writes durable in one transaction, as storage.Store does, and records them in the audit log.
+	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
 }
 
 // Options assemble an Aggregation. All fields but ProxyClient and Dial are required.

@@ -228,7 +228,7 @@ func (a *Aggregation) judge(ctx context.Context, name string, of *link, v verdic
 	if err != nil || len(writes) == 0 {
 		return err
 	}
-	if _, err := a.Store.Commit(ctx, writes...); err != nil {
+	if _, err := a.Objects.Commit(ctx, writes...); err != nil {
 		if overtaken(err) {
 			return errOvertaken
 		}

@@ -206,7 +206,7 @@ func (a *Aggregation) lookUp(name string) *registered {
 func (a *Aggregation) commit(ctx context.Context, writes []storage.Write) error {
 	var failed error
 	for some := range slices.Chunk(writes, atOnce) {
-		_, err := a.Store.Commit(ctx, some...)
+		_, err := a.Objects.Commit(ctx, some...)
 		if err == nil {
 			continue
 		}
@@ -214,7 +214,7 @@ func (a *Aggregation) commit(ctx context.Context, writes []storage.Write) error 
 			return fmt.Errorf("writing APIServices: %w", err)
 		}
 		for _, w := range some {
-			if _, err := a.Store.Commit(ctx, w); err != nil && !overtaken(err) {
+			if _, err := a.Objects.Commit(ctx, w); err != nil && !overtaken(err) {
 				failed = errors.Join(failed, err)
 			}
 		}

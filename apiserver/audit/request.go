@@ -306,8 +306,8 @@ func (r *Request) Status(s *metav1.Status) {
 	r.event.status, r.event.response = noted, doc
 }
 
-// quotes reports whether a Status may show a part of an object: an error that is about one quotes it, and what admission
-// says about a credential may.
+// quotes reports whether a Status may show a part of an object: an error that is about one quotes it, and what
+// admission says about a credential may.
 func (r *Request) quotes(s *metav1.Status) bool {
 	if s.Status == metav1.StatusSuccess {
 		return false

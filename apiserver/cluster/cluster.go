@@ -40,6 +40,8 @@ type Objects interface {
 	Create(res *api.Resource, obj api.Object) (storage.Write, error)
 	// Update is the write, if one is needed, by which a stored object becomes what change makes of it.
 	Update(res *api.Resource, o *storage.Object, subresource string, change func(api.Object)) ([]storage.Write, error)
+	// Commit makes writes durable in one transaction, as storage.Store does, and records them in the audit log.
+	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
 }
 
 // Options assemble a Cluster. All are required.
@@ -243,7 +245,7 @@ func (c *Cluster) CreateNamespace(ctx context.Context, ns *corev1.Namespace) err
 	if err != nil {
 		return err
 	}
-	if _, err := c.Store.Commit(ctx, write); !errors.Is(err, storage.ErrExists) {
+	if _, err := c.Objects.Commit(ctx, write); !errors.Is(err, storage.ErrExists) {
 		return err
 	}
 	return nil

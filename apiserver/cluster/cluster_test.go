@@ -34,6 +34,10 @@ func (o objects) Collection(res *api.Resource) *storage.Collection {
 		Index: res.FieldIndex})
 }
 
+func (o objects) Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error) {
+	return o.store.Commit(ctx, writes...)
+}
+
 func (o objects) Create(res *api.Resource, obj api.Object) (storage.Write, error) {
 	obj.SetUID(types.UID("uid-of-" + obj.GetName()))
 	doc, err := encoding.Encode(res, obj)

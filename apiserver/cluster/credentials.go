@@ -88,7 +88,7 @@ func (c Credentials) TokenUsed(ctx context.Context, secret *corev1.Secret, day s
 		if err != nil || len(writes) == 0 {
 			return err
 		}
-		_, err = c.Store.Commit(ctx, writes...)
+		_, err = c.Objects.Commit(ctx, writes...)
 		var conflict *storage.Conflict
 		if errors.As(err, &conflict) {
 			continue // another server was quicker, most likely with the same day

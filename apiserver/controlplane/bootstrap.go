@@ -69,7 +69,7 @@ func (c *ControlPlane) Bootstrap(ctx context.Context) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	_, err = c.Store.Commit(ctx, missing...)
+	_, err = c.Objects.Commit(ctx, missing...)
 	if errors.Is(err, storage.ErrExists) {
 		return c.Bootstrap(ctx) // another server was quicker
 	}

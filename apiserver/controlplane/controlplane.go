@@ -38,6 +38,8 @@ type Objects interface {
 	// Update is the write, if one is needed, by which a stored object becomes what change makes of it. A subresource
 	// of "status" is a write of the status alone.
 	Update(res *api.Resource, o *storage.Object, subresource string, change func(api.Object)) ([]storage.Write, error)
+	// Commit makes writes durable in one transaction, as storage.Store does, and records them in the audit log.
+	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
 }
 
 // Services reserve addresses (servicealloc.Allocator).

@@ -52,7 +52,7 @@ func (c *ControlPlane) KeepFlowControl(ctx context.Context) {
 			if written[w.Key]++; written[w.Key] > upkeepMost {
 				continue
 			}
-			if _, refused := c.Store.Commit(ctx, w); refused != nil && !overtaken(refused) {
+			if _, refused := c.Objects.Commit(ctx, w); refused != nil && !overtaken(refused) {
 				err = errors.Join(err, refused)
 			}
 		}

@@ -135,7 +135,7 @@ func (c *ControlPlane) publish(ctx context.Context, at netip.AddrPort, present b
 		if err != nil || len(writes) == 0 {
 			return err
 		}
-		_, err = c.Store.Commit(ctx, writes...)
+		_, err = c.Objects.Commit(ctx, writes...)
 		var refused *storage.Refusal
 		if errors.As(err, &refused) && attempt < 5 {
 			continue // another server or a user was quicker

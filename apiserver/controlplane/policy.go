@@ -42,7 +42,7 @@ func (c *ControlPlane) reconcilePolicy(ctx context.Context) error {
 	}
 	for len(writes) > 0 {
 		n := min(len(writes), policyBatch)
-		if _, err := c.Store.Commit(ctx, writes[:n]...); err != nil {
+		if _, err := c.Objects.Commit(ctx, writes[:n]...); err != nil {
 			return err
 		}
 		writes = writes[n:]

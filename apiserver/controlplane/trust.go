@@ -75,7 +75,7 @@ func (c *ControlPlane) publishTrust(ctx context.Context, res *api.Resource) erro
 	if err := errors.Join(err, unreadable); err != nil || len(writes) == 0 {
 		return err
 	}
-	if _, err := c.Store.Commit(ctx, writes...); err != nil && !overtaken(err) {
+	if _, err := c.Objects.Commit(ctx, writes...); err != nil && !overtaken(err) {
 		return err
 	}
 	return nil

@@ -70,7 +70,7 @@ func (c *ControlPlane) noteTypeCheck(ctx context.Context, res *api.Resource, o *
 	if err != nil || len(writes) == 0 {
 		return err
 	}
-	if _, err := c.Store.Commit(ctx, writes...); err != nil && !overtaken(err) {
+	if _, err := c.Objects.Commit(ctx, writes...); err != nil && !overtaken(err) {
 		return err
 	}
 	return nil

@@ -168,7 +168,7 @@ func (d *Definitions) write(ctx context.Context, e *defined,
 		writes = []storage.Write{{Op: storage.Delete, Key: e.object.Key, Expect: e.object.Revision}}
 		delete(d.emptied, e.UID)
 	}
-	_, err = d.Store.Commit(ctx, writes...)
+	_, err = d.Objects.Commit(ctx, writes...)
 	return err
 }
 

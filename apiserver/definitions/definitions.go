@@ -32,6 +32,8 @@ type Objects interface {
 		[]storage.Write, error)
 	// DeleteAll deletes all objects of a kind, as far as their finalizers permit.
 	DeleteAll(ctx context.Context, res *api.Resource) error
+	// Commit makes writes durable in one transaction, as storage.Store does, and records them in the audit log.
+	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
 }
 
 // Options assemble Definitions. All fields but Forget are required.

@@ -187,16 +187,18 @@ func Encode(res *api.Resource, obj api.Object) ([]byte, error) {
 	return encode(new(bytes.Buffer), res, obj)
 }
 
-// EncodeIn is Encode into an empty buffer, which owns the bytes returned. The object is of the version of Own, and is
-// converted to the stored one.
-func EncodeIn(ctx context.Context, buffer *bytes.Buffer, res *api.Resource, obj api.Object) ([]byte, error) {
+// AsStored converts an object of the version of Own to the stored version. Another program may do that, which may also
+// change labels and annotations.
+func AsStored(ctx context.Context, res *api.Resource, obj api.Object) (api.Object, error) {
 	obj.SetResourceVersion("")
 	if stored := res.Stored(); stored.Convert != nil {
-		var err error
-		if obj, err = ConvertTo(ctx, stored, obj); err != nil { // its readers get the stored version's defaults
-			return nil, err
-		}
+		return ConvertTo(ctx, stored, obj) // its readers get the stored version's defaults
 	}
+	return obj, nil
+}
+
+// EncodeStored is Encode of an object that AsStored has returned, into an empty buffer, which owns the bytes returned.
+func EncodeStored(buffer *bytes.Buffer, res *api.Resource, obj api.Object) ([]byte, error) {
 	return encode(buffer, res, obj)
 }
 

@@ -1,6 +1,7 @@
 package servicealloc_test
 
 import (
+	"context"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -25,6 +26,10 @@ type objects struct{ store *storage.Store }
 func (o objects) Collection(res *api.Resource) *storage.Collection {
 	return o.store.Collection(res.Collection(), storage.CollectionOptions{Fields: res.SelectablePaths(),
 		Index: res.FieldIndex})
+}
+
+func (o objects) Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error) {
+	return o.store.Commit(ctx, writes...)
 }
 
 func (o objects) Create(res *api.Resource, obj api.Object) (storage.Write, error) {

@@ -85,7 +85,7 @@ func (a *Allocator) free(ctx context.Context, reservations map[storage.Key]*stor
 		if holder == "" || slices.Contains(holders[key], holder) {
 			continue
 		}
-		_, err = a.Store.Commit(ctx, storage.Write{Op: storage.Delete, Key: key, Expect: o.Revision})
+		_, err = a.Objects.Commit(ctx, storage.Write{Op: storage.Delete, Key: key, Expect: o.Revision})
 		if ignoreRefusal(err) != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (a *Allocator) reserveAgain(ctx context.Context, lacking map[*storage.Objec
 			return err
 		}
 		writes = append(writes, storage.Write{Op: storage.Update, Key: o.Key, Value: doc, Expect: o.Revision})
-		if _, err = a.Store.Commit(ctx, writes...); ignoreRefusal(err) != nil {
+		if _, err = a.Objects.Commit(ctx, writes...); ignoreRefusal(err) != nil {
 			return err
 		}
 		a.Log.Info("reserved again what a Service holds", "service", o.Key.String(), "reservations", len(keys),

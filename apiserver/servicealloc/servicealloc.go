@@ -37,6 +37,8 @@ type Objects interface {
 	Collection(res *api.Resource) *storage.Collection
 	// Create is the write by which the server creates an object of its own.
 	Create(res *api.Resource, obj api.Object) (storage.Write, error)
+	// Commit makes writes durable in one transaction, as storage.Store does, and records them in the audit log.
+	Commit(ctx context.Context, writes ...storage.Write) (*storage.CommitResult, error)
 }
 
 // Options assemble an Allocator. All but CIDRs and NodePorts are required.

@@ -57,9 +57,10 @@ func Concerns(kind *api.Resource, obj, old api.Object) bool {
 	return set || kind.Expires
 }
 
-// Effect returns the effect of a write. To set the time takes the right to delete the object. A write by a user without
-// that right that leaves the annotation as it is, as those of most controllers do, leaves the time as it is too: that
-// right is asked for with every write of an object with a time to live, and a wrong answer is put right by the next.
+// Effect returns the effect of a write, by the objects as they are stored. To set the time takes the right to
+// delete the object. A write by a user without that right that leaves the annotation as it is, as those of most
+// controllers do, leaves the time as it is too: that right is asked for with every write of an object with a time
+// to live, and a wrong answer is put right by the next.
 func (l *Lifetimes) Effect(ctx context.Context, c Change) (Effect, error) {
 	text, set := c.Object.GetAnnotations()[Annotation]
 	var before string
@@ -119,8 +120,8 @@ func begin(key storage.Key, obj api.Object, lasts time.Duration) ([]storage.Writ
 	return []storage.Write{life, timer}, nil
 }
 
-// End are the writes by which the lifetime of an object ends, for it is deleted or is to stay. None are needed where it
-// had none, or where its deletion had begun before.
+// End are the writes by which the lifetime of an object ends, for it is deleted or is to stay. None are needed
+// where it had none, or where its deletion had begun before.
 func End(kind *api.Resource, key storage.Key, old api.Object) []storage.Write {
 	if _, was := old.GetAnnotations()[Annotation]; !was || kind.Expires || old.GetDeletionTimestamp() != nil {
 		return nil

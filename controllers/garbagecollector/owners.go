@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An object may name many thousands of owners that do not exist, each of which takes a request. A user that may create
-// objects must not keep the collector from others' by them: a worker makes askAtOnce requests for one object, and all at
-// once. An object that needs more is judged in a queue of its own, askInTurn requests at a time, and goes to the end of
-// the queue after each turn.
+// An object may name many thousands of owners that do not exist, each of which takes a request. A user that may
+// create objects must not keep the collector from others' by them: a worker makes askAtOnce requests for one
+// object, and all at once. An object that needs more is judged in a queue of its own, askInTurn requests at a time,
+// and goes to the end of the queue after each turn.
 const (
 	askAtOnce = 10
 	askInTurn = 100
