@@ -78,10 +78,12 @@ func countSelectors(requests []resourcev1.DeviceRequest) (n int) {
 		if exactly := requests[i].Exactly; exactly != nil {
 			count(exactly.Selectors)
 		}
-		if alternatives := requests[i].FirstAvailable; len(alternatives) <= resourcev1.FirstAvailableDeviceRequestMaxSize {
-			for j := range alternatives {
-				count(alternatives[j].Selectors)
-			}
+		alternatives := requests[i].FirstAvailable
+		if len(alternatives) > resourcev1.FirstAvailableDeviceRequestMaxSize {
+			continue
+		}
+		for j := range alternatives {
+			count(alternatives[j].Selectors)
 		}
 	}
 	return n
