@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,13 +21,16 @@ import (
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
-// storedForm is the stored object that was decoded to old, for its metadata: a conversion between the two may have
-// changed annotations.
+// storedForm is the stored object that was decoded to old, for its time to live: a conversion between the two may have
+// changed annotations. Of an object without one the metadata is empty.
 func storedForm(res *api.Resource, stored *storage.Object, old api.Object) (api.Object, error) {
 	if res.Stored().Convert == nil {
 		return old, nil
 	}
 	var meta metav1.PartialObjectMetadata
+	if !bytes.Contains(stored.JSON, []byte(ttl.Annotation)) {
+		return &meta, nil
+	}
 	if err := encoding.Unmarshal(stored.JSON, &meta); err != nil {
 		return nil, fmt.Errorf("reading the metadata of %s: %w", stored.Key, err)
 	}

@@ -180,6 +180,7 @@ func TestNode_ShutsDownGracefully(t *testing.T) {
 	root := filepath.Join(dir, "node")
 	agent := func() *process {
 		return c.component("node", "--nodes", "1", "--runtime", "process", "--root-dir", root,
+			"--network-kubeconfig", filepath.Join(dir, "network.kubeconfig"),
 			"--shutdown-grace-period", "30s", "--shutdown-grace-period-critical-pods", "10s")
 	}
 	node := agent()
