@@ -19,14 +19,15 @@ func TestCustom_BodiesNameTheirKind(t *testing.T) {
 	for _, c := range []struct{ verb, path string }{{http.MethodPost, valves}, {http.MethodPut, valves + "/main"}} {
 		write(c.verb, c.path, ``).refused(400, bad, words+`Object 'Kind' is missing in '{"metadata":`)
 		write(c.verb, c.path, `"apiVersion":"example.org/v2",`).refused(400, bad, words+`Object 'Kind' is missing in '{"api`)
-		write(c.verb, c.path, `"kind":"Valve",`).refused(400, bad, `Valve in version "" cannot be handled as a Valve: `+
-			`/, Kind=Valve is unstructured and is not suitable for converting to "example.org/v2"`)
-		write(c.verb, c.path, `"apiVersion":"apps/v1","kind":"Valve",`).refused(400, bad, `Valve in version "v1" cannot be `+
-			`handled as a Valve: apps/v1, Kind=Valve is unstructured and is not suitable for converting to "example.org/v2"`)
-		write(c.verb, c.path, `"apiVersion":"example.org/v9","kind":"Valve",`).refused(400, bad, `Valve in version "v9" `+
-			`cannot be handled as a Valve: request to convert CR from an invalid group/version: example.org/v9`)
-		write(c.verb, c.path, `"apiVersion":"example.org/v1","kind":"Valve",`).refused(400, bad,
-			"the API version in the data (example.org/v1) does not match the expected API version (example.org/v2)")
+		for typeMeta, version := range map[string]string{
+			`"kind":"Valve",`:                               "",
+			`"apiVersion":"apps/v1","kind":"Valve",`:        "apps/v1",
+			`"apiVersion":"example.org/v9","kind":"Tap",`:   "example.org/v9",
+			`"apiVersion":"example.org/v1","kind":"Valve",`: "example.org/v1",
+		} {
+			write(c.verb, c.path, typeMeta).refused(400, bad, "the API version in the data ("+version+
+				") does not match the expected API version (example.org/v2)")
+		}
 		wrong := write(c.verb, c.path, `"apiVersion":"example.org/v2","kind":"Tap",`).refused(422,
 			metav1.StatusReasonInvalid, `Tap.example.org "main" is invalid: kind: Invalid value: "Tap": must be Valve`)
 		require.Equal(t, "kind", wrong.Details.Causes[0].Field)

@@ -193,22 +193,19 @@ func decodeInto(r *request, want schema.GroupVersionKind, body []byte, strict []
 	return warnings, nil
 }
 
-// checkCustomKind rejects a custom resource whose body lacks a kind, has another one, or has a version that can't be
-// converted. The body of a built-in kind may leave them out. CheckKind rejects the other versions of the same kind.
+// checkCustomKind rejects a custom resource whose body lacks a kind or has another kind or version. The body of a
+// built-in kind may leave both out.
 func checkCustomKind(r *request, obj *customresource.Object, body []byte) error {
 	is, want := obj.GroupVersionKind(), r.res.GVK()
-	var fault error
 	switch {
 	case is.Kind == "":
-		is, fault = want, runtime.NewMissingKindErr(string(body))
-	default:
-		fault = obj.Version().CheckConversion(is)
-	}
-	switch {
-	case fault != nil:
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", is.Kind,
-			is.Version, want.Kind, fault))
-	case is.Kind != want.Kind && is.GroupVersion() == want.GroupVersion():
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind,
+			want.Version, want.Kind, runtime.NewMissingKindErr(string(body))))
+	case is.GroupVersion() != want.GroupVersion():
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"the API version in the data (%s) does not match the expected API version (%s)",
+			is.GroupVersion(), want.GroupVersion()))
+	case is.Kind != want.Kind:
 		return apierrors.NewInvalid(is.GroupKind(), obj.GetName(), field.ErrorList{
 			field.Invalid(field.NewPath("kind"), is.Kind, "must be "+want.Kind)})
 	}

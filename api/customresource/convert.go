@@ -7,7 +7,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/api"
 )
@@ -65,17 +64,6 @@ func (v *Version) ConvertWhole(ctx context.Context, objs []api.Object) ([]api.Ob
 		objs[at[i]] = o
 	}
 	return objs, nil
-}
-
-// CheckConversion returns why objects of a kind can't be converted to the version, in kube-apiserver's words.
-func (v *Version) CheckConversion(kind schema.GroupVersionKind) error {
-	switch {
-	case kind.Group != v.kind.definition.Spec.Group:
-		return fmt.Errorf("%v is unstructured and is not suitable for converting to %q", kind, v.APIVersion())
-	case v.kind.version(kind.GroupVersion().String()) == nil:
-		return fmt.Errorf("request to convert CR from an invalid group/version: %s", kind.GroupVersion())
-	}
-	return nil
 }
 
 // others converts the objects at some places, which are in other versions.
