@@ -130,6 +130,8 @@ slow: build kubectl ## the black-box tests that make e2e leaves out: attacks of 
 # NIGHTLY are the targets of make nightly. One that fails does not keep the next from running.
 NIGHTLY ?= lint race e2e slow soak compat upstream platforms mutants fuzz flaky
 
+nightly: export UPSTREAM := $(or $(UPSTREAM),all)
+
 .PHONY: nightly
 nightly: ## everything that is too slow for each change; takes hours, goes on after a failure and lists what failed
 	@for target in $(NIGHTLY); do echo "=== make $$target"; $(MAKE) $$target || failed="$$failed $$target"; done; \
@@ -169,14 +171,11 @@ operator: assets .tools/lint ## check examples/operator, and test it three ways:
 		COXSWAIN=$(CURDIR)/bin/coxswain OPERATOR=$(CURDIR)/.tools/operator python3 -m unittest test_operator; \
 		else echo "SKIPPED: no python3: the example operator is not tested from Python"; fi
 
-# UPSTREAM are packages of controller-runtime, of the release of test/upstream/go.mod. Those that take a minute each, as
-# they wait for time-outs of their own, are left to those who name them: make upstream UPSTREAM="manager cache".
-UPSTREAM ?= envtest client builder webhook cluster source controller/controllerutil
-
+# UPSTREAM chooses suites by parts of their names, such as lws or pkg/cache; "all" is all of them. Without it those that
+# take minutes are left out.
 .PHONY: upstream
-upstream: assets ## controller-runtime's own suites, unmodified, with our assets in the place of envtest's
-	cd test/upstream && KUBEBUILDER_ASSETS=$(CURDIR)/bin/assets \
-		go test -count=1 $(addprefix sigs.k8s.io/controller-runtime/pkg/,$(UPSTREAM))
+upstream: assets ## other projects' own suites, unmodified, with our assets in the place of envtest's: docs/testing-operators.md
+	go run ./test/upstream $(UPSTREAM)
 
 # What is Linux only is behind build constraints. Windows is left out: the server needs file locks and signals of Unix.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64

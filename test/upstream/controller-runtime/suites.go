@@ -1,7 +1,7 @@
 //go:build pin
 
 // Package upstream pins the release of controller-runtime whose own test suites run with our assets, and the modules
-// that they need: see the target upstream of the Makefile. Nothing is built of this file.
+// that they need. Nothing is built of this file.
 package upstream
 
 import (

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// known is what a failing.txt says of a suite.
+type known struct {
+	failing []string // names of tests
+	skipped []string // names of tests that are not run, because they would end the process
+}
+
+// parseFailing reads a failing.txt. Each line is a test:
+//
+//	whose | suite | name | reason
+//
+// whose is "ours" for a gap of Coxswain's, "theirs" for what the test assumes and Coxswain does not promise, and "skip"
+// for such a test that panics when it fails, so that none runs after it.
+func parseFailing(text string) (map[string]known, error) {
+	suites := map[string]known{}
+	for i, line := range strings.Split(text, "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(line, " | ")
+		if len(fields) != 4 || !slices.Contains([]string{"ours", "theirs", "skip"}, fields[0]) ||
+			slices.Contains(fields, "") {
+			return nil, fmt.Errorf("failing.txt, line %d: want ours, theirs or skip, suite, name and reason, "+
+				"with | between them", i+1)
+		}
+		k := suites[fields[1]]
+		if fields[0] == "skip" {
+			k.skipped = append(k.skipped, fields[2])
+		} else {
+			k.failing = append(k.failing, fields[2])
+		}
+		suites[fields[1]] = k
+	}
+	return suites, nil
+}
+
+// unknown returns the names of the tests that failed and are not in the list.
+func (r results) unknown(list []string) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(r.failures)) {
+		if !slices.Contains(list, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// absent returns the names in the list of tests that did not fail.
+func (r results) absent(list []string) (names []string) {
+	for _, name := range list {
+		if _, failed := r.failures[name]; !failed {
+			names = append(names, name)
+		}
+	}
+	return names
+}
