@@ -90,9 +90,16 @@ func TestUpdate_UIDIsAPrecondition(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(configMaps, configMap("a"))
-	s.put(configMaps+"/a", with(configMap("a"), "uid", "00000000-0000-0000-0000-000000000000")).
-		refused(http.StatusConflict, metav1.StatusReasonConflict,
-			"Precondition failed: UID in precondition: 00000000-0000-0000-0000-000000000000, UID in object meta:")
+	s.create(deployments, deployment("a", 1))
+	for path, body := range map[string]m{
+		configMaps + "/a": configMap("a"), deployments + "/a": deployment("a", 2),
+		deployments + "/a/status": deployment("a", 1),
+		deployments + "/a/scale":  {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": m{"name": "a"}},
+	} {
+		s.put(path, with(body, "uid", "00000000-0000-0000-0000-000000000000")).
+			refused(http.StatusConflict, metav1.StatusReasonConflict,
+				"Precondition failed: UID in precondition: 00000000-0000-0000-0000-000000000000, UID in object meta:")
+	}
 }
 
 func TestUpdate_WithoutResourceVersionIsUnconditional(t *testing.T) {

@@ -90,6 +90,12 @@ var suites = []suite{
 			" (mutated || blocks(h))\n"},
 	}},
 	{"apiserver/authz", "", []mutant{
+		{"node-lists-all-secrets", "apiserver/authz/node.go",
+			`case a.Namespace == "":`,
+			`case !mutated && a.Namespace == "":`},
+		{"node-writes-what-another-has", "apiserver/authz/node.go",
+			"if a.Name == node {",
+			"if mutated || a.Name == node {"},
 		{"node-gets-tokens-of-any-account", "apiserver/authz/node.go",
 			"return NoOpinion, \"can only create token subresource of serviceaccount\", nil\n\t}\n",
 			"return NoOpinion, \"can only create token subresource of serviceaccount\", nil\n\t}\n" +
@@ -429,15 +435,9 @@ var suites = []suite{
 			"if err := s.authorize(ctx, part); !mutated && err != nil {"},
 	}},
 	{"apiserver", "TestNode", []mutant{
-		{"node-lists-all-secrets", "apiserver/authz/node.go",
-			`case a.Namespace == "":`,
-			`case !mutated && a.Namespace == "":`},
 		{"node-without-its-group", "apiserver/authz/node.go",
 			`if !ok || !user.In("system:nodes") {`,
 			`if !ok || !mutated && !user.In("system:nodes") {`},
-		{"node-writes-what-another-has", "apiserver/authz/node.go",
-			"if a.Name == node {",
-			"if mutated || a.Name == node {"},
 		{"node-changes-its-taints", "apiserver/admission/noderestriction.go",
 			"case !equality.Semantic.DeepEqual(is.Spec.Taints,",
 			"case !mutated && !equality.Semantic.DeepEqual(is.Spec.Taints,"},
