@@ -28,6 +28,8 @@ type EvictionOptions struct {
 	// PressureTransitionPeriod is how long a Node's condition stays True after the last sign of pressure; 5
 	// min where zero.
 	PressureTransitionPeriod time.Duration
+	// StorageEvery is how often pods' use of the disk is compared with their own limits; 10 s where zero.
+	StorageEvery time.Duration
 }
 
 // DefaultEvictionHard are the kubelet's hard thresholds. Where programs run, the disk is not watched by

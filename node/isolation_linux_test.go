@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -174,7 +175,7 @@ func TestPrograms_HaveSecretsInMemoryAloneAndConfigMapsOnDisk(t *testing.T) {
 
 func TestStorage_PodsThatExceedTheirLimitsAreEvicted(t *testing.T) {
 	t.Parallel()
-	p := startPrograms(t, node.Options{})
+	p := startPrograms(t, node.Options{Eviction: node.EvictionOptions{StorageEvery: 50 * time.Millisecond}})
 	limit := resource.MustParse("1Mi")
 	p.run("volume", "node-0", "head -c 3000000 /dev/zero > /v/f; sleep 1000", func(pod *corev1.Pod) {
 		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{

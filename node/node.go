@@ -248,6 +248,7 @@ func (o *Options) complete() error {
 	if o.Eviction.Hard == nil {
 		o.Eviction.Hard = DefaultEvictionHard(o.Runtime)
 	}
+	o.Eviction.StorageEvery = cmp.Or(o.Eviction.StorageEvery, evictionEvery)
 	o.Eviction.PressureTransitionPeriod = cmp.Or(o.Eviction.PressureTransitionPeriod, 5*time.Minute)
 	if _, err := o.Eviction.thresholds(); err != nil {
 		return err

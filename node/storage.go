@@ -28,7 +28,7 @@ func (a *agent) limitStorage(n *hostedNode) {
 			a.Event(pod, corev1.EventTypeWarning, "Evicted", message)
 		}
 	}
-	a.nodeQueue.AddAfter(nodeTask{n.name, limitStorage}, max(evictionEvery, 10*a.Clock.Since(began)))
+	a.nodeQueue.AddAfter(nodeTask{n.name, limitStorage}, max(a.Eviction.StorageEvery, 10*a.Clock.Since(began)))
 }
 
 // storageLimit is a container's or a pod's limit of the disk; ok is false where it has none.

@@ -277,8 +277,9 @@ func (f *nodeFlags) names() []string {
 	return names
 }
 
-// agentsFolder is where the agents of a machine tell each other which of their folders containers must not see.
-const agentsFolder = "/var/lib/coxswain/agents"
+// agentsFolder is where the agents of a machine tell each other which of their folders containers must not see. It is
+// root's alone, which /var/lib/coxswain need not be.
+const agentsFolder = "/var/lib/coxswain-agents"
 
 // allReserved is what pods may not have.
 func (f *nodeFlags) allReserved() (corev1.ResourceList, error) {

@@ -168,4 +168,6 @@ func TestHidden_AreThePathsOfOtherAgentsOfTheMachineToo(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(agents, "broken.json"), []byte("["), 0o600))
 	require.ElementsMatch(t, []string{agents, first}, a.hidden())
 	require.Equal(t, []string{first}, (&Runtime{hide: []string{first}}).hidden())
+	require.NoError(t, os.Chmod(agents, 0o777))
+	require.ErrorContains(t, a.register(), "is not a folder that is written by this user alone")
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
@@ -25,6 +26,9 @@ func (r *Runtime) register() error {
 		return nil
 	}
 	if err := os.MkdirAll(r.Agents, 0o700); err != nil {
+		return err
+	}
+	if err := ownFolder(r.Agents); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(r.Agents)
@@ -48,6 +52,19 @@ func (r *Runtime) register() error {
 	return os.Rename(path+".new", path)
 }
 
+// ownFolder refuses a folder that other users may write to: they could lead this one's files elsewhere.
+func ownFolder(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not a folder that is written by this user alone", path)
+	}
+	return nil
+}
+
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
@@ -60,7 +77,10 @@ func (r *Runtime) hidden() []string {
 		return all
 	}
 	all = append(all, r.Agents)
-	entries, _ := os.ReadDir(r.Agents) // none where there is no such folder
+	if ownFolder(r.Agents) != nil {
+		return all
+	}
+	entries, _ := os.ReadDir(r.Agents)
 	for _, e := range entries[:min(len(entries), maxAgents)] {
 		all = append(all, readHidden(filepath.Join(r.Agents, e.Name()))...)
 	}

@@ -98,7 +98,7 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 	}
 	r.volumes.Visible = func(path string) error { return sandbox.Visible(path, r.hidden()) }
 	if err := r.register(); err != nil {
-		return nil, err
+		r.Log.Warn("other agents of this machine do not hide the folders of this one", "err", err)
 	}
 	for _, root := range o.VolumeRoots {
 		r.volumes.Roots = append(r.volumes.Roots, filepath.Clean(root))
