@@ -23,8 +23,8 @@ import (
 //	    oifname "cox*" meta l4proto udp th dport 8472 drop
 //	}
 //
-// A pod sends from its own addresses only, and a peer from those of its pods: rpFilter knows IPv4 alone. What leaves
-// for the machine must not be VXLAN, which the machine or one of its peers would take for packets of other pods. The
+// A pod sends from its own addresses only, and a peer from those of its pods: rpFilter knows IPv4 alone. No packet
+// to the machine may be VXLAN, which the machine or one of its peers would take for packets of other pods. The
 // routers' own VXLAN never passes here.
 func guard(namespace *os.File) error {
 	return nft.Once(namespace, func(t *nft.Transaction) error {

@@ -2,9 +2,9 @@ package router
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -15,10 +15,11 @@ import (
 
 // ServeHostPorts has ports of the machine lead to a pod, and no others than these: it replaces what the pod's address
 // had before, also from an earlier pod. A port that leads to another pod goes over to this one. Clients keep their
-// addresses, apart from the machine's own at loopback addresses and from this machine's pods.
+// addresses, apart from the machine's own at loopback addresses and from the pod itself: policies of pods hold for what
+// comes by host ports, too.
 //
-// It takes two maps and three chains in the table "coxswain" of the machine's packet filter, and forwarding, from the
-// first host port on. They stay when the process ends, as connections do.
+// It takes two maps, a set and three chains in the table "coxswain" of the machine's packet filter, and forwarding,
+// from the first host port on. They stay when the process ends, as connections do.
 func (r *Router) ServeHostPorts(pod netip.Addr, ports []HostPort) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -34,7 +35,7 @@ func (r *Router) serveHostPorts(pod netip.Addr, ports []HostPort) (err error) {
 	served, looked := r.hostPorts[family]
 	switch {
 	case len(ports) > 0 && !served:
-		served, err = true, t.make()
+		served, err = true, errors.Join(r.forwardForAll(family), t.make())
 	case !looked:
 		served = t.present()
 	}
@@ -80,11 +81,13 @@ func (r *Router) isConnected(pod netip.Addr) bool {
 	return true
 }
 
-// hostPorts are the maps of one IP family: one by address and port, one by port alone.
+// hostPorts are the maps of one IP family: one by address and port, one by port alone. Selves are the pods that have
+// host ports, each as source and destination.
 type hostPorts struct {
-	table *nftables.Table
-	maps  [2]*nftables.Set
-	like  netip.Addr
+	table  *nftables.Table
+	maps   [2]*nftables.Set
+	selves *nftables.Set
+	like   netip.Addr
 }
 
 func hostPortTable(like netip.Addr) *hostPorts {
@@ -101,28 +104,42 @@ func hostPortTable(like netip.Addr) *hostPorts {
 	return &hostPorts{table, [2]*nftables.Set{
 		of(1, "host-ports", address, nftables.TypeInetProto, nftables.TypeInetService),
 		of(2, "host-ports-anywhere", nftables.TypeInetProto, nftables.TypeInetService),
-	}, like}
+	}, &nftables.Set{Table: table, Name: "host-ports-selves", ID: 3, Concatenation: true,
+		KeyType: nftables.MustConcatSetType(address, address)}, like}
 }
 
 // present reports whether the maps are there. They are not where there is no packet filter, which is no fault of a pod
 // that has no host ports.
 func (h *hostPorts) present() bool {
 	return nft.Once(nil, func(t *nft.Transaction) error {
-		_, err := t.GetSetByName(h.table, h.maps[0].Name)
+		_, err := t.GetSetByName(h.table, h.selves.Name)
 		return err
 	}) == nil
 }
 
-// make makes the maps and chains, and has the machine forward.
-func (h *hostPorts) make() error {
-	if err := os.WriteFile(forwardingFile(h.like), []byte("1"), 0o644); err != nil {
-		return err
+// forwardForAll has the machine forward for the pods of all subnets of a family.
+func (r *Router) forwardForAll(v4 bool) error {
+	for _, subnets := range r.devices {
+		for _, s := range subnets {
+			if s.Addr().Is4() != v4 {
+				continue
+			}
+			if err := forwardFor(s); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+// make makes the maps and chains.
+func (h *hostPorts) make() error {
 	return nft.Once(nil, func(t *nft.Transaction) error {
 		t.AddTable(h.table)
 		for _, m := range h.maps {
 			t.AddSet(m, nil)
 		}
+		t.AddSet(h.selves, nil)
 		h.addChains(t)
 		return t.Commit()
 	})
@@ -139,7 +156,7 @@ const beforeNodePorts = -101
 //	ip daddr != ::1 fib daddr type local dnat ip to meta l4proto . th dport map @host-ports-anywhere
 //
 //	ip saddr 127.0.0.0/8 oifname "cox*" masquerade
-//	iifname "cox*" oifname "cox*" ct status dnat masquerade
+//	iifname "cox*" oifname "cox*" ip saddr . ip daddr @host-ports-selves masquerade
 func (h *hostPorts) addChains(t *nft.Transaction) {
 	add := func(name string, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...[]expr.Any) {
 		chain := t.AddChain(&nftables.Chain{Name: name, Table: h.table, Type: nftables.ChainTypeNAT, Hooknum: hook,
@@ -152,7 +169,7 @@ func (h *hostPorts) addChains(t *nft.Transaction) {
 	in, out := h.byAddress(), h.anywhere()
 	add("host-ports", nftables.ChainHookPrerouting, beforeNodePorts, in, out)
 	add("host-ports-output", nftables.ChainHookOutput, beforeNodePorts, in, out)
-	sources := [][]expr.Any{h.betweenPods()}
+	sources := [][]expr.Any{h.toItself()}
 	if h.like.Is4() {
 		sources = append(sources, fromLoopback())
 	}
@@ -197,15 +214,14 @@ func fromLoopback() []expr.Any {
 	return append(in(sourceOf(loopback.Addr()), loopback), append(throughCable(expr.MetaKeyOIFNAME), &expr.Masq{})...)
 }
 
-// betweenPods has a pod's answer to another pod of the machine come back by the machine, which alone knows the port.
-func (h *hostPorts) betweenPods() []expr.Any {
-	const translated = 1 << 5 // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
-	return append(append(throughCable(expr.MetaKeyIIFNAME), throughCable(expr.MetaKeyOIFNAME)...),
-		&expr.Ct{Key: expr.CtKeySTATUS, Register: unix.NFT_REG_1},
-		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Xor: make([]byte, 4),
-			Mask: binary.NativeEndian.AppendUint32(nil, translated)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: make([]byte, 4)},
-		&expr.Masq{})
+// toItself has a pod answer itself by the machine: it takes nothing from its own address by its device. Other pods of
+// the machine keep their addresses; see returnByMachine.
+func (h *hostPorts) toItself() []expr.Any {
+	source, destination := sourceOf(h.like), destinationOf(h.like)
+	source.DestRegister = firstWord
+	destination.DestRegister = firstWord + source.Len/4
+	return append(append(throughCable(expr.MetaKeyIIFNAME), throughCable(expr.MetaKeyOIFNAME)...), source, destination,
+		&expr.Lookup{SourceRegister: firstWord, SetName: h.selves.Name}, &expr.Masq{})
 }
 
 func throughCable(direction expr.MetaKey) []expr.Any { return through(direction, machinePrefix) }
@@ -242,8 +258,33 @@ func (h *hostPorts) replace(pod netip.Addr, ports []HostPort, connected func(net
 			t.DeleteElements(m, gone)
 			t.AddElements(m, come)
 		}
+		if err := h.replaceSelf(t, pod, len(ports) > 0, connected); err != nil {
+			return err
+		}
 		return t.Commit()
 	})
+}
+
+// replaceSelf has the set of selves have a pod, or not, and no pods that have gone.
+func (h *hostPorts) replaceSelf(t *nft.Transaction, pod netip.Addr, has bool, connected func(netip.Addr) bool) error {
+	found, err := t.GetSetElements(h.selves)
+	if err != nil {
+		return err
+	}
+	for _, e := range found {
+		other, _ := netip.AddrFromSlice(e.Key[:min(len(e.Key), pod.BitLen()/8)])
+		switch {
+		case other == pod && has:
+			has = false // it is there
+		case other == pod, !connected(other):
+			t.DeleteElements(h.selves, []nftables.SetElement{{Key: e.Key}})
+		}
+	}
+	if has {
+		self := nft.Concat(nft.Address(pod), nft.Address(pod))
+		t.AddElements(h.selves, []nftables.SetElement{{Key: self}})
+	}
+	return nil
 }
 
 // key is that of a port, and the index of its map; -1 where the port is of another IP family than the pod.

@@ -68,6 +68,9 @@ func (r *Router) addNode(device string, subnets []netip.Prefix) error {
 		if err := returnByRouter(r.namespace, s); err != nil {
 			return err
 		}
+		if err := r.returnByMachine(s); err != nil {
+			return err
+		}
 	}
 	return r.forward6(subnets)
 }
@@ -183,6 +186,8 @@ const (
 	firstTable = 1000
 	// The rules that lead to the tables come after that of the main table, and the one for a subnet before the other.
 	subnetRule, anyRule = 40_000, 50_000
+	// The rule for answers that go by the machine comes before the main table, which knows their pods.
+	markRule = 20_000
 )
 
 // defaultRoutes have the router send what is for nobody it knows to the machine: packets of a subnet by the cable of
@@ -231,13 +236,31 @@ func (r *Router) routeServices() error {
 			continue
 		}
 		if err == nil {
-			err = r.machine.RouteReplace(route)
+			err = r.addBehind(route)
 		}
 		if err != nil {
 			return fmt.Errorf("the machine's route to %s: %w", services, err)
 		}
 	}
 	return nil
+}
+
+// addBehind adds a route of the machine's behind those of other routers to the same range: another agent that comes and
+// goes leaves the first one's cluster IPs alone.
+func (r *Router) addBehind(route *netlink.Route) error {
+	known, err := r.machine.RouteListFiltered(route.Family, &netlink.Route{Dst: route.Dst, Table: unix.RT_TABLE_MAIN},
+		netlink.RT_FILTER_DST|netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return err
+	}
+	for _, k := range known {
+		if k.LinkIndex == route.LinkIndex {
+			route.Priority = k.Priority
+			return r.machine.RouteReplace(route)
+		}
+		route.Priority = max(route.Priority, k.Priority+1)
+	}
+	return r.machine.RouteReplace(route)
 }
 
 var errNoSubnet = errors.New("no Node has a subnet of that IP family")

@@ -3,7 +3,6 @@ package router
 import (
 	"fmt"
 	"net/netip"
-	"os"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -40,7 +39,7 @@ func (r *Router) masquerade() error {
 //
 //	ip saddr 10.244.0.0/24 oifname != "cox*" masquerade
 func masqueradeSubnet(subnet netip.Prefix) error {
-	if err := os.WriteFile(forwardingFile(subnet.Addr()), []byte("1"), 0o644); err != nil {
+	if err := forwardFor(subnet); err != nil {
 		return err
 	}
 	return nft.Once(nil, func(t *nft.Transaction) error {

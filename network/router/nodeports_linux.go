@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/google/nftables"
@@ -21,7 +20,7 @@ type Ports struct{ First, Last uint16 }
 // ServeNodePorts has connections to a range of ports at the machine's own addresses answered in the router, at the
 // router's own address, which is where a proxy there serves node ports and health check node ports. Clients keep their
 // addresses. Connections to loopback addresses stay on the machine. It takes two chains in the table "coxswain" of the
-// machine's packet filter, and forwarding; they stay when the process ends, as connections do.
+// machine's packet filter, and forwarding; they stay when the process ends, unless Close finds no pods.
 func (r *Router) ServeNodePorts(p Ports) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,7 +40,7 @@ func (r *Router) serveNodePorts() error {
 				continue
 			}
 			done[s.Addr().Is4()] = true
-			if err := serveNodePortsAt(*r.nodePorts, s.Addr()); err != nil {
+			if err := serveNodePortsAt(*r.nodePorts, s); err != nil {
 				return fmt.Errorf("node ports: %w", err)
 			}
 		}
@@ -49,19 +48,25 @@ func (r *Router) serveNodePorts() error {
 	return nil
 }
 
+// nodePortsPrefix begins the names of the chains of node ports. Each subnet has its own, so that several agents of a
+// machine do not meet: the last to come is asked first, and leaves the others theirs.
+const nodePortsPrefix = "node-ports-"
+
 // serveNodePortsAt makes one chain for what comes to the machine and one for what it sends itself:
 //
 //	ip daddr != 127.0.0.0/8 fib daddr type local tcp dport 30000-32767 dnat to 10.244.0.1
-func serveNodePortsAt(ports Ports, own netip.Addr) error {
-	if err := os.WriteFile(forwardingFile(own), []byte("1"), 0o644); err != nil {
+func serveNodePortsAt(ports Ports, subnet netip.Prefix) error {
+	if err := forwardFor(subnet); err != nil {
 		return err
 	}
+	own := subnet.Addr()
 	return nft.Once(nil, func(t *nft.Transaction) error {
 		table := t.AddTable(&nftables.Table{Name: tableName, Family: tableFamily(own)})
 		for _, hook := range []struct {
 			name string
 			at   *nftables.ChainHook
-		}{{"node-ports", nftables.ChainHookPrerouting}, {"node-ports-output", nftables.ChainHookOutput}} {
+		}{{nodePortsPrefix + chainOf(subnet), nftables.ChainHookPrerouting},
+			{nodePortsPrefix + "output-" + chainOf(subnet), nftables.ChainHookOutput}} {
 			chain := t.AddChain(&nftables.Chain{Name: hook.name, Table: table, Type: nftables.ChainTypeNAT,
 				Hooknum: hook.at, Priority: nftables.ChainPriorityNATDest})
 			t.FlushChain(chain)

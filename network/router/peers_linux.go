@@ -185,8 +185,13 @@ func (r *Router) forwardOnMachine(address netip.Addr) error {
 		return err
 	}
 	devices := []string{under.Attrs().Name}
-	for device := range r.devices {
+	for device, subnets := range r.devices {
 		devices = append(devices, device)
+		for _, s := range subnets {
+			if err := errors.Join(guardSubnet(s), acceptForwarded(s.Addr())); err != nil {
+				return err
+			}
+		}
 	}
 	for _, name := range devices {
 		device, err := r.machine.LinkByName(name)

@@ -1,12 +1,15 @@
 package router
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/coxswain-dev/coxswain/network/nft"
@@ -35,6 +38,49 @@ func returnByRouter(namespace *os.File, subnet netip.Prefix) error {
 	})
 	if err != nil {
 		return fmt.Errorf("answers by the router: %w", err)
+	}
+	return nil
+}
+
+// byMachine marks connections between pods of this machine that go by the machine, and the answers in them.
+const byMachine = 0x10000
+
+// returnByMachine has a pod's answer to another pod of the machine go by the machine where the question came that way,
+// as at a host port. The machine alone knows which port was asked; both pods keep their addresses.
+//
+//	iifname "cox*" ip saddr 10.244.0.0/24 ip saddr != 10.244.0.1 ct mark set 0x10000
+//	iifname "pod*" ct direction reply ct mark 0x10000 meta mark set 0x10000
+func (r *Router) returnByMachine(subnet netip.Prefix) error {
+	machine, register := subnet.Addr().Next(), uint32(unix.NFT_REG_1)
+	mark := binary.NativeEndian.AppendUint32(nil, byMachine)
+	asked := append(through(expr.MetaKeyIIFNAME, machinePrefix), in(sourceOf(machine), subnet)...)
+	asked = append(asked, notIn(sourceOf(machine), netip.PrefixFrom(machine, machine.BitLen()))...)
+	asked = append(asked, &expr.Immediate{Register: register, Data: mark},
+		&expr.Ct{Key: expr.CtKeyMARK, Register: register, SourceRegister: true})
+	answered := append(through(expr.MetaKeyIIFNAME, podPrefix),
+		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: register},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{1}},
+		&expr.Ct{Key: expr.CtKeyMARK, Register: register},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: mark},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: register, SourceRegister: true})
+	err := nft.Once(r.namespace, func(t *nft.Transaction) error {
+		table := t.AddTable(&nftables.Table{Name: "coxswain-returns", Family: tableFamily(machine)})
+		chain := t.AddChain(&nftables.Chain{Name: "by-machine-" + chainOf(subnet), Table: table,
+			Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting,
+			Priority: nftables.ChainPriorityMangle})
+		t.FlushChain(chain)
+		for _, rule := range [][]expr.Any{asked, answered} {
+			t.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
+		}
+		return t.Commit()
+	})
+	if err != nil {
+		return fmt.Errorf("answers by the machine: %w", err)
+	}
+	rule := netlink.NewRule()
+	rule.Mark, rule.Priority, rule.Table, rule.Family = byMachine, markRule, firstTable, family(machine)
+	if err := r.inside.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("answers by the machine: %w", err)
 	}
 	return nil
 }

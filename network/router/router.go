@@ -26,6 +26,7 @@
 //	filter_linux.go      rules in the machine's packet filter
 //	device_linux.go      what the kernel keeps for each device
 //	guard_linux.go       pods send from their own addresses, and no VXLAN
+//	forward_linux.go     the machine's other packet filters let pods' packets through
 //	underlay_linux.go    the machine takes VXLAN from its peers only
 //
 // The package knows nothing of Kubernetes.

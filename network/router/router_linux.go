@@ -115,8 +115,14 @@ func (r *Router) prepare() error {
 // Namespace is the router's, which is open as long as the Router is.
 func (r *Router) Namespace() *os.File { return r.namespace }
 
-// Close lets go of the router. It stays while others have its namespace open.
+// Close lets go of the router. It stays while others have its namespace open. If it has no pods, it is about to go, and
+// what leads to it in the machine's packet filter is removed.
 func (r *Router) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inside != nil && r.machine != nil && !r.hasPods() {
+		_ = r.leaveMachine() // RemoveMachine removes what is left
+	}
 	for _, h := range []*netlink.Handle{r.inside, r.machine} {
 		if h != nil {
 			h.Close()

@@ -41,8 +41,7 @@ func guardUnderlay(device string, address netip.Addr) error {
 				t.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: r})
 			}
 		}
-		elsewhere := through(expr.MetaKeyIIFNAME, device+"\x00")
-		elsewhere[1].(*expr.Cmp).Op = expr.CmpOpNeq
+		elsewhere := notThrough(expr.MetaKeyIIFNAME, device+"\x00")
 		stranger := []expr.Any{sourceOf(address),
 			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetID: peers.ID, SetName: peers.Name, Invert: true}}
 		ofUser := []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: unix.NFT_REG_1},
