@@ -265,7 +265,7 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 	if err != nil {
 		return err
 	}
-	cidrs, err := parseCIDRs(f.serviceCIDRs)
+	cidrs, err := f.serviceRanges()
 	if err != nil {
 		return err
 	}
@@ -336,6 +336,16 @@ func (f *serverFlags) serve(ctx context.Context, ln net.Listener, store *storage
 	}
 	stop()
 	return errors.Join(err, <-ended)
+}
+
+// serviceRanges are those of cluster IPs, if they can work.
+func (f *serverFlags) serviceRanges() ([]netip.Prefix, error) {
+	cidrs, err := parseCIDRs(f.serviceCIDRs)
+	if err != nil {
+		return nil, err
+	}
+	advertise, _ := netip.AddrFromSlice(f.advertise)
+	return cidrs, checkServiceRanges(cidrs, advertise.Unmap())
 }
 
 func parseCIDRs(texts []string) ([]netip.Prefix, error) {

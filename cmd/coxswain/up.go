@@ -14,6 +14,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/node"
 )
 
 func newUp() *cobra.Command {
@@ -34,6 +35,13 @@ func newUp() *cobra.Command {
 			}
 			c.time, s.time, n.time = f.time, f.time, f.time
 			n.setCount(cmd.Flags())
+			ranges, err := f.serviceRanges()
+			if err == nil && n.runtime == node.Process {
+				err = checkProcessRanges(ranges)
+			}
+			if err != nil {
+				return err
+			}
 			if err := n.setDNS(f.serviceCIDRs); err != nil {
 				return err
 			}
