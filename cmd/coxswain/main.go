@@ -34,6 +34,9 @@ func main() {
 	case cni.Plugin:
 		cni.Main()
 		return
+	case cni.Loopback:
+		cni.LoopbackMain()
+		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal starts an orderly shutdown; a second one exits the process at once.

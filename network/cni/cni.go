@@ -22,6 +22,7 @@
 //	follow_linux.go     the daemon's Node
 //	addresses_linux.go  who has which address
 //	plugin_linux.go     the commands of the specification; check_linux.go is CHECK
+//	loopback_linux.go   the plugin "loopback", for runtimes that come without
 //	folder_linux.go     files and locks
 package cni
 
@@ -31,6 +32,8 @@ import "net/netip"
 const (
 	// Plugin is the name under which the program is the plugin, and the type in configurations.
 	Plugin = "coxswain-cni"
+	// Loopback is the name under which the program is the plugin that brings up a container's loopback device.
+	Loopback = "loopback"
 	// NetworkName is the network's.
 	NetworkName = "coxswain"
 	// StateDir is the folder.

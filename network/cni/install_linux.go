@@ -43,7 +43,23 @@ func (i Install) Plugin() error {
 	if err := i.replace(program, filepath.Join(i.BinDir, Plugin)); err != nil {
 		return fmt.Errorf("install the plugin: %w", err)
 	}
-	return nil
+	return i.installLoopback(program, filepath.Join(i.BinDir, Loopback))
+}
+
+// isOurs reports whether a file is missing or a link to the program. A copy, be it of ours, stays as it is.
+func isOurs(at, program string) (bool, error) {
+	info, err := os.Lstat(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if info.Mode()&os.ModeSymlink != 0 {
+		to, err := os.Readlink(at)
+		return err == nil && to == program, nil
+	}
+	return false, nil
 }
 
 func (i Install) replace(program, at string) error {

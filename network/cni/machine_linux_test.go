@@ -35,7 +35,11 @@ const (
 // This program is the plugin if a runtime starts it.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
-		cni.Main()
+		if filepath.Base(os.Args[0]) == cni.Loopback {
+			cni.LoopbackMain()
+		} else {
+			cni.Main()
+		}
 		return
 	}
 	os.Exit(m.Run())

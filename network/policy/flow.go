@@ -100,8 +100,9 @@ func (j *judge) holds(name string, a netip.Addr) bool {
 		_, in := s.Elements[Element{First: a}]
 		return in
 	}
-	i, found := slices.BinarySearchFunc(j.intervals(s), a, func(e Element, a netip.Addr) int { return e.First.Compare(a) })
-	return found || i > 0 && !j.intervals(s)[i-1].Last.Less(a)
+	all := j.intervals(s)
+	i, found := slices.BinarySearchFunc(all, a, func(e Element, a netip.Addr) int { return e.First.Compare(a) })
+	return found || i > 0 && !all[i-1].Last.Less(a)
 }
 
 func (j *judge) holdsPort(name string, p uint16) bool {

@@ -50,8 +50,8 @@ type Options struct {
 	// NodeAddresses, if not nil, returns the machine's own addresses as pods see them, besides those in the Nodes'
 	// status. They always reach the machine's pods and are reached by them. It is called often, and must be quick.
 	NodeAddresses func() []netip.Addr
-	// Served, if not nil, returns addresses of the network namespace itself that pods reach only if their egress policies
-	// allow it, such as that of the cluster's DNS server. It is called often, and must be quick.
+	// Served, if not nil, returns addresses of the network namespace itself that pods reach only if their egress
+	// policies allow it, such as that of the cluster's DNS server. It is called often, and must be quick.
 	Served func() []netip.Addr
 	// Changed, if not nil, is called when Problem may return something else.
 	Changed func()

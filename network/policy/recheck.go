@@ -15,8 +15,8 @@ type flows struct {
 // checkShare is how many times as long as a look at all connections took there is none after it.
 const checkShare = 4
 
-// maxSteps bounds the rules that are looked at for the connections of one pod. What is more was not seen to be allowed,
-// and ends.
+// maxSteps bounds the rules that are looked at for the connections of one pod. Connections beyond it end, since nothing
+// has shown that they are allowed.
 const maxSteps = 1 << 20
 
 // restrict reports whether changes may deny what was allowed: all do but those that only add members to peers.
@@ -45,7 +45,7 @@ func (e *Enforcer) recheck() {
 	}
 	ended, err := e.kernel.End(e.denier())
 	if err != nil {
-		e.options.Log.Error("Network policies: connections that are no longer allowed may go on", slog.Any("error", err))
+		e.options.Log.Error("Network policies: connections that are denied now may go on", slog.Any("error", err))
 	}
 	e.metrics.ended.Add(float64(ended))
 	e.notBefore = e.clock.Now().Add(checkShare * e.clock.Since(begin))
