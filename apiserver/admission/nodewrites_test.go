@@ -177,6 +177,8 @@ var podAttacks = map[string][]attack[*corev1.Pod]{
 	"podIPs": {
 		{"one of each family", podIPs("10.244.0.7", "fd00:1::7"), ""},
 		{"the second is another pod's", podIPs("10.244.0.7", "fd00:2::7"), "the address of a pod on another node"},
+		{"the second is another pod's in other words", podIPs("10.244.0.7", "FD00:2:0::7"),
+			"the address of a pod on another node"},
 		{"the second is of Services", podIPs("10.244.0.7", "fd96::7"), "an address of Services"},
 		{"others than podIP", func(p *corev1.Pod) { podIPs("10.244.0.7")(p); p.Status.PodIP = "10.244.0.8" },
 			"must be the first of podIPs"},
@@ -283,6 +285,8 @@ var nodeAttacks = map[string][]attack[*corev1.Node]{
 		{"one of a machine", nodeAddress("10.0.0.9"), ""},
 		{"that of the API server's machine", nodeAddress("::1"), ""},
 		{"that of another node's pod", nodeAddress("10.244.1.7"), "the address of a pod on another node"},
+		{"that of another node's pod, mapped", nodeAddress("::ffff:10.244.1.7"), "the address of a pod on another node"},
+		{"that of another node's pod in other words", nodeAddress("fd00:2::0:7"), "the address of a pod on another node"},
 		{"an address of Services", nodeAddress("10.96.0.1"), "an address of Services"},
 		{"an address of Services as a name", func(n *corev1.Node) {
 			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "10.96.0.1"}}

@@ -45,9 +45,9 @@ func containsAny(cidrs []string, a netip.Addr) bool {
 }
 
 // refusePodOfOthers refuses the address of a pod that is ready on another node. The address of a pod that is not may
-// have been given to another: its node may be gone.
-func refusePodOfOthers(ctx context.Context, c Cluster, node string, a netip.Addr, text string) error {
-	found, err := c.PodsMentioning(ctx, `"`+text+`"`)
+// have been given to another: its node may be gone. It is looked for as agents write it, however the claim spells it.
+func refusePodOfOthers(ctx context.Context, c Cluster, node string, a netip.Addr) error {
+	found, err := c.PodsMentioning(ctx, `"`+a.String()+`"`)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func refusePodAddress(ctx context.Context, c Cluster, node, text string) error {
 	if a.IsLoopback() {
 		return fmt.Errorf("%s is a loopback address", a)
 	}
-	return refusePodOfOthers(ctx, c, node, a, text)
+	return refusePodOfOthers(ctx, c, node, a)
 }
 
 // refusePodCIDRs keeps a Node from taking the addresses of other Nodes' pods, which the pods' network routes to

@@ -139,7 +139,7 @@ func refuseNodeAddresses(ctx context.Context, c Cluster, now, old *corev1.Node) 
 		if a.IsLoopback() {
 			continue // an agent on the machine of the API server
 		}
-		if err := refusePodOfOthers(ctx, c, now.Name, a, n.Address); err != nil {
+		if err := refusePodOfOthers(ctx, c, now.Name, a); err != nil {
 			return err
 		}
 	}
