@@ -5,6 +5,7 @@ package backend
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -83,6 +84,29 @@ func Chosen(s *corev1.Service) bool {
 // Serves reports whether a pod has, or may yet have, anything to answer with.
 func Serves(pod *corev1.Pod) bool {
 	return !controller.PodEnded(pod) && (pod.Status.PodIP != "" || len(pod.Status.PodIPs) > 0)
+}
+
+// Addresses are those of the pod's addresses, in IPv6 or in IPv4, that endpoints may have. Loopback and others that
+// traffic from elsewhere cannot reach are left out: with one of them the API server refuses all endpoints of the slice,
+// and the node that says so would keep those of other nodes' pods from the Service.
+func Addresses(pod *corev1.Pod, v6 bool) []string {
+	ips := pod.Status.PodIPs
+	if len(ips) == 0 {
+		ips = []corev1.PodIP{{IP: pod.Status.PodIP}}
+	}
+	var addresses []string
+	for _, ip := range ips {
+		a, err := netip.ParseAddr(ip.IP)
+		if a = a.Unmap(); err == nil && a.Is6() == v6 && reachable(a) {
+			addresses = append(addresses, ip.IP)
+		}
+	}
+	return addresses
+}
+
+func reachable(a netip.Addr) bool {
+	return a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() &&
+		!a.IsLinkLocalMulticast()
 }
 
 // Hostname is the name by which the Service's DNS domain has the pod, if it asks for one.

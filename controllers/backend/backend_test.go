@@ -127,3 +127,24 @@ func TestTriggers_ReportTheEarliestChangeThatIsNew(t *testing.T) {
 	triggers.Forget("default/web")
 	require.Equal(t, start, triggers.Since(svc, nil))
 }
+
+func TestAddresses_AreThoseThatEndpointsMayHave(t *testing.T) {
+	t.Parallel()
+	pod := func(ips ...string) *corev1.Pod {
+		p := &corev1.Pod{}
+		for _, ip := range ips {
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
+		}
+		return p
+	}
+	both := pod("10.0.0.1", "fd00::1")
+	require.Equal(t, []string{"10.0.0.1"}, Addresses(both, false))
+	require.Equal(t, []string{"fd00::1"}, Addresses(both, true))
+	require.Equal(t, []string{"10.0.0.1"}, Addresses(&corev1.Pod{Status: corev1.PodStatus{PodIP: "10.0.0.1"}}, false))
+	require.Empty(t, Addresses(&corev1.Pod{}, false))
+	for _, ip := range []string{"127.0.0.1", "::1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "224.0.0.1", "ff02::1",
+		"fd00::1%eth0", "::ffff:127.0.0.1", "web"} {
+		require.Empty(t, Addresses(pod(ip), false), ip)
+		require.Empty(t, Addresses(pod(ip), true), ip)
+	}
+}

@@ -267,16 +267,12 @@ func addressOf(svc *corev1.Service, pod *corev1.Pod) (address corev1.EndpointAdd
 	if len(svc.Spec.IPFamilies) > 0 {
 		v6 = svc.Spec.IPFamilies[0] == corev1.IPv6Protocol
 	}
-	ips := pod.Status.PodIPs
+	ips := backend.Addresses(pod, v6)
 	if len(ips) == 0 {
-		ips = []corev1.PodIP{{IP: pod.Status.PodIP}}
-	}
-	i := slices.IndexFunc(ips, func(ip corev1.PodIP) bool { return utilnet.IsIPv6String(ip.IP) == v6 })
-	if i < 0 {
 		return address, false, false
 	}
 	address = corev1.EndpointAddress{
-		IP: ips[i].IP, Hostname: backend.Hostname(svc, pod),
+		IP: ips[0], Hostname: backend.Hostname(svc, pod),
 		TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 	}
 	if pod.Spec.NodeName != "" {

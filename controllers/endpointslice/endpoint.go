@@ -28,7 +28,7 @@ func addressTypes(svc *corev1.Service) []discoveryv1.AddressType {
 // type. node may be nil.
 func endpointOf(svc *corev1.Service, pod *corev1.Pod, node *corev1.Node, t discoveryv1.AddressType) (
 	e discoveryv1.Endpoint, ok bool) {
-	e.Addresses = addressesOf(pod, t)
+	e.Addresses = backend.Addresses(pod, t == discoveryv1.AddressTypeIPv6)
 	if len(e.Addresses) == 0 {
 		return e, false
 	}
@@ -51,20 +51,6 @@ func endpointOf(svc *corev1.Service, pod *corev1.Pod, node *corev1.Node, t disco
 	}
 	e.Hints = hintsOf(svc, &e)
 	return e, true
-}
-
-func addressesOf(pod *corev1.Pod, t discoveryv1.AddressType) []string {
-	ips := pod.Status.PodIPs
-	if len(ips) == 0 {
-		ips = []corev1.PodIP{{IP: pod.Status.PodIP}}
-	}
-	var addresses []string
-	for _, ip := range ips {
-		if ip.IP != "" && utilnet.IsIPv6String(ip.IP) == (t == discoveryv1.AddressTypeIPv6) {
-			addresses = append(addresses, ip.IP)
-		}
-	}
-	return addresses
 }
 
 // hintsOf are the zones and Nodes that should prefer the endpoint, where the Service wants traffic to stay near.

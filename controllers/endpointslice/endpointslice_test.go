@@ -230,6 +230,20 @@ func TestEndpointSlice_LeavesOutPodsThatCannotServe(t *testing.T) {
 	c.awaitEndpoints("web", map[string]string{})
 }
 
+func TestEndpointSlice_KeepsTheOthersWhereANodeSaysThatItsPodIsAtALoopbackAddress(t *testing.T) {
+	t.Parallel()
+	c := newNetwork(t)
+	c.service("web", nil)
+	lies := c.backendPod(0, nil)
+	c.awaitEndpoints("web", map[string]string{"web-0": "rs"})
+	lies.Status.PodIP, lies.Status.PodIPs = "127.0.0.1", []corev1.PodIP{{IP: "127.0.0.1"}}
+	_, err := c.Client.CoreV1().Pods("default").UpdateStatus(c.Context(), lies, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	c.backendPod(1, nil)
+	c.awaitEndpoints("web", map[string]string{"web-1": "rs"})
+	c.awaitLegacy("web", []string{"web-1"}, nil)
+}
+
 func TestEndpointSlice_GroupsByPorts(t *testing.T) {
 	t.Parallel()
 	c := newNetwork(t)
