@@ -20,7 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/fieldmanager"
 	"github.com/coxswain-dev/coxswain/apiserver/query"
 	"github.com/coxswain-dev/coxswain/apiserver/status"
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 	"github.com/coxswain-dev/coxswain/storage"
 )
 
@@ -62,7 +62,7 @@ func (s *Server) apply(w http.ResponseWriter, r *request, kind types.PatchType) 
 
 // applyConfiguration reads the body: YAML, of which JSON is a part.
 func applyConfiguration(r *request, body []byte) (config *unstructured.Unstructured, warnings []string, err error) {
-	if body, err = bounds.ExpandYAML(body); err != nil {
+	if body, err = limits.ExpandYAML(body); err != nil {
 		return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
 	doc, err := yaml.YAMLToJSON(body)

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
-	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 func TestClock_IsMovedByARequest(t *testing.T) {

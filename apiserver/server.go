@@ -62,8 +62,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/servicealloc"
 	"github.com/coxswain-dev/coxswain/apiserver/ttl"
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 	"github.com/coxswain-dev/coxswain/storage"
-	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 // Options assemble a Server. Store and Registry are required.

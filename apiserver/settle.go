@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coxswain-dev/coxswain/quiescence"
+	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 )
 
 const (

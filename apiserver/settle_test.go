@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
-	"github.com/coxswain-dev/coxswain/quiescence"
+	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 	"github.com/coxswain-dev/coxswain/testenv/servertest"
 )
 

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/leaderelection"
 
-	"github.com/coxswain-dev/coxswain/workqueue"
+	"github.com/coxswain-dev/coxswain/internal/client/workqueue"
 )
 
 // Metrics are those of all runs of this process, by the names that dashboards for

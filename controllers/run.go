@@ -20,9 +20,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/events"
-	"github.com/coxswain-dev/coxswain/informer"
-	"github.com/coxswain-dev/coxswain/quiescence"
+	"github.com/coxswain-dev/coxswain/internal/client/events"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
+	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 )
 
 // Settings are those of single controllers.

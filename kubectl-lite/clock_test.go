@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 	"github.com/coxswain-dev/coxswain/testenv"
-	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 func TestClock_ShowsAndMovesTheServersClock(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/cli-runtime/pkg/resource"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // documents reads a stream of YAML or JSON documents, each with its aliases expanded.
@@ -34,7 +34,7 @@ func (d *documents) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if text, err = bounds.ExpandYAML(text); err != nil {
+		if text, err = limits.ExpandYAML(text); err != nil {
 			return 0, err
 		}
 		if d.any {

@@ -26,7 +26,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd/run"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // mounted makes a command of kubectl's own.
@@ -119,7 +119,7 @@ func checkQuantitiesOf(cmd *cobra.Command) error {
 		}
 		for item := range strings.SplitSeq(flag.Value.String(), ",") {
 			text := item[strings.LastIndex(item, "=")+1:]
-			if err := bounds.CheckWritable(text); err != nil {
+			if err := limits.CheckWritable(text); err != nil {
 				return fmt.Errorf("invalid argument %q for --%s: %w", item, name, err)
 			}
 		}

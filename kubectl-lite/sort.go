@@ -12,7 +12,7 @@ import (
 
 	clires "k8s.io/cli-runtime/pkg/resource"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // sortInfos orders what was found by the value at a JSONPath; objects without it come first. Tables are ordered within
@@ -145,8 +145,8 @@ func compare(a, b any) (int, error) {
 }
 
 func compareText(a, b string) int {
-	qa, errA := bounds.ParseQuantity(a)
-	qb, errB := bounds.ParseQuantity(b)
+	qa, errA := limits.ParseQuantity(a)
+	qb, errB := limits.ParseQuantity(b)
 	if errA == nil && errB == nil {
 		return qa.Cmp(qb)
 	}

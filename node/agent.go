@@ -17,10 +17,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
-	"github.com/coxswain-dev/coxswain/events"
+	"github.com/coxswain-dev/coxswain/internal/client/events"
+	"github.com/coxswain-dev/coxswain/internal/client/workqueue"
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 	"github.com/coxswain-dev/coxswain/node/runtime"
-	"github.com/coxswain-dev/coxswain/virtualtime"
-	"github.com/coxswain-dev/coxswain/workqueue"
 )
 
 // agent stands for all the nodes of the process.

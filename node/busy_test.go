@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/coxswain-dev/coxswain/quiescence"
+	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 )
 
 func TestBusy_EndsWithTheLastStatusThatIsDue(t *testing.T) {

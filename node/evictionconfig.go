@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // EvictionOptions say when a Node is short of something, and pods have to go. Signals, thresholds and rules
@@ -164,7 +164,7 @@ func parseAmount(s string) (level, error) {
 		}
 		return level{part: percent / 100}, nil
 	}
-	q, err := bounds.ParseQuantity(s)
+	q, err := limits.ParseQuantity(s)
 	if err == nil && q.Sign() < 0 {
 		err = fmt.Errorf("must not be negative")
 	}

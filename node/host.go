@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/coxswain-dev/coxswain/events"
+	"github.com/coxswain-dev/coxswain/internal/client/events"
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 

@@ -69,10 +69,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 	"github.com/coxswain-dev/coxswain/node/process"
 	"github.com/coxswain-dev/coxswain/node/runtime"
 	"github.com/coxswain-dev/coxswain/node/simulated"
-	"github.com/coxswain-dev/coxswain/quiescence"
 )
 
 // Options say which nodes to be and how.

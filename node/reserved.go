@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // AddReserved adds amounts of cpu, memory and ephemeral-storage, as --kube-reserved and --system-reserved have them, to
@@ -15,7 +15,7 @@ func AddReserved(reserved corev1.ResourceList, amounts map[string]string) error 
 	for name, text := range amounts {
 		switch resource := corev1.ResourceName(name); resource {
 		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-			q, err := bounds.ParseQuantity(text)
+			q, err := limits.ParseQuantity(text)
 			if err != nil || q.Sign() < 0 {
 				return fmt.Errorf("%s=%s is no quantity of 0 or more", name, text)
 			}

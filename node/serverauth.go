@@ -10,12 +10,12 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/coxswain-dev/coxswain/delegated"
+	"github.com/coxswain-dev/coxswain/internal/client/delegatedauth"
 )
 
 // guard decides which users may use the agent's endpoint, as the kubelet does that has authentication by client
 // certificate and webhook, authorization by webhook, and lets nobody in without a name.
-type guard struct{ delegated.Guard }
+type guard struct{ delegatedauth.Guard }
 
 // authenticate returns the user of a request; nil where that is not known.
 func (g *guard) authenticate(r *http.Request, client kubernetes.Interface) (*authenticationv1.UserInfo, error) {

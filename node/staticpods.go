@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 	"github.com/coxswain-dev/coxswain/node/runtime"
 )
 
@@ -122,11 +122,11 @@ func readStaticPods(dir string) ([]*corev1.Pod, error) {
 			return nil, err
 		}
 		pod := &corev1.Pod{}
-		document, err := bounds.ExpandYAML(text)
+		document, err := limits.ExpandYAML(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", e.Name(), err)
 		}
-		if bounds.SuspectQuantity(document) { // which may keep the decoder busy for ever
+		if limits.SuspectQuantity(document) { // which may keep the decoder busy for ever
 			return nil, fmt.Errorf("%s: a number has too many digits, or too large an exponent", e.Name())
 		}
 		if err := yaml.UnmarshalStrict(document, pod); err != nil {

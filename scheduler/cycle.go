@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coxswain-dev/coxswain/events"
+	"github.com/coxswain-dev/coxswain/internal/client/events"
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 )
 

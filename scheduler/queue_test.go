@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 	"github.com/coxswain-dev/coxswain/scheduler/plugins"
-	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 // testQueue has one plugin, "rooms", that waits for pods to leave.

@@ -47,9 +47,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 
-	"github.com/coxswain-dev/coxswain/events"
-	"github.com/coxswain-dev/coxswain/informer"
-	"github.com/coxswain-dev/coxswain/quiescence"
+	"github.com/coxswain-dev/coxswain/internal/client/events"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
+	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 	"github.com/coxswain-dev/coxswain/scheduler/config"
 	"github.com/coxswain-dev/coxswain/scheduler/framework"
 	"github.com/coxswain-dev/coxswain/scheduler/plugins"

@@ -18,41 +18,49 @@ import (
 
 const module = "github.com/coxswain-dev/coxswain/"
 
-// floors says which of our own top folders each top folder may import besides itself.
+// floors says which of our own top folders, and packages of internal, each of them may import besides itself.
 // What is not listed here may not exist: a new folder takes its place in the house first.
 var floors = map[string][]string{
-	"api":          {"bounds"},
-	"series":       {},
-	"storage":      {"series"},
-	"quota":        {"bounds"},
-	"events":       {},
-	"delegated":    {},
-	"bounds":       {},
-	"quiescence":   {},
-	"virtualtime":  {},
-	"informer":     {},
-	"manifests":    {},
-	"workqueue":    {"virtualtime"},
-	"apiserver":    {"api", "storage", "quota", "bounds", "series", "quiescence", "virtualtime"},
-	"controllers":  {"events", "quota", "bounds", "events", "quiescence", "virtualtime", "informer", "workqueue"},
-	"scheduler":    {"events", "bounds", "quiescence", "virtualtime", "informer"},
-	"network":      {"events", "delegated", "bounds", "series", "quiescence", "virtualtime", "informer", "workqueue"},
-	"node":         {"network", "events", "delegated", "bounds", "quiescence", "virtualtime", "informer", "workqueue"},
-	"kubectl-lite": {"bounds"},
+	"api":                           {"internal/limits"},
+	"internal/series":               {},
+	"storage":                       {"internal/series"},
+	"internal/limits":               {},
+	"internal/quota":                {"internal/limits"},
+	"internal/clock/quiescence":     {},
+	"internal/clock/virtualtime":    {},
+	"internal/client/delegatedauth": {},
+	"internal/client/events":        {},
+	"internal/client/informer":      {},
+	"internal/client/manifests":     {},
+	"internal/client/workqueue":     {"internal/clock/virtualtime"},
+	"apiserver":                     with(clocks, "api", "storage", "internal/quota", "internal/limits", "internal/series"),
+	"controllers": with(clocks, "internal/client/events", "internal/client/informer", "internal/client/workqueue",
+		"internal/limits", "internal/quota"),
+	"scheduler": with(clocks, "internal/client/events", "internal/client/informer", "internal/limits"),
+	"network": with(clocks, "internal/client/delegatedauth", "internal/client/events", "internal/client/informer",
+		"internal/client/workqueue", "internal/limits", "internal/series"),
+	"node": with(clocks, "network", "internal/client/delegatedauth", "internal/client/events",
+		"internal/client/informer", "internal/client/workqueue", "internal/limits"),
+	"kubectl-lite": {"internal/limits"},
 	"bench":        {},
-	"testenv": {"api", "storage", "apiserver", "controllers", "scheduler", "node", "network", "quiescence",
-		"virtualtime", "kubectl-lite", "manifests"},
-	"cmd": {"api", "storage", "apiserver", "controllers", "scheduler", "node", "network", "delegated", "quiescence",
-		"virtualtime", "kubectl-lite", "bench", "manifests"},
+	"testenv": with(clocks, "api", "storage", "apiserver", "controllers", "scheduler", "node", "network",
+		"kubectl-lite", "internal/client/manifests"),
+	"cmd": with(clocks, "api", "storage", "apiserver", "controllers", "scheduler", "node", "network", "kubectl-lite",
+		"bench", "internal/client/delegatedauth", "internal/client/manifests"),
 	"release":  {},
 	"test":     {"network"},
 	"examples": {"testenv"},
 	".":        {},
 }
 
+// clocks are the packages of what is tested by a clock that is moved by hand.
+var clocks = []string{"internal/clock/quiescence", "internal/clock/virtualtime"}
+
+func with(some []string, more ...string) []string { return slices.Concat(some, more) }
+
 // testFloors is what tests, and packages for tests, may import besides: a control plane to run against, and the
 // API's other clients, to run beside the one that is tested.
-var testFloors = []string{"testenv", "controllers", "scheduler", "node", "virtualtime"}
+var testFloors = []string{"testenv", "controllers", "scheduler", "node", "internal/clock/virtualtime"}
 
 // apiFront are the packages of api that other folders may import. api/builtin is for code that
 // assembles a server, and for tests; the groups and the kit are api's own.
@@ -71,7 +79,8 @@ var (
 
 // Folders whose time comes from a clock.Clock that is passed in, and what they may not call.
 var (
-	clocked   = []string{"controllers", "scheduler", "node", "network", "events", "delegated"}
+	clocked = []string{"controllers", "scheduler", "node", "network", "internal/client/events",
+		"internal/client/delegatedauth"}
 	wallClock = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
 )
 
@@ -145,11 +154,15 @@ func pinned(file *ast.File) bool {
 	return len(file.Comments) > 0 && file.Comments[0].List[0].Text == "//go:build pin"
 }
 
-// topFolder is the first element of a file's path, or "." for a file at the root.
-func topFolder(path string) string {
-	folder, _, nested := strings.Cut(path, "/")
-	if !nested {
+// topFolder is the first element of a file's path, or "." for a file at the root. Each package of internal is a floor
+// of its own.
+func topFolder(file string) string {
+	folder, _, nested := strings.Cut(file, "/")
+	switch {
+	case !nested:
 		return "."
+	case folder == "internal":
+		return path.Dir(file)
 	}
 	return folder
 }

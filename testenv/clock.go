@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
-	"github.com/coxswain-dev/coxswain/virtualtime"
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
 // Clock is a clock that is moved by hand: see WithFakeTime.

@@ -7,7 +7,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/coxswain-dev/coxswain/manifests"
+	"github.com/coxswain-dev/coxswain/internal/client/manifests"
 )
 
 // WithCRDs installs CustomResourceDefinitions. A path is a manifest, or a folder of which all files are read that end

@@ -15,7 +15,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/componentstatus"
 	"github.com/coxswain-dev/coxswain/controllers"
-	"github.com/coxswain-dev/coxswain/quiescence"
+	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 )
 
 // Environment is a control plane that runs. Its methods are safe for concurrent use.

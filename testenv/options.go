@@ -14,8 +14,8 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/audit"
 	"github.com/coxswain-dev/coxswain/apiserver/authn"
 	"github.com/coxswain-dev/coxswain/controllers"
-	"github.com/coxswain-dev/coxswain/manifests"
-	"github.com/coxswain-dev/coxswain/quiescence"
+	"github.com/coxswain-dev/coxswain/internal/client/manifests"
+	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 )
 
 // Option changes what StartEnvironment starts.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
-	"github.com/coxswain-dev/coxswain/manifests"
+	"github.com/coxswain-dev/coxswain/internal/client/manifests"
 )
 
 // WebhookServer is where the operator under test serves its webhooks. The fields are those of controller-runtime's

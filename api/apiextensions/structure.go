@@ -10,7 +10,7 @@ import (
 	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 
 	"github.com/coxswain-dev/coxswain/api/field"
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // place is where in a resource a schema is.
@@ -193,7 +193,7 @@ func (c *structure) junctors(s *node, skipAnyOf, skipAllOf bool, at *field.Path)
 }
 
 func (c *structure) pattern(pattern string, at *field.Path) {
-	size, err := bounds.CheckPattern(pattern)
+	size, err := limits.CheckPattern(pattern)
 	if err == nil {
 		_, err = syntax.Parse(pattern, syntax.Perl)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // The annotations in which autoscaling/v1 keeps what it has no fields for.
@@ -162,7 +162,7 @@ func fromAutoscalerV1Status(h *autoscalingv1.HorizontalPodAutoscaler, out *autos
 // bounds is ignored, as is one that cannot be decoded.
 func carried(h *autoscalingv1.HorizontalPodAutoscaler, annotation string, into any) bool {
 	text, ok := h.Annotations[annotation]
-	return ok && !bounds.SuspectQuantity([]byte(text)) && json.Unmarshal([]byte(text), into) == nil
+	return ok && !limits.SuspectQuantity([]byte(text)) && json.Unmarshal([]byte(text), into) == nil
 }
 
 // withoutAnnotations returns a copy of the map without the annotations above.

@@ -18,7 +18,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
 	"github.com/coxswain-dev/coxswain/api/kit/table"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 func cronJobs() *api.Resource {
@@ -140,7 +140,7 @@ func validateSchedule(spec *batchv1.CronJobSpec, path *field.Path) field.ErrorLi
 	if spec.Schedule == "" {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	if _, err := bounds.ParseSchedule(spec.Schedule); err != nil {
+	if _, err := limits.ParseSchedule(spec.Schedule); err != nil {
 		return field.ErrorList{field.Invalid(at, spec.Schedule, err.Error())}
 	}
 	return nil

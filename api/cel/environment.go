@@ -52,15 +52,15 @@ func baseEnvironment(stored bool) (*celgo.Env, error) {
 			options = append(options, celgo.Lib(l))
 		}
 	}
-	return celgo.NewCustomEnv(append(options, celgo.Lib(limits{}))...)
+	return celgo.NewCustomEnv(append(options, celgo.Lib(costLimits{}))...)
 }
 
-// limits makes every program count and limit its cost.
-type limits struct{}
+// costLimits makes every program count and limit its cost.
+type costLimits struct{}
 
-func (limits) CompileOptions() []celgo.EnvOption { return nil }
+func (costLimits) CompileOptions() []celgo.EnvOption { return nil }
 
-func (limits) ProgramOptions() []celgo.ProgramOption {
+func (costLimits) ProgramOptions() []celgo.ProgramOption {
 	return []celgo.ProgramOption{
 		celgo.EvalOptions(celgo.OptOptimize, celgo.OptTrackCost),
 		celgo.CostLimit(PerCallLimit),

@@ -10,7 +10,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // The libraries of quantities and of semantic versions.
@@ -68,7 +68,7 @@ func quantityValue(q resource.Quantity) ref.Val {
 func whole(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalExponent) }
 
 func stringToQuantity(text string) ref.Val {
-	q, err := bounds.ParseQuantity(text)
+	q, err := limits.ParseQuantity(text)
 	if err != nil {
 		return types.WrapErr(err)
 	}
@@ -76,7 +76,7 @@ func stringToQuantity(text string) ref.Val {
 }
 
 func isQuantity(text string) ref.Val {
-	_, err := bounds.ParseQuantity(text)
+	_, err := limits.ParseQuantity(text)
 	return types.Bool(err == nil)
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // regexLibrary is Kubernetes' find and findAll, and the language's own matches, which would compile a pattern of any
@@ -42,7 +42,7 @@ var regexLibrary = library{
 }
 
 // regexFunction is a function of a text, a pattern and perhaps more. re is the compiled pattern, if it is a literal.
-type regexFunction func(re *bounds.Pattern, all ...ref.Val) ref.Val
+type regexFunction func(re *limits.Pattern, all ...ref.Val) ref.Val
 
 func regexBinding(f regexFunction) celgo.OverloadOpt {
 	return celgo.FunctionBinding(func(all ...ref.Val) ref.Val { return f(nil, all...) })
@@ -52,7 +52,7 @@ func compiledOnce(name, overload string, f regexFunction) *interpreter.RegexOpti
 	return &interpreter.RegexOptimization{
 		Function: name, OverloadID: overload, RegexIndex: 1,
 		Factory: func(c interpreter.InterpretableCall, pattern string) (interpreter.InterpretableCall, error) {
-			re, err := bounds.CompilePattern(pattern)
+			re, err := limits.CompilePattern(pattern)
 			if err != nil {
 				return nil, err
 			}
@@ -68,7 +68,7 @@ func compiledOnce(name, overload string, f regexFunction) *interpreter.RegexOpti
 
 // pattern returns the text and the pattern of a function's arguments. A match that would cost more than an expression
 // may is an error.
-func pattern(re *bounds.Pattern, all []ref.Val) (string, *bounds.Pattern, ref.Val) {
+func pattern(re *limits.Pattern, all []ref.Val) (string, *limits.Pattern, ref.Val) {
 	text, ok := all[0].Value().(string)
 	if !ok {
 		return "", nil, types.MaybeNoSuchOverloadErr(all[0])
@@ -79,7 +79,7 @@ func pattern(re *bounds.Pattern, all []ref.Val) (string, *bounds.Pattern, ref.Va
 			return "", nil, types.MaybeNoSuchOverloadErr(all[1])
 		}
 		var err error
-		if re, err = bounds.CompilePattern(source); err != nil {
+		if re, err = limits.CompilePattern(source); err != nil {
 			return "", nil, types.NewErr("Illegal regex: %v", err.Error())
 		}
 	}
@@ -89,7 +89,7 @@ func pattern(re *bounds.Pattern, all []ref.Val) (string, *bounds.Pattern, ref.Va
 	return text, re, nil
 }
 
-func matches(re *bounds.Pattern, all ...ref.Val) ref.Val {
+func matches(re *limits.Pattern, all ...ref.Val) ref.Val {
 	text, re, failed := pattern(re, all)
 	if failed != nil {
 		return failed
@@ -97,7 +97,7 @@ func matches(re *bounds.Pattern, all ...ref.Val) ref.Val {
 	return types.Bool(re.MatchString(text))
 }
 
-func find(re *bounds.Pattern, all ...ref.Val) ref.Val {
+func find(re *limits.Pattern, all ...ref.Val) ref.Val {
 	text, re, failed := pattern(re, all)
 	if failed != nil {
 		return failed
@@ -108,7 +108,7 @@ func find(re *bounds.Pattern, all ...ref.Val) ref.Val {
 // findAllFor is how long findAll may take: between any two matches it may have read all of the text.
 const findAllFor = time.Second
 
-func findAll(re *bounds.Pattern, all ...ref.Val) ref.Val {
+func findAll(re *limits.Pattern, all ...ref.Val) ref.Val {
 	text, re, failed := pattern(re, all)
 	if failed != nil {
 		return failed
@@ -128,7 +128,7 @@ func findAll(re *bounds.Pattern, all ...ref.Val) ref.Val {
 }
 
 // allMatches is FindAllString, unless that takes too long.
-func allMatches(re *bounds.Pattern, text string, most int64) (found []string, inTime bool) {
+func allMatches(re *limits.Pattern, text string, most int64) (found []string, inTime bool) {
 	type enough struct{}
 	began := time.Now()
 	defer func() {
@@ -153,7 +153,7 @@ func patternSize(source string) uint64 {
 	cached := &patternSizes[maphash.String(patternSeed, source)%uint64(len(patternSizes))]
 	known := cached.Load()
 	if known == nil || known.source != source {
-		known = &sizedPattern{source, uint64(max(bounds.PatternSize(source)/2, int64(len(source))))}
+		known = &sizedPattern{source, uint64(max(limits.PatternSize(source)/2, int64(len(source))))}
 		if len(source) <= cachedPattern {
 			cached.Store(known)
 		}
@@ -188,7 +188,7 @@ func (patternLiterals) Validate(_ *celgo.Env, _ celgo.ValidatorConfig, a *ast.AS
 			continue
 		}
 		source, ok := args[0].AsLiteral().Value().(string)
-		if _, err := bounds.CompilePattern(source); !ok || err != nil {
+		if _, err := limits.CompilePattern(source); !ok || err != nil {
 			issues.ReportErrorAtID(args[0].ID(), "invalid %s argument", overloads.Matches)
 		}
 	}

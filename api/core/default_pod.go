@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/api/kit/defaults"
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // defaultPod sets the defaults of a pod that the template of a workload does not get, and then those of
@@ -55,7 +55,7 @@ func requestPodLimits(p *corev1.Pod) {
 		if r.Requests == nil {
 			r.Requests = corev1.ResourceList{}
 		}
-		r.Requests[name] = bounds.Writable(q.DeepCopy())
+		r.Requests[name] = limits.Writable(q.DeepCopy())
 	}
 	for name, q := range podresource.AggregateContainerRequests(p, podresource.PodResourcesOptions{}) {
 		request(name, q)

@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 	"github.com/coxswain-dev/coxswain/api/naming"
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // nativeResource reports whether Kubernetes itself counts a resource, rather than a device plugin or an
@@ -133,7 +133,7 @@ func ValidateQuantity(name corev1.ResourceName, q resource.Quantity, path *field
 
 // validateHugePages requires whole pages of the size in the resource's name.
 func validateHugePages(name corev1.ResourceName, q resource.Quantity, path *field.Path) field.ErrorList {
-	size, err := bounds.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	size, err := limits.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
 	// Sizes that don't fit an int64 count as 0.
 	if err == nil && size.Value() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0 {
 		return nil

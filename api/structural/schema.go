@@ -31,7 +31,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/json"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // Schema is the compiled schema of a value. It is immutable, and so safe for concurrent use. A nil Schema
@@ -95,7 +95,7 @@ const (
 // checks are what a value must be besides its type; a schema without any has none.
 type checks struct {
 	format               string // "" if the format is not one of those that are checked
-	pattern              *bounds.Pattern
+	pattern              *limits.Pattern
 	minLength, maxLength *int64
 
 	numbers *numbers
@@ -194,7 +194,7 @@ func (s *Schema) compileChecks(p *apiextensionsv1.JSONSchemaProps, depth int) er
 		minItems: p.MinItems, maxItems: p.MaxItems, minProperties: p.MinProperties, maxProperties: p.MaxProperties,
 		required: p.Required, numbers: newNumbers(p, s.types)}
 	if p.Pattern != "" {
-		pattern, err := bounds.CompilePattern(p.Pattern)
+		pattern, err := limits.CompilePattern(p.Pattern)
 		if err != nil {
 			return err
 		}

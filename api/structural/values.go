@@ -13,7 +13,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // formats are the formats of strings that are checked; others are ignored. They are written without dashes,
@@ -118,7 +118,7 @@ func (v *checking) length(c *checks, s string, d *verdict) {
 }
 
 // match reports whether a string matches. It ends early when the context does.
-func (v *checking) match(p *bounds.Pattern, s string) bool {
+func (v *checking) match(p *limits.Pattern, s string) bool {
 	if v.limit > 0 {
 		if v.steps += int(p.Work(s) / workPerStep); v.steps > v.limit {
 			v.err = errTooManySteps

@@ -15,7 +15,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver/admission/calls"
 	"github.com/coxswain-dev/coxswain/apiserver/webhook"
-	"github.com/coxswain-dev/coxswain/series"
+	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
 // Options choose and configure plugins.

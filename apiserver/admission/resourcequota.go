@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/clock"
 
-	"github.com/coxswain-dev/coxswain/quota"
+	"github.com/coxswain-dev/coxswain/internal/quota"
 )
 
 // resourceQuota charges new objects to the ResourceQuotas of their namespace.

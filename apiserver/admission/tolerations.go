@@ -14,7 +14,7 @@ import (
 	utilsets "k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
-	"github.com/coxswain-dev/coxswain/quota"
+	"github.com/coxswain-dev/coxswain/internal/quota"
 )
 
 // defaultTolerationSeconds bounds how long pods stay on a node that has failed.

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/coxswain-dev/coxswain/api"
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 	"github.com/coxswain-dev/coxswain/storage"
-	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 // Clients inside a cluster find the API servers by the Service "kubernetes" in the namespace "default". Each server

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coxswain-dev/coxswain/api/customresource"
-	"github.com/coxswain-dev/coxswain/series"
+	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
 // The types of failures, as Kubernetes names them.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/api"
 	"github.com/coxswain-dev/coxswain/apiserver/status"
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // JSONOf converts the body of a request from its media type; "" is JSON. strict are errors that its JSON does not show.
@@ -46,7 +46,7 @@ func UnsupportedMedia(media []string) error {
 
 // jsonOfYAML converts a document. Duplicate keys, which JSON cannot show, are in strict.
 func jsonOfYAML(body []byte) (doc []byte, strict []error, err error) {
-	if body, err = bounds.ExpandYAML(body); err != nil {
+	if body, err = limits.ExpandYAML(body); err != nil {
 		return nil, nil, err
 	}
 	doc, duplicates := yaml.YAMLToJSONStrict(body)

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // A quantity with a huge exponent keeps apimachinery's decoder busy forever, and one of 10^21 or more may lose its
@@ -46,7 +46,7 @@ func Invalid(err error, kind schema.GroupVersionKind, name string) error {
 }
 
 func checkQuantities(doc []byte, into any, check func(text string, path *field.Path) error) error {
-	if !bounds.SuspectQuantity(doc) {
+	if !limits.SuspectQuantity(doc) {
 		return nil
 	}
 	w := quantityWalk{check, jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true),
@@ -148,7 +148,7 @@ func (w quantityWalk) list(t reflect.Type, path *field.Path) error {
 
 // checkQuantity checks the quantity at a path, and quotes only the beginning of a long one.
 func checkQuantity(text string, path *field.Path) error {
-	err := bounds.CheckQuantity(text)
+	err := limits.CheckQuantity(text)
 	if err == nil {
 		return nil
 	}
@@ -162,7 +162,7 @@ func checkSentQuantity(text string, path *field.Path) error {
 	if err := checkQuantity(text, path); err != nil {
 		return err
 	}
-	if err := bounds.CheckWritable(text); err != nil {
+	if err := limits.CheckWritable(text); err != nil {
 		return field.Invalid(path, text, err.Error())
 	}
 	return nil
@@ -170,7 +170,7 @@ func checkSentQuantity(text string, path *field.Path) error {
 
 // checkProtobufQuantities is CheckSentQuantities for a protobuf message.
 func checkProtobufQuantities(message []byte, into any) error {
-	if !bounds.SuspectQuantityIn(message) {
+	if !limits.SuspectQuantityIn(message) {
 		return nil
 	}
 	return protobufQuantities(message, reflect.TypeOf(into).Elem(), nil)

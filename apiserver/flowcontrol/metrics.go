@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/coxswain-dev/coxswain/series"
+	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
 // metrics have Kubernetes' names:

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/coxswain-dev/coxswain/series"
+	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
 // How many combinations of labels are shown of requests that were counted, and of those that were timed, which take

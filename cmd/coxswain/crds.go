@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/coxswain-dev/coxswain/manifests"
+	"github.com/coxswain-dev/coxswain/internal/client/manifests"
 )
 
 // installCRDs applies the CustomResourceDefinitions of manifests and of folders of manifests, and returns when their

@@ -22,7 +22,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/apiserver"
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
-	"github.com/coxswain-dev/coxswain/delegated"
+	"github.com/coxswain-dev/coxswain/internal/client/delegatedauth"
 )
 
 // endpointFlags are the flags of the endpoint on which a component in a process of its own serves its
@@ -47,7 +47,7 @@ func (f *endpointFlags) add(fs *pflag.FlagSet, address string) {
 	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	fs.StringVar(&f.caFile, "client-ca-file", "",
 		"CAs of the client certificates that are accepted; the kubeconfig's CA where empty")
-	fs.StringSliceVar(&f.open, "authorization-always-allow-paths", delegated.Healthy,
+	fs.StringSliceVar(&f.open, "authorization-always-allow-paths", delegatedauth.Healthy,
 		"paths that need no credentials; a star at the end matches any suffix")
 	fs.BoolVar(&f.profiling, "profiling", true, "serve profiles at /debug/pprof/")
 	f.tls.add(fs)
@@ -125,7 +125,7 @@ func (f *endpointFlags) serve(config *rest.Config, metrics prometheus.Gatherer, 
 	if err != nil {
 		return nil, err
 	}
-	guard := &delegated.Guard{ClientCAs: clients, Clock: clock.RealClock{}}
+	guard := &delegatedauth.Guard{ClientCAs: clients, Clock: clock.RealClock{}}
 	ln, err := listen("metrics-bind-address", f.address)
 	if err != nil {
 		return nil, err

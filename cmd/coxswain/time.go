@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/apiserver"
-	"github.com/coxswain-dev/coxswain/quiescence"
-	"github.com/coxswain-dev/coxswain/virtualtime"
+	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
 // timing is what the parts of a process go by. Its zero value is the machine's clock.

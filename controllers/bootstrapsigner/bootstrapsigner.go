@@ -25,7 +25,7 @@ import (
 
 	"github.com/coxswain-dev/coxswain/controllers/bootstraptoken"
 	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
 const (

@@ -32,10 +32,10 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/coxswain-dev/coxswain/informer"
-	"github.com/coxswain-dev/coxswain/quiescence"
-	"github.com/coxswain-dev/coxswain/virtualtime"
-	"github.com/coxswain-dev/coxswain/workqueue"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
+	"github.com/coxswain-dev/coxswain/internal/client/workqueue"
+	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
 // Env is what a controller is built from. All fields are safe for concurrent use, and shared

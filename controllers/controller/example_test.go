@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
 // A controller that completes ConfigMaps: each gets a greeting for the name in it.

@@ -13,8 +13,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/controllers"
+	"github.com/coxswain-dev/coxswain/internal/clock/quiescence"
 	"github.com/coxswain-dev/coxswain/node"
-	"github.com/coxswain-dev/coxswain/quiescence"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 

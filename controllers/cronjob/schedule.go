@@ -9,8 +9,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/coxswain-dev/coxswain/bounds"
 	"github.com/coxswain-dev/coxswain/controllers/controller"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 // tooMany missed times are reported: the clock may be wrong, or the controller was away for long.
@@ -42,7 +42,7 @@ func parse(spec *batchv1.CronJobSpec) (times cron.Schedule, reason string, err e
 			text = "TZ=" + *zone + " " + text
 		}
 	}
-	times, err = bounds.ParseSchedule(text)
+	times, err = limits.ParseSchedule(text)
 	if err != nil {
 		return nil, "UnparseableSchedule", fmt.Errorf("unparseable schedule: %q : %w", spec.Schedule, err)
 	}

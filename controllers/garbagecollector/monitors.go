@@ -21,8 +21,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/informer"
-	"github.com/coxswain-dev/coxswain/virtualtime"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
 const (

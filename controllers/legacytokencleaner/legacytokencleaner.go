@@ -26,7 +26,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
 // world is Nodes whose heartbeats and time are moved by hand, and the rounds that check them.

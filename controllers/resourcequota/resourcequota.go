@@ -29,7 +29,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coxswain-dev/coxswain/controllers/controller"
-	"github.com/coxswain-dev/coxswain/quota"
+	"github.com/coxswain-dev/coxswain/internal/quota"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
 
-	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
 // Names of the indexes of informers.

@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/coxswain-dev/coxswain/events"
-	"github.com/coxswain-dev/coxswain/informer"
-	"github.com/coxswain-dev/coxswain/workqueue"
+	"github.com/coxswain-dev/coxswain/internal/client/events"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
+	"github.com/coxswain-dev/coxswain/internal/client/workqueue"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/coxswain-dev/coxswain/series"
+	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
 // maxSeries bounds the combinations of labels that are shown: those used last.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
-	"github.com/coxswain-dev/coxswain/virtualtime"
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
 const (

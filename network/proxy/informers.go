@@ -18,7 +18,7 @@ import (
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
 // byService is the index of EndpointSlices by their Service.

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 	"github.com/coxswain-dev/coxswain/network/netns"
-	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 // Pauses after failed commits.

@@ -27,9 +27,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/clock"
 
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 	"github.com/coxswain-dev/coxswain/node/amount"
 	"github.com/coxswain-dev/coxswain/node/stream"
-	"github.com/coxswain-dev/coxswain/virtualtime"
 )
 
 // Target is what probes and hooks act on: a container, its pod's addresses, and a way there.

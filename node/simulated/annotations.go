@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 	"github.com/coxswain-dev/coxswain/node/amount"
 )
 
@@ -55,7 +55,7 @@ func annotatedQuantity(annotations map[string]string, key string, most int64) (q
 	if !ok {
 		return q, false
 	}
-	q, err := bounds.ParseQuantity(text)
+	q, err := limits.ParseQuantity(text)
 	switch {
 	case err != nil:
 		return q, false

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/coxswain-dev/coxswain/series"
+	"github.com/coxswain-dev/coxswain/internal/series"
 )
 
 // maxSeries is how many combinations of labels each metric shows: names of webhooks are their authors' choice.

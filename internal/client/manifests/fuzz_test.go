@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/coxswain-dev/coxswain/manifests"
+	"github.com/coxswain-dev/coxswain/internal/client/manifests"
 )
 
 // FuzzDecode: each document of a file is an error or an object that can be sent.

@@ -1,4 +1,4 @@
-package delegated_test
+package delegatedauth_test
 
 import (
 	"crypto/tls"
@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/coxswain-dev/coxswain/delegated"
+	"github.com/coxswain-dev/coxswain/internal/client/delegatedauth"
 	"github.com/coxswain-dev/coxswain/testenv"
 )
 
@@ -50,9 +50,9 @@ func TestProtect_AsksTheAPIServerWhoMayWhat(t *testing.T) {
 	require.NoError(t, err)
 	clients := x509.NewCertPool()
 	require.True(t, clients.AppendCertsFromPEM(config.CAData))
-	guard := &delegated.Guard{ClientCAs: clients, Clock: testclock.NewFakeClock(time.Now())}
+	guard := &delegatedauth.Guard{ClientCAs: clients, Clock: testclock.NewFakeClock(time.Now())}
 	secret := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "secret") })
-	server := httptest.NewUnstartedServer(guard.Protect(client, delegated.Healthy, secret))
+	server := httptest.NewUnstartedServer(guard.Protect(client, delegatedauth.Healthy, secret))
 	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -72,13 +72,13 @@ func TestProtect_AsksTheAPIServerWhoMayWhat(t *testing.T) {
 // HTTP/2 makes requests cheap for the client: one that nobody knows connects anew for each.
 func TestProtect_EndsConnectionsOfUnknownClients(t *testing.T) {
 	t.Parallel()
-	guard := &delegated.Guard{Clock: testclock.NewFakeClock(time.Now())}
+	guard := &delegatedauth.Guard{Clock: testclock.NewFakeClock(time.Now())}
 	for _, path := range []string{"/metrics", "/healthz"} {
 		for major, want := range map[int]string{1: "", 2: "close"} {
 			r := httptest.NewRequest(http.MethodGet, path, nil)
 			r.ProtoMajor = major
 			w := httptest.NewRecorder()
-			guard.Protect(nil, delegated.Healthy, http.NotFoundHandler()).ServeHTTP(w, r)
+			guard.Protect(nil, delegatedauth.Healthy, http.NotFoundHandler()).ServeHTTP(w, r)
 			require.Equal(t, want, w.Header().Get("Connection"), "HTTP/%d %s", major, path)
 		}
 	}
@@ -89,7 +89,7 @@ func TestAllowed_RemembersEachAccessByItself(t *testing.T) {
 	t.Parallel()
 	client, err := kubernetes.NewForConfig(testenv.Start(t, testenv.APIServerOnly()))
 	require.NoError(t, err)
-	guard := &delegated.Guard{Clock: testclock.NewFakeClock(time.Now())}
+	guard := &delegatedauth.Guard{Clock: testclock.NewFakeClock(time.Now())}
 	may := func(groups ...string) bool {
 		t.Helper()
 		allowed, err := guard.Allowed(t.Context(), client, &authenticationv1.UserInfo{Username: "jane", Groups: groups},

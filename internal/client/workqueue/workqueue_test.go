@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
-	"github.com/coxswain-dev/coxswain/virtualtime"
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coxswain-dev/coxswain/manifests"
+	"github.com/coxswain-dev/coxswain/internal/client/manifests"
 )
 
 func TestSource_ReadsFilesFoldersAndGo(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/coxswain-dev/coxswain/informer"
+	"github.com/coxswain-dev/coxswain/internal/client/informer"
 )
 
 // exchange is one request that a script expects, and its answer. A watch stays open after its events if it hangs.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coxswain-dev/coxswain/bounds"
+	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
 var (
@@ -88,7 +88,7 @@ func Add(a, b corev1.ResourceList) corev1.ResourceList {
 	for name, quantity := range b {
 		have := sum[name].DeepCopy()
 		have.Add(quantity)
-		sum[name] = bounds.Writable(have) // it is written to the quota's status
+		sum[name] = limits.Writable(have) // it is written to the quota's status
 	}
 	return sum
 }

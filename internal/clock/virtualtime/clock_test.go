@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
-	"github.com/coxswain-dev/coxswain/virtualtime"
+	"github.com/coxswain-dev/coxswain/internal/clock/virtualtime"
 )
 
 var start = time.Date(2031, 5, 1, 8, 0, 0, 0, time.UTC)

@@ -1,11 +1,11 @@
-// Package delegated guards a component's own endpoint by asking the API server, as the kubelet, kube-scheduler and
+// Package delegatedauth guards a component's own endpoint by asking the API server, as the kubelet, kube-scheduler and
 // kube-controller-manager do: a client certificate or a TokenReview authenticates a request, a SubjectAccessReview
 // authorizes it.
 //
 // Guard serves components that know which resource a request is about; Guard.Protect is a filter for paths such as
 // /metrics. Answers of the API server are cached for a while. If it does not answer, requests without a cached answer
 // are refused.
-package delegated
+package delegatedauth
 
 import (
 	"context"
