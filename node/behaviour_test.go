@@ -160,6 +160,7 @@ func TestPod_IsRefusedWhereItHasNoRoom(t *testing.T) {
 	require.Equal(t, "OutOfcpu", c.pod("second").Status.Reason)
 	require.Equal(t, "Pod was rejected: Node didn't have enough resource: cpu, requested: 20000, used: 20000, "+
 		"capacity: 32000", c.pod("second").Status.Message)
+	require.Empty(t, c.pod("second").Status.ContainerStatuses, "kubectl shows the reason, and no container to come")
 	elsewhere := boundPod("elsewhere", "node-0")
 	elsewhere.Spec.NodeSelector = map[string]string{"disk": "ssd"}
 	c.create(elsewhere)

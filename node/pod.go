@@ -48,6 +48,7 @@ type podState struct {
 
 	resize resizing
 
+	refused     bool // it may not run here, and never had containers
 	initialized bool
 	stopping    bool
 	stopBy      time.Time // when what still runs is to be killed

@@ -33,6 +33,17 @@ func (p *podState) status(now time.Time) *corev1.PodStatus {
 	if p.ip != "" {
 		s.PodIP, s.PodIPs = p.ip, []corev1.PodIP{{IP: p.ip}}
 	}
+	if !p.refused { // it has no containers; clients such as kubectl would show them as being created
+		p.containerStatuses(s)
+	}
+	if p.stopped() { // until then it is on its way, which the API calls Running
+		s.Reason, s.Message = p.reason, p.message
+	}
+	s.Conditions = p.conditions(s, metav1.NewTime(now))
+	return s
+}
+
+func (p *podState) containerStatuses(s *corev1.PodStatus) {
 	for _, c := range p.init {
 		s.InitContainerStatuses = append(s.InitContainerStatuses, p.containerStatus(c))
 	}
@@ -43,11 +54,6 @@ func (p *podState) status(now time.Time) *corev1.PodStatus {
 		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, p.containerStatus(c))
 	}
 	p.shortenMessages(s)
-	if p.stopped() { // until then it is on its way, which the API calls Running
-		s.Reason, s.Message = p.reason, p.message
-	}
-	s.Conditions = p.conditions(s, metav1.NewTime(now))
-	return s
 }
 
 // maxPodMessages is how long the termination messages of a pod may be together, the kubelet's

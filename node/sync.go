@@ -152,6 +152,7 @@ func (a *agent) podState(pod *corev1.Pod, now time.Time) (*podState, error) {
 // rejected is a pod that may not run.
 func (a *agent) rejected(pod *corev1.Pod, no *refusal, now time.Time) *podState {
 	p := newPodState(pod, a.runtime, a.Address, now)
+	p.refused = true
 	p.event(corev1.EventTypeWarning, no.reason, "%s", no.message)
 	p.end(no.reason, "Pod was rejected: "+no.message, now, 0)
 	return p
