@@ -147,5 +147,13 @@ func (f *cniFlags) remove() error {
 	if err != nil {
 		return fmt.Errorf("--state-dir: %w", err)
 	}
-	return host.Remove()
+	namespace, err := host.Namespace()
+	if err != nil {
+		host.Close()
+		return err
+	}
+	if namespace != nil {
+		defer func() { _ = namespace.Close() }()
+	}
+	return errors.Join(host.Remove(), router.Remove(namespace))
 }

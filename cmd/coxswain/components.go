@@ -24,6 +24,7 @@ import (
 	"github.com/coxswain-dev/coxswain/apiserver/pki"
 	"github.com/coxswain-dev/coxswain/controllers"
 	"github.com/coxswain-dev/coxswain/node"
+	"github.com/coxswain-dev/coxswain/node/process"
 	"github.com/coxswain-dev/coxswain/scheduler"
 	schedulerconfig "github.com/coxswain-dev/coxswain/scheduler/config"
 )
@@ -149,6 +150,8 @@ type nodeFlags struct {
 	shutdown      time.Duration
 	critical      time.Duration // of it, for critical pods
 
+	cleanup bool // instead of running
+
 	ready func() // if not nil, called when every Node is there
 }
 
@@ -261,6 +264,8 @@ func (f *nodeFlags) addEndpoint(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.volumes, "node-local-root", []string{"/var/lib/coxswain/volumes"},
 		"folders directly below which the volumes of node-local classes are; the agent removes the data of reclaimed "+
 			"volumes there, and nothing elsewhere")
+	fs.BoolVar(&f.cleanup, "cleanup", false, "kill the pods that an agent with this --root-dir and --runtime process "+
+		"has left, remove their files and what it changed on the machine, and exit")
 	f.network.addKubeconfig(fs)
 	fs.DurationVar(&f.shutdown, "shutdown-grace-period", 0, "end all pods within this time on SIGTERM or SIGINT, "+
 		"as at a machine's shutdown; with 0 pods keep running")
@@ -301,6 +306,9 @@ func newNode() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
+			}
+			if f.cleanup {
+				return process.Cleanup(f.dir, agentsFolder)
 			}
 			f.setCount(cmd.Flags())
 			f.serving = p.endpoint

@@ -20,9 +20,12 @@ func tableFamily(a netip.Addr) nftables.TableFamily {
 	return nftables.TableFamilyIPv6
 }
 
+// subnetChain begins what names of chains have of a Node's subnet.
+const subnetChain = "pods-"
+
 // chainOf is the name of a chain for a Node's subnet.
 func chainOf(subnet netip.Prefix) string {
-	return "pods-" + strings.ReplaceAll(subnet.Addr().String(), ":", "-")
+	return subnetChain + strings.ReplaceAll(subnet.Addr().String(), ":", "-")
 }
 
 // forwardingFile has the machine forward packets of an address's family.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,4 +131,71 @@ func TestRouter_LeavesAnotherOfTheMachineAlone(t *testing.T) {
 			return err
 		})
 	})
+}
+
+// left are the names of the machine's devices, chains and routes of ours that contain a text.
+func (m machine) left(text string) (names []string) {
+	m.t.Helper()
+	m.do(func() error {
+		devices, err := netlink.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, d := range devices {
+			names = append(names, d.Attrs().Name)
+		}
+		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+		if err != nil {
+			return err
+		}
+		for _, r := range routes {
+			names = append(names, r.Dst.String())
+		}
+		return nft.Once(nil, func(t *nft.Transaction) error {
+			chains, err := t.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
+			for _, c := range chains {
+				names = append(names, c.Name)
+			}
+			return err
+		})
+	})
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.Contains(name, text) })
+}
+
+func TestRemove_LeavesNothingOfARouterAndAllOfAnother(t *testing.T) {
+	t.Parallel()
+	m, other := newMachine(t), newMachine(t)
+	segment(t, m, other)
+	m.dropForwarded()
+	join := func(device, subnet, pod string, port uint16) *router.Router {
+		r := m.router(device, subnet)
+		m.pod(r, pod).serve(device)
+		m.do(r.Masquerade)
+		m.serveHostPorts(r, pod, hostPort("", port, 80))
+		m.do(func() error { return r.ServeNodePorts(router.Ports{First: 30000, Last: 30080}) })
+		return r
+	}
+	first, second := join("cox0", "10.1.0.0/24", "10.1.0.5", 8000), join("cox1", "10.2.0.0/24", "10.2.0.5", 8001)
+	m.do(func() error { return second.JoinPeers(router.VXLAN, netip.MustParseAddr("192.0.2.1")) })
+	m.serveOn(8001, func(netip.Addr) string { return "machine" })
+	require.Equal(t, "cox1 to 192.0.2.2", other.askPort("192.0.2.1", 8001))
+
+	m.do(func() error { return router.Remove(second.Namespace()) })
+	require.Empty(t, append(m.left("10.2.0."), m.left("cox1")...))
+	require.Equal(t, "machine", other.askPort("192.0.2.1", 8001), "the host port is no pod's")
+	require.Equal(t, "cox0 to 192.0.2.2", other.askPort("192.0.2.1", 8000))
+	require.NotEmpty(t, m.left("node-ports-pods-10.1.0."))
+
+	m.do(func() error { return first.JoinPeers(router.Routes, netip.MustParseAddr("192.0.2.1")) })
+	m.do(func() error {
+		return first.SetPeers([]router.Peer{{Address: netip.MustParseAddr("192.0.2.2"),
+			Subnets: []netip.Prefix{netip.MustParsePrefix("10.3.0.0/24")}}})
+	})
+	require.NotEmpty(t, m.left("10.3.0."))
+	m.do(func() error { return router.Remove(first.Namespace()) })
+	m.do(func() error { return router.Remove(nil) }) // again
+	for _, text := range []string{"cox", "10.1.0.", "10.3.0.", "-p", "vxlan"} {
+		require.Empty(t, m.left(text))
+	}
+	require.Equal(t, []string{"FORWARD"}, m.left("FORWARD"), "chains of others stay")
 }

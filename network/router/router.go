@@ -28,6 +28,7 @@
 //	guard_linux.go       pods send from their own addresses, and no VXLAN
 //	forward_linux.go     the machine's other packet filters let pods' packets through
 //	underlay_linux.go    the machine takes VXLAN from its peers only
+//	remove_linux.go      nothing is left on the machine
 //
 // The package knows nothing of Kubernetes.
 package router

@@ -30,15 +30,18 @@ var classFolders = map[corev1.PodQOSClass]string{
 	corev1.PodQOSGuaranteed: "", corev1.PodQOSBurstable: "/burstable", corev1.PodQOSBestEffort: "/besteffort",
 }
 
+// cgroupOf is that of the pods of an agent with this folder.
+func cgroupOf(dir string) string { return "coxswain/" + runtime.Digest(dir)[:12] }
+
 func podCgroup(root string, pod *corev1.Pod) string {
 	return root + classFolders[qos.GetPodQOS(pod)] + "/pod" + string(pod.UID)
 }
 
 // podCgroups are where a pod's cgroup may be, whatever its class.
-func (r *Runtime) podCgroups(uid types.UID) []string {
+func podCgroups(root string, uid types.UID) []string {
 	var all []string
 	for _, folder := range classFolders {
-		all = append(all, r.cgroup+folder+"/pod"+string(uid))
+		all = append(all, root+folder+"/pod"+string(uid))
 	}
 	return all
 }

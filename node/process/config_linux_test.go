@@ -115,7 +115,7 @@ func TestPodCgroup_IsThatOfItsClass(t *testing.T) {
 	pod.Spec.Containers[0].Resources.Requests = amounts("1", "1Gi")
 	require.Equal(t, "root/podu", podCgroup("root", pod))
 	require.ElementsMatch(t, []string{"root/podu", "root/burstable/podu", "root/besteffort/podu"},
-		(&Runtime{cgroup: "root"}).podCgroups("u"))
+		podCgroups("root", "u"))
 }
 
 func TestOOMScore_IsThatOfTheKubelet(t *testing.T) {

@@ -45,11 +45,16 @@ func (r *Runtime) register() error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(r.Agents, runtime.Digest(r.dir)[:12]+".json")
+	path := hiddenFile(r.Agents, r.dir)
 	if err := os.WriteFile(path+".new", note, 0o600); err != nil {
 		return fmt.Errorf("tell other agents of this machine what to hide: %w", err)
 	}
 	return os.Rename(path+".new", path)
+}
+
+// hiddenFile is the note of the agent that has a folder.
+func hiddenFile(agents, dir string) string {
+	return filepath.Join(agents, runtime.Digest(dir)[:12]+".json")
 }
 
 // ownFolder refuses a folder that other users may write to: they could lead this one's files elsewhere.

@@ -175,7 +175,7 @@ func (r *Runtime) openNetwork(node string) *nodeNetwork {
 // agents there are.
 func (r *Runtime) makeNetwork(node string) (runtime.Router, error) {
 	if r.networks.router == nil {
-		made, err := r.OpenRouter(sandbox.RouterOf(r.shims()), r.networkChanged)
+		made, err := r.OpenRouter(sandbox.RouterOf(slices.Collect(maps.Values(shims(r.dir)))), r.networkChanged)
 		if err != nil {
 			return nil, err
 		}
@@ -213,12 +213,13 @@ func (unprotected) Protect(context.Context, *corev1.Pod, ...netip.Addr) error { 
 // Problem implements runtime.Router.
 func (unprotected) Problem() error { return nil }
 
-// shims are those of all pods that there are folders of.
-func (r *Runtime) shims() []*sandbox.Pod {
-	entries, _ := os.ReadDir(filepath.Join(r.dir, "pods"))
-	var all []*sandbox.Pod
+// shims are those of all pods that there are folders of in an agent's.
+func shims(dir string) map[types.UID]*sandbox.Pod {
+	entries, _ := os.ReadDir(filepath.Join(dir, "pods"))
+	all := map[types.UID]*sandbox.Pod{}
 	for _, e := range entries {
-		all = append(all, sandbox.Adopt(sandbox.Config{Dir: r.podDir(types.UID(e.Name()))}))
+		uid := types.UID(e.Name())
+		all[uid] = sandbox.Adopt(sandbox.Config{Dir: podDir(dir, uid)})
 	}
 	return all
 }

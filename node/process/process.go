@@ -13,6 +13,7 @@
 //	network_linux.go    nodes and pods on the router of this machine, and the Node's condition
 //	observe_linux.go    what is left of the machine, and what pods take of its disk
 //	machine_linux.go    what machine this is
+//	cleanup_linux.go    nothing of an agent is left on the machine, and one agent for each folder
 //	sandbox/            namespaces, cgroups, the shim
 //
 // What pods have is on disk, so that an agent that comes later, however this one ended, finds them as they are.

@@ -28,12 +28,14 @@ import (
 // Runtime runs containers as processes of this machine. What it keeps is on disk, so that an agent that comes
 // after it, however this one ended, finds the pods as they are:
 //
+//	DIR/lock                is locked by the agent that has the folder
 //	DIR/pods/UID/           a pod: its shim's socket, files like its hosts file
 //	DIR/pods/UID/containers logs, exit records, termination messages, what running containers wrote to their root
 //	DIR/pods/UID/volumes    those volumes that are not elsewhere
 type Runtime struct {
 	Options
 	dir     string
+	locked  *os.File // as long as the runtime has the folder
 	hide    []string
 	cgroup  string
 	host    runtime.Host
@@ -83,7 +85,7 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 		return nil, err
 	}
 	r := &Runtime{
-		host: h, Options: o, dir: dir, cgroup: "coxswain/" + runtime.Digest(dir)[:12], pods: map[types.UID]*livePod{},
+		host: h, Options: o, dir: dir, cgroup: cgroupOf(dir), pods: map[types.UID]*livePod{},
 		samples: map[string]cpuSample{},
 		volumes: &volumes.Volumes{Clock: o.Clock, Memory: sandbox.MountMemory},
 	}
@@ -95,6 +97,9 @@ func New(h runtime.Host, o Options) (runtime.Runtime, error) {
 			path = real
 		}
 		r.hide = append(r.hide, path)
+	}
+	if r.locked, err = lock(dir); err != nil {
+		return nil, err
 	}
 	r.volumes.Visible = func(path string) error { return sandbox.Visible(path, r.hidden()) }
 	if err := r.register(); err != nil {
@@ -117,6 +122,7 @@ func (r *Runtime) Close() {
 		sandbox.RemoveEmpty(r.cgroup + folder)
 	}
 	sandbox.RemoveEmpty(r.cgroup)
+	_ = r.locked.Close()
 }
 
 func (*Runtime) Version() string { return "process://1.0.0" }
@@ -131,9 +137,9 @@ func (*Runtime) Pull(_ *corev1.Pod, c *corev1.Container) (string, error) {
 	return "host://" + c.Image, nil
 }
 
-func (r *Runtime) podDir(uid types.UID) string {
-	return filepath.Join(r.dir, "pods", string(uid))
-}
+func (r *Runtime) podDir(uid types.UID) string { return podDir(r.dir, uid) }
+
+func podDir(dir string, uid types.UID) string { return filepath.Join(dir, "pods", string(uid)) }
 
 func (r *Runtime) sandbox(pod *corev1.Pod, ip string) sandbox.Config {
 	name, _ := kernelHostname(pod, r.ClusterDomain) // has been written to the pod's files
@@ -270,7 +276,7 @@ func (r *Runtime) Forget(uid types.UID) error {
 	if _, err := os.Stat(dir); err != nil {
 		return nil
 	}
-	return sandbox.Adopt(sandbox.Config{Dir: dir}).Remove(r.podCgroups(uid)...)
+	return sandbox.Adopt(sandbox.Config{Dir: dir}).Remove(podCgroups(r.cgroup, uid)...)
 }
 
 // Sweep forgets the pods of an earlier agent that are no more.

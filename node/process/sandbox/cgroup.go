@@ -286,6 +286,16 @@ func RemoveEmpty(name string) {
 	}
 }
 
+// RemoveGroup kills what runs in a cgroup and in those below it, and takes them away. Processes that end keep a cgroup
+// busy for a moment, which is an error.
+func RemoveGroup(name string) error {
+	c := findCgroups(cgroupRoot)
+	c.kill(name)
+	err := c.remove(name)
+	RemoveEmpty(name)
+	return err
+}
+
 // remove takes an empty cgroup away, with those below it. A busy one stays, and is an error.
 func (c *cgroups) remove(name string) error {
 	var failed error

@@ -1,0 +1,155 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/coxswain-dev/coxswain/network/nft"
+)
+
+// Remove removes a router from the machine: the cables, the tunnel, routes, and what is left in the machine's packet
+// filter. The namespace is the router's, or nil where that has gone. Chains and ports of other routers of the machine
+// stay, and while there is one, what all of them share. The machine goes on forwarding: others may need it as well.
+func Remove(namespace *os.File) error {
+	machine, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("netlink: %w", err)
+	}
+	defer machine.Close()
+	if namespace != nil {
+		if err := removeDevices(namespace); err != nil {
+			return err
+		}
+	}
+	cables, err := cablesOf(machine)
+	if err != nil {
+		return err
+	}
+	if len(cables) == 0 {
+		return errors.Join(RemoveMachine(), replaceRoutes(machine, nil))
+	}
+	return removeStale(machine, cables)
+}
+
+// removeDevices deletes the router's ends of the cables to the machine, and with them the machine's, and the tunnel,
+// whose port is the machine's.
+func removeDevices(namespace *os.File) error {
+	inside, err := handle(namespace)
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	devices, err := inside.LinkList()
+	if err != nil {
+		return fmt.Errorf("devices of the router: %w", err)
+	}
+	for _, d := range devices {
+		name := d.Attrs().Name
+		if name != vxlanDevice && !strings.HasPrefix(name, machinePrefix) {
+			continue
+		}
+		if err := remove(inside, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cablesOf are the machine's ends of the cables to routers, by index.
+func cablesOf(machine *netlink.Handle) (map[int]netlink.Link, error) {
+	devices, err := machine.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("devices of the machine: %w", err)
+	}
+	cables := map[int]netlink.Link{}
+	for _, d := range devices {
+		if strings.HasPrefix(d.Attrs().Name, machinePrefix) && d.Type() == "veth" {
+			cables[d.Attrs().Index] = d
+		}
+	}
+	return cables, nil
+}
+
+// removeStale deletes the chains of subnets that no router on these cables has, and host ports of pods behind none.
+func removeStale(machine *netlink.Handle, cables map[int]netlink.Link) error {
+	known := map[string]bool{}
+	for _, d := range cables {
+		addresses, err := machine.AddrList(d, netlink.FAMILY_ALL)
+		if err != nil {
+			return fmt.Errorf("addresses of %s: %w", d.Attrs().Name, err)
+		}
+		for _, a := range addresses {
+			if ip, ok := netip.AddrFromSlice(a.IP); ok {
+				own := ip.Unmap().Prev() // the router's address is right before the machine's
+				known[chainOf(netip.PrefixFrom(own, own.BitLen()))] = true
+			}
+		}
+	}
+	behindCable := func(pod netip.Addr) bool {
+		routes, err := machine.RouteGet(pod.AsSlice())
+		return err == nil && len(routes) > 0 && cables[routes[0].LinkIndex] != nil
+	}
+	var problems []error
+	for _, like := range []netip.Addr{gateway4, gateway6} {
+		problems = append(problems, deleteChains(like, func(subnet string) bool { return !known[subnet] }))
+		if h := hostPortTable(like); h.present() {
+			problems = append(problems, h.replace(like, nil, behindCable)) // no pod has the gateway's address
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// leaveMachine deletes the chains of the table "coxswain" that are about this router's subnets.
+func (r *Router) leaveMachine() error {
+	var problems []error
+	for _, subnets := range r.devices {
+		for _, s := range subnets {
+			problems = append(problems,
+				deleteChains(s.Addr(), func(subnet string) bool { return subnet == chainOf(s) }))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// deleteChains deletes the chains of the table "coxswain" that are about a Node's subnet, by its name in chainOf.
+func deleteChains(like netip.Addr, of func(subnet string) bool) error {
+	return nft.Once(nil, func(t *nft.Transaction) error {
+		chains, err := t.ListChainsOfTableFamily(tableFamily(like))
+		if err != nil {
+			return err
+		}
+		for _, c := range chains {
+			at := strings.Index(c.Name, subnetChain)
+			if c.Table.Name == tableName && at >= 0 && of(c.Name[at:]) {
+				t.FlushChain(c)
+				t.DelChain(c)
+			}
+		}
+		return t.Commit()
+	})
+}
+
+// RemoveMachine removes what routers have left in the machine's packet filter: the table "coxswain" of each family, and
+// rules in chains of others. Pods that run reach the machine's network no longer.
+func RemoveMachine() error {
+	var problems []error
+	for _, like := range []netip.Addr{gateway4, gateway6} {
+		problems = append(problems,
+			nft.DeleteTable(nil, &nftables.Table{Name: tableName, Family: tableFamily(like)}),
+			eachForwardChain(like, func(t *nft.Transaction, _ *nftables.Chain, ours []*nftables.Rule) {
+				for _, r := range ours {
+					if err := t.DelRule(r); err != nil {
+						problems = append(problems, err)
+					}
+				}
+			}))
+	}
+	return errors.Join(problems...)
+}

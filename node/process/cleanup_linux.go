@@ -1,0 +1,96 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/coxswain-dev/coxswain/network/router"
+	"github.com/coxswain-dev/coxswain/node/process/sandbox"
+)
+
+// Cleanup removes from this machine what agents with this folder, Options.DataDir, have left: their pods with all files
+// and mounts, the pods' router and what it changed in the machine's network, cgroups, and the note among those in
+// Options.Agents. The folder itself stays, with what is not the runtime's. It is an error if an agent still has the
+// folder. Cleanup goes as far as it can, and may be repeated.
+func Cleanup(dir, agents string) error {
+	if err := sandbox.Supported(); err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return fmt.Errorf("folder of an agent: %w", err)
+	}
+	locked, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = locked.Close() }()
+	pods, group := shims(dir), cgroupOf(dir)
+	namespace := sandbox.RouterOf(slices.Collect(maps.Values(pods)))
+	if namespace != nil {
+		defer func() { _ = namespace.Close() }()
+	}
+	var problems []error
+	for uid, p := range pods {
+		if err := p.Stop(); err != nil {
+			problems = append(problems, fmt.Errorf("pod %s: %w", uid, err))
+		}
+	}
+	if err := removeGroup(group); err != nil { // what a shim has left that was killed
+		problems = append(problems, fmt.Errorf("cgroup %s: %w", group, err))
+	}
+	for uid, p := range pods {
+		if err := p.Remove(); err != nil {
+			problems = append(problems, fmt.Errorf("pod %s: %w", uid, err))
+		}
+	}
+	if err := router.Remove(namespace); err != nil {
+		problems = append(problems, fmt.Errorf("network: %w", err))
+	}
+	for _, path := range []string{filepath.Join(dir, "netns"), hiddenFile(agents, dir)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// removeGroup kills what runs in a cgroup, and removes it as soon as that has ended.
+func removeGroup(name string) (err error) {
+	_ = wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, 10*time.Second, true,
+		func(context.Context) (bool, error) {
+			err = sandbox.RemoveGroup(name)
+			return err == nil, nil
+		})
+	return err
+}
+
+// lock gives a folder to one agent, until the file is closed or the process ends: two would take each other's pods for
+// those of an earlier agent.
+func lock(dir string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = file.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%s is in use by another agent", dir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
+	}
+	return file, nil
+}
