@@ -82,6 +82,7 @@ func TestLimitPerClient_LogsHowManyConnectionsItRefused(t *testing.T) {
 		q <- "2001:db8::1"
 		q <- "2001:db8::2"
 		time.Sleep(2 * reportEvery)
+		synctest.Wait()
 		require.Equal(t, 2, strings.Count(out.String(), "\n"), "of the last ones, too, and no line without any")
 		require.Contains(t, out.String(), "client=2001:db8::/64 limit=1 refused=1000\n")
 		close(q)
