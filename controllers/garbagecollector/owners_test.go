@@ -19,16 +19,21 @@ import (
 
 // madeUp lets through the first ten requests for made-up owners of each object, and holds the others back.
 type madeUp struct {
-	next    http.RoundTripper
 	release chan struct{}
 
 	mu    sync.Mutex
 	asked map[string]int // by object
 }
 
-func (m *madeUp) WrappedRoundTripper() http.RoundTripper { return m.next }
+// madeUpTransport is that of one client.
+type madeUpTransport struct {
+	*madeUp
+	next http.RoundTripper
+}
 
-func (m *madeUp) RoundTrip(r *http.Request) (*http.Response, error) {
+func (m madeUpTransport) WrappedRoundTripper() http.RoundTripper { return m.next }
+
+func (m madeUpTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	name := path.Base(r.URL.Path)
 	if object, _, is := strings.Cut(name, "-made-up-"); is && r.Method == http.MethodGet {
 		m.mu.Lock()
@@ -61,7 +66,7 @@ func TestGarbageCollector_ObjectsWithManyMadeUpOwnersKeepNoWorker(t *testing.T) 
 	c := controllertest.NewBare(t)
 	c.CreateNamespace("attack")
 	held := &madeUp{release: make(chan struct{}), asked: map[string]int{}}
-	c.Wrap = func(next http.RoundTripper) http.RoundTripper { held.next = next; return held }
+	c.Wrap = func(next http.RoundTripper) http.RoundTripper { return madeUpTransport{held, next} }
 	const objects, owners = 30, 250 // more than there are workers; more than a turn of them
 	for i := range objects {
 		c.CreateMap("attack", fmt.Sprintf("a%d", i), madeUpOwners(fmt.Sprintf("a%d", i), owners)...)
