@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
 	"github.com/coxswain-dev/coxswain/node"
@@ -35,12 +36,15 @@ func TestPrograms_ThatCannotHaveWhatTheyAskForAreRefused(t *testing.T) {
 
 	p.run("ephemeral", "node-0", "sleep 1000")
 	p.eventually("the pod runs", func() bool { return p.pod("ephemeral").Status.Phase == corev1.PodRunning })
-	pod := p.pod("ephemeral")
 	added := corev1.EphemeralContainerCommon{Name: "e", Image: "any", SecurityContext: &corev1.SecurityContext{
 		SELinuxOptions: &corev1.SELinuxOptions{Level: "s0"}}}
-	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: added}}
-	_, err := p.CoreV1().Pods("default").UpdateEphemeralContainers(t.Context(), "ephemeral", pod, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error { // the agent writes the status meanwhile
+		pod := p.pod("ephemeral")
+		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: added}}
+		_, err := p.CoreV1().Pods("default").UpdateEphemeralContainers(t.Context(), "ephemeral", pod,
+			metav1.UpdateOptions{})
+		return err
+	}))
 	p.eventually("a container that comes later is refused", func() bool {
 		s := p.pod("ephemeral").Status.EphemeralContainerStatuses
 		return len(s) == 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "CreateContainerConfigError" &&
