@@ -14,19 +14,19 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// AggregatedCore is the aggregated document at /api: the core group.
+// AggregatedCore returns the aggregated document at /api: the core group.
 func AggregatedCore(s *api.Snapshot) *apidiscoveryv2.APIGroupDiscoveryList {
 	return aggregated(s, nil, nil, func(group string) bool { return group == "" })
 }
 
-// AggregatedGroups is the aggregated document at /apis: every group but core. external describes what other servers
-// serve, and is called for those of r.
+// AggregatedGroups returns the aggregated document at /apis: every group except core. external returns the description
+// of a version that another server serves. It is called for each of r's External.
 func AggregatedGroups(s *api.Snapshot, r *Registrations,
 	external func(schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery) *apidiscoveryv2.APIGroupDiscoveryList {
 	return aggregated(s, r, external, func(group string) bool { return group != "" })
 }
 
-// Hash is a hash of a document's content in hexadecimal, for its ETag.
+// Hash returns a hash of a document's content in hexadecimal, for its ETag.
 func Hash(doc any) (string, error) {
 	data, err := json.Marshal(doc)
 	if err != nil {

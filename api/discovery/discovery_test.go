@@ -57,8 +57,8 @@ func snapshot() *api.Snapshot {
 	).Snapshot()
 }
 
-// The entries are those of a kube-apiserver.
-func TestResources_AsInKubernetes(t *testing.T) {
+// The entries equal kube-apiserver's.
+func TestResources_MatchKubernetes(t *testing.T) {
 	t.Parallel()
 	all := metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	require.Equal(t, &metav1.APIResourceList{
@@ -91,7 +91,7 @@ func TestResources_OfCore(t *testing.T) {
 	require.Nil(t, discovery.Resources(snapshot(), schema.GroupVersion{Group: "batch", Version: "v1"}))
 }
 
-func TestGroups_InKubernetesOrderAndCustomOnesLast(t *testing.T) {
+func TestGroups_FollowKubernetesOrderWithCustomOnesLast(t *testing.T) {
 	t.Parallel()
 	var names []string
 	for _, g := range discovery.Groups(snapshot(), nil).Groups {
@@ -129,8 +129,8 @@ func TestRegistrations_OrderGroupsAndVersions(t *testing.T) {
 	}
 	require.Equal(t, []string{"wardle.example.com/v1alpha1", "wardle.example.com/v1beta1", "apps/v1", "autoscaling/v1",
 		"autoscaling/v2", "a.example.com/v1", "stable.example.com/v1"}, names)
-	doc := discovery.AggregatedGroups(snapshot(), r, func(of schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
-		return apidiscoveryv2.APIVersionDiscovery{Version: of.Version,
+	doc := discovery.AggregatedGroups(snapshot(), r, func(gv schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
+		return apidiscoveryv2.APIVersionDiscovery{Version: gv.Version,
 			Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
 	})
 	require.Equal(t, "wardle.example.com", doc.Items[0].Name)
@@ -151,8 +151,8 @@ func TestHash_FollowsTheContent(t *testing.T) {
 	require.NotEqual(t, core, groups)
 }
 
-// Both forms must give client-go the same picture.
-func TestClientGo_ReadsBothFormsAlike(t *testing.T) {
+// client-go must get the same result from both forms.
+func TestClientGo_ReadsTheSameFromBothForms(t *testing.T) {
 	t.Parallel()
 	names := func(aggregate bool) (out []string) {
 		client := clientdiscovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: serve(t, aggregate)})
@@ -164,7 +164,7 @@ func TestClientGo_ReadsBothFormsAlike(t *testing.T) {
 		for _, list := range lists {
 			for _, r := range list.APIResources {
 				if strings.Contains(r.Name, "/") {
-					r.SingularName = "" // client-go fills it in, but only from the aggregated form
+					r.SingularName = "" // client-go sets it, but only from the aggregated form
 				}
 				out = append(out, fmt.Sprintln(list.GroupVersion, r.Name, r.SingularName, r.Namespaced, r.Kind, r.Verbs,
 					r.ShortNames, r.Categories))
@@ -177,7 +177,7 @@ func TestClientGo_ReadsBothFormsAlike(t *testing.T) {
 	require.ElementsMatch(t, legacy, names(true)) // client-go keeps the aggregated versions in a map
 }
 
-// serve starts a server of the documents and returns its URL.
+// serve starts a server with the documents and returns its URL.
 func serve(t *testing.T, aggregate bool) string {
 	s := snapshot()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -6,7 +6,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// Versions is the document at /api. address is the host:port at which clients reach the server.
+// Versions returns the document at /api. address is the server's host:port for clients.
 func Versions(s *api.Snapshot, address string) *metav1.APIVersions {
 	doc := &metav1.APIVersions{
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"},
@@ -22,7 +22,7 @@ func Versions(s *api.Snapshot, address string) *metav1.APIVersions {
 	return doc
 }
 
-// Groups is the document at /apis: every group but core.
+// Groups returns the document at /apis: every group except core.
 func Groups(s *api.Snapshot, r *Registrations) *metav1.APIGroupList {
 	list := &metav1.APIGroupList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
@@ -44,7 +44,7 @@ func Groups(s *api.Snapshot, r *Registrations) *metav1.APIGroupList {
 	return list
 }
 
-// Group is the document at /apis/<group>, or nil if nobody serves anything of the group.
+// Group returns the document at /apis/<group>, or nil if the group is not served.
 func Group(s *api.Snapshot, r *Registrations, group string) *metav1.APIGroup {
 	for _, g := range Groups(s, r).Groups {
 		if g.Name == group {

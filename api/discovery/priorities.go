@@ -10,15 +10,16 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// Priority orders what discovery lists: groups by Group and, within a group, versions by Version, the highest first.
-// A group's priority is the highest of its versions'. kubectl resolves a resource name that several groups have to the
+// Priority orders the lists of discovery: groups by Group and, within a group, versions by Version, the highest first.
+// A group has the highest priority of its versions. kubectl resolves a resource name that several groups have to the
 // group listed first.
 type Priority struct{ Group, Version int32 }
 
 // Custom is the priority of groups and versions that CustomResourceDefinitions define.
 var Custom = Priority{1000, 100}
 
-// priorities are kube-apiserver's (cmd/kube-apiserver/app/aggregator.go, pkg/controlplane/apiserver/aggregator.go).
+// priorities has kube-apiserver's values (cmd/kube-apiserver/app/aggregator.go,
+// pkg/controlplane/apiserver/aggregator.go).
 var priorities = map[schema.GroupVersion]Priority{
 	{Version: "v1"}:                                        {18000, 1},
 	{Group: "apps", Version: "v1"}:                         {17800, 15},
@@ -44,8 +45,8 @@ var priorities = map[schema.GroupVersion]Priority{
 	{Group: "storagemigration.k8s.io", Version: "v1"}:      {15800, 10},
 }
 
-// Registered is the priority with which kube-apiserver registers a built-in group and version. apiregistration.k8s.io
-// is not registered: it is where registrations are, and comes first.
+// Registered returns the priority of a built-in group and version in its APIService in kube-apiserver.
+// apiregistration.k8s.io is not registered: it has the APIServices themselves, and comes first.
 func Registered(gv schema.GroupVersion) (Priority, bool) {
 	p, ok := priorities[gv]
 	return p, ok
@@ -57,8 +58,8 @@ const (
 	first           = 20001
 )
 
-// Usual is the priority of what is served here and has no registration of its own. Those of metrics.k8s.io are
-// metrics-server's.
+// Usual returns the priority of a group and version that this server serves without an APIService of its own.
+// metrics.k8s.io has metrics-server's priority.
 func Usual(gv schema.GroupVersion) Priority {
 	switch gv.Group {
 	case apiregistration:
@@ -72,40 +73,41 @@ func Usual(gv schema.GroupVersion) Priority {
 	return Custom
 }
 
-// Registrations are what APIServices change in discovery: groups and versions that other servers serve, and priorities
-// other than the usual ones. A nil *Registrations changes nothing.
+// Registrations are the effects of APIServices on discovery: groups and versions that other servers serve, and
+// priorities other than the usual ones. A nil *Registrations has no effect.
 type Registrations struct {
-	// External are served by other servers, in place of this one's own kinds.
+	// External are served by other servers, instead of this server's own kinds.
 	External map[schema.GroupVersion]bool
-	// Priorities are those that differ from the usual ones, and those of External.
+	// Priorities has the priorities of External, and others that differ from the usual ones.
 	Priorities map[schema.GroupVersion]Priority
 }
 
 // Elsewhere reports whether another server serves a group and version.
 func (r *Registrations) Elsewhere(gv schema.GroupVersion) bool { return r != nil && r.External[gv] }
 
-// groupVersions are the groups and versions of a snapshot and of the registrations in the order of preference: by
-// their priorities; among equals, groups by name and versions stable before beta before alpha, newer before older.
+// groupVersions returns the groups and versions of a snapshot and of the registrations in the order of preference: by
+// priority; with equal priorities, groups by name, and versions stable before beta before alpha and newer before
+// older.
 func groupVersions(s *api.Snapshot, r *Registrations) []schema.GroupVersion {
-	at := map[schema.GroupVersion]Priority{}
+	order := map[schema.GroupVersion]Priority{}
 	for _, res := range s.Resources {
-		if gv := res.GroupVersion(); at[gv] == (Priority{}) {
-			at[gv] = Usual(gv)
+		if gv := res.GroupVersion(); order[gv] == (Priority{}) {
+			order[gv] = Usual(gv)
 		}
 	}
 	if r != nil {
 		for gv := range r.External {
-			at[gv] = Custom
+			order[gv] = Custom
 		}
 		for gv, p := range r.Priorities {
-			if _, listed := at[gv]; listed && gv.Group != apiregistration {
-				at[gv] = p
+			if _, listed := order[gv]; listed && gv.Group != apiregistration {
+				order[gv] = p
 			}
 		}
 	}
-	groups := make(map[string]int32, len(at))
-	gvs := make([]schema.GroupVersion, 0, len(at))
-	for gv, p := range at {
+	groups := make(map[string]int32, len(order))
+	gvs := make([]schema.GroupVersion, 0, len(order))
+	for gv, p := range order {
 		groups[gv.Group] = max(groups[gv.Group], p.Group)
 		gvs = append(gvs, gv)
 	}
@@ -113,7 +115,7 @@ func groupVersions(s *api.Snapshot, r *Registrations) []schema.GroupVersion {
 		return cmp.Or(
 			cmp.Compare(groups[b.Group], groups[a.Group]),
 			cmp.Compare(a.Group, b.Group),
-			cmp.Compare(at[b].Version, at[a].Version),
+			cmp.Compare(order[b].Version, order[a].Version),
 			version.CompareKubeAwareVersionStrings(b.Version, a.Version),
 		)
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api"
 )
 
-// Resources is the document at /api/<version> or /apis/<group>/<version>, or nil if nothing of it is
-// registered.
+// Resources returns the document at /api/<version> or /apis/<group>/<version>, or nil if the group and version has no
+// resource.
 func Resources(s *api.Snapshot, gv schema.GroupVersion) *metav1.APIResourceList {
 	resources := resourcesOf(s, gv)
 	if len(resources) == 0 {
@@ -24,7 +24,7 @@ func Resources(s *api.Snapshot, gv schema.GroupVersion) *metav1.APIResourceList 
 		GroupVersion: gv.String(),
 	}
 	if gv.Group == "" {
-		list.APIVersion = "" // as Kubernetes answers there
+		list.APIVersion = "" // as in Kubernetes
 	}
 	for _, r := range resources {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
@@ -46,7 +46,8 @@ func Resources(s *api.Snapshot, gv schema.GroupVersion) *metav1.APIResourceList 
 	return list
 }
 
-// subresources returns a resource's subresources in kube-apiserver's order: of a custom resource, /status comes first.
+// subresources returns a resource's subresources in kube-apiserver's order: for a custom resource, /status comes
+// first.
 func subresources(r *api.Resource) []api.Subresource {
 	all := r.AllSubresources()
 	if r.Schema != 0 {
@@ -55,7 +56,7 @@ func subresources(r *api.Resource) []api.Subresource {
 	return all
 }
 
-// resourcesOf are the resources of a group and version, sorted by name.
+// resourcesOf returns the resources of a group and version, sorted by name.
 func resourcesOf(s *api.Snapshot, gv schema.GroupVersion) []*api.Resource {
 	var resources []*api.Resource
 	for _, r := range s.Resources {
@@ -67,13 +68,13 @@ func resourcesOf(s *api.Snapshot, gv schema.GroupVersion) []*api.Resource {
 	return resources
 }
 
-// verbs are the verbs that a resource serves, in alphabetical order.
+// verbs returns the verbs that a resource serves, in alphabetical order.
 func verbs(r *api.Resource) []string {
 	all := []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	return slices.DeleteFunc(all, func(verb string) bool { return slices.Contains(r.NoVerbs, verb) })
 }
 
-// storageVersionHash changes when the version in which objects are stored does. It is Kubernetes' own for
+// storageVersionHash returns a hash that changes with the storage version of a kind. It equals Kubernetes' hash for
 // the same kind.
 func storageVersionHash(r *api.Resource) string {
 	if r.Review || r.Computed {
