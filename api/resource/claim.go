@@ -20,8 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// The kinds of resource.k8s.io describe devices that are allocated to pods (dynamic resource allocation,
-// KEP-4381).
+// The kinds of resource.k8s.io describe devices that are allocated to pods (dynamic resource allocation, KEP-4381).
 const resourceGroup = resourcev1.GroupName
 
 func resourceClaims() *api.Resource {
@@ -39,26 +38,26 @@ func resourceClaims() *api.Resource {
 				}
 			}
 		}),
-		// The spec never changes, so a stored claim is not checked again.
+		// The spec is immutable, so a stored claim is not checked again.
 		ValidateCreate: api.Check(func(c *resourcev1.ResourceClaim) field.ErrorList {
 			return validateDeviceClaim(&c.Spec.Devices, field.NewPath("spec", "devices"))
 		}),
 		ValidateUpdate: api.CheckUpdate(func(c, old *resourcev1.ResourceClaim) field.ErrorList {
 			return validate.Unchanged(c.Spec, old.Spec, field.NewPath("spec"))
 		}),
-		Permit: api.Permitted(func(by api.Caller, c, old *resourcev1.ResourceClaim) field.ErrorList {
+		Permit: api.Permitted(func(caller api.Caller, c, old *resourcev1.ResourceClaim) field.ErrorList {
 			if old != nil {
 				return nil
 			}
-			return permitAdminRequests(by, c.Spec.Devices.Requests, c.Namespace)
+			return permitAdminRequests(caller, c.Spec.Devices.Requests, c.Namespace)
 		}),
 		Status: api.StatusOf(
 			func(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaimStatus { return &c.Status },
 			(*resourcev1.ResourceClaimStatus).DeepCopy,
-		).WrittenBy(api.Typed2(func(to, from *resourcev1.ResourceClaim) {
-			old := to.Status
-			to.Status = *from.Status.DeepCopy()
-			dropDeallocated(&to.Status, &old)
+		).WrittenBy(api.Typed2(func(dst, src *resourcev1.ResourceClaim) {
+			old := dst.Status
+			dst.Status = *src.Status.DeepCopy()
+			dropDeallocated(&dst.Status, &old)
 		})).CheckedBy(api.CheckUpdate(validateDeviceClaimStatus)).PermittedBy(api.Permitted(permitClaimStatus)),
 
 		Columns: []metav1.TableColumnDefinition{table.Name,
@@ -104,11 +103,11 @@ func resourceClaimTemplates() *api.Resource {
 		ValidateUpdate: api.CheckUpdate(func(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 			return validate.Unchanged(t.Spec, old.Spec, field.NewPath("spec"))
 		}),
-		Permit: api.Permitted(func(by api.Caller, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
+		Permit: api.Permitted(func(caller api.Caller, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 			if old != nil {
 				return nil
 			}
-			return permitAdminRequests(by, t.Spec.Spec.Devices.Requests, t.Namespace)
+			return permitAdminRequests(caller, t.Spec.Spec.Devices.Requests, t.Namespace)
 		}),
 
 		Columns: []metav1.TableColumnDefinition{table.Name, table.Age},
@@ -150,7 +149,7 @@ func defaultTolerations(tolerations []resourcev1.DeviceToleration) {
 	}
 }
 
-// sharedDevice identifies a device, or one share of it if it is allocated more than once.
+// sharedDevice identifies a device, or one share of it if it is allocated several times.
 type sharedDevice struct{ driver, pool, device, share string }
 
 func allocatedDevices(a *resourcev1.AllocationResult) sets.Set[sharedDevice] {
@@ -178,33 +177,32 @@ func deviceOf(s *resourcev1.AllocatedDeviceStatus) sharedDevice {
 
 // dropDeallocated drops the status of devices that are no longer allocated to the claim.
 func dropDeallocated(s, old *resourcev1.ResourceClaimStatus) {
-	gone := allocatedDevices(old.Allocation).Difference(allocatedDevices(s.Allocation))
-	if len(gone) == 0 {
+	deallocated := allocatedDevices(old.Allocation).Difference(allocatedDevices(s.Allocation))
+	if len(deallocated) == 0 {
 		return
 	}
-	var kept []resourcev1.AllocatedDeviceStatus
+	var remaining []resourcev1.AllocatedDeviceStatus
 	for i := range s.Devices {
-		if !gone.Has(deviceOf(&s.Devices[i])) {
-			kept = append(kept, s.Devices[i])
+		if !deallocated.Has(deviceOf(&s.Devices[i])) {
+			remaining = append(remaining, s.Devices[i])
 		}
 	}
-	s.Devices = kept
+	s.Devices = remaining
 }
 
-// permitAdminRequests allows access to devices that are in use only in namespaces that are labelled for it
-// (KEP-5018).
-func permitAdminRequests(by api.Caller, requests []resourcev1.DeviceRequest, namespace string) field.ErrorList {
+// permitAdminRequests rejects access to devices in use, except in namespaces with the label for it (KEP-5018).
+func permitAdminRequests(caller api.Caller, requests []resourcev1.DeviceRequest, namespace string) field.ErrorList {
 	for i, r := range requests {
 		if r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess {
-			return permitAdminAccess(by, namespace,
+			return permitAdminAccess(caller, namespace,
 				field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess"))
 		}
 	}
 	return nil
 }
 
-func permitAdminAccess(by api.Caller, namespace string, path *field.Path) field.ErrorList {
-	labels, err := by.NamespaceLabels(namespace)
+func permitAdminAccess(caller api.Caller, namespace string, path *field.Path) field.ErrorList {
+	labels, err := caller.NamespaceLabels(namespace)
 	switch {
 	case err != nil:
 		return field.ErrorList{field.InternalError(path,
@@ -229,30 +227,31 @@ func adminResult(a *resourcev1.AllocationResult) int {
 	return -1
 }
 
-// permitClaimStatus splits the permission to write a status: the scheduler writes allocations, and a driver
-// the status of its devices, on a node only those of that node (KEP-5018, KEP-4817; the feature gate
-// DRAResourceClaimGranularStatusAuthorization).
-func permitClaimStatus(by api.Caller, c, old *resourcev1.ResourceClaim) field.ErrorList {
+// permitClaimStatus splits the permission to write a status: the scheduler writes allocations, and a driver the status
+// of its own devices. A driver on a node may only write the status of that node's devices (KEP-5018, KEP-4817; the
+// feature gate DRAResourceClaimGranularStatusAuthorization).
+func permitClaimStatus(caller api.Caller, c, old *resourcev1.ResourceClaim) field.ErrorList {
 	path := field.NewPath("status")
 	var errs field.ErrorList
 	if i := adminResult(c.Status.Allocation); i >= 0 && adminResult(old.Status.Allocation) < 0 {
-		errs = permitAdminAccess(by, c.Namespace,
+		errs = permitAdminAccess(caller, c.Namespace,
 			path.Child("allocation", "devices", "results").Index(i).Child("adminAccess"))
 	}
 	if !equality.Semantic.DeepEqual(c.Status.Allocation, old.Status.Allocation) ||
 		!equality.Semantic.DeepEqual(c.Status.ReservedFor, old.Status.ReservedFor) {
-		if verb := by.Verb(); !by.May(verb, resourceGroup, "resourceclaims", resourcev1.SubresourceBinding, "", "") {
+		if verb := caller.Verb(); !caller.May(verb, resourceGroup, "resourceclaims",
+			resourcev1.SubresourceBinding, "", "") {
 			errs = append(errs,
 				field.Forbidden(path,
 					fmt.Sprintf(`changing status.allocation or status.reservedFor requires `+
 						`resource="resourceclaims/binding", verb=%q permission`, verb)))
 		}
 	}
-	verbs := []string{resourcev1.VerbPrefixArbitraryNode + by.Verb()}
-	if node := nodeOfAllocation(c.Status.Allocation); node != "" && node == nodeOfAccount(by.User()) {
-		verbs = append([]string{resourcev1.VerbPrefixAssociatedNode + by.Verb()}, verbs...)
+	verbs := []string{resourcev1.VerbPrefixArbitraryNode + caller.Verb()}
+	if node := nodeOfAllocation(c.Status.Allocation); node != "" && node == nodeOfAccount(caller.User()) {
+		verbs = append([]string{resourcev1.VerbPrefixAssociatedNode + caller.Verb()}, verbs...)
 	}
-	// The permission to deallocate a device includes dropping its status.
+	// The permission to deallocate a device includes the removal of its status.
 	was := old.Status.DeepCopy()
 	was.Allocation = c.Status.Allocation
 	dropDeallocated(was, &old.Status)
@@ -262,7 +261,7 @@ func permitClaimStatus(by api.Caller, c, old *resourcev1.ResourceClaim) field.Er
 		}
 		may := false
 		for _, verb := range verbs {
-			may = may || by.May(verb, resourceGroup, "resourceclaims", resourcev1.SubresourceDriver,
+			may = may || caller.May(verb, resourceGroup, "resourceclaims", resourcev1.SubresourceDriver,
 				c.Namespace, driver)
 		}
 		if !may {
@@ -275,7 +274,7 @@ func permitClaimStatus(by api.Caller, c, old *resourcev1.ResourceClaim) field.Er
 	return errs
 }
 
-// changedDrivers are the drivers whose devices' status has changed.
+// changedDrivers returns the drivers of the devices with a changed status.
 func changedDrivers(s, old *resourcev1.ResourceClaimStatus) sets.Set[string] {
 	was := map[sharedDevice]*resourcev1.AllocatedDeviceStatus{}
 	for i := range old.Devices {
@@ -295,7 +294,7 @@ func changedDrivers(s, old *resourcev1.ResourceClaimStatus) sets.Set[string] {
 	return drivers
 }
 
-// nodeOfAllocation is the only node on which an allocation can be used, or "" if there may be several.
+// nodeOfAllocation returns the only node that can use an allocation, or "" if there may be several.
 func nodeOfAllocation(a *resourcev1.AllocationResult) string {
 	if a == nil || a.NodeSelector == nil || len(a.NodeSelector.NodeSelectorTerms) != 1 {
 		return ""
@@ -311,10 +310,10 @@ func nodeOfAllocation(a *resourcev1.AllocationResult) string {
 	return f.Values[0]
 }
 
-// nodeNameOfToken is the extra field in which a token names the node of its pod.
+// nodeNameOfToken is the extra field of a token's user that names the node of the token's pod.
 const nodeNameOfToken = "authentication.kubernetes.io/node-name"
 
-// nodeOfAccount is the node of the pod to which the user's ServiceAccount token belongs, or "".
+// nodeOfAccount returns the node of the pod that the user's ServiceAccount token belongs to, or "".
 func nodeOfAccount(user authenticationv1.UserInfo) string {
 	names := user.Extra[nodeNameOfToken]
 	if !strings.HasPrefix(user.Username, "system:serviceaccount:") || len(names) != 1 ||

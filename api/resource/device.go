@@ -73,7 +73,7 @@ func resourceSlices(now func() time.Time) *api.Resource {
 	}
 }
 
-// defaultTaintTime sets the time at which a taint was added, if it has none.
+// defaultTaintTime sets the time of a taint that has none.
 func defaultTaintTime(t *resourcev1.DeviceTaint, now func() time.Time) {
 	if t.TimeAdded == nil {
 		t.TimeAdded = &metav1.Time{Time: now().Truncate(time.Second)}
@@ -88,7 +88,7 @@ func deviceTaintRules(now func() time.Time) *api.Resource {
 		NewList:       func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} },
 
 		Default: api.Typed(func(r *resourcev1.DeviceTaintRule) { defaultTaintTime(&r.Spec.Taint, now) }),
-		// A new effect starts the eviction of pods anew.
+		// A new effect restarts the eviction of pods.
 		PrepareUpdate: api.Typed2(func(r, old *resourcev1.DeviceTaintRule) {
 			taint, was := &r.Spec.Taint, &old.Spec.Taint
 			if taint.Effect != was.Effect && taint.TimeAdded.Equal(was.TimeAdded) {

@@ -16,7 +16,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-// repeated is a YAML list of n texts with a number in each.
+// repeated returns a YAML list of n texts with a number in each.
 func repeated(n int, format string) string {
 	list := make([]string, n)
 	for i := range list {
@@ -25,7 +25,7 @@ func repeated(n int, format string) string {
 	return "[" + strings.Join(list, ", ") + "]"
 }
 
-func TestDeviceClass_ValidateRefuses(t *testing.T) {
+func TestDeviceClass_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const class = `
 metadata: {name: c}
@@ -80,9 +80,9 @@ spec:
     config: [{requests: [either], opaque: {driver: a.b, parameters: {a: b}}}]
 `
 
-// claimCases are changes of soundClaim and of a template's spec; devices is the path of the devices there.
+// claimCases returns changes of soundClaim and of a template's spec. devices is the path of the devices in it.
 func claimCases(devices string) []kindtest.Case {
-	at := func(paths ...string) []string {
+	under := func(paths ...string) []string {
 		for i, p := range paths {
 			reason, path, _ := strings.Cut(p, " ")
 			paths[i] = reason + " " + devices + path
@@ -92,56 +92,56 @@ func claimCases(devices string) []kindtest.Case {
 	const exactly = "exactly: {deviceClassName: gpu, selectors: [{cel: {expression: " +
 		"device.allowMultipleAllocations}}], tolerations: [{key: k, operator: Exists}]}"
 	return []kindtest.Case{
-		{"nothing", []string{exactly, ""}, at("Required .requests[0]")},
+		{"nothing", []string{exactly, ""}, under("Required .requests[0]")},
 		{"both", []string{exactly, exactly + "\n      firstAvailable: [{name: a, deviceClassName: b}]"},
-			at("Invalid .requests[0]")},
+			under("Invalid .requests[0]")},
 		{"names", []string{"name: one", "name: One", "[one, either/big]", "[One]"},
-			at("Invalid .requests[0].name", "Invalid .constraints[0].requests[0]")},
+			under("Invalid .requests[0].name", "Invalid .constraints[0].requests[0]")},
 		{"twice", []string{"name: either", "name: one", "either/big", "one/big", "[either]", "[one]"},
-			at("Duplicate .requests[1]")},
+			under("Duplicate .requests[1]")},
 		{"no class", []string{"deviceClassName: gpu, ", "", "deviceClassName: big", "count: 1"},
-			at("Required .requests[0].exactly.deviceClassName",
+			under("Required .requests[0].exactly.deviceClassName",
 				"Required .requests[1].firstAvailable[0].deviceClassName")},
 		{"class", []string{"deviceClassName: gpu", "deviceClassName: g_u"},
-			at("Invalid .requests[0].exactly.deviceClassName")},
+			under("Invalid .requests[0].exactly.deviceClassName")},
 		{"selector", []string{"expression: device.allowMultipleAllocations", "expression: ''"},
-			at("Invalid .requests[0].exactly.selectors[0].cel.expression")},
+			under("Invalid .requests[0].exactly.selectors[0].cel.expression")},
 		{"all and some", []string{"deviceClassName: gpu", "deviceClassName: gpu, allocationMode: All, count: 1"},
-			at("Invalid .requests[0].exactly.count")},
+			under("Invalid .requests[0].exactly.count")},
 		{"all", []string{"deviceClassName: gpu", "deviceClassName: gpu, allocationMode: All"}, nil},
-		{"fewer than one", []string{"count: 2", "count: -1"}, at("Invalid .requests[1].firstAvailable[1].count")},
+		{"fewer than one", []string{"count: 2", "count: -1"}, under("Invalid .requests[1].firstAvailable[1].count")},
 		{"mode", []string{"deviceClassName: gpu", "deviceClassName: gpu, allocationMode: Most"},
-			at("NotSupported .requests[0].exactly.allocationMode")},
-		{"alternatives twice", []string{"name: small", "name: big"}, at("Duplicate .requests[1].firstAvailable[1]")},
+			under("NotSupported .requests[0].exactly.allocationMode")},
+		{"alternatives twice", []string{"name: small", "name: big"}, under("Duplicate .requests[1].firstAvailable[1]")},
 		{"many alternatives", []string{"[{name: big, deviceClassName: big}, {name: small, deviceClassName: small, " +
 			"count: 2}]", repeated(9, "{name: a%d, deviceClassName: b}"), "either/big", "either/a0"},
-			at("TooMany .requests[1].firstAvailable")},
+			under("TooMany .requests[1].firstAvailable")},
 		{"toleration", []string{"{key: k, operator: Exists}", "{key: k k, operator: Exists, value: v, effect: Fast}"},
-			at("Invalid .requests[0].exactly.tolerations[0].key", "Invalid .requests[0].exactly.tolerations[0].value",
+			under("Invalid .requests[0].exactly.tolerations[0].key", "Invalid .requests[0].exactly.tolerations[0].value",
 				"NotSupported .requests[0].exactly.tolerations[0].effect")},
 		{"toleration's operator", []string{"operator: Exists", "operator: Near"},
-			at("NotSupported .requests[0].exactly.tolerations[0].operator")},
+			under("NotSupported .requests[0].exactly.tolerations[0].operator")},
 		{"toleration of a value", []string{"operator: Exists", "value: a b"},
-			at("Invalid .requests[0].exactly.tolerations[0].value")},
+			under("Invalid .requests[0].exactly.tolerations[0].value")},
 		{"many tolerations", []string{"[{key: k, operator: Exists}]", repeated(17, "{key: k%d}")},
-			at("TooMany .requests[0].exactly.tolerations")},
+			under("TooMany .requests[0].exactly.tolerations")},
 		{"capacity", []string{"deviceClassName: gpu", "deviceClassName: gpu, capacity: {requests: {memory: 1Gi, " +
-			"'a b': 1}}"}, at("Invalid .requests[0].exactly.capacity.requests[a b]")},
+			"'a b': 1}}"}, under("Invalid .requests[0].exactly.capacity.requests[a b]")},
 		{"no such request", []string{"[one, either/big]", "[two, either/large, one/big, a/b/c]"},
-			at("Invalid .constraints[0].requests[0]", "Invalid .constraints[0].requests[1]",
+			under("Invalid .constraints[0].requests[0]", "Invalid .constraints[0].requests[1]",
 				"Invalid .constraints[0].requests[2]", "Invalid .constraints[0].requests[3]")},
-		{"constrained twice", []string{"[one, either/big]", "[one, one]"}, at("Duplicate .constraints[0].requests[1]")},
-		{"no constraint", []string{", matchAttribute: example.com/numa", ""}, at("Required .constraints[0]")},
+		{"constrained twice", []string{"[one, either/big]", "[one, one]"}, under("Duplicate .constraints[0].requests[1]")},
+		{"no constraint", []string{", matchAttribute: example.com/numa", ""}, under("Required .constraints[0]")},
 		{"attribute without a domain", []string{"example.com/numa", "numa"},
-			at("Invalid .constraints[0].matchAttribute")},
+			under("Invalid .constraints[0].matchAttribute")},
 		{"attribute", []string{"matchAttribute: example.com/numa", "distinctAttribute: /a-b"},
-			at("Invalid .constraints[0].distinctAttribute", "Invalid .constraints[0].distinctAttribute")},
+			under("Invalid .constraints[0].distinctAttribute", "Invalid .constraints[0].distinctAttribute")},
 		{"configuration", []string{"[{requests: [either], opaque: {driver: a.b, parameters: {a: b}}}]",
-			"[{requests: [either, x]}]"}, at("Invalid .config[0].requests[1]", "Required .config[0].opaque")},
+			"[{requests: [either, x]}]"}, under("Invalid .config[0].requests[1]", "Required .config[0].opaque")},
 	}
 }
 
-func TestResourceClaim_ValidateRefuses(t *testing.T) {
+func TestResourceClaim_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "ResourceClaim", soundClaim, claimCases("spec.devices"))
 	kindtest.Update(t, "ResourceClaim", soundClaim,
@@ -163,7 +163,7 @@ func TestResourceClaim_ValidateRefuses(t *testing.T) {
 		[]kindtest.Case{{"class", []string{"deviceClassName: gpu", "deviceClassName: cpu"}, []string{"Invalid spec"}}})
 }
 
-func TestResourceClaim_StatusRefuses(t *testing.T) {
+func TestResourceClaim_StatusRejects(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, "ResourceClaim")
 	old := kindtest.Decode(t, r, soundClaim)
@@ -242,36 +242,36 @@ status:
 	require.Equal(t, "pending", r.Cells(old)[1])
 
 	// The status of devices is dropped together with their allocation.
-	to, from := allocated.DeepCopy(), allocated.DeepCopy()
-	from.Status.Allocation, from.Status.ReservedFor = nil, nil
-	r.Status.Write(to, from)
-	require.Empty(t, to.Status.Devices)
-	require.Empty(t, r.Status.Validate(to, allocated))
+	dst, src := allocated.DeepCopy(), allocated.DeepCopy()
+	src.Status.Allocation, src.Status.ReservedFor = nil, nil
+	r.Status.Write(dst, src)
+	require.Empty(t, dst.Status.Devices)
+	require.Empty(t, r.Status.Validate(dst, allocated))
 }
 
-// asking is an api.Caller with the permissions "verb/subresource/name".
-type asking struct {
+// caller is an api.Caller with the permissions "verb/subresource/name".
+type caller struct {
 	user   authenticationv1.UserInfo
 	verb   string
 	rights []string
 	labels map[string]string
 }
 
-func (a asking) User() authenticationv1.UserInfo { return a.user }
-func (a asking) Verb() string                    { return a.verb }
-func (a asking) May(verb, _, _, subresource, _, name string) bool {
+func (a caller) User() authenticationv1.UserInfo { return a.user }
+func (a caller) Verb() string                    { return a.verb }
+func (a caller) May(verb, _, _, subresource, _, name string) bool {
 	return slices.Contains(a.rights, verb+"/"+subresource+"/"+name)
 }
-func (a asking) NamespaceLabels(string) (map[string]string, error) {
+func (a caller) NamespaceLabels(string) (map[string]string, error) {
 	if a.labels == nil {
 		return nil, errors.New("not found")
 	}
 	return a.labels, nil
 }
 
-var _ api.Caller = asking{}
+var _ api.Caller = caller{}
 
-func TestResourceClaim_PartsOfTheStatusAreOfDifferentPeople(t *testing.T) {
+func TestResourceClaim_StatusPermissionsAreSplit(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, "ResourceClaim")
 	decoded := func(text string) *resourcev1.ResourceClaim {
@@ -280,56 +280,57 @@ func TestResourceClaim_PartsOfTheStatusAreOfDifferentPeople(t *testing.T) {
 	const onNode = "    nodeSelector: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, " +
 		"values: [node-a]}]}]}\n"
 	const allocation = "status:\n  allocation:\n    devices: {results: [{request: one, driver: a.b, pool: p, device: d}]}\n"
-	const told = "  devices: [{driver: a.b, pool: p, device: d, networkData: {interfaceName: eth0}}]\n"
+	const status = "  devices: [{driver: a.b, pool: p, device: d, networkData: {interfaceName: eth0}}]\n"
 	driver := authenticationv1.UserInfo{Username: "system:serviceaccount:kube-system:driver",
 		Extra: map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/node-name": {"node-a"}}}
 	for _, c := range []struct {
 		name    string
 		is, was string
-		by      asking
+		writer  caller
 		want    []string
 	}{
-		{"nothing changes", allocation + told, allocation + told, asking{}, nil},
-		{"allocated", allocation, "", asking{verb: "update", rights: []string{"update/binding/"}}, nil},
-		{"allocated by somebody", allocation, "", asking{verb: "patch", rights: []string{"update/binding/"}},
+		{"nothing changes", allocation + status, allocation + status, caller{}, nil},
+		{"allocated", allocation, "", caller{verb: "update", rights: []string{"update/binding/"}}, nil},
+		{"allocated without permission", allocation, "", caller{verb: "patch", rights: []string{"update/binding/"}},
 			[]string{"Forbidden status"}},
-		{"told", allocation + told, allocation,
-			asking{verb: "patch", rights: []string{"arbitrary-node:patch/driver/a.b"}}, nil},
-		{"told by another driver", allocation + told, allocation,
-			asking{verb: "patch", rights: []string{"arbitrary-node:patch/driver/c.d"}},
+		{"status set", allocation + status, allocation,
+			caller{verb: "patch", rights: []string{"arbitrary-node:patch/driver/a.b"}}, nil},
+		{"status set by another driver", allocation + status, allocation,
+			caller{verb: "patch", rights: []string{"arbitrary-node:patch/driver/c.d"}},
 			[]string{"Forbidden status.devices"}},
-		{"told no more", allocation, allocation + told, asking{verb: "patch"}, []string{"Forbidden status.devices"}},
-		{"told on the node", allocation + onNode + told, allocation + onNode,
-			asking{user: driver, verb: "update", rights: []string{"associated-node:update/driver/a.b"}}, nil},
-		{"told of many nodes", allocation + told, allocation,
-			asking{user: driver, verb: "update", rights: []string{"associated-node:update/driver/a.b"}},
+		{"status removed", allocation, allocation + status, caller{verb: "patch"}, []string{"Forbidden status.devices"}},
+		{"status set on the node", allocation + onNode + status, allocation + onNode,
+			caller{user: driver, verb: "update", rights: []string{"associated-node:update/driver/a.b"}}, nil},
+		{"status set for many nodes", allocation + status, allocation,
+			caller{user: driver, verb: "update", rights: []string{"associated-node:update/driver/a.b"}},
 			[]string{"Forbidden status.devices"}},
-		{"told by no account", allocation + onNode + told, allocation + onNode,
-			asking{user: authenticationv1.UserInfo{Username: "jane", Extra: driver.Extra}, verb: "update",
+		{"status set by a user", allocation + onNode + status, allocation + onNode,
+			caller{user: authenticationv1.UserInfo{Username: "jane", Extra: driver.Extra}, verb: "update",
 				rights: []string{"associated-node:update/driver/a.b"}}, []string{"Forbidden status.devices"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			require.ElementsMatch(t, c.want, kindtest.Refusals(r.Status.Permit(c.by, decoded(c.is), decoded(c.was))))
+			errs := r.Status.Permit(c.writer, decoded(c.is), decoded(c.was))
+			require.ElementsMatch(t, c.want, kindtest.Refusals(errs))
 		})
 	}
 
 	admin := kindtest.Decode(t, r,
 		kindtest.Changed(t, soundClaim, []string{"deviceClassName: gpu", "deviceClassName: gpu, adminAccess: true"}))
-	require.Empty(t, r.Permit(asking{labels: map[string]string{"resource.kubernetes.io/admin-access": "true"}}, admin,
+	require.Empty(t, r.Permit(caller{labels: map[string]string{"resource.kubernetes.io/admin-access": "true"}}, admin,
 		nil))
 	require.Equal(t, []string{"Forbidden spec.devices.requests[0].adminAccess"},
-		kindtest.Refusals(r.Permit(asking{labels: map[string]string{}}, admin, nil)))
+		kindtest.Refusals(r.Permit(caller{labels: map[string]string{}}, admin, nil)))
 	require.Equal(t, []string{"InternalError spec.devices.requests[0].adminAccess"},
-		kindtest.Refusals(r.Permit(asking{}, admin, nil)))
-	require.Empty(t, r.Permit(asking{}, admin, admin), "the spec of one that is there does not change")
+		kindtest.Refusals(r.Permit(caller{}, admin, nil)))
+	require.Empty(t, r.Permit(caller{}, admin, admin), "the spec of a stored claim is immutable")
 	granted := decoded(strings.Replace(allocation, "device: d", "device: d, adminAccess: true", 1))
 	require.Equal(t, []string{"Forbidden status.allocation.devices.results[0].adminAccess"},
-		kindtest.Refusals(r.Status.Permit(asking{verb: "update", rights: []string{"update/binding/"},
+		kindtest.Refusals(r.Status.Permit(caller{verb: "update", rights: []string{"update/binding/"},
 			labels: map[string]string{}}, granted, decoded(""))))
 }
 
-func TestResourceSlice_ValidateRefuses(t *testing.T) {
+func TestResourceSlice_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const slice = `
 metadata: {name: s}
@@ -440,7 +441,7 @@ spec:
 	})
 }
 
-func TestDeviceTaintRule_ValidateRefuses(t *testing.T) {
+func TestDeviceTaintRule_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const rule = "metadata: {name: r}\nspec: {deviceSelector: {driver: a.b, pool: p, device: d}, taint: {key: k, " +
 		"effect: NoExecute, timeAdded: '2026-01-01T00:00:00Z'}}\n"

@@ -20,8 +20,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// Checks that the kinds of resource.k8s.io share: names, bounded lists, selectors, opaque parameters,
-// taints.
+// Checks that the kinds of resource.k8s.io share: names, bounded lists, selectors, opaque parameters, taints.
 
 // atMost checks each entry of a list, unless the list is too long.
 func atMost[T any](list []T, limit int, path *field.Path, check func(*T, *field.Path) field.ErrorList) field.ErrorList {
@@ -38,7 +37,7 @@ func atMost[T any](list []T, limit int, path *field.Path, check func(*T, *field.
 	return errs
 }
 
-// atMostOnce is atMost for a list whose entries must differ in their keys.
+// atMostOnce is atMost for a list of entries with different keys.
 func atMostOnce[T any, K comparable](list []T, limit int, path *field.Path, key func(*T) K,
 	check func(*T, *field.Path) field.ErrorList) field.ErrorList {
 	errs := atMost(list, limit, path, check)
@@ -67,7 +66,7 @@ func distinct[T any, K comparable](list []T, path *field.Path, key func(*T) K) f
 
 func itself(s *string) string { return *s }
 
-// eachOf checks a map in the order of its keys. Messages have the keys truncated.
+// eachOf checks a map in the order of its keys. Messages have truncated keys.
 func eachOf[K ~string, V any](m map[K]V, longest int, path *field.Path,
 	check func(K, V, *field.Path) field.ErrorList) field.ErrorList {
 	var errs field.ErrorList
@@ -119,8 +118,8 @@ func validateShareID(path *field.Path, id string) field.ErrorList {
 // longestQualifiedName is a domain, a slash and an identifier.
 const longestQualifiedName = resourcev1.DeviceMaxDomainLength + 1 + resourcev1.DeviceMaxIDLength
 
-// validateDeviceKey checks the name of an attribute or a capacity: a C identifier, with a domain before it
-// if it is not the driver's own.
+// validateDeviceKey checks the name of an attribute or a capacity: a C identifier, with a domain before it if it is
+// not the driver's own.
 func validateDeviceKey(path *field.Path, name string) field.ErrorList {
 	parts := strings.Split(name, "/")
 	var errs field.ErrorList
@@ -169,8 +168,8 @@ func validateDeviceSelectors(selectors []resourcev1.DeviceSelector, path *field.
 		})
 }
 
-// validateDeviceExpression checks a CEL expression that selects devices. Its worst-case cost is not
-// estimated: the allocator limits the actual cost.
+// validateDeviceExpression checks a CEL expression that selects devices. It does not estimate the worst-case cost,
+// since the allocator limits the actual cost.
 func validateDeviceExpression(expression string, path *field.Path) field.ErrorList {
 	switch {
 	case len(expression) > resourcev1.CELSelectorExpressionMaxLength:
@@ -188,13 +187,13 @@ func validateDeviceConfiguration(c *resourcev1.DeviceConfiguration, path *field.
 	if c.Opaque == nil {
 		return field.ErrorList{field.Required(path.Child("opaque"), "")}
 	}
-	at := path.Child("opaque")
-	errs := validate.CSIDriverName(c.Opaque.Driver, at.Child("driver"))
+	opaquePath := path.Child("opaque")
+	errs := validate.CSIDriverName(c.Opaque.Driver, opaquePath.Child("driver"))
 	return append(errs, validateOpaque(c.Opaque.Parameters, resourcev1.OpaqueParametersMaxLength,
-		at.Child("parameters"))...)
+		opaquePath.Child("parameters"))...)
 }
 
-// validateOpaque requires a JSON object, whose content the API server does not know.
+// validateOpaque requires a JSON object. The API server does not interpret its content.
 func validateOpaque(p runtime.RawExtension, longest int, path *field.Path) field.ErrorList {
 	if len(p.Raw) == 0 {
 		return field.ErrorList{field.Required(path, "")}
@@ -229,8 +228,7 @@ func validateDeviceClass(c *resourcev1.DeviceClass) field.ErrorList {
 	return errs
 }
 
-// isExtendedResource reports whether a resource has a domain other than Kubernetes', and a name that a
-// quota may have.
+// isExtendedResource reports whether a resource has a domain other than Kubernetes', and a name that a quota may use.
 func isExtendedResource(name string) bool {
 	domain, _, ok := strings.Cut(name, "/")
 	if !ok || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") ||
@@ -293,8 +291,8 @@ func validateTaintSelector(s *resourcev1.DeviceTaintSelector, path *field.Path) 
 	return errs
 }
 
-// validateBindingConditions checks the device conditions that a pod's binding waits for, and those that
-// fail it (KEP-5007).
+// validateBindingConditions checks the device conditions that a pod's binding waits for, and the conditions that make
+// it fail (KEP-5007).
 func validateBindingConditions(conditions, failures []string, path *field.Path) field.ErrorList {
 	named := func(name *string, path *field.Path) field.ErrorList {
 		return validate.QualifiedName(path, *name)
@@ -322,7 +320,7 @@ func validateBindingConditions(conditions, failures []string, path *field.Path) 
 	return errs
 }
 
-// validateNodeChoice requires exactly one way of choosing nodes. set are the fields that have a value.
+// validateNodeChoice requires exactly one way to select nodes. set has the names of the fields with a value.
 func validateNodeChoice(set []string, complaint, tooMany string, path *field.Path) field.ErrorList {
 	switch len(set) {
 	case 0:

@@ -17,7 +17,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// requestNames are the names of a claim's requests and of their alternatives.
+// requestNames has the names of a claim's requests, each with the names of its alternatives.
 type requestNames map[string]sets.Set[string]
 
 func requestNamesOf(requests []resourcev1.DeviceRequest) requestNames {
@@ -45,8 +45,8 @@ func (n requestNames) refer(name string, path *field.Path) field.ErrorList {
 	if alternative {
 		errs = append(errs, validate.DnsLabel(path, sub)...)
 	}
-	subs, known := n[request]
-	if !known || alternative && !subs.Has(sub) {
+	subs, ok := n[request]
+	if !ok || alternative && !subs.Has(sub) {
 		errs = append(errs, field.Invalid(path, name, noSuchRequest))
 	}
 	return errs
@@ -60,11 +60,11 @@ func (n requestNames) referAll(list []string, path *field.Path) field.ErrorList 
 		})
 }
 
-// maxSelectors limits the selectors of one claim. Kubernetes lets it have 8,192, 32 of each of 8 alternatives of 32
-// requests, which would take some nine seconds to compile. Claims in use have a few.
+// maxSelectors limits the selectors of one claim. Kubernetes allows 8,192 of them: 32 in each of the 8 alternatives of
+// 32 requests. They would take some nine seconds to compile. Claims in use have a few.
 const maxSelectors = 512
 
-// countSelectors counts the selectors of requests that would be compiled: those of lists within their own limits.
+// countSelectors counts the selectors of requests that would be compiled. Lists that exceed their own limits are not.
 func countSelectors(requests []resourcev1.DeviceRequest) (n int) {
 	if len(requests) > resourcev1.DeviceRequestsMaxSize {
 		return 0
@@ -117,10 +117,11 @@ func validateDeviceRequest(r *resourcev1.DeviceRequest, path *field.Path) field.
 		errs = append(errs, field.Invalid(path, nil, "exactly one of `exactly` or `firstAvailable` is required, "+
 			"but multiple fields are set"))
 	case r.Exactly != nil:
-		at, e := path.Child("exactly"), r.Exactly
-		errs = append(errs, validate.RequiredSubdomain(at.Child("deviceClassName"), e.DeviceClassName)...)
+		fldPath, e := path.Child("exactly"), r.Exactly
+		errs = append(errs, validate.RequiredSubdomain(fldPath.Child("deviceClassName"), e.DeviceClassName)...)
 		errs = append(errs,
-			validateWantedDevices(&wanted{e.Selectors, e.AllocationMode, e.Count, e.Tolerations, e.Capacity}, at)...)
+			validateDevices(&deviceSpec{e.Selectors, e.AllocationMode, e.Count, e.Tolerations, e.Capacity},
+				fldPath)...)
 	default:
 		errs = append(errs, atMostOnce(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize,
 			path.Child("firstAvailable"),
@@ -133,11 +134,12 @@ func validateSubRequest(s *resourcev1.DeviceSubRequest, path *field.Path) field.
 	errs := validate.DnsLabel(path.Child("name"), s.Name)
 	errs = append(errs, validate.RequiredSubdomain(path.Child("deviceClassName"), s.DeviceClassName)...)
 	return append(errs,
-		validateWantedDevices(&wanted{s.Selectors, s.AllocationMode, s.Count, s.Tolerations, s.Capacity}, path)...)
+		validateDevices(&deviceSpec{s.Selectors, s.AllocationMode, s.Count, s.Tolerations, s.Capacity},
+			path)...)
 }
 
-// wanted are the fields that a request and an alternative share.
-type wanted struct {
+// deviceSpec has the fields that a request and an alternative share.
+type deviceSpec struct {
 	selectors   []resourcev1.DeviceSelector
 	mode        resourcev1.DeviceAllocationMode
 	count       int64
@@ -145,7 +147,7 @@ type wanted struct {
 	capacity    *resourcev1.CapacityRequirements
 }
 
-func validateWantedDevices(w *wanted, path *field.Path) field.ErrorList {
+func validateDevices(w *deviceSpec, path *field.Path) field.ErrorList {
 	errs := validateDeviceSelectors(w.selectors, path.Child("selectors"))
 	count := path.Child("count")
 	switch w.mode {
@@ -201,12 +203,13 @@ func validateDeviceClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorList
 		errs = append(errs, field.Forbidden(reserved, "new entries may not be added while `deallocationRequested` "+
 			"or `deletionTimestamp` are set"))
 	}
-	at := path.Child("allocation")
+	allocationPath := path.Child("allocation")
 	switch {
-	case s.Allocation != nil && old.Status.Allocation != nil: // one from before a rule stays
-		errs = append(errs, validate.Unchanged(s.Allocation, old.Status.Allocation, at)...)
+	case s.Allocation != nil && old.Status.Allocation != nil: // a stored allocation that breaks a newer rule may stay
+		errs = append(errs, validate.Unchanged(s.Allocation, old.Status.Allocation, allocationPath)...)
 	case s.Allocation != nil:
-		errs = append(errs, validateAllocation(s.Allocation, requestNamesOf(c.Spec.Devices.Requests), at)...)
+		errs = append(errs,
+			validateAllocation(s.Allocation, requestNamesOf(c.Spec.Devices.Requests), allocationPath)...)
 	}
 	return errs
 }
@@ -218,13 +221,13 @@ func validateConsumer(r *resourcev1.ResourceClaimConsumerReference, path *field.
 }
 
 func validateAllocation(a *resourcev1.AllocationResult, names requestNames, path *field.Path) field.ErrorList {
-	at := path.Child("devices")
-	errs := atMost(a.Devices.Results, resourcev1.AllocationResultsMaxSize, at.Child("results"),
+	devicesPath := path.Child("devices")
+	errs := atMost(a.Devices.Results, resourcev1.AllocationResultsMaxSize, devicesPath.Child("results"),
 		func(r *resourcev1.DeviceRequestAllocationResult, path *field.Path) field.ErrorList {
 			return validateAllocatedDevice(r, names, path)
 		})
-	const both = 2 * resourcev1.DeviceConfigMaxSize // the class's and the claim's
-	errs = append(errs, atMost(a.Devices.Config, both, at.Child("config"),
+	const both = 2 * resourcev1.DeviceConfigMaxSize // of the class and of the claim
+	errs = append(errs, atMost(a.Devices.Config, both, devicesPath.Child("config"),
 		func(c *resourcev1.DeviceAllocationConfiguration, path *field.Path) field.ErrorList {
 			errs := validate.RequiredOneOf(path.Child("source"), c.Source, resourcev1.AllocationConfigSourceClaim,
 				resourcev1.AllocationConfigSourceClass)

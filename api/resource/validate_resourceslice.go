@@ -18,7 +18,7 @@ const (
 	oneNodeChoice    = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 	deviceNodeChoice = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when " +
 		"`perDeviceNodeSelection` is set to true in the ResourceSlice spec"
-	// maxValidValues limits the amounts that a capacity may list.
+	// maxValidValues limits the list of valid amounts of a capacity.
 	maxValidValues = 10
 )
 
@@ -75,20 +75,20 @@ func validateSliceNodes(s *resourcev1.ResourceSliceSpec, path *field.Path) field
 	var errs field.ErrorList
 	var set []string
 	if s.NodeName != nil {
-		at := path.Child("nodeName")
+		fldPath := path.Child("nodeName")
 		if *s.NodeName == "" {
-			errs = append(errs, field.Invalid(at, "", "must be either unset or set to a non-empty string"))
+			errs = append(errs, field.Invalid(fldPath, "", "must be either unset or set to a non-empty string"))
 		} else {
 			set = append(set, "`nodeName`")
-			errs = append(errs, validate.DnsSubdomain(at, *s.NodeName)...)
+			errs = append(errs, validate.DnsSubdomain(fldPath, *s.NodeName)...)
 		}
 	}
 	if s.NodeSelector != nil {
-		at := path.Child("nodeSelector")
+		fldPath := path.Child("nodeSelector")
 		set = append(set, "`nodeSelector`")
-		errs = append(errs, core.ValidateNodeSelector(s.NodeSelector, at)...)
-		if len(s.NodeSelector.NodeSelectorTerms) != 1 { // so that those of several slices can be merged
-			errs = append(errs, field.Invalid(at.Child("nodeSelectorTerms"), s.NodeSelector.NodeSelectorTerms,
+		errs = append(errs, core.ValidateNodeSelector(s.NodeSelector, fldPath)...)
+		if len(s.NodeSelector.NodeSelectorTerms) != 1 { // the selectors of several slices can be merged then
+			errs = append(errs, field.Invalid(fldPath.Child("nodeSelectorTerms"), s.NodeSelector.NodeSelectorTerms,
 				"must have exactly one node selector term"))
 		}
 	}
@@ -135,13 +135,13 @@ func validateDevice(d *resourcev1.Device, perDevice bool, path *field.Path) fiel
 	errs = append(errs, eachOf(d.Capacity, longestQualifiedName, path.Child("capacity"),
 		func(name resourcev1.QualifiedName, c resourcev1.DeviceCapacity, path *field.Path) field.ErrorList {
 			errs := validateDeviceKey(path, string(name))
-			at := path.Child("requestPolicy")
+			requestPolicyPath := path.Child("requestPolicy")
 			switch {
 			case c.RequestPolicy == nil:
 			case !shared:
-				errs = append(errs, field.Forbidden(at, "allowMultipleAllocations must be true"))
+				errs = append(errs, field.Forbidden(requestPolicyPath, "allowMultipleAllocations must be true"))
 			default:
-				errs = append(errs, validateRequestPolicy(c.RequestPolicy, c.Value, at)...)
+				errs = append(errs, validateRequestPolicy(c.RequestPolicy, c.Value, requestPolicyPath)...)
 			}
 			return errs
 		})...)
@@ -171,12 +171,12 @@ func validateDeviceNodes(d *resourcev1.Device, perDevice bool, path *field.Path)
 	var errs field.ErrorList
 	var set []string
 	if d.NodeName != nil {
-		at := path.Child("nodeName")
+		nodeNamePath := path.Child("nodeName")
 		if *d.NodeName == "" {
-			errs = append(errs, field.Invalid(at, "", "must not be empty"))
+			errs = append(errs, field.Invalid(nodeNamePath, "", "must not be empty"))
 		} else {
 			set = append(set, "`nodeName`")
-			errs = append(errs, validate.DnsSubdomain(at, *d.NodeName)...)
+			errs = append(errs, validate.DnsSubdomain(nodeNamePath, *d.NodeName)...)
 		}
 	}
 	if d.NodeSelector != nil {
@@ -190,7 +190,7 @@ func validateDeviceNodes(d *resourcev1.Device, perDevice bool, path *field.Path)
 	return append(errs, validateNodeChoice(set, deviceNodeChoice, deviceNodeChoice, path)...)
 }
 
-// lists counts the values that an attribute has in lists.
+// lists returns the number of values in an attribute's lists.
 func lists(a *resourcev1.DeviceAttribute) int {
 	return len(a.IntValues) + len(a.BoolValues) + len(a.StringValues) + len(a.VersionValues)
 }
@@ -254,7 +254,7 @@ func validateAttributeVersion(version *string, path *field.Path) field.ErrorList
 	return errs
 }
 
-// validateRequestPolicy checks the amounts in which a capacity may be consumed (KEP-5075).
+// validateRequestPolicy checks the rules for the consumption of a capacity (KEP-5075).
 func validateRequestPolicy(p *resourcev1.CapacityRequestPolicy, capacity resource.Quantity,
 	path *field.Path) field.ErrorList {
 	switch {
@@ -308,24 +308,24 @@ func validateValidRange(r *resourcev1.CapacityRequestPolicyRange, standard, capa
 		return field.ErrorList{field.Required(path.Child("min"), "required when validRange is defined")}
 	}
 	var errs field.ErrorList
-	least := path.Child("min")
+	lower := path.Child("min")
 	if r.Min.Cmp(capacity) > 0 {
-		errs = append(errs, field.Invalid(least, r.Min.String(), "min is larger than capacity value: "+
+		errs = append(errs, field.Invalid(lower, r.Min.String(), "min is larger than capacity value: "+
 			capacity.String()))
 	}
 	if standard.Cmp(*r.Min) < 0 {
-		errs = append(errs, field.Invalid(least, standard.String(), "default is less than min: "+r.Min.String()))
+		errs = append(errs, field.Invalid(lower, standard.String(), "default is less than min: "+r.Min.String()))
 	}
-	if most := path.Child("max"); r.Max != nil {
+	if upper := path.Child("max"); r.Max != nil {
 		if r.Min.Cmp(*r.Max) > 0 {
-			errs = append(errs, field.Invalid(most, r.Min.String(), "min is larger than max: "+r.Max.String()))
+			errs = append(errs, field.Invalid(upper, r.Min.String(), "min is larger than max: "+r.Max.String()))
 		}
 		if r.Max.Cmp(capacity) > 0 {
-			errs = append(errs, field.Invalid(most, r.Max.String(), "max is larger than capacity value: "+
+			errs = append(errs, field.Invalid(upper, r.Max.String(), "max is larger than capacity value: "+
 				capacity.String()))
 		}
 		if standard.Cmp(*r.Max) > 0 {
-			errs = append(errs, field.Invalid(most, standard.String(), "default is more than max: "+r.Max.String()))
+			errs = append(errs, field.Invalid(upper, standard.String(), "default is more than max: "+r.Max.String()))
 		}
 	}
 	if r.Step == nil {
@@ -344,7 +344,7 @@ func validateValidRange(r *resourcev1.CapacityRequestPolicyRange, standard, capa
 	return errs
 }
 
-// validateStep requires a value to be a number of steps above the minimum.
+// validateStep requires a value to be a whole number of steps above the minimum.
 func validateStep(value resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, path *field.Path) field.ErrorList {
 	if step := r.Step.Value(); step > 0 && (value.Value()-r.Min.Value())%step == 0 {
 		return nil
