@@ -1,5 +1,5 @@
-// Package admissionregistration is the group admissionregistration.k8s.io/v1: webhooks, and admission
-// policies written in CEL, whose expressions are compiled here before they are accepted.
+// Package admissionregistration is the group admissionregistration.k8s.io/v1: webhooks, and admission policies in CEL.
+// The expressions of a policy are compiled here before it is accepted.
 package admissionregistration
 
 import (

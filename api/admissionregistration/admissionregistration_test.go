@@ -10,7 +10,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestWebhooks_ValidateRefuses(t *testing.T) {
+func TestWebhooks_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	const hooks = `
 metadata: {name: w}
@@ -66,7 +66,7 @@ webhooks:
 	}
 }
 
-func TestAdmissionPolicies_ValidateRefuse(t *testing.T) {
+func TestAdmissionPolicies_ValidateReject(t *testing.T) {
 	t.Parallel()
 	const match = "{resourceRules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]}"
 	const policy = `
@@ -132,7 +132,7 @@ spec:
 	require.Equal(t, "<unset>", r.Cells(kindtest.Decode(t, r, "spec: {}"))[2])
 }
 
-func TestExpressions_AreCountedForTheWholeObject(t *testing.T) {
+func TestExpressions_AreCountedPerObject(t *testing.T) {
 	t.Parallel()
 	const match = "{resourceRules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]}"
 	half := func(entry string) string { return strings.Repeat(entry, 501) }
@@ -157,7 +157,7 @@ spec:
 			[]string{"TooMany webhooks[1000].matchConditions[0].expression"}}})
 }
 
-func TestValidatingWebhookConfiguration_ValidateRefuses(t *testing.T) {
+func TestValidatingWebhookConfiguration_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	kindtest.Create(t, "ValidatingWebhookConfiguration", "webhooks: [{name: a.b.c, sideEffects: None, "+
 		"admissionReviewVersions: [v1], clientConfig: {url: 'https://a/b'}}]", []kindtest.Case{

@@ -12,38 +12,37 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// expressions compiles the expressions of one object and collects what is wrong with them. An expression
-// that the stored object already has is checked against what this server can read, a new one against what
-// every server of the previous release can read as well. Unchanged match conditions are not compiled again.
-// None is compiled before all have been counted (finish).
+// expressions compiles the expressions of one object and collects their errors. An expression that the stored object
+// already has may use all features that this server can read, a new one only features that every server of the
+// previous release can read as well. Unchanged match conditions are not compiled again. Compilation begins only after
+// all expressions have been counted (finish).
 type expressions struct {
 	*cel.Compiler
 	params bool
-	// known are the expressions of the object that is being replaced.
-	known sets.Set[string]
-	// jobs compile the object's expressions, including those of match conditions, in their order.
+	// stored has the expressions of the object that is being replaced.
+	stored sets.Set[string]
+	// jobs compile the object's expressions, including its match conditions, in order.
 	jobs []func()
 	errs field.ErrorList
 }
 
-// maxExpressions limits the expressions of one object. Each takes up to half a millisecond to compile, here
-// and on every server that evaluates it. Kubernetes has no such limit; the largest policies in use have a
-// few dozen.
+// maxExpressions limits the expressions of one object. Each takes up to half a millisecond to compile, here and on
+// every server that evaluates it. Kubernetes has no such limit. The largest policies in use have a few dozen.
 const maxExpressions = 1000
 
-func newExpressions(variables, params bool, known ...string) *expressions {
-	return &expressions{Compiler: cel.NewCompiler(variables), params: params, known: sets.New(known...)}
+func newExpressions(variables, params bool, stored ...string) *expressions {
+	return &expressions{Compiler: cel.NewCompiler(variables), params: params, stored: sets.New(stored...)}
 }
 
-// add adds an expression that finish compiles. The first one too many is an error.
-func (e *expressions) add(at *field.Path, compile func()) {
+// add adds an expression for finish to compile. It reports the first one that exceeds the limit.
+func (e *expressions) add(path *field.Path, compile func()) {
 	e.jobs = append(e.jobs, compile)
 	if len(e.jobs) == maxExpressions+1 {
-		e.errs = append(e.errs, field.TooMany(at, len(e.jobs), maxExpressions))
+		e.errs = append(e.errs, field.TooMany(path, len(e.jobs), maxExpressions))
 	}
 }
 
-// finish compiles the expressions, unless there are too many, and returns what is wrong with them.
+// finish compiles the expressions, unless there are too many, and returns the errors.
 func (e *expressions) finish() field.ErrorList {
 	if len(e.jobs) > maxExpressions {
 		return e.errs
@@ -58,48 +57,48 @@ func (e *expressions) finish() field.ErrorList {
 }
 
 func (e *expressions) declare(source string, d cel.Declarations) cel.Declarations {
-	d.Params, d.Stored = e.params, e.known.Has(source)
+	d.Params, d.Stored = e.params, e.stored.Has(source)
 	return d
 }
 
 // check adds an expression. An empty one is reported elsewhere.
-func (e *expressions) check(at *field.Path, source string, want cel.Result, d cel.Declarations) {
-	e.checkBy(e.Compiler, at, source, want, d)
+func (e *expressions) check(path *field.Path, source string, want cel.Result, d cel.Declarations) {
+	e.checkBy(e.Compiler, path, source, want, d)
 }
 
-func (e *expressions) checkBy(c *cel.Compiler, at *field.Path, source string, want cel.Result, d cel.Declarations) {
+func (e *expressions) checkBy(c *cel.Compiler, path *field.Path, source string, want cel.Result, d cel.Declarations) {
 	if strings.TrimSpace(source) == "" {
 		return
 	}
-	e.add(at, func() { e.note(at, source, c.Compile(source, want, e.declare(source, d))) })
+	e.add(path, func() { e.note(path, source, c.Compile(source, want, e.declare(source, d))) })
 }
 
-func (e *expressions) note(at *field.Path, source string, x *cel.Expression) {
+func (e *expressions) note(path *field.Path, source string, x *cel.Expression) {
 	if x.Err != nil {
-		e.errs = append(e.errs, field.Invalid(at, source, x.Err.Error()))
+		e.errs = append(e.errs, field.Invalid(path, source, x.Err.Error()))
 	}
 }
 
 var withAuthorizer = cel.Declarations{Authorizer: true}
 
 // checkConditions adds match conditions, which have no variables. A list that is too long is reported elsewhere.
-func (e *expressions) checkConditions(conditions []admissionv1.MatchCondition, at *field.Path) {
+func (e *expressions) checkConditions(conditions []admissionv1.MatchCondition, path *field.Path) {
 	if len(conditions) > maxConditions {
 		return
 	}
 	plain := cel.NewCompiler(false)
 	for i, c := range conditions {
-		e.checkBy(plain, at.Index(i).Child("expression"), strings.TrimSpace(c.Expression), cel.Bool, withAuthorizer)
+		e.checkBy(plain, path.Index(i).Child("expression"), strings.TrimSpace(c.Expression), cel.Bool, withAuthorizer)
 	}
 }
 
-func (e *expressions) checkVariables(variables []admissionv1.Variable, at *field.Path) {
+func (e *expressions) checkVariables(variables []admissionv1.Variable, path *field.Path) {
 	for i, v := range variables {
 		if strings.TrimSpace(v.Expression) == "" || strings.TrimSpace(v.Name) == "" {
 			continue
 		}
-		e.add(at.Index(i), func() {
-			e.note(at.Index(i).Child("expression"), v.Expression,
+		e.add(path.Index(i), func() {
+			e.note(path.Index(i).Child("expression"), v.Expression,
 				e.Define(v.Name, v.Expression, e.declare(v.Expression, withAuthorizer)))
 		})
 	}
@@ -118,9 +117,9 @@ func validateValidatingExpressions(p, old *admissionv1.ValidatingAdmissionPolicy
 	}
 	e.checkVariables(spec.Variables, path.Child("variables"))
 	for i, v := range spec.Validations {
-		at := path.Child("validations").Index(i)
-		e.check(at.Child("expression"), v.Expression, cel.Bool, withAuthorizer)
-		e.check(at.Child("messageExpression"), v.MessageExpression, cel.String, cel.Declarations{})
+		idxPath := path.Child("validations").Index(i)
+		e.check(idxPath.Child("expression"), v.Expression, cel.Bool, withAuthorizer)
+		e.check(idxPath.Child("messageExpression"), v.MessageExpression, cel.String, cel.Declarations{})
 	}
 	for i, a := range spec.AuditAnnotations {
 		if value := strings.TrimSpace(a.ValueExpression); len(value) <= longestAuditExpression {
@@ -131,7 +130,7 @@ func validateValidatingExpressions(p, old *admissionv1.ValidatingAdmissionPolicy
 	return e.finish()
 }
 
-// validatingSources are all the expressions of a policy.
+// validatingSources returns all expressions of a policy.
 func validatingSources(p *admissionv1.ValidatingAdmissionPolicy) []string {
 	if p == nil {
 		return nil
@@ -157,7 +156,7 @@ func sharedSources(conditions []admissionv1.MatchCondition, variables []admissio
 	return sources
 }
 
-// validateMutatingExpressions is validateValidatingExpressions for a mutating policy.
+// validateMutatingExpressions compiles the expressions of a mutating policy; old is nil for a new one.
 func validateMutatingExpressions(p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
 	if old != nil && reflect.DeepEqual(p.Spec, old.Spec) {
 		return nil
@@ -171,12 +170,13 @@ func validateMutatingExpressions(p, old *admissionv1.MutatingAdmissionPolicy) fi
 	e.checkVariables(spec.Variables, path.Child("variables"))
 	patching := cel.Declarations{Authorizer: true, Patch: true}
 	for i, m := range spec.Mutations {
-		at := path.Child("mutations").Index(i)
+		idxPath := path.Child("mutations").Index(i)
 		switch {
 		case m.PatchType == admissionv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
-			e.check(at.Child("applyConfiguration", "expression"), m.ApplyConfiguration.Expression, cel.Object, patching)
+			e.check(idxPath.Child("applyConfiguration", "expression"), m.ApplyConfiguration.Expression, cel.Object,
+				patching)
 		case m.PatchType == admissionv1.PatchTypeJSONPatch && m.JSONPatch != nil:
-			e.check(at.Child("jsonPatch", "expression"), m.JSONPatch.Expression, cel.Patches, patching)
+			e.check(idxPath.Child("jsonPatch", "expression"), m.JSONPatch.Expression, cel.Patches, patching)
 		}
 	}
 	return e.finish()
@@ -205,11 +205,11 @@ func validateWebhookExpressions(hooks, old [][]admissionv1.MatchCondition) field
 	}) {
 		return nil
 	}
-	var known []string
+	var stored []string
 	for _, conditions := range old {
-		known = append(known, sharedSources(conditions, nil)...)
+		stored = append(stored, sharedSources(conditions, nil)...)
 	}
-	e := newExpressions(false, false, known...)
+	e := newExpressions(false, false, stored...)
 	for i, conditions := range hooks {
 		e.checkConditions(conditions, field.NewPath("webhooks").Index(i).Child("matchConditions"))
 	}

@@ -129,16 +129,16 @@ func validateNamedRule(r *admissionv1.NamedRuleWithOperations, path *field.Path)
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("resourceNames").Index(i)
-		errs = append(errs, validate.Segment(at, name)...)
+		idxPath := path.Child("resourceNames").Index(i)
+		errs = append(errs, validate.Segment(idxPath, name)...)
 		if validate.Repeated(&before, r.ResourceNames[:i], name) {
-			errs = append(errs, field.Duplicate(at, name))
+			errs = append(errs, field.Duplicate(idxPath, name))
 		}
 	}
 	return append(errs, validateAdmissionRule(&r.RuleWithOperations, path)...)
 }
 
-// policy is what the two types of admission policy have in common.
+// policy has the parts that the two types of admission policy share.
 type policy struct {
 	failure    *admissionv1.FailurePolicyType
 	param      *admissionv1.ParamKind
@@ -147,21 +147,21 @@ type policy struct {
 	variables  []admissionv1.Variable
 }
 
-// validatePolicy checks all but the expressions, which expressions.go compiles.
+// validatePolicy makes all checks of a policy but leaves its expressions to expressions.go.
 func validatePolicy(p policy, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if at := path.Child("failurePolicy"); p.failure == nil {
-		errs = append(errs, field.Required(at, ""))
+	if fldPath := path.Child("failurePolicy"); p.failure == nil {
+		errs = append(errs, field.Required(fldPath, ""))
 	} else {
-		errs = append(errs, validate.OneOf(at, *p.failure, admissionv1.Fail, admissionv1.Ignore)...)
+		errs = append(errs, validate.OneOf(fldPath, *p.failure, admissionv1.Fail, admissionv1.Ignore)...)
 	}
 	errs = append(errs, validateParamKind(p.param, path.Child("paramKind"))...)
-	if at := path.Child("matchConstraints"); p.match == nil {
-		errs = append(errs, field.Required(at, ""))
+	if fldPath := path.Child("matchConstraints"); p.match == nil {
+		errs = append(errs, field.Required(fldPath, ""))
 	} else {
-		errs = append(errs, validateMatch(p.match, at)...)
+		errs = append(errs, validateMatch(p.match, fldPath)...)
 		if len(p.match.ResourceRules) == 0 {
-			errs = append(errs, field.Required(at.Child("resourceRules"), ""))
+			errs = append(errs, field.Required(fldPath.Child("resourceRules"), ""))
 		}
 	}
 	errs = append(errs, validateMatchConditions(p.conditions, path.Child("matchConditions"))...)
@@ -169,14 +169,14 @@ func validatePolicy(p policy, path *field.Path) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("variables").Index(i)
+		fldPath := path.Child("variables").Index(i)
 		if strings.TrimSpace(v.Name) == "" {
-			errs = append(errs, field.Required(at.Child("name"), "name is not specified"))
+			errs = append(errs, field.Required(fldPath.Child("name"), "name is not specified"))
 		} else if !celIdentifier(v.Name) {
-			errs = append(errs, field.Invalid(at.Child("name"), v.Name, "must be a valid CEL identifier"))
+			errs = append(errs, field.Invalid(fldPath.Child("name"), v.Name, "must be a valid CEL identifier"))
 		}
 		if strings.TrimSpace(v.Expression) == "" {
-			errs = append(errs, field.Required(at.Child("expression"), "expression is not specified"))
+			errs = append(errs, field.Required(fldPath.Child("expression"), "expression is not specified"))
 		}
 	}
 	return errs
@@ -234,36 +234,37 @@ func validateValidation(v *admissionv1.Validation, path *field.Path) field.Error
 	return errs
 }
 
-// longestAuditExpression is in bytes. Its result may be twice as long.
+// longestAuditExpression is in bytes. The expression's result may be twice as long.
 const longestAuditExpression = 5 << 10
 
-// validateAuditAnnotations checks the keys, which the policy's name qualifies.
+// validateAuditAnnotations checks the keys together with the policy's name, which qualifies them.
 func validateAuditAnnotations(name string, list []admissionv1.AuditAnnotation, path *field.Path) field.ErrorList {
-	const most = 20
+	const maxAnnotations = 20
 	var errs field.ErrorList
-	if len(list) > most {
-		errs = append(errs, field.Invalid(path, list, fmt.Sprintf("must not have more than %d auditAnnotations", most)))
+	if len(list) > maxAnnotations {
+		errs = append(errs,
+			field.Invalid(path, list, fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations)))
 	}
 	var before validate.Seen
 	for i, a := range list {
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i)
+		idxPath := path.Index(i)
 		if name == "" {
-			errs = append(errs, field.Invalid(at.Child("key"), a.Key, "requires metadata.name be non-empty"))
+			errs = append(errs, field.Invalid(idxPath.Child("key"), a.Key, "requires metadata.name be non-empty"))
 		} else {
-			errs = append(errs, validate.QualifiedName(at.Child("key"), name+"/"+a.Key)...)
+			errs = append(errs, validate.QualifiedName(idxPath.Child("key"), name+"/"+a.Key)...)
 		}
 		if value := strings.TrimSpace(a.ValueExpression); value == "" {
-			errs = append(errs, field.Required(at.Child("valueExpression"), "valueExpression is not specified"))
+			errs = append(errs, field.Required(idxPath.Child("valueExpression"), "valueExpression is not specified"))
 		} else if len(value) > longestAuditExpression {
 			errs = append(errs,
-				field.Required(at.Child("valueExpression"), fmt.Sprintf("must not exceed %d bytes in length",
+				field.Required(idxPath.Child("valueExpression"), fmt.Sprintf("must not exceed %d bytes in length",
 					longestAuditExpression)))
 		}
 		if validate.RepeatedBy(&before, list[:i], a.Key, func(o *admissionv1.AuditAnnotation) string { return o.Key }) {
-			errs = append(errs, field.Duplicate(at.Child("key"), a.Key))
+			errs = append(errs, field.Duplicate(idxPath.Child("key"), a.Key))
 		}
 	}
 	return errs
@@ -274,19 +275,19 @@ func validateParamKind(k *admissionv1.ParamKind, path *field.Path) field.ErrorLi
 		return nil
 	}
 	var errs field.ErrorList
-	at := path.Child("apiVersion")
+	apiVersionPath := path.Child("apiVersion")
 	if gv, err := schema.ParseGroupVersion(k.APIVersion); k.APIVersion == "" {
-		errs = append(errs, field.Required(at, ""))
+		errs = append(errs, field.Required(apiVersionPath, ""))
 	} else if err != nil {
-		errs = append(errs, field.Invalid(at, k.APIVersion, err.Error()))
+		errs = append(errs, field.Invalid(apiVersionPath, k.APIVersion, err.Error()))
 	} else {
 		if complaints := naming.IsDNS1123Subdomain(gv.Group); gv.Group != "" && len(complaints) > 0 {
-			errs = append(errs, field.Invalid(at, gv.Group, strings.Join(complaints, ",")))
+			errs = append(errs, field.Invalid(apiVersionPath, gv.Group, strings.Join(complaints, ",")))
 		}
 		if complaints := utilvalidation.IsDNS1035Label(gv.Version); gv.Version == "" {
-			errs = append(errs, field.Invalid(at, k.APIVersion, "version must be specified"))
+			errs = append(errs, field.Invalid(apiVersionPath, k.APIVersion, "version must be specified"))
 		} else if len(complaints) > 0 {
-			errs = append(errs, field.Invalid(at, gv.Version, strings.Join(complaints, ",")))
+			errs = append(errs, field.Invalid(apiVersionPath, gv.Version, strings.Join(complaints, ",")))
 		}
 	}
 	if complaints := utilvalidation.IsDNS1035Label(strings.ToLower(k.Kind)); k.Kind == "" {
@@ -299,7 +300,7 @@ func validateParamKind(k *admissionv1.ParamKind, path *field.Path) field.ErrorLi
 	return errs
 }
 
-// validatePolicyStatus checks the findings of the type checker.
+// validatePolicyStatus checks the warnings of the type checker.
 func validatePolicyStatus(p, _ *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
 	path := field.NewPath("status")
 	errs := metav1validation.ValidateConditions(p.Status.Conditions, path.Child("conditions").Plain())
@@ -310,9 +311,9 @@ func validatePolicyStatus(p, _ *admissionv1.ValidatingAdmissionPolicy) field.Err
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Child("typeChecking", "expressionWarnings").Index(i)
-		errs = append(errs, validate.Required(at.Child("warning"), w.Warning)...)
-		errs = append(errs, validate.Required(at.Child("fieldRef"), strings.TrimSpace(w.FieldRef))...)
+		idxPath := path.Child("typeChecking", "expressionWarnings").Index(i)
+		errs = append(errs, validate.Required(idxPath.Child("warning"), w.Warning)...)
+		errs = append(errs, validate.Required(idxPath.Child("fieldRef"), strings.TrimSpace(w.FieldRef))...)
 	}
 	return errs
 }
@@ -336,21 +337,21 @@ func validatingPolicyBindings() *api.Resource {
 			errs := validate.RequiredSubdomain(path.Child("policyName"), b.Spec.PolicyName)
 			errs = append(errs, validateParamRef(b.Spec.ParamRef, path.Child("paramRef"))...)
 			errs = append(errs, validateMatch(b.Spec.MatchResources, path.Child("matchResources"))...)
-			at := path.Child("validationActions")
+			fldPath := path.Child("validationActions")
 			if len(b.Spec.ValidationActions) == 0 {
-				errs = append(errs, field.Required(at, "at least one validation action is required"))
+				errs = append(errs, field.Required(fldPath, "at least one validation action is required"))
 			}
 			seen := map[admissionv1.ValidationAction]bool{}
 			for i, a := range b.Spec.ValidationActions {
-				errs = append(errs, validate.OneOf(at.Index(i), a, admissionv1.Audit, admissionv1.Deny,
+				errs = append(errs, validate.OneOf(fldPath.Index(i), a, admissionv1.Audit, admissionv1.Deny,
 					admissionv1.Warn)...)
 				if seen[a] {
-					errs = append(errs, field.Duplicate(at.Index(i), a))
+					errs = append(errs, field.Duplicate(fldPath.Index(i), a))
 				}
 				seen[a] = true
 			}
 			if seen[admissionv1.Deny] && seen[admissionv1.Warn] {
-				errs = append(errs, field.Invalid(at, b.Spec.ValidationActions, "must not contain both Deny and "+
+				errs = append(errs, field.Invalid(fldPath, b.Spec.ValidationActions, "must not contain both Deny and "+
 					"Warn (repeating the same validation failure information in the API response and headers "+
 					"serves no purpose)"))
 			}
@@ -462,7 +463,7 @@ func validateMutatingPolicy(p *admissionv1.MutatingAdmissionPolicy) field.ErrorL
 	return errs
 }
 
-// mutable rejects rules about deletions: a deleted object cannot be mutated.
+// mutable rejects rules about deletions, since a deleted object cannot be mutated.
 func mutable(m *admissionv1.MatchResources, path *field.Path) field.ErrorList {
 	if m == nil {
 		return nil
@@ -490,7 +491,7 @@ func validateMutation(m *admissionv1.Mutation, path *field.Path) field.ErrorList
 		return errs
 	}
 	for _, part := range []struct {
-		of         admissionv1.PatchType
+		patchType  admissionv1.PatchType
 		name       string
 		set        bool
 		expression func() string
@@ -502,14 +503,14 @@ func validateMutation(m *admissionv1.Mutation, path *field.Path) field.ErrorList
 			return m.ApplyConfiguration.Expression
 		}},
 	} {
-		at := path.Child(part.name)
+		fldPath := path.Child(part.name)
 		switch {
-		case part.of == m.PatchType && !part.set:
-			errs = append(errs, field.Required(at, "must be specified when patchType is "+string(m.PatchType)))
-		case part.of == m.PatchType && strings.TrimSpace(part.expression()) == "":
-			errs = append(errs, field.Required(at.Child("expression"), ""))
-		case part.of != m.PatchType && part.set:
-			errs = append(errs, field.Invalid(at, "{"+part.name+"}", "must not be specified when patchType is "+
+		case part.patchType == m.PatchType && !part.set:
+			errs = append(errs, field.Required(fldPath, "must be specified when patchType is "+string(m.PatchType)))
+		case part.patchType == m.PatchType && strings.TrimSpace(part.expression()) == "":
+			errs = append(errs, field.Required(fldPath.Child("expression"), ""))
+		case part.patchType != m.PatchType && part.set:
+			errs = append(errs, field.Invalid(fldPath, "{"+part.name+"}", "must not be specified when patchType is "+
 				string(m.PatchType)))
 		}
 	}

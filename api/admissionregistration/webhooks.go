@@ -108,7 +108,7 @@ var webhookColumns = []metav1.TableColumnDefinition{
 		"Webhooks indicates the number of webhooks registered in this configuration"), table.Age,
 }
 
-// webhook points to the fields that both types of webhook have.
+// webhook points to the fields that both types of webhook share.
 type webhook struct {
 	name                              string
 	client                            *admissionv1.WebhookClientConfig
@@ -155,13 +155,13 @@ func validateWebhooks(hooks []webhook) field.ErrorList {
 		if field.Enough(errs) {
 			break
 		}
-		at := field.NewPath("webhooks").Index(i)
-		errs = append(errs, utilvalidation.IsFullyQualifiedName(at.Child("name").Plain(), w.name)...)
+		idxPath := field.NewPath("webhooks").Index(i)
+		errs = append(errs, utilvalidation.IsFullyQualifiedName(idxPath.Child("name").Plain(), w.name)...)
 		if w.name != "" && names[w.name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), w.name))
+			errs = append(errs, field.Duplicate(idxPath.Child("name"), w.name))
 		}
 		names[w.name] = true
-		errs = append(errs, validateWebhook(w, at)...)
+		errs = append(errs, validateWebhook(w, idxPath)...)
 	}
 	return errs
 }
@@ -180,10 +180,10 @@ func validateWebhook(w webhook, path *field.Path) field.ErrorList {
 	if p := *w.match; p != nil {
 		errs = append(errs, validate.OneOf(path.Child("matchPolicy"), *p, admissionv1.Equivalent, admissionv1.Exact)...)
 	}
-	if at := path.Child("sideEffects"); w.sideEffects == nil {
-		errs = append(errs, field.Required(at, "must specify one of None, NoneOnDryRun"))
+	if sideEffectsPath := path.Child("sideEffects"); w.sideEffects == nil {
+		errs = append(errs, field.Required(sideEffectsPath, "must specify one of None, NoneOnDryRun"))
 	} else {
-		errs = append(errs, validate.OneOf(at, *w.sideEffects, admissionv1.SideEffectClassNone,
+		errs = append(errs, validate.OneOf(sideEffectsPath, *w.sideEffects, admissionv1.SideEffectClassNone,
 			admissionv1.SideEffectClassNoneOnDryRun)...)
 	}
 	if t := *w.timeout; t != nil && (*t < 1 || *t > 30) {
@@ -222,7 +222,7 @@ func validateReviewVersions(versions []string, path *field.Path) field.ErrorList
 // maxConditions limits the match conditions of a webhook or policy, as in Kubernetes.
 const maxConditions = 64
 
-// validateMatchConditions checks all but the expressions, which expressions.go compiles.
+// validateMatchConditions makes all checks of match conditions but leaves their expressions to expressions.go.
 func validateMatchConditions(conditions []admissionv1.MatchCondition, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(conditions) > maxConditions {
@@ -233,14 +233,14 @@ func validateMatchConditions(conditions []admissionv1.MatchCondition, path *fiel
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i)
-		errs = append(errs, validate.Required(at.Child("expression"), strings.TrimSpace(c.Expression))...)
-		errs = append(errs, validate.RequiredQualifiedName(c.Name, at.Child("name"))...)
+		idxPath := path.Index(i)
+		errs = append(errs, validate.Required(idxPath.Child("expression"), strings.TrimSpace(c.Expression))...)
+		errs = append(errs, validate.RequiredQualifiedName(c.Name, idxPath.Child("name"))...)
 		if c.Name != "" && validate.RepeatedBy(&before, conditions[:i], c.Name,
 			func(o *admissionv1.MatchCondition) string {
 				return o.Name
 			}) {
-			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+			errs = append(errs, field.Duplicate(idxPath.Child("name"), c.Name))
 		}
 	}
 	return errs
@@ -253,24 +253,24 @@ func validateClientConfig(c *admissionv1.WebhookClientConfig, path *field.Path) 
 	case c.URL != nil:
 		return validate.WebhookURL(*c.URL, path.Child("url"))
 	}
-	at := path.Child("service")
+	servicePath := path.Child("service")
 	var errs field.ErrorList
 	if c.Service.Name == "" {
-		errs = append(errs, field.Required(at.Child("name"), "service name is required"))
+		errs = append(errs, field.Required(servicePath.Child("name"), "service name is required"))
 	}
 	if c.Service.Namespace == "" {
-		errs = append(errs, field.Required(at.Child("namespace"), "service namespace is required"))
+		errs = append(errs, field.Required(servicePath.Child("namespace"), "service namespace is required"))
 	}
 	if p := c.Service.Port; p != nil {
 		for _, complaint := range utilvalidation.IsValidPortNum(int(*p)) {
 			if field.Enough(errs) {
 				break
 			}
-			errs = append(errs, field.Invalid(at.Child("port"), *p, "port is not valid: "+complaint))
+			errs = append(errs, field.Invalid(servicePath.Child("port"), *p, "port is not valid: "+complaint))
 		}
 	}
 	if p := c.Service.Path; p != nil {
-		errs = append(errs, validateWebhookPath(*p, at.Child("path"))...)
+		errs = append(errs, validateWebhookPath(*p, servicePath.Child("path"))...)
 	}
 	return errs
 }
@@ -310,15 +310,16 @@ func validateWebhookPath(text string, path *field.Path) field.ErrorList {
 func validateAdmissionRule(r *admissionv1.RuleWithOperations, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, part := range []struct {
-		name, what string
+		name, noun string
 		list       []string
 	}{{"apiGroups", "API groups", r.APIGroups}, {"apiVersions", "API versions", r.APIVersions}} {
-		at := path.Child(part.name)
+		fldPath := path.Child(part.name)
 		if len(part.list) == 0 {
-			errs = append(errs, field.Required(at, ""))
+			errs = append(errs, field.Required(fldPath, ""))
 		}
 		if len(part.list) > 1 && slices.Contains(part.list, "*") {
-			errs = append(errs, field.Invalid(at, part.list, "if '*' is present, must not specify other "+part.what))
+			errs = append(errs,
+				field.Invalid(fldPath, part.list, "if '*' is present, must not specify other "+part.noun))
 		}
 	}
 	for i, version := range r.APIVersions {
@@ -328,18 +329,19 @@ func validateAdmissionRule(r *admissionv1.RuleWithOperations, path *field.Path) 
 		errs = append(errs, validate.Required(path.Child("apiVersions").Index(i), version)...)
 	}
 	errs = append(errs, validateRuleResources(r.Resources, path.Child("resources"))...)
-	at := path.Child("operations")
+	fldPath := path.Child("operations")
 	if len(r.Operations) == 0 {
-		errs = append(errs, field.Required(at, ""))
+		errs = append(errs, field.Required(fldPath, ""))
 	}
 	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionv1.OperationAll) {
-		errs = append(errs, field.Invalid(at, r.Operations, "if '*' is present, must not specify other operations"))
+		errs = append(errs,
+			field.Invalid(fldPath, r.Operations, "if '*' is present, must not specify other operations"))
 	}
 	for i, o := range r.Operations {
 		if field.Enough(errs) {
 			break
 		}
-		errs = append(errs, validate.OneOf(at.Index(i), o, admissionv1.OperationAll, admissionv1.Connect,
+		errs = append(errs, validate.OneOf(fldPath.Index(i), o, admissionv1.OperationAll, admissionv1.Connect,
 			admissionv1.Create, admissionv1.Delete, admissionv1.Update)...)
 	}
 	if s := r.Scope; s != nil {
@@ -361,9 +363,9 @@ func validateRuleResources(resources []string, path *field.Path) field.ErrorList
 		if field.Enough(errs) {
 			break
 		}
-		at := path.Index(i)
+		idxPath := path.Index(i)
 		if name == "" {
-			errs = append(errs, field.Required(at, ""))
+			errs = append(errs, field.Required(idxPath, ""))
 			continue
 		}
 		resource, sub, found := strings.Cut(name, "/")
@@ -373,11 +375,11 @@ func validateRuleResources(resources []string, path *field.Path) field.ErrorList
 		}
 		if ofResource[resource] {
 			errs = append(errs,
-				field.Invalid(at, name, fmt.Sprintf("if '%s/*' is present, must not specify %s", resource, name)))
+				field.Invalid(idxPath, name, fmt.Sprintf("if '%s/*' is present, must not specify %s", resource, name)))
 		}
 		if ofSubresource[sub] {
 			errs = append(errs,
-				field.Invalid(at, name, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, name)))
+				field.Invalid(idxPath, name, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, name)))
 		}
 		ofResource[resource] = ofResource[resource] || sub == "*"
 		ofSubresource[sub] = ofSubresource[sub] || resource == "*"
