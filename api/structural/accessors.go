@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// These accessors are for code outside of this package, which finds out by them who owns which part of a value. Their
-// results must not be changed. A nil Schema has the zero value of each.
+// These accessors are for field ownership, which is outside of this package: they describe the parts of a value that
+// managers can own. Callers must not change the results. A nil Schema returns the zero value of each.
 
-// Type is the JSON type of the values; "" if they may be of several types, as with x-kubernetes-int-or-string.
+// Type returns the JSON type of the values, or "" if several types are allowed, as with x-kubernetes-int-or-string.
 func (s *Schema) Type() string {
 	if s == nil {
 		return ""
@@ -22,7 +22,7 @@ func (s *Schema) Type() string {
 // Nullable reports whether a value may be null.
 func (s *Schema) Nullable() bool { return s != nil && s.nullable }
 
-// Format is the format of strings and numbers, whether it is checked or not.
+// Format returns the format of strings and numbers, including formats that are not checked.
 func (s *Schema) Format() string {
 	if s == nil {
 		return ""
@@ -30,7 +30,7 @@ func (s *Schema) Format() string {
 	return s.format
 }
 
-// DefaultValue is the value of a field that is left out, as JSON in Go's types; nil if there is none.
+// DefaultValue returns the default of the field, as JSON in Go's types, or nil if there is none.
 func (s *Schema) DefaultValue() any {
 	if s == nil {
 		return nil
@@ -38,7 +38,7 @@ func (s *Schema) DefaultValue() any {
 	return s.def
 }
 
-// Properties are the fields that the schema names, sorted.
+// Properties iterates over the declared properties, sorted by name.
 func (s *Schema) Properties() iter.Seq2[string, *Schema] {
 	return func(yield func(string, *Schema) bool) {
 		if s == nil {
@@ -52,7 +52,7 @@ func (s *Schema) Properties() iter.Seq2[string, *Schema] {
 	}
 }
 
-// Property is the field of a name, nil if the schema does not name it.
+// Property returns the schema of a declared property, or nil.
 func (s *Schema) Property(name string) *Schema {
 	if s == nil {
 		return nil
@@ -60,8 +60,8 @@ func (s *Schema) Property(name string) *Schema {
 	return s.properties[name]
 }
 
-// AdditionalProperties is what the schema says of the fields that it does not name: their schema, nil if it has none;
-// and whether they are allowed. stated is false if it says nothing of them.
+// AdditionalProperties returns the schema of the fields that are not declared, or nil if they have none, and whether
+// such fields are allowed. stated is false if the schema does not have additionalProperties.
 func (s *Schema) AdditionalProperties() (schema *Schema, allowed, stated bool) {
 	if s == nil {
 		return nil, false, false
@@ -69,7 +69,7 @@ func (s *Schema) AdditionalProperties() (schema *Schema, allowed, stated bool) {
 	return s.additional, s.open && !s.closed, s.open
 }
 
-// Items is the schema of a list's elements; nil if there is none.
+// Items returns the schema of a list's items, or nil if there is none.
 func (s *Schema) Items() *Schema {
 	if s == nil {
 		return nil
@@ -77,7 +77,7 @@ func (s *Schema) Items() *Schema {
 	return s.items
 }
 
-// ListType is x-kubernetes-list-type: "atomic", which is the default, "set" or "map".
+// ListType returns x-kubernetes-list-type: "atomic" (the default), "set" or "map".
 func (s *Schema) ListType() string {
 	switch {
 	case s != nil && s.listType == set:
@@ -88,7 +88,7 @@ func (s *Schema) ListType() string {
 	return "atomic"
 }
 
-// ListMapKeys are the fields that identify an element of a list of type map.
+// ListMapKeys returns the keys of the items of a list of type map (x-kubernetes-list-map-keys).
 func (s *Schema) ListMapKeys() []string {
 	if s == nil {
 		return nil
@@ -96,11 +96,11 @@ func (s *Schema) ListMapKeys() []string {
 	return s.listKeys
 }
 
-// AtomicMap reports whether an object has the x-kubernetes-map-type atomic.
+// AtomicMap reports whether an object has x-kubernetes-map-type: atomic.
 func (s *Schema) AtomicMap() bool { return s != nil && s.whole }
 
-// PreservesUnknownFields is x-kubernetes-preserve-unknown-fields.
+// PreservesUnknownFields returns x-kubernetes-preserve-unknown-fields.
 func (s *Schema) PreservesUnknownFields() bool { return s != nil && s.preserve }
 
-// EmbedsResource is x-kubernetes-embedded-resource: the values are objects with apiVersion, kind and metadata.
+// EmbedsResource returns x-kubernetes-embedded-resource: the values are objects with apiVersion, kind and metadata.
 func (s *Schema) EmbedsResource() bool { return s != nil && s.embedded }

@@ -18,7 +18,7 @@ func schemaOf(t *testing.T, doc string) *Schema {
 	return s
 }
 
-func TestSchema_SaysHowValuesAreOwned(t *testing.T) {
+func TestSchema_DescribesOwnership(t *testing.T) {
 	t.Parallel()
 	s := schemaOf(t, `{"type":"object","x-kubernetes-map-type":"atomic","nullable":true,"properties":{
 		"b":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":{"type":"object",
@@ -59,7 +59,7 @@ func TestSchema_SaysHowValuesAreOwned(t *testing.T) {
 	require.Empty(t, none.ListMapKeys())
 }
 
-// A client may send a list where the schema has an object.
+// A client may send a list where the schema declares an object.
 func TestDefault_LeavesOtherTypes(t *testing.T) {
 	t.Parallel()
 	s := schemaOf(t, `{"type":"object","properties":{"spec":{"type":"object","properties":{

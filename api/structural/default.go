@@ -2,8 +2,8 @@ package structural
 
 import "k8s.io/apimachinery/pkg/runtime"
 
-// Default sets the fields that have a default where they are missing, or null without being nullable. It does
-// so in objects that are there, not in those that are missing. It is idempotent.
+// Default sets each field that has a default if it is missing, or null without being nullable. It does so in objects
+// that exist, and does not create missing ones. It is idempotent.
 func (s *Schema) Default(obj map[string]any) { s.setDefaults(obj) }
 
 func (s *Schema) setDefaults(value any) {
@@ -19,8 +19,8 @@ func (s *Schema) setDefaults(value any) {
 			}
 		}
 		for name, field := range value {
-			below, known := s.field(name)
-			if !known || below == nil {
+			below, ok := s.field(name)
+			if !ok || below == nil {
 				continue
 			}
 			if field == nil && !below.nullable && below.def != nil {
@@ -30,7 +30,7 @@ func (s *Schema) setDefaults(value any) {
 			below.setDefaults(field)
 		}
 	case []any:
-		if s.items == nil { // the value is not of the schema's type
+		if s.items == nil { // the value does not have the schema's type
 			return
 		}
 		for i, item := range value {
@@ -43,8 +43,8 @@ func (s *Schema) setDefaults(value any) {
 	}
 }
 
-// DropNulls removes the fields that are null where the schema allows no null and has no default, as a typed
-// object drops them when it is decoded. Default sets those that have a default.
+// DropNulls removes a null field if the schema does not allow null and has no default, as the decoding of a typed
+// object does. Default sets the fields that have a default.
 func (s *Schema) DropNulls(obj map[string]any) { s.dropNulls(obj) }
 
 func (s *Schema) dropNulls(value any) {

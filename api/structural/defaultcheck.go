@@ -11,38 +11,39 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// DefaultChecks says how the defaults of one definition are checked, and limits the work for all its schemas. The zero
-// value accepts no unknown fields. It is not safe for concurrent use.
+// DefaultChecks configures the checks of one definition's defaults, and limits the work for all its schemas together.
+// The zero value rejects unknown fields. It is not safe for concurrent use.
 type DefaultChecks struct {
-	// KeepUnknown reports whether a default may have fields that its schema does not know. It is called when there is
-	// the first such default; nil means no.
+	// KeepUnknown reports whether a default may have fields that its schema does not declare. It is called for the
+	// first such default. nil means no.
 	KeepUnknown func() bool
 
-	spent int64 // of the rules' budget
-	steps int   // of checks
+	spent int64 // cost of the rules so far; at most definitionBudget
+	steps int   // checks so far; at most maxDefaultSteps
 }
 
-// The limits of the work for the defaults of one definition. RuleBudget is that of one schema.
+// The limits of the work for the defaults of one definition. RuleBudget limits that of one schema.
 const (
 	definitionBudget = 3 * RuleBudget
 	maxDefaultSteps  = 1_000_000
 )
 
-// ValidateDefaults returns what is wrong with the defaults of a definition's schema at a path: a default must be valid
-// and, unless it is in an object's metadata, pruned.
-func (s *Schema) ValidateDefaults(at *field.Path, c *DefaultChecks) field.ErrorList {
+// ValidateDefaults returns the errors in the defaults of a definition's schema at a path: a default must be valid and,
+// unless it is in an object's metadata, pruned.
+func (s *Schema) ValidateDefaults(path *field.Path, c *DefaultChecks) field.ErrorList {
 	if s == nil || s.def == nil && !s.below.defaults {
 		return nil
 	}
 	v := defaultValidation{DefaultChecks: c, compiler: ruleCompiler{stored: true, nodes: map[*Schema]*ruleNode{}},
 		budget: min(RuleBudget, definitionBudget-c.spent)}
 	before := v.budget
-	v.schema(s, at, place{root: s.asRoot(), isRoot: true})
+	v.schema(s, path, place{root: s.asRoot(), isRoot: true})
 	c.spent += before - v.budget
 	return v.errs
 }
 
-// asRoot is the schema of the root of a custom resource, which has the metadata of an embedded one.
+// asRoot returns the schema as that of a custom resource's root, with metadata that is checked like an
+// embedded resource's.
 func (s *Schema) asRoot() *Schema {
 	if s.embedded {
 		return s
@@ -52,7 +53,7 @@ func (s *Schema) asRoot() *Schema {
 	return &root
 }
 
-// place is where a schema is, seen from the object in which it is: the resource or an embedded one.
+// place is the position of a schema relative to its object: the custom resource or an embedded resource.
 type place struct {
 	root   *Schema
 	isRoot bool
@@ -60,7 +61,7 @@ type place struct {
 	inMeta bool         // in apiVersion, kind or metadata
 }
 
-// defaultStep is a step to a field, or to an item if there is no name.
+// defaultStep is a step to a field or, without a name, to a list item.
 type defaultStep struct {
 	before *defaultStep
 	name   string
@@ -76,7 +77,8 @@ func (p place) item() place {
 	return place{root: p.root, steps: &defaultStep{before: p.steps, item: true}, inMeta: p.inMeta}
 }
 
-// around is an object that has the value at the place, and nothing else; nil if the value is no object at the root.
+// around returns an object with the value at the place and no other field, or nil if the value would be the root but
+// is not an object.
 func (p place) around(value any) map[string]any {
 	for step := p.steps; step != nil; step = step.before {
 		if step.item {
@@ -89,7 +91,7 @@ func (p place) around(value any) map[string]any {
 	return obj
 }
 
-// in is the value at the place in an object.
+// in returns the value at the place in an object.
 func (p place) in(obj any) any {
 	return p.steps.in(obj)
 }
@@ -114,14 +116,14 @@ type defaultValidation struct {
 	*DefaultChecks
 	compiler ruleCompiler
 	budget   int64
-	over     bool // nothing else is checked
+	over     bool // over a limit; no further default is checked
 	errs     field.ErrorList
 }
 
 func (v *defaultValidation) add(errs ...*field.Error) { v.errs = append(v.errs, errs...) }
 
-// schema checks the default of a schema, and those below it. There are none in additionalProperties.
-func (v *defaultValidation) schema(s *Schema, at *field.Path, p place) {
+// schema checks the default of a schema and the defaults below it. additionalProperties cannot have defaults.
+func (v *defaultValidation) schema(s *Schema, path *field.Path, p place) {
 	if s == nil || s.def == nil && !s.below.defaults || v.over || field.Enough(v.errs) {
 		return
 	}
@@ -129,19 +131,19 @@ func (v *defaultValidation) schema(s *Schema, at *field.Path, p place) {
 		p = place{root: s, isRoot: true}
 	}
 	if s.def != nil {
-		v.value(s, at.Child("default"), p)
+		v.value(s, path.Child("default"), p)
 	}
-	v.schema(s.items, at.Child("items"), p.item())
+	v.schema(s.items, path.Child("items"), p.item())
 	for _, name := range s.names {
-		v.schema(s.properties[name], at.Child("properties").Key(name), p.field(name))
+		v.schema(s.properties[name], path.Child("properties").Key(name), p.field(name))
 	}
 }
 
-func (v *defaultValidation) value(s *Schema, at *field.Path, p place) {
+func (v *defaultValidation) value(s *Schema, path *field.Path, p place) {
 	value := runtime.DeepCopyJSONValue(s.def)
 	if p.inMeta {
 		if err := inMetadata(value, p); err != nil {
-			v.add(field.Invalid(at, s.def, fmt.Sprintf("must result in valid metadata: %v", err)))
+			v.add(field.Invalid(path, s.def, fmt.Sprintf("must result in valid metadata: %v", err)))
 			return
 		}
 	} else {
@@ -153,26 +155,26 @@ func (v *defaultValidation) value(s *Schema, at *field.Path, p place) {
 		if !reflect.DeepEqual(value, s.def) {
 			value = runtime.DeepCopyJSONValue(s.def)
 			if v.KeepUnknown == nil || !v.KeepUnknown() {
-				v.add(field.Invalid(at, s.def, "must not have unknown fields"))
+				v.add(field.Invalid(path, s.def, "must not have unknown fields"))
 			}
 		}
-		if err := (&coercer{}).coerce(value, embedded, at); err != nil {
+		if err := (&coercer{}).coerce(value, embedded, path); err != nil {
 			v.add(err)
 			return
 		}
-		if errs := validateEmbedded(value, embedded, at, nil); len(errs) > 0 {
+		if errs := validateEmbedded(value, embedded, path, nil); len(errs) > 0 {
 			v.add(errs...)
 			return
 		}
 	}
-	if errs := v.check(s, value, at); len(errs) > 0 {
+	if errs := v.check(s, value, path); len(errs) > 0 {
 		v.add(errs...)
 		return
 	}
-	v.rules(s, value, at, p.isRoot)
+	v.rules(s, value, path, p.isRoot)
 }
 
-// inMetadata checks a default in the metadata of an object with an object that has nothing else.
+// inMetadata checks a default within an object's metadata, using an object that has no other field.
 func inMetadata(value any, p place) error {
 	obj := p.around(runtime.DeepCopyJSONValue(value))
 	if obj == nil {
@@ -192,34 +194,34 @@ func inMetadata(value any, p place) error {
 	return nil
 }
 
-// check validates the value. Formats are kept here that objects are not checked for, as in kube-apiserver.
-func (v *defaultValidation) check(s *Schema, value any, at *field.Path) field.ErrorList {
+// check validates the value. As in kube-apiserver, it also checks formats that objects are not checked for.
+func (v *defaultValidation) check(s *Schema, value any, path *field.Path) field.ErrorList {
 	w := checking{ctx: context.Background(), asWritten: true, limit: max(1, maxDefaultSteps-v.steps)}
 	w.value(s, value, nil)
 	v.steps += w.steps
 	if w.err != nil {
 		v.over = true
-		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, w.err.Error())}
+		return field.ErrorList{field.Invalid(path, field.OmitValueType{}, w.err.Error())}
 	}
-	return w.result(at)
+	return w.result(path)
 }
 
-// rules evaluates the rules: as in an update that changes nothing, and as in a create.
-func (v *defaultValidation) rules(s *Schema, value any, at *field.Path, root bool) {
+// rules evaluates the rules twice: as in an update without changes, and as in a create.
+func (v *defaultValidation) rules(s *Schema, value any, path *field.Path, root bool) {
 	if len(s.validations) == 0 && !s.below.rules {
 		return
 	}
 	c := &v.compiler
 	t := c.types.declare(s, root, c.types.unique())
 	if t == nil && len(s.validations) > 0 {
-		v.add(field.Invalid(at, s.writtenName, fmt.Sprintf("rule compiler initialization error: %v", errNoType)))
+		v.add(field.Invalid(path, s.writtenName, fmt.Sprintf("rule compiler initialization error: %v", errNoType)))
 		return
 	}
 	node := c.node(s, s, root, t)
 	left := v.budget
 	for _, old := range []any{value, nil} {
 		e := ruleEvaluation{ctx: context.Background(), budget: v.budget}
-		e.value(node, value, old, correlation{}, at)
+		e.value(node, value, old, correlation{}, path)
 		left, v.over = min(left, e.budget), v.over || e.over
 		if len(e.errs) > 0 {
 			v.add(e.errs...)

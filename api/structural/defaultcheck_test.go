@@ -72,8 +72,8 @@ func TestValidateDefaults_MayKeepUnknownFields(t *testing.T) {
 	require.Empty(t, s.ValidateDefaults(nil, &DefaultChecks{KeepUnknown: func() bool { return true }}))
 }
 
-// The schemas of a definition share what the evaluation of rules may cost: there can be a thousand versions.
-func TestValidateDefaults_EndWithTheBudget(t *testing.T) {
+// The schemas of a definition share one budget for the evaluation of rules, since there can be a thousand versions.
+func TestValidateDefaults_StopAtTheBudget(t *testing.T) {
 	t.Parallel()
 	s, err := New(properties(t, `{type: object, properties: {a: {type: array, items: {type: integer}, default: [`+
 		strings.Repeat("1,", 80)+`1], x-kubernetes-validations: [{rule: "self.all(x, self.all(y, x == y))"}]}}}`))
@@ -85,7 +85,7 @@ func TestValidateDefaults_EndWithTheBudget(t *testing.T) {
 	require.Contains(t, s.ValidateDefaults(nil, &c)[0].Detail, "running out of cost budget")
 }
 
-func TestPruneDefaults_RemovesWhatAnObjectWouldLose(t *testing.T) {
+func TestPruneDefaults_RemovesUnknownFields(t *testing.T) {
 	t.Parallel()
 	const embedded = `x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true`
 	for schema, want := range map[string]struct {
@@ -106,7 +106,7 @@ func TestPruneDefaults_RemovesWhatAnObjectWouldLose(t *testing.T) {
 			`{"a":{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"a":"b"},"name":"p"},"spec":{"x":1}}}`},
 		`{type: object, properties: {a: {type: object, default: {}, ` + embedded + `, properties: {metadata: {type: object,
 			default: {}, properties: {odd: {type: string, default: x}}}}}}}`: {true, `{"a":{"metadata":{}}}`},
-		`{type: object, default: a}`: {false, `{}`}, // it can't be told
+		`{type: object, default: a}`: {false, `{}`}, // the default of the root is not an object
 	} {
 		s, err := New(properties(t, schema))
 		require.NoError(t, err)

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// errNoPlace means that a default stands where no object can have it.
+// errNoPlace means that a default is at a position that no object can have.
 var errNoPlace = errors.New("the default is in no object")
 
-// PruneDefaults removes the parts of defaults that an object would lose: fields that the schema does not know, and
-// unknown or malformed metadata of the resource and of embedded ones. It reports whether there were any. The schema
-// must not be in use yet.
+// PruneDefaults removes the parts of defaults that pruning would remove from an object: fields that the schema does
+// not declare, and unknown or malformed metadata of the resource and of embedded resources. It reports whether it
+// removed any. The schema must not be in use yet.
 func (s *Schema) PruneDefaults() (changed bool) {
 	if s == nil {
 		return false
@@ -22,7 +22,7 @@ func (s *Schema) PruneDefaults() (changed bool) {
 	return changed
 }
 
-// pruneDefaults ends with the first default that is in no object.
+// pruneDefaults returns errNoPlace at the first default that is at no position of an object.
 func (s *Schema) pruneDefaults(p place) (changed bool, err error) {
 	if s == nil || s.def == nil && !s.below.defaults {
 		return false, nil

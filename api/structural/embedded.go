@@ -17,10 +17,9 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// Coerce brings the apiVersion, kind and metadata of embedded objects into the form that they have in a typed
-// object: unknown fields of the metadata are dropped, as are malformed ones if dropMalformed is true. Otherwise
-// these are an error. If report, it returns the paths of the unknown fields, sorted; of more than 100 those that
-// it met first.
+// Coerce gives the apiVersion, kind and metadata of embedded objects the form of a typed object: it drops unknown
+// fields of the metadata. Malformed fields are dropped as well if dropMalformed is true, and are an error otherwise.
+// If report is true, it returns the paths of the unknown fields, sorted, and at most the first 100 that it met.
 func (s *Schema) Coerce(obj map[string]any, dropMalformed, report bool) (unknown []string, err *field.Error) {
 	c := coercer{dropMalformed: dropMalformed, report: report}
 	if err := c.coerce(obj, s, nil); err != nil {
@@ -63,7 +62,7 @@ func (c *coercer) coerce(value any, s *Schema, path *field.Path) *field.Error {
 	return nil
 }
 
-// step is the path of a field: of a property, or of an entry in a map.
+// step returns the path of a field: of a property, or of a map's entry.
 func (s *Schema) step(path *field.Path, name string) *field.Path {
 	if _, ok := s.properties[name]; ok {
 		return path.Child(name)
@@ -113,8 +112,8 @@ func (c *coercer) note(path *field.Path, unknown []string) {
 	}
 }
 
-// ObjectMeta reads metadata, and the paths of its unknown fields. If lenient, it reads field by field and leaves
-// out those that are malformed.
+// ObjectMeta decodes metadata and returns the paths of its unknown fields. If lenient is true, it decodes field by
+// field and leaves out malformed ones.
 func ObjectMeta(value any, lenient bool) (meta *metav1.ObjectMeta, unknown []string, err error) {
 	meta = &metav1.ObjectMeta{}
 	unknown, err = readMeta(value, meta)
@@ -147,8 +146,8 @@ func readMeta(value any, into *metav1.ObjectMeta) (unknown []string, err error) 
 	return unknown, err
 }
 
-// ValidateEmbedded returns what is wrong with the apiVersion, kind and metadata of embedded objects. An update
-// is checked like a create.
+// ValidateEmbedded returns the errors in the apiVersion, kind and metadata of embedded objects. An update is checked
+// like a create.
 func (s *Schema) ValidateEmbedded(obj map[string]any) field.ErrorList {
 	return validateEmbedded(obj, s, nil, nil)
 }
@@ -203,21 +202,21 @@ func validateObject(obj map[string]any, path *field.Path) (errs field.ErrorList)
 		path.Child("metadata").Plain())...)
 }
 
-// validateType checks one of the two fields that name an object's type, which are required.
+// validateType checks apiVersion or kind, the two required fields that name an object's type.
 func validateType(obj map[string]any, name string, path *field.Path, wrong func(string) string) field.ErrorList {
 	value, found := obj[name]
-	at := path.Child(name)
+	fldPath := path.Child(name)
 	if !found {
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(fldPath, "")}
 	}
 	switch value, ok := value.(string); {
 	case !ok:
-		return field.ErrorList{field.Invalid(at, obj[name], "must be a string")}
+		return field.ErrorList{field.Invalid(fldPath, obj[name], "must be a string")}
 	case value == "":
-		return field.ErrorList{field.Invalid(at, value, "must not be empty")}
+		return field.ErrorList{field.Invalid(fldPath, value, "must not be empty")}
 	default:
 		if why := wrong(value); why != "" {
-			return field.ErrorList{field.Invalid(at, value, why)}
+			return field.ErrorList{field.Invalid(fldPath, value, why)}
 		}
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// theirs is the schema as kube-apiserver has it.
-func theirs(t testing.TB, props *apiextensionsv1.JSONSchemaProps) *schema.Structural {
+// upstreamSchema converts the schema to kube-apiserver's type.
+func upstreamSchema(t testing.TB, props *apiextensionsv1.JSONSchemaProps) *schema.Structural {
 	var internal apiextensions.JSONSchemaProps
 	err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(props, &internal, nil)
 	require.NoError(t, err)
@@ -23,15 +23,15 @@ func theirs(t testing.TB, props *apiextensionsv1.JSONSchemaProps) *schema.Struct
 	return s
 }
 
-// TestPrune_IsKubeAPIServers compares what is left, and what is reported, on random schemas and objects.
-func TestPrune_IsKubeAPIServers(t *testing.T) {
+// TestPrune_MatchesKubeAPIServer compares the pruned objects and the reported fields on random schemas and objects.
+func TestPrune_MatchesKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2 * samples) {
 		comparePruned(t, seed)
 	}
 }
 
-func FuzzPrune_IsKubeAPIServers(f *testing.F) {
+func FuzzPrune_MatchesKubeAPIServer(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(comparePruned)
 }
@@ -43,7 +43,7 @@ func comparePruned(t *testing.T, seed uint64) {
 	props.XEmbeddedResource = r.one(2)
 	s, err := New(props)
 	require.NoError(t, err)
-	library := theirs(t, props)
+	library := upstreamSchema(t, props)
 	obj := r.object(props)
 	if r.one(2) {
 		obj["metadata"], obj["kind"] = r.any(2), "K"
@@ -57,8 +57,8 @@ func comparePruned(t *testing.T, seed uint64) {
 	require.Empty(t, s.Prune(obj, true), "what is left is known")
 }
 
-// TestValidateLists_IsKubeAPIServers compares the errors.
-func TestValidateLists_IsKubeAPIServers(t *testing.T) {
+// TestValidateLists_MatchesKubeAPIServer compares the errors.
+func TestValidateLists_MatchesKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	found := 0
 	for seed := range uint64(2 * samples) {
@@ -72,7 +72,7 @@ func TestValidateLists_IsKubeAPIServers(t *testing.T) {
 		for _, e := range s.ValidateLists(obj) {
 			ours = append(ours, e.Error())
 		}
-		for _, e := range listtype.ValidateListSetsAndMaps(nil, theirs(t, props), obj) {
+		for _, e := range listtype.ValidateListSetsAndMaps(nil, upstreamSchema(t, props), obj) {
 			expected = append(expected, e.Error())
 		}
 		slices.Sort(ours)
@@ -83,7 +83,7 @@ func TestValidateLists_IsKubeAPIServers(t *testing.T) {
 	require.Positive(t, found, "the comparison says something")
 }
 
-// TestDefault_IsIdempotent, and nothing that was there is changed but a null.
+// TestDefault_IsIdempotent also checks that Default changes no existing value other than null.
 func TestDefault_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2 * samples) {
@@ -108,26 +108,26 @@ func defaultTwice(t *testing.T, seed uint64) {
 	once := runtime.DeepCopyJSON(obj)
 	s.Default(obj)
 	require.Equal(t, once, obj, "seed %d: %s by %s", seed, document(before), document(props))
-	kept(t, before, obj)
+	requireKept(t, before, obj)
 	s.DropNulls(obj)
 	dropped := runtime.DeepCopyJSON(obj)
 	s.DropNulls(obj)
 	require.Equal(t, dropped, obj)
 }
 
-// kept requires each value of before to be in after.
-func kept(t *testing.T, before, after any) {
+// requireKept requires each value of before to be in after.
+func requireKept(t *testing.T, before, after any) {
 	switch before := before.(type) {
-	case nil: // a default may take its place
+	case nil: // a default may replace it
 	case map[string]any:
 		for name, value := range before {
 			require.Contains(t, after, name)
-			kept(t, value, after.(map[string]any)[name])
+			requireKept(t, value, after.(map[string]any)[name])
 		}
 	case []any:
 		require.Len(t, after, len(before))
 		for i, value := range before {
-			kept(t, value, after.([]any)[i])
+			requireKept(t, value, after.([]any)[i])
 		}
 	default:
 		require.Equal(t, before, after)

@@ -23,7 +23,7 @@ func (v *checking) junctors(c *checks, value any, p *past, d *verdict) {
 	}
 }
 
-// quietly checks a value by a branch whose faults may not matter.
+// quietly checks a value against a branch. Its faults may not make the value invalid.
 func (v *checking) quietly(branch *Schema, value any, p *past) verdict {
 	v.quiet++
 	defer func() { v.quiet-- }()
@@ -42,8 +42,8 @@ func (c *closest) consider(branch *Schema, d verdict) {
 	}
 }
 
-// explain records why the closest branch failed. The branch is checked once more, for its faults: a branch
-// within it that may fail is not, so that the work grows with the depth, not with a power of it.
+// explain records why the closest branch failed. It checks the branch a second time, to record its faults. Nested
+// branches that may fail are not checked again, so that the work grows linearly with the depth, not exponentially.
 func (v *checking) explain(c closest, value any, p *past, d *verdict) {
 	if v.quiet == 0 && c.branch != nil {
 		v.schema(c.branch, value, p)

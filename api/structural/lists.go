@@ -8,8 +8,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// ValidateLists checks that lists with x-kubernetes-list-type set have no item twice, and those with map no two
-// items with the same keys. A missing key is a value of its own.
+// ValidateLists checks that a list with x-kubernetes-list-type set has no item twice, and that a list with map has no
+// two items with the same keys. A missing key counts as a value of its own.
 func (s *Schema) ValidateLists(obj map[string]any) field.ErrorList {
 	return validateLists(obj, s, nil, nil)
 }
@@ -73,7 +73,7 @@ func (s *Schema) validateMap(list []any, path *field.Path) (errs field.ErrorList
 	return validateSet(keys, path)
 }
 
-// repeated returns the index at which each value that is not alone stands for the second time.
+// repeated returns, for each value that occurs more than once, the index of its second occurrence.
 func repeated(list []any) (indices []int) {
 	if len(list) < 2 {
 		return nil
@@ -95,5 +95,6 @@ func repeated(list []any) (indices []int) {
 	return indices
 }
 
-// compound is the document of a list or an object: not the same as a string that spells it.
+// compound is the JSON document of a list or an object. Its own type keeps it distinct from a string with the same
+// text.
 type compound string

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// maxUnknown limits the unknown fields that are reported, as sigs.k8s.io/json does for built-in kinds.
+// maxUnknown limits the reported unknown fields, as sigs.k8s.io/json does for built-in kinds.
 const maxUnknown = 100
 
-// Prune drops the fields of a custom resource that the schema does not know. It leaves apiVersion, kind and
-// metadata alone, at the root and in embedded objects. If report, it returns the paths of what it dropped,
-// sorted; of more than 100 those that it met first.
+// Prune drops the fields of a custom resource that the schema does not declare. It keeps apiVersion, kind and
+// metadata, at the root and in embedded objects. If report is true, it returns the paths of the dropped fields,
+// sorted, and at most the first 100 that it met.
 func (s *Schema) Prune(obj map[string]any, report bool) (unknown []string) {
 	root := Schema{}
 	if s != nil {
@@ -24,7 +24,7 @@ func (s *Schema) Prune(obj map[string]any, report bool) (unknown []string) {
 	return p.unknown
 }
 
-// pruner is one walk. path is only kept if it reports.
+// pruner is one walk over an object. path is maintained only if report is true.
 type pruner struct {
 	report  bool
 	path    []string
@@ -35,17 +35,17 @@ func isTypeOrMeta(field string) bool {
 	return field == "apiVersion" || field == "kind" || field == "metadata"
 }
 
-// prune drops the unknown fields of a value; a nil schema knows none. preserve is true in the items of a list
-// that preserves unknown fields: it holds for them as well, but not for what their schema names.
+// prune drops the unknown fields of a value. A nil schema declares none. preserve is true in the items of a list with
+// x-kubernetes-preserve-unknown-fields: it applies to the items as well, but not to their declared properties.
 func (p *pruner) prune(value any, s *Schema, preserve bool) {
 	preserve = preserve || s != nil && s.preserve
 	depth := len(p.path)
 	switch value := value.(type) {
 	case map[string]any:
 		for name, field := range value {
-			below, known := s.pruned(name)
+			below, ok := s.pruned(name)
 			switch {
-			case known:
+			case ok:
 				p.push(name)
 				p.prune(field, below, false)
 				p.path = p.path[:depth]
@@ -69,9 +69,9 @@ func (p *pruner) prune(value any, s *Schema, preserve bool) {
 	}
 }
 
-// pruned is the schema by which a field's value is pruned, and whether it is: an embedded object's own
-// metadata is not (Coerce does that).
-func (s *Schema) pruned(name string) (below *Schema, known bool) {
+// pruned returns the schema for pruning a field's value, and whether the field is declared. It returns false for the
+// metadata of an embedded object, which Coerce handles.
+func (s *Schema) pruned(name string) (below *Schema, ok bool) {
 	if s == nil || s.embedded && isTypeOrMeta(name) {
 		return nil, false
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// random makes schemas, and objects that nearly follow them.
+// random generates schemas, and objects that nearly conform to them.
 type random struct {
 	*rand.Rand
 	plain bool // without combinations of schemas
@@ -24,7 +24,7 @@ func pick[T any](r random, from ...T) T { return from[r.IntN(len(from))] }
 
 var fieldNames = []string{"a", "b", "c", "d"}
 
-// schema is a structural schema with the bounds of its type, and now and then a combination of schemas.
+// schema returns a structural schema with the bounds of its type, and sometimes a combination of schemas.
 func (r random) schema(depth int) *apiextensionsv1.JSONSchemaProps {
 	p := &apiextensionsv1.JSONSchemaProps{Nullable: r.one(5)}
 	kinds := []string{"string", "integer", "number", "boolean"}
@@ -84,7 +84,7 @@ func (r random) list(p *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// bounds gives a schema or a branch some checks, of its type or of another.
+// bounds adds some checks to a schema or a branch, of its type or of another.
 func (r random) bounds(p *apiextensionsv1.JSONSchemaProps) {
 	if r.one(3) {
 		p.MinLength, p.MaxLength = new(int64(r.IntN(3))), new(int64(r.IntN(4)))
@@ -137,7 +137,7 @@ func (r random) junctors(p *apiextensionsv1.JSONSchemaProps, depth int) {
 	}
 }
 
-// branch is a schema of checks only, for fields that p has.
+// branch returns a schema with checks only, for fields that p has.
 func (r random) branch(p *apiextensionsv1.JSONSchemaProps, depth int) *apiextensionsv1.JSONSchemaProps {
 	b := &apiextensionsv1.JSONSchemaProps{}
 	if p.XIntOrString {
@@ -164,7 +164,7 @@ func (r random) branch(p *apiextensionsv1.JSONSchemaProps, depth int) *apiextens
 	return b
 }
 
-// value follows a schema, more often than not.
+// value returns a value that conforms to a schema more often than not.
 func (r random) value(p *apiextensionsv1.JSONSchemaProps, depth int) any {
 	switch {
 	case r.one(12):
@@ -240,12 +240,12 @@ func (r random) any(depth int) any {
 	return r.text()
 }
 
-// json is the value as a schema has it.
+// json returns the value in the form of a field of a schema.
 func (r random) json(value any) *apiextensionsv1.JSON {
 	return &apiextensionsv1.JSON{Raw: []byte(document(value))}
 }
 
-// object is a custom resource.
+// object returns a custom resource.
 func (r random) object(p *apiextensionsv1.JSONSchemaProps) map[string]any {
 	for {
 		if obj, ok := r.value(p, 3).(map[string]any); ok {
@@ -254,7 +254,7 @@ func (r random) object(p *apiextensionsv1.JSONSchemaProps) map[string]any {
 	}
 }
 
-// changed is an object of which some parts differ.
+// changed returns a copy with some parts changed.
 func (r random) changed(value any) any {
 	if r.one(8) {
 		return r.any(2)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// past is a value beside the one that was at its place before the update. A nil past is one of a value that has
-// none: it is new, or its place can't be told. It belongs to one walk.
+// past pairs a value with the value at its place before the update. A nil past belongs to a value without a former
+// value: it is new, or cannot be correlated. Each walk has its own pasts.
 type past struct {
 	schema     *Schema
 	value, old any
@@ -17,8 +17,8 @@ type past struct {
 	byKey          map[any]any // old's items, if it is a list with keys
 }
 
-// unchanged reports whether the value is what it was. A value that is not makes all that it is in changed, so
-// that a walk compares no value twice.
+// unchanged reports whether the value equals its former value. A changed value marks all the values around it as
+// changed, so that a walk compares no value twice.
 func (p *past) unchanged() bool {
 	if p == nil {
 		return false
@@ -32,8 +32,8 @@ func (p *past) unchanged() bool {
 	return p.same
 }
 
-// key is the past of a field. The root's apiVersion and kind have none: a stored object has them in the version
-// in which it is compared.
+// key returns the past of a field. The root's apiVersion and kind have none: a stored object has been converted
+// to the version of the comparison.
 func (p *past) key(name string, root bool) *past {
 	if p == nil || root && (name == "apiVersion" || name == "kind") {
 		return nil
@@ -49,7 +49,7 @@ func (p *past) key(name string, root bool) *past {
 	return &past{schema: below, value: value, old: old, parent: p}
 }
 
-// index is the past of a list's item.
+// index returns the past of a list's item.
 func (p *past) index(i int) *past {
 	if p == nil || !p.schema.correlates() {
 		return nil
@@ -70,12 +70,12 @@ func (p *past) index(i int) *past {
 	return &past{schema: p.schema.items, value: list[i], old: old, parent: p}
 }
 
-// correlates reports whether the items of a list have keys.
+// correlates reports whether the items of a list have keys, so that an item can be matched with its former value.
 func (s *Schema) correlates() bool {
 	return s.types == array && s.listType == associative && len(s.listKeys) > 0 && s.items != nil
 }
 
-// index has the items of a list by their keys; of items with the same keys, the first.
+// index maps keys to the items of a list. If several items have the same keys, it has the first.
 func (s *Schema) index(list []any) map[any]any {
 	byKey := make(map[any]any, len(list))
 	for _, item := range list {
@@ -88,7 +88,7 @@ func (s *Schema) index(list []any) map[any]any {
 	return byKey
 }
 
-// itemKey is what identifies an item. An item that lacks a key, or has one that is not a scalar, has none.
+// itemKey returns the key of an item. An item with a missing key, or with one that is not a scalar, has none.
 func (s *Schema) itemKey(item any) (key any, ok bool) {
 	obj, ok := item.(map[string]any)
 	if !ok {
@@ -109,8 +109,8 @@ func (s *Schema) itemKey(item any) (key any, ok bool) {
 	return all.String(), true
 }
 
-// equal reports whether two values are the same to ratcheting: a list with keys may be in another order, and an
-// object with fields that have no schema is not the same as any other, as in kube-apiserver.
+// equal reports whether ratcheting treats two values as unchanged. The order of a list with keys does not matter. As
+// in kube-apiserver, an object with fields that have no schema equals no other.
 func equal(s *Schema, a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:

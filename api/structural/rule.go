@@ -14,13 +14,13 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
 
-// rules are the compiled rules (x-kubernetes-validations) of a schema, compiled when they are first needed.
+// rules holds the rules (x-kubernetes-validations) of a schema. They are compiled on first use.
 type rules struct {
 	once sync.Once
 	root *ruleNode
 }
 
-// ruleNode has the rules of one value and of what is in it. Only values with rules, at them or below, have one.
+// ruleNode has the rules of a value and of the values below it. Values without rules, at or below them, have none.
 type ruleNode struct {
 	schema *Schema
 	typ    *ruleType
@@ -35,15 +35,16 @@ type ruleNode struct {
 // rule is one compiled rule.
 type rule struct {
 	apiextensionsv1.ValidationRule
-	// path is the field, below the value, to which an error belongs.
+	// path is the field below the value that the rule's errors point to.
 	path string
-	// err says why the rule does not compile: a definition with such a rule is not let in.
+	// err is the error of a rule that does not compile. A definition with such a rule is rejected.
 	err error
-	// usesOld reports whether it is a transition rule: one that reads oldSelf.
+	// usesOld reports whether it is a transition rule, which reads oldSelf.
 	usesOld          bool
 	program, message celgo.Program
 
-	// For rules that are not stored yet: why the message does not compile, and what each call costs at most.
+	// For rules that are not stored yet: the compile error of the message, and the worst-case cost of one call of
+	// each.
 	messageErr        error
 	cost, messageCost uint64
 }
@@ -54,10 +55,10 @@ const (
 	oldSelf = "oldSelf"
 )
 
-// rootType is the name of a custom resource's type in the compiler's messages. Rules can't write it.
+// rootType is the name of a custom resource's type in the compiler's messages. It is not valid in a rule.
 const rootType = "@self"
 
-// compiledRules returns the rules, or nil if there are none.
+// compiledRules compiles the rules on first use and returns them, or nil if there are none.
 func (s *Schema) compiledRules() *ruleNode {
 	if s == nil || s.rules == nil {
 		return nil
@@ -74,19 +75,20 @@ type ruleCompiler struct {
 	types        ruleTypes
 	environments map[environmentKey]*celgo.Env
 	stored       bool
-	// known reports whether an expression that is not stored is in the stored definition already; may be nil.
-	known func(expression string) bool
-	// nodes, if not nil, has the nodes that were compiled.
+	// isStored reports whether an expression of a definition that is being written is in the stored definition
+	// already. It may be nil.
+	isStored func(expression string) bool
+	// nodes, if not nil, caches the compiled nodes.
 	nodes map[*Schema]*ruleNode
 }
 
 type environmentKey struct {
-	of               *ruleType
+	typ              *ruleType
 	stored, optional bool
 }
 
-// node compiles the rules of checked, which is spine or a branch of its allOf. It returns nil if there are none, or
-// if expressions can't see the value.
+// node compiles the rules of checked, which is spine or a branch of its allOf. It returns nil if there are none, or if
+// expressions cannot access the value.
 func (c *ruleCompiler) node(checked, spine *Schema, root bool, t *ruleType) *ruleNode {
 	if checked == nil || spine == nil || t == nil {
 		return nil
@@ -135,7 +137,7 @@ func (c *ruleCompiler) compileNode(checked, spine *Schema, root bool, t *ruleTyp
 	return n
 }
 
-// field is the type of a property. One whose name expressions can't write has its own rules nevertheless.
+// field returns the type of a property. A property that expressions cannot name still has its own rules.
 func (c *ruleCompiler) field(t *ruleType, below *Schema, name string) *ruleType {
 	if escaped, ok := cel.Escape(name); ok {
 		return t.fields[escaped]
@@ -165,7 +167,7 @@ func (c *ruleCompiler) compile(source apiextensionsv1.ValidationRule, spine *Sch
 	}
 	r.program, r.usesOld, r.cost = compiled.program, compiled.usesOld(), c.cost(env, compiled, t)
 	if source.MessageExpression != "" {
-		// A stored one that does not compile is left out: the rule has a message without it.
+		// A stored message that does not compile is ignored: the rule then has its default message.
 		r.messageErr = c.compileMessage(r, t)
 	}
 	if source.FieldPath != "" {
@@ -192,7 +194,7 @@ func (c *ruleCompiler) compileMessage(r *rule, t *ruleType) error {
 // environment declares self and oldSelf for an expression of a rule.
 func (c *ruleCompiler) environment(expression string, source apiextensionsv1.ValidationRule, t *ruleType) (*celgo.Env,
 	error) {
-	key := environmentKey{of: t, stored: c.stored || c.known != nil && c.known(expression),
+	key := environmentKey{typ: t, stored: c.stored || c.isStored != nil && c.isStored(expression),
 		optional: source.OptionalOldSelf != nil && *source.OptionalOldSelf}
 	if env, ok := c.environments[key]; ok {
 		return env, nil
@@ -248,13 +250,13 @@ func (x expression) usesOld() bool {
 	return false
 }
 
-// cost is what a call of a new expression costs at most.
+// cost returns the worst-case cost of one call of a new expression.
 func (c *ruleCompiler) cost(env *celgo.Env, x expression, t *ruleType) uint64 {
 	if c.stored {
 		return 0
 	}
 	cost, err := cel.EstimateCost(env, x.checked, t.size)
-	if err != nil { // of an expression that is not understood
+	if err != nil { // the estimator does not support the expression
 		return math.MaxUint64
 	}
 	return cost

@@ -60,9 +60,9 @@ func estimate(t testing.TB, props *apiextensionsv1.JSONSchemaProps) RuleEstimate
 	return list[0]
 }
 
-// TestRuleSite_CostIsKubeAPIServers: each line of rulecosts.txt has the cost that kube-apiserver v1.37 estimates
-// for a rule, whatever it costs a definition.
-func TestRuleSite_CostIsKubeAPIServers(t *testing.T) {
+// TestRuleSite_CostMatchesKubeAPIServer: each line of rulecosts.txt has the cost that kube-apiserver v1.37 estimates
+// for a rule, including rules that are too expensive for a definition.
+func TestRuleSite_CostMatchesKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	for line := range strings.Lines(ruleCosts) {
 		cost, source, _ := strings.Cut(strings.TrimSpace(line), "\t")
@@ -144,7 +144,7 @@ properties:
 	}
 }
 
-// ruled has a rule for each property of the language's view of values.
+// ruled has a rule for each feature of CEL's view of values.
 const ruled = `
 type: object
 x-kubernetes-validations:
@@ -256,14 +256,14 @@ func TestValidateRules(t *testing.T) {
 	}
 }
 
-// TestValidateRules_IsBounded: neither one rule nor all together take longer than their budgets, nor than the request.
+// TestValidateRules_IsBounded: neither one rule nor all together exceed their budgets or outlast the request.
 func TestValidateRules_IsBounded(t *testing.T) {
 	t.Parallel()
 	list := make([]any, 3000)
 	for i := range list {
 		list[i] = "word"
 	}
-	// Each step of the loop costs much and takes little time.
+	// Each step of the loop has a high cost and takes little time.
 	obj := map[string]any{"list": list, "text": strings.Repeat("a", 1<<20), "metadata": map[string]any{"name": "a"}}
 	one := parse(t, `
 type: object
@@ -297,7 +297,7 @@ properties:
 	require.Len(t, errs, field.MaxErrors)
 }
 
-// TestValidateRules_CompilesOnce, when several requests come at the same time.
+// TestValidateRules_CompilesOnce makes several requests at the same time.
 func TestValidateRules_CompilesOnce(t *testing.T) {
 	t.Parallel()
 	s := parse(t, ruled)

@@ -9,16 +9,16 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// RuleEstimate is what the validation of a definition asks about one of its rules.
+// RuleEstimate describes one rule to the validation of definitions.
 type RuleEstimate struct {
 	apiextensionsv1.ValidationRule
 	// Path leads to the rule from the site's value.
 	Path *field.Path
-	// Err and MessageErr say why the rule and its messageExpression do not compile.
+	// Err and MessageErr are the compile errors of the rule and of its messageExpression.
 	Err, MessageErr error
 	// UsesOldSelf reports whether it is a transition rule.
 	UsesOldSelf bool
-	// Cost is that of all calls for one object in the worst case, MessageCost that of one call, in the units of
+	// Cost is the worst-case cost of all calls for one object, MessageCost that of one call, in the units of
 	// cel.PerCallLimit.
 	Cost, MessageCost uint64
 }
@@ -26,7 +26,7 @@ type RuleEstimate struct {
 // endless is the number of values that an unbounded list or map can hold.
 const endless = math.MaxUint64
 
-// several is how many values there can be in values of which each has at most bound.
+// several returns the number of values within times values that hold at most bound each.
 func several(times uint64, bound *int64) uint64 {
 	if bound == nil || times == endless {
 		return endless
@@ -34,7 +34,7 @@ func several(times uint64, bound *int64) uint64 {
 	return product(times, uint64(max(*bound, 0)))
 }
 
-// product is a·b, or the largest number.
+// product returns a·b, or the largest number if that overflows.
 func product(a, b uint64) uint64 {
 	high, low := bits.Mul64(a, b)
 	if high > 0 {

@@ -23,9 +23,9 @@ const RuleBudget = 10_000_000
 // HasRules reports whether the schema has rules that are evaluated.
 func (s *Schema) HasRules() bool { return s != nil && s.rules != nil }
 
-// ValidateRules evaluates the rules (x-kubernetes-validations) for an object; old is nil unless it is updated. A rule
-// that fails for a value that has not changed is a warning instead of an error, unless it reads oldSelf. It ends
-// early when ctx does, with ctx's error.
+// ValidateRules evaluates the rules (x-kubernetes-validations) for an object. old is nil unless it is an update. A
+// rule that fails for an unchanged value is a warning instead of an error, unless it reads oldSelf. When ctx ends, it
+// stops and returns ctx's error.
 func (s *Schema) ValidateRules(ctx context.Context, obj, old map[string]any) (errs field.ErrorList, warnings []string,
 	err error) {
 	node := s.compiledRules()
@@ -49,13 +49,13 @@ func (s *Schema) ValidateRules(ctx context.Context, obj, old map[string]any) (er
 type ruleEvaluation struct {
 	ctx      context.Context
 	budget   int64
-	over     bool // nothing else is evaluated
+	over     bool // over budget; no further rule is evaluated
 	errs     field.ErrorList
 	warnings []string
 }
 
-// correlation finds out whether a value is what it was: the value itself or, where it can't be told which one it
-// was before, the nearest one around it that can.
+// correlation determines whether a value has changed: the value itself or, if it cannot be correlated with a former
+// value, the nearest value around it that can.
 type correlation struct{ current, nearest *past }
 
 func (c correlation) key(name string) correlation {
@@ -84,8 +84,8 @@ func (c correlation) unchanged() bool {
 
 func (e *ruleEvaluation) fail(err *field.Error) { e.errs = append(e.errs, err) }
 
-// value evaluates the rules of a value, and of what is in it. A null has none: what may be null is for the rules
-// around it.
+// value evaluates the rules of a value and of the values below it. A null has no rules: the rules around it can check
+// whether it is null.
 func (e *ruleEvaluation) value(n *ruleNode, value, old any, c correlation, path *field.Path) {
 	if n == nil || value == nil || e.over || field.Enough(e.errs) {
 		return
@@ -112,7 +112,7 @@ func (e *ruleEvaluation) value(n *ruleNode, value, old any, c correlation, path 
 	}
 }
 
-// list evaluates the rules of the items. Only a list with keys has old ones to compare with.
+// list evaluates the rules of the items. Only a list with keys has former items to compare with.
 func (e *ruleEvaluation) list(n *ruleNode, list []any, old any, c correlation, path *field.Path) {
 	if n.items == nil {
 		return
@@ -132,7 +132,7 @@ func (e *ruleEvaluation) list(n *ruleNode, list []any, old any, c correlation, p
 	}
 }
 
-// variables are self and oldSelf, as interpreter.Activation.
+// variables binds self and oldSelf. It implements interpreter.Activation.
 type variables struct {
 	self, old ref.Val
 }
@@ -193,13 +193,13 @@ func (n *ruleNode) typeName() string {
 
 const outOfBudget = "validation failed due to running out of cost budget, no further validation rules will be run"
 
-// end is an error after which nothing else is evaluated.
+// end records an error and stops the evaluation.
 func (e *ruleEvaluation) end(n *ruleNode, path *field.Path, why string) {
 	e.over = true
 	e.fail(field.Invalid(path, n.typeName(), why))
 }
 
-// evaluate evaluates a program and spends its cost. ok is false if the budget does not reach.
+// evaluate evaluates a program and charges its cost. ok is false if the budget is exhausted.
 func (e *ruleEvaluation) evaluate(program celgo.Program, v *variables) (result ref.Val, ok bool, err error) {
 	result, details, err := program.ContextEval(e.ctx, v)
 	if details == nil || details.ActualCost() == nil {
@@ -213,8 +213,8 @@ func (e *ruleEvaluation) evaluate(program celgo.Program, v *variables) (result r
 	return result, true, err
 }
 
-// holds evaluates a rule. It reports true for a rule that could not be evaluated as well, which is an error of
-// its own.
+// holds evaluates a rule. It also returns true for a rule that could not be evaluated: it has recorded that error
+// itself.
 func (e *ruleEvaluation) holds(n *ruleNode, r *rule, v *variables, path *field.Path) bool {
 	result, ok, err := e.evaluate(r.program, v)
 	switch {
@@ -223,7 +223,7 @@ func (e *ruleEvaluation) holds(n *ruleNode, r *rule, v *variables, path *field.P
 	case err == nil:
 		return result == celtypes.True
 	case strings.HasPrefix(err.Error(), "no such overload"):
-		// The compiler finds most of these; here, something dynamic was an argument.
+		// The compiler finds most of these. Here, an argument had a dynamic type.
 		e.fail(field.Invalid(path, n.typeName(), fmt.Sprintf("'%v': call arguments did not match a supported "+
 			"operator, function or macro signature for rule: %v", err, r.text())))
 	case overLimit(err):
@@ -239,7 +239,7 @@ func overLimit(err error) bool {
 	return strings.HasPrefix(err.Error(), "operation cancelled: actual cost limit exceeded")
 }
 
-// text is how errors name the rule.
+// text returns the text that names the rule in errors.
 func (r *rule) text() string {
 	if r.Message != "" {
 		return strings.TrimSpace(r.Message)
@@ -247,7 +247,7 @@ func (r *rule) text() string {
 	return strings.TrimSpace(r.Rule)
 }
 
-// report tells of a rule that does not hold.
+// report records the failure of a rule, as an error or as a warning.
 func (e *ruleEvaluation) report(n *ruleNode, r *rule, v *variables, value any, c correlation, path *field.Path) {
 	if r.path != "" {
 		path = path.Child(r.path)
@@ -280,7 +280,7 @@ func (e *ruleEvaluation) report(n *ruleNode, r *rule, v *variables, value any, c
 	add(r.fault(path, value, detail))
 }
 
-// fault is the error of the rule's reason.
+// fault returns the error for the rule's reason.
 func (r *rule) fault(path *field.Path, value any, detail string) *field.Error {
 	if r.Reason == nil {
 		return field.Invalid(path, value, detail)
@@ -296,7 +296,7 @@ func (r *rule) fault(path *field.Path, value any, detail string) *field.Error {
 	return field.Invalid(path, value, detail)
 }
 
-// message evaluates messageExpression. The result is empty if it is of no use; an error means that nothing else is
+// message evaluates messageExpression. It returns "" if the result cannot be used. After an error, no further rule is
 // evaluated.
 func (e *ruleEvaluation) message(r *rule, v *variables) (string, error) {
 	result, ok, err := e.evaluate(r.message, v)

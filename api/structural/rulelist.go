@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
 
-// listValue is a list. One that is a set, or has keys, equals another in any order, and + adds to it what it lacks
-// or replaces what has the same keys.
+// listValue is a list in expressions. A list that is a set or has keys equals another in any order. + adds the missing
+// items to it, and replaces items with the same keys.
 type listValue struct {
 	items  []any
 	schema *Schema
@@ -32,7 +32,7 @@ func (l *listValue) at(i int) ref.Val {
 	return ruleValue(l.items[i], l.schema)
 }
 
-// all are copies of the list's values.
+// all returns copies of the list's values.
 func (l *listValue) all() []ref.Val {
 	values := make([]ref.Val, l.len())
 	for i := range values {
@@ -82,7 +82,7 @@ func (l *listValue) Contains(value ref.Val) ref.Val {
 	return celtypes.False
 }
 
-// identity is what tells one item from another: a set's by its value, one with keys by these.
+// identity returns the key that distinguishes an item: the value itself in a set, the values of the keys in a map.
 func (l *listValue) identity(item ref.Val) (any, ref.Val) {
 	if l.kind == set {
 		switch item.(type) {
@@ -105,14 +105,14 @@ func (l *listValue) identity(item ref.Val) (any, ref.Val) {
 		}
 		if i < len(keys)-1 {
 			keys[i] = key
-		} else { // any number of keys
+		} else { // there may be any number of keys
 			keys[len(keys)-1] = fmt.Sprintf("%v %#v", keys[len(keys)-1], key)
 		}
 	}
 	return keys, nil
 }
 
-// comparable is a value that can be the key of a map.
+// comparable returns a value that can be the key of a map.
 func comparable(value any) any {
 	if value != nil && !reflect.TypeOf(value).Comparable() {
 		return fmt.Sprintf("%#v", value)
@@ -120,7 +120,7 @@ func comparable(value any) any {
 	return value
 }
 
-// byIdentity has the index of each item.
+// byIdentity maps the identity of each item to its index.
 func (l *listValue) byIdentity(items []ref.Val) (map[any]int, ref.Val) {
 	index := make(map[any]int, len(items))
 	for i, item := range items {
@@ -224,7 +224,7 @@ func (l *listValue) ConvertToNative(t reflect.Type) (any, error) {
 	if l.schema.types != text {
 		return l.items, nil
 	}
-	words := make([]string, len(l.items)) // as ext.Strings' join wants them
+	words := make([]string, len(l.items)) // ext.Strings' join requires this type
 	for i, item := range l.items {
 		word, ok := item.(string)
 		if !ok {

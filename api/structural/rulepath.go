@@ -9,36 +9,36 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ruleFieldPath reads the fieldPath of a rule, a JSON path of fields and entries below the value: ".spec.port" or
+// ruleFieldPath parses the fieldPath of a rule, a JSON path of fields and entries below the value: ".spec.port" or
 // "['a.b'].c". It returns an error if the schema has no such field.
 func (s *Schema) ruleFieldPath(source string) (path *field.Path, err error) {
-	at := s
+	schema := s
 	for rest := source; rest != ""; {
 		var name string
 		if name, rest, err = firstStep(rest); err != nil {
 			return nil, err
 		}
-		below, known := at.field(name)
-		if !known || below == nil {
+		below, ok := schema.field(name)
+		if !ok || below == nil {
 			return nil, errors.New("does not refer to a valid field")
 		}
-		if at.properties != nil {
+		if schema.properties != nil {
 			path = path.Child(name)
 		} else {
 			path = path.Key(name)
 		}
-		at = below
+		schema = below
 	}
 	return path, nil
 }
 
-// quoted is a step in brackets; a quote in it is escaped.
+// quoted matches a step in brackets. A quote in it is escaped.
 var quoted = regexp.MustCompile(`^\['((?:[^'\\]|\\.)*)'\]`)
 
 var escapeSequences = map[byte]string{'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v",
 	'\'': "'", '\\': "\\"}
 
-// firstStep takes the first step off a path.
+// firstStep splits the first step off a path.
 func firstStep(path string) (name, rest string, err error) {
 	switch path[0] {
 	case '.':
@@ -68,9 +68,9 @@ func unescaped(text string) (string, error) {
 			plain.WriteByte(text[i])
 			continue
 		}
-		i++ // quoted has something behind each backslash
-		char, known := escapeSequences[text[i]]
-		if !known {
+		i++ // quoted ensures that a character follows each backslash
+		char, ok := escapeSequences[text[i]]
+		if !ok {
 			return "", fmt.Errorf("invalid string literal: invalid escape char \\%c", text[i])
 		}
 		plain.WriteString(char)

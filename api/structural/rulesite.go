@@ -8,19 +8,19 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// RuleSite is a place in the schema of a definition that is about to be written, whose rules can be compiled. The
-// caller walks the schema: it skips the rules of values whose schema is wrong, whose errors would be of no use. A nil
-// RuleSite is in a schema without rules. It is not safe for concurrent use.
+// RuleSite is a place in the schema of a definition that is about to be written. Its rules can be compiled there. The
+// caller walks the schema and skips the rules of values with an invalid schema, since their errors would not help. A
+// nil RuleSite is a place in a schema without rules. It is not safe for concurrent use.
 type RuleSite struct {
 	compiler *ruleCompiler
 	schema   *Schema
 	around   *RuleSite // nil at the root
-	// within returns the value's type from that of the value around it, which may be nil; known is false if it can't
-	// be told from there.
-	within func(around *ruleType) (t *ruleType, known bool)
+	// within derives the value's type from the type of the value around it, which may be nil. ok is false if it cannot
+	// be derived.
+	within func(around *ruleType) (t *ruleType, ok bool)
 	// ruled reports whether this value or one around it has rules.
 	ruled bool
-	// times is how many such values an object can have, or endless.
+	// times is the maximum number of such values in one object, or endless.
 	times uint64
 
 	typed bool
@@ -28,16 +28,17 @@ type RuleSite struct {
 	err   error
 }
 
-// RuleSite returns the root of the schema. known reports whether the stored definition, if there is one, has the
-// expression: it may use what this release only reads.
-func (s *Schema) RuleSite(known func(expression string) bool) *RuleSite {
+// RuleSite returns the site of the schema's root. isStored reports whether the stored definition, if there is one,
+// already has the expression: such an expression may use features that this release can read but does not accept in
+// new rules.
+func (s *Schema) RuleSite(isStored func(expression string) bool) *RuleSite {
 	if s == nil || s.rules == nil {
 		return nil
 	}
-	return &RuleSite{compiler: &ruleCompiler{known: known}, schema: s, ruled: len(s.validations) > 0, times: 1}
+	return &RuleSite{compiler: &ruleCompiler{isStored: isStored}, schema: s, ruled: len(s.validations) > 0, times: 1}
 }
 
-// Property is the site of a property.
+// Property returns the site of a property.
 func (r *RuleSite) Property(name string) *RuleSite {
 	if r == nil {
 		return nil
@@ -45,7 +46,7 @@ func (r *RuleSite) Property(name string) *RuleSite {
 	return r.below(r.schema.properties[name], func(around *ruleType) (*ruleType, bool) { return around.property(name) })
 }
 
-// Items is the site of a list's items.
+// Items returns the site of a list's items.
 func (r *RuleSite) Items() *RuleSite {
 	if r == nil {
 		return nil
@@ -53,7 +54,7 @@ func (r *RuleSite) Items() *RuleSite {
 	return r.below(r.schema.items, (*ruleType).element)
 }
 
-// AdditionalProperties is the site of a map's values.
+// AdditionalProperties returns the site of a map's values.
 func (r *RuleSite) AdditionalProperties() *RuleSite {
 	if r == nil {
 		return nil
@@ -69,8 +70,9 @@ func (r *RuleSite) below(s *Schema, within func(*ruleType) (*ruleType, bool)) *R
 		ruled: r.ruled || len(s.validations) > 0, times: several(r.times, r.schema.factor())}
 }
 
-// factor is how many values one value of the schema has below it; nil is without limit. It is kube-apiserver's
-// estimate, for which the properties of an object that has other fields as well count like those.
+// factor returns the maximum number of values one level below a value of the schema, or nil if it is unlimited. It
+// follows kube-apiserver's estimate, which counts the properties of an object that also allows other fields like those
+// fields.
 func (s *Schema) factor() *int64 {
 	switch {
 	case s.types == array:
@@ -82,8 +84,8 @@ func (s *Schema) factor() *int64 {
 	return &one
 }
 
-// property is the type of a property. It is not known of one that expressions can't name.
-func (t *ruleType) property(name string) (of *ruleType, known bool) {
+// property returns the type of a property. It returns false for a property that expressions cannot name.
+func (t *ruleType) property(name string) (*ruleType, bool) {
 	escaped, ok := cel.Escape(name)
 	switch {
 	case !ok:
@@ -91,12 +93,12 @@ func (t *ruleType) property(name string) (of *ruleType, known bool) {
 	case t == nil:
 		return nil, true
 	}
-	of, known = t.fields[escaped]
-	return of, known
+	property, ok := t.fields[escaped]
+	return property, ok
 }
 
-// element is the type of a list's items or a map's values; a value that is neither has none.
-func (t *ruleType) element() (of *ruleType, known bool) {
+// element returns the type of a list's items or a map's values. Other values have none.
+func (t *ruleType) element() (*ruleType, bool) {
 	if t == nil {
 		return nil, true
 	}
@@ -108,7 +110,7 @@ var (
 	errUndeclared = errors.New("unable to convert structural schema to CEL declarations")
 )
 
-// typeOf is the type of a site that is ruled.
+// typeOf returns the type of a site with rules, at or above it.
 func (r *RuleSite) typeOf() (*ruleType, error) {
 	if !r.typed {
 		r.typed = true
@@ -123,7 +125,7 @@ func (r *RuleSite) findType() (*ruleType, error) {
 		if err != nil {
 			return nil, err
 		}
-		if t, known := r.within(around); known {
+		if t, ok := r.within(around); ok {
 			return t, nil
 		}
 	}
@@ -134,9 +136,9 @@ func (r *RuleSite) findType() (*ruleType, error) {
 	return t, nil
 }
 
-// Estimates compiles the rules of the site. Their paths begin at the value. The cost of a rule is that of all its
-// calls for one object, the cost of a message that of one call, as kube-apiserver compares them with its limits. An
-// error is one of all the rules: expressions can't see the value.
+// Estimates compiles the rules of the site. Their paths begin at the value. The cost of a rule covers all its calls
+// for one object, the cost of a message one call, which are the values that kube-apiserver compares with its limits.
+// It returns an error if expressions cannot access the value, which fails all the rules.
 func (r *RuleSite) Estimates() ([]RuleEstimate, error) {
 	if r == nil || len(r.schema.validations) == 0 {
 		return nil, nil
@@ -150,8 +152,8 @@ func (r *RuleSite) Estimates() ([]RuleEstimate, error) {
 		return nil, errNoType
 	}
 	calls := r.times
-	if calls == endless { // as many as a request has room for, with a comma each
-		calls = uint64(maxRequest / (t.least + 1))
+	if calls == endless { // as many as fit into a request, each followed by a comma
+		calls = uint64(maxRequest / (t.minBytes + 1))
 	}
 	estimates := make([]RuleEstimate, len(r.schema.validations))
 	for i, source := range r.schema.validations {

@@ -8,8 +8,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// all are the estimates of the rules at and below a site, with paths from where the walk began.
-func (r *RuleSite) all(t testing.TB, at *field.Path) []RuleEstimate {
+// all returns the estimates of the rules at and below a site, with paths relative to the first site.
+func (r *RuleSite) all(t testing.TB, path *field.Path) []RuleEstimate {
 	t.Helper()
 	if r == nil {
 		return nil
@@ -17,24 +17,24 @@ func (r *RuleSite) all(t testing.TB, at *field.Path) []RuleEstimate {
 	list, err := r.Estimates()
 	require.NoError(t, err)
 	for i := range list {
-		list[i].Path = at.Child("x-kubernetes-validations").Index(i)
+		list[i].Path = path.Child("x-kubernetes-validations").Index(i)
 	}
 	for _, name := range r.schema.names {
-		list = append(list, r.Property(name).all(t, at.Child("properties").Key(name))...)
+		list = append(list, r.Property(name).all(t, path.Child("properties").Key(name))...)
 	}
-	list = append(list, r.Items().all(t, at.Child("items"))...)
-	return append(list, r.AdditionalProperties().all(t, at.Child("additionalProperties"))...)
+	list = append(list, r.Items().all(t, path.Child("items"))...)
+	return append(list, r.AdditionalProperties().all(t, path.Child("additionalProperties"))...)
 }
 
-func TestRuleSite_ReadsStoredExpressionsAsTheyAre(t *testing.T) {
+func TestRuleSite_AcceptsStoredExpressions(t *testing.T) {
 	t.Parallel()
 	s, err := New(properties(t, `{type: object, x-kubernetes-validations: [{rule: "true"}]}`))
 	require.NoError(t, err)
-	asked := ""
-	list, err := s.RuleSite(func(expression string) bool { asked = expression; return true }).Estimates()
+	expr := ""
+	list, err := s.RuleSite(func(expression string) bool { expr = expression; return true }).Estimates()
 	require.NoError(t, err)
 	require.NoError(t, list[0].Err)
-	require.Equal(t, "true", asked)
+	require.Equal(t, "true", expr)
 }
 
 func TestRuleSite_WithoutAType(t *testing.T) {
@@ -49,7 +49,7 @@ func TestRuleSite_WithoutAType(t *testing.T) {
 	require.Nil(t, root.Property("c").Items().AdditionalProperties())
 }
 
-// An object's name has at most 253 characters, or as many as its schema says: a rule may read it.
+// An object's name has at most 253 characters, or as many as its schema allows: a rule may read it.
 func TestRuleSite_NameIsBounded(t *testing.T) {
 	t.Parallel()
 	cost := func(metadata string) uint64 {

@@ -10,17 +10,17 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
 
-// ruleType is the type of a value in expressions, with what the estimate of their costs needs.
+// ruleType is the type of a value in expressions, with the sizes that the cost estimate needs.
 type ruleType struct {
 	cel    *celgo.Type
 	fields map[string]*ruleType   // of an object, under their names in expressions
-	names  map[string]*celgo.Type // those, and the properties that are keywords as they are
+	names  map[string]*celgo.Type // the same, and also each property that is a keyword, unescaped
 	item   *ruleType              // of a list or a map
-	// most is how many elements a value can have (items, entries, bytes), least how many bytes of JSON it takes.
-	most, least int64
+	// maxSize is the maximum number of elements (items, entries, bytes), minBytes the minimum size in JSON.
+	maxSize, minBytes int64
 }
 
-// maxRequest is the size of the largest request that estimates assume, in bytes (kube-apiserver's limit).
+// maxRequest is the size in bytes of the largest request, as assumed by the estimates (kube-apiserver's limit).
 const maxRequest = 3 << 20
 
 // Sizes of values in JSON, in bytes (k8s.io/apiserver/pkg/cel/limits.go).
@@ -31,53 +31,53 @@ const (
 	durationSize    = 3
 	dateSize        = 12
 	minDateTimeSize = 21
-	maxTimeSize     = 32 // of a duration or a date with its time
+	maxTimeSize     = 32 // of a duration or a date-time
 )
 
-// ruleTypes are the types of a schema's values.
+// ruleTypes holds the types of a schema's values.
 type ruleTypes struct {
 	named    map[string]*ruleType // the struct types, by their names in the compiler's messages
 	declared map[declaration]*ruleType
 }
 
-// declaration is a value whose type is declared once.
+// declaration identifies a value. Its type is declared once.
 type declaration struct {
 	schema *Schema
 	root   bool
 }
 
-// fieldsOf is for the CEL environment.
+// fieldsOf returns the fields of a struct type to the CEL environment.
 func (t *ruleTypes) fieldsOf(name string) (map[string]*celgo.Type, bool) {
-	of, known := t.named[name]
-	if !known {
+	declared, ok := t.named[name]
+	if !ok {
 		return nil, false
 	}
-	return of.names, true
+	return declared.names, true
 }
 
-// unique is a name for the type of a value that no other type's fields lead to.
+// unique returns a type name for a value that is not reached through the fields of another type.
 func (t *ruleTypes) unique() string { return fmt.Sprintf("%s.%d", rootType, len(t.declared)) }
 
-// declare returns the type of a schema, or nil if expressions can't see its values: those without a type, and
-// lists and maps of such. root is true for the root of a custom resource or of an embedded one.
+// declare returns the type of a schema, or nil if expressions cannot access its values: values without a type, and
+// lists and maps of them. root is true for the root of a custom resource or of an embedded one.
 func (t *ruleTypes) declare(s *Schema, root bool, name string) *ruleType {
 	if s == nil {
 		return nil
 	}
-	if of, known := t.declared[declaration{s, root}]; known {
-		return of
+	if declared, ok := t.declared[declaration{s, root}]; ok {
+		return declared
 	}
-	of := t.declareNew(s, root, name)
+	declared := t.declareNew(s, root, name)
 	if t.declared == nil {
 		t.declared = map[declaration]*ruleType{}
 	}
-	t.declared[declaration{s, root}] = of
-	return of
+	t.declared[declaration{s, root}] = declared
+	return declared
 }
 
 func (t *ruleTypes) declareNew(s *Schema, root bool, name string) *ruleType {
-	if s.types == integer|text { // the rule finds out which of them it is
-		return &ruleType{cel: celgo.DynType, most: s.longest(maxRequest - emptySize), least: digitSize}
+	if s.types == integer|text { // the rule finds out at run time whether the value is an integer or a string
+		return &ruleType{cel: celgo.DynType, maxSize: s.longest(maxRequest - emptySize), minBytes: digitSize}
 	}
 	if root {
 		s = s.withTypeMeta()
@@ -88,19 +88,19 @@ func (t *ruleTypes) declareNew(s *Schema, root bool, name string) *ruleType {
 		if item == nil {
 			return nil
 		}
-		most := (maxRequest - emptySize) / (item.least + 1)
-		return &ruleType{cel: celgo.ListType(item.cel), item: item, most: atMost(s.bound().maxItems, most),
-			least: emptySize}
+		limit := (maxRequest - emptySize) / (item.minBytes + 1)
+		return &ruleType{cel: celgo.ListType(item.cel), item: item, maxSize: atMost(s.bound().maxItems, limit),
+			minBytes: emptySize}
 	case object:
 		return t.declareObject(s, name)
 	case text:
 		return s.declareText()
 	case boolean:
-		return &ruleType{cel: celgo.BoolType, least: trueSize}
+		return &ruleType{cel: celgo.BoolType, minBytes: trueSize}
 	case number:
-		return &ruleType{cel: celgo.DoubleType, least: digitSize}
+		return &ruleType{cel: celgo.DoubleType, minBytes: digitSize}
 	case integer:
-		return &ruleType{cel: celgo.IntType, least: digitSize}
+		return &ruleType{cel: celgo.IntType, minBytes: digitSize}
 	}
 	return nil
 }
@@ -112,12 +112,12 @@ func (t *ruleTypes) declareObject(s *Schema, name string) *ruleType {
 			return nil
 		}
 		const keySize = 6 // of the shortest key with its punctuation
-		most := (maxRequest - emptySize) / (item.least + keySize)
+		limit := (maxRequest - emptySize) / (item.minBytes + keySize)
 		return &ruleType{cel: celgo.MapType(celgo.StringType, item.cel), item: item,
-			most: atMost(s.bound().maxProperties, most), least: emptySize}
+			maxSize: atMost(s.bound().maxProperties, limit), minBytes: emptySize}
 	}
-	of := &ruleType{cel: celgo.ObjectType(name), fields: make(map[string]*ruleType, len(s.names)),
-		names: make(map[string]*celgo.Type, len(s.names)), least: emptySize}
+	object := &ruleType{cel: celgo.ObjectType(name), fields: make(map[string]*ruleType, len(s.names)),
+		names: make(map[string]*celgo.Type, len(s.names)), minBytes: emptySize}
 	for _, property := range s.names {
 		below := s.properties[property]
 		escaped, nameable := cel.Escape(property)
@@ -126,34 +126,34 @@ func (t *ruleTypes) declareObject(s *Schema, name string) *ruleType {
 			continue
 		}
 		if nameable {
-			of.fields[escaped] = field
-			of.names[escaped] = field.cel
+			object.fields[escaped] = field
+			object.names[escaped] = field.cel
 			if cel.IsKeyword(property) {
-				of.names[property] = field.cel
+				object.names[property] = field.cel
 			}
 		}
 		if below.def == nil && slices.Contains(s.bound().required, property) {
-			of.least += int64(len(property)) + field.least + 4
+			object.minBytes += int64(len(property)) + field.minBytes + 4
 		}
 	}
 	if t.named == nil {
 		t.named = map[string]*ruleType{}
 	}
-	t.named[name] = of
-	return of
+	t.named[name] = object
+	return object
 }
 
 func (s *Schema) declareText() *ruleType {
 	switch s.format {
 	case "byte":
-		most := atMost(s.bound().maxLength, maxRequest-emptySize)
-		return &ruleType{cel: celgo.BytesType, most: most, least: emptySize}
+		limit := atMost(s.bound().maxLength, maxRequest-emptySize)
+		return &ruleType{cel: celgo.BytesType, maxSize: limit, minBytes: emptySize}
 	case "duration":
-		return &ruleType{cel: celgo.DurationType, most: maxTimeSize, least: durationSize}
+		return &ruleType{cel: celgo.DurationType, maxSize: maxTimeSize, minBytes: durationSize}
 	case "date":
-		return &ruleType{cel: celgo.TimestampType, most: dateSize, least: dateSize}
+		return &ruleType{cel: celgo.TimestampType, maxSize: dateSize, minBytes: dateSize}
 	case "date-time":
-		return &ruleType{cel: celgo.TimestampType, most: maxTimeSize, least: minDateTimeSize}
+		return &ruleType{cel: celgo.TimestampType, maxSize: maxTimeSize, minBytes: minDateTimeSize}
 	}
 	longest := int64(maxRequest - emptySize)
 	if enum := s.bound().enum; len(enum) > 0 {
@@ -164,10 +164,10 @@ func (s *Schema) declareText() *ruleType {
 			}
 		}
 	}
-	return &ruleType{cel: celgo.StringType, most: s.longest(longest), least: emptySize}
+	return &ruleType{cel: celgo.StringType, maxSize: s.longest(longest), minBytes: emptySize}
 }
 
-// longest is the length of a string in bytes: maxLength counts characters, of up to four bytes.
+// longest returns the maximum length of a string in bytes: maxLength counts characters, of up to four bytes.
 func (s *Schema) longest(unless int64) int64 {
 	if s.bound().maxLength == nil {
 		return unless
@@ -182,7 +182,7 @@ func atMost(bound *int64, unless int64) int64 {
 	return max(*bound, 0)
 }
 
-// bound are the schema's checks; of one that has none they are empty.
+// bound returns the schema's checks, or empty ones if it has none.
 func (s *Schema) bound() *checks {
 	if s.checks == nil {
 		return &checks{}
@@ -192,10 +192,10 @@ func (s *Schema) bound() *checks {
 
 func (s *Schema) isEmbedded() bool { return s != nil && s.embedded }
 
-// maxName limits an object's name, whose shortest generated suffix is a character.
+// maxName limits an object's name. The shortest suffix that generateName adds is one character.
 const maxName = int64(validation.DNS1123SubdomainMaxLength)
 
-// typeMeta are the fields of a root that rules may read, whether the schema has them or not.
+// typeMeta returns the fields of a root that rules may always read, even if the schema does not declare them.
 func typeMeta(meta *Schema) map[string]*Schema {
 	word := &Schema{types: text}
 	return map[string]*Schema{"apiVersion": word, "kind": word, "metadata": {types: object,
@@ -203,15 +203,15 @@ func typeMeta(meta *Schema) map[string]*Schema {
 			"name": capped(meta, "name", maxName), "generateName": capped(meta, "generateName", maxName-1)}}}
 }
 
-// capped is a string of a name's length, or of the shorter one that the schema gives it.
-func capped(meta *Schema, name string, most int64) *Schema {
+// capped returns the schema of a string with the length of a name, or the shorter one that the schema sets.
+func capped(meta *Schema, name string, limit int64) *Schema {
 	if meta != nil && meta.properties[name] != nil {
-		most = min(most, atMost(meta.properties[name].bound().maxLength, most))
+		limit = min(limit, atMost(meta.properties[name].bound().maxLength, limit))
 	}
-	return &Schema{types: text, checks: &checks{maxLength: &most}}
+	return &Schema{types: text, checks: &checks{maxLength: &limit}}
 }
 
-// withTypeMeta is the schema with apiVersion, kind, metadata.name and metadata.generateName.
+// withTypeMeta returns the schema with apiVersion, kind, metadata.name and metadata.generateName added.
 func (s *Schema) withTypeMeta() *Schema {
 	if s.typed != nil {
 		return s.typed
@@ -242,12 +242,12 @@ func (s *Schema) hasTypeMeta() bool {
 		is(meta, "generateName", text)
 }
 
-// size is the cel.Sizes of a rule on a value of this type. The path begins with self or oldSelf.
-func (t *ruleType) size(path []string) (most uint64, known bool) {
+// size implements cel.Sizes for a rule on a value of this type. The path begins with self or oldSelf.
+func (t *ruleType) size(path []string) (uint64, bool) {
 	for _, step := range path[1:] {
 		switch {
 		case step == "@keys" && t.item != nil && t.cel.Kind() == celgo.MapKind:
-			t = &ruleType{most: 0}
+			t = &ruleType{maxSize: 0}
 		case (step == "@items" || step == "@values") && t.item != nil:
 			t = t.item
 		case t.fields[step] != nil:
@@ -256,5 +256,5 @@ func (t *ruleType) size(path []string) (most uint64, known bool) {
 			return 0, false
 		}
 	}
-	return uint64(t.most), true
+	return uint64(t.maxSize), true
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/coxswain-dev/coxswain/api/cel"
 )
 
-// ruleValue is a value in expressions: by its schema, a string may be a time, a list a set, and an object has no
-// fields that are null. Its parts are made when they are read. A value that does not fit its schema is an error
-// in expressions.
+// ruleValue wraps a value for expressions. By its schema, a string may be a time and a list a set, and null fields of
+// an object are missing. Its parts are wrapped when they are read. A value that does not fit its schema becomes an
+// error in expressions.
 func ruleValue(value any, s *Schema) ref.Val {
 	if value == nil {
 		if s.nullable {
@@ -63,7 +63,7 @@ func scalarValue(value any, s *Schema) ref.Val {
 		return celtypes.NewErr("invalid data, expected string, got %T", value)
 	case number:
 		switch value := value.(type) {
-		case int64: // 1.0 may come as 1
+		case int64: // 1.0 may be decoded as 1
 			return celtypes.Double(value)
 		case float64:
 			return celtypes.Double(value)
@@ -117,7 +117,7 @@ func textValue(word, format string) ref.Val {
 	return celtypes.String(word)
 }
 
-// opaque is a value without a type that the schema preserves. It can only be compared.
+// opaque is a value without a type, preserved by the schema. Expressions can only compare it.
 type opaque struct{ value any }
 
 // ConvertToNative implements ref.Val.
@@ -151,10 +151,10 @@ type objectValue struct {
 
 var _ traits.Mapper = (*objectValue)(nil)
 
-// isObject reports whether it is an object, whose fields have names in expressions.
+// isObject reports whether it is an object: expressions can name its fields.
 func (o *objectValue) isObject() bool { return o.schema.properties != nil }
 
-// below is the schema of a field, if the field can be seen.
+// below returns the schema of a field, or nil if expressions cannot access the field.
 func (o *objectValue) below(name string) *Schema {
 	if o.isObject() || o.schema.embedded {
 		return o.schema.properties[name]
@@ -162,7 +162,7 @@ func (o *objectValue) below(name string) *Schema {
 	return o.schema.additional
 }
 
-// Find implements traits.Mapper. A field of an object that is null counts as missing.
+// Find implements traits.Mapper. A null field of an object counts as missing.
 func (o *objectValue) Find(key ref.Val) (ref.Val, bool) {
 	name, ok := key.(celtypes.String)
 	if !ok {
@@ -217,7 +217,7 @@ func (o *objectValue) Iterator() traits.Iterator {
 	return celtypes.NewRefValList(celtypes.DefaultTypeAdapter, keys).Iterator()
 }
 
-// Equal implements ref.Val. Fields that the schema does not know are compared as they are.
+// Equal implements ref.Val. Fields that the schema does not declare are compared without conversion.
 func (o *objectValue) Equal(other ref.Val) ref.Val {
 	mapper, ok := other.(traits.Mapper)
 	if !ok {

@@ -1,24 +1,25 @@
-// Package structural is the schema of a custom resource: what a CustomResourceDefinition says about the fields
-// of its objects (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions).
+// Package structural compiles and applies the schema of a custom resource: the part of a CustomResourceDefinition that
+// describes the fields of its objects
+// (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions).
 //
-// New compiles a version's openAPIV3Schema. The Schema then does what kube-apiserver does to an object, each in
-// one walk: Prune drops the fields that the schema does not know (prune.go), Default sets those that the client
-// left out (default.go), Coerce and ValidateEmbedded treat the objects that an object contains (embedded.go),
-// Validate and ValidateUpdate check values (validate.go, junctors.go, values.go), and ValidateLists checks that
-// sets and maps in the form of lists have no duplicates (lists.go). An update is not refused for what it does
-// not change (ratchet.go, KEP-4008).
+// New compiles a version's openAPIV3Schema. The Schema then processes an object as kube-apiserver does, with one walk
+// for each step: Prune drops the fields that the schema does not declare (prune.go), Default sets fields that the
+// client left out (default.go), Coerce and ValidateEmbedded handle embedded objects (embedded.go), Validate and
+// ValidateUpdate check values (validate.go, junctors.go, values.go), and ValidateLists rejects duplicates in lists
+// that are sets or maps (lists.go). An update is not rejected for parts that it does not change (ratchet.go,
+// KEP-4008).
 //
-// ValidateRules evaluates the rules in CEL (x-kubernetes-validations). They are compiled when they are first needed
-// (rule.go), for values of the schema's types (ruletype.go, rulevalue.go, rulelist.go), and evaluated within a
-// budget (ruleeval.go). The validation of definitions asks place by place what new rules may cost (rulesite.go,
-// ruleestimate.go), and whether the defaults are valid (defaultcheck.go).
+// ValidateRules evaluates the rules in CEL (x-kubernetes-validations). They are compiled on first use (rule.go), for
+// values of the schema's types (ruletype.go, rulevalue.go, rulelist.go), and evaluated within a budget (ruleeval.go).
+// The validation of definitions requests the cost of new rules place by place (rulesite.go, ruleestimate.go), and
+// checks the defaults (defaultcheck.go).
 //
-// Errors are in the words of kube-apiserver, which for values are those of kube-openapi's validator;
-// validate_test.go compares the two on random schemas and objects. A walk of a valid object allocates next to
-// nothing, and the errors of an invalid one are limited.
+// Error messages equal kube-apiserver's, which uses kube-openapi's validator for values. validate_test.go compares with
+// that validator on random schemas and objects. A walk over a valid object hardly allocates, and the errors of an
+// invalid one are limited.
 //
-// The package knows neither storage nor servers. Objects are JSON in Go's types: map[string]any, []any, string,
-// int64, float64, bool and nil.
+// The package depends neither on storage nor on servers. Objects are JSON in Go's types: map[string]any, []any,
+// string, int64, float64, bool and nil.
 package structural
 
 import (
@@ -34,23 +35,22 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// Schema is the compiled schema of a value. It is immutable, and so safe for concurrent use. A nil Schema
-// is one that knows no fields and checks nothing.
+// Schema is the compiled schema of a value. It is immutable, and so safe for concurrent use. A nil Schema declares no
+// fields and checks nothing.
 type Schema struct {
 	types types
-	// written is the type as it is written, with its name. That of an int-or-string can be any, or none.
+	// written is the type as written, with its name. An int-or-string may have any type there, or none.
 	written     types
 	writtenName string
 	nullable    bool
-	// preserve keeps fields that are not in properties; embedded marks an object with apiVersion, kind and
-	// metadata of its own.
+	// preserve keeps undeclared fields. embedded marks an object with its own apiVersion, kind and metadata.
 	preserve, embedded bool
 
 	properties map[string]*Schema
-	names      []string // of the properties, sorted: errors come in the same order each time
-	defaulted  []string // the properties that have a default
-	// open reports whether there may be fields besides properties; their values follow additional, which is
-	// nil where additionalProperties is a boolean.
+	names      []string // of the properties, sorted, so that the order of errors is stable
+	defaulted  []string // the properties with a default
+	// open reports whether there may be fields besides properties. Their values follow additional, which is nil if
+	// additionalProperties is a boolean.
 	open       bool
 	closed     bool // additionalProperties: false
 	additional *Schema
@@ -65,13 +65,13 @@ type Schema struct {
 	checks *checks
 
 	validations []apiextensionsv1.ValidationRule
-	rules       *rules  // of the whole schema, at its root; nil if there are none
-	typed       *Schema // withTypeMeta, of an embedded object whose schema has rules
+	rules       *rules  // of the whole schema, only at its root; nil if there are none
+	typed       *Schema // the result of withTypeMeta, for an embedded object with rules in its schema
 
 	below features
 }
 
-// features are what a walk looks for. It does not descend where below says that there is nothing.
+// features are the features that a walk looks for. It does not descend into a value if below lacks the feature.
 type features struct{ defaults, embedded, lists, rules bool }
 
 func (f *features) add(s *Schema) {
@@ -92,9 +92,9 @@ const (
 	associative // x-kubernetes-list-type: map
 )
 
-// checks are what a value must be besides its type; a schema without any has none.
+// checks are the constraints of a value besides its type. A schema without constraints has none.
 type checks struct {
-	format               string // "" if the format is not one of those that are checked
+	format               string // "" if the format is not checked
 	pattern              *limits.Pattern
 	minLength, maxLength *int64
 
@@ -110,15 +110,14 @@ type checks struct {
 	not                 *Schema
 }
 
-// maxDepth limits how deep schemas are nested. kube-apiserver has no limit but that of its stack; definitions
-// that people write stay below 40.
+// maxDepth limits the nesting of schemas. kube-apiserver is limited only by its stack. Real definitions stay below 40.
 const maxDepth = 500
 
-// New compiles a schema. It returns an error if the schema is not structural in a way that Schema can't stand
-// for, which the validation of definitions does not let in.
+// New compiles a schema. It returns an error if the schema is not structural in a way that Schema cannot represent.
+// The validation of definitions rejects such schemas.
 func New(props *apiextensionsv1.JSONSchemaProps) (*Schema, error) {
 	s, err := compile(props, 0)
-	// Rules that stand in a branch of allOf alone are not evaluated, as in kube-apiserver.
+	// As in kube-apiserver, rules that are only in a branch of allOf are not evaluated.
 	if s != nil && (len(s.validations) > 0 || s.below.rules) {
 		s.rules = &rules{}
 	}
@@ -152,7 +151,7 @@ func compile(p *apiextensionsv1.JSONSchemaProps, depth int) (*Schema, error) {
 	return s, s.compileChecks(p, depth)
 }
 
-// compileFields compiles what is below: properties, additionalProperties and items.
+// compileFields compiles the schemas below: properties, additionalProperties and items.
 func (s *Schema) compileFields(p *apiextensionsv1.JSONSchemaProps, depth int) (err error) {
 	if len(p.Properties) > 0 {
 		s.properties = make(map[string]*Schema, len(p.Properties))
@@ -208,15 +207,15 @@ func (s *Schema) compileChecks(p *apiextensionsv1.JSONSchemaProps, depth int) er
 		c.enum = append(c.enum, value)
 	}
 	for _, j := range []struct {
-		to   *[]*Schema
-		from []apiextensionsv1.JSONSchemaProps
+		branches *[]*Schema
+		props    []apiextensionsv1.JSONSchemaProps
 	}{{&c.allOf, p.AllOf}, {&c.anyOf, p.AnyOf}, {&c.oneOf, p.OneOf}} {
-		for i := range j.from {
-			branch, err := compile(&j.from[i], depth+1)
+		for i := range j.props {
+			branch, err := compile(&j.props[i], depth+1)
 			if err != nil {
 				return err
 			}
-			*j.to = append(*j.to, branch)
+			*j.branches = append(*j.branches, branch)
 		}
 	}
 	var err error
@@ -236,7 +235,7 @@ func (c *checks) none() bool {
 		c.enum == nil && c.required == nil && c.allOf == nil && c.anyOf == nil && c.oneOf == nil && c.not == nil
 }
 
-// decode reads a JSON value of a schema, in the types of this package.
+// decode decodes a JSON value of a schema into the types of this package.
 func decode(value *apiextensionsv1.JSON, into *any) error {
 	if value == nil || len(value.Raw) == 0 {
 		return nil
@@ -246,15 +245,15 @@ func decode(value *apiextensionsv1.JSON, into *any) error {
 
 func sortedNames[T any](fields map[string]T) []string { return slices.Sorted(maps.Keys(fields)) }
 
-// field is the schema of an object's field, and whether the object may have the field.
-func (s *Schema) field(name string) (field *Schema, known bool) {
-	if field, known = s.properties[name]; known {
+// field returns the schema of an object's field, and whether the object may have the field.
+func (s *Schema) field(name string) (field *Schema, ok bool) {
+	if field, ok = s.properties[name]; ok {
 		return field, true
 	}
 	return s.additional, s.open
 }
 
-// types is a set of JSON types; the empty one stands for any.
+// types is a set of JSON types. The empty set means any type.
 type types uint8
 
 const (
@@ -265,7 +264,7 @@ const (
 	integer
 	number
 	null
-	unknown // a type that there is not
+	unknown // not a JSON type
 )
 
 // typeNames are in the order of the constants.
@@ -273,7 +272,7 @@ var typeNames = [...]string{"object", "array", "string", "boolean", "integer", "
 
 func (t types) has(one types) bool { return t&one != 0 }
 
-// String names the types as errors do: "integer,string".
+// String returns the types in the form that errors use: "integer,string".
 func (t types) String() string {
 	if t == integer|text { // the order of x-kubernetes-int-or-string
 		return "integer,string"
@@ -301,7 +300,7 @@ func namedType(name string) types {
 	return 0
 }
 
-// typeOf is the JSON type of a value.
+// typeOf returns the JSON type of a value.
 func typeOf(value any) types {
 	switch value.(type) {
 	case map[string]any:

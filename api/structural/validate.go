@@ -12,21 +12,21 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// Validate returns which values of a custom resource the schema does not allow: types, bounds, patterns,
-// formats, enums, required fields, and combinations of schemas. It ends early when ctx does, with ctx's error.
+// Validate returns the values of a custom resource that the schema does not allow: types, bounds, patterns, formats,
+// enums, required fields, and combinations of schemas. When ctx ends, it stops and returns ctx's error.
 func (s *Schema) Validate(ctx context.Context, obj map[string]any) (field.ErrorList, error) {
 	return s.run(ctx, obj, nil)
 }
 
-// ValidateUpdate is Validate for an update, which is not refused for a value that it does not change: an error
-// of a value that equals the one at the same place in old is left out. Items of lists have the same place if the
-// list has keys (x-kubernetes-list-type: map) and theirs are equal; other lists are one value.
+// ValidateUpdate is Validate for an update, which is not rejected for values that it does not change: it omits the
+// errors of a value that equals the one at the same place in old. Items of lists have the same place if the list has
+// keys (x-kubernetes-list-type: map) and their keys are equal. Other lists are compared as one value.
 // https://kep.k8s.io/4008
 func (s *Schema) ValidateUpdate(ctx context.Context, obj, old map[string]any) (field.ErrorList, error) {
 	return s.run(ctx, obj, &past{schema: s, value: obj, old: old})
 }
 
-// ValidateStatus is ValidateUpdate for an object's status alone. old is the former status, nil if there was none.
+// ValidateStatus is ValidateUpdate for an object's status alone. old is the former status, or nil.
 func (s *Schema) ValidateStatus(ctx context.Context, status, old any) (field.ErrorList, error) {
 	if s == nil || s.properties["status"] == nil {
 		return nil, nil
@@ -55,27 +55,26 @@ func (s *Schema) run(ctx context.Context, obj any, p *past) (field.ErrorList, er
 	return v.result(nil), nil
 }
 
-// checking is one walk over an object. A verdict is passed down as a return value; the faults that belong to
-// it are kept apart, for a branch of anyOf may fail without being the object's fault: while quiet is above 0,
-// none is kept.
+// checking is one walk over an object. Each check returns a verdict. The faults are collected apart from it, since a
+// branch of anyOf may fail without making the object invalid: while quiet is above 0, no fault is collected.
 type checking struct {
 	ctx    context.Context
 	err    error // ctx's
-	steps  int   // since ctx was last asked
+	steps  int   // values and patterns checked; every now and then ctx is examined
 	path   []byte
 	quiet  int
 	faults []error
 
-	// asWritten keeps the formats that objects are not checked for, and the type that is written for an
+	// asWritten also checks formats that objects are not checked for, and the type that is written for an
 	// int-or-string.
 	asWritten bool
-	limit     int // of steps; 0 is without
+	limit     int // on steps; 0 means none
 }
 
 var errTooManySteps = errors.New("the value takes too long to validate")
 
-// verdict is the result for one value. matches counts the checks that it passed, here and below, in the way of
-// kube-openapi's validator: of several schemas that all fail, the one with the most matches says why.
+// verdict is the result for one value. matches counts the checks that it passed, here and below, as kube-openapi's
+// validator counts them: of several schemas that all fail, the one with the most matches provides the error.
 type verdict struct {
 	ok      bool
 	matches int
@@ -86,24 +85,24 @@ func (d *verdict) and(other verdict) {
 	d.matches += other.matches
 }
 
-// fail records a fault of the value at the present path. make is only called if the fault is kept.
+// fail records a fault of the value at the current path. It calls make only if the fault is collected.
 func (v *checking) fail(make func(path string) error) {
 	if v.quiet == 0 && len(v.faults) < field.MaxErrors {
 		v.faults = append(v.faults, make(string(v.path)))
 	}
 }
 
-// in is where a value is, in kube-openapi's words: "spec.x in body must be …".
+// in is the location in kube-openapi's messages: "spec.x in body must be …".
 const in = "body"
 
 const (
-	// every is how many values are checked between two looks at the context.
+	// every is the number of values checked between two checks of the context.
 	every = 1024
-	// workPerStep is how much of a pattern's work counts as a step.
+	// workPerStep is the amount of a pattern's work that counts as one step.
 	workPerStep = 100
 )
 
-// value checks a value by a schema. An error of a value that has not changed is left out.
+// value checks a value against a schema. It omits the errors of a value that has not changed.
 func (v *checking) value(s *Schema, value any, p *past) verdict {
 	if v.steps++; v.steps%every == 0 {
 		v.err = v.ctx.Err()
@@ -120,7 +119,7 @@ func (v *checking) value(s *Schema, value any, p *past) verdict {
 	return d
 }
 
-// schema checks a value by a schema or by a branch of one.
+// schema checks a value against a schema or a branch of one.
 func (v *checking) schema(s *Schema, value any, p *past) verdict {
 	d := verdict{ok: true}
 	if v.limit > 0 && v.tooFar(s) {
@@ -137,7 +136,7 @@ func (v *checking) schema(s *Schema, value any, p *past) verdict {
 	if s.checks != nil {
 		v.junctors(s.checks, value, p, &d)
 	}
-	d.matches += 2 // the combinations of schemas, and that they were looked at
+	d.matches += 2 // one for the combinations of schemas, one for having checked them
 	switch value := value.(type) {
 	case string:
 		v.text(s.checks, v.formatOf(s), value, &d)
@@ -150,11 +149,11 @@ func (v *checking) schema(s *Schema, value any, p *past) verdict {
 	if obj, ok := value.(map[string]any); ok {
 		v.object(s, obj, p, &d)
 	}
-	d.matches += 2 // enum, and the schema as a whole
+	d.matches += 2 // one for enum, one for the schema as a whole
 	return d
 }
 
-// tooFar reports whether a limited walk ends. Every check counts, for there can be many of one value.
+// tooFar reports whether a limited walk has to stop. Each check counts, since one value can have many.
 func (v *checking) tooFar(s *Schema) bool {
 	v.steps += 1 + len(s.bound().enum)
 	if v.steps > v.limit && v.err == nil {
@@ -214,13 +213,13 @@ func (v *checking) list(s *Schema, list []any, p *past, d *verdict) {
 		return
 	}
 	size := int64(len(list))
-	if least := s.checks.minItems; least != nil && size < *least {
+	if minimum := s.checks.minItems; minimum != nil && size < *minimum {
 		d.ok = false
-		v.fail(func(path string) error { return openapierrors.TooFewItems(path, in, *least, size) })
+		v.fail(func(path string) error { return openapierrors.TooFewItems(path, in, *minimum, size) })
 	}
-	if most := s.checks.maxItems; most != nil && size > *most {
+	if limit := s.checks.maxItems; limit != nil && size > *limit {
 		d.ok = false
-		v.fail(func(path string) error { return openapierrors.TooManyItems(path, in, *most, size) })
+		v.fail(func(path string) error { return openapierrors.TooManyItems(path, in, *limit, size) })
 	}
 }
 
@@ -257,20 +256,20 @@ func (v *checking) object(s *Schema, obj map[string]any, p *past, d *verdict) {
 }
 
 func (v *checking) size(c *checks, size int64, d *verdict) {
-	if least := c.minProperties; least != nil && size < *least {
+	if minimum := c.minProperties; minimum != nil && size < *minimum {
 		d.ok = false
-		v.fail(func(path string) error { return openapierrors.TooFewProperties(path, in, *least, size) })
+		v.fail(func(path string) error { return openapierrors.TooFewProperties(path, in, *minimum, size) })
 	}
-	if most := c.maxProperties; most != nil && size > *most {
+	if limit := c.maxProperties; limit != nil && size > *limit {
 		d.ok = false
-		v.fail(func(path string) error { return openapierrors.TooManyProperties(path, in, *most, size) })
+		v.fail(func(path string) error { return openapierrors.TooManyProperties(path, in, *limit, size) })
 	}
 }
 
-// additional checks the fields besides the properties.
+// additional checks the fields that are not in properties.
 func (v *checking) additional(s *Schema, obj map[string]any, p *past, d *verdict) {
 	for _, name := range sortedNames(obj) {
-		if _, known := s.properties[name]; known {
+		if _, ok := s.properties[name]; ok {
 			continue
 		}
 		if s.closed {
@@ -295,22 +294,22 @@ func (v *checking) property(s *Schema, name string, value any, p *past, d *verdi
 	v.path = v.path[:depth]
 }
 
-// result are the faults as field errors, each once, of a value at a path.
-func (v *checking) result(at *field.Path) (errs field.ErrorList) {
+// result returns the faults of a value at a path as field errors, without duplicates.
+func (v *checking) result(path *field.Path) (errs field.ErrorList) {
 	seen := make(map[string]bool, len(v.faults))
 	for _, fault := range v.faults {
 		if message := fault.Error(); !seen[message] {
 			seen[message] = true
-			errs = append(errs, fieldError(fault, at))
+			errs = append(errs, fieldError(fault, path))
 		}
 	}
 	return errs
 }
 
-// fieldError translates an error of kube-openapi's as kube-apiserver does.
+// fieldError translates an error of kube-openapi as kube-apiserver does.
 func fieldError(fault error, path *field.Path) *field.Error {
 	e, ok := fault.(*openapierrors.Validation)
-	if !ok { // it tells of a combination of schemas or of a number's type, and has no path
+	if !ok { // an error about a combination of schemas or a number's type; it has no path
 		return field.Invalid(path, "", fault.Error())
 	}
 	if e.Name != "" && e.Name != "." {
@@ -335,7 +334,7 @@ func fieldError(fault error, path *field.Path) *field.Error {
 	return field.Invalid(path, value, e.Error())
 }
 
-// spelled are the values of an enum as they are named in an error.
+// spelled returns the values of an enum in the form that errors use.
 func spelled(values []any) []string {
 	words := make([]string, len(values))
 	for i, value := range values {

@@ -18,8 +18,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// samples is how many random schemas a test tries: as many as take a second or two under the race detector. The same
-// ones each time; go test -fuzz tries others.
+// samples is the number of random schemas per test, for a second or two under the race detector. They are the same
+// each time; go test -fuzz generates others.
 const samples = 150
 
 func document(value any) string {
@@ -30,7 +30,7 @@ func document(value any) string {
 	return string(data)
 }
 
-// parse reads a schema in YAML.
+// parse parses a schema in YAML.
 func parse(t testing.TB, source string) *Schema {
 	t.Helper()
 	var props apiextensionsv1.JSONSchemaProps
@@ -40,7 +40,7 @@ func parse(t testing.TB, source string) *Schema {
 	return s
 }
 
-// read reads an object in YAML.
+// read parses an object in YAML.
 func read(t testing.TB, source string) map[string]any {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(source))
@@ -50,7 +50,7 @@ func read(t testing.TB, source string) map[string]any {
 	return obj.(map[string]any)
 }
 
-// openAPI is a schema as kube-apiserver hands it to kube-openapi's validator.
+// openAPI converts a schema to the form that kube-apiserver passes to kube-openapi's validator.
 func openAPI(t testing.TB, props *apiextensionsv1.JSONSchemaProps) *spec.Schema {
 	var s spec.Schema
 	require.NoError(t, json.Unmarshal([]byte(document(props)), &s))
@@ -91,15 +91,15 @@ func translate(t testing.TB, s *spec.Schema, props *apiextensionsv1.JSONSchemaPr
 	}
 }
 
-// TestValidate_IsKubeOpenAPIsValidator compares verdict and words on random schemas and objects.
-func TestValidate_IsKubeOpenAPIsValidator(t *testing.T) {
+// TestValidate_MatchesKubeOpenAPI compares verdicts and messages on random schemas and objects.
+func TestValidate_MatchesKubeOpenAPI(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(samples) {
 		compare(t, seed)
 	}
 }
 
-func FuzzValidate_IsKubeOpenAPIsValidator(f *testing.F) {
+func FuzzValidate_MatchesKubeOpenAPI(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(func(t *testing.T, seed uint64) { compare(t, seed) })
 }
@@ -113,14 +113,14 @@ func compare(t *testing.T, seed uint64) {
 	library := openAPI(t, props)
 	for range 6 {
 		obj := r.object(props)
-		theirs := map[string]bool{}
+		upstream := map[string]bool{}
 		var fields []string
 		for _, e := range validate.NewSchemaValidator(library, nil, "", strfmt.Default).Validate(obj).Errors {
-			theirs[e.Error()] = true
+			upstream[e.Error()] = true
 			fields = append(fields, fieldError(e, nil).Error())
 		}
-		if len(theirs) > 50 {
-			continue // near the limit, which the library has not
+		if len(upstream) > 50 {
+			continue // close to this package's limit, which the library does not have
 		}
 		errs, err := s.Validate(t.Context(), obj)
 		require.NoError(t, err)
@@ -132,16 +132,16 @@ func compare(t *testing.T, seed uint64) {
 		slices.Sort(ours)
 		if !slices.Equal(slices.Compact(fields), slices.Compact(ours)) {
 			t.Fatalf("seed %d\nschema %s\nobject %s\nkube-openapi %v\nhere %v\nmessages %v", seed, document(props),
-				document(obj), fields, ours, slices.Sorted(maps.Keys(theirs)))
+				document(obj), fields, ours, slices.Sorted(maps.Keys(upstream)))
 		}
 	}
 }
 
-// TestValidateUpdate_ForgivesWhatHasNotChanged: an update that changes nothing is valid, whatever the schema says
-// now, and each fault of any other update is one that a create would have. (With combinations of schemas neither
-// need be: what is forgiven in a branch of not makes the object invalid, and another branch of anyOf may be the
+// TestValidateUpdate_IgnoresUnchangedValues: an update without changes is valid, even if the schema would reject a
+// create, and each fault of any other update is also a fault of the create. (With combinations of schemas neither has
+// to be true: an ignored fault in a branch of not makes the object invalid, and a different branch of anyOf may be the
 // closest.)
-func TestValidateUpdate_ForgivesWhatHasNotChanged(t *testing.T) {
+func TestValidateUpdate_IgnoresUnchangedValues(t *testing.T) {
 	t.Parallel()
 	forgiven := 0
 	for seed := range uint64(samples) {
@@ -176,7 +176,7 @@ func messages(errs field.ErrorList, err error) (all []string) {
 	return all
 }
 
-// ratcheted is a schema of which nothing holds, with lists of each kind.
+// ratcheted is a schema that rejects every value, with lists of each kind.
 const ratcheted = `
 type: object
 properties:
@@ -237,7 +237,7 @@ func TestValidateUpdate(t *testing.T) {
 	}
 }
 
-// TestValidate_IsBounded: an attacker's object gets its answer soon, with a hundred errors.
+// TestValidate_IsBounded: an attacker's object is rejected quickly, with a hundred errors.
 func TestValidate_IsBounded(t *testing.T) {
 	t.Parallel()
 	s := parse(t, `
@@ -259,8 +259,8 @@ properties:
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// TestNew_RefusesWhatIsNotStructural: such definitions are not let in; a stored one makes no panic.
-func TestNew_RefusesWhatIsNotStructural(t *testing.T) {
+// TestNew_RejectsNonStructuralSchemas: such definitions are rejected, and a stored one causes no panic.
+func TestNew_RejectsNonStructuralSchemas(t *testing.T) {
 	t.Parallel()
 	for name, props := range map[string]apiextensionsv1.JSONSchemaProps{
 		"a reference":       {Ref: new("#/definitions/a")},

@@ -16,13 +16,13 @@ import (
 	"github.com/coxswain-dev/coxswain/internal/limits"
 )
 
-// formats are the formats of strings that are checked; others are ignored. They are written without dashes,
-// as kube-openapi compares them.
+// formats are the string formats that are checked. Others are ignored. They are spelled without dashes, as
+// kube-openapi compares them.
 var formats = []string{"bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3",
 	"uuid4", "uuid5", "isbn", "isbn10", "isbn13", "creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "password",
 	"date", "duration", "datetime", "k8sshortname", "k8slongname"}
 
-// supportedFormat is the format of a schema if it is one that is checked for its type, or "".
+// supportedFormat returns the format of a schema if it is checked for the schema's type, or "".
 func supportedFormat(p *apiextensionsv1.JSONSchemaProps, t types) string {
 	if t != 0 && t != text && t != integer && t != number || !SupportsFormat(t.String(), p.Format) {
 		return ""
@@ -43,8 +43,8 @@ func SupportsFormat(typeName, format string) bool {
 	return false
 }
 
-// types checks a value's type. kube-openapi's validator has its own view of values with a format: of a string
-// or list with the format of a string it does not ask the type.
+// types checks a value's type. kube-openapi's validator treats values with a format differently: it does not check the
+// type of a string or list that has a string format.
 func (v *checking) types(s *Schema, value any, d *verdict) {
 	actual := typeOf(value)
 	format := v.formatOf(s)
@@ -73,7 +73,7 @@ func (v *checking) types(s *Schema, value any, d *verdict) {
 
 var allTypes = []types{object, array, text, boolean, integer, number, null}
 
-// naturalFormat is the format of a Go number.
+// naturalFormat returns the format of a Go number.
 func naturalFormat(t types) string {
 	switch t {
 	case integer:
@@ -99,11 +99,11 @@ func (v *checking) text(c *checks, format, s string, d *verdict) {
 	}
 }
 
-// length checks a string's length in characters, and its pattern. The first fault is the only one.
+// length checks a string's length in characters, and its pattern. It records only the first fault.
 func (v *checking) length(c *checks, s string, d *verdict) {
 	var fault func(path string) error
 	switch {
-	// There are at most as many characters as bytes.
+	// A string has at most as many characters as bytes.
 	case c.maxLength != nil && int64(len(s)) > *c.maxLength && int64(utf8.RuneCountInString(s)) > *c.maxLength:
 		fault = func(path string) error { return openapierrors.TooLong(path, in, *c.maxLength, s) }
 	case c.minLength != nil && int64(utf8.RuneCountInString(s)) < *c.minLength:
@@ -117,7 +117,7 @@ func (v *checking) length(c *checks, s string, d *verdict) {
 	v.fail(fault)
 }
 
-// match reports whether a string matches. It ends early when the context does.
+// match reports whether a string matches. It stops early when the context ends.
 func (v *checking) match(p *limits.Pattern, s string) bool {
 	if v.limit > 0 {
 		if v.steps += int(p.Work(s) / workPerStep); v.steps > v.limit {
@@ -137,7 +137,7 @@ type numbers struct {
 	typeName, format                   string // "" unless the schema has exactly one type
 	minimum, maximum, multipleOf       *float64
 	exclusiveMinimum, exclusiveMaximum bool
-	// outside reports that a bound is not in the range of the type, which is a fault of each value.
+	// outside reports that a bound is outside of the type's range, which makes every value invalid.
 	outside bool
 }
 
@@ -172,7 +172,7 @@ func (v *checking) number(c *checks, value any, d *verdict) {
 	}
 }
 
-// fits reports whether the number certainly is in the range of its type and format.
+// fits reports whether the number is certainly in the range of its type and format.
 func (n *numbers) fits(value any) bool {
 	i, ok := value.(int64)
 	switch {
@@ -184,7 +184,8 @@ func (n *numbers) fits(value any) bool {
 	return n.format != "float"
 }
 
-// within reports whether the number certainly keeps its bounds. For the others the arithmetic is the library's.
+// within reports whether the number is certainly within its bounds. faults decides the other cases with the library's
+// arithmetic.
 func (n *numbers) within(value any) bool {
 	f, ok := value.(float64)
 	if !ok {
@@ -194,12 +195,12 @@ func (n *numbers) within(value any) bool {
 		(n.maximum == nil || exact(*n.maximum) && f < *n.maximum)
 }
 
-// exact reports whether a float can stand for an int64 and back: an integer of at most 53 bits.
+// exact reports whether a float can be converted to an int64 and back without loss: an integer of at most 53 bits.
 func exact(f float64) bool { return f == math.Trunc(f) && math.Abs(f) < 1<<53 }
 
-// faults are kube-openapi's errors of a number, in its order: of its type, of multiples, of the minimum and of the
-// maximum. Of an integer it compares the integral part of a bound, and where the bound is not in the range of the
-// number's type, the number as one with a fraction.
+// faults returns kube-openapi's errors for a number, in its order: type, multipleOf, minimum, maximum. Like
+// kube-openapi, it compares an integer with the integral part of a bound. If the bound is outside of the range of the
+// number's type, it compares the number as a float.
 func (n *numbers) faults(value any, path string) (faults []error) {
 	add := func(err error) {
 		if err != nil && !reflect.ValueOf(err).IsNil() {
@@ -243,8 +244,8 @@ func (n *numbers) faults(value any, path string) (faults []error) {
 	return faults
 }
 
-// enum checks that the value is one of those that are listed. kube-openapi converts a value to the type of each
-// before it compares them; null is never listed.
+// enum checks that the value is listed. kube-openapi converts a value to the type of each listed value before it
+// compares them. null is never listed.
 func (v *checking) enum(c *checks, value any, d *verdict) {
 	if c == nil || c.enum == nil || listed(c.enum, value) {
 		return
