@@ -15,10 +15,10 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// Any Go type that is an Object can be the type of a kind; this one borrows ConfigMap's.
+// Any Go type that is an Object can be the type of a kind. This one reuses ConfigMap's.
 type ship = corev1.ConfigMap
 
-// A kind is a value. A server that has it in its registry routes, stores and shows its objects.
+// A kind is a value. A server with it in its registry routes, stores and lists its objects.
 func ships() *api.Resource {
 	return &api.Resource{
 		Group: "sea.example.com", Version: "v1", Kind: "Ship", Plural: "ships", ShortNames: []string{"sh"},
@@ -46,7 +46,7 @@ func ships() *api.Resource {
 func Example() {
 	registry := api.NewRegistry(ships())
 
-	// A server finds the kind by the name in a request's path, and calls its functions in this order.
+	// A server finds the kind by the resource name in a request's path and calls its functions in this order.
 	r := registry.Snapshot().Resource(schema.GroupVersionResource{
 		Group: "sea.example.com", Version: "v1", Resource: "ships",
 	})

@@ -2,8 +2,8 @@ package api
 
 import "reflect"
 
-// OnlyOwners is onlyOwners, for the test that walks every kind.
+// OnlyOwners exports onlyOwners to the test that walks every kind.
 var OnlyOwners = onlyOwners
 
-// Fields are the references in a Go type, for the same test.
+// Fields returns the reference fields of a Go type, for the same test.
 func (r *References) Fields(t reflect.Type) []string { return r.fields[t] }

@@ -2,17 +2,17 @@ package api
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// Grant is what an object grants to users. A user who writes it needs the same rights, or a right to grant more.
+// Grant is the set of rights that an object grants to users. To write the object, a user needs the same rights, or
+// permission to escalate or bind.
 type Grant struct {
-	// Rules are those of a role. Aggregated reports that the rules are put together from other roles', or have been
-	// so far.
+	// Rules are the rules of a role. Aggregated reports that they are, or were until now, aggregated from other roles.
 	Rules      []rbacv1.PolicyRule
 	Aggregated bool
-	// Role is the role that is bound, of a binding: it stands for Rules.
+	// Role is the role that a binding refers to. Rules is then empty.
 	Role *rbacv1.RoleRef
 }
 
-// Granting passes f a nil old if the object is new.
+// Granting adapts f, which gets a nil old for a new object.
 func Granting[T Object](f func(obj, old T) Grant) func(obj, old Object) Grant {
 	return func(obj, old Object) Grant {
 		was, _ := old.(T)

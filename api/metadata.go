@@ -15,23 +15,23 @@ const (
 	AllMetadata = Labels | Annotations | Finalizers | OwnerReferences
 )
 
-// Copy sets the parts of to's metadata to from's.
-func (m Metadata) Copy(to, from metav1.Object) {
+// Copy copies these parts of the metadata from src to dst.
+func (m Metadata) Copy(dst, src metav1.Object) {
 	if m&Labels != 0 {
-		to.SetLabels(from.GetLabels())
+		dst.SetLabels(src.GetLabels())
 	}
 	if m&Annotations != 0 {
-		to.SetAnnotations(from.GetAnnotations())
+		dst.SetAnnotations(src.GetAnnotations())
 	}
 	if m&Finalizers != 0 {
-		to.SetFinalizers(from.GetFinalizers())
+		dst.SetFinalizers(src.GetFinalizers())
 	}
 	if m&OwnerReferences != 0 {
-		to.SetOwnerReferences(from.GetOwnerReferences())
+		dst.SetOwnerReferences(src.GetOwnerReferences())
 	}
 }
 
-// Fields are the parts' names in JSON.
+// Fields returns the JSON names of the parts.
 func (m Metadata) Fields() []string {
 	var names []string
 	for i, name := range []string{"labels", "annotations", "finalizers", "ownerReferences"} {

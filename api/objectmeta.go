@@ -10,8 +10,8 @@ import (
 )
 
 // ValidateMetadata returns the errors in the metadata of an object that is about to be created (old is nil) or
-// updated: apimachinery's rules for all kinds, the kind's rule for names, and for most built-in kinds that a
-// finalizer has a domain.
+// updated. It applies apimachinery's rules for all kinds, the kind's rule for names, and, for most built-in kinds, the
+// rule that a finalizer needs a domain.
 func (r *Resource) ValidateMetadata(obj, old Object) field.ErrorList {
 	path, validateName := field.NewPath("metadata").Plain(), r.ValidateName
 	if r.GenericMetadata && old != nil {
@@ -42,9 +42,9 @@ func ValidateObjectMeta(meta metav1.Object, namespaced bool, validateName func(n
 	return validation.ValidateObjectMetaAccessor(meta, namespaced, validateName, path)
 }
 
-// ValidateObjectMetaUpdate checks the metadata that an update may not change: name, namespace, uid,
-// creationTimestamp, deletionTimestamp and its grace period. The generation may not fall, and an object
-// that is being deleted may not get new finalizers.
+// ValidateObjectMetaUpdate rejects changes of immutable metadata: name, namespace, uid, creationTimestamp,
+// deletionTimestamp and its grace period. The generation may not decrease, and an object that is being deleted may not
+// get new finalizers.
 func ValidateObjectMetaUpdate(meta, old metav1.Object, path *field.Plain) field.ErrorList {
 	if sameIdentity(meta, old) && soundDetails(meta) {
 		return nil

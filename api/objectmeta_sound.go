@@ -11,8 +11,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/naming"
 )
 
-// Every write has its metadata checked, and hardly any check finds an error. The functions below recognize
-// sound metadata without allocating; apimachinery checks all other metadata and words the errors.
+// Every write has its metadata checked, and hardly any check finds an error. The functions below recognize sound
+// metadata without allocating. apimachinery checks all other metadata and words the errors.
 
 // soundName reports whether an object has a name that its kind allows, and a namespace if it needs one.
 func soundName(meta metav1.Object, namespaced bool, validateName func(name string, prefix bool) []string) bool {
@@ -28,8 +28,8 @@ func soundName(meta metav1.Object, namespaced bool, validateName func(name strin
 	return len(naming.IsDNS1123Label(meta.GetNamespace())) == 0
 }
 
-// sameIdentity reports whether an update leaves the immutable metadata of an object alone that is not being
-// deleted.
+// sameIdentity reports whether an update leaves the immutable metadata unchanged. It returns false for an object that
+// is being deleted.
 func sameIdentity(meta, old metav1.Object) bool {
 	created, was := meta.GetCreationTimestamp(), old.GetCreationTimestamp()
 	return meta.GetResourceVersion() != "" && meta.GetGeneration() >= old.GetGeneration() &&
@@ -39,7 +39,7 @@ func sameIdentity(meta, old metav1.Object) bool {
 		meta.GetDeletionGracePeriodSeconds() == nil && old.GetDeletionGracePeriodSeconds() == nil
 }
 
-// soundDetails has the checks that creates and updates share.
+// soundDetails makes the checks that creates and updates share.
 func soundDetails(meta metav1.Object) bool {
 	return meta.GetGeneration() >= 0 && validate.SoundLabels(meta.GetLabels()) &&
 		validate.SoundAnnotations(meta.GetAnnotations()) &&

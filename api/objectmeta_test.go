@@ -13,7 +13,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-func TestObjectMeta_ValidateRefuses(t *testing.T) {
+func TestObjectMeta_ValidateRejects(t *testing.T) {
 	t.Parallel()
 	path := field.NewPath("metadata")
 	sound := metav1.ObjectMeta{Name: "a", Namespace: "default"}

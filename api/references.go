@@ -12,7 +12,7 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kit/validate"
 )
 
-// References are the fields, by Go type, in which the objects of a group name other objects or their
+// References lists, by Go type, the fields of a group's objects that contain names of other objects or of their
 // namespaces. Clients build URLs from these names. It is safe for concurrent use.
 type References struct {
 	fields map[reflect.Type][]string
@@ -20,8 +20,8 @@ type References struct {
 	byType sync.Map
 }
 
-// NewReferences returns the given fields together with those of other groups, whose types the group uses in its
-// own, and with the owner references of every kind. The names are those of the Go fields.
+// NewReferences returns the given fields together with those of the other groups that the group embeds types of, and
+// with the owner references of every kind. The field names are the Go fields' names.
 func NewReferences(fields map[reflect.Type][]string, others ...*References) *References {
 	all := map[reflect.Type][]string{reflect.TypeFor[metav1.OwnerReference](): {"Name"}}
 	for _, other := range others {
@@ -31,7 +31,7 @@ func NewReferences(fields map[reflect.Type][]string, others ...*References) *Ref
 	return &References{fields: all}
 }
 
-// In registers the references in each of the kinds, and returns them.
+// In sets the references of each kind and returns the kinds.
 func (r *References) In(kinds ...*Resource) []*Resource {
 	for _, kind := range kinds {
 		kind.References = r
@@ -39,15 +39,15 @@ func (r *References) In(kinds ...*Resource) []*Resource {
 	return kinds
 }
 
-// onlyOwners are the references of kinds that register none.
+// onlyOwners has the references of kinds that register none: owner references.
 var onlyOwners = NewReferences(nil)
 
-// ValidateReferences adds to errs the names of other objects in obj that cannot be a segment of a path,
-// such as "../secrets/s". No object has such a name, and a client that builds a URL with it would request
-// something else.
+// ValidateReferences appends an error to errs for each name of another object in obj that cannot be a segment of a URL
+// path, such as "../secrets/s". No object can have such a name, and a client that builds a URL with it would request a
+// different path.
 //
-// It adds neither fields that errs already has, nor names that old (which may be nil) has as well: stored
-// objects can still be updated.
+// It skips fields that already have an error in errs, and names that also occur in old (which may be nil), so that
+// stored objects can still be updated.
 func (r *Resource) ValidateReferences(errs field.ErrorList, obj, old Object) field.ErrorList {
 	references := r.References
 	if references == nil {
@@ -58,40 +58,40 @@ func (r *Resource) ValidateReferences(errs field.ErrorList, obj, old Object) fie
 	if named == nil || named.sound(v) {
 		return errs
 	}
-	known := map[string]bool{}
+	oldNames := map[string]bool{}
 	if old != nil {
 		was := reflect.ValueOf(old)
-		references.namesIn(was.Type()).each(was, nil, func(_ *field.Path, name string) { known[name] = true })
+		references.namesIn(was.Type()).each(was, nil, func(_ *field.Path, name string) { oldNames[name] = true })
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, err := range errs {
-		told[err.Field] = true
+		reported[err.Field] = true
 	}
 	named.each(v, nil, func(path *field.Path, name string) {
-		if !known[name] && !told[path.String()] {
+		if !oldNames[name] && !reported[path.String()] {
 			errs = append(errs, validate.Segment(path, name)...)
 		}
 	})
 	return errs
 }
 
-// names describes where in values of a Go type other objects are named.
+// names describes the positions of names of other objects in values of a Go type.
 type names struct {
 	kind reflect.Kind
 	elem *names // of a pointer or a slice
-	// fields are a struct's fields in which there is a name, at any depth.
+	// fields are the fields of a struct that contain a name, at any depth.
 	fields []nameField
 }
 
 type nameField struct {
 	index int
-	json  string // "" where the fields are those of the struct around it
+	json  string // "" for an embedded struct: its fields belong to the struct around it
 	names *names
 }
 
 var plainName = &names{kind: reflect.String}
 
-// namesIn returns nil if values of the type name no objects.
+// namesIn returns the positions of names in values of a type, or nil if there are none.
 func (r *References) namesIn(t reflect.Type) *names {
 	if n, ok := r.byType.Load(t); ok {
 		return n.(*names)
@@ -101,7 +101,7 @@ func (r *References) namesIn(t reflect.Type) *names {
 	return n
 }
 
-// findNames walks a type. It skips a type that contains itself: no recursive type names objects.
+// findNames walks a type. It skips a type that contains itself: no recursive type contains names of objects.
 func (r *References) findNames(t reflect.Type, within map[reflect.Type]bool) *names {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
@@ -117,13 +117,13 @@ func (r *References) findNames(t reflect.Type, within map[reflect.Type]bool) *na
 		n := &names{kind: reflect.Struct}
 		for i := range t.NumField() {
 			f := t.Field(i)
-			of := r.listed(t, f)
-			if of == nil {
-				of = r.findNames(f.Type, within)
+			found := r.listed(t, f)
+			if found == nil {
+				found = r.findNames(f.Type, within)
 			}
-			if of != nil {
+			if found != nil {
 				json, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-				n.fields = append(n.fields, nameField{i, json, of})
+				n.fields = append(n.fields, nameField{i, json, found})
 			}
 		}
 		if len(n.fields) > 0 {
@@ -133,7 +133,7 @@ func (r *References) findNames(t reflect.Type, within map[reflect.Type]bool) *na
 	return nil
 }
 
-// listed describes the name in a field that is a reference, or is nil.
+// listed returns the position of the name in a registered field, or nil if the field is not registered.
 func (r *References) listed(t reflect.Type, f reflect.StructField) *names {
 	for _, name := range r.fields[t] {
 		switch {
@@ -147,7 +147,7 @@ func (r *References) listed(t reflect.Type, f reflect.StructField) *names {
 	return nil
 }
 
-// sound reports whether every name is a segment. It does not allocate.
+// sound reports whether every name is a valid path segment. It does not allocate.
 func (n *names) sound(v reflect.Value) bool {
 	switch n.kind {
 	case reflect.String:
@@ -170,31 +170,31 @@ func (n *names) sound(v reflect.Value) bool {
 	return true
 }
 
-// isSegment is validate.SegmentName without messages.
+// isSegment does the check of validate.SegmentName without building messages.
 func isSegment(s string) bool {
 	return s != "." && s != ".." && strings.IndexByte(s, '/') < 0 && strings.IndexByte(s, '%') < 0
 }
 
-// each calls f with every name that is not a segment.
-func (n *names) each(v reflect.Value, at *field.Path, f func(at *field.Path, name string)) {
+// each calls f with every name that is not a valid path segment.
+func (n *names) each(v reflect.Value, path *field.Path, f func(path *field.Path, name string)) {
 	switch n.kind {
 	case reflect.String:
 		if name := v.String(); len(validate.SegmentName(name, false)) > 0 {
-			f(at, name)
+			f(path, name)
 		}
 	case reflect.Pointer:
 		if !v.IsNil() {
-			n.elem.each(v.Elem(), at, f)
+			n.elem.each(v.Elem(), path, f)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			n.elem.each(v.Index(i), at.Index(i), f)
+			n.elem.each(v.Index(i), path.Index(i), f)
 		}
 	case reflect.Struct:
 		for i := range n.fields {
-			below, step := at, &n.fields[i]
+			below, step := path, &n.fields[i]
 			if step.json != "" {
-				below = at.Child(step.json)
+				below = path.Child(step.json)
 			}
 			step.names.each(v.Field(step.index), below, f)
 		}

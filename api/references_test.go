@@ -15,8 +15,8 @@ import (
 	"github.com/coxswain-dev/coxswain/api/kindtest"
 )
 
-// noReference are fields with the name of a reference that name no object, by Go type or by one field of a
-// type. The kinds' own validation of most of them is stricter than that of a path's segment.
+// noReference lists fields that are named like a reference but refer to no object, by Go type or by one field of a
+// type. For most of them the kind's own validation is stricter than the check of a path segment.
 var noReference = map[string][]string{
 	"the object itself": {"ObjectMeta"},
 	"a user or a group": {"Subject.Name", "UserSubject", "GroupSubject"},
@@ -49,17 +49,16 @@ var noReference = map[string][]string{
 	},
 }
 
-// site is the position of a field in a kind: the numbers of the fields that lead to it, through pointers
-// and lists.
+// site is the position of a field in a kind: the indexes of the fields that lead to it, through pointers and lists.
 type site struct {
 	steps []int
 	path  string
-	of    reflect.Type
+	owner reflect.Type
 	field reflect.StructField
 }
 
-// sites are all string fields in a type and in the types below it.
-func sites(t reflect.Type, at site, within []reflect.Type) (found []site) {
+// sites returns all string fields of a type and of the types below it.
+func sites(t reflect.Type, parent site, within []reflect.Type) (found []site) {
 	list := ""
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		if t.Kind() == reflect.Slice {
@@ -67,10 +66,10 @@ func sites(t reflect.Type, at site, within []reflect.Type) (found []site) {
 		}
 		t = t.Elem()
 	}
-	at.path += list
+	parent.path += list
 	switch {
 	case t.Kind() == reflect.String:
-		return []site{at}
+		return []site{parent}
 	case t.Kind() != reflect.Struct || slices.Contains(within, t):
 		return nil
 	}
@@ -79,16 +78,16 @@ func sites(t reflect.Type, at site, within []reflect.Type) (found []site) {
 		if !f.IsExported() {
 			continue
 		}
-		below := site{append(slices.Clone(at.steps), i), at.path, t, f}
+		below := site{append(slices.Clone(parent.steps), i), parent.path, t, f}
 		if json, _, _ := strings.Cut(f.Tag.Get("json"), ","); json != "" {
-			below.path = strings.TrimPrefix(at.path+"."+json, ".")
+			below.path = strings.TrimPrefix(parent.path+"."+json, ".")
 		}
 		found = append(found, sites(f.Type, below, append(slices.Clone(within), t))...)
 	}
 	return found
 }
 
-// set creates the values that lead to the site, and sets the string there.
+// set creates the values that lead to the site and sets the string there.
 func (s site) set(obj any, text string) {
 	into := func(v reflect.Value) reflect.Value {
 		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice {
@@ -121,16 +120,15 @@ func (s site) namesSomething() bool {
 		json == "serviceaccount"
 }
 
-// ownNames are fields that their kind's own validation restricts to a closed form.
+// ownNames lists fields that the kind's own validation restricts to a closed form.
 var ownNames = []string{
 	"driverName", "signerName", "hostname", "externalName", "schedulerName", "scopeName", "interfaceName",
 	"resourceName", "extendedResourceName",
 	"username", "gmsaCredentialSpecName", "runAsUserName",
 }
 
-// TestReferences_EveryNameOfEveryKindIsOne walks the Go types, so that no reference of a new kind is
-// forgotten.
-func TestReferences_EveryNameOfEveryKindIsOne(t *testing.T) {
+// TestReferences_CoverEveryNameOfEveryKind walks the Go types, so that no reference of a new kind is missed.
+func TestReferences_CoverEveryNameOfEveryKind(t *testing.T) {
 	t.Parallel()
 	named := map[string]bool{}
 	for _, fields := range noReference {
@@ -144,7 +142,7 @@ func TestReferences_EveryNameOfEveryKindIsOne(t *testing.T) {
 			continue
 		}
 		for _, s := range sites(reflect.TypeOf(r.New()), site{}, nil) {
-			if slices.Contains(fieldsOf(r, s.of), s.field.Name) {
+			if slices.Contains(fieldsOf(r, s.owner), s.field.Name) {
 				listedFields++
 				for _, bad := range []string{"node-0/proxy/containerLogs/b/px/px", "../namespaces/b/pods/px/proxy/",
 					"..", ".", "a%2fb"} {
@@ -156,15 +154,15 @@ func TestReferences_EveryNameOfEveryKindIsOne(t *testing.T) {
 				continue
 			}
 			json, _, _ := strings.Cut(s.field.Tag.Get("json"), ",")
-			if !named[s.of.Name()] && !named[s.of.Name()+"."+s.field.Name] && !slices.Contains(ownNames, json) {
-				t.Errorf("%s: is %s.%s (%s) a reference?", r.Kind, s.of, s.field.Name, s.path)
+			if !named[s.owner.Name()] && !named[s.owner.Name()+"."+s.field.Name] && !slices.Contains(ownNames, json) {
+				t.Errorf("%s: is %s.%s (%s) a reference?", r.Kind, s.owner, s.field.Name, s.path)
 			}
 		}
 	}
 	require.Greater(t, listedFields, 500)
 }
 
-// fieldsOf are the references of a kind's registration in a Go type.
+// fieldsOf returns the reference fields of a Go type in a kind's registration.
 func fieldsOf(r *api.Resource, t reflect.Type) []string {
 	if r.References == nil {
 		return api.OnlyOwners.Fields(t)
@@ -188,7 +186,7 @@ func requireRefused(t *testing.T, r *api.Resource, s site, bad string) {
 	require.Empty(t, r.ValidateReferences(nil, obj, nil))
 }
 
-func TestReferences_WordsAreApimachinerys(t *testing.T) {
+func TestReferences_ErrorsMatchApimachinery(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: "good"},
 		{Name: "../x%"}}}}
@@ -198,8 +196,8 @@ func TestReferences_WordsAreApimachinerys(t *testing.T) {
 	require.Equal(t, `metadata.ownerReferences[1].name: Invalid value: "../x%": may not contain '%'`, errs[1].Error())
 }
 
-// TestReferences_AreThoseOfTheRegistration has two registrations of one Go type.
-func TestReferences_AreThoseOfTheRegistration(t *testing.T) {
+// TestReferences_BelongToTheRegistration makes two registrations of one Go type.
+func TestReferences_BelongToTheRegistration(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Name: ".."}}},
 		Spec: corev1.PodSpec{NodeName: ".."}}

@@ -10,26 +10,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Registry is the set of resources that are served now. Reads are lock-free. It is safe for concurrent use.
+// Registry is the current set of served resources. Reads are lock-free. It is safe for concurrent use.
 type Registry struct {
 	mu      sync.Mutex
 	current atomic.Pointer[Snapshot]
 }
 
-// Snapshot is the set of resources at one moment. It is immutable.
+// Snapshot is an immutable set of resources: the registry's contents at one moment.
 type Snapshot struct {
-	// Generation grows with every change of the registry.
+	// Generation increases with every change of the registry.
 	Generation int64
-	// Resources are in the order of their registration.
+	// Resources are in registration order.
 	Resources []*Resource
 	byGVR     map[schema.GroupVersionResource]*Resource
 	byGVK     map[schema.GroupVersionKind]*Resource
-	// bodies make empty objects of subresources' kinds.
+	// bodies create empty objects of the subresources' kinds.
 	bodies map[schema.GroupVersionKind]func() Object
 }
 
-// NewRegistry returns a registry of the given resources. It panics if one is a duplicate or incomplete:
-// that is a programming error.
+// NewRegistry returns a registry of the given resources. It panics if one is a duplicate or incomplete, since that is
+// a programming error.
 func NewRegistry(resources ...*Resource) *Registry {
 	r := &Registry{}
 	r.current.Store(newSnapshot(0, nil))
@@ -42,20 +42,20 @@ func NewRegistry(resources ...*Resource) *Registry {
 // Snapshot returns the current set.
 func (r *Registry) Snapshot() *Snapshot { return r.current.Load() }
 
-// Add registers resources. Nothing is added if one of them is a duplicate or incomplete.
+// Add registers resources. It adds none if one of them is a duplicate or incomplete.
 func (r *Registry) Add(resources ...*Resource) error { return r.Replace(nil, resources) }
 
-// Replace removes some resources and adds others in one step. Nothing is changed if one of those to add is a duplicate
-// or incomplete.
+// Replace removes some resources and adds others in one step. If one of the added resources is a duplicate or
+// incomplete, it returns an error and leaves the registry unchanged.
 func (r *Registry) Replace(remove, add []*Resource) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.current.Load()
-	gone := make(map[*Resource]bool, len(remove))
+	removed := make(map[*Resource]bool, len(remove))
 	for _, res := range remove {
-		gone[res] = true
+		removed[res] = true
 	}
-	all := slices.DeleteFunc(slices.Clone(old.Resources), func(o *Resource) bool { return gone[o] })
+	all := slices.DeleteFunc(slices.Clone(old.Resources), func(o *Resource) bool { return removed[o] })
 	plurals, kinds := map[schema.GroupVersionResource]bool{}, map[schema.GroupVersionKind]bool{}
 	for _, o := range all {
 		plurals[o.GroupVersion().WithResource(o.Plural)], kinds[o.GVK()] = true, true
@@ -102,7 +102,7 @@ func newSnapshot(generation int64, resources []*Resource) *Snapshot {
 	return s
 }
 
-// Without returns the snapshot without the resources of some groups and versions; s itself if it has none of them.
+// Without returns the snapshot without the resources of some groups and versions, or s itself if it has none of them.
 func (s *Snapshot) Without(gvs map[schema.GroupVersion]bool) *Snapshot {
 	left := slices.DeleteFunc(slices.Clone(s.Resources), func(r *Resource) bool { return gvs[r.GroupVersion()] })
 	if len(left) == len(s.Resources) {
@@ -111,11 +111,11 @@ func (s *Snapshot) Without(gvs map[schema.GroupVersion]bool) *Snapshot {
 	return newSnapshot(s.Generation, left)
 }
 
-// Resource returns the registration of a name in URLs, or nil.
+// Resource returns the registration with a plural name, or nil.
 func (s *Snapshot) Resource(gvr schema.GroupVersionResource) *Resource { return s.byGVR[gvr] }
 
-// Version returns the registration that serves r's stored objects in another group and version
-// ("autoscaling/v1"), or nil. For r's own group and version it is r itself.
+// Version returns the registration that serves r's stored objects in another group and version ("autoscaling/v1"), or
+// nil if there is none. For r's own group and version it returns r itself.
 func (s *Snapshot) Version(r *Resource, groupVersion string) *Resource {
 	if groupVersion == r.GroupVersion().String() {
 		return r
@@ -130,7 +130,8 @@ func (s *Snapshot) Version(r *Resource, groupVersion string) *Resource {
 // Kind returns the registration of a kind, or nil.
 func (s *Snapshot) Kind(gvk schema.GroupVersionKind) *Resource { return s.byGVK[gvk] }
 
-// New returns an empty object of a kind that requests may send, that of a resource or of a subresource; nil for others.
+// New returns an empty object of a kind that a request may send: a resource's or a subresource's. It returns nil for
+// other kinds.
 func (s *Snapshot) New(gvk schema.GroupVersionKind) Object {
 	if res := s.byGVK[gvk]; res != nil {
 		return res.New()

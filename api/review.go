@@ -1,7 +1,7 @@
 package api
 
-// ReviewOf completes the registration of a create-only kind, a review: the server answers it and stores
-// nothing. It has no table.
+// ReviewOf completes the registration of a create-only kind, a review: the server answers it and does not store it. It
+// has no table.
 func ReviewOf(r Resource) *Resource {
 	r.Review = true
 	r.NoVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "update", "watch"}

@@ -4,9 +4,9 @@ import (
 	"github.com/coxswain-dev/coxswain/api/field"
 )
 
-// A registration's functions take Object; a kind's own functions take its Go type. The functions below
-// adapt one to the other. The server passes a registration only objects of its own type, so the type
-// assertions fail only by a programming error.
+// A registration's functions take Object; a kind's own functions take its Go type. The functions below adapt one to
+// the other. The server passes a registration only objects of its own type, so the type assertions fail only after a
+// programming error.
 
 func Typed[T Object](f func(T)) func(Object) {
 	return func(obj Object) { f(obj.(T)) }
@@ -28,7 +28,7 @@ func Row[T Object](f func(T) []any) func(Object) []any {
 	return func(obj Object) []any { return f(obj.(T)) }
 }
 
-// Warn passes f a nil old if the object is new.
+// Warn adapts f, which gets a nil old if the object is new.
 func Warn[T Object](f func(obj, old T) []string) func(obj, old Object) []string {
 	return func(obj, old Object) []string {
 		was, _ := old.(T)
@@ -36,16 +36,16 @@ func Warn[T Object](f func(obj, old T) []string) func(obj, old Object) []string 
 	}
 }
 
-// StatusOf describes a status that is one struct field, to which at points.
-func StatusOf[T Object, S any](at func(T) *S, copied func(*S) *S) *Status {
+// StatusOf describes a status that is one struct field. field returns a pointer to it, copied a deep copy.
+func StatusOf[T Object, S any](field func(T) *S, copied func(*S) *S) *Status {
 	return &Status{
-		Copy:  func(to, from Object) { *at(to.(T)) = *copied(at(from.(T))) },
-		Reset: func(obj Object) { var zero S; *at(obj.(T)) = zero },
+		Copy:  func(dst, src Object) { *field(dst.(T)) = *copied(field(src.(T))) },
+		Reset: func(obj Object) { var zero S; *field(obj.(T)) = zero },
 	}
 }
 
 // WrittenBy sets the function that copies the parts of a status that a write to /status may change.
-func (s *Status) WrittenBy(f func(to, from Object)) *Status {
+func (s *Status) WrittenBy(f func(dst, src Object)) *Status {
 	s.Write = f
 	return s
 }
@@ -62,13 +62,13 @@ func (s *Status) PermittedBy(p Permit) *Status {
 	return s
 }
 
-// WithMetadata lets a write to /status change parts of the metadata.
+// WithMetadata lets a write to /status change these parts of the metadata.
 func (s *Status) WithMetadata(parts Metadata) *Status {
 	s.Metadata = parts
 	return s
 }
 
-// StartingAs sets the status of a new object.
+// StartingAs sets the initial status of a new object.
 func (s *Status) StartingAs(start func(obj Object)) *Status {
 	reset := s.Reset
 	s.Reset = func(obj Object) { reset(obj); start(obj) }
